@@ -1,0 +1,140 @@
+#include "base/log.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace stretto::log {
+namespace {
+
+struct Settings {
+  Level level = Level::kNone;
+  unsigned subsystems = static_cast<unsigned>(Subsystem::kInit) | static_cast<unsigned>(Subsystem::kEnv);
+  std::string path;  // empty: stderr
+};
+
+// Level and mask packed into one word, so that enabled() is one load. Zero bits 0..7 mean "not read yet".
+std::atomic<unsigned long> gPacked{0};
+std::mutex gMutex;
+FILE* gFile = nullptr;
+
+Level parseLevel(const char* text) {
+  if (text == nullptr) return Level::kNone;
+  if (strcasecmp(text, "VERSION") == 0) return Level::kVersion;
+  if (strcasecmp(text, "WARN") == 0) return Level::kWarn;
+  if (strcasecmp(text, "INFO") == 0) return Level::kInfo;
+  if (strcasecmp(text, "TRACE") == 0) return Level::kTrace;
+  return Level::kNone;
+}
+
+unsigned subsystemBit(std::string_view name) {
+  static constexpr std::pair<std::string_view, Subsystem> kNames[] = {
+      {"INIT", Subsystem::kInit}, {"COLL", Subsystem::kColl},     {"P2P", Subsystem::kP2p},
+      {"SHM", Subsystem::kShm},   {"NET", Subsystem::kNet},       {"GRAPH", Subsystem::kGraph},
+      {"ENV", Subsystem::kEnv},   {"TUNING", Subsystem::kTuning}, {"ALLOC", Subsystem::kAlloc},
+      {"ALL", Subsystem::kAll}};
+  for (const auto& [known, bit] : kNames) {
+    if (known == name) return static_cast<unsigned>(bit);
+  }
+  return 0;
+}
+
+unsigned parseSubsystems(const char* text, unsigned fallback) {
+  if (text == nullptr || *text == 0) return fallback;
+  const bool inverted = *text == '^';
+  std::string_view rest(text + (inverted ? 1 : 0));
+  unsigned mask = 0;
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    mask |= subsystemBit(rest.substr(0, comma));
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+  }
+  return inverted ? ~mask : mask;
+}
+
+std::string expandPath(const char* pattern) {
+  std::string path;
+  for (const char* at = pattern; *at != 0; ++at) {
+    if (at[0] == '%' && at[1] == 'p') {
+      path += std::to_string(getpid());
+      ++at;
+    } else if (at[0] == '%' && at[1] == 'h') {
+      char host[256] = "unknown";
+      gethostname(host, sizeof host - 1);
+      path += host;
+      ++at;
+    } else {
+      path += *at;
+    }
+  }
+  return path;
+}
+
+unsigned long load() {
+  std::lock_guard lock(gMutex);
+  if (const unsigned long packed = gPacked.load(); packed != 0) return packed;
+  Settings settings;
+  settings.level = parseLevel(getenv("NCCL_DEBUG"));
+  settings.subsystems = parseSubsystems(getenv("NCCL_DEBUG_SUBSYS"), settings.subsystems);
+  if (const char* pattern = getenv("NCCL_DEBUG_FILE"); pattern != nullptr && gFile == nullptr) {
+    gFile = fopen(expandPath(pattern).c_str(), "ae");
+  }
+  const unsigned long packed = (static_cast<unsigned long>(settings.subsystems) << 8) |
+                               (static_cast<unsigned long>(settings.level) + 1);
+  gPacked.store(packed);
+  return packed;
+}
+
+const char* nameOf(Level level) {
+  switch (level) {
+    case Level::kWarn:
+      return "WARN";
+    case Level::kInfo:
+      return "INFO";
+    case Level::kTrace:
+      return "TRACE";
+    default:
+      return "VERSION";
+  }
+}
+
+}  // namespace
+
+bool enabled(Level level, Subsystem subsystem) {
+  unsigned long packed = gPacked.load(std::memory_order_relaxed);
+  if (packed == 0) [[unlikely]] {
+    packed = load();
+  }
+  const int current = static_cast<int>(packed & 0xff) - 1;
+  const bool heard = level <= Level::kWarn || ((packed >> 8) & static_cast<unsigned>(subsystem)) != 0;
+  return static_cast<int>(level) <= current && heard;
+}
+
+void write(Level level, Subsystem, const char* text, ...) {
+  char message[1400];
+  va_list arguments;
+  va_start(arguments, text);
+  vsnprintf(message, sizeof message, text, arguments);
+  va_end(arguments);
+  char host[64] = "unknown";
+  gethostname(host, sizeof host - 1);
+  std::lock_guard lock(gMutex);
+  FILE* out = gFile != nullptr ? gFile : stderr;
+  fprintf(out, "%s:%d:%d STRETTO %s %s\n", host, static_cast<int>(getpid()), static_cast<int>(gettid()),
+          nameOf(level), message);
+  fflush(out);
+}
+
+void reset() {
+  gPacked.store(0);
+}
+
+}  // namespace stretto::log

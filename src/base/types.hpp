@@ -1,0 +1,69 @@
+// The small vocabulary every layer shares: element types, reduction operators, collective names.
+// Plain values without behaviour beyond size and name; any folder may include this.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stretto {
+
+// Numeric values are those of ncclDataType_t, so the API layer converts by a cast (checked there).
+enum class DataType : uint8_t {
+  kInt8 = 0,
+  kUint8 = 1,
+  kInt32 = 2,
+  kUint32 = 3,
+  kInt64 = 4,
+  kUint64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBfloat16 = 9,
+  kFloat8e4m3 = 10,
+  kFloat8e5m2 = 11,
+};
+inline constexpr int kDataTypes = 12;
+
+// Numeric values are those of ncclRedOp_t. PreMulSum is a handle there and a scaling pass here: the
+// executor multiplies the input first and then runs kSum.
+enum class Operator : uint8_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
+inline constexpr int kOperators = 5;
+
+enum class Collective : uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+  kSend,
+  kReceive,
+};
+inline constexpr int kCollectives = 10;
+
+constexpr size_t sizeOf(DataType type) {
+  constexpr size_t kSizes[kDataTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  return kSizes[static_cast<int>(type)];
+}
+
+// Names as users type them: "bfloat16", "sum", "all_reduce". Never null for a valid value.
+constexpr const char* nameOf(DataType type) {
+  constexpr const char* kNames[kDataTypes] = {"int8",    "uint8",    "int32",      "uint32",
+                                              "int64",   "uint64",   "float16",    "float32",
+                                              "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+  return kNames[static_cast<int>(type)];
+}
+constexpr const char* nameOf(Operator op) {
+  constexpr const char* kNames[kOperators] = {"sum", "prod", "max", "min", "avg"};
+  return kNames[static_cast<int>(op)];
+}
+constexpr const char* nameOf(Collective collective) {
+  constexpr const char* kNames[kCollectives] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                                "broadcast",  "reduce",         "gather",     "scatter",
+                                                "send",       "receive"};
+  return kNames[static_cast<int>(collective)];
+}
+
+}  // namespace stretto
