@@ -1,0 +1,103 @@
+#include "base/parameters.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace stretto {
+namespace {
+
+// 1 for "", 2^10 for K, and so on; 0 for anything else.
+int64_t suffixFactor(const char* suffix) {
+  if (*suffix == 0) return 1;
+  if (suffix[1] != 0) return 0;
+  switch (*suffix) {
+    case 'k':
+    case 'K':
+      return int64_t{1} << 10;
+    case 'm':
+    case 'M':
+      return int64_t{1} << 20;
+    case 'g':
+    case 'G':
+      return int64_t{1} << 30;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+bool Parameter::isSet() const {
+  const char* value = getenv(name_);
+  return value != nullptr && *value != 0;
+}
+
+std::string Parameter::text() const {
+  return isSet() ? getenv(name_) : fallback_;
+}
+
+Result<int64_t> Parameter::integer(int64_t low, int64_t high) const {
+  const std::string value = text();
+  char* end = nullptr;
+  errno = 0;
+  const long long parsed = strtoll(value.c_str(), &end, 10);
+  const int64_t factor = end == value.c_str() ? 0 : suffixFactor(end);
+  int64_t scaled = 0;
+  const bool overflow = errno != 0 || __builtin_mul_overflow(int64_t{parsed}, factor, &scaled);
+  if (factor == 0 || overflow || scaled < low || scaled > high) {
+    return fail(Code::kInvalidUsage, "%s=%s: not a whole number from %lld to %lld (K, M and G allowed)",
+                name_, value.c_str(), static_cast<long long>(low), static_cast<long long>(high));
+  }
+  return scaled;
+}
+
+Result<double> Parameter::seconds(double low, double high) const {
+  const std::string value = text();
+  char* end = nullptr;
+  const double parsed = strtod(value.c_str(), &end);
+  if (end == value.c_str() || *end != 0 || !(parsed >= low && parsed <= high)) {
+    return fail(Code::kInvalidUsage, "%s=%s: not a number of seconds from %g to %g", name_, value.c_str(),
+                low, high);
+  }
+  return parsed;
+}
+
+Result<bool> Parameter::flag() const {
+  const std::string value = text();
+  if (value == "1") return true;
+  if (value == "0") return false;
+  return fail(Code::kInvalidUsage, "%s=%s: write 0 or 1", name_, value.c_str());
+}
+
+namespace parameters {
+
+constexpr Parameter kTimeout{"STRETTO_TIMEOUT", "1800", "seconds until a wait on a peer gives up"};
+constexpr Parameter kInitTimeout{"STRETTO_INIT_TIMEOUT", "300", "seconds until all ranks must have joined"};
+constexpr Parameter kAlgo{"STRETTO_ALGO", "", "force an algorithm: NAME or COLLECTIVE:NAME,..."};
+constexpr Parameter kProto{"STRETTO_PROTO", "", "force a readiness protocol: lines or chunks"};
+constexpr Parameter kLink{"STRETTO_LINK", "", "force how ranks reach each other: memory, shm"};
+constexpr Parameter kDeterministic{"STRETTO_DETERMINISTIC", "0", "1: the same bits from every algorithm"};
+constexpr Parameter kTable{"STRETTO_TABLE", "", "file with the measured table (default: the shipped one)"};
+constexpr Parameter kSpin{"STRETTO_SPIN", "",
+                          "microseconds a wait spins before it yields (default: by cores)"};
+constexpr Parameter kSlotBytes{"STRETTO_SLOT_BYTES", "", "bytes of slots per rank (default: by ranks)"};
+constexpr Parameter kFlightDirectory{"STRETTO_FLIGHT_DIR", "",
+                                     "keep each rank's flight recorder as a file here"};
+constexpr Parameter kEvents{"STRETTO_EVENTS", "0", "1: record every operation in the event rings"};
+constexpr Parameter kCpuLevel{"STRETTO_CPU", "", "force the vector level: scalar, avx2, avx512 or neon"};
+constexpr Parameter kAffinity{"STRETTO_AFFINITY", "0", "1: pin worker threads to cores"};
+constexpr Parameter kHostId{"NCCL_HOSTID", "", "text that replaces this host's identity"};
+constexpr Parameter kTopologyFile{"STRETTO_TOPO_FILE", "", "read the topology from this file, do not probe"};
+constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology found to this file"};
+
+std::span<const Parameter* const> all() {
+  static constexpr const Parameter* kAll[] = {&kTimeout,   &kInitTimeout,     &kAlgo,         &kProto,
+                                              &kLink,      &kDeterministic,   &kTable,        &kSpin,
+                                              &kSlotBytes, &kFlightDirectory, &kEvents,       &kCpuLevel,
+                                              &kAffinity,  &kHostId,          &kTopologyFile, &kTopologyDump};
+  return kAll;
+}
+
+}  // namespace parameters
+}  // namespace stretto

@@ -1,0 +1,61 @@
+// Every environment variable that Stretto reads is declared in parameters.cpp, with its default and a line
+// of help, so that `stretto info` can print them all and none hides in a corner. Values are read from the
+// environment each time they are asked for: callers read them once, when a communicator is made.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.hpp"
+
+namespace stretto {
+
+class Parameter {
+ public:
+  constexpr Parameter(const char* name, const char* fallback, const char* help)
+      : name_(name), fallback_(fallback), help_(help) {}
+
+  const char* name() const { return name_; }
+  const char* fallback() const { return fallback_; }
+  const char* help() const { return help_; }
+  bool isSet() const;
+
+  // The variable's text, or the default's.
+  std::string text() const;
+  // Parsed forms; a value that does not parse or is out of range is kInvalidUsage and says what was read,
+  // from which variable, and what is allowed. Sizes accept K, M and G.
+  Result<int64_t> integer(int64_t low, int64_t high) const;
+  Result<double> seconds(double low, double high) const;
+  Result<bool> flag() const;
+
+ private:
+  const char* name_;
+  const char* fallback_;
+  const char* help_;
+};
+
+namespace parameters {
+
+extern const Parameter kTimeout;
+extern const Parameter kInitTimeout;
+extern const Parameter kAlgo;
+extern const Parameter kProto;
+extern const Parameter kLink;
+extern const Parameter kDeterministic;
+extern const Parameter kTable;
+extern const Parameter kSpin;
+extern const Parameter kSlotBytes;
+extern const Parameter kFlightDirectory;
+extern const Parameter kEvents;
+extern const Parameter kCpuLevel;
+extern const Parameter kAffinity;
+extern const Parameter kHostId;
+extern const Parameter kTopologyFile;
+extern const Parameter kTopologyDump;
+
+// All of them, in the order of declaration.
+std::span<const Parameter* const> all();
+
+}  // namespace parameters
+}  // namespace stretto
