@@ -1,0 +1,481 @@
+/*
+ * nccl.h: the C interface of Stretto, compatible in source and in binary with NCCL 2.28.9.
+ *
+ * Include it from C (C99 and up) or C++ and link libstretto.so, or libnccl.so.2, which is the same library
+ * under the name that existing programs look for. Names, values, layouts and signatures are NCCL's and
+ * tests/abi holds them to it; the words are ours. What NCCL has no name for is in stretto.h.
+ *
+ * With the CUDA headers on the include path this file includes them, as programs written for NCCL expect.
+ * Without them it declares the one type that it needs, and the binary interface is the same either way.
+ *
+ * Words. A rank is one participant, numbered 0 to nranks-1. A communicator is one rank's handle on a fixed
+ * set of ranks. A device is a GPU, or the CPU where there is none.
+ *
+ * Units. A count is a number of elements of `datatype`; a size is a number of bytes. Buffers need the
+ * alignment of one element and no more. A count of 0 is valid and moves nothing, but every rank must still
+ * make the call.
+ *
+ * Ownership. Buffers belong to the caller and stay in use until the stream has passed the operation. A handle
+ * belongs to the library and dies with the call that destroys it. Strings that are returned belong to the
+ * library.
+ *
+ * Order. Ranks of one communicator make the same collective calls, in the same order, with the same type,
+ * operator, root and count. Where they differ, each gets ncclInvalidUsage with both sides named, instead of
+ * waiting for ever.
+ *
+ * Streams. A call enqueues its operation and returns; the work happens in the stream's order. On host memory
+ * a stream of 0 means that the call returns when its operation is done; stretto.h makes host streams for the
+ * rest.
+ *
+ * Threads. Different communicators may be used from different threads at once. One communicator takes one
+ * call at a time; the caller serialises, except that ncclCommAbort, ncclCommRevoke, ncclCommGetAsyncError and
+ * ncclGetLastError may be called from any thread while another call is running.
+ *
+ * Errors. Every function that returns ncclResult_t can return ncclInvalidArgument for a null pointer, an
+ * unknown handle or a value out of its range, and ncclSystemError or ncclUnhandledCudaError when what lies
+ * below refuses; ncclGetLastError then says what failed, where, and what to do. Below, only what is
+ * particular is listed.
+ */
+#ifndef NCCL_H_
+#define NCCL_H_
+
+#include <limits.h>
+#include <stddef.h>
+
+#if !defined(__has_include)
+/* A compiler that cannot ask is taken to have CUDA, as NCCL's own header takes it. */
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#elif __has_include(<cuda_runtime.h>)
+#include <cuda_runtime.h>
+#if __has_include(<cuda_fp16.h>)
+#include <cuda_fp16.h>
+#endif
+#if __has_include(<cuda_bf16.h>)
+#include <cuda_bf16.h>
+#endif
+#if defined(__cplusplus) && __has_include(<cuda_fp8.h>)
+#include <cuda_fp8.h>
+#endif
+#else
+typedef struct CUstream_st* cudaStream_t;
+#endif
+
+/* The release of the interface that this header speaks. The code is what ncclGetVersion reports. */
+#define NCCL_MAJOR 2
+#define NCCL_MINOR 28
+#define NCCL_PATCH 9
+#define NCCL_SUFFIX ""
+#define NCCL_VERSION_CODE 22809
+/* Two digits per part since 2.9; one digit for the minor number before. */
+#define NCCL_VERSION(X, Y, Z) (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- Handles and values --- */
+
+/* One rank's communicator; opaque. */
+typedef struct ncclComm* ncclComm_t;
+#define NCCL_COMM_NULL NULL
+
+/* A buffer that all ranks have registered together; opaque. */
+typedef struct ncclWindow_vidmem* ncclWindow_t;
+
+/* Names a communicator before it exists: one rank makes it, the program hands it to the others by its own
+ * means. It carries an address and a secret, so treat it as a password for the job. */
+#define NCCL_UNIQUE_ID_BYTES 128
+typedef struct {
+  char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+
+typedef enum {
+  ncclSuccess = 0,            /* done, or enqueued */
+  ncclUnhandledCudaError = 1, /* a CUDA call failed */
+  ncclSystemError = 2,        /* the operating system or the network refused */
+  ncclInternalError = 3,      /* a mistake of the library */
+  ncclInvalidArgument = 4,    /* one argument is wrong by itself */
+  ncclInvalidUsage = 5,       /* the call is wrong here: out of order, unsupported, or the ranks disagree */
+  ncclRemoteError = 6,        /* a peer died, aborted or cannot be reached */
+  ncclInProgress = 7,         /* non-blocking communicator: not finished, ask ncclCommGetAsyncError again */
+  ncclNumResults = 8          /* how many there are */
+} ncclResult_t;
+
+/* "Not set" in ncclConfig_t and ncclSimInfo_t, by the member's type. */
+#define NCCL_CONFIG_UNDEF_INT INT_MIN
+#define NCCL_CONFIG_UNDEF_PTR NULL
+#define NCCL_UNDEF_FLOAT -1.0f
+
+/* Color for ncclCommSplit: this rank joins none of the new communicators. */
+#define NCCL_SPLIT_NOCOLOR -1
+
+/* winFlags of ncclCommWindowRegister. COLL_SYMMETRIC promises that every rank passes the same offset into its
+ * window to each collective. */
+#define NCCL_WIN_DEFAULT 0x00
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
+/* The address of a window's buffer is a multiple of this many bytes. */
+#define NCCL_WIN_REQUIRED_ALIGNMENT 4096
+
+/* CTAPolicy in ncclConfig_t: bits that say how many of the GPU's multiprocessors an operation may take.
+ * EFFICIENCY trades a little speed for fewer of them; ZERO asks for none, by copy engines, where that is
+ * possible. */
+#define NCCL_CTA_POLICY_DEFAULT 0x00
+#define NCCL_CTA_POLICY_EFFICIENCY 0x01
+#define NCCL_CTA_POLICY_ZERO 0x02
+
+/* shrinkFlags of ncclCommShrink: the parent is idle, or the parent's running operations are aborted first. */
+#define NCCL_SHRINK_DEFAULT 0x00
+#define NCCL_SHRINK_ABORT 0x01
+
+/* revokeFlags of ncclCommRevoke: no bits exist yet. */
+#define NCCL_REVOKE_DEFAULT 0x00
+
+/* How a communicator is to be made. Start from NCCL_CONFIG_INITIALIZER and set members by name; a member that
+ * stays undefined keeps its default. The first three members tell the library how large the caller's struct
+ * is, so that programs built against another release keep working: do not write them. A config without the
+ * magic number is ncclInvalidArgument. The library copies what it needs; the struct and its strings may go
+ * when the call returns. */
+typedef struct ncclConfig_v22800 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int blocking;            /* 1 (default): calls return when done; 0: they may return ncclInProgress */
+  int cgaClusterSize;      /* thread blocks per cluster of a kernel */
+  int minCTAs;             /* thread blocks per operation, at least */
+  int maxCTAs;             /* thread blocks per operation, at most */
+  const char* netName;     /* the network plugin to use, by its name */
+  int splitShare;          /* 1: children made by ncclCommSplit use the parent's resources */
+  int trafficClass;        /* class of service for the network plugin */
+  const char* commName;    /* shown in logs, traces and errors */
+  int collnetEnable;       /* 1: reductions inside the network, where there are any */
+  int CTAPolicy;           /* NCCL_CTA_POLICY_* */
+  int shrinkShare;         /* 1: children made by ncclCommShrink use the parent's resources */
+  int nvlsCTAs;            /* thread blocks for NVLink multicast */
+  int nChannelsPerNetPeer; /* connections to each peer on another host */
+  int nvlinkCentricSched;  /* 1: place work by NVLink first */
+} ncclConfig_t;
+
+#define NCCL_CONFIG_INITIALIZER                                                     \
+  {                                                                                 \
+    sizeof(ncclConfig_t),                                 /* size */                \
+        0xcafebeef,                                       /* magic */               \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), /* version */             \
+        NCCL_CONFIG_UNDEF_INT,                            /* blocking */            \
+        NCCL_CONFIG_UNDEF_INT,                            /* cgaClusterSize */      \
+        NCCL_CONFIG_UNDEF_INT,                            /* minCTAs */             \
+        NCCL_CONFIG_UNDEF_INT,                            /* maxCTAs */             \
+        NCCL_CONFIG_UNDEF_PTR,                            /* netName */             \
+        NCCL_CONFIG_UNDEF_INT,                            /* splitShare */          \
+        NCCL_CONFIG_UNDEF_INT,                            /* trafficClass */        \
+        NCCL_CONFIG_UNDEF_PTR,                            /* commName */            \
+        NCCL_CONFIG_UNDEF_INT,                            /* collnetEnable */       \
+        NCCL_CONFIG_UNDEF_INT,                            /* CTAPolicy */           \
+        NCCL_CONFIG_UNDEF_INT,                            /* shrinkShare */         \
+        NCCL_CONFIG_UNDEF_INT,                            /* nvlsCTAs */            \
+        NCCL_CONFIG_UNDEF_INT,                            /* nChannelsPerNetPeer */ \
+        NCCL_CONFIG_UNDEF_INT,                            /* nvlinkCentricSched */  \
+  }
+
+/* What ncclGroupSimulateEnd fills in. Start from NCCL_SIM_INFO_INITIALIZER; do not write the first three. */
+typedef struct ncclSimInfo_v22200 {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  float estimatedTime; /* microseconds; NCCL_UNDEF_FLOAT when no estimate exists */
+} ncclSimInfo_t;
+
+#define NCCL_SIM_INFO_INITIALIZER                                             \
+  {                                                                           \
+    sizeof(ncclSimInfo_t),                                /* size */          \
+        0x74685283,                                       /* magic */         \
+        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), /* version */       \
+        NCCL_UNDEF_FLOAT                                  /* estimatedTime */ \
+  }
+
+/* Exists only to give ncclRedOp_t a size before ncclRedOp_t is defined. */
+typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
+
+/* How elements are combined. Sums of 16- and 8-bit floats are accumulated in fp32, in an order that does not
+ * depend on timing; every rank gets the same bits. */
+typedef enum {
+  ncclSum = 0,
+  ncclProd = 1,
+  ncclMax = 2,
+  ncclMin = 3,
+  ncclAvg = 4,    /* the sum divided by the number of ranks; rounds toward zero for integers */
+  ncclNumOps = 5, /* first value of an operator made by ncclRedOpCreate... */
+  /* Last such value. It fills a signed value of this enum's size, so that the enum can never change size. */
+  ncclMaxRedOp = 0x7fffffff >> (32 - 8 * sizeof(ncclRedOp_dummy_t))
+} ncclRedOp_t;
+
+typedef enum {
+  ncclInt8 = 0,
+  ncclChar = 0,
+  ncclUint8 = 1,
+  ncclInt32 = 2,
+  ncclInt = 2,
+  ncclUint32 = 3,
+  ncclInt64 = 4,
+  ncclUint64 = 5,
+  ncclFloat16 = 6, /* IEEE binary16 */
+  ncclHalf = 6,
+  ncclFloat32 = 7,
+  ncclFloat = 7,
+  ncclFloat64 = 8,
+  ncclDouble = 8,
+  ncclBfloat16 = 9,    /* the upper half of a binary32 */
+  ncclFloat8e4m3 = 10, /* 4 bits of exponent, no infinity (E4M3FN) */
+  ncclFloat8e5m2 = 11, /* 5 bits of exponent, with infinities */
+  ncclNumTypes = 12
+} ncclDataType_t;
+
+/* Where the scalar of an operator lives, and so when it is read. */
+typedef enum {
+  ncclScalarDevice = 0,       /* in memory that the device reads while each operation runs */
+  ncclScalarHostImmediate = 1 /* in host memory, read before the creating call returns */
+} ncclScalarResidence_t;
+
+/* --- The library --- */
+
+/* Stores NCCL_VERSION_CODE of the interface that is served. */
+ncclResult_t ncclGetVersion(int* version);
+
+/* One sentence for a result; never null, valid for ever, also for values that are none of the enum's. */
+const char* ncclGetErrorString(ncclResult_t result);
+
+/* What the last failure was, in words: operation, rank, peer, likely cause, next step. With a communicator it
+ * is that communicator's, with null the calling thread's; empty if nothing failed. Valid until the next
+ * failure. */
+const char* ncclGetLastError(ncclComm_t comm);
+
+/* Reads NCCL_DEBUG and its companions again. Kept for old programs. */
+__attribute__((deprecated("ncclResetDebugInit is kept for old programs only"))) void ncclResetDebugInit(void);
+
+/* Allocates at least `size` bytes that every kind of operation can use without copying: device memory on a
+ * GPU, page-aligned host memory otherwise. The caller frees it, with ncclMemFree and nothing else. */
+ncclResult_t ncclMemAlloc(void** ptr, size_t size);
+/* Frees memory from ncclMemAlloc; null does nothing. No operation may still use it. */
+ncclResult_t ncclMemFree(void* ptr);
+
+/* --- Making a communicator --- */
+
+/* Makes a name for one new communicator and starts listening for its ranks in this process, which must live
+ * until they have all joined. */
+ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId);
+
+/* Joins as `rank` of `nranks`, on the calling thread's current device. Returns when every rank has joined, so
+ * each rank needs a thread or process of its own, or a group around the calls. A rank that does not come
+ * within STRETTO_INIT_TIMEOUT is ncclRemoteError and named. */
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
+
+/* The same, configured; a null config is all defaults. Non-blocking: *comm is valid at once, to be asked with
+ * ncclCommGetAsyncError until it says ncclSuccess. */
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                    ncclConfig_t* config);
+
+/* The same with several names, so that no single rank has to answer all others: `commIds` holds nId of them,
+ * 1 to nranks, in the same order on every rank. */
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                      ncclUniqueId* commIds, ncclConfig_t* config);
+
+/* Makes all ndev communicators of one process in one call. `comm` has room for ndev handles; comm[i] is rank
+ * i, on device devlist[i], or on device i if devlist is null. */
+ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist);
+
+/* Makes one new communicator per color among the ranks of `comm`; all of them call. Ranks are ordered by key,
+ * ties by their old rank. NCCL_SPLIT_NOCOLOR gets NCCL_COMM_NULL. A null config takes the parent's. */
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config);
+
+/* Makes a communicator of the ranks that are not in the list; only they call. They keep their order and are
+ * numbered without gaps. NCCL_SHRINK_ABORT serves after a failure: the excluded may be dead and operations
+ * unfinished. */
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags);
+
+/* --- Ending one --- */
+
+/* Announces that no more operations come, and waits (non-blocking: starts to wait) until those of all ranks
+ * are done. Only ncclCommDestroy and ncclCommAbort may follow. */
+ncclResult_t ncclCommFinalize(ncclComm_t comm);
+
+/* Frees the communicator; finalizes first if the caller has not. The handle is invalid from here. */
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
+
+/* Stops what is running, whatever the peers do, and frees the communicator. Buffers of unfinished operations
+ * hold anything. Any thread may call it; a call that waits meanwhile in another thread then fails. */
+ncclResult_t ncclCommAbort(ncclComm_t comm);
+
+/* Stops what is running but keeps the handle for split, shrink, destroy and abort. revokeFlags must be
+ * NCCL_REVOKE_DEFAULT. ncclCommFinalize afterwards is ncclInvalidUsage. */
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
+
+/* --- Asking one --- */
+
+/* Stores the communicator's own state: ncclSuccess, ncclInProgress, or what befell it. Never waits. */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
+
+/* The number of ranks; the device's number; the caller's rank. */
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count);
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device);
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
+
+/* --- Registering memory --- */
+
+/* Tells the library that operations will use these `size` bytes again and again. Local: no other rank takes
+ * part. Never needed to be fast. The caller keeps the memory and deregisters it before freeing it. */
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
+
+/* Registers one buffer per rank, of the same size, as a window that the peers may address. Collective: all
+ * ranks call. *win is null where windows are not possible; operations then work as without. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
+                                    int winFlags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
+
+/* --- Operators --- */
+
+/* Makes the operator "multiply my input by *scalar, then sum", for this communicator and type only. The
+ * scalar has the type `datatype` and, if ncclScalarDevice, must outlive the operations that use it. */
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                                      ncclScalarResidence_t residence, ncclComm_t comm);
+
+/* Frees such an operator. Operations already submitted are not disturbed. A built-in one is
+ * ncclInvalidArgument. */
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
+
+/* --- Collective operations --- */
+/* n is the number of ranks. Buffers overlap only where "in place" says so; any other overlap is undefined. */
+
+/* Every recvbuff[0, count) becomes the reduction of all sendbuff[0, count). In place if they are one. */
+ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+
+/* The same on `root` alone; elsewhere recvbuff is not used and may be null. */
+ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream);
+
+/* Rank i's recvbuff[0, recvcount) becomes part i of the reduction of all sendbuff[0, n * recvcount).
+ * In place: recvbuff == sendbuff + rank * recvcount elements. */
+ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                               ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+
+/* Part i of every recvbuff[0, n * sendcount) becomes rank i's sendbuff[0, sendcount).
+ * In place: sendbuff == recvbuff + rank * sendcount elements. */
+ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
+                           ncclComm_t comm, cudaStream_t stream);
+
+/* Part i of rank j's recvbuff becomes part j of rank i's sendbuff, each `count` elements. Never in place. */
+ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                          ncclComm_t comm, cudaStream_t stream);
+
+/* Every recvbuff[0, count) becomes root's sendbuff[0, count). Elsewhere than on root sendbuff is not used and
+ * may be null. In place: recvbuff == sendbuff. */
+ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                           int root, ncclComm_t comm, cudaStream_t stream);
+
+/* The older name: ncclBroadcast in place. */
+ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                       cudaStream_t stream);
+
+/* Part i of root's recvbuff[0, n * count) becomes rank i's sendbuff[0, count). Elsewhere recvbuff is not
+ * used. In place on root: sendbuff == recvbuff + root * count elements. */
+ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+                        ncclComm_t comm, cudaStream_t stream);
+
+/* Rank i's recvbuff[0, count) becomes part i of root's sendbuff[0, n * count). Elsewhere sendbuff is not
+ * used. In place on root: recvbuff == sendbuff + root * count elements. */
+ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                         int root, ncclComm_t comm, cudaStream_t stream);
+
+/* --- Point to point --- */
+/* Each send meets the peer's receive of the same type and count, in order per pair of ranks. Either may wait
+ * for the other: those that must progress together belong in one group, an exchange between two ranks above
+ * all. */
+
+ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+
+/* --- Groups --- */
+/* Between start and end the calling thread's operations (or the making and ending of communicators, not both)
+ * are collected; the outermost end submits them together. One thread can so serve several ranks, sends and
+ * receives make progress together, and small operations share a launch. Groups nest, and belong to their
+ * thread. */
+
+ncclResult_t ncclGroupStart(void);
+/* Reports the first error of the whole group; nothing of it is then enqueued. Without a start it is
+ * ncclInvalidUsage. */
+ncclResult_t ncclGroupEnd(void);
+/* Ends the group without running it and stores what it would have cost. */
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
+
+/* --- Twins --- */
+/* Each function again, with a p before its name, for tools that define ncclX and pass the call on. */
+
+ncclResult_t pncclGetVersion(int* version);
+const char* pncclGetErrorString(ncclResult_t result);
+const char* pncclGetLastError(ncclComm_t comm);
+__attribute__((deprecated("pncclResetDebugInit is kept for old programs only"))) void pncclResetDebugInit(
+    void);
+ncclResult_t pncclMemAlloc(void** ptr, size_t size);
+ncclResult_t pncclMemFree(void* ptr);
+ncclResult_t pncclGetUniqueId(ncclUniqueId* uniqueId);
+ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
+ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                     ncclConfig_t* config);
+ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                       ncclUniqueId* commIds, ncclConfig_t* config);
+ncclResult_t pncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist);
+ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config);
+ncclResult_t pncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                             ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags);
+ncclResult_t pncclCommFinalize(ncclComm_t comm);
+ncclResult_t pncclCommDestroy(ncclComm_t comm);
+ncclResult_t pncclCommAbort(ncclComm_t comm);
+ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags);
+ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
+ncclResult_t pncclCommCount(const ncclComm_t comm, int* count);
+ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device);
+ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank);
+ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
+ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle);
+ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
+                                     int winFlags);
+ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
+ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                                       ncclScalarResidence_t residence, ncclComm_t comm);
+ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
+ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                cudaStream_t stream);
+ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
+                            ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                            int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                        cudaStream_t stream);
+ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                         int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                          int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                       cudaStream_t stream);
+ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                       cudaStream_t stream);
+ncclResult_t pncclGroupStart(void);
+ncclResult_t pncclGroupEnd(void);
+ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
