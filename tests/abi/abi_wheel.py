@@ -1,0 +1,28 @@
+"""Where the two sides of the comparison are: NVIDIA's wheel and our build. A missing side is a failure, with the mend."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = "2.28.9"
+
+
+def wheel() -> Path:
+    """The folder with include/nccl.h and lib/libnccl.so.2 of nvidia-nccl-cu13."""
+    cached = ROOT / ".cache" / "nccl" / "nvidia" / "nccl"
+    folder = Path(os.environ.get("STRETTO_TEST_NCCL", cached))
+    missing = [name for name in ("include/nccl.h", "lib/libnccl.so.2") if not (folder / name).is_file()]
+    assert not missing, (
+        f"{folder} lacks {' and '.join(missing)}: this test compares Stretto with NVIDIA's own NCCL {VERSION}. "
+        f"Get it by `make setup`, which runs "
+        f"`pip install --no-deps nvidia-nccl-cu13=={VERSION} --target .cache/nccl`."
+    )
+    return folder
+
+
+def build() -> Path:
+    """The build folder with our two libraries."""
+    folder = Path(os.environ.get("STRETTO_BUILD_DIR", ROOT / "build"))
+    missing = [name for name in ("libnccl.so.2", "libstretto.so.0") if not (folder / name).exists()]
+    assert not missing, f"{folder} lacks {' and '.join(missing)}: run `make build` first."
+    return folder

@@ -1,0 +1,1 @@
+/* Empty: nccl.h includes it for its users, and needs nothing of it. */
