@@ -1,0 +1,68 @@
+/* What Stretto offers beyond NCCL's interface: counters, explanations, host streams, forcing a plan for a
+ * measurement. Everything else is in nccl.h. All functions may be called from any thread; those that take a
+ * communicator follow nccl.h's rule (one thread at a time per communicator). Texts are UTF-8 JSON.
+ * Errors are ncclResult_t; ncclGetLastError(NULL) gives the sentence. */
+#ifndef STRETTO_H_
+#define STRETTO_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nccl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "0.1.0"; static storage. */
+const char* strettoVersion(void);
+
+/* Counters of one communicator rank since it was made. Set `size` to sizeof before the call; fields that the
+ * library knows and the caller does not are left out, and the other way round set to 0. Times in nanoseconds. */
+typedef struct {
+  size_t size;
+  uint64_t initNanoseconds;        /* all of ncclCommInitRank */
+  uint64_t initBootstrapNanoseconds; /* meeting the other ranks */
+  uint64_t initConnectNanoseconds; /* making and mapping windows */
+  uint64_t operations;             /* operations finished */
+  uint64_t bytes;                  /* bytes of their buffers, as nccl-tests counts "size" */
+  uint64_t slowWaits;              /* waits that were not over at once */
+  uint64_t sleeps;                 /* times this rank slept while it waited */
+  uint64_t wakeups;                /* times it woke a peer */
+  uint64_t allocations;            /* times the library allocated memory after init */
+  uint64_t windowBytes;            /* size of this rank's window (touched pages only are resident) */
+} strettoCounters_t;
+ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters);
+
+/* How an operation of `bytes` bytes (nccl-tests' "size": of the larger buffer for all_gather, reduce_scatter
+ * and all_to_all) would run, as JSON: {"schema":"stretto.explain/1", "candidates":[...], "chosen":...}.
+ * `collective` is "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather"
+ * or "scatter". Writes at most `capacity` bytes with a final 0; *needed is the full length with that 0.
+ * The first form asks about `ranks` ranks on this machine, the second about a communicator. */
+ncclResult_t strettoExplain(const char* collective, size_t bytes, ncclDataType_t type, ncclRedOp_t op, int ranks,
+                            char* json, size_t capacity, size_t* needed);
+ncclResult_t strettoCommExplain(ncclComm_t comm, const char* collective, size_t bytes, ncclDataType_t type,
+                                ncclRedOp_t op, char* json, size_t capacity, size_t* needed);
+
+/* Forces how `collective` runs on this communicator from now on; all ranks must do the same between the same
+ * two operations. NULL `algorithm` goes back to the planner; 0 `chunkBytes` leaves the chunk to it. What is not
+ * there is refused with the list of what is. */
+ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm, const char* protocol,
+                              size_t chunkBytes);
+
+/* Host streams: pass one where a cudaStream_t is asked for and the call returns at once; operations of one
+ * stream run in order. Destroying waits for what was submitted. */
+ncclResult_t strettoStreamCreate(cudaStream_t* stream);
+ncclResult_t strettoStreamSynchronize(cudaStream_t stream);
+ncclResult_t strettoStreamQuery(cudaStream_t stream); /* ncclSuccess when idle, ncclInProgress */
+ncclResult_t strettoStreamDestroy(cudaStream_t stream);
+
+/* The environment variables that the library reads, and this machine's topology, as JSON. */
+ncclResult_t strettoParameters(char* json, size_t capacity, size_t* needed);
+ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // STRETTO_H_

@@ -1,0 +1,125 @@
+#include "algorithms/registry.hpp"
+
+#include <cmath>
+
+#include "primitives/window.hpp"
+
+namespace stretto::algorithms {
+namespace {
+
+constexpr size_t kLineLimit = WindowLayout::kMostLinePayload;
+
+double depth(int ranks) {
+  return std::ceil(std::log2(static_cast<double>(ranks)));
+}
+
+Cost local(int, double bytes) {
+  return {0, 0, 2 * bytes};
+}
+
+Cost reduceOneShot(int n, double bytes) {
+  return {1, (n - 1) * bytes, (n + 1) * bytes};
+}
+Cost reduceTwoShot(int n, double bytes) {
+  const double shard = bytes / n;
+  return {2, 2 * (n - 1) * shard, (2 * n + 1 + (n - 1)) * shard};
+}
+// Reads the shard from everybody, then the other results.
+Cost reduceDirect(int n, double bytes) {
+  return {3, 2 * (n - 1) * bytes / n, 2 * bytes};
+}
+Cost reduceRing(int n, double bytes) {
+  return {2.0 * (n - 1), 2 * (n - 1) * bytes / n, 4 * (n - 1) * bytes / n};
+}
+Cost reduceTreeBoth(int n, double bytes) {
+  return {2 * depth(n), 3 * bytes, 4 * bytes};
+}
+
+// Per-peer blocks of `bytes`.
+Cost blocksPush(int n, double bytes) {
+  return {1, (n - 1) * bytes, 2 * n * bytes};
+}
+Cost blocksRing(int n, double bytes) {
+  return {n - 1.0, (n - 1) * bytes, 2 * n * bytes};
+}
+Cost blocksPairwise(int n, double bytes) {
+  return {n - 1.0, (n - 1) * bytes, 2 * n * bytes};
+}
+Cost blocksDirect(int n, double bytes) {
+  return {2, (n - 1) * bytes, 2 * bytes};
+}
+
+Cost rootedFlat(int n, double bytes) {
+  return {1, (n - 1) * bytes, n * bytes};
+}
+Cost rootedTree(int n, double bytes) {
+  return {depth(n), (n > 2 ? 2 : 1) * bytes, 3 * bytes};
+}
+Cost rootedChain(int n, double bytes) {
+  return {n - 1.0, bytes, 3 * bytes};
+}
+Cost rootedDirect(int n, double bytes) {
+  return {2, (n > 2 ? 2 : 1) * bytes, bytes};
+}
+
+using C = Collective;
+using A = Algorithm;
+using P = Protocol;
+
+constexpr Descriptor kRows[] = {
+    {C::kAllReduce, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kAllReduce, A::kOneShot, P::kLines, true, false, kLineLimit, reduceOneShot},
+    {C::kAllReduce, A::kOneShot, P::kChunks, true, false, 0, reduceOneShot},
+    {C::kAllReduce, A::kTwoShot, P::kChunks, true, false, 0, reduceTwoShot},
+    {C::kAllReduce, A::kDirect, P::kChunks, true, true, 0, reduceDirect},
+    {C::kAllReduce, A::kRing, P::kChunks, false, false, 0, reduceRing},
+    {C::kAllReduce, A::kTree, P::kChunks, false, false, 0, reduceTreeBoth},
+    {C::kReduceScatter, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kReduceScatter, A::kPush, P::kLines, true, false, kLineLimit, blocksPush},
+    {C::kReduceScatter, A::kPush, P::kChunks, true, false, 0, blocksPush},
+    {C::kReduceScatter, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
+    {C::kReduceScatter, A::kRing, P::kChunks, false, false, 0, blocksRing},
+    {C::kAllGather, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kAllGather, A::kPush, P::kLines, true, false, kLineLimit, blocksPush},
+    {C::kAllGather, A::kPush, P::kChunks, true, false, 0, blocksPush},
+    {C::kAllGather, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
+    {C::kAllGather, A::kRing, P::kChunks, true, false, 0, blocksRing},
+    {C::kAllToAll, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kAllToAll, A::kPush, P::kLines, true, false, kLineLimit, blocksPush},
+    {C::kAllToAll, A::kPush, P::kChunks, true, false, 0, blocksPush},
+    {C::kAllToAll, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
+    {C::kAllToAll, A::kPairwise, P::kChunks, true, false, 0, blocksPairwise},
+    {C::kBroadcast, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kBroadcast, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
+    {C::kBroadcast, A::kTree, P::kChunks, true, false, 0, rootedTree},
+    {C::kBroadcast, A::kChain, P::kChunks, true, false, 0, rootedChain},
+    {C::kBroadcast, A::kDirect, P::kChunks, true, true, 0, rootedDirect},
+    {C::kReduce, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kReduce, A::kFlat, P::kChunks, false, false, 0, rootedFlat},
+    {C::kReduce, A::kTree, P::kChunks, false, false, 0, rootedTree},
+    {C::kReduce, A::kChain, P::kChunks, false, false, 0, rootedChain},
+    {C::kGather, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kGather, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
+    {C::kScatter, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kScatter, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
+    {C::kSend, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
+    {C::kReceive, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
+};
+
+}  // namespace
+
+const char* nameOf(Algorithm algorithm) {
+  constexpr const char* kNames[kAlgorithms] = {"local", "one_shot", "two_shot", "direct", "ring",
+                                               "tree",  "chain",    "flat",     "push",   "pairwise"};
+  return kNames[static_cast<int>(algorithm)];
+}
+
+const char* nameOf(Protocol protocol) {
+  return protocol == Protocol::kLines ? "lines" : "chunks";
+}
+
+std::span<const Descriptor> descriptors() {
+  return kRows;
+}
+
+}  // namespace stretto::algorithms

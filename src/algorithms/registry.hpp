@@ -1,0 +1,54 @@
+// Which algorithms exist, what each needs, and what it costs on paper. The planner reads this and nothing
+// else of this folder; the executors map the same rows to code. A host test counts the puts and bytes of
+// every algorithm and compares them with its row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/types.hpp"
+
+namespace stretto::algorithms {
+
+enum class Algorithm : uint8_t {
+  kLocal,     // one rank: a copy
+  kOneShot,   // push all to all, reduce locally
+  kTwoShot,   // push shards to owners, push results to all
+  kDirect,    // read peers' memory in place: needs reach
+  kRing,      // links along one or more rings
+  kTree,      // links along a binary tree
+  kChain,     // links along a chain, pipelined
+  kFlat,      // links between the root and everybody
+  kPush,      // push to every peer's slot
+  kPairwise,  // links, one partner a round
+};
+inline constexpr int kAlgorithms = 10;
+
+enum class Protocol : uint8_t { kLines, kChunks };
+inline constexpr int kProtocols = 2;
+
+const char* nameOf(Algorithm algorithm);
+const char* nameOf(Protocol protocol);
+
+// What one operation costs one rank, counted: the planner multiplies by measured constants.
+struct Cost {
+  double hops = 0;        // one-way latencies in sequence
+  double wireBytes = 0;   // bytes that leave this rank, busiest rank
+  double localBytes = 0;  // bytes read or written in own memory besides, busiest rank
+};
+
+struct Descriptor {
+  Collective collective;
+  Algorithm algorithm;
+  Protocol protocol;
+  bool rankOrder;                         // reduces in rank order: same bits as every other such algorithm
+  bool needsReach;                        // every peer's ordinary memory must be reachable
+  size_t mostBytes;                       // per-peer bytes it can carry; 0: any
+  Cost (*cost)(int ranks, double bytes);  // bytes: as the collective counts them (Arguments::count)
+};
+
+// All rows, grouped by collective; the order has no meaning.
+std::span<const Descriptor> descriptors();
+
+}  // namespace stretto::algorithms

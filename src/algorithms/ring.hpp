@@ -1,0 +1,173 @@
+// Rings over links: each rank talks to one successor and one predecessor. Several rings split the data; each
+// takes a stride that is coprime with the number of ranks, so that different rings use different links.
+//
+// A ring visits positions 0 .. n-1; position p is rank p * stride mod n. In the reduce phase step t sends the
+// block of position p-1-t and receives that of p-2-t, adding its own input on the way; after n-1 steps
+// position p holds its own block, reduced. The gather phase passes finished blocks on. A block is reduced
+// along one path only, so all ranks get the same bits; the order is the ring's, not the ranks'.
+#pragma once
+
+#include <numeric>
+
+#include "algorithms/link_channel.hpp"
+#include "algorithms/shape.hpp"
+
+namespace stretto::algorithms {
+
+inline constexpr int kMaxRings = 4;
+
+// The stride of ring `ring` among `ranks`: the ring-th number coprime with it, round and round.
+inline int ringStride(int ring, int ranks) {
+  int strides[kMaxRanks];
+  int found = 0;
+  for (int stride = 1; stride < ranks || found == 0; ++stride) {
+    if (std::gcd(stride, ranks) == 1) strides[found++] = stride;
+  }
+  return strides[ring % found];
+}
+
+// One ring as one rank sees it.
+template <Backend B>
+class Ring {
+ public:
+  Ring(B& b, int index)
+      : b_(b),
+        stride_(ringStride(index, b.ranks())),
+        next_(b, (b.rank() + stride_) % b.ranks()),
+        previous_(b, (b.rank() + b.ranks() - stride_ % b.ranks()) % b.ranks()) {
+    while (position_ * stride_ % b.ranks() != b.rank()) ++position_;
+  }
+
+  // The rank whose block this rank handles `back` positions before its own.
+  int blockAt(int back) const {
+    const int position = ((position_ - back) % b_.ranks() + b_.ranks()) % b_.ranks();
+    return position * stride_ % b_.ranks();
+  }
+
+  Status send(const std::byte* from, size_t bytes) { return next_.send(from, bytes); }
+
+  // Receives a partial block, adds `own`, and passes the sum on without touching the user's memory.
+  Status reduceForward(const ReduceSpec& spec, const std::byte* own, size_t count) {
+    const size_t bytes = count * sizeOf(spec.type);
+    const std::byte* sources[2] = {nullptr, own};
+    std::byte* place = nullptr;
+    STRETTO_TRY(previous_.await(bytes, sources[0]));
+    STRETTO_TRY(next_.acquire(bytes, place));
+    b_.reduce(b_.coop(), spec, {place}, sources, 2, count, false);
+    next_.publish();
+    previous_.release();
+    return kOkStatus;
+  }
+
+  // Receives a partial block, adds `own`, keeps the finished block and, if `forward`, passes it on.
+  Status reduceKeep(const ReduceSpec& spec, const std::byte* own, std::byte* to, size_t count, bool forward) {
+    const size_t bytes = count * sizeOf(spec.type);
+    const std::byte* sources[2] = {nullptr, own};
+    std::byte* place = nullptr;
+    STRETTO_TRY(previous_.await(bytes, sources[0]));
+    if (forward) STRETTO_TRY(next_.acquire(bytes, place));
+    b_.reduce(b_.coop(), spec, {to, &place, forward ? 1 : 0}, sources, 2, count, false);
+    if (forward) next_.publish();
+    previous_.release();
+    return kOkStatus;
+  }
+
+  // Receives a finished block, keeps it and, if `forward`, passes it on.
+  Status keep(std::byte* to, size_t bytes, bool forward, bool stream) {
+    const std::byte* arrived = nullptr;
+    STRETTO_TRY(previous_.await(bytes, arrived));
+    if (forward) STRETTO_TRY(next_.send(arrived, bytes));
+    b_.copy(b_.coop(), to, arrived, bytes, stream && !forward);
+    previous_.release();
+    return kOkStatus;
+  }
+
+ private:
+  B& b_;
+  int stride_;
+  int position_ = 0;
+  Outlet<B> next_;
+  Inlet<B> previous_;
+};
+
+// One window of one ring: block(rank) are elements of the whole buffer.
+template <Backend B, typename Block>
+Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, const ReduceSpec& partial, Block block,
+                       bool forward) {
+  const auto own = [&](int back) { return a.send + block(ring.blockAt(back)).begin * a.elementBytes; };
+  const auto sizeAt = [&](int back) { return block(ring.blockAt(back)).size; };
+  STRETTO_TRY(ring.send(own(1), sizeAt(1) * a.elementBytes));
+  for (int step = 2; step < b.ranks(); ++step) {
+    STRETTO_TRY(ring.reduceForward(partial, own(step), sizeAt(step)));
+  }
+  return kOkStatus;
+}
+
+template <Backend B>
+Status allReduceRing(B& b, const Arguments& a) {
+  const size_t ranks = static_cast<size_t>(b.ranks());
+  const size_t grain = lineGrain(a.elementBytes);
+  const size_t piece = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
+  const size_t most = std::max<size_t>(1, piece / a.elementBytes / grain) * grain * ranks;
+  ReduceSpec partial = a.reduce;
+  partial.op = a.reduce.op == Operator::kAvg ? Operator::kSum : a.reduce.op;
+  partial.divisor = 1;
+  int turn = 0;
+  for (const Span window : Chunks(a.count, most)) {
+    Ring<B> ring(b, turn++ % a.rings);
+    const Split shards(window.size, ranks, grain);
+    const auto block = [&](int rank) {
+      const Span shard = shards[static_cast<size_t>(rank)];
+      return Span{window.begin + shard.begin, shard.size};
+    };
+    STRETTO_TRY(ringReducePhase(b, ring, a, partial, block, true));
+    const Span mine = block(b.rank());
+    const size_t at = mine.begin * a.elementBytes;
+    STRETTO_TRY(ring.reduceKeep(a.reduce, a.send + at, a.receive + at, mine.size, true));
+    for (int step = 1; step < b.ranks(); ++step) {
+      const Span other = block(ring.blockAt(step));
+      STRETTO_TRY(ring.keep(a.receive + other.begin * a.elementBytes, other.size * a.elementBytes,
+                            step + 1 < b.ranks(), a.stream));
+    }
+  }
+  return kOkStatus;
+}
+
+template <Backend B>
+Status reduceScatterRing(B& b, const Arguments& a) {
+  const size_t piece = elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
+  ReduceSpec partial = a.reduce;
+  partial.op = a.reduce.op == Operator::kAvg ? Operator::kSum : a.reduce.op;
+  partial.divisor = 1;
+  int turn = 0;
+  for (const Span chunk : Chunks(a.count, piece)) {
+    Ring<B> ring(b, turn++ % a.rings);
+    const auto block = [&](int rank) {
+      return Span{static_cast<size_t>(rank) * a.count + chunk.begin, chunk.size};
+    };
+    STRETTO_TRY(ringReducePhase(b, ring, a, partial, block, false));
+    const std::byte* own = a.send + block(b.rank()).begin * a.elementBytes;
+    STRETTO_TRY(ring.reduceKeep(a.reduce, own, a.receive + chunk.begin * a.elementBytes, chunk.size, false));
+  }
+  return kOkStatus;
+}
+
+template <Backend B>
+Status allGatherRing(B& b, const Arguments& a) {
+  const size_t most = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
+  int turn = 0;
+  for (const Span chunk : Chunks(a.bytes(), most)) {
+    Ring<B> ring(b, turn++ % a.rings);
+    const auto place = [&](int rank) {
+      return a.receive + static_cast<size_t>(rank) * a.bytes() + chunk.begin;
+    };
+    STRETTO_TRY(ring.send(a.send + chunk.begin, chunk.size));
+    b.copy(b.coop(), place(b.rank()), a.send + chunk.begin, chunk.size, a.stream);
+    for (int step = 1; step < b.ranks(); ++step) {
+      STRETTO_TRY(ring.keep(place(ring.blockAt(step)), chunk.size, step + 1 < b.ranks(), a.stream));
+    }
+  }
+  return kOkStatus;
+}
+
+}  // namespace stretto::algorithms

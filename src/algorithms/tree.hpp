@@ -1,0 +1,145 @@
+// Trees over links: broadcast, reduce and all-reduce along a tree of any arity. Arity 1 is the pipelined
+// chain, 2 the binary tree, n-1 the flat star; all three are this one file. Data moves in chunks, and a chunk
+// goes on as soon as it is there, so the depth of the tree costs latency but not bandwidth.
+//
+// Ranks are numbered from the root: v = (rank - root) mod n; the parent of v is (v-1)/arity.
+#pragma once
+
+#include "algorithms/link_channel.hpp"
+#include "algorithms/shape.hpp"
+
+namespace stretto::algorithms {
+
+template <Backend B>
+class Tree {
+ public:
+  Tree(B& b, int root, int arity) : b_(b), root_(root) {
+    const int n = b.ranks();
+    const int self = (b.rank() - root + n) % n;
+    parent_ = self == 0 ? -1 : rankOf((self - 1) / arity);
+    for (int child = arity * self + 1; child <= arity * self + arity && child < n; ++child) {
+      children_[childCount_++] = rankOf(child);
+    }
+  }
+
+  bool isRoot() const { return parent_ < 0; }
+  bool isLeaf() const { return childCount_ == 0; }
+
+  Status sendToChildren(const std::byte* from, size_t bytes) {
+    for (int child = 0; child < childCount_; ++child) {
+      STRETTO_TRY(Outlet<B>(b_, children_[child]).send(from, bytes));
+    }
+    return kOkStatus;
+  }
+
+  // One chunk from the parent into `to`, and on to the children.
+  Status passDown(std::byte* to, size_t bytes, bool stream) {
+    Inlet<B> above(b_, parent_);
+    if (isLeaf()) return above.receive(to, bytes, stream);
+    const std::byte* arrived = nullptr;
+    STRETTO_TRY(above.await(bytes, arrived));
+    STRETTO_TRY(sendToChildren(arrived, bytes));
+    b_.copy(b_.coop(), to, arrived, bytes, stream);
+    above.release();
+    return kOkStatus;
+  }
+
+  // One chunk of this rank's input and its children's partial results, reduced: to the parent, or at the root
+  // into `to`.
+  Status passUp(const ReduceSpec& spec, const std::byte* own, std::byte* to, size_t count) {
+    const size_t bytes = count * sizeOf(spec.type);
+    const std::byte* sources[kMaxRanks] = {own};
+    for (int child = 0; child < childCount_; ++child) {
+      STRETTO_TRY(Inlet<B>(b_, children_[child]).await(bytes, sources[child + 1]));
+    }
+    if (isRoot()) {
+      b_.reduce(b_.coop(), spec, {to}, sources, childCount_ + 1, count, false);
+    } else {
+      Outlet<B> above(b_, parent_);
+      std::byte* place = nullptr;
+      STRETTO_TRY(above.acquire(bytes, place));
+      b_.reduce(b_.coop(), spec, {place}, sources, childCount_ + 1, count, false);
+      above.publish();
+    }
+    for (int child = 0; child < childCount_; ++child) {
+      Inlet<B>(b_, children_[child]).release();
+    }
+    return kOkStatus;
+  }
+
+ private:
+  int rankOf(int number) const { return (number + root_) % b_.ranks(); }
+
+  B& b_;
+  int root_;
+  int parent_ = -1;
+  int children_[kMaxRanks];
+  int childCount_ = 0;
+};
+
+// Partial sums carry no divisor: it is applied once, where the last operand joins.
+template <Backend B>
+ReduceSpec treeSpec(const Tree<B>& tree, const ReduceSpec& spec) {
+  if (tree.isRoot() || spec.op != Operator::kAvg) return spec;
+  return {spec.type, Operator::kSum, 1};
+}
+
+template <Backend B>
+size_t treeChunk(const B& b, const Arguments& a) {
+  return elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
+}
+
+template <Backend B>
+Status broadcastTree(B& b, const Arguments& a) {
+  Tree<B> tree(b, a.root, a.arity);
+  for (const Span chunk : Chunks(a.count, treeChunk(b, a))) {
+    const size_t at = chunk.begin * a.elementBytes;
+    const size_t bytes = chunk.size * a.elementBytes;
+    if (tree.isRoot()) {
+      STRETTO_TRY(tree.sendToChildren(a.send + at, bytes));
+    } else {
+      STRETTO_TRY(tree.passDown(a.receive + at, bytes, a.stream));
+    }
+  }
+  if (tree.isRoot()) b.copy(b.coop(), a.receive, a.send, a.bytes(), a.stream);
+  return kOkStatus;
+}
+
+template <Backend B>
+Status reduceTree(B& b, const Arguments& a) {
+  Tree<B> tree(b, a.root, a.arity);
+  const ReduceSpec spec = treeSpec(tree, a.reduce);
+  for (const Span chunk : Chunks(a.count, treeChunk(b, a))) {
+    const size_t at = chunk.begin * a.elementBytes;
+    STRETTO_TRY(tree.passUp(spec, a.send + at, a.receive + at, chunk.size));
+  }
+  return kOkStatus;
+}
+
+// Reduce to rank 0 and broadcast from it, overlapped: results of early chunks come down while late ones go
+// up. The lag keeps fewer chunks under way than a link holds, so nobody blocks going up.
+template <Backend B>
+Status allReduceTree(B& b, const Arguments& a) {
+  constexpr size_t kLag = WindowLayout::kLinkDepth / 2;
+  Tree<B> tree(b, 0, a.arity);
+  const ReduceSpec spec = treeSpec(tree, a.reduce);
+  const Chunks chunks(a.count, treeChunk(b, a));
+  const size_t lag = std::min(kLag, chunks.size());
+  for (size_t turn = 0; turn < chunks.size() + lag; ++turn) {
+    if (turn < chunks.size()) {
+      const size_t at = chunks[turn].begin * a.elementBytes;
+      STRETTO_TRY(tree.passUp(spec, a.send + at, a.receive + at, chunks[turn].size));
+    }
+    if (turn < lag) continue;
+    const Span chunk = chunks[turn - lag];
+    std::byte* const result = a.receive + chunk.begin * a.elementBytes;
+    if (tree.isRoot()) {
+      STRETTO_TRY(tree.sendToChildren(result, chunk.size * a.elementBytes));
+    } else {
+      STRETTO_TRY(tree.passDown(result, chunk.size * a.elementBytes, false));
+    }
+  }
+  return kOkStatus;
+}
+
+}  // namespace stretto::algorithms

@@ -1,0 +1,129 @@
+#include "platform/shared_memory.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace stretto::platform {
+namespace {
+
+Result<std::byte*> mapShared(int descriptor, size_t bytes) {
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  if (address == MAP_FAILED) {
+    return failErrno("cannot map %zu bytes of shared memory", bytes);
+  }
+  return static_cast<std::byte*>(address);
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  if (data_ != nullptr) munmap(data_, size_);
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes) {
+  SharedMemory memory;
+  memory.descriptor_ = memfd_create(label, MFD_CLOEXEC);
+  if (memory.descriptor_ < 0 || fchmod(memory.descriptor_, 0600) != 0 ||
+      ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) != 0) {
+    return failErrno("cannot make %zu bytes of shared memory (%s)", bytes, label);
+  }
+  auto mapped = mapShared(memory.descriptor_, bytes);
+  if (!mapped.ok()) return mapped.status();
+  memory.data_ = mapped.value();
+  memory.size_ = bytes;
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::createFile(const std::string& path, size_t bytes) {
+  SharedMemory memory;
+  memory.descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (memory.descriptor_ < 0 || ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) != 0) {
+    return failErrno("cannot make the file %s", path.c_str());
+  }
+  auto mapped = mapShared(memory.descriptor_, bytes);
+  if (!mapped.ok()) return mapped.status();
+  memory.data_ = mapped.value();
+  memory.size_ = bytes;
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::open(pid_t owner, int descriptor, size_t bytes) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(owner), descriptor);
+  const int opened = ::open(path, O_RDWR | O_CLOEXEC);
+  if (opened < 0) {
+    return failErrno("cannot open the shared memory of process %d (%s)", static_cast<int>(owner), path);
+  }
+  struct stat facts {};
+  const bool right = fstat(opened, &facts) == 0 && facts.st_size == static_cast<off_t>(bytes);
+  auto mapped = right ? mapShared(opened, bytes) : Result<std::byte*>(Status{Code::kInternal});
+  close(opened);  // the mapping keeps the segment
+  if (!right) {
+    return fail(Code::kInternal, "the shared memory of process %d is %lld bytes, not %zu",
+                static_cast<int>(owner), static_cast<long long>(facts.st_size), bytes);
+  }
+  if (!mapped.ok()) return mapped.status();
+  SharedMemory memory;
+  memory.data_ = mapped.value();
+  memory.size_ = bytes;
+  return memory;
+}
+
+bool readProcess(pid_t process, void* destination, const void* remote, size_t bytes) {
+  auto* to = static_cast<std::byte*>(destination);
+  auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(remote));
+  while (bytes > 0) {
+    iovec local{to, bytes};
+    iovec other{from, bytes};
+    const ssize_t moved = process_vm_readv(process, &local, 1, &other, 1, 0);
+    if (moved <= 0) return false;
+    to += moved;
+    from += moved;
+    bytes -= static_cast<size_t>(moved);
+  }
+  return true;
+}
+
+bool writeProcess(pid_t process, void* remote, const void* source, size_t bytes) {
+  auto* to = static_cast<std::byte*>(remote);
+  auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(source));
+  while (bytes > 0) {
+    iovec local{from, bytes};
+    iovec other{to, bytes};
+    const ssize_t moved = process_vm_writev(process, &local, 1, &other, 1, 0);
+    if (moved <= 0) return false;
+    to += moved;
+    from += moved;
+    bytes -= static_cast<size_t>(moved);
+  }
+  return true;
+}
+
+int usableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace stretto::platform

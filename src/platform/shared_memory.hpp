@@ -1,0 +1,47 @@
+// Memory that other processes of this host can map. Segments have no name in any file system, so nothing is
+// left behind whatever way a process ends; a peer reaches one through its owner's descriptor.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+
+#include "base/status.hpp"
+
+namespace stretto::platform {
+
+// Owns one mapping, and the descriptor behind it if it made the segment. Movable.
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  // A new zeroed segment; pages are taken when first touched. `label` shows in /proc/PID/fd.
+  static Result<SharedMemory> create(const char* label, size_t bytes);
+  // A file of `directory`, mode 0600, for what must outlive the process (the flight recorder).
+  static Result<SharedMemory> createFile(const std::string& path, size_t bytes);
+  // Maps the segment behind descriptor `descriptor` of process `owner`. The segment must be `bytes` long.
+  static Result<SharedMemory> open(pid_t owner, int descriptor, size_t bytes);
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  int descriptor_ = -1;
+};
+
+// Copies between this process and another's ordinary memory (process_vm_readv and process_vm_writev). False
+// with errno set when the kernel refuses or the range is not mapped there.
+bool readProcess(pid_t process, void* destination, const void* remote, size_t bytes);
+bool writeProcess(pid_t process, void* remote, const void* source, size_t bytes);
+
+// How many cores this process may run on.
+int usableCores();
+
+}  // namespace stretto::platform

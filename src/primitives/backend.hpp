@@ -1,0 +1,52 @@
+// The verbs: everything an algorithm may do to another rank's memory. Algorithms are templates over a type
+// that satisfies Backend; `Host` runs them on CPU threads over shared memory, and is their living definition.
+//
+// Memory ordering is in the verb, never in the algorithm:
+//   put      makes bytes visible to the peer only after a later signal
+//   signal   release: all this coop has put to that peer is visible before the cell's counter grows to
+//   `value` wait     acquire: returns when the counter is at least `value`, or with a Status when the
+//   communicator was
+//            aborted, the deadline passed, or the operation's tag is not ours (the ranks disagree)
+//   putLines / readLines / reduceLines   carry readiness inside the data: neither signal nor fence
+//   get      copies a peer's ordinary memory here; view makes it readable in place where it can
+// A wait that gives up says so to the whole coop, and its caller publishes nothing afterwards.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.hpp"
+#include "primitives/operation.hpp"
+#include "primitives/peer.hpp"
+
+namespace stretto {
+
+// Where reduced elements go: into this rank's own memory and, in the same pass, to places in peers' windows.
+struct Destinations {
+  std::byte* own = nullptr;
+  std::byte* const* pushed = nullptr;
+  int pushedCount = 0;
+};
+
+template <typename B>
+concept Backend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std::byte* to,
+                           const std::byte* from, const std::byte* const* sources, size_t bytes,
+                           uint64_t value, ReduceSpec spec) {
+  { B::kLineBytes } -> std::convertible_to<size_t>;
+  { b.rank() } -> std::same_as<int>;
+  { b.ranks() } -> std::same_as<int>;
+  { b.coop() } -> std::same_as<typename B::Coop>;
+  { b.nextEpoch() } -> std::same_as<uint64_t>;
+  {b.put(coop, peer, to, from, bytes)};
+  {b.signal(coop, peer, cell, value)};
+  { b.wait(coop, peer, cell, value) } -> std::same_as<Status>;
+  {b.putLines(coop, peer, from, bytes)};
+  { b.readLines(coop, peer, to, bytes) } -> std::same_as<Status>;
+  { b.reduceLines(coop, spec, to, from, bytes) } -> std::same_as<Status>;
+  { b.get(coop, peer, to, from, bytes) } -> std::same_as<Status>;
+  {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};
+  {b.copy(coop, to, from, bytes, true)};
+};
+
+}  // namespace stretto

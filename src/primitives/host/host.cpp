@@ -1,0 +1,207 @@
+#include "primitives/host/host.hpp"
+
+#include "platform/shared_memory.hpp"
+
+namespace stretto {
+
+Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy)
+    : rank_(rank), peers_(peers), layout_(layout), policy_(policy) {}
+
+void Host::signal(Coop, int peer, Cell* cell, uint64_t value) {
+  std::atomic_ref(cell->tag).store(tag_, std::memory_order_relaxed);
+  std::atomic_ref(cell->count).store(value, std::memory_order_release);
+  ringDue_ = peer != rank_ || ringDue_;
+}
+
+void Host::putLines(Coop, int peer, const void* from, size_t bytes) {
+  std::byte* line = at(peer, layout_.lines(parity(), rank_));
+  const auto* source = static_cast<const std::byte*>(from);
+  const uint64_t flag = lineFlag();
+  do {
+    const size_t part = std::min(bytes, kLinePayload);
+    if (part == kLinePayload) [[likely]] {
+      std::memcpy(line, source, kLinePayload);
+    } else {
+      std::memcpy(line, source, part);
+    }
+    auto& word = *reinterpret_cast<uint64_t*>(line + kLinePayload);
+    std::atomic_ref(word).store(flag, std::memory_order_release);
+    line += kLineBytes;
+    source += part;
+    bytes -= part;
+  } while (bytes > 0);
+  ringDue_ = true;
+}
+
+Status Host::readLines(Coop, int peer, void* to, size_t bytes) {
+  const std::byte* line = at(rank_, layout_.lines(parity(), peer));
+  auto* destination = static_cast<std::byte*>(to);
+  const uint64_t flag = lineFlag();
+  do {
+    const size_t part = std::min(bytes, kLinePayload);
+    const auto* word = reinterpret_cast<const uint64_t*>(line + kLinePayload);
+    STRETTO_TRY(waitWord(word, epoch_ << kTagBits, peer));
+    if (load(word) != flag) [[unlikely]] {
+      return mismatch(peer);
+    }
+    if (part == kLinePayload) [[likely]] {
+      std::memcpy(destination, line, kLinePayload);
+    } else {
+      std::memcpy(destination, line, part);
+    }
+    line += kLineBytes;
+    destination += part;
+    bytes -= part;
+  } while (bytes > 0);
+  return kOkStatus;
+}
+
+Status Host::reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                         size_t bytes) {
+  const std::byte* sources[kMaxRanks];
+  const size_t tile = sizeof lineScratch_ / static_cast<size_t>(ranks());
+  const size_t stride = bytes <= tile ? tile : WindowLayout::kMostLinePayload;
+  std::byte* scratch = bytes <= tile ? lineScratch_ : bigScratch();
+  for (int source = 0; source < ranks(); ++source) {
+    std::byte* part = scratch + static_cast<size_t>(source) * stride;
+    sources[source] = source == rank_ ? own : part;
+    if (source != rank_) {
+      STRETTO_TRY(readLines(coop, source, part, bytes));
+    }
+  }
+  reduce(coop, spec, {to}, sources, ranks(), bytes / sizeOf(spec.type), false);
+  return kOkStatus;
+}
+
+Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
+  const Peer& other = peers_[static_cast<size_t>(peer)];
+  if (other.reach == Reach::kAddress || peer == rank_) {
+    copyStream(to, from, bytes);
+    return kOkStatus;
+  }
+  if (!platform::readProcess(other.process, to, from, bytes)) {
+    return failAbout(peer, Code::kRemote, "rank %d: cannot read %zu bytes of rank %d (process %d)", rank_,
+                     bytes, peer, other.process);
+  }
+  return kOkStatus;
+}
+
+Result<const std::byte*> Host::view(Coop coop, int peer, const std::byte* from, size_t bytes,
+                                    std::byte* scratch) {
+  if (peer == rank_ || peers_[static_cast<size_t>(peer)].reach == Reach::kAddress) {
+    return from;
+  }
+  if (const Status status = get(coop, peer, scratch, from, bytes); !status.ok()) return status;
+  return static_cast<const std::byte*>(scratch);
+}
+
+void Host::reduce(Coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources,
+                  int sourceCount, size_t count, bool stream) {
+  const auto* pointers = reinterpret_cast<const void* const*>(sources);
+  if (to.pushedCount == 0) {
+    stretto::reduce(spec, to.own, pointers, sourceCount, count, stream);
+  } else if (to.pushedCount == 1) {
+    reduceTwo(spec, to.own, to.pushed[0], pointers, sourceCount, count, stream);
+  } else {
+    reduceTiles(spec, to, sources, sourceCount, count, stream);
+  }
+}
+
+// Several places to push to: a tile at a time, copied on from the first place while it is in the nearest
+// cache.
+void Host::reduceTiles(const ReduceSpec& spec, Destinations to, const std::byte* const* sources,
+                       int sourceCount, size_t count, bool stream) {
+  constexpr size_t kTileBytes = 16384;
+  const size_t elementBytes = sizeOf(spec.type);
+  const void* tile[kMaxRanks];
+  for (size_t begin = 0; begin < count; begin += kTileBytes / elementBytes) {
+    const size_t size = std::min(count - begin, kTileBytes / elementBytes);
+    const size_t offset = begin * elementBytes;
+    for (int source = 0; source < sourceCount; ++source) tile[source] = sources[source] + offset;
+    reduceTwo(spec, to.own + offset, to.pushed[0] + offset, tile, sourceCount, size, stream);
+    for (int place = 1; place < to.pushedCount; ++place) {
+      copyBytes(to.pushed[place] + offset, to.pushed[0] + offset, size * elementBytes);
+    }
+  }
+}
+
+void Host::ring() {
+  ringDue_ = false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const Peer& other : peers_) {
+    WindowHeader& window = other.header();
+    if (std::atomic_ref(window.sleeping).load(std::memory_order_relaxed) != 0 && other.rank != rank_) {
+      std::atomic_ref(window.bell).fetch_add(1, std::memory_order_release);
+      platform::futexWake(&window.bell);
+      ++counters_.wakeups;
+    }
+  }
+}
+
+std::byte* Host::bigScratch() {
+  if (bigScratch_ == nullptr) {
+    bigScratch_ =
+        std::make_unique<std::byte[]>(static_cast<size_t>(ranks()) * WindowLayout::kMostLinePayload);
+  }
+  return bigScratch_.get();
+}
+
+Status Host::waitLong(const uint64_t* word, uint64_t value, int peer) {
+  ++counters_.slow;
+  Patience patience(*this, peer);
+  while (load(word) < value) {
+    STRETTO_TRY(patience.step());
+  }
+  return kOkStatus;
+}
+
+Patience::~Patience() {
+  if (armed_) {
+    std::atomic_ref(host_.header().sleeping).store(0, std::memory_order_relaxed);
+  }
+}
+
+Status Patience::step() {
+  WindowHeader& window = host_.header();
+  if (std::atomic_ref(window.abort).load(std::memory_order_relaxed) != 0) {
+    return host_.givenUp();
+  }
+  const uint64_t now = platform::ticks();
+  if (startedTicks_ == 0) {
+    startedTicks_ = now;
+    host_.ringIfDue();
+    return kOkStatus;
+  }
+  if (now - startedTicks_ < host_.policy_.spinTicks) {
+    platform::relax();
+    return kOkStatus;
+  }
+  if (yields_ < host_.policy_.yields) {
+    ++yields_;
+    platform::yieldCore();
+    return kOkStatus;
+  }
+  return sleepStep();
+}
+
+Status Patience::sleepStep() {
+  WindowHeader& window = host_.header();
+  constexpr uint64_t kSliceMicroseconds = 20000;
+  if (!armed_) {
+    armed_ = true;
+    bell_ = std::atomic_ref(window.bell).load(std::memory_order_relaxed);
+    std::atomic_ref(window.sleeping).store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return kOkStatus;  // the caller looks once more: what came before `sleeping` was set rang no bell
+  }
+  STRETTO_TRY(host_.disagreement());
+  if (platform::ticks() - startedTicks_ > host_.policy_.timeoutTicks) {
+    return host_.timedOut(peer_);
+  }
+  ++host_.counters_.sleeps;
+  platform::futexWait(&window.bell, bell_, kSliceMicroseconds);
+  bell_ = std::atomic_ref(window.bell).load(std::memory_order_acquire);
+  return kOkStatus;
+}
+
+}  // namespace stretto

@@ -1,0 +1,205 @@
+// The Host backend: the verbs on CPU threads over shared memory. This is their living definition: plain
+// loads and stores of cache-coherent memory, ordered by acquire and release. One Host per rank of a
+// communicator; one thread at a time uses it (the executor sees to that).
+//
+// Sleeping: a rank whose wait is long sets `sleeping` in its window and waits on `bell`. Whoever moves a
+// cell or a line there must look at `sleeping` afterwards, with a full fence between (store, fence, load on
+// both sides). Fences cost, so the look is put off: signals and lines only mark that one is due; it happens
+// when this rank itself begins to wait in earnest and, at the latest, when the operation ends.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "platform/clock.hpp"
+#include "primitives/backend.hpp"
+#include "primitives/host/copy.hpp"
+#include "primitives/host/reduce.hpp"
+
+namespace stretto {
+
+// One thread takes part.
+struct SoloCoop {
+  static constexpr int rank() { return 0; }
+  static constexpr int size() { return 1; }
+  static void sync() {}
+};
+
+// How a wait spends its time, from the number of ranks and cores; the same for all waits of a communicator.
+struct WaitPolicy {
+  uint64_t spinTicks = 0;     // spin this long,
+  uint32_t yields = 0;        // then offer the core this many times,
+  uint64_t timeoutTicks = 0;  // then sleep, until this long after the wait began
+};
+
+// Counts of what waits cost, for counters().
+struct WaitCounters {
+  uint64_t slow = 0;     // waits that did not end in the first polls
+  uint64_t sleeps = 0;   // times this rank slept
+  uint64_t wakeups = 0;  // times this rank woke a peer
+};
+
+class Host;
+
+// How far one wait has come. step() is called each time nothing was ready: it spins, yields, arms the sleep
+// (the caller looks once more), sleeps. Ends the sleeping state when destroyed.
+class Patience {
+ public:
+  // `peer`: the rank waited for, or -1.
+  explicit Patience(Host& host, int peer = -1) : host_(host), peer_(peer) {}
+  ~Patience();
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+
+  // Not ok: aborted, past the deadline, or the ranks disagree; the caller gives up.
+  Status step();
+
+ private:
+  Status sleepStep();
+
+  Host& host_;
+  int peer_;
+  uint64_t startedTicks_ = 0;
+  uint32_t yields_ = 0;
+  uint32_t bell_ = 0;
+  bool armed_ = false;
+};
+
+class Host {
+ public:
+  using Coop = SoloCoop;
+  static constexpr size_t kLineBytes = 64;
+  static constexpr size_t kLinePayload = kLineBytes - sizeof(uint64_t);
+
+  // `peers` has one entry per rank, this one included, and outlives the Host.
+  Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy);
+
+  int rank() const { return rank_; }
+  int ranks() const { return static_cast<int>(peers_.size()); }
+  Coop coop() const { return {}; }
+  const WindowLayout& layout() const { return layout_; }
+  const WaitCounters& waitCounters() const { return counters_; }
+  WindowHeader& header() const { return self().header(); }
+  const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
+
+  // Frame of one operation. `tag` is equal on all ranks exactly if they run the same operation; it travels
+  // with every signal and line. end() wakes whoever still sleeps.
+  void begin(uint64_t tag, uint64_t sequence) {
+    tag_ = tag;
+    sequence_ = sequence;
+  }
+  void end() { ringIfDue(); }
+
+  // Slots rotate by epoch; an epoch is one exchange in which every rank receives from all ranks.
+  uint64_t nextEpoch() { return ++epoch_; }
+  uint64_t epoch() const { return epoch_; }
+
+  // Places of the current epoch: mine in a peer's window, a peer's in mine.
+  std::byte* slotAt(int peer, Leg leg) const { return at(peer, layout_.slot(parity(), leg, rank_)); }
+  const std::byte* slotFrom(int source, Leg leg) const {
+    return at(rank_, layout_.slot(parity(), leg, source));
+  }
+  Cell* cellAt(int peer, Leg leg) const { return cell(peer, layout_.cell(parity(), leg, rank_)); }
+  const Cell* cellFrom(int source, Leg leg) const { return cell(rank_, layout_.cell(parity(), leg, source)); }
+
+  // Links: ordered pairs with credits (see algorithms/link_channel.hpp, which owns the protocol).
+  struct LinkCursors {
+    uint64_t sent = 0;
+    uint64_t received = 0;
+  };
+  LinkCursors& cursors(int peer) { return cursors_[static_cast<size_t>(peer)]; }
+  Cell* linkAt(int peer, uint64_t chunk) const { return cell(peer, layout_.link(rank_, chunk)); }
+  const Cell* linkFrom(int source, uint64_t chunk) const { return cell(rank_, layout_.link(source, chunk)); }
+  Cell* creditAt(int sender) const { return cell(sender, layout_.credit(rank_)); }
+  const Cell* creditFrom(int receiver) const { return cell(rank_, layout_.credit(receiver)); }
+
+  // The verbs (primitives/backend.hpp).
+  void put(Coop, int /*peer*/, void* to, const void* from, size_t bytes) { copyBytes(to, from, bytes); }
+  void signal(Coop, int peer, Cell* cell, uint64_t value);
+  Status wait(Coop, int peer, const Cell* cell, uint64_t value) {
+    STRETTO_TRY(waitWord(&cell->count, value, peer));
+    return cell->tag == tag_ ? kOkStatus : mismatch(peer);
+  }
+  // A wait without a tag: for credits, which outlive the operation that gave them.
+  Status waitCount(Coop, int peer, const Cell* cell, uint64_t value) {
+    return waitWord(&cell->count, value, peer);
+  }
+  void putLines(Coop, int peer, const void* from, size_t bytes);
+  Status readLines(Coop, int peer, void* to, size_t bytes);
+  Status reduceLines(Coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
+  Status get(Coop, int peer, void* to, const void* from, size_t bytes);
+  // A peer's ordinary memory, in place if it can be addressed, else copied to `scratch`.
+  Result<const std::byte*> view(Coop coop, int peer, const std::byte* from, size_t bytes, std::byte* scratch);
+  void reduce(Coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources, int sourceCount,
+              size_t count, bool stream);
+  void copy(Coop, void* to, const void* from, size_t bytes, bool stream) {
+    if (to == from) return;
+    if (stream) {
+      copyStream(to, from, bytes);
+    } else {
+      copyBytes(to, from, bytes);
+    }
+  }
+
+  // True if `cell` has reached `value`: for schedulers that look at several things before they wait.
+  bool ready(const Cell* cell, uint64_t value) const { return load(&cell->count) >= value; }
+  // The tag check of a cell that ready() reported.
+  Status check(int peer, const Cell* cell) const { return cell->tag == tag_ ? kOkStatus : mismatch(peer); }
+  uint64_t tag() const { return tag_; }
+  void setTag(uint64_t tag) { tag_ = tag; }
+
+ private:
+  friend class Patience;
+  static constexpr int kQuickPolls = 64;
+  static constexpr int kTagBits = 20;  // of a line's flag; the other 44 are the epoch
+
+  const Peer& self() const { return peers_[static_cast<size_t>(rank_)]; }
+  void reduceTiles(const ReduceSpec& spec, Destinations to, const std::byte* const* sources, int sourceCount,
+                   size_t count, bool stream);
+  uint32_t parity() const { return static_cast<uint32_t>(epoch_ % WindowLayout::kSlots); }
+  std::byte* at(int peer, size_t offset) const { return peers_[static_cast<size_t>(peer)].window + offset; }
+  Cell* cell(int peer, size_t offset) const { return reinterpret_cast<Cell*>(at(peer, offset)); }
+  static uint64_t load(const uint64_t* word) {
+    return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);
+  }
+  uint64_t lineFlag() const { return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1)); }
+
+  Status waitWord(const uint64_t* word, uint64_t value, int peer) {
+    for (int poll = 0; poll < kQuickPolls; ++poll) {
+      if (load(word) >= value) [[likely]] {
+        return kOkStatus;
+      }
+      platform::relax();
+    }
+    return waitLong(word, value, peer);
+  }
+  Status waitLong(const uint64_t* word, uint64_t value, int peer);
+  Status givenUp() const;
+  Status timedOut(int peer) const;
+  Status disagreement() const;
+  Status mismatch(int peer) const;
+  void ringIfDue() {
+    if (ringDue_) ring();
+  }
+  void ring();
+  std::byte* bigScratch();
+
+  int rank_;
+  std::span<const Peer> peers_;
+  WindowLayout layout_;
+  WaitPolicy policy_;
+  uint64_t epoch_ = 0;
+  uint64_t tag_ = 0;
+  uint64_t sequence_ = 0;
+  bool ringDue_ = false;
+  WaitCounters counters_;
+  LinkCursors cursors_[kMaxRanks];
+  // reduceLines unpacks here: the small place for most calls, the big one made at first need.
+  alignas(kCellBytes) std::byte lineScratch_[kMaxRanks * 128];
+  std::unique_ptr<std::byte[]> bigScratch_;
+};
+
+}  // namespace stretto

@@ -1,0 +1,38 @@
+// What an algorithm is given: one collective, validated, with its buffers, and the few numbers of its plan
+// that it needs. Plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.hpp"
+
+namespace stretto {
+
+// Element-wise reduction: sources are combined in rank order, 16- and 8-bit floats in fp32. `divisor` is
+// applied once, at the end (kAvg).
+struct ReduceSpec {
+  DataType type = DataType::kFloat32;
+  Operator op = Operator::kSum;
+  uint32_t divisor = 1;
+};
+
+// `count` follows NCCL: elements of the send buffer for all-reduce, broadcast, reduce, all-gather, gather,
+// send; elements of the receive buffer for reduce-scatter, scatter, receive; elements per peer for
+// all-to-all.
+struct Arguments {
+  const std::byte* send = nullptr;
+  std::byte* receive = nullptr;
+  size_t count = 0;
+  size_t elementBytes = 1;
+  ReduceSpec reduce;
+  int root = 0;
+  size_t chunkBytes = 0;  // most bytes that one epoch or one link slot carries
+  int rings = 1;
+  int arity = 2;        // children per rank of a tree
+  bool stream = false;  // results are larger than the caches: write past them
+
+  size_t bytes() const { return count * elementBytes; }
+};
+
+}  // namespace stretto

@@ -1,0 +1,31 @@
+// A peer as an algorithm sees it: where its window is, and whether its ordinary memory can be reached. A
+// plain value that crosses to a device; `communicator/connect` fills it, whoever owns the mapping outlives
+// it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "primitives/window.hpp"
+
+namespace stretto {
+
+// How this rank can reach memory of the peer that lies outside its window.
+enum class Reach : uint8_t {
+  kNone,     // not at all: everything goes through windows
+  kAddress,  // its addresses are ours (same process)
+  kCopy,     // the kernel copies (process_vm_readv)
+};
+
+struct Peer {
+  std::byte* window = nullptr;  // base of the peer's window in our address space
+  int32_t rank = -1;
+  int32_t process = 0;
+  Reach reach = Reach::kNone;
+
+  WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(window); }
+};
+static_assert(std::is_standard_layout_v<Peer> && std::is_trivially_destructible_v<Peer>);
+
+}  // namespace stretto

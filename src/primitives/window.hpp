@@ -1,0 +1,112 @@
+// How a window is laid out: the memory of one rank that its peers can address. Plain structures shared by
+// every backend; who may write which byte is said beside it. All ranks of a communicator compute the same
+// layout from the same few numbers, and check that they did when they connect.
+//
+// A window has one writer per byte: either its owner, or one particular peer. Counters only grow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace stretto {
+
+inline constexpr int kMaxRanks = 64;        // per communicator, on one host
+inline constexpr size_t kCellBytes = 64;    // a cache line
+inline constexpr size_t kPageBytes = 4096;  // regions start on pages, so that unused ones stay untouched
+inline constexpr uint64_t kWindowMagic = 0x5354524554544f31;  // "STRETTO1"
+inline constexpr uint32_t kWindowVersion = 1;
+
+// A counter with the tag of the operation that moved it, and room for a few bytes of payload, in one cache
+// line: whoever sees the counter move has the rest at no further cost. Written by one peer.
+struct alignas(kCellBytes) Cell {
+  static constexpr size_t kInlineBytes = 40;
+  uint64_t count;
+  uint64_t tag;
+  uint64_t bytes;
+  std::byte inlined[kInlineBytes];
+};
+
+// What a rank says about the operation it is in, for peers that wait too long and want to know why.
+struct alignas(kCellBytes) Announcement {
+  uint64_t sequence;  // number of the operation on its communicator, from 1; written last
+  uint64_t tag;
+  uint64_t count;
+  uint64_t startedTicks;
+  uint8_t collective;
+  uint8_t type;
+  uint8_t op;
+  uint8_t finished;
+  int32_t root;
+};
+
+struct WindowHeader {
+  // Written once, by the owner, before the window is offered.
+  uint64_t magic;
+  uint32_t version;
+  uint32_t rank;
+  uint32_t ranks;
+  uint32_t slotBytes;
+  uint32_t linkChunk;
+  uint64_t token;  // proves to a peer that it mapped what it meant to map
+
+  // The owner's process writes it (ncclCommAbort, liveness); non-zero ends every wait of this rank.
+  // Low 8 bits: Code; bits 8..31: peer + 1.
+  alignas(kCellBytes) uint32_t abort;
+
+  // sleeping: 1 while the owner sleeps; bell: whoever wakes it adds one.
+  alignas(kCellBytes) uint32_t sleeping;
+  uint32_t bell;
+
+  static constexpr int kAnnouncements = 4;
+  alignas(kCellBytes) Announcement announcements[kAnnouncements];
+};
+static_assert(std::is_standard_layout_v<WindowHeader> && std::is_trivially_destructible_v<WindowHeader>);
+
+// Which of the two exchanges of an operation a slot or a cell belongs to.
+enum class Leg : uint32_t { kScatter = 0, kGather = 1 };
+inline constexpr uint32_t kLegs = 2;
+
+// Offsets of every region of a window. A pure function of (ranks, slotBytes, linkChunk, lineBytes).
+struct WindowLayout {
+  static constexpr uint32_t kSlots = 2;             // why two suffice: docs/decisions/0002-two-slots.md
+  static constexpr uint32_t kLinkDepth = 8;         // chunks in flight per ordered pair
+  static constexpr size_t kLineRegionBytes = 4736;  // 74 lines of 64: 4,144 bytes of payload
+  static constexpr size_t kMostLinePayload = 4096;
+
+  uint32_t ranks = 0;
+  uint32_t slotBytes = 0;
+  uint32_t linkChunk = 0;
+
+  size_t cell(uint32_t slot, Leg leg, int source) const {
+    return kCells +
+           ((slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source)) * kCellBytes;
+  }
+  size_t credit(int receiver) const {
+    return kCells + (kSlots * kLegs * ranks + static_cast<uint32_t>(receiver)) * kCellBytes;
+  }
+  size_t lines(uint32_t slot, int source) const {
+    return linesBegin() + (slot * ranks + static_cast<uint32_t>(source)) * kLineRegionBytes;
+  }
+  size_t slot(uint32_t slot, Leg leg, int source) const {
+    const size_t index = (slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source);
+    return slotsBegin() + index * slotBytes;
+  }
+  // One link slot is its cell followed by linkChunk bytes of payload.
+  size_t linkSlotBytes() const { return kCellBytes + linkChunk; }
+  size_t link(int source, uint64_t chunk) const {
+    return linksBegin() + (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
+  }
+  size_t bytes() const { return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes()); }
+
+ private:
+  static constexpr size_t roundToPage(size_t bytes) {
+    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  }
+  static constexpr size_t kCells = (sizeof(WindowHeader) + kCellBytes - 1) / kCellBytes * kCellBytes;
+  size_t linesBegin() const { return kCells + (kSlots * kLegs + 1) * ranks * kCellBytes; }
+  size_t slotsBegin() const { return roundToPage(linesBegin() + size_t{kSlots} * ranks * kLineRegionBytes); }
+  size_t linksBegin() const { return roundToPage(slotsBegin() + size_t{kSlots} * kLegs * ranks * slotBytes); }
+};
+
+}  // namespace stretto
