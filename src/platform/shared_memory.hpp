@@ -29,6 +29,8 @@ class SharedMemory {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   int descriptor() const { return descriptor_; }
+  // The mapping stays; nobody can open it through this process any more.
+  void closeDescriptor();
 
  private:
   std::byte* data_ = nullptr;

@@ -40,6 +40,11 @@ SharedMemory::~SharedMemory() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+void SharedMemory::closeDescriptor() {
+  if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = -1;
+}
+
 Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes) {
   SharedMemory memory;
   memory.descriptor_ = memfd_create(label, MFD_CLOEXEC);

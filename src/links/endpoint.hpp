@@ -1,0 +1,33 @@
+// What a rank tells the others so that they can reach it, and what a link to it is. Every kind of link has
+// the same shape: `applies(mine, theirs)` says whether it can serve this pair, `open(...)` makes it.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/status.hpp"
+#include "platform/identity.hpp"
+#include "platform/shared_memory.hpp"
+#include "primitives/window.hpp"
+
+namespace stretto::links {
+
+// Travels between ranks as bytes; nothing in it is trusted before it is checked.
+struct Endpoint {
+  ProcessIdentity process;
+  int32_t rank = -1;
+  int32_t descriptor = -1;     // of the window, in its process
+  uint64_t windowAddress = 0;  // in its process
+  uint64_t windowBytes = 0;
+  uint64_t token = 0;
+};
+static_assert(std::is_trivially_copyable_v<Endpoint>);
+
+// One peer's window in our address space. Owns the mapping if there is one of its own.
+struct Link {
+  const char* kind = "";
+  std::byte* window = nullptr;
+  platform::SharedMemory mapping;
+};
+
+}  // namespace stretto::links

@@ -1,0 +1,40 @@
+#include "memory/window.hpp"
+
+#include <utility>
+
+namespace stretto::memory {
+
+Result<Window> Window::create(int rank, const WindowLayout& layout, uint64_t token) {
+  auto memory = platform::SharedMemory::create("stretto-window", layout.bytes());
+  if (!memory.ok()) return memory.status();
+  Window window;
+  window.memory_ = std::move(memory.value());
+  WindowHeader& header = window.header();
+  header.version = kWindowVersion;
+  header.rank = static_cast<uint32_t>(rank);
+  header.ranks = layout.ranks;
+  header.slotBytes = layout.slotBytes;
+  header.linkChunk = layout.linkChunk;
+  header.token = token;
+  header.magic = kWindowMagic;
+  return window;
+}
+
+Status checkWindow(const WindowHeader& header, int rank, const WindowLayout& layout, uint64_t token) {
+  if (header.magic != kWindowMagic || header.version != kWindowVersion || header.token != token) {
+    return failAbout(rank, Code::kInternal,
+                     "what was mapped is not the window of rank %d of this communicator", rank);
+  }
+  if (header.rank != static_cast<uint32_t>(rank) || header.ranks != layout.ranks ||
+      header.slotBytes != layout.slotBytes || header.linkChunk != layout.linkChunk) {
+    return failAbout(
+        rank, Code::kInvalidUsage,
+        "rank %d laid out its window for %u ranks, %u byte slots and %u byte links, this rank for %u, %u "
+        "and %u: STRETTO_SLOT_BYTES must be the same everywhere",
+        rank, header.ranks, header.slotBytes, header.linkChunk, layout.ranks, layout.slotBytes,
+        layout.linkChunk);
+  }
+  return kOkStatus;
+}
+
+}  // namespace stretto::memory
