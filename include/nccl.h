@@ -347,7 +347,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
 /* --- Collective operations --- */
 /* n is the number of ranks. Buffers overlap only where "in place" says so; any other overlap is undefined. */
 
-/* Every recvbuff[0, count) becomes the reduction of all sendbuff[0, count). In place if they are one. */
+/* Every recvbuff[0, count) becomes the reduction of all sendbuff[0, count). In place: the same buffer. */
 ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 

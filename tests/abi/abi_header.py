@@ -1,7 +1,7 @@
 """What a version of nccl.h declares, as plain values that can be compared.
 
-The header is preprocessed with the stub headers beside this file and nothing else, so that the result depends neither
-on the machine nor on whether it has CUDA, and parsed by pycparser.
+The header is preprocessed with the stub headers beside this file and nothing else, so that the result depends
+neither on the machine nor on whether it has CUDA, and parsed by pycparser.
 """
 
 import copy
@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pycparser import c_ast, c_generator, c_parser
+from pycparser import c_ast, c_generator, c_parser  # type: ignore[import-untyped]
 
 STUBS = Path(__file__).parent / "stubs"
 PUBLIC_MACRO = re.compile(r"#define (NCCL_\w+)(\([^)]*\))?\s*(.*)")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from abi_header import STUBS, Declarations
 
-# Values that a program can only get by evaluating the macro: old and new numbering, and both sides of the switch.
+# Old and new numbering of releases, and both sides of the switch between them.
 VERSIONS = ["2, 8, 4", "2, 9, 0", "2, 28, 9", "3, 0, 1"]
 # A macro that initialises a struct, and the type it initialises.
 INITIALIZERS = {"NCCL_CONFIG_INITIALIZER": "ncclConfig_t", "NCCL_SIM_INFO_INITIALIZER": "ncclSimInfo_t"}
@@ -40,7 +40,9 @@ C_ONLY = """
 
 
 def make_probe(declared: Declarations, language: str) -> str:
-    lines = [f"SIZE({name}); TYPE({name});" for name in [*declared.structs, *declared.enums, *declared.aliases]]
+    lines = [
+        f"SIZE({name}); TYPE({name});" for name in [*declared.structs, *declared.enums, *declared.aliases]
+    ]
     for name, (_, *members) in declared.structs.items():
         names = [member.split()[-1] for member in members]
         lines += [f"OFFSET({name}, {member});" for member in names]

@@ -1,4 +1,4 @@
-"""Where the two sides of the comparison are: NVIDIA's wheel and our build. A missing side is a failure, with the mend."""
+"""Where the two sides of the comparison are: NVIDIA's wheel and our build. A missing side is a failure."""
 
 import os
 from pathlib import Path
@@ -13,8 +13,8 @@ def wheel() -> Path:
     folder = Path(os.environ.get("STRETTO_TEST_NCCL", cached))
     missing = [name for name in ("include/nccl.h", "lib/libnccl.so.2") if not (folder / name).is_file()]
     assert not missing, (
-        f"{folder} lacks {' and '.join(missing)}: this test compares Stretto with NVIDIA's own NCCL {VERSION}. "
-        f"Get it by `make setup`, which runs "
+        f"{folder} lacks {' and '.join(missing)}: this test compares Stretto with NVIDIA's own NCCL. Get "
+        f"it by `make setup`, which runs "
         f"`pip install --no-deps nvidia-nccl-cu13=={VERSION} --target .cache/nccl`."
     )
     return folder

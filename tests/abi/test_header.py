@@ -53,7 +53,13 @@ def test_compiles_without_a_warning(standard: str, tmp_path: Path) -> None:
     language = "c++" if standard.startswith("c++") else "c"
     file = tmp_path / f"alone.{language}"
     file.write_text("#include <nccl.h>\n#include <nccl.h>\nncclConfig_t config = NCCL_CONFIG_INITIALIZER;\n")
-    strict = ["-Wall", "-Wextra", "-pedantic", "-Werror", *(["-Wstrict-prototypes"] if language == "c" else [])]
+    strict = [
+        "-Wall",
+        "-Wextra",
+        "-pedantic",
+        "-Werror",
+        *(["-Wstrict-prototypes"] if language == "c" else []),
+    ]
     command = ["g++", "-x", language, f"-std={standard}", *strict, f"-I{OURS}", "-fsyntax-only", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

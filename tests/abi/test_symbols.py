@@ -1,4 +1,4 @@
-"""The built libraries export what NCCL's library exports, less not_exported.txt, and carry the right names."""
+"""The built libraries export what NCCL's library exports, less not_exported.txt, under the right names."""
 
 import re
 import subprocess
@@ -14,7 +14,9 @@ LIBRARIES = ["libnccl.so.2", "libstretto.so.0"]
 def exported(library: Path) -> dict[str, str]:
     """Name -> nm's letter: T strong, W weak."""
     command = ["nm", "-D", "--defined-only", str(library)]
-    lines = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
+    lines = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=60
+    ).stdout.splitlines()
     return {name.split("@")[0]: letter for _, letter, name in (line.split() for line in lines)}
 
 
@@ -62,4 +64,13 @@ def test_needs_nothing_but_the_system(name: str) -> None:
     command = ["readelf", "-dW", str(build() / name)]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     needed = set(re.findall(r"NEEDED.*\[(.*?)\.so", text))
-    assert needed <= {"libstdc++", "libm", "libgcc_s", "libc", "libpthread", "librt", "libdl", "ld-linux-x86-64"}
+    assert needed <= {
+        "libstdc++",
+        "libm",
+        "libgcc_s",
+        "libc",
+        "libpthread",
+        "librt",
+        "libdl",
+        "ld-linux-x86-64",
+    }

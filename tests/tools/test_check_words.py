@@ -1,0 +1,40 @@
+"""check_words finds paths of this machine, registry hosts, open ends and large files."""
+
+from pathlib import Path
+
+import pytest
+
+OPEN = "TO" + "DO"
+HOST = "py" + "pi.org"
+
+
+def test_plain_text_passes(write, check) -> None:
+    write("README.md", f"Run it in /tmp. A note may say {OPEN}; code may not.\n")
+    write("viewer/package-lock.json", f'{{"resolved": "{HOST}"}}\n')
+    done = check("check_words")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("docs/a.md", f"see https://{HOST}/x\n", "registry host"),
+        ("src/a.cpp", f"// {OPEN}: later\n", "open end"),
+        ("tools/program", f"#!/usr/bin/env python3\n# {OPEN}\n", "open end"),
+        ("docs/big.txt", "x" * (1 << 20) + "x", "more than 1 MB"),
+    ],
+)
+def test_a_bad_file_is_told(write, check, name: str, text: str, said: str) -> None:
+    write(name, text)
+    done = check("check_words")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{name}:")
+    assert said in done.stderr
+    assert "FIX: " in done.stderr
+
+
+def test_the_checkouts_own_path_is_found(write, check, tmp_path: Path) -> None:
+    write("docs/a.md", f"first line\ncd {tmp_path}\n")
+    done = check("check_words")
+    assert done.returncode == 1
+    assert "docs/a.md:2: names a path of this machine" in done.stderr
