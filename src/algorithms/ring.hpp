@@ -92,8 +92,7 @@ class Ring {
 
 // One window of one ring: block(rank) are elements of the whole buffer.
 template <Backend B, typename Block>
-Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, const ReduceSpec& partial, Block block,
-                       bool forward) {
+Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, const ReduceSpec& partial, Block block) {
   const auto own = [&](int back) { return a.send + block(ring.blockAt(back)).begin * a.elementBytes; };
   const auto sizeAt = [&](int back) { return block(ring.blockAt(back)).size; };
   STRETTO_TRY(ring.send(own(1), sizeAt(1) * a.elementBytes));
@@ -120,7 +119,7 @@ Status allReduceRing(B& b, const Arguments& a) {
       const Span shard = shards[static_cast<size_t>(rank)];
       return Span{window.begin + shard.begin, shard.size};
     };
-    STRETTO_TRY(ringReducePhase(b, ring, a, partial, block, true));
+    STRETTO_TRY(ringReducePhase(b, ring, a, partial, block));
     const Span mine = block(b.rank());
     const size_t at = mine.begin * a.elementBytes;
     STRETTO_TRY(ring.reduceKeep(a.reduce, a.send + at, a.receive + at, mine.size, true));
@@ -145,7 +144,7 @@ Status reduceScatterRing(B& b, const Arguments& a) {
     const auto block = [&](int rank) {
       return Span{static_cast<size_t>(rank) * a.count + chunk.begin, chunk.size};
     };
-    STRETTO_TRY(ringReducePhase(b, ring, a, partial, block, false));
+    STRETTO_TRY(ringReducePhase(b, ring, a, partial, block));
     const std::byte* own = a.send + block(b.rank()).begin * a.elementBytes;
     STRETTO_TRY(ring.reduceKeep(a.reduce, own, a.receive + chunk.begin * a.elementBytes, chunk.size, false));
   }

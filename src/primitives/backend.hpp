@@ -44,6 +44,8 @@ concept Backend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std
   {b.putLines(coop, peer, from, bytes)};
   { b.readLines(coop, peer, to, bytes) } -> std::same_as<Status>;
   { b.reduceLines(coop, spec, to, from, bytes) } -> std::same_as<Status>;
+  { b.view(coop, peer, from, bytes, to) } -> std::same_as<Result<const std::byte*>>;
+  { b.scratch(bytes) } -> std::same_as<std::byte*>;
   { b.get(coop, peer, to, from, bytes) } -> std::same_as<Status>;
   {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};
   {b.copy(coop, to, from, bytes, true)};

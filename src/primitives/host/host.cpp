@@ -1,8 +1,11 @@
 #include "primitives/host/host.hpp"
 
+#include "platform/futex.hpp"
 #include "platform/shared_memory.hpp"
 
 namespace stretto {
+
+static_assert(Backend<Host>);
 
 Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy)
     : rank_(rank), peers_(peers), layout_(layout), policy_(policy) {}
@@ -61,9 +64,9 @@ Status Host::reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const
   const std::byte* sources[kMaxRanks];
   const size_t tile = sizeof lineScratch_ / static_cast<size_t>(ranks());
   const size_t stride = bytes <= tile ? tile : WindowLayout::kMostLinePayload;
-  std::byte* scratch = bytes <= tile ? lineScratch_ : bigScratch();
+  std::byte* place = bytes <= tile ? lineScratch_ : scratch(stride * static_cast<size_t>(ranks()));
   for (int source = 0; source < ranks(); ++source) {
-    std::byte* part = scratch + static_cast<size_t>(source) * stride;
+    std::byte* part = place + static_cast<size_t>(source) * stride;
     sources[source] = source == rank_ ? own : part;
     if (source != rank_) {
       STRETTO_TRY(readLines(coop, source, part, bytes));
@@ -138,12 +141,13 @@ void Host::ring() {
   }
 }
 
-std::byte* Host::bigScratch() {
-  if (bigScratch_ == nullptr) {
-    bigScratch_ =
-        std::make_unique<std::byte[]>(static_cast<size_t>(ranks()) * WindowLayout::kMostLinePayload);
+std::byte* Host::scratch(size_t bytes) {
+  if (bytes > scratchBytes_) {
+    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    scratchBytes_ = bytes;
+    ++counters_.allocations;
   }
-  return bigScratch_.get();
+  return scratch_.get();
 }
 
 Status Host::waitLong(const uint64_t* word, uint64_t value, int peer) {

@@ -37,9 +37,10 @@ struct WaitPolicy {
 
 // Counts of what waits cost, for counters().
 struct WaitCounters {
-  uint64_t slow = 0;     // waits that did not end in the first polls
-  uint64_t sleeps = 0;   // times this rank slept
-  uint64_t wakeups = 0;  // times this rank woke a peer
+  uint64_t slow = 0;         // waits that did not end in the first polls
+  uint64_t sleeps = 0;       // times this rank slept
+  uint64_t wakeups = 0;      // times this rank woke a peer
+  uint64_t allocations = 0;  // times scratch grew
 };
 
 class Host;
@@ -144,6 +145,9 @@ class Host {
     }
   }
 
+  // Memory of this rank alone, at least `bytes`; valid until the next call.
+  std::byte* scratch(size_t bytes);
+
   // True if `cell` has reached `value`: for schedulers that look at several things before they wait.
   bool ready(const Cell* cell, uint64_t value) const { return load(&cell->count) >= value; }
   // The tag check of a cell that ready() reported.
@@ -185,7 +189,6 @@ class Host {
     if (ringDue_) ring();
   }
   void ring();
-  std::byte* bigScratch();
 
   int rank_;
   std::span<const Peer> peers_;
@@ -197,9 +200,10 @@ class Host {
   bool ringDue_ = false;
   WaitCounters counters_;
   LinkCursors cursors_[kMaxRanks];
-  // reduceLines unpacks here: the small place for most calls, the big one made at first need.
+  // reduceLines unpacks here: the small place for most calls; the big one grows at need.
   alignas(kCellBytes) std::byte lineScratch_[kMaxRanks * 128];
-  std::unique_ptr<std::byte[]> bigScratch_;
+  std::unique_ptr<std::byte[]> scratch_;
+  size_t scratchBytes_ = 0;
 };
 
 }  // namespace stretto
