@@ -1,0 +1,79 @@
+# Everything a contributor does, by name. `make help` lists it. Steps are quiet; their output is in .cache/logs/.
+
+BUILD_TYPE ?= Release
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 10
+# What `make bench` passes on, say: make bench BENCH="--ranks 4 -e 64M"
+BENCH ?=
+
+PYTHON := .venv/bin/python
+STEP := tools/step
+CMAKE_OPTIONS := -S . -G Ninja
+BENCHMARKS := $(if $(wildcard benchmarks/CMakeLists.txt),ON,OFF)
+
+# Folders whose tests run ranks as threads of one process, which is what the sanitizers can follow. Tests that start
+# processes say so in their name, and are left to the plain build.
+SANITIZED := base platform primitives memory topology algorithms links bootstrap planner executors communicator api
+SANITIZED_TESTS := $(foreach folder,$(SANITIZED),$(if $(wildcard tests/$(folder)/*_test.cpp),$(folder)_tests))
+NOT_SANITIZED := *Process*
+# ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
+FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: help setup build python test ctest pytest tsan asan fuzz bench lint format clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what everything else needs (Debian packages if missing; the rest into .venv/ and .cache/)
+	@tools/setup
+
+build: setup ## the libraries, the tests and the benchmarks, in build/
+	@$(STEP) configure cmake $(CMAKE_OPTIONS) -B build -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
+	  -DSTRETTO_BUILD_TESTS=ON -DSTRETTO_BUILD_BENCHMARKS=$(BENCHMARKS)
+	@$(STEP) build cmake --build build -j $(JOBS)
+
+python: build ## the Python package and the `stretto` command, into .venv/
+	@if [ -f pyproject.toml ]; then \
+	  $(STEP) python $(PYTHON) -m pip install --no-build-isolation --no-deps --editable .; fi
+
+test: ctest pytest tsan asan fuzz ## all tests: C++, Python, sanitizers, a short fuzz run
+
+ctest: build ## the C++ tests
+	@$(STEP) ctest ctest --test-dir build --output-on-failure
+
+pytest: python ## the Python tests: interface, tools, package
+	@$(STEP) pytest $(PYTHON) -m pytest -q tests $(wildcard python/tests)
+
+tsan: setup ## the C++ tests that run ranks as threads, under ThreadSanitizer
+	@$(call sanitize,tsan,thread)
+
+asan: setup ## the same under AddressSanitizer
+	@$(call sanitize,asan,address)
+
+define sanitize
+$(STEP) configure-$(1) cmake $(CMAKE_OPTIONS) -B build-$(1) -DSTRETTO_SANITIZER=$(2) -DSTRETTO_BUILD_TESTS=ON \
+  && $(STEP) build-$(1) cmake --build build-$(1) -j $(JOBS) --target $(SANITIZED_TESTS) \
+  && GTEST_FILTER='-$(NOT_SANITIZED)' TSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=detect_leaks=1 \
+     $(STEP) $(1) $(FIXED_ADDRESSES) ctest --test-dir build-$(1) --output-on-failure \
+       -R '^($(subst $() ,|,$(patsubst %_tests,%,$(SANITIZED_TESTS))))$$'
+endef
+
+fuzz: setup ## the fuzz programs, FUZZ_SECONDS each
+	@$(STEP) configure-fuzz cmake $(CMAKE_OPTIONS) -B build-fuzz -DSTRETTO_BUILD_FUZZERS=ON \
+	  -DCMAKE_CXX_COMPILER=clang++-14
+	@$(STEP) build-fuzz cmake --build build-fuzz -j $(JOBS) --target fuzzers
+	@$(STEP) fuzz tools/fuzz build-fuzz $(FUZZ_SECONDS)
+
+bench: python ## an all-reduce sweep between CPU ranks against the peers at hand: a table and a plot in bench-out/
+	@.venv/bin/stretto bench all_reduce --device cpu --ranks 2 --json bench-out/all_reduce.json $(BENCH)
+
+lint: setup ## formatting, types, layers, sizes, words
+	@$(PYTHON) tools/lint
+
+format: setup ## rewrite C++ and Python into the common format
+	@git ls-files -z '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | xargs -0 -r clang-format -i
+	@$(PYTHON) -m ruff check --quiet --fix-only . && $(PYTHON) -m ruff format --quiet .
+
+clean: ## remove what was built; .venv/ and the downloaded NCCL stay
+	@rm -rf build build-tsan build-asan build-fuzz bench-out .cache/logs
