@@ -1,4 +1,4 @@
-"""An installed tree is complete: a stranger's C program finds it by CMake and by pkg-config's file, links and runs."""
+"""An installed tree is complete: a stranger's C program finds it by CMake and by pkg-config's file, and runs."""
 
 import re
 import subprocess
