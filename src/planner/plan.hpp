@@ -32,25 +32,32 @@ struct Machine {
   bool deterministic = false;  // STRETTO_DETERMINISTIC: only algorithms that reduce in rank order
   size_t slotBytes = 0;
   size_t linkChunk = 0;
-  size_t cacheBytes = 0;  // last-level cache: larger results are written past it
+  size_t cacheBytes = 0;  // last-level cache, 0 if unknown: larger results are written past it
 };
 
 enum class Why : uint8_t { kOnlyOne, kModel, kTable, kForced };
+constexpr const char* nameOf(Why why) {
+  constexpr const char* kNames[] = {"only_one", "model", "table", "forced"};
+  return kNames[static_cast<int>(why)];
+}
 
 struct Plan {
   Algorithm algorithm = Algorithm::kLocal;
   Protocol protocol = Protocol::kChunks;
   Why why = Why::kModel;
   uint8_t rings = 1;
-  uint32_t chunkBytes = 0;
+  uint32_t chunkBytes = 0;  // for Arguments::chunkBytes; a multiple of 64, never 0 except for kLocal
   bool stream = false;
   float predictedMicroseconds = 0;
+
+  bool operator==(const Plan&) const = default;
 };
 
-// One row of an explanation: a candidate, its predicted time, or why it cannot run.
+// One row of an explanation: a candidate, its predicted time, and why it won, lost or cannot run.
 struct Candidate {
   Plan plan;
   bool possible = false;
+  bool chosen = false;
   std::string reason;
 };
 

@@ -1,0 +1,186 @@
+#include "planner/choose.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/log.hpp"
+#include "planner/model.hpp"
+#include "primitives/window.hpp"
+
+namespace stretto::planner {
+namespace {
+
+Status check(const Request& request) {
+  if (request.ranks >= 1 && request.ranks <= kMaxRanks) return kOkStatus;
+  return fail(Code::kInvalidArgument, "%d ranks: a plan is for 1 to %d", request.ranks, kMaxRanks);
+}
+
+// A forced chunk is obeyed or refused, so a row that would have to cut it down is no candidate.
+bool fits(const Descriptor& row, const Request& request, const Machine& machine,
+          const Forced::Choice& choice) {
+  return choice.chunkBytes == 0 || choice.chunkBytes <= mostChunk(row, request, machine);
+}
+
+bool usable(const Descriptor& row, const Request& request, const Machine& machine,
+            const Forced::Choice& choice) {
+  return row.collective == request.collective && choice.allows(row) &&
+         obstacleTo(row, request, machine) == Obstacle::kNone && fits(row, request, machine, choice);
+}
+
+Plan planOf(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes) {
+  Plan plan;
+  plan.algorithm = row.algorithm;
+  plan.protocol = row.protocol;
+  const bool takesChunk = chunkBytes != 0 && wayOf(row) != Way::kLocal && wayOf(row) != Way::kLines;
+  plan.chunkBytes = takesChunk ? std::min(chunkBytes, mostChunk(row, request, machine))
+                               : preferredChunk(row, request, machine);
+  plan.stream = streams(request, machine);
+  plan.predictedMicroseconds = static_cast<float>(predict(row, request, machine, plan.chunkBytes));
+  return plan;
+}
+
+// Says once per process that a measurement could not be used: the table may be for another machine.
+void tellIgnored(const Table& table, const Table::Row& row, Obstacle obstacle) {
+  static std::atomic<bool> told{false};
+  if (told.load(std::memory_order_relaxed) || told.exchange(true)) return;
+  STRETTO_LOG(kInfo, kTuning, "table %s: %s by %s at %llu bytes is not used here: %s", table.origin().c_str(),
+              nameOf(row.descriptor->collective), algorithms::nameOf(row.descriptor->algorithm),
+              static_cast<unsigned long long>(row.bytes), reasonOf(*row.descriptor, obstacle).c_str());
+}
+
+// The measured plan; false if there is none that can run and is allowed.
+bool fromTable(const Request& request, const Machine& machine, const Table& table,
+               const Forced::Choice& choice, Plan& plan) {
+  const Table::Match match = table.find(request, machine);
+  for (const Table::Row* row : {match.nearest, match.other}) {
+    if (row == nullptr || !choice.allows(*row->descriptor)) continue;
+    const Obstacle obstacle = obstacleTo(*row->descriptor, request, machine);
+    if (obstacle != Obstacle::kNone) {
+      if (obstacle != Obstacle::kBytes) tellIgnored(table, *row, obstacle);
+      continue;
+    }
+    if (!fits(*row->descriptor, request, machine, choice)) continue;
+    plan = planOf(*row->descriptor, request, machine,
+                  choice.chunkBytes != 0 ? choice.chunkBytes : row->chunkBytes);
+    plan.why = Why::kTable;
+    plan.predictedMicroseconds = match.microseconds;
+    return true;
+  }
+  return false;
+}
+
+bool fromModel(const Request& request, const Machine& machine, const Forced::Choice& choice, Plan& plan) {
+  bool found = false;
+  for (const Descriptor& row : algorithms::descriptors()) {
+    if (!usable(row, request, machine, choice)) continue;
+    const Plan candidate = planOf(row, request, machine, choice.chunkBytes);
+    if (found && candidate.predictedMicroseconds >= plan.predictedMicroseconds) continue;
+    plan = candidate;
+    found = true;
+  }
+  return found;
+}
+
+// Names of what could run, and what stands in the way of what was asked for.
+Status refuse(const Request& request, const Machine& machine, const Forced::Choice& choice) {
+  std::string possible;
+  std::string reasons;
+  for (const Descriptor& row : algorithms::descriptors()) {
+    if (row.collective != request.collective) continue;
+    const std::string name =
+        std::string(algorithms::nameOf(row.algorithm)) + "/" + algorithms::nameOf(row.protocol);
+    const Obstacle obstacle = obstacleTo(row, request, machine);
+    if (obstacle == Obstacle::kNone) possible += (possible.empty() ? "" : ", ") + name;
+    if (!choice.allows(row)) continue;
+    if (obstacle != Obstacle::kNone) {
+      reasons += "; " + name + ": " + reasonOf(row, obstacle);
+    } else if (!fits(row, request, machine, choice)) {
+      reasons += "; " + name + ": its chunks are " + std::to_string(mostChunk(row, request, machine)) +
+                 " bytes at most";
+    }
+  }
+  return fail(Code::kInvalidUsage, "%s of %zu bytes by %d ranks cannot run as %s%s. Possible here: %s",
+              nameOf(request.collective), request.bytes, request.ranks, choice.any() ? "forced" : "planned",
+              reasons.c_str(), possible.empty() ? "nothing" : possible.c_str());
+}
+
+std::string describe(const Descriptor& row, const Plan& plan, const Forced::Choice& choice, Why why,
+                     double best) {
+  if (why == Why::kOnlyOne) return "there is one rank only";
+  if (!choice.allows(row)) return "something else is forced";
+  char text[96];
+  const double behind = plan.predictedMicroseconds - best;
+  snprintf(text, sizeof text, "%.2f us slower than the chosen one%s", behind,
+           why == Why::kTable ? ", by the model" : "");
+  if (behind <= 0) return why == Why::kTable ? "another was measured to be faster" : "no faster";
+  return text;
+}
+
+const char* describeChosen(Why why) {
+  switch (why) {
+    case Why::kOnlyOne:
+      return "there is one rank only";
+    case Why::kTable:
+      return "measured fastest at this size";
+    case Why::kForced:
+      return "forced";
+    case Why::kModel:
+      break;
+  }
+  return "fastest by the model";
+}
+
+bool isPlanOf(const Plan& plan, const Descriptor& row) {
+  return plan.algorithm == row.algorithm && plan.protocol == row.protocol;
+}
+
+}  // namespace
+
+Result<Plan> choose(const Request& request, const Machine& machine, const Table& table,
+                    const Forced& forced) {
+  STRETTO_TRY(check(request));
+  const bool alone = request.ranks == 1;
+  const Forced::Choice choice = alone ? Forced::Choice{} : forced.of(request.collective);
+  Plan plan;
+  if (!fromTable(request, machine, table, choice, plan) && !fromModel(request, machine, choice, plan)) {
+    return refuse(request, machine, choice);
+  }
+  if (alone) {
+    plan.why = Why::kOnlyOne;
+  } else if (choice.any()) {
+    plan.why = Why::kForced;
+  }
+  return plan;
+}
+
+std::vector<Candidate> explain(const Request& request, const Machine& machine, const Table& table,
+                               const Forced& forced) {
+  const Result<Plan> chosen = choose(request, machine, table, forced);
+  const Forced::Choice choice = request.ranks == 1 ? Forced::Choice{} : forced.of(request.collective);
+  std::vector<Candidate> candidates;
+  for (const Descriptor& row : algorithms::descriptors()) {
+    if (row.collective != request.collective) continue;
+    Candidate& candidate = candidates.emplace_back();
+    const Obstacle obstacle = obstacleTo(row, request, machine);
+    candidate.possible = obstacle == Obstacle::kNone;
+    candidate.plan.algorithm = row.algorithm;
+    candidate.plan.protocol = row.protocol;
+    if (!candidate.possible) {
+      candidate.reason = reasonOf(row, obstacle);
+      continue;
+    }
+    candidate.chosen = chosen.ok() && isPlanOf(chosen.value(), row);
+    candidate.plan = candidate.chosen ? chosen.value() : planOf(row, request, machine, 0);
+    const Plan best = chosen.ok() ? chosen.value() : candidate.plan;
+    candidate.reason = candidate.chosen
+                           ? describeChosen(best.why)
+                           : describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.possible != b.possible) return a.possible;
+    return a.plan.predictedMicroseconds < b.plan.predictedMicroseconds;
+  });
+  return candidates;
+}
+
+}  // namespace stretto::planner

@@ -1,0 +1,97 @@
+// What choose() saw, as JSON for `stretto explain` and strettoExplain.
+#include <cstdio>
+
+#include "base/json.hpp"
+#include "planner/choose.hpp"
+
+namespace stretto::planner {
+namespace {
+
+constexpr const char* kSchema = "stretto.explain/1";
+
+// Three digits after the point are a nanosecond: more would be pretence.
+double rounded(float microseconds) {
+  return static_cast<double>(static_cast<int64_t>(static_cast<double>(microseconds) * 1000 + 0.5)) / 1000;
+}
+
+void writeRequest(json::Writer& out, const Request& request) {
+  out.key("request").beginObject();
+  out.key("collective").text(nameOf(request.collective));
+  out.key("type").text(nameOf(request.type));
+  out.key("op").text(nameOf(request.op));
+  out.key("bytes").integer(static_cast<int64_t>(request.bytes));
+  out.key("ranks").integer(request.ranks).endObject();
+}
+
+void writeMachine(json::Writer& out, const Machine& machine) {
+  out.key("machine").beginObject();
+  out.key("cores").integer(machine.cores);
+  out.key("same_process").boolean(machine.sameProcess);
+  out.key("reach").boolean(machine.reach);
+  out.key("deterministic").boolean(machine.deterministic);
+  out.key("slot_bytes").integer(static_cast<int64_t>(machine.slotBytes));
+  out.key("link_chunk").integer(static_cast<int64_t>(machine.linkChunk));
+  out.key("cache_bytes").integer(static_cast<int64_t>(machine.cacheBytes)).endObject();
+}
+
+void writeTable(json::Writer& out, const Table& table) {
+  char hash[20];
+  snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(table.hash()));
+  out.key("table").beginObject();
+  out.key("origin").text(table.origin());
+  out.key("entries").integer(static_cast<int64_t>(table.size()));
+  out.key("hash").text(hash).endObject();
+}
+
+void writePlan(json::Writer& out, const Plan& plan) {
+  out.key("algorithm").text(algorithms::nameOf(plan.algorithm));
+  out.key("protocol").text(algorithms::nameOf(plan.protocol));
+  out.key("chunk_bytes").integer(plan.chunkBytes);
+}
+
+void writeCandidate(json::Writer& out, const Candidate& candidate) {
+  out.beginObject();
+  writePlan(out, candidate.plan);
+  out.key("predicted_us");
+  if (candidate.possible) {
+    out.number(rounded(candidate.plan.predictedMicroseconds));
+  } else {
+    out.null();
+  }
+  out.key("possible").boolean(candidate.possible);
+  out.key("chosen").boolean(candidate.chosen);
+  out.key("reason").text(candidate.reason).endObject();
+}
+
+void writeChosen(json::Writer& out, const Result<Plan>& chosen) {
+  out.key("chosen");
+  if (!chosen.ok()) {
+    out.null().key("why").null().key("error").text(lastError());
+    return;
+  }
+  const Plan& plan = chosen.value();
+  out.beginObject();
+  writePlan(out, plan);
+  out.key("rings").integer(plan.rings);
+  out.key("stream").boolean(plan.stream);
+  out.key("predicted_us").number(rounded(plan.predictedMicroseconds)).endObject();
+  out.key("why").text(nameOf(plan.why)).key("error").null();
+}
+
+}  // namespace
+
+std::string explainJson(const Request& request, const Machine& machine, const Table& table,
+                        const Forced& forced) {
+  json::Writer out;
+  out.beginObject().key("schema").text(kSchema);
+  writeRequest(out, request);
+  writeMachine(out, machine);
+  writeTable(out, table);
+  out.key("candidates").beginArray();
+  for (const Candidate& candidate : explain(request, machine, table, forced)) writeCandidate(out, candidate);
+  out.endArray();
+  writeChosen(out, choose(request, machine, table, forced));
+  return out.endObject().take();
+}
+
+}  // namespace stretto::planner

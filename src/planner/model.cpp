@@ -1,0 +1,200 @@
+#include "planner/model.hpp"
+
+#include <algorithm>
+
+#include "primitives/window.hpp"
+
+namespace stretto::planner {
+namespace {
+
+constexpr uint32_t kGrain = 64;                   // chunks start on cache lines
+constexpr uint32_t kMostAny = 1u << 30;           // where no region bounds a chunk
+constexpr size_t kSlotPiece = size_t{1} << 20;    // a rank's part of a chunk in slots: 1 MB measured best
+constexpr size_t kLinkPieces = 4;                 // a message over a link is cut into this many,
+constexpr size_t kLinkGrain = 4096;               // rounded up to pages,
+constexpr size_t kLeastLinkPiece = 8192;          // and not smaller than this
+constexpr size_t kStreamBytes = size_t{3} << 20;  // stores past the cache: slower at 1 MB, faster at 4 MB
+
+// Microseconds, and bytes per microsecond (1,000 of them are 1 GB/s). Fitted on a 2-core machine with a
+// shared last-level cache.
+struct HostConstants {
+  double fixed = 0.15;        // a call that meets nobody
+  double hop = 0.12;          // one cache line from core to core
+  double peer = 0.03;         // each further peer to signal and to look at
+  double switchCost = 1.5;    // a yield to another rank on the same core
+  double kernelCall = 1.0;    // a copy made by the kernel: once per peer, beside its bytes
+  double push = 14e3;         // into a peer's slot
+  double link = 10e3;         // into a peer's link, chunk by chunk
+  double lines = 6e3;         // as lines with flags
+  double read = 50e3;         // a peer's memory in place
+  double kernelCopy = 12e3;   // a peer's memory by the kernel
+  double local = 50e3;        // own memory, read or written
+  double largeOneShot = 1.3;  // times the bytes' share when results stream,
+  double largeOther = 1.1;    // because nothing stays in the caches
+};
+constexpr HostConstants kHost;
+
+bool isPointToPoint(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kReceive;
+}
+
+// Bytes of what one rank ends up with, the root's if there is one.
+double resultBytes(const Request& request) {
+  const bool blocks = request.collective == Collective::kAllGather ||
+                      request.collective == Collective::kAllToAll ||
+                      request.collective == Collective::kGather;
+  return static_cast<double>(request.bytes) * (blocks ? request.ranks : 1);
+}
+
+// A chunk of an all-reduce that is cut into one shard per rank.
+bool isSharded(const Descriptor& row) {
+  return row.collective == Collective::kAllReduce &&
+         (row.algorithm == Algorithm::kTwoShot || row.algorithm == Algorithm::kDirect);
+}
+
+uint32_t toGrain(size_t bytes) {
+  const size_t rounded = std::min<size_t>(bytes, kMostAny) / kGrain * kGrain;
+  return static_cast<uint32_t>(std::max<size_t>(rounded, kGrain));
+}
+
+// Bytes that pass one link in one round of the algorithm.
+size_t linkMessage(const Descriptor& row, const Request& request) {
+  const bool shards = row.collective == Collective::kAllReduce && row.algorithm == Algorithm::kRing;
+  return shards ? request.bytes / static_cast<size_t>(request.ranks) : request.bytes;
+}
+
+// How many times the algorithm goes through its steps.
+double turnsOf(const Descriptor& row, const Request& request, uint32_t chunkBytes) {
+  if (wayOf(row) == Way::kLocal || wayOf(row) == Way::kLines || chunkBytes == 0) return 1;
+  const size_t bytes = wayOf(row) == Way::kLinks ? linkMessage(row, request) : request.bytes;
+  return static_cast<double>(std::max<size_t>(1, (bytes + chunkBytes - 1) / chunkBytes));
+}
+
+// One step of waiting for others: a line with the signal and one with the data behind it, unless they are
+// the same, and a turn of all ranks on a core when there are not enough cores.
+double hopTime(Way way, int ranks, const Machine& machine) {
+  const double lines = way == Way::kLines ? 1 : 2;
+  const double crowd = ranks > machine.cores ? kHost.switchCost * ranks / std::max(1, machine.cores) : 0.0;
+  return lines * kHost.hop + kHost.peer * std::max(0, ranks - 2) + crowd;
+}
+
+double wireRate(Way way, const Machine& machine) {
+  switch (way) {
+    case Way::kLines:
+      return kHost.lines;
+    case Way::kLinks:
+      return kHost.link;
+    case Way::kReach:
+      return machine.sameProcess ? kHost.read : kHost.kernelCopy;
+    default:
+      return kHost.push;
+  }
+}
+
+}  // namespace
+
+Way wayOf(const Descriptor& row) {
+  if (row.algorithm == Algorithm::kLocal) return Way::kLocal;
+  if (row.protocol == Protocol::kLines) return Way::kLines;
+  if (row.needsReach) return Way::kReach;
+  const bool slots = row.algorithm == Algorithm::kOneShot || row.algorithm == Algorithm::kTwoShot ||
+                     row.algorithm == Algorithm::kPush;
+  return slots ? Way::kSlots : Way::kLinks;
+}
+
+Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine) {
+  const Way way = wayOf(row);
+  if (way == Way::kLocal) return request.ranks == 1 ? Obstacle::kNone : Obstacle::kManyRanks;
+  if (request.ranks == 1 && !isPointToPoint(row.collective)) return Obstacle::kOneRank;
+  if (machine.deterministic && !row.rankOrder) return Obstacle::kOrder;
+  if (row.needsReach && !machine.reach) return Obstacle::kReach;
+  if (row.mostBytes != 0 && request.bytes > row.mostBytes) return Obstacle::kBytes;
+  if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
+  if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
+  return Obstacle::kNone;
+}
+
+std::string reasonOf(const Descriptor& row, Obstacle obstacle) {
+  switch (obstacle) {
+    case Obstacle::kNone:
+      return "";
+    case Obstacle::kOneRank:
+      return "there is one rank only, and it has nobody to exchange with";
+    case Obstacle::kManyRanks:
+      return "it serves a single rank only";
+    case Obstacle::kOrder:
+      return "it does not reduce in rank order, as STRETTO_DETERMINISTIC=1 asks";
+    case Obstacle::kReach:
+      return "some rank cannot read its peers' ordinary memory";
+    case Obstacle::kBytes:
+      return "it carries at most " + std::to_string(row.mostBytes) + " bytes";
+    case Obstacle::kSlots:
+      return "there are no slots of at least 64 bytes";
+    case Obstacle::kLinks:
+      return "there are no links with chunks of at least 64 bytes";
+  }
+  return "unknown";
+}
+
+uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine& machine) {
+  switch (wayOf(row)) {
+    case Way::kLocal:
+      return 0;
+    case Way::kLines:
+      return toGrain(row.mostBytes == 0 ? kMostAny : row.mostBytes);
+    case Way::kReach:
+      return kMostAny;
+    case Way::kLinks:
+      return toGrain(machine.linkChunk);
+    case Way::kSlots:
+      break;
+  }
+  const size_t slot = toGrain(machine.slotBytes);
+  return toGrain(isSharded(row) ? slot * static_cast<size_t>(request.ranks) : slot);
+}
+
+uint32_t preferredChunk(const Descriptor& row, const Request& request, const Machine& machine) {
+  const uint32_t most = mostChunk(row, request, machine);
+  const Way way = wayOf(row);
+  if (way == Way::kLocal || way == Way::kLines) return most;
+  size_t wanted = isSharded(row) ? kSlotPiece * static_cast<size_t>(request.ranks) : kSlotPiece;
+  if (way == Way::kLinks) {
+    const size_t part = linkMessage(row, request) / kLinkPieces;
+    wanted = std::max(kLeastLinkPiece, (part + kLinkGrain - 1) / kLinkGrain * kLinkGrain);
+  }
+  return toGrain(std::min<size_t>(wanted, most));
+}
+
+bool streams(const Request& request, const Machine& machine) {
+  const double result = resultBytes(request);
+  const bool overflows = machine.cacheBytes != 0 && result > static_cast<double>(machine.cacheBytes);
+  return result >= static_cast<double>(kStreamBytes) || overflows;
+}
+
+double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes) {
+  const Way way = wayOf(row);
+  const int ranks = isPointToPoint(row.collective) ? 2 : request.ranks;
+  const algorithms::Cost cost = row.cost(ranks, static_cast<double>(request.bytes));
+  const double hop = hopTime(way, ranks, machine);
+  const double turns = turnsOf(row, request, chunkBytes);
+  const bool pipelined = row.algorithm == Algorithm::kTree || row.algorithm == Algorithm::kChain;
+
+  double moving = cost.wireBytes / wireRate(way, machine) + cost.localBytes / kHost.local;
+  double waiting = cost.hops * turns * hop;
+  if (way == Way::kReach) {
+    waiting = cost.hops * hop;
+    if (!machine.sameProcess) waiting += kHost.kernelCall * (ranks - 1);
+  } else if (pipelined) {
+    // The last rank's first chunk has been through all those before it.
+    const double first = std::min(static_cast<double>(chunkBytes), static_cast<double>(request.bytes));
+    waiting = (cost.hops + turns - 1) * hop + std::max(0.0, cost.hops - 1) * first / kHost.link;
+  }
+  if (streams(request, machine)) {
+    moving *= row.algorithm == Algorithm::kOneShot ? kHost.largeOneShot : kHost.largeOther;
+  }
+  // Ranks that take turns on a core also take turns moving bytes.
+  moving *= std::max(1.0, static_cast<double>(ranks) / std::max(1, machine.cores));
+  return kHost.fixed + waiting + moving;
+}
+
+}  // namespace stretto::planner

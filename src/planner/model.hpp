@@ -1,0 +1,34 @@
+// The planner's model of the host backend: what an algorithm needs, how its chunks should be cut, and how
+// long it takes. Pure functions of plain values; used by the planner only. The constants were fitted to
+// measurements (docs/decisions/0003-planner.md); a measured table overrides what they predict.
+#pragma once
+
+#include "planner/plan.hpp"
+
+namespace stretto::planner {
+
+using algorithms::Descriptor;
+
+// How an algorithm's bytes travel.
+enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kReach };
+Way wayOf(const Descriptor& row);
+
+// Why an algorithm cannot serve a request.
+enum class Obstacle : uint8_t { kNone, kOneRank, kManyRanks, kOrder, kReach, kBytes, kSlots, kLinks };
+Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine);
+// What goes after "because"; for kNone the empty text.
+std::string reasonOf(const Descriptor& row, Obstacle obstacle);
+
+// Most bytes that one chunk of this algorithm may have here, a multiple of 64; 0 for kLocal. Only for rows
+// without an obstacle.
+uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine& machine);
+// The chunk that the model prefers, at most mostChunk().
+uint32_t preferredChunk(const Descriptor& row, const Request& request, const Machine& machine);
+
+// True when a rank's result is too large to be worth keeping in its caches.
+bool streams(const Request& request, const Machine& machine);
+
+// Microseconds from the first rank's call to the last rank's return.
+double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes);
+
+}  // namespace stretto::planner

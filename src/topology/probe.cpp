@@ -1,0 +1,177 @@
+// Reads the kernel's files (sysfs and proc of Linux): each read bounded, each absence tolerated.
+#include "topology/probe.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "base/json.hpp"
+#include "base/log.hpp"
+#include "base/parameters.hpp"
+
+namespace stretto::topology {
+namespace {
+
+constexpr int kMostNodeId = 1024;
+constexpr int kMostCacheIndex = 10;
+constexpr size_t kMostRead = size_t{1} << 16;
+
+// The file's text without the line break at its end; empty when it is not there.
+std::string readText(const std::string& path) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "re"), fclose);
+  if (file == nullptr) return {};
+  std::string text(kMostRead, '\0');
+  text.resize(fread(text.data(), 1, text.size(), file.get()));
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+// "48K", "105M" or "512 kB"; 0 when it is something else.
+uint64_t parseSize(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || value > uint64_t{1} << 40) return 0;
+  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  if (unit.empty()) return value;
+  if (unit[0] == 'k' || unit[0] == 'K') return value << 10;
+  return unit[0] == 'M' ? value << 20 : 0;
+}
+
+// What follows `key` and its colon on the first line that holds it.
+std::string_view fieldOf(std::string_view text, std::string_view key) {
+  const size_t at = text.find(key);
+  if (at == text.npos) return {};
+  std::string_view line = text.substr(at, text.find('\n', at) - at);
+  line.remove_prefix(std::min(line.find(':'), line.size() - 1) + 1);
+  while (!line.empty() && (line.front() == ' ' || line.front() == '\t')) line.remove_prefix(1);
+  return line;
+}
+
+// The kernel's list, or nothing if it makes no sense.
+Cores readCores(const std::string& path) {
+  auto cores = parseCores(readText(path));
+  return cores.ok() ? std::move(cores.value()) : Cores{};
+}
+
+std::vector<Node> probeNodes(const Sources& sources) {
+  const std::string folder = sources.sys + "/devices/system/node";
+  std::vector<Node> nodes;
+  for (const int id : readCores(folder + "/online")) {
+    if (id > kMostNodeId) break;
+    const std::string node = folder + "/node" + std::to_string(id);
+    const std::string memory = readText(node + "/meminfo");
+    nodes.push_back({id, readCores(node + "/cpulist"), parseSize(fieldOf(memory, "MemTotal"))});
+  }
+  const bool useful = std::any_of(nodes.begin(), nodes.end(), [](const Node& n) { return !n.cores.empty(); });
+  if (useful) return nodes;
+  return {{0, sources.usable, parseSize(fieldOf(readText(sources.proc + "/meminfo"), "MemTotal"))}};
+}
+
+// Caches of the usable cores. A cache is read through its first core only: at one index of the kernel's
+// numbering, a core that some cache covers already has no other.
+std::vector<Cache> probeCaches(const Sources& sources) {
+  std::vector<Cache> caches;
+  std::vector<bool> covered(static_cast<size_t>(kMostCores) * kMostCacheIndex);
+  for (const int core : sources.usable) {
+    const std::string folder =
+        sources.sys + "/devices/system/cpu/cpu" + std::to_string(core) + "/cache/index";
+    for (int index = 0; index < kMostCacheIndex; ++index) {
+      const auto flag = [&](int of) { return static_cast<size_t>(of) * kMostCacheIndex + index; };
+      if (covered[flag(core)]) continue;
+      const std::string path = folder + std::to_string(index);
+      const std::string type = readText(path + "/type");
+      if (type.empty()) break;
+      Cache cache{static_cast<int>(parseSize(readText(path + "/level"))), parseSize(readText(path + "/size")),
+                  readCores(path + "/shared_cpu_list")};
+      for (const int sharer : cache.cores) covered[flag(sharer)] = true;
+      const bool sane = cache.level >= 1 && cache.level <= 9 && cache.bytes > 0 && !cache.cores.empty();
+      if (sane && type != "Instruction") caches.push_back(std::move(cache));
+    }
+  }
+  std::sort(caches.begin(), caches.end(), [](const Cache& a, const Cache& b) {
+    return a.level != b.level ? a.level < b.level : a.cores < b.cores;
+  });
+  return caches;
+}
+
+Cores affinity() {
+  // The kernel refuses a set smaller than its own, so the set is as large as core numbers go.
+  const size_t bytes = CPU_ALLOC_SIZE(kMostCores);
+  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(kMostCores),
+                                                             [](cpu_set_t* s) { CPU_FREE(s); });
+  Cores cores;
+  if (set != nullptr && sched_getaffinity(0, bytes, set.get()) == 0) {
+    for (int core = 0; core < kMostCores; ++core) {
+      if (CPU_ISSET_S(static_cast<size_t>(core), bytes, set.get())) cores.push_back(core);
+    }
+  }
+  return cores.empty() ? Cores{0} : cores;
+}
+
+Status dump(const Facts& facts, const std::string& path) {
+  const std::string text = toJson(facts);
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "we"), fclose);
+  if (file == nullptr || fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+      fflush(file.get()) != 0) {
+    return failErrno("%s: cannot write %s", parameters::kTopologyDump.name(), path.c_str());
+  }
+  STRETTO_LOG(kInfo, kGraph, "topology: written to %s", path.c_str());
+  return kOkStatus;
+}
+
+Result<Facts> factsFromFile(const std::string& path) {
+  const auto text = json::readFile(path);
+  if (!text.ok()) return text.status();
+  auto found = fromJson(text.value());
+  if (!found.ok()) setLastError(path + " (" + parameters::kTopologyFile.name() + "): " + lastError());
+  return found;
+}
+
+}  // namespace
+
+Sources Sources::ofThisProcess() {
+  Sources sources;
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) == 0) sources.hostname = name;
+  sources.usable = affinity();
+  return sources;
+}
+
+Facts probe(const Sources& sources) {
+  Facts found;
+  found.hostname = sources.hostname;
+  found.usable = sources.usable.empty() ? Cores{0} : sources.usable;
+  found.processor = fieldOf(readText(sources.proc + "/cpuinfo"), "model name").substr(0, 255);
+  found.memoryBytes = parseSize(fieldOf(readText(sources.proc + "/meminfo"), "MemTotal"));
+  found.nodes = probeNodes(sources);
+  found.caches = probeCaches(sources);
+  return found;
+}
+
+Result<Facts> loadFacts() {
+  Result<Facts> found = parameters::kTopologyFile.isSet() ? factsFromFile(parameters::kTopologyFile.text())
+                                                          : Result<Facts>(probe());
+  if (found.ok() && parameters::kTopologyDump.isSet()) {
+    STRETTO_TRY(dump(found.value(), parameters::kTopologyDump.text()));
+  }
+  return found;
+}
+
+Result<const Facts*> facts() {
+  struct Found {
+    Result<Facts> result = loadFacts();
+    std::string error = result.ok() ? std::string() : lastError();
+  };
+  static const Found found;
+  if (found.result.ok()) return &found.result.value();
+  setLastError(found.error);
+  return found.result.status();
+}
+
+}  // namespace stretto::topology
