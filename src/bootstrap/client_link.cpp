@@ -1,0 +1,330 @@
+#include "bootstrap/client_link.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+
+namespace stretto::bootstrap {
+namespace {
+
+constexpr auto kAbortPoll = std::chrono::milliseconds(20);
+
+std::string describe(const MemberInfo& who) {
+  return "rank " + std::to_string(who.rank) + " (" + who.host + ", pid " + std::to_string(who.pid) + ")";
+}
+
+Status failWith(int rank, const Refusal& why) {
+  return failAbout(why.peer, why.code, "rank %d: %s", rank, why.text.c_str());
+}
+
+}  // namespace
+
+ClientLink::ClientLink(const Rendezvous& place, const MemberInfo& who, int rankCount, AbortCheck abort,
+                       LossCallback callback)
+    : where(place), self(who), ranks(rankCount), abort_(abort), callback_(std::move(callback)) {}
+
+template <typename Predicate>
+Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, AbortCheck abort,
+                         Predicate&& satisfied) {
+  while (!satisfied()) {
+    if (abort != nullptr && abort->load(std::memory_order_acquire) != 0) {
+      return Waited::kAborted;
+    }
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) {
+      return Waited::kTimeout;
+    }
+    changed_.wait_until(lock, abort != nullptr ? std::min(deadline, now + kAbortPoll) : deadline);
+  }
+  return Waited::kDone;
+}
+
+// --- the background thread ------------------------------------------------------------------------------
+
+void ClientLink::reached(Reach how) {
+  std::lock_guard lock(mutex_);
+  reach_ = std::max(reach_, how);  // a retry does not unlearn what is known
+}
+
+void ClientLink::welcomed(const Welcome& host) {
+  std::lock_guard lock(mutex_);
+  reach_ = Reach::kAdmitted;
+  host_ = host;
+}
+
+void ClientLink::joined(std::vector<MemberInfo> members) {
+  {
+    std::lock_guard lock(mutex_);
+    members_ = std::move(members);
+    gone_.assign(members_.size(), false);
+    joined_ = true;
+  }
+  changed_.notify_all();
+}
+
+void ClientLink::refused(Refusal why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (joined_ || joinFailure_) return;
+    joinFailure_ = std::move(why);
+  }
+  changed_.notify_all();
+}
+
+void ClientLink::exchanged(std::span<const uint8_t> payload) {
+  {
+    std::lock_guard lock(mutex_);
+    result_.assign(payload.begin(), payload.end());
+    ++resultsSeen_;
+  }
+  changed_.notify_all();
+}
+
+void ClientLink::exchangeRefused(ExchangeFailure why) {
+  spoilExchanges(std::move(why.why));
+}
+
+void ClientLink::spoilExchanges(Refusal why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!spoiled_) spoiled_ = std::move(why);
+  }
+  changed_.notify_all();
+}
+
+void ClientLink::told(Missing missing) {
+  {
+    std::lock_guard lock(mutex_);
+    answer_ = std::move(missing);
+  }
+  changed_.notify_all();
+}
+
+// Whether the rank was there until now. With the mutex held.
+bool ClientLink::markGone(int rank) {
+  const auto index = static_cast<size_t>(rank);
+  if (index >= gone_.size() || gone_[index]) {
+    return false;
+  }
+  gone_[index] = true;
+  return true;
+}
+
+// With the mutex held.
+void ClientLink::disrupt(int peer, std::string text) {
+  if (!disruption_) disruption_ = Refusal{Code::kRemote, peer, std::move(text)};
+}
+
+void ClientLink::deliver(const MemberInfo& who, const std::string& reason) {
+  const auto call = [&]() noexcept {
+    std::lock_guard lock(callbackMutex_);
+    if (callback_) callback_(PeerLoss{who.rank, who.pid, who.host, reason});
+  };
+  call();
+}
+
+void ClientLink::peerLeft(int rank) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!markGone(rank)) return;
+    disrupt(rank, describe(members_[static_cast<size_t>(rank)]) + " has left the communicator");
+  }
+  changed_.notify_all();
+}
+
+void ClientLink::peerLost(const Lost& loss) {
+  const int rank = static_cast<int>(std::min<uint32_t>(loss.rank, kMaxRanks));
+  MemberInfo who;
+  who.rank = rank;
+  who.pid = loss.pid;
+  who.host = loss.host;
+  std::unique_lock lock(mutex_);
+  if (!joined_) {
+    lock.unlock();
+    if (loss.kind == LossKind::kGaveUp) {
+      refused({Code::kTimeout, rank, loss.text + " (" + describe(who) + " gave up first)"});
+    } else {
+      refused({Code::kRemote, rank, describe(who) + " was lost before all ranks had joined: " + loss.text});
+    }
+    return;
+  }
+  if (!markGone(rank)) {
+    return;
+  }
+  disrupt(rank, describe(who) + " is lost: " + loss.text);
+  lock.unlock();
+  changed_.notify_all();
+  deliver(who, loss.text);
+}
+
+void ClientLink::hostLeaves() {
+  std::unique_lock lock(mutex_);
+  const std::string host = host_.host + ", pid " + std::to_string(host_.pid);
+  disrupt(-1, "the process that hosted the rendezvous (" + host + ") has exited, so no exchange is possible");
+  const bool joining = !joined_;
+  lock.unlock();
+  changed_.notify_all();
+  if (joining) {
+    refused({Code::kRemote, -1,
+             "the process that hosts the rendezvous (" + host + ") exited before all had joined"});
+    return;
+  }
+  STRETTO_LOG(kInfo, kInit,
+              "rank %d: the process that hosted the rendezvous (%s) has exited; peers that die from "
+              "now on are noticed only by timeouts",
+              self.rank, host.c_str());
+}
+
+void ClientLink::hostVanished(const std::string& why) {
+  std::unique_lock lock(mutex_);
+  const std::string host = host_.host + ", pid " + std::to_string(host_.pid);
+  const bool joining = !joined_;
+  std::vector<MemberInfo> lost;
+  for (const MemberInfo& who : members_) {
+    if (who.process == host_.process && markGone(who.rank)) lost.push_back(who);
+  }
+  disrupt(lost.empty() ? -1 : lost.front().rank,
+          "the process that hosted the rendezvous (" + host + ") is lost: " + why);
+  lock.unlock();
+  changed_.notify_all();
+  if (joining) {
+    refused({Code::kRemote, -1,
+             "the process that hosts the rendezvous (" + host + ") died before all had joined: " + why});
+    return;
+  }
+  STRETTO_LOG(kWarn, kInit,
+              "rank %d: the process that hosted the rendezvous (%s) is lost (%s)%s; other peers that "
+              "die from now on are noticed only by timeouts",
+              self.rank, host.c_str(), why.c_str(), lost.empty() ? ", no rank lived there" : "");
+  for (const MemberInfo& who : lost) {
+    deliver(who, why + " (it also hosted the rendezvous)");
+  }
+}
+
+void ClientLink::detached() {
+  {
+    std::lock_guard lock(mutex_);
+    detached_ = true;
+  }
+  changed_.notify_all();
+}
+
+void ClientLink::orphaned() {
+  const Refusal why{Code::kAborted, -1, "this process is exiting"};
+  refused(why);
+  spoilExchanges(why);
+  detached();
+}
+
+// --- callers ---------------------------------------------------------------------------------------------
+
+Waited ClientLink::waitJoined(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return await(lock, deadline, abort_, [&] { return joined_ || joinFailure_; });
+}
+
+Status ClientLink::joinOutcome() const {
+  std::lock_guard lock(mutex_);
+  if (joined_) {
+    return kOkStatus;
+  }
+  return joinFailure_ ? failWith(self.rank, *joinFailure_) : Status{Code::kInProgress};
+}
+
+bool ClientLink::admitted() const {
+  std::lock_guard lock(mutex_);
+  return reach_ == Reach::kAdmitted;
+}
+
+std::string ClientLink::unreachedText(double timeoutSeconds) const {
+  std::lock_guard lock(mutex_);
+  char within[48];
+  snprintf(within, sizeof within, " within %g s", timeoutSeconds);
+  const std::string place = toText(where.address);
+  switch (reach_) {
+    case Reach::kNothing:
+      return "no connection to the rendezvous at " + place + within;
+    case Reach::kNotOpened:
+      return "the process at " + place + " has not opened the session of this unique id" + within +
+             ": the rank that leads it is late or has failed";
+    case Reach::kConnected:
+      return "the process at " + place + " did not answer the handshake" + within;
+    case Reach::kAdmitted:
+      break;
+  }
+  return "the process that hosts the rendezvous (" + host_.host + ", pid " + std::to_string(host_.pid) +
+         ") stopped answering while ranks were missing" + within;
+}
+
+Result<uint32_t> ClientLink::beginExchange(const char* name) {
+  std::lock_guard lock(mutex_);
+  const std::optional<Refusal>& why = spoiled_ ? spoiled_ : disruption_;
+  if (silenced_) {
+    return fail(Code::kAborted, "rank %d: exchange \"%s\" after the communicator was left", self.rank, name);
+  }
+  if (why) {
+    return failAbout(why->peer, why->code, "rank %d: exchange \"%s\" is not possible: %s", self.rank, name,
+                     why->text.c_str());
+  }
+  return nextSequence_++;
+}
+
+Waited ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return await(lock, deadline, abort_,
+               [&] { return resultsSeen_ > sequence || spoiled_ || disruption_ || silenced_; });
+}
+
+Result<std::vector<Bytes>> ClientLink::exchangeOutcome(const char* name, uint32_t sequence) {
+  std::unique_lock lock(mutex_);
+  if (resultsSeen_ > sequence) {
+    const Bytes payload = std::exchange(result_, {});
+    lock.unlock();
+    uint32_t claimed = 0;
+    std::vector<Bytes> blobs;
+    if (!decodeExchangeResult(payload, ranks, claimed, blobs) || claimed != sequence) {
+      return fail(Code::kInternal, "rank %d: the result of exchange \"%s\" is malformed", self.rank, name);
+    }
+    return blobs;
+  }
+  if (spoiled_ || disruption_) {
+    const Refusal why = spoiled_ ? *spoiled_ : *disruption_;
+    lock.unlock();
+    return failAbout(why.peer, why.code, "rank %d: exchange \"%s\" failed: %s", self.rank, name,
+                     why.text.c_str());
+  }
+  return fail(Code::kAborted, "rank %d: the communicator was left during exchange \"%s\"", self.rank, name);
+}
+
+void ClientLink::expectAnswer() {
+  std::lock_guard lock(mutex_);
+  answer_.reset();
+}
+
+bool ClientLink::waitAnswer(Clock::time_point deadline, Missing& answer) {
+  std::unique_lock lock(mutex_);
+  // What was waited for may still come, or fail for a better reason: that ends the wait as well.
+  await(lock, deadline, abort_, [&] { return answer_ || joinFailure_ || disruption_; });
+  if (!answer_) {
+    return false;
+  }
+  answer = *answer_;
+  return true;
+}
+
+void ClientLink::waitDetached(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  await(lock, deadline, nullptr, [&] { return detached_; });
+}
+
+void ClientLink::silence() {
+  {
+    std::lock_guard lock(mutex_);
+    silenced_ = true;
+  }
+  changed_.notify_all();
+  std::lock_guard lock(callbackMutex_);
+  callback_ = nullptr;
+}
+
+}  // namespace stretto::bootstrap

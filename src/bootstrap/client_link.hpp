@@ -1,0 +1,108 @@
+// What a Membership and the background thread share: the thread writes down what the host says, the
+// Membership's callers wait for it. For bootstrap/ only. Every member is guarded by the mutex unless it says
+// otherwise; the loss callback has a mutex of its own, never held together with the other.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/membership.hpp"
+#include "bootstrap/unique_id.hpp"
+#include "bootstrap/wire.hpp"
+
+namespace stretto::bootstrap {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Waited : uint8_t { kDone, kTimeout, kAborted };
+// How far the way to the host has come, for a timeout's explanation.
+enum class Reach : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
+
+class ClientLink {
+ public:
+  ClientLink(const Rendezvous& where, const MemberInfo& self, int ranks, AbortCheck abort,
+             LossCallback callback);
+
+  // Set at birth.
+  const Rendezvous where;
+  const MemberInfo self;
+  const int ranks;
+
+  // Only for the background thread.
+  uint64_t connection = 0;  // its token, 0 when there is none
+  int attempts = 0;
+  bool abandoned = false;  // its owner has left: do not connect again
+
+  // --- for the background thread: what happened -------------------------------------------------------
+  void reached(Reach how);
+  void welcomed(const Welcome& host);
+  void joined(std::vector<MemberInfo> members);
+  void refused(Refusal why);  // ends the join
+  void exchanged(std::span<const uint8_t> payload);
+  void exchangeRefused(ExchangeFailure why);
+  void told(Missing missing);
+  void peerLeft(int rank);
+  void peerLost(const Lost& loss);
+  void hostLeaves();
+  void hostVanished(const std::string& why);
+  void detached();  // the goodbye is out, or cannot be
+  void orphaned();  // this process is exiting: nothing will happen any more
+
+  // --- for callers: waiting ------------------------------------------------------------------------
+  Waited waitJoined(Clock::time_point deadline);
+  // After waitJoined: kOk, or why not. Sets the caller's last error.
+  Status joinOutcome() const;
+  bool admitted() const;
+  std::string unreachedText(double timeoutSeconds) const;
+
+  // Reserves the next exchange; not ok when none is possible any more.
+  Result<uint32_t> beginExchange(const char* name);
+  Waited waitExchange(uint32_t sequence, Clock::time_point deadline);
+  Result<std::vector<Bytes>> exchangeOutcome(const char* name, uint32_t sequence);
+  void spoilExchanges(Refusal why);
+
+  void expectAnswer();
+  bool waitAnswer(Clock::time_point deadline, Missing& answer);
+  void waitDetached(Clock::time_point deadline);
+  // Makes waiting callers return and lets no callback run any more.
+  void silence();
+
+  // Valid, and constant, once joined.
+  std::span<const MemberInfo> members() const { return members_; }
+
+ private:
+  template <typename Predicate>
+  Waited await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, AbortCheck abort,
+               Predicate&& satisfied);
+  void deliver(const MemberInfo& who, const std::string& reason);
+  void disrupt(int peer, std::string text);
+  bool markGone(int rank);
+
+  const AbortCheck abort_;
+  std::mutex callbackMutex_;
+  LossCallback callback_;  // guarded by callbackMutex_
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Reach reach_ = Reach::kNothing;
+  Welcome host_;
+  bool joined_ = false;
+  std::optional<Refusal> joinFailure_;
+  std::vector<MemberInfo> members_;
+  std::vector<bool> gone_;             // left or lost, by rank
+  std::optional<Refusal> disruption_;  // why no exchange can complete any more
+  std::optional<Refusal> spoiled_;     // the same, found by this rank itself or told by the host
+  uint32_t nextSequence_ = 0;
+  uint32_t resultsSeen_ = 0;  // exchanges 0 .. resultsSeen_ - 1 have their result
+  Bytes result_;              // of the last of them
+  std::optional<Missing> answer_;
+  bool detached_ = false;
+  bool silenced_ = false;
+};
+
+}  // namespace stretto::bootstrap

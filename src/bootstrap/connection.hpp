@@ -1,0 +1,77 @@
+// One socket of the Service's loop with what is half read and half written on it, and the dialogue that
+// gives it meaning. For bootstrap/ only; one thread, the loop's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/client_link.hpp"
+#include "bootstrap/dialogue.hpp"
+#include "bootstrap/member_dialogue.hpp"
+#include "platform/socket.hpp"
+
+namespace stretto::bootstrap {
+
+class Connection final : public Port {
+ public:
+  // Told (by its token) when a connection has something to flush; the loop does so once per turn, so that
+  // what many members are told goes out in few system calls.
+  using Dirty = std::vector<uint64_t>;
+
+  Connection(uint64_t token, FileDescriptor socket, Dirty& dirty)
+      : token_(token), socket_(std::move(socket)), dirty_(dirty) {}
+
+  void send(SharedBytes frame) override;
+  void finish() override;
+
+  enum class Pull : uint8_t { kOpen, kEnded };
+  // Reads what has come and hands it to the dialogue. Ended: close it, why() says why.
+  Pull pull(std::span<uint8_t> scratch);
+  // Writes what the socket takes.
+  void flush();
+
+  uint64_t token() const { return token_; }
+  const FileDescriptor& socket() const { return socket_; }
+  const std::string& why() const { return why_; }
+  bool finishing() const { return finishing_; }
+  bool flushed() const { return queue_.empty(); }
+  void clearDirty() { dirtied_ = false; }
+
+  // The loop's own notes.
+  std::unique_ptr<Dialogue> dialogue;
+  MemberDialogue* member = nullptr;  // the same dialogue, on the member's end
+  std::shared_ptr<ClientLink> link;  // on the member's end
+  bool connecting = false;
+  bool watchedForWriting = false;
+  bool drainTimerSet = false;
+  Clock::time_point deadline{};            // of the handshake, on the host's end
+  std::list<uint64_t>::iterator stranger;  // its place among the untrusted, while there
+  bool isStranger = false;
+
+ private:
+  // Nothing that is queued to a member can get this long: exchanges are in step.
+  static constexpr size_t kMaxQueuedBytes = size_t{4} * kMaxExchangeBytes;
+
+  Pull consume(std::span<const uint8_t> data);
+
+  const uint64_t token_;
+  FileDescriptor socket_;
+  Dirty& dirty_;
+  bool dirtied_ = false;
+  FrameSplitter splitter_;
+  std::deque<SharedBytes> queue_;
+  size_t sentOfFirst_ = 0;
+  size_t queuedBytes_ = 0;
+  bool finishing_ = false;
+  bool saidEnd_ = false;
+  bool sendingFailed_ = false;
+  std::string why_;
+};
+
+}  // namespace stretto::bootstrap

@@ -1,0 +1,134 @@
+#include "bootstrap/host_dialogue.hpp"
+
+#include <string>
+
+namespace stretto::bootstrap {
+
+int64_t HostDialogue::limit(FrameType type) const {
+  const bool member =
+      type == FrameType::kExchange || type == FrameType::kQuery || type == FrameType::kGoodbye;
+  const bool welcome = (stage_ == Stage::kAwaitHello && type == FrameType::kHello) ||
+                       (stage_ == Stage::kAwaitJoin && type == FrameType::kJoin) ||
+                       (stage_ == Stage::kMember && member);
+  return welcome ? longestPayload(type) : -1;
+}
+
+bool HostDialogue::onFrame(FrameType type, std::span<const uint8_t> payload) {
+  switch (stage_) {
+    case Stage::kAwaitHello:
+      return onHello(payload);
+    case Stage::kAwaitJoin:
+      return onJoin(payload);
+    case Stage::kMember:
+      if (Session* session = directory_.find(session_)) {
+        return onMemberFrame(*session, type, payload);
+      }
+      return complain("its session is gone");
+    case Stage::kDone:
+      break;
+  }
+  return true;  // on its way out: nothing it says matters
+}
+
+void HostDialogue::finishWith(SharedBytes frame) {
+  port_.send(std::move(frame));
+  port_.finish();
+  stage_ = Stage::kDone;
+}
+
+bool HostDialogue::onHello(std::span<const uint8_t> payload) {
+  Hello hello;
+  if (!decode(payload, hello)) {
+    return complain("malformed hello");
+  }
+  if (hello.wireVersion != kWireVersion) {
+    finishWith(
+        encode(Refusal{Code::kInvalidUsage, -1,
+                       "this rank speaks wire protocol " + std::to_string(hello.wireVersion) +
+                           ", but the process that hosts the rendezvous speaks " +
+                           std::to_string(kWireVersion) + ": load one version of the library in all ranks"}));
+    return true;
+  }
+  const Session* session = directory_.find(hello.session);
+  if (session == nullptr) {
+    const Refusal* ended = directory_.epitaph(hello.session);
+    finishWith(ended != nullptr ? encode(*ended) : encodeEmpty(FrameType::kNotYet));
+    return true;
+  }
+  session_ = hello.session;
+  memberNonce_ = hello.nonce;
+  stage_ = Stage::kAwaitJoin;
+  port_.send(
+      encode(Challenge{nonce_, proofOf(session->secret(), kHostLabel, session_, memberNonce_, nonce_, {})}));
+  return true;
+}
+
+bool HostDialogue::onJoin(std::span<const uint8_t> payload) {
+  Session* session = directory_.find(session_);
+  if (session == nullptr) {
+    finishWith(encodeEmpty(FrameType::kNotYet));
+    return true;
+  }
+  if (!provesSecret(payload, session->secret(), session_, nonce_, memberNonce_)) {
+    return complain("it does not know the session's secret");
+  }
+  Join join;
+  if (!decode(payload, join)) {
+    return complain("malformed join");
+  }
+  if (const std::optional<Refusal> refusal = session->admit(join.ranks, join.who, port_)) {
+    finishWith(encode(*refusal));
+    return true;
+  }
+  rank_ = join.who.rank;
+  stage_ = Stage::kMember;
+  return true;
+}
+
+bool HostDialogue::onMemberFrame(Session& session, FrameType type, std::span<const uint8_t> payload) {
+  if (type == FrameType::kExchange) {
+    Exchange part;
+    std::string complaint = "malformed exchange";
+    if (!decode(payload, part) || !session.contribute(rank_, part, complaint)) {
+      return breakOff(session, complaint);
+    }
+    return true;
+  }
+  if (type == FrameType::kQuery) {
+    QueryKind kind;
+    if (!decodeQuery(payload, kind)) {
+      return breakOff(session, "malformed query");
+    }
+    session.answer(rank_, kind);
+    return true;
+  }
+  Goodbye goodbye;
+  if (type != FrameType::kGoodbye || !decode(payload, goodbye)) {
+    return breakOff(session, "malformed goodbye");
+  }
+  stage_ = Stage::kDone;
+  port_.finish();
+  session.leave(rank_, goodbye);
+  directory_.settle(session_);
+  return true;
+}
+
+bool HostDialogue::breakOff(Session& session, std::string why) {
+  stage_ = Stage::kDone;
+  session.lose(rank_, LossKind::kBroke, "it broke the bootstrap protocol: " + why);
+  directory_.settle(session_);
+  return complain(std::move(why));
+}
+
+void HostDialogue::onClosed(const std::string& why) {
+  if (stage_ != Stage::kMember) {
+    return;
+  }
+  stage_ = Stage::kDone;
+  if (Session* session = directory_.find(session_)) {
+    session->lose(rank_, LossKind::kDied, why);
+    directory_.settle(session_);
+  }
+}
+
+}  // namespace stretto::bootstrap

@@ -1,0 +1,406 @@
+#include "bootstrap/loop.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "platform/random.hpp"
+
+namespace stretto::bootstrap {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint64_t kListenerToken = 1;
+constexpr size_t kScratchBytes = 256 << 10;
+constexpr int kAcceptsPerTurn = 64;
+constexpr auto kHandshakeTime = milliseconds(5000);
+constexpr auto kDrainTime = milliseconds(1000);    // how long a finished connection may linger
+constexpr auto kAcceptPause = milliseconds(100);   // when no descriptor is left
+constexpr auto kFarewellTime = milliseconds(300);  // at the process's exit
+constexpr int kDropLinesPerSecond = 10;
+constexpr int kMaxRetryShift = 8;  // 1, 2, 4 … 256 ms
+
+// The seam for choosing a network interface: sessions are reached over loopback until they leave the host.
+SocketAddress addressToListenOn() {
+  return loopbackAddress();
+}
+
+Result<Welcome> describeThisProcess() {
+  Welcome host;
+  host.pid = static_cast<uint32_t>(::getpid());
+  STRETTO_TRY(fillRandom(std::span(reinterpret_cast<uint8_t*>(&host.process), sizeof host.process)));
+  char name[kMaxNameBytes + 1] = "";
+  ::gethostname(name, sizeof name - 1);
+  host.host = name;
+  return host;
+}
+
+}  // namespace
+
+Loop::Loop(Poller poller, FileDescriptor listener, const SocketAddress& address, Welcome host)
+    : poller_(std::move(poller)),
+      listener_(std::move(listener)),
+      address_(address),
+      host_(std::move(host)),
+      sessions_(host_),
+      scratch_(kScratchBytes) {}
+
+Result<std::shared_ptr<Loop>> Loop::create() {
+  Result<Poller> poller = Poller::create();
+  STRETTO_TRY(poller.status());
+  Result<FileDescriptor> listener = listenOn(addressToListenOn());
+  STRETTO_TRY(listener.status());
+  const Result<SocketAddress> address = boundAddress(listener.value());
+  STRETTO_TRY(address.status());
+  Result<Welcome> host = describeThisProcess();
+  STRETTO_TRY(host.status());
+  STRETTO_TRY(poller.value().add(listener.value(), kListenerToken, false));
+  return std::shared_ptr<Loop>(new Loop(std::move(poller.value()), std::move(listener.value()),
+                                        address.value(), std::move(host.value())));
+}
+
+bool Loop::post(Command command) {
+  bool first = false;
+  {
+    std::lock_guard lock(commandMutex_);
+    if (ended_) return false;
+    first = commands_.empty();
+    commands_.push_back(std::move(command));
+  }
+  if (first) poller_.wake();
+  return true;
+}
+
+bool Loop::endIfQuiet() {
+  std::lock_guard lock(commandMutex_);
+  ended_ = commands_.empty();
+  return ended_;
+}
+
+void Loop::drainCommands() {
+  std::vector<Command> commands;
+  {
+    std::lock_guard lock(commandMutex_);
+    commands.swap(commands_);
+  }
+  for (Command& command : commands) {
+    command(*this);
+  }
+}
+
+bool Loop::run(const std::function<bool()>& mayRetire) {
+  Poller::Event events[64];
+  while (true) {
+    flushDirty();
+    hosted_.store(sessions_.size(), std::memory_order_relaxed);
+    if (shuttingDown_) break;
+    if (quiet() && mayRetire()) return true;
+    const size_t count = poller_.wait(events, millisecondsToNext());
+    drainCommands();
+    for (size_t i = 0; i < count; ++i) {
+      handle(events[i]);
+    }
+    runTimers();
+  }
+  sayFarewells();
+  std::lock_guard lock(commandMutex_);
+  ended_ = true;
+  commands_.clear();
+  return false;
+}
+
+Connection* Loop::find(uint64_t token) {
+  const auto found = connections_.find(token);
+  return found == connections_.end() ? nullptr : found->second.get();
+}
+
+void Loop::handle(const Poller::Event& event) {
+  if (event.tag == kListenerToken) {
+    acceptAll();
+    return;
+  }
+  Connection* connection = find(event.tag);
+  if (connection == nullptr) {
+    return;  // closed earlier in this turn
+  }
+  if (connection->connecting) {
+    finishConnecting(*connection);
+    return;
+  }
+  if (event.writable) flushOne(*connection);
+  if (!event.readable) return;
+  if (connection->pull(scratch_) == Connection::Pull::kEnded) {
+    close(event.tag, connection->why());
+  } else if (connection->isStranger && connection->dialogue->trusted()) {
+    trust(*connection);
+  }
+}
+
+// --- strangers ------------------------------------------------------------------------------------------
+
+void Loop::acceptAll() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    FileDescriptor socket = acceptFrom(listener_);
+    if (socket.valid()) {
+      adopt(std::move(socket));
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      STRETTO_LOG(kWarn, kInit, "bootstrap: cannot accept a connection for the moment: %s",
+                  std::strerror(errno));
+      poller_.setPaused(listener_, kListenerToken, true);
+      at(Clock::now() + kAcceptPause,
+         [](Loop& loop) { loop.poller_.setPaused(loop.listener_, kListenerToken, false); });
+      return;
+    }
+    if (errno != EINTR && errno != ECONNABORTED) return;
+  }
+}
+
+void Loop::adopt(FileDescriptor socket) {
+  if (strangers_.size() >= kMaxStrangers) {
+    close(strangers_.front(), "too many connections wait for their handshake, and it is the oldest");
+  }
+  Nonce nonce;
+  if (!freshNonce(nonce)) {
+    return;
+  }
+  const uint64_t token = nextToken_++;
+  auto connection = std::make_unique<Connection>(token, std::move(socket), dirty_);
+  connection->dialogue = std::make_unique<HostDialogue>(sessions_, *connection, nonce);
+  if (!poller_.add(connection->socket(), token, false).ok()) {
+    return;
+  }
+  connection->deadline = Clock::now() + kHandshakeTime;
+  connection->stranger = strangers_.insert(strangers_.end(), token);
+  connection->isStranger = true;
+  connections_.emplace(token, std::move(connection));
+}
+
+void Loop::trust(Connection& connection) {
+  strangers_.erase(connection.stranger);
+  connection.isStranger = false;
+}
+
+bool Loop::freshNonce(Nonce& nonce) {
+  return fillRandom(nonce).ok();
+}
+
+void Loop::logDrop(const std::string& why) {
+  const Clock::time_point now = Clock::now();
+  if (now - dropWindow_ >= std::chrono::seconds(1)) {
+    if (dropsInWindow_ > kDropLinesPerSecond) {
+      STRETTO_LOG(kInfo, kInit, "bootstrap: dropped %d more connections",
+                  dropsInWindow_ - kDropLinesPerSecond);
+    }
+    dropWindow_ = now;
+    dropsInWindow_ = 0;
+  }
+  if (++dropsInWindow_ <= kDropLinesPerSecond) {
+    STRETTO_LOG(kInfo, kInit, "bootstrap: dropped a connection that is not ours: %s", why.c_str());
+  }
+}
+
+// --- the members' ends ------------------------------------------------------------------------------------
+
+void Loop::connect(const std::shared_ptr<ClientLink>& link) {
+  Nonce nonce;
+  if (link->abandoned || shuttingDown_) {
+    return;
+  }
+  FileDescriptor socket = beginConnect(link->where.address);
+  if (!socket.valid()) {
+    connectionRefused(link, errno);
+    return;
+  }
+  const uint64_t token = nextToken_++;
+  auto connection = std::make_unique<Connection>(token, std::move(socket), dirty_);
+  if (!freshNonce(nonce) || !poller_.add(connection->socket(), token, true).ok()) {
+    link->refused({Code::kSystem, -1, lastError()});
+    return;
+  }
+  auto dialogue = std::make_unique<MemberDialogue>(link, *connection, nonce);
+  connection->member = dialogue.get();
+  connection->dialogue = std::move(dialogue);
+  connection->link = link;
+  connection->connecting = true;
+  connection->watchedForWriting = true;
+  link->connection = token;
+  ++clients_;
+  connections_.emplace(token, std::move(connection));
+}
+
+void Loop::finishConnecting(Connection& connection) {
+  const std::shared_ptr<ClientLink> link = connection.link;
+  if (const int error = connectError(connection.socket()); error != 0) {
+    connection.member->farewell();
+    close(connection.token(), std::strerror(error));
+    connectionRefused(link, error);
+    return;
+  }
+  connection.connecting = false;
+  connection.member->open();
+}
+
+void Loop::connectionRefused(const std::shared_ptr<ClientLink>& link, int error) {
+  const std::string place = toText(link->where.address);
+  const char* hint =
+      error == ECONNREFUSED
+          ? ": the process that made this unique id has ended, or is on another host or in another "
+            "network namespace"
+          : "";
+  link->refused({error == ECONNREFUSED ? Code::kRemote : Code::kSystem, -1,
+                 "no connection to the rendezvous at " + place + ": " + std::strerror(error) + hint});
+}
+
+void Loop::retryLater(const std::shared_ptr<ClientLink>& link) {
+  const auto delay = milliseconds(1 << std::min(link->attempts++, kMaxRetryShift));
+  ++clients_;
+  at(Clock::now() + delay, [link](Loop& loop) {
+    --loop.clients_;
+    loop.connect(link);
+  });
+}
+
+void Loop::sendFrom(ClientLink& link, SharedBytes frame) {
+  if (Connection* connection = find(link.connection)) {
+    connection->send(std::move(frame));
+  }
+}
+
+void Loop::farewell(const std::shared_ptr<ClientLink>& link, SharedBytes goodbye) {
+  link->abandoned = true;
+  Connection* connection = find(link->connection);
+  if (connection == nullptr || connection->finishing()) {
+    link->detached();
+    return;
+  }
+  const bool owed = connection->member->mayBeMember();
+  connection->member->farewell();
+  if (!owed) {
+    close(connection->token(), "its owner left");
+    link->detached();
+    return;
+  }
+  connection->send(std::move(goodbye));
+  connection->finish();
+}
+
+// --- all connections
+// ----------------------------------------------------------------------------------------
+
+void Loop::flushDirty() {
+  for (size_t i = 0; i < dirty_.size(); ++i) {  // grows while we go
+    Connection* connection = find(dirty_[i]);
+    if (connection == nullptr) continue;
+    connection->clearDirty();
+    flushOne(*connection);
+  }
+  dirty_.clear();
+}
+
+void Loop::flushOne(Connection& connection) {
+  if (connection.connecting) {
+    return;
+  }
+  connection.flush();
+  const bool more = !connection.flushed();
+  if (more != connection.watchedForWriting) {
+    connection.watchedForWriting = more;
+    poller_.setWantWritable(connection.socket(), connection.token(), more);
+  }
+  if (!connection.finishing()) {
+    return;
+  }
+  if (!more && connection.link) connection.link->detached();
+  if (!connection.drainTimerSet) {
+    connection.drainTimerSet = true;
+    at(Clock::now() + kDrainTime,
+       [token = connection.token()](Loop& loop) { loop.close(token, "it lingered"); });
+  }
+}
+
+void Loop::close(uint64_t token, const std::string& why) {
+  const auto found = connections_.find(token);
+  if (found == connections_.end()) {
+    return;
+  }
+  const std::unique_ptr<Connection> connection = std::move(found->second);
+  connections_.erase(found);
+  poller_.remove(connection->socket());
+  if (connection->isStranger) {
+    strangers_.erase(connection->stranger);
+    if (!connection->finishing()) logDrop(why);
+  }
+  connection->dialogue->onClosed(why);
+  if (!connection->link) {
+    return;
+  }
+  const std::shared_ptr<ClientLink> link = connection->link;
+  --clients_;
+  link->connection = 0;
+  if (connection->member->wantsRetry() && !link->abandoned) {
+    resetOnClose(connection->socket());
+    retryLater(link);
+  } else {
+    link->detached();
+  }
+}
+
+void Loop::runTimers() {
+  const Clock::time_point now = Clock::now();
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    const Command action = std::move(timers_.begin()->second);
+    timers_.erase(timers_.begin());
+    action(*this);
+  }
+  while (!strangers_.empty()) {
+    const Connection* oldest = find(strangers_.front());
+    if (oldest == nullptr || oldest->deadline > now) return;
+    close(strangers_.front(), "it did not finish its handshake in time");
+  }
+}
+
+int Loop::millisecondsToNext() const {
+  Clock::time_point next = Clock::time_point::max();
+  if (!timers_.empty()) next = timers_.begin()->first;
+  if (!strangers_.empty()) next = std::min(next, connections_.at(strangers_.front())->deadline);
+  if (next == Clock::time_point::max()) {
+    return -1;
+  }
+  const auto left = std::chrono::ceil<milliseconds>(next - Clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60000));
+}
+
+void Loop::sayFarewells() {
+  sessions_.hostExits();
+  for (const auto& [token, connection] : connections_) {
+    if (connection->member != nullptr && connection->member->mayBeMember()) {
+      connection->member->farewell();
+      connection->send(encode(Goodbye{Farewell::kExited, ""}));
+    }
+    connection->finish();
+  }
+  const Clock::time_point deadline = Clock::now() + kFarewellTime;
+  Poller::Event events[64];
+  for (bool pending = true; pending && Clock::now() < deadline;) {
+    pending = false;
+    for (const auto& [token, connection] : connections_) {
+      flushOne(*connection);
+      pending = pending || !connection->flushed();
+    }
+    if (pending) poller_.wait(events, 1);
+  }
+  for (const auto& [token, connection] : connections_) {
+    while (receiveSome(connection->socket(), scratch_).outcome == IoOutcome::kSome) {
+    }
+    if (connection->link) connection->link->orphaned();
+  }
+  connections_.clear();
+}
+
+}  // namespace stretto::bootstrap

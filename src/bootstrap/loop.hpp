@@ -1,0 +1,102 @@
+// The background thread behind a process's Service and Memberships: it owns every socket of the control
+// plane, the hosted sessions, and the members' ends of connections to sessions hosted here or elsewhere. For
+// bootstrap/ only: others use service.hpp and membership.hpp. Other threads reach it by post() alone.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.hpp"
+#include "bootstrap/connection.hpp"
+#include "bootstrap/host_dialogue.hpp"
+#include "bootstrap/session.hpp"
+#include "platform/socket.hpp"
+
+namespace stretto::bootstrap {
+
+class Loop {
+ public:
+  using Command = std::function<void(Loop&)>;
+
+  // Listening already, not yet running.
+  static Result<std::shared_ptr<Loop>> create();
+
+  // Any thread. False when the loop has ended: the command will never run.
+  bool post(Command command);
+  const SocketAddress& address() const { return address_; }
+  const Welcome& host() const { return host_; }
+  // How many sessions there were a moment ago.
+  size_t hosted() const { return hosted_.load(std::memory_order_relaxed); }
+
+  // The thread's body. Whenever there is nothing to host and nobody to serve it asks `mayRetire`, which
+  // answers under a lock that keeps new users away, and returns true if so. After shutDown() it says goodbye
+  // to everybody and returns false.
+  bool run(const std::function<bool()>& mayRetire);
+  // True once nothing is queued; from then on post() is refused. For mayRetire.
+  bool endIfQuiet();
+
+  // Commands: on the loop's thread only.
+  void shutDown() { shuttingDown_ = true; }
+  SessionDirectory& sessions() { return sessions_; }
+  void connect(const std::shared_ptr<ClientLink>& link);
+  void sendFrom(ClientLink& link, SharedBytes frame);
+  void farewell(const std::shared_ptr<ClientLink>& link, SharedBytes goodbye);
+
+ private:
+  static constexpr size_t kMaxStrangers = 128;  // connections that have not proved anything yet
+
+  Loop(Poller poller, FileDescriptor listener, const SocketAddress& address, Welcome host);
+
+  void drainCommands();
+  void handle(const Poller::Event& event);
+  void acceptAll();
+  void adopt(FileDescriptor socket);
+  void finishConnecting(Connection& connection);
+  void connectionRefused(const std::shared_ptr<ClientLink>& link, int error);
+  void trust(Connection& connection);
+  void flushDirty();
+  void flushOne(Connection& connection);
+  void close(uint64_t token, const std::string& why);
+  void retryLater(const std::shared_ptr<ClientLink>& link);
+  void at(Clock::time_point when, Command action) { timers_.emplace(when, std::move(action)); }
+  void runTimers();
+  int millisecondsToNext() const;
+  bool quiet() const { return sessions_.size() == 0 && clients_ == 0; }
+  void sayFarewells();
+  void logDrop(const std::string& why);
+  bool freshNonce(Nonce& nonce);
+  Connection* find(uint64_t token);
+
+  Poller poller_;
+  FileDescriptor listener_;
+  const SocketAddress address_;
+  const Welcome host_;
+
+  std::mutex commandMutex_;
+  std::vector<Command> commands_;  // guarded by commandMutex_
+  bool ended_ = false;             // guarded by commandMutex_
+  std::atomic<size_t> hosted_{0};
+
+  // The rest belongs to the thread.
+  SessionDirectory sessions_;
+  std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
+  uint64_t nextToken_ = 2;         // 1 is the listener's
+  std::list<uint64_t> strangers_;  // oldest first
+  Connection::Dirty dirty_;
+  std::multimap<Clock::time_point, Command> timers_;
+  size_t clients_ = 0;  // members' ends, and those that wait to connect again
+  bool shuttingDown_ = false;
+  Clock::time_point dropWindow_{};
+  int dropsInWindow_ = 0;
+  std::vector<uint8_t> scratch_;
+};
+
+}  // namespace stretto::bootstrap

@@ -1,0 +1,197 @@
+#include "bootstrap/member_dialogue.hpp"
+
+#include <string>
+
+namespace stretto::bootstrap {
+
+void MemberDialogue::open() {
+  link_->reached(Reach::kConnected);
+  port_.send(encode(Hello{kWireVersion, link_->where.session, nonce_}));
+}
+
+int64_t MemberDialogue::limit(FrameType type) const {
+  bool expected = false;
+  switch (type) {
+    case FrameType::kChallenge:
+      expected = stage_ == Stage::kAwaitChallenge;
+      break;
+    case FrameType::kNotYet:
+    case FrameType::kRefused:
+      expected = stage_ == Stage::kAwaitChallenge || stage_ == Stage::kAwaitWelcome;
+      break;
+    case FrameType::kWelcome:
+      expected = stage_ == Stage::kAwaitWelcome;
+      break;
+    case FrameType::kTable:
+      expected = stage_ == Stage::kAwaitTable;
+      break;
+    case FrameType::kMissing:
+    case FrameType::kLost:
+    case FrameType::kHostLeaving:
+      expected = stage_ == Stage::kAwaitTable || stage_ == Stage::kMember;
+      break;
+    case FrameType::kExchangeResult:
+    case FrameType::kExchangeFailed:
+    case FrameType::kLeft:
+      expected = stage_ == Stage::kMember;
+      break;
+    default:
+      break;
+  }
+  return expected ? longestPayload(type) : -1;
+}
+
+bool MemberDialogue::onFrame(FrameType type, std::span<const uint8_t> payload) {
+  switch (stage_) {
+    case Stage::kAwaitChallenge:
+    case Stage::kAwaitWelcome:
+      return onHandshake(type, payload);
+    case Stage::kAwaitTable:
+      if (type == FrameType::kTable) {
+        std::vector<MemberInfo> members;
+        if (!decodeTable(payload, link_->ranks, members)) return malformed();
+        stage_ = Stage::kMember;
+        link_->joined(std::move(members));
+        return true;
+      }
+      return onNews(type, payload);
+    case Stage::kMember:
+      return onNews(type, payload);
+    case Stage::kDone:
+      break;
+  }
+  return true;
+}
+
+bool MemberDialogue::malformed() {
+  return complain("it sent a malformed message");
+}
+
+bool MemberDialogue::onHandshake(FrameType type, std::span<const uint8_t> payload) {
+  switch (type) {
+    case FrameType::kChallenge:
+      return onChallenge(payload);
+    case FrameType::kWelcome:
+      return onWelcome(payload);
+    case FrameType::kRefused:
+      return onRefused(payload);
+    case FrameType::kNotYet:
+      link_->reached(Reach::kNotOpened);
+      stage_ = Stage::kDone;
+      retry_ = true;
+      return complain("the session is not open yet");
+    default:
+      return malformed();
+  }
+}
+
+bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
+  Challenge challenge;
+  if (!decode(payload, challenge)) {
+    return malformed();
+  }
+  const Rendezvous& where = link_->where;
+  const Hash128 expected = proofOf(where.secret, kHostLabel, where.session, nonce_, challenge.nonce, {});
+  if (!equalInConstantTime(expected, challenge.proof)) {
+    stage_ = Stage::kDone;
+    link_->refused(
+        {Code::kInvalidArgument, -1,
+         "the process at " + toText(where.address) +
+             " does not share this unique id's secret: the id is wrong, or the process that made it has "
+             "ended and another one listens there"});
+    return complain("it does not know the session's secret");
+  }
+  stage_ = Stage::kAwaitWelcome;
+  port_.send(encodeJoin(where.secret, where.session, challenge.nonce, nonce_,
+                        static_cast<uint32_t>(link_->ranks), link_->self));
+  return true;
+}
+
+bool MemberDialogue::onWelcome(std::span<const uint8_t> payload) {
+  Welcome host;
+  if (!decode(payload, host)) {
+    return malformed();
+  }
+  stage_ = Stage::kAwaitTable;
+  link_->welcomed(host);
+  return true;
+}
+
+bool MemberDialogue::onRefused(std::span<const uint8_t> payload) {
+  Refusal why;
+  if (!decode(payload, why)) {
+    return malformed();
+  }
+  stage_ = Stage::kDone;
+  link_->refused(std::move(why));
+  port_.finish();
+  return true;
+}
+
+bool MemberDialogue::onNews(FrameType type, std::span<const uint8_t> payload) {
+  switch (type) {
+    case FrameType::kExchangeResult:
+      link_->exchanged(payload);
+      return true;
+    case FrameType::kExchangeFailed: {
+      ExchangeFailure failure;
+      if (!decode(payload, failure)) return malformed();
+      link_->exchangeRefused(std::move(failure));
+      return true;
+    }
+    case FrameType::kMissing: {
+      Missing missing;
+      if (!decode(payload, missing)) return malformed();
+      link_->told(std::move(missing));
+      return true;
+    }
+    case FrameType::kLeft: {
+      uint32_t rank = 0;
+      if (!decodeNumber(payload, rank) || rank >= static_cast<uint32_t>(link_->ranks)) return malformed();
+      link_->peerLeft(static_cast<int>(rank));
+      return true;
+    }
+    case FrameType::kLost:
+      return onLoss(payload);
+    case FrameType::kHostLeaving:
+      stage_ = Stage::kDone;
+      link_->hostLeaves();
+      port_.finish();
+      return true;
+    default:
+      return malformed();
+  }
+}
+
+bool MemberDialogue::onLoss(std::span<const uint8_t> payload) {
+  Lost loss;
+  if (!decode(payload, loss) || loss.rank >= static_cast<uint32_t>(link_->ranks)) {
+    return malformed();
+  }
+  const bool joining = stage_ == Stage::kAwaitTable;
+  link_->peerLost(loss);
+  if (joining) {  // the session has failed for everybody
+    port_.finish();
+    stage_ = Stage::kDone;
+  }
+  return true;
+}
+
+void MemberDialogue::onClosed(const std::string& why) {
+  const Stage stage = stage_;
+  stage_ = Stage::kDone;
+  switch (stage) {
+    case Stage::kAwaitChallenge:
+    case Stage::kAwaitWelcome:
+      retry_ = true;
+      return;
+    case Stage::kAwaitTable:
+    case Stage::kMember:
+      link_->hostVanished(why);
+      return;
+    case Stage::kDone:
+      return;
+  }
+}
+
+}  // namespace stretto::bootstrap

@@ -1,0 +1,216 @@
+#include "bootstrap/membership.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "bootstrap/client_link.hpp"
+#include "bootstrap/loop.hpp"
+#include "bootstrap/service.hpp"
+
+namespace stretto::bootstrap {
+namespace {
+
+constexpr auto kAnswerTime = std::chrono::seconds(1);          // for the host to say who is missing
+constexpr auto kGoodbyeTime = std::chrono::milliseconds(500);  // for a goodbye to get out
+constexpr double kLongestSeconds = 1e9;
+
+Clock::time_point deadlineAfter(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+Status checkTimeout(int rank, double seconds) {
+  if (seconds > 0 && seconds <= kLongestSeconds) {
+    return kOkStatus;
+  }
+  return fail(Code::kInvalidArgument, "rank %d: a timeout of %g s is not between 0 and %g", rank, seconds,
+              kLongestSeconds);
+}
+
+Status checkSeat(int rank, int ranks, const JoinOptions& options) {
+  if (ranks < 1 || ranks > kMaxRanks) {
+    return fail(Code::kInvalidArgument, "rank %d: %d ranks were asked for; 1 to %d are possible", rank, ranks,
+                kMaxRanks);
+  }
+  if (rank < 0 || rank >= ranks) {
+    return fail(Code::kInvalidArgument, "rank %d is out of range: there are %d ranks, 0 to %d", rank, ranks,
+                ranks - 1);
+  }
+  if (options.version.size() > kMaxNameBytes) {
+    return fail(Code::kInvalidArgument, "rank %d: the version has %zu bytes; at most %zu are possible", rank,
+                options.version.size(), kMaxNameBytes);
+  }
+  return kOkStatus;
+}
+
+MemberInfo describeSelf(int rank, const Loop& loop, const JoinOptions& options) {
+  MemberInfo self;
+  self.rank = rank;
+  self.pid = loop.host().pid;
+  self.process = loop.host().process;
+  self.host = loop.host().host;
+  self.version = options.version;
+  self.service = loop.address();
+  return self;
+}
+
+std::string missingText(const Missing& missing, double timeoutSeconds) {
+  char text[96];
+  snprintf(text, sizeof text, "%u of %u ranks joined within %g s, missing ", missing.arrived, missing.ranks,
+           timeoutSeconds);
+  return text + missing.text;
+}
+
+Status stopped(int rank) {
+  return fail(Code::kAborted, "rank %d: the process is exiting", rank);
+}
+
+}  // namespace
+
+Membership::Membership(const UniqueId& id, std::unique_ptr<ServiceUse> service,
+                       std::shared_ptr<ClientLink> link)
+    : id_(id), pid_(::getpid()), service_(std::move(service)), link_(std::move(link)) {}
+
+Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int rank, int ranks,
+                                                     double timeoutSeconds, AbortCheck abort,
+                                                     JoinOptions options) {
+  const Result<Rendezvous> where = decodeId(id, rank);
+  STRETTO_TRY(where.status());
+  STRETTO_TRY(checkSeat(rank, ranks, options));
+  STRETTO_TRY(checkTimeout(rank, timeoutSeconds));
+  Result<std::unique_ptr<ServiceUse>> service = ServiceUse::acquire();
+  STRETTO_TRY(service.status());
+  Loop& loop = service.value()->loop();
+  auto link = std::make_shared<ClientLink>(where.value(), describeSelf(rank, loop, options), ranks, abort,
+                                           std::move(options.onPeerLost));
+  auto membership = std::unique_ptr<Membership>(new Membership(id, std::move(service.value()), link));
+  if (!loop.post([link](Loop& running) { running.connect(link); })) {
+    return stopped(rank);
+  }
+  STRETTO_TRY(membership->finishJoin(timeoutSeconds));
+  return membership;
+}
+
+Status Membership::finishJoin(double timeoutSeconds) {
+  switch (link_->waitJoined(deadlineAfter(timeoutSeconds))) {
+    case Waited::kDone:
+      return link_->joinOutcome();
+    case Waited::kTimeout:
+      return giveUpJoining(timeoutSeconds);
+    case Waited::kAborted:
+      break;
+  }
+  leave(Farewell::kAborted, "");
+  return fail(Code::kAborted, "rank %d: aborted while the %d ranks were joining", rank(), link_->ranks);
+}
+
+Status Membership::giveUpJoining(double timeoutSeconds) {
+  std::string text;
+  Missing missing;
+  if (link_->admitted() && ask(QueryKind::kJoin, missing)) {
+    text = missingText(missing, timeoutSeconds);
+  } else {
+    text = link_->unreachedText(timeoutSeconds);
+  }
+  // In the meantime the last rank may have come, or somebody else may have said why it never will.
+  if (const Status late = link_->joinOutcome(); late.code != Code::kInProgress) {
+    return late;
+  }
+  leave(Farewell::kGaveUp, text);
+  return fail(Code::kTimeout, "rank %d: %s", rank(), text.c_str());
+}
+
+bool Membership::ask(QueryKind kind, Missing& answer) {
+  link_->expectAnswer();
+  service_->loop().post([link = link_, kind](Loop& loop) { loop.sendFrom(*link, encodeQuery(kind)); });
+  return link_->waitAnswer(Clock::now() + kAnswerTime, answer);
+}
+
+Membership::~Membership() {
+  if (pid_ != ::getpid()) {
+    ServiceUse::abandon(std::move(service_), std::move(link_));
+    return;
+  }
+  leave(Farewell::kLeft, "");
+}
+
+int Membership::rank() const {
+  return link_->self.rank;
+}
+
+std::span<const MemberInfo> Membership::members() const {
+  return link_->members();
+}
+
+Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
+                                                               std::span<const uint8_t> mine,
+                                                               double timeoutSeconds) {
+  if (pid_ != ::getpid()) {
+    return fail(Code::kInvalidUsage,
+                "rank %d: this communicator belongs to process %d, which forked this one", rank(),
+                static_cast<int>(pid_));
+  }
+  STRETTO_TRY(checkTimeout(rank(), timeoutSeconds));
+  if (name == nullptr || std::strlen(name) > kMaxNameBytes || mine.size() > kMaxBlobBytes) {
+    return fail(Code::kInvalidArgument,
+                "rank %d: an exchange takes a name of at most %zu bytes and at most %zu bytes "
+                "of data, not %zu",
+                rank(), kMaxNameBytes, kMaxBlobBytes, mine.size());
+  }
+  const Result<uint32_t> sequence = link_->beginExchange(name);
+  STRETTO_TRY(sequence.status());
+  SharedBytes frame = encodeExchange(sequence.value(), name, mine);
+  if (!service_->loop().post([link = link_, frame](Loop& loop) { loop.sendFrom(*link, frame); })) {
+    return stopped(rank());
+  }
+  switch (link_->waitExchange(sequence.value(), deadlineAfter(timeoutSeconds))) {
+    case Waited::kDone:
+      return link_->exchangeOutcome(name, sequence.value());
+    case Waited::kTimeout:
+      return exchangeTimedOut(name, timeoutSeconds);
+    case Waited::kAborted:
+      break;
+  }
+  link_->spoilExchanges({Code::kAborted, -1, std::string("aborted during exchange \"") + name + "\""});
+  return fail(Code::kAborted, "rank %d: aborted during exchange \"%s\"", rank(), name);
+}
+
+Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {
+  Missing missing;
+  const bool answered = ask(QueryKind::kExchange, missing);
+  std::string text = std::string("exchange \"") + name + "\" timed out: ";
+  char detail[96];
+  if (answered) {
+    snprintf(detail, sizeof detail, "%u of %u ranks came within %g s, missing ", missing.arrived,
+             missing.ranks, timeoutSeconds);
+    text += detail + missing.text;
+  } else {
+    snprintf(detail, sizeof detail, "the hosting process did not answer within %g s", timeoutSeconds);
+    text += detail;
+  }
+  link_->spoilExchanges({Code::kTimeout, -1, text});
+  return fail(Code::kTimeout, "rank %d: %s", rank(), text.c_str());
+}
+
+void Membership::sayGoodbye(Leaving how) {
+  if (pid_ == ::getpid()) {
+    leave(how == Leaving::kAborted ? Farewell::kAborted : Farewell::kLeft, "");
+  }
+}
+
+void Membership::leave(Farewell kind, const std::string& text) {
+  if (left_.exchange(true)) {
+    return;
+  }
+  link_->silence();
+  SharedBytes goodbye = encode(Goodbye{kind, text});
+  if (service_->loop().post([link = link_, goodbye](Loop& loop) { loop.farewell(link, goodbye); })) {
+    link_->waitDetached(Clock::now() + kGoodbyeTime);
+  }
+}
+
+}  // namespace stretto::bootstrap

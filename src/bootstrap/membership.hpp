@@ -1,0 +1,103 @@
+// One rank's place in a communicator's control plane: the rendezvous with the other ranks, small all-gathers
+// at any time in the communicator's life, and word of every rank that dies. The communicator layer owns one
+// Membership per rank; nothing else in the library talks between processes without going through what was
+// exchanged here.
+//
+// Threads: different Memberships are independent (many ranks may live in one process, one background thread
+// serves them all). Of one Membership, exchange() is for one thread at a time; sayGoodbye() may come from any
+// thread and makes a waiting exchange() return. After fork() a child's Memberships are dead: their methods
+// fail with kInvalidUsage and their destructors leave the parent's alone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "bootstrap/unique_id.hpp"
+#include "bootstrap/wire.hpp"
+
+namespace stretto::bootstrap {
+
+class ClientLink;
+class ServiceUse;
+
+// A rank that will not answer any more.
+struct PeerLoss {
+  int rank = -1;
+  uint32_t pid = 0;
+  std::string host;
+  std::string reason;  // "its connection closed without a goodbye: ...", "called ncclCommAbort", ...
+};
+// Called on the background thread, once per lost rank: it must be quick (set a flag, wake somebody), must not
+// throw, and must not call into or destroy the Membership.
+using LossCallback = std::function<void(const PeerLoss&)>;
+
+// The communicator's abort word: non-zero means give up. It must outlive the Membership; may be null. Waits
+// look at it at least every 50 ms.
+using AbortCheck = const std::atomic<uint32_t>*;
+
+struct JoinOptions {
+  std::string version;      // the library's; ranks that say something else are refused. At most 64 bytes
+  LossCallback onPeerLost;  // may be called from the moment that all have joined, even before join() returns
+};
+
+enum class Leaving : uint8_t {
+  kNormally,  // the communicator is destroyed: no loss, nobody's callback is called
+  kAborted,   // the others are told a loss, reason "called ncclCommAbort"
+};
+
+class Membership {
+ public:
+  // Blocks until all `ranks` ranks have joined. Errors: kInvalidArgument (the id, the rank), kInvalidUsage
+  // (ranks disagree about the number of ranks, about who is who, or about the library's version: both sides
+  // are named), kTimeout (says how many and which ranks are missing), kRemote (a rank or the hosting process
+  // died, gave up or aborted meanwhile), kAborted, kSystem.
+  static Result<std::unique_ptr<Membership>> join(const UniqueId& id, int rank, int ranks,
+                                                  double timeoutSeconds, AbortCheck abort = nullptr,
+                                                  JoinOptions options = {});
+  // Says goodbye (normally), if nothing was said. No callback runs once this has returned.
+  ~Membership();
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  int rank() const;
+  int ranks() const { return static_cast<int>(members().size()); }
+  const UniqueId& id() const { return id_; }
+  // All members by rank; lives as long as the Membership.
+  std::span<const MemberInfo> members() const;
+
+  // All-gather of small blobs (at most 64 KiB each, 16 MiB together; lengths may differ): what every rank
+  // gave, by rank. Collective: every rank must make the same exchanges by the same names (at most 64 bytes)
+  // in the same order, else all get kInvalidUsage with both names and ranks, now and ever after. kRemote when
+  // a rank or the hosting process is gone, kTimeout with the missing ranks; no exchange is possible after
+  // either. An exchange of nothing is a barrier.
+  Result<std::vector<std::vector<uint8_t>>> exchange(const char* name, std::span<const uint8_t> mine,
+                                                     double timeoutSeconds);
+
+  // Leaves. Returns when the word is out, at most half a second later; saying it again does nothing.
+  void sayGoodbye(Leaving how);
+
+ private:
+  Membership(const UniqueId& id, std::unique_ptr<ServiceUse> service, std::shared_ptr<ClientLink> link);
+
+  Status finishJoin(double timeoutSeconds);
+  Status giveUpJoining(double timeoutSeconds);
+  Status exchangeTimedOut(const char* name, double timeoutSeconds);
+  void leave(Farewell kind, const std::string& text);
+  bool ask(QueryKind kind, Missing& answer);
+
+  const UniqueId id_;
+  const pid_t pid_;
+  std::unique_ptr<ServiceUse> service_;
+  std::shared_ptr<ClientLink> link_;  // shared with the background thread
+  std::atomic<bool> left_{false};
+};
+
+}  // namespace stretto::bootstrap

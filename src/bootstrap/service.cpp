@@ -1,0 +1,204 @@
+#include "bootstrap/service.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+#include "bootstrap/loop.hpp"
+#include "platform/random.hpp"
+
+namespace stretto::bootstrap {
+namespace {
+
+constexpr size_t kMaxWaitingSessions = 65536;
+constexpr auto kExitTime = std::chrono::seconds(2);
+
+// A thread of the library's own must not take the program's signals.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+// What one process knows of its Service. Never freed: the thread may outlive static objects, and after a fork
+// the child makes its own and leaves the parent's, whatever state it was copied in, alone.
+struct ServiceUse::Registry {
+  const pid_t pid = ::getpid();
+  Registry* const inherited;  // only so that it stays reachable
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::shared_ptr<Loop> loop;  // null while no thread runs
+  std::thread thread;          // of the loop, or of the last one that has retired
+  size_t users = 0;
+  bool exiting = false;
+  std::vector<std::pair<ServiceUse*, std::shared_ptr<void>>> abandoned;
+
+  explicit Registry(Registry* parent) : inherited(parent) {}
+};
+
+ServiceUse::Registry& ServiceUse::registry() {
+  static std::atomic<Registry*> current{nullptr};
+  Registry* known = current.load(std::memory_order_acquire);
+  while (known == nullptr || known->pid != ::getpid()) {
+    auto* fresh = new Registry(known);
+    if (current.compare_exchange_strong(known, fresh, std::memory_order_acq_rel)) {
+      return *fresh;
+    }
+    delete fresh;
+  }
+  return *known;
+}
+
+// With the registry's mutex held.
+Status ServiceUse::start(Registry& here) {
+  static const int registered = std::atexit(atExit);
+  static_cast<void>(registered);
+  if (here.thread.joinable()) {
+    here.thread.join();  // it has retired under this mutex and only has to return
+  }
+  Result<std::shared_ptr<Loop>> made = Loop::create();
+  STRETTO_TRY(made.status());
+  const SignalsBlocked quiet;
+  try {
+    here.thread = std::thread([&here, loop = made.value()] {
+      pthread_setname_np(pthread_self(), "stretto-boot");
+      if (loop->run([&here] { return retire(here); })) return;
+      std::lock_guard lock(here.mutex);  // the process exits, so nobody joins this thread with the mutex held
+      here.loop = nullptr;
+      here.changed.notify_all();
+    });
+  } catch (const std::system_error& error) {
+    return fail(Code::kSystem, "cannot start the bootstrap thread: %s", error.what());
+  }
+  here.loop = made.value();
+  return kOkStatus;
+}
+
+// Called by the loop when it has nothing to do.
+bool ServiceUse::retire(Registry& here) {
+  std::lock_guard lock(here.mutex);
+  if (here.users != 0 || !here.loop->endIfQuiet()) {
+    return false;
+  }
+  here.loop = nullptr;
+  here.changed.notify_all();
+  return true;
+}
+
+Result<std::unique_ptr<ServiceUse>> ServiceUse::acquire() {
+  Registry& here = registry();
+  std::lock_guard lock(here.mutex);
+  if (here.exiting) {
+    return fail(Code::kInvalidUsage, "the process is exiting: no communicator can be made any more");
+  }
+  if (here.loop == nullptr) {
+    STRETTO_TRY(start(here));
+  }
+  ++here.users;
+  return std::unique_ptr<ServiceUse>(new ServiceUse(here.loop));
+}
+
+ServiceUse::~ServiceUse() {
+  Registry& here = registry();
+  bool last = false;
+  {
+    std::lock_guard lock(here.mutex);
+    last = --here.users == 0;
+  }
+  if (last) {
+    loop_->post([](Loop&) {});  // has a look whether it may retire
+  }
+}
+
+void ServiceUse::abandon(std::unique_ptr<ServiceUse> use, std::shared_ptr<void> companion) {
+  Registry& here = registry();
+  std::lock_guard lock(here.mutex);
+  here.abandoned.emplace_back(use.release(), std::move(companion));
+}
+
+void ServiceUse::atExit() {
+  Registry& here = registry();
+  std::unique_lock lock(here.mutex);
+  here.exiting = true;
+  const std::shared_ptr<Loop> loop = here.loop;
+  if (loop != nullptr) {
+    lock.unlock();
+    loop->post([](Loop& running) { running.shutDown(); });
+    lock.lock();
+    if (!here.changed.wait_for(lock, kExitTime, [&] { return here.loop == nullptr; })) {
+      STRETTO_LOG(kWarn, kInit, "the bootstrap thread did not stop in time at exit");
+      if (here.thread.joinable()) here.thread.detach();
+      return;
+    }
+  }
+  std::thread finished = std::move(here.thread);
+  lock.unlock();
+  if (finished.joinable()) finished.join();
+}
+
+Result<UniqueId> Service::createSession() {
+  Result<std::unique_ptr<ServiceUse>> use = ServiceUse::acquire();
+  STRETTO_TRY(use.status());
+  Loop& loop = use.value()->loop();
+  Rendezvous fresh;
+  fresh.address = loop.address();
+  STRETTO_TRY(fillRandom(std::span(reinterpret_cast<uint8_t*>(&fresh.session), sizeof fresh.session)));
+  STRETTO_TRY(fillRandom(fresh.secret));
+  if (loop.hosted() >= kMaxWaitingSessions) {
+    return fail(Code::kInvalidUsage,
+                "%zu sessions of this process wait for their ranks already: unique ids are "
+                "made and never used",
+                kMaxWaitingSessions);
+  }
+  loop.post([fresh](Loop& running) { running.sessions().open(fresh.session, fresh.secret); });
+  return encodeId(fresh);
+}
+
+Status Service::openSession(const UniqueId& id) {
+  const Result<Rendezvous> where = decodeId(id);
+  STRETTO_TRY(where.status());
+  Result<std::unique_ptr<ServiceUse>> use = ServiceUse::acquire();
+  STRETTO_TRY(use.status());
+  Loop& loop = use.value()->loop();
+  const Rendezvous& wanted = where.value();
+  if (wanted.address != loop.address()) {
+    return fail(Code::kInvalidUsage, "the session is to be hosted at %s, but this process's service is at %s",
+                toText(wanted.address).c_str(), toText(loop.address()).c_str());
+  }
+  loop.post([wanted](Loop& running) { running.sessions().open(wanted.session, wanted.secret); });
+  return kOkStatus;
+}
+
+void Service::closeSession(const UniqueId& id) {
+  const Result<Rendezvous> where = decodeId(id);
+  Result<std::unique_ptr<ServiceUse>> use = ServiceUse::acquire();
+  if (!where.ok() || !use.ok()) {
+    return;
+  }
+  use.value()->loop().post(
+      [session = where.value().session](Loop& running) { running.sessions().closeUnused(session); });
+}
+
+}  // namespace stretto::bootstrap

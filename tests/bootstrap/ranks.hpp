@@ -1,0 +1,137 @@
+// Ranks for the bootstrap tests: as threads of this process, or as forked processes that report by their
+// exit code and a page of shared memory. For tests/bootstrap only.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.hpp"
+#include "bootstrap/membership.hpp"
+#include "bootstrap/service.hpp"
+#include "bootstrap/unique_id.hpp"
+
+#if defined(__SANITIZE_THREAD__)
+#define STRETTO_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define STRETTO_THREAD_SANITIZER 1
+#endif
+#endif
+#ifndef STRETTO_THREAD_SANITIZER
+#define STRETTO_THREAD_SANITIZER 0
+#endif
+
+namespace stretto::bootstrap::testing {
+
+inline double secondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+inline bool eventually(double seconds, const std::function<bool()>& condition) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!condition()) {
+    if (secondsSince(start) > seconds) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+inline UniqueId newId() {
+  const Result<UniqueId> id = Service::createSession();
+  EXPECT_TRUE(id.ok()) << lastError();
+  return id.value();
+}
+
+inline std::vector<uint8_t> bytesOf(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+// Runs body(rank) on one thread per rank and waits for all.
+inline void asThreads(int ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&body, rank] { body(rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// A page that parent and forked children share.
+template <typename T>
+class SharedPage {
+ public:
+  SharedPage() {
+    void* at = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    value_ = new (at) T();
+  }
+  ~SharedPage() { ::munmap(value_, sizeof(T)); }
+  SharedPage(const SharedPage&) = delete;
+  SharedPage& operator=(const SharedPage&) = delete;
+  T* operator->() const { return value_; }
+  T& operator*() const { return *value_; }
+
+ private:
+  T* value_ = nullptr;
+};
+
+// An id that one process makes and the others wait for.
+struct PostedId {
+  std::atomic<int> posted{0};
+  UniqueId id;
+
+  void post(const UniqueId& made) {
+    id = made;
+    posted.store(1, std::memory_order_release);
+  }
+  UniqueId wait() const {
+    while (posted.load(std::memory_order_acquire) == 0) ::usleep(200);
+    return id;
+  }
+};
+
+// Forks one process per rank; body's value is the exit code. A child that hangs is ended by its alarm.
+class Processes {
+ public:
+  Processes(int ranks, const std::function<int(int)>& body, unsigned alarmSeconds = 60) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        ::alarm(alarmSeconds);
+        ::_exit(body(rank));
+      }
+      pids_.push_back(pid);
+    }
+  }
+  ~Processes() {
+    for (size_t rank = 0; rank < pids_.size(); ++rank) wait(static_cast<int>(rank));
+  }
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  void kill(int rank) const { ::kill(pid(rank), SIGKILL); }
+  // The exit code, or minus the signal that ended it.
+  int wait(int rank) {
+    pid_t& pid = pids_[static_cast<size_t>(rank)];
+    if (pid == 0) return 0;
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    pid = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+}  // namespace stretto::bootstrap::testing
