@@ -1,0 +1,200 @@
+"""One implementation's running ranks, and the line protocol with them (benchmarks/driver.hpp has the words).
+
+Every rank sleeps on a FIFO of its own until a command is written to it, so that what is idle takes no time
+from what is measured. Every wait here has a deadline, and a rank that dies is noticed at once because its
+answering FIFO ends.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Reply = dict[str, Any]
+# How often a wait looks whether the processes still live. Seldom, because looking takes time from the ranks.
+_LOOK_SECONDS = 0.2
+_GRACE_SECONDS = 5.0
+_LOG_LINES = 12
+
+
+class JobError(RuntimeError):
+    """An implementation crashed, hung or answered nonsense; it cannot be measured any further."""
+
+
+class Unsupported(RuntimeError):
+    """The implementation has no such operation; the reason is the text."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start a job: each command is one process, each with all of `environment` on top of ours."""
+
+    commands: list[list[str]]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Job:
+    """Started by the constructor; close() or kill() ends it."""
+
+    def __init__(self, name: str, launch: Launch, ranks: int, folder: Path) -> None:
+        self.name = name
+        self.version = ""
+        self.startup_seconds = 0.0
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pids: list[int] = []
+        self._in: list[int] = []
+        self._out: list[int] = []
+        self._pending = [b""] * ranks
+        for rank in range(ranks):
+            self._open_channel(rank)
+        try:
+            self._spawn(launch)
+        except BaseException:
+            self.kill()
+            raise
+
+    def wait_ready(self, seconds: float) -> None:
+        """Returns when every rank has said that it is there."""
+        began = time.monotonic()
+        replies = self._collect(seconds, "to start")
+        self.startup_seconds = time.monotonic() - began
+        self._pids = [int(reply["pid"]) for reply in replies]
+        self.version = str(replies[0]["version"])
+
+    def ask(self, command: str, seconds: float) -> list[Reply]:
+        """Sends a command to all ranks; their replies, by rank.
+
+        The ranks themselves give up a little later than we do, should nobody be left to end them.
+        """
+        line = f"{command} seconds={int(seconds) + 30}\n".encode()
+        for descriptor in self._in:
+            os.write(descriptor, line)
+        replies = self._collect(seconds, f"to answer: {command}")
+        for reply in replies:
+            if "unsupported" in reply:
+                raise Unsupported(str(reply["unsupported"]))
+        return replies
+
+    def close(self) -> str:
+        """Lets the ranks end by themselves, then ends what is left. Returns what went wrong, or nothing."""
+        problem = ""
+        try:
+            self.ask("quit", _GRACE_SECONDS)
+            deadline = time.monotonic() + _GRACE_SECONDS
+            for process in self._processes:
+                status = process.wait(max(0.1, deadline - time.monotonic()))
+                if status != 0:
+                    problem = f"ended with status {status}{self._log_tail()}"
+        except (JobError, Unsupported, OSError) as error:
+            problem = str(error)
+        except subprocess.TimeoutExpired:
+            problem = f"did not end within {_GRACE_SECONDS:g} s of being told to"
+        self.kill()
+        return problem
+
+    def kill(self) -> None:
+        """Ends every process of the job, whatever state it is in. May be called again."""
+        for pid in filter(self._is_ours, self._pids):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._pids = []
+        for descriptor in self._in + self._out:
+            os.close(descriptor)
+        self._in, self._out = [], []
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether the number still belongs to the rank that told it, which may be no child of ours."""
+        try:
+            return str(self._folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return False
+
+    def _open_channel(self, rank: int) -> None:
+        inward, outward = self._folder / f"in.{rank}", self._folder / f"out.{rank}"
+        os.mkfifo(inward, 0o600)
+        os.mkfifo(outward, 0o600)
+        # Read and write: opening does not wait for the rank, and writing to a dead one raises no signal.
+        self._in.append(os.open(inward, os.O_RDWR | os.O_CLOEXEC))
+        self._out.append(os.open(outward, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def _spawn(self, launch: Launch) -> None:
+        with (self._folder / "log").open("ab") as log:
+            for command in launch.commands:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **launch.environment},
+                    start_new_session=True,
+                )
+                self._processes.append(process)
+
+    def _collect(self, seconds: float, purpose: str) -> list[Reply]:
+        deadline = time.monotonic() + seconds
+        replies: dict[int, Reply] = {}
+        with selectors.DefaultSelector() as selector:
+            for rank, descriptor in enumerate(self._out):
+                selector.register(descriptor, selectors.EVENT_READ, rank)
+            while len(replies) < len(self._out):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    silent = [rank for rank in range(len(self._out)) if rank not in replies]
+                    raise JobError(
+                        f"rank {silent} took more than {seconds:.0f} s {purpose}{self._log_tail()}"
+                    )
+                for key, _ in selector.select(min(left, _LOOK_SECONDS)):
+                    line = self._read_line(key.data)
+                    if line is not None:
+                        replies[key.data] = self._parse(key.data, line)
+                        selector.unregister(key.fd)
+                if len(replies) < len(self._out):
+                    self._check_processes()
+        return [replies[rank] for rank in sorted(replies)]
+
+    def _read_line(self, rank: int) -> bytes | None:
+        with contextlib.suppress(BlockingIOError):
+            got = os.read(self._out[rank], 65536)
+            if not got:
+                raise JobError(f"rank {rank} died{self._log_tail()}")
+            self._pending[rank] += got
+        line, newline, rest = self._pending[rank].partition(b"\n")
+        if not newline:
+            return None
+        self._pending[rank] = rest
+        return line
+
+    def _parse(self, rank: int, line: bytes) -> Reply:
+        try:
+            reply = json.loads(line)
+        except ValueError as error:
+            raise JobError(f"rank {rank} answered {line[:200]!r}, which is no JSON") from error
+        if not isinstance(reply, dict):
+            raise JobError(f"rank {rank} answered {line[:200]!r}, which is no object")
+        # At once: the other ranks may wait for this one, and would answer only much later.
+        if not reply.get("ok") and "unsupported" not in reply:
+            raise JobError(f"rank {rank}: {reply.get('error', 'no reason given')}")
+        return reply
+
+    def _check_processes(self) -> None:
+        for process in self._processes:
+            status = process.poll()
+            if status is not None:
+                raise JobError(f"a process ended with status {status}{self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        """The last lines that the processes printed, for a person to read."""
+        time.sleep(0.05)  # the cause is often printed just after the fact
+        text = (self._folder / "log").read_text(errors="replace").strip()
+        return "; it printed:\n" + "\n".join(text.splitlines()[-_LOG_LINES:]) if text else ""

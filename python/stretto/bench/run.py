@@ -1,0 +1,241 @@
+"""One run of the benchmark, from options to exit status: start, measure in turns, show, record, clean up."""
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from stretto.bench.drivers import Missing
+from stretto.bench.job import Job, JobError
+from stretto.bench.measure import Turns
+from stretto.bench.options import Options, UsageError
+from stretto.bench.peers import Peer, Stretto, chosen_peers
+from stretto.bench.plot import save_plot
+from stretto.bench.rows import SCHEMA, Row, machine, row_of, summary
+from stretto.bench.table import Table
+from stretto.bench.workload import elements_per_rank, format_size
+
+
+class Failed(RuntimeError):
+    """The run cannot give what was asked for; the text says why and what to do."""
+
+
+def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None = None) -> int:
+    """Runs the benchmark and prints its table. 0: all is well; 1: wrong results, or Stretto itself failed.
+
+    `subject` and `peers` are for tests; the options choose otherwise. Raises UsageError and Failed.
+    """
+    options.validate()
+    sizes = _usable_sizes(options)
+    subject = subject or Stretto()
+    everyone = [subject, *(chosen_peers(options.peers) if peers is None else peers)]
+    with _temporary_folder() as folder, _terminable():
+        crew = _Crew(options, folder)
+        try:
+            crew.start(everyone, must=subject)
+            return _measure(options, sizes, crew, subject)
+        finally:
+            crew.kill()
+
+
+def _usable_sizes(options: Options) -> list[int]:
+    """Sizes that give every rank an element; says which do not."""
+    usable: list[int] = []
+    dropped: list[int] = []
+    for size in options.sizes:
+        count = elements_per_rank(options.collective, size, options.element_bytes, options.ranks)
+        (usable if count else dropped).append(size)
+    if dropped:
+        names = ", ".join(format_size(size) for size in dropped)
+        _say(f"left out, less than one {options.dtype} for each rank: {names}")
+    if not usable:
+        raise UsageError("every size is too small for one element on each rank")
+    return usable
+
+
+class _Crew:
+    """All jobs of a run, and what there is to say about them."""
+
+    def __init__(self, options: Options, folder: Path) -> None:
+        self._options = options
+        self._folder = folder
+        self.jobs: dict[str, Job] = {}
+        self.failures: dict[str, str] = {}
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.unverified: set[str] = set()
+
+    def start(self, peers: list[Peer], must: Peer) -> None:
+        """Starts one after the other, so that none's start is slowed by another's. `must` has to succeed."""
+        for peer in peers:
+            try:
+                self._start_one(peer)
+            except (Missing, JobError, OSError) as error:
+                if peer is must:
+                    raise Failed(f"{peer.name}: {error}") from error
+                # What is not installed is no failure, only less to compare with.
+                if not isinstance(error, Missing):
+                    self.failures[peer.name] = str(error)
+                _say(f"without {peer.name}: {error}")
+
+    def _start_one(self, peer: Peer) -> None:
+        options = self._options
+        own = self._folder / peer.name
+        own.mkdir()
+        # Room for the largest size; a page more, so that no two buffers end and begin on one.
+        launch = peer.launch(options, own, options.sizes[-1] + 4096)
+        job = Job(peer.name, launch, options.ranks, own)
+        self.jobs[peer.name] = job
+        try:
+            job.wait_ready(options.timeout)
+        except JobError:
+            self.jobs.pop(peer.name).kill()
+            raise
+        if not peer.verifies:
+            self.unverified.add(peer.name)
+        self.facts[peer.name] = {
+            "version": job.version,
+            "startup_seconds": round(job.startup_seconds, 3),
+            "note": peer.note,
+        }
+
+    def close(self, names: list[str]) -> None:
+        """Lets those end by themselves, and takes note of what does not end well."""
+        for name in names:
+            problem = self.jobs[name].close()
+            if problem:
+                self.failures[name] = f"at its end: {problem}"
+
+    def kill(self) -> None:
+        for job in self.jobs.values():
+            job.kill()
+
+
+def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer) -> int:
+    table = Table(options, list(crew.jobs))
+    turns = Turns(options, crew.jobs, frozenset(crew.unverified))
+    facts = machine()
+    print(table.head(), flush=True)
+    rows: list[Row] = []
+    with _progress(len(sizes)) as progress:
+        task = progress.add_task("", total=len(sizes))
+        for size in sizes:
+            progress.update(task, description=format_size(size), refresh=True)
+            before = {**turns.failures, **turns.unsupported}
+            measured = [row_of(cell, options) for cell in turns.measure(size)]
+            if measured:
+                print(table.line(measured), flush=True)
+            rows += measured
+            for name, reason in {**turns.failures, **turns.unsupported}.items():
+                if name not in before:
+                    _say(f"{name} is left out from here: {reason}")
+            progress.update(task, advance=1, refresh=True)
+            if subject.name not in turns.live:
+                break
+    crew.failures.update(turns.failures)
+    crew.close(turns.live + list(turns.unsupported))
+    record = _record(options, rows, crew, turns, facts)
+    return _report(options, table, record, subject)
+
+
+def _record(
+    options: Options, rows: list[Row], crew: _Crew, turns: Turns, facts: dict[str, Any]
+) -> dict[str, Any]:
+    given = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in dataclasses.asdict(options).items()
+    }
+    return {
+        "schema": SCHEMA,
+        "machine": facts,
+        "options": {name: value for name, value in given.items() if name not in ("json", "plot")},
+        "implementations": crew.facts,
+        "rows": rows,
+        "summary": summary(rows),
+        "failures": crew.failures,
+        "unsupported": turns.unsupported,
+    }
+
+
+def _report(options: Options, table: Table, record: dict[str, Any], subject: Peer) -> int:
+    """Says what it all comes down to, writes the files, and decides the exit status."""
+    rows: list[Row] = record["rows"]
+    closing = table.closing(rows)
+    if closing:
+        print("\n" + closing)
+    for name, facts in record["implementations"].items():
+        if facts["note"]:
+            print(f"{name} {facts['version']}: {facts['note']}")
+    for name, reason in record["failures"].items():
+        print(f"FAILED {name}: {reason}")
+    wrong = record["summary"]["wrong"]
+    if wrong:
+        print(f"WRONG: {wrong} elements of the results above are not what they must be")
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"rows: {options.json}")
+    if options.plot and rows:
+        _plot(record, options.plot)
+    return 1 if wrong or not rows or subject.name in {*record["failures"], *record["unsupported"]} else 0
+
+
+def _plot(record: dict[str, Any], path: Path) -> None:
+    try:
+        save_plot(record, path)
+    except ImportError as error:
+        raise Failed(f"--plot needs matplotlib ({error}): pip install matplotlib") from error
+    print(f"plot: {path}")
+
+
+def _progress(total: int) -> Progress:
+    """Redraws only when told to: a thread that redraws would take time from the ranks."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description:>6}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        disable=not console.is_terminal or total < 2,
+        redirect_stdout=sys.stdout.isatty(),
+    )
+
+
+def _say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="stretto-bench-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that no rank is left behind."""
+
+    def leave(number: int, _: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
