@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 
 #include "base/status.hpp"
+#include "memory/window.hpp"
 #include "platform/identity.hpp"
 #include "platform/shared_memory.hpp"
 #include "primitives/window.hpp"
@@ -23,11 +25,13 @@ struct Endpoint {
 };
 static_assert(std::is_trivially_copyable_v<Endpoint>);
 
-// One peer's window in our address space. Owns the mapping if there is one of its own.
+// One peer's window in our address space, and what keeps it there: a mapping of our own, or a share in the
+// window of another rank of this process.
 struct Link {
   const char* kind = "";
   std::byte* window = nullptr;
   platform::SharedMemory mapping;
+  std::shared_ptr<memory::Window> shared;
 };
 
 }  // namespace stretto::links

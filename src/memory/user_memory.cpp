@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <mutex>
 #include <unordered_map>
 
@@ -19,6 +20,21 @@ Allocations& allocations() {
 }
 
 constexpr size_t kPage = 4096;
+
+struct Registration {
+  const void* owner;
+  const void* buffer;
+  size_t bytes;
+};
+struct Registrations {
+  std::mutex mutex;
+  uint64_t last = 0;
+  std::unordered_map<uint64_t, Registration> alive;
+};
+Registrations& registrations() {
+  static auto* all = new Registrations;
+  return *all;
+}
 
 }  // namespace
 
@@ -48,6 +64,28 @@ Status release(void* pointer) {
   munmap(pointer, found->second);
   all.sizes.erase(found);
   return kOkStatus;
+}
+
+void* addRegistration(const void* owner, const void* buffer, size_t bytes) {
+  Registrations& all = registrations();
+  std::lock_guard lock(all.mutex);
+  all.alive.emplace(++all.last, Registration{owner, buffer, bytes});
+  return reinterpret_cast<void*>(all.last);
+}
+
+bool removeRegistration(const void* owner, void* handle) {
+  Registrations& all = registrations();
+  std::lock_guard lock(all.mutex);
+  const auto found = all.alive.find(reinterpret_cast<uint64_t>(handle));
+  if (found == all.alive.end() || found->second.owner != owner) return false;
+  all.alive.erase(found);
+  return true;
+}
+
+void dropRegistrations(const void* owner) {
+  Registrations& all = registrations();
+  std::lock_guard lock(all.mutex);
+  std::erase_if(all.alive, [&](const auto& entry) { return entry.second.owner == owner; });
 }
 
 }  // namespace stretto::memory

@@ -1,6 +1,9 @@
 // A rank's own window: the shared memory that its peers map. Made when a communicator connects, gone with
-// it; peers that still have it mapped keep the pages. Owned by the communicator.
+// it; peers that still have it mapped keep the pages. Shared between the communicator that made it and the
+// other ranks of the same process, who use it in place.
 #pragma once
+
+#include <memory>
 
 #include "base/status.hpp"
 #include "platform/shared_memory.hpp"
@@ -10,9 +13,14 @@ namespace stretto::memory {
 
 class Window {
  public:
-  Window() = default;
-  // `token` is a random number that a peer compares after it has mapped the window.
-  static Result<Window> create(int rank, const WindowLayout& layout, uint64_t token);
+  ~Window();
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+  // `token` is a random number: a peer compares it after it has mapped the window.
+  static Result<std::shared_ptr<Window>> create(int rank, const WindowLayout& layout, uint64_t token);
+
+  // The window of this process that carries `token`; null if there is none (any more). Any thread.
+  static std::shared_ptr<Window> find(uint64_t token);
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(memory_.data()); }
   std::byte* data() const { return memory_.data(); }
@@ -22,6 +30,7 @@ class Window {
   void closeDescriptor() { memory_.closeDescriptor(); }
 
  private:
+  Window() = default;
   platform::SharedMemory memory_;
 };
 

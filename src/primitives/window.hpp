@@ -53,6 +53,8 @@ struct WindowHeader {
   // The owner's process writes it (ncclCommAbort, liveness); non-zero ends every wait of this rank.
   // Low 8 bits: Code; bits 8..31: peer + 1.
   alignas(kCellBytes) uint32_t abort;
+  // The owner's communicator is broken (a Code): peers that wait long look here, and give up too.
+  uint32_t failed;
 
   // sleeping: 1 while the owner sleeps; bell: whoever wakes it adds one.
   alignas(kCellBytes) uint32_t sleeping;

@@ -14,7 +14,11 @@ inline bool applies(const Endpoint& mine, const Endpoint& theirs) {
 inline Result<Link> open(const Endpoint& theirs) {
   Link link;
   link.kind = kName;
-  link.window = reinterpret_cast<std::byte*>(theirs.windowAddress);
+  link.shared = stretto::memory::Window::find(theirs.token);
+  if (link.shared == nullptr) {
+    return failAbout(theirs.rank, Code::kRemote, "rank %d of this process has left already", theirs.rank);
+  }
+  link.window = link.shared->data();
   return link;
 }
 

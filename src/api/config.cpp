@@ -1,0 +1,39 @@
+#include "api/config.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace stretto::api {
+namespace {
+
+constexpr unsigned kMagic = 0xcafebeef;
+
+Status checkRange(const char* name, int value, int low, int high) {
+  if (value == NCCL_CONFIG_UNDEF_INT || (value >= low && value <= high)) return kOkStatus;
+  return fail(Code::kInvalidArgument, "ncclConfig_t: %s is %d; it can be %d to %d, or undefined", name, value,
+              low, high);
+}
+
+}  // namespace
+
+Result<communicator::Config> parseConfig(const ncclConfig_t* given, communicator::Config defaults) {
+  if (given == nullptr) return defaults;
+  constexpr size_t kShortest = offsetof(ncclConfig_t, blocking);
+  if (given->size < kShortest || given->magic != kMagic) {
+    return fail(Code::kInvalidArgument,
+                "ncclConfig_t: size %zu, magic %#x; start from NCCL_CONFIG_INITIALIZER (magic %#x)",
+                given->size, given->size < kShortest ? 0 : given->magic, kMagic);
+  }
+  ncclConfig_t known = NCCL_CONFIG_INITIALIZER;
+  std::memcpy(&known, given, std::min(given->size, sizeof known));
+  STRETTO_TRY(checkRange("blocking", known.blocking, 0, 1));
+  STRETTO_TRY(checkRange("minCTAs", known.minCTAs, 1, 1 << 16));
+  STRETTO_TRY(checkRange("maxCTAs", known.maxCTAs, 1, 1 << 16));
+  STRETTO_TRY(checkRange("splitShare", known.splitShare, 0, 1));
+  STRETTO_TRY(checkRange("shrinkShare", known.shrinkShare, 0, 1));
+  if (known.blocking != NCCL_CONFIG_UNDEF_INT) defaults.blocking = known.blocking != 0;
+  if (known.commName != nullptr) defaults.name = known.commName;
+  return defaults;
+}
+
+}  // namespace stretto::api

@@ -1,0 +1,82 @@
+#include "api/handles.hpp"
+
+#include <deque>
+
+#include "communicator/group.hpp"
+#include "memory/user_memory.hpp"
+
+namespace stretto::api {
+namespace {
+
+constexpr size_t kRestBeforeReuse = 1024;
+
+// Never destroyed: handles are used until the last thread is gone.
+struct Handles {
+  std::mutex mutex;
+  std::deque<std::unique_ptr<ncclComm>> all;
+  std::deque<ncclComm*> resting;
+};
+Handles& handles() {
+  static auto* instance = new Handles;
+  return *instance;
+}
+
+}  // namespace
+
+ncclComm_t makeHandle(std::shared_ptr<communicator::Communicator> communicator) {
+  Handles& here = handles();
+  std::lock_guard lock(here.mutex);
+  ncclComm* handle = nullptr;
+  if (here.resting.size() > kRestBeforeReuse) {
+    handle = here.resting.front();
+    here.resting.pop_front();
+  } else {
+    here.all.push_back(std::make_unique<ncclComm>());
+    handle = here.all.back().get();
+  }
+  handle->communicator = std::move(communicator);
+  handle->lastError.clear();
+  handle->magic.store(ncclComm::kAlive, std::memory_order_release);
+  return handle;
+}
+
+std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle) {
+  uint64_t alive = ncclComm::kAlive;
+  if (!handle->magic.compare_exchange_strong(alive, 0)) return nullptr;
+  memory::dropRegistrations(handle);
+  Handles& here = handles();
+  std::lock_guard lock(here.mutex);
+  here.resting.push_back(handle);
+  return std::move(handle->communicator);
+}
+
+ncclResult_t toResult(Status status) {
+  switch (status.code) {
+    case Code::kOk:
+      return ncclSuccess;
+    case Code::kInProgress:
+      return ncclInProgress;
+    case Code::kInvalidArgument:
+      return ncclInvalidArgument;
+    case Code::kInvalidUsage:
+      return ncclInvalidUsage;
+    case Code::kSystem:
+      return ncclSystemError;
+    case Code::kInternal:
+      return ncclInternalError;
+    case Code::kRemote:
+      return ncclRemoteError;
+    case Code::kTimeout:
+      return ncclRemoteError;
+    case Code::kAborted:
+      return ncclSystemError;
+  }
+  return ncclInternalError;
+}
+
+ncclResult_t finish(Status status) {
+  if (!status.ok() && status.code != Code::kInProgress) communicator::Group::current().poison(status);
+  return toResult(status);
+}
+
+}  // namespace stretto::api

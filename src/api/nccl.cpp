@@ -1,0 +1,193 @@
+// nccl.h: operations and groups. Each entry point says what was asked and hands it to submit(). The life of
+// communicators is in nccl_communicator.cpp, everything else in nccl_library.cpp.
+#include "api/export.hpp"
+#include "api/handles.hpp"
+#include "communicator/group.hpp"
+
+namespace stretto::api {
+namespace {
+
+using communicator::Communicator;
+using communicator::Group;
+using communicator::Operation;
+
+static_assert(static_cast<int>(DataType::kFloat8e5m2) == ncclFloat8e5m2 && kDataTypes == ncclNumTypes);
+static_assert(static_cast<int>(Operator::kAvg) == ncclAvg && kOperators == ncclNumOps);
+
+Status setType(Operation& operation, ncclDataType_t type) {
+  if (static_cast<int>(type) < 0 || static_cast<int>(type) >= kDataTypes) {
+    return fail(Code::kInvalidArgument, "%s: %d is not a data type (ncclDataType_t has 0 to %d)",
+                nameOf(operation.collective), static_cast<int>(type), kDataTypes - 1);
+  }
+  operation.type = static_cast<DataType>(type);
+  return kOkStatus;
+}
+
+Status setOperator(Operation& operation, const Communicator& communicator, ncclRedOp_t op) {
+  operation.reduces = true;
+  const int number = static_cast<int>(op);
+  if (number >= 0 && number < kOperators) {
+    operation.op = static_cast<Operator>(number);
+    return kOkStatus;
+  }
+  const communicator::PreMultiplier* multiplier = communicator.preMultiplier(number - kOperators);
+  if (multiplier == nullptr) {
+    return fail(Code::kInvalidArgument,
+                "%s: %d is neither a built-in operator nor a PreMulSum of this communicator",
+                nameOf(operation.collective), number);
+  }
+  if (multiplier->type != operation.type) {
+    return fail(Code::kInvalidArgument, "%s: operator %d multiplies %s, the buffers are %s",
+                nameOf(operation.collective), number, nameOf(multiplier->type), nameOf(operation.type));
+  }
+  operation.op = Operator::kSum;
+  operation.scaled = true;
+  std::memcpy(operation.scalar, multiplier->read(), sizeOf(operation.type));
+  return kOkStatus;
+}
+
+struct Call {
+  Collective collective;
+  const void* send;
+  void* receive;
+  size_t count;
+  ncclDataType_t type;
+  int root = -1;
+  const ncclRedOp_t* op = nullptr;
+};
+
+// The way from a C call to submit().
+ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cudaStream_t stream) {
+  const auto* communicator = find(handle, function);
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  Operation operation;
+  operation.collective = call.collective;
+  operation.send = call.send;
+  operation.receive = call.receive;
+  operation.count = call.count;
+  operation.root = call.root;
+  Status status = setType(operation, call.type);
+  if (status.ok() && call.op != nullptr) status = setOperator(operation, **communicator, *call.op);
+  if (!status.ok()) return finish(status);
+  if (stream == nullptr) [[likely]] {
+    return finish(submit(*communicator, operation, nullptr));
+  }
+  const auto where = executors::host::findStream(stream);
+  if (where == nullptr) {
+    return finish(fail(
+        Code::kInvalidArgument,
+        "%s: stream %p is not one of strettoStreamCreate; host memory takes those, or 0 (return when done)",
+        function, static_cast<void*>(stream)));
+  }
+  return finish(submit(*communicator, operation, where.get()));
+}
+
+}  // namespace
+}  // namespace stretto::api
+
+using stretto::Collective;
+using stretto::api::enter;
+using stretto::api::finish;
+using stretto::communicator::Group;
+
+STRETTO_API(ncclAllReduce)
+ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return enter("ncclAllReduce", {Collective::kAllReduce, sendbuff, recvbuff, count, datatype, -1, &op}, comm,
+               stream);
+}
+
+STRETTO_API(ncclReduce)
+ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return enter("ncclReduce", {Collective::kReduce, sendbuff, recvbuff, count, datatype, root, &op}, comm,
+               stream);
+}
+
+STRETTO_API(ncclReduceScatter)
+ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                               ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                               cudaStream_t stream) {
+  return enter("ncclReduceScatter",
+               {Collective::kReduceScatter, sendbuff, recvbuff, recvcount, datatype, -1, &op}, comm, stream);
+}
+
+STRETTO_API(ncclAllGather)
+ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return enter("ncclAllGather", {Collective::kAllGather, sendbuff, recvbuff, sendcount, datatype}, comm,
+               stream);
+}
+
+STRETTO_API(ncclAlltoAll)
+ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                          ncclComm_t comm, cudaStream_t stream) {
+  return enter("ncclAlltoAll", {Collective::kAllToAll, sendbuff, recvbuff, count, datatype}, comm, stream);
+}
+
+STRETTO_API(ncclBroadcast)
+ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  return enter("ncclBroadcast", {Collective::kBroadcast, sendbuff, recvbuff, count, datatype, root}, comm,
+               stream);
+}
+
+STRETTO_API(ncclBcast)
+ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+  return enter("ncclBcast", {Collective::kBroadcast, buff, buff, count, datatype, root}, comm, stream);
+}
+
+STRETTO_API(ncclGather)
+ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return enter("ncclGather", {Collective::kGather, sendbuff, recvbuff, count, datatype, root}, comm, stream);
+}
+
+STRETTO_API(ncclScatter)
+ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                         int root, ncclComm_t comm, cudaStream_t stream) {
+  return enter("ncclScatter", {Collective::kScatter, sendbuff, recvbuff, count, datatype, root}, comm,
+               stream);
+}
+
+STRETTO_API(ncclSend)
+ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return enter("ncclSend", {Collective::kSend, sendbuff, nullptr, count, datatype, peer}, comm, stream);
+}
+
+STRETTO_API(ncclRecv)
+ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return enter("ncclRecv", {Collective::kReceive, nullptr, recvbuff, count, datatype, peer}, comm, stream);
+}
+
+STRETTO_API(ncclGroupStart)
+ncclResult_t ncclGroupStart(void) {
+  Group::current().begin();
+  return ncclSuccess;
+}
+
+STRETTO_API(ncclGroupEnd)
+ncclResult_t ncclGroupEnd(void) {
+  return stretto::api::toResult(Group::current().end());
+}
+
+STRETTO_API(ncclGroupSimulateEnd)
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo) {
+  constexpr unsigned kMagic = 0x74685283;
+  if (simInfo != nullptr &&
+      (simInfo->magic != kMagic || simInfo->size < offsetof(ncclSimInfo_t, estimatedTime))) {
+    return finish(
+        stretto::fail(stretto::Code::kInvalidArgument,
+                      "ncclGroupSimulateEnd: start from NCCL_SIM_INFO_INITIALIZER (magic %#x, size %zu)",
+                      simInfo->magic, simInfo->size));
+  }
+  double microseconds = 0;
+  const stretto::Status status = Group::current().simulate(&microseconds);
+  if (status.ok() && simInfo != nullptr && simInfo->size >= sizeof(ncclSimInfo_t)) {
+    simInfo->estimatedTime = static_cast<float>(microseconds);
+  }
+  return stretto::api::toResult(status);
+}

@@ -1,0 +1,281 @@
+// nccl.h: how communicators are made, asked and ended.
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "api/config.hpp"
+#include "api/export.hpp"
+#include "api/handles.hpp"
+#include "bootstrap/service.hpp"
+#include "communicator/group.hpp"
+
+namespace stretto::api {
+namespace {
+
+using communicator::Communicator;
+using communicator::Config;
+using communicator::Group;
+using Shared = std::shared_ptr<Communicator>;
+
+bootstrap::UniqueId fromNccl(const ncclUniqueId& id) {
+  static_assert(sizeof(ncclUniqueId) == sizeof(bootstrap::UniqueId));
+  bootstrap::UniqueId ours;
+  std::memcpy(ours.bytes, id.internal, sizeof ours.bytes);
+  return ours;
+}
+
+// A blocking communicator that could not be made leaves no handle behind.
+Status initialiseOrDrop(const Shared& communicator, ncclComm_t* slot) {
+  const Status status = communicator->initialise();
+  if (!status.ok()) {
+    takeHandle(*slot);
+    *slot = nullptr;
+  }
+  return status;
+}
+
+// Gives out the handle and starts the communicator: now, with the group, or on its worker.
+Status launch(Shared communicator, ncclComm_t* slot) {
+  *slot = makeHandle(communicator);
+  if (!communicator->config().blocking) {
+    communicator->worker().submit([communicator] { (void)communicator->initialise(); });
+    return Status{Code::kInProgress};
+  }
+  if (Group::current().open()) {
+    Group::current().addJob([communicator, slot] { return initialiseOrDrop(communicator, slot); });
+    return kOkStatus;
+  }
+  return initialiseOrDrop(communicator, slot);
+}
+
+Status initRank(ncclComm_t* slot, int ranks, const ncclUniqueId& id, int rank, const ncclConfig_t* config) {
+  if (slot == nullptr) return fail(Code::kInvalidArgument, "ncclCommInitRank: comm is null");
+  *slot = nullptr;
+  if (ranks < 1 || ranks > stretto::kMaxRanks) {
+    return fail(Code::kInvalidArgument,
+                "ncclCommInitRank: %d ranks; this library makes communicators of 1 to %d", ranks,
+                stretto::kMaxRanks);
+  }
+  if (rank < 0 || rank >= ranks) {
+    return fail(Code::kInvalidArgument, "ncclCommInitRank: rank %d is not one of 0 to %d", rank, ranks - 1);
+  }
+  auto parsed = parseConfig(config, Config{});
+  if (!parsed.ok()) return parsed.status();
+  return launch(std::make_shared<Communicator>(rank, ranks, fromNccl(id), std::move(parsed.value())), slot);
+}
+
+Status initAll(ncclComm_t* slots, int count) {
+  if (slots == nullptr || count < 1 || count > stretto::kMaxRanks) {
+    return fail(Code::kInvalidArgument, "ncclCommInitAll: %d communicators in %p; 1 to %d are possible",
+                count, static_cast<void*>(slots), stretto::kMaxRanks);
+  }
+  auto id = bootstrap::Service::createSession();
+  if (!id.ok()) return id.status();
+  Group::current().begin();
+  for (int rank = 0; rank < count; ++rank) {
+    const Status status =
+        launch(std::make_shared<Communicator>(rank, count, id.value(), Config{}), &slots[rank]);
+    if (!status.ok()) Group::current().poison(status);
+  }
+  return Group::current().end();
+}
+
+Status makeChild(Result<Shared> child, ncclComm_t* slot) {
+  if (!child.ok()) return child.status();
+  return child.value() == nullptr ? kOkStatus : launch(std::move(child.value()), slot);
+}
+
+Status shrink(const Shared& parent, std::vector<int> leave, ncclComm_t* slot, const ncclConfig_t* config,
+              int flags) {
+  std::sort(leave.begin(), leave.end());
+  const auto isRank = [&](int rank) { return rank >= 0 && rank < parent->ranks(); };
+  const bool unique = std::adjacent_find(leave.begin(), leave.end()) == leave.end();
+  if (leave.empty() || !unique || !std::all_of(leave.begin(), leave.end(), isRank)) {
+    return fail(Code::kInvalidArgument,
+                "ncclCommShrink: the ranks to leave out must be some of 0 to %d, each once",
+                parent->ranks() - 1);
+  }
+  if (std::binary_search(leave.begin(), leave.end(), parent->rank())) {
+    return fail(Code::kInvalidArgument, "ncclCommShrink: rank %d is in the list, so it must not call",
+                parent->rank());
+  }
+  if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
+    return fail(Code::kInvalidArgument,
+                "ncclCommShrink: %#x is neither NCCL_SHRINK_DEFAULT nor NCCL_SHRINK_ABORT", flags);
+  }
+  auto parsed = parseConfig(config, parent->config());
+  if (!parsed.ok()) return parsed.status();
+  if (flags == NCCL_SHRINK_ABORT) {
+    parent->revoke();
+  } else {
+    STRETTO_TRY(parent->usable());
+  }
+  return makeChild(parent->shrink(leave, std::move(parsed.value())), slot);
+}
+
+Status destroy(ncclComm_t handle) {
+  const Shared communicator = takeHandle(handle);
+  if (communicator == nullptr)
+    return fail(Code::kInvalidArgument, "ncclCommDestroy: the communicator was destroyed");
+  return communicator->finalise();
+}
+
+Status abort(ncclComm_t handle) {
+  const Shared communicator = takeHandle(handle);
+  if (communicator == nullptr)
+    return fail(Code::kInvalidArgument, "ncclCommAbort: the communicator was destroyed");
+  communicator->abort();
+  return kOkStatus;
+}
+
+}  // namespace
+}  // namespace stretto::api
+
+using stretto::Code;
+using stretto::Status;
+using namespace stretto::api;
+
+STRETTO_API(ncclGetUniqueId)
+ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
+  if (uniqueId == nullptr)
+    return finish(stretto::fail(Code::kInvalidArgument, "ncclGetUniqueId: uniqueId is null"));
+  const auto id = stretto::bootstrap::Service::createSession();
+  if (!id.ok()) return finish(id.status());
+  std::memcpy(uniqueId->internal, id.value().bytes, sizeof uniqueId->internal);
+  return ncclSuccess;
+}
+
+STRETTO_API(ncclCommInitRank)
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
+  return finish(initRank(comm, nranks, commId, rank, nullptr));
+}
+
+STRETTO_API(ncclCommInitRankConfig)
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                    ncclConfig_t* config) {
+  return finish(initRank(comm, nranks, commId, rank, config));
+}
+
+STRETTO_API(ncclCommInitRankScalable)
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
+                                      ncclUniqueId* commIds, ncclConfig_t* config) {
+  if (commIds == nullptr || nId < 1 || nId > nranks) {
+    return finish(stretto::fail(Code::kInvalidArgument,
+                                "ncclCommInitRankScalable: %d unique ids for %d ranks", nId, nranks));
+  }
+  // One host can answer all the ranks that a communicator may have, so the first name serves everybody.
+  return finish(initRank(newcomm, nranks, commIds[0], myrank, config));
+}
+
+STRETTO_API(ncclCommInitAll)
+ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+  (void)devlist;  // every device is this host
+  return toResult(initAll(comm, ndev));
+}
+
+STRETTO_API(ncclCommSplit)
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
+  const auto* parent = find(comm, "ncclCommSplit");
+  if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (newcomm == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
+    return finish(stretto::fail(
+        Code::kInvalidArgument, "ncclCommSplit: %s",
+        newcomm == nullptr ? "newcomm is null" : "a color is 0 or more, or NCCL_SPLIT_NOCOLOR"));
+  }
+  *newcomm = nullptr;
+  auto parsed = parseConfig(config, (*parent)->config());
+  if (!parsed.ok()) return finish(parsed.status());
+  const auto state = (*parent)->state();
+  if (state != stretto::communicator::State::kRevoked) {
+    if (const Status status = (*parent)->usable(); !status.ok()) return finish(status);
+  }
+  return finish(makeChild((*parent)->split(color, key, std::move(parsed.value())), newcomm));
+}
+
+STRETTO_API(ncclCommShrink)
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
+                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) {
+  const auto* parent = find(comm, "ncclCommShrink");
+  if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (newcomm == nullptr || excludeRanksList == nullptr || excludeRanksCount < 1) {
+    return finish(stretto::fail(Code::kInvalidArgument, "ncclCommShrink: newcomm %p, list %p of %d ranks",
+                                static_cast<void*>(newcomm), static_cast<void*>(excludeRanksList),
+                                excludeRanksCount));
+  }
+  *newcomm = nullptr;
+  std::vector<int> leave(excludeRanksList, excludeRanksList + excludeRanksCount);
+  return finish(shrink(*parent, std::move(leave), newcomm, config, shrinkFlags));
+}
+
+STRETTO_API(ncclCommFinalize)
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const auto* communicator = find(comm, "ncclCommFinalize");
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (const Status status = (*communicator)->usable(); !status.ok()) return finish(status);
+  return finish((*communicator)->finalise());
+}
+
+STRETTO_API(ncclCommDestroy)
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  return finish(find(comm, "ncclCommDestroy") == nullptr ? Status{Code::kInvalidArgument} : destroy(comm));
+}
+
+STRETTO_API(ncclCommAbort)
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  return finish(find(comm, "ncclCommAbort") == nullptr ? Status{Code::kInvalidArgument} : abort(comm));
+}
+
+STRETTO_API(ncclCommRevoke)
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
+  const auto* communicator = find(comm, "ncclCommRevoke");
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (revokeFlags != NCCL_REVOKE_DEFAULT) {
+    return finish(stretto::fail(Code::kInvalidArgument,
+                                "ncclCommRevoke: flags must be NCCL_REVOKE_DEFAULT, not %#x", revokeFlags));
+  }
+  (*communicator)->revoke();
+  return ncclSuccess;
+}
+
+STRETTO_API(ncclCommGetAsyncError)
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+  const auto* communicator = find(comm, "ncclCommGetAsyncError");
+  if (communicator == nullptr || asyncError == nullptr) {
+    return finish(
+        stretto::fail(Code::kInvalidArgument, "ncclCommGetAsyncError: comm or asyncError is not valid"));
+  }
+  *asyncError = toResult((*communicator)->error(nullptr));
+  return ncclSuccess;
+}
+
+namespace {
+
+// The three questions that have a number for an answer.
+template <typename Answer>
+ncclResult_t answer(const char* function, ncclComm_t comm, int* number, Answer ask) {
+  const auto* communicator = find(comm, function);
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (number == nullptr)
+    return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", function));
+  *number = ask(**communicator);
+  return ncclSuccess;
+}
+
+}  // namespace
+
+STRETTO_API(ncclCommCount)
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  return answer("ncclCommCount", comm, count, [](auto& communicator) { return communicator.ranks(); });
+}
+
+STRETTO_API(ncclCommCuDevice)
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  return answer("ncclCommCuDevice", comm, device, [](auto&) { return 0; });
+}
+
+STRETTO_API(ncclCommUserRank)
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  return answer("ncclCommUserRank", comm, rank, [](auto& communicator) { return communicator.rank(); });
+}

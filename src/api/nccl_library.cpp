@@ -1,0 +1,145 @@
+// nccl.h: version, errors, memory, registrations, operators.
+#include <cstring>
+
+#include "api/export.hpp"
+#include "api/handles.hpp"
+#include "base/log.hpp"
+#include "memory/user_memory.hpp"
+
+using stretto::Code;
+using stretto::Status;
+using namespace stretto::api;
+
+STRETTO_API(ncclGetVersion)
+ncclResult_t ncclGetVersion(int* version) {
+  if (version == nullptr)
+    return finish(stretto::fail(Code::kInvalidArgument, "ncclGetVersion: version is null"));
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+STRETTO_API(ncclGetErrorString)
+const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "a CUDA call failed (ncclGetLastError says which)";
+    case ncclSystemError:
+      return "the operating system refused, or the communicator was aborted";
+    case ncclInternalError:
+      return "internal error of the library";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage (ranks disagree, or the call does not fit here)";
+    case ncclRemoteError:
+      return "a remote rank failed, left or did not answer in time";
+    case ncclInProgress:
+      return "in progress";
+    default:
+      return "unknown result code";
+  }
+}
+
+STRETTO_API(ncclGetLastError)
+const char* ncclGetLastError(ncclComm_t comm) {
+  const bool known = comm != nullptr && comm->magic.load() == ncclComm::kAlive;
+  if (!known) return stretto::lastError().c_str();
+  std::string text;
+  (void)comm->communicator->error(&text);
+  if (text.empty()) return stretto::lastError().c_str();
+  if (comm->lastError != text) comm->lastError = std::move(text);
+  return comm->lastError.c_str();
+}
+
+STRETTO_API(ncclResetDebugInit)
+void ncclResetDebugInit(void) {
+  stretto::log::reset();
+}
+
+STRETTO_API(ncclMemAlloc)
+ncclResult_t ncclMemAlloc(void** ptr, size_t size) {
+  if (ptr == nullptr) return finish(stretto::fail(Code::kInvalidArgument, "ncclMemAlloc: ptr is null"));
+  const auto memory = stretto::memory::allocate(size);
+  *ptr = memory.ok() ? memory.value() : nullptr;
+  return finish(memory.status());
+}
+
+STRETTO_API(ncclMemFree)
+ncclResult_t ncclMemFree(void* ptr) {
+  return finish(stretto::memory::release(ptr));
+}
+
+namespace {
+
+// A registration changes nothing on the host; it is remembered so that undoing it can be checked.
+Status registerRange(const char* function, ncclComm_t comm, const void* buffer, size_t bytes, void** handle) {
+  if (find(comm, function) == nullptr) return Status{Code::kInvalidArgument};
+  if (handle == nullptr || buffer == nullptr || bytes == 0) {
+    return stretto::fail(Code::kInvalidArgument, "%s: %zu bytes at %p, handle to %p", function, bytes, buffer,
+                         static_cast<void*>(handle));
+  }
+  *handle = stretto::memory::addRegistration(comm, buffer, bytes);
+  return stretto::kOkStatus;
+}
+
+Status deregisterRange(const char* function, ncclComm_t comm, void* handle) {
+  if (find(comm, function) == nullptr) return Status{Code::kInvalidArgument};
+  if (handle == nullptr || stretto::memory::removeRegistration(comm, handle)) return stretto::kOkStatus;
+  return stretto::fail(Code::kInvalidArgument, "%s: %p is not a registration of this communicator", function,
+                       handle);
+}
+
+}  // namespace
+
+STRETTO_API(ncclCommRegister)
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) {
+  return finish(registerRange("ncclCommRegister", comm, buff, size, handle));
+}
+
+STRETTO_API(ncclCommDeregister)
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  return finish(deregisterRange("ncclCommDeregister", comm, handle));
+}
+
+STRETTO_API(ncclCommWindowRegister)
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
+                                    int winFlags) {
+  if (winFlags != NCCL_WIN_DEFAULT && winFlags != NCCL_WIN_COLL_SYMMETRIC) {
+    return finish(
+        stretto::fail(Code::kInvalidArgument, "ncclCommWindowRegister: unknown flags %#x", winFlags));
+  }
+  return finish(registerRange("ncclCommWindowRegister", comm, buff, size, reinterpret_cast<void**>(win)));
+}
+
+STRETTO_API(ncclCommWindowDeregister)
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+  return finish(deregisterRange("ncclCommWindowDeregister", comm, win));
+}
+
+STRETTO_API(ncclRedOpCreatePreMulSum)
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
+                                      ncclScalarResidence_t residence, ncclComm_t comm) {
+  const auto* communicator = find(comm, "ncclRedOpCreatePreMulSum");
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  const bool typed = static_cast<int>(datatype) >= 0 && static_cast<int>(datatype) < ncclNumTypes;
+  if (op == nullptr || scalar == nullptr || !typed ||
+      (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
+    return finish(stretto::fail(
+        Code::kInvalidArgument, "ncclRedOpCreatePreMulSum: op %p, scalar %p, data type %d, residence %d",
+        static_cast<void*>(op), scalar, static_cast<int>(datatype), static_cast<int>(residence)));
+  }
+  const int index = (*communicator)
+                        ->addPreMultiplier(static_cast<stretto::DataType>(datatype), scalar,
+                                           residence == ncclScalarHostImmediate);
+  *op = static_cast<ncclRedOp_t>(ncclNumOps + index);
+  return ncclSuccess;
+}
+
+STRETTO_API(ncclRedOpDestroy)
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  const auto* communicator = find(comm, "ncclRedOpDestroy");
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  return finish((*communicator)->removePreMultiplier(static_cast<int>(op) - ncclNumOps));
+}

@@ -1,0 +1,74 @@
+// Split and shrink: communicators made of another's ranks. The child's unique id is derived from the
+// parent's, so no rank has to be told it; the child's first rank hosts the rendezvous.
+#include <algorithm>
+#include <cstring>
+
+#include "base/parameters.hpp"
+#include "bootstrap/service.hpp"
+#include "communicator/communicator.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+struct Wish {
+  int32_t colour;
+  int32_t key;
+};
+
+// Ranks of one colour, by key and then by rank.
+std::vector<int> ranksOfColour(const std::vector<std::vector<uint8_t>>& blobs, int colour) {
+  std::vector<std::pair<int, int>> chosen;
+  for (size_t rank = 0; rank < blobs.size(); ++rank) {
+    Wish wish{};
+    if (blobs[rank].size() != sizeof wish) continue;
+    std::memcpy(&wish, blobs[rank].data(), sizeof wish);
+    if (wish.colour == colour) chosen.emplace_back(wish.key, static_cast<int>(rank));
+  }
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<int> ranks;
+  for (const auto& [key, rank] : chosen) ranks.push_back(rank);
+  return ranks;
+}
+
+// What tells this child from every other child of the same parent.
+uint64_t discriminatorOf(uint64_t number, const std::vector<int>& ranks) {
+  uint64_t hash = number * 0x9e3779b97f4a7c15u + 1;
+  for (const int rank : ranks) hash = (hash ^ static_cast<uint64_t>(rank)) * 0xff51afd7ed558ccdu + 7;
+  return hash;
+}
+
+Result<std::shared_ptr<Communicator>> makeChild(const bootstrap::Membership& parent,
+                                                const std::vector<int>& ranks, uint64_t number,
+                                                Config config) {
+  const auto leader = static_cast<size_t>(ranks.front());
+  const auto id =
+      bootstrap::deriveId(parent.id(), parent.members()[leader].service, discriminatorOf(number, ranks));
+  const auto place = std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin();
+  if (place == 0) STRETTO_TRY(bootstrap::Service::openSession(id));
+  return std::make_shared<Communicator>(static_cast<int>(place), static_cast<int>(ranks.size()), id,
+                                        std::move(config));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::split(int colour, int key, Config config) {
+  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
+  if (!timeout.ok()) return timeout.status();
+  const Wish wish{colour, key};
+  auto wishes =
+      membership_->exchange("split", {reinterpret_cast<const uint8_t*>(&wish), sizeof wish}, timeout.value());
+  if (!wishes.ok()) return wishes.status();
+  const uint64_t number = ++children_;
+  if (colour < 0) return std::shared_ptr<Communicator>();
+  return makeChild(*membership_, ranksOfColour(wishes.value(), colour), number, std::move(config));
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& leave, Config config) {
+  std::vector<int> stay;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (!std::binary_search(leave.begin(), leave.end(), rank)) stay.push_back(rank);
+  }
+  return makeChild(*membership_, stay, ++children_, std::move(config));
+}
+
+}  // namespace stretto::communicator

@@ -1,0 +1,175 @@
+// One rank of a communicator: its life (initialise, split, shrink, finalise, abort), and the one way that
+// every operation takes (submit.cpp). The API layer holds it behind an ncclComm_t; nothing below this folder
+// knows it.
+//
+// Threads: calls on one communicator are the caller's to serialise, as NCCL has it; abort(), revoke(),
+// error() and peerLost() may come from any thread at any time. Operations run in the order of submission,
+// on the calling thread when they can, else on the communicator's worker or the user's host stream.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/membership.hpp"
+#include "communicator/connect.hpp"
+#include "communicator/operation.hpp"
+#include "communicator/plan_cache.hpp"
+#include "executors/host/stream.hpp"
+#include "executors/host/transfers.hpp"
+#include "observe/flight.hpp"
+#include "planner/choose.hpp"
+#include "planner/table.hpp"
+#include "primitives/host/host.hpp"
+
+namespace stretto::communicator {
+
+// What ncclConfig_t says that means something here.
+struct Config {
+  bool blocking = true;
+  std::string name;
+};
+
+enum class State : uint8_t { kInitialising, kReady, kFinalised, kFailed, kRevoked, kAborted };
+
+// Times of initialisation by phase, and what has been done since.
+struct Counters {
+  uint64_t initNanoseconds = 0;
+  uint64_t bootstrapNanoseconds = 0;
+  uint64_t connectNanoseconds = 0;
+  uint64_t operations = 0;
+  uint64_t bytes = 0;
+  uint64_t allocations = 0;
+};
+
+// A user's scalar for PreMulSum.
+struct PreMultiplier {
+  DataType type = DataType::kFloat32;
+  alignas(8) uint8_t scalar[8] = {};
+  const void* place = nullptr;  // where to read it when an operation is submitted; null: it was copied
+  bool alive = false;
+
+  const void* read() const { return place != nullptr ? place : scalar; }
+};
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  Communicator(int rank, int ranks, const bootstrap::UniqueId& id, Config config);
+  ~Communicator();
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const Config& config() const { return config_; }
+  State state() const { return state_.load(std::memory_order_acquire); }
+
+  // Meets the other ranks and connects; collective. Blocks; bounded by STRETTO_INIT_TIMEOUT.
+  Status initialise();
+  // Ok when operations may be submitted; else why not.
+  Status usable() const;
+  // kOk, kInProgress, or the first error, with its text.
+  Status error(std::string* text) const;
+
+  // Runs or enqueues operations that belong together: transfers first, then collectives in order. `stream` is
+  // null for "return when done". Arguments were validated.
+  Status start(std::vector<Operation> operations, executors::host::Stream* stream);
+  // The same for one operation at once on this thread: the commonest case, without an allocation.
+  Status startNow(const Operation& operation) { return run({&operation, 1}, submitted_++); }
+  planner::Request requestFor(const Operation& operation) const;
+  Result<planner::Plan> planFor(const planner::Request& request);
+  const planner::Machine& machine() const { return machine_; }
+  const planner::Table& table() const { return table_; }
+  planner::Forced& forced() { return forced_; }
+  void forgetPlans() { plans_.clear(); }
+
+  // Children. `leave` ranks (sorted) stay out of a shrunk communicator. The child is not initialised yet.
+  Result<std::shared_ptr<Communicator>> split(int colour, int key, Config config);
+  Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& leave, Config config);
+
+  // Waits for what was submitted, then lets the others know that this rank leaves in peace.
+  Status finalise();
+  // Ends every wait of this rank; peers are told. Returns when nothing runs any more, at most a second later.
+  void abort();
+  void revoke();
+
+  // The index of the new operator. `immediate`: the scalar is copied now, else read at each submission.
+  int addPreMultiplier(DataType type, const void* scalar, bool immediate);
+  Status removePreMultiplier(int index);
+  const PreMultiplier* preMultiplier(int index) const;
+
+  Counters counters() const;
+  WaitCounters waitCounters() const;
+  size_t windowBytes() const { return connections_.window == nullptr ? 0 : connections_.window->bytes(); }
+  // The worker thread, made at first need.
+  executors::host::Stream& worker();
+
+ private:
+  class Turn;
+
+  Status initialiseSteps();
+  Status join();
+  Status makeHost();
+  Status openFlight();
+  Status run(std::span<const Operation> operations, uint64_t turn);
+  Status runCollective(const Operation& operation);
+  Status runTransfers(std::span<const Operation> operations);
+  void announce(const Operation& operation, uint64_t tag, uint64_t ticks);
+  Status conclude(const Operation& operation, Status status);
+  Status explainFailure(const Operation& operation, Status status);
+  void peerLost(const bootstrap::PeerLoss& loss);
+  void markBroken(Code code, State state, const std::string& text);
+  void raiseAbort(Code code, int peer);
+  bool quiet() const { return submitted_.load() == completed_.load(); }
+  bool waitUntilQuiet(double seconds);
+  const void* scaledInput(const Operation& operation);
+
+  const int rank_;
+  const int ranks_;
+  const bootstrap::UniqueId id_;
+  const Config config_;
+
+  std::atomic<State> state_{State::kInitialising};
+  std::atomic<uint32_t> abort_{0};  // the same word as in the window's header, from before there is one
+  mutable std::mutex errorMutex_;
+  Code errorCode_ = Code::kOk;
+  std::string errorText_;
+
+  Connections connections_;
+  std::atomic<WindowHeader*> header_{
+      nullptr};  // of the own window, for other threads; null before there is one
+  std::unique_ptr<Host> host_;
+  planner::Machine machine_;
+  planner::Table table_;
+  planner::Forced forced_;
+  PlanCache plans_;
+  observe::FlightRecorder flight_;
+  uint64_t recorded_ = 0;  // the running operation's place in it
+
+  uint64_t sequence_ = 0;  // collectives so far
+  uint64_t children_ = 0;  // split and shrunk so far
+  Counters counters_;
+  std::vector<std::byte> scaled_;  // PreMulSum's input
+  std::vector<executors::host::Transfer> transfers_;
+  std::vector<PreMultiplier> preMultipliers_;
+
+  std::atomic<uint64_t> submitted_{0};  // turns handed out, by the caller's thread
+  std::atomic<uint64_t> completed_{0};
+  std::mutex turnMutex_;
+  std::condition_variable turnChanged_;
+  std::atomic<int> turnWaiters_{0};
+
+  std::mutex workerMutex_;
+  std::unique_ptr<executors::host::Stream> worker_;
+  std::mutex membershipMutex_;                         // held while membership_ is set, and by abort()
+  std::unique_ptr<bootstrap::Membership> membership_;  // last: its callback uses the members above
+};
+
+// Validates, and runs or, inside a group, remembers: what every API entry point ends in.
+Status submit(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
+              executors::host::Stream* stream);
+
+}  // namespace stretto::communicator

@@ -1,0 +1,188 @@
+#include "communicator/connect.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/parameters.hpp"
+#include "links/memory/link.hpp"
+#include "links/shm/link.hpp"
+#include "platform/random.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+// What each rank tells all others once it has connected.
+struct Verdict {
+  uint64_t tableHash = 0;
+  int32_t cores = 1;
+  uint8_t code = 0;
+  uint8_t reach = 0;
+  uint8_t sameProcess = 0;
+  uint8_t deterministic = 0;
+  char text[400] = {};
+};
+
+template <typename T>
+std::span<const uint8_t> bytesOf(const T& value) {
+  return {reinterpret_cast<const uint8_t*>(&value), sizeof value};
+}
+
+// One value of every rank, from what an exchange brought.
+template <typename T>
+Result<std::vector<T>> gather(bootstrap::Membership& membership, const char* name, const T& mine,
+                              double timeout) {
+  auto blobs = membership.exchange(name, bytesOf(mine), timeout);
+  if (!blobs.ok()) return blobs.status();
+  std::vector<T> all(blobs.value().size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const auto& blob = blobs.value()[rank];
+    if (blob.size() != sizeof(T)) {
+      return failAbout(static_cast<int>(rank), Code::kInternal, "rank %zu sent %zu bytes for \"%s\", not %zu",
+                       rank, blob.size(), name, sizeof(T));
+    }
+    std::memcpy(&all[rank], blob.data(), sizeof(T));
+  }
+  return all;
+}
+
+Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory::Window& window,
+                                     uint64_t token) {
+  auto identity = currentIdentity();
+  if (!identity.ok()) return identity.status();
+  links::Endpoint mine;
+  mine.process = identity.value();
+  mine.rank = request.rank;
+  mine.descriptor = window.descriptor();
+  mine.windowAddress = reinterpret_cast<uint64_t>(window.data());
+  mine.windowBytes = window.bytes();
+  mine.token = token;
+  return mine;
+}
+
+Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint& theirs) {
+  const std::string forced = parameters::kLink.text();
+  const bool known = forced.empty() || forced == links::memory::kName || forced == links::shm::kName;
+  if (!known) {
+    return fail(Code::kInvalidUsage, "STRETTO_LINK=%s: there are the links %s and %s", forced.c_str(),
+                links::memory::kName, links::shm::kName);
+  }
+  if (forced != links::shm::kName && links::memory::applies(mine, theirs)) return links::memory::open(theirs);
+  if (forced != links::memory::kName && links::shm::applies(mine, theirs)) return links::shm::open(theirs);
+  if (!forced.empty()) {
+    return failAbout(theirs.rank, Code::kInvalidUsage,
+                     "STRETTO_LINK=%s cannot reach rank %d (host %s, process %u) from rank %d (process %u)",
+                     forced.c_str(), theirs.rank, theirs.process.hostname, theirs.process.pid, mine.rank,
+                     mine.process.pid);
+  }
+  return failAbout(theirs.rank, Code::kInvalidUsage,
+                   "rank %d runs on host %s (or in another container there), rank %d on %s: no link of this "
+                   "library reaches "
+                   "from one to the other",
+                   theirs.rank, theirs.process.hostname, mine.rank, mine.process.hostname);
+}
+
+// Tries what algorithms will do: read the token in the peer's window through the kernel.
+Reach probeReach(const links::Endpoint& mine, const links::Endpoint& theirs) {
+  if (sameProcess(mine.process, theirs.process)) return Reach::kAddress;
+  uint64_t token = 0;
+  const uint64_t at = theirs.windowAddress + offsetof(WindowHeader, token);
+  const bool read = platform::readProcess(static_cast<pid_t>(theirs.process.pid), &token,
+                                          reinterpret_cast<const void*>(at), sizeof token);
+  return read && token == theirs.token ? Reach::kCopy : Reach::kNone;
+}
+
+Status openAll(const ConnectRequest& request, const WindowLayout& layout,
+               std::span<const links::Endpoint> endpoints, Connections& connections) {
+  const links::Endpoint& mine = endpoints[static_cast<size_t>(request.rank)];
+  for (const links::Endpoint& theirs : endpoints) {
+    const bool self = theirs.rank == request.rank;
+    auto link = self ? links::memory::open(theirs) : openLink(mine, theirs);
+    if (!link.ok()) return link.status();
+    Peer peer;
+    peer.window = link.value().window;
+    peer.rank = theirs.rank;
+    peer.process = static_cast<int32_t>(theirs.process.pid);
+    peer.reach = probeReach(mine, theirs);
+    STRETTO_TRY(memory::checkWindow(peer.header(), theirs.rank, layout, theirs.token));
+    connections.links.push_back(std::move(link.value()));
+    connections.peers.push_back(peer);
+  }
+  return kOkStatus;
+}
+
+Status agree(const std::vector<Verdict>& verdicts, int rank) {
+  const Verdict& mine = verdicts[static_cast<size_t>(rank)];
+  for (size_t other = 0; other < verdicts.size(); ++other) {
+    const Verdict& theirs = verdicts[other];
+    const int peer = static_cast<int>(other);
+    if (theirs.code != 0) {
+      return failAbout(peer, static_cast<Code>(theirs.code), "rank %d could not connect: %.*s", peer,
+                       static_cast<int>(sizeof theirs.text), theirs.text);
+    }
+    if (theirs.tableHash != mine.tableHash) {
+      return failAbout(
+          peer, Code::kInvalidUsage,
+          "ranks %d and %d have different measured tables (%016llx, %016llx): set STRETTO_TABLE to the same "
+          "file everywhere",
+          rank, peer, static_cast<unsigned long long>(mine.tableHash),
+          static_cast<unsigned long long>(theirs.tableHash));
+    }
+    if (theirs.deterministic != mine.deterministic) {
+      return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d have different STRETTO_DETERMINISTIC",
+                       rank, peer);
+    }
+  }
+  return kOkStatus;
+}
+
+planner::Machine summarise(const ConnectRequest& request, const std::vector<Verdict>& verdicts) {
+  planner::Machine machine;
+  machine.cores = verdicts[0].cores;
+  machine.sameProcess = machine.reach = true;
+  for (const Verdict& verdict : verdicts) {
+    machine.cores = std::min(machine.cores, static_cast<int>(verdict.cores));
+    machine.sameProcess = machine.sameProcess && verdict.sameProcess != 0;
+    machine.reach = machine.reach && verdict.reach != 0;
+  }
+  machine.deterministic = request.deterministic;
+  machine.slotBytes = request.slotBytes;
+  machine.linkChunk = request.linkChunk;
+  return machine;
+}
+
+}  // namespace
+
+Status connect(bootstrap::Membership& membership, const ConnectRequest& request, Connections& connections,
+               planner::Machine& machine) {
+  const WindowLayout layout{static_cast<uint32_t>(request.ranks), request.slotBytes, request.linkChunk};
+  uint64_t token = 0;
+  STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&token), sizeof token}));
+  auto window = memory::Window::create(request.rank, layout, token);
+  if (!window.ok()) return window.status();
+  connections.window = window.value();
+  auto mine = describeSelf(request, *connections.window, token);
+  if (!mine.ok()) return mine.status();
+  auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
+  if (!endpoints.ok()) return endpoints.status();
+
+  const Status opened = openAll(request, layout, endpoints.value(), connections);
+  Verdict verdict;
+  verdict.tableHash = request.tableHash;
+  verdict.cores = platform::usableCores();
+  verdict.code = static_cast<uint8_t>(opened.code);
+  verdict.deterministic = request.deterministic;
+  verdict.reach = std::all_of(connections.peers.begin(), connections.peers.end(),
+                              [](const Peer& peer) { return peer.reach != Reach::kNone; });
+  verdict.sameProcess = std::all_of(connections.peers.begin(), connections.peers.end(),
+                                    [](const Peer& peer) { return peer.reach == Reach::kAddress; });
+  if (!opened.ok()) snprintf(verdict.text, sizeof verdict.text, "%s", lastError().c_str());
+  auto verdicts = gather(membership, "connected", verdict, request.timeoutSeconds);
+  if (!verdicts.ok()) return verdicts.status();
+  connections.window->closeDescriptor();
+  STRETTO_TRY(agree(verdicts.value(), request.rank));
+  machine = summarise(request, verdicts.value());
+  return kOkStatus;
+}
+
+}  // namespace stretto::communicator

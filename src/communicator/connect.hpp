@@ -1,0 +1,41 @@
+// Turns what ranks know of each other into peers: the only place that sees both links and primitives. Runs
+// once, while a communicator is made.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "bootstrap/membership.hpp"
+#include "links/endpoint.hpp"
+#include "memory/window.hpp"
+#include "planner/plan.hpp"
+#include "primitives/peer.hpp"
+
+namespace stretto::communicator {
+
+// Everything that reaches other ranks. Owned by the communicator; peers point into window and links.
+struct Connections {
+  std::shared_ptr<memory::Window> window;
+  std::vector<links::Link> links;  // by rank; this rank's own entry points at its own window
+  std::vector<Peer> peers;         // by rank
+};
+
+// What connect() needs to know beforehand.
+struct ConnectRequest {
+  int rank = 0;
+  int ranks = 1;
+  uint32_t slotBytes = 0;
+  uint32_t linkChunk = 0;
+  uint64_t tableHash = 0;   // ranks must use the same measured table
+  uint64_t forcedHash = 0;  // and force the same algorithms
+  bool deterministic = false;
+  double timeoutSeconds = 0;
+};
+
+// Collective over the membership: makes the window, offers it, opens everybody else's, agrees with all ranks
+// about what it found. On success `machine` holds what is the same everywhere.
+Status connect(bootstrap::Membership& membership, const ConnectRequest& request, Connections& connections,
+               planner::Machine& machine);
+
+}  // namespace stretto::communicator

@@ -1,0 +1,53 @@
+// ncclGroupStart and ncclGroupEnd: what one thread calls between them runs together at the end. Groups nest;
+// only the outermost end does anything. One Group per thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "communicator/operation.hpp"
+#include "executors/host/stream.hpp"
+
+namespace stretto::communicator {
+
+class Communicator;
+
+class Group {
+ public:
+  static Group& current();
+
+  bool open() const { return depth_ > 0; }
+  void begin() { ++depth_; }
+  void add(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
+           executors::host::Stream* stream);
+  // Work that must run at the same time as other such work of this group: making communicators.
+  void addJob(std::function<Status()> job) { jobs_.push_back(std::move(job)); }
+  // A call inside the group failed: the group will not run, and end() says so again.
+  void poison(Status status);
+
+  // Runs everything, if this was the outermost level.
+  Status end();
+  // Forgets everything instead; `microseconds` gets the predicted time of the group.
+  Status simulate(double* microseconds);
+
+ private:
+  struct Batch {
+    std::shared_ptr<Communicator> communicator;
+    executors::host::Stream* stream = nullptr;
+    std::vector<Operation> operations;
+  };
+
+  Status leave();
+  Status runJobs();
+  Status runBatches();
+  void clear();
+
+  int depth_ = 0;
+  Status poisoned_;
+  std::string poisonText_;
+  std::vector<std::function<Status()>> jobs_;
+  std::vector<Batch> batches_;
+};
+
+}  // namespace stretto::communicator

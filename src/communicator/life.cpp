@@ -1,0 +1,330 @@
+// A communicator from its first word with the others to its end.
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/log.hpp"
+#include "base/parameters.hpp"
+#include "communicator/communicator.hpp"
+#include "platform/clock.hpp"
+#include "platform/futex.hpp"
+#include "primitives/host/reduce.hpp"
+#include "topology/probe.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+constexpr const char* kVersion = "stretto 0.1.0";
+
+// Slots take 4 MiB of a window whatever the number of ranks: two slots, two legs, one part per rank.
+constexpr size_t kSlotBudget = size_t{4} << 20;
+constexpr uint32_t kLinkChunk = 65536;
+
+Result<uint32_t> slotBytesFor(int ranks) {
+  size_t budget = kSlotBudget;
+  if (parameters::kSlotBytes.isSet()) {
+    const auto given = parameters::kSlotBytes.integer(65536, int64_t{1} << 30);
+    if (!given.ok()) return given.status();
+    budget = static_cast<size_t>(given.value());
+  }
+  const size_t each = budget / (WindowLayout::kSlots * kLegs * static_cast<size_t>(ranks));
+  return static_cast<uint32_t>(std::max<size_t>(4096, each / 4096 * 4096));
+}
+
+// Spin while there is a core for everybody; give way at once when there is not.
+Result<WaitPolicy> waitPolicy(int ranks, int cores) {
+  const auto timeout = parameters::kTimeout.seconds(0.001, 1e7);
+  if (!timeout.ok()) return timeout.status();
+  double spin = ranks <= cores ? 100 : 0;
+  if (parameters::kSpin.isSet()) {
+    const auto given = parameters::kSpin.integer(0, 1000000);
+    if (!given.ok()) return given.status();
+    spin = static_cast<double>(given.value());
+  }
+  WaitPolicy policy;
+  policy.spinTicks = static_cast<uint64_t>(spin * 1e-6 * platform::tickRate());
+  policy.yields = 100;
+  policy.timeoutTicks = static_cast<uint64_t>(timeout.value() * platform::tickRate());
+  return policy;
+}
+
+uint64_t hashOf(const bootstrap::UniqueId& id) {
+  uint64_t hash = 1469598103934665603u;
+  for (const uint8_t byte : id.bytes) hash = (hash ^ byte) * 1099511628211u;
+  return hash;
+}
+
+}  // namespace
+
+Communicator::Communicator(int rank, int ranks, const bootstrap::UniqueId& id, Config config)
+    : rank_(rank), ranks_(ranks), id_(id), config_(std::move(config)) {}
+
+Communicator::~Communicator() {
+  worker_.reset();
+  membership_.reset();
+}
+
+Status Communicator::initialise() {
+  const uint64_t began = platform::monotonicNanoseconds();
+  const Status status = initialiseSteps();
+  counters_.initNanoseconds = platform::monotonicNanoseconds() - began;
+  if (status.ok()) {
+    State expected = State::kInitialising;
+    state_.compare_exchange_strong(expected, State::kReady);
+    STRETTO_LOG(kInfo, kInit, "rank %d of %d ready in %.2f ms (bootstrap %.2f, connect %.2f)", rank_, ranks_,
+                static_cast<double>(counters_.initNanoseconds) * 1e-6,
+                static_cast<double>(counters_.bootstrapNanoseconds) * 1e-6,
+                static_cast<double>(counters_.connectNanoseconds) * 1e-6);
+    return kOkStatus;
+  }
+  markBroken(status.code, State::kFailed, lastError());
+  std::lock_guard lock(membershipMutex_);
+  if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted);
+  return status;
+}
+
+Status Communicator::initialiseSteps() {
+  STRETTO_TRY(selectCpuLevel());
+  auto table = planner::Table::load();
+  if (!table.ok()) return table.status();
+  table_ = std::move(table.value());
+  auto forced = planner::Forced::load();
+  if (!forced.ok()) return forced.status();
+  forced_ = forced.value();
+
+  const uint64_t start = platform::monotonicNanoseconds();
+  STRETTO_TRY(join());
+  const uint64_t joined = platform::monotonicNanoseconds();
+  counters_.bootstrapNanoseconds = joined - start;
+  STRETTO_TRY(makeHost());
+  STRETTO_TRY(openFlight());
+  counters_.connectNanoseconds = platform::monotonicNanoseconds() - joined;
+  return kOkStatus;
+}
+
+Status Communicator::join() {
+  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
+  if (!timeout.ok()) return timeout.status();
+  bootstrap::JoinOptions options;
+  options.version = kVersion;
+  options.onPeerLost = [this](const bootstrap::PeerLoss& loss) { peerLost(loss); };
+  auto joined = bootstrap::Membership::join(id_, rank_, ranks_, timeout.value(), &abort_, std::move(options));
+  if (!joined.ok()) return joined.status();
+  std::lock_guard lock(membershipMutex_);
+  membership_ = std::move(joined.value());
+  return kOkStatus;
+}
+
+Status Communicator::makeHost() {
+  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
+  const auto deterministic = parameters::kDeterministic.flag();
+  const auto slotBytes = slotBytesFor(ranks_);
+  if (!timeout.ok()) return timeout.status();
+  if (!deterministic.ok()) return deterministic.status();
+  if (!slotBytes.ok()) return slotBytes.status();
+  ConnectRequest request;
+  request.rank = rank_;
+  request.ranks = ranks_;
+  request.slotBytes = slotBytes.value();
+  request.linkChunk = kLinkChunk;
+  request.tableHash = table_.hash();
+  request.deterministic = deterministic.value();
+  request.timeoutSeconds = timeout.value();
+  STRETTO_TRY(connect(*membership_, request, connections_, machine_));
+  const auto facts = topology::facts();
+  if (!facts.ok()) return facts.status();
+  machine_.cacheBytes = topology::lastLevelCacheBytes(*facts.value());
+
+  const auto policy = waitPolicy(ranks_, machine_.cores);
+  if (!policy.ok()) return policy.status();
+  const WindowLayout layout{static_cast<uint32_t>(ranks_), request.slotBytes, request.linkChunk};
+  host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value());
+  header_.store(&connections_.window->header());
+  // A rank may have been lost, or this one aborted, before there was a window to say so in.
+  std::atomic_ref(header_.load()->abort).store(abort_.load());
+  return kOkStatus;
+}
+
+Status Communicator::openFlight() {
+  auto process = currentIdentity();
+  if (!process.ok()) return process.status();
+  observe::FlightIdentity identity;
+  identity.process = process.value();
+  identity.library = kVersion;
+  identity.communicator = hashOf(id_);
+  identity.rank = rank_;
+  identity.ranks = ranks_;
+  auto recorder = observe::FlightRecorder::open(identity);
+  if (!recorder.ok()) return recorder.status();
+  flight_ = std::move(recorder.value());
+  return kOkStatus;
+}
+
+executors::host::Stream& Communicator::worker() {
+  std::lock_guard lock(workerMutex_);
+  if (worker_ == nullptr) worker_ = std::make_unique<executors::host::Stream>();
+  return *worker_;
+}
+
+Status Communicator::usable() const {
+  switch (state()) {
+    case State::kReady:
+      return kOkStatus;
+    case State::kInitialising:
+      return stretto::fail(
+          Code::kInvalidUsage,
+          "rank %d: the communicator is still being made; poll ncclCommGetAsyncError until it is not "
+          "ncclInProgress",
+          rank_);
+    case State::kFinalised:
+      return stretto::fail(Code::kInvalidUsage, "rank %d: the communicator was finalised; make a new one",
+                           rank_);
+    case State::kRevoked:
+      return stretto::fail(Code::kInvalidUsage,
+                           "rank %d: the communicator was revoked; shrink, split or destroy it", rank_);
+    case State::kAborted:
+      return stretto::fail(Code::kAborted, "rank %d: the communicator was aborted", rank_);
+    case State::kFailed:
+      break;
+  }
+  std::string text;
+  const Status first = error(&text);
+  return stretto::failAbout(first.peer, first.code, "%s", text.c_str());
+}
+
+Status Communicator::error(std::string* text) const {
+  std::lock_guard lock(errorMutex_);
+  if (text != nullptr) *text = errorText_;
+  if (errorCode_ != Code::kOk) return Status{errorCode_};
+  const bool busy = state() == State::kInitialising || (!config_.blocking && !quiet());
+  return Status{busy ? Code::kInProgress : Code::kOk};
+}
+
+// The first error stays; later ones are its consequences.
+void Communicator::markBroken(Code code, State state, const std::string& text) {
+  {
+    std::lock_guard lock(errorMutex_);
+    if (errorCode_ == Code::kOk) {
+      errorCode_ = code;
+      errorText_ = text;
+    }
+  }
+  state_.store(state, std::memory_order_release);
+  if (WindowHeader* header = header_.load(); header != nullptr) {
+    std::atomic_ref(header->failed).store(static_cast<uint32_t>(code));
+  }
+}
+
+void Communicator::raiseAbort(Code code, int peer) {
+  const uint32_t word = static_cast<uint32_t>(code) | static_cast<uint32_t>(peer + 1) << 8;
+  uint32_t none = 0;
+  abort_.compare_exchange_strong(none, word);
+  WindowHeader* const header = header_.load();
+  if (header == nullptr) return;
+  std::atomic_ref(header->abort).store(abort_.load(), std::memory_order_seq_cst);
+  std::atomic_ref(header->bell).fetch_add(1, std::memory_order_seq_cst);
+  platform::futexWake(&header->bell);
+}
+
+// On the bootstrap's thread.
+void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
+  char text[600];
+  snprintf(text, sizeof text, "rank %d lost rank %d (host %s, process %u): %s", rank_, loss.rank,
+           loss.host.c_str(), loss.pid, loss.reason.c_str());
+  if (state() == State::kReady || state() == State::kInitialising) {
+    markBroken(Code::kRemote, State::kFailed, text);
+  }
+  flight_.note(text);
+  raiseAbort(Code::kRemote, loss.rank);
+}
+
+Status Communicator::explainFailure(const Operation& operation, Status status) {
+  std::string text = lastError();
+  if (status.code == Code::kRemote && abort_.load() != 0) {
+    (void)error(&text);
+    text += "; " + std::string(nameOf(operation.collective)) + " #" + std::to_string(sequence_) +
+            " did not finish";
+  } else if (status.code == Code::kAborted) {
+    text = "rank " + std::to_string(rank_) + ": " + nameOf(operation.collective) + " #" +
+           std::to_string(sequence_) + " was ended by ncclCommAbort or ncclCommRevoke of this rank";
+  }
+  setLastError(text);
+  flight_.note(text.c_str());
+  if (state() == State::kReady || state() == State::kFailed) markBroken(status.code, State::kFailed, text);
+  return status;
+}
+
+Status Communicator::finalise() {
+  if (state() == State::kFinalised) return kOkStatus;
+  const bool healthy = state() == State::kReady;
+  std::unique_lock turns(turnMutex_);
+  ++turnWaiters_;
+  turnChanged_.wait(turns, [&] { return quiet(); });
+  --turnWaiters_;
+  turns.unlock();
+  if (state() == State::kReady) state_.store(State::kFinalised);
+  std::lock_guard lock(membershipMutex_);
+  if (membership_ != nullptr) {
+    membership_->sayGoodbye(healthy ? bootstrap::Leaving::kNormally : bootstrap::Leaving::kAborted);
+  }
+  return kOkStatus;
+}
+
+void Communicator::abort() {
+  state_.store(State::kAborted, std::memory_order_release);
+  flight_.setState(observe::FlightState::kAborted);
+  raiseAbort(Code::kAborted, -1);
+  {
+    std::lock_guard lock(membershipMutex_);
+    if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted);
+  }
+  if (!waitUntilQuiet(0.9)) {
+    STRETTO_LOG(kWarn, kInit, "rank %d: an operation still runs 0.9 s after the abort; its memory is kept",
+                rank_);
+  }
+}
+
+void Communicator::revoke() {
+  state_.store(State::kRevoked, std::memory_order_release);
+  raiseAbort(Code::kAborted, -1);
+}
+
+Counters Communicator::counters() const {
+  return counters_;
+}
+WaitCounters Communicator::waitCounters() const {
+  return host_ == nullptr ? WaitCounters{} : host_->waitCounters();
+}
+
+int Communicator::addPreMultiplier(DataType type, const void* scalar, bool immediate) {
+  PreMultiplier entry;
+  entry.type = type;
+  entry.alive = true;
+  entry.place = immediate ? nullptr : scalar;
+  if (immediate) std::copy_n(static_cast<const uint8_t*>(scalar), sizeOf(type), entry.scalar);
+  const auto free =
+      std::find_if(preMultipliers_.begin(), preMultipliers_.end(), [](auto& one) { return !one.alive; });
+  if (free != preMultipliers_.end()) {
+    *free = entry;
+    return static_cast<int>(free - preMultipliers_.begin());
+  }
+  preMultipliers_.push_back(entry);
+  return static_cast<int>(preMultipliers_.size() - 1);
+}
+
+const PreMultiplier* Communicator::preMultiplier(int index) const {
+  const bool known = index >= 0 && static_cast<size_t>(index) < preMultipliers_.size();
+  return known && preMultipliers_[static_cast<size_t>(index)].alive
+             ? &preMultipliers_[static_cast<size_t>(index)]
+             : nullptr;
+}
+
+Status Communicator::removePreMultiplier(int index) {
+  if (preMultiplier(index) == nullptr) {
+    return stretto::fail(Code::kInvalidArgument, "operator %d is not a PreMulSum of this communicator",
+                         index);
+  }
+  preMultipliers_[static_cast<size_t>(index)].alive = false;
+  return kOkStatus;
+}
+
+}  // namespace stretto::communicator

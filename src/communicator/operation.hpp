@@ -1,0 +1,33 @@
+// One operation as a user asked for it: what the API layer hands to submit(). Plain values; buffers stay the
+// caller's and must live until the operation is done.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.hpp"
+#include "base/types.hpp"
+
+namespace stretto::communicator {
+
+struct Operation {
+  Collective collective = Collective::kAllReduce;
+  DataType type = DataType::kFloat32;
+  Operator op = Operator::kSum;
+  bool reduces = false;               // op means something
+  bool scaled = false;                // PreMulSum: `scalar` times the input, then op (kSum)
+  alignas(8) uint8_t scalar[8] = {};  // one element of `type`
+  size_t count = 0;                   // as in primitives/operation.hpp
+  const void* send = nullptr;
+  void* receive = nullptr;
+  int root = -1;  // or the peer of a send or receive
+
+  size_t bytes() const { return count * sizeOf(type); }
+  bool isTransfer() const { return collective == Collective::kSend || collective == Collective::kReceive; }
+};
+
+// Checks everything that can be known locally: counts that overflow, null and partly overlapping buffers,
+// root or peer out of range.
+Status validate(const Operation& operation, int rank, int ranks);
+
+}  // namespace stretto::communicator

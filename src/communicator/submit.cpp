@@ -1,0 +1,218 @@
+// The one way of every operation: validated (submit), planned, announced, recorded, launched, concluded.
+#include <chrono>
+#include <cstring>
+
+#include "communicator/communicator.hpp"
+#include "communicator/group.hpp"
+#include "executors/host/launch.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+constexpr uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ hash >> 32;
+}
+
+// Equal on two ranks exactly if they run the same operation the same way.
+uint64_t tagOf(const Operation& operation, const planner::Plan& plan) {
+  uint64_t tag =
+      mix(0x53, static_cast<uint64_t>(operation.collective) << 32 |
+                    static_cast<uint64_t>(operation.type) << 16 | static_cast<uint64_t>(operation.op) << 8 |
+                    (operation.scaled ? 2 : 0) | (operation.reduces ? 1 : 0));
+  tag = mix(tag, operation.count);
+  tag = mix(tag, static_cast<uint64_t>(operation.root + 1));
+  return mix(tag, static_cast<uint64_t>(plan.algorithm) << 48 | static_cast<uint64_t>(plan.protocol) << 40 |
+                      static_cast<uint64_t>(plan.rings) << 32 | plan.chunkBytes);
+}
+
+uint64_t transferTag(const Operation& operation) {
+  return mix(mix(0x7032, static_cast<uint64_t>(operation.type)), operation.count);
+}
+
+observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, const planner::Plan& plan) {
+  observe::FlightRecord record;
+  record.sequence = sequence;
+  record.startTicks = platform::ticks();
+  record.count = operation.count;
+  record.function = operation.collective;
+  record.type = operation.type;
+  record.op = operation.op;
+  record.algorithm = plan.algorithm;
+  record.protocol = plan.protocol;
+  record.root = operation.isTransfer() ? -1 : operation.root;
+  record.peer = operation.isTransfer() ? operation.root : -1;
+  return record;
+}
+
+int sendBlocks(const Operation& operation, int ranks) {
+  return operation.collective == Collective::kReduceScatter ? ranks : 1;
+}
+
+}  // namespace
+
+// Operations of one communicator run one after another, in the order of submission, on whatever thread.
+class Communicator::Turn {
+ public:
+  Turn(Communicator& owner, uint64_t number) : owner_(owner), number_(number) {
+    if (owner_.completed_.load(std::memory_order_acquire) != number_) waitForOthers();
+  }
+  ~Turn() {
+    owner_.completed_.store(number_ + 1, std::memory_order_seq_cst);
+    if (owner_.turnWaiters_.load(std::memory_order_seq_cst) != 0) {
+      std::lock_guard lock(owner_.turnMutex_);
+      owner_.turnChanged_.notify_all();
+    }
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  // Bounded: every operation before this one ends by its own deadline.
+  void waitForOthers() {
+    ++owner_.turnWaiters_;
+    std::unique_lock lock(owner_.turnMutex_);
+    owner_.turnChanged_.wait(lock, [&] { return owner_.completed_.load() == number_; });
+    --owner_.turnWaiters_;
+  }
+  Communicator& owner_;
+  uint64_t number_;
+};
+
+bool Communicator::waitUntilQuiet(double seconds) {
+  ++turnWaiters_;
+  std::unique_lock lock(turnMutex_);
+  const bool done =
+      turnChanged_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return quiet(); });
+  --turnWaiters_;
+  return done;
+}
+
+Status submit(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
+              executors::host::Stream* stream) {
+  STRETTO_TRY(communicator->usable());
+  STRETTO_TRY(validate(operation, communicator->rank(), communicator->ranks()));
+  if (Group::current().open()) {
+    Group::current().add(communicator, operation, stream);
+    return kOkStatus;
+  }
+  if (stream == nullptr && communicator->config().blocking) return communicator->startNow(operation);
+  return communicator->start({operation}, stream);
+}
+
+Status Communicator::start(std::vector<Operation> operations, executors::host::Stream* stream) {
+  const uint64_t turn = submitted_++;
+  if (stream == nullptr && config_.blocking) return run(operations, turn);
+  executors::host::Stream& where = stream != nullptr ? *stream : worker();
+  where.submit(
+      [self = shared_from_this(), turn, work = std::move(operations)] { (void)self->run(work, turn); });
+  return Status{config_.blocking ? Code::kOk : Code::kInProgress};
+}
+
+Status Communicator::run(std::span<const Operation> operations, uint64_t number) {
+  const Turn turn(*this, number);
+  STRETTO_TRY(usable());
+  if (operations.size() > 1 || operations[0].isTransfer()) STRETTO_TRY(runTransfers(operations));
+  for (const Operation& operation : operations) {
+    if (!operation.isTransfer()) STRETTO_TRY(runCollective(operation));
+  }
+  return kOkStatus;
+}
+
+planner::Request Communicator::requestFor(const Operation& operation) const {
+  return {operation.collective, operation.type, operation.op, operation.bytes(), ranks_};
+}
+
+Result<planner::Plan> Communicator::planFor(const planner::Request& request) {
+  if (const planner::Plan* known = plans_.find(request)) return *known;
+  auto plan = planner::choose(request, machine_, table_, forced_);
+  return plan.ok() ? Result<planner::Plan>(plans_.keep(request, plan.value())) : plan;
+}
+
+Status Communicator::runCollective(const Operation& operation) {
+  const auto plan = planFor(requestFor(operation));
+  if (!plan.ok()) return plan.status();
+  const planner::Plan& how = plan.value();
+  const uint64_t tag = tagOf(operation, how);
+  const observe::FlightRecord record = recordOf(operation, ++sequence_, how);
+  announce(operation, tag, record.startTicks);
+  recorded_ = flight_.begin(record);
+  if (operation.count == 0) return conclude(operation, kOkStatus);
+
+  Arguments arguments;
+  arguments.send = static_cast<const std::byte*>(operation.scaled ? scaledInput(operation) : operation.send);
+  arguments.receive = static_cast<std::byte*>(operation.receive);
+  arguments.count = operation.count;
+  arguments.elementBytes = sizeOf(operation.type);
+  arguments.reduce = {operation.type, operation.op, static_cast<uint32_t>(ranks_)};
+  arguments.root = operation.root;
+  arguments.chunkBytes = how.chunkBytes;
+  arguments.rings = how.rings;
+  arguments.stream = how.stream;
+  host_->begin(tag, sequence_);
+  const Status status =
+      executors::host::launch(*host_, operation.collective, how.algorithm, how.protocol, arguments);
+  host_->end();
+  return conclude(operation, status);
+}
+
+void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t ticks) {
+  auto& place = connections_.window->header().announcements[sequence_ % WindowHeader::kAnnouncements];
+  std::atomic_ref sequence(place.sequence);
+  sequence.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  place.tag = tag;
+  place.count = operation.count;
+  place.startedTicks = ticks;
+  place.collective = static_cast<uint8_t>(operation.collective);
+  place.type = static_cast<uint8_t>(operation.type);
+  place.op = operation.reduces ? static_cast<uint8_t>(operation.op) : uint8_t{0xff};
+  place.root = operation.root;
+  sequence.store(sequence_, std::memory_order_release);
+}
+
+const void* Communicator::scaledInput(const Operation& operation) {
+  const size_t count = operation.count * static_cast<size_t>(sendBlocks(operation, ranks_));
+  const size_t bytes = count * sizeOf(operation.type);
+  if (scaled_.size() < bytes) {
+    scaled_.resize(bytes);
+    ++counters_.allocations;
+  }
+  scale(operation.type, scaled_.data(), operation.send, operation.scalar, count);
+  return scaled_.data();
+}
+
+Status Communicator::runTransfers(std::span<const Operation> operations) {
+  transfers_.clear();
+  const Operation* first = nullptr;
+  for (const Operation& operation : operations) {
+    if (!operation.isTransfer()) continue;
+    if (first == nullptr) first = &operation;
+    const bool isSend = operation.collective == Collective::kSend;
+    executors::host::Transfer transfer;
+    transfer.isSend = isSend;
+    transfer.peer = operation.root;
+    transfer.data = static_cast<std::byte*>(isSend ? const_cast<void*>(operation.send) : operation.receive);
+    transfer.bytes = operation.bytes();
+    transfer.tag = transferTag(operation);
+    transfers_.push_back(transfer);
+  }
+  if (first == nullptr) return kOkStatus;
+  recorded_ = flight_.begin(recordOf(*first, 0, {}));
+  host_->begin(0, 0);
+  const Status status = executors::host::runTransfers(*host_, transfers_);
+  host_->end();
+  return conclude(*first, status);
+}
+
+Status Communicator::conclude(const Operation& operation, Status status) {
+  flight_.end(recorded_, status, platform::ticks());
+  if (!status.ok()) [[unlikely]] {
+    return explainFailure(operation, status);
+  }
+  ++counters_.operations;
+  counters_.bytes += operation.bytes();
+  return kOkStatus;
+}
+
+}  // namespace stretto::communicator

@@ -1,0 +1,91 @@
+#include "executors/host/stream.hpp"
+
+#include <unordered_map>
+
+namespace stretto::executors::host {
+namespace {
+
+// Never destroyed: user threads may outlive static objects.
+struct Streams {
+  std::mutex mutex;
+  std::unordered_map<const void*, std::shared_ptr<Stream>> alive;
+};
+Streams& streams() {
+  static auto* all = new Streams;
+  return *all;
+}
+
+}  // namespace
+
+Stream::Stream() : thread_([this] { loop(); }) {}
+
+Stream::~Stream() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Stream::submit(std::function<void()> work) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+void Stream::synchronize() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return queue_.empty() && !running_; });
+}
+
+bool Stream::idle() const {
+  std::lock_guard lock(mutex_);
+  return queue_.empty() && !running_;
+}
+
+void Stream::loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !queue_.empty() || ending_; });
+    if (queue_.empty()) return;
+    const std::function<void()> work = std::move(queue_.front());
+    queue_.pop_front();
+    running_ = true;
+    lock.unlock();
+    work();
+    lock.lock();
+    running_ = false;
+    changed_.notify_all();
+  }
+}
+
+Stream* makeStream() {
+  auto stream = std::make_shared<Stream>();
+  Streams& all = streams();
+  std::lock_guard lock(all.mutex);
+  all.alive.emplace(stream.get(), stream);
+  return stream.get();
+}
+
+std::shared_ptr<Stream> findStream(const void* handle) {
+  Streams& all = streams();
+  std::lock_guard lock(all.mutex);
+  const auto found = all.alive.find(handle);
+  return found == all.alive.end() ? nullptr : found->second;
+}
+
+bool destroyStream(const void* handle) {
+  std::shared_ptr<Stream> last;
+  Streams& all = streams();
+  std::lock_guard lock(all.mutex);
+  const auto found = all.alive.find(handle);
+  if (found == all.alive.end()) return false;
+  last = found->second;
+  all.alive.erase(found);
+  return true;
+}
+
+}  // namespace stretto::executors::host

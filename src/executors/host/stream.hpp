@@ -1,0 +1,47 @@
+// A host stream: a thread that runs what it is given, in order. Behind strettoStreamCreate, and behind every
+// communicator that must work while its caller does not (non-blocking ones, groups of several).
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/status.hpp"
+
+namespace stretto::executors::host {
+
+// Any thread may call any function, except that the destructor is last and not on the stream's own thread.
+class Stream {
+ public:
+  Stream();
+  // Finishes what was submitted.
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void submit(std::function<void()> work);
+  // Waits until all that was submitted before has run. The work itself is bounded by its own deadlines.
+  void synchronize();
+  bool idle() const;
+
+ private:
+  void loop();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool running_ = false;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+// Handles that users hold. find() gives null for one that is not alive.
+Stream* makeStream();
+std::shared_ptr<Stream> findStream(const void* handle);
+// Waits for the stream's work. False if there is no such stream.
+bool destroyStream(const void* handle);
+
+}  // namespace stretto::executors::host

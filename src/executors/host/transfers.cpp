@@ -1,0 +1,128 @@
+#include "executors/host/transfers.hpp"
+
+#include <algorithm>
+
+#include "algorithms/link_channel.hpp"
+
+namespace stretto::executors::host {
+namespace {
+
+using algorithms::Inlet;
+using algorithms::Outlet;
+
+// The next chunk of a transfer.
+size_t nextChunk(const Host& host, const Transfer& transfer) {
+  return std::min<size_t>(transfer.bytes - transfer.moved, host.layout().linkChunk);
+}
+
+void account(Transfer& transfer, size_t bytes) {
+  transfer.moved += bytes;
+  transfer.finished = transfer.moved == transfer.bytes;
+}
+
+// Sends as many chunks as there are free slots; true if any went.
+Result<bool> progressSend(Host& host, Transfer& transfer) {
+  Outlet<Host> outlet(host, transfer.peer);
+  bool any = false;
+  while (!transfer.finished && outlet.open()) {
+    const size_t bytes = nextChunk(host, transfer);
+    host.setTag(transfer.tag);
+    host.linkAt(transfer.peer, host.cursors(transfer.peer).sent)->bytes = transfer.bytes;
+    if (const Status status = outlet.send(transfer.data + transfer.moved, bytes); !status.ok()) return status;
+    account(transfer, bytes);
+    any = true;
+  }
+  return any;
+}
+
+Status differentMessages(const Host& host, const Transfer& transfer, const Cell& cell) {
+  return failAbout(
+      transfer.peer, Code::kInvalidUsage,
+      "rank %d receives %zu bytes from rank %d, which sent a message of %llu bytes%s: send and receive must "
+      "agree in count and type",
+      host.rank(), transfer.bytes, transfer.peer, static_cast<unsigned long long>(cell.bytes),
+      cell.bytes == transfer.bytes ? " of another type, or runs another operation" : "");
+}
+
+Result<bool> progressReceive(Host& host, Transfer& transfer) {
+  Inlet<Host> inlet(host, transfer.peer);
+  bool any = false;
+  while (!transfer.finished && inlet.arrived()) {
+    const size_t bytes = nextChunk(host, transfer);
+    host.setTag(transfer.tag);
+    const Cell& cell = *host.linkFrom(transfer.peer, host.cursors(transfer.peer).received);
+    if (cell.tag != transfer.tag) return differentMessages(host, transfer, cell);
+    if (const Status status = inlet.receive(transfer.data + transfer.moved, bytes, false); !status.ok())
+      return status;
+    account(transfer, bytes);
+    any = true;
+  }
+  return any;
+}
+
+// Messages to oneself: the k-th send meets the k-th receive.
+Status copyToSelf(const Host& host, std::span<Transfer> transfers) {
+  auto isOpen = [&](const Transfer& t, bool isSend) {
+    return t.peer == host.rank() && t.isSend == isSend && !t.finished;
+  };
+  for (Transfer& from : transfers) {
+    if (!isOpen(from, true)) continue;
+    const auto to =
+        std::find_if(transfers.begin(), transfers.end(), [&](Transfer& t) { return isOpen(t, false); });
+    if (to == transfers.end() || to->tag != from.tag) {
+      return fail(
+          Code::kInvalidUsage,
+          "rank %d sends %zu bytes to itself: the same group must hold a receive of the same count and type",
+          host.rank(), from.bytes);
+    }
+    std::memmove(to->data, from.data, from.bytes);
+    from.finished = to->finished = true;
+  }
+  const bool lonely =
+      std::any_of(transfers.begin(), transfers.end(), [&](Transfer& t) { return isOpen(t, false); });
+  return lonely ? fail(Code::kInvalidUsage, "rank %d receives from itself without a send in the same group",
+                       host.rank())
+                : kOkStatus;
+}
+
+// One look at every transfer that is first in its queue; true if anything moved.
+Result<bool> progressAll(Host& host, std::span<Transfer> transfers, bool& allFinished) {
+  bool sending[kMaxRanks] = {};
+  bool receiving[kMaxRanks] = {};
+  bool any = false;
+  allFinished = true;
+  for (Transfer& transfer : transfers) {
+    if (transfer.finished) continue;
+    allFinished = false;
+    bool& queued = (transfer.isSend ? sending : receiving)[transfer.peer];
+    if (queued) continue;
+    queued = true;
+    const auto moved = transfer.isSend ? progressSend(host, transfer) : progressReceive(host, transfer);
+    if (!moved.ok()) return moved.status();
+    any = any || moved.value();
+  }
+  return any;
+}
+
+}  // namespace
+
+Status runTransfers(Host& host, std::span<Transfer> transfers) {
+  STRETTO_TRY(copyToSelf(host, transfers));
+  bool allFinished = false;
+  while (true) {
+    auto moved = progressAll(host, transfers, allFinished);
+    if (!moved.ok()) return moved.status();
+    if (allFinished) return kOkStatus;
+    if (moved.value()) continue;
+    const auto waiting =
+        std::find_if(transfers.begin(), transfers.end(), [](Transfer& t) { return !t.finished; });
+    Patience patience(host, waiting->peer);
+    while (!moved.value()) {
+      STRETTO_TRY(patience.step());
+      moved = progressAll(host, transfers, allFinished);
+      if (!moved.ok()) return moved.status();
+    }
+  }
+}
+
+}  // namespace stretto::executors::host

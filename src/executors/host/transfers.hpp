@@ -1,0 +1,29 @@
+// Sends and receives of one group, progressed together over links, so that any order of calls that pairs up
+// ends. Called by the communicator on whichever thread runs the group.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.hpp"
+#include "primitives/host/host.hpp"
+
+namespace stretto::executors::host {
+
+// One send or receive. `tag` is equal at both ends exactly if type and count are.
+struct Transfer {
+  bool isSend = false;
+  int peer = -1;
+  std::byte* data = nullptr;  // only read when sending
+  size_t bytes = 0;
+  uint64_t tag = 0;
+
+  size_t moved = 0;       // progress, the executor's
+  bool finished = false;  // moved == bytes, and a message of no bytes has gone
+};
+
+// Runs all to their end. Between two ranks, sends meet receives in the order of the calls.
+Status runTransfers(Host& host, std::span<Transfer> transfers);
+
+}  // namespace stretto::executors::host
