@@ -19,7 +19,7 @@ NOT_SANITIZED := *Process*
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build python test ctest pytest tsan asan fuzz bench lint format clean
+.PHONY: help setup build native python test ctest pytest tsan asan fuzz bench lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -28,21 +28,22 @@ help: ## this list
 setup: ## install what everything else needs (Debian packages if missing; the rest into .venv/ and .cache/)
 	@tools/setup
 
-build: setup ## the libraries, the tests and the benchmarks, in build/
+build: native python ## the libraries, tests, benchmarks and plugins in build/; the Python package in .venv/
+
+native: setup ## the C++ half of that
 	@$(STEP) configure cmake $(CMAKE_OPTIONS) -B build -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
 	  -DSTRETTO_BUILD_TESTS=ON -DSTRETTO_BUILD_BENCHMARKS=$(BENCHMARKS)
 	@$(STEP) build cmake --build build -j $(JOBS)
 
-python: build ## the Python package and the `stretto` command, into .venv/
-	@if [ -f pyproject.toml ]; then \
-	  $(STEP) python $(PYTHON) -m pip install --no-build-isolation --no-deps --editable .; fi
+python: native ## the Python half: the package, with the `stretto` command, into .venv/
+	@$(STEP) python $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --editable .
 
 test: ctest pytest tsan asan fuzz ## all tests: C++, Python, sanitizers, a short fuzz run
 
-ctest: build ## the C++ tests
+ctest: native ## the C++ tests
 	@$(STEP) ctest ctest --test-dir build --output-on-failure
 
-pytest: python ## the Python tests: interface, tools, package
+pytest: build ## the Python tests: interface, tools, package
 	@$(STEP) pytest $(PYTHON) -m pytest -q tests $(wildcard python/tests)
 
 tsan: setup ## the C++ tests that run ranks as threads, under ThreadSanitizer
@@ -65,7 +66,7 @@ fuzz: setup ## the fuzz programs, FUZZ_SECONDS each
 	@$(STEP) build-fuzz cmake --build build-fuzz -j $(JOBS) --target fuzzers
 	@$(STEP) fuzz tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
-bench: python ## an all-reduce sweep between CPU ranks against the peers at hand: a table and a plot in bench-out/
+bench: build ## an all-reduce sweep between CPU ranks against the peers at hand: a table and a plot in bench-out/
 	@.venv/bin/stretto bench all_reduce --device cpu --ranks 2 --json bench-out/all_reduce.json $(BENCH)
 
 lint: setup ## formatting, types, layers, sizes, words

@@ -40,9 +40,7 @@ C_ONLY = """
 
 
 def make_probe(declared: Declarations, language: str) -> str:
-    lines = [
-        f"SIZE({name}); TYPE({name});" for name in [*declared.structs, *declared.enums, *declared.aliases]
-    ]
+    lines = [f"SIZE({name}); TYPE({name});" for name in [*declared.structs, *declared.enums, *declared.aliases]]
     for name, (_, *members) in declared.structs.items():
         names = [member.split()[-1] for member in members]
         lines += [f"OFFSET({name}, {member});" for member in names]

@@ -14,9 +14,7 @@ LIBRARIES = ["libnccl.so.2", "libstretto.so.0"]
 def exported(library: Path) -> dict[str, str]:
     """Name -> nm's letter: T strong, W weak."""
     command = ["nm", "-D", "--defined-only", str(library)]
-    lines = subprocess.run(
-        command, check=True, capture_output=True, text=True, timeout=60
-    ).stdout.splitlines()
+    lines = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
     return {name.split("@")[0]: letter for _, letter, name in (line.split() for line in lines)}
 
 

@@ -20,9 +20,7 @@ def commit(root: Path) -> None:
 
 
 def test_what_just_fits_passes(write, check) -> None:
-    write(
-        "src/a.cpp", function(80) + "int h(int a, int b, int c, int d, int e, int f, int g) { return a; }\n"
-    )
+    write("src/a.cpp", function(80) + "int h(int a, int b, int c, int d, int e, int f, int g) { return a; }\n")
     write("src/b.cpp", "// line\n" * 600)
     write("src/c.cpp", "int ncclX(int a, int b, int c, int d, int e, int f, int g, int h) { return a; }\n")
     done = check("check_sizes")

@@ -25,9 +25,7 @@ def lint(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_one_failure_fails_all_and_hides_none(lint: ModuleType, monkeypatch, capfd) -> None:
     say = [sys.executable, "-c"]
-    bad = lint.Step(
-        "bad", [*say, "print('a.cpp:3: wrong'); print('a.cpp:9: wrong'); exit(1)"], "mend it", brief=True
-    )
+    bad = lint.Step("bad", [*say, "print('a.cpp:3: wrong'); print('a.cpp:9: wrong'); exit(1)"], "mend it", brief=True)
     good = lint.Step("good", [*say, "pass"], "none")
     missing = lint.Step("missing", ["no-such-program"], "none")
     monkeypatch.setattr(lint, "steps", lambda: [bad, good, missing])
@@ -41,8 +39,6 @@ def test_one_failure_fails_all_and_hides_none(lint: ModuleType, monkeypatch, cap
 
 def test_every_kind_of_source_is_covered(lint: ModuleType) -> None:
     steps = {step.name: step for step in lint.steps()}
-    assert {"clang-format", "ruff check", "ruff format", "check_layers", "check_sizes", "check_words"} <= set(
-        steps
-    )
+    assert {"clang-format", "ruff check", "ruff format", "check_layers", "check_sizes", "check_words"} <= set(steps)
     assert any(name.endswith("nccl.h") for name in steps["clang-format"].inputs)
     assert any(name.endswith("tools/lint") for name in steps["ruff check"].inputs)
