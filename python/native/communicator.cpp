@@ -1,0 +1,422 @@
+#include "communicator.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "errors.hpp"
+#include "text.hpp"
+
+namespace stretto::python {
+namespace {
+
+// Arrays of operations that were called inside a group run when the group ends; they are kept until then. A
+// group belongs to its thread, and so does this.
+struct Pending {
+  nb::object owner;  // keeps the stream
+  Stream* stream;
+  std::vector<Array> arrays;
+};
+thread_local int tGroupDepth = 0;
+// A plain pointer, because a thread that dies inside a group has no GIL to free Python objects with: they
+// then leak.
+thread_local std::vector<Pending>* tPending = nullptr;
+
+void keepUntilGroupEnd(Stream* stream, std::vector<Array> arrays) {
+  if (tPending == nullptr) tPending = new std::vector<Pending>;
+  tPending->push_back({stream != nullptr ? nb::find(stream) : nb::object(), stream, std::move(arrays)});
+}
+
+std::unique_ptr<std::vector<Pending>> leaveGroup() {
+  if (tGroupDepth > 0) tGroupDepth--;
+  if (tGroupDepth > 0) return nullptr;
+  return std::unique_ptr<std::vector<Pending>>(std::exchange(tPending, nullptr));
+}
+
+ncclDataType_t typeOf(int type) {
+  return type < 0 ? ncclNumTypes : static_cast<ncclDataType_t>(type);
+}
+ncclRedOp_t opOf(int op) {
+  return static_cast<ncclRedOp_t>(op);
+}
+
+// Both arrays of one operation; the same object is looked at once.
+struct Pair {
+  std::vector<Array> arrays;
+  const void* source;
+  void* target;
+  size_t sourceCount;
+  size_t targetCount;
+  ncclDataType_t type;
+};
+
+Pair pairOf(const Call& call) {
+  Pair pair{};
+  if (call.send.is(call.receive)) {
+    pair.arrays.emplace_back(call.receive, Access::kWrite, typeOf(call.type), "array");
+  } else {
+    pair.arrays.emplace_back(call.send, Access::kRead, typeOf(call.type), "array");
+    pair.arrays.emplace_back(call.receive, Access::kWrite, typeOf(call.type), "out");
+  }
+  const Array& source = pair.arrays.front();
+  const Array& target = pair.arrays.back();
+  if (source.type() != target.type()) {
+    refuse(ncclInvalidArgument, "array has elements of type %s and out of type %s: they must be the same",
+           nameOf(source.type()), nameOf(target.type()));
+  }
+  pair.source = source.data();
+  pair.target = target.data();
+  pair.sourceCount = source.count();
+  pair.targetCount = target.count();
+  pair.type = source.type();
+  return pair;
+}
+
+// The one array of an operation that only reads or only writes on this rank.
+struct One {
+  std::vector<Array> arrays;
+  void* data;
+  size_t count;
+  ncclDataType_t type;
+};
+
+One oneOf(nb::handle object, Access access, int type, const char* name) {
+  One one{};
+  const Array& array = one.arrays.emplace_back(object, access, typeOf(type), name);
+  one.data = array.data();
+  one.count = array.count();
+  one.type = array.type();
+  return one;
+}
+
+void expect(bool right, const Pair& pair, const char* rule) {
+  if (right) return;
+  refuse(ncclInvalidArgument, "array has %zu elements and out has %zu, but %s", pair.sourceCount,
+         pair.targetCount, rule);
+}
+
+}  // namespace
+
+Communicator::Communicator(ncclComm_t comm) : comm_(comm) {
+  check(ncclCommUserRank(comm, &rank_), comm);
+  check(ncclCommCount(comm, &size_), comm);
+}
+
+// Python closes or aborts before it lets go; what is left here had neither, and must not wait for peers.
+Communicator::~Communicator() {
+  if (comm_ == nullptr) return;
+  nb::gil_scoped_release released;
+  ncclCommAbort(comm_);
+}
+
+Communicator* Communicator::join(int ranks, const std::string& id, int rank, const std::string& name) {
+  ncclUniqueId unique;
+  if (id.size() != sizeof unique)
+    refuse(ncclInvalidArgument, "unique_id has %zu bytes and must have 128", id.size());
+  memcpy(&unique, id.data(), sizeof unique);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (!name.empty()) config.commName = name.c_str();
+  ncclComm_t comm = nullptr;
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = ncclCommInitRankConfig(&comm, ranks, unique, rank, &config);
+  }
+  check(result);
+  return new Communicator(comm);
+}
+
+ncclComm_t Communicator::open() const {
+  if (comm_ == nullptr) refuse(ncclInvalidUsage, "this communicator is closed");
+  return comm_;
+}
+
+template <typename F>
+void Communicator::submit(Stream* stream, std::vector<Array> arrays, F f) {
+  const ncclComm_t comm = open();
+  const cudaStream_t handle = stream != nullptr ? stream->handle() : nullptr;
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = f(comm, handle);
+  }
+  check(result, comm_);
+  if (tGroupDepth > 0) {
+    keepUntilGroupEnd(stream, std::move(arrays));
+  } else if (stream != nullptr) {
+    stream->keep(std::move(arrays));
+  }
+}
+
+void Communicator::allReduce(const Call& call) {
+  Pair pair = pairOf(call);
+  expect(pair.sourceCount == pair.targetCount, pair, "all_reduce needs as many in both");
+  submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclAllReduce(pair.source, pair.target, pair.sourceCount, pair.type, opOf(call.op), comm, stream);
+  });
+}
+
+void Communicator::reduce(const Call& call) {
+  if (rank_ != call.root) {
+    One one = oneOf(call.send, Access::kRead, call.type, "array");
+    return submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclReduce(one.data, nullptr, one.count, one.type, opOf(call.op), call.root, comm, stream);
+    });
+  }
+  Pair pair = pairOf(call);
+  expect(pair.sourceCount == pair.targetCount, pair, "reduce needs as many in both");
+  submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclReduce(pair.source, pair.target, pair.sourceCount, pair.type, opOf(call.op), call.root, comm,
+                      stream);
+  });
+}
+
+void Communicator::broadcast(const Call& call) {
+  if (rank_ != call.root || call.send.is(call.receive)) {
+    const Access access = rank_ == call.root ? Access::kRead : Access::kWrite;
+    One one = oneOf(call.receive, access, call.type, call.send.is(call.receive) ? "array" : "out");
+    return submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclBroadcast(one.data, one.data, one.count, one.type, call.root, comm, stream);
+    });
+  }
+  Pair pair = pairOf(call);
+  expect(pair.sourceCount == pair.targetCount, pair, "broadcast needs as many in both");
+  submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclBroadcast(pair.source, pair.target, pair.sourceCount, pair.type, call.root, comm, stream);
+  });
+}
+
+void Communicator::reduceScatter(const Call& call) {
+  Pair pair = pairOf(call);
+  expect(pair.sourceCount == pair.targetCount * size_, pair,
+         "reduce_scatter needs array to be size times out");
+  submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclReduceScatter(pair.source, pair.target, pair.targetCount, pair.type, opOf(call.op), comm,
+                             stream);
+  });
+}
+
+void Communicator::allGather(const Call& call) {
+  Pair pair = pairOf(call);
+  expect(pair.sourceCount * size_ == pair.targetCount, pair, "all_gather needs out to be size times array");
+  submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclAllGather(pair.source, pair.target, pair.sourceCount, pair.type, comm, stream);
+  });
+}
+
+void Communicator::allToAll(const Call& call) {
+  Pair pair = pairOf(call);
+  expect(pair.sourceCount == pair.targetCount && pair.sourceCount % size_ == 0, pair,
+         "all_to_all needs as many in both, a multiple of size");
+  submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclAlltoAll(pair.source, pair.target, pair.sourceCount / size_, pair.type, comm, stream);
+  });
+}
+
+void Communicator::gather(const Call& call) {
+  if (rank_ != call.root) {
+    One one = oneOf(call.send, Access::kRead, call.type, "array");
+    return submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclGather(one.data, nullptr, one.count, one.type, call.root, comm, stream);
+    });
+  }
+  Pair pair = pairOf(call);
+  expect(pair.sourceCount * size_ == pair.targetCount, pair,
+         "gather needs the root's out to be size times array");
+  submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclGather(pair.source, pair.target, pair.sourceCount, pair.type, call.root, comm, stream);
+  });
+}
+
+void Communicator::scatter(const Call& call) {
+  if (rank_ != call.root) {
+    One one = oneOf(call.receive, Access::kWrite, call.type, "out");
+    return submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+      return ncclScatter(nullptr, one.data, one.count, one.type, call.root, comm, stream);
+    });
+  }
+  Pair pair = pairOf(call);
+  expect(pair.sourceCount == pair.targetCount * size_, pair,
+         "scatter needs the root's array to be size times out");
+  submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclScatter(pair.source, pair.target, pair.targetCount, pair.type, call.root, comm, stream);
+  });
+}
+
+void Communicator::send(const Call& call) {
+  One one = oneOf(call.send, Access::kRead, call.type, "array");
+  submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclSend(one.data, one.count, one.type, call.root, comm, stream);
+  });
+}
+
+void Communicator::receive(const Call& call) {
+  One one = oneOf(call.receive, Access::kWrite, call.type, "array");
+  submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+    return ncclRecv(one.data, one.count, one.type, call.root, comm, stream);
+  });
+}
+
+void Communicator::barrier() {
+  if (tGroupDepth > 0)
+    refuse(ncclInvalidUsage, "a barrier inside a group would not wait: call it after the group");
+  submit(nullptr, {}, [](ncclComm_t comm, cudaStream_t stream) {
+    int32_t arrived = 1;
+    return ncclAllReduce(&arrived, &arrived, 1, ncclInt32, ncclSum, comm, stream);
+  });
+}
+
+int Communicator::createPreMulSum(const std::string& scalar, int type) {
+  ncclRedOp_t op = ncclSum;
+  std::string value = scalar;  // The interface wants it mutable; it is only read.
+  check(ncclRedOpCreatePreMulSum(&op, value.data(), typeOf(type), ncclScalarHostImmediate, open()), comm_);
+  return op;
+}
+
+void Communicator::destroyOp(int op) {
+  if (comm_ != nullptr) check(ncclRedOpDestroy(opOf(op), comm_), comm_);
+}
+
+Communicator* Communicator::split(std::optional<int> color, int key) {
+  const ncclComm_t comm = open();
+  ncclComm_t child = nullptr;
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = ncclCommSplit(comm, color.value_or(NCCL_SPLIT_NOCOLOR), key, &child, nullptr);
+  }
+  check(result, comm_);
+  return child != nullptr ? new Communicator(child) : nullptr;
+}
+
+Communicator* Communicator::shrink(std::vector<int> exclude, bool abort) {
+  const ncclComm_t comm = open();
+  ncclComm_t child = nullptr;
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = ncclCommShrink(comm, exclude.data(), static_cast<int>(exclude.size()), &child, nullptr,
+                            abort ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT);
+  }
+  check(result, comm_);
+  return new Communicator(child);
+}
+
+void Communicator::finalize() {
+  const ncclComm_t comm = open();
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = ncclCommFinalize(comm);
+  }
+  check(result, comm_);
+}
+
+void Communicator::destroy() {
+  if (comm_ == nullptr) return;
+  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = ncclCommDestroy(comm);
+  }
+  check(result);
+}
+
+void Communicator::abort() {
+  if (comm_ == nullptr) return;
+  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = ncclCommAbort(comm);
+  }
+  check(result);
+}
+
+void Communicator::revoke() {
+  check(ncclCommRevoke(open(), NCCL_REVOKE_DEFAULT), comm_);
+}
+
+int Communicator::asyncError() {
+  ncclResult_t result = ncclSuccess;
+  check(ncclCommGetAsyncError(open(), &result), comm_);
+  return result;
+}
+
+nb::dict Communicator::counters() {
+  strettoCounters_t counters{};
+  counters.size = sizeof counters;
+  check(strettoCommCounters(open(), &counters), comm_);
+  nb::dict result;
+  result["init_ns"] = counters.initNanoseconds;
+  result["init_bootstrap_ns"] = counters.initBootstrapNanoseconds;
+  result["init_connect_ns"] = counters.initConnectNanoseconds;
+  result["operations"] = counters.operations;
+  result["bytes"] = counters.bytes;
+  result["slow_waits"] = counters.slowWaits;
+  result["sleeps"] = counters.sleeps;
+  result["wakeups"] = counters.wakeups;
+  result["allocations"] = counters.allocations;
+  result["window_bytes"] = counters.windowBytes;
+  return result;
+}
+
+std::string Communicator::explain(const std::string& collective, size_t bytes, int type, int op) {
+  const ncclComm_t comm = open();
+  return readText([&](char* text, size_t capacity, size_t* needed) {
+    return strettoCommExplain(comm, collective.c_str(), bytes, typeOf(type), opOf(op), text, capacity,
+                              needed);
+  });
+}
+
+void Communicator::force(const std::string& collective, const std::optional<std::string>& algorithm,
+                         const std::optional<std::string>& protocol, size_t chunkBytes) {
+  check(strettoCommForce(open(), collective.c_str(), algorithm ? algorithm->c_str() : nullptr,
+                         protocol ? protocol->c_str() : nullptr, chunkBytes),
+        comm_);
+}
+
+void groupStart() {
+  check(ncclGroupStart());
+  tGroupDepth++;
+}
+
+// What the group's operations used is kept while it runs, and afterwards by the streams that still run them.
+void groupEnd() {
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = ncclGroupEnd();
+  }
+  const auto pending = leaveGroup();
+  if (pending != nullptr && result == ncclSuccess) {
+    for (Pending& one : *pending) {
+      if (one.stream != nullptr) one.stream->keep(std::move(one.arrays));
+    }
+  }
+  check(result);
+}
+
+void groupDiscard() {
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  ncclGroupSimulateEnd(&info);
+  leaveGroup();
+}
+
+std::vector<Communicator*> initAll(int ranks) {
+  if (ranks < 1) refuse(ncclInvalidArgument, "ranks is %d and must be at least 1", ranks);
+  std::vector<ncclComm_t> handles(static_cast<size_t>(ranks), nullptr);
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = ncclCommInitAll(handles.data(), ranks, nullptr);
+  }
+  check(result);
+  std::vector<Communicator*> all;
+  for (ncclComm_t handle : handles) all.push_back(new Communicator(handle));
+  return all;
+}
+
+}  // namespace stretto::python

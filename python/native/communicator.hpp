@@ -1,0 +1,105 @@
+// The native halves of stretto.Communicator and stretto.Stream: each method turns Python objects into
+// arguments of one NCCL function, lets go of the GIL, calls it, and raises what it returns. Shapes, defaults
+// and words for people are in python/stretto/communicator.py. Only python/native uses it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "array.hpp"
+#include "nccl.h"
+#include "stretto.h"
+
+namespace stretto::python {
+
+// An asynchronous host stream, and the arrays that its operations still use.
+class Stream {
+ public:
+  Stream();
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void synchronize();
+  bool idle();
+  void close();
+  cudaStream_t handle() const;
+  void keep(std::vector<Array> arrays);
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  std::vector<Array> kept_;
+};
+
+// One operation's arguments as Python passes them; `type` is a number of ncclDataType_t, or -1 for the
+// array's own.
+struct Call {
+  nb::handle send;
+  nb::handle receive;
+  int type = -1;
+  int op = ncclSum;
+  int root = 0;
+  Stream* stream = nullptr;
+};
+
+class Communicator {
+ public:
+  explicit Communicator(ncclComm_t comm);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  static Communicator* join(int ranks, const std::string& id, int rank, const std::string& name);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool closed() const { return comm_ == nullptr; }
+
+  void allReduce(const Call& call);
+  void reduce(const Call& call);
+  void broadcast(const Call& call);
+  void reduceScatter(const Call& call);
+  void allGather(const Call& call);
+  void allToAll(const Call& call);
+  void gather(const Call& call);
+  void scatter(const Call& call);
+  void send(const Call& call);
+  void receive(const Call& call);
+  void barrier();
+
+  int createPreMulSum(const std::string& scalar, int type);
+  void destroyOp(int op);
+
+  Communicator* split(std::optional<int> color, int key);
+  Communicator* shrink(std::vector<int> exclude, bool abort);
+  void finalize();
+  void destroy();
+  void abort();
+  void revoke();
+  int asyncError();
+
+  nb::dict counters();
+  std::string explain(const std::string& collective, size_t bytes, int type, int op);
+  void force(const std::string& collective, const std::optional<std::string>& algorithm,
+             const std::optional<std::string>& protocol, size_t chunkBytes);
+
+ private:
+  ncclComm_t open() const;
+  // Runs f(cudaStream_t) without the GIL and keeps the arrays for as long as the operation may use them.
+  template <typename F>
+  void submit(Stream* stream, std::vector<Array> arrays, F f);
+
+  ncclComm_t comm_ = nullptr;
+  int rank_ = 0;
+  int size_ = 0;
+};
+
+void groupStart();
+void groupEnd();
+void groupDiscard();
+std::vector<Communicator*> initAll(int ranks);
+
+}  // namespace stretto::python

@@ -1,0 +1,61 @@
+#include <utility>
+
+#include "communicator.hpp"
+#include "errors.hpp"
+
+namespace stretto::python {
+
+Stream::Stream() {
+  check(strettoStreamCreate(&stream_));
+}
+
+Stream::~Stream() {
+  if (stream_ == nullptr) return;
+  nb::gil_scoped_release released;
+  strettoStreamDestroy(stream_);
+}
+
+cudaStream_t Stream::handle() const {
+  if (stream_ == nullptr) refuse(ncclInvalidUsage, "the stream is closed");
+  return stream_;
+}
+
+void Stream::synchronize() {
+  const cudaStream_t stream = handle();
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = strettoStreamSynchronize(stream);
+  }
+  kept_.clear();
+  check(result);
+}
+
+bool Stream::idle() {
+  const ncclResult_t result = strettoStreamQuery(handle());
+  if (result == ncclInProgress) return false;
+  kept_.clear();
+  check(result);
+  return true;
+}
+
+void Stream::close() {
+  if (stream_ == nullptr) return;
+  const cudaStream_t stream = std::exchange(stream_, nullptr);
+  ncclResult_t result;
+  {
+    nb::gil_scoped_release released;
+    result = strettoStreamDestroy(stream);
+  }
+  kept_.clear();
+  check(result);
+}
+
+void Stream::keep(std::vector<Array> arrays) {
+  // Arrays of finished operations go as new ones come, so a stream that is never synchronized does not grow
+  // for ever.
+  if (kept_.size() >= 64 && strettoStreamQuery(stream_) == ncclSuccess) kept_.clear();
+  for (Array& array : arrays) kept_.push_back(std::move(array));
+}
+
+}  // namespace stretto::python

@@ -1,0 +1,5 @@
+"""`python -m stretto` is the command `stretto`."""
+
+from stretto.cli import main
+
+main()

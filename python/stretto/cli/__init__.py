@@ -1,0 +1,41 @@
+"""The command `stretto`. A module of this folder that has a function of the module's own name is a command
+of that name; what else Typer should know of it stands in the module's `SETTINGS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import typer
+
+from stretto.errors import StrettoError
+
+app = typer.Typer(
+    name="stretto",
+    help="Collective communication between the ranks of a job: run, measure, tune, explain, diagnose.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps the commands apart, even while there is only one."""
+
+
+def main() -> None:
+    """The entry point. An error of the library is one sentence and status 1, not a trace."""
+    for module in pkgutil.iter_modules(__path__):
+        loaded = importlib.import_module(f"{__name__}.{module.name}")
+        command = getattr(loaded, module.name, None)
+        if callable(command):
+            app.command(module.name, **getattr(loaded, "SETTINGS", {}))(command)
+    try:
+        app()
+    except StrettoError as error:
+        print(f"stretto: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,72 @@
+"""`stretto explain`: how an operation would run, what else could have run it, and why this one won."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from stretto.cli.output import JsonOption, console, emit, size, size_text, table
+
+_REASONS = {
+    "only_one": "nothing else can run it",
+    "model": "the model predicts that it is the fastest",
+    "table": "it was measured to be the fastest",
+    "forced": "it is forced",
+}
+
+
+def sentence(document: dict[str, Any]) -> str:
+    """Why the chosen one won, in one sentence; or why nothing can run."""
+    chosen = document["chosen"]
+    if chosen is None:
+        return f"Nothing runs: {document['error']}"
+    name = f"{chosen['algorithm']} with {chosen['protocol']}"
+    others = [
+        one["predicted_us"]
+        for one in document["candidates"]
+        if one["possible"] and (one["algorithm"], one["protocol"]) != (chosen["algorithm"], chosen["protocol"])
+    ]
+    text = f"{name} runs, because {_REASONS.get(document['why'], document['why'])}"
+    if document["why"] == "model" and others:
+        text += f": {chosen['predicted_us']:.4g} µs, and the next best {min(others):.4g} µs"
+    if document["why"] == "table":
+        text += f" ({document['table']['origin']})"
+    return text + "."
+
+
+def _show(document: dict[str, Any]) -> None:
+    request, machine = document["request"], document["machine"]
+    title = (
+        f"{request['collective']} of {size_text(request['bytes'])} {request['type']} between {request['ranks']} ranks "
+        f"on {machine['cores']} cores"
+    )
+    rows = table("", "algorithm", "protocol", "chunk", "predicted µs", "", title=title, right=(3, 4))
+    for one in document["candidates"]:
+        predicted = f"{one['predicted_us']:.2f}" if one["possible"] else "-"
+        mark = "→" if one["chosen"] else ""
+        style = "bold" if one["chosen"] else None if one["possible"] else "dim"
+        chunk = size_text(one["chunk_bytes"]) if one["chunk_bytes"] else "-"
+        rows.add_row(mark, one["algorithm"], one["protocol"], chunk, predicted, one["reason"], style=style)
+    console.print(rows)
+    console.print(sentence(document))
+
+
+def explain(
+    collective: Annotated[str, typer.Argument(help="all_reduce, all_gather, reduce_scatter, broadcast, ...")],
+    bytes: Annotated[str, typer.Argument(help="Size of the larger buffer: 8, 64K, 1M, 2G.")],
+    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="How many ranks.")] = 2,
+    dtype: Annotated[str, typer.Option("--dtype", "-d", help="Element type.")] = "float32",
+    op: Annotated[str, typer.Option("--op", "-o", help="sum, prod, max, min or avg.")] = "sum",
+    json: JsonOption = None,
+) -> None:
+    """Show the candidates for an operation between processes of this machine, their predicted times, and
+    which runs.
+
+    The environment counts as it does for a job: STRETTO_ALGO, STRETTO_PROTO, STRETTO_TABLE,
+    STRETTO_DETERMINISTIC.
+    """
+    import stretto
+
+    document = stretto.explain(collective, size(bytes), ranks, dtype=dtype, op=op)  # type: ignore[arg-type]
+    emit(document, json, lambda: _show(document))

@@ -1,0 +1,101 @@
+"""`stretto info`: which library this is, where it lies, what it reads from the environment, and what a
+process loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stretto.cli.output import JsonOption, console, emit, stop, table
+
+
+def loaded_libraries(pid: int) -> list[dict[str, Any]]:
+    """The files named libnccl* or libstretto* that a process has mapped, and whether each is Stretto.
+
+    Raises OSError if there is no such process or it may not be looked at.
+    """
+    found: dict[str, bool] = {}
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and Path(fields[5]).name.startswith(("libnccl", "libstretto")):
+            found[fields[5]] = False
+    return [{"path": path, "stretto": _is_stretto(path)} for path in sorted(found)]
+
+
+def _is_stretto(path: str) -> bool | None:
+    """Whether the file exports what only Stretto has; None if it can no longer be read."""
+    try:
+        return b"\0strettoVersion\0" in Path(path.removesuffix(" (deleted)")).read_bytes()
+    except OSError:
+        return None
+
+
+def _document(pid: int | None) -> dict[str, Any]:
+    import stretto
+    from stretto import _native, launch
+
+    python = [
+        {"name": name, "value": os.environ.get(name, ""), "set": name in os.environ, "help": text}
+        for name, text in launch.VARIABLES
+    ]
+    for variable in python:
+        if variable["set"] and variable["name"] in ("STRETTO_UNIQUE_ID", "STRETTO_RENDEZVOUS_SECRET"):
+            variable["value"] = "(a secret)"
+    document: dict[str, Any] = {
+        "schema": "stretto.info/1",
+        "version": stretto.__version__,
+        "nccl_version": _native.nccl_version(),
+        "python": platform.python_version(),
+        "library": str(stretto.library_path()),
+        "nccl_library": str(stretto.nccl_library_path()),
+        "include": str(stretto.include_path()),
+        "parameters": stretto.parameters()["parameters"],
+        "python_variables": python,
+    }
+    if pid is not None:
+        document["process"] = {"pid": pid, "libraries": loaded_libraries(pid)}
+    return document
+
+
+def _show(document: dict[str, Any]) -> None:
+    facts = table("", "")
+    facts.show_header = False
+    for name in ("version", "nccl_version", "python", "library", "nccl_library", "include"):
+        facts.add_row(name, str(document[name]))
+    console.print(facts)
+    console.print()
+    rows = table("variable", "value", "what it does")
+    for one in [*document["parameters"], *document["python_variables"]]:
+        rows.add_row(one["name"], str(one["value"]), one["help"], style="bold" if one["set"] else None)
+    console.print(rows)
+    if "process" in document:
+        _show_process(document["process"])
+
+
+def _show_process(process: dict[str, Any]) -> None:
+    console.print()
+    if not process["libraries"]:
+        console.print(f"Process {process['pid']} has loaded neither NCCL nor Stretto.")
+    for one in process["libraries"]:
+        what = {True: "Stretto", False: "not Stretto", None: "deleted since"}[one["stretto"]]
+        console.print(f"Process {process['pid']} has loaded {one['path']}: {what}.")
+
+
+def info(
+    pid: Annotated[int | None, typer.Option("--pid", help="Also say which libnccl this process has loaded.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Show the version, the library's path and every environment variable with its value (set ones in
+    bold).
+    """
+    try:
+        document = _document(pid)
+    except OSError as error:
+        stop(f"cannot look at process {pid}: {error.strerror}", 1)
+        return
+    emit(document, json, lambda: _show(document))

@@ -1,0 +1,71 @@
+"""What all commands share: a table for people on stdout, or JSON where --json says, and sizes as people
+write them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout.")
+]
+
+console = Console(highlight=False)
+progress = Console(stderr=True, highlight=False)
+
+
+def emit(document: dict[str, Any], json_file: str | None, show: Callable[[], None]) -> None:
+    """Shows the result to people, and writes it for machines if asked; `-` gives stdout to the machines
+    alone.
+    """
+    if json_file != "-":
+        show()
+    if json_file is None:
+        return
+    text = json.dumps(document, indent=2) + "\n"
+    if json_file == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        with open(json_file, "w", encoding="utf-8") as file:  # noqa: PTH123 (a path as the user typed it)
+            file.write(text)
+    except OSError as error:
+        stop(f"cannot write {json_file}: {error}")
+
+
+def stop(text: str, status: int = 2) -> None:
+    """Ends the command with a sentence. Status 2 is a wrong command line, 1 what went wrong later."""
+    print(f"stretto: {text}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def table(*headings: str, title: str | None = None, right: tuple[int, ...] = ()) -> Table:
+    """An empty table; columns whose numbers are in `right` are aligned there."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for number, heading in enumerate(headings):
+        made.add_column(heading, justify="right" if number in right else "left", overflow="fold")
+    return made
+
+
+def size(text: str) -> int:
+    """Bytes from "1M"; ends the command if it is none."""
+    from stretto.bench.workload import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def size_text(number: int) -> str:
+    """1048576 as "1M"."""
+    from stretto.bench.workload import format_size
+
+    return format_size(number)

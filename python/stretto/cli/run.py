@@ -1,0 +1,89 @@
+"""`stretto run`: starts the ranks of a job on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from stretto.cli.launcher import Job
+from stretto.cli.output import JsonOption, emit, stop
+
+# What follows the command's name is the command's own.
+SETTINGS = {
+    "context_settings": {
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    }
+}
+
+
+def _command(words: list[str], threads: int) -> list[str]:
+    """A .py file is run by this Python; everything else as it stands."""
+    script = words[0].endswith(".py")
+    if threads:
+        if not script:
+            stop("run --threads runs a Python script: its ranks are threads of one Python")
+        return [sys.executable, "-m", "stretto.cli.thread_script", str(threads), *words]
+    return [sys.executable, *words] if script else words
+
+
+def _environments(ranks: int) -> list[dict[str, str]]:
+    from stretto import unique_id
+
+    common = {**os.environ, "STRETTO_RANKS": str(ranks), "STRETTO_UNIQUE_ID": unique_id().hex()}
+    return [{**common, "STRETTO_RANK": str(rank)} for rank in range(ranks)]
+
+
+def _report(job: Job, status: int) -> dict[str, Any]:
+    rows = [
+        {
+            "rank": rank.number,
+            "pid": rank.process.pid,
+            "status": rank.status if rank.status is not None and rank.status >= 0 else None,
+            "signal": -rank.status if rank.status is not None and rank.status < 0 else None,
+            "seconds": round(rank.ended - rank.began, 3),
+        }
+        for rank in job.ranks
+    ]
+    failed = job.first_failure.number if job.first_failure is not None else None
+    return {"schema": "stretto.run/1", "ranks": rows, "first_failure": failed, "exit_status": status}
+
+
+def run(
+    context: typer.Context,
+    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, max=4096, help="How many ranks.")] = 2,
+    threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one Python process.")] = False,
+    tag: Annotated[bool, typer.Option("--tag", help="Put [RANK] before each line that a rank prints.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.0, help="End the job after so many seconds (status 124).")
+    ] = None,
+    grace: Annotated[float, typer.Option(min=0.0, help="Seconds that ranks have to end by themselves.")] = 3.0,
+    json: JsonOption = None,
+) -> None:
+    """Run COMMAND as the ranks of one job: a .py file with its arguments, or any program after --.
+
+    Programs find their rank in STRETTO_RANK and STRETTO_RANKS, and stretto.init() reads them. When a rank
+    fails, the others have --grace seconds to fail by themselves (their library tells them at once), then
+    they are ended. The exit status is that of the first failure.
+    """
+    words = list(context.args)
+    if not words:
+        stop("run: nothing to run. For example: stretto run -n 4 script.py")
+    if threads and tag:
+        stop("run: --tag tells processes apart, and with --threads there is only one")
+    environments = [dict(os.environ)] if threads else _environments(ranks)
+    if tag:
+        for environment in environments:
+            environment.setdefault("PYTHONUNBUFFERED", "1")
+    job = Job(_command(words, ranks if threads else 0), environments, tag, grace, timeout)
+    try:
+        status = job.run()
+    except OSError as error:
+        stop(f"run: cannot start {words[0]}: {error.strerror or error}", 127)
+        return
+    emit(_report(job, status), json, lambda: None)
+    raise typer.Exit(status)

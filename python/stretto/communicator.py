@@ -1,0 +1,400 @@
+"""One rank's handle on a job: the collectives, point to point, and what can be asked about them."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from stretto import _native
+from stretto.arrays import empty, parts, shape_of, whole
+from stretto.errors import InvalidArgument, StrettoError
+from stretto.values import DType, Op, PreMulSum, dtype_code, op_code, scalar_bytes
+
+A = TypeVar("A")
+"""A NumPy array, or anything in CPU memory with the buffer protocol or DLPack: contiguous in row-major
+order.
+"""
+
+_open: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
+
+class Stream:
+    """Host operations in order, in the background: pass it as `stream=` and the call returns at once.
+
+    The arrays of an operation stay in use, and are kept alive, until `synchronize()` has returned or
+    `idle()` was true.
+    """
+
+    def __init__(self) -> None:
+        self._native = _native.Stream()
+
+    def synchronize(self) -> None:
+        """Waits until everything submitted is done. Raises what befell it."""
+        self._native.synchronize()
+
+    def idle(self) -> bool:
+        """Whether everything submitted is done; never waits."""
+        return self._native.idle()
+
+    def close(self) -> None:
+        """Waits for what was submitted and frees the stream."""
+        self._native.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def group() -> Iterator[None]:
+    """Collects the operations of the block and submits them together when it ends.
+
+    Sends and receives of one group make progress together, and one thread can serve several communicators.
+    Results are there when the block has ended. Groups nest; a block that raises submits nothing. Belongs to
+    its thread.
+
+    Raises the first error of the whole group; nothing of it has then been submitted.
+    """
+    _native.group_start()
+    try:
+        yield
+    except BaseException:
+        _native.group_discard()
+        raise
+    _native.group_end()
+
+
+def _stream(stream: Stream | None) -> _native.Stream | None:
+    return None if stream is None else stream._native
+
+
+class Communicator:
+    """One rank of a fixed set of ranks. Made by `stretto.init`, `stretto.init_all` and `stretto.threads`.
+
+    All ranks make the same collective calls in the same order, with the same number of elements, type,
+    operator and root; where they differ, each raises `InvalidUsage` with both sides named. One communicator
+    takes one call at a time; `abort` may come from any thread at any moment.
+
+    Arrays are contiguous and in CPU memory. `dtype` says what their bytes are where the array cannot
+    (bfloat16 in a `uint16` array, float32 in a `bytearray`). A call returns when its operation is done,
+    unless it is given a `stream` or stands in a `group`. The GIL is released meanwhile.
+
+    Every operation raises `InvalidArgument` for a wrong argument, `InvalidUsage` when the ranks disagree or
+    the communicator is closed, and `RemoteError` when a peer is gone.
+
+    Used as a context manager it is closed at the end of the block, and aborted if the block raises.
+    """
+
+    def __init__(self, native: _native.Communicator) -> None:
+        self._native = native
+        self._rank = native.rank
+        self._size = native.size
+        _open.add(self)
+
+    @property
+    def rank(self) -> int:
+        """This participant's number, 0 to size - 1."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._size
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` or `abort` was called."""
+        return self._native.closed
+
+    # --- Collectives that keep the shape: in place unless `out` is given. ---
+
+    def all_reduce(
+        self,
+        array: A,
+        op: Op = "sum",
+        *,
+        out: A | None = None,
+        dtype: DType | None = None,
+        stream: Stream | None = None,
+    ) -> A:
+        """Reduces all ranks' arrays, element by element; every rank gets the same bits.
+
+        `array` and `out`: n elements each, of any shape. Returns the array that holds the result: `out`, or
+        `array`.
+        """
+        target = array if out is None else out
+        self._native.all_reduce(array, target, op_code(op), dtype_code(dtype), _stream(stream))
+        return target
+
+    def reduce(
+        self,
+        array: A,
+        op: Op = "sum",
+        root: int = 0,
+        *,
+        out: A | None = None,
+        dtype: DType | None = None,
+        stream: Stream | None = None,
+    ) -> A | None:
+        """`all_reduce` with the result on rank `root` alone.
+
+        `array` and, on root, `out`: n elements each. Returns the result on root and None elsewhere, where
+        `array` keeps its values and `out` is not used.
+        """
+        here = self._rank == root
+        target = out if here and out is not None else array
+        self._native.reduce(array, target, op_code(op), root, dtype_code(dtype), _stream(stream))
+        return target if here else None
+
+    def broadcast(
+        self,
+        array: A,
+        root: int = 0,
+        *,
+        out: A | None = None,
+        dtype: DType | None = None,
+        stream: Stream | None = None,
+    ) -> A:
+        """Gives every rank the values of root's `array`.
+
+        `array` and `out`: n elements each. Returns the array that holds the values: `out`, or `array`.
+        """
+        target = array if out is None else out
+        self._native.broadcast(array, target, root, dtype_code(dtype), _stream(stream))
+        return target
+
+    # --- Collectives that change the shape: the result is `out`, or a new array of the same kind. ---
+
+    def reduce_scatter(
+        self,
+        array: A,
+        op: Op = "sum",
+        *,
+        out: A | None = None,
+        dtype: DType | None = None,
+        stream: Stream | None = None,
+    ) -> A:
+        """Reduces all ranks' arrays and gives part i of the result to rank i.
+
+        `array`: shape (size * k, ...); `out`: (k, ...), new if None. In place: `out` is this rank's part of
+        `array`. Returns `out`.
+        """
+        target = empty(array, parts(shape_of(array), self._size, "array")) if out is None else out
+        self._native.reduce_scatter(array, target, op_code(op), dtype_code(dtype), _stream(stream))
+        return target
+
+    def all_gather(
+        self, array: A, *, out: A | None = None, dtype: DType | None = None, stream: Stream | None = None
+    ) -> A:
+        """Puts all ranks' arrays after one another, in the order of ranks, on every rank.
+
+        `array`: shape (k, ...); `out`: (size * k, ...), new if None. In place: `array` is this rank's part
+        of `out`. Returns `out`.
+        """
+        target = empty(array, whole(shape_of(array), self._size)) if out is None else out
+        self._native.all_gather(array, target, 0, dtype_code(dtype), _stream(stream))
+        return target
+
+    def all_to_all(
+        self, array: A, *, out: A | None = None, dtype: DType | None = None, stream: Stream | None = None
+    ) -> A:
+        """Gives part i of this rank's array to rank i, and gets this rank's part of every rank's array.
+
+        `array` and `out`: shape (size * k, ...); `out` is new if None, and never `array`. Returns `out`.
+        """
+        target = empty(array, shape_of(array)) if out is None else out
+        if target is array:
+            raise InvalidArgument("all_to_all does not work in place: give another out=, or none")
+        self._native.all_to_all(array, target, 0, dtype_code(dtype), _stream(stream))
+        return target
+
+    def gather(
+        self,
+        array: A,
+        root: int = 0,
+        *,
+        out: A | None = None,
+        dtype: DType | None = None,
+        stream: Stream | None = None,
+    ) -> A | None:
+        """`all_gather` on rank `root` alone.
+
+        `array`: shape (k, ...); `out`, on root: (size * k, ...), new if None. Returns `out` on root, None
+        elsewhere.
+        """
+        if self._rank != root:
+            self._native.gather(array, array, root, dtype_code(dtype), _stream(stream))
+            return None
+        target = empty(array, whole(shape_of(array), self._size)) if out is None else out
+        self._native.gather(array, target, root, dtype_code(dtype), _stream(stream))
+        return target
+
+    def scatter(
+        self,
+        array: A | None,
+        root: int = 0,
+        *,
+        out: A | None = None,
+        dtype: DType | None = None,
+        stream: Stream | None = None,
+    ) -> A:
+        """Gives part i of root's `array` to rank i.
+
+        `array`, on root: shape (size * k, ...), elsewhere None; `out`: (k, ...), which only root may leave
+        out. Returns `out`.
+        """
+        if self._rank != root:
+            if out is None:
+                raise InvalidArgument("scatter: give out= on every rank but root, which alone knows the shape")
+            self._native.scatter(out, out, root, dtype_code(dtype), _stream(stream))
+            return out
+        if array is None:
+            raise InvalidArgument("scatter: root must give the array")
+        target: A = empty(array, parts(shape_of(array), self._size, "array")) if out is None else out
+        self._native.scatter(array, target, root, dtype_code(dtype), _stream(stream))
+        return target
+
+    # --- Point to point. ---
+
+    def send(self, array: A, peer: int, *, dtype: DType | None = None, stream: Stream | None = None) -> None:
+        """Sends n elements to rank `peer`, which receives as many of the same type.
+
+        May wait for the receive: two ranks that send to each other do so in one `group`.
+        """
+        self._native.send(array, array, peer, dtype_code(dtype), _stream(stream))
+
+    def recv(self, array: A, peer: int, *, dtype: DType | None = None, stream: Stream | None = None) -> A:
+        """Receives n elements from rank `peer` into `array`, and returns it."""
+        self._native.recv(array, array, peer, dtype_code(dtype), _stream(stream))
+        return array
+
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+        self._native.barrier()
+
+    def group(self) -> AbstractContextManager[None]:
+        """`stretto.group()`."""
+        return group()
+
+    def pre_mul_sum(self, scalar: float, dtype: DType = "float32") -> PreMulSum:
+        """Makes the operator "multiply my input by `scalar`, then sum", for arrays of type `dtype`.
+
+        Each rank gives a scalar of its own.
+        """
+        code = dtype_code(dtype)
+        return PreMulSum(self._native, self._native.create_pre_mul_sum(scalar_bytes(scalar, code), code))
+
+    # --- Other communicators from this one. ---
+
+    def split(self, color: int | None, key: int | None = None) -> Communicator | None:
+        """Makes one communicator per color among all ranks, all of which call.
+
+        Its ranks are ordered by `key` (this rank's number if None), ties by their old number. A color is 0
+        or more; None joins none of them and gets None.
+        """
+        if color is not None and color < 0:
+            raise InvalidArgument(f"color={color}: a color is 0 or more, and None joins no communicator")
+        native = self._native.split(color, self._rank if key is None else key)
+        return None if native is None else Communicator(native)
+
+    def shrink(self, exclude: Sequence[int], *, abort: bool = False) -> Communicator:
+        """Makes a communicator of the ranks that are not in `exclude`; only they call.
+
+        They keep their order. With `abort`, running operations are ended first and the excluded may be dead:
+        what a survivor of a `RemoteError` needs.
+        """
+        return Communicator(self._native.shrink(list(exclude), abort))
+
+    # --- Ending. ---
+
+    def finalize(self) -> None:
+        """Announces that no more operations come and waits for those that were submitted; `close` or `abort`
+        follows.
+        """
+        self._native.finalize()
+
+    def close(self) -> None:
+        """Finalizes and frees the communicator. Again, or after `abort`: does nothing."""
+        _open.discard(self)
+        self._native.destroy()
+
+    def abort(self) -> None:
+        """Ends what runs, whatever the peers do, in under a second, and frees the communicator.
+
+        Any thread may call it; a call that waits meanwhile in another thread raises, and so do the peers'
+        calls.
+        """
+        _open.discard(self)
+        self._native.abort()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    # --- Asking. ---
+
+    def counters(self) -> dict[str, int]:
+        """Counts since this rank joined: init times in ns (`init_ns`, `init_bootstrap_ns`,
+        `init_connect_ns`), `operations`, `bytes`, `slow_waits`, `sleeps`, `wakeups`, `allocations`,
+        `window_bytes`.
+        """
+        return self._native.counters()
+
+    def explain(self, collective: str, size: int, *, dtype: DType = "float32", op: Op = "sum") -> dict[str, Any]:
+        """How an operation of `size` bytes would run here: the candidates, their predicted times, which won
+        and why.
+
+        `size` is that of the larger buffer. The result is the JSON "stretto.explain/1".
+        """
+        text = self._native.explain(collective, size, dtype_code(dtype), op_code(op))
+        return dict(json.loads(text))
+
+    def force(self, collective: str, algorithm: str | None, protocol: str | None = None, chunk_bytes: int = 0) -> None:
+        """Makes `collective` run by this algorithm from now on; None goes back to the planner.
+
+        All ranks do the same between the same two operations. What is not there is refused, with the list of
+        what is.
+        """
+        self._native.force(collective, algorithm, protocol, chunk_bytes)
+
+    def __repr__(self) -> str:
+        return f"<stretto.Communicator rank {self._rank} of {self._size}{', closed' if self.closed else ''}>"
+
+
+_owner = os.getpid()
+
+
+@atexit.register
+def _end_all() -> None:
+    """A program that ends without closing still parts from its peers: in peace, or in alarm if it ends by an
+    error.
+    """
+    if os.getpid() != _owner:
+        return  # A forked child has the parent's handles, and nothing to say for it.
+    failed = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    for communicator in list(_open):
+        try:
+            if failed is not None:
+                communicator.abort()
+            else:
+                communicator.close()
+        except StrettoError as error:
+            print(f"stretto: closing {communicator!r} at exit: {error}", file=sys.stderr)

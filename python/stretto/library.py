@@ -1,0 +1,52 @@
+"""What can be asked of the library without a communicator, and where its files are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from stretto import _native
+from stretto.errors import InvalidArgument
+from stretto.values import DType, Op, dtype_code, op_code
+
+
+def explain(collective: str, size: int, ranks: int, *, dtype: DType = "float32", op: Op = "sum") -> dict[str, Any]:
+    """How an operation of `size` bytes (of the larger buffer) between `ranks` ranks of this machine would
+    run.
+
+    Returns the JSON "stretto.explain/1": candidates, predicted times in microseconds, which won and why.
+    """
+    if ranks < 1:
+        raise InvalidArgument(f"ranks={ranks}: at least 1")
+    return dict(json.loads(_native.explain(collective, size, dtype_code(dtype), op_code(op), ranks)))
+
+
+def parameters() -> dict[str, Any]:
+    """The environment variables that the library reads, with their values, defaults and help."""
+    return dict(json.loads(_native.parameters()))
+
+
+def topology() -> dict[str, Any]:
+    """What this machine has and how it is connected."""
+    return dict(json.loads(_native.topology()))
+
+
+def _folder() -> Path:
+    # Beside the extension: in an editable installation that is not where the Python files are.
+    return Path(_native.__file__).resolve().parent
+
+
+def library_path() -> Path:
+    """libstretto.so, for linking and for dlopen."""
+    return _folder() / "lib" / "libstretto.so"
+
+
+def nccl_library_path() -> Path:
+    """The same library as libnccl.so.2, for LD_PRELOAD and for VLLM_NCCL_SO_PATH."""
+    return _folder() / "lib" / "libnccl.so.2"
+
+
+def include_path() -> Path:
+    """The folder of nccl.h and stretto.h."""
+    return _folder() / "include"

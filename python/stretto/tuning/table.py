@@ -1,0 +1,89 @@
+"""The planner's table as a file: JSON "stretto.table/1", whose words are in src/planner/table.hpp."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import stretto
+from stretto.errors import InvalidArgument
+
+SCHEMA = "stretto.table/1"
+
+
+def default_path() -> Path:
+    """~/.cache/stretto/table-HOST.json, or under $XDG_CACHE_HOME."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "stretto" / f"table-{platform.node() or 'host'}.json"
+
+
+def entry(collective: str, ranks: int, machine: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One case and its rows; `machine` is that of an explanation."""
+    return {
+        "collective": collective,
+        "ranks": ranks,
+        "cores": machine["cores"],
+        "same_process": machine["same_process"],
+        "reach": machine["reach"],
+        "rows": list(rows),
+    }
+
+
+def _case(one: dict[str, Any]) -> tuple[object, ...]:
+    # With a core for every rank, further cores make no difference to the library.
+    return (
+        one["collective"],
+        one["ranks"],
+        min(one["cores"], one["ranks"]),
+        one["same_process"],
+        one["reach"],
+    )
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The entries of an existing table; none if there is no file. Raises `InvalidArgument` for anything
+    else.
+    """
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"{path} is there and is no table: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise InvalidArgument(f"{path} is there and is no {SCHEMA}: it will not be overwritten")
+    return list(document["entries"])
+
+
+def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Old entries of other cases, and all new ones."""
+    cases = {_case(one) for one in new}
+    return [one for one in old if _case(one) not in cases] + new
+
+
+def document(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    facts = stretto.topology()
+    machine = {
+        "hostname": facts["hostname"],
+        "processor": facts["processor"],
+        "usable_cores": facts["usable_cores"],
+        "version": stretto.__version__,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+    }
+    return {"schema": SCHEMA, "machine": machine, "entries": entries}
+
+
+def write(path: Path, table: dict[str, Any]) -> None:
+    """Replaces the file as a whole, so that no reader sees half of it. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        draft.write_text(json.dumps(table, indent=1) + "\n")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
