@@ -32,9 +32,7 @@ def find_driver(name: str) -> Path:
         if os.access(folder / name, os.X_OK):
             return folder / name
     places = ", ".join(str(folder) for folder in folders)
-    raise Missing(
-        f"no {name} in {places}: `make build` makes it, or name its folder in STRETTO_BENCH_DRIVERS"
-    )
+    raise Missing(f"no {name} in {places}: `make build` makes it, or name its folder in STRETTO_BENCH_DRIVERS")
 
 
 def find_source() -> Path:

@@ -151,9 +151,7 @@ class Job:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     silent = [rank for rank in range(len(self._out)) if rank not in replies]
-                    raise JobError(
-                        f"rank {silent} took more than {seconds:.0f} s {purpose}{self._log_tail()}"
-                    )
+                    raise JobError(f"rank {silent} took more than {seconds:.0f} s {purpose}{self._log_tail()}")
                 for key, _ in selector.select(min(left, _LOOK_SECONDS)):
                     line = self._read_line(key.data)
                     if line is not None:

@@ -35,9 +35,7 @@ class Schedule:
         return self.warmup + self.batch * self.batches + self.singles
 
     def command(self) -> str:
-        return (
-            f"measure warmup={self.warmup} batch={self.batch} batches={self.batches} samples={self.singles}"
-        )
+        return f"measure warmup={self.warmup} batch={self.batch} batches={self.batches} samples={self.singles}"
 
 
 @dataclass
@@ -63,9 +61,12 @@ class Cell:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The fastest and the slowest turn's median: how much the machine's mood changed between turns."""
+        """The middle half of the turns' medians: how much the machine's mood changed between turns."""
         medians = [statistics.median(turn) for turn in self.turns]
-        return min(medians), max(medians)
+        if len(medians) < 2:
+            return medians[0], medians[0]
+        quarter, _, three_quarters = statistics.quantiles(medians, n=4, method="inclusive")
+        return quarter, three_quarters
 
 
 def plan(options: Options, estimate: float) -> Schedule:
@@ -155,9 +156,7 @@ class Turns:
     def _turn(self, job: Job, cell: Cell) -> None:
         assert cell.schedule is not None, "prepared before its first turn"
         # A turn is planned to fit the budget unless calls are long or counted: allow for those.
-        expected = max(
-            self._options.budget_ms * 1000, cell.schedule.calls * (cell.median if cell.turns else 0)
-        )
+        expected = max(self._options.budget_ms * 1000, cell.schedule.calls * (cell.median if cell.turns else 0))
         cell.turns.append(_slowest(self._ask(job, cell, cell.schedule.command(), expected)))
 
     def _finish(self, job: Job, cell: Cell) -> None:

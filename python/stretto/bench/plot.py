@@ -1,6 +1,6 @@
 """The picture of a run: time and bus bandwidth over size, one line per implementation.
 
-The band around a line goes from its fastest to its slowest turn. matplotlib is needed only here.
+The band around a line holds the middle half of its turns. matplotlib is needed only here.
 """
 
 from pathlib import Path
@@ -31,13 +31,13 @@ def save_plot(record: dict[str, Any], path: Path) -> None:
     with pyplot.rc_context({"font.size": 10, "axes.edgecolor": "#9ca3af", "text.color": _INK}):
         figure, panels = pyplot.subplots(1, 2, figsize=(12.5, 5.4), layout="constrained")
         for index, name in enumerate(dict.fromkeys(row["implementation"] for row in rows)):
-            own = sorted(
-                (row for row in rows if row["implementation"] == name), key=lambda row: int(row["bytes"])
-            )
+            own = sorted((row for row in rows if row["implementation"] == name), key=lambda row: int(row["bytes"]))
             colour = _COLOURS.get(name, _OTHER_COLOURS[index % len(_OTHER_COLOURS)])
             _draw(panels[0], own, colour, "us_median")
             _draw(panels[1], own, colour, "busbw_gbps")
         sizes = sorted({int(row["bytes"]) for row in rows})
+        _keep_to_medians(panels[0], [float(row["us_median"]) for row in rows if _is_drawn(row)])
+        _keep_to_medians(panels[1], [float(row["busbw_gbps"]) for row in rows if _is_drawn(row)])
         _finish(panels[0], sizes, "time of one call, microseconds", "Latency: lower is better")
         _finish(panels[1], sizes, "bus bandwidth, GB/s", "Bus bandwidth: higher is better")
         panels[0].legend(frameon=False, loc="upper left", fontsize=11)
@@ -50,8 +50,7 @@ def save_plot(record: dict[str, Any], path: Path) -> None:
 
 def _draw(axes: "Axes", rows: list[Row], colour: str, field: str) -> None:
     name = rows[0]["implementation"]
-    if name == FLOOR:
-        rows = [row for row in rows if row["bytes"] >= FLOOR_FROM_BYTES]
+    rows = [row for row in rows if _is_drawn(row)]
     if not rows:
         return
     sizes = [row["bytes"] for row in rows]
@@ -68,9 +67,7 @@ def _draw(axes: "Axes", rows: list[Row], colour: str, field: str) -> None:
         )
         return
     # A bandwidth is bytes over time, so its band is the time's, turned over.
-    ends = [
-        [value * _scale(row, end, field) for row, value in zip(rows, values, strict=True)] for end in (0, 1)
-    ]
+    ends = [[value * _scale(row, end, field) for row, value in zip(rows, values, strict=True)] for end in (0, 1)]
     axes.fill_between(sizes, ends[0], ends[1], color=colour, alpha=0.16, linewidth=0, zorder=2)
     own = name == SUBJECT
     axes.plot(
@@ -83,6 +80,15 @@ def _draw(axes: "Axes", rows: list[Row], colour: str, field: str) -> None:
         label=name,
         zorder=4 if own else 3,
     )
+
+
+def _is_drawn(row: Row) -> bool:
+    return bool(row["implementation"] != FLOOR or row["bytes"] >= FLOOR_FROM_BYTES)
+
+
+def _keep_to_medians(axes: "Axes", values: list[float]) -> None:
+    """So that one disturbed turn's band cannot squeeze the lines together."""
+    axes.set_ylim(min(values) / 2, max(values) * 2)
 
 
 def _scale(row: Row, end: int, field: str) -> float:
@@ -118,5 +124,5 @@ def _footnote(record: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {facts['version']}" for name, facts in record["implementations"].items())
     return (
         f"{machine['cpu']}, {machine['cores_allowed']} cores, {machine['date'][:10]}; {versions}\n"
-        f"medians of {turns} turns taken alternately in one run; bands: fastest to slowest turn"
+        f"medians of {turns} turns taken alternately in one run; bands: the middle half of the turns"
     )

@@ -97,9 +97,9 @@ def _cpu_model() -> str:
     return platform.processor() or "unknown"
 
 
-def ratios(rows: Iterable[Row]) -> dict[str, list[tuple[int, float]]]:
-    """For each rival: (bytes, its median time / Stretto's) of every size that both have."""
-    times = {(row["implementation"], row["bytes"]): row["us_median"] for row in rows}
+def ratios(rows: Iterable[Row], field: str = "us_median") -> dict[str, list[tuple[int, float]]]:
+    """For each rival: (bytes, its time / Stretto's) of every size that both have."""
+    times = {(row["implementation"], row["bytes"]): row[field] for row in rows}
     out: dict[str, list[tuple[int, float]]] = {}
     for (name, size), time in times.items():
         own = times.get((SUBJECT, size))
@@ -120,6 +120,11 @@ def floor_share(rows: Iterable[Row], name: str, size: int) -> float | None:
     return float(times[FLOOR] / times[name])
 
 
+def _mean_ratios(rows: list[Row], field: str) -> dict[str, float]:
+    pairs_by_name = ratios(rows, field).items()
+    return {name: geometric_mean(ratio for _, ratio in pairs) for name, pairs in pairs_by_name}
+
+
 def summary(rows: list[Row]) -> dict[str, Any]:
     """The few numbers that a run comes down to."""
     sizes = sorted({row["bytes"] for row in rows})
@@ -131,9 +136,8 @@ def summary(rows: list[Row]) -> dict[str, Any]:
         if name != FLOOR
     }
     return {
-        "geometric_mean_ratio": {
-            name: geometric_mean(ratio for _, ratio in pairs) for name, pairs in ratios(rows).items()
-        },
+        "geometric_mean_ratio": _mean_ratios(rows, "us_median"),
+        "geometric_mean_ratio_of_fastest_batches": _mean_ratios(rows, "us_min"),
         "median_floor_share_from_1M": {name: statistics.median(own) for name, own in shares.items() if own},
         "wrong": sum(row["wrong"] for row in rows),
     }

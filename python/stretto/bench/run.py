@@ -147,12 +147,9 @@ def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer) -> 
     return _report(options, table, record, subject)
 
 
-def _record(
-    options: Options, rows: list[Row], crew: _Crew, turns: Turns, facts: dict[str, Any]
-) -> dict[str, Any]:
+def _record(options: Options, rows: list[Row], crew: _Crew, turns: Turns, facts: dict[str, Any]) -> dict[str, Any]:
     given = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in dataclasses.asdict(options).items()
+        name: str(value) if isinstance(value, Path) else value for name, value in dataclasses.asdict(options).items()
     }
     return {
         "schema": SCHEMA,

@@ -41,9 +41,7 @@ class Table:
         place = "in place" if options.in_place else "out of place"
         turns = f"{options.rounds} turns each"
         forced = " ".join(word for word in (options.algorithm, options.protocol) if word)
-        facts_line = (
-            f"{' '.join(what)}, {options.ranks} ranks as {how}, {place}, {options.buffers} buffers, {turns}"
-        )
+        facts_line = f"{' '.join(what)}, {options.ranks} ranks as {how}, {place}, {options.buffers} buffers, {turns}"
         line = f"{'size':>6}"
         units = f"{'':>6}"
         for name in self._names:
@@ -54,9 +52,7 @@ class Table:
         if self._has_floor:
             line += f" {'floor':>6}"
             units += f" {'%':>6}"
-        return "\n".join(
-            [facts_line + (f", forced: {forced}" if forced else ""), "", line + "  wrong", units]
-        )
+        return "\n".join([facts_line + (f", forced: {forced}" if forced else ""), "", line + "  wrong", units])
 
     def line(self, rows: list[Row]) -> str:
         """One size. The ratio is that of the best peer; bandwidths, floor and wrong elements as labelled."""
@@ -65,19 +61,11 @@ class Table:
         text = f"{format_size(size):>6}"
         for name in self._names:
             row = by_name.get(name)
-            text += (
-                f"  {_number(row['us_median']):>9} {_number(row['us_p99']):>7}"
-                if row
-                else f"  {'-':>9} {'-':>7}"
-            )
+            text += f"  {_number(row['us_median']):>9} {_number(row['us_p99']):>7}" if row else f"  {'-':>9} {'-':>7}"
         best = [ratio for pairs in ratios(rows).values() for _, ratio in pairs]
         text += f"  {_number(min(best)):>6}" if best else f"  {'-':>6}"
         own = by_name.get(SUBJECT)
-        text += (
-            f"  {_number(own['algbw_gbps']):>6} {_number(own['busbw_gbps']):>6}"
-            if own
-            else f"  {'-':>6} {'-':>6}"
-        )
+        text += f"  {_number(own['algbw_gbps']):>6} {_number(own['busbw_gbps']):>6}" if own else f"  {'-':>6} {'-':>6}"
         if self._has_floor:
             share = floor_share(rows, SUBJECT, size)
             text += f" {100 * share:>6.0f}" if share is not None else f" {'-':>6}"
@@ -94,9 +82,10 @@ class Table:
         lines = []
         for name, pairs in ratios(rows).items():
             mean = geometric_mean(ratio for _, ratio in pairs)
+            fastest = geometric_mean(ratio for _, ratio in ratios(rows, "us_min")[name])
             lines.append(
                 f"{name} takes {_number(mean)} times as long as stretto"
-                f" (geometric mean of {len(pairs)} sizes{_halves(pairs)})"
+                f" (geometric mean of {len(pairs)} sizes{_halves(pairs)}; by fastest batches {_number(fastest)})"
             )
         lines += self._floor_lines(rows)
         return "\n".join(lines)
@@ -119,9 +108,7 @@ class Table:
         for name in self._names:
             found = floor_share(rows, name, last["bytes"])
             reached += [f"{name} {100 * found:.0f} %"] if found is not None else []
-        return lines + (
-            [f"  of that speed at {format_size(last['bytes'])}: {', '.join(reached)}"] if reached else []
-        )
+        return lines + ([f"  of that speed at {format_size(last['bytes'])}: {', '.join(reached)}"] if reached else [])
 
 
 def _copied(collective: str, size: int, ranks: int) -> float:

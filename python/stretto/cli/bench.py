@@ -71,7 +71,7 @@ def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @_with_flags
-def bench(**given: Any) -> None:  # noqa: ANN401 (the fields of Options)
+def bench(**given: Any) -> None:
     """Measure a collective, beside the same in every peer at hand, in turns and verified.
 
     Times are of one call: the median over batches, and the 99th percentile of single calls. The ratio is the

@@ -1,0 +1,275 @@
+"""Gloo's driver: one rank, through torch.distributed, speaking the protocol of benchmarks/driver.hpp.
+
+Gloo has no C interface that a wheel ships, so its loop is this Python and its times hold torch's own overhead of
+some microseconds a call; the report says so. Run by `stretto bench`, which passes the arguments.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+Reply = dict[str, Any]
+PERIOD = 1021  # of the inputs, as in benchmarks/pattern.hpp
+INIT_SECONDS = 60
+# Largest whole number up to which all are exact, so that sums over ranks stay exact.
+EXACT = {"int8": 127, "uint8": 255, "float16": 2048, "bfloat16": 256}
+TYPES = {
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+}
+OPERATORS = {
+    "sum": dist.ReduceOp.SUM,
+    "prod": dist.ReduceOp.PRODUCT,
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+}
+REDUCING = ("all_reduce", "reduce")
+
+
+class Unsupported(Exception):
+    """torch's Gloo backend cannot do this; the text says what."""
+
+
+def _mix(index: torch.Tensor) -> torch.Tensor:
+    mixed = ((index + 1) * 2654435761) % (1 << 32)
+    return mixed ^ (mixed >> 15)
+
+
+class Pattern:
+    """Inputs whose values depend on rank and index, and the reduction of all ranks' inputs."""
+
+    def __init__(self, dtype: str, op: str, ranks: int) -> None:
+        self._dtype = TYPES[dtype]
+        self._op = op
+        self._ranks = ranks
+        exact = EXACT.get(dtype, 1 << 20)
+        self._limit = min(63, exact // ranks if op == "sum" else exact)
+
+    def _values(self, rank: int) -> torch.Tensor:
+        index = torch.arange(PERIOD, dtype=torch.int64)
+        if self._op == "prod":  # at most six ranks hold a 2, so that an int8 holds the product
+            return torch.where((_mix(index) + rank) % self._ranks < 6, 2, 1)
+        return _mix(index * 64 + rank) % (self._limit + 1)
+
+    def _repeat(self, values: torch.Tensor, count: int) -> torch.Tensor:
+        return values.repeat(count // PERIOD + 1)[:count].to(self._dtype)
+
+    def of(self, rank: int, count: int) -> torch.Tensor:
+        return self._repeat(self._values(rank), count)
+
+    def reduced(self, count: int) -> torch.Tensor:
+        all_ranks = torch.stack([self._values(rank) for rank in range(self._ranks)])
+        if self._op == "sum":
+            return self._repeat(all_ranks.sum(0), count)
+        if self._op == "prod":
+            return self._repeat(all_ranks.prod(0), count)
+        return self._repeat(all_ranks.amax(0) if self._op == "max" else all_ranks.amin(0), count)
+
+
+class Session:
+    """The state between commands: tensors, the operation as a callable, and the single calls timed so far."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self._rank = rank
+        self._ranks = ranks
+        self._run: Callable[[], object] = lambda: None
+        self._request: dict[str, str] = {}
+        self._input = torch.empty(0)
+        self._expected: torch.Tensor | None = None
+        self._result = torch.empty(0)
+        self._source = torch.empty(0)
+        self._singles: list[float] = []
+
+    def answer(self, verb: str, words: dict[str, str]) -> Reply:
+        if verb == "prepare":
+            return self._prepare(words)
+        if verb == "measure":
+            return self._measure(words)
+        return self._finish() if verb == "finish" else {"ok": True}
+
+    def _prepare(self, words: dict[str, str]) -> Reply:
+        self._request = words
+        collective, dtype, op = words["collective"], words["type"], words["op"]
+        self._refuse(collective, dtype, op)
+        count, root = int(words["count"]), int(words["root"])
+        pattern = Pattern(dtype, op, self._ranks)
+        many = count * self._ranks
+        sends_all = collective in ("all_to_all", "scatter")
+        receives_all = collective in ("all_to_all", "all_gather", "gather")
+        self._source = pattern.of(self._rank, many if sends_all else count)
+        self._input = self._source.clone()
+        self._result = torch.empty(many if receives_all else count, dtype=self._source.dtype)
+        # torch reduces and broadcasts in place only.
+        if collective in ("all_reduce", "reduce", "broadcast"):
+            self._result = self._input
+        self._expected = self._expect(collective, pattern, count, root)
+        self._run = self._bind(collective, op, root)
+        self._singles = []
+        return {"ok": True, "wrong": self._checked_run(), "how": {"algorithm": "default", "protocol": "default"}}
+
+    def _refuse(self, collective: str, dtype: str, op: str) -> None:
+        if dtype not in TYPES:
+            raise Unsupported(f"torch's Gloo has no {dtype}")
+        if collective in REDUCING and op not in OPERATORS:
+            raise Unsupported(f"torch's Gloo has no {op}")
+        if collective == "reduce_scatter":
+            raise Unsupported("torch's Gloo has no reduce_scatter of its own")
+        if self._request.get("algorithm") or self._request.get("protocol"):
+            raise Unsupported("--algorithm and --protocol are Stretto's")
+
+    def _expect(self, collective: str, pattern: Pattern, count: int, root: int) -> torch.Tensor | None:
+        """What this rank must hold afterwards; None where it gets nothing."""
+        mine = slice(self._rank * count, (self._rank + 1) * count)
+        everyone = range(self._ranks)
+        if collective in REDUCING:
+            return pattern.reduced(count) if collective == "all_reduce" or self._rank == root else None
+        if collective == "broadcast":
+            return pattern.of(root, count)
+        if collective == "scatter":
+            return pattern.of(root, count * self._ranks)[mine]
+        if collective == "send_recv":
+            return pattern.of(1 - self._rank, count)
+        if collective == "all_to_all":
+            return torch.cat([pattern.of(rank, count * self._ranks)[mine] for rank in everyone])
+        if collective == "gather" and self._rank != root:
+            return None
+        return torch.cat([pattern.of(rank, count) for rank in everyone])
+
+    def _bind(self, collective: str, op: str, root: int) -> Callable[[], object]:
+        data, result, at_root = self._input, self._result, self._rank == root
+        if collective == "all_reduce":
+            return lambda: dist.all_reduce(data, OPERATORS[op])
+        if collective == "reduce":
+            return lambda: dist.reduce(data, root, OPERATORS[op])
+        if collective == "broadcast":
+            return lambda: dist.broadcast(data, root)
+        if collective == "all_to_all":
+            return lambda: dist.all_to_all_single(result, data)
+        if collective == "send_recv":
+            return self._ping_pong
+        parts = list((data if collective == "scatter" else result).chunk(self._ranks))
+        if collective == "all_gather":
+            return lambda: dist.all_gather(parts, data)
+        if collective == "gather":
+            return lambda: dist.gather(data, parts if at_root else None, dst=root)
+        return lambda: dist.scatter(result, parts if at_root else None, src=root)
+
+    def _ping_pong(self) -> None:
+        peer = 1 - self._rank
+        if self._rank == 0:
+            dist.send(self._input, peer)
+        dist.recv(self._result, peer)
+        if self._rank == 1:
+            dist.send(self._input, peer)
+
+    def _checked_run(self) -> int:
+        self._result.fill_(101)
+        self._input.copy_(self._source)
+        self._run()
+        return self._count_wrong()
+
+    def _count_wrong(self) -> int:
+        if self._request["check"] == "0" or self._expected is None:
+            return 0
+        return int((self._result != self._expected).sum())
+
+    def _measure(self, words: dict[str, str]) -> Reply:
+        in_place = self._result is self._input
+        if in_place:
+            self._input.zero_()  # zeros stay zeros, where sums of sums would overflow
+        for _ in range(int(words["warmup"])):
+            self._run()
+        scale = 0.5e-3 if self._request["collective"] == "send_recv" else 1e-3
+        means = self._time_batches(int(words["batch"]), int(words["batches"]), scale)
+        self._time_singles(int(words["samples"]), scale)
+        return {"ok": True, "wrong": 0 if in_place else self._count_wrong(), "batch_us": means}
+
+    def _time_batches(self, batch: int, batches: int, scale: float) -> list[float]:
+        means = []
+        for _ in range(batches):
+            dist.barrier()
+            began = time.perf_counter_ns()
+            for _ in range(batch):
+                self._run()
+            means.append((time.perf_counter_ns() - began) * scale / batch)
+        if batch == 1:
+            self._singles += means
+        return means
+
+    def _time_singles(self, count: int, scale: float) -> None:
+        before = time.perf_counter_ns()
+        for _ in range(count):
+            self._run()
+            after = time.perf_counter_ns()
+            self._singles.append((after - before) * scale)
+            before = after
+
+    def _finish(self) -> Reply:
+        wrong = self._checked_run()
+        ordered = sorted(self._singles) or [0.0]
+        at = {q: ordered[math.ceil(q * (len(ordered) - 1))] for q in (0.5, 0.99, 1.0)}
+        out = {"samples": len(self._singles), "p50": at[0.5], "p99": at[0.99], "max": at[1.0]}
+        return {"ok": True, "wrong": wrong, **out}
+
+
+def parse_command(line: str) -> tuple[str, dict[str, str]]:
+    verb, *pairs = line.split()
+    return verb, dict(pair.split("=", 1) for pair in pairs)
+
+
+def serve(folder: Path, session: Session, first: Reply) -> None:
+    """Obeys until told to quit, or until the orchestrator is gone."""
+    rank = first["rank"]
+    with (folder / f"in.{rank}").open() as commands, (folder / f"out.{rank}").open("w") as replies:
+        print(json.dumps(first), file=replies, flush=True)
+        for line in iter(commands.readline, ""):
+            verb, words = parse_command(line)
+            try:
+                reply = session.answer(verb, words)
+            except Unsupported as reason:
+                reply = {"ok": False, "unsupported": str(reason)}
+            except (RuntimeError, ValueError) as error:
+                reply = {"ok": False, "error": str(error).splitlines()[0]}
+            print(json.dumps(reply), file=replies, flush=True)
+            if verb == "quit":
+                return
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    known, _ = parser.parse_known_args()
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{known.folder}/store",
+        rank=known.rank,
+        world_size=known.ranks,
+        timeout=timedelta(seconds=INIT_SECONDS),
+    )
+    first = {"ok": True, "rank": known.rank, "pid": os.getpid(), "version": f"torch {torch.__version__}"}
+    serve(known.folder, Session(known.rank, known.ranks), {**first, "implementation": "gloo"})
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
