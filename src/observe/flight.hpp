@@ -1,0 +1,90 @@
+// The flight recorder: the last 256 operations of one rank of one communicator, always on, in memory that
+// other processes can read while this one lives, hangs or has just been killed. `stretto doctor` is the
+// reader (flight_reader.hpp, doctor.hpp). The communicator owns one recorder per rank and tells it what
+// begins and ends; nothing here takes a time stamp or a lock or allocates after open.
+//
+// Without STRETTO_FLIGHT_DIR the memory has no name in any file system and goes with the process. With it,
+// it is the file stretto-HOST-PID-COMMUNICATOR-RANK.flight there, mode 0600, which stays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "algorithms/registry.hpp"
+#include "base/status.hpp"
+#include "base/types.hpp"
+#include "platform/identity.hpp"
+#include "platform/shared_memory.hpp"
+
+namespace stretto::observe {
+
+struct FlightSlot;
+struct FlightHeader;
+
+enum class FlightState : uint8_t { kAlive = 1, kFinalized = 2, kAborted = 3 };
+enum class OperationState : uint8_t { kRunning = 1, kDone = 2, kFailed = 3 };
+const char* nameOf(FlightState state);
+const char* nameOf(OperationState state);
+
+struct FlightIdentity {
+  ProcessIdentity process;
+  uint64_t communicator = 0;  // equal on all its ranks, and on no other communicator
+  int rank = 0;
+  int ranks = 1;
+  const char* library = "";  // strettoVersion()
+};
+
+// One operation, as it begins.
+struct FlightRecord {
+  uint64_t sequence = 0;  // number of the collective on its communicator, from 1; 0: point-to-point
+  uint64_t startTicks = 0;
+  uint64_t count = 0;
+  Collective function = Collective::kAllReduce;
+  DataType type = DataType::kFloat32;
+  Operator op = Operator::kSum;
+  algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
+  algorithms::Protocol protocol = algorithms::Protocol::kChunks;
+  int32_t root = -1;
+  int32_t peer = -1;  // of a send or receive
+};
+
+// Owns the memory. begin, end and waiting: one thread at a time (nccl.h's rule for a communicator); note and
+// setState: any thread. A recorder that was never opened, or was moved from, ignores all calls; so does, for
+// note, setState and the destructor, its copy in a forked child.
+class FlightRecorder {
+ public:
+  FlightRecorder() = default;
+  FlightRecorder(FlightRecorder&& other) noexcept;
+  FlightRecorder& operator=(FlightRecorder&& other) noexcept;
+  ~FlightRecorder();  // sets kFinalized, unless kAborted was set
+
+  // kSystem when the memory or the file cannot be had: the directory must exist, and no file may be replaced.
+  static Result<FlightRecorder> open(const FlightIdentity& identity);
+
+  // Returns the operation's place, for the calls below. Several may be running, as in a group; a place that
+  // 256 later operations have taken over is ignored.
+  uint64_t begin(const FlightRecord& record) noexcept;
+  void end(uint64_t place, Status outcome, uint64_t ticks) noexcept;
+  // Which peer the operation cannot go on without; -1: none. For waits that are not over at once.
+  void waiting(uint64_t place, int peer) noexcept;
+  // The communicator's last error, cut to 255 bytes. Dropped when two threads say one at the same moment.
+  void note(const char* errorText) noexcept;
+  void setState(FlightState state) noexcept;
+
+  // The file, or empty.
+  const std::string& path() const { return path_; }
+
+ private:
+  FlightHeader* header() const;
+  bool isOwner() const;
+  FlightSlot* slotOf(uint64_t place) const;
+
+  platform::SharedMemory memory_;
+  std::byte* base_ = nullptr;
+  uint64_t begun_ = 0;
+  int32_t owner_ = 0;  // pid: a forked child maps the same memory, and must not speak for its parent
+  std::string path_;
+};
+
+}  // namespace stretto::observe
