@@ -72,10 +72,10 @@ double turnsOf(const Descriptor& row, const Request& request, uint32_t chunkByte
 
 // One step of waiting for others: a line with the signal and one with the data behind it, unless they are
 // the same, and a turn of all ranks on a core when there are not enough cores.
-double hopTime(Way way, int ranks, const Machine& machine) {
+double hopTime(Way way, int partners, double crowding) {
   const double lines = way == Way::kLines ? 1 : 2;
-  const double crowd = ranks > machine.cores ? kHost.switchCost * ranks / std::max(1, machine.cores) : 0.0;
-  return lines * kHost.hop + kHost.peer * std::max(0, ranks - 2) + crowd;
+  const double turn = crowding > 1 ? kHost.switchCost * crowding : 0.0;
+  return lines * kHost.hop + kHost.peer * std::max(0, partners - 1) + turn;
 }
 
 double wireRate(Way way, const Machine& machine) {
@@ -175,7 +175,8 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
   const Way way = wayOf(row);
   const int ranks = isPointToPoint(row.collective) ? 2 : request.ranks;
   const algorithms::Cost cost = row.cost(ranks, static_cast<double>(request.bytes));
-  const double hop = hopTime(way, ranks, machine);
+  const double crowding = static_cast<double>(request.ranks) / std::max(1, machine.cores);
+  const double hop = hopTime(way, ranks - 1, crowding);
   const double turns = turnsOf(row, request, chunkBytes);
   const bool pipelined = row.algorithm == Algorithm::kTree || row.algorithm == Algorithm::kChain;
 
@@ -193,7 +194,7 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
     moving *= row.algorithm == Algorithm::kOneShot ? kHost.largeOneShot : kHost.largeOther;
   }
   // Ranks that take turns on a core also take turns moving bytes.
-  moving *= std::max(1.0, static_cast<double>(ranks) / std::max(1, machine.cores));
+  moving *= std::max(1.0, crowding);
   return kHost.fixed + waiting + moving;
 }
 

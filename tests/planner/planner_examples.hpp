@@ -1,0 +1,57 @@
+// Requests, machines and tables that the planner's tests share.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include "planner/choose.hpp"
+#include "planner/model.hpp"
+
+namespace stretto::testing {
+
+inline planner::Machine exampleMachine(int cores = 8) {
+  planner::Machine machine;
+  machine.cores = cores;
+  machine.slotBytes = size_t{1} << 20;
+  machine.linkChunk = size_t{128} << 10;
+  machine.cacheBytes = size_t{100} << 20;
+  return machine;
+}
+
+inline planner::Request exampleRequest(Collective collective, size_t bytes, int ranks) {
+  planner::Request request;
+  request.collective = collective;
+  request.bytes = bytes;
+  request.ranks = ranks;
+  return request;
+}
+
+inline std::string rowText(unsigned long long bytes, const char* algorithm, const char* protocol,
+                           const char* rest = "\"chunk_bytes\": 0, \"us\": 1.5") {
+  return "{\"bytes\": " + std::to_string(bytes) + ", \"algorithm\": \"" + algorithm + "\", \"protocol\": \"" +
+         protocol + "\", " + rest + "}";
+}
+
+inline std::string entryText(const std::string& rows, const char* collective = "all_reduce",
+                             const char* rest =
+                                 "\"ranks\": 4, \"cores\": 8, \"same_process\": false, "
+                                 "\"reach\": false") {
+  return std::string("{\"collective\": \"") + collective + "\", " + rest + ", \"rows\": [" + rows + "]}";
+}
+
+inline std::string tableText(const std::string& entries) {
+  return "{\"schema\": \"stretto.table/1\", \"machine\": {}, \"entries\": [" + entries + "]}";
+}
+
+// Adds to a list with commas.
+inline void append(std::string& list, const std::string& item) {
+  if (!list.empty()) list.push_back(',');
+  list.append(item);
+}
+
+inline planner::Table tableOf(const std::string& entries) {
+  auto table = planner::Table::parse(tableText(entries));
+  return table.ok() ? std::move(table.value()) : planner::Table();
+}
+
+}  // namespace stretto::testing
