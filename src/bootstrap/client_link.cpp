@@ -153,8 +153,9 @@ void ClientLink::peerLost(const Lost& loss) {
   }
   disrupt(rank, describe(who) + " is lost: " + loss.text);
   lock.unlock();
-  changed_.notify_all();
+  // Written down first, so that whom the callback wakes finds the reason; told before waiting exchanges wake.
   deliver(who, loss.text);
+  changed_.notify_all();
 }
 
 void ClientLink::hostLeaves() {
@@ -186,7 +187,6 @@ void ClientLink::hostVanished(const std::string& why) {
   disrupt(lost.empty() ? -1 : lost.front().rank,
           "the process that hosted the rendezvous (" + host + ") is lost: " + why);
   lock.unlock();
-  changed_.notify_all();
   if (joining) {
     refused({Code::kRemote, -1,
              "the process that hosts the rendezvous (" + host + ") died before all had joined: " + why});
@@ -199,6 +199,7 @@ void ClientLink::hostVanished(const std::string& why) {
   for (const MemberInfo& who : lost) {
     deliver(who, why + " (it also hosted the rendezvous)");
   }
+  changed_.notify_all();
 }
 
 void ClientLink::detached() {

@@ -50,7 +50,7 @@ class ClientLink {
   void peerLost(const Lost& loss);
   void hostLeaves();
   void hostVanished(const std::string& why);
-  void detached();  // the goodbye is out, or cannot be
+  void detached();  // the goodbye has been passed on, or cannot be
   void orphaned();  // this process is exiting: nothing will happen any more
 
   // --- for callers: waiting ------------------------------------------------------------------------

@@ -107,8 +107,10 @@ bool HostDialogue::onMemberFrame(Session& session, FrameType type, std::span<con
     return breakOff(session, "malformed goodbye");
   }
   stage_ = Stage::kDone;
-  port_.finish();
+  // First the others' news, then the end of this connection: when the member sees it, all have been told,
+  // and its process may end as it likes.
   session.leave(rank_, goodbye);
+  port_.finish();
   directory_.settle(session_);
   return true;
 }

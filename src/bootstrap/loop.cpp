@@ -316,7 +316,6 @@ void Loop::flushOne(Connection& connection) {
   if (!connection.finishing()) {
     return;
   }
-  if (!more && connection.link) connection.link->detached();
   if (!connection.drainTimerSet) {
     connection.drainTimerSet = true;
     at(Clock::now() + kDrainTime,

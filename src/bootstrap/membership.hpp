@@ -81,7 +81,8 @@ class Membership {
   Result<std::vector<std::vector<uint8_t>>> exchange(const char* name, std::span<const uint8_t> mine,
                                                      double timeoutSeconds);
 
-  // Leaves. Returns when the word is out, at most half a second later; saying it again does nothing.
+  // Leaves. Returns when the host has passed it on to all others, or after half a second; saying it again
+  // does nothing.
   void sayGoodbye(Leaving how);
 
  private:

@@ -9,7 +9,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <new>
 #include <string>
@@ -66,6 +68,19 @@ inline void asThreads(int ranks, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+inline size_t entriesOf(const char* folder) {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+// This process's threads, as the kernel counts them.
+inline size_t threads() {
+  return entriesOf("/proc/self/task");
+}
+inline size_t descriptors() {
+  return entriesOf("/proc/self/fd");
+}
+
 // A page that parent and forked children share.
 template <typename T>
 class SharedPage {
@@ -99,10 +114,13 @@ struct PostedId {
   }
 };
 
-// Forks one process per rank; body's value is the exit code. A child that hangs is ended by its alarm.
+// Forks one process per rank; body's value is the exit code. A child that hangs is ended by its alarm. The
+// background thread of an earlier test has gone by then: a child starts from a process of one thread.
 class Processes {
  public:
   Processes(int ranks, const std::function<int(int)>& body, unsigned alarmSeconds = 60) {
+    static const size_t kAlone = STRETTO_THREAD_SANITIZER ? 2 : 1;  // the sanitizer has a thread of its own
+    EXPECT_TRUE(eventually(5, [] { return threads() <= kAlone; })) << threads() << " threads before a fork";
     for (int rank = 0; rank < ranks; ++rank) {
       const pid_t pid = ::fork();
       if (pid == 0) {

@@ -1,0 +1,344 @@
+// Ranks as processes: what must be noticed when one of them dies, leaves or exits, by whom and how fast.
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "bootstrap/membership.hpp"
+#include "bootstrap/ranks.hpp"
+#include "harness/watchdog.hpp"
+
+namespace stretto::bootstrap {
+namespace {
+
+using namespace testing;
+using Made = Result<std::unique_ptr<Membership>>;
+
+constexpr int kMostRanks = 8;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What one rank has heard, for the parent to read.
+struct Heard {
+  std::atomic<int> losses{0};
+  int ranks[kMostRanks] = {};
+  uint32_t pids[kMostRanks] = {};
+  double when[kMostRanks] = {};
+  char reasons[kMostRanks][160] = {};
+  char hosts[kMostRanks][72] = {};
+
+  void note(const PeerLoss& loss) {
+    const int at = losses.load();
+    if (at >= kMostRanks) return;
+    ranks[at] = loss.rank;
+    pids[at] = loss.pid;
+    when[at] = now();
+    snprintf(reasons[at], sizeof reasons[at], "%s", loss.reason.c_str());
+    snprintf(hosts[at], sizeof hosts[at], "%s", loss.host.c_str());
+    losses.store(at + 1);
+  }
+};
+
+struct Page {
+  PostedId id;
+  std::atomic<int> joined{0};
+  std::atomic<int> go{0};
+  std::atomic<int> done{0};
+  double seconds[kMostRanks] = {};
+  Heard heard[kMostRanks];
+};
+
+void waitFor(const std::atomic<int>& flag, int value) {
+  while (flag.load() < value) ::usleep(500);
+}
+
+// The rank's Membership, with its losses written to the page; null after printing why not.
+std::unique_ptr<Membership> joinPage(Page& page, int rank, int ranks, AbortCheck abort = nullptr) {
+  JoinOptions options;
+  options.onPeerLost = [&page, rank](const PeerLoss& loss) { page.heard[rank].note(loss); };
+  Made made = Membership::join(page.id.wait(), rank, ranks, 20, abort, options);
+  if (!made.ok()) {
+    fprintf(stderr, "rank %d: %s\n", rank, lastError().c_str());
+    return nullptr;
+  }
+  page.joined.fetch_add(1);
+  return std::move(made.value());
+}
+
+void expectLoss(const Heard& heard, int index, int rank, pid_t pid, double killedAt) {
+  ASSERT_GT(heard.losses.load(), index);
+  EXPECT_EQ(heard.ranks[index], rank);
+  EXPECT_EQ(heard.pids[index], static_cast<uint32_t>(pid));
+  char host[72] = "";
+  ::gethostname(host, sizeof host - 1);
+  EXPECT_STREQ(heard.hosts[index], host);
+  EXPECT_LT(heard.when[index] - killedAt, 1.0);
+}
+
+TEST(Processes, JoinAndExchange) {
+  constexpr int kRanks = 4;
+  const SharedPage<Page> page;
+  Processes processes(kRanks, [&](int rank) {
+    if (rank == 0) page->id.post(newId());
+    page->id.wait();
+    const double start = now();
+    const auto membership = joinPage(*page, rank, kRanks);
+    if (membership == nullptr) return 1;
+    for (const char* name : {"first", "second"}) {
+      const auto all = membership->exchange(name, bytesOf(std::to_string(rank * 7)), 20);
+      if (!all.ok()) return 2;
+      for (int peer = 0; peer < kRanks; ++peer) {
+        if (all.value()[static_cast<size_t>(peer)] != bytesOf(std::to_string(peer * 7))) return 3;
+      }
+    }
+    page->seconds[rank] = now() - start;
+    return membership->members()[0].pid != membership->members()[1].pid ? 0 : 4;
+  });
+  double slowest = 0;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+    slowest = std::max(slowest, page->seconds[rank]);
+  }
+  printf("4 processes: join + 2 exchanges in %.2f ms\n", slowest * 1e3);
+  EXPECT_LT(slowest, 5.0);
+}
+
+TEST(Processes, AKilledMemberIsToldToAllSurvivors) {
+  constexpr int kRanks = 4;
+  const SharedPage<Page> page;
+  Processes processes(kRanks, [&](int rank) {
+    if (rank == 0) page->id.post(newId());
+    const auto membership = joinPage(*page, rank, kRanks);
+    if (membership == nullptr) return 1;
+    if (rank == 2) ::pause();
+    const auto got = membership->exchange("wait for the dead", {}, 20);
+    const bool told = eventually(5, [&] { return page->heard[rank].losses.load() == 1; });
+    return told && got.status().code == Code::kRemote && got.status().peer == 2 ? 0 : 2;
+  });
+  waitFor(page->joined, kRanks);
+  const double killedAt = now();
+  processes.kill(2);
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+    expectLoss(page->heard[rank], 0, 2, processes.pid(2), killedAt);
+    EXPECT_NE(std::string(page->heard[rank].reasons[0]).find("died"), std::string::npos)
+        << page->heard[rank].reasons[0];
+  }
+}
+
+TEST(Processes, AKilledHostIsToldToAllSurvivors) {
+  constexpr int kRanks = 4;
+  const SharedPage<Page> page;
+  Processes processes(kRanks, [&](int rank) {
+    if (rank == 0) page->id.post(newId());
+    const auto membership = joinPage(*page, rank, kRanks);
+    if (membership == nullptr) return 1;
+    if (rank == 0) ::pause();
+    const auto got = membership->exchange("wait for the host", {}, 20);
+    const bool told = eventually(5, [&] { return page->heard[rank].losses.load() == 1; });
+    return told && got.status().code == Code::kRemote && got.status().peer == 0 ? 0 : 2;
+  });
+  waitFor(page->joined, kRanks);
+  const double killedAt = now();
+  processes.kill(0);
+  for (const int rank : {1, 2, 3}) {
+    EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+    expectLoss(page->heard[rank], 0, 0, processes.pid(0), killedAt);
+    EXPECT_EQ(page->heard[rank].losses.load(), 1);
+  }
+}
+
+TEST(Processes, AKilledHostWithoutRanksIsNotFatal) {
+  constexpr int kRanks = 2;
+  const SharedPage<Page> page;
+  Processes processes(kRanks + 1, [&](int slot) {
+    if (slot == kRanks) {
+      page->id.post(newId());
+      ::pause();
+    }
+    const auto membership = joinPage(*page, slot, kRanks);
+    if (membership == nullptr) return 1;
+    waitFor(page->go, 1);
+    const auto got = membership->exchange("no host", {}, 20);  // fails when the loss is known, at once
+    return got.status().code == Code::kRemote && got.status().peer == -1 ? 0 : 2;
+  });
+  waitFor(page->joined, kRanks);
+  processes.kill(kRanks);
+  EXPECT_EQ(processes.wait(kRanks), -SIGKILL);
+  page->go = 1;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+    EXPECT_EQ(page->heard[rank].losses.load(), 0);
+  }
+}
+
+TEST(Processes, EveryRankOfAKilledProcessIsLost) {
+  constexpr int kPerProcess = 3;
+  const SharedPage<Page> page;
+  Processes processes(2, [&](int slot) {
+    if (slot == 0) page->id.post(newId());
+    std::atomic<int> failures{0};
+    std::vector<std::unique_ptr<Membership>> all(kPerProcess);
+    asThreads(kPerProcess, [&](int i) {
+      all[static_cast<size_t>(i)] = joinPage(*page, slot * kPerProcess + i, 2 * kPerProcess);
+      if (all[static_cast<size_t>(i)] == nullptr) ++failures;
+    });
+    if (slot == 0) ::pause();  // hosts the session too
+    for (int i = 0; i < kPerProcess; ++i) {
+      if (!eventually(5, [&] { return page->heard[kPerProcess + i].losses.load() == kPerProcess; }))
+        ++failures;
+    }
+    return failures.load();
+  });
+  waitFor(page->joined, 2 * kPerProcess);
+  const double killedAt = now();
+  processes.kill(0);
+  EXPECT_EQ(processes.wait(1), 0);
+  for (int rank = kPerProcess; rank < 2 * kPerProcess; ++rank) {
+    for (int lost = 0; lost < kPerProcess; ++lost) {
+      expectLoss(page->heard[rank], lost, lost, processes.pid(0), killedAt);
+    }
+  }
+}
+
+TEST(Processes, DeathDuringTheJoinEndsIt) {
+  const SharedPage<Page> page;
+  Processes processes(3, [&](int rank) {
+    if (rank == 0) page->id.post(newId());
+    page->id.wait();
+    page->joined.fetch_add(1);
+    const Made made = Membership::join(page->id.wait(), rank, 4, 20);
+    const bool named = lastError().find("rank 2 (") != std::string::npos;
+    return made.status().code == Code::kRemote && named ? 0 : 1;
+  });
+  waitFor(page->joined, 3);
+  ::usleep(200000);
+  const double killedAt = now();
+  processes.kill(2);
+  for (const int rank : {0, 1}) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+  EXPECT_LT(now() - killedAt, 1.0);
+}
+
+TEST(Processes, TheHostDiesDuringTheJoin) {
+  const SharedPage<Page> page;
+  Processes processes(2, [&](int rank) {
+    if (rank == 0) page->id.post(newId());
+    page->id.wait();
+    page->joined.fetch_add(1);
+    const Made made = Membership::join(page->id.wait(), rank, 3, 20);
+    return made.status().code == Code::kRemote ? 0 : 1;
+  });
+  waitFor(page->joined, 2);
+  ::usleep(200000);
+  processes.kill(0);
+  EXPECT_EQ(processes.wait(1), 0);
+}
+
+// exit(), not _exit(): the library says goodbye for what the program forgot.
+TEST(Processes, AnExitWithoutDestroyIsALossWithItsReason) {
+  const SharedPage<Page> page;
+  Processes processes(3, [&](int rank) {
+    if (rank == 0) page->id.post(newId());
+    auto membership = joinPage(*page, rank, 3);
+    if (membership == nullptr) return 1;
+    waitFor(page->joined, 3);
+    if (rank == 1) {
+      static_cast<void>(membership.release());
+      ::exit(0);
+    }
+    const bool told = eventually(5, [&] { return page->heard[rank].losses.load() == 1; });
+    return told ? 0 : 2;
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(page->heard[rank].ranks[0], 1);
+    EXPECT_NE(std::string(page->heard[rank].reasons[0]).find("exited without"), std::string::npos)
+        << page->heard[rank].reasons[0];
+  }
+}
+
+TEST(Processes, AHostThatExitsNormallyIsNoLoss) {
+  const SharedPage<Page> page;
+  Processes processes(3, [&](int rank) {
+    if (rank == 0) page->id.post(newId());
+    auto membership = joinPage(*page, rank, 3);
+    if (membership == nullptr) return 1;
+    waitFor(page->joined, 3);
+    if (rank == 0) {
+      membership.reset();
+      ::exit(0);
+    }
+    waitFor(page->go, 1);
+    const auto got = membership->exchange("without a host", {}, 20);
+    membership.reset();
+    return got.status().code == Code::kRemote ? 0 : 2;
+  });
+  EXPECT_EQ(processes.wait(0), 0);
+  page->go = 1;
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+    EXPECT_EQ(page->heard[rank].losses.load(), 0);
+  }
+}
+
+#if !STRETTO_THREAD_SANITIZER  // it supports no threads after a fork from several threads
+
+// A child process keeps copies of its parent's sockets unless somebody closes them; it must not hide the
+// parent's death.
+TEST(Processes, AForkedChildDoesNotHideADeath) {
+  const SharedPage<Page> page;
+  Processes processes(3, [&](int rank) {
+    if (rank == 0) page->id.post(newId());
+    const auto membership = joinPage(*page, rank, 3);
+    if (membership == nullptr) return 1;
+    if (rank == 1) {
+      if (::fork() == 0) {
+        page->go = 1;
+        ::sleep(5);
+        ::_exit(0);
+      }
+      ::pause();
+    }
+    return eventually(5, [&] { return page->heard[rank].losses.load() == 1; }) ? 0 : 2;
+  });
+  waitFor(page->joined, 3);
+  waitFor(page->go, 1);
+  const double killedAt = now();
+  processes.kill(1);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
+    expectLoss(page->heard[rank], 0, 1, processes.pid(1), killedAt);
+  }
+}
+
+TEST(Processes, AForkedChildHasAServiceOfItsOwn) {
+  const SharedPage<Page> page;
+  Processes processes(1, [&](int) {
+    auto parent = Membership::join(newId(), 0, 1, 20);
+    if (!parent.ok()) return 1;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (parent.value()->exchange("not mine", {}, 5).status().code != Code::kInvalidUsage) ::_exit(2);
+      parent.value()->sayGoodbye(Leaving::kAborted);
+      parent.value().reset();
+      const UniqueId id = newId();
+      std::atomic<int> failures{0};
+      asThreads(2, [&](int rank) {
+        const Made mine = Membership::join(id, rank, 2, 20);
+        if (!mine.ok() || !mine.value()->exchange("child", {}, 20).ok()) ++failures;
+      });
+      ::_exit(failures == 0 ? 0 : 3);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return 4;
+    return parent.value()->exchange("still alive", {}, 5).ok() ? 0 : 5;
+  });
+  EXPECT_EQ(processes.wait(0), 0);
+}
+
+#endif
+
+}  // namespace
+}  // namespace stretto::bootstrap
