@@ -36,7 +36,8 @@ std::string sayMember(const FlightSnapshot& member) {
 }
 
 std::string sayOperation(const FlightOperation& operation) {
-  std::string text = operation.sequence > 0 ? "#" + std::to_string(operation.sequence) + " " : "";
+  std::string text;
+  if (operation.sequence > 0) text = print("#%llu ", static_cast<unsigned long long>(operation.sequence));
   const Collective function = operation.function;
   text += print("%s %s", nameOf(function), nameOf(operation.type));
   const bool reduces = function == Collective::kAllReduce || function == Collective::kReduceScatter ||
