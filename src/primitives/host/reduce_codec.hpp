@@ -24,23 +24,27 @@ STRETTO_VECTOR_INLINE Doubles canonical(Doubles value) {
   return value != value ? as<Doubles>(splat<Words64>(numeric::kFloat64Nan)) : value;
 }
 
-// fp32 to a narrower Format, nearest even, subnormals included, in float and integer arithmetic alike on
-// every level. Adding `shifter`, whose last bit weighs as much as the result's last bit, makes the adder
-// round; the sum's low bits are then the mantissa, hidden bit included.
+// fp32 to a narrower Format, nearest even, subnormals included, the same on every level. Adding `shifter`,
+// whose last bit weighs as much as the result's last bit, makes the adder round: the sum's low bits are then
+// the mantissa with its hidden bit, and its exponent field, moved next to them, is the result's but for a
+// constant.
 template <typename Format>
 STRETTO_VECTOR_INLINE Words32 encodeFloats(Floats value) {
   constexpr int kDropped = 23 - Format::kMantissaBits;
+  constexpr int kSignShift = 31 - Format::kExponentBits - Format::kMantissaBits;
+  constexpr uint32_t kMagnitudeMask = 0x7fffffffu >> kSignShift;
   constexpr int kBias = (1 << (Format::kExponentBits - 1)) - 1;
   constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - kBias) << 23;
+  constexpr uint32_t kShift = uint32_t{kDropped} << 23;
   const Words32 bits = as<Words32>(value);
-  const Words32 sign = (bits & 0x80000000u) >> (31 - Format::kExponentBits - Format::kMantissaBits);
   const Floats magnitude = smaller(splat<Floats>(Format::kCeiling), as<Floats>(bits & 0x7fffffffu));
   const Floats scale =
       greater(as<Floats>(as<Words32>(magnitude) & 0x7f800000u), as<Floats>(splat<Words32>(kSmallestNormal)));
-  const Words32 shifter = as<Words32>(scale) + (uint32_t{kDropped} << 23);
-  const Words32 mantissa = as<Words32>(magnitude + as<Floats>(shifter)) - shifter;
-  const Words32 code = mantissa + ((as<Words32>(scale) - kSmallestNormal) >> kDropped);
-  return value != value ? splat<Words32>(Format::kNan) : (code | sign);
+  const Floats shifter = as<Floats>(as<Words32>(scale) + kShift);
+  const Words32 sum = as<Words32>(magnitude + shifter) - (kSmallestNormal + kShift);
+  const Words32 code = sum + (sum >> kDropped);
+  const Words32 withSign = (code & kMagnitudeMask) | ((bits >> kSignShift) & ~kMagnitudeMask);
+  return value != value ? splat<Words32>(Format::kNan) : withSign;
 }
 
 #if !defined(STRETTO_HARDWARE_HALF)
@@ -153,12 +157,12 @@ struct Float8Codec {
 
  private:
   // e5m2 is the upper byte of an fp16. e4m3, moved to the same mantissa position, is an fp16 that is 2^8
-  // too small, and its NaN, which reads as a number there, is given the exponent that makes it one.
+  // too small, except for its NaN, which would read as a number there.
   STRETTO_VECTOR_INLINE static Words16 asHalves(Words16 signExtended) {
     if constexpr (kIsHalfPrefix) return signExtended << 8;
+    const auto isNan = (signExtended & uint16_t{0x7f}) == uint16_t{0x7f};
     const Words16 half = (signExtended << 7) & uint16_t{0xbfff};
-    const Words16 nan = as<Words16>((half & uint16_t{0x7fff}) == uint16_t{0x3f80});
-    return half | (nan & uint16_t{0x7c00});
+    return isNan ? splat<Words16>(uint16_t{numeric::Float16::kNan}) : half;
   }
 };
 

@@ -39,6 +39,7 @@ class Reducer {
  public:
   static void run(const ReduceJob& job) {
     const Reducer reducer(job);
+    if (job.bytes < kStep) return reducer.edge(0, job.bytes);
     if (job.sourceCount == 2) return reducer.template pass<2>();
     reducer.template pass<kAny>();
   }
@@ -78,7 +79,13 @@ class Reducer {
       if constexpr (kSources == 2) {
         addStep(parts, second + at);
       } else {
-        for (int source = 1; source < job.sourceCount; ++source) addStep(parts, job.sources[source] + at);
+        int source = 1;
+        for (; source + 1 < job.sourceCount; source += 2) {
+          const std::byte* const next = job.sources[source + 1];
+          addStep(parts, job.sources[source] + at);
+          addStep(parts, next + at);
+        }
+        if (source < job.sourceCount) addStep(parts, job.sources[source] + at);
       }
       storeStep<kStream>(parts, job, at);
     }

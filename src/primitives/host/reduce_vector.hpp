@@ -62,25 +62,6 @@ STRETTO_VECTOR_INLINE void store(std::byte* to, Bytes vector) {
   __builtin_memcpy(to, &vector, sizeof vector);
 }
 
-template <typename Word>
-STRETTO_VECTOR_INLINE void copyEnds(std::byte* to, const std::byte* from, size_t bytes) {
-  Word first, last;
-  __builtin_memcpy(&first, from, sizeof first);
-  __builtin_memcpy(&last, from + bytes - sizeof last, sizeof last);
-  __builtin_memcpy(to, &first, sizeof first);
-  __builtin_memcpy(to + bytes - sizeof last, &last, sizeof last);
-}
-
-// Copies 1 to 31 bytes by two overlapping moves; a call of memcpy would cost more than the reduction.
-STRETTO_VECTOR_INLINE void copyFew(std::byte* to, const std::byte* from, size_t bytes) {
-  typedef uint8_t Bytes16 __attribute__((vector_size(16)));
-  if (bytes >= 16) return copyEnds<Bytes16>(to, from, bytes);
-  if (bytes >= 8) return copyEnds<uint64_t>(to, from, bytes);
-  if (bytes >= 4) return copyEnds<uint32_t>(to, from, bytes);
-  if (bytes >= 2) return copyEnds<uint16_t>(to, from, bytes);
-  *to = *from;
-}
-
 // The first 1 to kWidth - 1 bytes of a vector; the others read as 0 and are not touched.
 #if defined(__AVX512F__)
 STRETTO_VECTOR_INLINE Bytes loadPartial(const std::byte* from, size_t bytes) {
@@ -90,18 +71,77 @@ STRETTO_VECTOR_INLINE void storePartial(std::byte* to, Bytes vector, size_t byte
   _mm512_mask_storeu_epi8(to, _bzhi_u64(~0ull, bytes), (__m512i)vector);
 }
 #else
+template <typename T>
+STRETTO_VECTOR_INLINE T loadAs(const std::byte* from) {
+  T value;
+  __builtin_memcpy(&value, from, sizeof value);
+  return value;
+}
+template <typename T>
+STRETTO_VECTOR_INLINE void storeAs(std::byte* to, uint64_t value) {
+  const T narrow = static_cast<T>(value);
+  __builtin_memcpy(to, &narrow, sizeof narrow);
+}
+
+// 16 to 32 bytes by two accesses that may overlap.
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+[[maybe_unused]] STRETTO_VECTOR_INLINE void copyEnds(std::byte* to, const std::byte* from, size_t bytes) {
+  const Bytes16 first = loadAs<Bytes16>(from);
+  const Bytes16 last = loadAs<Bytes16>(from + bytes - sizeof last);
+  __builtin_memcpy(to, &first, sizeof first);
+  __builtin_memcpy(to + bytes - sizeof last, &last, sizeof last);
+}
+
+// 1 to 8 bytes as a little-endian number, likewise. In registers: a vector read from a buffer just written in
+// pieces waits until the stores have retired, which the shortest messages would feel most. Everything here
+// must be inlined: GCC omits vzeroupper where a function that takes a vector is called last.
+STRETTO_VECTOR_INLINE uint64_t loadNumber(const std::byte* from, size_t bytes) {
+  if (bytes >= 4) {
+    const uint64_t last = loadAs<uint32_t>(from + bytes - 4);
+    return loadAs<uint32_t>(from) | last << (8 * (bytes - 4));
+  }
+  if (bytes == 1) return loadAs<uint8_t>(from);
+  const uint64_t last = loadAs<uint16_t>(from + bytes - 2);
+  return loadAs<uint16_t>(from) | last << (8 * (bytes - 2));
+}
+STRETTO_VECTOR_INLINE void storeNumber(std::byte* to, uint64_t value, size_t bytes) {
+  if (bytes >= 4) {
+    storeAs<uint32_t>(to, value);
+    return storeAs<uint32_t>(to + bytes - 4, value >> (8 * (bytes - 4)));
+  }
+  if (bytes == 1) return storeAs<uint8_t>(to, value);
+  storeAs<uint16_t>(to, value);
+  storeAs<uint16_t>(to + bytes - 2, value >> (8 * (bytes - 2)));
+}
+
 STRETTO_VECTOR_INLINE Bytes loadPartial(const std::byte* from, size_t bytes) {
-  alignas(kWidth) std::byte padded[kWidth] = {};
-  copyFew(padded, from, bytes);
-  return load(padded);
+  Words64 words{};
+#if defined(__AVX2__)
+  if (bytes >= 16) {
+    std::byte padded[kWidth] = {};
+    copyEnds(padded, from, bytes);
+    return load(padded);
+  }
+#endif
+  words[0] = loadNumber(from, bytes < 8 ? bytes : 8);
+  if (bytes > 8) words[1] = loadNumber(from + 8, bytes - 8);
+  return as<Bytes>(words);
 }
 STRETTO_VECTOR_INLINE void storePartial(std::byte* to, Bytes vector, size_t bytes) {
-  alignas(kWidth) std::byte padded[kWidth];
-  store(padded, vector);
-  copyFew(to, padded, bytes);
+#if defined(__AVX2__)
+  if (bytes >= 16) {
+    std::byte padded[kWidth];
+    store(padded, vector);
+    return copyEnds(to, padded, bytes);
+  }
+#endif
+  const Words64 words = as<Words64>(vector);
+  storeNumber(to, words[0], bytes < 8 ? bytes : 8);
+  if (bytes > 8) storeNumber(to + 8, words[1], bytes - 8);
 }
 #endif
 
+// a > b ? a : b and a < b ? a : b, so that b results if either is NaN or both are zero.
 template <typename V>
 STRETTO_VECTOR_INLINE V greater(V a, V b) {
   return a > b ? a : b;

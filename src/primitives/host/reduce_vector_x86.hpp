@@ -13,7 +13,8 @@ namespace {  // per level file, see reduce_level.hpp
 #endif
 
 using Integers = STRETTO_X86(__m128i, __m256i, __m512i);
-using HalfIntegers = STRETTO_X86(__m128i, __m128i, __m256i);
+using FloatLanes = STRETTO_X86(__m128, __m256, __m512);
+using DoubleLanes = STRETTO_X86(__m128d, __m256d, __m512d);
 
 // Writes around the caches; `to` is a multiple of kWidth. Ordered before later stores by fenceStreams only.
 STRETTO_VECTOR_INLINE void storeStream(std::byte* to, Bytes vector) {
@@ -98,6 +99,20 @@ STRETTO_VECTOR_INLINE Words16 packWords(Words32 first, Words32 second) {
   return (Words16)_mm_packs_epi32(low, high);
 }
 #endif
+
+// The compiler does not always see that these are one instruction.
+STRETTO_VECTOR_INLINE Floats greater(Floats a, Floats b) {
+  return (Floats)STRETTO_X86(_mm_max_ps, _mm256_max_ps, _mm512_max_ps)((FloatLanes)a, (FloatLanes)b);
+}
+STRETTO_VECTOR_INLINE Floats smaller(Floats a, Floats b) {
+  return (Floats)STRETTO_X86(_mm_min_ps, _mm256_min_ps, _mm512_min_ps)((FloatLanes)a, (FloatLanes)b);
+}
+STRETTO_VECTOR_INLINE Doubles greater(Doubles a, Doubles b) {
+  return (Doubles)STRETTO_X86(_mm_max_pd, _mm256_max_pd, _mm512_max_pd)((DoubleLanes)a, (DoubleLanes)b);
+}
+STRETTO_VECTOR_INLINE Doubles smaller(Doubles a, Doubles b) {
+  return (Doubles)STRETTO_X86(_mm_min_pd, _mm256_min_pd, _mm512_min_pd)((DoubleLanes)a, (DoubleLanes)b);
+}
 
 // IEEE 754-2019 maximum and minimum: -0 < +0, NaN if either is NaN (which NaN does not matter, see Codec).
 #if defined(__AVX512F__)
