@@ -10,7 +10,7 @@
 
 #include "harness/watchdog.hpp"
 #include "model/explorer.hpp"
-#include "model/protocols.hpp"
+#include "model/slots.hpp"
 
 namespace stretto::model {
 

@@ -18,7 +18,7 @@ Step readLine(int rank, int cell, Tag tag) {
   return {Verb::kReadLine, rank, cell, tag.epoch, tag};
 }
 Step signal(int rank, bool ordered = true) {
-  return {Verb::kSignal, rank, 0, 0, {}, Ready::kAtLeast, ordered};
+  return {Verb::kSignal, rank, 0, 1, {}, Ready::kAtLeast, ordered};
 }
 Step wait(int rank, int value) {
   return {Verb::kWait, rank, 0, value, {}};

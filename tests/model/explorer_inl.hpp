@@ -70,15 +70,15 @@ inline void Explorer::linkReaders() {
 
 // ---- what may move
 
+// What the counter holds. One actor moves it, and its signals to one counter land in order.
 inline int Explorer::count(const uint8_t* s, const Step& wait) const {
-  int total = 0;
+  int value = 0;
   for (size_t item = 0; item < items_.size(); ++item) {
     const Step& step = stepOf(items_[item]);
-    if (step.verb == Verb::kSignal && step.rank == wait.rank && step.cell == wait.cell) {
-      total += landed(s, static_cast<int>(item));
-    }
+    bool moved = step.verb == Verb::kSignal && step.rank == wait.rank && step.cell == wait.cell;
+    if (moved && landed(s, static_cast<int>(item))) value = std::max(value, step.value);
   }
-  return total;
+  return value;
 }
 
 // A cell never written holds flag 0. A word put without a flag may have any bits where a reader looks for
@@ -318,6 +318,8 @@ inline std::string Explorer::what(const Step& step) const {
 inline std::string Explorer::describeStep(const uint8_t* s, int actor) const {
   const Step& step = model_.actors[actor].program[s[actor]];
   std::string cell = "cell " + std::to_string(step.cell), to = " to rank " + std::to_string(step.rank);
+  std::string mine =
+      step.rank == model_.actors[actor].rank ? "its " : "rank " + std::to_string(step.rank) + "'s ";
   int content = model::isRead(step.verb) ? cellOf(s, step) : 0;
   std::string held = content ? what(stepOf(items_[content - 1])) : "nothing";
   switch (step.verb) {
@@ -333,8 +335,8 @@ inline std::string Explorer::describeStep(const uint8_t* s, int actor) const {
       return who(actor) + " has waited for count " + std::to_string(step.value) + " of counter " +
              std::to_string(step.cell) + " (" + model_.unit + " " + std::to_string(step.tag.epoch) + ")";
     case Verb::kRead:
-      if (!step.ordered) return who(actor) + " issues a load of its " + cell + ", to find " + what(step);
-      return who(actor) + " reads its " + cell + " for " + what(step) + " and finds " + held;
+      if (!step.ordered) return who(actor) + " issues a load of " + mine + cell + ", to find " + what(step);
+      return who(actor) + " reads " + mine + cell + " for " + what(step) + " and finds " + held;
     case Verb::kReadLine:
       return who(actor) + " takes its " + cell + " as ready for " + what(step) + " and finds " + held;
     case Verb::kFence:

@@ -32,7 +32,8 @@ TEST(TwoSlots, OneShot) {
   expectSafe("one-shot, lines, 2 ranks, 8 epochs, 3 lines", slotsModel(uniform(2, 8, {kOneShot, 3, kLines})));
   expectSafe("one-shot, chunks, 2 ranks, 8 epochs, 3 words",
              slotsModel(uniform(2, 8, {kOneShot, 3, kChunks})));
-  expectSafe("one-shot, lines, 3 ranks, 3 epochs, 2 lines", slotsModel(uniform(3, 3, {kOneShot, 2, kLines})));
+  expectSafe("one-shot, lines, 3 ranks, 3 epochs, 2 lines", slotsModel(uniform(3, 3, {kOneShot, 2, kLines})),
+             {true});
   expectSafe("one-shot, chunks, 3 ranks, 4 epochs, 1 word",
              slotsModel(uniform(3, 4, {kOneShot, 1, kChunks})));
   expectSafe("one-shot, chunks, 3 ranks, 3 epochs, 2 words",
@@ -55,7 +56,8 @@ TEST(TwoSlots, FourRanks) {
 
 TEST(TwoSlots, RingWithARegionForEachStep) {
   expectSafe("ring, lines, 3 ranks, 4 epochs, 2 lines", slotsModel(uniform(3, 4, {kRing, 2, kLines})));
-  expectSafe("ring, chunks, 4 ranks, 3 epochs, 1 word", slotsModel(uniform(4, 3, {kRing, 1, kChunks})));
+  expectSafe("ring, chunks, 4 ranks, 3 epochs, 1 word", slotsModel(uniform(4, 3, {kRing, 1, kChunks})),
+             {true});
 }
 
 TEST(TwoSlots, NoRankIsEverMoreThanOneOperationAhead) {
@@ -161,7 +163,28 @@ TEST(TwoSlots, TwoShotWithEmptyShards) {
   }
 }
 
+// Buffers that peers read in place are not in slots.
+TEST(TwoSlots, DirectNeedsItsEndBarrier) {
+  Setting setting =
+      sequence(2, {{kDirect}, {kOneShot}, {kDirect}, {kDirect}, {kOneShot}, {kOneShot}, {kDirect}});
+  expectSafe("direct among one-shots, 2 ranks", slotsModel(setting));
+  expectSafe("direct, 3 ranks, 3 epochs", slotsModel(uniform(3, 3, {kDirect})), {true});
+  setting.endBarrier = false;
+  expectBroken("direct without its end barrier", slotsModel(setting), &Verdict::wrongPayload);
+}
+
 // ---- what a rank is made of
+
+// Coops of a rank work apart; lines move from coop to coop when the number of blocks or the size changes.
+// A coop for each line: the lines of one operation are sent and read in any order.
+TEST(TwoSlots, LinesInAnyOrder) {
+  Setting setting = uniform(2, 5, {kOneShot, 3, kLines});
+  setting.coops = 3;
+  expectSafe("one-shot, 3 coops with a line each", slotsModel(setting));
+  setting = uniform(2, 4, {kTwoShot, 2, kChunks});
+  setting.coops = 2;
+  expectSafe("two-shot, 2 coops with a word and a signal each", slotsModel(setting));
+}
 
 // Coops of a rank work apart; lines move from coop to coop when the number of blocks or the size changes.
 TEST(TwoSlots, CoopsThatShareLinesNeedTheRankToFinishFirst) {
@@ -237,8 +260,9 @@ TEST(Broken, BroadcastInSlots) {
                &Verdict::wrongPayload);
 }
 
-TEST(Broken, AnEmptyOperationThatTakesAnEpoch) {
-  expectBroken("all-reduce, nothing, all-reduce",
+// What does not go through the slots must not move them on: an operation over links, or one of no elements.
+TEST(Broken, AnEpochForAnOperationOutsideTheSlots) {
+  expectBroken("all-reduce, an epoch for nothing, all-reduce",
                slotsModel(sequence(2, {{kOneShot, 1}, {kNothing}, {kOneShot, 1}})), &Verdict::wrongPayload);
 }
 

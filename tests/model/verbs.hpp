@@ -1,27 +1,27 @@
 // What a model is made of: the library's verbs (src/primitives/backend.hpp) as steps of straight-line
 // programs, one program per actor. An actor is one coop of one rank. Tests in this folder build programs from
-// these steps (protocols.hpp) and hand them to the explorer, which runs them in every order there is.
+// these steps (slots.hpp, links.hpp) and hand them to the explorer, which runs them in every order there is.
 //
-//   library's verb        step(s)                 what the model lets happen
-//   put                   kPut per word           the word is issued; it lands in the peer's window at any
-//   later
-//                                                 time, in any order with other words (same word: program
-//                                                 order)
-//   signal                kSignal                 issued; lands only after everything this actor issued
-//   before to
-//                                                 that peer has landed and every earlier load has been
-//                                                 performed (release). The counter grows by one.
-//   wait                  kWait                   blocks until counter >= value; later steps stay behind
-//   (acquire) putLines              kPutLine per line       the line lands whole (payload and epoch
-//   together), any time, in
-//                                                 any order with everything else: no signal, no fence
-//   readLines             kReadLine per line      blocks until the line's own flag says ready, and takes the
-//                                                 payload by the same load
-//   (loads of put, reduce) kRead per word         takes what the cell holds now, without asking
-//   (sentinel variant)    kClear                  a store of "nothing" into one's own window; lands like a
-//   put (end of a launch)     kFence, kJoin           all of this actor's stores have landed; all coops of
-//   this rank
-//                                                 have come this far
+//   library's verb        step                 what the model lets happen
+//   put                   kPut per word        the word is issued; it lands in the peer's window at any later
+//   time,
+//                                              in any order with other words (same word: in program order)
+//   signal                kSignal              issued; lands only after everything this actor issued before
+//   to that
+//                                              peer has landed and every earlier load has been performed
+//                                              (release). The counter grows to `value`
+//   wait                  kWait                blocks until the counter >= value; later steps stay behind
+//   (acquire) putLines              kPutLine per line    the line lands whole (payload and epoch together),
+//   at any time, in
+//                                              any order with everything else: no signal, no fence
+//   readLines             kReadLine per line   blocks until the line's own flag says ready, and takes the
+//   payload by
+//                                              the same load
+//   get, loads of reduce  kRead per word       takes what the cell holds now, without asking
+//   (sentinel variant)    kClear               a store of "nothing" into one's own window; lands like a put
+//   (end of a launch)     kFence, kJoin        all of this actor's stores have landed; all coops of this rank
+//   have
+//                                              come this far
 //
 // A blocked wait polls in the library; here it is simply not enabled, so a spin is not a step and every run
 // of a model is finite. A cell holds what a cell can hold without tearing: one line, or one word.
@@ -53,10 +53,11 @@ enum class Ready : uint8_t {
 
 struct Step {
   Verb verb{};
-  int rank = 0;   // whose window: the peer's for put, putLine and signal; one's own for the others
-  int cell = 0;   // the line or word of that window; for signal and wait the counter
-  int value = 0;  // wait: the least count; readLine: what its rule compares with
-  Tag tag{};      // the payload written, or the one that a reader must find
+  int rank = 0;  // whose window: the peer's for put, putLine, signal and get; one's own for the others
+  int cell = 0;  // the line or word of that window; for signal and wait the counter
+  int value =
+      0;  // signal: what the counter grows to; wait: the least count; readLine: what its rule compares with
+  Tag tag{};  // the payload written, or the one that a reader must find
   Ready ready = Ready::kAtLeast;
   // Signal: it is a release. Read: the load has been performed when the verb returns. Made false only by
   // negative controls, and by tests that ask whether such a fault would matter.
