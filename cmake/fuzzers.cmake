@@ -1,13 +1,13 @@
-# tests/<folder>/<name>_fuzz.cpp becomes the libFuzzer program <name>_fuzz. Readers of what comes from outside live in
-# few folders, so only those are compiled, with AddressSanitizer and without the release library's objects.
+# tests/fuzz/<name>_fuzz.cpp becomes the libFuzzer program <name>_fuzz. Readers of what comes from outside live in some
+# folders only, so only those are compiled, with sanitizers; an archive, so that each program links what it reaches.
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
   message(FATAL_ERROR "STRETTO_BUILD_FUZZERS needs clang: configure with -DCMAKE_CXX_COMPILER=clang++-14")
 endif()
 set(FUZZ_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1)
 
-file(GLOB STRETTO_FUZZERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/*/*_fuzz.cpp)
-set(sources "")
-foreach(folder base platform topology bootstrap)
+file(GLOB STRETTO_FUZZERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/fuzz/*_fuzz.cpp)
+set(sources ${CMAKE_CURRENT_BINARY_DIR}/generated/shipped_table.cpp)
+foreach(folder base platform topology bootstrap algorithms planner observe)
   file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/${folder}/*.cpp)
   list(APPEND sources ${found})
 endforeach()
