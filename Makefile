@@ -11,11 +11,11 @@ STEP := tools/step
 CMAKE_OPTIONS := -S . -G Ninja
 BENCHMARKS := $(if $(wildcard benchmarks/CMakeLists.txt),ON,OFF)
 
-# Folders whose tests run ranks as threads of one process, which is what the sanitizers can follow. Tests that start
-# processes say so in their name, and are left to the plain build.
-SANITIZED := base platform primitives memory topology algorithms links bootstrap planner executors communicator api
+# Folders whose tests run ranks as threads of one process, which is what the sanitizers can follow. Left to the plain
+# build: tests that start processes, and tests that hold a time against a limit, by the words in their names.
+SANITIZED := base platform primitives memory topology algorithms links bootstrap planner observe executors communicator api
 SANITIZED_TESTS := $(foreach folder,$(SANITIZED),$(if $(wildcard tests/$(folder)/*_test.cpp),$(folder)_tests))
-NOT_SANITIZED := *Process*
+NOT_SANITIZED := *Process*:*Fork*:*Child*:*Zombie*:*Killed*:*Cost*
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
