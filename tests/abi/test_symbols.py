@@ -1,5 +1,6 @@
 """The built libraries export what NCCL's library exports, less not_exported.txt, under the right names."""
 
+import ctypes
 import re
 import subprocess
 from pathlib import Path
@@ -9,6 +10,9 @@ from abi_header import read_header
 from abi_wheel import ROOT, build, wheel
 
 LIBRARIES = ["libnccl.so.2", "libstretto.so.0"]
+# In no header of ours, exported to refuse.
+REFUSING = ["ncclDevCommCreate", "ncclDevCommDestroy"]
+INVALID_USAGE = 5
 
 
 def exported(library: Path) -> dict[str, str]:
@@ -37,7 +41,8 @@ def test_the_list_of_omissions_is_true() -> None:
     real = set(exported(wheel() / "lib" / "libnccl.so.2"))
     assert left_out() <= real, "not_exported.txt names what NCCL does not export either"
     assert not left_out() & public_functions(), "not_exported.txt names a function of nccl.h"
-    assert set(expected_symbols()) == public_functions()
+    refusing = {*REFUSING, *(f"p{name}" for name in REFUSING)}
+    assert set(expected_symbols()) == public_functions() | refusing
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -47,6 +52,15 @@ def test_exports_are_nccls_and_ours_alone(name: str) -> None:
     strangers = {symbol for symbol in beyond if not re.match(r"stretto[A-Z]", symbol)}
     assert not strangers, "exported, but neither in nccl.h nor in stretto.h; see cmake/exports.map"
     assert {symbol: letter for symbol, letter in ours.items() if symbol not in beyond} == expected_symbols()
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_the_device_api_refuses_in_words(name: str) -> None:
+    library = ctypes.CDLL(str(build() / "libnccl.so.2"))
+    library.ncclGetLastError.restype = ctypes.c_char_p
+    assert library[name](None, None, None) == INVALID_USAGE
+    said = library.ncclGetLastError(None).decode()
+    assert said.startswith(f"{name}: this library has no device API")
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
