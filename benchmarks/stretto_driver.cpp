@@ -60,6 +60,7 @@ class Stretto {
   }
 
   std::string refuse(const Request& r) const {
+    if (r.inPlace && r.collective == Collective::kAllToAll) return "an all_to_all does not work in place";
     const bool forced = !r.algorithm.empty() || !r.protocol.empty();
     if (forced && r.algorithm.empty()) return "--protocol needs --algorithm";
     return forced && r.collective == Collective::kSendReceive ? "send_recv has no algorithms to force" : "";

@@ -115,6 +115,7 @@ def test_sizes_count_as_in_nccl_tests() -> None:
         {"check": 2},
         {"device": "abacus"},
         {"collective": "send_recv", "ranks": 3},
+        {"collective": "send_recv", "in_place": True},
         {"protocol": "lines"},
         {"timeout": 0},
         {"max_bytes": "2"},

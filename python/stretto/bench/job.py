@@ -52,6 +52,7 @@ class Job:
         self._in: list[int] = []
         self._out: list[int] = []
         self._pending = [b""] * ranks
+        self._ending = False
         for rank in range(ranks):
             self._open_channel(rank)
         try:
@@ -86,6 +87,7 @@ class Job:
         """Lets the ranks end by themselves, then ends what is left. Returns what went wrong, or nothing."""
         problem = ""
         try:
+            self._ending = True
             self.ask("quit", _GRACE_SECONDS)
             deadline = time.monotonic() + _GRACE_SECONDS
             for process in self._processes:
@@ -188,7 +190,8 @@ class Job:
     def _check_processes(self) -> None:
         for process in self._processes:
             status = process.poll()
-            if status is not None:
+            # A rank that was told to quit may be gone before another has said that it will be.
+            if status is not None and not (self._ending and status == 0):
                 raise JobError(f"a process ended with status {status}{self._log_tail()}")
 
     def _log_tail(self) -> str:

@@ -78,6 +78,8 @@ class Options:
             raise UsageError(f"--root {self.root}: ranks go from 0 to {self.ranks - 1}")
         if self.collective == "send_recv" and self.ranks != 2:
             raise UsageError("send_recv is a ping-pong of two ranks: use --ranks 2")
+        if self.collective == "send_recv" and self.in_place:
+            raise UsageError("send_recv has no in-place form: what comes back would be what was sent")
         if self.protocol and not self.algorithm:
             raise UsageError("--protocol needs --algorithm: a protocol belongs to an algorithm")
 

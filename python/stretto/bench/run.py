@@ -124,6 +124,8 @@ def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer) -> 
     table = Table(options, list(crew.jobs))
     turns = Turns(options, crew.jobs, frozenset(crew.unverified))
     facts = machine()
+    if facts["load_before"] > facts["cores_allowed"] / 2:
+        _say(f"this machine is busy (load {facts['load_before']:.1f}): times are those of a crowd, not of a machine")
     print(table.head(), flush=True)
     rows: list[Row] = []
     with _progress(len(sizes)) as progress:

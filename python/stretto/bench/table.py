@@ -39,7 +39,7 @@ class Table:
         what += [f"root {options.root}"] if facts.rooted else []
         how = "threads (stretto; peers: processes)" if options.threads else "processes"
         place = "in place" if options.in_place else "out of place"
-        turns = f"{options.rounds} turns each"
+        turns = f"{options.rounds} turn{'s' * (options.rounds > 1)} each"
         forced = " ".join(word for word in (options.algorithm, options.protocol) if word)
         facts_line = f"{' '.join(what)}, {options.ranks} ranks as {how}, {place}, {options.buffers} buffers, {turns}"
         line = f"{'size':>6}"
