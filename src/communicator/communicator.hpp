@@ -29,6 +29,8 @@
 
 namespace stretto::communicator {
 
+inline constexpr const char* kLibraryVersion = "0.1.0";
+
 // What ncclConfig_t says that means something here.
 struct Config {
   bool blocking = true;
@@ -167,6 +169,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex membershipMutex_;                         // held while membership_ is set, and by abort()
   std::unique_ptr<bootstrap::Membership> membership_;  // last: its callback uses the members above
 };
+
+// What the planner would be told about `ranks` processes of this host, without making a communicator.
+Result<planner::Machine> machineOfThisHost(int ranks);
 
 // Validates, and runs or, inside a group, remembers: what every API entry point ends in.
 Status submit(const std::shared_ptr<Communicator>& communicator, const Operation& operation,

@@ -13,8 +13,6 @@
 namespace stretto::communicator {
 namespace {
 
-constexpr const char* kVersion = "stretto 0.1.0";
-
 // Slots take 4 MiB of a window whatever the number of ranks: two slots, two legs, one part per rank.
 constexpr size_t kSlotBudget = size_t{4} << 20;
 constexpr uint32_t kLinkChunk = 65536;
@@ -47,6 +45,12 @@ Result<WaitPolicy> waitPolicy(int ranks, int cores) {
   return policy;
 }
 
+Status addCacheSize(planner::Machine& machine) {
+  const auto facts = topology::facts();
+  if (facts.ok()) machine.cacheBytes = topology::lastLevelCacheBytes(*facts.value());
+  return facts.status();
+}
+
 uint64_t hashOf(const bootstrap::UniqueId& id) {
   uint64_t hash = 1469598103934665603u;
   for (const uint8_t byte : id.bytes) hash = (hash ^ byte) * 1099511628211u;
@@ -54,6 +58,21 @@ uint64_t hashOf(const bootstrap::UniqueId& id) {
 }
 
 }  // namespace
+
+Result<planner::Machine> machineOfThisHost(int ranks) {
+  planner::Machine machine;
+  const auto slotBytes = slotBytesFor(ranks);
+  const auto deterministic = parameters::kDeterministic.flag();
+  if (!slotBytes.ok()) return slotBytes.status();
+  if (!deterministic.ok()) return deterministic.status();
+  machine.slotBytes = slotBytes.value();
+  machine.linkChunk = kLinkChunk;
+  machine.cores = platform::usableCores();
+  machine.reach = true;
+  machine.deterministic = deterministic.value();
+  STRETTO_TRY(addCacheSize(machine));
+  return machine;
+}
 
 Communicator::Communicator(int rank, int ranks, const bootstrap::UniqueId& id, Config config)
     : rank_(rank), ranks_(ranks), id_(id), config_(std::move(config)) {}
@@ -105,7 +124,7 @@ Status Communicator::join() {
   const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   if (!timeout.ok()) return timeout.status();
   bootstrap::JoinOptions options;
-  options.version = kVersion;
+  options.version = kLibraryVersion;
   options.onPeerLost = [this](const bootstrap::PeerLoss& loss) { peerLost(loss); };
   auto joined = bootstrap::Membership::join(id_, rank_, ranks_, timeout.value(), &abort_, std::move(options));
   if (!joined.ok()) return joined.status();
@@ -130,9 +149,7 @@ Status Communicator::makeHost() {
   request.deterministic = deterministic.value();
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
-  const auto facts = topology::facts();
-  if (!facts.ok()) return facts.status();
-  machine_.cacheBytes = topology::lastLevelCacheBytes(*facts.value());
+  STRETTO_TRY(addCacheSize(machine_));
 
   const auto policy = waitPolicy(ranks_, machine_.cores);
   if (!policy.ok()) return policy.status();
@@ -149,7 +166,7 @@ Status Communicator::openFlight() {
   if (!process.ok()) return process.status();
   observe::FlightIdentity identity;
   identity.process = process.value();
-  identity.library = kVersion;
+  identity.library = kLibraryVersion;
   identity.communicator = hashOf(id_);
   identity.rank = rank_;
   identity.ranks = ranks_;

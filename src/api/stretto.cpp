@@ -1,0 +1,192 @@
+// stretto.h: what NCCL's interface has no name for. The doctor is in doctor.cpp.
+#include "stretto.h"
+
+#include "api/handles.hpp"
+#include "api/text_out.hpp"
+#include "base/json.hpp"
+#include "base/parameters.hpp"
+#include "planner/choose.hpp"
+#include "topology/probe.hpp"
+
+#define STRETTO_EXTRA extern "C" [[gnu::visibility("default")]]
+
+namespace stretto::api {
+namespace {
+
+Result<Collective> collectiveNamed(const char* name) {
+  for (int number = 0; name != nullptr && number < kCollectives; ++number) {
+    const auto collective = static_cast<Collective>(number);
+    if (std::strcmp(name, nameOf(collective)) == 0) return collective;
+  }
+  return fail(
+      Code::kInvalidArgument,
+      "\"%s\" is not a collective: there are all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, "
+      "reduce, gather and scatter",
+      name == nullptr ? "(null)" : name);
+}
+
+// nccl-tests counts the larger buffer where Arguments::count counts one block.
+bool countsBlocks(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
+         collective == Collective::kAllToAll || collective == Collective::kGather ||
+         collective == Collective::kScatter;
+}
+
+Result<planner::Request> makeRequest(const char* name, size_t bytes, ncclDataType_t type, ncclRedOp_t op,
+                                     int ranks) {
+  const auto collective = collectiveNamed(name);
+  if (!collective.ok()) return collective.status();
+  const bool valid = static_cast<int>(type) >= 0 && static_cast<int>(type) < kDataTypes &&
+                     static_cast<int>(op) >= 0 && static_cast<int>(op) < kOperators && ranks >= 1 &&
+                     ranks <= kMaxRanks;
+  if (!valid) {
+    return fail(Code::kInvalidArgument, "explain: type %d, operator %d, %d ranks", static_cast<int>(type),
+                static_cast<int>(op), ranks);
+  }
+  planner::Request request;
+  request.collective = collective.value();
+  request.type = static_cast<DataType>(type);
+  request.op = static_cast<Operator>(op);
+  request.ranks = ranks;
+  request.bytes = countsBlocks(request.collective) ? bytes / static_cast<size_t>(ranks) : bytes;
+  return request;
+}
+
+ncclResult_t explainHere(const planner::Request& request, char* json, size_t capacity, size_t* needed) {
+  const auto table = planner::Table::load();
+  if (!table.ok()) return toResult(table.status());
+  const auto forced = planner::Forced::load();
+  if (!forced.ok()) return toResult(forced.status());
+  const auto machine = communicator::machineOfThisHost(request.ranks);
+  if (!machine.ok()) return toResult(machine.status());
+  return writeText(planner::explainJson(request, machine.value(), table.value(), forced.value()), json,
+                   capacity, needed);
+}
+
+uint64_t saturatedSize(const strettoCounters_t* counters) {
+  return counters->size < sizeof *counters ? counters->size : sizeof *counters;
+}
+
+}  // namespace
+}  // namespace stretto::api
+
+using stretto::Code;
+using stretto::Status;
+using namespace stretto::api;
+
+STRETTO_EXTRA const char* strettoVersion(void) {
+  return stretto::communicator::kLibraryVersion;
+}
+
+STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters) {
+  const auto* communicator = find(comm, "strettoCommCounters");
+  if (communicator == nullptr) return ncclInvalidArgument;
+  if (counters == nullptr || counters->size < sizeof counters->size) {
+    return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommCounters: set size before the call"));
+  }
+  const auto known = (*communicator)->counters();
+  const auto waits = (*communicator)->waitCounters();
+  strettoCounters_t all{};
+  all.size = counters->size;
+  all.initNanoseconds = known.initNanoseconds;
+  all.initBootstrapNanoseconds = known.bootstrapNanoseconds;
+  all.initConnectNanoseconds = known.connectNanoseconds;
+  all.operations = known.operations;
+  all.bytes = known.bytes;
+  all.slowWaits = waits.slow;
+  all.sleeps = waits.sleeps;
+  all.wakeups = waits.wakeups;
+  all.allocations = known.allocations + waits.allocations;
+  all.windowBytes = (*communicator)->windowBytes();
+  const size_t given = counters->size;
+  std::memset(counters, 0, given);
+  std::memcpy(counters, &all, saturatedSize(&all));
+  return ncclSuccess;
+}
+
+STRETTO_EXTRA ncclResult_t strettoExplain(const char* collective, size_t bytes, ncclDataType_t type,
+                                          ncclRedOp_t op, int ranks, char* json, size_t capacity,
+                                          size_t* needed) {
+  const auto request = makeRequest(collective, bytes, type, op, ranks);
+  return request.ok() ? explainHere(request.value(), json, capacity, needed) : toResult(request.status());
+}
+
+STRETTO_EXTRA ncclResult_t strettoCommExplain(ncclComm_t comm, const char* collective, size_t bytes,
+                                              ncclDataType_t type, ncclRedOp_t op, char* json,
+                                              size_t capacity, size_t* needed) {
+  const auto* found = find(comm, "strettoCommExplain");
+  if (found == nullptr) return ncclInvalidArgument;
+  auto& communicator = **found;
+  const auto request = makeRequest(collective, bytes, type, op, communicator.ranks());
+  if (!request.ok()) return toResult(request.status());
+  return writeText(stretto::planner::explainJson(request.value(), communicator.machine(),
+                                                 communicator.table(), communicator.forced()),
+                   json, capacity, needed);
+}
+
+STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
+                                            const char* protocol, size_t chunkBytes) {
+  const auto* communicator = find(comm, "strettoCommForce");
+  if (communicator == nullptr) return ncclInvalidArgument;
+  if (collective == nullptr) {
+    return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommForce: collective is null"));
+  }
+  const auto orEmpty = [](const char* text) { return text == nullptr ? "" : text; };
+  const Status status =
+      (*communicator)->forced().force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes);
+  (*communicator)->forgetPlans();
+  return toResult(status);
+}
+
+namespace {
+
+Status noStream(const char* function, const void* stream) {
+  return stretto::fail(Code::kInvalidArgument, "%s: %p is not a stream of strettoStreamCreate", function,
+                       stream);
+}
+
+}  // namespace
+
+STRETTO_EXTRA ncclResult_t strettoStreamCreate(cudaStream_t* stream) {
+  if (stream == nullptr)
+    return toResult(stretto::fail(Code::kInvalidArgument, "strettoStreamCreate: stream is null"));
+  *stream = reinterpret_cast<cudaStream_t>(stretto::executors::host::makeStream());
+  return ncclSuccess;
+}
+
+STRETTO_EXTRA ncclResult_t strettoStreamSynchronize(cudaStream_t stream) {
+  const auto found = stretto::executors::host::findStream(stream);
+  if (found == nullptr) return toResult(noStream("strettoStreamSynchronize", stream));
+  found->synchronize();
+  return ncclSuccess;
+}
+
+STRETTO_EXTRA ncclResult_t strettoStreamQuery(cudaStream_t stream) {
+  const auto found = stretto::executors::host::findStream(stream);
+  if (found == nullptr) return toResult(noStream("strettoStreamQuery", stream));
+  return found->idle() ? ncclSuccess : ncclInProgress;
+}
+
+STRETTO_EXTRA ncclResult_t strettoStreamDestroy(cudaStream_t stream) {
+  const bool was = stretto::executors::host::destroyStream(stream);
+  return was ? ncclSuccess : toResult(noStream("strettoStreamDestroy", stream));
+}
+
+STRETTO_EXTRA ncclResult_t strettoParameters(char* json, size_t capacity, size_t* needed) {
+  stretto::json::Writer writer;
+  writer.beginObject().key("schema").text("stretto.parameters/1").key("parameters").beginArray();
+  for (const stretto::Parameter* parameter : stretto::parameters::all()) {
+    writer.beginObject();
+    writer.key("name").text(parameter->name()).key("default").text(parameter->fallback());
+    writer.key("value").text(parameter->text()).key("set").boolean(parameter->isSet());
+    writer.key("help").text(parameter->help()).endObject();
+  }
+  writer.endArray().endObject();
+  return writeText(writer.take(), json, capacity, needed);
+}
+
+STRETTO_EXTRA ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed) {
+  const auto facts = stretto::topology::facts();
+  return facts.ok() ? writeText(stretto::topology::toJson(*facts.value()), json, capacity, needed)
+                    : toResult(facts.status());
+}
