@@ -67,7 +67,9 @@ fuzz: setup ## the fuzz programs, FUZZ_SECONDS each
 	@$(STEP) fuzz tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
 bench: build ## an all-reduce sweep between CPU ranks against the peers at hand: a table and a plot in bench-out/
-	@.venv/bin/stretto bench all_reduce --device cpu --ranks 2 --json bench-out/all_reduce.json $(BENCH)
+	@mkdir -p bench-out
+	@.venv/bin/stretto bench all_reduce --device cpu --ranks 2 \
+	  --json bench-out/all_reduce.json --plot bench-out/all_reduce.png $(BENCH)
 
 lint: setup ## formatting, types, layers, sizes, words
 	@$(PYTHON) tools/lint
