@@ -25,6 +25,12 @@ nb::bytes makeUniqueId() {
   return nb::bytes(id.internal, sizeof id.internal);
 }
 
+std::string doctor(const std::string& target) {
+  return readText([&](char* text, size_t capacity, size_t* needed) {
+    return strettoDoctor(target.c_str(), text, capacity, needed);
+  });
+}
+
 std::string explain(const std::string& collective, size_t bytes, int type, int op, int ranks) {
   return readText([&](char* text, size_t capacity, size_t* needed) {
     return strettoExplain(collective.c_str(), bytes, static_cast<ncclDataType_t>(type),
@@ -139,6 +145,7 @@ NB_MODULE(_native, m) {
       },
       "array"_a);
   m.def("explain", &explain, "collective"_a, "bytes"_a, "type"_a, "op"_a, "ranks"_a);
+  m.def("doctor", &doctor, "target"_a);
   m.def("parameters", [] { return readText(strettoParameters); });
   m.def("topology", [] { return readText(strettoTopology); });
 }

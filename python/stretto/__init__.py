@@ -21,7 +21,7 @@ from stretto.errors import (
     Timeout,
     UnhandledCudaError,
 )
-from stretto.library import explain, include_path, library_path, nccl_library_path, parameters, topology
+from stretto.library import doctor, explain, include_path, library_path, nccl_library_path, parameters, topology
 from stretto.start import init, init_all, threads, unique_id
 from stretto.values import DTYPES, OPERATORS, PreMulSum
 
@@ -42,6 +42,7 @@ __all__ = [
     "Timeout",
     "UnhandledCudaError",
     "__version__",
+    "doctor",
     "explain",
     "group",
     "include_path",

@@ -22,6 +22,16 @@ def explain(collective: str, size: int, ranks: int, *, dtype: DType = "float32",
     return dict(json.loads(_native.explain(collective, size, dtype_code(dtype), op_code(op), ranks)))
 
 
+def doctor(target: str) -> dict[str, Any]:
+    """What the flight recorders of other processes say: which rank holds a job up, who died, where ranks disagree.
+
+    `target`: process ids, "123,124", or a directory that was STRETTO_FLIGHT_DIR. The processes may hang, spin or be
+    stopped; they are not disturbed. Returns the JSON "stretto.doctor/1". Raises `InvalidArgument` for a target that is
+    neither, `InvalidUsage` where there is no recorder, `SystemCallError` where the kernel does not let us look.
+    """
+    return dict(json.loads(_native.doctor(target)))
+
+
 def parameters() -> dict[str, Any]:
     """The environment variables that the library reads, with their values, defaults and help."""
     return dict(json.loads(_native.parameters()))
