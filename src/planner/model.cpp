@@ -29,7 +29,7 @@ struct HostConstants {
   double read = 50e3;         // a peer's memory in place
   double kernelCopy = 12e3;   // a peer's memory by the kernel
   double local = 50e3;        // own memory, read or written
-  double largeOneShot = 1.3;  // times the bytes' share when results stream,
+  double largeOneShot = 1.3;  // times the bytes' share when results are large,
   double largeOther = 1.1;    // because nothing stays in the caches
 };
 constexpr HostConstants kHost;
@@ -44,6 +44,10 @@ double resultBytes(const Request& request) {
                       request.collective == Collective::kAllToAll ||
                       request.collective == Collective::kGather;
   return static_cast<double>(request.bytes) * (blocks ? request.ranks : 1);
+}
+
+bool isLarge(const Request& request) {
+  return resultBytes(request) >= static_cast<double>(kStreamBytes);
 }
 
 // A chunk of an all-reduce that is cut into one shard per rank.
@@ -166,9 +170,9 @@ uint32_t preferredChunk(const Descriptor& row, const Request& request, const Mac
 }
 
 bool streams(const Request& request, const Machine& machine) {
-  const double result = resultBytes(request);
-  const bool overflows = machine.cacheBytes != 0 && result > static_cast<double>(machine.cacheBytes);
-  return result >= static_cast<double>(kStreamBytes) || overflows;
+  const bool overflows =
+      machine.cacheBytes != 0 && resultBytes(request) > static_cast<double>(machine.cacheBytes);
+  return isLarge(request) || overflows;
 }
 
 double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes) {
@@ -190,7 +194,7 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
     const double first = std::min(static_cast<double>(chunkBytes), static_cast<double>(request.bytes));
     waiting = (cost.hops + turns - 1) * hop + std::max(0.0, cost.hops - 1) * first / kHost.link;
   }
-  if (streams(request, machine)) {
+  if (isLarge(request)) {
     moving *= row.algorithm == Algorithm::kOneShot ? kHost.largeOneShot : kHost.largeOther;
   }
   // Ranks that take turns on a core also take turns moving bytes.

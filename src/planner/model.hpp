@@ -28,7 +28,8 @@ uint32_t preferredChunk(const Descriptor& row, const Request& request, const Mac
 // True when a rank's result is too large to be worth keeping in its caches.
 bool streams(const Request& request, const Machine& machine);
 
-// Microseconds from the first rank's call to the last rank's return.
+// Microseconds from the first rank's call to the last rank's return. Looks at nothing in which ranks may
+// differ: not at cacheBytes, which depends on the cores that a rank may use.
 double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes);
 
 }  // namespace stretto::planner

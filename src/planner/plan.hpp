@@ -24,7 +24,7 @@ struct Request {
   int ranks = 1;
 };
 
-// What is the same for every operation of a communicator. Equal on all ranks.
+// What is the same for every operation of a communicator. Equal on all ranks, except for cacheBytes.
 struct Machine {
   int cores = 1;               // cores the ranks of this host share
   bool sameProcess = false;    // all ranks are threads of one process
@@ -32,7 +32,9 @@ struct Machine {
   bool deterministic = false;  // STRETTO_DETERMINISTIC: only algorithms that reduce in rank order
   size_t slotBytes = 0;
   size_t linkChunk = 0;
-  size_t cacheBytes = 0;  // last-level cache, 0 if unknown: larger results are written past it
+  // Last-level cache, 0 if unknown: larger results are written past it. Decides Plan::stream only, which each
+  // rank may set for itself.
+  size_t cacheBytes = 0;
 };
 
 enum class Why : uint8_t { kOnlyOne, kModel, kTable, kForced };

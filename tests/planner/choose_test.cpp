@@ -329,6 +329,21 @@ TEST(ChooseProperty, NeverPlansTheImpossibleAndNeverDisobeys) {
   EXPECT_GT(measured, 100);
 }
 
+// Ranks on different sockets may see different caches, and must still plan alike.
+TEST(ChooseProperty, TheCacheDecidesStreamingOnly) {
+  Random random(11);
+  for (int i = 0; i < 20000; ++i) {
+    const Request request = random.request();
+    Machine machine = random.machine();
+    auto plan = choose(request, machine, kNoTable, kFree);
+    machine.cacheBytes = random.size(32);
+    auto other = choose(request, machine, kNoTable, kFree);
+    ASSERT_EQ(plan.ok(), other.ok());
+    plan.value().stream = other.value().stream;
+    EXPECT_EQ(plan.value(), other.value());
+  }
+}
+
 TEST(ChooseProperty, RefusesOnlyWhenNothingAllowedIsPossible) {
   Random random(7);
   for (int i = 0; i < 20000; ++i) {
