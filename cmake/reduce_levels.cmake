@@ -1,3 +1,27 @@
+# Run as a script (cmake -P, with NM and OBJECTS), this file is the test below; included, it sets the flags.
+if(CMAKE_SCRIPT_MODE_FILE)
+  set(seen 0)
+  foreach(object ${OBJECTS})
+    if(NOT object MATCHES "/reduce_(scalar|avx2|avx512)\\.cpp")
+      continue()
+    endif()
+    execute_process(COMMAND ${NM} -C --defined-only ${object} OUTPUT_VARIABLE symbols RESULT_VARIABLE failed)
+    if(failed)
+      message(FATAL_ERROR "${NM} cannot read ${object}")
+    endif()
+    math(EXPR seen "${seen} + 1")
+    string(REGEX MATCHALL "[^\n]* [WVuT] [^\n]*" shared "${symbols}")
+    if(shared)
+      message(FATAL_ERROR "${object} shares code with files compiled for other CPUs; the linker may keep this "
+                          "level's copy for all of them. Move it into the unnamed namespace: ${shared}")
+    endif()
+  endforeach()
+  if(NOT seen EQUAL 3)
+    message(FATAL_ERROR "found ${seen} of the 3 level files among: ${OBJECTS}")
+  endif()
+  return()
+endif()
+
 # Target flags of the reduction levels: the same source (src/primitives/host/reduce_kernels.hpp), compiled once
 # per level. -ffp-contract=off keeps the levels' results equal to the last bit; -O3 is fixed because vector code
 # without inlining would be slower than none. The baseline file gets no target flags at all.
@@ -15,4 +39,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
                               "${STRETTO_AVX2_FLAGS}")
   set_source_files_properties(${STRETTO_LEVEL_FOLDER}/reduce_avx512.cpp PROPERTIES COMPILE_OPTIONS
                               "${STRETTO_AVX512_FLAGS}")
+endif()
+
+# No level may leave behind a function that the linker would merge with another level's.
+if(STRETTO_BUILD_TESTS AND NOT STRETTO_SANITIZER)
+  add_test(NAME reduce_levels_share_no_code
+           COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM} "-DOBJECTS=$<TARGET_OBJECTS:stretto_objects>" -P
+                   ${CMAKE_CURRENT_LIST_FILE})
 endif()
