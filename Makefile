@@ -36,7 +36,8 @@ native: setup ## the C++ half of that
 	@$(STEP) build cmake --build build -j $(JOBS)
 
 python: native ## the Python half: the package, with the `stretto` command, into .venv/
-	@$(STEP) python $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@$(STEP) python $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps \
+	  -C build-dir=build -C cmake.build-type=$(BUILD_TYPE) --editable .
 
 test: ctest pytest tsan asan fuzz ## all tests: C++, Python, sanitizers, a short fuzz run
 

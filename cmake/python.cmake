@@ -11,21 +11,26 @@ execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_VARI
                 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 find_package(nanobind CONFIG REQUIRED)
 
+# A wheel holds no symbolic links, so the package's own library has no number in its name or SONAME: it is the same
+# objects once more, beside the numbered libstretto.so.0 that `cmake --install` gives to the system.
+set(STRETTO_PYTHON_OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/python)
+stretto_shared(stretto_wheel stretto 0)
+set_property(TARGET stretto_wheel PROPERTY SOVERSION)
+set_target_properties(stretto_wheel PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT})
+
 file(GLOB STRETTO_PYTHON_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/python/native/*.cpp)
 nanobind_add_module(stretto_python NB_STATIC ${STRETTO_PYTHON_SOURCES})
 # The binding sees the public headers and nothing of src/.
 target_include_directories(stretto_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include)
-target_link_libraries(stretto_python PRIVATE $<TARGET_LINKER_FILE:stretto>)
+target_link_libraries(stretto_python PRIVATE $<TARGET_LINKER_FILE:stretto_wheel>)
 target_compile_options(stretto_python PRIVATE -Wall -Wextra -Werror)
-add_dependencies(stretto_python stretto)
-set_target_properties(stretto_python PROPERTIES OUTPUT_NAME _native INSTALL_RPATH "$ORIGIN/lib")
+add_dependencies(stretto_python stretto_wheel)
+set_target_properties(stretto_python PROPERTIES
+  OUTPUT_NAME _native LIBRARY_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT} INSTALL_RPATH "$ORIGIN/lib")
 
-# A wheel holds no symbolic links, so there the library's name and its SONAME are both libstretto.so. Only in a wheel's
-# own build: elsewhere the version number in the name stays.
-if(SKBUILD)
-  set_property(TARGET stretto PROPERTY SOVERSION)
-endif()
-install(TARGETS stretto_python LIBRARY DESTINATION stretto COMPONENT python)
-install(TARGETS stretto stretto_nccl LIBRARY DESTINATION stretto/lib COMPONENT python NAMELINK_SKIP)
-install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION stretto/include COMPONENT python
+# Left out of a plain `cmake --install`: the build folder may be one that `make build` shares between both.
+install(TARGETS stretto_python LIBRARY DESTINATION stretto COMPONENT python EXCLUDE_FROM_ALL)
+install(TARGETS stretto_wheel stretto_nccl LIBRARY DESTINATION stretto/lib COMPONENT python NAMELINK_SKIP
+        EXCLUDE_FROM_ALL)
+install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION stretto/include COMPONENT python EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.h")

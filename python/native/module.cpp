@@ -112,6 +112,8 @@ void defineCommunicator(nb::module_& m) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  // A communicator that lives as long as the program is no leak.
+  nb::set_leak_warnings(false);
   nb::class_<Stream>(m, "Stream")
       .def(nb::init<>())
       .def("synchronize", &Stream::synchronize)

@@ -37,7 +37,7 @@ from stretto.launch import UNIQUE_ID_BYTES, Place
 
 _NONCE = 16
 _DIGEST = 32
-_HELLO = struct.Struct(f"8sI{_NONCE}s")
+_HELLO = struct.Struct(f"<8sI{_NONCE}s")
 _MAGIC = b"stretto1"
 _MAX_CLIENTS = 64
 _CLIENT_SECONDS = 5.0

@@ -1,0 +1,295 @@
+"""The other commands: what they print for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stretto as package
+from jobs import environment, started, stretto, wait_for
+from stretto.cli import doctor as doctor_module
+from stretto.cli.explain import sentence
+from stretto.tuning import table as tables
+from stretto.tuning.search import Candidate
+
+
+def json_of(*arguments: object, **extra: str) -> dict[str, Any]:
+    done = stretto(*arguments, "--json", "-", **extra)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_help_names_every_command() -> None:
+    text = stretto("--help").stdout
+    for command in ("bench", "doctor", "explain", "info", "run", "topo", "tune"):
+        assert command in text
+
+
+def test_explain(tmp_path: Path) -> None:
+    document = json_of("explain", "all_reduce", "1M", "--ranks", 4)
+    assert document["schema"] == "stretto.explain/1"
+    assert document["request"] == {
+        "collective": "all_reduce",
+        "type": "float32",
+        "op": "sum",
+        "bytes": 1 << 20,
+        "ranks": 4,
+    }
+    assert sum(one["chosen"] for one in document["candidates"]) == 1
+    assert json_of("explain", "all_reduce", "1048576", "-n", 4) == document
+    done = stretto("explain", "all_reduce", "1M", "--ranks", 4, "--json", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text()) == document
+    assert "all_reduce of 1M float32 between 4 ranks" in done.stdout
+    assert document["chosen"]["algorithm"] in done.stdout and "because" in done.stdout
+
+
+def test_explain_when_forced_and_when_impossible() -> None:
+    forced = stretto("explain", "all_reduce", "64K", "-n", 2, STRETTO_ALGO="ring")
+    assert "ring with chunks runs, because it is forced" in forced.stdout
+    wrong = stretto("explain", "all_reduce", "64K", STRETTO_ALGO="nonsense")
+    assert wrong.returncode == 1 and "STRETTO_ALGO" in wrong.stderr and "ring" in wrong.stderr
+    assert stretto("explain", "all_reduce", "1X").returncode == 2
+    assert "all_reduce, reduce_scatter" in stretto("explain", "al_reduce", "1M").stderr
+
+
+def test_sentences() -> None:
+    plan = {"algorithm": "ring", "protocol": "chunks", "predicted_us": 10.0, "possible": True}
+    other = {"algorithm": "tree", "protocol": "chunks", "predicted_us": 12.5, "possible": True}
+    base = {"chosen": plan, "candidates": [plan, other], "error": None, "table": {"origin": "shipped"}}
+    assert sentence(base | {"why": "model"}).endswith("the fastest: 10 µs, and the next best 12.5 µs.")
+    assert "measured to be the fastest (shipped)." in sentence(base | {"why": "table"})
+    assert sentence(base | {"chosen": None, "error": "no way"}) == "Nothing runs: no way"
+
+
+def test_topo() -> None:
+    document = json_of("topo")
+    assert document["schema"] == "stretto.topology/1" and document["memory_bytes"] > 0
+    text = stretto("topo").stdout
+    assert document["hostname"] in text and "usable cores" in text
+
+
+def test_info(tmp_path: Path) -> None:
+    document = json_of("info", STRETTO_TIMEOUT="12.5", STRETTO_RENDEZVOUS_SECRET="hush", STRETTO_UNIQUE_ID="ab")
+    assert document["schema"] == "stretto.info/1" and document["version"] == package.__version__
+    assert document["nccl_version"] == 22809
+    for name in ("library", "nccl_library"):
+        assert Path(document[name]).is_file()
+    assert (Path(document["include"]) / "nccl.h").is_file() and (Path(document["include"]) / "stretto.h").is_file()
+    by_name = {one["name"]: one for one in document["parameters"] + document["python_variables"]}
+    assert by_name["STRETTO_TIMEOUT"]["value"] == "12.5" and by_name["STRETTO_TIMEOUT"]["set"]
+    assert "hush" not in json.dumps(document) and by_name["STRETTO_RENDEZVOUS_SECRET"]["set"]
+    text = stretto("info").stdout
+    assert all(name in text for name in by_name)
+
+
+def test_info_says_what_a_process_has_loaded() -> None:
+    document = json_of("info", "--pid", os.getpid())
+    libraries = document["process"]["libraries"]
+    assert [one["stretto"] for one in libraries] == [True] and "libstretto" in libraries[0]["path"]
+    done = stretto("info", "--pid", 2**22 - 1)
+    assert done.returncode == 1 and "cannot look at process" in done.stderr
+
+
+def test_a_json_file_that_cannot_be_written_is_an_error() -> None:
+    done = stretto("topo", "--json", "/no/such/folder/x.json")
+    assert done.returncode == 2 and "cannot write /no/such/folder/x.json" in done.stderr
+
+
+HANGING = """
+import os, pathlib, sys, time, numpy, stretto
+comm = stretto.init()
+comm.barrier()
+(pathlib.Path(sys.argv[1]) / f"ready{comm.rank}").write_text(str(os.getpid()))
+if comm.rank == 2:
+    time.sleep(1000)
+comm.all_reduce(numpy.zeros(4096, "float32"))
+"""
+
+
+def test_doctor_names_the_rank_that_is_awaited(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(HANGING)
+    with started("run", "-n", 3, script, tmp_path) as job:
+        wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(3)), 20, "ranks start")
+        time.sleep(1.5)
+        done = stretto("doctor", "--children", job.pid)
+        assert done.returncode == 3, done.stderr
+        assert "rank 2" in done.stdout
+        pids = [(tmp_path / f"ready{rank}").read_text() for rank in range(3)]
+        attached = stretto("doctor", "--attach", ",".join(pids), "--json", "-")
+        document = json.loads(attached.stdout)
+        assert document["schema"] == "stretto.doctor/1" and document["verdict"] == "waiting"
+        assert document["communicators"][0]["suspects"] == [2]
+        assert job.poll() is None, "the job was not disturbed"
+
+
+def test_doctor_reads_what_a_dead_job_left(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(HANGING)
+    flights = tmp_path / "flights"
+    flights.mkdir()
+    with started("run", "-n", 3, "--grace", 0, script, tmp_path, STRETTO_FLIGHT_DIR=str(flights)) as job:
+        wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(3)), 20, "ranks start")
+        time.sleep(0.3)
+        os.kill(int((tmp_path / "ready2").read_text()), signal.SIGKILL)
+        job.communicate(timeout=20)
+    done = stretto("doctor", "--attach", flights)
+    assert done.returncode == 3, done.stderr
+    assert "rank 2" in done.stdout
+
+
+def test_doctor_command_lines() -> None:
+    assert stretto("doctor").returncode == 2
+    assert "no descendants" in stretto("doctor", "--children", os.getpid()).stderr
+    assert stretto("doctor", "--attach", "/no/such/place").returncode == 1
+
+
+def test_descendants() -> None:
+    import subprocess
+
+    child = subprocess.Popen(["sh", "-c", "sleep 100 & wait"])
+    try:
+        wait_for(lambda: len(doctor_module.descendants(child.pid)) == 1, 5, "sleep starts")
+        grandchild = doctor_module.descendants(child.pid)[0]
+        assert grandchild in doctor_module.descendants(os.getpid())
+        os.kill(grandchild, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.wait()
+
+
+# --- tune ---
+
+
+def candidate(name: str, *turns: float) -> Candidate:
+    return Candidate(name, "chunks", list(turns))
+
+
+@pytest.mark.parametrize(
+    ("turns", "wins"),
+    [
+        ((9.0, 9.0, 9.0), True),
+        ((9.8, 9.8, 9.8), False),  # within the margin
+        ((5.0, 10.5, 10.5), False),  # one lucky turn
+        ((9.0, 9.0, 12.0), True),
+    ],
+)
+def test_a_champion_falls_only_to_what_noise_cannot_do(turns: tuple[float, ...], wins: bool) -> None:
+    assert candidate("a", *turns).beats(candidate("b", 10.0, 10.0, 10.0)) == wins
+
+
+def test_tables_merge_by_case(tmp_path: Path) -> None:
+    machine = {"cores": 2, "same_process": False, "reach": True}
+    row = {"bytes": 64, "algorithm": "ring", "protocol": "chunks", "chunk_bytes": 0, "us": 1.0}
+    old = [tables.entry("all_reduce", 2, machine, [row]), tables.entry("all_reduce", 4, machine, [row])]
+    new = [tables.entry("all_reduce", 2, machine | {"cores": 8}, [row | {"us": 2.0}])]
+    merged = tables.merge(old, new)
+    assert [(one["ranks"], one["rows"][0]["us"]) for one in merged] == [(4, 1.0), (2, 2.0)]
+    tables.write(tmp_path / "deep" / "table.json", tables.document(merged))
+    assert tables.read(tmp_path / "deep" / "table.json") == merged
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["table.json"]
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(package.InvalidArgument, match="will not be overwritten"):
+        tables.read(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize("options", [(), ("--threads",)])
+def test_tune_writes_a_table_that_the_library_takes(tmp_path: Path, options: tuple[str, ...]) -> None:
+    path = tmp_path / "table.json"
+    words = ("--quick", "--collective", "all_reduce", "-b", "256", "-e", "4K", "--output", path, *options)
+    # No native driver: the one in Python is what is tested here, on any machine.
+    done = stretto("tune", "-n", 2, *words, "--json", "-", STRETTO_BENCH_DRIVERS=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "through Python" in done.stderr
+    document = json.loads(done.stdout)
+    assert document == json.loads(path.read_text()) and document["schema"] == "stretto.table/1"
+    (entry,) = document["entries"]
+    assert (entry["collective"], entry["ranks"], entry["same_process"]) == ("all_reduce", 2, bool(options))
+    assert [row["bytes"] for row in entry["rows"]] == [256, 4096]
+    if not options:
+        explained = json_of("explain", "all_reduce", "4K", "-n", 2, STRETTO_TABLE=str(path))
+        row = entry["rows"][1]
+        assert explained["why"] == "table"
+        assert (explained["chosen"]["algorithm"], explained["chosen"]["protocol"]) == (
+            row["algorithm"],
+            row["protocol"],
+        )
+
+
+def test_tune_command_lines(tmp_path: Path) -> None:
+    assert stretto("tune", "--collective", "send").returncode == 2
+    assert stretto("tune", "-b", "1K", "-e", "1").returncode == 2
+    (tmp_path / "x.json").write_text("not json")
+    done = stretto("tune", "--output", tmp_path / "x.json")
+    assert done.returncode == 1 and "is no table" in done.stderr
+
+
+def test_interrupted_tune_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    with started("tune", "-n", 2, "--output", path, TMPDIR=str(tmp_path)) as job:
+        wait_for(lambda: len(doctor_module.descendants(job.pid)) >= 2, 20, "ranks start")
+        ranks = doctor_module.descendants(job.pid)
+        time.sleep(0.5)
+        os.kill(job.pid, signal.SIGINT)
+        job.communicate(timeout=20)
+        assert job.returncode == 130
+        assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the package ---
+
+
+def test_a_c_program_builds_against_the_package_and_runs(tmp_path: Path) -> None:
+    import shutil
+    import subprocess
+
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler is not None, "the package was built with a compiler"
+    source = Path(__file__).parents[2] / "examples" / "01_hello.c"
+    library = package.library_path()
+    build = [
+        compiler,
+        "-Wall",
+        "-Werror",
+        source,
+        f"-I{package.include_path()}",
+        library,
+        f"-Wl,-rpath,{library.parent}",
+    ]
+    subprocess.run([*build, "-o", tmp_path / "hello"], check=True, timeout=60)
+    done = subprocess.run([tmp_path / "hello"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [f"rank {rank} of 4: 6" for rank in range(4)]
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_examples() -> None:
+    import subprocess
+
+    assert "rank 3 of 4: [6. 6. 6. 6.]" in stretto("run", "-n", 4, EXAMPLES / "01_hello.py").stdout
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "02_threads.py"], env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    split = stretto("run", "-n", 4, EXAMPLES / "03_split.py")
+    assert "rank 2: my neighbour in the row is rank 3" in split.stdout, split.stderr
+    failure = stretto("run", "-n", 3, EXAMPLES / "04_failure.py")
+    assert failure.returncode == 137
+    assert "rank 1 of 2 goes on: [3. 3. 3. 3.]" in failure.stdout, failure.stdout + failure.stderr
+
+
+def test_the_package_is_typed_and_lazy() -> None:
+    import subprocess
+
+    assert (Path(package.__file__).parent / "py.typed").exists()
+    text = "import sys, stretto; print('numpy' in sys.modules, 'typer' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", text], env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,178 @@
+"""`stretto run`: ranks as processes and as threads, and that nothing is left, whatever ends the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from jobs import alive, run_script, started, stretto, wait_for
+
+SUM = """
+import numpy, stretto
+comm = stretto.init()
+x = comm.all_reduce(numpy.full(4, comm.rank, "float32"))
+print(f"rank {comm.rank} of {comm.size}: {x.tolist()}")
+"""
+
+SLEEP = """
+import os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+child = os.fork()
+if child == 0:
+    time.sleep(1000)
+draft = folder / f"draft{os.environ['STRETTO_RANK']}"
+draft.write_text(f"{os.getpid()} {child}")
+draft.rename(folder / f"pids{os.environ['STRETTO_RANK']}")
+time.sleep(1000)
+"""
+
+
+def pids_in(folder: Path, ranks: int) -> list[int]:
+    """Those of all ranks and of what they started, once all are there."""
+    files = [folder / f"pids{rank}" for rank in range(ranks)]
+    wait_for(lambda: all(file.exists() for file in files), 20, "ranks start")
+    return [int(pid) for file in files for pid in file.read_text().split()]
+
+
+def segments() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir() if "stretto" in path.name}
+
+
+@pytest.mark.parametrize("options", [(), ("--threads",)])
+def test_ranks_meet(tmp_path: Path, options: tuple[str, ...]) -> None:
+    before = segments()
+    done = run_script(tmp_path, 3, SUM, *options)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 3: [3.0, 3.0, 3.0, 3.0]" for rank in range(3)]
+    assert segments() <= before
+
+
+def test_init_again_and_again(tmp_path: Path) -> None:
+    text = """
+import numpy, stretto
+for turn in range(3):
+    with stretto.init(name=f"turn {turn}") as comm:
+        assert comm.all_reduce(numpy.ones(3))[0] == comm.size
+"""
+    for options in ((), ("--threads",)):
+        done = run_script(tmp_path, 3, text, *options)
+        assert done.returncode == 0, done.stderr
+
+
+def test_tags_arguments_and_environment(tmp_path: Path) -> None:
+    text = """
+import os, sys
+print("out", sys.argv[1:], os.environ["MINE"])
+print("err", file=sys.stderr)
+sys.stdout.write("no newline")
+"""
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    done = stretto("run", "-n", 2, "--tag", script, "--tag", "-n", "7", MINE="yes")
+    assert done.returncode == 0
+    for rank in range(2):
+        assert f"[{rank}] out ['--tag', '-n', '7'] yes" in done.stdout.splitlines()
+        assert f"[{rank}] no newline" in done.stdout.splitlines()
+        assert f"[{rank}] err" in done.stderr.splitlines()
+
+
+def test_any_program_after_two_dashes() -> None:
+    done = stretto("run", "-n", 3, "--tag", "--", "sh", "-c", "echo $STRETTO_RANK/$STRETTO_RANKS")
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank}/3" for rank in range(3)]
+
+
+def test_wrong_command_lines() -> None:
+    assert "nothing to run" in stretto("run", "-n", 2).stderr
+    done = stretto("run", "-n", 2, "no_such_program_here")
+    assert done.returncode == 127 and "no_such_program_here" in done.stderr
+    assert stretto("run", "-n", 0, "true").returncode == 2
+    assert "Python script" in stretto("run", "--threads", "true").stderr
+
+
+def test_first_failure_is_named_and_ends_the_rest(tmp_path: Path) -> None:
+    text = """
+import os, sys, time
+if os.environ["STRETTO_RANK"] == "1":
+    sys.exit(7)
+time.sleep(1000)
+"""
+    began = time.monotonic()
+    report = tmp_path / "report.json"
+    done = run_script(tmp_path, 3, text, "--grace", 0.2, "--json", report)
+    assert done.returncode == 7
+    assert "rank 1 (pid" in done.stderr and "ended with status 7" in done.stderr
+    assert time.monotonic() - began < 20
+    document = json.loads(report.read_text())
+    assert document["schema"] == "stretto.run/1"
+    assert (document["first_failure"], document["exit_status"]) == (1, 7)
+    assert [row["status"] for row in document["ranks"]] == [None, 7, None]
+    assert [row["signal"] for row in document["ranks"]] == [15, None, 15]
+
+
+def test_killed_rank_gives_the_status_of_its_signal(tmp_path: Path) -> None:
+    text = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    done = run_script(tmp_path, 1, text)
+    assert done.returncode == 137 and "was killed by signal 9 (SIGKILL)" in done.stderr
+
+
+def test_timeout(tmp_path: Path) -> None:
+    done = run_script(tmp_path, 2, "import time; time.sleep(1000)", "--timeout", 0.7)
+    assert done.returncode == 124 and "--timeout" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_leave_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SLEEP)
+    with started("run", "-n", 3, "--grace", 1, script, tmp_path) as job:
+        pids = pids_in(tmp_path, 3)
+        os.kill(job.pid, number)
+        _, said = job.communicate(timeout=20)
+        assert job.returncode == 128 + number, said
+        assert number.name in said
+        wait_for(lambda: not any(alive(pid) for pid in pids), 5, "all ranks and their children end")
+
+
+def test_ranks_that_ignore_signals_are_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import signal\nfor one in (signal.SIGINT, signal.SIGTERM): signal.signal(one, signal.SIG_IGN)\n" + SLEEP
+    )
+    with started("run", "-n", 2, "--grace", 0.2, script, tmp_path) as job:
+        pids = pids_in(tmp_path, 2)
+        os.kill(job.pid, signal.SIGINT)
+        job.communicate(timeout=20)
+        wait_for(lambda: not any(alive(pid) for pid in pids), 5, "all ranks end")
+
+
+def test_a_killed_launcher_takes_its_ranks_with_it(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SLEEP)
+    with started("run", "-n", 2, script, tmp_path) as job:
+        ranks = pids_in(tmp_path, 2)[::2]
+        os.kill(job.pid, signal.SIGKILL)
+        wait_for(lambda: not any(alive(pid) for pid in ranks), 5, "the ranks end")
+
+
+def test_interrupt_while_ranks_wait_in_an_operation(tmp_path: Path) -> None:
+    """Rank 1 never comes; rank 0 is deep in the library when Ctrl-C arrives."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, pathlib, os, time, numpy, stretto\ncomm = stretto.init()\n"
+        "(pathlib.Path(sys.argv[1]) / f'pids{comm.rank}').write_text(str(os.getpid()))\n"
+        "if comm.rank == 1: time.sleep(1000)\n"
+        "comm.all_reduce(numpy.zeros(4))\n"
+    )
+    before = segments()
+    with started("run", "-n", 2, "--grace", 1, script, tmp_path) as job:
+        pids = pids_in(tmp_path, 2)
+        time.sleep(0.3)
+        os.kill(job.pid, signal.SIGINT)
+        job.communicate(timeout=20)
+        assert job.returncode == 130
+        assert not any(alive(pid) for pid in pids)
+    assert segments() <= before
