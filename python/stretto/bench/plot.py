@@ -6,7 +6,8 @@ The band around a line holds the middle half of its turns. matplotlib is needed 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stretto.bench.rows import FLOOR, FLOOR_FROM_BYTES, SUBJECT, Row
+from stretto.bench.measure import SUBJECT
+from stretto.bench.rows import FLOOR, FLOOR_FROM_BYTES, Row
 from stretto.bench.workload import format_size
 
 if TYPE_CHECKING:

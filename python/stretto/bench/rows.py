@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stretto.bench.measure import Cell
+from stretto.bench.measure import SUBJECT, Cell
 from stretto.bench.options import Options
 from stretto.bench.workload import COLLECTIVES
 
 Row = dict[str, Any]
 SCHEMA = "stretto.bench/1"
-SUBJECT = "stretto"
 FLOOR = "memcpy"
 # Below this a copy's time is mostly that of the call, and says nothing about memory.
 FLOOR_FROM_BYTES = 64 * 1024

@@ -1,7 +1,8 @@
 """The table for people: a head, one line per size as soon as it is measured, and what it comes down to."""
 
+from stretto.bench.measure import SUBJECT
 from stretto.bench.options import Options
-from stretto.bench.rows import FLOOR, SUBJECT, Row, floor_share, geometric_mean, ratios
+from stretto.bench.rows import FLOOR, Row, floor_share, geometric_mean, ratios
 from stretto.bench.workload import COLLECTIVES, format_size
 
 _SMALL_UP_TO = 64 * 1024
