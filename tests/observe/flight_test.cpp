@@ -18,7 +18,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "harness/watchdog.hpp"
 #include "observe/flight_format.hpp"
@@ -455,6 +457,26 @@ TEST_F(FlightFileTest, LeavesOutDamagedRecordsAndReadsTheRest) {
   EXPECT_EQ(count(with(third + offsetof(FlightSlot, ranks), uint64_t{7})), 19u);
   EXPECT_EQ(count(with(third + offsetof(FlightSlot, outcome), uint64_t{0})), 19u);
   EXPECT_EQ(count(with(third + offsetof(FlightSlot, outcome), uint64_t{4})), 19u);
+}
+
+// Whatever differs between the two copies was being written, but for the outcome, which changes by itself.
+TEST_F(FlightFileTest, WhatChangedBetweenTheCopiesIsLeftOut) {
+  const size_t third = kFlightHeaderBytes + 3 * sizeof(FlightSlot);
+  const auto bytesOf = [](const std::string& text) { return std::as_bytes(std::span(text)); };
+  const auto whole = parseFlight(bytesOf(good_), bytesOf(good_));
+  ASSERT_TRUE(whole.ok()) << lastError();
+  EXPECT_EQ(whole.value().unreadable, 0u);
+  for (size_t word = 0; word < sizeof(FlightSlot) / 8; ++word) {
+    const bool mayChange = third + 8 * word >= third + offsetof(FlightSlot, endTicks);
+    const std::string changed = with(third + 8 * word, uint64_t{1});
+    using Copies = std::pair<const std::string*, const std::string*>;
+    for (const auto& [first, second] : {Copies(&good_, &changed), Copies(&changed, &good_)}) {
+      const auto got = parseFlight(bytesOf(*first), bytesOf(*second));
+      ASSERT_TRUE(got.ok()) << lastError();
+      EXPECT_EQ(got.value().unreadable, mayChange ? 0u : 1u) << "word " << word;
+      EXPECT_EQ(got.value().operations.size(), mayChange ? 20u : 19u) << "word " << word;
+    }
+  }
 }
 
 TEST_F(FlightFileTest, TextsEndAndAreTame) {
