@@ -89,11 +89,9 @@ void Doctor::reportLosses() {
 using Signature = std::tuple<Collective, DataType, Operator, int32_t, uint64_t>;
 
 Signature signatureOf(const FlightOperation& operation) {
-  const bool reduces = operation.function == Collective::kAllReduce ||
-                       operation.function == Collective::kReduceScatter ||
-                       operation.function == Collective::kReduce;
-  return {operation.function, operation.type, reduces ? operation.op : Operator::kSum, operation.root,
-          operation.count};
+  const Collective function = operation.function;
+  return {function, operation.type, isReduction(function) ? operation.op : Operator::kSum,
+          isRooted(function) ? operation.root : -1, operation.count};
 }
 
 // The first collective that two ranks saw differently.

@@ -14,6 +14,16 @@ std::string print(const char* format, Values... values) {
 
 }  // namespace
 
+bool isReduction(Collective function) {
+  return function == Collective::kAllReduce || function == Collective::kReduceScatter ||
+         function == Collective::kReduce;
+}
+
+bool isRooted(Collective function) {
+  return function == Collective::kBroadcast || function == Collective::kReduce ||
+         function == Collective::kGather || function == Collective::kScatter;
+}
+
 std::string sayRanks(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -40,13 +50,11 @@ std::string sayOperation(const FlightOperation& operation) {
   if (operation.sequence > 0) text = print("#%llu ", static_cast<unsigned long long>(operation.sequence));
   const Collective function = operation.function;
   text += print("%s %s", nameOf(function), nameOf(operation.type));
-  const bool reduces = function == Collective::kAllReduce || function == Collective::kReduceScatter ||
-                       function == Collective::kReduce;
-  if (reduces && operation.op != Operator::kSum) text += print(" %s", nameOf(operation.op));
+  if (isReduction(function) && operation.op != Operator::kSum) text += print(" %s", nameOf(operation.op));
   text += print(" x %llu", static_cast<unsigned long long>(operation.count));
   if (function == Collective::kSend && operation.peer >= 0) text += print(" to rank %d", operation.peer);
   if (function == Collective::kReceive && operation.peer >= 0) text += print(" from rank %d", operation.peer);
-  if (operation.root >= 0) text += print(" with root %d", operation.root);
+  if (isRooted(function) && operation.root >= 0) text += print(" with root %d", operation.root);
   return text;
 }
 

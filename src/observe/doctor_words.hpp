@@ -8,6 +8,9 @@
 
 namespace stretto::observe {
 
+// Whether the operator, and whether the root, means anything to it.
+bool isReduction(Collective function);
+bool isRooted(Collective function);
 // "rank 2" or "ranks 0, 1, 3 to 7"; `ranks` is sorted.
 std::string sayRanks(const std::vector<int>& ranks);
 // "rank 2 (host h, pid 123)", and that its process is stopped if it is.

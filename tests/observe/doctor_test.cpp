@@ -217,15 +217,31 @@ TEST(Doctor, TheFirstDifferenceCountsAndTheOperatorIsPartOfIt) {
              "called #1842 all_reduce bfloat16 max x 4096");
 }
 
-TEST(Doctor, AnOperatorMeansNothingToACopy) {
+TEST(Doctor, AnOperatorAndARootMeanNothingToAnAllGather) {
   FlightReading reading = finishedJob(2);
   for (FlightSnapshot& snapshot : reading.snapshots) {
     FlightOperation call = operation(1841, ago(3), ago(2));
     call.function = Collective::kAllGather;
     call.op = snapshot.rank == 0 ? Operator::kSum : Operator::kMax;
+    call.root = snapshot.rank;
     add(snapshot, call);
   }
-  EXPECT_EQ(diagnose(reading).verdict, Verdict::kIdle);
+  const Diagnosis got = diagnose(reading);
+  EXPECT_EQ(got.verdict, Verdict::kIdle);
+  expectSays(got, "all ranks idle; last finished #1841 all_gather bfloat16 x 4096, 2.0 s ago");
+}
+
+TEST(Doctor, ARootIsPartOfTheCall) {
+  FlightReading reading = finishedJob(2);
+  for (FlightSnapshot& snapshot : reading.snapshots) {
+    FlightOperation call = operation(1841, ago(3));
+    call.function = Collective::kReduce;
+    call.root = snapshot.rank;
+    add(snapshot, call);
+  }
+  expectSays(diagnose(reading),
+             "ranks disagree at #1841: rank 0 called #1841 reduce bfloat16 x 4096 with root 0; rank "
+             "1 called #1841 reduce bfloat16 x 4096 with root 1");
 }
 
 TEST(Doctor, SaysWhenRanksChoseDifferently) {
