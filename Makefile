@@ -6,6 +6,11 @@ FUZZ_SECONDS ?= 10
 # What `make bench` passes on, say: make bench BENCH="--ranks 4 -e 64M"
 BENCH ?=
 
+# The package compiles the library again, and sanitizer builds are thrown away often: what was compiled once is kept.
+export CMAKE_CXX_COMPILER_LAUNCHER := $(shell command -v ccache)
+export CCACHE_DIR := $(CURDIR)/.cache/ccache
+export CCACHE_MAXSIZE := 2G
+
 PYTHON := .venv/bin/python
 STEP := tools/step
 CMAKE_OPTIONS := -S . -G Ninja
