@@ -99,8 +99,8 @@ TEST(Wire, TheLongestMessagesFitTheirLimits) {
 }
 
 TEST(Wire, CodesAndKindsAreChecked) {
-  Bytes bytes(payloadOf(encode(Refusal{Code::kTimeout, 1, "x"})).begin(),
-              payloadOf(encode(Refusal{Code::kTimeout, 1, "x"})).end());
+  const SharedBytes frame = encode(Refusal{Code::kTimeout, 1, "x"});
+  Bytes bytes(payloadOf(frame).begin(), payloadOf(frame).end());
   Refusal refusal;
   for (const uint8_t code : {0, 1, 9, 255}) {
     bytes[0] = code;
