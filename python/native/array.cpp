@@ -1,5 +1,7 @@
 #include "array.hpp"
 
+#include <nanobind/stl/string.h>
+
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -218,6 +220,9 @@ void Array::openBuffer(nb::handle object, Access access, const char* name) {
   elementBytes_ = static_cast<size_t>(view.itemsize);
   count_ = elementBytes_ == 0 ? 0 : static_cast<size_t>(view.len) / elementBytes_;
   format_ = view.format != nullptr ? view.format : "B";
+  if (strchr(format_, 'O') != nullptr) {
+    refuse(ncclInvalidArgument, "%s holds Python objects (numpy dtype object): convert it to numbers", name);
+  }
   type_ = typeOfFormat(view.format, elementBytes_);
 }
 

@@ -120,7 +120,8 @@ def test_what_is_read_only_is_refused_where_it_is_written() -> None:
 def test_what_is_no_array_is_refused() -> None:
     refused(lambda comm: comm.all_reduce([1, 2, 3]), "is a list: pass a NumPy array")
     refused(lambda comm: comm.all_reduce(3.0), "is a float")
-    refused(lambda comm: comm.all_reduce(np.array([object()])), "object")
+    refused(lambda comm: comm.all_reduce(np.array([object()])), "holds Python objects")
+    refused(lambda comm: comm.all_reduce(np.array([object()]), dtype="int64"), "holds Python objects")
     refused(lambda comm: comm.all_reduce(np.zeros(3, "int16")), "no collective takes")
     refused(lambda comm: comm.all_reduce(np.zeros(3, "complex64")), "no collective takes")
     refused(lambda comm: comm.all_reduce(OnDevice(np.zeros(3))), "not the CPU")

@@ -153,9 +153,14 @@ def test_a_killed_launcher_takes_its_ranks_with_it(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SLEEP)
     with started("run", "-n", 2, script, tmp_path) as job:
-        ranks = pids_in(tmp_path, 2)[::2]
+        pids = pids_in(tmp_path, 2)
+        ranks, started_by_ranks = pids[::2], pids[1::2]
         os.kill(job.pid, signal.SIGKILL)
-        wait_for(lambda: not any(alive(pid) for pid in ranks), 5, "the ranks end")
+        try:
+            wait_for(lambda: not any(alive(pid) for pid in ranks), 5, "the ranks end")
+        finally:
+            for pid in started_by_ranks:  # these the kernel cannot know
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_interrupt_while_ranks_wait_in_an_operation(tmp_path: Path) -> None:

@@ -17,39 +17,25 @@ FLAGS: dict[str, Any] = {
     "collective": typer.Argument(help=f"What to measure: {', '.join(COLLECTIVES)}.", show_default=True),
     "ranks": typer.Option("--ranks", help="How many ranks."),
     "device": typer.Option("--device", help="Where the ranks' memory is: cpu."),
-    "threads": typer.Option(
-        "--threads", help="Stretto's ranks as threads of one process; peers keep processes."
-    ),
+    "threads": typer.Option("--threads", help="Stretto's ranks as threads of one process; peers keep processes."),
     "min_bytes": typer.Option("-b", "--minbytes", help="Smallest size; K, M and G are understood."),
     "max_bytes": typer.Option("-e", "--maxbytes", help="Largest size."),
     "factor": typer.Option("-f", "--stepfactor", help="Each size is the last one times this."),
     "iterations": typer.Option("-n", "--iters", help="Calls in each turn; 0: as many as --budget-ms holds."),
-    "warmup": typer.Option(
-        "-w", "--warmup-iters", help="Calls before each turn that are not timed, at most."
-    ),
+    "warmup": typer.Option("-w", "--warmup-iters", help="Calls before each turn that are not timed, at most."),
     "datatype": typer.Option("-d", "--datatype", help=f"Element type: {', '.join(ELEMENT_BYTES)}."),
     "op": typer.Option("-o", "--op", help=f"Reduction: {', '.join(OPERATORS)}."),
     "root": typer.Option("-r", "--root", help="Root of broadcast, reduce, gather and scatter."),
     "check": typer.Option("-c", "--check", help="1: verify every result, 0: verify none."),
     "in_place": typer.Option("--in-place/--out-of-place", help="Whether the result replaces the input."),
-    "buffers": typer.Option(
-        "--buffers", help="plain memory, or alloc: each implementation's own (ncclMemAlloc)."
-    ),
-    "peers": typer.Option(
-        "--peers", help="Whom to compare with: all that are found, none, or a list with commas."
-    ),
-    "algorithm": typer.Option(
-        "--algorithm", help="Force this algorithm of Stretto's; peers are measured as they are."
-    ),
+    "buffers": typer.Option("--buffers", help="plain memory, or alloc: each implementation's own (ncclMemAlloc)."),
+    "peers": typer.Option("--peers", help="Whom to compare with: all that are found, none, or a list with commas."),
+    "algorithm": typer.Option("--algorithm", help="Force this algorithm of Stretto's; peers are measured as they are."),
     "protocol": typer.Option("--protocol", help="Force this protocol of the forced algorithm."),
     "rounds": typer.Option("--rounds", help="Turns that each implementation gets at each size."),
     "budget_ms": typer.Option("--budget-ms", help="About how long a turn lasts, in milliseconds."),
-    "bind": typer.Option(
-        "--bind", help="core: each rank on its own core where there are enough; none: as it comes."
-    ),
-    "timeout": typer.Option(
-        "--timeout", help="Seconds without an answer after which an implementation is given up."
-    ),
+    "bind": typer.Option("--bind", help="core: each rank on its own core where there are enough; none: as it comes."),
+    "timeout": typer.Option("--timeout", help="Seconds without an answer after which an implementation is given up."),
     "json": typer.Option("--json", help="Write all rows to this file (schema stretto.bench/1)."),
     "plot": typer.Option("--plot", help="Draw time and bus bandwidth over size into this PNG file."),
 }
@@ -61,9 +47,7 @@ def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
     for field in dataclasses.fields(Options):
         annotation = Annotated[field.type, FLAGS[field.name]]  # type: ignore[name-defined]
         parameters.append(
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
-            )
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
         )
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {one.name: one.annotation for one in parameters}

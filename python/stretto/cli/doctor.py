@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +42,8 @@ def _target(attach: str | None, children: int | None) -> str:
         stop("doctor: give either --attach PID[,PID]|DIR or --children PID")
     if children is None:
         return str(attach)
-    ranks = [pid for pid in descendants(children) if _maps_stretto(pid)]
+    # This very command may be one of them.
+    ranks = [pid for pid in descendants(children) if pid != os.getpid() and _maps_stretto(pid)]
     if not ranks:
         stop(f"doctor: process {children} has no descendants that have loaded Stretto", 1)
     return ",".join(str(pid) for pid in ranks)
