@@ -105,7 +105,7 @@ def _finish(axes: "Axes", sizes: list[int], unit: str, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, color=_INK)
     axes.set_xlabel("size, bytes")
     axes.set_ylabel(unit)
-    step = max(1, len(sizes) // 8)
+    step = -(-len(sizes) // 9)
     axes.set_xticks(sizes[::step], [format_size(size) for size in sizes[::step]])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
