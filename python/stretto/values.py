@@ -74,12 +74,12 @@ Op: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
 
 def op_code(op: Op) -> int:
     """The `ncclRedOp_t`. Raises `InvalidArgument` for an unknown name."""
+    code = _OP_CODES.get(op)  # type: ignore[arg-type]
+    if code is not None:
+        return code
     if isinstance(op, PreMulSum):
         return op.code
-    code = _OP_CODES.get(op)
-    if code is None:
-        raise InvalidArgument(f"op={op!r}: the operators are {', '.join(OPERATORS)} and comm.pre_mul_sum(scalar)")
-    return code
+    raise InvalidArgument(f"op={op!r}: the operators are {', '.join(OPERATORS)} and comm.pre_mul_sum(scalar)")
 
 
 def dtype_code(dtype: DType | None) -> int:

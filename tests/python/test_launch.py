@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -254,3 +255,16 @@ def test_without_a_launcher_the_way_out_is_said() -> None:
         timeout=60,
     )
     assert "stretto run -n 4 script.py" in done.stderr
+
+
+def test_mpirun_itself() -> None:
+    """The real launcher, where it is installed beside this Python or on the PATH."""
+    mpirun = shutil.which(
+        "mpirun", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    )
+    if mpirun is None:
+        pytest.skip("no mpirun beside this Python or on the PATH")
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    command = [mpirun, *root, "--oversubscribe", "--bind-to", "none", "-n", "3", sys.executable, "-c", SUM]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100)
+    assert sorted(done.stdout.split("\n")) == ["", "0 3 3.0", "1 3 3.0", "2 3 3.0"], done.stderr

@@ -67,7 +67,8 @@ def _show(entries: list[dict[str, Any]], path: Path) -> None:
                 style="bold" if changed else None,
             )
     console.print(rows)
-    console.print(f"Written to {path}. Use it: export STRETTO_TABLE={path}")
+    console.print(f"Written to {path}. Use it:")
+    console.print(f"export STRETTO_TABLE={path}", soft_wrap=True)
 
 
 def tune(

@@ -18,7 +18,8 @@ _START_SECONDS = 60.0
 
 
 def _launch(ranks: int, threads: bool, folder: Path, most_bytes: int, say: Callable[[str], None]) -> Launch:
-    options = Options(ranks=ranks, threads=threads)
+    # Not bound to cores: a bound rank counts its own core as all there are, and so would the table.
+    options = Options(ranks=ranks, threads=threads, bind="none")
     try:
         # Room for the largest size; a page more, so that no two buffers end and begin on one.
         return Stretto().launch(options, folder, most_bytes + 4096)
