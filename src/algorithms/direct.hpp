@@ -1,6 +1,10 @@
 // Collectives that read peers' buffers where they are: one copy instead of two, for large messages, where
-// every peer's ordinary memory can be reached. Ranks first tell each other their addresses (in lines: that
-// is also the start barrier), and part only when nobody reads any more (the end barrier).
+// every peer's ordinary memory can be reached. Ranks first tell each other their buffers (in lines: that is
+// also the start barrier), and part only when nobody reads any more (the end barrier).
+//
+// A buffer that can be located in our address space (a thread's, or shared memory of another process) is read
+// in place; any other is copied here first, a tile at a time. Results go back the shorter way: read from the
+// owner's buffer by those who can locate it, pushed to the slots of those who cannot; both ends know which.
 //
 // In place is safe: the owner of a shard announces its result after it has read everybody's input of that
 // shard, and only then do the others overwrite theirs.
@@ -10,79 +14,126 @@
 
 namespace stretto::algorithms {
 
-struct Addresses {
-  const std::byte* send;
-  const std::byte* receive;
+// Everybody's buffers, as this rank can reach them.
+struct Buffers {
+  struct Announced {
+    Shareable send;
+    Shareable receive;
+  };
+  Announced all[kMaxRanks];
+  const std::byte* send[kMaxRanks];     // located, or null
+  const std::byte* receive[kMaxRanks];  // located, or null
+  // Whether `peer` can locate this rank's receive buffer.
+  template <Backend B>
+  bool locatedBy(const B& b, int peer) const {
+    return all[b.rank()].receive.id != 0 || b.sharesAddresses(peer);
+  }
 };
 
 template <Backend B>
-Status exchangeAddresses(B& b, const Arguments& a, Addresses* all) {
+Status exchangeBuffers(B& b, const Arguments& a, size_t sendBytes, size_t receiveBytes, Buffers& buffers) {
+  using Announced = Buffers::Announced;
   b.nextEpoch();
-  const Addresses mine{a.send, a.receive};
+  const Announced mine{b.describe(a.send, sendBytes), b.describe(a.receive, receiveBytes)};
   for (int step = 1; step < b.ranks(); ++step) {
     b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), reinterpret_cast<const std::byte*>(&mine),
                sizeof mine);
   }
-  all[b.rank()] = mine;
+  buffers.all[b.rank()] = mine;
   for (int step = 1; step < b.ranks(); ++step) {
     const int peer = rotated(b.rank(), step, b.ranks());
-    STRETTO_TRY(b.readLines(b.coop(), peer, reinterpret_cast<std::byte*>(&all[peer]), sizeof(Addresses)));
+    STRETTO_TRY(
+        b.readLines(b.coop(), peer, reinterpret_cast<std::byte*>(&buffers.all[peer]), sizeof(Announced)));
+  }
+  for (int peer = 0; peer < b.ranks(); ++peer) {
+    STRETTO_TRY(b.locate(peer, buffers.all[peer].send, buffers.send[peer]));
+    STRETTO_TRY(b.locate(peer, buffers.all[peer].receive, buffers.receive[peer]));
   }
   return kOkStatus;
+}
+
+// `bytes` of peer's send buffer from `offset` on, into `to`.
+template <Backend B>
+Status readSend(B& b, const Buffers& buffers, int peer, size_t offset, std::byte* to, size_t bytes,
+                bool stream) {
+  if (buffers.send[peer] != nullptr) {
+    b.copy(b.coop(), to, buffers.send[peer] + offset, bytes, stream);
+    return kOkStatus;
+  }
+  const auto* remote = reinterpret_cast<const std::byte*>(buffers.all[peer].send.address);
+  return b.get(b.coop(), peer, to, remote + offset, bytes);
 }
 
 // Nobody passes before everybody has come: no buffer is read after its owner returned.
 template <Backend B>
 Status endBarrier(B& b) {
+  b.nextEpoch();
   signalAll(b, Leg::kGather);
   return waitAll(b, Leg::kGather);
 }
 
-// Reduces `count` elements that lie at offset(rank) in every rank's send buffer into `to`, a tile at a time
-// where peers' memory has to be copied first.
+// Reduces `count` elements that lie at `offset` in every rank's send buffer into `to`, and into the places of
+// `pushed` as well. A tile at a time: what has to be copied first stays in the nearest cache.
 template <Backend B>
-Status reduceFromPeers(B& b, const Arguments& a, const Addresses* all, size_t offset, std::byte* to,
+Status reduceFromPeers(B& b, const Arguments& a, const Buffers& buffers, size_t offset, Destinations to,
                        size_t count) {
   constexpr size_t kTileBytes = 131072;
-  std::byte* scratch = b.scratch(kTileBytes * static_cast<size_t>(b.ranks()));
+  std::byte* const scratch = b.scratch(kTileBytes * static_cast<size_t>(b.ranks()));
   const std::byte* sources[kMaxRanks];
+  std::byte* places[kMaxRanks];
   for (const Span tile : Chunks(count, elementsIn(kTileBytes, a.elementBytes))) {
     const size_t at = tile.begin * a.elementBytes;
     for (int source = 0; source < b.ranks(); ++source) {
-      auto viewed = b.view(b.coop(), source, all[source].send + offset + at, tile.size * a.elementBytes,
-                           scratch + static_cast<size_t>(source) * kTileBytes);
-      if (!viewed.ok()) return viewed.status();
-      sources[source] = viewed.value();
+      sources[source] = buffers.send[source] + offset + at;
+      if (buffers.send[source] != nullptr) continue;
+      std::byte* const copy = scratch + static_cast<size_t>(source) * kTileBytes;
+      STRETTO_TRY(readSend(b, buffers, source, offset + at, copy, tile.size * a.elementBytes, false));
+      sources[source] = copy;
     }
-    b.reduce(b.coop(), a.reduce, {to + at}, sources, b.ranks(), tile.size, a.stream);
+    for (int place = 0; place < to.pushedCount; ++place) places[place] = to.pushed[place] + at;
+    b.reduce(b.coop(), a.reduce, {to.own + at, places, to.pushedCount}, sources, b.ranks(), tile.size,
+             a.stream);
   }
   return kOkStatus;
 }
 
-// Each owner reduces its shard out of everybody's input; the others then read the result from the owner.
+// This rank's shard of one chunk, reduced, kept, and pushed to those who cannot read it here.
+template <Backend B>
+Status ownShard(B& b, const Arguments& a, const Buffers& buffers, size_t offset, size_t count) {
+  std::byte* pushed[kMaxRanks];
+  int pushedCount = 0;
+  for (int step = 1; step < b.ranks(); ++step) {
+    const int peer = rotated(b.rank(), step, b.ranks());
+    if (!buffers.locatedBy(b, peer)) pushed[pushedCount++] = b.slotAt(peer, Leg::kScatter);
+  }
+  STRETTO_TRY(reduceFromPeers(b, a, buffers, offset, {a.receive + offset, pushed, pushedCount}, count));
+  signalAll(b, Leg::kScatter);
+  return kOkStatus;
+}
+
+// Each owner reduces its shard out of everybody's input; the others then take the result.
 template <Backend B>
 Status allReduceDirect(B& b, const Arguments& a) {
-  Addresses all[kMaxRanks];
-  STRETTO_TRY(exchangeAddresses(b, a, all));
+  Buffers buffers;
+  STRETTO_TRY(exchangeBuffers(b, a, a.bytes(), a.bytes(), buffers));
   const size_t ranks = static_cast<size_t>(b.ranks());
   const size_t grain = lineGrain(a.elementBytes);
-  const size_t most = std::max<size_t>(1, a.chunkBytes / a.elementBytes / ranks / grain) * grain * ranks;
+  const size_t shardBytes = std::min<size_t>(a.chunkBytes / ranks, b.layout().slotBytes);
+  const size_t most = std::max<size_t>(1, shardBytes / a.elementBytes / grain) * grain * ranks;
   for (const Span chunk : Chunks(a.count, most)) {
     b.nextEpoch();
     const Split shards(chunk.size, ranks, grain);
     const auto offsetOf = [&](int rank) {
       return (chunk.begin + shards[static_cast<size_t>(rank)].begin) * a.elementBytes;
     };
-    const size_t mine = offsetOf(b.rank());
-    STRETTO_TRY(
-        reduceFromPeers(b, a, all, mine, a.receive + mine, shards[static_cast<size_t>(b.rank())].size));
-    signalAll(b, Leg::kScatter);
+    STRETTO_TRY(ownShard(b, a, buffers, offsetOf(b.rank()), shards[static_cast<size_t>(b.rank())].size));
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
       const size_t bytes = shards[static_cast<size_t>(peer)].size * a.elementBytes;
       STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kScatter), b.epoch()));
-      STRETTO_TRY(
-          b.get(b.coop(), peer, a.receive + offsetOf(peer), all[peer].receive + offsetOf(peer), bytes));
+      const std::byte* result = buffers.receive[peer] != nullptr ? buffers.receive[peer] + offsetOf(peer)
+                                                                 : b.slotFrom(peer, Leg::kScatter);
+      b.copy(b.coop(), a.receive + offsetOf(peer), result, bytes, a.stream);
     }
   }
   return endBarrier(b);
@@ -90,45 +141,46 @@ Status allReduceDirect(B& b, const Arguments& a) {
 
 template <Backend B>
 Status reduceScatterDirect(B& b, const Arguments& a) {
-  Addresses all[kMaxRanks];
-  STRETTO_TRY(exchangeAddresses(b, a, all));
+  Buffers buffers;
+  STRETTO_TRY(exchangeBuffers(b, a, a.bytes() * static_cast<size_t>(b.ranks()), a.bytes(), buffers));
   const size_t mine = static_cast<size_t>(b.rank()) * a.bytes();
-  STRETTO_TRY(reduceFromPeers(b, a, all, mine, a.receive, a.count));
+  STRETTO_TRY(reduceFromPeers(b, a, buffers, mine, {a.receive}, a.count));
   return endBarrier(b);
 }
 
 // Every rank gets one block of `bytes` from every peer: from `offset` in the peer's send buffer.
 template <Backend B>
-Status getBlocks(B& b, const Arguments& a, size_t offset) {
-  Addresses all[kMaxRanks];
-  STRETTO_TRY(exchangeAddresses(b, a, all));
+Status getBlocks(B& b, const Arguments& a, size_t sendBytes, size_t offset) {
+  Buffers buffers;
+  STRETTO_TRY(exchangeBuffers(b, a, sendBytes, a.bytes() * static_cast<size_t>(b.ranks()), buffers));
   const auto place = [&](int peer) { return a.receive + static_cast<size_t>(peer) * a.bytes(); };
   b.copy(b.coop(), place(b.rank()), a.send + offset, a.bytes(), a.stream);
   for (int step = 1; step < b.ranks(); ++step) {
     const int peer = rotated(b.rank(), step, b.ranks());
-    STRETTO_TRY(b.get(b.coop(), peer, place(peer), all[peer].send + offset, a.bytes()));
+    STRETTO_TRY(readSend(b, buffers, peer, offset, place(peer), a.bytes(), a.stream));
   }
   return endBarrier(b);
 }
 
 template <Backend B>
 Status allGatherDirect(B& b, const Arguments& a) {
-  return getBlocks(b, a, 0);
+  return getBlocks(b, a, a.bytes(), 0);
 }
 
 template <Backend B>
 Status allToAllDirect(B& b, const Arguments& a) {
-  return getBlocks(b, a, static_cast<size_t>(b.rank()) * a.bytes());
+  return getBlocks(b, a, a.bytes() * static_cast<size_t>(b.ranks()),
+                   static_cast<size_t>(b.rank()) * a.bytes());
 }
 
 template <Backend B>
 Status broadcastDirect(B& b, const Arguments& a) {
-  Addresses all[kMaxRanks];
-  STRETTO_TRY(exchangeAddresses(b, a, all));
+  Buffers buffers;
+  STRETTO_TRY(exchangeBuffers(b, a, a.bytes(), a.bytes(), buffers));
   if (b.rank() == a.root) {
     b.copy(b.coop(), a.receive, a.send, a.bytes(), a.stream);
   } else {
-    STRETTO_TRY(b.get(b.coop(), a.root, a.receive, all[a.root].send, a.bytes()));
+    STRETTO_TRY(readSend(b, buffers, a.root, 0, a.receive, a.bytes(), a.stream));
   }
   return endBarrier(b);
 }

@@ -22,6 +22,7 @@
 #include "communicator/plan_cache.hpp"
 #include "executors/host/stream.hpp"
 #include "executors/host/transfers.hpp"
+#include "memory/imports.hpp"
 #include "observe/flight.hpp"
 #include "planner/choose.hpp"
 #include "planner/table.hpp"
@@ -143,6 +144,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Connections connections_;
   std::atomic<WindowHeader*> header_{
       nullptr};  // of the own window, for other threads; null before there is one
+  memory::Imports imports_;
   std::unique_ptr<Host> host_;
   planner::Machine machine_;
   planner::Table table_;

@@ -1,25 +1,30 @@
 #include "memory/user_memory.hpp"
 
-#include <sys/mman.h>
-
-#include <cstdint>
+#include <map>
 #include <mutex>
 #include <unordered_map>
+
+#include "platform/random.hpp"
+#include "platform/shared_memory.hpp"
 
 namespace stretto::memory {
 namespace {
 
+constexpr size_t kPage = 4096;
+
+struct Allocation {
+  platform::SharedMemory memory;
+  uint64_t id = 0;  // never the same twice, so that a peer cannot mistake a new segment for an old one
+};
 // Never destroyed: user threads may still free memory while the process ends.
 struct Allocations {
   std::mutex mutex;
-  std::unordered_map<void*, size_t> sizes;
+  std::map<uintptr_t, Allocation> byAddress;
 };
 Allocations& allocations() {
   static auto* all = new Allocations;
   return *all;
 }
-
-constexpr size_t kPage = 4096;
 
 struct Registration {
   const void* owner;
@@ -39,31 +44,52 @@ Registrations& registrations() {
 }  // namespace
 
 Result<void*> allocate(size_t bytes) {
-  if (bytes > SIZE_MAX - kPage) {
+  if (bytes > SIZE_MAX / 2) {
     return fail(Code::kInvalidArgument, "cannot allocate %zu bytes", bytes);
   }
   const size_t size = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
-  void* pointer = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pointer == MAP_FAILED) {
-    return failErrno("cannot allocate %zu bytes", bytes);
-  }
+  auto memory = platform::SharedMemory::create("stretto-memory", size);
+  if (!memory.ok()) return memory.status();
+  Allocation allocation{std::move(memory.value()), 0};
+  STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&allocation.id), sizeof allocation.id}));
+  allocation.id |= 1;
+  void* const pointer = allocation.memory.data();
   Allocations& all = allocations();
   std::lock_guard lock(all.mutex);
-  all.sizes.emplace(pointer, size);
+  all.byAddress.emplace(reinterpret_cast<uintptr_t>(pointer), std::move(allocation));
   return pointer;
 }
 
 Status release(void* pointer) {
   if (pointer == nullptr) return kOkStatus;
+  Allocation last;  // unmapped after the lock is gone
   Allocations& all = allocations();
   std::lock_guard lock(all.mutex);
-  const auto found = all.sizes.find(pointer);
-  if (found == all.sizes.end()) {
+  const auto found = all.byAddress.find(reinterpret_cast<uintptr_t>(pointer));
+  if (found == all.byAddress.end()) {
     return fail(Code::kInvalidArgument, "%p was not allocated by ncclMemAlloc, or was freed before", pointer);
   }
-  munmap(pointer, found->second);
-  all.sizes.erase(found);
+  last = std::move(found->second);
+  all.byAddress.erase(found);
   return kOkStatus;
+}
+
+Shareable describe(const void* address, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  Shareable what;
+  Allocations& all = allocations();
+  std::lock_guard lock(all.mutex);
+  auto found = all.byAddress.upper_bound(begin);
+  if (found == all.byAddress.begin()) return what;
+  --found;
+  const auto& [base, allocation] = *found;
+  if (begin - base > allocation.memory.size() || allocation.memory.size() - (begin - base) < bytes)
+    return what;
+  what.id = allocation.id;
+  what.base = base;
+  what.bytes = allocation.memory.size();
+  what.descriptor = allocation.memory.descriptor();
+  return what;
 }
 
 void* addRegistration(const void* owner, const void* buffer, size_t bytes) {

@@ -1,11 +1,13 @@
-// Memory that users ask the library for (ncclMemAlloc) and ranges they register. On the host a registration
-// changes nothing about speed; it is checked, counted and undone, so that programs written for NCCL run.
-// Any thread.
+// Memory that users ask the library for (ncclMemAlloc) and ranges they register. What allocate() gives is a
+// shared segment, so that ranks in other processes can read it in place (imports.hpp); like all shared memory
+// it is the same for a forked child, not a copy. A registration changes nothing on the host; it is checked
+// and undone, so that programs written for NCCL run. Any thread.
 #pragma once
 
 #include <cstddef>
 
 #include "base/status.hpp"
+#include "primitives/peer.hpp"
 
 namespace stretto::memory {
 
@@ -13,6 +15,9 @@ namespace stretto::memory {
 Result<void*> allocate(size_t bytes);
 // kInvalidArgument unless `pointer` came from allocate() and was not released before; null is ignored.
 Status release(void* pointer);
+
+// What the range is in, if it lies in one allocation of this process; else `id` 0.
+Shareable describe(const void* address, size_t bytes);
 
 // A registration of [`buffer`, +`bytes`) with `owner`; the handle is opaque and never null.
 void* addRegistration(const void* owner, const void* buffer, size_t bytes);

@@ -8,7 +8,8 @@
 //   communicator was
 //            aborted, the deadline passed, or the operation's tag is not ours (the ranks disagree)
 //   putLines / readLines / reduceLines   carry readiness inside the data: neither signal nor fence
-//   get      copies a peer's ordinary memory here; view makes it readable in place where it can
+//   describe says what others need to know to read a buffer of ours; locate finds a buffer of theirs in our
+//            address space (null: not there, get must copy); get copies a peer's memory here
 // A wait that gives up says so to the whole coop, and its caller publishes nothing afterwards.
 #pragma once
 
@@ -44,7 +45,9 @@ concept Backend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std
   {b.putLines(coop, peer, from, bytes)};
   { b.readLines(coop, peer, to, bytes) } -> std::same_as<Status>;
   { b.reduceLines(coop, spec, to, from, bytes) } -> std::same_as<Status>;
-  { b.view(coop, peer, from, bytes, to) } -> std::same_as<Result<const std::byte*>>;
+  { b.describe(from, bytes) } -> std::same_as<Shareable>;
+  { b.locate(peer, Shareable{}, from) } -> std::same_as<Status>;
+  { b.sharesAddresses(peer) } -> std::same_as<bool>;
   { b.scratch(bytes) } -> std::same_as<std::byte*>;
   { b.get(coop, peer, to, from, bytes) } -> std::same_as<Status>;
   {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};

@@ -18,6 +18,26 @@ enum class Reach : uint8_t {
   kCopy,     // the kernel copies (process_vm_readv)
 };
 
+// A buffer of one rank as it tells others about it. `id` is 0 for ordinary memory; memory of ncclMemAlloc is
+// a shared segment of its own (`descriptor` in its process, `base`, `bytes`), which peers may map.
+struct Shareable {
+  uint64_t address = 0;
+  uint64_t id = 0;
+  uint64_t base = 0;
+  uint64_t bytes = 0;
+  int64_t descriptor = -1;
+};
+
+// What gives a backend addresses in other processes. Implemented in memory/, handed in by the communicator.
+class Importer {
+ public:
+  virtual ~Importer() = default;
+  // What `address` (of `bytes`) is in, if it is shareable memory of this process; else `id` 0.
+  virtual Shareable describe(const void* address, size_t bytes) = 0;
+  // `what`, a buffer of `peer`, in our address space; null with the error said when it cannot be mapped.
+  virtual const std::byte* map(int peer, int process, const Shareable& what) = 0;
+};
+
 struct Peer {
   std::byte* window = nullptr;  // base of the peer's window in our address space
   int32_t rank = -1;

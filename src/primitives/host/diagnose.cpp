@@ -21,7 +21,7 @@ Announcement announced(const WindowHeader& window, uint64_t sequence) {
   return copy;
 }
 
-std::string describe(const Announcement& what) {
+std::string inWords(const Announcement& what) {
   if (what.sequence == 0) return "another operation";
   const auto collective = static_cast<Collective>(what.collective % kCollectives);
   char text[200];
@@ -42,7 +42,7 @@ Status Host::mismatch(int peer) const {
       peer, Code::kInvalidUsage,
       "ranks disagree: rank %d called %s, rank %d called %s. All ranks of a communicator must call the "
       "same operations with the same count, type, operator and root, in the same order.",
-      rank_, describe(mine).c_str(), peer, describe(theirs).c_str());
+      rank_, inWords(mine).c_str(), peer, inWords(theirs).c_str());
 }
 
 Status Host::disagreement() const {
@@ -75,7 +75,7 @@ Status Host::timedOut(int peer) const {
     }
   }
   const std::string mine =
-      sequence_ == 0 ? "a point-to-point transfer" : describe(announced(header(), sequence_));
+      sequence_ == 0 ? "a point-to-point transfer" : inWords(announced(header(), sequence_));
   const std::string who = missing.empty() ? "every rank has entered it" : "not entered by rank " + missing;
   return failAbout(
       peer, Code::kTimeout,

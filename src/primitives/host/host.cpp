@@ -7,8 +7,9 @@ namespace stretto {
 
 static_assert(Backend<Host>);
 
-Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy)
-    : rank_(rank), peers_(peers), layout_(layout), policy_(policy) {}
+Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
+           Importer* importer)
+    : rank_(rank), peers_(peers), layout_(layout), policy_(policy), importer_(importer) {}
 
 void Host::signal(Coop, int peer, Cell* cell, uint64_t value) {
   std::atomic_ref(cell->tag).store(tag_, std::memory_order_relaxed);
@@ -89,13 +90,23 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
   return kOkStatus;
 }
 
-Result<const std::byte*> Host::view(Coop coop, int peer, const std::byte* from, size_t bytes,
-                                    std::byte* scratch) {
-  if (peer == rank_ || peers_[static_cast<size_t>(peer)].reach == Reach::kAddress) {
-    return from;
+Shareable Host::describe(const void* buffer, size_t bytes) {
+  Shareable what;
+  if (importer_ != nullptr) what = importer_->describe(buffer, bytes);
+  what.address = reinterpret_cast<uint64_t>(buffer);
+  return what;
+}
+
+Status Host::locate(int peer, const Shareable& what, const std::byte*& at) {
+  const Peer& other = peers_[static_cast<size_t>(peer)];
+  at = nullptr;
+  if (peer == rank_ || other.reach == Reach::kAddress) {
+    at = reinterpret_cast<const std::byte*>(what.address);
+  } else if (what.id != 0 && importer_ != nullptr) {
+    at = importer_->map(peer, other.process, what);
+    if (at == nullptr) return Status{Code::kSystem, static_cast<int16_t>(peer)};
   }
-  if (const Status status = get(coop, peer, scratch, from, bytes); !status.ok()) return status;
-  return static_cast<const std::byte*>(scratch);
+  return kOkStatus;
 }
 
 void Host::reduce(Coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources,

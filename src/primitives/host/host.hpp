@@ -76,7 +76,9 @@ class Host {
   static constexpr size_t kLinePayload = kLineBytes - sizeof(uint64_t);
 
   // `peers` has one entry per rank, this one included, and outlives the Host.
-  Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy);
+  // `importer` may be null: nothing outside windows is shared then.
+  Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
+       Importer* importer = nullptr);
 
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(peers_.size()); }
@@ -132,8 +134,11 @@ class Host {
   Status readLines(Coop, int peer, void* to, size_t bytes);
   Status reduceLines(Coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
   Status get(Coop, int peer, void* to, const void* from, size_t bytes);
-  // A peer's ordinary memory, in place if it can be addressed, else copied to `scratch`.
-  Result<const std::byte*> view(Coop coop, int peer, const std::byte* from, size_t bytes, std::byte* scratch);
+  // For algorithms that read peers' buffers. locate() sets `at` to null where only get() can read them.
+  Shareable describe(const void* buffer, size_t bytes);
+  Status locate(int peer, const Shareable& what, const std::byte*& at);
+  // A thread of this process: its addresses are ours, and ours its.
+  bool sharesAddresses(int peer) const { return peers_[static_cast<size_t>(peer)].reach == Reach::kAddress; }
   void reduce(Coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources, int sourceCount,
               size_t count, bool stream);
   void copy(Coop, void* to, const void* from, size_t bytes, bool stream) {
@@ -194,6 +199,7 @@ class Host {
   std::span<const Peer> peers_;
   WindowLayout layout_;
   WaitPolicy policy_;
+  Importer* importer_;
   uint64_t epoch_ = 0;
   uint64_t tag_ = 0;
   uint64_t sequence_ = 0;
