@@ -30,7 +30,14 @@ bool decodeRank(uint64_t field, int ranks, int32_t& rank) {
   return field <= static_cast<uint64_t>(ranks);
 }
 
-// The first copy's outcome with the second's end: endTicks is written before the outcome, so it is there.
+// An operation that was running in the first copy is told as running. One that was over by then stays as it
+// is until its place is taken: both copies must agree on how and when it ended, or the second saw the next
+// one.
+bool sameEnd(const FlightSlot& a, const FlightSlot& b) {
+  const bool running = (a.outcome & 0xff) == static_cast<uint64_t>(OperationState::kRunning);
+  return running || (a.outcome == b.outcome && a.endTicks == b.endTicks);
+}
+
 bool decodeSlot(const FlightSlot& first, const FlightSlot& second, int ranks, FlightOperation& to) {
   to.place = second.position;
   to.sequence = second.sequence;
@@ -144,7 +151,7 @@ Result<FlightSnapshot> parseFlight(std::span<const std::byte> first, std::span<c
     memcpy(&b, second.data() + offset, sizeof b);
     if (a.position == 0 && b.position == 0) continue;
     FlightOperation operation;
-    if (sameOperation(a, b) && b.position % kFlightRecords == i &&
+    if (sameOperation(a, b) && sameEnd(a, b) && b.position % kFlightRecords == i &&
         decodeSlot(a, b, snapshot.ranks, operation)) {
       snapshot.operations.push_back(operation);
     } else {
