@@ -1,6 +1,5 @@
-// Reductions against a scalar oracle written apart from them: one element at a time, formats decoded by
-// ldexp and encoded by rounding a quotient, no vectors and no bit tricks shared with the code under test.
-// Every comparison is of bits, and runs on every CPU level that this machine offers.
+// Reductions against the harness's scalar oracle. Every comparison is of bits, and runs on every CPU level
+// that this machine offers.
 #include "primitives/host/reduce.hpp"
 
 #include <gtest/gtest.h>
@@ -16,217 +15,16 @@
 #include <thread>
 #include <vector>
 
+#include "harness/guarded.hpp"
+#include "harness/oracle.hpp"
 #include "harness/watchdog.hpp"
 
 namespace stretto {
 namespace {
 
-constexpr DataType kTypes[] = {DataType::kInt8,     DataType::kUint8,      DataType::kInt32,
-                               DataType::kUint32,   DataType::kInt64,      DataType::kUint64,
-                               DataType::kFloat16,  DataType::kFloat32,    DataType::kFloat64,
-                               DataType::kBfloat16, DataType::kFloat8e4m3, DataType::kFloat8e5m2};
-constexpr DataType kNarrowFloats[] = {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat8e4m3,
-                                      DataType::kFloat8e5m2};
-using Random = std::mt19937_64;
-
-// ---- The oracle -------------------------------------------------------------------------------------------
-
-struct Format {
-  int exponentBits;
-  int mantissaBits;
-  bool infinities;  // has them, as IEEE 754
-  bool saturates;   // on conversion from fp32
-  uint32_t nan;
-
-  int bias() const { return (1 << (exponentBits - 1)) - 1; }
-  uint32_t signBit() const { return 1u << (exponentBits + mantissaBits); }
-};
-
-Format formatOf(DataType type) {
-  switch (type) {
-    case DataType::kFloat16:
-      return {5, 10, true, false, 0x7e00};
-    case DataType::kBfloat16:
-      return {8, 7, true, false, 0x7fc0};
-    case DataType::kFloat8e4m3:
-      return {4, 3, false, true, 0x7f};
-    default:
-      return {5, 2, true, true, 0x7e};
-  }
-}
-
-bool isNarrow(DataType type) {
-  return std::find(std::begin(kNarrowFloats), std::end(kNarrowFloats), type) != std::end(kNarrowFloats);
-}
-bool isFloating(DataType type) {
-  return isNarrow(type) || type == DataType::kFloat32 || type == DataType::kFloat64;
-}
-
-double decode(const Format& format, uint32_t bits) {
-  const int mantissa = static_cast<int>(bits & ((1u << format.mantissaBits) - 1));
-  const int exponent = static_cast<int>(bits >> format.mantissaBits) & ((1 << format.exponentBits) - 1);
-  const int allOnes = (1 << format.exponentBits) - 1;
-  const double sign = (bits & format.signBit()) != 0 ? -1.0 : 1.0;
-  if (format.infinities && exponent == allOnes) return mantissa == 0 ? sign * INFINITY : NAN;
-  if (!format.infinities && (bits & ~format.signBit()) == format.nan) return NAN;
-  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - format.bias() - format.mantissaBits);
-  return sign *
-         std::ldexp(mantissa + (1 << format.mantissaBits), exponent - format.bias() - format.mantissaBits);
-}
-
-// Nearest, ties to even, by the definition: the quotient by the last place is rounded to a whole number.
-uint32_t encode(const Format& format, double value) {
-  if (std::isnan(value)) return format.nan;
-  const uint32_t sign = std::signbit(value) ? format.signBit() : 0;
-  const uint32_t infinity = ((1u << format.exponentBits) - 1) << format.mantissaBits;
-  const uint32_t largest = format.infinities ? infinity - 1 : format.nan - 1;
-  const uint32_t overflow = format.saturates ? largest : infinity;
-  const double magnitude = std::fabs(value);
-  if (magnitude == 0) return sign;
-  if (std::isinf(magnitude)) return sign | overflow;
-  int exponent = 0;
-  std::frexp(magnitude, &exponent);
-  exponent = std::max(exponent - 1, 1 - format.bias());
-  const double quotient = std::nearbyint(std::ldexp(magnitude, format.mantissaBits - exponent));
-  const double biased = std::ldexp(exponent + format.bias() - 1, format.mantissaBits);
-  const double code = biased + quotient;  // a quotient that reached the next power carries by itself
-  return sign | (code > largest ? overflow : static_cast<uint32_t>(code));
-}
-
-template <typename T>
-T floatStep(Operator op, T a, T b) {
-  if (op == Operator::kProd) return a * b;
-  if (op == Operator::kSum || op == Operator::kAvg) return a + b;
-  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
-  if (a == b) return (op == Operator::kMax) == std::signbit(a) ? b : a;
-  return (a > b) == (op == Operator::kMax) ? a : b;
-}
-
-template <typename T>
-T integerStep(Operator op, T a, T b) {
-  using Wide = unsigned __int128;
-  if (op == Operator::kProd) return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
-  if (op == Operator::kMax) return a < b ? b : a;
-  if (op == Operator::kMin) return b < a ? b : a;
-  return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
-}
-
-template <typename T>
-T at(const void* array, size_t i) {
-  T value;
-  memcpy(&value, static_cast<const char*>(array) + i * sizeof value, sizeof value);
-  return value;
-}
-
-template <typename T, typename Step>
-T folded(const std::vector<const void*>& sources, size_t i, Step step) {
-  T result = at<T>(sources[0], i);
-  for (size_t s = 1; s < sources.size(); ++s) result = step(result, at<T>(sources[s], i));
-  return result;
-}
-
-template <typename T>
-T expectInteger(const ReduceSpec& spec, const std::vector<const void*>& sources, size_t i) {
-  const T sum = folded<T>(sources, i, [&](T a, T b) { return integerStep(spec.op, a, b); });
-  if (spec.op != Operator::kAvg) return sum;
-  return static_cast<T>(static_cast<__int128>(sum) / spec.divisor);
-}
-
-bool isPlainCopy(const ReduceSpec& spec, size_t sources) {
-  return sources == 1 && (spec.op != Operator::kAvg || spec.divisor == 1);
-}
-
-template <typename T, typename Bits>
-T expectFloat(const ReduceSpec& spec, const std::vector<const void*>& sources, size_t i, Bits nan) {
-  T result = folded<T>(sources, i, [&](T a, T b) { return floatStep(spec.op, a, b); });
-  if (spec.op == Operator::kAvg) result /= static_cast<T>(spec.divisor);
-  if (std::isnan(result)) memcpy(&result, &nan, sizeof nan);
-  return result;
-}
-
-template <typename Bits>
-Bits expectNarrow(const ReduceSpec& spec, const std::vector<const void*>& sources, size_t i) {
-  const Format format = formatOf(spec.type);
-  float result = static_cast<float>(decode(format, at<Bits>(sources[0], i)));
-  for (size_t s = 1; s < sources.size(); ++s) {
-    result = floatStep(spec.op, result, static_cast<float>(decode(format, at<Bits>(sources[s], i))));
-  }
-  if (spec.op == Operator::kAvg) result /= static_cast<float>(spec.divisor);
-  return static_cast<Bits>(encode(format, result));
-}
-
-template <typename T, typename Expected>
-std::vector<char> expectAll(size_t count, Expected expected) {
-  std::vector<char> bytes(count * sizeof(T));
-  for (size_t i = 0; i < count; ++i) {
-    const T value = expected(i);
-    memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
-  }
-  return bytes;
-}
-
-std::vector<char> oracle(const ReduceSpec& spec, const std::vector<const void*>& sources, size_t count) {
-  if (isPlainCopy(spec, sources.size())) {
-    const char* only = static_cast<const char*>(sources[0]);
-    return {only, only + count * sizeOf(spec.type)};
-  }
-  const auto integer = [&]<typename T>(T) {
-    return expectAll<T>(count, [&](size_t i) { return expectInteger<T>(spec, sources, i); });
-  };
-  switch (spec.type) {
-    case DataType::kInt8:
-      return integer(int8_t{});
-    case DataType::kUint8:
-      return integer(uint8_t{});
-    case DataType::kInt32:
-      return integer(int32_t{});
-    case DataType::kUint32:
-      return integer(uint32_t{});
-    case DataType::kInt64:
-      return integer(int64_t{});
-    case DataType::kUint64:
-      return integer(uint64_t{});
-    case DataType::kFloat32:
-      return expectAll<float>(
-          count, [&](size_t i) { return expectFloat<float>(spec, sources, i, uint32_t{0x7fc00000}); });
-    case DataType::kFloat64:
-      return expectAll<double>(count, [&](size_t i) {
-        return expectFloat<double>(spec, sources, i, uint64_t{0x7ff8000000000000});
-      });
-    case DataType::kFloat16:
-    case DataType::kBfloat16:
-      return expectAll<uint16_t>(count, [&](size_t i) { return expectNarrow<uint16_t>(spec, sources, i); });
-    default:
-      return expectAll<uint8_t>(count, [&](size_t i) { return expectNarrow<uint8_t>(spec, sources, i); });
-  }
-}
+using namespace stretto::testing;
 
 // ---- Inputs -----------------------------------------------------------------------------------------------
-
-template <typename T>
-void put(void* array, size_t i, T value) {
-  memcpy(static_cast<char*>(array) + i * sizeof value, &value, sizeof value);
-}
-
-void putFloat(DataType type, void* array, size_t i, double value) {
-  if (type == DataType::kFloat64) return put(array, i, value);
-  if (type == DataType::kFloat32) return put(array, i, static_cast<float>(value));
-  const uint32_t bits = encode(formatOf(type), value);
-  sizeOf(type) == 2 ? put(array, i, static_cast<uint16_t>(bits)) : put(array, i, static_cast<uint8_t>(bits));
-}
-
-// Ordinary values mostly; every fourth column holds any bits at all, every eleventh signed zeros, infinities,
-// NaN and subnormals.
-void fillRandom(DataType type, void* array, size_t count, Random& random) {
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t bits = random();
-    memcpy(static_cast<char*>(array) + i * sizeOf(type), &bits, sizeOf(type));
-    if (!isFloating(type) || i % 4 == 1) continue;
-    const double kSpecial[] = {0.0, -0.0, INFINITY, -INFINITY, 1.0, -1e-42, 3e-5, 0.0, -0.0, NAN};
-    const double ordinary = static_cast<double>(static_cast<int64_t>(bits)) / 0x1p61;
-    putFloat(type, array, i, i % 11 == 3 ? kSpecial[bits % 10] : ordinary);
-  }
-}
 
 // Arrays of one case, each at its own odd address.
 class Sources {
@@ -273,36 +71,6 @@ void useLevel(const std::string& level) {
 }
 
 // ---- Checks -----------------------------------------------------------------------------------------------
-
-// A destination with a guard on either side.
-class Guarded {
- public:
-  static constexpr size_t kGuard = 128;
-  Guarded(size_t bytes, size_t offset) : bytes_(bytes), storage_(bytes + 2 * kGuard + 64, char{0x5a}) {
-    const auto base = reinterpret_cast<uintptr_t>(storage_.data()) + kGuard;
-    data_ = storage_.data() + kGuard + (-base & 63) + offset % 64;
-    data_ = std::min(data_, storage_.data() + storage_.size() - kGuard - bytes);
-  }
-  char* data() { return data_; }
-  void expectEqual(const char* expected, size_t elementBytes, const std::string& what) const {
-    for (const char* p = storage_.data(); p < storage_.data() + storage_.size(); ++p) {
-      if (p >= data_ && p < data_ + bytes_) continue;
-      ASSERT_EQ(*p, 0x5a) << what << ": wrote outside, at byte " << p - data_ << " of " << bytes_;
-    }
-    if (memcmp(data_, expected, bytes_) == 0) return;
-    size_t i = 0;
-    while (memcmp(data_ + i * elementBytes, expected + i * elementBytes, elementBytes) == 0) ++i;
-    uint64_t got = 0, wanted = 0;
-    memcpy(&got, data_ + i * elementBytes, elementBytes);
-    memcpy(&wanted, expected + i * elementBytes, elementBytes);
-    FAIL() << what << ": element " << i << " is 0x" << std::hex << got << ", should be 0x" << wanted;
-  }
-
- private:
-  size_t bytes_;
-  std::vector<char> storage_;
-  char* data_;
-};
 
 std::string describe(const ReduceSpec& spec, size_t sources, size_t count) {
   return std::string(cpuLevel()) + " " + nameOf(spec.type) + " " + nameOf(spec.op) + "/" +

@@ -1,0 +1,212 @@
+// Every collective through the C API: every algorithm and protocol, type and operator, with counts, offsets,
+// chunks, roots and in-place forms drawn by a fixed generator, against the rank-order oracle.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "harness/conformance.hpp"
+#include "stretto.h"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+using algorithms::Descriptor;
+using algorithms::Protocol;
+
+constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 63, 64, 65, 1000, 4097};
+constexpr size_t kMostCount = 4097;
+constexpr size_t kChunks[] = {0, 64, 128, 1024, 4096, 65536};
+constexpr size_t kMostChunks = 300;  // that one case is cut into
+constexpr size_t kAreaBytes = size_t{4} << 20;
+
+bool moves(const Descriptor& row) {
+  return row.collective != Collective::kSend && row.collective != Collective::kReceive;
+}
+
+std::vector<const Descriptor*> rowsFor(int ranks) {
+  std::vector<const Descriptor*> rows;
+  for (const Descriptor& row : algorithms::descriptors()) {
+    const bool local = row.algorithm == algorithms::Algorithm::kLocal;
+    if (moves(row) && local == (ranks == 1)) rows.push_back(&row);
+  }
+  return rows;
+}
+
+// The chunk that is drawn, or the planner's where it would cut the case into too many.
+size_t chunkFor(const Descriptor& row, size_t bytes, size_t drawn) {
+  const bool chunked = row.protocol == Protocol::kChunks && row.algorithm != algorithms::Algorithm::kLocal;
+  return chunked && drawn != 0 && bytes / drawn <= kMostChunks ? drawn : 0;
+}
+
+Case draw(const Descriptor& row, const Dataset& data, size_t count, Random& random) {
+  Case one;
+  one.row = &row;
+  one.data = &data;
+  const size_t element = sizeOf(data.type);
+  one.count = row.mostBytes == 0 ? count : std::min(count, row.mostBytes / element);
+  one.inPlace = row.collective != Collective::kAllToAll && random() % 2 == 0;
+  one.twice = !row.rankOrder || random() % 8 == 0;
+  one.sendOffset = random() % 3 == 0 ? 0 : random() % 64;
+  one.receiveOffset = random() % 3 == 0 ? 0 : random() % 64;
+  one.chunkBytes = chunkFor(row, one.count * element, kChunks[random() % std::size(kChunks)]);
+  one.root = static_cast<int>(random() % static_cast<uint64_t>(data.ranks));
+  return one;
+}
+
+// By type and operator.
+using Datasets = std::vector<Dataset>;
+Datasets makeDatasets(int ranks, size_t elements) {
+  Datasets all;
+  for (const DataType type : kTypes) {
+    for (int op = 0; op < kOps; ++op) all.push_back(makeDataset(type, op, ranks, elements));
+  }
+  return all;
+}
+
+// Every row with every type and operator, each time with the next count; `share`: one in so many of them.
+std::vector<Case> drawAll(int ranks, const Datasets& datasets, size_t share) {
+  std::vector<Case> cases;
+  Random random(static_cast<uint64_t>(ranks));
+  size_t turn = 0;
+  for (const Descriptor* row : rowsFor(ranks)) {
+    for (const Dataset& data : datasets) {
+      if (!isReduction(row->collective) && data.op != 0) continue;
+      const int draws = isReduction(row->collective) ? 2 : 8;
+      for (int drawn = 0; drawn < draws; ++drawn) {
+        ++turn;
+        const Case one = draw(*row, data, kCounts[(turn + turn / 71) % std::size(kCounts)], random);
+        if (random() % share == 0) cases.push_back(one);
+      }
+    }
+  }
+  return cases;
+}
+
+// STRETTO_TEST_SHARE=N runs about one case in N: for sanitizers and slow machines.
+size_t shareOf(size_t usual) {
+  const char* asked = getenv("STRETTO_TEST_SHARE");
+  return asked == nullptr ? usual : usual * static_cast<size_t>(std::max(1, atoi(asked)));
+}
+
+Body runAll(const std::vector<Case>& cases) {
+  return connected([&cases](Member& member) {
+    for (const Case& one : cases) {
+      if (!runCase(member, one)) return;
+    }
+  });
+}
+
+class EveryCollective : public ::testing::TestWithParam<int> {};
+
+TEST_P(EveryCollective, ComputesWhatItMustAmongThreads) {
+  const int ranks = GetParam();
+  const Datasets datasets = makeDatasets(ranks, kMostCount * static_cast<size_t>(ranks));
+  asThreads(Board(ranks, kAreaBytes), runAll(drawAll(ranks, datasets, shareOf(1))), 300);
+}
+
+TEST_P(EveryCollective, ComputesWhatItMustAmongProcesses) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  const int ranks = GetParam();
+  const Datasets datasets = makeDatasets(ranks, kMostCount * static_cast<size_t>(ranks));
+  asProcesses(Board(ranks, kAreaBytes), runAll(drawAll(ranks, datasets, shareOf(4))), 300);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective, ::testing::Values(1, 2, 3, 4, 5, 8));
+
+// Messages of many chunks, on every row.
+class Large : public ::testing::TestWithParam<int> {
+ protected:
+  static constexpr size_t kElements = 300001;
+  std::vector<Case> cases(const Datasets& datasets) const {
+    std::vector<Case> all;
+    Random random(300);
+    const int ranks = GetParam();
+    for (const Descriptor* row : rowsFor(ranks)) {
+      const Dataset& data = datasets[all.size() % datasets.size()];
+      const bool blocks = sendBlocks(row->collective, ranks) + receiveBlocks(row->collective, ranks) > 2;
+      Case one = draw(*row, data, blocks ? kElements / static_cast<size_t>(ranks) : kElements, random);
+      all.push_back(one);
+      one.inPlace = !one.inPlace && row->collective != Collective::kAllToAll;
+      one.chunkBytes = chunkFor(*row, one.count * sizeOf(data.type), 16384);
+      all.push_back(one);
+    }
+    return all;
+  }
+  Datasets datasets() const {
+    Datasets all;
+    all.push_back(makeDataset(DataType::kFloat32, static_cast<int>(Operator::kSum), GetParam(), kElements));
+    all.push_back(makeDataset(DataType::kBfloat16, static_cast<int>(Operator::kAvg), GetParam(), kElements));
+    all.push_back(makeDataset(DataType::kInt64, static_cast<int>(Operator::kMax), GetParam(), kElements));
+    return all;
+  }
+};
+
+TEST_P(Large, AmongThreads) {
+  const Datasets data = datasets();
+  asThreads(Board(GetParam(), kAreaBytes), runAll(cases(data)), 120);
+}
+
+TEST_P(Large, AmongProcesses) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  const Datasets data = datasets();
+  asProcesses(Board(GetParam(), kAreaBytes), runAll(cases(data)), 120);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Large, ::testing::Values(2, 4));
+
+// The bound that other orders are held to says something about most elements.
+TEST(Datasets, MostElementsAreTold) {
+  for (const DataType type : kTypes) {
+    for (int op = 0; op < kOps; ++op) {
+      const double told = makeDataset(type, op, 4, 2000).told();
+      const bool narrow = type == DataType::kFloat8e4m3 || op == static_cast<int>(Operator::kProd);
+      EXPECT_GT(told, narrow ? 0.15 : 0.5) << nameOf(type) << " operator " << op;
+    }
+  }
+}
+
+// STRETTO_DETERMINISTIC=1: what can run gives the oracle's bits, what cannot is refused, and nothing is lost:
+// every collective still has a way.
+TEST(Deterministic, EveryAlgorithmGivesTheSameBits) {
+  constexpr int kRanks = 3;
+  setenv("STRETTO_DETERMINISTIC", "1", 1);
+  const Datasets datasets = makeDatasets(kRanks, 1000 * kRanks);
+  asThreads(
+      Board(kRanks, kAreaBytes), connected([&](Member& member) {
+        Random random(5);
+        for (const Descriptor* row : rowsFor(kRanks)) {
+          for (const Dataset& data : datasets) {
+            if (data.type != DataType::kBfloat16 && data.type != DataType::kFloat32) continue;
+            const Case one = draw(*row, data, 1000, random);
+            if (row->rankOrder) {
+              if (!runCase(member, one)) return;
+              continue;
+            }
+            const char* name = nameOf(row->collective);
+            member.expect(strettoCommForce(member.comm, name, nameOf(row->algorithm), nullptr, 0), "force");
+            float in[4] = {}, out[4] = {};
+            const ncclResult_t result =
+                row->collective == Collective::kReduce
+                    ? ncclReduce(in, out, 1, ncclFloat32, ncclSum, 0, member.comm, nullptr)
+                : row->collective == Collective::kAllReduce
+                    ? ncclAllReduce(in, out, 1, ncclFloat32, ncclSum, member.comm, nullptr)
+                    : ncclReduceScatter(in, out, 1, ncclFloat32, ncclSum, member.comm, nullptr);
+            member.expect(result, one.describe().c_str(), ncclInvalidUsage);
+            member.expectError("refusal", {"STRETTO_DETERMINISTIC", name, nameOf(row->algorithm)});
+          }
+        }
+        float in[4] = {1, 2, 3, 4}, out[4] = {};
+        for (const char* name : {"all_reduce", "reduce_scatter", "reduce"}) {
+          member.expect(strettoCommForce(member.comm, name, nullptr, nullptr, 0), "let go");
+        }
+        member.expect(ncclAllReduce(in, out, 1, ncclFloat32, ncclSum, member.comm, nullptr), "all-reduce");
+        member.expect(ncclReduce(in, out, 1, ncclFloat32, ncclSum, 1, member.comm, nullptr), "reduce");
+        member.expect(ncclReduceScatter(in, out, 1, ncclFloat32, ncclSum, member.comm, nullptr), "scatter");
+      }));
+  unsetenv("STRETTO_DETERMINISTIC");
+}
+
+}  // namespace
+}  // namespace stretto

@@ -1,0 +1,262 @@
+#include "harness/ranks.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdarg>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <thread>
+
+#include "harness/watchdog.hpp"
+#include "primitives/window.hpp"
+
+namespace stretto::testing {
+namespace {
+
+constexpr double kMostMeeting = 100;
+
+size_t entriesOf(const char* folder) {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+void addFailures(const Board& board) {
+  for (int rank = 0; rank < board.ranks(); ++rank) {
+    const std::string text = board.complaints(rank);
+    if (!text.empty()) ADD_FAILURE() << "rank " << rank << " of " << board.ranks() << ":\n" << text;
+  }
+}
+
+}  // namespace
+
+double secondsNow() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+size_t threadsNow() {
+  return entriesOf("/proc/self/task");
+}
+size_t descriptorsNow() {
+  return entriesOf("/proc/self/fd");
+}
+size_t mappingsNow() {
+  std::ifstream maps("/proc/self/maps");
+  size_t lines = 0;
+  for (std::string line; std::getline(maps, line);) ++lines;
+  return lines;
+}
+
+bool eventually(double seconds, const std::function<bool()>& condition) {
+  const double deadline = secondsNow() + seconds;
+  while (!condition()) {
+    if (secondsNow() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+// ---- Board ------------------------------------------------------------------------------------------------
+
+struct Board::Header {
+  static constexpr size_t kText = 4000;
+  std::atomic<uint64_t> arrived{0};
+  std::atomic<uint64_t> generation{0};
+  std::atomic<uint64_t> departed{0};
+  std::atomic<uint64_t> words[16] = {};
+  ncclUniqueId id;
+  struct Text {
+    std::atomic<uint64_t> used{0};  // by one rank's threads, one at a time
+    char text[kText] = {};
+  } texts[kMaxRanks];
+};
+
+Board::Board(int ranks, size_t bytesPerRank)
+    : ranks_(ranks),
+      bytesPerRank_((bytesPerRank + 4095) / 4096 * 4096),
+      bytes_((sizeof(Header) + 4095) / 4096 * 4096 + bytesPerRank_ * static_cast<size_t>(ranks)) {
+  void* at =
+      ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc();
+  memory_ = static_cast<std::byte*>(at);
+  new (memory_) Header;
+}
+
+Board::~Board() {
+  ::munmap(memory_, bytes_);
+}
+
+Board::Header& Board::header() const {
+  return *reinterpret_cast<Header*>(memory_);
+}
+std::byte* Board::area(int rank) const {
+  return memory_ + bytes_ - bytesPerRank_ * static_cast<size_t>(ranks_ - rank);
+}
+std::atomic<uint64_t>& Board::word(int index) const {
+  return header().words[index];
+}
+
+bool Board::meet() const {
+  Header& here = header();
+  const uint64_t generation = here.generation.load(std::memory_order_acquire);
+  if (here.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint64_t>(ranks_)) {
+    here.arrived.store(0, std::memory_order_relaxed);
+    here.generation.store(generation + 1, std::memory_order_release);
+    return true;
+  }
+  const double deadline = secondsNow() + kMostMeeting;
+  for (int look = 0; here.generation.load(std::memory_order_acquire) == generation; ++look) {
+    if (here.departed.load(std::memory_order_acquire) != 0 || secondsNow() > deadline) {
+      return here.generation.load(std::memory_order_acquire) != generation;  // it may have come, then left
+    }
+    look < 50 ? std::this_thread::yield() : std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+void Board::leave() const {
+  header().departed.fetch_add(1, std::memory_order_acq_rel);
+}
+
+bool Board::shareId(int rank, ncclUniqueId* id) const {
+  if (rank == 0 && ncclGetUniqueId(&header().id) != ncclSuccess) {
+    complain(rank, std::string("ncclGetUniqueId: ") + ncclGetLastError(nullptr));
+    leave();
+  }
+  if (!meet()) return false;
+  *id = header().id;
+  return meet();  // the next id may be made
+}
+
+void Board::complain(int rank, const std::string& text) const {
+  auto& place = header().texts[rank];
+  const uint64_t used = place.used.load(std::memory_order_relaxed);
+  const size_t room = Header::kText - 1 - used;
+  const std::string line = text + "\n";
+  const size_t taken = std::min(room, line.size());
+  std::memcpy(place.text + used, line.data(), taken);
+  place.used.store(used + taken, std::memory_order_release);
+}
+
+std::string Board::complaints(int rank) const {
+  const auto& place = header().texts[rank];
+  return {place.text, place.used.load(std::memory_order_acquire)};
+}
+
+// ---- Member -----------------------------------------------------------------------------------------------
+
+void Member::complain(const char* format, ...) const {
+  char text[1200];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  board.complain(rank, text);
+}
+
+bool Member::expect(ncclResult_t got, const char* what, ncclResult_t wanted) const {
+  if (got == wanted) return true;
+  complain("%s: %s, not %s: %s", what, ncclGetErrorString(got), ncclGetErrorString(wanted),
+           ncclGetLastError(comm));
+  return false;
+}
+
+void Member::expectError(const char* what, const std::vector<std::string>& parts) const {
+  const std::string text = ncclGetLastError(comm);
+  for (const std::string& part : parts) {
+    if (text.find(part) != std::string::npos) continue;
+    complain("%s: the error does not say \"%s\": %s", what, part.c_str(), text.c_str());
+  }
+}
+
+bool Member::check(bool condition, const char* what) const {
+  if (!condition) complain("%s", what);
+  return condition;
+}
+
+Body connected(Body body) {
+  return [body = std::move(body)](Member& member) {
+    ncclUniqueId id;
+    if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
+    if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init")) return;
+    body(member);
+    if (member.comm != nullptr) member.expect(ncclCommDestroy(member.comm), "destroy");
+  };
+}
+
+// ---- Threads and processes --------------------------------------------------------------------------------
+
+void asThreads(const Board& board, const Body& body, double seconds) {
+  const Watchdog watchdog("ranks as threads", seconds);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < board.ranks(); ++rank) {
+    threads.emplace_back([&board, &body, rank] {
+      Member member{rank, board};
+      body(member);
+      board.leave();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  addFailures(board);
+}
+
+void asThreads(int ranks, const Body& body, double seconds) {
+  asThreads(Board(ranks), body, seconds);
+}
+
+Processes::Processes(const Board& board, const Body& body, double seconds) : board_(board) {
+  EXPECT_TRUE(eventually(10, [] { return threadsNow() == 1; })) << threadsNow() << " threads before a fork";
+  fflush(nullptr);
+  for (int rank = 0; rank < board.ranks(); ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::alarm(static_cast<unsigned>(seconds));
+      Member member{rank, board};
+      body(member);
+      board.leave();
+      ::_exit(0);
+    }
+    pids_.push_back(pid);
+  }
+}
+
+Processes::~Processes() {
+  finish();
+}
+
+void Processes::kill(int rank) const {
+  ::kill(pid(rank), SIGKILL);
+}
+
+void Processes::finish(int killed) {
+  for (size_t rank = 0; rank < pids_.size(); ++rank) {
+    int status = 0;
+    ::waitpid(pids_[rank], &status, 0);
+    if (static_cast<int>(rank) == killed) {
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "rank " << rank << ": " << status;
+    } else if (WIFSIGNALED(status)) {
+      ADD_FAILURE() << "rank " << rank << " ended by signal " << WTERMSIG(status)
+                    << (WTERMSIG(status) == SIGALRM ? ": it hung" : "");
+    } else {
+      EXPECT_EQ(WEXITSTATUS(status), 0) << "rank " << rank;
+    }
+  }
+  if (!pids_.empty()) addFailures(board_);
+  pids_.clear();
+}
+
+void asProcesses(const Board& board, const Body& body, double seconds) {
+  Processes(board, body, seconds).finish();
+}
+
+void asProcesses(int ranks, const Body& body, double seconds) {
+  asProcesses(Board(ranks), body, seconds);
+}
+
+}  // namespace stretto::testing

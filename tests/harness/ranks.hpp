@@ -1,0 +1,115 @@
+// Ranks of one test, as threads of this process or as forked processes, with a board that they share in
+// either case: it carries the unique id, a barrier, room for results, and complaints, which become failures
+// of the test that started the ranks. For tests of everything that needs a communicator.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "nccl.h"
+
+// Forking from a process with threads, and killing processes, are no business of the thread sanitizer.
+#if defined(__SANITIZE_THREAD__)
+#define STRETTO_TEST_TSAN 1
+#else
+#define STRETTO_TEST_TSAN 0
+#endif
+
+namespace stretto::testing {
+
+double secondsNow();
+// Entries of /proc/self/task, /proc/self/fd; lines of /proc/self/maps.
+size_t threadsNow();
+size_t descriptorsNow();
+size_t mappingsNow();
+bool eventually(double seconds, const std::function<bool()>& condition);
+
+// Memory that ranks share, threads and processes alike. Made before they start, outlives them.
+class Board {
+ public:
+  explicit Board(int ranks, size_t bytesPerRank = 4096);
+  ~Board();
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  int ranks() const { return ranks_; }
+  // Room of one rank; who may write when is between the ranks.
+  std::byte* area(int rank) const;
+  // Numbers of the test's own.
+  std::atomic<uint64_t>& word(int index) const;
+
+  // The barrier: true when all ranks have come; false at once if one of them has left it or after 100 s.
+  bool meet() const;
+  // This rank will not come again.
+  void leave() const;
+  // A unique id that rank 0 makes. Collective.
+  bool shareId(int rank, ncclUniqueId* id) const;
+
+  // Keeps the first complaints of each rank.
+  void complain(int rank, const std::string& text) const;
+  std::string complaints(int rank) const;
+
+ private:
+  struct Header;
+  Header& header() const;
+  int ranks_;
+  size_t bytesPerRank_;
+  size_t bytes_;
+  std::byte* memory_;
+};
+
+// One rank, as its body sees it.
+struct Member {
+  int rank;
+  const Board& board;
+  ncclComm_t comm = nullptr;
+
+  int ranks() const { return board.ranks(); }
+  [[gnu::format(printf, 2, 3)]] void complain(const char* format, ...) const;
+  // Complains, with the library's last error, unless `got` is `wanted`.
+  bool expect(ncclResult_t got, const char* what, ncclResult_t wanted = ncclSuccess) const;
+  // Complains unless the last error holds every one of `parts`.
+  void expectError(const char* what, const std::vector<std::string>& parts) const;
+  bool check(bool condition, const char* what) const;
+};
+using Body = std::function<void(Member&)>;
+
+// `body` between making a communicator of all ranks and destroying it, unless the body set comm to null.
+Body connected(Body body);
+
+// Runs the body on one thread per rank and waits for all; what they complained of fails the test. Aborts the
+// process when that takes longer than `seconds`.
+void asThreads(const Board& board, const Body& body, double seconds = 60);
+void asThreads(int ranks, const Body& body, double seconds = 60);
+
+// Runs the body in one forked process per rank. Needs a process of one thread to fork from: waits for threads
+// of earlier tests to end.
+class Processes {
+ public:
+  // A child that takes longer than `seconds` is ended by its alarm.
+  Processes(const Board& board, const Body& body, double seconds = 60);
+  // Waits for all.
+  ~Processes();
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  void kill(int rank) const;
+  // Waits for all; complaints and unexpected ends fail the test. `killed` (-1: none) must have died of
+  // SIGKILL.
+  void finish(int killed = -1);
+
+ private:
+  const Board& board_;
+  std::vector<pid_t> pids_;
+};
+
+void asProcesses(const Board& board, const Body& body, double seconds = 60);
+void asProcesses(int ranks, const Body& body, double seconds = 60);
+
+}  // namespace stretto::testing
