@@ -202,7 +202,7 @@ def test_tables_merge_by_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [(), ("--threads",)])
 def test_tune_writes_a_table_that_the_library_takes(tmp_path: Path, options: tuple[str, ...]) -> None:
     path = tmp_path / "table.json"
-    words = ("--quick", "--collective", "all_reduce", "-b", "256", "-e", "4K", "--output", path, *options)
+    words = ("--quick", "--collective", "all_reduce", "--sizes", "256:4K", "--output", path, *options)
     # No native driver: the one in Python is what is tested here, on any machine.
     done = stretto("tune", "-n", 2, *words, "--json", "-", STRETTO_BENCH_DRIVERS=str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -224,7 +224,7 @@ def test_tune_writes_a_table_that_the_library_takes(tmp_path: Path, options: tup
 
 def test_tune_command_lines(tmp_path: Path) -> None:
     assert stretto("tune", "--collective", "send").returncode == 2
-    assert stretto("tune", "-b", "1K", "-e", "1").returncode == 2
+    assert stretto("tune", "--sizes", "1K:1").returncode == 2
     (tmp_path / "x.json").write_text("not json")
     done = stretto("tune", "--output", tmp_path / "x.json")
     assert done.returncode == 1 and "is no table" in done.stderr

@@ -27,13 +27,19 @@ def _root() -> None:
     """Keeps the commands apart, even while there is only one."""
 
 
+def _modules() -> list[str]:
+    """The one that is asked for, so that a command does not wait for what the others need; else all."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    return sys.argv[1:2] if sys.argv[1:2] and sys.argv[1] in names else names
+
+
 def main() -> None:
     """The entry point. An error of the library is one sentence and status 1, not a trace."""
-    for module in pkgutil.iter_modules(__path__):
-        loaded = importlib.import_module(f"{__name__}.{module.name}")
-        command = getattr(loaded, module.name, None)
+    for name in _modules():
+        loaded = importlib.import_module(f"{__name__}.{name}")
+        command = getattr(loaded, name, None)
         if callable(command):
-            app.command(module.name, **getattr(loaded, "SETTINGS", {}))(command)
+            app.command(name, **getattr(loaded, "SETTINGS", {}))(command)
     try:
         app()
     except StrettoError as error:

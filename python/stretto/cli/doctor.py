@@ -34,7 +34,7 @@ def _maps_stretto(pid: int) -> bool:
         text = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return False
-    return "libstretto" in text or "libnccl" in text or "stretto_driver" in text
+    return "libstretto" in text or "libnccl" in text
 
 
 def _target(attach: str | None, children: int | None) -> str:

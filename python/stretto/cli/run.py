@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -82,6 +83,10 @@ def run(
     job = Job(_command(words, ranks if threads else 0), environments, tag, grace, timeout)
     try:
         status = job.run()
+    except BrokenPipeError:
+        # Whoever read our output has gone; the ranks are ended, and there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(128 + signal.SIGPIPE) from None
     except OSError as error:
         stop(f"run: cannot start {words[0]}: {error.strerror or error}", 127)
         return

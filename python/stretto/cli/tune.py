@@ -13,11 +13,13 @@ from stretto.cli.output import JsonOption, console, emit, progress, size, size_t
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
 
 
-def _sizes(smallest: str, largest: str, quick: bool) -> list[int]:
+def _sizes(text: str, quick: bool) -> list[int]:
+    """Sizes from "64:16M"."""
     from stretto.bench.workload import sweep
 
+    smallest, colon, largest = text.partition(":")
     try:
-        return sweep(size(smallest), size(largest), 16 if quick else 4)
+        return sweep(size(smallest), size(largest if colon else smallest), 16 if quick else 4)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -79,8 +81,7 @@ def tune(
         list[str] | None,
         typer.Option("--collective", help=f"Only this one; again for more. All: {', '.join(COLLECTIVES)}."),
     ] = None,
-    min_bytes: Annotated[str, typer.Option("-b", "--minbytes", help="Smallest size.")] = "64",
-    max_bytes: Annotated[str, typer.Option("-e", "--maxbytes", help="Largest size.")] = "16M",
+    sizes: Annotated[str, typer.Option("--sizes", metavar="FROM:TO", help="Sizes, of the larger buffer.")] = "64:16M",
     output: Annotated[
         Path | None, typer.Option("--output", help="The table (default: ~/.cache/stretto/table-HOST.json).")
     ] = None,
@@ -101,7 +102,7 @@ def tune(
     path = output or tables.default_path()
     before = tables.read(path)
     try:
-        entries = _measure(ranks, threads, collective or list(COLLECTIVES), _sizes(min_bytes, max_bytes, quick), quick)
+        entries = _measure(ranks, threads, collective or list(COLLECTIVES), _sizes(sizes, quick), quick)
     except (JobError, WrongResult) as error:
         stop(f"tune: {error}", 1)
         return
