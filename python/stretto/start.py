@@ -26,6 +26,7 @@ class _Ids:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     by_generation: dict[int, bytes] = field(default_factory=dict)
+    joined: list[Communicator] = field(default_factory=list)
 
     def get(self, generation: int) -> bytes:
         with self.lock:
@@ -107,7 +108,9 @@ def _meet(place: launch.Place, generation: int, name: str) -> Communicator:
 
 def _join_thread(place: _ThreadPlace, name: str) -> Communicator:
     generation, place.calls = place.calls, place.calls + 1
-    return Communicator(_native.join(place.ranks, place.ids.get(generation), place.rank, name))
+    made = Communicator(_native.join(place.ranks, place.ids.get(generation), place.rank, name))
+    place.ids.joined.append(made)
+    return made
 
 
 def init_timeout() -> float:
@@ -175,8 +178,13 @@ def run_threads(ranks: int, body: Callable[[int], T]) -> list[T]:
     ]
     for thread in running:
         thread.start()
-    for thread in running:
-        thread.join()
+    try:
+        for thread in running:
+            thread.join()
+    except BaseException:  # Ctrl-C: the ranks' operations end, and the threads with them.
+        for comm in ids.joined:
+            comm.abort()
+        raise
     if errors:
         rank, first = errors[0]
         first.add_note(f"on rank {rank} of {ranks} (a thread of this process)")

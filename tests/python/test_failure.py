@@ -85,6 +85,30 @@ def test_an_exception_in_one_thread_frees_the_others() -> None:
     assert "on rank 1 of 3" in caught.value.__notes__[0]
 
 
+def test_interrupt_of_threads_ends_their_operations(tmp_path: Path) -> None:
+    text = """
+import numpy, os, signal, stretto, threading, time
+ended = []
+def body(comm):
+    if comm.rank == 1:
+        time.sleep(1000)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        comm.all_reduce(numpy.zeros(4))
+    except stretto.StrettoError as error:
+        ended.append(error)
+try:
+    stretto.threads(2, body)
+except KeyboardInterrupt:
+    deadline = time.monotonic() + 5
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print("RESULT", len(ended))
+"""
+    done = run_script(tmp_path, 1, text)
+    assert "RESULT 1" in done.stdout, done.stdout + done.stderr
+
+
 def test_abort_from_another_thread_frees_a_waiting_call() -> None:
     import threading
 
