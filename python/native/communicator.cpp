@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "interrupt.hpp"
 #include "text.hpp"
 
 namespace stretto::python {
@@ -99,6 +100,7 @@ void expect(bool right, const Pair& pair, const char* rule) {
 }  // namespace
 
 Communicator::Communicator(ncclComm_t comm) : comm_(comm) {
+  watchInterrupts();
   check(ncclCommUserRank(comm, &rank_), comm);
   check(ncclCommCount(comm, &size_), comm);
 }
@@ -139,8 +141,11 @@ void Communicator::submit(Stream* stream, std::vector<Array> arrays, F f) {
   ncclResult_t result;
   {
     nb::gil_scoped_release released;
+    const Interruptible here(comm);
     result = f(comm, handle);
   }
+  // A call that failed because of Ctrl-C raises that.
+  if (result != ncclSuccess && PyErr_CheckSignals() != 0) throw nb::python_error();
   check(result, comm_);
   if (tGroupDepth > 0) {
     keepUntilGroupEnd(stream, std::move(arrays));

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import stretto
-from jobs import run_script, started
+from jobs import environment, run_script, started
 
 VICTIM = """
 import os, pathlib, sys, time, numpy, stretto
@@ -107,6 +109,35 @@ except KeyboardInterrupt:
 """
     done = run_script(tmp_path, 1, text)
     assert "RESULT 1" in done.stdout, done.stdout + done.stderr
+
+
+def test_interrupt_of_a_waiting_operation() -> None:
+    """A plain Python, without `stretto run` to end it."""
+    text = """
+import numpy, os, signal, stretto, threading, time
+first, second = stretto.init_all(2)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    first.all_reduce(numpy.zeros(4))
+except KeyboardInterrupt:
+    print("RESULT", time.monotonic() - began < 3)
+try:
+    first.all_reduce(numpy.zeros(4))
+except stretto.StrettoError as error:
+    print("AFTERWARDS", error)
+first.abort()
+second.abort()
+third = stretto.init(rank=0, ranks=1, unique_id=stretto.unique_id())
+try:
+    signal.raise_signal(signal.SIGINT)
+    time.sleep(5)
+except KeyboardInterrupt:
+    third.all_reduce(numpy.zeros(4))
+    print("ELSEWHERE")
+"""
+    done = subprocess.run([sys.executable, "-c", text], env=environment(), capture_output=True, text=True, timeout=60)
+    assert "RESULT True" in done.stdout and "AFTERWARDS" in done.stdout and "ELSEWHERE" in done.stdout, done
 
 
 def test_abort_from_another_thread_frees_a_waiting_call() -> None:
