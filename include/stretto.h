@@ -18,37 +18,45 @@ extern "C" {
 const char* strettoVersion(void);
 
 /* Counters of one communicator rank since it was made. Set `size` to sizeof before the call; fields that the
- * library knows and the caller does not are left out, and the other way round set to 0. Times in nanoseconds. */
+ * library knows and the caller does not are left out, and the other way round set to 0. Times in nanoseconds.
+ */
 typedef struct {
   size_t size;
-  uint64_t initNanoseconds;        /* all of ncclCommInitRank */
+  uint64_t initNanoseconds;          /* all of ncclCommInitRank */
   uint64_t initBootstrapNanoseconds; /* meeting the other ranks */
-  uint64_t initConnectNanoseconds; /* making and mapping windows */
-  uint64_t operations;             /* operations finished */
-  uint64_t bytes;                  /* bytes of their buffers, as nccl-tests counts "size" */
-  uint64_t slowWaits;              /* waits that were not over at once */
-  uint64_t sleeps;                 /* times this rank slept while it waited */
-  uint64_t wakeups;                /* times it woke a peer */
-  uint64_t allocations;            /* times the library allocated memory after init */
-  uint64_t windowBytes;            /* size of this rank's window (touched pages only are resident) */
+  uint64_t initConnectNanoseconds;   /* making and mapping windows */
+  uint64_t operations;               /* operations finished */
+  uint64_t bytes;                    /* bytes of their buffers, as nccl-tests counts "size" */
+  uint64_t slowWaits;                /* waits that were not over at once */
+  uint64_t sleeps;                   /* times this rank slept while it waited */
+  uint64_t wakeups;                  /* times it woke a peer */
+  uint64_t allocations;              /* times the library allocated memory after init */
+  uint64_t windowBytes;              /* size of this rank's window (touched pages only are resident) */
 } strettoCounters_t;
 ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters);
 
-/* How an operation of `bytes` bytes (nccl-tests' "size": of the larger buffer for all_gather, reduce_scatter
- * and all_to_all) would run, as JSON: {"schema":"stretto.explain/1", "candidates":[...], "chosen":...}.
- * `collective` is "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather"
- * or "scatter". Writes at most `capacity` bytes with a final 0; *needed is the full length with that 0.
- * The first form asks about `ranks` ranks on this machine, the second about a communicator. */
-ncclResult_t strettoExplain(const char* collective, size_t bytes, ncclDataType_t type, ncclRedOp_t op, int ranks,
-                            char* json, size_t capacity, size_t* needed);
-ncclResult_t strettoCommExplain(ncclComm_t comm, const char* collective, size_t bytes, ncclDataType_t type,
-                                ncclRedOp_t op, char* json, size_t capacity, size_t* needed);
+/* A question to the planner: how would this operation run? `collective` is "all_reduce", "reduce_scatter",
+ * "all_gather", "all_to_all", "broadcast", "reduce", "gather" or "scatter"; `bytes` is nccl-tests' "size" (of
+ * the larger buffer for reduce_scatter, all_gather, all_to_all, gather and scatter). */
+typedef struct {
+  const char* collective;
+  size_t bytes;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int ranks; /* of this machine; not read when a communicator is asked */
+} strettoQuestion_t;
+
+/* Answers as JSON, {"schema":"stretto.explain/1", "candidates":[...], "chosen":...}: for `comm`, or, if that
+ * is null, for `ranks` processes of this machine. Writes at most `capacity` bytes with a final 0; *needed is
+ * the full length with that 0. */
+ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, char* json, size_t capacity,
+                            size_t* needed);
 
 /* Forces how `collective` runs on this communicator from now on; all ranks must do the same between the same
- * two operations. NULL `algorithm` goes back to the planner; 0 `chunkBytes` leaves the chunk to it. What is not
- * there is refused with the list of what is. */
-ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm, const char* protocol,
-                              size_t chunkBytes);
+ * two operations. NULL `algorithm` goes back to the planner; 0 `chunkBytes` leaves the chunk to it. What is
+ * not there is refused with the list of what is. */
+ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
+                              const char* protocol, size_t chunkBytes);
 
 /* Host streams: pass one where a cudaStream_t is asked for and the call returns at once; operations of one
  * stream run in order. Destroying waits for what was submitted. */
@@ -63,8 +71,8 @@ ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed);
 
 /* What the flight recorders of other processes say, as JSON: {"schema":"stretto.doctor/1", "verdict":...,
  * "text":..., "communicators":[...], "problems":[...]}. `target` is a list of process ids, "123,124", or a
- * directory that was STRETTO_FLIGHT_DIR. The processes may hang, spin or be stopped; they are not disturbed. They
- * also go on, so a second call may need more room than the first said: call until *needed <= capacity.
+ * directory that was STRETTO_FLIGHT_DIR. The processes may hang, spin or be stopped; they are not disturbed.
+ * They also go on, so a second call may need more room than the first said: call until *needed <= capacity.
  * ncclInvalidArgument for a target that is neither, ncclInvalidUsage when it holds no recorder,
  * ncclSystemError when the kernel does not let us look. */
 ncclResult_t strettoDoctor(const char* target, char* json, size_t capacity, size_t* needed);

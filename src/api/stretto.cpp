@@ -32,35 +32,37 @@ bool countsBlocks(Collective collective) {
          collective == Collective::kScatter;
 }
 
-Result<planner::Request> makeRequest(const char* name, size_t bytes, ncclDataType_t type, ncclRedOp_t op,
-                                     int ranks) {
-  const auto collective = collectiveNamed(name);
+Result<planner::Request> makeRequest(const strettoQuestion_t& question, int ranks) {
+  const auto collective = collectiveNamed(question.collective);
   if (!collective.ok()) return collective.status();
-  const bool valid = static_cast<int>(type) >= 0 && static_cast<int>(type) < kDataTypes &&
-                     static_cast<int>(op) >= 0 && static_cast<int>(op) < kOperators && ranks >= 1 &&
-                     ranks <= kMaxRanks;
-  if (!valid) {
-    return fail(Code::kInvalidArgument, "explain: type %d, operator %d, %d ranks", static_cast<int>(type),
-                static_cast<int>(op), ranks);
+  const int type = static_cast<int>(question.type);
+  const int op = static_cast<int>(question.op);
+  if (type < 0 || type >= kDataTypes || op < 0 || op >= kOperators || ranks < 1 || ranks > kMaxRanks) {
+    return fail(Code::kInvalidArgument, "strettoExplain: type %d, operator %d, %d ranks", type, op, ranks);
   }
   planner::Request request;
   request.collective = collective.value();
   request.type = static_cast<DataType>(type);
   request.op = static_cast<Operator>(op);
   request.ranks = ranks;
-  request.bytes = countsBlocks(request.collective) ? bytes / static_cast<size_t>(ranks) : bytes;
+  request.bytes =
+      countsBlocks(request.collective) ? question.bytes / static_cast<size_t>(ranks) : question.bytes;
   return request;
 }
 
-ncclResult_t explainHere(const planner::Request& request, char* json, size_t capacity, size_t* needed) {
+// For a machine without a communicator.
+Result<std::string> explainHere(const planner::Request& request) {
   const auto table = planner::Table::load();
-  if (!table.ok()) return toResult(table.status());
+  if (!table.ok()) return table.status();
   const auto forced = planner::Forced::load();
-  if (!forced.ok()) return toResult(forced.status());
+  if (!forced.ok()) return forced.status();
   const auto machine = communicator::machineOfThisHost(request.ranks);
-  if (!machine.ok()) return toResult(machine.status());
-  return writeText(planner::explainJson(request, machine.value(), table.value(), forced.value()), json,
-                   capacity, needed);
+  if (!machine.ok()) return machine.status();
+  return planner::explainJson(request, machine.value(), table.value(), forced.value());
+}
+
+std::string explainFor(communicator::Communicator& communicator, const planner::Request& request) {
+  return planner::explainJson(request, communicator.machine(), communicator.table(), communicator.forced());
 }
 
 uint64_t saturatedSize(const strettoCounters_t* counters) {
@@ -104,24 +106,19 @@ STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_
   return ncclSuccess;
 }
 
-STRETTO_EXTRA ncclResult_t strettoExplain(const char* collective, size_t bytes, ncclDataType_t type,
-                                          ncclRedOp_t op, int ranks, char* json, size_t capacity,
-                                          size_t* needed) {
-  const auto request = makeRequest(collective, bytes, type, op, ranks);
-  return request.ok() ? explainHere(request.value(), json, capacity, needed) : toResult(request.status());
-}
-
-STRETTO_EXTRA ncclResult_t strettoCommExplain(ncclComm_t comm, const char* collective, size_t bytes,
-                                              ncclDataType_t type, ncclRedOp_t op, char* json,
-                                              size_t capacity, size_t* needed) {
-  const auto* found = find(comm, "strettoCommExplain");
-  if (found == nullptr) return ncclInvalidArgument;
-  auto& communicator = **found;
-  const auto request = makeRequest(collective, bytes, type, op, communicator.ranks());
+STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, char* json,
+                                          size_t capacity, size_t* needed) {
+  if (question == nullptr)
+    return toResult(stretto::fail(Code::kInvalidArgument, "strettoExplain: no question"));
+  const auto* communicator = comm == nullptr ? nullptr : find(comm, "strettoExplain");
+  if (comm != nullptr && communicator == nullptr) return ncclInvalidArgument;
+  const auto request =
+      makeRequest(*question, communicator == nullptr ? question->ranks : (*communicator)->ranks());
   if (!request.ok()) return toResult(request.status());
-  return writeText(stretto::planner::explainJson(request.value(), communicator.machine(),
-                                                 communicator.table(), communicator.forced()),
-                   json, capacity, needed);
+  const auto text = communicator == nullptr
+                        ? explainHere(request.value())
+                        : stretto::Result<std::string>(explainFor(**communicator, request.value()));
+  return text.ok() ? writeText(text.value(), json, capacity, needed) : toResult(text.status());
 }
 
 STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,

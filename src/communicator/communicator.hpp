@@ -22,7 +22,6 @@
 #include "communicator/plan_cache.hpp"
 #include "executors/host/stream.hpp"
 #include "executors/host/transfers.hpp"
-#include "memory/imports.hpp"
 #include "observe/flight.hpp"
 #include "planner/choose.hpp"
 #include "planner/table.hpp"
@@ -106,7 +105,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   Counters counters() const;
   WaitCounters waitCounters() const;
-  size_t windowBytes() const { return connections_.window == nullptr ? 0 : connections_.window->bytes(); }
+  size_t windowBytes() const { return connections_.region == nullptr ? 0 : connections_.region->bytes(); }
   // The worker thread, made at first need.
   executors::host::Stream& worker();
 
@@ -144,7 +143,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Connections connections_;
   std::atomic<WindowHeader*> header_{
       nullptr};  // of the own window, for other threads; null before there is one
-  memory::Imports imports_;
+  BufferImporter importer_;
   std::unique_ptr<Host> host_;
   planner::Machine machine_;
   planner::Table table_;

@@ -46,8 +46,41 @@ Result<std::vector<T>> gather(bootstrap::Membership& membership, const char* nam
   return all;
 }
 
-Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory::Window& window,
-                                     uint64_t token) {
+Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout& layout) {
+  uint64_t token = 0;
+  STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&token), sizeof token}));
+  auto region = memory::Region::create("stretto-window", layout.bytes(), token);
+  if (!region.ok()) return region;
+  auto& header = *reinterpret_cast<WindowHeader*>(region.value()->data());
+  header.version = kWindowVersion;
+  header.rank = static_cast<uint32_t>(rank);
+  header.ranks = layout.ranks;
+  header.slotBytes = layout.slotBytes;
+  header.linkChunk = layout.linkChunk;
+  header.token = token;
+  header.magic = kWindowMagic;
+  return region;
+}
+
+// What was mapped must be the window of `rank` with this layout and token.
+Status checkWindow(const WindowHeader& header, int rank, const WindowLayout& layout, uint64_t token) {
+  if (header.magic != kWindowMagic || header.version != kWindowVersion || header.token != token) {
+    return failAbout(rank, Code::kInternal,
+                     "what was mapped is not the window of rank %d of this communicator", rank);
+  }
+  if (header.rank != static_cast<uint32_t>(rank) || header.ranks != layout.ranks ||
+      header.slotBytes != layout.slotBytes || header.linkChunk != layout.linkChunk) {
+    return failAbout(
+        rank, Code::kInvalidUsage,
+        "rank %d laid out its window for %u ranks, %u byte slots and %u byte links, this rank for %u, %u "
+        "and %u: STRETTO_SLOT_BYTES must be the same everywhere",
+        rank, header.ranks, header.slotBytes, header.linkChunk, layout.ranks, layout.slotBytes,
+        layout.linkChunk);
+  }
+  return kOkStatus;
+}
+
+Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory::Region& window) {
   auto identity = currentIdentity();
   if (!identity.ok()) return identity.status();
   links::Endpoint mine;
@@ -56,7 +89,7 @@ Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory
   mine.descriptor = window.descriptor();
   mine.windowAddress = reinterpret_cast<uint64_t>(window.data());
   mine.windowBytes = window.bytes();
-  mine.token = token;
+  mine.token = window.token();
   return mine;
 }
 
@@ -104,7 +137,7 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
     peer.rank = theirs.rank;
     peer.process = static_cast<int32_t>(theirs.process.pid);
     peer.reach = probeReach(mine, theirs);
-    STRETTO_TRY(memory::checkWindow(peer.header(), theirs.rank, layout, theirs.token));
+    STRETTO_TRY(checkWindow(peer.header(), theirs.rank, layout, theirs.token));
     connections.links.push_back(std::move(link.value()));
     connections.peers.push_back(peer);
   }
@@ -156,12 +189,10 @@ planner::Machine summarise(const ConnectRequest& request, const std::vector<Verd
 Status connect(bootstrap::Membership& membership, const ConnectRequest& request, Connections& connections,
                planner::Machine& machine) {
   const WindowLayout layout{static_cast<uint32_t>(request.ranks), request.slotBytes, request.linkChunk};
-  uint64_t token = 0;
-  STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&token), sizeof token}));
-  auto window = memory::Window::create(request.rank, layout, token);
-  if (!window.ok()) return window.status();
-  connections.window = window.value();
-  auto mine = describeSelf(request, *connections.window, token);
+  auto region = makeWindow(request.rank, layout);
+  if (!region.ok()) return region.status();
+  connections.region = std::move(region.value());
+  auto mine = describeSelf(request, *connections.region);
   if (!mine.ok()) return mine.status();
   auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
   if (!endpoints.ok()) return endpoints.status();
@@ -179,7 +210,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   if (!opened.ok()) snprintf(verdict.text, sizeof verdict.text, "%s", lastError().c_str());
   auto verdicts = gather(membership, "connected", verdict, request.timeoutSeconds);
   if (!verdicts.ok()) return verdicts.status();
-  connections.window->closeDescriptor();
+  connections.region->closeDescriptor();
   STRETTO_TRY(agree(verdicts.value(), request.rank));
   machine = summarise(request, verdicts.value());
   return kOkStatus;

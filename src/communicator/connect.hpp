@@ -8,17 +8,33 @@
 
 #include "bootstrap/membership.hpp"
 #include "links/endpoint.hpp"
-#include "memory/window.hpp"
+#include "memory/imports.hpp"
+#include "memory/region.hpp"
+#include "memory/user_memory.hpp"
 #include "planner/plan.hpp"
 #include "primitives/peer.hpp"
 
 namespace stretto::communicator {
 
-// Everything that reaches other ranks. Owned by the communicator; peers point into window and links.
+// Everything that reaches other ranks. Owned by the communicator; peers point into region and links.
 struct Connections {
-  std::shared_ptr<memory::Window> window;
-  std::vector<links::Link> links;  // by rank; this rank's own entry points at its own window
-  std::vector<Peer> peers;         // by rank
+  std::shared_ptr<memory::Region> region;  // this rank's window is all of it
+  std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
+  std::vector<Peer> peers;                 // by rank
+
+  WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
+};
+
+// Shared buffers of users, for the backend: ours described, others' mapped.
+class BufferImporter final : public Importer {
+ public:
+  Shareable describe(const void* address, size_t bytes) override { return memory::describe(address, bytes); }
+  const std::byte* map(int peer, int process, const Shareable& what) override {
+    return imports_.map(peer, process, what);
+  }
+
+ private:
+  memory::Imports imports_;
 };
 
 // What connect() needs to know beforehand.

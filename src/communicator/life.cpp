@@ -154,8 +154,8 @@ Status Communicator::makeHost() {
   const auto policy = waitPolicy(ranks_, machine_.cores);
   if (!policy.ok()) return policy.status();
   const WindowLayout layout{static_cast<uint32_t>(ranks_), request.slotBytes, request.linkChunk};
-  host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value(), &imports_);
-  header_.store(&connections_.window->header());
+  host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value(), &importer_);
+  header_.store(&connections_.header());
   // A rank may have been lost, or this one aborted, before there was a window to say so in.
   std::atomic_ref(header_.load()->abort).store(abort_.load());
   return kOkStatus;

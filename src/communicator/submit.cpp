@@ -157,7 +157,7 @@ Status Communicator::runCollective(const Operation& operation) {
 }
 
 void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t ticks) {
-  auto& place = connections_.window->header().announcements[sequence_ % WindowHeader::kAnnouncements];
+  auto& place = connections_.header().announcements[sequence_ % WindowHeader::kAnnouncements];
   std::atomic_ref sequence(place.sequence);
   sequence.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);

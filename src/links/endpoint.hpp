@@ -7,10 +7,9 @@
 #include <type_traits>
 
 #include "base/status.hpp"
-#include "memory/window.hpp"
+#include "memory/region.hpp"
 #include "platform/identity.hpp"
 #include "platform/shared_memory.hpp"
-#include "primitives/window.hpp"
 
 namespace stretto::links {
 
@@ -31,7 +30,7 @@ struct Link {
   const char* kind = "";
   std::byte* window = nullptr;
   platform::SharedMemory mapping;
-  std::shared_ptr<memory::Window> shared;
+  std::shared_ptr<memory::Region> shared;
 };
 
 }  // namespace stretto::links

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "memory/user_memory.hpp"
-
 namespace stretto::memory {
 
 Shareable Imports::describe(const void* address, size_t bytes) {

@@ -6,18 +6,18 @@
 #include <cstdint>
 #include <list>
 
+#include "base/shareable.hpp"
 #include "platform/shared_memory.hpp"
-#include "primitives/peer.hpp"
 
 namespace stretto::memory {
 
-class Imports final : public Importer {
+class Imports {
  public:
-  Shareable describe(const void* address, size_t bytes) override;
-  const std::byte* map(int peer, int process, const Shareable& what) override;
+  // `what`, a buffer of rank `peer` in `process`, in our address space; null with the error said.
+  const std::byte* map(int peer, int process, const Shareable& what);
 
  private:
-  static constexpr size_t kKept = 4 * kMaxRanks;  // more than one operation uses
+  static constexpr size_t kKept = 256;  // more than one operation uses: two buffers of each of 64 ranks
   struct Mapping {
     int peer;
     uint64_t id;

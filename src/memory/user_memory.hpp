@@ -6,8 +6,8 @@
 
 #include <cstddef>
 
+#include "base/shareable.hpp"
 #include "base/status.hpp"
-#include "primitives/peer.hpp"
 
 namespace stretto::memory {
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/shareable.hpp"
 #include "primitives/window.hpp"
 
 namespace stretto {
@@ -18,17 +19,7 @@ enum class Reach : uint8_t {
   kCopy,     // the kernel copies (process_vm_readv)
 };
 
-// A buffer of one rank as it tells others about it. `id` is 0 for ordinary memory; memory of ncclMemAlloc is
-// a shared segment of its own (`descriptor` in its process, `base`, `bytes`), which peers may map.
-struct Shareable {
-  uint64_t address = 0;
-  uint64_t id = 0;
-  uint64_t base = 0;
-  uint64_t bytes = 0;
-  int64_t descriptor = -1;
-};
-
-// What gives a backend addresses in other processes. Implemented in memory/, handed in by the communicator.
+// What gives a backend addresses in other processes. Implemented and handed in by the communicator.
 class Importer {
  public:
   virtual ~Importer() = default;

@@ -14,7 +14,7 @@ inline bool applies(const Endpoint& mine, const Endpoint& theirs) {
 inline Result<Link> open(const Endpoint& theirs) {
   Link link;
   link.kind = kName;
-  link.shared = stretto::memory::Window::find(theirs.token);
+  link.shared = stretto::memory::Region::find(theirs.token);
   if (link.shared == nullptr) {
     return failAbout(theirs.rank, Code::kRemote, "rank %d of this process has left already", theirs.rank);
   }

@@ -47,11 +47,12 @@ Status Host::mismatch(int peer) const {
 
 Status Host::disagreement() const {
   for (const Peer& other : peers_) {
-    const auto code = static_cast<Code>(std::atomic_ref(other.header().failed).load(std::memory_order_acquire));
+    const auto code =
+        static_cast<Code>(std::atomic_ref(other.header().failed).load(std::memory_order_acquire));
     if (code != Code::kOk && other.rank != rank_) {
       return failAbout(other.rank, Code::kRemote,
-                       "rank %d: rank %d has given up on this communicator (%s); its own error says why", rank_,
-                       other.rank, nameOf(code));
+                       "rank %d: rank %d has given up on this communicator (%s); its own error says why",
+                       rank_, other.rank, nameOf(code));
     }
     if (sequence_ == 0) continue;  // a point-to-point transfer: others need not take part
     const Announcement theirs = announced(other.header(), sequence_);
