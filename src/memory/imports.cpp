@@ -4,10 +4,6 @@
 
 namespace stretto::memory {
 
-Shareable Imports::describe(const void* address, size_t bytes) {
-  return memory::describe(address, bytes);
-}
-
 const std::byte* Imports::map(int peer, int process, const Shareable& what) {
   const uint64_t offset = what.address - what.base;
   if (what.address < what.base || offset > what.bytes) {
