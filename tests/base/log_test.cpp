@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <regex>
 #include <string>
 
 #include "base/scoped_variable.hpp"
@@ -81,8 +80,9 @@ TEST_F(Log, LinesGoToStderrAndSayWhoTheyAreFrom) {
   STRETTO_LOG(kInfo, kColl, "never seen");
   const std::string text = GetCapturedStderr();
   EXPECT_EQ(GetCapturedStdout(), "");
-  const std::regex shape("^[^:]+:" + std::to_string(getpid()) + ":[0-9]+ STRETTO INFO ranks 4\n$");
-  EXPECT_TRUE(std::regex_match(text, shape)) << text;
+  const std::string who = ":" + std::to_string(getpid()) + ":" + std::to_string(gettid());
+  const std::string end = who + " STRETTO INFO ranks 4\n";
+  EXPECT_TRUE(text.size() > end.size() && text.ends_with(end)) << text;
 }
 
 TEST_F(Log, ArgumentsAreNotEvaluatedWhenOff) {
