@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <string>
 
 #include "base/scoped_variable.hpp"
@@ -80,9 +81,9 @@ TEST_F(Log, LinesGoToStderrAndSayWhoTheyAreFrom) {
   STRETTO_LOG(kInfo, kColl, "never seen");
   const std::string text = GetCapturedStderr();
   EXPECT_EQ(GetCapturedStdout(), "");
-  const std::string who = ":" + std::to_string(getpid()) + ":" + std::to_string(gettid());
-  const std::string end = who + " STRETTO INFO ranks 4\n";
-  EXPECT_TRUE(text.size() > end.size() && text.ends_with(end)) << text;
+  char end[96];
+  snprintf(end, sizeof end, ":%d:%d STRETTO INFO ranks 4\n", getpid(), gettid());
+  EXPECT_TRUE(text.size() > strlen(end) && text.ends_with(end)) << text;
 }
 
 TEST_F(Log, ArgumentsAreNotEvaluatedWhenOff) {
