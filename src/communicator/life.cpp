@@ -39,6 +39,7 @@ Result<WaitPolicy> waitPolicy(int ranks, int cores) {
     spin = static_cast<double>(given.value());
   }
   WaitPolicy policy;
+  policy.quickPolls = ranks <= cores ? 64 : 4;
   policy.spinTicks = static_cast<uint64_t>(spin * 1e-6 * platform::tickRate());
   policy.yields = 100;
   policy.timeoutTicks = static_cast<uint64_t>(timeout.value() * platform::tickRate());

@@ -30,7 +30,8 @@ struct SoloCoop {
 
 // How a wait spends its time, from the number of ranks and cores; the same for all waits of a communicator.
 struct WaitPolicy {
-  uint64_t spinTicks = 0;     // spin this long,
+  int quickPolls = 64;        // polls before a wait counts as long,
+  uint64_t spinTicks = 0;     // then spin this long,
   uint32_t yields = 0;        // then offer the core this many times,
   uint64_t timeoutTicks = 0;  // then sleep, until this long after the wait began
 };
@@ -162,7 +163,6 @@ class Host {
 
  private:
   friend class Patience;
-  static constexpr int kQuickPolls = 64;
   static constexpr int kTagBits = 20;  // of a line's flag; the other 44 are the epoch
 
   const Peer& self() const { return peers_[static_cast<size_t>(rank_)]; }
@@ -177,7 +177,7 @@ class Host {
   uint64_t lineFlag() const { return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1)); }
 
   Status waitWord(const uint64_t* word, uint64_t value, int peer) {
-    for (int poll = 0; poll < kQuickPolls; ++poll) {
+    for (int poll = 0; poll < policy_.quickPolls; ++poll) {
       if (load(word) >= value) [[likely]] {
         return kOkStatus;
       }
