@@ -34,3 +34,20 @@ install(TARGETS stretto_wheel stretto_nccl LIBRARY DESTINATION stretto/lib COMPO
         EXCLUDE_FROM_ALL)
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION stretto/include COMPONENT python EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.h")
+
+# `stretto bench` and `stretto tune` from a wheel: the drivers, and the sources of those that peers' compilers build. A
+# checkout with benchmarks has them in its build folder already.
+if(NOT STRETTO_BUILD_BENCHMARKS)
+  foreach(driver stretto_driver memcpy_driver)
+    add_executable(${driver} ${CMAKE_CURRENT_SOURCE_DIR}/benchmarks/${driver}.cpp)
+    target_include_directories(${driver} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include)
+    target_link_libraries(${driver} PRIVATE Threads::Threads stretto_warnings)
+    set_target_properties(${driver} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT} INSTALL_RPATH "$ORIGIN/../../lib")
+    install(TARGETS ${driver} RUNTIME DESTINATION stretto/bench/bin COMPONENT python EXCLUDE_FROM_ALL)
+  endforeach()
+  target_link_libraries(stretto_driver PRIVATE $<TARGET_LINKER_FILE:stretto_wheel>)
+  add_dependencies(stretto_driver stretto_wheel)
+  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/benchmarks/ DESTINATION stretto/bench/native COMPONENT python
+          EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.hpp" PATTERN "openmpi_driver.cpp")
+endif()
