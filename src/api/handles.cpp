@@ -1,6 +1,8 @@
 #include "api/handles.hpp"
 
+#include <chrono>
 #include <deque>
+#include <vector>
 
 #include "communicator/group.hpp"
 #include "memory/user_memory.hpp"
@@ -34,7 +36,8 @@ ncclComm_t makeHandle(std::shared_ptr<communicator::Communicator> communicator) 
     here.all.push_back(std::make_unique<ncclComm>());
     handle = here.all.back().get();
   }
-  handle->communicator = std::move(communicator);
+  handle->communicator.store(communicator.get(), std::memory_order_relaxed);
+  handle->owner = std::move(communicator);
   handle->lastError.clear();
   handle->magic.store(ncclComm::kAlive, std::memory_order_release);
   return handle;
@@ -47,7 +50,25 @@ std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle) {
   Handles& here = handles();
   std::lock_guard lock(here.mutex);
   here.resting.push_back(handle);
-  return std::move(handle->communicator);
+  return std::move(handle->owner);
+}
+
+void park(std::shared_ptr<communicator::Communicator> communicator) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kLongEnough = std::chrono::seconds(10);  // calls end within a second of an abort
+  struct Parked {
+    Clock::time_point since;
+    std::shared_ptr<communicator::Communicator> communicator;
+  };
+  static std::mutex mutex;
+  static auto* parked = new std::deque<Parked>;
+  std::vector<Parked> leaving;  // destroyed after the lock is gone
+  std::lock_guard lock(mutex);
+  while (!parked->empty() && Clock::now() - parked->front().since > kLongEnough) {
+    leaving.push_back(std::move(parked->front()));
+    parked->pop_front();
+  }
+  parked->push_back({Clock::now(), std::move(communicator)});
 }
 
 ncclResult_t toResult(Status status) {

@@ -2,29 +2,34 @@
 // after, so a call with a destroyed communicator gets a sentence instead of a crash.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "communicator/communicator.hpp"
 #include "nccl.h"
 
-// The body behind ncclComm_t.
+// The body behind ncclComm_t. `communicator` stays valid for a while after the handle has died, for calls of
+// other threads that are on their way out (ncclCommAbort may come from anywhere).
 struct ncclComm {
   static constexpr uint64_t kAlive = 0x5374726574746f43;  // "StrettoC"
   std::atomic<uint64_t> magic{0};
-  std::shared_ptr<stretto::communicator::Communicator> communicator;
-  std::string lastError;  // what ncclGetLastError(comm) points at
+  std::atomic<stretto::communicator::Communicator*> communicator{nullptr};
+  std::shared_ptr<stretto::communicator::Communicator> owner;  // changed under the lock of all handles
+  std::string lastError;                                       // what ncclGetLastError(comm) points at
 };
 
 namespace stretto::api {
 
 ncclComm_t makeHandle(std::shared_ptr<communicator::Communicator> communicator);
-// The handle is dead from here; gives back what it held.
+// The handle is dead from here; gives back what it held, null if it was dead already.
 std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle);
+// Keeps a communicator that was aborted until no call of another thread can be inside it any more.
+void park(std::shared_ptr<communicator::Communicator> communicator);
 
 // The communicator behind a handle; null, with the error said, for one that is null, damaged or destroyed.
-inline const std::shared_ptr<communicator::Communicator>* find(ncclComm_t handle, const char* function) {
-  if (handle != nullptr && handle->magic.load(std::memory_order_relaxed) == ncclComm::kAlive) [[likely]] {
-    return &handle->communicator;
+inline communicator::Communicator* find(ncclComm_t handle, const char* function) {
+  if (handle != nullptr && handle->magic.load(std::memory_order_acquire) == ncclComm::kAlive) [[likely]] {
+    return handle->communicator.load(std::memory_order_relaxed);
   }
   (void)fail(Code::kInvalidArgument, "%s: the communicator is %s", function,
              handle == nullptr ? "null" : "not one, or was destroyed");

@@ -58,7 +58,7 @@ struct Call {
 
 // The way from a C call to submit().
 ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cudaStream_t stream) {
-  const auto* communicator = find(handle, function);
+  Communicator* const communicator = find(handle, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   Operation operation;
   operation.collective = call.collective;
@@ -67,7 +67,7 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   operation.count = call.count;
   operation.root = call.root;
   Status status = setType(operation, call.type);
-  if (status.ok() && call.op != nullptr) status = setOperator(operation, **communicator, *call.op);
+  if (status.ok() && call.op != nullptr) status = setOperator(operation, *communicator, *call.op);
   if (!status.ok()) return finish(status);
   if (stream == nullptr) [[likely]] {
     return finish(submit(*communicator, operation, nullptr));

@@ -85,7 +85,7 @@ Status makeChild(Result<Shared> child, ncclComm_t* slot) {
   return child.value() == nullptr ? kOkStatus : launch(std::move(child.value()), slot);
 }
 
-Status shrink(const Shared& parent, std::vector<int> leave, ncclComm_t* slot, const ncclConfig_t* config,
+Status shrink(Communicator* parent, std::vector<int> leave, ncclComm_t* slot, const ncclConfig_t* config,
               int flags) {
   std::sort(leave.begin(), leave.end());
   const auto isRank = [&](int rank) { return rank >= 0 && rank < parent->ranks(); };
@@ -117,7 +117,9 @@ Status destroy(ncclComm_t handle) {
   const Shared communicator = takeHandle(handle);
   if (communicator == nullptr)
     return fail(Code::kInvalidArgument, "ncclCommDestroy: the communicator was destroyed");
-  return communicator->finalise();
+  const Status status = communicator->finalise();
+  communicator->endWorker();
+  return status;
 }
 
 Status abort(ncclComm_t handle) {
@@ -125,6 +127,8 @@ Status abort(ncclComm_t handle) {
   if (communicator == nullptr)
     return fail(Code::kInvalidArgument, "ncclCommAbort: the communicator was destroyed");
   communicator->abort();
+  communicator->endWorker();
+  park(communicator);
   return kOkStatus;
 }
 
@@ -134,6 +138,7 @@ Status abort(ncclComm_t handle) {
 using stretto::Code;
 using stretto::Status;
 using namespace stretto::api;
+using stretto::communicator::Communicator;
 
 STRETTO_API(ncclGetUniqueId)
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
@@ -175,7 +180,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
 
 STRETTO_API(ncclCommSplit)
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
-  const auto* parent = find(comm, "ncclCommSplit");
+  Communicator* const parent = find(comm, "ncclCommSplit");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   if (newcomm == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
     return finish(stretto::fail(
@@ -183,19 +188,19 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
         newcomm == nullptr ? "newcomm is null" : "a color is 0 or more, or NCCL_SPLIT_NOCOLOR"));
   }
   *newcomm = nullptr;
-  auto parsed = parseConfig(config, (*parent)->config());
+  auto parsed = parseConfig(config, parent->config());
   if (!parsed.ok()) return finish(parsed.status());
-  const auto state = (*parent)->state();
+  const auto state = parent->state();
   if (state != stretto::communicator::State::kRevoked) {
-    if (const Status status = (*parent)->usable(); !status.ok()) return finish(status);
+    if (const Status status = parent->usable(); !status.ok()) return finish(status);
   }
-  return finish(makeChild((*parent)->split(color, key, std::move(parsed.value())), newcomm));
+  return finish(makeChild(parent->split(color, key, std::move(parsed.value())), newcomm));
 }
 
 STRETTO_API(ncclCommShrink)
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
                             ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) {
-  const auto* parent = find(comm, "ncclCommShrink");
+  Communicator* const parent = find(comm, "ncclCommShrink");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   if (newcomm == nullptr || excludeRanksList == nullptr || excludeRanksCount < 1) {
     return finish(stretto::fail(Code::kInvalidArgument, "ncclCommShrink: newcomm %p, list %p of %d ranks",
@@ -204,15 +209,15 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
   }
   *newcomm = nullptr;
   std::vector<int> leave(excludeRanksList, excludeRanksList + excludeRanksCount);
-  return finish(shrink(*parent, std::move(leave), newcomm, config, shrinkFlags));
+  return finish(shrink(parent, std::move(leave), newcomm, config, shrinkFlags));
 }
 
 STRETTO_API(ncclCommFinalize)
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  const auto* communicator = find(comm, "ncclCommFinalize");
+  Communicator* const communicator = find(comm, "ncclCommFinalize");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
-  if (const Status status = (*communicator)->usable(); !status.ok()) return finish(status);
-  return finish((*communicator)->finalise());
+  if (const Status status = communicator->usable(); !status.ok()) return finish(status);
+  return finish(communicator->finalise());
 }
 
 STRETTO_API(ncclCommDestroy)
@@ -229,24 +234,24 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 STRETTO_API(ncclCommRevoke)
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
-  const auto* communicator = find(comm, "ncclCommRevoke");
+  Communicator* const communicator = find(comm, "ncclCommRevoke");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (revokeFlags != NCCL_REVOKE_DEFAULT) {
     return finish(stretto::fail(Code::kInvalidArgument,
                                 "ncclCommRevoke: flags must be NCCL_REVOKE_DEFAULT, not %#x", revokeFlags));
   }
-  (*communicator)->revoke();
+  communicator->revoke();
   return ncclSuccess;
 }
 
 STRETTO_API(ncclCommGetAsyncError)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
-  const auto* communicator = find(comm, "ncclCommGetAsyncError");
+  Communicator* const communicator = find(comm, "ncclCommGetAsyncError");
   if (communicator == nullptr || asyncError == nullptr) {
     return finish(
         stretto::fail(Code::kInvalidArgument, "ncclCommGetAsyncError: comm or asyncError is not valid"));
   }
-  *asyncError = toResult((*communicator)->error(nullptr));
+  *asyncError = toResult(communicator->error(nullptr));
   return ncclSuccess;
 }
 
@@ -255,11 +260,11 @@ namespace {
 // The three questions that have a number for an answer.
 template <typename Answer>
 ncclResult_t answer(const char* function, ncclComm_t comm, int* number, Answer ask) {
-  const auto* communicator = find(comm, function);
+  Communicator* const communicator = find(comm, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (number == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", function));
-  *number = ask(**communicator);
+  *number = ask(*communicator);
   return ncclSuccess;
 }
 

@@ -47,7 +47,7 @@ const char* ncclGetLastError(ncclComm_t comm) {
   const bool known = comm != nullptr && comm->magic.load() == ncclComm::kAlive;
   if (!known) return stretto::lastError().c_str();
   std::string text;
-  (void)comm->communicator->error(&text);
+  (void)comm->communicator.load()->error(&text);
   if (text.empty()) return stretto::lastError().c_str();
   if (comm->lastError != text) comm->lastError = std::move(text);
   return comm->lastError.c_str();
@@ -121,7 +121,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
 STRETTO_API(ncclRedOpCreatePreMulSum)
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
-  const auto* communicator = find(comm, "ncclRedOpCreatePreMulSum");
+  auto* const communicator = find(comm, "ncclRedOpCreatePreMulSum");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   const bool typed = static_cast<int>(datatype) >= 0 && static_cast<int>(datatype) < ncclNumTypes;
   if (op == nullptr || scalar == nullptr || !typed ||
@@ -130,16 +130,15 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
         Code::kInvalidArgument, "ncclRedOpCreatePreMulSum: op %p, scalar %p, data type %d, residence %d",
         static_cast<void*>(op), scalar, static_cast<int>(datatype), static_cast<int>(residence)));
   }
-  const int index = (*communicator)
-                        ->addPreMultiplier(static_cast<stretto::DataType>(datatype), scalar,
-                                           residence == ncclScalarHostImmediate);
+  const int index = communicator->addPreMultiplier(static_cast<stretto::DataType>(datatype), scalar,
+                                                   residence == ncclScalarHostImmediate);
   *op = static_cast<ncclRedOp_t>(ncclNumOps + index);
   return ncclSuccess;
 }
 
 STRETTO_API(ncclRedOpDestroy)
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  const auto* communicator = find(comm, "ncclRedOpDestroy");
+  auto* const communicator = find(comm, "ncclRedOpDestroy");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
-  return finish((*communicator)->removePreMultiplier(static_cast<int>(op) - ncclNumOps));
+  return finish(communicator->removePreMultiplier(static_cast<int>(op) - ncclNumOps));
 }

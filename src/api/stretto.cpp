@@ -81,13 +81,13 @@ STRETTO_EXTRA const char* strettoVersion(void) {
 }
 
 STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters) {
-  const auto* communicator = find(comm, "strettoCommCounters");
+  auto* const communicator = find(comm, "strettoCommCounters");
   if (communicator == nullptr) return ncclInvalidArgument;
   if (counters == nullptr || counters->size < sizeof counters->size) {
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommCounters: set size before the call"));
   }
-  const auto known = (*communicator)->counters();
-  const auto waits = (*communicator)->waitCounters();
+  const auto known = communicator->counters();
+  const auto waits = communicator->waitCounters();
   strettoCounters_t all{};
   all.size = counters->size;
   all.initNanoseconds = known.initNanoseconds;
@@ -99,7 +99,7 @@ STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_
   all.sleeps = waits.sleeps;
   all.wakeups = waits.wakeups;
   all.allocations = known.allocations + waits.allocations;
-  all.windowBytes = (*communicator)->windowBytes();
+  all.windowBytes = communicator->windowBytes();
   const size_t given = counters->size;
   std::memset(counters, 0, given);
   std::memcpy(counters, &all, saturatedSize(&all));
@@ -110,28 +110,28 @@ STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion
                                           size_t capacity, size_t* needed) {
   if (question == nullptr)
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoExplain: no question"));
-  const auto* communicator = comm == nullptr ? nullptr : find(comm, "strettoExplain");
+  auto* const communicator = comm == nullptr ? nullptr : find(comm, "strettoExplain");
   if (comm != nullptr && communicator == nullptr) return ncclInvalidArgument;
   const auto request =
-      makeRequest(*question, communicator == nullptr ? question->ranks : (*communicator)->ranks());
+      makeRequest(*question, communicator == nullptr ? question->ranks : communicator->ranks());
   if (!request.ok()) return toResult(request.status());
   const auto text = communicator == nullptr
                         ? explainHere(request.value())
-                        : stretto::Result<std::string>(explainFor(**communicator, request.value()));
+                        : stretto::Result<std::string>(explainFor(*communicator, request.value()));
   return text.ok() ? writeText(text.value(), json, capacity, needed) : toResult(text.status());
 }
 
 STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
                                             const char* protocol, size_t chunkBytes) {
-  const auto* communicator = find(comm, "strettoCommForce");
+  auto* const communicator = find(comm, "strettoCommForce");
   if (communicator == nullptr) return ncclInvalidArgument;
   if (collective == nullptr) {
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommForce: collective is null"));
   }
   const auto orEmpty = [](const char* text) { return text == nullptr ? "" : text; };
   const Status status =
-      (*communicator)->forced().force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes);
-  (*communicator)->forgetPlans();
+      communicator->forced().force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes);
+  communicator->forgetPlans();
   return toResult(status);
 }
 

@@ -106,8 +106,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Counters counters() const;
   WaitCounters waitCounters() const;
   size_t windowBytes() const { return connections_.region == nullptr ? 0 : connections_.region->bytes(); }
-  // The worker thread, made at first need.
+  // The worker thread, made at first need. endWorker() waits for what it was given and ends it: whoever lets
+  // go of the communicator calls it first, so that the last reference never dies on that thread.
   executors::host::Stream& worker();
+  void endWorker();
 
  private:
   class Turn;
@@ -175,7 +177,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 Result<planner::Machine> machineOfThisHost(int ranks);
 
 // Validates, and runs or, inside a group, remembers: what every API entry point ends in.
-Status submit(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
-              executors::host::Stream* stream);
+Status submit(Communicator& communicator, const Operation& operation, executors::host::Stream* stream);
 
 }  // namespace stretto::communicator

@@ -183,6 +183,12 @@ executors::host::Stream& Communicator::worker() {
   return *worker_;
 }
 
+void Communicator::endWorker() {
+  std::unique_ptr<executors::host::Stream> last;
+  std::lock_guard lock(workerMutex_);
+  last = std::move(worker_);
+}
+
 Status Communicator::usable() const {
   switch (state()) {
     case State::kReady:

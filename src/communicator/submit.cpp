@@ -88,16 +88,15 @@ bool Communicator::waitUntilQuiet(double seconds) {
   return done;
 }
 
-Status submit(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
-              executors::host::Stream* stream) {
-  STRETTO_TRY(communicator->usable());
-  STRETTO_TRY(validate(operation, communicator->rank(), communicator->ranks()));
+Status submit(Communicator& communicator, const Operation& operation, executors::host::Stream* stream) {
+  STRETTO_TRY(communicator.usable());
+  STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks()));
   if (Group::current().open()) {
-    Group::current().add(communicator, operation, stream);
+    Group::current().add(communicator.shared_from_this(), operation, stream);
     return kOkStatus;
   }
-  if (stream == nullptr && communicator->config().blocking) return communicator->startNow(operation);
-  return communicator->start({operation}, stream);
+  if (stream == nullptr && communicator.config().blocking) return communicator.startNow(operation);
+  return communicator.start({operation}, stream);
 }
 
 Status Communicator::start(std::vector<Operation> operations, executors::host::Stream* stream) {
