@@ -95,7 +95,7 @@ constexpr Descriptor kRows[] = {
     {C::kBroadcast, A::kChain, P::kChunks, true, false, 0, rootedChain},
     {C::kBroadcast, A::kDirect, P::kChunks, true, true, 0, rootedDirect},
     {C::kReduce, A::kLocal, P::kChunks, true, false, 0, local},
-    {C::kReduce, A::kFlat, P::kChunks, false, false, 0, rootedFlat},
+    {C::kReduce, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kReduce, A::kTree, P::kChunks, false, false, 0, rootedTree},
     {C::kReduce, A::kChain, P::kChunks, false, false, 0, rootedChain},
     {C::kGather, A::kLocal, P::kChunks, true, false, 0, local},

@@ -5,6 +5,8 @@
 // Ranks are numbered from the root: v = (rank - root) mod n; the parent of v is (v-1)/arity.
 #pragma once
 
+#include <algorithm>
+
 #include "algorithms/link_channel.hpp"
 #include "algorithms/shape.hpp"
 
@@ -20,6 +22,8 @@ class Tree {
     for (int child = arity * self + 1; child <= arity * self + arity && child < n; ++child) {
       children_[childCount_++] = rankOf(child);
     }
+    std::sort(children_, children_ + childCount_);
+    ownPlace_ = static_cast<int>(std::lower_bound(children_, children_ + childCount_, b.rank()) - children_);
   }
 
   bool isRoot() const { return parent_ < 0; }
@@ -44,13 +48,14 @@ class Tree {
     return kOkStatus;
   }
 
-  // One chunk of this rank's input and its children's partial results, reduced: to the parent, or at the root
-  // into `to`.
+  // One chunk of this rank's input and its children's partial results, reduced in the order of their ranks
+  // (so a star reduces in rank order): to the parent, or at the root into `to`.
   Status passUp(const ReduceSpec& spec, const std::byte* own, std::byte* to, size_t count) {
     const size_t bytes = count * sizeOf(spec.type);
-    const std::byte* sources[kMaxRanks] = {own};
+    const std::byte* sources[kMaxRanks];
+    sources[ownPlace_] = own;
     for (int child = 0; child < childCount_; ++child) {
-      STRETTO_TRY(Inlet<B>(b_, children_[child]).await(bytes, sources[child + 1]));
+      STRETTO_TRY(Inlet<B>(b_, children_[child]).await(bytes, sources[child + (child >= ownPlace_ ? 1 : 0)]));
     }
     if (isRoot()) {
       b_.reduce(b_.coop(), spec, {to}, sources, childCount_ + 1, count, false);
@@ -74,7 +79,8 @@ class Tree {
   int root_;
   int parent_ = -1;
   int children_[kMaxRanks];
-  int childCount_ = 0;
+  int childCount_ = 0;  // by rank
+  int ownPlace_ = 0;    // how many of them are before this rank
 };
 
 // Partial sums carry no divisor: it is applied once, where the last operand joins.
