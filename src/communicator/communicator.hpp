@@ -67,6 +67,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const Config& config() const { return config_; }
+  // The same number on all ranks of this communicator, and on no other.
+  uint64_t identity() const { return identity_; }
   State state() const { return state_.load(std::memory_order_acquire); }
 
   // Meets the other ranks and connects; collective. Blocks; bounded by STRETTO_INIT_TIMEOUT.
@@ -114,7 +116,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   class Turn;
 
-  Status initialiseSteps();
+  Status initialiseSteps(events::Id parent);
   Status join();
   Status makeHost();
   Status openFlight();
@@ -134,6 +136,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int rank_;
   const int ranks_;
   const bootstrap::UniqueId id_;
+  const uint64_t identity_;
   const Config config_;
 
   std::atomic<State> state_{State::kInitialising};
@@ -152,7 +155,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   planner::Forced forced_;
   PlanCache plans_;
   observe::FlightRecorder flight_;
-  uint64_t recorded_ = 0;  // the running operation's place in it
+  uint64_t recorded_ = 0;                 // the running operation's place in it
+  events::Id event_ = events::Id::kNone;  // and its event
 
   uint64_t sequence_ = 0;  // collectives so far
   uint64_t children_ = 0;  // split and shrunk so far

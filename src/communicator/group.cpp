@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "communicator/communicator.hpp"
+#include "platform/clock.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -37,6 +38,12 @@ Group& Group::current() {
   return group;
 }
 
+void Group::begin() {
+  if (++depth_ == 1 && events::on()) {
+    event_ = events::start(events::Type::kGroupApi, events::Id::kNone, {}, platform::ticks());
+  }
+}
+
 void Group::add(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
                 executors::host::Stream* stream) {
   const auto same = [&](const Batch& batch) { return batch.communicator == communicator; };
@@ -63,6 +70,8 @@ Status Group::leave() {
 }
 
 void Group::clear() {
+  if (event_ != events::Id::kNone) events::stop(event_, platform::ticks());
+  event_ = events::Id::kNone;
   poisoned_ = kOkStatus;
   jobs_.clear();
   batches_.clear();

@@ -18,7 +18,9 @@ class Group {
   static Group& current();
 
   bool open() const { return depth_ > 0; }
-  void begin() { ++depth_; }
+  void begin();
+  // The event of the outermost level, parent of the calls inside.
+  events::Id event() const { return event_; }
   void add(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
            executors::host::Stream* stream);
   // Work that must run at the same time as other such work of this group: making communicators.
@@ -44,6 +46,7 @@ class Group {
   void clear();
 
   int depth_ = 0;
+  events::Id event_ = events::Id::kNone;
   Status poisoned_;
   std::string poisonText_;
   std::vector<std::function<Status()>> jobs_;

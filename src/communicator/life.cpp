@@ -76,7 +76,7 @@ Result<planner::Machine> machineOfThisHost(int ranks) {
 }
 
 Communicator::Communicator(int rank, int ranks, const bootstrap::UniqueId& id, Config config)
-    : rank_(rank), ranks_(ranks), id_(id), config_(std::move(config)) {}
+    : rank_(rank), ranks_(ranks), id_(id), identity_(hashOf(id)), config_(std::move(config)) {}
 
 Communicator::~Communicator() {
   worker_.reset();
@@ -85,7 +85,16 @@ Communicator::~Communicator() {
 
 Status Communicator::initialise() {
   const uint64_t began = platform::monotonicNanoseconds();
-  const Status status = initialiseSteps();
+  if (const Status status = events::enableFromEnvironment(); !status.ok()) {
+    markBroken(status.code, State::kFailed, lastError());
+    return status;
+  }
+  events::Payload payload;
+  payload.communicator = identity_;
+  payload.rank = rank_;
+  events::Scope traced(events::Type::kInit, events::Id::kNone, payload, platform::ticks);
+  const Status status = initialiseSteps(traced.id());
+  traced.setOutcome(status.code);
   counters_.initNanoseconds = platform::monotonicNanoseconds() - began;
   if (status.ok()) {
     State expected = State::kInitialising;
@@ -102,7 +111,7 @@ Status Communicator::initialise() {
   return status;
 }
 
-Status Communicator::initialiseSteps() {
+Status Communicator::initialiseSteps(events::Id parent) {
   STRETTO_TRY(selectCpuLevel());
   auto table = planner::Table::load();
   if (!table.ok()) return table.status();
@@ -112,9 +121,13 @@ Status Communicator::initialiseSteps() {
   forced_ = forced.value();
 
   const uint64_t start = platform::monotonicNanoseconds();
-  STRETTO_TRY(join());
+  {
+    const events::Scope phase(events::Type::kInitBootstrap, parent, {}, platform::ticks);
+    STRETTO_TRY(join());
+  }
   const uint64_t joined = platform::monotonicNanoseconds();
   counters_.bootstrapNanoseconds = joined - start;
+  const events::Scope phase(events::Type::kInitConnect, parent, {}, platform::ticks);
   STRETTO_TRY(makeHost());
   STRETTO_TRY(openFlight());
   counters_.connectNanoseconds = platform::monotonicNanoseconds() - joined;
@@ -168,7 +181,7 @@ Status Communicator::openFlight() {
   observe::FlightIdentity identity;
   identity.process = process.value();
   identity.library = kLibraryVersion;
-  identity.communicator = hashOf(id_);
+  identity.communicator = identity_;
   identity.rank = rank_;
   identity.ranks = ranks_;
   auto recorder = observe::FlightRecorder::open(identity);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/event.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 
@@ -20,7 +21,8 @@ struct Operation {
   size_t count = 0;                   // as in primitives/operation.hpp
   const void* send = nullptr;
   void* receive = nullptr;
-  int root = -1;  // or the peer of a send or receive
+  events::Id parent = events::Id::kNone;  // the API call's event
+  int root = -1;                          // or the peer of a send or receive
 
   size_t bytes() const { return count * sizeOf(type); }
   bool isTransfer() const { return collective == Collective::kSend || collective == Collective::kReceive; }

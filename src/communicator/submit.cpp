@@ -45,8 +45,40 @@ observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, co
   return record;
 }
 
+events::Payload payloadOf(const Communicator& communicator, const Operation& operation, uint64_t sequence) {
+  events::Payload payload;
+  payload.communicator = communicator.identity();
+  payload.sequence = sequence;
+  payload.bytes = operation.bytes();
+  payload.rank = communicator.rank();
+  payload.peer = operation.root;
+  payload.function = static_cast<uint8_t>(operation.collective);
+  payload.dataType = static_cast<uint8_t>(operation.type);
+  if (operation.reduces) payload.op = static_cast<uint8_t>(operation.op);
+  return payload;
+}
+
 int sendBlocks(const Operation& operation, int ranks) {
   return operation.collective == Collective::kReduceScatter ? ranks : 1;
+}
+
+// Validated: remembered by the group, run here, or enqueued.
+Status hand(Communicator& communicator, const Operation& operation, executors::host::Stream* stream) {
+  if (Group::current().open()) {
+    Group::current().add(communicator.shared_from_this(), operation, stream);
+    return kOkStatus;
+  }
+  if (stream == nullptr && communicator.config().blocking) return communicator.startNow(operation);
+  return communicator.start({operation}, stream);
+}
+
+Status submitTraced(Communicator& communicator, Operation operation, executors::host::Stream* stream) {
+  const auto type = operation.isTransfer() ? events::Type::kP2pApi : events::Type::kCollectiveApi;
+  events::Scope call(type, Group::current().event(), payloadOf(communicator, operation, 0), platform::ticks);
+  operation.parent = call.id();
+  const Status status = hand(communicator, operation, stream);
+  call.setOutcome(status.code);
+  return status;
 }
 
 }  // namespace
@@ -91,12 +123,10 @@ bool Communicator::waitUntilQuiet(double seconds) {
 Status submit(Communicator& communicator, const Operation& operation, executors::host::Stream* stream) {
   STRETTO_TRY(communicator.usable());
   STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks()));
-  if (Group::current().open()) {
-    Group::current().add(communicator.shared_from_this(), operation, stream);
-    return kOkStatus;
+  if (events::on()) [[unlikely]] {
+    return submitTraced(communicator, operation, stream);
   }
-  if (stream == nullptr && communicator.config().blocking) return communicator.startNow(operation);
-  return communicator.start({operation}, stream);
+  return hand(communicator, operation, stream);
 }
 
 Status Communicator::start(std::vector<Operation> operations, executors::host::Stream* stream) {
@@ -136,6 +166,12 @@ Status Communicator::runCollective(const Operation& operation) {
   const observe::FlightRecord record = recordOf(operation, ++sequence_, how);
   announce(operation, tag, record.startTicks);
   recorded_ = flight_.begin(record);
+  if (events::on()) [[unlikely]] {
+    events::Payload payload = payloadOf(*this, operation, sequence_);
+    payload.algorithm = static_cast<uint8_t>(how.algorithm);
+    payload.protocol = static_cast<uint8_t>(how.protocol);
+    event_ = events::start(events::Type::kCollective, operation.parent, payload, record.startTicks);
+  }
   if (operation.count == 0) return conclude(operation, kOkStatus);
 
   Arguments arguments;
@@ -148,7 +184,7 @@ Status Communicator::runCollective(const Operation& operation) {
   arguments.chunkBytes = how.chunkBytes;
   arguments.rings = how.rings;
   arguments.stream = how.stream;
-  host_->begin(tag, sequence_);
+  host_->begin(tag, sequence_, event_);
   const Status status =
       executors::host::launch(*host_, operation.collective, how.algorithm, how.protocol, arguments);
   host_->end();
@@ -198,14 +234,21 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
   }
   if (first == nullptr) return kOkStatus;
   recorded_ = flight_.begin(recordOf(*first, 0, {}));
-  host_->begin(0, 0);
+  if (events::on())
+    event_ = events::start(events::Type::kP2p, first->parent, payloadOf(*this, *first, 0), platform::ticks());
+  host_->begin(0, 0, event_);
   const Status status = executors::host::runTransfers(*host_, transfers_);
   host_->end();
   return conclude(*first, status);
 }
 
 Status Communicator::conclude(const Operation& operation, Status status) {
-  flight_.end(recorded_, status, platform::ticks());
+  const uint64_t now = platform::ticks();
+  flight_.end(recorded_, status, now);
+  if (event_ != events::Id::kNone) [[unlikely]] {
+    events::stop(event_, now, status.code, operation.bytes());
+    event_ = events::Id::kNone;
+  }
   if (!status.ok()) [[unlikely]] {
     return explainFailure(operation, status);
   }

@@ -170,6 +170,22 @@ Status Host::waitLong(const uint64_t* word, uint64_t value, int peer) {
   return kOkStatus;
 }
 
+namespace {
+
+events::Payload waitPayload(int rank, int peer) {
+  events::Payload payload;
+  payload.rank = rank;
+  payload.peer = peer;
+  return payload;
+}
+
+}  // namespace
+
+Patience::Patience(Host& host, int peer)
+    : host_(host),
+      peer_(peer),
+      traced_(events::Type::kWait, host.event_, waitPayload(host.rank_, peer), platform::ticks) {}
+
 Patience::~Patience() {
   if (armed_) {
     std::atomic_ref(host_.header().sleeping).store(0, std::memory_order_relaxed);
@@ -214,6 +230,8 @@ Status Patience::sleepStep() {
     return host_.timedOut(peer_);
   }
   ++host_.counters_.sleeps;
+  const events::Scope asleep(events::Type::kSleep, traced_.id(), waitPayload(host_.rank_, peer_),
+                             platform::ticks);
   platform::futexWait(&window.bell, bell_, kSliceMicroseconds);
   bell_ = std::atomic_ref(window.bell).load(std::memory_order_acquire);
   return kOkStatus;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 
+#include "base/event.hpp"
 #include "platform/clock.hpp"
 #include "primitives/backend.hpp"
 #include "primitives/host/copy.hpp"
@@ -51,7 +52,7 @@ class Host;
 class Patience {
  public:
   // `peer`: the rank waited for, or -1.
-  explicit Patience(Host& host, int peer = -1) : host_(host), peer_(peer) {}
+  explicit Patience(Host& host, int peer = -1);
   ~Patience();
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
@@ -64,6 +65,7 @@ class Patience {
 
   Host& host_;
   int peer_;
+  events::Scope traced_;
   uint64_t startedTicks_ = 0;
   uint32_t yields_ = 0;
   uint32_t bell_ = 0;
@@ -91,9 +93,11 @@ class Host {
 
   // Frame of one operation. `tag` is equal on all ranks exactly if they run the same operation; it travels
   // with every signal and line. end() wakes whoever still sleeps.
-  void begin(uint64_t tag, uint64_t sequence) {
+  // `event`: the operation's, parent of the events of its waits.
+  void begin(uint64_t tag, uint64_t sequence, events::Id event = events::Id::kNone) {
     tag_ = tag;
     sequence_ = sequence;
+    event_ = event;
   }
   void end() { ringIfDue(); }
 
@@ -203,6 +207,7 @@ class Host {
   uint64_t epoch_ = 0;
   uint64_t tag_ = 0;
   uint64_t sequence_ = 0;
+  events::Id event_ = events::Id::kNone;
   bool ringDue_ = false;
   WaitCounters counters_;
   LinkCursors cursors_[kMaxRanks];
