@@ -24,9 +24,14 @@ endif()
 
 # Target flags of the reduction levels: the same source (src/primitives/host/reduce_kernels.hpp), compiled once
 # per level. -ffp-contract=off keeps the levels' results equal to the last bit; -O3 is fixed because vector code
-# without inlining would be slower than none. The baseline file gets no target flags at all.
+# without inlining would be slower than none (sanitizers multiply its compile time, so they get -O1 without debug
+# information). The baseline file gets no target flags at all.
 set(STRETTO_LEVEL_FOLDER ${CMAKE_CURRENT_SOURCE_DIR}/src/primitives/host)
-set(STRETTO_LEVEL_FLAGS -O3 -ffp-contract=off -fno-math-errno)
+if(STRETTO_SANITIZER)
+  set(STRETTO_LEVEL_FLAGS -O1 -g0 -ffp-contract=off)
+else()
+  set(STRETTO_LEVEL_FLAGS -O3 -ffp-contract=off)
+endif()
 
 set_source_files_properties(${STRETTO_LEVEL_FOLDER}/reduce_scalar.cpp PROPERTIES COMPILE_OPTIONS
                             "${STRETTO_LEVEL_FLAGS}")
