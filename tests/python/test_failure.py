@@ -190,18 +190,19 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     text = """
 import os, stretto, sys, time
 if os.environ["STRETTO_RANK"] == "2":
-    time.sleep(8)
-    sys.exit(0)
+    time.sleep(1000)
 try:
     stretto.init()
 except stretto.StrettoError as error:
-    print("RESULT", type(error).__name__, error, flush=True)
+    print(f"RESULT {type(error).__name__} {error}\\n", end="", flush=True)
+    sys.exit(3)
 """
-    done = run_script(tmp_path, 3, text, STRETTO_INIT_TIMEOUT="1.5")
+    done = run_script(tmp_path, 3, text, "--grace", 2, STRETTO_INIT_TIMEOUT="3")
+    assert done.returncode == 3
     results = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert len(results) == 2, done.stdout + done.stderr
-    assert all(line.startswith("RESULT RemoteError") for line in results)
-    assert any("2" in line for line in results)
+    assert all(line.startswith("RESULT RemoteError") for line in results), results
+    assert any("2" in line for line in results), results
 
 
 def test_a_program_that_ends_without_closing_parts_in_peace(tmp_path: Path) -> None:

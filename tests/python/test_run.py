@@ -15,7 +15,7 @@ SUM = """
 import numpy, stretto
 comm = stretto.init()
 x = comm.all_reduce(numpy.full(4, comm.rank, "float32"))
-print(f"rank {comm.rank} of {comm.size}: {x.tolist()}")
+print(f"rank {comm.rank} of {comm.size}: {x.tolist()}\\n", end="")  # one write, as threads share stdout
 """
 
 SLEEP = """
