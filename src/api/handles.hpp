@@ -15,7 +15,8 @@ struct ncclComm {
   std::atomic<uint64_t> magic{0};
   std::atomic<stretto::communicator::Communicator*> communicator{nullptr};
   std::shared_ptr<stretto::communicator::Communicator> owner;  // changed under the lock of all handles
-  std::string lastError;                                       // what ncclGetLastError(comm) points at
+  std::mutex lastErrorMutex;
+  std::string lastError;  // what ncclGetLastError(comm) points at
 };
 
 namespace stretto::api {

@@ -85,6 +85,22 @@ Status makeChild(Result<Shared> child, ncclComm_t* slot) {
   return child.value() == nullptr ? kOkStatus : launch(std::move(child.value()), slot);
 }
 
+struct Wanted {
+  int colour;
+  int key;
+  Config config;
+};
+
+// All ranks take part, so several ranks of one thread must do it at the same time: at the end of the group.
+Status split(const Shared& parent, const Wanted& wanted, ncclComm_t* slot) {
+  const auto run = [parent, wanted, slot] {
+    return makeChild(parent->split(wanted.colour, wanted.key, wanted.config), slot);
+  };
+  if (!Group::current().open()) return run();
+  Group::current().addJob(run);
+  return kOkStatus;
+}
+
 Status shrink(Communicator* parent, std::vector<int> leave, ncclComm_t* slot, const ncclConfig_t* config,
               int flags) {
   std::sort(leave.begin(), leave.end());
@@ -194,7 +210,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
   if (state != stretto::communicator::State::kRevoked) {
     if (const Status status = parent->usable(); !status.ok()) return finish(status);
   }
-  return finish(makeChild(parent->split(color, key, std::move(parsed.value())), newcomm));
+  return finish(split(parent->shared_from_this(), {color, key, std::move(parsed.value())}, newcomm));
 }
 
 STRETTO_API(ncclCommShrink)

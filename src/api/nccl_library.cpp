@@ -49,6 +49,7 @@ const char* ncclGetLastError(ncclComm_t comm) {
   std::string text;
   (void)comm->communicator.load()->error(&text);
   if (text.empty()) return stretto::lastError().c_str();
+  std::lock_guard lock(comm->lastErrorMutex);
   if (comm->lastError != text) comm->lastError = std::move(text);
   return comm->lastError.c_str();
 }

@@ -30,6 +30,9 @@ std::vector<int> ranksOfColour(const std::vector<std::vector<uint8_t>>& blobs, i
   return ranks;
 }
 
+// Children of split and of shrink are numbered apart.
+constexpr uint64_t kShrunk = uint64_t{1} << 63;
+
 // What tells this child from every other child of the same parent.
 uint64_t discriminatorOf(uint64_t number, const std::vector<int>& ranks) {
   uint64_t hash = number * 0x9e3779b97f4a7c15u + 1;
@@ -68,7 +71,9 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!std::binary_search(leave.begin(), leave.end(), rank)) stay.push_back(rank);
   }
-  return makeChild(*membership_, stay, ++children_, std::move(config));
+  // Who is left out is not told, and counts nothing: each set of ranks counts its own children.
+  const uint64_t number = ++shrunk_[stay];
+  return makeChild(*membership_, stay, kShrunk | number, std::move(config));
 }
 
 }  // namespace stretto::communicator

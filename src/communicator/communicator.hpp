@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -75,6 +76,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status initialise();
   // Ok when operations may be submitted; else why not.
   Status usable() const;
+  // Adds what was refused to the words of a loss; gives `status` back.
+  Status refuse(const Operation& operation, Status status);
   // kOk, kInProgress, or the first error, with its text.
   Status error(std::string* text) const;
 
@@ -129,6 +132,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void peerLost(const bootstrap::PeerLoss& loss);
   void markBroken(Code code, State state, const std::string& text);
   void raiseAbort(Code code, int peer);
+  void stopOperations(uint32_t word);
+  std::string nameOperation(const std::string& words);
   bool quiet() const { return submitted_.load() == completed_.load(); }
   bool waitUntilQuiet(double seconds);
   const void* scaledInput(const Operation& operation);
@@ -144,6 +149,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   mutable std::mutex errorMutex_;
   Code errorCode_ = Code::kOk;
   std::string errorText_;
+  bool errorNamesOperation_ = false;
 
   Connections connections_;
   std::atomic<WindowHeader*> header_{
@@ -158,8 +164,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t recorded_ = 0;                 // the running operation's place in it
   events::Id event_ = events::Id::kNone;  // and its event
 
-  uint64_t sequence_ = 0;  // collectives so far
-  uint64_t children_ = 0;  // split and shrunk so far
+  uint64_t sequence_ = 0;                        // collectives so far
+  uint64_t history_ = 0;                         // their tags, mixed
+  uint64_t children_ = 0;                        // split so far
+  std::map<std::vector<int>, uint64_t> shrunk_;  // so far, by the ranks that stayed
   Counters counters_;
   std::vector<std::byte> scaled_;  // PreMulSum's input
   std::vector<executors::host::Transfer> transfers_;

@@ -90,19 +90,27 @@ Status Group::end() {
 
 Status Group::simulate(double* microseconds) {
   STRETTO_TRY(leave());
-  double longest = 0;
+  *microseconds = 0;
+  if (depth_ > 0) return kOkStatus;
+  Status status = poisoned_;
+  if (!status.ok()) setLastError("the group cannot run: " + poisonText_);
   for (const Batch& batch : batches_) {
-    double total = 0;
-    for (const Operation& operation : batch.operations) {
-      const auto plan = batch.communicator->planFor(batch.communicator->requestFor(operation));
-      if (!plan.ok()) return plan.status();
-      total += static_cast<double>(plan.value().predictedMicroseconds);
-    }
-    longest = std::max(longest, total);
+    const auto total = status.ok() ? predicted(batch) : Result<double>(status);
+    if (!total.ok()) status = total.status();
+    *microseconds = std::max(*microseconds, total.value());
   }
   clear();
-  *microseconds = longest;
-  return kOkStatus;
+  return status;
+}
+
+Result<double> Group::predicted(const Batch& batch) {
+  double total = 0;
+  for (const Operation& operation : batch.operations) {
+    const auto plan = batch.communicator->planFor(batch.communicator->requestFor(operation));
+    if (!plan.ok()) return plan.status();
+    total += static_cast<double>(plan.value().predictedMicroseconds);
+  }
+  return total;
 }
 
 Status Group::runJobs() {

@@ -30,7 +30,7 @@ class Group {
 
   // Runs everything, if this was the outermost level.
   Status end();
-  // Forgets everything instead; `microseconds` gets the predicted time of the group.
+  // Forgets everything instead; `microseconds` gets the predicted time of the group, at the outermost level.
   Status simulate(double* microseconds);
 
  private:
@@ -40,6 +40,7 @@ class Group {
     std::vector<Operation> operations;
   };
 
+  static Result<double> predicted(const Batch& batch);
   Status leave();
   Status runJobs();
   Status runBatches();

@@ -1,6 +1,7 @@
 // A communicator from its first word with the others to its end.
 #include <algorithm>
 #include <cinttypes>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
@@ -50,6 +51,11 @@ Status addCacheSize(planner::Machine& machine) {
   const auto facts = topology::facts();
   if (facts.ok()) machine.cacheBytes = topology::lastLevelCacheBytes(*facts.value());
   return facts.status();
+}
+
+// As WindowHeader::abort holds it.
+constexpr uint32_t abortWord(Code code, int peer) {
+  return static_cast<uint32_t>(code) | static_cast<uint32_t>(peer + 1) << 8;
 }
 
 uint64_t hashOf(const bootstrap::UniqueId& id) {
@@ -247,17 +253,22 @@ void Communicator::markBroken(Code code, State state, const std::string& text) {
   }
   state_.store(state, std::memory_order_release);
   if (WindowHeader* header = header_.load(); header != nullptr) {
-    std::atomic_ref(header->failed).store(static_cast<uint32_t>(code));
+    const Code told = code == Code::kOk ? Code::kAborted : code;
+    std::atomic_ref(header->failed).store(static_cast<uint32_t>(told));
   }
 }
 
 void Communicator::raiseAbort(Code code, int peer) {
-  const uint32_t word = static_cast<uint32_t>(code) | static_cast<uint32_t>(peer + 1) << 8;
   uint32_t none = 0;
-  abort_.compare_exchange_strong(none, word);
+  abort_.compare_exchange_strong(none, abortWord(code, peer));
+  stopOperations(abort_.load());
+}
+
+// Ends the waits of operations; exchanges with the others stay possible.
+void Communicator::stopOperations(uint32_t word) {
   WindowHeader* const header = header_.load();
   if (header == nullptr) return;
-  std::atomic_ref(header->abort).store(abort_.load(), std::memory_order_seq_cst);
+  std::atomic_ref(header->abort).store(word, std::memory_order_seq_cst);
   std::atomic_ref(header->bell).fetch_add(1, std::memory_order_seq_cst);
   platform::futexWake(&header->bell);
 }
@@ -276,17 +287,33 @@ void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
 
 Status Communicator::explainFailure(const Operation& operation, Status status) {
   std::string text = lastError();
-  if (status.code == Code::kRemote && abort_.load() != 0) {
-    (void)error(&text);
-    text += "; " + std::string(nameOf(operation.collective)) + " #" + std::to_string(sequence_) +
-            " did not finish";
+  std::string what = nameOf(operation.collective);
+  if (!operation.isTransfer()) what += " #" + std::to_string(sequence_);
+  if (status.code == Code::kRemote) {
+    text =
+        abort_.load() != 0 ? nameOperation(what + " did not finish") : text + "; " + what + " did not finish";
   } else if (status.code == Code::kAborted) {
-    text = "rank " + std::to_string(rank_) + ": " + nameOf(operation.collective) + " #" +
-           std::to_string(sequence_) + " was ended by ncclCommAbort or ncclCommRevoke of this rank";
+    text = "rank " + std::to_string(rank_) + ": " + what +
+           " was ended by ncclCommAbort or ncclCommRevoke of this rank";
   }
   setLastError(text);
   flight_.note(text.c_str());
   if (state() == State::kReady || state() == State::kFailed) markBroken(status.code, State::kFailed, text);
+  return status;
+}
+
+// A loss is told without knowing what runs; the first operation that it ends, or keeps from starting, is
+// added.
+std::string Communicator::nameOperation(const std::string& words) {
+  std::lock_guard lock(errorMutex_);
+  if (errorCode_ == Code::kRemote && !std::exchange(errorNamesOperation_, true)) errorText_ += "; " + words;
+  return errorText_;
+}
+
+Status Communicator::refuse(const Operation& operation, Status status) {
+  if (abort_.load() != 0 && state() == State::kFailed) {
+    setLastError(nameOperation(std::string(nameOf(operation.collective)) + " was not started"));
+  }
   return status;
 }
 
@@ -299,6 +326,9 @@ Status Communicator::finalise() {
   --turnWaiters_;
   turns.unlock();
   if (state() == State::kReady) state_.store(State::kFinalised);
+  if (WindowHeader* header = header_.load(); header != nullptr && healthy) {
+    std::atomic_ref(header->left).store(1, std::memory_order_release);
+  }
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) {
     membership_->sayGoodbye(healthy ? bootstrap::Leaving::kNormally : bootstrap::Leaving::kAborted);
@@ -321,8 +351,8 @@ void Communicator::abort() {
 }
 
 void Communicator::revoke() {
-  state_.store(State::kRevoked, std::memory_order_release);
-  raiseAbort(Code::kAborted, -1);
+  markBroken(Code::kOk, State::kRevoked, "");
+  stopOperations(abortWord(Code::kAborted, -1));
 }
 
 Counters Communicator::counters() const {

@@ -5,6 +5,7 @@
 #include "communicator/communicator.hpp"
 #include "communicator/group.hpp"
 #include "executors/host/launch.hpp"
+#include "primitives/announcement.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -121,7 +122,9 @@ bool Communicator::waitUntilQuiet(double seconds) {
 }
 
 Status submit(Communicator& communicator, const Operation& operation, executors::host::Stream* stream) {
-  STRETTO_TRY(communicator.usable());
+  if (const Status status = communicator.usable(); !status.ok()) [[unlikely]] {
+    return communicator.refuse(operation, status);
+  }
   STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks()));
   if (events::on()) [[unlikely]] {
     return submitTraced(communicator, operation, stream);
@@ -162,7 +165,8 @@ Status Communicator::runCollective(const Operation& operation) {
   const auto plan = planFor(requestFor(operation));
   if (!plan.ok()) return plan.status();
   const planner::Plan& how = plan.value();
-  const uint64_t tag = tagOf(operation, how);
+  // Holds all operations before it, so that who disagreed without noticing notices now.
+  const uint64_t tag = history_ = mix(history_, tagOf(operation, how));
   const observe::FlightRecord record = recordOf(operation, ++sequence_, how);
   announce(operation, tag, record.startTicks);
   recorded_ = flight_.begin(record);
@@ -192,18 +196,16 @@ Status Communicator::runCollective(const Operation& operation) {
 }
 
 void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t ticks) {
-  auto& place = connections_.header().announcements[sequence_ % WindowHeader::kAnnouncements];
-  std::atomic_ref sequence(place.sequence);
-  sequence.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  place.tag = tag;
-  place.count = operation.count;
-  place.startedTicks = ticks;
-  place.collective = static_cast<uint8_t>(operation.collective);
-  place.type = static_cast<uint8_t>(operation.type);
-  place.op = operation.reduces ? static_cast<uint8_t>(operation.op) : uint8_t{0xff};
-  place.root = operation.root;
-  sequence.store(sequence_, std::memory_order_release);
+  Announcement what{};
+  what.sequence = sequence_;
+  what.tag = tag;
+  what.count = operation.count;
+  what.startedTicks = ticks;
+  what.collective = static_cast<uint8_t>(operation.collective);
+  what.type = static_cast<uint8_t>(operation.type);
+  what.op = operation.reduces ? static_cast<uint8_t>(operation.op) : uint8_t{0xff};
+  what.root = operation.root;
+  stretto::announce(connections_.header(), what);
 }
 
 const void* Communicator::scaledInput(const Operation& operation) {

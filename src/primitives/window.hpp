@@ -27,7 +27,8 @@ struct alignas(kCellBytes) Cell {
   std::byte inlined[kInlineBytes];
 };
 
-// What a rank says about the operation it is in, for peers that wait too long and want to know why.
+// What a rank says about the operation it is in, for peers that wait too long and want to know why. It is
+// overwritten while they read: both sides go through primitives/announcement.hpp.
 struct alignas(kCellBytes) Announcement {
   uint64_t sequence;  // number of the operation on its communicator, from 1; written last
   uint64_t tag;
@@ -55,6 +56,8 @@ struct WindowHeader {
   alignas(kCellBytes) uint32_t abort;
   // The owner's communicator is broken (a Code): peers that wait long look here, and give up too.
   uint32_t failed;
+  // The owner has finalised its communicator: what it has not done by now it never will.
+  uint32_t left;
 
   // sleeping: 1 while the owner sleeps; bell: whoever wakes it adds one.
   alignas(kCellBytes) uint32_t sleeping;

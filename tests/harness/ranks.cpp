@@ -211,7 +211,8 @@ void asThreads(int ranks, const Body& body, double seconds) {
 }
 
 Processes::Processes(const Board& board, const Body& body, double seconds) : board_(board) {
-  EXPECT_TRUE(eventually(10, [] { return threadsNow() == 1; })) << threadsNow() << " threads before a fork";
+  // The library's idle background thread may still be there, for what was aborted before; it does not fork.
+  EXPECT_TRUE(eventually(10, [] { return threadsNow() <= 2; })) << threadsNow() << " threads before a fork";
   fflush(nullptr);
   for (int rank = 0; rank < board.ranks(); ++rank) {
     const pid_t pid = ::fork();

@@ -51,11 +51,12 @@ void Stream::loop() {
   while (true) {
     changed_.wait(lock, [&] { return !queue_.empty() || ending_; });
     if (queue_.empty()) return;
-    const std::function<void()> work = std::move(queue_.front());
+    std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();
     running_ = true;
     lock.unlock();
     work();
+    work = nullptr;  // what it held goes without the lock
     lock.lock();
     running_ = false;
     changed_.notify_all();

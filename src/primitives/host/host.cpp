@@ -84,8 +84,7 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
     return kOkStatus;
   }
   if (!platform::readProcess(other.process, to, from, bytes)) {
-    return failAbout(peer, Code::kRemote, "rank %d: cannot read %zu bytes of rank %d (process %d)", rank_,
-                     bytes, peer, other.process);
+    return unreadable(peer, bytes);
   }
   return kOkStatus;
 }
@@ -225,7 +224,7 @@ Status Patience::sleepStep() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return kOkStatus;  // the caller looks once more: what came before `sleeping` was set rang no bell
   }
-  STRETTO_TRY(host_.disagreement());
+  STRETTO_TRY(host_.disagreement(doubts_, peer_));
   if (platform::ticks() - startedTicks_ > host_.policy_.timeoutTicks) {
     return host_.timedOut(peer_);
   }

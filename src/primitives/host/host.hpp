@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/event.hpp"
 #include "platform/clock.hpp"
@@ -47,6 +48,12 @@ struct WaitCounters {
 
 class Host;
 
+// What a wait has seen of others that may be the reason why it does not end.
+struct Doubts {
+  uint64_t since = 0;   // ticks when a peer was first seen to have given up
+  uint32_t missed = 0;  // looks at a peer that has left without taking part
+};
+
 // How far one wait has come. step() is called each time nothing was ready: it spins, yields, arms the sleep
 // (the caller looks once more), sleeps. Ends the sleeping state when destroyed.
 class Patience {
@@ -70,6 +77,7 @@ class Patience {
   uint32_t yields_ = 0;
   uint32_t bell_ = 0;
   bool armed_ = false;
+  Doubts doubts_;
 };
 
 class Host {
@@ -192,7 +200,11 @@ class Host {
   Status waitLong(const uint64_t* word, uint64_t value, int peer);
   Status givenUp() const;
   Status timedOut(int peer) const;
-  Status disagreement() const;
+  Status disagreement(Doubts& doubts, int waitedFor) const;
+  bool hasGivenUp(const Peer& other, Doubts& doubts) const;
+  bool hasLeft(const Peer& other, int waitedFor) const;
+  std::string current() const;
+  Status unreadable(int peer, size_t bytes) const;
   Status mismatch(int peer) const;
   void ringIfDue() {
     if (ringDue_) ring();
