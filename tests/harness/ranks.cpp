@@ -239,7 +239,7 @@ void Processes::finish(int killed) {
   for (size_t rank = 0; rank < pids_.size(); ++rank) {
     int status = 0;
     ::waitpid(pids_[rank], &status, 0);
-    if (static_cast<int>(rank) == killed) {
+    if (killed == kAll || static_cast<int>(rank) == killed) {
       EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "rank " << rank << ": " << status;
     } else if (WIFSIGNALED(status)) {
       ADD_FAILURE() << "rank " << rank << " ended by signal " << WTERMSIG(status)

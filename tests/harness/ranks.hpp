@@ -100,9 +100,10 @@ class Processes {
 
   pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
   void kill(int rank) const;
-  // Waits for all; complaints and unexpected ends fail the test. `killed` (-1: none) must have died of
-  // SIGKILL.
-  void finish(int killed = -1);
+  static constexpr int kNone = -1;
+  static constexpr int kAll = -2;
+  // Waits for all; complaints and unexpected ends fail the test. `killed` must have died of SIGKILL.
+  void finish(int killed = kNone);
 
  private:
   const Board& board_;

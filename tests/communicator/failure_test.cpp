@@ -1,0 +1,598 @@
+// What a rank gets when another dies, never comes, leaves or asks for something else: an error that names it,
+// in bounded time, whatever this rank waits in.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "algorithms/registry.hpp"
+#include "harness/ranks.hpp"
+#include "harness/watchdog.hpp"
+#include "stretto.h"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+using algorithms::Descriptor;
+using algorithms::Protocol;
+
+constexpr double kNoticed = 1.0;  // seconds in which every failure must be known
+
+// One call of a collective with `count` floats per block; transfers go round in a ring.
+ncclResult_t callOnce(Collective collective, const Member& member, size_t count, float* buffer,
+                      int root = 0) {
+  float* const to = buffer + count * static_cast<size_t>(member.ranks());
+  ncclComm_t comm = member.comm;
+  switch (collective) {
+    case Collective::kAllReduce:
+      return ncclAllReduce(buffer, to, count, ncclFloat32, ncclSum, comm, nullptr);
+    case Collective::kReduceScatter:
+      return ncclReduceScatter(buffer, to, count, ncclFloat32, ncclSum, comm, nullptr);
+    case Collective::kAllGather:
+      return ncclAllGather(buffer, to, count, ncclFloat32, comm, nullptr);
+    case Collective::kAllToAll:
+      return ncclAlltoAll(buffer, to, count, ncclFloat32, comm, nullptr);
+    case Collective::kBroadcast:
+      return ncclBroadcast(buffer, to, count, ncclFloat32, root, comm, nullptr);
+    case Collective::kReduce:
+      return ncclReduce(buffer, to, count, ncclFloat32, ncclSum, root, comm, nullptr);
+    case Collective::kGather:
+      return ncclGather(buffer, to, count, ncclFloat32, root, comm, nullptr);
+    case Collective::kScatter:
+      return ncclScatter(buffer, to, count, ncclFloat32, root, comm, nullptr);
+    default:
+      break;
+  }
+  const int next = (member.rank + 1) % member.ranks();
+  const int previous = (member.rank + member.ranks() - 1) % member.ranks();
+  ncclGroupStart();
+  ncclSend(buffer, count, ncclFloat32, next, comm, nullptr);
+  ncclRecv(to, count, ncclFloat32, previous, comm, nullptr);
+  return ncclGroupEnd();
+}
+
+std::vector<float> bufferFor(const Member& member, size_t count) {
+  return std::vector<float>(2 * count * static_cast<size_t>(member.ranks()), 1.0f);
+}
+
+// Every way in which ranks wait for each other: all rows but the local ones and one of the two transfers.
+std::vector<Descriptor> waitingRows() {
+  std::vector<Descriptor> rows;
+  for (const Descriptor& row : algorithms::descriptors()) {
+    if (row.algorithm == algorithms::Algorithm::kLocal || row.collective == Collective::kReceive) continue;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+std::string nameOfRow(const Descriptor& row) {
+  return std::string(nameOf(row.collective)) + "_" + nameOf(row.algorithm) + "_" + nameOf(row.protocol);
+}
+
+size_t countFor(const Descriptor& row) {
+  return row.protocol == Protocol::kLines ? 500 : 60000;
+}
+
+bool forceRow(const Member& member, const Descriptor& row) {
+  if (row.collective == Collective::kSend) return true;
+  return member.expect(
+      strettoCommForce(member.comm, nameOf(row.collective), nameOf(row.algorithm), nameOf(row.protocol), 0),
+      "force");
+}
+
+class EveryWait : public ::testing::TestWithParam<Descriptor> {};
+
+// ---- Death ------------------------------------------------------------------------------------------------
+
+// Words of the board: the victim's process, when it was killed, operations it has finished.
+enum Word { kVictimPid, kKilledAt, kDone };
+
+void untilKilled(Member& member, const Descriptor& row, int victim) {
+  if (!forceRow(member, row)) return;
+  if (member.rank == victim) member.board.word(kVictimPid) = static_cast<uint64_t>(::getpid());
+  std::vector<float> buffer = bufferFor(member, countFor(row));
+  ncclResult_t result = ncclSuccess;
+  while (result == ncclSuccess) {
+    result = callOnce(row.collective, member, countFor(row), buffer.data());
+    if (member.rank == victim) ++member.board.word(kDone);
+  }
+  const double killedAt = static_cast<double>(member.board.word(kKilledAt)) * 1e-9;
+  const double noticed = secondsNow() - killedAt;
+  member.expect(result, "the operation", ncclRemoteError);
+  if (killedAt == 0 || noticed > kNoticed) member.complain("noticed %.3f s after the kill", noticed);
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  const bool transfer = row.collective == Collective::kSend;
+  member.expectError("ncclGetLastError", {"rank " + std::to_string(victim), host,
+                                          std::to_string(member.board.word(kVictimPid).load()),
+                                          transfer ? "" : nameOf(row.collective)});
+  ncclResult_t state = ncclSuccess;
+  member.expect(ncclCommGetAsyncError(member.comm, &state), "asking");
+  member.expect(state, "the communicator's state", ncclRemoteError);
+  member.expect(ncclCommAbort(member.comm), "abort");
+  member.comm = nullptr;
+}
+
+void killOne(const Descriptor& row, int ranks, int victim) {
+  const Board board(ranks);
+  Processes processes(board, connected([&](Member& member) { untilKilled(member, row, victim); }), 30);
+  ASSERT_TRUE(eventually(20, [&] { return board.word(kDone) > 3; })) << "the ranks do not get on";
+  std::this_thread::sleep_for(std::chrono::milliseconds(3 + victim));
+  board.word(kKilledAt) = static_cast<uint64_t>(secondsNow() * 1e9);
+  processes.kill(victim);
+  processes.finish(victim);
+}
+
+TEST_P(EveryWait, ADeadRankIsNoticedByAllOthers) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  static int turn = 0;
+  killOne(GetParam(), 3 + turn % 2, turn % 3);
+  ++turn;
+}
+
+std::set<std::string> filesIn(const char* folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().string());
+  return names;
+}
+
+TEST(Death, LeavesNoFilesBehind) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  const auto ours = [](const std::set<std::string>& before, const char* folder) {
+    std::string left;
+    for (const std::string& name : filesIn(folder)) {
+      if (before.count(name) == 0 && name.find("stretto") != name.npos) left += name + " ";
+    }
+    return left;
+  };
+  const auto shared = filesIn("/dev/shm");
+  const auto temporary = filesIn("/tmp");
+  const Board board(3);
+  Processes processes(board, connected([](Member& member) {
+                        std::vector<float> buffer = bufferFor(member, 100);
+                        while (callOnce(Collective::kAllReduce, member, 100, buffer.data()) == ncclSuccess) {
+                          ++member.board.word(kDone);
+                        }
+                      }));
+  ASSERT_TRUE(eventually(20, [&] { return board.word(kDone) > 30; }));
+  for (int rank = 0; rank < 3; ++rank) processes.kill(rank);
+  processes.finish(Processes::kAll);
+  EXPECT_EQ(ours(shared, "/dev/shm"), "");
+  EXPECT_EQ(ours(temporary, "/tmp"), "");
+}
+
+// ---- Abort ------------------------------------------------------------------------------------------------
+
+// Rank 0's call and rank 1's are stuck because rank 2 does not come; another thread aborts rank 0.
+void abortWhileStuck(Member& member, const Descriptor& row) {
+  if (!forceRow(member, row)) return;
+  const size_t count = 20 * countFor(row);
+  std::vector<float> buffer = bufferFor(member, row.protocol == Protocol::kLines ? 500 : count);
+  const auto call = [&] {
+    return callOnce(row.collective, member, row.protocol == Protocol::kLines ? 500 : count, buffer.data(), 2);
+  };
+  if (member.rank == 2) {
+    member.check(eventually(20, [&] { return member.board.word(kDone) != 0; }), "rank 0 never came back");
+    const ncclResult_t late = call();
+    if (late == ncclSuccess) member.complain("an operation with an aborted rank succeeded");
+    return;
+  }
+  std::atomic<double> abortTook{-1};
+  std::thread aborter;
+  if (member.rank == 0) {
+    aborter = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      member.board.word(kKilledAt) = static_cast<uint64_t>(secondsNow() * 1e9);
+      const double start = secondsNow();
+      member.expect(ncclCommAbort(member.comm), "abort");
+      abortTook = secondsNow() - start;
+    });
+  }
+  ncclResult_t result = ncclSuccess;
+  for (int calls = 0; calls < 10000 && result == ncclSuccess; ++calls) result = call();
+  const double now = secondsNow();
+  const double killedAt = static_cast<double>(member.board.word(kKilledAt)) * 1e-9;
+  if (killedAt == 0 || now - killedAt > kNoticed)
+    member.complain("back %.3f s after the abort", now - killedAt);
+  if (member.rank == 0) {
+    aborter.join();
+    if (abortTook > kNoticed) member.complain("ncclCommAbort took %.3f s", abortTook.load());
+    // Stuck inside: aborted. Between two calls: the handle was dead already.
+    if (result != ncclSystemError && result != ncclInvalidArgument) {
+      member.expect(result, "the stuck call", ncclSystemError);
+    }
+    member.comm = nullptr;
+    member.board.word(kDone) = 1;
+  } else {
+    member.expect(result, "the peer's call", ncclRemoteError);
+    member.expectError("the peer's error", {"rank 0", "ncclCommAbort"});
+  }
+}
+
+TEST_P(EveryWait, AbortEndsItAndThePeersKnow) {
+  asThreads(3, connected([](Member& member) { abortWhileStuck(member, GetParam()); }), 60);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, EveryWait, ::testing::ValuesIn(waitingRows()),
+                         [](const auto& suite) { return nameOfRow(suite.param); });
+
+TEST(Abort, EndsAnInitialisationThatLacksARank) {
+  const Watchdog watchdog("abort of an initialisation", 20);
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ASSERT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
+  ncclResult_t state = ncclSuccess;
+  EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+  EXPECT_EQ(state, ncclInProgress);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const double start = secondsNow();
+  EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  EXPECT_LT(secondsNow() - start, kNoticed);
+}
+
+TEST(Abort, EndsWhatRunsOnAHostStream) {
+  asThreads(2, connected([](Member& member) {
+              if (member.rank == 1) {
+                member.board.meet();
+                return;
+              }
+              cudaStream_t stream = nullptr;
+              member.expect(strettoStreamCreate(&stream), "stream");
+              float value = 1;
+              member.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, stream),
+                            "enqueue");
+              std::this_thread::sleep_for(std::chrono::milliseconds(50));
+              member.expect(strettoStreamQuery(stream), "query", ncclInProgress);
+              const double start = secondsNow();
+              member.expect(ncclCommAbort(member.comm), "abort");
+              member.comm = nullptr;
+              member.expect(strettoStreamSynchronize(stream), "synchronise");
+              member.expect(strettoStreamDestroy(stream), "destroy the stream");
+              if (secondsNow() - start > kNoticed) member.complain("took %.3f s", secondsNow() - start);
+              member.board.meet();
+            }));
+}
+
+// Aborting and destroying while the worker of a non-blocking communicator ends its work.
+TEST(Abort, RacesWithTheEndOfNonBlockingWork) {
+  asThreads(2, [](Member& member) {
+    for (int round = 0; round < 60; ++round) {
+      ncclUniqueId id;
+      if (!member.check(member.board.shareId(member.rank, &id), "no id")) return;
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      ncclComm_t comm = nullptr;
+      member.expect(ncclCommInitRankConfig(&comm, 2, id, member.rank, &config), "init", ncclInProgress);
+      ncclResult_t state = ncclInProgress;
+      while (state == ncclInProgress) ncclCommGetAsyncError(comm, &state);
+      member.expect(state, "made");
+      if (!member.check(member.board.meet(), "left alone")) return;
+      float value = 1;
+      member.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr), "enqueue",
+                    ncclInProgress);
+      if (!member.check(member.board.meet(), "left alone")) return;
+      if (round % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(round * 10));
+      if (round % 2 == 0) {
+        state = ncclInProgress;
+        while (state == ncclInProgress) ncclCommGetAsyncError(comm, &state);
+        member.expect(state, "summed");
+        if (!member.check(member.board.meet(), "left alone")) return;
+      }
+      member.expect(ncclCommAbort(comm), "abort");
+      if (!member.check(member.board.meet(), "left alone")) return;
+    }
+  });
+}
+
+// ---- Absence ----------------------------------------------------------------------------------------------
+
+TEST(Absence, PastTheDeadlineTheMissingRankIsNamed) {
+  setenv("STRETTO_TIMEOUT", "0.5", 1);
+  asThreads(3, connected([](Member& member) {
+              if (member.rank == 1) {
+                member.board.meet();
+                return;
+              }
+              std::vector<float> buffer = bufferFor(member, 100);
+              const double start = secondsNow();
+              const ncclResult_t result = callOnce(Collective::kAllReduce, member, 100, buffer.data());
+              const double took = secondsNow() - start;
+              member.expect(result, "waiting for rank 1", ncclRemoteError);
+              member.expectError("the error", {"rank 1", "all_reduce"});
+              if (took > 1.6) member.complain("took %.3f s", took);
+              member.board.meet();
+            }));
+  unsetenv("STRETTO_TIMEOUT");
+}
+
+TEST(Absence, PastTheDeadlineOfAReceiveTheSenderIsNamed) {
+  setenv("STRETTO_TIMEOUT", "0.3", 1);
+  asThreads(2, connected([](Member& member) {
+              float value = 0;
+              if (member.rank == 0) {
+                member.expect(ncclRecv(&value, 1, ncclFloat32, 1, member.comm, nullptr), "receive",
+                              ncclRemoteError);
+                member.expectError("the error", {"rank 1"});
+              }
+              member.board.meet();
+            }));
+  unsetenv("STRETTO_TIMEOUT");
+}
+
+// A rank that has destroyed its communicator will never come: the others must not wait for the deadline.
+TEST(Absence, ARankThatHasLeftIsNotWaitedFor) {
+  for (const bool transfer : {false, true}) {
+    asThreads(3, connected([transfer](Member& member) {
+                std::vector<float> buffer = bufferFor(member, 100);
+                member.expect(callOnce(Collective::kAllReduce, member, 100, buffer.data()), "together");
+                if (member.rank == 1) {
+                  member.expect(ncclCommDestroy(member.comm), "destroy");
+                  member.comm = nullptr;
+                  member.board.meet();
+                  return;
+                }
+                member.board.meet();
+                const double start = secondsNow();
+                const ncclResult_t result =
+                    transfer ? ncclRecv(buffer.data(), 1, ncclFloat32, 1, member.comm, nullptr)
+                             : callOnce(Collective::kAllReduce, member, 100, buffer.data());
+                member.expect(result, "after rank 1 has left", ncclRemoteError);
+                if (!transfer) member.expectError("the error", {"rank 1", "all_reduce"});
+                if (secondsNow() - start > 3) member.complain("took %.3f s", secondsNow() - start);
+              }),
+              20);
+  }
+}
+
+// What a rank has sent before it left still arrives.
+TEST(Absence, WhatWasSentBeforeLeavingArrives) {
+  asThreads(2, connected([](Member& member) {
+              float value = 7;
+              if (member.rank == 1) {
+                member.expect(ncclSend(&value, 1, ncclFloat32, 0, member.comm, nullptr), "send");
+                member.expect(ncclCommDestroy(member.comm), "destroy");
+                member.comm = nullptr;
+                member.board.meet();
+                return;
+              }
+              member.board.meet();
+              value = 0;
+              member.expect(ncclRecv(&value, 1, ncclFloat32, 1, member.comm, nullptr), "receive");
+              member.check(value == 7, "another value than was sent");
+            }));
+}
+
+// ---- Disagreement -----------------------------------------------------------------------------------------
+
+struct Disagreement {
+  const char* name;
+  size_t count;
+  std::function<ncclResult_t(const Member&, float*, size_t, bool odd)> call;
+  std::vector<std::string> both;  // what an error about it says
+};
+
+std::vector<Disagreement> disagreements() {
+  const auto reduce = [](const Member& m, float* b, size_t count, ncclDataType_t type, ncclRedOp_t op) {
+    return ncclAllReduce(b, b, count, type, op, m.comm, nullptr);
+  };
+  std::vector<Disagreement> all;
+  for (const size_t count : {size_t{8}, size_t{200000}}) {
+    all.push_back({"count",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, odd ? c + 1 : c, ncclFloat32, ncclSum);
+                   },
+                   {"float32 x " + std::to_string(count), "float32 x " + std::to_string(count + 1)}});
+    all.push_back({"half_the_count",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, odd ? c / 2 : c, ncclFloat32, ncclSum);
+                   },
+                   {"float32 x " + std::to_string(count), "float32 x " + std::to_string(count / 2)}});
+    all.push_back({"nothing",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, odd ? 0 : c, ncclFloat32, ncclSum);
+                   },
+                   {"float32 x " + std::to_string(count), "float32 x 0"}});
+    all.push_back({"type",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, c, odd ? ncclInt32 : ncclFloat32, ncclSum);
+                   },
+                   {"float32 x", "int32 x"}});
+    all.push_back({"operator",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, c, ncclFloat32, odd ? ncclMax : ncclSum);
+                   },
+                   {" sum", " max"}});
+    all.push_back({"root",
+                   count,
+                   [](const Member& m, float* b, size_t c, bool odd) {
+                     return ncclBroadcast(b, b, c, ncclFloat32, odd ? 1 : 2, m.comm, nullptr);
+                   },
+                   {"root 1", "root 2"}});
+    all.push_back({"collective",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return odd ? ncclAllGather(b, b + 3 * c, c, ncclFloat32, m.comm, nullptr)
+                                : reduce(m, b, c, ncclFloat32, ncclSum);
+                   },
+                   {"all_gather", "all_reduce"}});
+    all.push_back({"order",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     const auto other = [&] {
+                       return ncclReduceScatter(b, b + 3 * c, c, ncclFloat32, ncclSum, m.comm, nullptr);
+                     };
+                     const auto first = odd ? other() : reduce(m, b, c, ncclFloat32, ncclSum);
+                     if (first != ncclSuccess) return first;
+                     return odd ? reduce(m, b, c, ncclFloat32, ncclSum) : other();
+                   },
+                   {"reduce_scatter", "all_reduce"}});
+  }
+  return all;
+}
+
+class EveryDisagreement : public ::testing::TestWithParam<Disagreement> {};
+
+void disagree(Member& member, const Disagreement& how) {
+  std::vector<float> buffer(6 * (how.count + 1), 1.0f);
+  member.expect(callOnce(Collective::kAllReduce, member, 1, buffer.data()), "together");
+  const double start = secondsNow();
+  ncclResult_t result = how.call(member, buffer.data(), how.count, member.rank == 1);
+  // Who needed nothing of the others may only learn it at the next operation.
+  if (result == ncclSuccess) result = callOnce(Collective::kAllReduce, member, 1, buffer.data());
+  const double took = secondsNow() - start;
+  if (took > 5) member.complain("took %.3f s", took);
+  const std::string text = ncclGetLastError(member.comm);
+  if (result == ncclInvalidUsage) {
+    ++member.board.word(kDone);
+    member.expectError("the disagreement", {"rank 1", "disagree"});
+    member.expectError("the disagreement", how.both);
+  } else {
+    member.expect(result, "a rank that was not compared", ncclRemoteError);
+    member.check(text.find("rank ") != text.npos, "the error names no rank");
+  }
+  member.board.meet();
+  if (member.rank == 0) member.check(member.board.word(kDone) > 0, "nobody says that the ranks disagree");
+}
+
+TEST_P(EveryDisagreement, AmongThreads) {
+  asThreads(3, connected([](Member& member) { disagree(member, GetParam()); }), 30);
+}
+
+TEST_P(EveryDisagreement, AmongProcesses) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  asProcesses(3, connected([](Member& member) { disagree(member, GetParam()); }), 30);
+}
+
+INSTANTIATE_TEST_SUITE_P(About, EveryDisagreement, ::testing::ValuesIn(disagreements()),
+                         [](const auto& suite) {
+                           return std::string(suite.param.name) + "_" + std::to_string(suite.param.count);
+                         });
+
+TEST(Disagreement, ASendAndItsReceiveDifferInCount) {
+  asThreads(2, connected([](Member& member) {
+              float values[4] = {};
+              if (member.rank == 0) {
+                member.expect(ncclSend(values, 3, ncclFloat32, 1, member.comm, nullptr), "send");
+              } else {
+                member.expect(ncclRecv(values, 4, ncclFloat32, 0, member.comm, nullptr), "receive",
+                              ncclInvalidUsage);
+                member.expectError("the error", {"rank 1", "16 bytes", "rank 0", "12 bytes"});
+              }
+              member.board.meet();
+            }));
+}
+
+TEST(Disagreement, ASendAndItsReceiveDifferInType) {
+  asThreads(2, connected([](Member& member) {
+              float values[4] = {};
+              if (member.rank == 0) {
+                member.expect(ncclSend(values, 3, ncclFloat32, 1, member.comm, nullptr), "send");
+              } else {
+                member.expect(ncclRecv(values, 3, ncclInt32, 0, member.comm, nullptr), "receive",
+                              ncclInvalidUsage);
+                member.expectError("the error", {"rank 1", "rank 0", "type"});
+              }
+              member.board.meet();
+            }));
+}
+
+// ---- After the end ----------------------------------------------------------------------------------------
+
+TEST(AfterTheEnd, EveryCallIsRefusedWithASentence) {
+  asThreads(2, connected([](Member& member) {
+              float value = 1;
+              const auto sum = [&](ncclComm_t comm) {
+                return ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
+              };
+              member.expect(sum(member.comm), "together");
+              member.board.meet();
+              member.expect(ncclCommFinalize(member.comm), "finalise");
+              member.expect(sum(member.comm), "after finalising", ncclInvalidUsage);
+              member.expectError("the error", {"finalised"});
+              ncclComm_t comm = member.comm;
+              member.expect(ncclCommDestroy(comm), "destroy");
+              member.comm = nullptr;
+              member.expect(sum(comm), "after destroying", ncclInvalidArgument);
+              member.expectError("the error", {"ncclAllReduce", "destroyed"});
+              member.expect(ncclCommDestroy(comm), "destroying twice", ncclInvalidArgument);
+              member.expect(ncclCommAbort(comm), "aborting what is destroyed", ncclInvalidArgument);
+              int ranks = 0;
+              member.expect(ncclCommCount(comm, &ranks), "counting", ncclInvalidArgument);
+              ncclResult_t state = ncclSuccess;
+              member.expect(ncclCommGetAsyncError(comm, &state), "asking", ncclInvalidArgument);
+            }));
+}
+
+TEST(AfterTheEnd, AbortedIsRefusedToo) {
+  asThreads(2, connected([](Member& member) {
+              member.board.meet();
+              ncclComm_t comm = member.comm;
+              member.expect(ncclCommAbort(comm), "abort");
+              member.comm = nullptr;
+              float value = 1;
+              member.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr),
+                            "after aborting", ncclInvalidArgument);
+              member.expectError("the error", {"destroyed"});
+            }));
+}
+
+// ---- Many -------------------------------------------------------------------------------------------------
+
+TEST(Many, CommunicatorsComeAndGoWithoutTrace) {
+  const int rounds = STRETTO_TEST_TSAN ? 50 : 500;
+  const auto makeAndEnd = connected([](Member& member) {
+    float value = 1;
+    member.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr), "sum");
+    member.check(value == 2, "a wrong sum");
+  });
+  const auto many = [&](int times) {
+    asThreads(
+        2,
+        [&](Member& member) {
+          for (int round = 0; round < times; ++round) {
+            makeAndEnd(member);
+            if (!member.check(member.board.meet(), "left alone")) return;
+          }
+        },
+        240);
+  };
+  many(20);
+  const auto quietDown = [] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); };
+  quietDown();
+  const size_t threads = threadsNow(), descriptors = descriptorsNow(), mappings = mappingsNow();
+  many(rounds);
+  quietDown();
+  EXPECT_LE(threadsNow(), threads);
+  EXPECT_LE(descriptorsNow(), descriptors);
+  EXPECT_LE(mappingsNow(), mappings + 8) << "of the allocator's own at most";
+}
+
+TEST(Many, SixtyFourRanksFinishEveryCollective) {
+  asThreads(64, connected([](Member& member) {
+              std::vector<float> buffer = bufferFor(member, 100);
+              for (int kind = 0; kind < kCollectives - 1; ++kind) {
+                const auto collective = static_cast<Collective>(kind);
+                if (!member.expect(callOnce(collective, member, 100, buffer.data(), 63), nameOf(collective)))
+                  return;
+              }
+              member.expect(callOnce(Collective::kAllReduce, member, 100, buffer.data()), "sum");
+              member.check(buffer[6400] == 64, "a wrong sum");
+              member.board.meet();
+            }),
+            120);
+}
+
+}  // namespace
+}  // namespace stretto
