@@ -5,7 +5,7 @@
 #include "stretto.h"
 
 extern "C" [[gnu::visibility("default")]] ncclResult_t strettoDoctor(const char* target, char* json,
-                                                                     size_t capacity, size_t* needed) {
+                                                                     size_t capacity, size_t* needed) try {
   using stretto::Code;
   if (target == nullptr || needed == nullptr) {
     return stretto::api::toResult(stretto::fail(Code::kInvalidArgument, "strettoDoctor: target %p, needed %p",
@@ -16,4 +16,6 @@ extern "C" [[gnu::visibility("default")]] ncclResult_t strettoDoctor(const char*
   const auto reading = stretto::observe::readTarget(target);
   if (!reading.ok()) return stretto::api::toResult(reading.status());
   return stretto::api::writeText(stretto::observe::diagnose(reading.value()).json, json, capacity, needed);
+} catch (...) {
+  return stretto::api::caught("strettoDoctor");
 }

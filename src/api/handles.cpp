@@ -1,8 +1,8 @@
 #include "api/handles.hpp"
 
-#include <chrono>
 #include <deque>
-#include <vector>
+#include <exception>
+#include <new>
 
 #include "communicator/group.hpp"
 #include "memory/user_memory.hpp"
@@ -10,7 +10,7 @@
 namespace stretto::api {
 namespace {
 
-constexpr size_t kRestBeforeReuse = 1024;
+constexpr size_t kRestBeforeReuse = 256;
 
 // Never destroyed: handles are used until the last thread is gone.
 struct Handles {
@@ -50,25 +50,7 @@ std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle) {
   Handles& here = handles();
   std::lock_guard lock(here.mutex);
   here.resting.push_back(handle);
-  return std::move(handle->owner);
-}
-
-void park(std::shared_ptr<communicator::Communicator> communicator) {
-  using Clock = std::chrono::steady_clock;
-  constexpr auto kLongEnough = std::chrono::seconds(10);  // calls end within a second of an abort
-  struct Parked {
-    Clock::time_point since;
-    std::shared_ptr<communicator::Communicator> communicator;
-  };
-  static std::mutex mutex;
-  static auto* parked = new std::deque<Parked>;
-  std::vector<Parked> leaving;  // destroyed after the lock is gone
-  std::lock_guard lock(mutex);
-  while (!parked->empty() && Clock::now() - parked->front().since > kLongEnough) {
-    leaving.push_back(std::move(parked->front()));
-    parked->pop_front();
-  }
-  parked->push_back({Clock::now(), std::move(communicator)});
+  return handle->owner;
 }
 
 ncclResult_t toResult(Status status) {
@@ -98,6 +80,18 @@ ncclResult_t toResult(Status status) {
 ncclResult_t finish(Status status) {
   if (!status.ok() && status.code != Code::kInProgress) communicator::Group::current().poison(status);
   return toResult(status);
+}
+
+ncclResult_t caught(const char* function) noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return finish(fail(Code::kSystem, "%s: out of memory", function));
+  } catch (const std::exception& error) {
+    return finish(fail(Code::kSystem, "%s: %s", function, error.what()));
+  } catch (...) {
+    return finish(fail(Code::kInternal, "%s: an unknown exception", function));
+  }
 }
 
 }  // namespace stretto::api

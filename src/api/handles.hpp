@@ -8,8 +8,8 @@
 #include "communicator/communicator.hpp"
 #include "nccl.h"
 
-// The body behind ncclComm_t. `communicator` stays valid for a while after the handle has died, for calls of
-// other threads that are on their way out (ncclCommAbort may come from anywhere).
+// The body behind ncclComm_t. A destroyed communicator has released all it held, but the object stays until
+// the handle is used again, long after, for calls of other threads that are on their way out.
 struct ncclComm {
   static constexpr uint64_t kAlive = 0x5374726574746f43;  // "StrettoC"
   std::atomic<uint64_t> magic{0};
@@ -22,10 +22,8 @@ struct ncclComm {
 namespace stretto::api {
 
 ncclComm_t makeHandle(std::shared_ptr<communicator::Communicator> communicator);
-// The handle is dead from here; gives back what it held, null if it was dead already.
+// The handle is dead from here; the communicator it held, null if it was dead already.
 std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle);
-// Keeps a communicator that was aborted until no call of another thread can be inside it any more.
-void park(std::shared_ptr<communicator::Communicator> communicator);
 
 // The communicator behind a handle; null, with the error said, for one that is null, damaged or destroyed.
 inline communicator::Communicator* find(ncclComm_t handle, const char* function) {
@@ -40,5 +38,7 @@ inline communicator::Communicator* find(ncclComm_t handle, const char* function)
 ncclResult_t toResult(Status status);
 // The same, and a failure inside a group spoils the group.
 ncclResult_t finish(Status status);
+// For `catch (...)` around every entry point: nothing that C++ throws leaves through C.
+ncclResult_t caught(const char* function) noexcept;
 
 }  // namespace stretto::api

@@ -42,7 +42,8 @@ Status setOperator(Operation& operation, const Communicator& communicator, ncclR
   }
   operation.op = Operator::kSum;
   operation.scaled = true;
-  std::memcpy(operation.scalar, multiplier->read(), sizeOf(operation.type));
+  operation.scalarPlace = multiplier->place;
+  std::memcpy(operation.scalar, multiplier->scalar, sizeOf(operation.type));
   return kOkStatus;
 }
 
@@ -92,90 +93,114 @@ using stretto::communicator::Group;
 
 STRETTO_API(ncclAllReduce)
 ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) try {
   return enter("ncclAllReduce", {Collective::kAllReduce, sendbuff, recvbuff, count, datatype, -1, &op}, comm,
                stream);
+} catch (...) {
+  return stretto::api::caught("ncclAllReduce");
 }
 
 STRETTO_API(ncclReduce)
 ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) try {
   return enter("ncclReduce", {Collective::kReduce, sendbuff, recvbuff, count, datatype, root, &op}, comm,
                stream);
+} catch (...) {
+  return stretto::api::caught("ncclReduce");
 }
 
 STRETTO_API(ncclReduceScatter)
 ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                               cudaStream_t stream) {
+                               cudaStream_t stream) try {
   return enter("ncclReduceScatter",
                {Collective::kReduceScatter, sendbuff, recvbuff, recvcount, datatype, -1, &op}, comm, stream);
+} catch (...) {
+  return stretto::api::caught("ncclReduceScatter");
 }
 
 STRETTO_API(ncclAllGather)
 ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
-                           ncclComm_t comm, cudaStream_t stream) {
+                           ncclComm_t comm, cudaStream_t stream) try {
   return enter("ncclAllGather", {Collective::kAllGather, sendbuff, recvbuff, sendcount, datatype}, comm,
                stream);
+} catch (...) {
+  return stretto::api::caught("ncclAllGather");
 }
 
 STRETTO_API(ncclAlltoAll)
 ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                          ncclComm_t comm, cudaStream_t stream) {
+                          ncclComm_t comm, cudaStream_t stream) try {
   return enter("ncclAlltoAll", {Collective::kAllToAll, sendbuff, recvbuff, count, datatype}, comm, stream);
+} catch (...) {
+  return stretto::api::caught("ncclAlltoAll");
 }
 
 STRETTO_API(ncclBroadcast)
 ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                           int root, ncclComm_t comm, cudaStream_t stream) {
+                           int root, ncclComm_t comm, cudaStream_t stream) try {
   return enter("ncclBroadcast", {Collective::kBroadcast, sendbuff, recvbuff, count, datatype, root}, comm,
                stream);
+} catch (...) {
+  return stretto::api::caught("ncclBroadcast");
 }
 
 STRETTO_API(ncclBcast)
 ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                       cudaStream_t stream) {
+                       cudaStream_t stream) try {
   return enter("ncclBcast", {Collective::kBroadcast, buff, buff, count, datatype, root}, comm, stream);
+} catch (...) {
+  return stretto::api::caught("ncclBcast");
 }
 
 STRETTO_API(ncclGather)
 ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
-                        ncclComm_t comm, cudaStream_t stream) {
+                        ncclComm_t comm, cudaStream_t stream) try {
   return enter("ncclGather", {Collective::kGather, sendbuff, recvbuff, count, datatype, root}, comm, stream);
+} catch (...) {
+  return stretto::api::caught("ncclGather");
 }
 
 STRETTO_API(ncclScatter)
 ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                         int root, ncclComm_t comm, cudaStream_t stream) {
+                         int root, ncclComm_t comm, cudaStream_t stream) try {
   return enter("ncclScatter", {Collective::kScatter, sendbuff, recvbuff, count, datatype, root}, comm,
                stream);
+} catch (...) {
+  return stretto::api::caught("ncclScatter");
 }
 
 STRETTO_API(ncclSend)
 ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
+                      cudaStream_t stream) try {
   return enter("ncclSend", {Collective::kSend, sendbuff, nullptr, count, datatype, peer}, comm, stream);
+} catch (...) {
+  return stretto::api::caught("ncclSend");
 }
 
 STRETTO_API(ncclRecv)
 ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
+                      cudaStream_t stream) try {
   return enter("ncclRecv", {Collective::kReceive, nullptr, recvbuff, count, datatype, peer}, comm, stream);
+} catch (...) {
+  return stretto::api::caught("ncclRecv");
 }
 
 STRETTO_API(ncclGroupStart)
-ncclResult_t ncclGroupStart(void) {
+ncclResult_t ncclGroupStart(void) try {
   Group::current().begin();
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("ncclGroupStart");
 }
 
 STRETTO_API(ncclGroupEnd)
-ncclResult_t ncclGroupEnd(void) {
-  return stretto::api::toResult(Group::current().end());
+ncclResult_t ncclGroupEnd(void) try { return stretto::api::toResult(Group::current().end()); } catch (...) {
+  return stretto::api::caught("ncclGroupEnd");
 }
 
 STRETTO_API(ncclGroupSimulateEnd)
-ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo) {
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo) try {
   constexpr unsigned kMagic = 0x74685283;
   if (simInfo != nullptr &&
       (simInfo->magic != kMagic || simInfo->size < offsetof(ncclSimInfo_t, estimatedTime))) {
@@ -190,4 +215,6 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo) {
     simInfo->estimatedTime = static_cast<float>(microseconds);
   }
   return stretto::api::toResult(status);
+} catch (...) {
+  return stretto::api::caught("ncclGroupSimulateEnd");
 }

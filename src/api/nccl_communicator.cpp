@@ -129,23 +129,23 @@ Status shrink(Communicator* parent, std::vector<int> leave, ncclComm_t* slot, co
   return makeChild(parent->shrink(leave, std::move(parsed.value())), slot);
 }
 
-Status destroy(ncclComm_t handle) {
-  const Shared communicator = takeHandle(handle);
-  if (communicator == nullptr)
-    return fail(Code::kInvalidArgument, "ncclCommDestroy: the communicator was destroyed");
-  const Status status = communicator->finalise();
-  communicator->endWorker();
-  return status;
-}
-
 Status abort(ncclComm_t handle) {
   const Shared communicator = takeHandle(handle);
   if (communicator == nullptr)
     return fail(Code::kInvalidArgument, "ncclCommAbort: the communicator was destroyed");
   communicator->abort();
-  communicator->endWorker();
-  park(communicator);
   return kOkStatus;
+}
+
+// One that is still being made has no peace to leave in: its peers would wait for it.
+Status destroy(ncclComm_t handle) {
+  if (handle->communicator.load()->state() == communicator::State::kInitialising) return abort(handle);
+  const Shared communicator = takeHandle(handle);
+  if (communicator == nullptr)
+    return fail(Code::kInvalidArgument, "ncclCommDestroy: the communicator was destroyed");
+  const Status status = communicator->finalise();
+  communicator->release();
+  return status;
 }
 
 }  // namespace
@@ -157,45 +157,56 @@ using namespace stretto::api;
 using stretto::communicator::Communicator;
 
 STRETTO_API(ncclGetUniqueId)
-ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
+ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) try {
   if (uniqueId == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "ncclGetUniqueId: uniqueId is null"));
   const auto id = stretto::bootstrap::Service::createSession();
   if (!id.ok()) return finish(id.status());
   std::memcpy(uniqueId->internal, id.value().bytes, sizeof uniqueId->internal);
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("ncclGetUniqueId");
 }
 
 STRETTO_API(ncclCommInitRank)
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) try {
   return finish(initRank(comm, nranks, commId, rank, nullptr));
+} catch (...) {
+  return stretto::api::caught("ncclCommInitRank");
 }
 
 STRETTO_API(ncclCommInitRankConfig)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
-                                    ncclConfig_t* config) {
+                                    ncclConfig_t* config) try {
   return finish(initRank(comm, nranks, commId, rank, config));
+} catch (...) {
+  return stretto::api::caught("ncclCommInitRankConfig");
 }
 
 STRETTO_API(ncclCommInitRankScalable)
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
-                                      ncclUniqueId* commIds, ncclConfig_t* config) {
+                                      ncclUniqueId* commIds, ncclConfig_t* config) try {
   if (commIds == nullptr || nId < 1 || nId > nranks) {
     return finish(stretto::fail(Code::kInvalidArgument,
                                 "ncclCommInitRankScalable: %d unique ids for %d ranks", nId, nranks));
   }
   // One host can answer all the ranks that a communicator may have, so the first name serves everybody.
   return finish(initRank(newcomm, nranks, commIds[0], myrank, config));
+} catch (...) {
+  return stretto::api::caught("ncclCommInitRankScalable");
 }
 
 STRETTO_API(ncclCommInitAll)
-ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) try {
   (void)devlist;  // every device is this host
   return toResult(initAll(comm, ndev));
+} catch (...) {
+  return stretto::api::caught("ncclCommInitAll");
 }
 
 STRETTO_API(ncclCommSplit)
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
+                           ncclConfig_t* config) try {
   Communicator* const parent = find(comm, "ncclCommSplit");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   if (newcomm == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
@@ -211,11 +222,13 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
     if (const Status status = parent->usable(); !status.ok()) return finish(status);
   }
   return finish(split(parent->shared_from_this(), {color, key, std::move(parsed.value())}, newcomm));
+} catch (...) {
+  return stretto::api::caught("ncclCommSplit");
 }
 
 STRETTO_API(ncclCommShrink)
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
-                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) {
+                            ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) try {
   Communicator* const parent = find(comm, "ncclCommShrink");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   if (newcomm == nullptr || excludeRanksList == nullptr || excludeRanksCount < 1) {
@@ -226,30 +239,38 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
   *newcomm = nullptr;
   std::vector<int> leave(excludeRanksList, excludeRanksList + excludeRanksCount);
   return finish(shrink(parent, std::move(leave), newcomm, config, shrinkFlags));
+} catch (...) {
+  return stretto::api::caught("ncclCommShrink");
 }
 
 STRETTO_API(ncclCommFinalize)
-ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+ncclResult_t ncclCommFinalize(ncclComm_t comm) try {
   Communicator* const communicator = find(comm, "ncclCommFinalize");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = communicator->usable(); !status.ok()) return finish(status);
-  return finish(communicator->finalise());
+  return finish(communicator->startFinalise());
+} catch (...) {
+  return stretto::api::caught("ncclCommFinalize");
 }
 
 STRETTO_API(ncclCommDestroy)
-ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+ncclResult_t ncclCommDestroy(ncclComm_t comm) try {
   if (comm == nullptr) return ncclSuccess;
   return finish(find(comm, "ncclCommDestroy") == nullptr ? Status{Code::kInvalidArgument} : destroy(comm));
+} catch (...) {
+  return stretto::api::caught("ncclCommDestroy");
 }
 
 STRETTO_API(ncclCommAbort)
-ncclResult_t ncclCommAbort(ncclComm_t comm) {
+ncclResult_t ncclCommAbort(ncclComm_t comm) try {
   if (comm == nullptr) return ncclSuccess;
   return finish(find(comm, "ncclCommAbort") == nullptr ? Status{Code::kInvalidArgument} : abort(comm));
+} catch (...) {
+  return stretto::api::caught("ncclCommAbort");
 }
 
 STRETTO_API(ncclCommRevoke)
-ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) try {
   Communicator* const communicator = find(comm, "ncclCommRevoke");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (revokeFlags != NCCL_REVOKE_DEFAULT) {
@@ -258,10 +279,12 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) {
   }
   communicator->revoke();
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("ncclCommRevoke");
 }
 
 STRETTO_API(ncclCommGetAsyncError)
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) try {
   Communicator* const communicator = find(comm, "ncclCommGetAsyncError");
   if (communicator == nullptr || asyncError == nullptr) {
     return finish(
@@ -269,6 +292,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   }
   *asyncError = toResult(communicator->error(nullptr));
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("ncclCommGetAsyncError");
 }
 
 namespace {
@@ -287,16 +312,22 @@ ncclResult_t answer(const char* function, ncclComm_t comm, int* number, Answer a
 }  // namespace
 
 STRETTO_API(ncclCommCount)
-ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) try {
   return answer("ncclCommCount", comm, count, [](auto& communicator) { return communicator.ranks(); });
+} catch (...) {
+  return stretto::api::caught("ncclCommCount");
 }
 
 STRETTO_API(ncclCommCuDevice)
-ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) try {
   return answer("ncclCommCuDevice", comm, device, [](auto&) { return 0; });
+} catch (...) {
+  return stretto::api::caught("ncclCommCuDevice");
 }
 
 STRETTO_API(ncclCommUserRank)
-ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) try {
   return answer("ncclCommUserRank", comm, rank, [](auto& communicator) { return communicator.rank(); });
+} catch (...) {
+  return stretto::api::caught("ncclCommUserRank");
 }

@@ -31,11 +31,15 @@ ncclResult_t refuse(const char* function) {
 }  // namespace
 
 STRETTO_API(ncclDevCommCreate)
-ncclResult_t ncclDevCommCreate(ncclComm_t, const ncclDevCommRequirements*, ncclDevComm*) {
+ncclResult_t ncclDevCommCreate(ncclComm_t, const ncclDevCommRequirements*, ncclDevComm*) try {
   return refuse("ncclDevCommCreate");
+} catch (...) {
+  return stretto::api::caught("ncclDevCommCreate");
 }
 
 STRETTO_API(ncclDevCommDestroy)
-ncclResult_t ncclDevCommDestroy(ncclComm_t, const ncclDevComm*) {
+ncclResult_t ncclDevCommDestroy(ncclComm_t, const ncclDevComm*) try {
   return refuse("ncclDevCommDestroy");
+} catch (...) {
+  return stretto::api::caught("ncclDevCommDestroy");
 }

@@ -11,11 +11,13 @@ using stretto::Status;
 using namespace stretto::api;
 
 STRETTO_API(ncclGetVersion)
-ncclResult_t ncclGetVersion(int* version) {
+ncclResult_t ncclGetVersion(int* version) try {
   if (version == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "ncclGetVersion: version is null"));
   *version = NCCL_VERSION_CODE;
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("ncclGetVersion");
 }
 
 STRETTO_API(ncclGetErrorString)
@@ -60,16 +62,18 @@ void ncclResetDebugInit(void) {
 }
 
 STRETTO_API(ncclMemAlloc)
-ncclResult_t ncclMemAlloc(void** ptr, size_t size) {
+ncclResult_t ncclMemAlloc(void** ptr, size_t size) try {
   if (ptr == nullptr) return finish(stretto::fail(Code::kInvalidArgument, "ncclMemAlloc: ptr is null"));
   const auto memory = stretto::memory::allocate(size);
   *ptr = memory.ok() ? memory.value() : nullptr;
   return finish(memory.status());
+} catch (...) {
+  return stretto::api::caught("ncclMemAlloc");
 }
 
 STRETTO_API(ncclMemFree)
-ncclResult_t ncclMemFree(void* ptr) {
-  return finish(stretto::memory::release(ptr));
+ncclResult_t ncclMemFree(void* ptr) try { return finish(stretto::memory::release(ptr)); } catch (...) {
+  return stretto::api::caught("ncclMemFree");
 }
 
 namespace {
@@ -95,33 +99,41 @@ Status deregisterRange(const char* function, ncclComm_t comm, void* handle) {
 }  // namespace
 
 STRETTO_API(ncclCommRegister)
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) {
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) try {
   return finish(registerRange("ncclCommRegister", comm, buff, size, handle));
+} catch (...) {
+  return stretto::api::caught("ncclCommRegister");
 }
 
 STRETTO_API(ncclCommDeregister)
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) try {
   return finish(deregisterRange("ncclCommDeregister", comm, handle));
+} catch (...) {
+  return stretto::api::caught("ncclCommDeregister");
 }
 
 STRETTO_API(ncclCommWindowRegister)
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
-                                    int winFlags) {
+                                    int winFlags) try {
   if (winFlags != NCCL_WIN_DEFAULT && winFlags != NCCL_WIN_COLL_SYMMETRIC) {
     return finish(
         stretto::fail(Code::kInvalidArgument, "ncclCommWindowRegister: unknown flags %#x", winFlags));
   }
   return finish(registerRange("ncclCommWindowRegister", comm, buff, size, reinterpret_cast<void**>(win)));
+} catch (...) {
+  return stretto::api::caught("ncclCommWindowRegister");
 }
 
 STRETTO_API(ncclCommWindowDeregister)
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) try {
   return finish(deregisterRange("ncclCommWindowDeregister", comm, win));
+} catch (...) {
+  return stretto::api::caught("ncclCommWindowDeregister");
 }
 
 STRETTO_API(ncclRedOpCreatePreMulSum)
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
-                                      ncclScalarResidence_t residence, ncclComm_t comm) {
+                                      ncclScalarResidence_t residence, ncclComm_t comm) try {
   auto* const communicator = find(comm, "ncclRedOpCreatePreMulSum");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   const bool typed = static_cast<int>(datatype) >= 0 && static_cast<int>(datatype) < ncclNumTypes;
@@ -135,11 +147,15 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
                                                    residence == ncclScalarHostImmediate);
   *op = static_cast<ncclRedOp_t>(ncclNumOps + index);
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("ncclRedOpCreatePreMulSum");
 }
 
 STRETTO_API(ncclRedOpDestroy)
-ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) try {
   auto* const communicator = find(comm, "ncclRedOpDestroy");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   return finish(communicator->removePreMultiplier(static_cast<int>(op) - ncclNumOps));
+} catch (...) {
+  return stretto::api::caught("ncclRedOpDestroy");
 }

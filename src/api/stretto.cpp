@@ -80,7 +80,7 @@ STRETTO_EXTRA const char* strettoVersion(void) {
   return stretto::communicator::kLibraryVersion;
 }
 
-STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters) {
+STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters) try {
   auto* const communicator = find(comm, "strettoCommCounters");
   if (communicator == nullptr) return ncclInvalidArgument;
   if (counters == nullptr || counters->size < sizeof counters->size) {
@@ -104,10 +104,12 @@ STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_
   std::memset(counters, 0, given);
   std::memcpy(counters, &all, saturatedSize(&all));
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("strettoCommCounters");
 }
 
 STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, char* json,
-                                          size_t capacity, size_t* needed) {
+                                          size_t capacity, size_t* needed) try {
   if (question == nullptr)
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoExplain: no question"));
   auto* const communicator = comm == nullptr ? nullptr : find(comm, "strettoExplain");
@@ -119,20 +121,22 @@ STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion
                         ? explainHere(request.value())
                         : stretto::Result<std::string>(explainFor(*communicator, request.value()));
   return text.ok() ? writeText(text.value(), json, capacity, needed) : toResult(text.status());
+} catch (...) {
+  return stretto::api::caught("strettoExplain");
 }
 
 STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
-                                            const char* protocol, size_t chunkBytes) {
+                                            const char* protocol, size_t chunkBytes) try {
   auto* const communicator = find(comm, "strettoCommForce");
   if (communicator == nullptr) return ncclInvalidArgument;
   if (collective == nullptr) {
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommForce: collective is null"));
   }
   const auto orEmpty = [](const char* text) { return text == nullptr ? "" : text; };
-  const Status status =
-      communicator->forced().force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes);
-  communicator->forgetPlans();
+  const Status status = communicator->force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes);
   return toResult(status);
+} catch (...) {
+  return stretto::api::caught("strettoCommForce");
 }
 
 namespace {
@@ -144,32 +148,40 @@ Status noStream(const char* function, const void* stream) {
 
 }  // namespace
 
-STRETTO_EXTRA ncclResult_t strettoStreamCreate(cudaStream_t* stream) {
+STRETTO_EXTRA ncclResult_t strettoStreamCreate(cudaStream_t* stream) try {
   if (stream == nullptr)
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoStreamCreate: stream is null"));
   *stream = reinterpret_cast<cudaStream_t>(stretto::executors::host::makeStream());
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("strettoStreamCreate");
 }
 
-STRETTO_EXTRA ncclResult_t strettoStreamSynchronize(cudaStream_t stream) {
+STRETTO_EXTRA ncclResult_t strettoStreamSynchronize(cudaStream_t stream) try {
   const auto found = stretto::executors::host::findStream(stream);
   if (found == nullptr) return toResult(noStream("strettoStreamSynchronize", stream));
   found->synchronize();
   return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("strettoStreamSynchronize");
 }
 
-STRETTO_EXTRA ncclResult_t strettoStreamQuery(cudaStream_t stream) {
+STRETTO_EXTRA ncclResult_t strettoStreamQuery(cudaStream_t stream) try {
   const auto found = stretto::executors::host::findStream(stream);
   if (found == nullptr) return toResult(noStream("strettoStreamQuery", stream));
   return found->idle() ? ncclSuccess : ncclInProgress;
+} catch (...) {
+  return stretto::api::caught("strettoStreamQuery");
 }
 
-STRETTO_EXTRA ncclResult_t strettoStreamDestroy(cudaStream_t stream) {
+STRETTO_EXTRA ncclResult_t strettoStreamDestroy(cudaStream_t stream) try {
   const bool was = stretto::executors::host::destroyStream(stream);
   return was ? ncclSuccess : toResult(noStream("strettoStreamDestroy", stream));
+} catch (...) {
+  return stretto::api::caught("strettoStreamDestroy");
 }
 
-STRETTO_EXTRA ncclResult_t strettoParameters(char* json, size_t capacity, size_t* needed) {
+STRETTO_EXTRA ncclResult_t strettoParameters(char* json, size_t capacity, size_t* needed) try {
   stretto::json::Writer writer;
   writer.beginObject().key("schema").text("stretto.parameters/1").key("parameters").beginArray();
   for (const stretto::Parameter* parameter : stretto::parameters::all()) {
@@ -180,10 +192,14 @@ STRETTO_EXTRA ncclResult_t strettoParameters(char* json, size_t capacity, size_t
   }
   writer.endArray().endObject();
   return writeText(writer.take(), json, capacity, needed);
+} catch (...) {
+  return stretto::api::caught("strettoParameters");
 }
 
-STRETTO_EXTRA ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed) {
+STRETTO_EXTRA ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed) try {
   const auto facts = stretto::topology::facts();
   return facts.ok() ? writeText(stretto::topology::toJson(*facts.value()), json, capacity, needed)
                     : toResult(facts.status());
+} catch (...) {
+  return stretto::api::caught("strettoTopology");
 }

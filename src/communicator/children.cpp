@@ -13,7 +13,19 @@ namespace {
 struct Wish {
   int32_t colour;
   int32_t key;
+  uint64_t children;  // made so far, as this rank counts
 };
+
+// A split that failed on some ranks only was counted by some only.
+uint64_t mostChildren(const std::vector<std::vector<uint8_t>>& blobs) {
+  uint64_t most = 0;
+  for (const auto& blob : blobs) {
+    Wish wish{};
+    if (blob.size() == sizeof wish) std::memcpy(&wish, blob.data(), sizeof wish);
+    most = std::max(most, wish.children);
+  }
+  return most;
+}
 
 // Ranks of one colour, by key and then by rank.
 std::vector<int> ranksOfColour(const std::vector<std::vector<uint8_t>>& blobs, int colour) {
@@ -54,19 +66,28 @@ Result<std::shared_ptr<Communicator>> makeChild(const bootstrap::Membership& par
 
 }  // namespace
 
+Status Communicator::connected(const char* what) const {
+  if (membership_ != nullptr) return kOkStatus;
+  return stretto::fail(Code::kInvalidUsage,
+                       "rank %d: nothing to %s: this communicator never met its other ranks", rank_, what);
+}
+
 Result<std::shared_ptr<Communicator>> Communicator::split(int colour, int key, Config config) {
   const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   if (!timeout.ok()) return timeout.status();
-  const Wish wish{colour, key};
+  STRETTO_TRY(connected("split"));
+  const Wish wish{colour, key, children_};
   auto wishes =
       membership_->exchange("split", {reinterpret_cast<const uint8_t*>(&wish), sizeof wish}, timeout.value());
   if (!wishes.ok()) return wishes.status();
-  const uint64_t number = ++children_;
+  children_ = 1 + mostChildren(wishes.value());
+  const uint64_t number = children_;
   if (colour < 0) return std::shared_ptr<Communicator>();
   return makeChild(*membership_, ranksOfColour(wishes.value(), colour), number, std::move(config));
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& leave, Config config) {
+  STRETTO_TRY(connected("shrink"));
   std::vector<int> stay;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!std::binary_search(leave.begin(), leave.end(), rank)) stay.push_back(rank);

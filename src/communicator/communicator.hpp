@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,10 +55,8 @@ struct Counters {
 struct PreMultiplier {
   DataType type = DataType::kFloat32;
   alignas(8) uint8_t scalar[8] = {};
-  const void* place = nullptr;  // where to read it when an operation is submitted; null: it was copied
+  const void* place = nullptr;  // where to read it when an operation runs; null: it was copied
   bool alive = false;
-
-  const void* read() const { return place != nullptr ? place : scalar; }
 };
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
@@ -87,18 +86,22 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // The same for one operation at once on this thread: the commonest case, without an allocation.
   Status startNow(const Operation& operation) { return run({&operation, 1}, submitted_++); }
   planner::Request requestFor(const Operation& operation) const;
-  Result<planner::Plan> planFor(const planner::Request& request);
+  // What it would be planned as now; does not touch the cache.
+  Result<planner::Plan> predict(const planner::Request& request) const;
   const planner::Machine& machine() const { return machine_; }
   const planner::Table& table() const { return table_; }
-  planner::Forced& forced() { return forced_; }
-  void forgetPlans() { plans_.clear(); }
+  const planner::Forced& forced() const { return forced_; }
+  // planner::Forced::force, when nothing runs.
+  Status force(const char* collective, const char* algorithm, const char* protocol, size_t chunkBytes);
 
   // Children. `leave` ranks (sorted) stay out of a shrunk communicator. The child is not initialised yet.
   Result<std::shared_ptr<Communicator>> split(int colour, int key, Config config);
   Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& leave, Config config);
 
-  // Waits for what was submitted, then lets the others know that this rank leaves in peace.
+  // Waits for what was submitted, then lets the others know that this rank leaves in peace. A non-blocking
+  // communicator's worker does it: kInProgress.
   Status finalise();
+  Status startFinalise();
   // Ends every wait of this rank; peers are told. Returns when nothing runs any more, at most a second later.
   void abort();
   void revoke();
@@ -111,20 +114,23 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Counters counters() const;
   WaitCounters waitCounters() const;
   size_t windowBytes() const { return connections_.region == nullptr ? 0 : connections_.region->bytes(); }
-  // The worker thread, made at first need. endWorker() waits for what it was given and ends it: whoever lets
-  // go of the communicator calls it first, so that the last reference never dies on that thread.
+  // The worker thread, made at first need.
   executors::host::Stream& worker();
-  void endWorker();
+  // Lets go of everything but the object itself, once nothing runs: windows, links, connection, worker.
+  void release();
 
  private:
   class Turn;
 
   Status initialiseSteps(events::Id parent);
+  void logReady() const;
+  Status connected(const char* what) const;
   Status join();
   Status makeHost();
   Status openFlight();
   Status run(std::span<const Operation> operations, uint64_t turn);
   Status runCollective(const Operation& operation);
+  Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
   void announce(const Operation& operation, uint64_t tag, uint64_t ticks);
   Status conclude(const Operation& operation, Status status);
@@ -134,6 +140,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void raiseAbort(Code code, int peer);
   void stopOperations(uint32_t word);
   std::string nameOperation(const std::string& words);
+  Result<planner::Plan> planFor(const planner::Request& request);
+  bool advance(State to);
+  void endWorker();
+  void completeTurn(uint64_t number);
   bool quiet() const { return submitted_.load() == completed_.load(); }
   bool waitUntilQuiet(double seconds);
   const void* scaledInput(const Operation& operation);
@@ -142,6 +152,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int ranks_;
   const bootstrap::UniqueId id_;
   const uint64_t identity_;
+  const uint32_t forkGeneration_;
   const Config config_;
 
   std::atomic<State> state_{State::kInitialising};
@@ -178,7 +189,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex turnMutex_;
   std::condition_variable turnChanged_;
   std::atomic<int> turnWaiters_{0};
+  std::set<uint64_t> abandoned_;  // turns given up before they came, by turnMutex_
 
+  std::atomic<bool> finalising_{false};
+  std::mutex lifeMutex_;  // held while the communicator is being made, and while it lets go
   std::mutex workerMutex_;
   std::unique_ptr<executors::host::Stream> worker_;
   std::mutex membershipMutex_;                         // held while membership_ is set, and by abort()

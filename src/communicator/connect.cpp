@@ -15,6 +15,7 @@ namespace {
 // What each rank tells all others once it has connected.
 struct Verdict {
   uint64_t tableHash = 0;
+  char forced[200] = {};
   int32_t cores = 1;
   uint8_t code = 0;
   uint8_t reach = 0;
@@ -128,7 +129,16 @@ Reach probeReach(const links::Endpoint& mine, const links::Endpoint& theirs) {
 Status openAll(const ConnectRequest& request, const WindowLayout& layout,
                std::span<const links::Endpoint> endpoints, Connections& connections) {
   const links::Endpoint& mine = endpoints[static_cast<size_t>(request.rank)];
-  for (const links::Endpoint& theirs : endpoints) {
+  for (links::Endpoint theirs : endpoints) {
+    theirs.process.hostname[sizeof theirs.process.hostname - 1] = 0;
+    const int index = static_cast<int>(connections.peers.size());
+    if (theirs.rank != index || theirs.windowBytes != layout.bytes()) {
+      return failAbout(
+          index, Code::kInvalidUsage,
+          "rank %d offers a window of %llu bytes as rank %d, this rank expects %zu: STRETTO_SLOT_BYTES "
+          "must be the same everywhere",
+          index, static_cast<unsigned long long>(theirs.windowBytes), theirs.rank, layout.bytes());
+    }
     const bool self = theirs.rank == request.rank;
     auto link = self ? links::memory::open(theirs) : openLink(mine, theirs);
     if (!link.ok()) return link.status();
@@ -160,6 +170,14 @@ Status agree(const std::vector<Verdict>& verdicts, int rank) {
           "file everywhere",
           rank, peer, static_cast<unsigned long long>(mine.tableHash),
           static_cast<unsigned long long>(theirs.tableHash));
+    }
+    if (std::memcmp(theirs.forced, mine.forced, sizeof mine.forced) != 0) {
+      return failAbout(
+          peer, Code::kInvalidUsage,
+          "ranks %d and %d force different algorithms: STRETTO_ALGO and STRETTO_PROTO are \"%.*s\" there, "
+          "\"%.*s\" here",
+          rank, peer, static_cast<int>(sizeof theirs.forced) - 1, theirs.forced,
+          static_cast<int>(sizeof mine.forced) - 1, mine.forced);
     }
     if (theirs.deterministic != mine.deterministic) {
       return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d have different STRETTO_DETERMINISTIC",
@@ -200,6 +218,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   const Status opened = openAll(request, layout, endpoints.value(), connections);
   Verdict verdict;
   verdict.tableHash = request.tableHash;
+  snprintf(verdict.forced, sizeof verdict.forced, "%s", request.forced.c_str());
   verdict.cores = platform::usableCores();
   verdict.code = static_cast<uint8_t>(opened.code);
   verdict.deterministic = request.deterministic;

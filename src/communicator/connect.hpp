@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bootstrap/membership.hpp"
@@ -45,6 +46,7 @@ struct ConnectRequest {
   uint32_t linkChunk = 0;
   uint64_t tableHash = 0;   // ranks must use the same measured table
   uint64_t forcedHash = 0;  // and force the same algorithms
+  std::string forced;       // and force the same algorithms
   bool deterministic = false;
   double timeoutSeconds = 0;
 };

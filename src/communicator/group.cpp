@@ -106,7 +106,7 @@ Status Group::simulate(double* microseconds) {
 Result<double> Group::predicted(const Batch& batch) {
   double total = 0;
   for (const Operation& operation : batch.operations) {
-    const auto plan = batch.communicator->planFor(batch.communicator->requestFor(operation));
+    const auto plan = batch.communicator->predict(batch.communicator->requestFor(operation));
     if (!plan.ok()) return plan.status();
     total += static_cast<double>(plan.value().predictedMicroseconds);
   }
@@ -116,12 +116,12 @@ Result<double> Group::predicted(const Batch& batch) {
 Status Group::runJobs() {
   if (jobs_.empty()) return kOkStatus;
   FirstFailure failure;
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (size_t job = 1; job < jobs_.size(); ++job) {
     threads.emplace_back([&, job] { failure.note(jobs_[job]()); });
   }
   failure.note(jobs_[0]());
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   return failure.take();
 }
 

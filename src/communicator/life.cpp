@@ -7,6 +7,7 @@
 #include "base/parameters.hpp"
 #include "communicator/communicator.hpp"
 #include "platform/clock.hpp"
+#include "platform/fork.hpp"
 #include "platform/futex.hpp"
 #include "primitives/host/reduce.hpp"
 #include "topology/probe.hpp"
@@ -82,7 +83,12 @@ Result<planner::Machine> machineOfThisHost(int ranks) {
 }
 
 Communicator::Communicator(int rank, int ranks, const bootstrap::UniqueId& id, Config config)
-    : rank_(rank), ranks_(ranks), id_(id), identity_(hashOf(id)), config_(std::move(config)) {}
+    : rank_(rank),
+      ranks_(ranks),
+      id_(id),
+      identity_(hashOf(id)),
+      forkGeneration_(platform::forkGeneration()),
+      config_(std::move(config)) {}
 
 Communicator::~Communicator() {
   worker_.reset();
@@ -90,31 +96,35 @@ Communicator::~Communicator() {
 }
 
 Status Communicator::initialise() {
+  std::lock_guard life(lifeMutex_);
   const uint64_t began = platform::monotonicNanoseconds();
-  if (const Status status = events::enableFromEnvironment(); !status.ok()) {
-    markBroken(status.code, State::kFailed, lastError());
-    return status;
-  }
-  events::Payload payload;
-  payload.communicator = identity_;
-  payload.rank = rank_;
-  events::Scope traced(events::Type::kInit, events::Id::kNone, payload, platform::ticks);
-  const Status status = initialiseSteps(traced.id());
-  traced.setOutcome(status.code);
-  counters_.initNanoseconds = platform::monotonicNanoseconds() - began;
+  Status status = events::enableFromEnvironment();
   if (status.ok()) {
-    State expected = State::kInitialising;
-    state_.compare_exchange_strong(expected, State::kReady);
-    STRETTO_LOG(kInfo, kInit, "rank %d of %d ready in %.2f ms (bootstrap %.2f, connect %.2f)", rank_, ranks_,
-                static_cast<double>(counters_.initNanoseconds) * 1e-6,
-                static_cast<double>(counters_.bootstrapNanoseconds) * 1e-6,
-                static_cast<double>(counters_.connectNanoseconds) * 1e-6);
+    events::Payload payload;
+    payload.communicator = identity_;
+    payload.rank = rank_;
+    events::Scope traced(events::Type::kInit, events::Id::kNone, payload, platform::ticks);
+    status = initialiseSteps(traced.id());
+    traced.setOutcome(status.code);
+  }
+  counters_.initNanoseconds = platform::monotonicNanoseconds() - began;
+  if (status.ok() && (advance(State::kReady) || state() == State::kRevoked)) {
+    logReady();
     return kOkStatus;
   }
+  // Failed, or aborted or struck by a loss meanwhile: the others must not take this rank for a member.
+  if (status.ok()) status = usable();
   markBroken(status.code, State::kFailed, lastError());
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted);
   return status;
+}
+
+void Communicator::logReady() const {
+  STRETTO_LOG(kInfo, kInit, "rank %d of %d ready in %.2f ms (bootstrap %.2f, connect %.2f)", rank_, ranks_,
+              static_cast<double>(counters_.initNanoseconds) * 1e-6,
+              static_cast<double>(counters_.bootstrapNanoseconds) * 1e-6,
+              static_cast<double>(counters_.connectNanoseconds) * 1e-6);
 }
 
 Status Communicator::initialiseSteps(events::Id parent) {
@@ -166,6 +176,7 @@ Status Communicator::makeHost() {
   request.slotBytes = slotBytes.value();
   request.linkChunk = kLinkChunk;
   request.tableHash = table_.hash();
+  request.forced = parameters::kAlgo.text() + " " + parameters::kProto.text();
   request.deterministic = deterministic.value();
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
@@ -177,7 +188,8 @@ Status Communicator::makeHost() {
   host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value(), &importer_);
   header_.store(&connections_.header());
   // A rank may have been lost, or this one aborted, before there was a window to say so in.
-  std::atomic_ref(header_.load()->abort).store(abort_.load());
+  uint32_t none = 0;
+  if (abort_.load() != 0) std::atomic_ref(header_.load()->abort).compare_exchange_strong(none, abort_.load());
   return kOkStatus;
 }
 
@@ -202,13 +214,45 @@ executors::host::Stream& Communicator::worker() {
   return *worker_;
 }
 
+// The worker's thread must not see the last reference die, so whoever lets go of a communicator ends it
+// first.
 void Communicator::endWorker() {
   std::unique_ptr<executors::host::Stream> last;
   std::lock_guard lock(workerMutex_);
   last = std::move(worker_);
 }
 
+void Communicator::release() {
+  const std::unique_lock life(lifeMutex_, std::try_to_lock);
+  if (!life.owns_lock() || !quiet()) return;
+  endWorker();
+  {
+    std::lock_guard lock(membershipMutex_);
+    membership_.reset();
+  }
+  header_.store(nullptr);
+  host_.reset();
+  connections_ = {};
+  importer_ = {};
+  flight_ = {};
+  scaled_ = {};
+}
+
+// States only move on; the graver one stays.
+bool Communicator::advance(State to) {
+  State now = state_.load(std::memory_order_acquire);
+  while (now < to) {
+    if (state_.compare_exchange_weak(now, to, std::memory_order_acq_rel)) return true;
+  }
+  return false;
+}
+
 Status Communicator::usable() const {
+  if (forkGeneration_ != platform::forkGeneration()) [[unlikely]] {
+    return stretto::fail(
+        Code::kInvalidUsage,
+        "rank %d: this communicator belongs to the process that forked this one; make a new one", rank_);
+  }
   switch (state()) {
     case State::kReady:
       return kOkStatus;
@@ -238,7 +282,7 @@ Status Communicator::error(std::string* text) const {
   std::lock_guard lock(errorMutex_);
   if (text != nullptr) *text = errorText_;
   if (errorCode_ != Code::kOk) return Status{errorCode_};
-  const bool busy = state() == State::kInitialising || (!config_.blocking && !quiet());
+  const bool busy = state() == State::kInitialising || finalising_.load() || (!config_.blocking && !quiet());
   return Status{busy ? Code::kInProgress : Code::kOk};
 }
 
@@ -251,7 +295,7 @@ void Communicator::markBroken(Code code, State state, const std::string& text) {
       errorText_ = text;
     }
   }
-  state_.store(state, std::memory_order_release);
+  advance(state);
   if (WindowHeader* header = header_.load(); header != nullptr) {
     const Code told = code == Code::kOk ? Code::kAborted : code;
     std::atomic_ref(header->failed).store(static_cast<uint32_t>(told));
@@ -266,6 +310,10 @@ void Communicator::raiseAbort(Code code, int peer) {
 
 // Ends the waits of operations; exchanges with the others stay possible.
 void Communicator::stopOperations(uint32_t word) {
+  {
+    std::lock_guard lock(turnMutex_);
+    turnChanged_.notify_all();
+  }
   WindowHeader* const header = header_.load();
   if (header == nullptr) return;
   std::atomic_ref(header->abort).store(word, std::memory_order_seq_cst);
@@ -319,13 +367,14 @@ Status Communicator::refuse(const Operation& operation, Status status) {
 
 Status Communicator::finalise() {
   if (state() == State::kFinalised) return kOkStatus;
-  const bool healthy = state() == State::kReady;
-  std::unique_lock turns(turnMutex_);
-  ++turnWaiters_;
-  turnChanged_.wait(turns, [&] { return quiet(); });
-  --turnWaiters_;
-  turns.unlock();
-  if (state() == State::kReady) state_.store(State::kFinalised);
+  {
+    // Bounded: every operation ends by its own deadline.
+    ++turnWaiters_;
+    std::unique_lock lock(turnMutex_);
+    turnChanged_.wait(lock, [&] { return quiet(); });
+    --turnWaiters_;
+  }
+  const bool healthy = state() == State::kReady && advance(State::kFinalised);
   if (WindowHeader* header = header_.load(); header != nullptr && healthy) {
     std::atomic_ref(header->left).store(1, std::memory_order_release);
   }
@@ -336,18 +385,29 @@ Status Communicator::finalise() {
   return kOkStatus;
 }
 
+Status Communicator::startFinalise() {
+  if (config_.blocking) return finalise();
+  finalising_.store(true);
+  worker().submit([self = shared_from_this()] {
+    (void)self->finalise();
+    self->finalising_.store(false);
+  });
+  return Status{Code::kInProgress};
+}
+
 void Communicator::abort() {
-  state_.store(State::kAborted, std::memory_order_release);
+  advance(State::kAborted);
   flight_.setState(observe::FlightState::kAborted);
   raiseAbort(Code::kAborted, -1);
+  if (!waitUntilQuiet(0.4)) {
+    STRETTO_LOG(kWarn, kInit, "rank %d: an operation still runs 0.4 s after the abort; its memory is kept",
+                rank_);
+  }
   {
     std::lock_guard lock(membershipMutex_);
     if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted);
   }
-  if (!waitUntilQuiet(0.9)) {
-    STRETTO_LOG(kWarn, kInit, "rank %d: an operation still runs 0.9 s after the abort; its memory is kept",
-                rank_);
-  }
+  release();
 }
 
 void Communicator::revoke() {

@@ -18,6 +18,7 @@ struct Operation {
   bool reduces = false;               // op means something
   bool scaled = false;                // PreMulSum: `scalar` times the input, then op (kSum)
   alignas(8) uint8_t scalar[8] = {};  // one element of `type`
+  const void* scalarPlace = nullptr;  // where to read it when the operation runs, instead
   size_t count = 0;                   // as in primitives/operation.hpp
   const void* send = nullptr;
   void* receive = nullptr;

@@ -84,33 +84,46 @@ Status submitTraced(Communicator& communicator, Operation operation, executors::
 
 }  // namespace
 
-// Operations of one communicator run one after another, in the order of submission, on whatever thread.
+// Operations of one communicator run one after another, in the order of submission, on whatever thread. A
+// turn that has not come when the communicator is aborted is given up: not mine().
 class Communicator::Turn {
  public:
   Turn(Communicator& owner, uint64_t number) : owner_(owner), number_(number) {
     if (owner_.completed_.load(std::memory_order_acquire) != number_) waitForOthers();
   }
-  ~Turn() {
-    owner_.completed_.store(number_ + 1, std::memory_order_seq_cst);
-    if (owner_.turnWaiters_.load(std::memory_order_seq_cst) != 0) {
-      std::lock_guard lock(owner_.turnMutex_);
-      owner_.turnChanged_.notify_all();
-    }
-  }
+  ~Turn() { owner_.completeTurn(number_); }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
+
+  bool mine() const { return mine_; }
 
  private:
   // Bounded: every operation before this one ends by its own deadline.
   void waitForOthers() {
     ++owner_.turnWaiters_;
     std::unique_lock lock(owner_.turnMutex_);
-    owner_.turnChanged_.wait(lock, [&] { return owner_.completed_.load() == number_; });
+    owner_.turnChanged_.wait(lock, [&] {
+      mine_ = owner_.completed_.load() == number_;
+      return mine_ || owner_.abort_.load() != 0;
+    });
     --owner_.turnWaiters_;
   }
   Communicator& owner_;
   uint64_t number_;
+  bool mine_ = true;
 };
+
+// Turns complete in order: one given up early waits in `abandoned_` until those before it are done.
+void Communicator::completeTurn(uint64_t number) {
+  if (completed_.load(std::memory_order_relaxed) == number && turnWaiters_.load() == 0) {
+    completed_.store(number + 1, std::memory_order_seq_cst);
+    if (turnWaiters_.load(std::memory_order_seq_cst) == 0) return;
+  }
+  std::lock_guard lock(turnMutex_);
+  if (completed_.load() <= number) abandoned_.insert(number);
+  while (abandoned_.erase(completed_.load()) != 0) ++completed_;
+  turnChanged_.notify_all();
+}
 
 bool Communicator::waitUntilQuiet(double seconds) {
   ++turnWaiters_;
@@ -133,22 +146,44 @@ Status submit(Communicator& communicator, const Operation& operation, executors:
 }
 
 Status Communicator::start(std::vector<Operation> operations, executors::host::Stream* stream) {
-  const uint64_t turn = submitted_++;
-  if (stream == nullptr && config_.blocking) return run(operations, turn);
+  if (stream == nullptr && config_.blocking) return run(operations, submitted_++);
   executors::host::Stream& where = stream != nullptr ? *stream : worker();
-  where.submit(
-      [self = shared_from_this(), turn, work = std::move(operations)] { (void)self->run(work, turn); });
+  const uint64_t turn = submitted_++;
+  try {
+    where.submit(
+        [self = shared_from_this(), turn, work = std::move(operations)] { (void)self->run(work, turn); });
+  } catch (...) {
+    completeTurn(turn);
+    throw;
+  }
   return Status{config_.blocking ? Code::kOk : Code::kInProgress};
 }
 
 Status Communicator::run(std::span<const Operation> operations, uint64_t number) {
   const Turn turn(*this, number);
   STRETTO_TRY(usable());
+  if (!turn.mine())
+    return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
   if (operations.size() > 1 || operations[0].isTransfer()) STRETTO_TRY(runTransfers(operations));
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) STRETTO_TRY(runCollective(operation));
   }
   return kOkStatus;
+}
+
+Status Communicator::force(const char* collective, const char* algorithm, const char* protocol,
+                           size_t chunkBytes) {
+  constexpr double kPatienceSeconds = 60;
+  if (!quiet() && !waitUntilQuiet(kPatienceSeconds)) {
+    return stretto::fail(Code::kInvalidUsage, "rank %d: operations still run; force between them", rank_);
+  }
+  const Status status = forced_.force(collective, algorithm, protocol, chunkBytes);
+  plans_.clear();
+  return status;
+}
+
+Result<planner::Plan> Communicator::predict(const planner::Request& request) const {
+  return planner::choose(request, machine_, table_, forced_);
 }
 
 planner::Request Communicator::requestFor(const Operation& operation) const {
@@ -163,7 +198,7 @@ Result<planner::Plan> Communicator::planFor(const planner::Request& request) {
 
 Status Communicator::runCollective(const Operation& operation) {
   const auto plan = planFor(requestFor(operation));
-  if (!plan.ok()) return plan.status();
+  if (!plan.ok()) return refusePlan(operation, plan.status());
   const planner::Plan& how = plan.value();
   // Holds all operations before it, so that who disagreed without noticing notices now.
   const uint64_t tag = history_ = mix(history_, tagOf(operation, how));
@@ -195,6 +230,14 @@ Status Communicator::runCollective(const Operation& operation) {
   return conclude(operation, status);
 }
 
+// What cannot be planned still counts, and is announced with a tag of its own: peers that could plan it learn
+// that this rank did not join them.
+Status Communicator::refusePlan(const Operation& operation, Status status) {
+  ++sequence_;
+  announce(operation, ~tagOf(operation, {}), platform::ticks());
+  return status;
+}
+
 void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t ticks) {
   Announcement what{};
   what.sequence = sequence_;
@@ -215,7 +258,8 @@ const void* Communicator::scaledInput(const Operation& operation) {
     scaled_.resize(bytes);
     ++counters_.allocations;
   }
-  scale(operation.type, scaled_.data(), operation.send, operation.scalar, count);
+  const void* scalar = operation.scalarPlace != nullptr ? operation.scalarPlace : operation.scalar;
+  scale(operation.type, scaled_.data(), operation.send, scalar, count);
   return scaled_.data();
 }
 

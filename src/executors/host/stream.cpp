@@ -1,5 +1,6 @@
 #include "executors/host/stream.hpp"
 
+#include <exception>
 #include <unordered_map>
 
 namespace stretto::executors::host {
@@ -20,6 +21,10 @@ Streams& streams() {
 Stream::Stream() : thread_([this] { loop(); }) {}
 
 Stream::~Stream() {
+  if (forkGeneration_ != platform::forkGeneration()) {
+    thread_.detach();  // the thread is the parent's
+    return;
+  }
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
@@ -55,7 +60,11 @@ void Stream::loop() {
     queue_.pop_front();
     running_ = true;
     lock.unlock();
-    work();
+    try {
+      work();
+    } catch (const std::exception& error) {
+      (void)fail(Code::kInternal, "a host stream's work ended by an exception: %s", error.what());
+    }
     work = nullptr;  // what it held goes without the lock
     lock.lock();
     running_ = false;

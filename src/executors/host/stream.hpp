@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/status.hpp"
+#include "platform/fork.hpp"
 
 namespace stretto::executors::host {
 
@@ -35,6 +36,7 @@ class Stream {
   std::deque<std::function<void()>> queue_;
   bool running_ = false;
   bool ending_ = false;
+  const uint32_t forkGeneration_ = platform::forkGeneration();
   std::thread thread_;
 };
 
