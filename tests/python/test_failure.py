@@ -30,7 +30,7 @@ try:
     while True:
         comm.{call}
 except stretto.StrettoError as error:
-    print(f"RESULT {{comm.rank}} {{type(error).__name__}} {{time.time()}} {{error}}", flush=True)
+    print(f"RESULT {{comm.rank}} {{type(error).__name__}} {{time.time()}} {{error}}\\n", end="", flush=True)
     sys.exit(3)
 """
 
