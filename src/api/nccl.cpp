@@ -80,7 +80,7 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
         "%s: stream %p is not one of strettoStreamCreate; host memory takes those, or 0 (return when done)",
         function, static_cast<void*>(stream)));
   }
-  return finish(submit(*communicator, operation, where.get()));
+  return finish(submit(*communicator, operation, where));
 }
 
 }  // namespace

@@ -83,8 +83,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Runs or enqueues operations that belong together: transfers first, then collectives in order. `stream` is
   // null for "return when done". Arguments were validated.
   Status start(std::vector<Operation> operations, executors::host::Stream* stream);
+  // The same in two halves, for a group that chooses the thread: the turn is taken when the user calls, and
+  // used exactly once, on any thread.
+  uint64_t takeTurn() { return submitted_++; }
+  Status run(std::span<const Operation> operations, uint64_t turn);
   // The same for one operation at once on this thread: the commonest case, without an allocation.
-  Status startNow(const Operation& operation) { return run({&operation, 1}, submitted_++); }
+  Status startNow(const Operation& operation) { return run({&operation, 1}, takeTurn()); }
   planner::Request requestFor(const Operation& operation) const;
   // What it would be planned as now; does not touch the cache.
   Result<planner::Plan> predict(const planner::Request& request) const;
@@ -128,7 +132,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status join();
   Status makeHost();
   Status openFlight();
-  Status run(std::span<const Operation> operations, uint64_t turn);
   Status runCollective(const Operation& operation);
   Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
@@ -203,6 +206,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 Result<planner::Machine> machineOfThisHost(int ranks);
 
 // Validates, and runs or, inside a group, remembers: what every API entry point ends in.
-Status submit(Communicator& communicator, const Operation& operation, executors::host::Stream* stream);
+Status submit(Communicator& communicator, const Operation& operation,
+              const std::shared_ptr<executors::host::Stream>& stream);
 
 }  // namespace stretto::communicator

@@ -1,6 +1,8 @@
 #include "communicator/group.hpp"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "communicator/communicator.hpp"
@@ -12,12 +14,13 @@ namespace {
 // The first failure of several threads' work, with its words.
 class FirstFailure {
  public:
-  void note(Status status) {
-    if (status.ok() || status.code == Code::kInProgress) return;
+  void note(Status status) { noteWords({status, status.ok() ? std::string() : lastError()}); }
+  void noteWords(std::pair<Status, std::string> outcome) {
+    if (outcome.first.ok() || outcome.first.code == Code::kInProgress) return;
     std::lock_guard lock(mutex_);
     if (!status_.ok()) return;
-    status_ = status;
-    text_ = lastError();
+    status_ = outcome.first;
+    text_ = std::move(outcome.second);
   }
   // Takes the words over into the calling thread.
   Status take() {
@@ -29,6 +32,46 @@ class FirstFailure {
   std::mutex mutex_;
   Status status_;
   std::string text_;
+};
+
+// Where the streams of one batch meet. Each wait is bounded by the operations before it on the streams.
+class Gate {
+ public:
+  explicit Gate(size_t streams) : missing_(streams) {}
+
+  // On a stream that only waits: says that it has come, and goes on when the batch is done.
+  void pass() {
+    std::unique_lock lock(mutex_);
+    --missing_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return done_; });
+  }
+  // On the thread that runs the batch: goes on when all streams have come.
+  void enter(bool isStream) {
+    std::unique_lock lock(mutex_);
+    if (isStream) --missing_;
+    changed_.wait(lock, [&] { return missing_ == 0; });
+  }
+  void open(Status status) {
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    status_ = status;
+    if (!status.ok()) words_ = lastError();
+    changed_.notify_all();
+  }
+  std::pair<Status, std::string> outcome() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_; });
+    return {status_, words_};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t missing_;
+  bool done_ = false;
+  Status status_;
+  std::string words_;
 };
 
 }  // namespace
@@ -45,12 +88,18 @@ void Group::begin() {
 }
 
 void Group::add(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
-                executors::host::Stream* stream) {
+                const std::shared_ptr<Stream>& stream) {
   const auto same = [&](const Batch& batch) { return batch.communicator == communicator; };
   auto batch = std::find_if(batches_.begin(), batches_.end(), same);
   if (batch == batches_.end()) {
-    batches_.push_back({communicator, stream, {}});
+    batches_.push_back({communicator, {}, false, {}});
     batch = batches_.end() - 1;
+  }
+  auto& streams = batch->streams;
+  if (stream == nullptr) {
+    batch->here = true;
+  } else if (std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+    streams.push_back(stream);
   }
   batch->operations.push_back(operation);
 }
@@ -125,32 +174,52 @@ Status Group::runJobs() {
   return failure.take();
 }
 
-// Several communicators of one thread may be ranks of the same job and wait for each other, so each gets a
-// thread: the first this one, the others their worker.
+// Which thread runs a batch: the stream it names, unless another rank's batch runs there already (they may be
+// ranks of one job and wait for each other), else the communicator's worker.
+Group::Stream& Group::threadFor(Batch& batch, std::vector<Stream*>& taken) {
+  for (const auto& stream : batch.streams) {
+    if (std::find(taken.begin(), taken.end(), stream.get()) != taken.end()) continue;
+    taken.push_back(stream.get());
+    return *stream;
+  }
+  return batch.communicator->worker();
+}
+
+// Every batch starts when all streams that it names have come to it, and they go on when it is done. One that
+// names no stream and may block runs on the calling thread, if that is free.
 Status Group::runBatches() {
   FirstFailure failure;
   bool inProgress = false;
-  const auto isHere = [](const Batch& batch) {
-    return batch.stream == nullptr && batch.communicator->config().blocking;
-  };
-  std::vector<executors::host::Stream*> awaited;
-  const auto here = std::find_if(batches_.begin(), batches_.end(), isHere);
-  for (auto batch = batches_.begin(); batch != batches_.end(); ++batch) {
-    if (batch == here) continue;
-    if (!isHere(*batch)) {
-      inProgress =
-          batch->communicator->start(std::move(batch->operations), batch->stream).code == Code::kInProgress ||
-          inProgress;
+  std::vector<Stream*> taken;
+  std::vector<std::shared_ptr<Gate>> awaited;
+  Batch* mine = nullptr;
+  for (Batch& batch : batches_) {
+    const bool blocks = batch.here && batch.communicator->config().blocking;
+    if (blocks && batch.streams.empty() && mine == nullptr) {
+      mine = &batch;
       continue;
     }
-    executors::host::Stream& worker = batch->communicator->worker();
-    awaited.push_back(&worker);
-    worker.submit([&failure, batch] {
-      failure.note(batch->communicator->start(std::move(batch->operations), nullptr));
+    Stream& thread = threadFor(batch, taken);
+    auto gate = std::make_shared<Gate>(batch.streams.size());
+    for (const auto& stream : batch.streams) {
+      if (stream.get() != &thread) stream->submit([gate] { gate->pass(); });
+    }
+    const bool runsOnNamed = std::any_of(batch.streams.begin(), batch.streams.end(),
+                                         [&](const auto& stream) { return stream.get() == &thread; });
+    thread.submit([gate, runsOnNamed, communicator = batch.communicator,
+                   turn = batch.communicator->takeTurn(), work = std::move(batch.operations)] {
+      gate->enter(runsOnNamed);
+      gate->open(communicator->run(work, turn));
     });
+    if (blocks) {
+      awaited.push_back(gate);
+    } else {
+      inProgress = inProgress || !batch.communicator->config().blocking;
+    }
   }
-  if (here != batches_.end()) failure.note(here->communicator->start(std::move(here->operations), nullptr));
-  for (executors::host::Stream* worker : awaited) worker->synchronize();
+  if (mine != nullptr)
+    failure.note(mine->communicator->run(mine->operations, mine->communicator->takeTurn()));
+  for (const auto& gate : awaited) failure.noteWords(gate->outcome());
   const Status status = failure.take();
   return status.ok() && inProgress ? Status{Code::kInProgress} : status;
 }

@@ -21,8 +21,9 @@ class Group {
   void begin();
   // The event of the outermost level, parent of the calls inside.
   events::Id event() const { return event_; }
+  // `stream` is null for "return when done".
   void add(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
-           executors::host::Stream* stream);
+           const std::shared_ptr<executors::host::Stream>& stream);
   // Work that must run at the same time as other such work of this group: making communicators.
   void addJob(std::function<Status()> job) { jobs_.push_back(std::move(job)); }
   // A call inside the group failed: the group will not run, and end() says so again.
@@ -34,9 +35,13 @@ class Group {
   Status simulate(double* microseconds);
 
  private:
+  using Stream = executors::host::Stream;
+  // What one communicator does, and everybody who waits for it: the streams that were named, and the caller
+  // if 0 was.
   struct Batch {
     std::shared_ptr<Communicator> communicator;
-    executors::host::Stream* stream = nullptr;
+    std::vector<std::shared_ptr<Stream>> streams;
+    bool here = false;
     std::vector<Operation> operations;
   };
 
@@ -44,6 +49,7 @@ class Group {
   Status leave();
   Status runJobs();
   Status runBatches();
+  static Stream& threadFor(Batch& batch, std::vector<Stream*>& taken);
   void clear();
 
   int depth_ = 0;

@@ -223,9 +223,10 @@ void Communicator::endWorker() {
 }
 
 void Communicator::release() {
+  if (!quiet()) return;
+  endWorker();  // before the lock: the worker may be making the communicator, and ends that at the abort's word
   const std::unique_lock life(lifeMutex_, std::try_to_lock);
-  if (!life.owns_lock() || !quiet()) return;
-  endWorker();
+  if (!life.owns_lock()) return;
   {
     std::lock_guard lock(membershipMutex_);
     membership_.reset();

@@ -64,16 +64,18 @@ int sendBlocks(const Operation& operation, int ranks) {
 }
 
 // Validated: remembered by the group, run here, or enqueued.
-Status hand(Communicator& communicator, const Operation& operation, executors::host::Stream* stream) {
+Status hand(Communicator& communicator, const Operation& operation,
+            const std::shared_ptr<executors::host::Stream>& stream) {
   if (Group::current().open()) {
     Group::current().add(communicator.shared_from_this(), operation, stream);
     return kOkStatus;
   }
   if (stream == nullptr && communicator.config().blocking) return communicator.startNow(operation);
-  return communicator.start({operation}, stream);
+  return communicator.start({operation}, stream.get());
 }
 
-Status submitTraced(Communicator& communicator, Operation operation, executors::host::Stream* stream) {
+Status submitTraced(Communicator& communicator, Operation operation,
+                    const std::shared_ptr<executors::host::Stream>& stream) {
   const auto type = operation.isTransfer() ? events::Type::kP2pApi : events::Type::kCollectiveApi;
   events::Scope call(type, Group::current().event(), payloadOf(communicator, operation, 0), platform::ticks);
   operation.parent = call.id();
@@ -134,7 +136,8 @@ bool Communicator::waitUntilQuiet(double seconds) {
   return done;
 }
 
-Status submit(Communicator& communicator, const Operation& operation, executors::host::Stream* stream) {
+Status submit(Communicator& communicator, const Operation& operation,
+              const std::shared_ptr<executors::host::Stream>& stream) {
   if (const Status status = communicator.usable(); !status.ok()) [[unlikely]] {
     return communicator.refuse(operation, status);
   }

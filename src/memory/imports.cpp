@@ -12,7 +12,7 @@ const std::byte* Imports::map(int peer, int process, const Shareable& what) {
   }
   const auto same = [&](const Mapping& mapping) { return mapping.peer == peer && mapping.id == what.id; };
   const auto known = std::find_if(mappings_.begin(), mappings_.end(), same);
-  if (known != mappings_.end()) {
+  if (known != mappings_.end() && known->memory.size() == what.bytes) {
     mappings_.splice(mappings_.begin(), mappings_, known);
     return mappings_.front().memory.data() + offset;
   }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/log.hpp"
 #include "platform/random.hpp"
 #include "platform/shared_memory.hpp"
 
@@ -49,6 +50,13 @@ Result<void*> allocate(size_t bytes) {
   }
   const size_t size = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
   auto memory = platform::SharedMemory::create("stretto-memory", size);
+  if (!memory.ok()) {
+    STRETTO_LOG(kInfo, kAlloc,
+                "%zu bytes of ncclMemAlloc are not shareable (no descriptor left?): other processes "
+                "will copy them",
+                size);
+    memory = platform::SharedMemory::createPrivate(size);
+  }
   if (!memory.ok()) return memory.status();
   Allocation allocation{std::move(memory.value()), 0};
   STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&allocation.id), sizeof allocation.id}));
@@ -85,6 +93,7 @@ Shareable describe(const void* address, size_t bytes) {
   const auto& [base, allocation] = *found;
   if (begin - base > allocation.memory.size() || allocation.memory.size() - (begin - base) < bytes)
     return what;
+  if (allocation.memory.descriptor() < 0) return what;
   what.id = allocation.id;
   what.base = base;
   what.bytes = allocation.memory.size();

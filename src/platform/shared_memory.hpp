@@ -21,6 +21,8 @@ class SharedMemory {
 
   // A new zeroed segment; pages are taken when first touched. `label` shows in /proc/PID/fd.
   static Result<SharedMemory> create(const char* label, size_t bytes);
+  // The same for this process alone, without a descriptor.
+  static Result<SharedMemory> createPrivate(size_t bytes);
   // A file of `directory`, mode 0600, for what must outlive the process (the flight recorder).
   static Result<SharedMemory> createFile(const std::string& path, size_t bytes);
   // Maps the segment behind descriptor `descriptor` of process `owner`. The segment must be `bytes` long.

@@ -280,7 +280,8 @@ TEST(NonBlocking, EverythingIsInProgressAndThenDone) {
     member.expect(ncclCommSplit(comm, 0, -member.rank, &child, nullptr), "split", ncclInProgress);
     if (!member.check(child != nullptr, "no child yet") || !finishes(member, child, "split")) return;
     member.check(rankOf(child) == 2 - member.rank, "a wrong rank in the child");
-    member.expect(ncclCommFinalize(child), "finalise");
+    member.expect(ncclCommFinalize(child), "finalise", ncclInProgress);
+    if (!finishes(member, child, "finalise")) return;
     member.expect(ncclCommDestroy(child), "destroy the child");
     member.expect(ncclCommDestroy(comm), "destroy");
   });

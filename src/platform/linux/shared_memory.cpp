@@ -47,9 +47,10 @@ void SharedMemory::closeDescriptor() {
 
 Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes) {
   SharedMemory memory;
-  memory.descriptor_ = memfd_create(label, MFD_CLOEXEC);
+  memory.descriptor_ = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (memory.descriptor_ < 0 || fchmod(memory.descriptor_, 0600) != 0 ||
-      ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) != 0) {
+      ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) != 0 ||
+      fcntl(memory.descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return failErrno("cannot make %zu bytes of shared memory (%s)", bytes, label);
   }
   auto mapped = mapShared(memory.descriptor_, bytes);
@@ -59,11 +60,24 @@ Result<SharedMemory> SharedMemory::create(const char* label, size_t bytes) {
   return memory;
 }
 
+Result<SharedMemory> SharedMemory::createPrivate(size_t bytes) {
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) {
+    return failErrno("cannot allocate %zu bytes", bytes);
+  }
+  SharedMemory memory;
+  memory.data_ = static_cast<std::byte*>(address);
+  memory.size_ = bytes;
+  return memory;
+}
+
 Result<SharedMemory> SharedMemory::createFile(const std::string& path, size_t bytes) {
   SharedMemory memory;
   memory.descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (memory.descriptor_ < 0 || ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) != 0) {
-    return failErrno("cannot make the file %s", path.c_str());
+    const Status status = failErrno("cannot make the file %s", path.c_str());
+    if (memory.descriptor_ >= 0) unlink(path.c_str());
+    return status;
   }
   auto mapped = mapShared(memory.descriptor_, bytes);
   if (!mapped.ok()) return mapped.status();

@@ -171,6 +171,11 @@ Status Host::waitLong(const uint64_t* word, uint64_t value, int peer) {
 
 namespace {
 
+// Counters of two cores may differ a little where a hypervisor does not keep them together: no time then.
+uint64_t elapsed(uint64_t now, uint64_t since) {
+  return now > since ? now - since : 0;
+}
+
 events::Payload waitPayload(int rank, int peer) {
   events::Payload payload;
   payload.rank = rank;
@@ -202,7 +207,7 @@ Status Patience::step() {
     host_.ringIfDue();
     return kOkStatus;
   }
-  if (now - startedTicks_ < host_.policy_.spinTicks) {
+  if (elapsed(now, startedTicks_) < host_.policy_.spinTicks) {
     platform::relax();
     return kOkStatus;
   }
@@ -225,7 +230,7 @@ Status Patience::sleepStep() {
     return kOkStatus;  // the caller looks once more: what came before `sleeping` was set rang no bell
   }
   STRETTO_TRY(host_.disagreement(doubts_, peer_));
-  if (platform::ticks() - startedTicks_ > host_.policy_.timeoutTicks) {
+  if (elapsed(platform::ticks(), startedTicks_) > host_.policy_.timeoutTicks) {
     return host_.timedOut(peer_);
   }
   ++host_.counters_.sleeps;
