@@ -105,11 +105,13 @@ Communicator::Communicator(ncclComm_t comm) : comm_(comm) {
   check(ncclCommCount(comm, &size_), comm);
 }
 
-// Python closes or aborts before it lets go; what is left here had neither, and must not wait for peers.
+// Forgotten by the program without a word: its peers may go on, so it parts in peace if all is well with it.
 Communicator::~Communicator() {
   if (comm_ == nullptr) return;
   nb::gil_scoped_release released;
-  ncclCommAbort(comm_);
+  ncclResult_t state = ncclSuccess;
+  const bool well = ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state == ncclSuccess;
+  well ? ncclCommDestroy(comm_) : ncclCommAbort(comm_);
 }
 
 Communicator* Communicator::join(int ranks, const std::string& id, int rank, const std::string& name) {

@@ -224,7 +224,8 @@ void Communicator::endWorker() {
 
 void Communicator::release() {
   if (!quiet()) return;
-  endWorker();  // before the lock: the worker may be making the communicator, and ends that at the abort's word
+  endWorker();  // before the lock: the worker may be making the communicator, and ends that at the abort's
+                // word
   const std::unique_lock life(lifeMutex_, std::try_to_lock);
   if (!life.owns_lock()) return;
   {
