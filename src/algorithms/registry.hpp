@@ -28,6 +28,8 @@ inline constexpr int kAlgorithms = 10;
 enum class Protocol : uint8_t { kLines, kChunks };
 inline constexpr int kProtocols = 2;
 
+inline constexpr int kMaxRings = 4;  // of a ring algorithm: 1, 2 or 4
+
 const char* nameOf(Algorithm algorithm);
 const char* nameOf(Protocol protocol);
 

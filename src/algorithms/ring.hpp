@@ -10,11 +10,10 @@
 #include <numeric>
 
 #include "algorithms/link_channel.hpp"
+#include "algorithms/registry.hpp"
 #include "algorithms/shape.hpp"
 
 namespace stretto::algorithms {
-
-inline constexpr int kMaxRings = 4;
 
 // The stride of ring `ring` among `ranks`: the ring-th number coprime with it, round and round.
 inline int ringStride(int ring, int ranks) {

@@ -79,6 +79,7 @@ constexpr Parameter kProto{"STRETTO_PROTO", "", "force a readiness protocol: lin
 constexpr Parameter kLink{"STRETTO_LINK", "", "force how ranks reach each other: memory, shm"};
 constexpr Parameter kDeterministic{"STRETTO_DETERMINISTIC", "0", "1: the same bits from every algorithm"};
 constexpr Parameter kTable{"STRETTO_TABLE", "", "file with the measured table (default: the shipped one)"};
+constexpr Parameter kRings{"STRETTO_RINGS", "1", "rings that a ring algorithm uses: 1, 2 or 4"};
 constexpr Parameter kSpin{"STRETTO_SPIN", "",
                           "microseconds a wait spins before it yields (default: by cores)"};
 constexpr Parameter kSlotBytes{"STRETTO_SLOT_BYTES", "", "bytes of slots per rank (default: by ranks)"};
@@ -92,10 +93,10 @@ constexpr Parameter kTopologyFile{"STRETTO_TOPO_FILE", "", "read the topology fr
 constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology found to this file"};
 
 std::span<const Parameter* const> all() {
-  static constexpr const Parameter* kAll[] = {&kTimeout,   &kInitTimeout,     &kAlgo,         &kProto,
-                                              &kLink,      &kDeterministic,   &kTable,        &kSpin,
-                                              &kSlotBytes, &kFlightDirectory, &kEvents,       &kCpuLevel,
-                                              &kAffinity,  &kHostId,          &kTopologyFile, &kTopologyDump};
+  static constexpr const Parameter* kAll[] = {
+      &kTimeout, &kInitTimeout,  &kAlgo,        &kProto,           &kLink,   &kDeterministic, &kTable,
+      &kSpin,    &kRings,        &kSlotBytes,   &kFlightDirectory, &kEvents, &kCpuLevel,      &kAffinity,
+      &kHostId,  &kTopologyFile, &kTopologyDump};
   return kAll;
 }
 

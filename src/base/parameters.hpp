@@ -45,6 +45,7 @@ extern const Parameter kLink;
 extern const Parameter kDeterministic;
 extern const Parameter kTable;
 extern const Parameter kSpin;
+extern const Parameter kRings;
 extern const Parameter kSlotBytes;
 extern const Parameter kFlightDirectory;
 extern const Parameter kEvents;

@@ -54,6 +54,16 @@ Status addCacheSize(planner::Machine& machine) {
   return facts.status();
 }
 
+Status addRings(planner::Machine& machine) {
+  const auto rings = parameters::kRings.integer(1, algorithms::kMaxRings);
+  if (!rings.ok()) return rings.status();
+  if (rings.value() == 3) {
+    return fail(Code::kInvalidUsage, "STRETTO_RINGS=3: there can be 1, 2 or 4");
+  }
+  machine.rings = static_cast<uint8_t>(rings.value());
+  return kOkStatus;
+}
+
 // As WindowHeader::abort holds it.
 constexpr uint32_t abortWord(Code code, int peer) {
   return static_cast<uint32_t>(code) | static_cast<uint32_t>(peer + 1) << 8;
@@ -79,6 +89,7 @@ Result<planner::Machine> machineOfThisHost(int ranks) {
   machine.reach = true;
   machine.deterministic = deterministic.value();
   STRETTO_TRY(addCacheSize(machine));
+  STRETTO_TRY(addRings(machine));
   return machine;
 }
 
@@ -176,11 +187,13 @@ Status Communicator::makeHost() {
   request.slotBytes = slotBytes.value();
   request.linkChunk = kLinkChunk;
   request.tableHash = table_.hash();
-  request.forced = parameters::kAlgo.text() + " " + parameters::kProto.text();
+  request.forced =
+      parameters::kAlgo.text() + " " + parameters::kProto.text() + " " + parameters::kRings.text();
   request.deterministic = deterministic.value();
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
   STRETTO_TRY(addCacheSize(machine_));
+  STRETTO_TRY(addRings(machine_));
 
   const auto policy = waitPolicy(ranks_, machine_.cores);
   if (!policy.ok()) return policy.status();

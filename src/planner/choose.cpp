@@ -31,6 +31,7 @@ Plan planOf(const Descriptor& row, const Request& request, const Machine& machin
   Plan plan;
   plan.algorithm = row.algorithm;
   plan.protocol = row.protocol;
+  plan.rings = row.algorithm == Algorithm::kRing ? machine.rings : uint8_t{1};
   const bool takesChunk = chunkBytes != 0 && wayOf(row) != Way::kLocal && wayOf(row) != Way::kLines;
   plan.chunkBytes = takesChunk ? std::min(chunkBytes, mostChunk(row, request, machine))
                                : preferredChunk(row, request, machine);

@@ -29,6 +29,7 @@ struct Machine {
   int cores = 1;               // cores the ranks of this host share
   bool sameProcess = false;    // all ranks are threads of one process
   bool reach = false;          // every rank can read every peer's ordinary memory
+  uint8_t rings = 1;           // STRETTO_RINGS: how many a ring algorithm uses
   bool deterministic = false;  // STRETTO_DETERMINISTIC: only algorithms that reduce in rank order
   size_t slotBytes = 0;
   size_t linkChunk = 0;
