@@ -21,9 +21,9 @@ namespace nb = nanobind;
 
 void check(ncclResult_t result, ncclComm_t comm) {
   if (result == ncclSuccess) return;
-  const char* text = ncclGetLastError(comm);
-  // A failure that the communicator had no part in is remembered by the thread.
-  if (text == nullptr || *text == 0) text = ncclGetLastError(nullptr);
+  // This thread's own words first: the communicator's may already tell of what came after.
+  const char* text = ncclGetLastError(nullptr);
+  if ((text == nullptr || *text == 0) && comm != nullptr) text = ncclGetLastError(comm);
   raise(result, text != nullptr && *text != 0 ? text : ncclGetErrorString(result));
 }
 

@@ -7,7 +7,7 @@
 
 namespace stretto::python {
 
-// Raises what `result` means, with ncclGetLastError(comm) as its text; returns if it is ncclSuccess.
+// Raises what `result` means, with ncclGetLastError as its text; returns if it is ncclSuccess.
 void check(ncclResult_t result, ncclComm_t comm = nullptr);
 // Raises with words of the binding's own (printf format).
 [[noreturn, gnu::format(printf, 2, 3)]] void refuse(ncclResult_t result, const char* format, ...);

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stretto import _native, launch, rendezvous
 from stretto.communicator import Communicator
-from stretto.errors import InvalidArgument
+from stretto.errors import InvalidArgument, RemoteError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -148,7 +148,7 @@ def threads(
     of rank.
 
     If one raises, its communicator is aborted, so that the others' operations fail and do not wait for it;
-    when all have ended the first error is raised. Communicators are closed at the end.
+    when all have ended, the error that began it is raised. Communicators are closed at the end.
     """
     if ranks < 1:
         raise InvalidArgument(f"ranks={ranks}: at least 1")
@@ -161,7 +161,9 @@ def threads(
 
 
 def run_threads(ranks: int, body: Callable[[int], T]) -> list[T]:
-    """Runs `body(rank)` on threads whose `init()` joins one job. Raises the error that came first."""
+    """Runs `body(rank)` on threads whose `init()` joins one job. Raises the first error that is no `RemoteError`, or
+    the first.
+    """
     ids = _Ids()
     results: dict[int, T] = {}
     errors: list[tuple[int, BaseException]] = []
@@ -186,7 +188,8 @@ def run_threads(ranks: int, body: Callable[[int], T]) -> list[T]:
             comm.abort()
         raise
     if errors:
-        rank, first = errors[0]
+        # Those that only lost a rank are not the cause, even if they were told before the cause had unwound.
+        rank, first = min(errors, key=lambda one: isinstance(one[1], RemoteError))
         first.add_note(f"on rank {rank} of {ranks} (a thread of this process)")
         raise first
     return [results[rank] for rank in range(ranks)]
