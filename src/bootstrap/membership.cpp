@@ -196,9 +196,9 @@ Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {
   return fail(Code::kTimeout, "rank %d: %s", rank(), text.c_str());
 }
 
-void Membership::sayGoodbye(Leaving how) {
+void Membership::sayGoodbye(Leaving how, const std::string& why) {
   if (pid_ == ::getpid()) {
-    leave(how == Leaving::kAborted ? Farewell::kAborted : Farewell::kLeft, "");
+    leave(how == Leaving::kAborted ? Farewell::kAborted : Farewell::kLeft, why);
   }
 }
 

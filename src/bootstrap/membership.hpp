@@ -82,8 +82,8 @@ class Membership {
                                                      double timeoutSeconds);
 
   // Leaves. Returns when the host has passed it on to all others, or after half a second; saying it again
-  // does nothing.
-  void sayGoodbye(Leaving how);
+  // does nothing. `why` replaces "called ncclCommAbort" in what the others are told.
+  void sayGoodbye(Leaving how, const std::string& why = {});
 
  private:
   Membership(const UniqueId& id, std::unique_ptr<ServiceUse> service, std::shared_ptr<ClientLink> link);

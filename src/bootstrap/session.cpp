@@ -205,7 +205,7 @@ void Session::leave(int rank, const Goodbye& goodbye) {
       broadcast(encodeLeft(static_cast<uint32_t>(rank)));
       return;
     case Farewell::kAborted:
-      lose(rank, LossKind::kAborted, "called ncclCommAbort");
+      lose(rank, LossKind::kAborted, goodbye.text.empty() ? "called ncclCommAbort" : goodbye.text);
       return;
     case Farewell::kExited:
       lose(rank, LossKind::kExited, "its process exited without destroying the communicator");

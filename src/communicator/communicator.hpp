@@ -143,6 +143,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void raiseAbort(Code code, int peer);
   void stopOperations(uint32_t word);
   std::string nameOperation(const std::string& words);
+  std::string farewell(const char* what) const;
   Result<planner::Plan> planFor(const planner::Request& request);
   bool advance(State to);
   void endWorker();

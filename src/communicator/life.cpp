@@ -127,7 +127,9 @@ Status Communicator::initialise() {
   if (status.ok()) status = usable();
   markBroken(status.code, State::kFailed, lastError());
   std::lock_guard lock(membershipMutex_);
-  if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted);
+  if (membership_ != nullptr) {
+    membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
+  }
   return status;
 }
 
@@ -338,7 +340,7 @@ void Communicator::stopOperations(uint32_t word) {
 
 // On the bootstrap's thread.
 void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
-  char text[600];
+  char text[1200];
   snprintf(text, sizeof text, "rank %d lost rank %d (host %s, process %u): %s", rank_, loss.rank,
            loss.host.c_str(), loss.pid, loss.reason.c_str());
   if (state() == State::kReady || state() == State::kInitialising) {
@@ -395,7 +397,11 @@ Status Communicator::finalise() {
   }
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) {
-    membership_->sayGoodbye(healthy ? bootstrap::Leaving::kNormally : bootstrap::Leaving::kAborted);
+    if (healthy) {
+      membership_->sayGoodbye(bootstrap::Leaving::kNormally);
+    } else {
+      membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("destroyed its communicator"));
+    }
   }
   return kOkStatus;
 }
@@ -410,6 +416,13 @@ Status Communicator::startFinalise() {
   return Status{Code::kInProgress};
 }
 
+// What the others are told: with this rank's own error, as it may be the cause of theirs.
+std::string Communicator::farewell(const char* what) const {
+  std::string own;
+  (void)error(&own);
+  return own.empty() ? what : std::string(what) + " after an error: " + own;
+}
+
 void Communicator::abort() {
   advance(State::kAborted);
   flight_.setState(observe::FlightState::kAborted);
@@ -420,7 +433,9 @@ void Communicator::abort() {
   }
   {
     std::lock_guard lock(membershipMutex_);
-    if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted);
+    if (membership_ != nullptr) {
+      membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("called ncclCommAbort"));
+    }
   }
   release();
 }
