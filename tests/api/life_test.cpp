@@ -288,6 +288,7 @@ TEST(NonBlocking, EverythingIsInProgressAndThenDone) {
 }
 
 TEST(NonBlocking, OperationsBeforeTheEndOfInitAreRefused) {
+  const Watchdog watchdog("an abort before the initialisation has begun", 20);
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

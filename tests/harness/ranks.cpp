@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdarg>
@@ -60,6 +61,23 @@ bool eventually(double seconds, const std::function<bool()>& condition) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;
+}
+
+Canary::Canary()
+    : thread_([this] {
+        constexpr double kNap = 0.005;
+        while (!ending_) {
+          const double start = secondsNow();
+          std::this_thread::sleep_for(std::chrono::duration<double>(kNap));
+          worst_ = std::max(worst_.load(), secondsNow() - start - kNap);
+        }
+      }) {}
+Canary::~Canary() {
+  ending_ = true;
+  thread_.join();
+}
+double Canary::limit(double seconds) const {
+  return seconds + 5 * worst_;
 }
 
 // ---- Board ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "nccl.h"
@@ -28,6 +29,23 @@ size_t threadsNow();
 size_t descriptorsNow();
 size_t mappingsNow();
 bool eventually(double seconds, const std::function<bool()>& condition);
+
+// How late a crowded machine lets threads run: a thread that sleeps and looks at the clock. Tests of times
+// add what it found to their limits.
+class Canary {
+ public:
+  Canary();
+  ~Canary();
+  Canary(const Canary&) = delete;
+  Canary& operator=(const Canary&) = delete;
+  // `seconds`, and several times the worst lateness so far.
+  double limit(double seconds) const;
+
+ private:
+  std::atomic<bool> ending_{false};
+  std::atomic<double> worst_{0};
+  std::thread thread_;
+};
 
 // Memory that ranks share, threads and processes alike. Made before they start, outlives them.
 class Board {

@@ -1,0 +1,155 @@
+// Ranks that do not make the same calls: each is told, in bounded time, with both calls named.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "harness/ranks.hpp"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+
+ncclResult_t sumOne(const Member& member, float* value) {
+  return ncclAllReduce(value, value, 1, ncclFloat32, ncclSum, member.comm, nullptr);
+}
+
+struct Disagreement {
+  const char* name;
+  size_t count;
+  std::function<ncclResult_t(const Member&, float*, size_t, bool odd)> call;
+  std::vector<std::string> both;  // what an error about it says
+};
+
+std::vector<Disagreement> disagreements() {
+  const auto reduce = [](const Member& m, float* b, size_t count, ncclDataType_t type, ncclRedOp_t op) {
+    return ncclAllReduce(b, b, count, type, op, m.comm, nullptr);
+  };
+  std::vector<Disagreement> all;
+  for (const size_t count : {size_t{8}, size_t{200000}}) {
+    all.push_back({"count",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, odd ? c + 1 : c, ncclFloat32, ncclSum);
+                   },
+                   {"float32 x " + std::to_string(count), "float32 x " + std::to_string(count + 1)}});
+    all.push_back({"half_the_count",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, odd ? c / 2 : c, ncclFloat32, ncclSum);
+                   },
+                   {"float32 x " + std::to_string(count), "float32 x " + std::to_string(count / 2)}});
+    all.push_back({"nothing",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, odd ? 0 : c, ncclFloat32, ncclSum);
+                   },
+                   {"float32 x " + std::to_string(count), "float32 x 0"}});
+    all.push_back({"type",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, c, odd ? ncclInt32 : ncclFloat32, ncclSum);
+                   },
+                   {"float32 x", "int32 x"}});
+    all.push_back({"operator",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return reduce(m, b, c, ncclFloat32, odd ? ncclMax : ncclSum);
+                   },
+                   {" sum", " max"}});
+    all.push_back({"root",
+                   count,
+                   [](const Member& m, float* b, size_t c, bool odd) {
+                     return ncclBroadcast(b, b, c, ncclFloat32, odd ? 1 : 2, m.comm, nullptr);
+                   },
+                   {"root 1", "root 2"}});
+    all.push_back({"collective",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     return odd ? ncclAllGather(b, b + 3 * c, c, ncclFloat32, m.comm, nullptr)
+                                : reduce(m, b, c, ncclFloat32, ncclSum);
+                   },
+                   {"all_gather", "all_reduce"}});
+    all.push_back({"order",
+                   count,
+                   [=](const Member& m, float* b, size_t c, bool odd) {
+                     const auto other = [&] {
+                       return ncclReduceScatter(b, b + 3 * c, c, ncclFloat32, ncclSum, m.comm, nullptr);
+                     };
+                     const auto first = odd ? other() : reduce(m, b, c, ncclFloat32, ncclSum);
+                     if (first != ncclSuccess) return first;
+                     return odd ? reduce(m, b, c, ncclFloat32, ncclSum) : other();
+                   },
+                   {"reduce_scatter", "all_reduce"}});
+  }
+  return all;
+}
+
+class EveryDisagreement : public ::testing::TestWithParam<Disagreement> {};
+
+void disagree(Member& member, const Disagreement& how) {
+  std::vector<float> buffer(6 * (how.count + 1), 1.0f);
+  member.expect(sumOne(member, buffer.data()), "together");
+  const double start = secondsNow();
+  ncclResult_t result = how.call(member, buffer.data(), how.count, member.rank == 1);
+  // Who needed nothing of the others may only learn it at the next operation.
+  if (result == ncclSuccess) result = sumOne(member, buffer.data());
+  const double took = secondsNow() - start;
+  if (took > 5) member.complain("took %.3f s", took);
+  const std::string text = ncclGetLastError(member.comm);
+  if (result == ncclInvalidUsage) {
+    ++member.board.word(0);
+    member.expectError("the disagreement", {"rank 1", "disagree"});
+    member.expectError("the disagreement", how.both);
+  } else {
+    member.expect(result, "a rank that was not compared", ncclRemoteError);
+    member.check(text.find("rank ") != text.npos, "the error names no rank");
+  }
+  member.board.meet();
+  if (member.rank == 0) member.check(member.board.word(0) > 0, "nobody says that the ranks disagree");
+}
+
+TEST_P(EveryDisagreement, AmongThreads) {
+  asThreads(3, connected([](Member& member) { disagree(member, GetParam()); }), 30);
+}
+
+TEST_P(EveryDisagreement, AmongProcesses) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  asProcesses(3, connected([](Member& member) { disagree(member, GetParam()); }), 30);
+}
+
+INSTANTIATE_TEST_SUITE_P(About, EveryDisagreement, ::testing::ValuesIn(disagreements()),
+                         [](const auto& suite) {
+                           return std::string(suite.param.name) + "_" + std::to_string(suite.param.count);
+                         });
+
+TEST(Disagreement, ASendAndItsReceiveDifferInCount) {
+  asThreads(2, connected([](Member& member) {
+              float values[4] = {};
+              if (member.rank == 0) {
+                member.expect(ncclSend(values, 3, ncclFloat32, 1, member.comm, nullptr), "send");
+              } else {
+                member.expect(ncclRecv(values, 4, ncclFloat32, 0, member.comm, nullptr), "receive",
+                              ncclInvalidUsage);
+                member.expectError("the error", {"rank 1", "16 bytes", "rank 0", "12 bytes"});
+              }
+              member.board.meet();
+            }));
+}
+
+TEST(Disagreement, ASendAndItsReceiveDifferInType) {
+  asThreads(2, connected([](Member& member) {
+              float values[4] = {};
+              if (member.rank == 0) {
+                member.expect(ncclSend(values, 3, ncclFloat32, 1, member.comm, nullptr), "send");
+              } else {
+                member.expect(ncclRecv(values, 3, ncclInt32, 0, member.comm, nullptr), "receive",
+                              ncclInvalidUsage);
+                member.expectError("the error", {"rank 1", "rank 0", "type"});
+              }
+              member.board.meet();
+            }));
+}
+
+}  // namespace
+}  // namespace stretto
