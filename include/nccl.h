@@ -303,7 +303,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 
 /* Stops what is running, whatever the peers do, and frees the communicator. Buffers of unfinished operations
- * hold anything. Any thread may call it; a call that waits meanwhile in another thread then fails. */
+ * hold anything; ranks that are threads of one process may still read each other's, so keep them until those
+ * ranks' calls have returned. Any thread may call it; a call that waits meanwhile in another thread then
+ * fails. */
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 /* Stops what is running but keeps the handle for split, shrink, destroy and abort. revokeFlags must be
