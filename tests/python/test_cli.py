@@ -91,7 +91,9 @@ def test_info(tmp_path: Path) -> None:
 def test_info_says_what_a_process_has_loaded() -> None:
     document = json_of("info", "--pid", os.getpid())
     libraries = document["process"]["libraries"]
-    assert [one["stretto"] for one in libraries] == [True] and "libstretto" in libraries[0]["path"]
+    # Tests of the interface may have loaded the library under its other name into this process as well.
+    assert libraries and all(one["stretto"] for one in libraries)
+    assert any("libstretto" in one["path"] for one in libraries)
     done = stretto("info", "--pid", 2**22 - 1)
     assert done.returncode == 1 and "cannot look at process" in done.stderr
 
