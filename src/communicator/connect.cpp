@@ -16,7 +16,7 @@ namespace {
 struct Verdict {
   uint64_t tableHash = 0;
   char forced[200] = {};
-  int32_t cores = 1;
+  platform::CoreSet cores;
   uint8_t code = 0;
   uint8_t reach = 0;
   uint8_t sameProcess = 0;
@@ -172,12 +172,12 @@ Status agree(const std::vector<Verdict>& verdicts, int rank) {
           static_cast<unsigned long long>(theirs.tableHash));
     }
     if (std::memcmp(theirs.forced, mine.forced, sizeof mine.forced) != 0) {
-      return failAbout(
-          peer, Code::kInvalidUsage,
-          "ranks %d and %d force different algorithms: STRETTO_ALGO, STRETTO_PROTO and STRETTO_RINGS are \"%.*s\" there, "
-          "\"%.*s\" here",
-          rank, peer, static_cast<int>(sizeof theirs.forced) - 1, theirs.forced,
-          static_cast<int>(sizeof mine.forced) - 1, mine.forced);
+      return failAbout(peer, Code::kInvalidUsage,
+                       "ranks %d and %d force different algorithms: STRETTO_ALGO, STRETTO_PROTO and "
+                       "STRETTO_RINGS are \"%.*s\" there, "
+                       "\"%.*s\" here",
+                       rank, peer, static_cast<int>(sizeof theirs.forced) - 1, theirs.forced,
+                       static_cast<int>(sizeof mine.forced) - 1, mine.forced);
     }
     if (theirs.deterministic != mine.deterministic) {
       return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d have different STRETTO_DETERMINISTIC",
@@ -189,13 +189,14 @@ Status agree(const std::vector<Verdict>& verdicts, int rank) {
 
 planner::Machine summarise(const ConnectRequest& request, const std::vector<Verdict>& verdicts) {
   planner::Machine machine;
-  machine.cores = verdicts[0].cores;
+  platform::CoreSet cores;  // a rank may be bound to one of them, and its peers to others
   machine.sameProcess = machine.reach = true;
   for (const Verdict& verdict : verdicts) {
-    machine.cores = std::min(machine.cores, static_cast<int>(verdict.cores));
+    cores |= verdict.cores;
     machine.sameProcess = machine.sameProcess && verdict.sameProcess != 0;
     machine.reach = machine.reach && verdict.reach != 0;
   }
+  machine.cores = static_cast<int>(cores.count());
   machine.deterministic = request.deterministic;
   machine.slotBytes = request.slotBytes;
   machine.linkChunk = request.linkChunk;
@@ -219,7 +220,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   Verdict verdict;
   verdict.tableHash = request.tableHash;
   snprintf(verdict.forced, sizeof verdict.forced, "%s", request.forced.c_str());
-  verdict.cores = platform::usableCores();
+  verdict.cores = platform::usableCoreSet();
   verdict.code = static_cast<uint8_t>(opened.code);
   verdict.deterministic = request.deterministic;
   verdict.reach = std::all_of(connections.peers.begin(), connections.peers.end(),

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <bitset>
 #include <cstddef>
 #include <string>
 
@@ -45,7 +46,12 @@ class SharedMemory {
 bool readProcess(pid_t process, void* destination, const void* remote, size_t bytes);
 bool writeProcess(pid_t process, void* remote, const void* source, size_t bytes);
 
-// How many cores this process may run on.
-int usableCores();
+// The cores that the calling thread may run on, by the kernel's numbers below kMostCores; how many there are.
+inline constexpr int kMostCores = 1024;
+using CoreSet = std::bitset<kMostCores>;
+CoreSet usableCoreSet();
+inline int usableCores() {
+  return static_cast<int>(usableCoreSet().count());
+}
 
 }  // namespace stretto::platform

@@ -138,11 +138,16 @@ bool writeProcess(pid_t process, void* remote, const void* source, size_t bytes)
   return true;
 }
 
-int usableCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+CoreSet usableCoreSet() {
+  static_assert(kMostCores == CPU_SETSIZE);
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  CoreSet cores;
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) CPU_SET(0, &mask);
+  for (int core = 0; core < kMostCores; ++core) {
+    if (CPU_ISSET(core, &mask)) cores.set(static_cast<size_t>(core));
+  }
+  return cores;
 }
 
 }  // namespace stretto::platform
