@@ -9,8 +9,9 @@ namespace {
 
 constexpr size_t kLineLimit = WindowLayout::kMostLinePayload;
 
+// Of the binary tree that fills its levels from the root down.
 double depth(int ranks) {
-  return std::ceil(std::log2(static_cast<double>(ranks)));
+  return std::floor(std::log2(static_cast<double>(ranks)));
 }
 
 Cost local(int, double bytes) {
@@ -31,8 +32,9 @@ Cost reduceDirect(int n, double bytes) {
 Cost reduceRing(int n, double bytes) {
   return {2.0 * (n - 1), 2 * (n - 1) * bytes / n, 4 * (n - 1) * bytes / n};
 }
+// A rank between two others sends one up and one down; one with two children, from five ranks on, two down.
 Cost reduceTreeBoth(int n, double bytes) {
-  return {2 * depth(n), 3 * bytes, 4 * bytes};
+  return {2 * depth(n), (n > 4 ? 3 : n > 2 ? 2 : 1) * bytes, 4 * bytes};
 }
 
 // Per-peer blocks of `bytes`.
@@ -58,8 +60,8 @@ Cost rootedTree(int n, double bytes) {
 Cost rootedChain(int n, double bytes) {
   return {n - 1.0, bytes, 3 * bytes};
 }
-Cost rootedDirect(int n, double bytes) {
-  return {2, (n > 2 ? 2 : 1) * bytes, bytes};
+Cost rootedDirect(int, double bytes) {
+  return {2, bytes, bytes};
 }
 
 using C = Collective;

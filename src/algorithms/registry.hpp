@@ -35,8 +35,9 @@ const char* nameOf(Protocol protocol);
 
 // What one operation costs one rank, counted: the planner multiplies by measured constants.
 struct Cost {
-  double hops = 0;        // one-way latencies in sequence
-  double wireBytes = 0;   // bytes that leave this rank, busiest rank
+  double hops = 0;  // one-way latencies in sequence
+  double wireBytes =
+      0;  // bytes that leave or reach the busiest rank, whichever is more; reading is the reader's
   double localBytes = 0;  // bytes read or written in own memory besides, busiest rank
 };
 
