@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 
 #include "harness/guarded.hpp"
 #include "stretto.h"
@@ -91,6 +92,23 @@ std::vector<std::vector<char>> scaled(const Dataset& data) {
 
 // ---- Running a case ---------------------------------------------------------------------------------------
 
+// Memory that peers may map, or ordinary memory.
+class Memory {
+ public:
+  Memory(size_t bytes, bool shared) : shared_(shared) {
+    if (shared && ncclMemAlloc(&at_, bytes) != ncclSuccess) throw std::bad_alloc();
+    if (!shared) at_ = ::operator new(bytes);
+  }
+  ~Memory() { shared_ ? void(ncclMemFree(at_)) : ::operator delete(at_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  char* data() const { return static_cast<char*>(at_); }
+
+ private:
+  bool shared_;
+  void* at_ = nullptr;
+};
+
 // A rank's buffers in one case, and what they must hold afterwards.
 struct Buffers {
   const Case& one;
@@ -100,14 +118,15 @@ struct Buffers {
   Collective collective = one.row->collective;
   size_t sends = sendBlocks(collective, member.ranks());
   size_t receives = receiveBlocks(collective, member.ranks());
-  Guarded first;
-  Guarded second;
+  bool shared = (one.shared >> member.rank & 1) != 0;
+  size_t firstBytes = (one.inPlace ? std::max(sends, receives) : sends) * block;
+  size_t secondBytes = (one.inPlace ? 0 : receives) * block;
+  Memory firstMemory{Guarded::room(firstBytes), shared};
+  Memory secondMemory{Guarded::room(secondBytes), shared};
+  Guarded first{firstMemory.data(), firstBytes, one.sendOffset};
+  Guarded second{secondMemory.data(), secondBytes, one.receiveOffset};
 
-  Buffers(const Case& oneCase, const Member& rank)
-      : one(oneCase),
-        member(rank),
-        first((oneCase.inPlace ? std::max(sends, receives) : sends) * block, oneCase.sendOffset),
-        second((oneCase.inPlace ? 0 : receives) * block, oneCase.receiveOffset) {
+  Buffers(const Case& oneCase, const Member& rank) : one(oneCase), member(rank) {
     std::fill_n(first.data(), first.size(), kUnwritten);
     std::fill_n(second.data(), second.size(), kUnwritten);
     if (block != 0) memcpy(send(), input(member.rank), sends * block);
@@ -168,10 +187,8 @@ std::vector<char> Buffers::expected() const {
   return result;
 }
 
-ncclResult_t call(const Case& one, Buffers& buffers, ncclRedOp_t op, ncclComm_t comm) {
+ncclResult_t callApi(const Case& one, const void* send, void* receive, ncclRedOp_t op, ncclComm_t comm) {
   const auto type = static_cast<ncclDataType_t>(one.data->type);
-  const void* send = buffers.readsSend() || one.inPlace ? buffers.send() : nullptr;
-  void* receive = buffers.getsResult() || one.inPlace ? buffers.receive() : nullptr;
   switch (one.row->collective) {
     case Collective::kAllReduce:
       return ncclAllReduce(send, receive, one.count, type, op, comm, nullptr);
@@ -223,27 +240,6 @@ bool compareRanks(const Member& member, const Case& one, const char* result, siz
   return member.check(member.board.meet(), "a rank left during a case");
 }
 
-bool callAndCheck(Member& member, const Case& one, ncclRedOp_t op, std::vector<char>* result) {
-  Buffers buffers(one, member);
-  if (!member.expect(call(one, buffers, op, member.comm), one.describe().c_str())) return false;
-  for (const Guarded* buffer : {&buffers.first, &buffers.second}) {
-    if (!buffer->harm().empty()) member.complain("%s: %s", one.describe().c_str(), buffer->harm().c_str());
-  }
-  if (!one.inPlace && buffers.block != 0 &&
-      memcmp(buffers.first.data(), buffers.input(member.rank), buffers.sends * buffers.block) != 0) {
-    member.complain("%s: the send buffer was written", one.describe().c_str());
-  }
-  if (!buffers.getsResult()) return true;
-  const std::vector<char> wanted = buffers.expected();
-  const bool scattered = one.row->collective == Collective::kReduceScatter;
-  const size_t firstElement = scattered ? static_cast<size_t>(member.rank) * one.count : 0;
-  const std::string wrong =
-      compare(one, *one.data, buffers.receive(), wanted, firstElement, one.row->rankOrder);
-  if (!wrong.empty()) member.complain("%s", wrong.c_str());
-  result->assign(buffers.receive(), buffers.receive() + wanted.size());
-  return true;
-}
-
 }  // namespace
 
 double Dataset::told() const {
@@ -276,10 +272,11 @@ std::string Case::describe() const {
   char text[300];
   constexpr const char* kOpNames[kOps] = {"sum", "prod", "max", "min", "avg", "premulsum"};
   snprintf(text, sizeof text,
-           "%s by %s with %s, %s%s%s x %zu, %d ranks, root %d, chunk %zu, offsets %zu %zu%s",
+           "%s by %s with %s, %s%s%s x %zu, %d ranks, root %d, chunk %zu, offsets %zu %zu%s%s",
            nameOf(row->collective), nameOf(row->algorithm), nameOf(row->protocol), nameOf(data->type),
            isReduction(row->collective) ? " " : "", isReduction(row->collective) ? kOpNames[data->op] : "",
-           count, data->ranks, root, chunkBytes, sendOffset, receiveOffset, inPlace ? ", in place" : "");
+           count, data->ranks, root, chunkBytes, sendOffset, receiveOffset, inPlace ? ", in place" : "",
+           shared != 0 ? ", shared" : "");
   return text;
 }
 
@@ -300,6 +297,30 @@ size_t receiveBlocks(Collective collective, int ranks) {
   return many ? static_cast<size_t>(ranks) : 1;
 }
 
+bool checkCall(const Member& member, const Case& one, const Calling& call, std::vector<char>* result) {
+  Buffers buffers(one, member);
+  if (!call(buffers.readsSend() || one.inPlace ? buffers.send() : nullptr,
+            buffers.getsResult() || one.inPlace ? buffers.receive() : nullptr)) {
+    return false;
+  }
+  for (const Guarded* buffer : {&buffers.first, &buffers.second}) {
+    if (!buffer->harm().empty()) member.complain("%s: %s", one.describe().c_str(), buffer->harm().c_str());
+  }
+  if (!one.inPlace && buffers.block != 0 &&
+      memcmp(buffers.first.data(), buffers.input(member.rank), buffers.sends * buffers.block) != 0) {
+    member.complain("%s: the send buffer was written", one.describe().c_str());
+  }
+  if (!buffers.getsResult()) return true;
+  const std::vector<char> wanted = buffers.expected();
+  const bool scattered = one.row->collective == Collective::kReduceScatter;
+  const size_t firstElement = scattered ? static_cast<size_t>(member.rank) * one.count : 0;
+  const std::string wrong =
+      compare(one, *one.data, buffers.receive(), wanted, firstElement, one.row->rankOrder);
+  if (!wrong.empty()) member.complain("%s", wrong.c_str());
+  result->assign(buffers.receive(), buffers.receive() + wanted.size());
+  return true;
+}
+
 bool runCase(Member& member, const Case& one) {
   const char* collective = nameOf(one.row->collective);
   const bool alone = member.ranks() == 1;
@@ -317,11 +338,14 @@ bool runCase(Member& member, const Case& one) {
                      "PreMulSum")) {
     return false;
   }
+  const Calling call = [&](const void* send, void* receive) {
+    return member.expect(callApi(one, send, receive, op, member.comm), one.describe().c_str());
+  };
   std::vector<char> result;
   std::vector<char> again;
-  bool usable = callAndCheck(member, one, op, &result);
+  bool usable = checkCall(member, one, call, &result);
   if (usable && one.twice) {
-    usable = callAndCheck(member, one, op, &again);
+    usable = checkCall(member, one, call, &again);
     if (usable && again != result) member.complain("%s: other bits the second time", one.describe().c_str());
   }
   if (usable && one.row->collective == Collective::kAllReduce && !one.row->rankOrder) {

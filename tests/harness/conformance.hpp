@@ -2,6 +2,7 @@
 // with all its odd choices, and how a rank runs one. For tests that go through the C API.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct Case {
   size_t count = 0;  // as the API counts
   bool inPlace = false;
   bool twice = false;
+  uint64_t shared = 0;    // ranks, by bit, whose buffers are of ncclMemAlloc
   size_t sendOffset = 0;  // bytes from a cache line's begin
   size_t receiveOffset = 0;
   size_t chunkBytes = 0;
@@ -45,6 +47,13 @@ struct Case {
 
   std::string describe() const;
 };
+
+// One call with this rank's buffers; false when no further call makes sense.
+using Calling = std::function<bool(const void* send, void* receive)>;
+
+// Makes the call and checks the result, the guards and the untouched send buffer. Complains; false as the
+// call.
+bool checkCall(const Member& member, const Case& one, const Calling& call, std::vector<char>* result);
 
 // Forces the row, makes the call, and checks the result, the guards around the buffers, the untouched send
 // buffer, and that all ranks have the same bits, which they get again. Collective; complains. False when the

@@ -1,0 +1,83 @@
+// Every algorithm template over any backend, by the rows of the registry. For tests that run algorithms on
+// other backends than the executor does.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "algorithms/all_reduce.hpp"
+#include "algorithms/direct.hpp"
+#include "algorithms/pairs.hpp"
+#include "algorithms/push.hpp"
+#include "algorithms/registry.hpp"
+#include "algorithms/ring.hpp"
+#include "algorithms/tree.hpp"
+
+namespace stretto::testing {
+
+template <typename B>
+struct Algorithm {
+  const algorithms::Descriptor* row;
+  Status (*run)(B&, const Arguments&);
+  int rings = 1;
+};
+
+// 0: the star.
+template <typename B, auto run, int arity>
+Status withArity(B& backend, const Arguments& arguments) {
+  Arguments shaped = arguments;
+  shaped.arity = arity > 0 ? arity : backend.ranks() - 1;
+  return run(backend, shaped);
+}
+
+inline const algorithms::Descriptor* rowOf(Collective collective, algorithms::Algorithm algorithm,
+                                           algorithms::Protocol protocol) {
+  for (const algorithms::Descriptor& row : algorithms::descriptors()) {
+    if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return &row;
+  }
+  return nullptr;
+}
+
+template <typename B>
+std::vector<Algorithm<B>> everyAlgorithm() {
+  using C = Collective;
+  using A = algorithms::Algorithm;
+  using P = algorithms::Protocol;
+  namespace al = algorithms;
+  std::vector<Algorithm<B>> all;
+  const auto add = [&](C collective, A algorithm, P protocol, Status (*run)(B&, const Arguments&)) {
+    all.push_back({rowOf(collective, algorithm, protocol), run});
+    if (algorithm != A::kRing) return;
+    for (const int rings : {2, 4}) all.push_back({all.back().row, run, rings});
+  };
+  add(C::kAllReduce, A::kOneShot, P::kLines, al::allReduceOneShotLines<B>);
+  add(C::kAllReduce, A::kOneShot, P::kChunks, al::allReduceOneShot<B>);
+  add(C::kAllReduce, A::kTwoShot, P::kChunks, al::allReduceTwoShot<B>);
+  add(C::kAllReduce, A::kDirect, P::kChunks, al::allReduceDirect<B>);
+  add(C::kAllReduce, A::kRing, P::kChunks, al::allReduceRing<B>);
+  add(C::kAllReduce, A::kTree, P::kChunks, withArity<B, al::allReduceTree<B>, 2>);
+  add(C::kReduceScatter, A::kPush, P::kLines, al::reduceScatterPushLines<B>);
+  add(C::kReduceScatter, A::kPush, P::kChunks, al::reduceScatterPush<B>);
+  add(C::kReduceScatter, A::kDirect, P::kChunks, al::reduceScatterDirect<B>);
+  add(C::kReduceScatter, A::kRing, P::kChunks, al::reduceScatterRing<B>);
+  add(C::kAllGather, A::kPush, P::kLines, al::allGatherPushLines<B>);
+  add(C::kAllGather, A::kPush, P::kChunks, al::allGatherPush<B>);
+  add(C::kAllGather, A::kDirect, P::kChunks, al::allGatherDirect<B>);
+  add(C::kAllGather, A::kRing, P::kChunks, al::allGatherRing<B>);
+  add(C::kAllToAll, A::kPush, P::kLines, al::allToAllPushLines<B>);
+  add(C::kAllToAll, A::kPush, P::kChunks, al::allToAllPush<B>);
+  add(C::kAllToAll, A::kDirect, P::kChunks, al::allToAllDirect<B>);
+  add(C::kAllToAll, A::kPairwise, P::kChunks, al::allToAllPairwise<B>);
+  add(C::kBroadcast, A::kFlat, P::kChunks, withArity<B, al::broadcastTree<B>, 0>);
+  add(C::kBroadcast, A::kTree, P::kChunks, withArity<B, al::broadcastTree<B>, 2>);
+  add(C::kBroadcast, A::kChain, P::kChunks, withArity<B, al::broadcastTree<B>, 1>);
+  add(C::kBroadcast, A::kDirect, P::kChunks, al::broadcastDirect<B>);
+  add(C::kReduce, A::kFlat, P::kChunks, withArity<B, al::reduceTree<B>, 0>);
+  add(C::kReduce, A::kTree, P::kChunks, withArity<B, al::reduceTree<B>, 2>);
+  add(C::kReduce, A::kChain, P::kChunks, withArity<B, al::reduceTree<B>, 1>);
+  add(C::kGather, A::kFlat, P::kChunks, al::gatherFlat<B>);
+  add(C::kScatter, A::kFlat, P::kChunks, al::scatterFlat<B>);
+  return all;
+}
+
+}  // namespace stretto::testing

@@ -1,0 +1,132 @@
+// A job without a bootstrap, and the base of backends that watch or disturb the Host backend: everything an
+// algorithm may call, passed on. For tests of algorithms.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "primitives/host/host.hpp"
+
+namespace stretto::testing {
+
+// Windows of ranks that are threads of this process, and a Host for each. `reach` is how ranks read each
+// other's ordinary memory.
+class Job {
+ public:
+  Job(int ranks, uint32_t slotBytes, uint32_t linkChunk, Reach reach)
+      : layout_{static_cast<uint32_t>(ranks), slotBytes, linkChunk} {
+    WaitPolicy policy;
+    policy.yields = 50;
+    policy.timeoutTicks = static_cast<uint64_t>(30 * platform::tickRate());
+    for (int rank = 0; rank < ranks; ++rank) {
+      void* at = ::mmap(nullptr, layout_.bytes(), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (at == MAP_FAILED) throw std::bad_alloc();
+      Peer peer;
+      peer.window = static_cast<std::byte*>(at);
+      peer.rank = rank;
+      peer.process = ::getpid();
+      peer.reach = reach;
+      peers_.push_back(peer);
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      hosts_.push_back(std::make_unique<Host>(rank, peers_, layout_, policy));
+    }
+  }
+  ~Job() {
+    for (const Peer& peer : peers_) ::munmap(peer.window, layout_.bytes());
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  int ranks() const { return static_cast<int>(peers_.size()); }
+  Host& host(int rank) { return *hosts_[static_cast<size_t>(rank)]; }
+  const WindowLayout& layout() const { return layout_; }
+
+ private:
+  WindowLayout layout_;
+  std::vector<Peer> peers_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+};
+
+class WrappedHost {
+ public:
+  using Coop = Host::Coop;
+  static constexpr size_t kLineBytes = Host::kLineBytes;
+  explicit WrappedHost(Host& host) : host_(host) {}
+
+  int rank() const { return host_.rank(); }
+  int ranks() const { return host_.ranks(); }
+  Coop coop() const { return host_.coop(); }
+  const WindowLayout& layout() const { return host_.layout(); }
+  uint64_t nextEpoch() { return host_.nextEpoch(); }
+  uint64_t epoch() const { return host_.epoch(); }
+  std::byte* slotAt(int peer, Leg leg) const { return host_.slotAt(peer, leg); }
+  const std::byte* slotFrom(int source, Leg leg) const { return host_.slotFrom(source, leg); }
+  Cell* cellAt(int peer, Leg leg) const { return host_.cellAt(peer, leg); }
+  const Cell* cellFrom(int source, Leg leg) const { return host_.cellFrom(source, leg); }
+  Host::LinkCursors& cursors(int peer) { return host_.cursors(peer); }
+  Cell* linkAt(int peer, uint64_t chunk) const { return host_.linkAt(peer, chunk); }
+  const Cell* linkFrom(int source, uint64_t chunk) const { return host_.linkFrom(source, chunk); }
+  Cell* creditAt(int sender) const { return host_.creditAt(sender); }
+  const Cell* creditFrom(int receiver) const { return host_.creditFrom(receiver); }
+  bool ready(const Cell* cell, uint64_t value) const { return host_.ready(cell, value); }
+  std::byte* scratch(size_t bytes) { return host_.scratch(bytes); }
+
+  void put(Coop coop, int peer, void* to, const void* from, size_t bytes) {
+    host_.put(coop, peer, to, from, bytes);
+  }
+  void signal(Coop coop, int peer, Cell* cell, uint64_t value) { host_.signal(coop, peer, cell, value); }
+  Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
+    return host_.wait(coop, peer, cell, value);
+  }
+  Status waitCount(Coop coop, int peer, const Cell* cell, uint64_t value) {
+    return host_.waitCount(coop, peer, cell, value);
+  }
+  void putLines(Coop coop, int peer, const void* from, size_t bytes) {
+    host_.putLines(coop, peer, from, bytes);
+  }
+  Status readLines(Coop coop, int peer, void* to, size_t bytes) {
+    return host_.readLines(coop, peer, to, bytes);
+  }
+  Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes) {
+    return host_.reduceLines(coop, spec, to, own, bytes);
+  }
+  Shareable describe(const void* buffer, size_t bytes) { return host_.describe(buffer, bytes); }
+  Status locate(int peer, const Shareable& what, const std::byte*& at) {
+    return host_.locate(peer, what, at);
+  }
+  bool sharesAddresses(int peer) const { return host_.sharesAddresses(peer); }
+  Status get(Coop coop, int peer, void* to, const void* from, size_t bytes) {
+    return host_.get(coop, peer, to, from, bytes);
+  }
+  void reduce(Coop coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources,
+              int sourceCount, size_t count, bool stream) {
+    host_.reduce(coop, spec, to, sources, sourceCount, count, stream);
+  }
+  void copy(Coop coop, void* to, const void* from, size_t bytes, bool stream) {
+    host_.copy(coop, to, from, bytes, stream);
+  }
+
+ protected:
+  // The rank in whose window an address lies, this one's included; -1 for ordinary memory.
+  int ownerOf(const void* address) const {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      const std::byte* begin = host_.peer(rank).window;
+      if (address >= begin && address < begin + layout().bytes()) return rank;
+    }
+    return -1;
+  }
+  bool isRemote(const void* address) const {
+    const int owner = ownerOf(address);
+    return owner >= 0 && owner != rank();
+  }
+
+  Host& host_;
+};
+
+}  // namespace stretto::testing
