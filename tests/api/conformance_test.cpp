@@ -51,6 +51,7 @@ Case draw(const Descriptor& row, const Dataset& data, size_t count, Random& rand
   one.sendOffset = random() % 3 == 0 ? 0 : random() % 64;
   one.receiveOffset = random() % 3 == 0 ? 0 : random() % 64;
   one.chunkBytes = chunkFor(row, one.count * element, kChunks[random() % std::size(kChunks)]);
+  if (row.needsReach && random() % 2 == 0) one.shared = random();
   one.root = static_cast<int>(random() % static_cast<uint64_t>(data.ranks));
   return one;
 }
@@ -155,6 +156,23 @@ TEST_P(Large, AmongProcesses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Large, ::testing::Values(2, 4));
+
+// STRETTO_RINGS: data goes round several rings at once.
+class Rings : public ::testing::TestWithParam<std::tuple<int, int>> {};
+
+TEST_P(Rings, ComputeWhatTheyMust) {
+  const auto [ranks, rings] = GetParam();
+  const Datasets datasets = makeDatasets(ranks, kMostCount * static_cast<size_t>(ranks));
+  std::vector<Case> cases = drawAll(ranks, datasets, shareOf(1));
+  std::erase_if(cases, [](const Case& one) { return one.row->algorithm != algorithms::Algorithm::kRing; });
+  ASSERT_FALSE(cases.empty());
+  setenv("STRETTO_RINGS", std::to_string(rings).c_str(), 1);
+  asThreads(Board(ranks, kAreaBytes), runAll(cases), 120);
+  unsetenv("STRETTO_RINGS");
+}
+
+INSTANTIATE_TEST_SUITE_P(Number, Rings,
+                         ::testing::Combine(::testing::Values(2, 5, 8), ::testing::Values(2, 4)));
 
 // The bound that other orders are held to says something about most elements.
 TEST(Datasets, MostElementsAreTold) {

@@ -15,20 +15,26 @@ namespace stretto::testing {
 class Guarded {
  public:
   static constexpr size_t kGuard = 128;
-  Guarded(size_t bytes, size_t offset) : bytes_(bytes), storage_(bytes + 2 * kGuard + 64, char{0x5a}) {
-    const auto base = reinterpret_cast<uintptr_t>(storage_.data()) + kGuard;
-    data_ = storage_.data() + kGuard + (-base & 63) + offset % 64;
-    data_ = std::min(data_, storage_.data() + storage_.size() - kGuard - bytes);
+  // What it takes for so many bytes.
+  static constexpr size_t room(size_t bytes) { return bytes + 2 * kGuard + 64; }
+
+  Guarded(size_t bytes, size_t offset) : bytes_(bytes), own_(room(bytes)), storage_(own_.data()) {
+    begin(offset);
   }
+  // In memory of the caller's, room(bytes) of it.
+  Guarded(char* memory, size_t bytes, size_t offset) : bytes_(bytes), storage_(memory) { begin(offset); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+
   char* data() { return data_; }
   const char* data() const { return data_; }
   size_t size() const { return bytes_; }
   // Empty, or where it was written beside the data.
   std::string harm() const {
     const auto unharmed = [](char c) { return c == 0x5a; };
-    const char* const begin = storage_.data();
-    const char* const end = begin + storage_.size();
-    const char* before = std::find_if_not(begin, static_cast<const char*>(data_), unharmed);
+    const char* const end = storage_ + room(bytes_);
+    const char* before =
+        std::find_if_not(static_cast<const char*>(storage_), static_cast<const char*>(data_), unharmed);
     const char* after = std::find_if_not(static_cast<const char*>(data_) + bytes_, end, unharmed);
     if (before == data_ && after == end) return {};
     const ptrdiff_t at = (before != data_ ? before : after) - data_;
@@ -46,9 +52,17 @@ class Guarded {
   }
 
  private:
+  void begin(size_t offset) {
+    std::fill_n(storage_, room(bytes_), char{0x5a});
+    const auto base = reinterpret_cast<uintptr_t>(storage_) + kGuard;
+    data_ = storage_ + kGuard + (-base & 63) + offset % 64;
+    data_ = std::min(data_, storage_ + room(bytes_) - kGuard - bytes_);
+  }
+
   size_t bytes_;
-  std::vector<char> storage_;
-  char* data_;
+  std::vector<char> own_;
+  char* storage_;
+  char* data_ = nullptr;
 };
 
 }  // namespace stretto::testing
