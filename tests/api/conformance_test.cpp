@@ -226,27 +226,5 @@ TEST(Deterministic, EveryAlgorithmGivesTheSameBits) {
   unsetenv("STRETTO_DETERMINISTIC");
 }
 
-// Several rings with different strides: the same results, all ranks the same bits.
-TEST(Rings, TwoAndFourComputeWhatOneDoes) {
-  for (const char* rings : {"2", "4"}) {
-    setenv("STRETTO_RINGS", rings, 1);
-    for (const int ranks : {2, 4, 5}) {
-      const Datasets datasets = makeDatasets(ranks, 1000 * static_cast<size_t>(ranks));
-      asThreads(Board(ranks, kAreaBytes), connected([&](Member& member) {
-                  Random random(7);
-                  for (const Descriptor* row : rowsFor(ranks)) {
-                    if (row->algorithm != algorithms::Algorithm::kRing) continue;
-                    for (const Dataset& data : datasets) {
-                      Case one = draw(*row, data, 1000, random);
-                      one.chunkBytes = 64;  // many turns, so that every ring gets some
-                      if (!runCase(member, one)) return;
-                    }
-                  }
-                }));
-    }
-    unsetenv("STRETTO_RINGS");
-  }
-}
-
 }  // namespace
 }  // namespace stretto
