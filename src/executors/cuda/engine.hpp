@@ -1,0 +1,92 @@
+// One rank's side on its GPU: the state that its kernels share, and how operations are launched. Made by the
+// communicator once the ranks' device windows are connected; kernels take everything from here. Plain C++: a
+// library built without CUDA has it too (absent.cpp) and says so.
+//
+// Threads: one at a time launches; abort() and report() may come from any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "algorithms/registry.hpp"
+#include "base/status.hpp"
+#include "primitives/operation.hpp"
+#include "primitives/window.hpp"
+
+namespace stretto::executors::cuda {
+
+// A cudaStream_t; null is the legacy default stream.
+using StreamHandle = void*;
+
+// A device window is `lanes` copies of `layout`, one after the other: block k of every rank's kernel talks to
+// block k of its peers through copy k, and to nobody else.
+struct Setup {
+  int device = 0;
+  int rank = 0;
+  int ranks = 1;
+  WindowLayout layout;
+  int lanes = 1;
+  std::byte* windows[kMaxRanks] = {};  // by rank, as this device addresses them
+  double timeoutSeconds = 0;           // of a wait in a kernel
+};
+
+// How one collective runs; all ranks give the same, but for their own buffers.
+struct Launch {
+  Collective collective = Collective::kAllReduce;
+  algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
+  algorithms::Protocol protocol = algorithms::Protocol::kChunks;
+  int blocks = 1;  // lanes that take part
+  int threads = 0; // of a block; 0: what the kernel likes best
+  Arguments arguments;
+  uint64_t tag = 0;       // equal on all ranks exactly if they run the same operation
+  uint64_t sequence = 0;  // for reports
+  bool scaled = false;    // PreMulSum: the input times `scalar`, then kSum
+  alignas(8) uint8_t scalar[8] = {};
+  const void* scalarPlace = nullptr;  // device memory to read it from when the operation runs, instead
+};
+
+// One message of a group.
+struct Transfer {
+  bool isSend = false;
+  int peer = 0;
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  uint64_t tag = 0;
+};
+
+// What a kernel said when it gave up: the first word of any block.
+struct Report {
+  Status status;
+  uint64_t sequence = 0;
+  uint64_t theirTag = 0;  // kInvalidUsage: what the peer runs instead
+};
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(const Setup& setup);
+  virtual ~Engine() = default;
+
+  // Enqueues; returns when enqueued. Capturable.
+  virtual Status launch(const Launch& launch, StreamHandle stream) = 0;
+  // Messages of one group, in the order of the calls; all make progress at once.
+  virtual Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence, StreamHandle stream) = 0;
+
+  // Ends every wait of this rank's kernels. The word is kept: kernels launched later return at once.
+  virtual void abort(uint32_t word) = 0;
+  // kOk while no kernel has given up.
+  virtual Report report() const = 0;
+  // Kernels finished since create(), of every kind, graph replays included.
+  virtual uint64_t finished() const = 0;
+};
+
+// Bytes of a rank's device window.
+constexpr size_t windowBytes(const WindowLayout& layout, int lanes) {
+  return layout.bytes() * static_cast<size_t>(lanes);
+}
+
+// Blocks of this library's kernels that fit on a device at once, for ranks that share one.
+Result<int> mostResidentBlocks(int device);
+
+}  // namespace stretto::executors::cuda

@@ -1,0 +1,92 @@
+// CUDA devices as the rest of the library sees them: which there are, their memory, and how other processes
+// reach it. Plain C++: no CUDA header is needed to include this, and a library built without CUDA has the same
+// functions (absent.cpp), with no device behind them. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/status.hpp"
+
+namespace stretto::platform::cuda {
+
+// Devices that this process may use; 0 without a driver, a device, or a build with CUDA. Never fails; asked of
+// the driver once.
+int deviceCount();
+// Why there is none, for people: "built without CUDA", "no driver (libcuda.so.1)", ...; empty if there is one.
+std::string absence();
+// The calling thread's current device.
+Result<int> currentDevice();
+
+// Makes `device` current for the calling thread, and what was current before again when destroyed.
+class ScopedDevice {
+ public:
+  explicit ScopedDevice(int device);
+  ~ScopedDevice();
+  ScopedDevice(const ScopedDevice&) = delete;
+  ScopedDevice& operator=(const ScopedDevice&) = delete;
+  Status status() const { return status_; }
+
+ private:
+  int before_ = -1;
+  Status status_;
+};
+
+// What tells one device from every other of this host, and what plans depend on. Travels between ranks.
+struct DeviceFacts {
+  uint8_t uuid[16] = {};
+  char busId[20] = {};  // "0000:1b:00.0"
+  char name[64] = {};
+  int32_t multiprocessors = 0;
+  int32_t capability = 0;  // 90 for compute capability 9.0
+  uint64_t memoryBytes = 0;
+};
+Result<DeviceFacts> factsOf(int device);
+
+// True if kernels on `from` can address the memory of `to`. The same device: true.
+bool canReach(int from, int to);
+// Lets kernels on `device` address the memory of `peer`; again is allowed.
+Status enableReach(int device, int peer);
+// The ordinal that a device has in this process; -1 if it is not visible here.
+int ordinalOf(const uint8_t (&uuid)[16]);
+
+// Zeroed memory of `device`, aligned to 2 MiB where the driver does so, and its return. allocate() works while
+// other streams capture.
+Result<std::byte*> allocate(int device, size_t bytes);
+void release(int device, std::byte* memory);
+
+// Pinned memory of the host that kernels address too; zeroed.
+struct HostMapped {
+  std::byte* host = nullptr;
+  std::byte* device = nullptr;
+};
+Result<HostMapped> allocateHostMapped(int device, size_t bytes);
+void releaseHostMapped(int device, HostMapped memory);
+
+// A name under which another process of this host opens device memory of allocate() or cudaMalloc: of the whole
+// allocation, at whose `offset` the address given lies.
+struct IpcName {
+  uint8_t bytes[64] = {};
+  uint64_t offset = 0;
+};
+Result<IpcName> nameForOthers(const void* memory);
+// The named allocation's base in this process, for kernels of `device`; closed by closeNamed(base).
+Result<std::byte*> openNamed(int device, const IpcName& name);
+void closeNamed(int device, std::byte* base);
+
+// Where a user's buffer lies.
+enum class Place : uint8_t { kHost, kHostPinned, kDevice, kManaged };
+struct Pointed {
+  Place place = Place::kHost;
+  int device = -1;
+};
+Result<Pointed> placeOf(const void* address);
+
+// Waits until all work of `device` is done, but no longer than `seconds`; false when some still runs.
+bool waitForDevice(int device, double seconds);
+
+// Copies between any two places; returns when done. Not for hot paths.
+Status copyNow(void* to, const void* from, size_t bytes);
+
+}  // namespace stretto::platform::cuda
