@@ -9,6 +9,7 @@ file(GLOB STRETTO_FUZZERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/fu
 set(sources ${CMAKE_CURRENT_BINARY_DIR}/generated/shipped_table.cpp)
 foreach(folder base platform topology bootstrap algorithms planner observe)
   file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/${folder}/*.cpp)
+  stretto_select_cuda(found OFF)
   list(APPEND sources ${found})
 endforeach()
 add_library(stretto_fuzzed STATIC EXCLUDE_FROM_ALL ${sources})
