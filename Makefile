@@ -48,8 +48,8 @@ python: native ## the Python half: the package, with the `stretto` command, into
 
 test: ctest pytest tsan asan fuzz ## all tests: C++, Python, sanitizers, a short fuzz run
 
-ctest: native ## the C++ tests
-	@$(STEP) ctest ctest --test-dir build --output-on-failure
+ctest: native ## the C++ tests that need no GPU; tools/gpu runs the others
+	@$(STEP) ctest ctest --test-dir build --output-on-failure -LE gpu
 
 pytest: build ## the Python tests: interface, tools, package
 	@$(STEP) pytest $(PYTHON) -m pytest -q tests $(wildcard python/tests)
@@ -86,5 +86,5 @@ format: setup ## rewrite C++ and Python into the common format
 	@git ls-files -z '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | xargs -0 -r clang-format -i
 	@$(PYTHON) -m ruff check --quiet --fix-only . && $(PYTHON) -m ruff format --quiet .
 
-clean: ## remove what was built; .venv/ and the downloaded NCCL stay
-	@rm -rf build build-tsan build-asan build-fuzz bench-out .cache/logs
+clean: ## remove what was built; .venv/ and what .cache/ holds of NVIDIA stay
+	@rm -rf build build-tsan build-asan build-fuzz build-gpu bench-out .cache/logs
