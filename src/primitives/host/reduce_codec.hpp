@@ -6,7 +6,7 @@
 // For the level files only.
 #pragma once
 
-#include "primitives/host/numeric.hpp"
+#include "primitives/numeric.hpp"
 #include "primitives/host/reduce_arithmetic.hpp"
 
 namespace stretto {

@@ -1,0 +1,177 @@
+// Reducers: how kernels combine units of the ranks, in rank order, with the bits of the Host backend (the
+// rules are in primitives/host/reduce.hpp). For the verbs of the Cuda backend and for kernels.
+//
+//   const Reducer reducer(spec);
+//   auto sum = reducer.start(first);
+//   reducer.join(sum, second);  // ... as many as there are
+//   const Unit result = reducer.finish(sum);
+//
+// One source alone, with nothing to divide, is not a reduction: it is copied as it is, NaN payloads included,
+// where finish() would make them canonical. Lanes beyond the data may hold anything.
+//
+// FixedReducer serves what models compute in and inlines completely; kindOf() (reducer_kind.hpp) says when.
+// AnyReducer serves every type and operator from three functions per kernel that branch by type.
+#pragma once
+
+#include "primitives/cuda/elements.cuh"
+#include "primitives/cuda/reducer_kind.hpp"
+
+namespace stretto::cuda {
+
+// Sums and averages; both by one reducer, so op is kSum always and spec.op says which.
+template <DataType type, Operator op>
+class FixedReducer {
+  static_assert(op == Operator::kSum && isFixed(type, op), "the reducer that serves this is AnyReducer");
+  using Elements = ElementsOf<type>;
+  using Arithmetic = typename Elements::Arithmetic;
+
+ public:
+  using Accumulator = typename Elements::Accumulators;
+
+  // Dividing by a power of two is multiplying by its reciprocal, exact in the same way; a sum's is 1. The
+  // reciprocal is the power with its exponent negated.
+  STRETTO_BOTH explicit FixedReducer(const ReduceSpec& spec) {
+    const uint32_t divisor = spec.op == Operator::kAvg ? spec.divisor : 1;
+    divides_ = (divisor & (divisor - 1)) != 0;
+    const float whole = static_cast<float>(divisor);
+    factor_ = divides_ ? whole : as<float>(kTwiceBias - as<uint32_t>(whole));
+  }
+
+  STRETTO_BOTH Accumulator start(Unit first) const { return Elements::decode(first); }
+
+  STRETTO_BOTH void join(Accumulator& sum, Unit next) const {
+    const Accumulator values = Elements::decode(next);
+    STRETTO_UNROLL
+    for (int i = 0; i < Accumulator::kCount; ++i) {
+      sum.value[i] = Arithmetic::sum(sum.value[i], values.value[i]);
+    }
+  }
+
+  STRETTO_BOTH Unit finish(const Accumulator& sum) const {
+    Accumulator result;
+    STRETTO_UNROLL
+    for (int i = 0; i < Accumulator::kCount; ++i) {
+      result.value[i] = divides_ ? divide(sum.value[i], factor_) : multiply(sum.value[i], factor_);
+    }
+    return Elements::encode(result);
+  }
+
+ private:
+  static constexpr uint32_t kTwiceBias = 254u << 23;
+
+  float factor_;
+  bool divides_;
+};
+
+// What AnyReducer accumulates in: a word for each element, or two for the one element of 64 bits.
+struct AnyAccumulator {
+  uint32_t word[8];
+};
+
+template <typename Accumulators>
+STRETTO_BOTH AnyAccumulator packed(const Accumulators& from) {
+  AnyAccumulator to = {};
+  if constexpr (Accumulators::kCount == 1) {
+    const uint64_t bits = as<uint64_t>(from.value[0]);
+    to.word[0] = static_cast<uint32_t>(bits);
+    to.word[1] = static_cast<uint32_t>(bits >> 32);
+  } else {
+    STRETTO_UNROLL
+    for (int i = 0; i < Accumulators::kCount; ++i) to.word[i] = as<uint32_t>(from.value[i]);
+  }
+  return to;
+}
+
+template <typename Accumulators>
+STRETTO_BOTH Accumulators unpacked(const AnyAccumulator& from) {
+  using Value = std::decay_t<decltype(Accumulators{}.value[0])>;
+  Accumulators to;
+  if constexpr (Accumulators::kCount == 1) {
+    to.value[0] = as<Value>(from.word[0] | uint64_t{from.word[1]} << 32);
+  } else {
+    STRETTO_UNROLL
+    for (int i = 0; i < Accumulators::kCount; ++i) to.value[i] = as<Value>(from.word[i]);
+  }
+  return to;
+}
+
+STRETTO_BOTH_CALLED AnyAccumulator startAny(DataType type, Unit first) {
+  return withElements(type, [=](auto elements) { return packed(decltype(elements)::decode(first)); });
+}
+
+STRETTO_BOTH_CALLED AnyAccumulator joinAny(DataType type, Operator op, AnyAccumulator sum, Unit next) {
+  return withElements(type, [=](auto elements) {
+    using Elements = decltype(elements);
+    using Accumulators = typename Elements::Accumulators;
+    Accumulators result = unpacked<Accumulators>(sum);
+    const Accumulators values = Elements::decode(next);
+    STRETTO_UNROLL
+    for (int i = 0; i < Accumulators::kCount; ++i) {
+      result.value[i] = combine<typename Elements::Arithmetic>(op, result.value[i], values.value[i]);
+    }
+    return packed(result);
+  });
+}
+
+STRETTO_BOTH_CALLED Unit finishAny(DataType type, uint32_t divisor, AnyAccumulator sum) {
+  return withElements(type, [=](auto elements) {
+    using Elements = decltype(elements);
+    using Accumulators = typename Elements::Accumulators;
+    Accumulators result = unpacked<Accumulators>(sum);
+    if (divisor != 1) {
+      STRETTO_UNROLL
+      for (int i = 0; i < Accumulators::kCount; ++i) {
+        result.value[i] = Elements::Arithmetic::quotient(result.value[i], divisor);
+      }
+    }
+    return Elements::encode(result);
+  });
+}
+
+class AnyReducer {
+ public:
+  using Accumulator = AnyAccumulator;
+
+  STRETTO_BOTH explicit AnyReducer(const ReduceSpec& spec)
+      : type_(spec.type), op_(spec.op), divisor_(spec.op == Operator::kAvg ? spec.divisor : 1) {}
+
+  STRETTO_BOTH Accumulator start(Unit first) const { return startAny(type_, first); }
+  STRETTO_BOTH void join(Accumulator& sum, Unit next) const { sum = joinAny(type_, op_, sum, next); }
+  STRETTO_BOTH Unit finish(const Accumulator& sum) const { return finishAny(type_, divisor_, sum); }
+
+ private:
+  DataType type_;
+  Operator op_;
+  uint32_t divisor_;
+};
+
+// The size of every type, four bits each: device code would keep a table in memory, one copy per thread.
+inline constexpr uint64_t kPackedSizes = [] {
+  uint64_t sizes = 0;
+  for (int type = 0; type < kDataTypes; ++type) {
+    sizes |= uint64_t{sizeOf(static_cast<DataType>(type))} << (4 * type);
+  }
+  return sizes;
+}();
+
+// One element, at any alignment, in every lane.
+STRETTO_BOTH Unit repeated(DataType type, const uint8_t scalar[8]) {
+  Unit whole = 0;
+  STRETTO_UNROLL
+  for (int i = 0; i < 8; ++i) whole |= Unit{scalar[i]} << (8 * i);
+  const uint64_t bytes = (kPackedSizes >> (4 * static_cast<int>(type))) & 15;
+  if (bytes == 1) whole = (whole & 0xff) * 0x0101;
+  if (bytes <= 2) whole = (whole & 0xffff) * 0x00010001;
+  if (bytes <= 4) whole = (whole & 0xffffffff) * 0x100000001;
+  return whole;
+}
+
+// PreMulSum's first step: every element times the scalar, as the Host backend's scale().
+STRETTO_BOTH Unit scaled(DataType type, Unit unit, const uint8_t scalar[8]) {
+  const AnyReducer product({type, Operator::kProd, 1});
+  AnyReducer::Accumulator result = product.start(unit);
+  product.join(result, repeated(type, scalar));
+  return product.finish(result);
+}
+
+}  // namespace stretto::cuda
