@@ -232,6 +232,9 @@ class Session {
   std::string prepare(const Command& command) {
     const std::string mistake = parseRequest(command, arguments_.rank, arguments_.ranks, &request_);
     if (!mistake.empty()) return refusal("error", mistake);
+    if (request_.collective == Collective::kSendReceive && arguments_.ranks != 2) {
+      return refusal("error", "send_recv is a ping-pong of exactly two ranks");
+    }
     if (std::max(sendCount(request_), receiveCount(request_)) * request_.elementBytes() >
         arguments_.maxBytes) {
       return refusal("error", "larger than the buffers that this driver was started with");
@@ -350,6 +353,18 @@ class Session {
   std::vector<double> samples_;
 };
 
+// Answers commands until told to quit, or until the orchestrator is gone. False when nobody hears the answer.
+template <class T>
+bool obey(Channel& channel, T& session) {
+  for (std::string line; channel.read(&line);) {
+    const Command command(line);
+    const Alarm alarm(command.number("seconds"));
+    if (!channel.write(session.answer(command))) return false;
+    if (command.verb() == "quit") break;
+  }
+  return true;
+}
+
 // Says that the rank is there, then obeys until told to quit. Returns the process's exit status.
 template <Implementation T>
 int serve(T& implementation, const Arguments& arguments) {
@@ -367,13 +382,7 @@ int serve(T& implementation, const Arguments& arguments) {
   channel.write("{\"ok\":true,\"rank\":" + std::to_string(arguments.rank) + ",\"pid\":" +
                 std::to_string(getpid()) + ",\"implementation\":" + quoted(implementation.name()) +
                 ",\"version\":" + quoted(implementation.version()) + "}");
-  for (std::string line; channel.read(&line);) {
-    const Command command(line);
-    const Alarm alarm(command.number("seconds"));
-    if (!channel.write(session.answer(command))) return 1;
-    if (command.verb() == "quit") break;
-  }
-  return 0;
+  return obey(channel, session) ? 0 : 1;
 }
 
 }  // namespace stretto::bench

@@ -91,7 +91,7 @@ class Pattern {
  public:
   Pattern(Type type, Operator op, int ranks) : type_(type), op_(op), ranks_(ranks) {}
 
-  // `count` elements of `rank`'s input, from index 0.
+  // `count` elements of `rank`'s input, from index 0; those of the reduction where that is kReduced.
   void fill(void* buffer, size_t count, int rank) const {
     const std::vector<std::byte> table = tableOf(rank);
     auto* to = static_cast<std::byte*>(buffer);

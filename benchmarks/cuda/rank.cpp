@@ -1,0 +1,372 @@
+#include "rank.hpp"
+
+#include <sched.h>
+
+#include <utility>
+
+namespace stretto::bench {
+namespace {
+
+// Faster than any NVLink port, and than the memory of any GPU that ranks share: a time below bytes over this
+// was not measured but made up.
+constexpr double kFastestLink = 900e9;
+constexpr double kFastestMemory = 8000e9;
+// No word crosses to another GPU and no kernel starts in less.
+constexpr double kLeastMicroseconds = 0.3;
+
+double largerSide(const Request& r) {
+  return static_cast<double>(std::max(sendCount(r), receiveCount(r)) * r.elementBytes());
+}
+
+// The part of the larger side that has to cross between ranks, over the busiest port, at the very least.
+double crossing(const Request& r) {
+  const double others = (r.ranks - 1.0) / r.ranks;
+  switch (r.collective) {
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kSendReceive:
+      return r.ranks > 1 ? largerSide(r) : 0;
+    default:
+      return others * largerSide(r);
+  }
+}
+
+}  // namespace
+
+GpuRank::GpuRank(const Setup& setup, const Library& library, Watchdog& watchdog, CrewMemory* memory, int rank)
+    : library_(library),
+      watchdog_(watchdog),
+      crew_(memory, rank, setup.ranks, setup.timeout),
+      rank_(rank),
+      sharedDevice_(setup.sharedDevice),
+      timeout_(setup.timeout) {
+  watchdog_.expect(rank_, "making the communicator", timeout_);
+  check(cudaSetDevice(sharedDevice_ ? 0 : rank), "cudaSetDevice (is there a GPU for every rank?)");
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  check(cudaEventCreate(&began_), "cudaEventCreate");
+  check(cudaEventCreate(&ended_), "cudaEventCreate");
+  judge_ = std::make_unique<Judge>(stream_);
+  gate_ = std::make_unique<Gate>();
+  makeCommunicator(setup);
+  allocate(setup);
+  crew_.meet();
+  watchdog_.rest(rank_);
+}
+
+GpuRank::~GpuRank() {
+  watchdog_.expect(rank_, "destroying the communicator", timeout_);
+  if (one_ != nullptr) cudaGraphExecDestroy(one_);
+  if (many_ != nullptr) cudaGraphExecDestroy(many_);
+  for (ncclWindow_t window : windows_) library_.commWindowDeregister(comm_, window);
+  if (comm_ != nullptr) {
+    watchdog_.release(comm_);
+    library_.commDestroy(comm_);
+  }
+  watchdog_.rest(rank_);
+}
+
+void GpuRank::checkNccl(ncclResult_t result, const char* what) const {
+  if (result == ncclSuccess) return;
+  std::string text = std::string(what) + ": " + library_.getErrorString(result);
+  const char* last = library_.getLastError == nullptr ? nullptr : library_.getLastError(comm_);
+  if (last != nullptr && *last != 0) text += std::string(": ") + last;
+  throw Failure(text);
+}
+
+void GpuRank::makeCommunicator(const Setup& setup) {
+  if (rank_ == 0) {
+    ncclUniqueId id;
+    checkNccl(library_.getUniqueId(&id), "ncclGetUniqueId");
+    crew_.giveId(id);
+  }
+  const ncclUniqueId id = crew_.takeId();
+  checkNccl(library_.commInitRank(&comm_, setup.ranks, id, rank_), "ncclCommInitRank");
+  watchdog_.adopt(comm_);
+}
+
+void GpuRank::allocate(const Setup& setup) {
+  constexpr size_t kPage = NCCL_WIN_REQUIRED_ALIGNMENT;
+  maxBytes_ = (setup.maxBytes + kPage - 1) / kPage * kPage;
+  for (std::byte** buffer : {&send_, &receive_}) {
+    void* at = nullptr;
+    if (!setup.window) {
+      check(cudaMalloc(&at, maxBytes_), "cudaMalloc of a buffer");
+    } else {
+      if (library_.memAlloc == nullptr || library_.commWindowRegister == nullptr) {
+        throw Failure("--window: the library has no ncclMemAlloc or no ncclCommWindowRegister");
+      }
+      checkNccl(library_.memAlloc(&at, maxBytes_), "ncclMemAlloc");
+      ncclWindow_t window = nullptr;
+      checkNccl(library_.commWindowRegister(comm_, at, maxBytes_, &window, NCCL_WIN_COLL_SYMMETRIC),
+                "ncclCommWindowRegister");
+      windows_.push_back(window);
+    }
+    *buffer = static_cast<std::byte*>(at);
+  }
+}
+
+std::string GpuRank::version() const {
+  if (library_.version != nullptr) return library_.version();
+  int code = 0;
+  library_.getVersion(&code);
+  return "NCCL " + std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." +
+         std::to_string(code % 100);
+}
+
+std::string GpuRank::deviceName() const {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, sharedDevice_ ? 0 : rank_), "cudaGetDeviceProperties");
+  return properties.name;
+}
+
+void GpuRank::prepare(const Request& request, const Forced& forced, bool inGraph) {
+  watchdog_.expect(rank_, std::string("preparing ") + kCollectiveNames[static_cast<int>(request.collective)],
+                   timeout_);
+  for (cudaGraphExec_t* graph : {&one_, &many_}) {
+    if (*graph != nullptr)
+      check(cudaGraphExecDestroy(std::exchange(*graph, nullptr)), "cudaGraphExecDestroy");
+  }
+  manyHolds_ = 0;
+  request_ = request;
+  inGraph_ = inGraph;
+  if (largerSide(request) > static_cast<double>(maxBytes_)) {
+    throw Failure("larger than the buffers that this driver was started with");
+  }
+  const bool swaps =
+      request.collective == Collective::kAllToAll || request.collective == Collective::kSendReceive;
+  if (request.inPlace && swaps) throw Refusal("neither all_to_all nor send_recv works in place");
+  const bool isForced = !forced.algorithm.empty();
+  if (isForced && library_.commForce == nullptr) throw Refusal("algorithms of this library cannot be forced");
+  if (library_.commForce != nullptr && request.collective != Collective::kSendReceive) {
+    checkNccl(
+        library_.commForce(comm_, kCollectiveNames[static_cast<int>(request.collective)],
+                           isForced ? forced.algorithm.c_str() : nullptr,
+                           forced.protocol.empty() ? nullptr : forced.protocol.c_str(), forced.chunkBytes),
+        "strettoCommForce");
+  }
+  ends_ = request.inPlace ? endsInPlace(request, receive_) : Ends{send_, receive_};
+  judge_->prepare(request);
+  // What allocates or frees may wait for the whole GPU, so nobody starts before all are through with that.
+  // The first call is an eager one: libraries connect in it, which a capture does not allow.
+  crew_.meet();
+  call();
+  finish();
+  crew_.meet();
+  watchdog_.rest(rank_);
+}
+
+ncclResult_t GpuRank::sendReceive() {
+  const auto type = static_cast<ncclDataType_t>(request_.type);
+  const int right = (rank_ + 1) % crew_.ranks();
+  const int left = (rank_ + crew_.ranks() - 1) % crew_.ranks();
+  checkNccl(library_.groupStart(), "ncclGroupStart");
+  checkNccl(library_.send(ends_.send, request_.count, type, right, comm_, stream_), "ncclSend");
+  checkNccl(library_.receive(ends_.receive, request_.count, type, left, comm_, stream_), "ncclRecv");
+  return library_.groupEnd();
+}
+
+ncclResult_t GpuRank::start() {
+  const auto type = static_cast<ncclDataType_t>(request_.type);
+  const auto op = static_cast<ncclRedOp_t>(request_.op);
+  const Library& l = library_;
+  void* const send = ends_.send;
+  void* const receive = ends_.receive;
+  const size_t count = request_.count;
+  const int root = request_.root;
+  switch (request_.collective) {
+    case Collective::kAllReduce:
+      return l.allReduce(send, receive, count, type, op, comm_, stream_);
+    case Collective::kReduceScatter:
+      return l.reduceScatter(send, receive, count, type, op, comm_, stream_);
+    case Collective::kAllGather:
+      return l.allGather(send, receive, count, type, comm_, stream_);
+    case Collective::kAllToAll:
+      return l.allToAll(send, receive, count, type, comm_, stream_);
+    case Collective::kBroadcast:
+      return l.broadcast(send, receive, count, type, root, comm_, stream_);
+    case Collective::kReduce:
+      return l.reduce(send, receive, count, type, op, root, comm_, stream_);
+    case Collective::kGather:
+      return l.gather(send, receive, count, type, root, comm_, stream_);
+    case Collective::kScatter:
+      return l.scatter(send, receive, count, type, root, comm_, stream_);
+    case Collective::kSendReceive:
+      return sendReceive();
+  }
+  return ncclInvalidArgument;
+}
+
+void GpuRank::call() {
+  const char* name = kCollectiveNames[static_cast<int>(request_.collective)];
+  checkNccl(start(), name);
+}
+
+void GpuRank::capture(size_t batch, cudaGraphExec_t* graph) {
+  cudaGraph_t recorded = nullptr;
+  // Thread-local: the ranks may be threads of one process, and one's capture is none of the others' business.
+  check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  for (size_t i = 0; i < batch; ++i) call();
+  check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
+  check(cudaGraphInstantiate(graph, recorded, 0), "cudaGraphInstantiate");
+  check(cudaGraphDestroy(recorded), "cudaGraphDestroy");
+  check(cudaGraphUpload(*graph, stream_), "cudaGraphUpload");
+  finish();
+}
+
+// A graph of one operation is for checks and may stand beside the one that is timed.
+void GpuRank::makeGraph(size_t batch) {
+  if (!inGraph_) return;
+  if (batch == 1) {
+    if (one_ == nullptr) capture(1, &one_);
+    return;
+  }
+  if (batch == manyHolds_) return;
+  if (many_ != nullptr) check(cudaGraphExecDestroy(std::exchange(many_, nullptr)), "cudaGraphExecDestroy");
+  capture(batch, &many_);
+  manyHolds_ = batch;
+}
+
+void GpuRank::run(size_t batch) {
+  if (inGraph_) {
+    check(cudaGraphLaunch(batch == 1 ? one_ : many_, stream_), "cudaGraphLaunch");
+  } else {
+    for (size_t i = 0; i < batch; ++i) call();
+  }
+}
+
+// The watchdog ends a wait that lasts too long; an error that the library itself noticed ends it sooner.
+void GpuRank::finish() {
+  for (size_t look = 1;; ++look) {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) check(state, "running the operation");
+    if (look % 1024 == 0 && library_.commGetAsyncError != nullptr) {
+      ncclResult_t noticed = ncclSuccess;
+      library_.commGetAsyncError(comm_, &noticed);
+      if (noticed != ncclSuccess && noticed != ncclInProgress) checkNccl(noticed, "noticed while running");
+    }
+    if (look > 4096) sched_yield();
+  }
+}
+
+void GpuRank::spoil() {
+  check(cudaMemsetAsync(ends_.receive, 0xa5, receiveCount(request_) * request_.elementBytes(), stream_),
+        "cudaMemsetAsync");
+}
+
+uint64_t GpuRank::checkOnce() {
+  watchdog_.expect(rank_, "a checked run", timeout_);
+  makeGraph(1);
+  judge_->turn();
+  spoil();
+  judge_->fillInput(ends_.send, sendCount(request_));
+  finish();
+  crew_.meet();  // no rank may write where another still fills
+  run(1);
+  if (request_.check) judge_->judge(ends_.receive);
+  finish();
+  watchdog_.rest(rank_);
+  return request_.check ? judge_->wrong() : 0;
+}
+
+Times GpuRank::measure(size_t warmup, size_t batch, size_t batches, uint64_t* wrong) {
+  batch = std::clamp<size_t>(batch, 1, kMostCallsInGraph);
+  watchdog_.expect(rank_, "a timed run", timeout_);
+  // In place, results become inputs: zeros stay zeros, where sums of sums would run out of the type's range.
+  if (request_.inPlace) {
+    check(cudaMemsetAsync(receive_, 0, static_cast<size_t>(largerSide(request_)), stream_),
+          "cudaMemsetAsync");
+  } else {
+    spoil();
+  }
+  makeGraph(batch);
+  finish();
+  crew_.meet();
+  for (size_t done = 0; done < std::max<size_t>(warmup, 1); done += batch) run(batch);
+  finish();
+  Times times;
+  for (size_t i = 0; i < batches; ++i) {
+    if (inGraph_) {
+      times.device.push_back(timeGraph(batch));
+    } else {
+      timeCalls(batch, &times);
+    }
+    refuseImpossible(times.device.back());
+    watchdog_.expect(rank_, "a timed run", timeout_);
+  }
+  if (request_.check && !request_.inPlace) {
+    judge_->judge(ends_.receive);
+    finish();
+    *wrong += judge_->wrong();
+  }
+  watchdog_.rest(rank_);
+  return times;
+}
+
+// Everything is in the stream before any rank may start: what the host needs to launch is in no time.
+double GpuRank::timeGraph(size_t batch) {
+  gate_->close(stream_);
+  check(cudaEventRecord(began_, stream_), "cudaEventRecord");
+  run(batch);
+  check(cudaEventRecord(ended_, stream_), "cudaEventRecord");
+  crew_.meet();
+  gate_->open();
+  finish();
+  if (!gate_->wasOpened()) throw Failure("the other ranks were not ready within two seconds of this one");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, began_, ended_), "cudaEventElapsedTime");
+  return 1000.0 * static_cast<double>(milliseconds) / static_cast<double>(batch);
+}
+
+void GpuRank::timeCalls(size_t batch, Times* times) {
+  using Clock = std::chrono::steady_clock;
+  crew_.meet();
+  check(cudaEventRecord(began_, stream_), "cudaEventRecord");
+  const auto before = Clock::now();
+  run(batch);
+  const auto after = Clock::now();
+  check(cudaEventRecord(ended_, stream_), "cudaEventRecord");
+  finish();
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, began_, ended_), "cudaEventElapsedTime");
+  const auto calls = static_cast<double>(batch);
+  times->device.push_back(1000.0 * static_cast<double>(milliseconds) / calls);
+  times->host.push_back(std::chrono::duration<double, std::micro>(after - before).count() / calls);
+}
+
+void GpuRank::refuseImpossible(double microseconds) const {
+  if (crew_.ranks() == 1) return;
+  // A root may be done before those that wait for it: only where all wait for all is every rank's time a
+  // whole one.
+  const bool isRooted =
+      request_.collective == Collective::kBroadcast || request_.collective == Collective::kReduce ||
+      request_.collective == Collective::kGather || request_.collective == Collective::kScatter;
+  if (isRooted) return;
+  const double least = crossing(request_) / (sharedDevice_ ? kFastestMemory : kFastestLink) * 1e6;
+  if (microseconds >= std::max(least, kLeastMicroseconds)) return;
+  throw Failure("impossible: " + std::to_string(microseconds) + " us for " +
+                std::to_string(crossing(request_)) +
+                " bytes between ranks; no link is that fast, so the operation did not run");
+}
+
+std::string GpuRank::how() const {
+  const char* const collective = kCollectiveNames[static_cast<int>(request_.collective)];
+  if (request_.collective == Collective::kSendReceive || library_.explain == nullptr) {
+    const char* algorithm = getenv("NCCL_ALGO");
+    const char* protocol = getenv("NCCL_PROTO");
+    return std::string(R"({"algorithm":")") + (algorithm == nullptr ? "default" : algorithm) +
+           R"(","protocol":")" + (protocol == nullptr ? "default" : protocol) + R"("})";
+  }
+  const strettoQuestion_t question{collective, static_cast<size_t>(largerSide(request_)),
+                                   static_cast<ncclDataType_t>(request_.type),
+                                   static_cast<ncclRedOp_t>(request_.op), 0};
+  std::string text(65536, ' ');
+  size_t needed = 0;
+  const ncclResult_t result = library_.explain(comm_, &question, text.data(), text.size(), &needed);
+  if (result != ncclSuccess || needed == 0 || needed > text.size()) return "null";
+  text.resize(needed - 1);
+  std::erase(text, '\n');  // a reply is one line
+  return text;
+}
+
+}  // namespace stretto::bench

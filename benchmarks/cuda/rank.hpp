@@ -1,0 +1,88 @@
+// One rank on one GPU: its communicator, its two buffers, the operation that was asked for as eager calls or
+// as a CUDA graph, its verdicts and its times. session.hpp and one_shot.cpp say what to do with it. Every
+// function that waits for other ranks must be called by all of them; all throw Failure.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "crew.hpp"
+#include "judge.hpp"
+#include "library.hpp"
+#include "setup.hpp"
+#include "watchdog.hpp"
+
+namespace stretto::bench {
+
+constexpr size_t kMostCallsInGraph = 200;
+
+// Microseconds of one operation on this rank, one for each replay or batch.
+struct Times {
+  std::vector<double> device;
+  std::vector<double> host;  // what a call costs the caller; empty for graphs
+};
+
+class GpuRank {
+ public:
+  GpuRank(const Setup& setup, const Library& library, Watchdog& watchdog, CrewMemory* memory, int rank);
+  ~GpuRank();
+  GpuRank(const GpuRank&) = delete;
+  GpuRank& operator=(const GpuRank&) = delete;
+
+  Crew& crew() { return crew_; }
+  std::string version() const;
+  std::string deviceName() const;
+
+  // Which operation follows, and whether graphs of it are to be run. Throws Refusal where the implementation
+  // cannot, on every rank alike.
+  void prepare(const Request& request, const Forced& forced, bool inGraph);
+  // Fresh inputs, one operation, and how many elements of this rank's result are wrong.
+  uint64_t checkOnce();
+  // `batch` operations, timed `batches` times, all ranks at the same moment; wrong elements of the last
+  // results too, where they can be known.
+  Times measure(size_t warmup, size_t batch, size_t batches, uint64_t* wrong);
+  // A JSON value: how the library runs it.
+  std::string how() const;
+
+ private:
+  void makeCommunicator(const Setup& setup);
+  void allocate(const Setup& setup);
+  void call();           // one operation into the stream
+  ncclResult_t start();  // the same, unchecked
+  ncclResult_t sendReceive();
+  void capture(size_t batch, cudaGraphExec_t* graph);
+  void makeGraph(size_t batch);
+  void run(size_t batch);  // as graph, which has been made, or as calls
+  void finish();           // waits for the stream
+  void spoil();
+  void checkNccl(ncclResult_t result, const char* what) const;
+  double timeGraph(size_t batch);
+  void timeCalls(size_t batch, Times* times);
+  void refuseImpossible(double microseconds) const;
+
+  const Library& library_;
+  Watchdog& watchdog_;
+  Crew crew_;
+  const int rank_;
+  const bool sharedDevice_;
+  const double timeout_;
+  size_t maxBytes_ = 0;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t began_ = nullptr;
+  cudaEvent_t ended_ = nullptr;
+  ncclComm_t comm_ = nullptr;
+  std::byte* send_ = nullptr;
+  std::byte* receive_ = nullptr;
+  std::vector<ncclWindow_t> windows_;
+  std::unique_ptr<Judge> judge_;
+  std::unique_ptr<Gate> gate_;
+  Request request_;
+  Ends ends_;
+  bool inGraph_ = false;
+  cudaGraphExec_t one_ = nullptr;  // of a single operation, for checks
+  cudaGraphExec_t many_ = nullptr;
+  size_t manyHolds_ = 0;
+};
+
+}  // namespace stretto::bench
