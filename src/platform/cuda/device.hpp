@@ -1,6 +1,6 @@
 // CUDA devices as the rest of the library sees them: which there are, their memory, and how other processes
-// reach it. Plain C++: no CUDA header is needed to include this, and a library built without CUDA has the same
-// functions (absent.cpp), with no device behind them. Any thread.
+// reach it. Plain C++: no CUDA header is needed to include this, and a library built without CUDA has the
+// same functions (absent.cpp), with no device behind them. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,11 @@
 
 namespace stretto::platform::cuda {
 
-// Devices that this process may use; 0 without a driver, a device, or a build with CUDA. Never fails; asked of
-// the driver once.
+// Devices that this process may use; 0 without a driver, a device, or a build with CUDA. Never fails; asked
+// of the driver once.
 int deviceCount();
-// Why there is none, for people: "built without CUDA", "no driver (libcuda.so.1)", ...; empty if there is one.
+// Why there is none, for people: "built without CUDA", "no driver (libcuda.so.1)", ...; empty if there is
+// one.
 std::string absence();
 // The calling thread's current device.
 Result<int> currentDevice();
@@ -51,8 +52,8 @@ Status enableReach(int device, int peer);
 // The ordinal that a device has in this process; -1 if it is not visible here.
 int ordinalOf(const uint8_t (&uuid)[16]);
 
-// Zeroed memory of `device`, aligned to 2 MiB where the driver does so, and its return. allocate() works while
-// other streams capture.
+// Zeroed memory of `device`, aligned to 2 MiB where the driver does so, and its return. allocate() works
+// while other streams capture.
 Result<std::byte*> allocate(int device, size_t bytes);
 void release(int device, std::byte* memory);
 
@@ -64,8 +65,8 @@ struct HostMapped {
 Result<HostMapped> allocateHostMapped(int device, size_t bytes);
 void releaseHostMapped(int device, HostMapped memory);
 
-// A name under which another process of this host opens device memory of allocate() or cudaMalloc: of the whole
-// allocation, at whose `offset` the address given lies.
+// A name under which another process of this host opens device memory of allocate() or cudaMalloc: of the
+// whole allocation, at whose `offset` the address given lies.
 struct IpcName {
   uint8_t bytes[64] = {};
   uint64_t offset = 0;
@@ -83,10 +84,13 @@ struct Pointed {
 };
 Result<Pointed> placeOf(const void* address);
 
-// Waits until all work of `device` is done, but no longer than `seconds`; false when some still runs.
+// Waits until all work of `device` is done, but no longer than `seconds`; false when some still runs. Ends a
+// capture that another thread has open on the device: only where kernels cannot be counted instead.
 bool waitForDevice(int device, double seconds);
 
 // Copies between any two places; returns when done. Not for hot paths.
 Status copyNow(void* to, const void* from, size_t bytes);
+// Enqueues a copy on a cudaStream_t of the current device; capturable.
+Status copyOnStream(void* to, const void* from, size_t bytes, void* stream);
 
 }  // namespace stretto::platform::cuda

@@ -1,0 +1,71 @@
+// A library built without CUDA: no device, and everything that would need one says so.
+#include "platform/cuda/device.hpp"
+
+namespace stretto::platform::cuda {
+namespace {
+
+constexpr const char* kWhy = "this library was built without CUDA";
+
+Status refuse(const char* what) {
+  return fail(Code::kInvalidUsage, "%s: %s", what, kWhy);
+}
+
+}  // namespace
+
+int deviceCount() {
+  return 0;
+}
+std::string absence() {
+  return kWhy;
+}
+Result<int> currentDevice() {
+  return refuse("the current device");
+}
+
+ScopedDevice::ScopedDevice(int) : status_(refuse("a device")) {}
+ScopedDevice::~ScopedDevice() = default;
+
+Result<DeviceFacts> factsOf(int) {
+  return refuse("a device");
+}
+bool canReach(int, int) {
+  return false;
+}
+Status enableReach(int, int) {
+  return refuse("access between devices");
+}
+int ordinalOf(const uint8_t (&)[16]) {
+  return -1;
+}
+
+Result<std::byte*> allocate(int, size_t) {
+  return refuse("device memory");
+}
+void release(int, std::byte*) {}
+Result<HostMapped> allocateHostMapped(int, size_t) {
+  return refuse("pinned memory");
+}
+void releaseHostMapped(int, HostMapped) {}
+
+Result<IpcName> nameForOthers(const void*) {
+  return refuse("a name of device memory");
+}
+Result<std::byte*> openNamed(int, const IpcName&) {
+  return refuse("device memory of another process");
+}
+void closeNamed(int, std::byte*) {}
+
+Result<Pointed> placeOf(const void*) {
+  return Pointed{};
+}
+bool waitForDevice(int, double) {
+  return true;
+}
+Status copyNow(void*, const void*, size_t) {
+  return refuse("a copy between devices");
+}
+Status copyOnStream(void*, const void*, size_t, void*) {
+  return refuse("a copy between devices");
+}
+
+}  // namespace stretto::platform::cuda

@@ -1,0 +1,348 @@
+// The CUDA runtime behind device.hpp. Every call that fails leaves CUDA's own "last error" clean, because
+// programs read that one and would take our errors for theirs.
+#include "platform/cuda/device.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.hpp"
+
+namespace stretto::platform::cuda {
+namespace {
+
+Status refused(cudaError_t error, const char* what) {
+  (void)cudaGetLastError();
+  return fail(Code::kSystem, "%s: CUDA says \"%s\" (%s)", what, cudaGetErrorString(error),
+              cudaGetErrorName(error));
+}
+
+#define STRETTO_CUDA_TRY(call, what)                                             \
+  do {                                                                           \
+    if (const cudaError_t error_ = (call); error_ != cudaSuccess) [[unlikely]] { \
+      return refused(error_, what);                                              \
+    }                                                                            \
+  } while (false)
+
+// Allocations and the like, which a capture in another thread would otherwise forbid.
+class AmidCaptures {
+ public:
+  AmidCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~AmidCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  AmidCaptures(const AmidCaptures&) = delete;
+  AmidCaptures& operator=(const AmidCaptures&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// A stream of its own for one piece of work: the legacy stream would wait for, and hold up, everybody's.
+class OwnStream {
+ public:
+  OwnStream() : error_(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)) {}
+  ~OwnStream() {
+    if (error_ == cudaSuccess) (void)cudaStreamDestroy(stream_);
+  }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+
+  cudaError_t error() const { return error_; }
+  cudaStream_t get() const { return stream_; }
+  cudaError_t wait() const { return cudaStreamSynchronize(stream_); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaError_t error_;
+};
+
+struct Found {
+  int count = 0;
+  std::string absence;
+};
+
+Found findDevices() {
+  Found found;
+  const cudaError_t error = cudaGetDeviceCount(&found.count);
+  if (error == cudaSuccess && found.count > 0) return found;
+  (void)cudaGetLastError();
+  found.count = 0;
+  if (error == cudaErrorInsufficientDriver) {
+    int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+    found.absence = driver == 0 ? "no driver (libcuda.so.1) is installed"
+                                : "the driver is too old for the CUDA that this library was built with";
+  } else if (error == cudaSuccess || error == cudaErrorNoDevice) {
+    found.absence = "the driver shows no device to this process (CUDA_VISIBLE_DEVICES?)";
+  } else {
+    found.absence = std::string("CUDA says \"") + cudaGetErrorString(error) + "\"";
+  }
+  return found;
+}
+
+const Found& found() {
+  static const Found result = findDevices();
+  return result;
+}
+
+Result<DeviceFacts> readFacts(int device) {
+  cudaDeviceProp properties;
+  STRETTO_CUDA_TRY(cudaGetDeviceProperties(&properties, device), "the properties of a device");
+  DeviceFacts facts;
+  static_assert(sizeof facts.uuid == sizeof properties.uuid);
+  std::memcpy(facts.uuid, &properties.uuid, sizeof facts.uuid);
+  STRETTO_CUDA_TRY(cudaDeviceGetPCIBusId(facts.busId, sizeof facts.busId, device), "a device's bus id");
+  for (char& letter : facts.busId) letter = static_cast<char>(std::tolower(letter));
+  std::strncpy(facts.name, properties.name, sizeof facts.name - 1);
+  facts.multiprocessors = properties.multiProcessorCount;
+  facts.capability = properties.major * 10 + properties.minor;
+  facts.memoryBytes = properties.totalGlobalMem;
+  return facts;
+}
+
+// Where the allocation that holds `memory` begins. Only the driver's own interface says it.
+Result<const std::byte*> baseOf(const void* memory) {
+  using Range = int (*)(unsigned long long* base, size_t* bytes, unsigned long long address);
+  static const Range range = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult outcome;
+#if CUDART_VERSION >= 12050
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 12000,
+                                                               cudaEnableDefault, &outcome);
+#else
+    const cudaError_t error =
+        cudaGetDriverEntryPoint("cuMemGetAddressRange", &function, cudaEnableDefault, &outcome);
+#endif
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return error == cudaSuccess ? reinterpret_cast<Range>(function) : nullptr;
+  }();
+  unsigned long long base = 0;
+  size_t bytes = 0;
+  const int error =
+      range == nullptr ? -1 : range(&base, &bytes, reinterpret_cast<unsigned long long>(memory));
+  if (error != 0) {
+    return fail(Code::kSystem, "the driver does not say in which allocation %p lies (error %d)", memory,
+                error);
+  }
+  return reinterpret_cast<const std::byte*>(base);
+}
+
+}  // namespace
+
+int deviceCount() {
+  return found().count;
+}
+std::string absence() {
+  return found().absence;
+}
+
+Result<int> currentDevice() {
+  int device = -1;
+  STRETTO_CUDA_TRY(cudaGetDevice(&device), "the current device");
+  return device;
+}
+
+ScopedDevice::ScopedDevice(int device) {
+  int now = -1;
+  cudaError_t error = cudaGetDevice(&now);
+  if (error == cudaSuccess && now == device) return;
+  if (error == cudaSuccess) error = cudaSetDevice(device);
+  if (error == cudaSuccess) {
+    before_ = now;
+  } else {
+    status_ = refused(error, "making a device current");
+  }
+}
+
+ScopedDevice::~ScopedDevice() {
+  if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) (void)cudaGetLastError();
+}
+
+// They take milliseconds to read and never change.
+Result<DeviceFacts> factsOf(int device) {
+  static std::mutex mutex;
+  static auto* const known = new std::vector<std::pair<int, DeviceFacts>>;
+  std::lock_guard lock(mutex);
+  for (const auto& [ordinal, facts] : *known) {
+    if (ordinal == device) return facts;
+  }
+  auto facts = readFacts(device);
+  if (facts.ok()) known->emplace_back(device, facts.value());
+  return facts;
+}
+
+bool canReach(int from, int to) {
+  if (from == to) return true;
+  int can = 0;
+  if (cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess) return can != 0;
+  (void)cudaGetLastError();
+  return false;
+}
+
+Status enableReach(int device, int peer) {
+  if (device == peer) return kOkStatus;
+  const ScopedDevice current(device);
+  STRETTO_TRY(current.status());
+  const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+  if (error == cudaErrorPeerAccessAlreadyEnabled) {
+    (void)cudaGetLastError();
+    return kOkStatus;
+  }
+  STRETTO_CUDA_TRY(error, "access to the memory of a peer device");
+  return kOkStatus;
+}
+
+int ordinalOf(const uint8_t (&uuid)[16]) {
+  for (int device = 0; device < deviceCount(); ++device) {
+    const auto facts = factsOf(device);
+    if (facts.ok() && std::equal(uuid, uuid + sizeof uuid, facts.value().uuid)) return device;
+  }
+  return -1;
+}
+
+Result<std::byte*> allocate(int device, size_t bytes) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  STRETTO_TRY(current.status());
+  const OwnStream stream;
+  STRETTO_CUDA_TRY(stream.error(), "a stream");
+  void* memory = nullptr;
+  if (const cudaError_t error = cudaMalloc(&memory, bytes); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return fail(Code::kSystem, "%zu bytes of memory of device %d: CUDA says \"%s\"", bytes, device,
+                cudaGetErrorString(error));
+  }
+  cudaError_t error = cudaMemsetAsync(memory, 0, bytes, stream.get());
+  if (error == cudaSuccess) error = stream.wait();
+  if (error == cudaSuccess) return static_cast<std::byte*>(memory);
+  (void)cudaFree(memory);
+  return refused(error, "clearing device memory");
+}
+
+void release(int device, std::byte* memory) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  if (current.status().ok() && cudaFree(memory) == cudaSuccess) return;
+  (void)cudaGetLastError();
+  STRETTO_LOG(kWarn, kAlloc, "device %d did not take back the memory at %p", device,
+              static_cast<void*>(memory));
+}
+
+Result<HostMapped> allocateHostMapped(int device, size_t bytes) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  STRETTO_TRY(current.status());
+  void* host = nullptr;
+  void* mapped = nullptr;
+  STRETTO_CUDA_TRY(cudaHostAlloc(&host, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pinned memory");
+  if (const cudaError_t error = cudaHostGetDevicePointer(&mapped, host, 0); error != cudaSuccess) {
+    (void)cudaFreeHost(host);
+    return refused(error, "the device's address of pinned memory");
+  }
+  std::memset(host, 0, bytes);
+  return HostMapped{static_cast<std::byte*>(host), static_cast<std::byte*>(mapped)};
+}
+
+void releaseHostMapped(int device, HostMapped memory) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  if (memory.host != nullptr && cudaFreeHost(memory.host) != cudaSuccess) (void)cudaGetLastError();
+}
+
+Result<IpcName> nameForOthers(const void* memory) {
+  static_assert(sizeof(cudaIpcMemHandle_t) == sizeof IpcName{}.bytes);
+  const auto base = baseOf(memory);
+  if (!base.ok()) return base.status();
+  cudaIpcMemHandle_t handle;
+  STRETTO_CUDA_TRY(cudaIpcGetMemHandle(&handle, const_cast<std::byte*>(base.value())),
+                   "a handle by which other processes open device memory (IPC)");
+  IpcName name;
+  std::memcpy(name.bytes, &handle, sizeof handle);
+  name.offset = static_cast<uint64_t>(static_cast<const std::byte*>(memory) - base.value());
+  return name;
+}
+
+Result<std::byte*> openNamed(int device, const IpcName& name) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  STRETTO_TRY(current.status());
+  cudaIpcMemHandle_t handle;
+  std::memcpy(&handle, name.bytes, sizeof handle);
+  void* base = nullptr;
+  STRETTO_CUDA_TRY(cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess),
+                   "device memory of another process (IPC)");
+  return static_cast<std::byte*>(base);
+}
+
+void closeNamed(int device, std::byte* base) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  if (cudaIpcCloseMemHandle(base) != cudaSuccess) (void)cudaGetLastError();
+}
+
+Result<Pointed> placeOf(const void* address) {
+  cudaPointerAttributes attributes;
+  STRETTO_CUDA_TRY(cudaPointerGetAttributes(&attributes, address), "where a buffer lies");
+  switch (attributes.type) {
+    case cudaMemoryTypeHost:
+      return Pointed{Place::kHostPinned, attributes.device};
+    case cudaMemoryTypeDevice:
+      return Pointed{Place::kDevice, attributes.device};
+    case cudaMemoryTypeManaged:
+      return Pointed{Place::kManaged, attributes.device};
+    default:
+      return Pointed{};
+  }
+}
+
+// CUDA has no wait with a limit for a device: another thread waits, and is left behind past the limit.
+bool waitForDevice(int device, double seconds) {
+  struct Waiting {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  try {
+    std::thread([waiting, device] {
+      const AmidCaptures amid;
+      const ScopedDevice current(device);
+      // A device that refuses to answer runs nothing any more either.
+      if (current.status().ok() && cudaDeviceSynchronize() != cudaSuccess) (void)cudaGetLastError();
+      std::lock_guard lock(waiting->mutex);
+      waiting->done = true;
+      waiting->changed.notify_all();
+    }).detach();
+  } catch (const std::system_error&) {
+    return false;
+  }
+  std::unique_lock lock(waiting->mutex);
+  return waiting->changed.wait_for(lock, std::chrono::duration<double>(seconds),
+                                   [&] { return waiting->done; });
+}
+
+Status copyNow(void* to, const void* from, size_t bytes) {
+  const AmidCaptures amid;
+  const OwnStream stream;
+  STRETTO_CUDA_TRY(stream.error(), "a stream");
+  STRETTO_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get()), "a copy");
+  STRETTO_CUDA_TRY(stream.wait(), "a copy");
+  return kOkStatus;
+}
+
+Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) {
+  STRETTO_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+                   "a copy");
+  return kOkStatus;
+}
+
+}  // namespace stretto::platform::cuda
