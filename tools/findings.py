@@ -51,12 +51,12 @@ def root_argument(description: str) -> Path:
     return root.resolve()
 
 
-def report(tool: str, looked_at: int, found: list[Finding]) -> int:
+def report(tool: str, looked_at: int, found: list[Finding], noun: str = "file") -> int:
     """Prints what was found, and returns the exit status."""
     for finding in sorted(found):
         print(finding.text(), file=sys.stderr)
     if looked_at == 0:
-        print(f"{tool}: found no file to look at, which cannot be right", file=sys.stderr)
+        print(f"{tool}: found no {noun} to look at, which cannot be right", file=sys.stderr)
         return 2
-    print(f"{tool}: {looked_at} files, {len(found)} problems")
+    print(f"{tool}: {looked_at} {noun}s, {len(found)} problems")
     return 1 if found else 0
