@@ -169,19 +169,41 @@ STRETTO_BOTH auto withElements(DataType type, Visitor visitor) {
   }
 }
 
-template <typename Arithmetic>
-STRETTO_BOTH typename Arithmetic::Value combine(Operator op, typename Arithmetic::Value a,
-                                                typename Arithmetic::Value b) {
+// result.value[i] = combine(a.value[i], b.value[i])
+template <typename Accumulators, typename Combine>
+STRETTO_BOTH Accumulators eachOf(const Accumulators& a, const Accumulators& b, Combine combine) {
+  Accumulators result;
+  STRETTO_UNROLL
+  for (int i = 0; i < Accumulators::kCount; ++i) result.value[i] = combine(a.value[i], b.value[i]);
+  return result;
+}
+
+// kAvg adds. The branch is outside of the loops: one for all elements.
+template <typename Elements, typename Accumulators = typename Elements::Accumulators>
+STRETTO_BOTH Accumulators combined(Operator op, const Accumulators& a, const Accumulators& b) {
+  using Arithmetic = typename Elements::Arithmetic;
+  using Value = typename Arithmetic::Value;
   switch (op) {
     case Operator::kProd:
-      return Arithmetic::product(a, b);
+      return eachOf(a, b, [](Value x, Value y) { return Arithmetic::product(x, y); });
     case Operator::kMax:
-      return Arithmetic::maximum(a, b);
+      return eachOf(a, b, [](Value x, Value y) { return Arithmetic::maximum(x, y); });
     case Operator::kMin:
-      return Arithmetic::minimum(a, b);
+      return eachOf(a, b, [](Value x, Value y) { return Arithmetic::minimum(x, y); });
     default:
-      return Arithmetic::sum(a, b);
+      return eachOf(a, b, [](Value x, Value y) { return Arithmetic::sum(x, y); });
   }
+}
+
+// Each element divided.
+template <typename Elements, typename Accumulators = typename Elements::Accumulators>
+STRETTO_BOTH Accumulators quotients(const Accumulators& from, uint32_t divisor) {
+  Accumulators result;
+  STRETTO_UNROLL
+  for (int i = 0; i < Accumulators::kCount; ++i) {
+    result.value[i] = Elements::Arithmetic::quotient(from.value[i], divisor);
+  }
+  return result;
 }
 
 }  // namespace stretto::cuda

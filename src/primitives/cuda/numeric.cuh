@@ -174,8 +174,12 @@ STRETTO_BOTH Pair decodePair<numeric::Bfloat16>(uint32_t bits) {
 template <>
 STRETTO_BOTH Pair decodePair<numeric::Float16>(uint32_t bits) {
   Pair values;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(values.low) : "h"(static_cast<uint16_t>(bits)));
-  asm("cvt.f32.f16 %0, %1;" : "=f"(values.high) : "h"(static_cast<uint16_t>(bits >> 16)));
+  asm("{ .reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.f32.f16 %0, low;\n"
+      "cvt.f32.f16 %1, high; }"
+      : "=f"(values.low), "=f"(values.high)
+      : "r"(bits));
   return values;
 }
 

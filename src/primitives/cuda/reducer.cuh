@@ -40,24 +40,24 @@ class FixedReducer {
   STRETTO_BOTH Accumulator start(Unit first) const { return Elements::decode(first); }
 
   STRETTO_BOTH void join(Accumulator& sum, Unit next) const {
-    const Accumulator values = Elements::decode(next);
-    STRETTO_UNROLL
-    for (int i = 0; i < Accumulator::kCount; ++i) {
-      sum.value[i] = Arithmetic::sum(sum.value[i], values.value[i]);
-    }
+    sum = combined<Elements>(Operator::kSum, sum, Elements::decode(next));
   }
 
   STRETTO_BOTH Unit finish(const Accumulator& sum) const {
-    Accumulator result;
-    STRETTO_UNROLL
-    for (int i = 0; i < Accumulator::kCount; ++i) {
-      result.value[i] = divides_ ? divide(sum.value[i], factor_) : multiply(sum.value[i], factor_);
-    }
-    return Elements::encode(result);
+    const Accumulator factors = everywhere(factor_);
+    return Elements::encode(divides_ ? eachOf(sum, factors, [](float a, float b) { return divide(a, b); })
+                                     : eachOf(sum, factors, [](float a, float b) { return multiply(a, b); }));
   }
 
  private:
   static constexpr uint32_t kTwiceBias = 254u << 23;
+
+  STRETTO_BOTH static Accumulator everywhere(float value) {
+    Accumulator all;
+    STRETTO_UNROLL
+    for (int i = 0; i < Accumulator::kCount; ++i) all.value[i] = value;
+    return all;
+  }
 
   float factor_;
   bool divides_;
@@ -102,29 +102,16 @@ STRETTO_BOTH_CALLED AnyAccumulator startAny(DataType type, Unit first) {
 STRETTO_BOTH_CALLED AnyAccumulator joinAny(DataType type, Operator op, AnyAccumulator sum, Unit next) {
   return withElements(type, [=](auto elements) {
     using Elements = decltype(elements);
-    using Accumulators = typename Elements::Accumulators;
-    Accumulators result = unpacked<Accumulators>(sum);
-    const Accumulators values = Elements::decode(next);
-    STRETTO_UNROLL
-    for (int i = 0; i < Accumulators::kCount; ++i) {
-      result.value[i] = combine<typename Elements::Arithmetic>(op, result.value[i], values.value[i]);
-    }
-    return packed(result);
+    const auto before = unpacked<typename Elements::Accumulators>(sum);
+    return packed(combined<Elements>(op, before, Elements::decode(next)));
   });
 }
 
 STRETTO_BOTH_CALLED Unit finishAny(DataType type, uint32_t divisor, AnyAccumulator sum) {
   return withElements(type, [=](auto elements) {
     using Elements = decltype(elements);
-    using Accumulators = typename Elements::Accumulators;
-    Accumulators result = unpacked<Accumulators>(sum);
-    if (divisor != 1) {
-      STRETTO_UNROLL
-      for (int i = 0; i < Accumulators::kCount; ++i) {
-        result.value[i] = Elements::Arithmetic::quotient(result.value[i], divisor);
-      }
-    }
-    return Elements::encode(result);
+    const auto result = unpacked<typename Elements::Accumulators>(sum);
+    return Elements::encode(divisor == 1 ? result : quotients<Elements>(result, divisor));
   });
 }
 
