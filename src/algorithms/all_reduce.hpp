@@ -11,9 +11,9 @@
 
 namespace stretto::algorithms {
 
-// Readiness in the lines: for at most WindowLayout::kMostLinePayload bytes.
+// Readiness in the lines: for as many bytes as the backend's lines hold.
 template <Backend B>
-Status allReduceOneShotLines(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
   b.nextEpoch();
   for (int step = 1; step < b.ranks(); ++step) {
     b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), a.send, a.bytes());
@@ -22,59 +22,96 @@ Status allReduceOneShotLines(B& b, const Arguments& a) {
 }
 
 template <Backend B>
-Status allReduceOneShot(B& b, const Arguments& a) {
-  const size_t most = elementsIn(std::min<size_t>(a.chunkBytes, b.layout().slotBytes), a.elementBytes);
-  for (const Span chunk : Chunks(a.count, most)) {
-    b.nextEpoch();
-    const std::byte* own = a.send + chunk.begin * a.elementBytes;
-    pushAll(b, Leg::kScatter, [&](int) { return Piece{own, chunk.size * a.elementBytes}; });
-    STRETTO_TRY(waitAll(b, Leg::kScatter));
-    const Sources<B> sources(b, Leg::kScatter, own);
-    b.reduce(b.coop(), a.reduce, {a.receive + chunk.begin * a.elementBytes}, sources.at, b.ranks(),
-             chunk.size, a.stream);
-  }
-  return kOkStatus;
+STRETTO_ANYWHERE Status allReduceOneShot(B& b, const Arguments& a) {
+  const Chunks chunks(a.count,
+                      elementsIn(std::min<size_t>(a.chunkBytes, b.layout().slotBytes), a.elementBytes));
+  const auto own = [&](size_t chunk) { return a.send + chunks[chunk].begin * a.elementBytes; };
+  return pipeline(
+      b, chunks.size(),
+      [&](size_t chunk) {
+        const Piece all{own(chunk), chunks[chunk].size * a.elementBytes};
+        pushAll(b, Leg::kScatter, [&](int) { return all; });
+        return kOkStatus;
+      },
+      [&](size_t chunk) {
+        STRETTO_TRY(waitAll(b, Leg::kScatter));
+        const Sources<B> sources(b, Leg::kScatter, own(chunk));
+        b.reduce(b.coop(), a.reduce, {a.receive + chunks[chunk].begin * a.elementBytes}, sources.at,
+                 b.ranks(), chunks[chunk].size, a.stream);
+        return kOkStatus;
+      });
 }
+
+// One shard per rank of every chunk of a two-shot.
+class Shards {
+ public:
+  STRETTO_ANYWHERE Shards(const Arguments& a, size_t slotBytes, int ranks)
+      : elementBytes_(a.elementBytes),
+        grain_(lineGrain(a.elementBytes)),
+        ranks_(static_cast<size_t>(ranks)),
+        chunks_(a.count, largest(a, slotBytes)) {}
+
+  STRETTO_ANYWHERE size_t chunks() const { return chunks_.size(); }
+  // Of the whole buffer, in bytes.
+  STRETTO_ANYWHERE size_t begin(size_t chunk, int rank) const {
+    return (chunks_[chunk].begin + shard(chunk, rank).begin) * elementBytes_;
+  }
+  STRETTO_ANYWHERE size_t count(size_t chunk, int rank) const { return shard(chunk, rank).size; }
+  STRETTO_ANYWHERE size_t bytes(size_t chunk, int rank) const { return count(chunk, rank) * elementBytes_; }
+
+ private:
+  STRETTO_ANYWHERE size_t largest(const Arguments& a, size_t slotBytes) const {
+    const size_t shardBytes = std::min<size_t>(a.chunkBytes / ranks_, slotBytes);
+    return std::max(elementsIn(shardBytes, elementBytes_) / grain_, size_t{1}) * grain_ * ranks_;
+  }
+  STRETTO_ANYWHERE Span shard(size_t chunk, int rank) const {
+    return Split(chunks_[chunk].size, ranks_, grain_)[static_cast<size_t>(rank)];
+  }
+
+  size_t elementBytes_;
+  size_t grain_;
+  size_t ranks_;
+  Chunks chunks_;
+};
 
 // The owner's half of a two-shot chunk: reduces its shard and pushes the result to every peer.
 template <Backend B>
-void reduceAndPush(B& b, const Arguments& a, const std::byte* own, std::byte* result, size_t count) {
-  const Sources<B> sources(b, Leg::kScatter, own);
+STRETTO_ANYWHERE void reduceAndPush(B& b, const Arguments& a, size_t at, size_t count) {
+  const Sources<B> sources(b, Leg::kScatter, a.send + at);
   std::byte* pushed[kMaxRanks];
   for (int step = 1; step < b.ranks(); ++step) {
     pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Leg::kGather);
   }
-  b.reduce(b.coop(), a.reduce, {result, pushed, b.ranks() - 1}, sources.at, b.ranks(), count, a.stream);
+  b.reduce(b.coop(), a.reduce, {a.receive + at, pushed, b.ranks() - 1}, sources.at, b.ranks(), count,
+           a.stream);
   signalAll(b, Leg::kGather);
 }
 
 template <Backend B>
-Status allReduceTwoShot(B& b, const Arguments& a) {
-  const size_t ranks = static_cast<size_t>(b.ranks());
-  const size_t shardBytes = std::min<size_t>(a.chunkBytes / ranks, b.layout().slotBytes);
-  const size_t grain = lineGrain(a.elementBytes);
-  const size_t most = std::max(elementsIn(shardBytes, a.elementBytes) / grain, size_t{1}) * grain * ranks;
-  for (const Span chunk : Chunks(a.count, most)) {
-    b.nextEpoch();
-    const Split shards(chunk.size, ranks, grain);
-    const auto offsetOf = [&](int rank) {
-      return (chunk.begin + shards[static_cast<size_t>(rank)].begin) * a.elementBytes;
-    };
-    const auto sizeOfShard = [&](int rank) { return shards[static_cast<size_t>(rank)].size; };
-
-    pushAll(b, Leg::kScatter, [&](int peer) {
-      return Piece{a.send + offsetOf(peer), sizeOfShard(peer) * a.elementBytes};
-    });
-    STRETTO_TRY(waitAll(b, Leg::kScatter));
-    reduceAndPush(b, a, a.send + offsetOf(b.rank()), a.receive + offsetOf(b.rank()), sizeOfShard(b.rank()));
-    for (int step = 1; step < b.ranks(); ++step) {
-      const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
-      STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kGather), b.epoch()));
-      b.copy(b.coop(), a.receive + offsetOf(peer), b.slotFrom(peer, Leg::kGather),
-             sizeOfShard(peer) * a.elementBytes, a.stream);
-    }
-  }
-  return kOkStatus;
+STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
+  const Shards shards(a, b.layout().slotBytes, b.ranks());
+  return pipeline(
+      b, shards.chunks(),
+      [&](size_t chunk) {
+        pushAll(b, Leg::kScatter, [&](int peer) {
+          return Piece{a.send + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
+        });
+        return kOkStatus;
+      },
+      [&](size_t chunk) {
+        STRETTO_TRY(waitAll(b, Leg::kScatter));
+        reduceAndPush(b, a, shards.begin(chunk, b.rank()), shards.count(chunk, b.rank()));
+        return kOkStatus;
+      },
+      [&](size_t chunk) {
+        for (int step = 1; step < b.ranks(); ++step) {
+          const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
+          STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kGather), b.epoch()));
+          b.copy(b.coop(), a.receive + shards.begin(chunk, peer), b.slotFrom(peer, Leg::kGather),
+                 shards.bytes(chunk, peer), a.stream);
+        }
+        return kOkStatus;
+      });
 }
 
 }  // namespace stretto::algorithms

@@ -24,13 +24,13 @@ struct Buffers {
   const std::byte* send[kMaxRanks];     // located, or null
   const std::byte* receive[kMaxRanks];  // located, or null
   // Whether `peer` can locate this rank's receive buffer.
-  template <Backend B>
+  template <ReachingBackend B>
   bool locatedBy(const B& b, int peer) const {
     return all[b.rank()].receive.id != 0 || b.sharesAddresses(peer);
   }
 };
 
-template <Backend B>
+template <ReachingBackend B>
 Status exchangeBuffers(B& b, const Arguments& a, size_t sendBytes, size_t receiveBytes, Buffers& buffers) {
   using Announced = Buffers::Announced;
   b.nextEpoch();
@@ -53,7 +53,7 @@ Status exchangeBuffers(B& b, const Arguments& a, size_t sendBytes, size_t receiv
 }
 
 // `bytes` of peer's send buffer from `offset` on, into `to`.
-template <Backend B>
+template <ReachingBackend B>
 Status readSend(B& b, const Buffers& buffers, int peer, size_t offset, std::byte* to, size_t bytes,
                 bool stream) {
   if (buffers.send[peer] != nullptr) {
@@ -65,7 +65,7 @@ Status readSend(B& b, const Buffers& buffers, int peer, size_t offset, std::byte
 }
 
 // Nobody passes before everybody has come: no buffer is read after its owner returned.
-template <Backend B>
+template <ReachingBackend B>
 Status endBarrier(B& b) {
   b.nextEpoch();
   signalAll(b, Leg::kGather);
@@ -74,13 +74,13 @@ Status endBarrier(B& b) {
 
 // Reduces `count` elements that lie at `offset` in every rank's send buffer into `to`, and into the places of
 // `pushed` as well. A tile at a time: what has to be copied first stays in the nearest cache.
-template <Backend B>
+template <ReachingBackend B>
 Status reduceFromPeers(B& b, const Arguments& a, const Buffers& buffers, size_t offset, Destinations to,
                        size_t count) {
   constexpr size_t kTileBytes = 131072;
   std::byte* const scratch = b.scratch(kTileBytes * static_cast<size_t>(b.ranks()));
   const std::byte* sources[kMaxRanks];
-  std::byte* places[kMaxRanks];
+  std::byte* places[kMaxRanks] = {};
   for (const Span tile : Chunks(count, elementsIn(kTileBytes, a.elementBytes))) {
     const size_t at = tile.begin * a.elementBytes;
     for (int source = 0; source < b.ranks(); ++source) {
@@ -98,7 +98,7 @@ Status reduceFromPeers(B& b, const Arguments& a, const Buffers& buffers, size_t 
 }
 
 // This rank's shard of one chunk, reduced, kept, and pushed to those who cannot read it here.
-template <Backend B>
+template <ReachingBackend B>
 Status ownShard(B& b, const Arguments& a, const Buffers& buffers, size_t offset, size_t count) {
   std::byte* pushed[kMaxRanks];
   int pushedCount = 0;
@@ -112,7 +112,7 @@ Status ownShard(B& b, const Arguments& a, const Buffers& buffers, size_t offset,
 }
 
 // Each owner reduces its shard out of everybody's input; the others then take the result.
-template <Backend B>
+template <ReachingBackend B>
 Status allReduceDirect(B& b, const Arguments& a) {
   Buffers buffers;
   STRETTO_TRY(exchangeBuffers(b, a, a.bytes(), a.bytes(), buffers));
@@ -139,7 +139,7 @@ Status allReduceDirect(B& b, const Arguments& a) {
   return endBarrier(b);
 }
 
-template <Backend B>
+template <ReachingBackend B>
 Status reduceScatterDirect(B& b, const Arguments& a) {
   Buffers buffers;
   STRETTO_TRY(exchangeBuffers(b, a, a.bytes() * static_cast<size_t>(b.ranks()), a.bytes(), buffers));
@@ -149,7 +149,7 @@ Status reduceScatterDirect(B& b, const Arguments& a) {
 }
 
 // Every rank gets one block of `bytes` from every peer: from `offset` in the peer's send buffer.
-template <Backend B>
+template <ReachingBackend B>
 Status getBlocks(B& b, const Arguments& a, size_t sendBytes, size_t offset) {
   Buffers buffers;
   STRETTO_TRY(exchangeBuffers(b, a, sendBytes, a.bytes() * static_cast<size_t>(b.ranks()), buffers));
@@ -162,18 +162,18 @@ Status getBlocks(B& b, const Arguments& a, size_t sendBytes, size_t offset) {
   return endBarrier(b);
 }
 
-template <Backend B>
+template <ReachingBackend B>
 Status allGatherDirect(B& b, const Arguments& a) {
   return getBlocks(b, a, a.bytes(), 0);
 }
 
-template <Backend B>
+template <ReachingBackend B>
 Status allToAllDirect(B& b, const Arguments& a) {
   return getBlocks(b, a, a.bytes() * static_cast<size_t>(b.ranks()),
                    static_cast<size_t>(b.rank()) * a.bytes());
 }
 
-template <Backend B>
+template <ReachingBackend B>
 Status broadcastDirect(B& b, const Arguments& a) {
   Buffers buffers;
   STRETTO_TRY(exchangeBuffers(b, a, a.bytes(), a.bytes(), buffers));

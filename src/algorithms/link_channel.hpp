@@ -9,12 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/anywhere.hpp"
 #include "base/status.hpp"
 #include "primitives/backend.hpp"
 
 namespace stretto::algorithms {
 
-inline std::byte* payloadOf(Cell* cell, size_t bytes) {
+STRETTO_ANYWHERE inline std::byte* payloadOf(Cell* cell, size_t bytes) {
   return bytes <= Cell::kInlineBytes ? cell->inlined : reinterpret_cast<std::byte*>(cell + 1);
 }
 
@@ -22,24 +23,24 @@ inline std::byte* payloadOf(Cell* cell, size_t bytes) {
 template <Backend B>
 class Outlet {
  public:
-  Outlet(B& backend, int peer) : b_(backend), peer_(peer) {}
+  STRETTO_ANYWHERE Outlet(B& backend, int peer) : b_(backend), peer_(peer) {}
 
-  int peer() const { return peer_; }
-  size_t mostBytes() const { return b_.layout().linkChunk; }
+  STRETTO_ANYWHERE int peer() const { return peer_; }
+  STRETTO_ANYWHERE size_t mostBytes() const { return b_.layout().linkChunk; }
   // True when the next chunk has a free slot.
-  bool open() const { return b_.ready(b_.creditFrom(peer_), owed()); }
+  STRETTO_ANYWHERE bool open() const { return b_.ready(b_.creditFrom(peer_), owed()); }
   // Waits for a free slot; `place` is then where the chunk's `bytes` go.
-  Status acquire(size_t bytes, std::byte*& place) {
+  STRETTO_ANYWHERE Status acquire(size_t bytes, std::byte*& place) {
     STRETTO_TRY(b_.waitCount(b_.coop(), peer_, b_.creditFrom(peer_), owed()));
     place = payloadOf(cell(), bytes);
     return kOkStatus;
   }
   // Makes the chunk that acquire() gave the place for visible.
-  void publish() {
+  STRETTO_ANYWHERE void publish() {
     Cell* const at = cell();
     b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
   }
-  Status send(const std::byte* from, size_t bytes) {
+  STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) {
     std::byte* place = nullptr;
     STRETTO_TRY(acquire(bytes, place));
     b_.put(b_.coop(), peer_, place, from, bytes);
@@ -48,9 +49,9 @@ class Outlet {
   }
 
  private:
-  Cell* cell() const { return b_.linkAt(peer_, b_.cursors(peer_).sent); }
+  STRETTO_ANYWHERE Cell* cell() const { return b_.linkAt(peer_, b_.cursors(peer_).sent); }
   // Chunks that must have been acknowledged before the next may go.
-  uint64_t owed() const {
+  STRETTO_ANYWHERE uint64_t owed() const {
     const uint64_t sent = b_.cursors(peer_).sent;
     return sent < WindowLayout::kLinkDepth ? 0 : sent + 1 - WindowLayout::kLinkDepth;
   }
@@ -63,24 +64,24 @@ class Outlet {
 template <Backend B>
 class Inlet {
  public:
-  Inlet(B& backend, int peer) : b_(backend), peer_(peer) {}
+  STRETTO_ANYWHERE Inlet(B& backend, int peer) : b_(backend), peer_(peer) {}
 
-  int peer() const { return peer_; }
-  bool arrived() const { return b_.ready(cell(), next()); }
+  STRETTO_ANYWHERE int peer() const { return peer_; }
+  STRETTO_ANYWHERE bool arrived() const { return b_.ready(cell(), next()); }
   // Waits for the next chunk of `bytes`; `place` stays valid until release().
-  Status await(size_t bytes, const std::byte*& place) {
+  STRETTO_ANYWHERE Status await(size_t bytes, const std::byte*& place) {
     STRETTO_TRY(b_.wait(b_.coop(), peer_, cell(), next()));
     place = payloadOf(const_cast<Cell*>(cell()), bytes);
     return kOkStatus;
   }
   // The chunk has been read; its slot may be used again.
-  void release() {
+  STRETTO_ANYWHERE void release() {
     const uint64_t received = ++b_.cursors(peer_).received;
     if (received % (WindowLayout::kLinkDepth / 2) == 0) {
       b_.signal(b_.coop(), peer_, b_.creditAt(peer_), received);
     }
   }
-  Status receive(std::byte* to, size_t bytes, bool stream) {
+  STRETTO_ANYWHERE Status receive(std::byte* to, size_t bytes, bool stream) {
     const std::byte* place = nullptr;
     STRETTO_TRY(await(bytes, place));
     b_.copy(b_.coop(), to, place, bytes, stream);
@@ -89,8 +90,8 @@ class Inlet {
   }
 
  private:
-  const Cell* cell() const { return b_.linkFrom(peer_, b_.cursors(peer_).received); }
-  uint64_t next() const { return b_.cursors(peer_).received + 1; }
+  STRETTO_ANYWHERE const Cell* cell() const { return b_.linkFrom(peer_, b_.cursors(peer_).received); }
+  STRETTO_ANYWHERE uint64_t next() const { return b_.cursors(peer_).received + 1; }
 
   B& b_;
   int peer_;

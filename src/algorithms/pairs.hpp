@@ -8,12 +8,12 @@
 namespace stretto::algorithms {
 
 template <Backend B>
-size_t linkBytes(const B& b, const Arguments& a) {
+STRETTO_ANYWHERE size_t linkBytes(const B& b, const Arguments& a) {
   return std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
 }
 
 template <Backend B>
-Status gatherFlat(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status gatherFlat(B& b, const Arguments& a) {
   const bool isRoot = b.rank() == a.root;
   for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a))) {
     if (!isRoot) {
@@ -22,18 +22,18 @@ Status gatherFlat(B& b, const Arguments& a) {
     }
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
-      std::byte* const to = a.receive + static_cast<size_t>(peer) * a.bytes() + chunk.begin;
+      std::byte* const to = a.receive + a.block(peer) + chunk.begin;
       STRETTO_TRY(Inlet<B>(b, peer).receive(to, chunk.size, a.stream));
     }
   }
   if (isRoot) {
-    b.copy(b.coop(), a.receive + static_cast<size_t>(a.root) * a.bytes(), a.send, a.bytes(), a.stream);
+    b.copy(b.coop(), a.receive + a.block(a.root), a.send, a.bytes(), a.stream);
   }
   return kOkStatus;
 }
 
 template <Backend B>
-Status scatterFlat(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status scatterFlat(B& b, const Arguments& a) {
   const bool isRoot = b.rank() == a.root;
   for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a))) {
     if (!isRoot) {
@@ -42,19 +42,19 @@ Status scatterFlat(B& b, const Arguments& a) {
     }
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
-      const std::byte* from = a.send + static_cast<size_t>(peer) * a.bytes() + chunk.begin;
+      const std::byte* from = a.send + a.block(peer) + chunk.begin;
       STRETTO_TRY(Outlet<B>(b, peer).send(from, chunk.size));
     }
   }
   if (isRoot) {
-    b.copy(b.coop(), a.receive, a.send + static_cast<size_t>(a.root) * a.bytes(), a.bytes(), a.stream);
+    b.copy(b.coop(), a.receive, a.send + a.block(a.root), a.bytes(), a.stream);
   }
   return kOkStatus;
 }
 
 template <Backend B>
-Status allToAllPairwise(B& b, const Arguments& a) {
-  const auto block = [&](int peer) { return static_cast<size_t>(peer) * a.bytes(); };
+STRETTO_ANYWHERE Status allToAllPairwise(B& b, const Arguments& a) {
+  const auto block = [&](int peer) { return a.block(peer); };
   b.copy(b.coop(), a.receive + block(b.rank()), a.send + block(b.rank()), a.bytes(), a.stream);
   for (int round = 1; round < b.ranks(); ++round) {
     Outlet<B> to(b, rotated(b.rank(), round, b.ranks()));

@@ -68,34 +68,36 @@ using C = Collective;
 using A = Algorithm;
 using P = Protocol;
 
+// First those of the host alone, then those that run everywhere, last those of CUDA alone.
 constexpr Descriptor kRows[] = {
+    {C::kAllReduce, A::kDirect, P::kChunks, true, true, 0, reduceDirect},
+    {C::kReduceScatter, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
+    {C::kAllGather, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
+    {C::kAllToAll, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
+    {C::kBroadcast, A::kDirect, P::kChunks, true, true, 0, rootedDirect},
+
     {C::kAllReduce, A::kLocal, P::kChunks, true, false, 0, local},
     {C::kAllReduce, A::kOneShot, P::kLines, true, false, kLineLimit, reduceOneShot},
     {C::kAllReduce, A::kOneShot, P::kChunks, true, false, 0, reduceOneShot},
     {C::kAllReduce, A::kTwoShot, P::kChunks, true, false, 0, reduceTwoShot},
-    {C::kAllReduce, A::kDirect, P::kChunks, true, true, 0, reduceDirect},
     {C::kAllReduce, A::kRing, P::kChunks, false, false, 0, reduceRing},
     {C::kAllReduce, A::kTree, P::kChunks, false, false, 0, reduceTreeBoth},
     {C::kReduceScatter, A::kLocal, P::kChunks, true, false, 0, local},
     {C::kReduceScatter, A::kPush, P::kLines, true, false, kLineLimit, blocksPush},
     {C::kReduceScatter, A::kPush, P::kChunks, true, false, 0, blocksPush},
-    {C::kReduceScatter, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
     {C::kReduceScatter, A::kRing, P::kChunks, false, false, 0, blocksRing},
     {C::kAllGather, A::kLocal, P::kChunks, true, false, 0, local},
     {C::kAllGather, A::kPush, P::kLines, true, false, kLineLimit, blocksPush},
     {C::kAllGather, A::kPush, P::kChunks, true, false, 0, blocksPush},
-    {C::kAllGather, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
     {C::kAllGather, A::kRing, P::kChunks, true, false, 0, blocksRing},
     {C::kAllToAll, A::kLocal, P::kChunks, true, false, 0, local},
     {C::kAllToAll, A::kPush, P::kLines, true, false, kLineLimit, blocksPush},
     {C::kAllToAll, A::kPush, P::kChunks, true, false, 0, blocksPush},
-    {C::kAllToAll, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
     {C::kAllToAll, A::kPairwise, P::kChunks, true, false, 0, blocksPairwise},
     {C::kBroadcast, A::kLocal, P::kChunks, true, false, 0, local},
     {C::kBroadcast, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kBroadcast, A::kTree, P::kChunks, true, false, 0, rootedTree},
     {C::kBroadcast, A::kChain, P::kChunks, true, false, 0, rootedChain},
-    {C::kBroadcast, A::kDirect, P::kChunks, true, true, 0, rootedDirect},
     {C::kReduce, A::kLocal, P::kChunks, true, false, 0, local},
     {C::kReduce, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kReduce, A::kTree, P::kChunks, false, false, 0, rootedTree},
@@ -106,7 +108,14 @@ constexpr Descriptor kRows[] = {
     {C::kScatter, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kSend, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kReceive, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
+
+    {C::kAllReduce, A::kOneShot, P::kWide, true, false, kLineLimit, reduceOneShot},
+    {C::kReduceScatter, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
+    {C::kAllGather, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
+    {C::kAllToAll, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
 };
+constexpr size_t kHostOnly = 5;
+constexpr size_t kCudaOnly = 4;
 
 }  // namespace
 
@@ -117,10 +126,16 @@ const char* nameOf(Algorithm algorithm) {
 }
 
 const char* nameOf(Protocol protocol) {
-  return protocol == Protocol::kLines ? "lines" : "chunks";
+  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide"};
+  return kNames[static_cast<int>(protocol)];
 }
 
-std::span<const Descriptor> descriptors() {
+std::span<const Descriptor> descriptors(Device device) {
+  const std::span all(kRows);
+  return device == Device::kHost ? all.first(all.size() - kCudaOnly) : all.subspan(kHostOnly);
+}
+
+std::span<const Descriptor> allDescriptors() {
   return kRows;
 }
 

@@ -25,8 +25,15 @@ enum class Algorithm : uint8_t {
 };
 inline constexpr int kAlgorithms = 10;
 
-enum class Protocol : uint8_t { kLines, kChunks };
-inline constexpr int kProtocols = 2;
+enum class Protocol : uint8_t {
+  kLines,   // readiness inside the data, in the backend's shortest lines
+  kChunks,  // data, then a signal
+  kWide,    // readiness inside the data, in lines that are wider, and slower when there are few
+};
+inline constexpr int kProtocols = 3;
+
+// What ranks run on.
+enum class Device : uint8_t { kHost, kCuda };
 
 inline constexpr int kMaxRings = 4;  // of a ring algorithm: 1, 2 or 4
 
@@ -51,7 +58,8 @@ struct Descriptor {
   Cost (*cost)(int ranks, double bytes);  // bytes: as the collective counts them (Arguments::count)
 };
 
-// All rows, grouped by collective; the order has no meaning.
-std::span<const Descriptor> descriptors();
+// The rows that run on a device, and all rows; the order has no meaning.
+std::span<const Descriptor> descriptors(Device device = Device::kHost);
+std::span<const Descriptor> allDescriptors();
 
 }  // namespace stretto::algorithms

@@ -16,7 +16,7 @@
 namespace stretto::algorithms {
 
 // The stride of ring `ring` among `ranks`: the ring-th number coprime with it, round and round.
-inline int ringStride(int ring, int ranks) {
+STRETTO_ANYWHERE inline int ringStride(int ring, int ranks) {
   int strides[kMaxRanks];
   int found = 0;
   for (int stride = 1; stride < ranks || found == 0; ++stride) {
@@ -29,7 +29,7 @@ inline int ringStride(int ring, int ranks) {
 template <Backend B>
 class Ring {
  public:
-  Ring(B& b, int index)
+  STRETTO_ANYWHERE Ring(B& b, int index)
       : b_(b),
         stride_(ringStride(index, b.ranks())),
         next_(b, (b.rank() + stride_) % b.ranks()),
@@ -38,15 +38,15 @@ class Ring {
   }
 
   // The rank whose block this rank handles `back` positions before its own.
-  int blockAt(int back) const {
+  STRETTO_ANYWHERE int blockAt(int back) const {
     const int position = ((position_ - back) % b_.ranks() + b_.ranks()) % b_.ranks();
     return position * stride_ % b_.ranks();
   }
 
-  Status send(const std::byte* from, size_t bytes) { return next_.send(from, bytes); }
+  STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) { return next_.send(from, bytes); }
 
   // Receives a partial block, adds `own`, and passes the sum on without touching the user's memory.
-  Status reduceForward(const ReduceSpec& spec, const std::byte* own, size_t count) {
+  STRETTO_ANYWHERE Status reduceForward(const ReduceSpec& spec, const std::byte* own, size_t count) {
     const size_t bytes = count * sizeOf(spec.type);
     const std::byte* sources[2] = {nullptr, own};
     std::byte* place = nullptr;
@@ -59,7 +59,8 @@ class Ring {
   }
 
   // Receives a partial block, adds `own`, keeps the finished block and, if `forward`, passes it on.
-  Status reduceKeep(const ReduceSpec& spec, const std::byte* own, std::byte* to, size_t count, bool forward) {
+  STRETTO_ANYWHERE Status reduceKeep(const ReduceSpec& spec, const std::byte* own, std::byte* to,
+                                     size_t count, bool forward) {
     const size_t bytes = count * sizeOf(spec.type);
     const std::byte* sources[2] = {nullptr, own};
     std::byte* place = nullptr;
@@ -72,7 +73,7 @@ class Ring {
   }
 
   // Receives a finished block, keeps it and, if `forward`, passes it on.
-  Status keep(std::byte* to, size_t bytes, bool forward, bool stream) {
+  STRETTO_ANYWHERE Status keep(std::byte* to, size_t bytes, bool forward, bool stream) {
     const std::byte* arrived = nullptr;
     STRETTO_TRY(previous_.await(bytes, arrived));
     if (forward) STRETTO_TRY(next_.send(arrived, bytes));
@@ -91,7 +92,8 @@ class Ring {
 
 // One window of one ring: block(rank) are elements of the whole buffer.
 template <Backend B, typename Block>
-Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, const ReduceSpec& partial, Block block) {
+STRETTO_ANYWHERE Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, const ReduceSpec& partial,
+                                        Block block) {
   const auto own = [&](int back) { return a.send + block(ring.blockAt(back)).begin * a.elementBytes; };
   const auto sizeAt = [&](int back) { return block(ring.blockAt(back)).size; };
   STRETTO_TRY(ring.send(own(1), sizeAt(1) * a.elementBytes));
@@ -102,7 +104,7 @@ Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, const ReduceSpec
 }
 
 template <Backend B>
-Status allReduceRing(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   const size_t ranks = static_cast<size_t>(b.ranks());
   const size_t grain = lineGrain(a.elementBytes);
   const size_t piece = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
@@ -132,7 +134,7 @@ Status allReduceRing(B& b, const Arguments& a) {
 }
 
 template <Backend B>
-Status reduceScatterRing(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
   const size_t piece = elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
   ReduceSpec partial = a.reduce;
   partial.op = a.reduce.op == Operator::kAvg ? Operator::kSum : a.reduce.op;
@@ -141,7 +143,7 @@ Status reduceScatterRing(B& b, const Arguments& a) {
   for (const Span chunk : Chunks(a.count, piece)) {
     Ring<B> ring(b, turn++ % a.rings);
     const auto block = [&](int rank) {
-      return Span{static_cast<size_t>(rank) * a.count + chunk.begin, chunk.size};
+      return Span{a.block(rank) / a.elementBytes + chunk.begin, chunk.size};
     };
     STRETTO_TRY(ringReducePhase(b, ring, a, partial, block));
     const std::byte* own = a.send + block(b.rank()).begin * a.elementBytes;
@@ -151,14 +153,12 @@ Status reduceScatterRing(B& b, const Arguments& a) {
 }
 
 template <Backend B>
-Status allGatherRing(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status allGatherRing(B& b, const Arguments& a) {
   const size_t most = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
   int turn = 0;
   for (const Span chunk : Chunks(a.bytes(), most)) {
     Ring<B> ring(b, turn++ % a.rings);
-    const auto place = [&](int rank) {
-      return a.receive + static_cast<size_t>(rank) * a.bytes() + chunk.begin;
-    };
+    const auto place = [&](int rank) { return a.receive + a.block(rank) + chunk.begin; };
     STRETTO_TRY(ring.send(a.send + chunk.begin, chunk.size));
     b.copy(b.coop(), place(b.rank()), a.send + chunk.begin, chunk.size, a.stream);
     for (int step = 1; step < b.ranks(); ++step) {

@@ -17,17 +17,17 @@ struct Span {
 // empty.
 class Split {
  public:
-  Split(size_t count, size_t parts, size_t grain = 1)
+  constexpr Split(size_t count, size_t parts, size_t grain = 1)
       : count_(count), each_(roundUp((count + parts - 1) / parts, grain)) {}
-  Span operator[](size_t part) const {
+  constexpr Span operator[](size_t part) const {
     const size_t begin = std::min(count_, part * each_);
     return {begin, std::min(count_, begin + each_) - begin};
   }
   // Elements of the largest part.
-  size_t each() const { return each_; }
+  constexpr size_t each() const { return each_; }
 
  private:
-  static size_t roundUp(size_t value, size_t grain) { return (value + grain - 1) / grain * grain; }
+  static constexpr size_t roundUp(size_t value, size_t grain) { return (value + grain - 1) / grain * grain; }
   size_t count_;
   size_t each_;
 };
@@ -35,9 +35,9 @@ class Split {
 // `count` elements taken `most` at a time: a range for `for`.
 class Chunks {
  public:
-  Chunks(size_t count, size_t most) : count_(count), most_(std::max<size_t>(1, most)) {}
-  size_t size() const { return (count_ + most_ - 1) / most_; }
-  Span operator[](size_t index) const {
+  constexpr Chunks(size_t count, size_t most) : count_(count), most_(std::max<size_t>(1, most)) {}
+  constexpr size_t size() const { return (count_ + most_ - 1) / most_; }
+  constexpr Span operator[](size_t index) const {
     const size_t begin = std::min(count_, index * most_);
     return {begin, std::min(most_, count_ - begin)};
   }
@@ -45,15 +45,15 @@ class Chunks {
   struct Iterator {
     const Chunks* chunks;
     size_t index;
-    Span operator*() const { return (*chunks)[index]; }
-    Iterator& operator++() {
+    constexpr Span operator*() const { return (*chunks)[index]; }
+    constexpr Iterator& operator++() {
       ++index;
       return *this;
     }
-    bool operator!=(const Iterator& other) const { return index != other.index; }
+    constexpr bool operator!=(const Iterator& other) const { return index != other.index; }
   };
-  Iterator begin() const { return {this, 0}; }
-  Iterator end() const { return {this, size()}; }
+  constexpr Iterator begin() const { return {this, 0}; }
+  constexpr Iterator end() const { return {this, size()}; }
 
  private:
   size_t count_;

@@ -15,21 +15,19 @@ namespace stretto::algorithms {
 template <Backend B>
 class Tree {
  public:
-  Tree(B& b, int root, int arity) : b_(b), root_(root) {
+  STRETTO_ANYWHERE Tree(B& b, int root, int arity) : b_(b), root_(root) {
     const int n = b.ranks();
     const int self = (b.rank() - root + n) % n;
     parent_ = self == 0 ? -1 : rankOf((self - 1) / arity);
     for (int child = arity * self + 1; child <= arity * self + arity && child < n; ++child) {
-      children_[childCount_++] = rankOf(child);
+      insert(rankOf(child));
     }
-    std::sort(children_, children_ + childCount_);
-    ownPlace_ = static_cast<int>(std::lower_bound(children_, children_ + childCount_, b.rank()) - children_);
   }
 
-  bool isRoot() const { return parent_ < 0; }
-  bool isLeaf() const { return childCount_ == 0; }
+  STRETTO_ANYWHERE bool isRoot() const { return parent_ < 0; }
+  STRETTO_ANYWHERE bool isLeaf() const { return childCount_ == 0; }
 
-  Status sendToChildren(const std::byte* from, size_t bytes) {
+  STRETTO_ANYWHERE Status sendToChildren(const std::byte* from, size_t bytes) {
     for (int child = 0; child < childCount_; ++child) {
       STRETTO_TRY(Outlet<B>(b_, children_[child]).send(from, bytes));
     }
@@ -37,7 +35,7 @@ class Tree {
   }
 
   // One chunk from the parent into `to`, and on to the children.
-  Status passDown(std::byte* to, size_t bytes, bool stream) {
+  STRETTO_ANYWHERE Status passDown(std::byte* to, size_t bytes, bool stream) {
     Inlet<B> above(b_, parent_);
     if (isLeaf()) return above.receive(to, bytes, stream);
     const std::byte* arrived = nullptr;
@@ -50,7 +48,7 @@ class Tree {
 
   // One chunk of this rank's input and its children's partial results, reduced in the order of their ranks
   // (so a star reduces in rank order): to the parent, or at the root into `to`.
-  Status passUp(const ReduceSpec& spec, const std::byte* own, std::byte* to, size_t count) {
+  STRETTO_ANYWHERE Status passUp(const ReduceSpec& spec, const std::byte* own, std::byte* to, size_t count) {
     const size_t bytes = count * sizeOf(spec.type);
     const std::byte* sources[kMaxRanks];
     sources[ownPlace_] = own;
@@ -73,7 +71,14 @@ class Tree {
   }
 
  private:
-  int rankOf(int number) const { return (number + root_) % b_.ranks(); }
+  STRETTO_ANYWHERE int rankOf(int number) const { return (number + root_) % b_.ranks(); }
+  // Keeps the children in the order of their ranks.
+  STRETTO_ANYWHERE void insert(int rank) {
+    int place = childCount_++;
+    for (; place > 0 && children_[place - 1] > rank; --place) children_[place] = children_[place - 1];
+    children_[place] = rank;
+    if (rank < b_.rank()) ++ownPlace_;
+  }
 
   B& b_;
   int root_;
@@ -85,18 +90,18 @@ class Tree {
 
 // Partial sums carry no divisor: it is applied once, where the last operand joins.
 template <Backend B>
-ReduceSpec treeSpec(const Tree<B>& tree, const ReduceSpec& spec) {
+STRETTO_ANYWHERE ReduceSpec treeSpec(const Tree<B>& tree, const ReduceSpec& spec) {
   if (tree.isRoot() || spec.op != Operator::kAvg) return spec;
   return {spec.type, Operator::kSum, 1};
 }
 
 template <Backend B>
-size_t treeChunk(const B& b, const Arguments& a) {
+STRETTO_ANYWHERE size_t treeChunk(const B& b, const Arguments& a) {
   return elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
 }
 
 template <Backend B>
-Status broadcastTree(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status broadcastTree(B& b, const Arguments& a) {
   Tree<B> tree(b, a.root, a.arity);
   for (const Span chunk : Chunks(a.count, treeChunk(b, a))) {
     const size_t at = chunk.begin * a.elementBytes;
@@ -112,7 +117,7 @@ Status broadcastTree(B& b, const Arguments& a) {
 }
 
 template <Backend B>
-Status reduceTree(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status reduceTree(B& b, const Arguments& a) {
   Tree<B> tree(b, a.root, a.arity);
   const ReduceSpec spec = treeSpec(tree, a.reduce);
   for (const Span chunk : Chunks(a.count, treeChunk(b, a))) {
@@ -125,7 +130,7 @@ Status reduceTree(B& b, const Arguments& a) {
 // Reduce to rank 0 and broadcast from it, overlapped: results of early chunks come down while late ones go
 // up. The lag keeps fewer chunks under way than a link holds, so nobody blocks going up.
 template <Backend B>
-Status allReduceTree(B& b, const Arguments& a) {
+STRETTO_ANYWHERE Status allReduceTree(B& b, const Arguments& a) {
   constexpr size_t kLag = WindowLayout::kLinkDepth / 2;
   Tree<B> tree(b, 0, a.arity);
   const ReduceSpec spec = treeSpec(tree, a.reduce);

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/log.hpp"
+#include "planner/cuda_model.hpp"
 #include "planner/model.hpp"
 #include "primitives/window.hpp"
 
@@ -35,6 +36,7 @@ Plan planOf(const Descriptor& row, const Request& request, const Machine& machin
   const bool takesChunk = chunkBytes != 0 && wayOf(row) != Way::kLocal && wayOf(row) != Way::kLines;
   plan.chunkBytes = takesChunk ? std::min(chunkBytes, mostChunk(row, request, machine))
                                : preferredChunk(row, request, machine);
+  plan.blocks = static_cast<uint8_t>(machine.gpu ? preferredBlocks(row, request, machine) : 1);
   plan.stream = streams(request, machine);
   plan.predictedMicroseconds = static_cast<float>(predict(row, request, machine, plan.chunkBytes));
   return plan;
@@ -52,6 +54,7 @@ void tellIgnored(const Table& table, const Table::Row& row, Obstacle obstacle) {
 // The measured plan; false if there is none that can run and is allowed.
 bool fromTable(const Request& request, const Machine& machine, const Table& table,
                const Forced::Choice& choice, Plan& plan) {
+  if (machine.gpu) return false;  // the tables so far are the host's
   const Table::Match match = table.find(request, machine);
   for (const Table::Row* row : {match.nearest, match.other}) {
     if (row == nullptr || !choice.allows(*row->descriptor)) continue;
@@ -72,7 +75,7 @@ bool fromTable(const Request& request, const Machine& machine, const Table& tabl
 
 bool fromModel(const Request& request, const Machine& machine, const Forced::Choice& choice, Plan& plan) {
   bool found = false;
-  for (const Descriptor& row : algorithms::descriptors()) {
+  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
     if (!usable(row, request, machine, choice)) continue;
     const Plan candidate = planOf(row, request, machine, choice.chunkBytes);
     if (found && candidate.predictedMicroseconds >= plan.predictedMicroseconds) continue;
@@ -86,7 +89,7 @@ bool fromModel(const Request& request, const Machine& machine, const Forced::Cho
 Status refuse(const Request& request, const Machine& machine, const Forced::Choice& choice) {
   std::string possible;
   std::string reasons;
-  for (const Descriptor& row : algorithms::descriptors()) {
+  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
     if (row.collective != request.collective) continue;
     const std::string name =
         std::string(algorithms::nameOf(row.algorithm)) + "/" + algorithms::nameOf(row.protocol);
@@ -94,7 +97,7 @@ Status refuse(const Request& request, const Machine& machine, const Forced::Choi
     if (obstacle == Obstacle::kNone) possible += (possible.empty() ? "" : ", ") + name;
     if (!choice.allows(row)) continue;
     if (obstacle != Obstacle::kNone) {
-      reasons += "; " + name + ": " + reasonOf(row, obstacle);
+      reasons += "; " + name + ": " + reasonOf(row, obstacle, machine);
     } else if (!fits(row, request, machine, choice)) {
       reasons += "; " + name + ": its chunks are " + std::to_string(mostChunk(row, request, machine)) +
                  " bytes at most";
@@ -159,7 +162,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
   const Result<Plan> chosen = choose(request, machine, table, forced);
   const Forced::Choice choice = request.ranks == 1 ? Forced::Choice{} : forced.of(request.collective);
   std::vector<Candidate> candidates;
-  for (const Descriptor& row : algorithms::descriptors()) {
+  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
     if (row.collective != request.collective) continue;
     Candidate& candidate = candidates.emplace_back();
     const Obstacle obstacle = obstacleTo(row, request, machine);
@@ -167,7 +170,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
     candidate.plan.algorithm = row.algorithm;
     candidate.plan.protocol = row.protocol;
     if (!candidate.possible) {
-      candidate.reason = reasonOf(row, obstacle);
+      candidate.reason = reasonOf(row, obstacle, machine);
       continue;
     }
     candidate.chosen = chosen.ok() && isPlanOf(chosen.value(), row);

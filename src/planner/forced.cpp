@@ -24,7 +24,7 @@ void appendName(std::string& list, const char* name) {
 template <typename Keep>
 std::string algorithmNames(Keep keep) {
   std::string names;
-  for (const Descriptor& row : algorithms::descriptors()) {
+  for (const Descriptor& row : algorithms::allDescriptors()) {
     if (keep(row)) appendName(names, algorithms::nameOf(row.algorithm));
   }
   return names;
@@ -38,7 +38,7 @@ std::string collectiveNames() {
 
 template <typename Match>
 bool exists(Match match) {
-  for (const Descriptor& row : algorithms::descriptors()) {
+  for (const Descriptor& row : algorithms::allDescriptors()) {
     if (match(row)) return true;
   }
   return false;
@@ -64,7 +64,7 @@ Status noAlgorithm(Collective collective, std::string_view name) {
 }
 
 Status noProtocol(std::string_view name) {
-  return fail(Code::kInvalidUsage, "there is no protocol \"%s\"; there are lines, chunks",
+  return fail(Code::kInvalidUsage, "there is no protocol \"%s\"; there are lines, chunks, wide",
               shortened(name).c_str());
 }
 
@@ -174,8 +174,9 @@ Status Forced::force(std::string_view collective, std::string_view algorithm, st
       return fail(Code::kInvalidUsage, "a chunk of %zu bytes: it must be a multiple of 64, at most %zu",
                   chunkBytes, kMostChunk);
     }
-    if (choice.protocol == Protocol::kLines) {
-      return fail(Code::kInvalidUsage, "a chunk of %zu bytes: the protocol lines has no chunks", chunkBytes);
+    if (choice.protocol && *choice.protocol != Protocol::kChunks) {
+      return fail(Code::kInvalidUsage, "a chunk of %zu bytes: the protocol %s has no chunks", chunkBytes,
+                  algorithms::nameOf(*choice.protocol));
     }
     choice.protocol = Protocol::kChunks;
     choice.chunkBytes = static_cast<uint32_t>(chunkBytes);

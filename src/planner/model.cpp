@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/cuda_model.hpp"
 #include "primitives/window.hpp"
 
 namespace stretto::planner {
@@ -99,11 +100,16 @@ double wireRate(Way way, const Machine& machine) {
 
 Way wayOf(const Descriptor& row) {
   if (row.algorithm == Algorithm::kLocal) return Way::kLocal;
-  if (row.protocol == Protocol::kLines) return Way::kLines;
+  if (row.protocol != Protocol::kChunks) return Way::kLines;
   if (row.needsReach) return Way::kReach;
   const bool slots = row.algorithm == Algorithm::kOneShot || row.algorithm == Algorithm::kTwoShot ||
                      row.algorithm == Algorithm::kPush;
   return slots ? Way::kSlots : Way::kLinks;
+}
+
+// Most bytes that a row of lines carries.
+static size_t mostBytesOf(const Descriptor& row, const Request& request, const Machine& machine) {
+  return machine.gpu ? mostInLines(row, machine, preferredBlocks(row, request, machine)) : row.mostBytes;
 }
 
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine) {
@@ -112,13 +118,13 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (request.ranks == 1 && !isPointToPoint(row.collective)) return Obstacle::kOneRank;
   if (machine.deterministic && !row.rankOrder) return Obstacle::kOrder;
   if (row.needsReach && !machine.reach) return Obstacle::kReach;
-  if (row.mostBytes != 0 && request.bytes > row.mostBytes) return Obstacle::kBytes;
+  if (row.mostBytes != 0 && request.bytes > mostBytesOf(row, request, machine)) return Obstacle::kBytes;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
   if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
   return Obstacle::kNone;
 }
 
-std::string reasonOf(const Descriptor& row, Obstacle obstacle) {
+std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Machine& machine) {
   switch (obstacle) {
     case Obstacle::kNone:
       return "";
@@ -131,7 +137,9 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle) {
     case Obstacle::kReach:
       return "some rank cannot read its peers' ordinary memory";
     case Obstacle::kBytes:
-      return "it carries at most " + std::to_string(row.mostBytes) + " bytes";
+      return "it carries at most " +
+             std::to_string(machine.gpu ? mostInLines(row, machine, machine.lanes) : row.mostBytes) +
+             " bytes";
     case Obstacle::kSlots:
       return "there are no slots of at least 64 bytes";
     case Obstacle::kLinks:
@@ -145,7 +153,7 @@ uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine&
     case Way::kLocal:
       return 0;
     case Way::kLines:
-      return toGrain(row.mostBytes == 0 ? kMostAny : row.mostBytes);
+      return machine.gpu || row.mostBytes == 0 ? kMostAny : toGrain(row.mostBytes);
     case Way::kReach:
       return kMostAny;
     case Way::kLinks:
@@ -160,7 +168,7 @@ uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine&
 uint32_t preferredChunk(const Descriptor& row, const Request& request, const Machine& machine) {
   const uint32_t most = mostChunk(row, request, machine);
   const Way way = wayOf(row);
-  if (way == Way::kLocal || way == Way::kLines) return most;
+  if (way == Way::kLocal || way == Way::kLines || machine.gpu) return most;
   size_t wanted = isSharded(row) ? kSlotPiece * static_cast<size_t>(request.ranks) : kSlotPiece;
   if (way == Way::kLinks) {
     const size_t part = linkMessage(row, request) / kLinkPieces;
@@ -176,6 +184,7 @@ bool streams(const Request& request, const Machine& machine) {
 }
 
 double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes) {
+  if (machine.gpu) return predictCuda(row, request, machine);
   const Way way = wayOf(row);
   const int ranks = isPointToPoint(row.collective) ? 2 : request.ranks;
   const algorithms::Cost cost = row.cost(ranks, static_cast<double>(request.bytes));

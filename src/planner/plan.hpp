@@ -33,6 +33,13 @@ struct Machine {
   bool deterministic = false;  // STRETTO_DETERMINISTIC: only algorithms that reduce in rank order
   size_t slotBytes = 0;
   size_t linkChunk = 0;
+  // Ranks are GPUs: how many blocks can take part at most, how many are insisted on (0: the planner chooses),
+  // and what one block's lines hold.
+  bool gpu = false;
+  int lanes = 0;
+  int blocks = 0;
+  size_t lineBytes = 0;
+  size_t wideBytes = 0;
   // Last-level cache, 0 if unknown: larger results are written past it. Decides Plan::stream only, which each
   // rank may set for itself.
   size_t cacheBytes = 0;
@@ -44,11 +51,16 @@ constexpr const char* nameOf(Why why) {
   return kNames[static_cast<int>(why)];
 }
 
+constexpr algorithms::Device deviceOf(const Machine& machine) {
+  return machine.gpu ? algorithms::Device::kCuda : algorithms::Device::kHost;
+}
+
 struct Plan {
   Algorithm algorithm = Algorithm::kLocal;
   Protocol protocol = Protocol::kChunks;
   Why why = Why::kModel;
   uint8_t rings = 1;
+  uint8_t blocks = 1;       // of a kernel; 1 on the host
   uint32_t chunkBytes = 0;  // for Arguments::chunkBytes; a multiple of 64, never 0 except for kLocal
   bool stream = false;
   float predictedMicroseconds = 0;

@@ -56,7 +56,7 @@ class Hash {
 };
 
 const algorithms::Descriptor* descriptorOf(Collective collective, Algorithm algorithm, Protocol protocol) {
-  for (const auto& row : algorithms::descriptors()) {
+  for (const auto& row : algorithms::allDescriptors()) {
     if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return &row;
   }
   return nullptr;

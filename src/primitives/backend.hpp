@@ -45,13 +45,19 @@ concept Backend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std
   {b.putLines(coop, peer, from, bytes)};
   { b.readLines(coop, peer, to, bytes) } -> std::same_as<Status>;
   { b.reduceLines(coop, spec, to, from, bytes) } -> std::same_as<Status>;
+  {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};
+  {b.copy(coop, to, from, bytes, true)};
+};
+
+// One that reads peers' memory outside windows as well.
+template <typename B>
+concept ReachingBackend = Backend<B> &&
+    requires(B b, typename B::Coop coop, int peer, std::byte* to, const std::byte* from, size_t bytes) {
   { b.describe(from, bytes) } -> std::same_as<Shareable>;
   { b.locate(peer, Shareable{}, from) } -> std::same_as<Status>;
   { b.sharesAddresses(peer) } -> std::same_as<bool>;
   { b.scratch(bytes) } -> std::same_as<std::byte*>;
   { b.get(coop, peer, to, from, bytes) } -> std::same_as<Status>;
-  {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};
-  {b.copy(coop, to, from, bytes, true)};
 };
 
 }  // namespace stretto

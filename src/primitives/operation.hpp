@@ -26,13 +26,18 @@ struct Arguments {
   size_t count = 0;
   size_t elementBytes = 1;
   ReduceSpec reduce;
+  size_t stride = 0;  // elements from one peer's block to the next, where there are blocks; 0: `count`
   int root = 0;
   size_t chunkBytes = 0;  // most bytes that one epoch or one link slot carries
   int rings = 1;
   int arity = 2;        // children per rank of a tree
   bool stream = false;  // results are larger than the caches: write past them
 
-  size_t bytes() const { return count * elementBytes; }
+  constexpr size_t bytes() const { return count * elementBytes; }
+  // Where the block of `peer` begins in a buffer of one block per rank, in bytes.
+  constexpr size_t block(int peer) const {
+    return static_cast<size_t>(peer) * (stride != 0 ? stride : count) * elementBytes;
+  }
 };
 
 }  // namespace stretto

@@ -72,7 +72,7 @@ static_assert(std::is_standard_layout_v<WindowHeader> && std::is_trivially_destr
 enum class Leg : uint32_t { kScatter = 0, kGather = 1 };
 inline constexpr uint32_t kLegs = 2;
 
-// Offsets of every region of a window. A pure function of (ranks, slotBytes, linkChunk, lineBytes).
+// Offsets of every region of a window. A pure function of its fields, equal on all ranks.
 struct WindowLayout {
   static constexpr uint32_t kSlots = 2;             // why two suffice: docs/decisions/0002-two-slots.md
   static constexpr uint32_t kLinkDepth = 8;         // chunks in flight per ordered pair
@@ -82,36 +82,53 @@ struct WindowLayout {
   uint32_t ranks = 0;
   uint32_t slotBytes = 0;
   uint32_t linkChunk = 0;
+  uint32_t slots = kSlots;                 // a power of two; twice as many as exchanges overlap
+  uint32_t lineRegion = kLineRegionBytes;  // of one source in one of kSlots places
+  uint32_t wideRegion = 0;                 // the same for wide lines, which have their own memory
 
-  size_t cell(uint32_t slot, Leg leg, int source) const {
+  constexpr size_t cell(uint32_t slot, Leg leg, int source) const {
     return kCells +
            ((slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source)) * kCellBytes;
   }
-  size_t credit(int receiver) const {
-    return kCells + (kSlots * kLegs * ranks + static_cast<uint32_t>(receiver)) * kCellBytes;
+  constexpr size_t credit(int receiver) const {
+    return kCells + (slots * kLegs * ranks + static_cast<uint32_t>(receiver)) * kCellBytes;
   }
-  size_t lines(uint32_t slot, int source) const {
-    return linesBegin() + (slot * ranks + static_cast<uint32_t>(source)) * kLineRegionBytes;
+  constexpr size_t lines(uint32_t slot, int source) const {
+    return linesBegin() + (slot * ranks + static_cast<uint32_t>(source)) * size_t{lineRegion};
   }
-  size_t slot(uint32_t slot, Leg leg, int source) const {
+  constexpr size_t wideLines(uint32_t slot, int source) const {
+    return wideBegin() + (slot * ranks + static_cast<uint32_t>(source)) * size_t{wideRegion};
+  }
+  constexpr size_t slot(uint32_t slot, Leg leg, int source) const {
     const size_t index = (slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source);
     return slotsBegin() + index * slotBytes;
   }
   // One link slot is its cell followed by linkChunk bytes of payload.
-  size_t linkSlotBytes() const { return kCellBytes + linkChunk; }
-  size_t link(int source, uint64_t chunk) const {
+  constexpr size_t linkSlotBytes() const { return kCellBytes + linkChunk; }
+  constexpr size_t link(int source, uint64_t chunk) const {
     return linksBegin() + (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
   }
-  size_t bytes() const { return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes()); }
+  constexpr size_t bytes() const {
+    return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
+  }
 
  private:
   static constexpr size_t roundToPage(size_t bytes) {
     return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   }
+  static constexpr size_t kLineAlignment = 128;
   static constexpr size_t kCells = (sizeof(WindowHeader) + kCellBytes - 1) / kCellBytes * kCellBytes;
-  size_t linesBegin() const { return kCells + (kSlots * kLegs + 1) * ranks * kCellBytes; }
-  size_t slotsBegin() const { return roundToPage(linesBegin() + size_t{kSlots} * ranks * kLineRegionBytes); }
-  size_t linksBegin() const { return roundToPage(slotsBegin() + size_t{kSlots} * kLegs * ranks * slotBytes); }
+  constexpr size_t linesBegin() const {
+    return (kCells + (slots * kLegs + 1) * ranks * kCellBytes + kLineAlignment - 1) / kLineAlignment *
+           kLineAlignment;
+  }
+  constexpr size_t wideBegin() const { return linesBegin() + size_t{kSlots} * ranks * lineRegion; }
+  constexpr size_t slotsBegin() const {
+    return roundToPage(wideBegin() + size_t{kSlots} * ranks * wideRegion);
+  }
+  constexpr size_t linksBegin() const {
+    return roundToPage(slotsBegin() + size_t{slots} * kLegs * ranks * slotBytes);
+  }
 };
 
 }  // namespace stretto

@@ -49,16 +49,16 @@ TEST(Forced, BothEndsOfAMessageAreForcedAlike) {
 
 TEST(Forced, RefusalsListWhatThereIs) {
   EXPECT_EQ(refusal("rong"),
-            "STRETTO_ALGO: there is no algorithm \"rong\"; there are local, one_shot, two_shot, direct, "
+            "STRETTO_ALGO: there is no algorithm \"rong\"; there are direct, local, one_shot, two_shot, "
             "ring, tree, "
             "push, pairwise, flat, chain");
   EXPECT_EQ(refusal("all_reduce:chain"),
-            "all_reduce has no algorithm \"chain\"; it has local, one_shot, two_shot, direct, ring, tree");
+            "all_reduce has no algorithm \"chain\"; it has direct, local, one_shot, two_shot, ring, tree");
   EXPECT_EQ(
       refusal("all_deduce:ring"),
       "there is no collective \"all_deduce\"; there are all_reduce, reduce_scatter, all_gather, all_to_all, "
       "broadcast, reduce, gather, scatter, send, receive");
-  EXPECT_EQ(refusal("", "wave"), "there is no protocol \"wave\"; there are lines, chunks");
+  EXPECT_EQ(refusal("", "wave"), "there is no protocol \"wave\"; there are lines, chunks, wide");
   EXPECT_EQ(refusal("ring", "lines"),
             "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot");
 }

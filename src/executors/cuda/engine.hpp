@@ -30,6 +30,7 @@ struct Setup {
   int lanes = 1;
   std::byte* windows[kMaxRanks] = {};  // by rank, as this device addresses them
   double timeoutSeconds = 0;           // of a wait in a kernel
+  bool sharedDevice = false;           // other ranks of this communicator run on the same device
 };
 
 // How one collective runs; all ranks give the same, but for their own buffers.
@@ -37,8 +38,8 @@ struct Launch {
   Collective collective = Collective::kAllReduce;
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
   algorithms::Protocol protocol = algorithms::Protocol::kChunks;
-  int blocks = 1;  // lanes that take part
-  int threads = 0; // of a block; 0: what the kernel likes best
+  int blocks = 1;   // lanes that take part
+  int threads = 0;  // of a block; 0: what the kernel likes best
   Arguments arguments;
   uint64_t tag = 0;       // equal on all ranks exactly if they run the same operation
   uint64_t sequence = 0;  // for reports
@@ -71,7 +72,8 @@ class Engine {
   // Enqueues; returns when enqueued. Capturable.
   virtual Status launch(const Launch& launch, StreamHandle stream) = 0;
   // Messages of one group, in the order of the calls; all make progress at once.
-  virtual Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence, StreamHandle stream) = 0;
+  virtual Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
+                                 StreamHandle stream) = 0;
 
   // Ends every wait of this rank's kernels. The word is kept: kernels launched later return at once.
   virtual void abort(uint32_t word) = 0;

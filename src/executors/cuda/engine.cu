@@ -1,0 +1,313 @@
+#include "executors/cuda/engine.hpp"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "executors/cuda/transfers.cuh"
+#include "platform/cuda/device.hpp"
+
+namespace stretto::executors::cuda {
+namespace {
+
+using platform::cuda::ScopedDevice;
+using stretto::cuda::Control;
+using stretto::cuda::kindOf;
+using stretto::cuda::LaneState;
+using stretto::cuda::Unit;
+
+Status check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return kOkStatus;
+  (void)cudaGetLastError();
+  return fail(Code::kSystem, "CUDA: %s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+// Scales a buffer for PreMulSum. `place` is where the scalar is, if it was not known at the call.
+struct Scale {
+  DataType type;
+  const std::byte* from;
+  std::byte* to;
+  size_t bytes;
+  const uint8_t* place;
+  uint8_t scalar[8];
+};
+
+__global__ void scaleKernel(const __grid_constant__ Scale scale) {
+  const stretto::cuda::UnitSource source(scale.from, scale.bytes);
+  const stretto::cuda::UnitTarget target(scale.to, scale.bytes);
+  uint8_t scalar[8];
+  for (size_t i = 0; i < sizeof scalar; ++i) {
+    scalar[i] = scale.place == nullptr ? scale.scalar[i] : i < sizeOf(scale.type) ? scale.place[i] : 0;
+  }
+  const size_t step = size_t{gridDim.x} * blockDim.x;
+  for (size_t unit = size_t{blockIdx.x} * blockDim.x + threadIdx.x; unit < source.units(); unit += step) {
+    target.store(unit, stretto::cuda::scaled(scale.type, source.load(unit), scalar));
+  }
+}
+
+size_t roundUp(size_t value, size_t grain) {
+  return (value + grain - 1) / grain * grain;
+}
+
+}  // namespace
+
+class KernelEngine final : public Engine {
+ public:
+  explicit KernelEngine(const Setup& setup) : setup_(setup) {}
+  ~KernelEngine() override;
+
+  Status begin();
+  Status launch(const Launch& launch, StreamHandle stream) override;
+  Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
+                         StreamHandle stream) override;
+  void abort(uint32_t word) override;
+  Report report() const override;
+  uint64_t finished() const override;
+
+ private:
+  Context contextFor(uint64_t tag, uint64_t sequence) const;
+  Status launchKernel(const void* function, int blocks, int threads, void** parameters,
+                      cudaStream_t stream) const;
+  Status launchLocal(const Launch& launch, cudaStream_t stream) const;
+  Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
+  int threadsFor(const Launch& launch, const Kernel& kernel) const;
+
+  const Setup setup_;
+  LaneState* lanes_ = nullptr;
+  platform::cuda::HostMapped control_;
+  cudaStream_t inspection_ = nullptr;  // for looking at the device while its kernels run
+};
+
+KernelEngine::~KernelEngine() {
+  const ScopedDevice device(setup_.device);
+  if (inspection_ != nullptr) (void)cudaStreamDestroy(inspection_);
+  platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(lanes_));
+  platform::cuda::releaseHostMapped(setup_.device, control_);
+}
+
+Status KernelEngine::begin() {
+  const ScopedDevice device(setup_.device);
+  STRETTO_TRY(device.status());
+  if (setup_.lanes < 1 || setup_.ranks < 1 || setup_.ranks > kMaxRanks) {
+    return fail(Code::kInternal, "an engine of %d ranks with %d lanes", setup_.ranks, setup_.lanes);
+  }
+  auto lanes = platform::cuda::allocate(setup_.device, sizeof(LaneState) * static_cast<size_t>(setup_.lanes));
+  if (!lanes.ok()) return lanes.status();
+  lanes_ = reinterpret_cast<LaneState*>(lanes.value());
+  auto control = platform::cuda::allocateHostMapped(setup_.device, sizeof(Control));
+  if (!control.ok()) return control.status();
+  control_ = control.value();
+  return check(cudaStreamCreateWithFlags(&inspection_, cudaStreamNonBlocking), "creating a stream");
+}
+
+Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
+  Context context{};
+  std::copy(std::begin(setup_.windows), std::end(setup_.windows), context.windows);
+  context.layout = setup_.layout;
+  context.lanes = lanes_;
+  context.control = reinterpret_cast<Control*>(control_.device);
+  context.timeoutNanoseconds = static_cast<uint64_t>(setup_.timeoutSeconds * 1e9);
+  context.tag = tag;
+  context.sequence = sequence;
+  context.rank = setup_.rank;
+  context.ranks = setup_.ranks;
+  return context;
+}
+
+// Ranks that share a device do without programmatic launch: kernels that only wait for their turn would keep
+// those out that they wait for.
+Status KernelEngine::launchKernel(const void* function, int blocks, int threads, void** parameters,
+                                  cudaStream_t stream) const {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = setup_.sharedDevice ? 0 : 1;
+  return check(cudaLaunchKernelExC(&config, function, parameters), "launching a kernel");
+}
+
+// As many threads as have something to do: fewer begin and end sooner.
+int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
+  if (launch.threads != 0) return std::min(launch.threads, kernel.mostThreads);
+  if (launch.protocol == algorithms::Protocol::kChunks) return kernel.mostThreads;
+  constexpr size_t kWarp = 32;
+  const size_t bytes = roundUp(launch.arguments.bytes(), 8) / static_cast<size_t>(launch.blocks) + 128;
+  const size_t parts = launch.protocol == algorithms::Protocol::kWide
+                           ? (bytes + 119) / 120 * WideLines::kLineThreads
+                           : bytes / stretto::cuda::kUnitBytes;
+  return static_cast<int>(std::clamp(roundUp(parts, kWarp), kWarp, static_cast<size_t>(kernel.mostThreads)));
+}
+
+// PreMulSum: the input is scaled first, into the receive buffer where that holds all of it.
+Status KernelEngine::scaleInput(const Launch& launch, Arguments& arguments, void*& scratch,
+                                cudaStream_t stream) const {
+  const size_t blocks =
+      launch.collective == Collective::kReduceScatter ? static_cast<size_t>(setup_.ranks) : 1;
+  Scale scale{};
+  scale.type = arguments.reduce.type;
+  scale.from = arguments.send;
+  scale.bytes = arguments.bytes() * blocks;
+  scale.place = static_cast<const uint8_t*>(launch.scalarPlace);
+  std::memcpy(scale.scalar, launch.scalar, sizeof scale.scalar);
+  scale.to = arguments.receive;
+  if (launch.collective != Collective::kAllReduce) {
+    STRETTO_TRY(check(cudaMallocAsync(&scratch, scale.bytes, stream), "allocating memory for PreMulSum"));
+    scale.to = static_cast<std::byte*>(scratch);
+  }
+  constexpr unsigned kThreads = 256;
+  const unsigned grid = static_cast<unsigned>(std::clamp<size_t>(scale.bytes / (kThreads * 64), 1, 256));
+  scaleKernel<<<grid, kThreads, 0, stream>>>(scale);
+  arguments.send = scale.to;
+  return check(cudaGetLastError(), "scaling for PreMulSum");
+}
+
+Status KernelEngine::launchLocal(const Launch& launch, cudaStream_t stream) const {
+  const Arguments& a = launch.arguments;
+  if (a.send == a.receive || a.receive == nullptr) return kOkStatus;
+  return check(cudaMemcpyAsync(a.receive, a.send, a.bytes(), cudaMemcpyDeviceToDevice, stream), "copying");
+}
+
+Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
+  const ScopedDevice device(setup_.device);
+  STRETTO_TRY(device.status());
+  const auto stream = static_cast<cudaStream_t>(handle);
+  Launch how = launch;
+  void* scratch = nullptr;
+  if (how.scaled) STRETTO_TRY(scaleInput(launch, how.arguments, scratch, stream));
+  Status status;
+  if (how.algorithm == algorithms::Algorithm::kLocal) {
+    status = launchLocal(how, stream);
+  } else {
+    const auto kind = reduces(how.collective) ? kindOf(how.arguments.reduce) : KernelTable::Kind::kAny;
+    const Kernel& kernel = KernelTable::all().find(how.collective, how.algorithm, how.protocol, kind);
+    if (kernel.function == nullptr || how.blocks < 1 || how.blocks > setup_.lanes) {
+      return fail(Code::kInternal, "no kernel for %s by %s with %s on %d of %d lanes", nameOf(how.collective),
+                  algorithms::nameOf(how.algorithm), algorithms::nameOf(how.protocol), how.blocks,
+                  setup_.lanes);
+    }
+    Context context = contextFor(how.tag, how.sequence);
+    void* parameters[] = {&context, &how.arguments};
+    status = launchKernel(kernel.function, how.blocks, threadsFor(how, kernel), parameters, stream);
+  }
+  if (scratch != nullptr) {
+    const Status freed = check(cudaFreeAsync(scratch, stream), "freeing memory of PreMulSum");
+    if (status.ok()) status = freed;
+  }
+  return status;
+}
+
+namespace {
+
+// Messages to oneself are copied: the k-th send meets the k-th receive.
+Status copyToSelf(std::span<const Transfer> transfers, int rank, cudaStream_t stream) {
+  size_t next = 0;
+  for (const Transfer& from : transfers) {
+    if (from.peer != rank || !from.isSend) continue;
+    while (next < transfers.size() && (transfers[next].peer != rank || transfers[next].isSend)) ++next;
+    if (next == transfers.size() || transfers[next].tag != from.tag) {
+      return fail(
+          Code::kInvalidUsage,
+          "rank %d sends %zu bytes to itself: the same group must hold a receive of the same count and type",
+          rank, from.bytes);
+    }
+    STRETTO_TRY(check(
+        cudaMemcpyAsync(transfers[next++].data, from.data, from.bytes, cudaMemcpyDeviceToDevice, stream),
+        "copying a message to oneself"));
+  }
+  while (next < transfers.size() && (transfers[next].peer != rank || transfers[next].isSend)) ++next;
+  if (next == transfers.size()) return kOkStatus;
+  return fail(Code::kInvalidUsage, "rank %d receives from itself without a send in the same group", rank);
+}
+
+// One queue for every peer and direction that has messages; how many.
+int fillQueues(std::span<const Transfer> transfers, int rank, int ranks, Messages& messages) {
+  int queues = 0;
+  int filled = 0;
+  for (int step = 0; step < 2 * ranks; ++step) {
+    const int peer = algorithms::rotated(rank, step / 2, ranks);
+    const bool isSend = step % 2 == 0;
+    Messages::Queue queue{static_cast<int16_t>(peer), static_cast<int16_t>(isSend),
+                          static_cast<int16_t>(filled), 0};
+    for (const Transfer& transfer : transfers) {
+      if (transfer.peer != peer || transfer.isSend != isSend || transfer.bytes == 0 || peer == rank) continue;
+      messages.message[filled++] = {transfer.data, transfer.bytes, transfer.tag};
+      ++queue.count;
+    }
+    if (queue.count > 0) messages.queue[queues++] = queue;
+  }
+  return queues;
+}
+
+// Blocks of each queue: equal on both sides of every message, so a function of the number of ranks alone.
+int blocksOfQueue(int lanes, int ranks) {
+  constexpr int kMostBlocks = 128;  // of all queues: they must run at the same time
+  constexpr int kMostOfOne = 16;
+  return std::clamp(kMostBlocks / (2 * std::max(1, ranks - 1)), 1, std::min(lanes, kMostOfOne));
+}
+
+}  // namespace
+
+Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
+                                     StreamHandle handle) {
+  const ScopedDevice device(setup_.device);
+  STRETTO_TRY(device.status());
+  const auto stream = static_cast<cudaStream_t>(handle);
+  STRETTO_TRY(copyToSelf(transfers, setup_.rank, stream));
+  if (transfers.size() > Messages::kMost) {
+    return fail(Code::kInvalidUsage, "a group of %zu sends and receives on one communicator: %d are possible",
+                transfers.size(), Messages::kMost);
+  }
+  Messages messages{};
+  const int queues = fillQueues(transfers, setup_.rank, setup_.ranks, messages);
+  if (queues == 0) return kOkStatus;
+  messages.blocks = blocksOfQueue(setup_.lanes, setup_.ranks);
+  Context context = contextFor(0, sequence);
+  void* parameters[] = {&context, &messages};
+  return launchKernel(reinterpret_cast<const void*>(cuda::transfers), queues * messages.blocks, kChunkThreads,
+                      parameters, stream);
+}
+
+void KernelEngine::abort(uint32_t word) {
+  auto& control = *reinterpret_cast<Control*>(control_.host);
+  uint32_t none = 0;
+  __atomic_compare_exchange_n(&control.abort, &none, word, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+Report KernelEngine::report() const {
+  const auto& control = *reinterpret_cast<const Control*>(control_.host);
+  Report report;
+  if (__atomic_load_n(&control.reported, __ATOMIC_ACQUIRE) != 2) return report;
+  report.status = {static_cast<Code>(control.code), static_cast<int16_t>(control.peer)};
+  report.sequence = control.sequence;
+  report.theirTag = control.theirTag;
+  return report;
+}
+
+uint64_t KernelEngine::finished() const {
+  const ScopedDevice device(setup_.device);
+  uint64_t finished = 0;
+  const bool read = cudaMemcpyAsync(&finished, &lanes_[0].finished, sizeof finished, cudaMemcpyDeviceToHost,
+                                    inspection_) == cudaSuccess &&
+                    cudaStreamSynchronize(inspection_) == cudaSuccess;
+  return read ? finished : 0;
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(const Setup& setup) {
+  auto engine = std::make_unique<KernelEngine>(setup);
+  STRETTO_TRY(engine->begin());
+  return Result<std::unique_ptr<Engine>>(std::move(engine));
+}
+
+Result<int> mostResidentBlocks(int device) {
+  const auto facts = platform::cuda::factsOf(device);
+  if (!facts.ok()) return facts.status();
+  return facts.value().multiprocessors;  // one each is certain: no kernel here needs more than half of one
+}
+
+}  // namespace stretto::executors::cuda

@@ -1,0 +1,58 @@
+// The kernels, as the engine finds them. Plain C++; each kernels_*.cu adds its part, so that they compile
+// apart.
+#pragma once
+
+#include <array>
+
+#include "algorithms/registry.hpp"
+#include "primitives/cuda/reducer_kind.hpp"
+
+namespace stretto::executors::cuda {
+
+struct Kernel {
+  const void* function = nullptr;  // for cudaLaunchKernelExC: takes a Context and Arguments, or Messages
+  int mostThreads = 0;
+};
+
+class KernelTable {
+ public:
+  using Kind = stretto::cuda::ReducerKind;
+
+  // Every kernel of the library.
+  static const KernelTable& all();
+  // Collectives that reduce nothing are kept under kAny. A null function: there is no such kernel.
+  const Kernel& find(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
+                     Kind kind) const {
+    return rows_[indexOf(collective, algorithm, protocol, kind)];
+  }
+  void add(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol, Kind kind,
+           Kernel kernel) {
+    rows_[indexOf(collective, algorithm, protocol, kind)] = kernel;
+  }
+
+ private:
+  static constexpr size_t kKinds = 4;
+  static size_t indexOf(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
+                        Kind kind) {
+    const size_t row =
+        (static_cast<size_t>(collective) * algorithms::kAlgorithms + static_cast<size_t>(algorithm)) *
+            algorithms::kProtocols +
+        static_cast<size_t>(protocol);
+    return row * kKinds + static_cast<size_t>(kind);
+  }
+  std::array<Kernel, size_t{kCollectives} * algorithms::kAlgorithms * algorithms::kProtocols * kKinds>
+      rows_{};
+};
+
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
+         collective == Collective::kReduce;
+}
+
+void addMoves(KernelTable& table);
+void addFloat32(KernelTable& table);
+void addFloat16(KernelTable& table);
+void addBfloat16(KernelTable& table);
+void addAny(KernelTable& table);
+
+}  // namespace stretto::executors::cuda

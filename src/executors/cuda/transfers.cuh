@@ -1,0 +1,66 @@
+// The kernel that moves one group's messages. Every pair of a peer and a direction has blocks of its own, so
+// that nothing that waits keeps anything else from moving; block k of them moves its share of each message
+// over lane k, in the order of the calls.
+#pragma once
+
+#include "executors/cuda/kernels.cuh"
+
+namespace stretto::executors::cuda {
+
+struct Message {
+  std::byte* data;
+  uint64_t bytes;
+  uint64_t tag;
+};
+
+// As many as kernel parameters hold besides the context. Messages of one queue lie together.
+struct Messages {
+  static constexpr int kMost = 128;
+  static constexpr int kMostQueues = 2 * kMaxRanks;
+  struct Queue {
+    int16_t peer;
+    int16_t isSend;
+    int16_t first;
+    int16_t count;
+  };
+  Message message[kMost];
+  Queue queue[kMostQueues];
+  int blocks;  // of each queue
+};
+
+template <typename Backend>
+__device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, const Message& message,
+                              int block, int blocks) {
+  constexpr size_t kGrainBytes = 128;
+  const algorithms::Span share =
+      algorithms::Split(message.bytes, static_cast<size_t>(blocks), kGrainBytes)[static_cast<size_t>(block)];
+  std::byte* const data = message.data + share.begin;
+  backend.setTag(message.tag);
+  for (const algorithms::Span chunk : algorithms::Chunks(share.size, backend.layout().linkChunk)) {
+    if (queue.isSend != 0) {
+      STRETTO_TRY(algorithms::Outlet<Backend>(backend, queue.peer).send(data + chunk.begin, chunk.size));
+    } else {
+      STRETTO_TRY(
+          algorithms::Inlet<Backend>(backend, queue.peer).receive(data + chunk.begin, chunk.size, false));
+    }
+  }
+  return {};
+}
+
+// Not inline: one translation unit includes this.
+__global__ void __launch_bounds__(kChunkThreads)
+    transfers(const __grid_constant__ Context context, const __grid_constant__ Messages messages) {
+  __shared__ BlockShared shared;
+  stretto::cuda::letNextBegin();
+  const int block = static_cast<int>(blockIdx.x) % messages.blocks;
+  const Messages::Queue& queue = messages.queue[static_cast<int>(blockIdx.x) / messages.blocks];
+  Cuda<AnyReducer, ShortLines> backend(context, shared, block);
+  backend.begin();
+  backend.beginLinks();
+  for (int i = 0; i < queue.count; ++i) {
+    if (!moveMessage(backend, queue, messages.message[queue.first + i], block, messages.blocks).ok()) break;
+  }
+  backend.endTransfers(queue.peer, queue.isSend != 0);
+}
+
+}  // namespace stretto::executors::cuda

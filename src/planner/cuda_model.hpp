@@ -1,0 +1,19 @@
+// The planner's model of the CUDA backend: how many blocks an operation gets, and how long it takes. Pure
+// functions of plain values; used by the planner only. The constants were measured between two H200s
+// (docs/results/); a measured table overrides what they predict.
+#pragma once
+
+#include "planner/model.hpp"
+
+namespace stretto::planner {
+
+// Most bytes of one rank's buffer that `blocks` blocks carry in lines; 0 if the row has none.
+size_t mostInLines(const Descriptor& row, const Machine& machine, int blocks);
+
+// Blocks that the model prefers, 1 to machine.lanes; machine.blocks if that is set.
+int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine);
+
+// Microseconds from launch to launch of the same operation in a graph.
+double predictCuda(const Descriptor& row, const Request& request, const Machine& machine);
+
+}  // namespace stretto::planner

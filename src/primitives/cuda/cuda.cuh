@@ -1,0 +1,420 @@
+// The Cuda backend: the verbs by the threads of one block, over windows in device memory that NVLink reaches.
+// Block k of every rank talks to block k of its peers through lane k of the windows and to nobody else, so
+// ranks whose blocks run at different times, or in different numbers of threads, cannot mix anything up. One
+// Cuda per thread, its members in registers; what the block shares is in BlockShared.
+//
+// Ordering: a signal is a barrier of the coop, then a system fence and a relaxed store by one thread; a wait
+// is relaxed loads by one thread, then a fence and a barrier. Lines carry their own readiness (lines.cuh).
+//
+// A wait that gives up reports once per rank (state.hpp), tells the coop, and makes every later wait of the
+// block end at once. Lines tell each thread for itself: nothing is published after them in any algorithm.
+#pragma once
+
+#include "algorithms/shape.hpp"
+#include "primitives/backend.hpp"
+#include "primitives/cuda/lines.cuh"
+#include "primitives/cuda/reduce.cuh"
+#include "primitives/cuda/state.hpp"
+
+namespace stretto::cuda {
+
+struct BlockShared {
+  static constexpr int kMostStages = 3;
+  uint32_t progress[kMostStages];  // chunks that each stage of a pipeline has done
+  uint32_t failed;                 // somebody gave up
+};
+
+// Some warps of a block, which have a barrier of their own.
+struct Threads {
+  int begin;
+  int count;
+  int barrier;
+
+  __device__ int rank() const { return static_cast<int>(threadIdx.x) - begin; }
+  __device__ int size() const { return count; }
+  __device__ void sync() const { syncThreads(barrier, count); }
+};
+
+// How long one thread has waited.
+struct Patience {
+  uint32_t polls = 0;
+  uint64_t deadline = 0;
+};
+
+template <typename Reducer, typename Format>
+class Cuda {
+ public:
+  using Coop = Threads;
+  static constexpr size_t kLineBytes = Format::kLineBytes;
+
+  __device__ Cuda(const Context& context, BlockShared& shared, int lane)
+      : context_(context),
+        shared_(shared),
+        laneBegin_(context.layout.bytes() * static_cast<size_t>(lane)),
+        state_(context.lanes[lane]),
+        lane_(lane),
+        tag_(context.tag),
+        coop_{0, static_cast<int>(blockDim.x), 0} {}
+
+  // Every thread comes here. Prepares what needs nothing of the operation before, waits for its end, and
+  // takes over what it left in the lane.
+  __device__ void begin() {
+    if (threadIdx.x == 0) shared_.failed = 0;
+    __syncthreads();
+    awaitPrevious();
+    epoch_ = state_.epoch;
+  }
+  __device__ void beginLinks() {
+    for (int peer = 0; peer < ranks(); ++peer) cursors_[peer] = state_.links[peer];
+  }
+  // And here, whatever its verdict.
+  __device__ void end() {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    state_.epoch = epoch_;
+    ++state_.finished;
+  }
+  __device__ void endLinks() {
+    __syncthreads();
+    if (threadIdx.x >= static_cast<unsigned>(ranks())) return;
+    state_.links[threadIdx.x] = cursors_[threadIdx.x];
+  }
+
+  // Instead of both, for a block that sent to one peer or received from it, beside others on the same lane.
+  __device__ void endTransfers(int peer, bool sent) {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (sent) {
+      state_.links[peer].sent = cursors_[peer].sent;
+    } else {
+      state_.links[peer].received = cursors_[peer].received;
+    }
+  }
+
+  __device__ int rank() const { return context_.rank; }
+  __device__ int ranks() const { return context_.ranks; }
+  __device__ Coop coop() const { return coop_; }
+  __device__ const WindowLayout& layout() const { return context_.layout; }
+  __device__ uint64_t nextEpoch() { return ++epoch_; }
+  __device__ uint64_t epoch() const { return epoch_; }
+
+  // Places: as Host's, in this block's lane.
+  __device__ std::byte* slotAt(int peer, Leg leg) const {
+    return at(peer, layout().slot(turn(), leg, rank()));
+  }
+  __device__ const std::byte* slotFrom(int source, Leg leg) const {
+    return at(rank(), layout().slot(turn(), leg, source));
+  }
+  __device__ Cell* cellAt(int peer, Leg leg) const { return cell(peer, layout().cell(turn(), leg, rank())); }
+  __device__ const Cell* cellFrom(int source, Leg leg) const {
+    return cell(rank(), layout().cell(turn(), leg, source));
+  }
+  __device__ LinkCursors& cursors(int peer) { return cursors_[peer]; }
+  __device__ Cell* linkAt(int peer, uint64_t chunk) const { return cell(peer, layout().link(rank(), chunk)); }
+  __device__ const Cell* linkFrom(int source, uint64_t chunk) const {
+    return cell(rank(), layout().link(source, chunk));
+  }
+  __device__ Cell* creditAt(int sender) const { return cell(sender, layout().credit(rank())); }
+  __device__ const Cell* creditFrom(int receiver) const { return cell(rank(), layout().credit(receiver)); }
+
+  // The verbs.
+  __device__ void put(Coop coop, int /*peer*/, void* to, const void* from, size_t bytes) {
+    copyBytes(to, from, bytes, coop.rank(), coop.size());
+  }
+  __device__ void signal(Coop coop, int /*peer*/, Cell* cell, uint64_t value) {
+    coop.sync();
+    if (coop.rank() == 0) publish(cell, value);
+  }
+  __device__ void signalAll(Coop coop, Leg leg) {
+    coop.sync();
+    for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
+      publish(cellAt(algorithms::rotated(rank(), step, ranks()), leg), epoch_);
+    }
+  }
+  __device__ Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
+    bool bad = false;
+    if (coop.rank() == 0) bad = !await(peer, cell, value, true);
+    return verdict(coop, bad);
+  }
+  __device__ Status waitCount(Coop coop, int peer, const Cell* cell, uint64_t value) {
+    bool bad = false;
+    if (coop.rank() == 0) bad = !await(peer, cell, value, false);
+    return verdict(coop, bad);
+  }
+  __device__ Status waitAll(Coop coop, Leg leg) {
+    bool bad = false;
+    for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
+      const int peer = algorithms::rotated(rank(), ranks() - step, ranks());
+      bad = !await(peer, cellFrom(peer, leg), epoch_, true) || bad;
+    }
+    return verdict(coop, bad);
+  }
+  __device__ void reduce(Coop coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources,
+                         int sourceCount, size_t count, bool /*stream*/) {
+    reduceBytes(Reducer(spec), to, sources, sourceCount, count * sizeOf(spec.type), coop.rank(), coop.size());
+  }
+  __device__ void copy(Coop coop, void* to, const void* from, size_t bytes, bool /*stream*/) {
+    if (to != from) copyBytes(to, from, bytes, coop.rank(), coop.size());
+  }
+  __device__ bool ready(const Cell* cell, uint64_t value) const { return loadRelaxed(cell).low >= value; }
+  __device__ void setTag(uint64_t tag) { tag_ = tag; }
+
+  __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes);
+  __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes);
+  __device__ Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                                size_t bytes);
+
+  // Stages run at the same time, each by its own warps. A stage of a chunk begins when the stage before has
+  // done that chunk; the first stage runs ahead of the last by half as many chunks as there are slots.
+  template <typename... Stages>
+  __device__ Status pipeline(size_t chunks, Stages... stages);
+
+ private:
+  static constexpr int kTagBits = 20;  // of a line's flag; the rest is the epoch
+  static constexpr int kAtOnce = 4;    // sources whose lines are polled together
+  static constexpr int kPollsPerLook = 1024;
+
+  __device__ std::byte* at(int peer, size_t offset) const {
+    return context_.windows[peer] + laneBegin_ + offset;
+  }
+  __device__ Cell* cell(int peer, size_t offset) const { return reinterpret_cast<Cell*>(at(peer, offset)); }
+  __device__ uint32_t turn() const { return static_cast<uint32_t>(epoch_) & (layout().slots - 1); }
+  __device__ size_t linesAt(int source) const {
+    const uint32_t place = static_cast<uint32_t>(epoch_) % WindowLayout::kSlots;
+    return Format::kWide ? layout().wideLines(place, source) : layout().lines(place, source);
+  }
+  __device__ uint64_t lineFlag() const { return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1)); }
+  __device__ void publish(Cell* cell, uint64_t value) const {
+    fenceSystem();
+    storeRelaxed(cell, {value, tag_});
+  }
+  __device__ Status verdict(Coop coop, bool bad) {
+    if (!anyThread(coop.barrier, coop.count, bad)) return {};
+    return Status{Code::kRemote};  // the host knows more (Control)
+  }
+
+  __device__ bool await(int peer, const Cell* cell, uint64_t value, bool tagged);
+  __device__ bool awaitParts(Pack (&got)[kAtOnce], int first, int behind, const LinePart<Format>& part,
+                             bool inside, int lane);
+  __device__ bool awaitTurn(int stage, size_t chunk, int stages);
+  __device__ Code exhausted(Patience& patience) const;
+  __device__ void report(Code code, int peer, uint64_t theirTag);
+
+  const Context& context_;
+  BlockShared& shared_;
+  size_t laneBegin_;
+  LaneState& state_;
+  int lane_;
+  uint64_t tag_;
+  uint64_t epoch_ = 0;
+  Coop coop_;
+  bool failed_ = false;
+  LinkCursors cursors_[kMaxRanks];
+};
+
+// What ends a wait: nothing (kOk), the host's word, or the deadline. Looks rarely: the host's memory is far.
+template <typename Reducer, typename Format>
+__device__ Code Cuda<Reducer, Format>::exhausted(Patience& patience) const {
+  if (++patience.polls % kPollsPerLook != 0) return Code::kOk;
+  if (const uint32_t word = loadRelaxed32(&context_.control->abort); word != 0)
+    return static_cast<Code>(word & 0xff);
+  const uint64_t now = nanoseconds();
+  if (patience.deadline == 0) patience.deadline = now + context_.timeoutNanoseconds;
+  return now > patience.deadline ? Code::kTimeout : Code::kOk;
+}
+
+template <typename Reducer, typename Format>
+__device__ void Cuda<Reducer, Format>::report(Code code, int peer, uint64_t theirTag) {
+  failed_ = true;
+  shared_.failed = 1;
+  Control& control = *context_.control;
+  if (atomicCAS_system(&control.reported, 0u, 1u) != 0) return;
+  control.code = static_cast<uint32_t>(code);
+  control.peer = peer;
+  control.lane = static_cast<uint32_t>(lane_);
+  control.sequence = context_.sequence;
+  control.theirTag = theirTag;
+  __threadfence_system();
+  atomicExch_system(&control.reported, 2u);
+}
+
+template <typename Reducer, typename Format>
+__device__ bool Cuda<Reducer, Format>::await(int peer, const Cell* cell, uint64_t value, bool tagged) {
+  Patience patience;
+  Pack seen = loadRelaxed(cell);
+  while (seen.low < value) {
+    if (*static_cast<volatile uint32_t*>(&shared_.failed) != 0) return false;
+    if (const Code code = exhausted(patience); code != Code::kOk) {
+      report(code, peer, 0);
+      return false;
+    }
+    seen = loadRelaxed(cell);
+  }
+  fenceSystem();
+  if (!tagged || seen.high == tag_) return true;
+  report(Code::kInvalidUsage, peer, seen.high);
+  return false;
+}
+
+// The parts of the lines of sources from `first` on: at most kAtOnce, none from `behind` on. A warp decides
+// together.
+template <typename Reducer, typename Format>
+__device__ bool Cuda<Reducer, Format>::awaitParts(Pack (&got)[kAtOnce], int first, int behind,
+                                                  const LinePart<Format>& part, bool inside, int lane) {
+  constexpr unsigned kAll = 0xffffffff;
+  const uint64_t flag = lineFlag();
+  Patience patience;
+  while (true) {
+    bool ready = true;
+    int late = -1;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int source = first + i;
+      if (inside && source < behind && source != rank())
+        got[i] = loadRelaxed(at(rank(), linesAt(source)) + part.at);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int source = first + i;
+      if (source >= behind || source == rank()) continue;
+      const bool here = lineReady<Format>(got[i], flag, lane) || !inside;
+      if (!here) late = i;
+      ready = ready && here;
+    }
+    if (__all_sync(kAll, ready)) return true;
+    Code code = exhausted(patience);
+    if (failed_) code = Code::kRemote;
+    if (!__any_sync(kAll, code != Code::kOk)) continue;
+    if (late >= 0 && !failed_) {
+      const uint64_t seen = late == 0   ? got[0].high
+                            : late == 1 ? got[1].high
+                            : late == 2 ? got[2].high
+                                        : got[3].high;
+      const bool differs = !part.second && (seen ^ flag) >> kTagBits == 0;
+      report(differs             ? Code::kInvalidUsage
+             : code == Code::kOk ? Code::kTimeout
+                                 : code,
+             first + late, differs ? seen : 0);
+    }
+    failed_ = true;
+    return false;
+  }
+}
+
+template <typename Reducer, typename Format>
+__device__ void Cuda<Reducer, Format>::putLines(Coop coop, int peer, const void* from, size_t bytes) {
+  const UnitSource source(from, bytes);
+  std::byte* const lines = at(peer, linesAt(rank()));
+  const uint64_t flag = lineFlag();
+  const size_t count = linesFor<Format>(source.units());
+  forEachLine<Format>(count, coop.rank(), coop.size(), [&](size_t line, int lane) {
+    const LinePart<Format> part(line, lane);
+    const Unit low = source.load(part.unit);
+    const Unit high = part.second ? source.load(part.unit + 1) : flag;
+    if (line < count) storeRelaxed(lines + part.at, {low, high});
+  });
+}
+
+template <typename Reducer, typename Format>
+__device__ Status Cuda<Reducer, Format>::readLines(Coop coop, int peer, void* to, size_t bytes) {
+  const UnitTarget target(to, bytes);
+  const size_t count = linesFor<Format>((bytes + kUnitBytes - 1) / kUnitBytes);
+  forEachLine<Format>(count, coop.rank(), coop.size(), [&](size_t line, int lane) {
+    const LinePart<Format> part(line, lane);
+    Pack got[kAtOnce];
+    if (failed_ || !awaitParts(got, peer, peer + 1, part, line < count, lane) || line >= count) return;
+    target.store(part.unit, got[0].low);
+    if (part.second) target.store(part.unit + 1, got[0].high);
+  });
+  return failed_ ? Status{Code::kRemote} : Status{};
+}
+
+template <typename Reducer, typename Format>
+__device__ Status Cuda<Reducer, Format>::reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to,
+                                                     const std::byte* own, size_t bytes) {
+  const Reducer reducer(spec);
+  const UnitSource source(own, bytes);
+  const UnitTarget target(to, bytes);
+  const size_t count = linesFor<Format>(source.units());
+  forEachLine<Format>(count, coop.rank(), coop.size(), [&](size_t line, int lane) {
+    const LinePart<Format> part(line, lane);
+    const Pack mine{source.load(part.unit), part.second ? source.load(part.unit + 1) : 0};
+    typename Reducer::Accumulator low, high;
+    for (int first = 0; first < ranks(); first += kAtOnce) {
+      Pack got[kAtOnce];
+      if (failed_ || !awaitParts(got, first, ranks(), part, line < count, lane)) return;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int rank = first + i;
+        if (rank >= ranks()) break;
+        const Pack value = rank == this->rank() ? mine : got[i];
+        if (rank == 0) {
+          low = reducer.start(value.low);
+          if (Format::kWide) high = reducer.start(value.high);
+        } else {
+          reducer.join(low, value.low);
+          if (Format::kWide) reducer.join(high, value.high);
+        }
+      }
+    }
+    if (line >= count) return;
+    target.store(part.unit, reducer.finish(low));
+    if (Format::kWide && part.second) target.store(part.unit + 1, reducer.finish(high));
+  });
+  return failed_ ? Status{Code::kRemote} : Status{};
+}
+
+template <typename Reducer, typename Format>
+__device__ bool Cuda<Reducer, Format>::awaitTurn(int stage, size_t chunk, int stages) {
+  const size_t ahead = layout().slots / 2;
+  bool bad = false;
+  if (coop_.rank() == 0) {
+    const volatile uint32_t& before = shared_.progress[stage == 0 ? stages - 1 : stage - 1];
+    const size_t needed = stage != 0 ? chunk + 1 : chunk + 1 > ahead ? chunk + 1 - ahead : 0;
+    // Bounded: the stage waited for ends by its own deadline, and says so.
+    while (before < needed && !bad) bad = *static_cast<volatile uint32_t*>(&shared_.failed) != 0;
+    __threadfence_block();
+  }
+  return !anyThread(coop_.barrier, coop_.count, bad);
+}
+
+template <typename Reducer, typename Format>
+template <typename... Stages>
+__device__ Status Cuda<Reducer, Format>::pipeline(size_t chunks, Stages... stages) {
+  constexpr int kStages = sizeof...(Stages);
+  constexpr int kWarp = 32;
+  static_assert(kStages <= BlockShared::kMostStages);
+  Status status;
+  if (chunks <= 1) {
+    if (chunks == 0) return status;
+    nextEpoch();
+    (void)((status = stages(0), coop_.sync(), status.ok()) && ...);
+    return status;
+  }
+  const Coop whole = coop_;
+  const int each = whole.count / kStages / kWarp * kWarp;
+  const int mine = whole.rank() / each;
+  const uint64_t before = epoch_;
+  if (threadIdx.x < kStages) shared_.progress[threadIdx.x] = 0;
+  __syncthreads();
+  if (mine < kStages) {
+    coop_ = {mine * each, each, 1 + mine};
+    for (size_t chunk = 0; chunk < chunks && status.ok(); ++chunk) {
+      if (!awaitTurn(mine, chunk, kStages)) break;
+      epoch_ = before + chunk + 1;
+      int stage = 0;
+      ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
+      coop_.sync();
+      if (coop_.rank() == 0 && status.ok()) {
+        __threadfence_block();
+        *static_cast<volatile uint32_t*>(&shared_.progress[mine]) = static_cast<uint32_t>(chunk + 1);
+      }
+    }
+  }
+  coop_ = whole;
+  __syncthreads();
+  epoch_ = before + chunks;
+  return shared_.failed != 0 ? Status{Code::kRemote} : Status{};
+}
+
+}  // namespace stretto::cuda

@@ -1,0 +1,94 @@
+// Loads, stores, fences and clocks of the Cuda backend, as the PTX memory model names them (PTX ISA 8.3 and
+// later, chapters "Memory Consistency Model" and "ld"/"st"). What peers write at the same time is only
+// touched through the relaxed accesses; everything else is ordered by a fence and a barrier around it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stretto::cuda {
+
+// Sixteen bytes.
+struct alignas(16) Pack {
+  uint64_t low;
+  uint64_t high;
+};
+
+// Single-copy atomic: both words are seen together or not at all.
+__device__ inline void storeRelaxed(void* at, Pack value) {
+  asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.sys.global.b128 [%0], v; }" ::"l"(at),
+               "l"(value.low), "l"(value.high)
+               : "memory");
+}
+__device__ inline Pack loadRelaxed(const void* at) {
+  Pack value;
+  asm volatile("{ .reg .b128 v; ld.relaxed.sys.global.b128 v, [%2]; mov.b128 {%0, %1}, v; }"
+               : "=l"(value.low), "=l"(value.high)
+               : "l"(at)
+               : "memory");
+  return value;
+}
+__device__ inline uint32_t loadRelaxed32(const uint32_t* at) {
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+
+// Orders everything that this thread, and threads it has synchronised with, did before against what follows,
+// for all devices and the host.
+__device__ inline void fenceSystem() {
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+// Bulk accesses: sixteen bytes that nobody else touches now. Not kept in the nearest cache: each is used
+// once.
+__device__ inline Pack loadPack(const void* at) {
+  Pack value;
+  asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];"
+               : "=l"(value.low), "=l"(value.high)
+               : "l"(at)
+               : "memory");
+  return value;
+}
+__device__ inline void storePack(void* at, Pack value) {
+  asm volatile("st.global.L1::no_allocate.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(value.low), "l"(value.high)
+               : "memory");
+}
+
+__device__ inline uint64_t nanoseconds() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+// Programmatic dependent launch. The first lets the next kernel of the stream begin its preparations; the
+// second waits until the kernel before this one has ended and its writes are visible. Both do nothing in a
+// launch without the attribute.
+__device__ inline void letNextBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ inline void awaitPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// A barrier among `threads` threads of a block (a multiple of 32) that share the number `barrier`.
+__device__ inline void syncThreads(int barrier, int threads) {
+  asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+// The same, and true for all if it is for any.
+__device__ inline bool anyThread(int barrier, int threads, bool mine) {
+  int any;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.s32 p, %3, 0; barrier.red.or.pred.aligned q, %1, %2, p; selp.s32 %0, 1, 0, "
+      "q; }"
+      : "=r"(any)
+      : "r"(barrier), "r"(threads), "r"(static_cast<int>(mine))
+      : "memory");
+  return any != 0;
+}
+
+}  // namespace stretto::cuda

@@ -1,0 +1,96 @@
+// Element-wise reduction of several buffers into one or more, by the threads of a coop. The arithmetic is
+// reducer.cuh's; this is the walk over memory. For primitives/cuda.
+#pragma once
+
+#include "primitives/backend.hpp"
+#include "primitives/cuda/copy.cuh"
+#include "primitives/cuda/reducer.cuh"
+
+namespace stretto::cuda {
+
+// How many packs a thread holds at once: as many loads are under way for each source.
+template <typename Reducer>
+inline constexpr int kReduceUnroll = 4;
+template <>
+inline constexpr int kReduceUnroll<AnyReducer> = 1;
+
+// One thread's packs at `at`, `at + step`, ... of every source, reduced and stored everywhere.
+template <typename Reducer, int kPacks>
+__device__ __forceinline__ void reducePacks(const Reducer& reducer, const Destinations& to,
+                                            const std::byte* const* sources, int sourceCount, size_t at,
+                                            size_t step) {
+  typename Reducer::Accumulator low[kPacks], high[kPacks];
+  Pack first[kPacks], next[kPacks];
+  const auto load = [&](int source, Pack(&packs)[kPacks]) {
+    const auto* from = reinterpret_cast<const Pack*>(sources[source]);
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) packs[i] = loadPack(from + at + static_cast<size_t>(i) * step);
+  };
+  load(0, first);
+  if (sourceCount > 1) load(1, next);
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    low[i] = reducer.start(first[i].low);
+    high[i] = reducer.start(first[i].high);
+  }
+  for (int source = 1; source < sourceCount; ++source) {
+    Pack joined[kPacks];
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) joined[i] = next[i];
+    if (source + 1 < sourceCount) load(source + 1, next);
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      reducer.join(low[i], joined[i].low);
+      reducer.join(high[i], joined[i].high);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    const Pack result{reducer.finish(low[i]), reducer.finish(high[i])};
+    const size_t place = at + static_cast<size_t>(i) * step;
+    storePack(reinterpret_cast<Pack*>(to.own) + place, result);
+    for (int push = 0; push < to.pushedCount; ++push) {
+      storePack(reinterpret_cast<Pack*>(to.pushed[push]) + place, result);
+    }
+  }
+}
+
+// From byte `begin`, a multiple of a unit, on.
+template <typename Reducer>
+__device__ void reduceUnits(const Reducer& reducer, const Destinations& to, const std::byte* const* sources,
+                            int sourceCount, size_t begin, size_t bytes, int thread, int threads) {
+  for (size_t unit = begin / kUnitBytes + static_cast<size_t>(thread); unit * kUnitBytes < bytes;
+       unit += static_cast<size_t>(threads)) {
+    auto sum = reducer.start(UnitSource(sources[0], bytes).load(unit));
+    for (int source = 1; source < sourceCount; ++source) {
+      reducer.join(sum, UnitSource(sources[source], bytes).load(unit));
+    }
+    const Unit result = reducer.finish(sum);
+    UnitTarget(to.own, bytes).store(unit, result);
+    for (int push = 0; push < to.pushedCount; ++push) UnitTarget(to.pushed[push], bytes).store(unit, result);
+  }
+}
+
+template <typename Reducer>
+__device__ void reduceBytes(const Reducer& reducer, const Destinations& to, const std::byte* const* sources,
+                            int sourceCount, size_t bytes, int thread, int threads) {
+  constexpr int kUnroll = kReduceUnroll<Reducer>;
+  bool aligned = isAligned(to.own, sizeof(Pack));
+  for (int source = 0; source < sourceCount; ++source) {
+    aligned = aligned && isAligned(sources[source], sizeof(Pack));
+  }
+  const size_t packs = aligned ? bytes / sizeof(Pack) : 0;
+  const size_t step = static_cast<size_t>(threads);
+  size_t at = static_cast<size_t>(thread);
+  for (; at + (kUnroll - 1) * step < packs; at += kUnroll * step) {
+    reducePacks<Reducer, kUnroll>(reducer, to, sources, sourceCount, at, step);
+  }
+  if constexpr (kUnroll > 1) {
+    for (; at < packs; at += step) reducePacks<Reducer, 1>(reducer, to, sources, sourceCount, at, step);
+  }
+  if (packs * sizeof(Pack) != bytes) {
+    reduceUnits(reducer, to, sources, sourceCount, packs * sizeof(Pack), bytes, thread, threads);
+  }
+}
+
+}  // namespace stretto::cuda
