@@ -51,16 +51,17 @@ std::vector<double> sorted(std::vector<double> values) {
   return values;
 }
 
-// The ranks hold the same numbers after slowest(), so they come to the same batch without a word more.
+// Estimates are of the fastest replay: a disturbed one must not make the graph short. The ranks hold the same
+// numbers after slowest(), so they come to the same batch without a word more.
 Result measureOne(GpuRank& rank, const Request& request, const Setup& setup, bool inGraph) {
   Result result;
   rank.prepare(request, setup.forced, inGraph);
   uint64_t wrong = rank.checkOnce();
-  double estimate = at(sorted(rank.crew().slowest(rank.measure(kWarmup, 1, 5, &wrong).device)), 0.5);
+  double estimate = at(sorted(rank.crew().slowest(rank.measure(kWarmup, 1, 5, &wrong).device)), 0);
   for (const size_t most : {size_t{20}, kMostCallsInGraph}) {
     result.batch = static_cast<size_t>(std::clamp<double>(std::ceil(kGraphMicroseconds / estimate), 1, most));
     if (result.batch > 1) {
-      estimate = at(sorted(rank.crew().slowest(rank.measure(kWarmup, result.batch, 5, &wrong).device)), 0.5);
+      estimate = at(sorted(rank.crew().slowest(rank.measure(kWarmup, result.batch, 5, &wrong).device)), 0);
     }
   }
   const double turn = estimate * static_cast<double>(result.batch);
