@@ -13,6 +13,8 @@ QUICK = "_ZN7stretto12_GLOBAL__N_19pushLinesIfEEvPFviEPT_"
 # What a kernel is told to run may name the lines, when its own name does not.
 GENERIC = "_ZN7stretto3runINS_8TwoLinesEEEvT_"
 BULK = "_ZN7stretto4bulkEPNS_5LinesE"
+# A format of lines is an argument of every kernel.
+UNUSED = "_ZN7stretto3runINS_4RingENS_4cuda10ShortLinesEEEvT_"
 
 
 def said(symbol: str, stack: int = 0, stores: int = 0, target: str = "sm_90") -> str:
@@ -37,7 +39,7 @@ def put(build: Path, text: str, source: str = "src/executors/cuda/push.cu") -> N
 
 
 def test_registers_alone_pass_and_other_kernels_may_spill(tmp_path: Path) -> None:
-    put(tmp_path, said(QUICK) + said(GENERIC) + said(BULK, stack=64, stores=8))
+    put(tmp_path, said(QUICK) + said(GENERIC) + said(BULK, stack=64, stores=8) + said(UNUSED, stack=64))
     done = check(tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "check_kernels: 2 latency kernels, 0 problems\n"
