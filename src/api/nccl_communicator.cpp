@@ -6,6 +6,7 @@
 #include "api/config.hpp"
 #include "api/export.hpp"
 #include "api/handles.hpp"
+#include "base/parameters.hpp"
 #include "bootstrap/service.hpp"
 #include "communicator/group.hpp"
 
@@ -59,22 +60,46 @@ Status initRank(ncclComm_t* slot, int ranks, const ncclUniqueId& id, int rank, c
   if (rank < 0 || rank >= ranks) {
     return fail(Code::kInvalidArgument, "ncclCommInitRank: rank %d is not one of 0 to %d", rank, ranks - 1);
   }
-  auto parsed = parseConfig(config, Config{});
+  const auto device = communicator::deviceOfThisThread();
+  if (!device.ok()) return device.status();
+  auto parsed = parseConfig(config, Config{true, "", device.value()});
   if (!parsed.ok()) return parsed.status();
   return launch(std::make_shared<Communicator>(rank, ranks, fromNccl(id), std::move(parsed.value())), slot);
 }
 
-Status initAll(ncclComm_t* slots, int count) {
+// The device of one rank of ncclCommInitAll.
+Result<int> deviceFor(int rank, int count, const int* list) {
+  const auto on = communicator::usesDevices();
+  if (!on.ok()) return on.status();
+  if (!on.value()) return communicator::kHostDevice;
+  const int devices = platform::cuda::deviceCount();
+  const auto shared = parameters::kSharedDevice.flag();
+  if (!shared.ok()) return shared.status();
+  const int device = list != nullptr ? list[rank] : shared.value() ? rank % devices : rank;
+  if (device >= 0 && device < devices) return device;
+  return fail(Code::kInvalidArgument,
+              "ncclCommInitAll: there is no GPU %d for rank %d of %d: this process sees 0 to %d", device,
+              rank, count, devices - 1);
+}
+
+Status initAll(ncclComm_t* slots, int count, const int* list) {
   if (slots == nullptr || count < 1 || count > stretto::kMaxRanks) {
     return fail(Code::kInvalidArgument, "ncclCommInitAll: %d communicators in %p; 1 to %d are possible",
                 count, static_cast<void*>(slots), stretto::kMaxRanks);
+  }
+  std::vector<int> devices;
+  for (int rank = 0; rank < count; ++rank) {
+    const auto device = deviceFor(rank, count, list);
+    if (!device.ok()) return device.status();
+    devices.push_back(device.value());
   }
   auto id = bootstrap::Service::createSession();
   if (!id.ok()) return id.status();
   Group::current().begin();
   for (int rank = 0; rank < count; ++rank) {
+    const Config config{true, "", devices[static_cast<size_t>(rank)]};
     const Status status =
-        launch(std::make_shared<Communicator>(rank, count, id.value(), Config{}), &slots[rank]);
+        launch(std::make_shared<Communicator>(rank, count, id.value(), config), &slots[rank]);
     if (!status.ok()) Group::current().poison(status);
   }
   return Group::current().end();
@@ -198,8 +223,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myran
 
 STRETTO_API(ncclCommInitAll)
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) try {
-  (void)devlist;  // every device is this host
-  return toResult(initAll(comm, ndev));
+  return toResult(initAll(comm, ndev, devlist));
 } catch (...) {
   return stretto::api::caught("ncclCommInitAll");
 }
@@ -290,6 +314,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) tr
     return finish(
         stretto::fail(Code::kInvalidArgument, "ncclCommGetAsyncError: comm or asyncError is not valid"));
   }
+  if (communicator->onDevice()) (void)communicator->poll();
   *asyncError = toResult(communicator->error(nullptr));
   return ncclSuccess;
 } catch (...) {
@@ -320,7 +345,8 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) try {
 
 STRETTO_API(ncclCommCuDevice)
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) try {
-  return answer("ncclCommCuDevice", comm, device, [](auto&) { return 0; });
+  return answer("ncclCommCuDevice", comm, device,
+                [](auto& communicator) { return std::max(0, communicator.config().device); });
 } catch (...) {
   return stretto::api::caught("ncclCommCuDevice");
 }

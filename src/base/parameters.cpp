@@ -77,6 +77,12 @@ constexpr Parameter kInitTimeout{"STRETTO_INIT_TIMEOUT", "300", "seconds until a
 constexpr Parameter kAlgo{"STRETTO_ALGO", "", "force an algorithm: NAME or COLLECTIVE:NAME,..."};
 constexpr Parameter kProto{"STRETTO_PROTO", "", "force a readiness protocol: lines or chunks"};
 constexpr Parameter kLink{"STRETTO_LINK", "", "force how ranks reach each other: memory, shm"};
+constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",
+                            "where ranks keep their data: cuda, cpu or auto (cuda if there is one)"};
+constexpr Parameter kSharedDevice{"STRETTO_SHARED_DEVICE", "0", "1: ranks may share a GPU, for tests"};
+constexpr Parameter kLanes{"STRETTO_LANES", "32",
+                           "thread blocks of a GPU that an operation may use: 1 to 64"};
+constexpr Parameter kBlocks{"STRETTO_BLOCKS", "", "how many of them every operation uses (default: planned)"};
 constexpr Parameter kDeterministic{"STRETTO_DETERMINISTIC", "0", "1: the same bits from every algorithm"};
 constexpr Parameter kTable{"STRETTO_TABLE", "", "file with the measured table (default: the shipped one)"};
 constexpr Parameter kRings{"STRETTO_RINGS", "1", "rings that a ring algorithm uses: 1, 2 or 4"};
@@ -94,9 +100,11 @@ constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology f
 
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout, &kInitTimeout,  &kAlgo,        &kProto,           &kLink,   &kDeterministic, &kTable,
-      &kSpin,    &kRings,        &kSlotBytes,   &kFlightDirectory, &kEvents, &kCpuLevel,      &kAffinity,
-      &kHostId,  &kTopologyFile, &kTopologyDump};
+      &kTimeout,     &kInitTimeout,  &kAlgo,     &kProto,     &kLink,
+      &kDevice,      &kSharedDevice, &kLanes,    &kBlocks,    &kDeterministic,
+      &kTable,       &kSpin,         &kRings,    &kSlotBytes, &kFlightDirectory,
+      &kEvents,      &kCpuLevel,     &kAffinity, &kHostId,    &kTopologyFile,
+      &kTopologyDump};
   return kAll;
 }
 

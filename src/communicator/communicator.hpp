@@ -20,6 +20,7 @@
 
 #include "bootstrap/membership.hpp"
 #include "communicator/connect.hpp"
+#include "communicator/device_side.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/plan_cache.hpp"
 #include "executors/host/stream.hpp"
@@ -37,6 +38,7 @@ inline constexpr const char* kLibraryVersion = "0.1.0";
 struct Config {
   bool blocking = true;
   std::string name;
+  int device = kHostDevice;  // the GPU that the rank is on
 };
 
 enum class State : uint8_t { kInitialising, kReady, kFinalised, kFailed, kRevoked, kAborted };
@@ -59,6 +61,28 @@ struct PreMultiplier {
   bool alive = false;
 };
 
+// Operations on a GPU that were enqueued and not yet seen to be done, oldest first; the oldest is forgotten
+// when there are too many, as the flight recorder forgets it.
+class LaunchLog {
+ public:
+  struct Entry {
+    uint64_t place = 0;   // in the flight recorder
+    uint64_t number = 0;  // DeviceSide::launched() with it
+  };
+  void add(Entry entry) {
+    if (begin_ + kEntries == end_) ++begin_;
+    entries_[end_++ % kEntries] = entry;
+  }
+  const Entry* oldest() const { return begin_ == end_ ? nullptr : &entries_[begin_ % kEntries]; }
+  void drop() { ++begin_; }
+
+ private:
+  static constexpr size_t kEntries = 256;
+  std::array<Entry, kEntries> entries_{};
+  size_t begin_ = 0;
+  size_t end_ = 0;
+};
+
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   Communicator(int rank, int ranks, const bootstrap::UniqueId& id, Config config);
@@ -67,6 +91,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const Config& config() const { return config_; }
+  bool onDevice() const { return config_.device >= 0; }
   // The same number on all ranks of this communicator, and on no other.
   uint64_t identity() const { return identity_; }
   State state() const { return state_.load(std::memory_order_acquire); }
@@ -79,6 +104,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status refuse(const Operation& operation, Status status);
   // kOk, kInProgress, or the first error, with its text.
   Status error(std::string* text) const;
+  // On a GPU: makes what kernels said when they gave up this communicator's error. Any thread.
+  Status poll();
+  // On a GPU: that its kernels can use the operation's buffers.
+  Status checkBuffers(const Operation& operation) { return device_->checkBuffers(operation); }
 
   // Runs or enqueues operations that belong together: transfers first, then collectives in order. `stream` is
   // null for "return when done". Arguments were validated.
@@ -117,7 +146,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   Counters counters() const;
   WaitCounters waitCounters() const;
-  size_t windowBytes() const { return connections_.region == nullptr ? 0 : connections_.region->bytes(); }
+  size_t windowBytes() const;
   // The worker thread, made at first need.
   executors::host::Stream& worker();
   // Lets go of everything but the object itself, once nothing runs: windows, links, connection, worker.
@@ -131,10 +160,21 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status connected(const char* what) const;
   Status join();
   Status makeHost();
+  Status makeDevice();
   Status openFlight();
   Status runCollective(const Operation& operation);
   Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
+  // The same on a GPU (submit_device.cpp).
+  Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
+                        uint64_t tag);
+  Status launchTransfers(const Operation& first, std::span<const Operation> operations);
+  Status concludeLaunch(const Operation& operation, uint64_t launchedBefore, Status status);
+  void reapLaunches();
+  bool finishLaunches();
+  bool noteReport();
+  std::string wordsOf(const executors::cuda::Report& report) const;
+  void letGoOfDevice();
   void announce(const Operation& operation, uint64_t tag, uint64_t ticks);
   Status conclude(const Operation& operation, Status status);
   Status explainFailure(const Operation& operation, Status status);
@@ -171,6 +211,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
       nullptr};  // of the own window, for other threads; null before there is one
   BufferImporter importer_;
   std::unique_ptr<Host> host_;
+  std::mutex deviceMutex_;  // held while device_ is set or let go, and by poll()
+  std::unique_ptr<DeviceSide> device_;
+  std::atomic<DeviceSide*> abortable_{nullptr};  // device_, for whoever ends its waits
+  LaunchLog launches_;                           // that were not seen to be done
   planner::Machine machine_;
   planner::Table table_;
   planner::Forced forced_;

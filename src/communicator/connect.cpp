@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
+#include "communicator/gather.hpp"
 #include "links/memory/link.hpp"
 #include "links/shm/link.hpp"
 #include "platform/random.hpp"
@@ -21,31 +22,9 @@ struct Verdict {
   uint8_t reach = 0;
   uint8_t sameProcess = 0;
   uint8_t deterministic = 0;
+  uint8_t onDevice = 0;
   char text[400] = {};
 };
-
-template <typename T>
-std::span<const uint8_t> bytesOf(const T& value) {
-  return {reinterpret_cast<const uint8_t*>(&value), sizeof value};
-}
-
-// One value of every rank, from what an exchange brought.
-template <typename T>
-Result<std::vector<T>> gather(bootstrap::Membership& membership, const char* name, const T& mine,
-                              double timeout) {
-  auto blobs = membership.exchange(name, bytesOf(mine), timeout);
-  if (!blobs.ok()) return blobs.status();
-  std::vector<T> all(blobs.value().size());
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const auto& blob = blobs.value()[rank];
-    if (blob.size() != sizeof(T)) {
-      return failAbout(static_cast<int>(rank), Code::kInternal, "rank %zu sent %zu bytes for \"%s\", not %zu",
-                       rank, blob.size(), name, sizeof(T));
-    }
-    std::memcpy(&all[rank], blob.data(), sizeof(T));
-  }
-  return all;
-}
 
 Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout& layout) {
   uint64_t token = 0;
@@ -179,6 +158,13 @@ Status agree(const std::vector<Verdict>& verdicts, int rank) {
                        rank, peer, static_cast<int>(sizeof theirs.forced) - 1, theirs.forced,
                        static_cast<int>(sizeof mine.forced) - 1, mine.forced);
     }
+    if (theirs.onDevice != mine.onDevice) {
+      return failAbout(
+          peer, Code::kInvalidUsage,
+          "ranks %d and %d keep their data in different places: rank %d on a GPU, rank %d in host "
+          "memory. Set STRETTO_DEVICE=cuda or STRETTO_DEVICE=cpu everywhere",
+          rank, peer, mine.onDevice != 0 ? rank : peer, mine.onDevice != 0 ? peer : rank);
+    }
     if (theirs.deterministic != mine.deterministic) {
       return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d have different STRETTO_DETERMINISTIC",
                        rank, peer);
@@ -223,6 +209,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   verdict.cores = platform::usableCoreSet();
   verdict.code = static_cast<uint8_t>(opened.code);
   verdict.deterministic = request.deterministic;
+  verdict.onDevice = request.onDevice;
   verdict.reach = std::all_of(connections.peers.begin(), connections.peers.end(),
                               [](const Peer& peer) { return peer.reach != Reach::kNone; });
   verdict.sameProcess = std::all_of(connections.peers.begin(), connections.peers.end(),

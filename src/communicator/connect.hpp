@@ -48,6 +48,7 @@ struct ConnectRequest {
   uint64_t forcedHash = 0;  // and force the same algorithms
   std::string forced;       // and force the same algorithms
   bool deterministic = false;
+  bool onDevice = false;  // a GPU, which connectDevices() then connects
   double timeoutSeconds = 0;
 };
 

@@ -158,6 +158,7 @@ Status Communicator::initialiseSteps(events::Id parent) {
   counters_.bootstrapNanoseconds = joined - start;
   const events::Scope phase(events::Type::kInitConnect, parent, {}, platform::ticks);
   STRETTO_TRY(makeHost());
+  if (onDevice()) STRETTO_TRY(makeDevice());
   STRETTO_TRY(openFlight());
   counters_.connectNanoseconds = platform::monotonicNanoseconds() - joined;
   return kOkStatus;
@@ -192,6 +193,7 @@ Status Communicator::makeHost() {
   request.forced =
       parameters::kAlgo.text() + " " + parameters::kProto.text() + " " + parameters::kRings.text();
   request.deterministic = deterministic.value();
+  request.onDevice = onDevice();
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
   STRETTO_TRY(addCacheSize(machine_));
@@ -249,6 +251,7 @@ void Communicator::release() {
   }
   header_.store(nullptr);
   host_.reset();
+  if (onDevice()) letGoOfDevice();
   connections_ = {};
   importer_ = {};
   flight_ = {};
@@ -327,6 +330,7 @@ void Communicator::raiseAbort(Code code, int peer) {
 
 // Ends the waits of operations; exchanges with the others stay possible.
 void Communicator::stopOperations(uint32_t word) {
+  if (DeviceSide* device = abortable_.load(); device != nullptr) device->abort(word);
   {
     std::lock_guard lock(turnMutex_);
     turnChanged_.notify_all();
@@ -343,6 +347,7 @@ void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
   char text[1200];
   snprintf(text, sizeof text, "rank %d lost rank %d (host %s, process %u): %s", rank_, loss.rank,
            loss.host.c_str(), loss.pid, loss.reason.c_str());
+  noteReport();
   if (state() == State::kReady || state() == State::kInitialising) {
     markBroken(Code::kRemote, State::kFailed, text);
   }
@@ -391,8 +396,9 @@ Status Communicator::finalise() {
     turnChanged_.wait(lock, [&] { return quiet(); });
     --turnWaiters_;
   }
+  const bool done = !onDevice() || finishLaunches();
   const bool healthy = state() == State::kReady && advance(State::kFinalised);
-  if (WindowHeader* header = header_.load(); header != nullptr && healthy) {
+  if (WindowHeader* header = header_.load(); header != nullptr && healthy && done) {
     std::atomic_ref(header->left).store(1, std::memory_order_release);
   }
   std::lock_guard lock(membershipMutex_);
@@ -446,7 +452,13 @@ void Communicator::revoke() {
 }
 
 Counters Communicator::counters() const {
-  return counters_;
+  Counters counters = counters_;
+  if (device_ != nullptr) counters.operations = device_->finished();
+  return counters;
+}
+size_t Communicator::windowBytes() const {
+  if (device_ != nullptr) return device_->windowBytes();
+  return connections_.region == nullptr ? 0 : connections_.region->bytes();
 }
 WaitCounters Communicator::waitCounters() const {
   return host_ == nullptr ? WaitCounters{} : host_->waitCounters();

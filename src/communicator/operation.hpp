@@ -24,10 +24,14 @@ struct Operation {
   void* receive = nullptr;
   events::Id parent = events::Id::kNone;  // the API call's event
   int root = -1;                          // or the peer of a send or receive
+  void* stream = nullptr;                 // a cudaStream_t, on a GPU only
 
   size_t bytes() const { return count * sizeOf(type); }
   bool isTransfer() const { return collective == Collective::kSend || collective == Collective::kReceive; }
 };
+
+// Equal at both ends of a message exactly if type and count are.
+uint64_t transferTag(const Operation& operation);
 
 // Checks everything that can be known locally: counts that overflow, null and partly overlapping buffers,
 // root or peer out of range.

@@ -1,4 +1,5 @@
 // The one way of every operation: validated (submit), planned, announced, recorded, launched, concluded.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -23,12 +24,9 @@ uint64_t tagOf(const Operation& operation, const planner::Plan& plan) {
                     (operation.scaled ? 2 : 0) | (operation.reduces ? 1 : 0));
   tag = mix(tag, operation.count);
   tag = mix(tag, static_cast<uint64_t>(operation.root + 1));
-  return mix(tag, static_cast<uint64_t>(plan.algorithm) << 48 | static_cast<uint64_t>(plan.protocol) << 40 |
-                      static_cast<uint64_t>(plan.rings) << 32 | plan.chunkBytes);
-}
-
-uint64_t transferTag(const Operation& operation) {
-  return mix(mix(0x7032, static_cast<uint64_t>(operation.type)), operation.count);
+  return mix(tag, static_cast<uint64_t>(plan.blocks) << 56 | static_cast<uint64_t>(plan.algorithm) << 48 |
+                      static_cast<uint64_t>(plan.protocol) << 40 | static_cast<uint64_t>(plan.rings) << 32 |
+                      plan.chunkBytes);
 }
 
 observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, const planner::Plan& plan) {
@@ -59,6 +57,20 @@ events::Payload payloadOf(const Communicator& communicator, const Operation& ope
   return payload;
 }
 
+Arguments argumentsOf(const Operation& operation, const planner::Plan& plan, int ranks) {
+  Arguments arguments;
+  arguments.send = static_cast<const std::byte*>(operation.send);
+  arguments.receive = static_cast<std::byte*>(operation.receive);
+  arguments.count = operation.count;
+  arguments.elementBytes = sizeOf(operation.type);
+  arguments.reduce = {operation.type, operation.op, static_cast<uint32_t>(ranks)};
+  arguments.root = operation.root;
+  arguments.chunkBytes = plan.chunkBytes;
+  arguments.rings = plan.rings;
+  arguments.stream = plan.stream;
+  return arguments;
+}
+
 int sendBlocks(const Operation& operation, int ranks) {
   return operation.collective == Collective::kReduceScatter ? ranks : 1;
 }
@@ -70,7 +82,8 @@ Status hand(Communicator& communicator, const Operation& operation,
     Group::current().add(communicator.shared_from_this(), operation, stream);
     return kOkStatus;
   }
-  if (stream == nullptr && communicator.config().blocking) return communicator.startNow(operation);
+  if (stream == nullptr && (communicator.config().blocking || communicator.onDevice()))
+    return communicator.startNow(operation);
   return communicator.start({operation}, stream.get());
 }
 
@@ -85,6 +98,10 @@ Status submitTraced(Communicator& communicator, Operation operation,
 }
 
 }  // namespace
+
+uint64_t transferTag(const Operation& operation) {
+  return mix(mix(0x7032, static_cast<uint64_t>(operation.type)), operation.count);
+}
 
 // Operations of one communicator run one after another, in the order of submission, on whatever thread. A
 // turn that has not come when the communicator is aborted is given up: not mine().
@@ -142,6 +159,7 @@ Status submit(Communicator& communicator, const Operation& operation,
     return communicator.refuse(operation, status);
   }
   STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks()));
+  if (communicator.onDevice()) STRETTO_TRY(communicator.checkBuffers(operation));
   if (events::on()) [[unlikely]] {
     return submitTraced(communicator, operation, stream);
   }
@@ -167,6 +185,7 @@ Status Communicator::run(std::span<const Operation> operations, uint64_t number)
   STRETTO_TRY(usable());
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
+  if (onDevice()) STRETTO_TRY(poll());
   if (operations.size() > 1 || operations[0].isTransfer()) STRETTO_TRY(runTransfers(operations));
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) STRETTO_TRY(runCollective(operation));
@@ -203,8 +222,10 @@ Status Communicator::runCollective(const Operation& operation) {
   const auto plan = planFor(requestFor(operation));
   if (!plan.ok()) return refusePlan(operation, plan.status());
   const planner::Plan& how = plan.value();
-  // Holds all operations before it, so that who disagreed without noticing notices now.
-  const uint64_t tag = history_ = mix(history_, tagOf(operation, how));
+  // In host memory it holds all operations before it, so that who disagreed without noticing notices now; a
+  // graph that replays an operation has no such history.
+  uint64_t tag = tagOf(operation, how);
+  if (!onDevice()) tag = history_ = mix(history_, tag);
   const observe::FlightRecord record = recordOf(operation, ++sequence_, how);
   announce(operation, tag, record.startTicks);
   recorded_ = flight_.begin(record);
@@ -216,16 +237,9 @@ Status Communicator::runCollective(const Operation& operation) {
   }
   if (operation.count == 0) return conclude(operation, kOkStatus);
 
-  Arguments arguments;
-  arguments.send = static_cast<const std::byte*>(operation.scaled ? scaledInput(operation) : operation.send);
-  arguments.receive = static_cast<std::byte*>(operation.receive);
-  arguments.count = operation.count;
-  arguments.elementBytes = sizeOf(operation.type);
-  arguments.reduce = {operation.type, operation.op, static_cast<uint32_t>(ranks_)};
-  arguments.root = operation.root;
-  arguments.chunkBytes = how.chunkBytes;
-  arguments.rings = how.rings;
-  arguments.stream = how.stream;
+  Arguments arguments = argumentsOf(operation, how, ranks_);
+  if (onDevice()) return launchOnDevice(operation, how, arguments, tag);
+  if (operation.scaled) arguments.send = static_cast<const std::byte*>(scaledInput(operation));
   host_->begin(tag, sequence_, event_);
   const Status status =
       executors::host::launch(*host_, operation.collective, how.algorithm, how.protocol, arguments);
@@ -267,11 +281,16 @@ const void* Communicator::scaledInput(const Operation& operation) {
 }
 
 Status Communicator::runTransfers(std::span<const Operation> operations) {
+  const auto first = std::find_if(operations.begin(), operations.end(),
+                                  [](const Operation& operation) { return operation.isTransfer(); });
+  if (first == operations.end()) return kOkStatus;
+  recorded_ = flight_.begin(recordOf(*first, 0, {}));
+  if (events::on())
+    event_ = events::start(events::Type::kP2p, first->parent, payloadOf(*this, *first, 0), platform::ticks());
+  if (onDevice()) return launchTransfers(*first, operations);
   transfers_.clear();
-  const Operation* first = nullptr;
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) continue;
-    if (first == nullptr) first = &operation;
     const bool isSend = operation.collective == Collective::kSend;
     executors::host::Transfer transfer;
     transfer.isSend = isSend;
@@ -281,10 +300,6 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
     transfer.tag = transferTag(operation);
     transfers_.push_back(transfer);
   }
-  if (first == nullptr) return kOkStatus;
-  recorded_ = flight_.begin(recordOf(*first, 0, {}));
-  if (events::on())
-    event_ = events::start(events::Type::kP2p, first->parent, payloadOf(*this, *first, 0), platform::ticks());
   host_->begin(0, 0, event_);
   const Status status = executors::host::runTransfers(*host_, transfers_);
   host_->end();

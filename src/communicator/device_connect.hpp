@@ -1,0 +1,43 @@
+// Makes the ranks of a communicator reach each other's GPUs. Runs once, after connect(), when all ranks have
+// said that they are on GPUs; the only place that sees both device links and the engine's windows.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "bootstrap/membership.hpp"
+#include "communicator/device_layout.hpp"
+#include "links/device_endpoint.hpp"
+#include "memory/device_region.hpp"
+
+namespace stretto::communicator {
+
+// Everything that reaches other ranks' device windows. Kernels use it until they are done.
+struct DeviceConnections {
+  int device = 0;
+  platform::cuda::DeviceFacts facts;
+  DeviceShape shape;
+  bool shared = false;  // with other ranks of this communicator
+  std::shared_ptr<memory::DeviceRegion> region;
+  std::vector<links::DeviceLink> links;  // by rank; this rank's own entry points at its own window
+};
+
+struct DeviceRequest {
+  int rank = 0;
+  int ranks = 1;
+  int device = 0;
+  double timeoutSeconds = 0;
+};
+
+// Collective over the membership. Ranks that cannot go on say why, and then none does.
+Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& request,
+                      DeviceConnections& connections);
+
+// What STRETTO_DEVICE makes of the calling thread: the device that a communicator of this thread is for, or
+// kHostDevice. kInvalidUsage when a device is insisted on and there is none.
+inline constexpr int kHostDevice = -1;
+Result<int> deviceOfThisThread();
+// True when communicators of this process are on GPUs.
+Result<bool> usesDevices();
+
+}  // namespace stretto::communicator

@@ -1,0 +1,27 @@
+// How much of a GPU a communicator takes: lanes, and the window of each. Pure functions, equal on all ranks;
+// the one place where the sizes of device windows are decided.
+#pragma once
+
+#include <cstddef>
+
+#include "primitives/window.hpp"
+
+namespace stretto::communicator {
+
+// Of one rank, all lanes together.
+inline constexpr size_t kMostDeviceBytes = size_t{40} << 20;
+inline constexpr int kMostLanes = 64;
+
+struct DeviceShape {
+  int lanes = 1;
+  WindowLayout layout;  // of one lane
+};
+
+// As many of the wanted lanes (1 to kMostLanes) as fit, each as large as then fits.
+DeviceShape deviceShape(int ranks, int wantedLanes);
+
+// The lanes that a rank may use when `sharers` ranks, this one included, are on its device: the blocks of all
+// of them must be resident at once, because they wait for each other. At least 1.
+int lanesFor(int wanted, int residentBlocks, int sharers);
+
+}  // namespace stretto::communicator

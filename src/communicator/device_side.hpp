@@ -1,0 +1,82 @@
+// A communicator rank's half on its GPU: connections, engine, and what is kept beside them so that operations
+// can be enqueued safely. Owned by the communicator; when that lets go, kernels may still run here or write
+// here, so it is handed to letGo(), which frees it when that is over.
+//
+// Threads: enqueue() and the like by one thread at a time; abort(), report() and idle() may come from any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <span>
+
+#include "communicator/connect.hpp"
+#include "communicator/device_connect.hpp"
+#include "communicator/operation.hpp"
+#include "executors/cuda/engine.hpp"
+#include "executors/cuda/order.hpp"
+
+namespace stretto::communicator {
+
+using executors::cuda::StreamHandle;
+
+class DeviceSide {
+ public:
+  static Result<std::unique_ptr<DeviceSide>> create(DeviceConnections connections, int rank, int ranks,
+                                                    double timeoutSeconds);
+
+  int device() const { return connections_.device; }
+  const DeviceShape& shape() const { return connections_.shape; }
+  size_t windowBytes() const { return connections_.region->bytes(); }
+
+  // That kernels of this device can use the buffers: asked of CUDA once for each place.
+  Status checkBuffers(const Operation& operation);
+
+  // Enqueue on the user's stream, after everything enqueued here before.
+  Status launch(const executors::cuda::Launch& launch, StreamHandle stream);
+  // The sends and receives among `operations`, all at once: on the stream of the first, the others wait for
+  // it.
+  Status launchTransfers(std::span<const Operation> operations);
+
+  void abort(uint32_t word) { engine_->abort(word); }
+  executors::cuda::Report report() const { return engine_->report(); }
+  uint64_t finished() const { return engine_->finished(); }
+  // Operations enqueued so far, captured ones left out.
+  uint64_t launched() const { return launched_.load(std::memory_order_relaxed); }
+  // Waits until no kernel of this rank runs, for `seconds` at most; sooner back when `ending` becomes
+  // non-zero.
+  bool idle(double seconds, const std::atomic<uint32_t>* ending = nullptr) const;
+
+ private:
+  DeviceSide(DeviceConnections connections, int rank, int ranks)
+      : connections_(std::move(connections)), order_(connections_.device), rank_(rank), ranks_(ranks) {}
+
+  Status checkBuffer(const Operation& operation, const void* buffer, const char* which);
+  template <typename Enqueue>
+  Status inOrder(StreamHandle stream, const Enqueue& enqueue);
+  Status copyToSelf(std::span<const Operation> operations, StreamHandle stream);
+
+  DeviceConnections connections_;  // outlives the engine, whose kernels use it
+  std::unique_ptr<executors::cuda::Engine> engine_;
+  executors::cuda::Order order_;
+  const int rank_;
+  const int ranks_;
+  std::atomic<uint64_t> launched_{0};
+  std::atomic<bool> captured_{false};  // graphs of this rank may run, uncounted
+  // Pages (of 2 MiB) of buffers that were found to be the device's.
+  static constexpr size_t kKnownPlaces = 64;
+  std::array<uintptr_t, kKnownPlaces> places_{};
+  std::vector<executors::cuda::Transfer> transfers_;
+};
+
+// What the planner must know of it.
+Status describe(const DeviceShape& shape, planner::Machine& machine);
+
+// Frees a rank's device side, and `connections`, its host windows, once its kernels are done and no peer may
+// write to it any more: now if that can be seen at once, else when a later call of the process finds it so.
+// `patience`: seconds to wait for peers in other processes.
+void letGo(std::unique_ptr<DeviceSide> device, Connections connections, int rank, double patience);
+// Looks through what could not be freed at once.
+void freeWhatCanBe();
+
+}  // namespace stretto::communicator

@@ -1,0 +1,194 @@
+// Operations of a rank on a GPU: enqueued here, and what kernels said when they gave up.
+#include <cinttypes>
+
+#include "base/parameters.hpp"
+#include "communicator/communicator.hpp"
+#include "platform/clock.hpp"
+#include "primitives/announcement.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+std::string inWords(const Announcement& what) {
+  char text[200];
+  snprintf(text, sizeof text, "#%" PRIu64 " %s %s x %" PRIu64, what.sequence,
+           nameOf(static_cast<Collective>(what.collective % kCollectives)),
+           nameOf(static_cast<DataType>(what.type % kDataTypes)), what.count);
+  std::string words = text;
+  if (what.op != 0xff) words += std::string(" ") + nameOf(static_cast<Operator>(what.op % kOperators));
+  if (what.root >= 0) words += " root " + std::to_string(what.root);
+  return words;
+}
+
+// What a rank has announced lately with this tag; sequence 0 if nothing (any more).
+Announcement announcedAs(const WindowHeader& window, uint64_t tag) {
+  const uint64_t last = lastAnnounced(window);
+  for (uint64_t back = 0; back < WindowHeader::kAnnouncements && back < last; ++back) {
+    const Announcement what = announced(window, last - back);
+    if (what.sequence != 0 && what.tag == tag) return what;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Communicator::makeDevice() {
+  const auto initTimeout = parameters::kInitTimeout.seconds(0.01, 1e6);
+  const auto timeout = parameters::kTimeout.seconds(0.001, 1e7);
+  if (!initTimeout.ok()) return initTimeout.status();
+  if (!timeout.ok()) return timeout.status();
+  freeWhatCanBe();
+  DeviceConnections connections;
+  STRETTO_TRY(
+      connectDevices(*membership_, {rank_, ranks_, config_.device, initTimeout.value()}, connections));
+  STRETTO_TRY(describe(connections.shape, machine_));
+  auto device = DeviceSide::create(std::move(connections), rank_, ranks_, timeout.value());
+  if (!device.ok()) return device.status();
+  {
+    std::lock_guard lock(deviceMutex_);
+    device_ = std::move(device.value());
+  }
+  abortable_.store(device_.get());
+  if (abort_.load() != 0) device_->abort(abort_.load());
+  return kOkStatus;
+}
+
+Status Communicator::launchOnDevice(const Operation& operation, const planner::Plan& plan,
+                                    const Arguments& arguments, uint64_t tag) {
+  executors::cuda::Launch launch;
+  launch.collective = operation.collective;
+  launch.algorithm = plan.algorithm;
+  launch.protocol = plan.protocol;
+  launch.blocks = plan.blocks;
+  launch.arguments = arguments;
+  launch.tag = tag;
+  launch.sequence = sequence_;
+  launch.scaled = operation.scaled;
+  if (operation.scaled) {
+    std::copy_n(operation.scalar, sizeof launch.scalar, launch.scalar);
+    launch.scalarPlace = operation.scalarPlace;
+  }
+  reapLaunches();
+  const uint64_t before = device_->launched();
+  return concludeLaunch(operation, before, device_->launch(launch, operation.stream));
+}
+
+Status Communicator::launchTransfers(const Operation& first, std::span<const Operation> operations) {
+  reapLaunches();
+  const uint64_t before = device_->launched();
+  return concludeLaunch(first, before, device_->launchTransfers(operations));
+}
+
+// In the flight recorder an operation goes on until its kernel has ended; one that was captured ends here.
+Status Communicator::concludeLaunch(const Operation& operation, uint64_t launchedBefore, Status status) {
+  const uint64_t place = recorded_;
+  const bool runs = status.ok() && device_->launched() != launchedBefore;
+  if (!runs) return conclude(operation, status);
+  if (event_ != events::Id::kNone) [[unlikely]] {
+    events::stop(event_, platform::ticks(), status.code, operation.bytes());
+    event_ = events::Id::kNone;
+  }
+  launches_.add({place, device_->launched()});
+  ++counters_.operations;
+  counters_.bytes += operation.bytes();
+  return kOkStatus;
+}
+
+void Communicator::reapLaunches() {
+  const LaunchLog::Entry* oldest = launches_.oldest();
+  if (oldest == nullptr) return;
+  const uint64_t finished = device_->finished();
+  const uint64_t now = platform::ticks();
+  for (; oldest != nullptr && oldest->number <= finished; oldest = launches_.oldest()) {
+    flight_.end(oldest->place, kOkStatus, now);
+    launches_.drop();
+  }
+}
+
+Status Communicator::poll() {
+  bool mine = false;
+  {
+    std::lock_guard lock(deviceMutex_);
+    if (device_ == nullptr || device_->report().status.ok()) return kOkStatus;
+    mine = noteReport();
+  }
+  if (mine) {
+    // Peers wait in kernels, which see no host memory: they are told as they are told of a rank that aborts.
+    std::lock_guard lock(membershipMutex_);
+    if (membership_ != nullptr) {
+      membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("gave up in a kernel"));
+    }
+  }
+  return usable();
+}
+
+// True if it became this communicator's error now. Also on the bootstrap's thread.
+bool Communicator::noteReport() {
+  const DeviceSide* device = abortable_.load();
+  if (device == nullptr) return false;
+  const executors::cuda::Report report = device->report();
+  if (report.status.ok() || state() != State::kReady) return false;
+  const std::string text = wordsOf(report);
+  markBroken(report.status.code, State::kFailed, text);
+  flight_.note(text.c_str());
+  raiseAbort(report.status.code, report.status.peer);
+  return true;
+}
+
+std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
+  const WindowHeader& own = connections_.header();
+  const Announcement mine = announced(own, report.sequence);
+  const std::string what = report.sequence == 0 ? "a point-to-point transfer"
+                           : mine.sequence != 0 ? inWords(mine)
+                                                : "operation #" + std::to_string(report.sequence);
+  const int peer = report.status.peer;
+  const bool known = peer >= 0 && peer < ranks_;
+  const std::string whom = known ? "rank " + std::to_string(peer) : "its peers";
+  const std::string me = "rank " + std::to_string(rank_);
+  switch (report.status.code) {
+    case Code::kInvalidUsage: {
+      const Announcement theirs =
+          known ? announcedAs(connections_.peers[static_cast<size_t>(peer)].header(), report.theirTag)
+                : Announcement{};
+      return "ranks disagree: " + me + " called " + what + ", " + whom + " called " +
+             (theirs.sequence != 0 ? inWords(theirs) : "another operation") +
+             ". All ranks of a communicator must call the same operations with the same count, type, "
+             "operator and "
+             "root, in the same order.";
+    }
+    case Code::kTimeout:
+      return me + " waited longer than STRETTO_TIMEOUT for " + whom + " in " + what +
+             ". Look at that rank with `stretto doctor`.";
+    case Code::kRemote:
+      return me + ": " + whom + " has given up or was lost in " + what;
+    case Code::kAborted:
+      return me + ": " + what + " was ended by an abort";
+    default:
+      return me + ": the kernel of " + what + " failed (" + nameOf(report.status.code) + ")";
+  }
+}
+
+// Bounded: kernels give up at their own deadlines, and at an abort.
+bool Communicator::finishLaunches() {
+  constexpr double kLongest = 1e7;
+  const auto timeout = parameters::kTimeout.seconds(0.001, kLongest);
+  const bool done = device_ == nullptr || device_->idle(timeout.ok() ? timeout.value() : kLongest, &abort_);
+  (void)poll();
+  if (done && device_ != nullptr) reapLaunches();
+  return done;
+}
+
+void Communicator::letGoOfDevice() {
+  abortable_.store(nullptr);
+  std::unique_ptr<DeviceSide> last;
+  {
+    std::lock_guard lock(deviceMutex_);
+    last = std::move(device_);
+  }
+  if (last == nullptr) return;
+  const bool peaceful = state() == State::kFinalised;
+  letGo(std::move(last), std::move(connections_), rank_, peaceful ? 1.0 : 0.2);
+  freeWhatCanBe();
+}
+
+}  // namespace stretto::communicator
