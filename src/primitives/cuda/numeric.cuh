@@ -194,6 +194,9 @@ STRETTO_BOTH uint32_t encodePair<numeric::Float16>(Pair values) {
   asm("set.nan.u32.f16x2 %0, %1, %1;" : "=r"(nan) : "r"(bits));
   return mended(bits, nan, numeric::Float16::kNan * 0x10001u);
 }
+#endif
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 template <>
 STRETTO_BOTH uint32_t encodePair<numeric::Bfloat16>(Pair values) {
   uint32_t bits, nan;

@@ -6,8 +6,8 @@
 // For the level files only.
 #pragma once
 
-#include "primitives/numeric.hpp"
 #include "primitives/host/reduce_arithmetic.hpp"
+#include "primitives/numeric.hpp"
 
 namespace stretto {
 namespace {  // per level file, see reduce_level.hpp
