@@ -4,8 +4,6 @@
 // into the library.
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <stdexcept>
 #include <string>
 
@@ -18,10 +16,5 @@ struct Failure : std::runtime_error {
 struct Refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-inline void check(cudaError_t result, const char* what) {
-  if (result == cudaSuccess) return;
-  throw Failure(std::string(what) + ": " + cudaGetErrorString(result));
-}
 
 }  // namespace stretto::bench

@@ -1,6 +1,6 @@
 #include "judge.hpp"
 
-#include "failure.hpp"
+#include "check.hpp"
 #include "kernels.cuh"
 
 namespace stretto::bench {

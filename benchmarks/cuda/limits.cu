@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "failure.hpp"
+#include "check.hpp"
 #include "judge.hpp"
 #include "kernels.cuh"
 #include "limits_report.hpp"

@@ -60,18 +60,23 @@ int runRank(const Setup& setup, CrewMemory* crew, int rank) {
   }
 }
 
-int runThreads(const Setup& setup) {
-  CrewMemory* crew = crewOfOneParent();
-  processOf(setup);
+template <class Function>
+int runAsThreads(const Setup& setup, Function function) {
   std::vector<std::jthread> threads;
   std::atomic<int> status{0};
   for (int rank = 0; rank < setup.ranks; ++rank) {
-    threads.emplace_back([&setup, &status, crew, rank] {
-      if (const int own = runRank(setup, crew, rank); own != 0) status = own;
+    threads.emplace_back([&status, function, rank] {
+      if (const int own = function(rank); own != 0) status = own;
     });
   }
   threads.clear();
   return status;
+}
+
+int runThreads(const Setup& setup) {
+  CrewMemory* crew = crewOfOneParent();
+  processOf(setup);
+  return runAsThreads(setup, [&setup, crew](int rank) { return runRank(setup, crew, rank); });
 }
 
 // CUDA must not be started before the fork; so nothing of the library is touched here.
@@ -106,18 +111,31 @@ int runProcesses(const Setup& setup) {
   return worst;
 }
 
-// Under `stretto bench`: this process is one rank, and asleep unless it is asked something.
-int runSession(const Setup& setup) {
-  dieWithParent();
-  Channel channel(setup.folder, setup.rank);
+// Under `stretto bench`: one rank, asleep unless it is asked something.
+int serveRank(const Setup& setup, int rank) {
+  Channel channel(setup.folder, rank);
   if (!channel.isOpen()) throw Failure("cannot open the FIFOs in " + setup.folder);
   Process& process = processOf(setup);
-  GpuRank rank(setup, process.library, process.watchdog, crewOfFolder(setup.folder), setup.rank);
-  GpuSession session(rank, setup);
-  channel.write("{\"ok\":true,\"rank\":" + std::to_string(setup.rank) +
-                ",\"pid\":" + std::to_string(getpid()) + ",\"implementation\":" + quoted(setup.name) +
-                ",\"version\":" + quoted(rank.version()) + ",\"gpu\":" + quoted(rank.deviceName()) + "}");
+  GpuRank gpu(setup, process.library, process.watchdog, crewOfFolder(setup.folder), rank);
+  GpuSession session(gpu, setup);
+  channel.write("{\"ok\":true,\"rank\":" + std::to_string(rank) + ",\"pid\":" + std::to_string(getpid()) +
+                ",\"implementation\":" + quoted(setup.name) + ",\"version\":" + quoted(gpu.version()) +
+                ",\"gpu\":" + quoted(gpu.deviceName()) + "}");
   return obey(channel, session) ? 0 : kExitWrong;
+}
+
+// The orchestrator ends the whole job when one of its ranks cannot go on.
+int runSession(const Setup& setup) {
+  dieWithParent();
+  if (!setup.threads) return serveRank(setup, setup.rank);
+  processOf(setup);
+  return runAsThreads(setup, [&setup](int rank) {
+    try {
+      return serveRank(setup, rank);
+    } catch (const std::exception& failure) {
+      processOf(setup).watchdog.endAll("rank " + std::to_string(rank) + ": " + failure.what());
+    }
+  });
 }
 
 }  // namespace

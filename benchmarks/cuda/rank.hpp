@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "check.hpp"
 #include "crew.hpp"
 #include "judge.hpp"
 #include "library.hpp"

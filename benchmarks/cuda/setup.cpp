@@ -93,6 +93,7 @@ std::map<std::string, Take> valued(Setup* s) {
 
 std::map<std::string, std::function<void()>> plain(Setup* s) {
   return {
+      {"--threads", [s] { s->threads = true; }},
       {"--processes", [s] { s->processes = true; }},
       {"--shared-device", [s] { s->sharedDevice = true; }},
       {"--window", [s] { s->window = true; }},

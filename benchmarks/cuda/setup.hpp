@@ -39,6 +39,7 @@ struct Setup {
   std::string folder;  // empty: one-shot
   int rank = 0;        // of the process that is one rank: with a folder
   int ranks = 2;
+  bool threads = false;       // with a folder: this process is all ranks, as threads
   bool processes = false;     // one-shot: ranks are forked processes, not threads
   bool sharedDevice = false;  // all ranks on GPU 0
   bool window = false;

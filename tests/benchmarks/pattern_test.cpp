@@ -131,7 +131,14 @@ TEST(Request, WhatMakesNoSenseIsRefused) {
   EXPECT_NE(parseRequest(Command("prepare collective=all_reuse type=int32 op=sum"), 0, 2, &request), "");
   EXPECT_NE(parseRequest(Command("prepare collective=reduce type=int31 op=sum"), 0, 2, &request), "");
   EXPECT_NE(parseRequest(Command("prepare collective=reduce type=int32 op=sum root=2"), 0, 2, &request), "");
-  EXPECT_NE(parseRequest(Command("prepare collective=send_recv type=int32 op=sum"), 0, 3, &request), "");
+}
+
+TEST(Request, SendAndReceiveGoAroundARing) {
+  Request request;
+  EXPECT_EQ(parseRequest(Command("prepare collective=send_recv type=int32 op=sum count=8"), 0, 3, &request),
+            "");
+  ASSERT_EQ(expectedBlocks(request).size(), 1u);
+  EXPECT_EQ(expectedBlocks(request)[0].source, 2);
 }
 
 }  // namespace

@@ -127,11 +127,13 @@ def test_wrong_options_are_refused_before_anything_starts(wrong: dict[str, Any])
 
 
 def test_peers_are_chosen_by_name() -> None:
-    assert [peer.name for peer in chosen_peers("all")] == list(PEERS)
-    assert chosen_peers("none") == []
-    assert [peer.name for peer in chosen_peers("memcpy, openmpi,memcpy")] == ["memcpy", "openmpi"]
-    with pytest.raises(UsageError, match="mpich"):
-        chosen_peers("mpich")
+    for device, peers in PEERS.items():
+        assert [peer.name for peer in chosen_peers("all", device)] == list(peers)
+        assert chosen_peers("none", device) == []
+    assert [peer.name for peer in chosen_peers("memcpy, openmpi,memcpy", "cpu")] == ["memcpy", "openmpi"]
+    for device, name in (("cpu", "mpich"), ("cpu", "nccl"), ("cuda", "gloo")):
+        with pytest.raises(UsageError, match=name):
+            chosen_peers(name, device)
 
 
 def test_a_turn_fits_its_budget() -> None:
@@ -179,7 +181,7 @@ def test_a_peer_that_fails_is_told_and_left_out(mode: str, tmp_path: Path, capsy
     given = options(json=path, timeout=3.0)
     status = run(given, Fake("stretto"), [Fake("openmpi", mode, at=8), Fake("gloo")])
     record = json.loads(path.read_text())
-    sizes = {name: [row["bytes"] for row in record["rows"] if row["implementation"] == name] for name in PEERS}
+    sizes = {name: [row["bytes"] for row in record["rows"] if row["implementation"] == name] for name in PEERS["cpu"]}
     assert sizes["gloo"] == [8, 32, 128]
     out = capsys.readouterr().out
     if mode == "wrong":

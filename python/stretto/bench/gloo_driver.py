@@ -5,7 +5,6 @@ some microseconds a call; the report says so. Run by `stretto bench`, which pass
 """
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -13,26 +12,13 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-Reply = dict[str, Any]
-PERIOD = 1021  # of the inputs, as in benchmarks/pattern.hpp
+from stretto.bench.torch_driver import TYPES, Pattern, Reply, Unsupported, serve
+
 INIT_SECONDS = 60
-# Largest whole number up to which all are exact, so that sums over ranks stay exact.
-EXACT = {"int8": 127, "uint8": 255, "float16": 2048, "bfloat16": 256}
-TYPES = {
-    "int8": torch.int8,
-    "uint8": torch.uint8,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "float16": torch.float16,
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "bfloat16": torch.bfloat16,
-}
 OPERATORS = {
     "sum": dist.ReduceOp.SUM,
     "prod": dist.ReduceOp.PRODUCT,
@@ -40,46 +26,6 @@ OPERATORS = {
     "min": dist.ReduceOp.MIN,
 }
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-
-
-class Unsupported(Exception):
-    """torch's Gloo backend cannot do this; the text says what."""
-
-
-def _mix(index: torch.Tensor) -> torch.Tensor:
-    mixed = ((index + 1) * 2654435761) % (1 << 32)
-    return mixed ^ (mixed >> 15)
-
-
-class Pattern:
-    """Inputs whose values depend on rank and index, and the reduction of all ranks' inputs."""
-
-    def __init__(self, dtype: str, op: str, ranks: int) -> None:
-        self._dtype = TYPES[dtype]
-        self._op = op
-        self._ranks = ranks
-        exact = EXACT.get(dtype, 1 << 20)
-        self._limit = min(63, exact // ranks if op == "sum" else exact)
-
-    def _values(self, rank: int) -> torch.Tensor:
-        index = torch.arange(PERIOD, dtype=torch.int64)
-        if self._op == "prod":  # at most six ranks hold a 2, so that an int8 holds the product
-            return torch.where((_mix(index) + rank) % self._ranks < 6, 2, 1)
-        return _mix(index * 64 + rank) % (self._limit + 1)
-
-    def _repeat(self, values: torch.Tensor, count: int) -> torch.Tensor:
-        return values.repeat(count // PERIOD + 1)[:count].to(self._dtype)
-
-    def of(self, rank: int, count: int) -> torch.Tensor:
-        return self._repeat(self._values(rank), count)
-
-    def reduced(self, count: int) -> torch.Tensor:
-        all_ranks = torch.stack([self._values(rank) for rank in range(self._ranks)])
-        if self._op == "sum":
-            return self._repeat(all_ranks.sum(0), count)
-        if self._op == "prod":
-            return self._repeat(all_ranks.prod(0), count)
-        return self._repeat(all_ranks.amax(0) if self._op == "max" else all_ranks.amin(0), count)
 
 
 class Session:
@@ -236,29 +182,6 @@ class Session:
         return {"ok": True, "wrong": wrong, **out}
 
 
-def parse_command(line: str) -> tuple[str, dict[str, str]]:
-    verb, *pairs = line.split()
-    return verb, dict(pair.split("=", 1) for pair in pairs)
-
-
-def serve(folder: Path, session: Session, first: Reply) -> None:
-    """Obeys until told to quit, or until the orchestrator is gone."""
-    rank = first["rank"]
-    with (folder / f"in.{rank}").open() as commands, (folder / f"out.{rank}").open("w") as replies:
-        print(json.dumps(first), file=replies, flush=True)
-        for line in iter(commands.readline, ""):
-            verb, words = parse_command(line)
-            try:
-                reply = session.answer(verb, words)
-            except Unsupported as reason:
-                reply = {"ok": False, "unsupported": str(reason)}
-            except (RuntimeError, ValueError) as error:
-                reply = {"ok": False, "error": str(error).splitlines()[0]}
-            print(json.dumps(reply), file=replies, flush=True)
-            if verb == "quit":
-                return
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
@@ -274,7 +197,7 @@ def main() -> int:
         timeout=timedelta(seconds=INIT_SECONDS),
     )
     first = {"ok": True, "rank": known.rank, "pid": os.getpid(), "version": f"torch {torch.__version__}"}
-    serve(known.folder, Session(known.rank, known.ranks), {**first, "implementation": "gloo"})
+    serve(known.folder, Session(known.rank, known.ranks).answer, {**first, "implementation": "gloo"})
     dist.destroy_process_group()
     return 0
 

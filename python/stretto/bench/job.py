@@ -45,6 +45,7 @@ class Job:
     def __init__(self, name: str, launch: Launch, ranks: int, folder: Path) -> None:
         self.name = name
         self.version = ""
+        self.gpu = ""
         self.startup_seconds = 0.0
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -68,6 +69,7 @@ class Job:
         self.startup_seconds = time.monotonic() - began
         self._pids = [int(reply["pid"]) for reply in replies]
         self.version = str(replies[0]["version"])
+        self.gpu = str(replies[0].get("gpu", ""))
 
     def ask(self, command: str, seconds: float) -> list[Reply]:
         """Sends a command to all ranks; their replies, by rank.

@@ -4,6 +4,9 @@ A batch is many calls back to back with the clock read once at each end; its tim
 Medians and minima are over batches, p99 over single calls (of the rank where it is largest). How often an
 operation is called follows from a budget of time for each turn, so that a size takes as long on a fast
 machine as on a slow one.
+
+On GPUs a batch is one replay of a CUDA graph, or as many eager calls, and p99 is over batches: a single call there is
+mostly the cost of starting it.
 """
 
 import math
@@ -20,6 +23,10 @@ _BATCHES = 10
 _MOST_BATCHES = 60
 # Above this a single call is its own batch: the clock's cost is nothing beside it.
 _LONG_MICROSECONDS = 500.0
+# A graph this long makes the events at its ends small beside it; more operations than this it need not hold.
+_GRAPH_MICROSECONDS = 200.0
+_MOST_IN_GRAPH = 200
+_LEAST_REPLAYS, _MOST_REPLAYS = 5, 500
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Cell:
     how: dict[str, object] = field(default_factory=dict)
     schedule: Schedule | None = None
     turns: list[list[float]] = field(default_factory=list)
+    host: list[float] = field(default_factory=list)  # what a call cost its caller, where the driver says
     wrong: int = 0
     p99: float = 0.0
     single_calls: int = 0
@@ -72,6 +80,8 @@ class Cell:
 
 def plan(options: Options, estimate: float) -> Schedule:
     """A turn that fits the budget, given about how long a call takes; or what -n asks for."""
+    if options.on_gpu:
+        return _plan_on_gpu(options, estimate)
     if options.iterations:
         batches = min(_BATCHES, options.iterations)
         singles = 0 if options.iterations == batches else options.iterations
@@ -82,6 +92,15 @@ def plan(options: Options, estimate: float) -> Schedule:
         return Schedule(min(options.warmup, max(1, int(budget / 4 / estimate))), 1, batches, 0)
     batch = max(1, int(budget * 0.6 / _BATCHES / estimate))
     return Schedule(options.warmup, batch, _BATCHES, max(100, int(budget * 0.4 / estimate)))
+
+
+def _plan_on_gpu(options: Options, estimate: float) -> Schedule:
+    batch = max(1, min(_MOST_IN_GRAPH, math.ceil(_GRAPH_MICROSECONDS / estimate)))
+    if options.iterations:
+        batch = min(batch, options.iterations)
+        return Schedule(options.warmup, batch, math.ceil(options.iterations / batch), 0)
+    batches = int(options.budget_ms * 1000 / (batch * estimate))
+    return Schedule(options.warmup, batch, max(_LEAST_REPLAYS, min(_MOST_REPLAYS, batches)), 0)
 
 
 class Turns:
@@ -132,6 +151,9 @@ class Turns:
         """The first checked call, and then enough calls to know about how long one takes."""
         how = self._ask(job, cell, self._request(job), 0)[0].get("how")
         cell.how = how if isinstance(how, dict) else {}
+        if self._options.on_gpu:
+            cell.schedule = plan(self._options, self._estimate_on_gpu(job, cell))
+            return
         estimate = self._estimate(job, cell, Schedule(1, 1, 3, 0))
         if estimate < _LONG_MICROSECONDS:
             calls = max(1, min(1000, int(1000 / max(estimate, 0.01))))
@@ -146,26 +168,46 @@ class Turns:
             f"count={self._count} root={options.root}",
             f"in_place={int(options.in_place and verifies)} check={int(options.check and verifies)}",
         ]
+        if options.on_gpu:
+            words += [f"graph={int(options.in_graph)}"]
         if job.name == SUBJECT:  # peers are measured as they are
             words += [f"algorithm={options.algorithm}"] if options.algorithm else []
             words += [f"protocol={options.protocol}"] if options.protocol else []
+            words += [f"chunk={options.chunk_bytes}"] if options.chunk_bytes else []
         return " ".join(words)
 
     def _estimate(self, job: Job, cell: Cell, schedule: Schedule) -> float:
         return statistics.median(_slowest(self._ask(job, cell, schedule.command(), 0)))
 
+    def _estimate_on_gpu(self, job: Job, cell: Cell) -> float:
+        """By the fastest of a few replays: of one operation, whose time holds that of a launch, then of more."""
+        estimate = min(_slowest(self._ask(job, cell, Schedule(5, 1, 5, 0).command(), 0)))
+        batch = min(20, math.ceil(_GRAPH_MICROSECONDS / estimate))
+        if batch > 1:
+            estimate = min(_slowest(self._ask(job, cell, Schedule(5, batch, 3, 0).command(), 0)))
+        return estimate
+
     def _turn(self, job: Job, cell: Cell) -> None:
         assert cell.schedule is not None, "prepared before its first turn"
         # A turn is planned to fit the budget unless calls are long or counted: allow for those.
         expected = max(self._options.budget_ms * 1000, cell.schedule.calls * (cell.median if cell.turns else 0))
-        cell.turns.append(_slowest(self._ask(job, cell, cell.schedule.command(), expected)))
+        replies = self._ask(job, cell, cell.schedule.command(), expected)
+        cell.turns.append(_slowest(replies))
+        cell.host += _slowest(replies, "host_us")
 
     def _finish(self, job: Job, cell: Cell) -> None:
         replies = self._ask(job, cell, "finish", 0)
+        if self._options.on_gpu:
+            cell.p99 = _quantile(cell.times, 0.99)
+            return
         cell.p99 = max(float(reply["p99"]) for reply in replies)
         cell.single_calls = int(replies[0]["samples"])
 
 
-def _slowest(replies: list[Reply]) -> list[float]:
+def _slowest(replies: list[Reply], key: str = "batch_us") -> list[float]:
     """The batches' times, each that of the rank that took longest."""
-    return [max(times) for times in zip(*(reply["batch_us"] for reply in replies), strict=True)]
+    return [max(times) for times in zip(*(reply.get(key, []) for reply in replies), strict=True)]
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[math.ceil(share * (len(values) - 1))]

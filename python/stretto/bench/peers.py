@@ -3,6 +3,7 @@
 To add one, write a driver that speaks the line protocol and a class here, and list it in PEERS.
 """
 
+import dataclasses
 import importlib.util
 import os
 import sys
@@ -10,6 +11,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
+from stretto.bench import gpu
 from stretto.bench.drivers import Missing, compile_driver, find_driver, find_program
 from stretto.bench.job import Launch
 from stretto.bench.options import Options, UsageError
@@ -35,10 +37,17 @@ def _arguments(options: Options, folder: Path, buffer_bytes: int) -> list[str]:
     ]
 
 
+def _standalone(driver: str) -> list[str]:
+    """A driver of this package, in a process that loads nothing else of it."""
+    return [sys.executable, str(Path(__file__).with_name("standalone.py")), driver]
+
+
 class Stretto(Peer):
     name = "stretto"
 
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        if options.on_gpu:
+            return gpu.launch_library(self.name, gpu.find_stretto(options), options, folder, buffer_bytes)
         command = [str(find_driver("stretto_driver")), *_arguments(options, folder, buffer_bytes)]
         if options.threads:
             return Launch([[*command, "--threads"]])
@@ -69,8 +78,7 @@ class Gloo(Peer):
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
         if importlib.util.find_spec("torch") is None:
             raise Missing("torch is not installed in this Python: pip install torch")
-        script = str(Path(__file__).with_name("gloo_driver.py"))
-        command = [sys.executable, script, *_arguments(options, folder, buffer_bytes)]
+        command = [*_standalone("gloo_driver"), *_arguments(options, folder, buffer_bytes)]
         return Launch(
             [[*command, "--rank", str(rank)] for rank in range(options.ranks)],
             {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
@@ -89,17 +97,79 @@ class Memcpy(Peer):
         return Launch([command])
 
 
-PEERS: dict[str, Peer] = {peer.name: peer for peer in (OpenMpi(), Gloo(), Memcpy())}
+class Nccl(Peer):
+    """NVIDIA's NCCL as it comes."""
+
+    name = "nccl"
+    note = "NVIDIA's library, driven by the same program as Stretto"
+    window: ClassVar[bool] = False
+    environment: ClassVar[dict[str, str]] = {}
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        if options.shared_device:
+            raise Missing("NCCL does not put two ranks on one GPU")
+        library = gpu.find_nccl(options)
+        own = dataclasses.replace(options, buffers="alloc") if self.window else options
+        launch = gpu.launch_library(self.name, library, own, folder, buffer_bytes)
+        return dataclasses.replace(launch, environment=self.environment)
 
 
-def chosen_peers(text: str) -> list[Peer]:
+class NcclRing(Nccl):
+    name = "nccl-ring"
+    note = "NCCL_ALGO=Ring, NCCL_PROTO=Simple"
+    environment: ClassVar[dict[str, str]] = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"}
+
+
+class NcclWindows(Nccl):
+    name = "nccl-windows"
+    note = "both buffers from ncclMemAlloc and registered as symmetric windows"
+    window = True
+
+
+class SymmMem(Peer):
+    """torch.ops.symm_mem, whose input lies in symmetric memory."""
+
+    algorithm: ClassVar[str]
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        if importlib.util.find_spec("torch") is None:
+            raise Missing("torch is not installed in this Python: pip install torch")
+        if options.shared_device:
+            raise Missing("torch's symmetric memory does not put two ranks on one GPU")
+        command = [*_standalone("symm_mem_driver"), "--folder", str(folder), "--ranks", str(options.ranks)]
+        command += ["--max-bytes", str(buffer_bytes), "--algorithm", self.algorithm]
+        return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)])
+
+
+class SymmMemOneShot(SymmMem):
+    name = "symm-mem-one-shot"
+    algorithm = "one-shot"
+    note = "torch.ops.symm_mem.one_shot_all_reduce_out, input in symmetric memory"
+
+
+class SymmMemTwoShot(SymmMem):
+    name = "symm-mem-two-shot"
+    algorithm = "two-shot"
+    note = "torch.ops.symm_mem.two_shot_all_reduce_, in place in symmetric memory"
+
+
+_ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), Memcpy())
+_ON_GPU: tuple[Peer, ...] = (Nccl(), NcclRing(), NcclWindows(), SymmMemOneShot(), SymmMemTwoShot())
+PEERS: dict[str, dict[str, Peer]] = {
+    "cpu": {peer.name: peer for peer in _ON_CPU},
+    "cuda": {peer.name: peer for peer in _ON_GPU},
+}
+
+
+def chosen_peers(text: str, device: str) -> list[Peer]:
     """From "all", "none" or a list with commas. Stretto itself is always measured and is none of these."""
+    peers = PEERS[device]
     if text == "none":
         return []
     if text == "all":
-        return list(PEERS.values())
+        return list(peers.values())
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in PEERS:
-            raise UsageError(f"--peers {name}: choose from all, none, {', '.join(PEERS)}")
-    return [PEERS[name] for name in dict.fromkeys(names)]
+        if name not in peers:
+            raise UsageError(f"--peers {name}: on {device}, choose from all, none, {', '.join(peers)}")
+    return [peers[name] for name in dict.fromkeys(names)]

