@@ -199,7 +199,7 @@ function(stretto_compile_cuda out)
     file(MAKE_DIRECTORY ${folder})
     add_custom_command(
       OUTPUT ${object} BYPRODUCTS ${object}.ptxas
-      COMMAND ${STRETTO_CUDA_KEEP_OUTPUT} ${object}.ptxas ${CMAKE_CXX_COMPILER_LAUNCHER}
+      COMMAND sh ${STRETTO_CUDA_KEEP_OUTPUT} ${object}.ptxas ${CMAKE_CXX_COMPILER_LAUNCHER}
               ${STRETTO_NVCC} ${flags} -MD -MF ${object}.d -c ${file} -o ${object}
       DEPENDS ${file} ${STRETTO_CUDA_KEEP_OUTPUT} ${STRETTO_NVCC} DEPFILE ${object}.d
       COMMENT "Building CUDA object cuda/${name}.o" VERBATIM)
