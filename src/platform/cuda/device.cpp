@@ -8,6 +8,7 @@
 #include <cctype>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -102,7 +103,7 @@ Result<DeviceFacts> readFacts(int device) {
   std::memcpy(facts.uuid, &properties.uuid, sizeof facts.uuid);
   STRETTO_CUDA_TRY(cudaDeviceGetPCIBusId(facts.busId, sizeof facts.busId, device), "a device's bus id");
   for (char& letter : facts.busId) letter = static_cast<char>(std::tolower(letter));
-  std::strncpy(facts.name, properties.name, sizeof facts.name - 1);
+  snprintf(facts.name, sizeof facts.name, "%.*s", static_cast<int>(sizeof facts.name) - 1, properties.name);
   facts.multiprocessors = properties.multiProcessorCount;
   facts.capability = properties.major * 10 + properties.minor;
   facts.memoryBytes = properties.totalGlobalMem;
