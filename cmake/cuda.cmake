@@ -128,10 +128,11 @@ function(stretto_decide_cuda)
 endfunction()
 stretto_decide_cuda()
 
-# Takes from the list of sources what this build does not compile: all of the `cuda` folders but absent.cpp, or that.
-function(stretto_select_cuda sources found)
-  set(kept ${${sources}})
-  if(found)
+# Takes from the list named `STRETTO_list` what this build does not compile: of the `cuda` folders absent.cpp, or all but
+# that. The arguments have long names, because a list of the same name would be hidden by them.
+function(stretto_select_cuda STRETTO_list STRETTO_with_cuda)
+  set(kept ${${STRETTO_list}})
+  if(STRETTO_with_cuda)
     list(FILTER kept EXCLUDE REGEX "/cuda/absent\\.cpp$")
   else()
     set(absent ${kept})
@@ -139,7 +140,7 @@ function(stretto_select_cuda sources found)
     list(FILTER kept EXCLUDE REGEX "/cuda/[^/]+$")
     list(APPEND kept ${absent})
   endif()
-  set(${sources} ${kept} PARENT_SCOPE)
+  set(${STRETTO_list} ${kept} PARENT_SCOPE)
 endfunction()
 
 # Gives those of the sources that lie in `cuda` folders CUDA's headers; called where their target is made.
