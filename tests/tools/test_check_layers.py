@@ -6,7 +6,7 @@ GOOD = {
     "src/base/parameters.cpp": '#include "base/log.hpp"\nauto x = getenv("HOME");\n',
     "src/platform/clock.hpp": '#ifdef __linux__\n#include "base/log.hpp"\n#endif\n',
     "src/primitives/host/pause.hpp": '#include <immintrin.h>\ninline void f() { asm volatile("pause"); }\n',
-    "src/primitives/cuda/copy.cuh": '#include "primitives/backend.hpp"\n',
+    "src/primitives/cuda/copy.cuh": '#include <cuda/atomic>\n#include <cuda_bf16.h>\n#include "primitives/backend.hpp"\n',
     "src/algorithms/ring.hpp": '#include <vector>\n#include "memory/pool.hpp"\n#include "platform/a.hpp"\n',
     "src/api/nccl.cpp": '#include "nccl.h"\n#include "communicator/submit.hpp"\nvoid f(Communicator& c);\n',
     "src/links/tcp/link.hpp": '// getenv(x), Communicator&, asm(y)\nauto s = "getenv(z)"; int n = 1\'000;\n',
@@ -30,6 +30,8 @@ BAD = [
     ("plugins/net/a.cpp", 'const char* x = getenv("X");\n', 1, "base/parameters.cpp"),
     ("src/executors/a.hpp", "void launch(Communicator& c);\n", 1, "small struct"),
     ("src/links/a.hpp", "class Communicator;\n", 1, "small struct"),
+    ("src/executors/a.cpp", "#include <cuda_runtime.h>\n", 1, "absent.cpp"),
+    ("src/memory/a.hpp", "#include <cuda/std/atomic>\n", 1, "absent.cpp"),
     ("src/novel/a.hpp", "int a;\n", 1, "is in no layer"),
     ("plugins/net/a.cpp", '#include "api/export.hpp"\n', 1, "siblings"),
 ]
