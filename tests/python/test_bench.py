@@ -280,6 +280,15 @@ def _processes_naming(folder: Path) -> list[str]:
     return found
 
 
+def test_a_run_ends_when_its_time_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.json"
+    # Starting the ranks takes longer than that, so nothing is measured, which is no success.
+    assert run(options(seconds=0.001, json=path), Fake("stretto"), []) == 1
+    assert "8 and larger are left out" in capsys.readouterr().err
+    assert run(options(seconds=600, json=path), Fake("stretto"), []) == 0
+    assert len(json.loads(path.read_text())["rows"]) == 3
+
+
 def test_geometric_mean_and_an_empty_summary() -> None:
     assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
     assert summary([])["wrong"] == 0

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from stretto.bench import gpu
 from stretto.bench import run as bench_run
-from stretto.bench.drivers import Missing, find_driver
+from stretto.bench.drivers import CHECKOUT, Missing, find_driver
 from stretto.bench.job import Launch
 from stretto.bench.measure import Cell, plan
 from stretto.bench.options import Options, UsageError
@@ -311,3 +311,35 @@ def test_it_runs_without_the_compiled_package(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--ranks", "0"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "stretto bench: --ranks 0: at least 1\n"
+
+
+def test_the_script_for_gpu_machines_measures_and_sums_up(on_host: dict[str, Path], tmp_path: Path) -> None:
+    """tools/gpu_bench with the stand-in's driver for the real one, and a CUDA driver that counts two GPUs."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    shutil.copy(find_driver("nccl_driver_on_host"), programs / "nccl_driver_on_host")
+    shutil.copy(find_driver("nccl_driver_on_host"), programs / "nccl_driver")
+    shutil.copy(on_host["library"], programs / "libnccl.so.2")
+    (programs / "limits_driver").write_text("#!/bin/sh\necho no peer access >&2\nexit 1\n")
+    source = tmp_path / "driver.c"
+    source.write_text("int cuInit(unsigned f){return (int)f;} int cuDeviceGetCount(int*n){*n=2;return 0;}\n")
+    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(tmp_path / "libcuda.so.1")], check=True)
+    script = CHECKOUT / "tools" / "gpu_bench"
+    words = ["--programs", str(programs), "--seconds", "60", "--peers", "nccl", "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHON": sys.executable}
+    done = subprocess.run(
+        [str(script), *words, "--", "-e", "4K", "--rounds", "2", "--nccl", str(on_host["nccl"])],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "limits_driver failed with status 1: no peer access" in done.stdout
+    assert "b = nccl" in done.stdout
+    assert done.stdout.splitlines()[-2].split()[0] == "4096"
+    assert rows_of(tmp_path / "out" / "all_reduce.json").keys() == {"stretto", "nccl"}
+    (programs / "libnccl.so.2").unlink()
+    lacking = subprocess.run([str(script), *words], capture_output=True, text=True, timeout=30)
+    assert lacking.returncode == 2
+    assert "has no libnccl.so.2" in lacking.stdout

@@ -45,6 +45,7 @@ class Options:
     rounds: int = 7
     budget_ms: float = 30.0
     bind: str = "core"
+    seconds: float = 0.0
     timeout: float = 60.0
     json: Path | None = None
     plot: Path | None = None
@@ -95,8 +96,8 @@ class Options:
         ):
             if value < least:
                 raise UsageError(f"--{name} {value}: at least {least}")
-        if self.warmup < 0 or self.budget_ms <= 0 or self.timeout <= 0:
-            raise UsageError("warm-up, budget and timeout cannot be negative, nor the last two 0")
+        if min(self.warmup, self.seconds) < 0 or min(self.budget_ms, self.timeout) <= 0:
+            raise UsageError("warm-up, seconds, budget and timeout cannot be negative, nor the last two 0")
         if not 0 <= self.root < self.ranks:
             raise UsageError(f"--root {self.root}: ranks go from 0 to {self.ranks - 1}")
         if self.on_gpu:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -37,6 +38,7 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
 
     `subject` and `peers` are for tests; the options choose otherwise. Raises UsageError and Failed.
     """
+    began = time.monotonic()
     options.validate()
     try:
         if options.on_gpu:
@@ -52,7 +54,7 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
         crew = _Crew(options, folder)
         try:
             crew.start(everyone, must=subject)
-            return _measure(options, sizes, crew, subject)
+            return _measure(options, sizes, crew, subject, began)
         finally:
             crew.kill()
 
@@ -130,7 +132,7 @@ class _Crew:
             job.kill()
 
 
-def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer) -> int:
+def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer, began: float) -> int:
     table = Table(options, list(crew.jobs))
     turns = Turns(options, crew.jobs, frozenset(crew.unverified))
     facts = machine()
@@ -138,9 +140,12 @@ def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer) -> 
         _say(f"this machine is busy (load {facts['load_before']:.1f}): times are those of a crowd, not of a machine")
     print(table.head(), flush=True)
     rows: list[Row] = []
+    clock = _Clock(options, began)
     with _progress(len(sizes)) as progress:
         task = progress.add_task("", total=len(sizes))
         for size in sizes:
+            if not clock.has_time(size):
+                break
             progress.update(task, description=format_size(size), refresh=True)
             before = {**turns.failures, **turns.unsupported}
             measured = [row_of(cell, options) for cell in turns.measure(size)]
@@ -151,12 +156,30 @@ def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer) -> 
                 if name not in before:
                     _say(f"{name} is left out from here: {reason}")
             progress.update(task, advance=1, refresh=True)
-            if subject.name not in turns.live:
+            # Time on GPUs is dear: what the peers need is worth knowing even when Stretto has failed.
+            if subject.name not in turns.live and not (options.on_gpu and turns.live):
                 break
     crew.failures.update(turns.failures)
     crew.close(turns.live + list(turns.unsupported))
     record = _record(options, rows, crew, turns, facts)
     return _report(options, table, record, subject)
+
+
+class _Clock:
+    """Says when to stop, where --seconds limits the run: no size is likely to take more than twice the one before."""
+
+    def __init__(self, options: Options, began: float) -> None:
+        self._limit = options.seconds
+        self._began = began
+        self._last = time.monotonic()
+
+    def has_time(self, size: int) -> bool:
+        now = time.monotonic()
+        likely, self._last = 2 * (now - self._last), now
+        if not self._limit or now - self._began + likely < self._limit:
+            return True
+        _say(f"{now - self._began:.0f} of {self._limit:.0f} s are over: {format_size(size)} and larger are left out")
+        return False
 
 
 def _record(options: Options, rows: list[Row], crew: _Crew, turns: Turns, facts: dict[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ FLAGS: dict[str, Any] = {
     "rounds": typer.Option("--rounds", help="Turns that each implementation gets at each size."),
     "budget_ms": typer.Option("--budget-ms", help="About how long a turn lasts, in milliseconds."),
     "bind": typer.Option("--bind", help="core: each rank on its own core where there are enough; none: as it comes."),
+    "seconds": typer.Option("--seconds", help="Begin no size that this many seconds might not hold; 0: no limit."),
     "timeout": typer.Option("--timeout", help="Seconds without an answer after which an implementation is given up."),
     "json": typer.Option("--json", help="Write all rows to this file (schema stretto.bench/1)."),
     "plot": typer.Option("--plot", help="Draw time and bus bandwidth over size into this PNG file."),
