@@ -11,14 +11,29 @@
 
 namespace stretto::algorithms {
 
-// Readiness in the lines: for as many bytes as the backend's lines hold.
+// Readiness in the lines, as many bytes in one epoch as they hold.
 template <Backend B>
 STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
-  b.nextEpoch();
-  for (int step = 1; step < b.ranks(); ++step) {
-    b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), a.send, a.bytes());
+  const Chunks chunks(a.count, elementsIn(b.lineBytes(), a.elementBytes));
+  const auto at = [&](size_t chunk) { return chunks[chunk].begin * a.elementBytes; };
+  const auto bytes = [&](size_t chunk) { return chunks[chunk].size * a.elementBytes; };
+  if constexpr (requires { b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes()); }) {
+    if (chunks.size() == 1) {
+      b.nextEpoch();
+      return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
+    }
   }
-  return b.reduceLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
+  return pipeline(
+      b, chunks.size(),
+      [&](size_t chunk) {
+        for (int step = 1; step < b.ranks(); ++step) {
+          b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), a.send + at(chunk), bytes(chunk));
+        }
+        return Status{};
+      },
+      [&](size_t chunk) {
+        return b.reduceLines(b.coop(), a.reduce, a.receive + at(chunk), a.send + at(chunk), bytes(chunk));
+      });
 }
 
 template <Backend B>

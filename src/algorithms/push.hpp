@@ -10,17 +10,26 @@ namespace stretto::algorithms {
 // `block(peer)` is what goes to that peer, `place(peer)` where its block goes here; `bytes` each.
 template <Backend B, typename Block, typename Place>
 STRETTO_ANYWHERE Status exchangeLines(B& b, size_t bytes, Block block, Place place) {
-  b.nextEpoch();
-  for (int step = 1; step < b.ranks(); ++step) {
-    const int peer = rotated(b.rank(), step, b.ranks());
-    b.putLines(b.coop(), peer, block(peer), bytes);
-  }
-  b.copy(b.coop(), place(b.rank()), block(b.rank()), bytes, false);
-  for (int step = 1; step < b.ranks(); ++step) {
-    const int peer = rotated(b.rank(), step, b.ranks());
-    STRETTO_TRY(b.readLines(b.coop(), peer, place(peer), bytes));
-  }
-  return kOkStatus;
+  const Chunks chunks(bytes, b.lineBytes());
+  return pipeline(
+      b, chunks.size(),
+      [&](size_t index) {
+        const Span chunk = chunks[index];
+        for (int step = 1; step < b.ranks(); ++step) {
+          const int peer = rotated(b.rank(), step, b.ranks());
+          b.putLines(b.coop(), peer, block(peer) + chunk.begin, chunk.size);
+        }
+        b.copy(b.coop(), place(b.rank()) + chunk.begin, block(b.rank()) + chunk.begin, chunk.size, false);
+        return Status{};
+      },
+      [&](size_t index) {
+        const Span chunk = chunks[index];
+        for (int step = 1; step < b.ranks(); ++step) {
+          const int peer = rotated(b.rank(), step, b.ranks());
+          STRETTO_TRY(b.readLines(b.coop(), peer, place(peer) + chunk.begin, chunk.size));
+        }
+        return Status{};
+      });
 }
 
 template <Backend B, typename Block, typename Place>
@@ -73,12 +82,22 @@ STRETTO_ANYWHERE Status allToAllPush(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
-  b.nextEpoch();
-  for (int step = 1; step < b.ranks(); ++step) {
-    const int peer = rotated(b.rank(), step, b.ranks());
-    b.putLines(b.coop(), peer, a.send + a.block(peer), a.bytes());
-  }
-  return b.reduceLines(b.coop(), a.reduce, a.receive, a.send + a.block(b.rank()), a.bytes());
+  const Chunks chunks(a.count, elementsIn(b.lineBytes(), a.elementBytes));
+  const auto at = [&](size_t chunk) { return chunks[chunk].begin * a.elementBytes; };
+  const auto bytes = [&](size_t chunk) { return chunks[chunk].size * a.elementBytes; };
+  return pipeline(
+      b, chunks.size(),
+      [&](size_t chunk) {
+        for (int step = 1; step < b.ranks(); ++step) {
+          const int peer = rotated(b.rank(), step, b.ranks());
+          b.putLines(b.coop(), peer, a.send + a.block(peer) + at(chunk), bytes(chunk));
+        }
+        return Status{};
+      },
+      [&](size_t chunk) {
+        return b.reduceLines(b.coop(), a.reduce, a.receive + at(chunk),
+                             a.send + a.block(b.rank()) + at(chunk), bytes(chunk));
+      });
 }
 
 template <Backend B>

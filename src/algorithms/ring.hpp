@@ -7,20 +7,27 @@
 // along one path only, so all ranks get the same bits; the order is the ring's, not the ranks'.
 #pragma once
 
-#include <numeric>
-
 #include "algorithms/link_channel.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/shape.hpp"
 
 namespace stretto::algorithms {
 
+STRETTO_ANYWHERE constexpr bool coprime(int a, int b) {
+  while (b != 0) {
+    const int rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a == 1;
+}
+
 // The stride of ring `ring` among `ranks`: the ring-th number coprime with it, round and round.
 STRETTO_ANYWHERE inline int ringStride(int ring, int ranks) {
   int strides[kMaxRanks];
   int found = 0;
   for (int stride = 1; stride < ranks || found == 0; ++stride) {
-    if (std::gcd(stride, ranks) == 1) strides[found++] = stride;
+    if (coprime(stride, ranks)) strides[found++] = stride;
   }
   return strides[ring % found];
 }

@@ -5,27 +5,42 @@
 namespace stretto::communicator {
 namespace {
 
-constexpr uint32_t kLargestSlot = 65536;
-constexpr uint32_t kLargestLinkChunk = 32768;
+// Stages of neighbouring chunks overlap, two at a time, so there are twice as many slots.
+constexpr uint32_t kSlots = 4;
+constexpr uint32_t kLineRegion = 4096;       // 2 KB of payload from one peer
+constexpr uint32_t kWideRegion = 136 * 128;  // 16,320 bytes of payload from one peer
+constexpr uint32_t kSlotBytes = 65536;       // from one peer
+constexpr uint32_t kLinkChunk = 32768;
 constexpr uint32_t kLeast = 1024;
 
-bool fits(const WindowLayout& layout, int lanes) {
-  return layout.bytes() <= kMostDeviceBytes / static_cast<size_t>(lanes);
+uint32_t halved(uint32_t bytes, uint32_t grain) {
+  return std::max(grain, bytes / 2 / grain * grain);
 }
 
 }  // namespace
 
-DeviceShape deviceShape(int ranks, int wantedLanes) {
-  DeviceShape shape;
+// With more peers each gets less: first of the deep lanes, then of the lines.
+stretto::cuda::Shape deviceShape(int ranks, int wantedLanes) {
+  stretto::cuda::Shape shape;
   shape.lanes = std::clamp(wantedLanes, 1, kMostLanes);
-  shape.layout.ranks = static_cast<uint32_t>(ranks);
-  shape.layout.slotBytes = kLargestSlot;
-  shape.layout.linkChunk = kLargestLinkChunk;
-  while (!fits(shape.layout, shape.lanes) && shape.layout.slotBytes > kLeast) {
-    shape.layout.slotBytes = std::max(kLeast, shape.layout.slotBytes / 2);
-    shape.layout.linkChunk = std::max(kLeast, shape.layout.linkChunk / 2);
+  shape.deepLanes = std::min(shape.lanes, kMostDeepLanes);
+  WindowLayout& layout = shape.layout;
+  layout.ranks = static_cast<uint32_t>(std::max(1, ranks - 1));
+  layout.slots = kSlots;
+  layout.lineRegion = kLineRegion;
+  layout.wideRegion = kWideRegion;
+  layout.slotBytes = kSlotBytes;
+  layout.linkChunk = kLinkChunk;
+  const auto tooLarge = [&] { return shape.windowBytes() > kMostDeviceBytes; };
+  while (tooLarge() && layout.slotBytes > kLeast) {
+    layout.slotBytes = halved(layout.slotBytes, kLeast);
+    layout.linkChunk = halved(layout.linkChunk, kLeast);
+    if (layout.wideRegion > 2 * 128 * 8) layout.wideRegion = halved(layout.wideRegion, 128 * 8);
   }
-  while (!fits(shape.layout, shape.lanes) && shape.lanes > 1) --shape.lanes;
+  while (tooLarge() && shape.lanes > 1) {
+    --shape.lanes;
+    shape.deepLanes = std::min(shape.deepLanes, shape.lanes);
+  }
   return shape;
 }
 

@@ -4,21 +4,17 @@
 
 #include <cstddef>
 
-#include "primitives/window.hpp"
+#include "primitives/cuda/state.hpp"
 
 namespace stretto::communicator {
 
 // Of one rank, all lanes together.
 inline constexpr size_t kMostDeviceBytes = size_t{40} << 20;
-inline constexpr int kMostLanes = 64;
-
-struct DeviceShape {
-  int lanes = 1;
-  WindowLayout layout;  // of one lane
-};
+inline constexpr int kMostLanes = 128;
+inline constexpr int kMostDeepLanes = 32;
 
 // As many of the wanted lanes (1 to kMostLanes) as fit, each as large as then fits.
-DeviceShape deviceShape(int ranks, int wantedLanes);
+stretto::cuda::Shape deviceShape(int ranks, int wantedLanes);
 
 // The lanes that a rank may use when `sharers` ranks, this one included, are on its device: the blocks of all
 // of them must be resident at once, because they wait for each other. At least 1.

@@ -97,7 +97,7 @@ Status refuse(const Request& request, const Machine& machine, const Forced::Choi
     if (obstacle == Obstacle::kNone) possible += (possible.empty() ? "" : ", ") + name;
     if (!choice.allows(row)) continue;
     if (obstacle != Obstacle::kNone) {
-      reasons += "; " + name + ": " + reasonOf(row, obstacle, machine);
+      reasons += "; " + name + ": " + reasonOf(row, obstacle);
     } else if (!fits(row, request, machine, choice)) {
       reasons += "; " + name + ": its chunks are " + std::to_string(mostChunk(row, request, machine)) +
                  " bytes at most";
@@ -170,7 +170,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
     candidate.plan.algorithm = row.algorithm;
     candidate.plan.protocol = row.protocol;
     if (!candidate.possible) {
-      candidate.reason = reasonOf(row, obstacle, machine);
+      candidate.reason = reasonOf(row, obstacle);
       continue;
     }
     candidate.chosen = chosen.ok() && isPlanOf(chosen.value(), row);

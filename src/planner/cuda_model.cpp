@@ -30,21 +30,15 @@ double wireFactor(Protocol protocol) {
 
 }  // namespace
 
-size_t mostInLines(const Descriptor& row, const Machine& machine, int blocks) {
-  if (row.protocol == Protocol::kChunks) return 0;
-  const size_t each = row.protocol == Protocol::kWide ? machine.wideBytes : machine.lineBytes;
-  return each * static_cast<size_t>(blocks);
-}
-
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
   if (row.algorithm == Algorithm::kLocal) return 1;
-  if (machine.blocks != 0) return std::min(machine.blocks, machine.lanes);
-  const size_t each = row.protocol == Protocol::kLines  ? std::min(kBytesPerLineBlock, machine.lineBytes)
-                      : row.protocol == Protocol::kWide ? std::min(kBytesPerWideBlock, machine.wideBytes)
+  const int most = row.protocol == Protocol::kChunks ? machine.deepLanes : machine.lanes;
+  if (machine.blocks != 0) return std::min(machine.blocks, most);
+  const size_t each = row.protocol == Protocol::kLines  ? kBytesPerLineBlock
+                      : row.protocol == Protocol::kWide ? kBytesPerWideBlock
                                                         : kBytesPerChunkBlock;
-  const size_t wanted = (request.bytes + each - 1) / std::max<size_t>(1, each);
-  const size_t most = row.protocol == Protocol::kChunks ? 32 : static_cast<size_t>(machine.lanes);
-  return static_cast<int>(std::clamp<size_t>(wanted, 1, std::min(most, static_cast<size_t>(machine.lanes))));
+  return static_cast<int>(
+      std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
 
 double predictCuda(const Descriptor& row, const Request& request, const Machine& machine) {

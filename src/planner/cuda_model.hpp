@@ -7,10 +7,7 @@
 
 namespace stretto::planner {
 
-// Most bytes of one rank's buffer that `blocks` blocks carry in lines; 0 if the row has none.
-size_t mostInLines(const Descriptor& row, const Machine& machine, int blocks);
-
-// Blocks that the model prefers, 1 to machine.lanes; machine.blocks if that is set.
+// Blocks that the model prefers, as many as the protocol has lanes at most; machine.blocks if that is set.
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine);
 
 // Microseconds from launch to launch of the same operation in a graph.

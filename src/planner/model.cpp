@@ -107,24 +107,20 @@ Way wayOf(const Descriptor& row) {
   return slots ? Way::kSlots : Way::kLinks;
 }
 
-// Most bytes that a row of lines carries.
-static size_t mostBytesOf(const Descriptor& row, const Request& request, const Machine& machine) {
-  return machine.gpu ? mostInLines(row, machine, preferredBlocks(row, request, machine)) : row.mostBytes;
-}
-
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine) {
   const Way way = wayOf(row);
   if (way == Way::kLocal) return request.ranks == 1 ? Obstacle::kNone : Obstacle::kManyRanks;
   if (request.ranks == 1 && !isPointToPoint(row.collective)) return Obstacle::kOneRank;
   if (machine.deterministic && !row.rankOrder) return Obstacle::kOrder;
   if (row.needsReach && !machine.reach) return Obstacle::kReach;
-  if (row.mostBytes != 0 && request.bytes > mostBytesOf(row, request, machine)) return Obstacle::kBytes;
+  // On a GPU lines take turns, as chunks do.
+  if (!machine.gpu && row.mostBytes != 0 && request.bytes > row.mostBytes) return Obstacle::kBytes;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
   if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
   return Obstacle::kNone;
 }
 
-std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Machine& machine) {
+std::string reasonOf(const Descriptor& row, Obstacle obstacle) {
   switch (obstacle) {
     case Obstacle::kNone:
       return "";
@@ -137,9 +133,7 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Machine& ma
     case Obstacle::kReach:
       return "some rank cannot read its peers' ordinary memory";
     case Obstacle::kBytes:
-      return "it carries at most " +
-             std::to_string(machine.gpu ? mostInLines(row, machine, machine.lanes) : row.mostBytes) +
-             " bytes";
+      return "it carries at most " + std::to_string(row.mostBytes) + " bytes";
     case Obstacle::kSlots:
       return "there are no slots of at least 64 bytes";
     case Obstacle::kLinks:

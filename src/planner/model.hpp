@@ -17,7 +17,7 @@ Way wayOf(const Descriptor& row);
 enum class Obstacle : uint8_t { kNone, kOneRank, kManyRanks, kOrder, kReach, kBytes, kSlots, kLinks };
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine);
 // What goes after "because"; for kNone the empty text.
-std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Machine& machine = {});
+std::string reasonOf(const Descriptor& row, Obstacle obstacle);
 
 // Most bytes that one chunk of this algorithm may have here, a multiple of 64; 0 for kLocal. Only for rows
 // without an obstacle.

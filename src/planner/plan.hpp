@@ -33,10 +33,11 @@ struct Machine {
   bool deterministic = false;  // STRETTO_DETERMINISTIC: only algorithms that reduce in rank order
   size_t slotBytes = 0;
   size_t linkChunk = 0;
-  // Ranks are GPUs: how many blocks can take part at most, how many are insisted on (0: the planner chooses),
-  // and what one block's lines hold.
+  // Ranks are GPUs: how many blocks can take part at most, with lines or with chunks, how many are insisted
+  // on (0: the planner chooses), and what one block's lines hold.
   bool gpu = false;
   int lanes = 0;
+  int deepLanes = 0;
   int blocks = 0;
   size_t lineBytes = 0;
   size_t wideBytes = 0;

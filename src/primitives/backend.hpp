@@ -7,7 +7,8 @@
 //   `value` wait     acquire: returns when the counter is at least `value`, or with a Status when the
 //   communicator was
 //            aborted, the deadline passed, or the operation's tag is not ours (the ranks disagree)
-//   putLines / readLines / reduceLines   carry readiness inside the data: neither signal nor fence
+//   putLines / readLines / reduceLines   carry readiness inside the data: neither signal nor fence; at most
+//            lineBytes() from one source in one epoch
 //   describe says what others need to know to read a buffer of ours; locate finds a buffer of theirs in our
 //            address space (null: not there, get must copy); get copies a peer's memory here
 // A wait that gives up says so to the whole coop, and its caller publishes nothing afterwards.
@@ -39,6 +40,7 @@ concept Backend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std
   { b.ranks() } -> std::same_as<int>;
   { b.coop() } -> std::same_as<typename B::Coop>;
   { b.nextEpoch() } -> std::same_as<uint64_t>;
+  { b.lineBytes() } -> std::same_as<size_t>;
   {b.put(coop, peer, to, from, bytes)};
   {b.signal(coop, peer, cell, value)};
   { b.wait(coop, peer, cell, value) } -> std::same_as<Status>;

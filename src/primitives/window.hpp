@@ -83,7 +83,7 @@ struct WindowLayout {
   uint32_t slotBytes = 0;
   uint32_t linkChunk = 0;
   uint32_t slots = kSlots;                 // a power of two; twice as many as exchanges overlap
-  uint32_t lineRegion = kLineRegionBytes;  // of one source in one of kSlots places
+  uint32_t lineRegion = kLineRegionBytes;  // of one source in one slot
   uint32_t wideRegion = 0;                 // the same for wide lines, which have their own memory
 
   constexpr size_t cell(uint32_t slot, Leg leg, int source) const {
@@ -108,6 +108,10 @@ struct WindowLayout {
   constexpr size_t link(int source, uint64_t chunk) const {
     return linksBegin() + (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
   }
+  // Where the large regions begin: slots, then links.
+  constexpr size_t slotsBegin() const {
+    return roundToPage(wideBegin() + size_t{slots} * ranks * wideRegion);
+  }
   constexpr size_t bytes() const {
     return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
   }
@@ -122,10 +126,7 @@ struct WindowLayout {
     return (kCells + (slots * kLegs + 1) * ranks * kCellBytes + kLineAlignment - 1) / kLineAlignment *
            kLineAlignment;
   }
-  constexpr size_t wideBegin() const { return linesBegin() + size_t{kSlots} * ranks * lineRegion; }
-  constexpr size_t slotsBegin() const {
-    return roundToPage(wideBegin() + size_t{kSlots} * ranks * wideRegion);
-  }
+  constexpr size_t wideBegin() const { return linesBegin() + size_t{slots} * ranks * lineRegion; }
   constexpr size_t linksBegin() const {
     return roundToPage(slotsBegin() + size_t{slots} * kLegs * ranks * slotBytes);
   }

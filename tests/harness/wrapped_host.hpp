@@ -63,6 +63,7 @@ class WrappedHost {
   int ranks() const { return host_.ranks(); }
   Coop coop() const { return host_.coop(); }
   const WindowLayout& layout() const { return host_.layout(); }
+  size_t lineBytes() const { return host_.lineBytes(); }
   uint64_t nextEpoch() { return host_.nextEpoch(); }
   uint64_t epoch() const { return host_.epoch(); }
   std::byte* slotAt(int peer, Leg leg) const { return host_.slotAt(peer, leg); }

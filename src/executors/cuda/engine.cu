@@ -90,10 +90,11 @@ KernelEngine::~KernelEngine() {
 Status KernelEngine::begin() {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
-  if (setup_.lanes < 1 || setup_.ranks < 1 || setup_.ranks > kMaxRanks) {
-    return fail(Code::kInternal, "an engine of %d ranks with %d lanes", setup_.ranks, setup_.lanes);
+  if (setup_.shape.lanes < 1 || setup_.ranks < 1 || setup_.ranks > kMaxRanks) {
+    return fail(Code::kInternal, "an engine of %d ranks with %d lanes", setup_.ranks, setup_.shape.lanes);
   }
-  auto lanes = platform::cuda::allocate(setup_.device, sizeof(LaneState) * static_cast<size_t>(setup_.lanes));
+  auto lanes =
+      platform::cuda::allocate(setup_.device, sizeof(LaneState) * static_cast<size_t>(setup_.shape.lanes));
   if (!lanes.ok()) return lanes.status();
   lanes_ = reinterpret_cast<LaneState*>(lanes.value());
   auto control = platform::cuda::allocateHostMapped(setup_.device, sizeof(Control));
@@ -105,7 +106,7 @@ Status KernelEngine::begin() {
 Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   Context context{};
   std::copy(std::begin(setup_.windows), std::end(setup_.windows), context.windows);
-  context.layout = setup_.layout;
+  context.shape = setup_.shape;
   context.lanes = lanes_;
   context.control = reinterpret_cast<Control*>(control_.device);
   context.timeoutNanoseconds = static_cast<uint64_t>(setup_.timeoutSeconds * 1e9);
@@ -185,11 +186,12 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
     status = launchLocal(how, stream);
   } else {
     const auto kind = reduces(how.collective) ? kindOf(how.arguments.reduce) : KernelTable::Kind::kAny;
+    const int lanes =
+        how.protocol == algorithms::Protocol::kChunks ? setup_.shape.deepLanes : setup_.shape.lanes;
     const Kernel& kernel = KernelTable::all().find(how.collective, how.algorithm, how.protocol, kind);
-    if (kernel.function == nullptr || how.blocks < 1 || how.blocks > setup_.lanes) {
+    if (kernel.function == nullptr || how.blocks < 1 || how.blocks > lanes) {
       return fail(Code::kInternal, "no kernel for %s by %s with %s on %d of %d lanes", nameOf(how.collective),
-                  algorithms::nameOf(how.algorithm), algorithms::nameOf(how.protocol), how.blocks,
-                  setup_.lanes);
+                  algorithms::nameOf(how.algorithm), algorithms::nameOf(how.protocol), how.blocks, lanes);
     }
     Context context = contextFor(how.tag, how.sequence);
     void* parameters[] = {&context, &how.arguments};
@@ -266,7 +268,7 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
   Messages messages{};
   const int queues = fillQueues(transfers, setup_.rank, setup_.ranks, messages);
   if (queues == 0) return kOkStatus;
-  messages.blocks = blocksOfQueue(setup_.lanes, setup_.ranks);
+  messages.blocks = blocksOfQueue(setup_.shape.deepLanes, setup_.ranks);
   Context context = contextFor(0, sequence);
   void* parameters[] = {&context, &messages};
   return launchKernel(reinterpret_cast<const void*>(cuda::transfers), queues * messages.blocks, kChunkThreads,

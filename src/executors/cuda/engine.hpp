@@ -12,22 +12,21 @@
 
 #include "algorithms/registry.hpp"
 #include "base/status.hpp"
+#include "primitives/cuda/state.hpp"
 #include "primitives/operation.hpp"
-#include "primitives/window.hpp"
 
 namespace stretto::executors::cuda {
 
 // A cudaStream_t; null is the legacy default stream.
 using StreamHandle = void*;
 
-// A device window is `lanes` copies of `layout`, one after the other: block k of every rank's kernel talks to
-// block k of its peers through copy k, and to nobody else.
+// Block k of every rank's kernel talks to block k of its peers through lane k of the windows, and to nobody
+// else.
 struct Setup {
   int device = 0;
   int rank = 0;
   int ranks = 1;
-  WindowLayout layout;
-  int lanes = 1;
+  stretto::cuda::Shape shape;          // of every rank's window
   std::byte* windows[kMaxRanks] = {};  // by rank, as this device addresses them
   double timeoutSeconds = 0;           // of a wait in a kernel
   bool sharedDevice = false;           // other ranks of this communicator run on the same device
@@ -79,14 +78,10 @@ class Engine {
   virtual void abort(uint32_t word) = 0;
   // kOk while no kernel has given up.
   virtual Report report() const = 0;
-  // Kernels finished since create(), of every kind, graph replays included.
+  // Collectives that kernels finished since create(), graph replays included; kLocal is no kernel and
+  // transfers are not counted. Asks the device, with calls that a capture of another thread may forbid.
   virtual uint64_t finished() const = 0;
 };
-
-// Bytes of a rank's device window.
-constexpr size_t windowBytes(const WindowLayout& layout, int lanes) {
-  return layout.bytes() * static_cast<size_t>(lanes);
-}
 
 // Blocks of this library's kernels that fit on a device at once, for ranks that share one.
 Result<int> mostResidentBlocks(int device);

@@ -14,66 +14,62 @@ __device__ inline bool isAligned(const void* pointer, size_t to) {
 }
 
 // The unit at `at`, of which `bytes` (1 to 8) are there; the rest of it is anything. Reads whole aligned
-// words, and only such as hold a byte of the buffer.
-__device__ inline Unit loadOddUnit(const std::byte* at, size_t bytes) {
+// words, and only such as hold a byte of the buffer. Kept out of line: the common case needs neither.
+__device__ __noinline__ inline Unit loadOddUnit(const std::byte* at, unsigned bytes) {
   const unsigned shift = static_cast<unsigned>(reinterpret_cast<uintptr_t>(at) % kUnitBytes);
   const auto* word = reinterpret_cast<const Unit*>(at - shift);
   Unit unit = word[0] >> (8 * shift);
   if (shift + bytes > kUnitBytes) unit |= word[1] << (8 * (kUnitBytes - shift));
   return unit;
 }
-__device__ inline void storeOddUnit(std::byte* at, Unit unit, size_t bytes) {
+__device__ __noinline__ inline void storeOddUnit(std::byte* at, Unit unit, unsigned bytes) {
   if (bytes == kUnitBytes && isAligned(at, 4)) {
     reinterpret_cast<uint32_t*>(at)[0] = static_cast<uint32_t>(unit);
     reinterpret_cast<uint32_t*>(at)[1] = static_cast<uint32_t>(unit >> 32);
   } else if (bytes % 2 == 0 && isAligned(at, 2)) {
-    for (size_t i = 0; i < bytes; i += 2) {
+    for (unsigned i = 0; i < bytes; i += 2) {
       *reinterpret_cast<uint16_t*>(at + i) = static_cast<uint16_t>(unit >> (8 * i));
     }
   } else {
-    for (size_t i = 0; i < bytes; ++i) at[i] = static_cast<std::byte>(unit >> (8 * i));
+    for (unsigned i = 0; i < bytes; ++i) at[i] = static_cast<std::byte>(unit >> (8 * i));
   }
 }
 
-// A user's buffer as units.
-struct UnitSource {
-  const std::byte* from;
+// A user's buffer as units, those that are whole and aligned first.
+template <typename Byte>
+struct UnitView {
+  Byte* begin;
   size_t bytes;
-  bool even;
+  size_t plain;  // units that can be accessed as such
 
-  __device__ UnitSource(const void* pointer, size_t size)
-      : from(static_cast<const std::byte*>(pointer)), bytes(size), even(isAligned(pointer, kUnitBytes)) {}
+  __device__ UnitView(Byte* pointer, size_t size)
+      : begin(pointer), bytes(size), plain(isAligned(pointer, kUnitBytes) ? size / kUnitBytes : 0) {}
   __device__ size_t units() const { return (bytes + kUnitBytes - 1) / kUnitBytes; }
   // Anything beyond the end.
   __device__ Unit load(size_t unit) const {
+    if (unit < plain) return reinterpret_cast<const Unit*>(begin)[unit];
     const size_t at = unit * kUnitBytes;
-    if (at >= bytes) return 0;
-    if (even && at + kUnitBytes <= bytes) return *reinterpret_cast<const Unit*>(from + at);
-    return loadOddUnit(from + at, std::min(size_t{kUnitBytes}, bytes - at));
+    return at < bytes ? loadOddUnit(begin + at, rest(at)) : 0;
   }
-};
-
-struct UnitTarget {
-  std::byte* to;
-  size_t bytes;
-  bool even;
-
-  __device__ UnitTarget(void* pointer, size_t size)
-      : to(static_cast<std::byte*>(pointer)), bytes(size), even(isAligned(pointer, kUnitBytes)) {}
   // Nothing beyond the end.
   __device__ void store(size_t unit, Unit value) const {
-    const size_t at = unit * kUnitBytes;
-    if (at >= bytes) return;
-    if (even && at + kUnitBytes <= bytes) {
-      *reinterpret_cast<Unit*>(to + at) = value;
-    } else {
-      storeOddUnit(to + at, value, std::min(size_t{kUnitBytes}, bytes - at));
+    if (unit < plain) {
+      reinterpret_cast<Unit*>(begin)[unit] = value;
+    } else if (const size_t at = unit * kUnitBytes; at < bytes) {
+      storeOddUnit(begin + at, value, rest(at));
     }
   }
-};
 
-// `thread` of `threads` takes part; no barrier.
-__device__ inline void copyUnits(void* to, const void* from, size_t begin, size_t bytes, int thread,
+ private:
+  __device__ unsigned rest(size_t at) const {
+    return static_cast<unsigned>(std::min(size_t{kUnitBytes}, bytes - at));
+  }
+};
+using UnitSource = UnitView<const std::byte>;
+using UnitTarget = UnitView<std::byte>;
+
+// `thread` of `threads` takes part; no barrier. From byte `begin`, a multiple of a unit, on.
+__device__ inline void copyUnits(std::byte* to, const std::byte* from, size_t begin, size_t bytes, int thread,
                                  int threads) {
   const UnitSource source(from, bytes);
   const UnitTarget target(to, bytes);
@@ -83,25 +79,29 @@ __device__ inline void copyUnits(void* to, const void* from, size_t begin, size_
   }
 }
 
-__device__ inline void copyBytes(void* to, const void* from, size_t bytes, int thread, int threads) {
-  constexpr int kUnroll = 8;
+// Each thread has as many loads under way as the last round leaves it.
+__device__ inline void copyBytes(std::byte* to, const std::byte* from, size_t bytes, int thread,
+                                 int threads) {
+  constexpr int kAtOnce = 8;
   if (!isAligned(to, sizeof(Pack)) || !isAligned(from, sizeof(Pack))) {
     copyUnits(to, from, 0, bytes, thread, threads);
     return;
   }
-  auto* const target = static_cast<Pack*>(to);
-  const auto* const source = static_cast<const Pack*>(from);
   const size_t packs = bytes / sizeof(Pack);
   const size_t step = static_cast<size_t>(threads);
-  size_t at = static_cast<size_t>(thread);
-  for (; at + (kUnroll - 1) * step < packs; at += kUnroll * step) {
-    Pack pack[kUnroll];
+  for (size_t at = static_cast<size_t>(thread); at < packs; at += kAtOnce * step) {
+    Pack pack[kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i) pack[i] = loadPack(source + at + static_cast<size_t>(i) * step);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const size_t place = at + static_cast<size_t>(i) * step;
+      if (place < packs) pack[i] = loadPack(from + place * sizeof(Pack));
+    }
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i) storePack(target + at + static_cast<size_t>(i) * step, pack[i]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const size_t place = at + static_cast<size_t>(i) * step;
+      if (place < packs) storePack(to + place * sizeof(Pack), pack[i]);
+    }
   }
-  for (; at < packs; at += step) storePack(target + at, loadPack(source + at));
   if (packs * sizeof(Pack) != bytes) copyUnits(to, from, packs * sizeof(Pack), bytes, thread, threads);
 }
 

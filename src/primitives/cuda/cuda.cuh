@@ -10,7 +10,6 @@
 // block end at once. Lines tell each thread for itself: nothing is published after them in any algorithm.
 #pragma once
 
-#include "algorithms/shape.hpp"
 #include "primitives/backend.hpp"
 #include "primitives/cuda/lines.cuh"
 #include "primitives/cuda/reduce.cuh"
@@ -50,7 +49,8 @@ class Cuda {
   __device__ Cuda(const Context& context, BlockShared& shared, int lane)
       : context_(context),
         shared_(shared),
-        laneBegin_(context.layout.bytes() * static_cast<size_t>(lane)),
+        nearBegin_(context.shape.nearBegin(lane)),
+        deepBegin_(context.shape.deepBegin(lane)),
         state_(context.lanes[lane]),
         lane_(lane),
         tag_(context.tag),
@@ -94,32 +94,44 @@ class Cuda {
   __device__ int rank() const { return context_.rank; }
   __device__ int ranks() const { return context_.ranks; }
   __device__ Coop coop() const { return coop_; }
-  __device__ const WindowLayout& layout() const { return context_.layout; }
+  __device__ const WindowLayout& layout() const { return context_.shape.layout; }
   __device__ uint64_t nextEpoch() { return ++epoch_; }
   __device__ uint64_t epoch() const { return epoch_; }
 
+  // Most payload that one source's lines hold in one epoch.
+  __device__ size_t lineBytes() const { return Format::lineBytes(layout()); }
+
   // Places: as Host's, in this block's lane.
   __device__ std::byte* slotAt(int peer, Leg leg) const {
-    return at(peer, layout().slot(turn(), leg, rank()));
+    return deep(peer, layout().slot(turn(), leg, placeAt(peer, rank())));
   }
   __device__ const std::byte* slotFrom(int source, Leg leg) const {
-    return at(rank(), layout().slot(turn(), leg, source));
+    return deep(rank(), layout().slot(turn(), leg, placeAt(rank(), source)));
   }
-  __device__ Cell* cellAt(int peer, Leg leg) const { return cell(peer, layout().cell(turn(), leg, rank())); }
+  __device__ Cell* cellAt(int peer, Leg leg) const {
+    return cell(near(peer, layout().cell(turn(), leg, placeAt(peer, rank()))));
+  }
   __device__ const Cell* cellFrom(int source, Leg leg) const {
-    return cell(rank(), layout().cell(turn(), leg, source));
+    return cell(near(rank(), layout().cell(turn(), leg, placeAt(rank(), source))));
   }
   __device__ LinkCursors& cursors(int peer) { return cursors_[peer]; }
-  __device__ Cell* linkAt(int peer, uint64_t chunk) const { return cell(peer, layout().link(rank(), chunk)); }
-  __device__ const Cell* linkFrom(int source, uint64_t chunk) const {
-    return cell(rank(), layout().link(source, chunk));
+  __device__ Cell* linkAt(int peer, uint64_t chunk) const {
+    return cell(deep(peer, layout().link(placeAt(peer, rank()), chunk)));
   }
-  __device__ Cell* creditAt(int sender) const { return cell(sender, layout().credit(rank())); }
-  __device__ const Cell* creditFrom(int receiver) const { return cell(rank(), layout().credit(receiver)); }
+  __device__ const Cell* linkFrom(int source, uint64_t chunk) const {
+    return cell(deep(rank(), layout().link(placeAt(rank(), source), chunk)));
+  }
+  __device__ Cell* creditAt(int sender) const {
+    return cell(near(sender, layout().credit(placeAt(sender, rank()))));
+  }
+  __device__ const Cell* creditFrom(int receiver) const {
+    return cell(near(rank(), layout().credit(placeAt(rank(), receiver))));
+  }
 
   // The verbs.
   __device__ void put(Coop coop, int /*peer*/, void* to, const void* from, size_t bytes) {
-    copyBytes(to, from, bytes, coop.rank(), coop.size());
+    copyBytes(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, coop.rank(),
+              coop.size());
   }
   __device__ void signal(Coop coop, int /*peer*/, Cell* cell, uint64_t value) {
     coop.sync();
@@ -128,7 +140,7 @@ class Cuda {
   __device__ void signalAll(Coop coop, Leg leg) {
     coop.sync();
     for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
-      publish(cellAt(algorithms::rotated(rank(), step, ranks()), leg), epoch_);
+      publish(cellAt((rank() + step) % ranks(), leg), epoch_);
     }
   }
   __device__ Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
@@ -144,7 +156,7 @@ class Cuda {
   __device__ Status waitAll(Coop coop, Leg leg) {
     bool bad = false;
     for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
-      const int peer = algorithms::rotated(rank(), ranks() - step, ranks());
+      const int peer = (rank() + ranks() - step) % ranks();
       bad = !await(peer, cellFrom(peer, leg), epoch_, true) || bad;
     }
     return verdict(coop, bad);
@@ -154,7 +166,7 @@ class Cuda {
     reduceBytes(Reducer(spec), to, sources, sourceCount, count * sizeOf(spec.type), coop.rank(), coop.size());
   }
   __device__ void copy(Coop coop, void* to, const void* from, size_t bytes, bool /*stream*/) {
-    if (to != from) copyBytes(to, from, bytes, coop.rank(), coop.size());
+    if (to != from) put(coop, rank(), to, from, bytes);
   }
   __device__ bool ready(const Cell* cell, uint64_t value) const { return loadRelaxed(cell).low >= value; }
   __device__ void setTag(uint64_t tag) { tag_ = tag; }
@@ -162,7 +174,14 @@ class Cuda {
   __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes);
   __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes);
   __device__ Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                                size_t bytes);
+                                size_t bytes) {
+    return inLines<false>(coop, spec, to, own, bytes);
+  }
+  // putLines() to every peer and reduceLines(), reading the input once where each thread has little of it.
+  __device__ Status shareLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                               size_t bytes) {
+    return inLines<true>(coop, spec, to, own, bytes);
+  }
 
   // Stages run at the same time, each by its own warps. A stage of a chunk begins when the stage before has
   // done that chunk; the first stage runs ahead of the last by half as many chunks as there are slots.
@@ -171,17 +190,20 @@ class Cuda {
 
  private:
   static constexpr int kTagBits = 20;  // of a line's flag; the rest is the epoch
-  static constexpr int kAtOnce = 4;    // sources whose lines are polled together
   static constexpr int kPollsPerLook = 1024;
 
-  __device__ std::byte* at(int peer, size_t offset) const {
-    return context_.windows[peer] + laneBegin_ + offset;
+  // Windows have room for peers only: the place of `source` in the window of `owner`.
+  __device__ static int placeAt(int owner, int source) { return source - (source > owner ? 1 : 0); }
+  __device__ std::byte* near(int peer, size_t offset) const {
+    return context_.windows[peer] + nearBegin_ + offset;
   }
-  __device__ Cell* cell(int peer, size_t offset) const { return reinterpret_cast<Cell*>(at(peer, offset)); }
+  __device__ std::byte* deep(int peer, size_t offset) const {
+    return context_.windows[peer] + deepBegin_ + offset;
+  }
+  __device__ static Cell* cell(std::byte* at) { return reinterpret_cast<Cell*>(at); }
   __device__ uint32_t turn() const { return static_cast<uint32_t>(epoch_) & (layout().slots - 1); }
-  __device__ size_t linesAt(int source) const {
-    const uint32_t place = static_cast<uint32_t>(epoch_) % WindowLayout::kSlots;
-    return Format::kWide ? layout().wideLines(place, source) : layout().lines(place, source);
+  __device__ std::byte* linesOf(int owner, int source) const {
+    return near(owner, Format::place(layout(), turn(), placeAt(owner, source)));
   }
   __device__ uint64_t lineFlag() const { return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1)); }
   __device__ void publish(Cell* cell, uint64_t value) const {
@@ -194,15 +216,34 @@ class Cuda {
   }
 
   __device__ bool await(int peer, const Cell* cell, uint64_t value, bool tagged);
-  __device__ bool awaitParts(Pack (&got)[kAtOnce], int first, int behind, const LinePart<Format>& part,
-                             bool inside, int lane);
+  template <int kLines, int kSources>
+  __device__ bool awaitParts(Pack (&got)[kSources][kLines], int first, int behind,
+                             const LinePart<Format> (&parts)[kLines], int lane);
+  template <bool put>
+  __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                            size_t bytes);
+  template <int kLines, int kSources>
+  __device__ void reduceBatch(const Reducer& reducer, const UnitTarget& target,
+                              const LinePart<Format> (&parts)[kLines], const Pack (&own)[kLines], int lane);
+  template <int kLines>
+  __device__ void reducePair(const Reducer& reducer, const UnitTarget& target,
+                             const LinePart<Format> (&parts)[kLines], const Pack (&own)[kLines], int lane);
+  template <bool put, int kLines, typename ReduceOne>
+  __device__ void passLines(Coop coop, const UnitSource& source, ReduceOne reduceOne);
+  template <int kLines>
+  __device__ void loadBatch(Pack (&own)[kLines], const UnitSource& source,
+                            const LinePart<Format> (&parts)[kLines], int lane) const;
+  template <int kLines>
+  __device__ void putBatch(int peer, const Pack (&own)[kLines], const LinePart<Format> (&parts)[kLines],
+                           int lane) const;
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
   __device__ Code exhausted(Patience& patience) const;
   __device__ void report(Code code, int peer, uint64_t theirTag);
 
   const Context& context_;
   BlockShared& shared_;
-  size_t laneBegin_;
+  size_t nearBegin_;
+  size_t deepBegin_;
   LaneState& state_;
   int lane_;
   uint64_t tag_;
@@ -254,114 +295,6 @@ __device__ bool Cuda<Reducer, Format>::await(int peer, const Cell* cell, uint64_
   if (!tagged || seen.high == tag_) return true;
   report(Code::kInvalidUsage, peer, seen.high);
   return false;
-}
-
-// The parts of the lines of sources from `first` on: at most kAtOnce, none from `behind` on. A warp decides
-// together.
-template <typename Reducer, typename Format>
-__device__ bool Cuda<Reducer, Format>::awaitParts(Pack (&got)[kAtOnce], int first, int behind,
-                                                  const LinePart<Format>& part, bool inside, int lane) {
-  constexpr unsigned kAll = 0xffffffff;
-  const uint64_t flag = lineFlag();
-  Patience patience;
-  while (true) {
-    bool ready = true;
-    int late = -1;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int source = first + i;
-      if (inside && source < behind && source != rank())
-        got[i] = loadRelaxed(at(rank(), linesAt(source)) + part.at);
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int source = first + i;
-      if (source >= behind || source == rank()) continue;
-      const bool here = lineReady<Format>(got[i], flag, lane) || !inside;
-      if (!here) late = i;
-      ready = ready && here;
-    }
-    if (__all_sync(kAll, ready)) return true;
-    Code code = exhausted(patience);
-    if (failed_) code = Code::kRemote;
-    if (!__any_sync(kAll, code != Code::kOk)) continue;
-    if (late >= 0 && !failed_) {
-      const uint64_t seen = late == 0   ? got[0].high
-                            : late == 1 ? got[1].high
-                            : late == 2 ? got[2].high
-                                        : got[3].high;
-      const bool differs = !part.second && (seen ^ flag) >> kTagBits == 0;
-      report(differs             ? Code::kInvalidUsage
-             : code == Code::kOk ? Code::kTimeout
-                                 : code,
-             first + late, differs ? seen : 0);
-    }
-    failed_ = true;
-    return false;
-  }
-}
-
-template <typename Reducer, typename Format>
-__device__ void Cuda<Reducer, Format>::putLines(Coop coop, int peer, const void* from, size_t bytes) {
-  const UnitSource source(from, bytes);
-  std::byte* const lines = at(peer, linesAt(rank()));
-  const uint64_t flag = lineFlag();
-  const size_t count = linesFor<Format>(source.units());
-  forEachLine<Format>(count, coop.rank(), coop.size(), [&](size_t line, int lane) {
-    const LinePart<Format> part(line, lane);
-    const Unit low = source.load(part.unit);
-    const Unit high = part.second ? source.load(part.unit + 1) : flag;
-    if (line < count) storeRelaxed(lines + part.at, {low, high});
-  });
-}
-
-template <typename Reducer, typename Format>
-__device__ Status Cuda<Reducer, Format>::readLines(Coop coop, int peer, void* to, size_t bytes) {
-  const UnitTarget target(to, bytes);
-  const size_t count = linesFor<Format>((bytes + kUnitBytes - 1) / kUnitBytes);
-  forEachLine<Format>(count, coop.rank(), coop.size(), [&](size_t line, int lane) {
-    const LinePart<Format> part(line, lane);
-    Pack got[kAtOnce];
-    if (failed_ || !awaitParts(got, peer, peer + 1, part, line < count, lane) || line >= count) return;
-    target.store(part.unit, got[0].low);
-    if (part.second) target.store(part.unit + 1, got[0].high);
-  });
-  return failed_ ? Status{Code::kRemote} : Status{};
-}
-
-template <typename Reducer, typename Format>
-__device__ Status Cuda<Reducer, Format>::reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to,
-                                                     const std::byte* own, size_t bytes) {
-  const Reducer reducer(spec);
-  const UnitSource source(own, bytes);
-  const UnitTarget target(to, bytes);
-  const size_t count = linesFor<Format>(source.units());
-  forEachLine<Format>(count, coop.rank(), coop.size(), [&](size_t line, int lane) {
-    const LinePart<Format> part(line, lane);
-    const Pack mine{source.load(part.unit), part.second ? source.load(part.unit + 1) : 0};
-    typename Reducer::Accumulator low, high;
-    for (int first = 0; first < ranks(); first += kAtOnce) {
-      Pack got[kAtOnce];
-      if (failed_ || !awaitParts(got, first, ranks(), part, line < count, lane)) return;
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int rank = first + i;
-        if (rank >= ranks()) break;
-        const Pack value = rank == this->rank() ? mine : got[i];
-        if (rank == 0) {
-          low = reducer.start(value.low);
-          if (Format::kWide) high = reducer.start(value.high);
-        } else {
-          reducer.join(low, value.low);
-          if (Format::kWide) reducer.join(high, value.high);
-        }
-      }
-    }
-    if (line >= count) return;
-    target.store(part.unit, reducer.finish(low));
-    if (Format::kWide && part.second) target.store(part.unit + 1, reducer.finish(high));
-  });
-  return failed_ ? Status{Code::kRemote} : Status{};
 }
 
 template <typename Reducer, typename Format>
@@ -418,3 +351,5 @@ __device__ Status Cuda<Reducer, Format>::pipeline(size_t chunks, Stages... stage
 }
 
 }  // namespace stretto::cuda
+
+#include "primitives/cuda/cuda_lines.cuh"

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "primitives/cuda/copy.cuh"
+#include "primitives/cuda/state.hpp"
 
 namespace stretto::cuda {
 
@@ -21,6 +22,11 @@ struct ShortLines {
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
   static constexpr bool kWide = false;
+
+  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
+    return layout.lines(slot, source);
+  }
+  __device__ static size_t lineBytes(const WindowLayout& layout) { return linePayload(layout); }
 };
 
 struct WideLines {
@@ -28,49 +34,62 @@ struct WideLines {
   static constexpr size_t kLineUnits = 15;
   static constexpr int kLineThreads = 8;
   static constexpr bool kWide = true;
+
+  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
+    return layout.wideLines(slot, source);
+  }
+  __device__ static size_t lineBytes(const WindowLayout& layout) { return widePayload(layout); }
 };
 
-// One thread's part of a line: which units, and where it lies.
+// One thread's part of a line: which units, and where it lies. Numbers of one lane, so 32 bits hold them.
 template <typename Format>
 struct LinePart {
-  size_t unit;  // the first of at most two
-  size_t at;    // bytes from the begin of the lines
-  bool second;  // has two units; the last thread of a wide line has one and the flag, as has each of a short
+  uint32_t unit = 0;    // the first of at most two
+  uint32_t at = 0;      // bytes from the begin of the lines
+  bool inside = false;  // the line is one of those that are there
 
-  __device__ LinePart(size_t line, int lane) {
-    if constexpr (Format::kWide) {
-      const int part = lane % Format::kLineThreads;
-      unit = line * Format::kLineUnits + static_cast<size_t>(2 * part);
-      at = line * Format::kLineBytes + static_cast<size_t>(part) * sizeof(Pack);
-      second = part != Format::kLineThreads - 1;
-    } else {
-      unit = line;
-      at = line * Format::kLineBytes;
-      second = false;
-    }
+  __device__ LinePart() = default;
+  __device__ LinePart(uint32_t line, uint32_t lines, int lane) : inside(line < lines) {
+    const uint32_t part = static_cast<uint32_t>(lane % Format::kLineThreads);
+    unit = line * static_cast<uint32_t>(Format::kLineUnits) + 2 * part;
+    at = line * static_cast<uint32_t>(Format::kLineBytes) + part * static_cast<uint32_t>(sizeof(Pack));
   }
 };
+
+// True for a thread whose part is one unit and the flag; the others of a wide line hold two units.
+template <typename Format>
+__device__ bool holdsFlag(int lane) {
+  return lane % Format::kLineThreads == Format::kLineThreads - 1;
+}
 
 // Lines that `units` take, at least one.
 template <typename Format>
-__device__ size_t linesFor(size_t units) {
-  return std::max<size_t>(1, (units + Format::kLineUnits - 1) / Format::kLineUnits);
+__device__ uint32_t linesFor(size_t units) {
+  return static_cast<uint32_t>(std::max<size_t>(1, (units + Format::kLineUnits - 1) / Format::kLineUnits));
 }
 
-// Calls visit(line, lane) for the lines that this thread has a part in. All threads of a warp make the same
-// number of calls, so that they may speak to each other; `line` may lie behind the last.
-template <typename Format, typename Visit>
-__device__ void forEachLine(size_t lines, int thread, int threads, Visit visit) {
+// The lines that this thread has a part in, kLines at a time: visit(parts, lane). All threads of a warp make
+// the same number of calls, so that they may speak to each other; some parts may lie behind the last line.
+template <typename Format, int kLines, typename Visit>
+__device__ void forEachBatch(uint32_t lines, int thread, int threads, Visit visit) {
   constexpr int kWarp = 32;
+  constexpr uint32_t kPerWarp = kWarp / Format::kLineThreads;
   const int lane = thread % kWarp;
-  const size_t perWarp = static_cast<size_t>(kWarp / Format::kLineThreads);
-  const size_t step = static_cast<size_t>(threads / kWarp) * perWarp;
-  for (size_t first = static_cast<size_t>(thread / kWarp) * perWarp; first < lines; first += step) {
-    visit(first + static_cast<size_t>(lane / Format::kLineThreads), lane);
+  const uint32_t step = static_cast<uint32_t>(threads / kWarp) * kPerWarp;
+  for (uint32_t first = static_cast<uint32_t>(thread / kWarp) * kPerWarp; first < lines;
+       first += kLines * step) {
+    LinePart<Format> parts[kLines];
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) {
+      const uint32_t line =
+          first + static_cast<uint32_t>(lane / Format::kLineThreads) + static_cast<uint32_t>(i) * step;
+      parts[i] = LinePart<Format>(line, lines, lane);
+    }
+    visit(parts, lane);
   }
 }
 
-// True for a part of a line whose flag has come, known to all its threads.
+// True for a part of a line whose flag has come, known to all its threads. For whole warps.
 template <typename Format>
 __device__ bool lineReady(const Pack& part, uint64_t flag, int lane) {
   const bool mine = part.high == flag;

@@ -14,18 +14,27 @@ inline constexpr int kReduceUnroll = 4;
 template <>
 inline constexpr int kReduceUnroll<AnyReducer> = 1;
 
-// One thread's packs at `at`, `at + step`, ... of every source, reduced and stored everywhere.
+// The same for lines of one source.
+template <typename Reducer>
+inline constexpr int kLinesAtOnce = 4;
+template <>
+inline constexpr int kLinesAtOnce<AnyReducer> = 1;
+
+// One thread's packs at `at`, `at + step`, ..., below `packs`, of every source, reduced and stored
+// everywhere.
 template <typename Reducer, int kPacks>
 __device__ __forceinline__ void reducePacks(const Reducer& reducer, const Destinations& to,
-                                            const std::byte* const* sources, int sourceCount, size_t at,
-                                            size_t step) {
-  typename Reducer::Accumulator low[kPacks], high[kPacks];
-  Pack first[kPacks], next[kPacks];
-  const auto load = [&](int source, Pack(&packs)[kPacks]) {
-    const auto* from = reinterpret_cast<const Pack*>(sources[source]);
+                                            const std::byte* const* sources, int sourceCount, size_t packs,
+                                            size_t at, size_t step) {
+  const auto place = [&](int i) { return at + static_cast<size_t>(i) * step; };
+  const auto load = [&](int source, Pack(&loaded)[kPacks]) {
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) packs[i] = loadPack(from + at + static_cast<size_t>(i) * step);
+    for (int i = 0; i < kPacks; ++i) {
+      if (place(i) < packs) loaded[i] = loadPack(sources[source] + place(i) * sizeof(Pack));
+    }
   };
+  typename Reducer::Accumulator low[kPacks], high[kPacks];
+  Pack first[kPacks] = {}, next[kPacks] = {};
   load(0, first);
   if (sourceCount > 1) load(1, next);
 #pragma unroll
@@ -46,11 +55,11 @@ __device__ __forceinline__ void reducePacks(const Reducer& reducer, const Destin
   }
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
+    if (place(i) >= packs) continue;
     const Pack result{reducer.finish(low[i]), reducer.finish(high[i])};
-    const size_t place = at + static_cast<size_t>(i) * step;
-    storePack(reinterpret_cast<Pack*>(to.own) + place, result);
+    storePack(to.own + place(i) * sizeof(Pack), result);
     for (int push = 0; push < to.pushedCount; ++push) {
-      storePack(reinterpret_cast<Pack*>(to.pushed[push]) + place, result);
+      storePack(to.pushed[push] + place(i) * sizeof(Pack), result);
     }
   }
 }
@@ -81,12 +90,8 @@ __device__ void reduceBytes(const Reducer& reducer, const Destinations& to, cons
   }
   const size_t packs = aligned ? bytes / sizeof(Pack) : 0;
   const size_t step = static_cast<size_t>(threads);
-  size_t at = static_cast<size_t>(thread);
-  for (; at + (kUnroll - 1) * step < packs; at += kUnroll * step) {
-    reducePacks<Reducer, kUnroll>(reducer, to, sources, sourceCount, at, step);
-  }
-  if constexpr (kUnroll > 1) {
-    for (; at < packs; at += step) reducePacks<Reducer, 1>(reducer, to, sources, sourceCount, at, step);
+  for (size_t at = static_cast<size_t>(thread); at < packs; at += kUnroll * step) {
+    reducePacks<Reducer, kUnroll>(reducer, to, sources, sourceCount, packs, at, step);
   }
   if (packs * sizeof(Pack) != bytes) {
     reduceUnits(reducer, to, sources, sourceCount, packs * sizeof(Pack), bytes, thread, threads);

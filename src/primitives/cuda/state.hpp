@@ -37,9 +37,36 @@ struct Control {
   uint64_t theirTag;
 };
 
+// What one source's lines of one slot hold.
+constexpr size_t linePayload(const WindowLayout& layout) {
+  return layout.lineRegion / 16 * 8;
+}
+constexpr size_t widePayload(const WindowLayout& layout) {
+  return layout.wideRegion / 128 * 120;
+}
+
+// A device window: first what every lane has, close together, then what the deep ones have besides. `layout`
+// is of one lane that has everything, for as many places as a rank has peers.
+struct Shape {
+  WindowLayout layout;
+  int32_t lanes = 1;
+  int32_t deepLanes = 1;  // the first of them; the others have lines alone
+
+  constexpr size_t nearBytes() const { return layout.slotsBegin(); }
+  constexpr size_t deepBytes() const { return layout.bytes() - layout.slotsBegin(); }
+  // Offsets to which those of `layout` are added: of cells and lines, and of slots and links.
+  constexpr size_t nearBegin(int lane) const { return nearBytes() * static_cast<size_t>(lane); }
+  constexpr size_t deepBegin(int lane) const {
+    return nearBytes() * static_cast<size_t>(lanes - 1) + deepBytes() * static_cast<size_t>(lane);
+  }
+  constexpr size_t windowBytes() const {
+    return nearBytes() * static_cast<size_t>(lanes) + deepBytes() * static_cast<size_t>(deepLanes);
+  }
+};
+
 struct Context {
   std::byte* windows[kMaxRanks];  // by rank
-  WindowLayout layout;            // of one lane
+  Shape shape;
   LaneState* lanes;
   Control* control;
   uint64_t timeoutNanoseconds;  // of every wait

@@ -95,6 +95,7 @@ class Host {
   int ranks() const { return static_cast<int>(peers_.size()); }
   Coop coop() const { return {}; }
   const WindowLayout& layout() const { return layout_; }
+  size_t lineBytes() const { return WindowLayout::kMostLinePayload; }
   const WaitCounters& waitCounters() const { return counters_; }
   WindowHeader& header() const { return self().header(); }
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }

@@ -1,0 +1,215 @@
+// The verbs of the Cuda backend that move lines. Part of cuda.cuh.
+//
+// Threads keep several lines under way at once: of one source when there are two ranks, else of several
+// sources.
+#pragma once
+
+#include "primitives/cuda/cuda.cuh"
+
+namespace stretto::cuda {
+
+template <typename Reducer, typename Format>
+template <int kLines>
+__device__ void Cuda<Reducer, Format>::loadBatch(Pack (&own)[kLines], const UnitSource& source,
+                                                 const LinePart<Format> (&parts)[kLines], int lane) const {
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    own[i].low = source.load(parts[i].unit);
+    if (Format::kWide && !holdsFlag<Format>(lane)) own[i].high = source.load(parts[i].unit + 1);
+  }
+}
+
+template <typename Reducer, typename Format>
+template <int kLines>
+__device__ void Cuda<Reducer, Format>::putBatch(int peer, const Pack (&own)[kLines],
+                                                const LinePart<Format> (&parts)[kLines], int lane) const {
+  std::byte* const lines = linesOf(peer, rank());
+  const uint64_t flag = lineFlag();
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    if (parts[i].inside)
+      storeRelaxed(lines + parts[i].at, {own[i].low, holdsFlag<Format>(lane) ? flag : own[i].high});
+  }
+}
+
+// The parts of the lines of sources from `first` on: at most kSources, none from `behind` on. A warp decides
+// together.
+template <typename Reducer, typename Format>
+template <int kLines, int kSources>
+__device__ bool Cuda<Reducer, Format>::awaitParts(Pack (&got)[kSources][kLines], int first, int behind,
+                                                  const LinePart<Format> (&parts)[kLines], int lane) {
+  constexpr unsigned kAll = 0xffffffff;
+  const uint64_t flag = lineFlag();
+  Patience patience;
+  while (true) {
+    int late = -1;
+    uint64_t seen = 0;
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) {
+      if (first + s >= behind || first + s == rank()) continue;
+      const std::byte* const lines = linesOf(rank(), first + s);
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) {
+        if (parts[i].inside) got[s][i] = loadRelaxed(lines + parts[i].at);
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) {
+      if (first + s >= behind || first + s == rank()) continue;
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) {
+        if (lineReady<Format>(got[s][i], flag, lane) || !parts[i].inside) continue;
+        late = first + s;
+        seen = got[s][i].high;
+      }
+    }
+    if (__all_sync(kAll, late < 0)) return true;
+    Code code = exhausted(patience);
+    if (__any_sync(kAll, failed_)) code = Code::kRemote;
+    if (!__any_sync(kAll, code != Code::kOk)) continue;
+    if (late >= 0 && !failed_) {
+      const bool differs = holdsFlag<Format>(lane) && (seen ^ flag) >> kTagBits == 0;
+      report(differs             ? Code::kInvalidUsage
+             : code == Code::kOk ? Code::kTimeout
+                                 : code,
+             late, differs ? seen : 0);
+    }
+    failed_ = true;
+    return false;
+  }
+}
+
+template <typename Reducer, typename Format>
+__device__ void Cuda<Reducer, Format>::putLines(Coop coop, int peer, const void* from, size_t bytes) {
+  constexpr int kLines = 2;
+  const UnitSource source(static_cast<const std::byte*>(from), bytes);
+  forEachBatch<Format, kLines>(linesFor<Format>(source.units()), coop.rank(), coop.size(),
+                               [&](const LinePart<Format>(&parts)[kLines], int lane) {
+                                 Pack own[kLines] = {};
+                                 loadBatch(own, source, parts, lane);
+                                 putBatch(peer, own, parts, lane);
+                               });
+}
+
+template <typename Reducer, typename Format>
+__device__ Status Cuda<Reducer, Format>::readLines(Coop coop, int peer, void* to, size_t bytes) {
+  constexpr int kLines = 2;
+  const UnitTarget target(static_cast<std::byte*>(to), bytes);
+  forEachBatch<Format, kLines>(linesFor<Format>(target.units()), coop.rank(), coop.size(),
+                               [&](const LinePart<Format>(&parts)[kLines], int lane) {
+                                 Pack got[1][kLines] = {};
+                                 if (!awaitParts(got, peer, peer + 1, parts, lane)) return;
+#pragma unroll
+                                 for (int i = 0; i < kLines; ++i) {
+                                   if (!parts[i].inside) continue;
+                                   target.store(parts[i].unit, got[0][i].low);
+                                   if (!holdsFlag<Format>(lane))
+                                     target.store(parts[i].unit + 1, got[0][i].high);
+                                 }
+                               });
+  return failed_ ? Status{Code::kRemote} : Status{};
+}
+
+template <typename Reducer, typename Format>
+template <int kLines, int kSources>
+__device__ void Cuda<Reducer, Format>::reduceBatch(const Reducer& reducer, const UnitTarget& target,
+                                                   const LinePart<Format> (&parts)[kLines],
+                                                   const Pack (&own)[kLines], int lane) {
+  typename Reducer::Accumulator low[kLines], high[kLines];
+  for (int first = 0; first < ranks(); first += kSources) {
+    Pack got[kSources][kLines] = {};
+    if (!awaitParts(got, first, ranks(), parts, lane)) return;
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) {
+      if (first + s >= ranks()) break;
+      const bool mine = first + s == rank();
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) {
+        const Pack value = mine ? own[i] : got[s][i];
+        if (first + s == 0) {
+          low[i] = reducer.start(value.low);
+          if (Format::kWide) high[i] = reducer.start(value.high);
+        } else {
+          reducer.join(low[i], value.low);
+          if (Format::kWide) reducer.join(high[i], value.high);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    if (!parts[i].inside) continue;
+    target.store(parts[i].unit, reducer.finish(low[i]));
+    if (Format::kWide && !holdsFlag<Format>(lane)) target.store(parts[i].unit + 1, reducer.finish(high[i]));
+  }
+}
+
+// The same between two ranks, whose order is known.
+template <typename Reducer, typename Format>
+template <int kLines>
+__device__ void Cuda<Reducer, Format>::reducePair(const Reducer& reducer, const UnitTarget& target,
+                                                  const LinePart<Format> (&parts)[kLines],
+                                                  const Pack (&own)[kLines], int lane) {
+  Pack got[1][kLines] = {};
+  const int peer = 1 - rank();
+  if (!awaitParts(got, peer, peer + 1, parts, lane)) return;
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    if (!parts[i].inside) continue;
+    const Pack first = peer == 0 ? got[0][i] : own[i];
+    const Pack second = peer == 0 ? own[i] : got[0][i];
+    auto low = reducer.start(first.low);
+    reducer.join(low, second.low);
+    target.store(parts[i].unit, reducer.finish(low));
+    if (!Format::kWide || holdsFlag<Format>(lane)) continue;
+    auto high = reducer.start(first.high);
+    reducer.join(high, second.high);
+    target.store(parts[i].unit + 1, reducer.finish(high));
+  }
+}
+
+// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces.
+template <typename Reducer, typename Format>
+template <bool put, int kLines, typename ReduceOne>
+__device__ void Cuda<Reducer, Format>::passLines(Coop coop, const UnitSource& source, ReduceOne reduceOne) {
+  const uint32_t lines = linesFor<Format>(source.units());
+  const uint32_t atOnce = static_cast<uint32_t>(kLines * coop.size() / Format::kLineThreads);
+  const bool fused = put && lines <= atOnce;
+  if (put && !fused) {
+    for (int step = 1; step < ranks(); ++step) {
+      putLines(coop, (rank() + step) % ranks(), source.begin, source.bytes);
+    }
+  }
+  forEachBatch<Format, kLines>(lines, coop.rank(), coop.size(),
+                               [&](const LinePart<Format>(&parts)[kLines], int lane) {
+                                 Pack own[kLines] = {};
+                                 loadBatch(own, source, parts, lane);
+                                 for (int step = 1; fused && step < ranks(); ++step) {
+                                   putBatch((rank() + step) % ranks(), own, parts, lane);
+                                 }
+                                 reduceOne(parts, own, lane);
+                               });
+}
+
+template <typename Reducer, typename Format>
+template <bool put>
+__device__ Status Cuda<Reducer, Format>::inLines(Coop coop, const ReduceSpec& spec, std::byte* to,
+                                                 const std::byte* own, size_t bytes) {
+  constexpr int kPairLines = kLinesAtOnce<Reducer>;
+  constexpr int kSources = kLinesAtOnce<Reducer>;
+  const Reducer reducer(spec);
+  const UnitSource source(own, bytes);
+  const UnitTarget target(to, bytes);
+  if (ranks() == 2) {
+    passLines<put, kPairLines>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
+      reducePair<kPairLines>(reducer, target, parts, mine, lane);
+    });
+  } else {
+    passLines<put, 1>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
+      reduceBatch<1, kSources>(reducer, target, parts, mine, lane);
+    });
+  }
+  return failed_ ? Status{Code::kRemote} : Status{};
+}
+
+}  // namespace stretto::cuda
