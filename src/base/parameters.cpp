@@ -80,8 +80,8 @@ constexpr Parameter kLink{"STRETTO_LINK", "", "force how ranks reach each other:
 constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",
                             "where ranks keep their data: cuda, cpu or auto (cuda if there is one)"};
 constexpr Parameter kSharedDevice{"STRETTO_SHARED_DEVICE", "0", "1: ranks may share a GPU, for tests"};
-constexpr Parameter kLanes{"STRETTO_LANES", "32",
-                           "thread blocks of a GPU that an operation may use: 1 to 64"};
+constexpr Parameter kLanes{"STRETTO_LANES", "128",
+                           "thread blocks of a GPU that an operation may use: 1 to 128"};
 constexpr Parameter kBlocks{"STRETTO_BLOCKS", "", "how many of them every operation uses (default: planned)"};
 constexpr Parameter kDeterministic{"STRETTO_DETERMINISTIC", "0", "1: the same bits from every algorithm"};
 constexpr Parameter kTable{"STRETTO_TABLE", "", "file with the measured table (default: the shipped one)"};

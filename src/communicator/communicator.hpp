@@ -67,7 +67,7 @@ class LaunchLog {
  public:
   struct Entry {
     uint64_t place = 0;   // in the flight recorder
-    uint64_t number = 0;  // DeviceSide::launched() with it
+    uint64_t number = 0;  // done when so many collectives have finished
   };
   void add(Entry entry) {
     if (begin_ + kEntries == end_) ++begin_;
@@ -169,8 +169,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
                         uint64_t tag);
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
-  Status concludeLaunch(const Operation& operation, uint64_t launchedBefore, Status status);
-  void reapLaunches();
+  Status concludeLaunch(const Operation& operation, bool counted, Status status);
+  void reapLaunches(bool all);
   bool finishLaunches();
   bool noteReport();
   std::string wordsOf(const executors::cuda::Report& report) const;
@@ -214,7 +214,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex deviceMutex_;  // held while device_ is set or let go, and by poll()
   std::unique_ptr<DeviceSide> device_;
   std::atomic<DeviceSide*> abortable_{nullptr};  // device_, for whoever ends its waits
-  LaunchLog launches_;                           // that were not seen to be done
+  std::mutex launchMutex_;
+  LaunchLog launches_;        // that were not seen to be done, by launchMutex_
+  uint64_t lookedTicks_ = 0;  // when that was last looked at
   planner::Machine machine_;
   planner::Table table_;
   planner::Forced forced_;

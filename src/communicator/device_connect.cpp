@@ -110,7 +110,7 @@ Status checkSharing(const std::vector<Offer>& offers) {
   return kOkStatus;
 }
 
-DeviceShape agreeOnShape(const std::vector<Offer>& offers) {
+stretto::cuda::Shape agreeOnShape(const std::vector<Offer>& offers) {
   int lanes = kMostLanes;
   for (const Offer& offer : offers) {
     lanes = std::min(lanes, lanesFor(offer.lanes, offer.residentBlocks, sharersOf(offers, offer)));
@@ -125,7 +125,7 @@ Status makeWindow(const DeviceRequest& request, DeviceConnections& connections, 
   mine.rank = request.rank;
   mine.device = request.device;
   mine.facts = connections.facts;
-  mine.windowBytes = executors::cuda::windowBytes(connections.shape.layout, connections.shape.lanes);
+  mine.windowBytes = connections.shape.windowBytes();
   STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&mine.token), sizeof mine.token}));
   auto region = memory::DeviceRegion::create(request.device, mine.windowBytes, mine.token);
   if (!region.ok()) return region.status();

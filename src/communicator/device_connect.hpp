@@ -16,7 +16,7 @@ namespace stretto::communicator {
 struct DeviceConnections {
   int device = 0;
   platform::cuda::DeviceFacts facts;
-  DeviceShape shape;
+  stretto::cuda::Shape shape;
   bool shared = false;  // with other ranks of this communicator
   std::shared_ptr<memory::DeviceRegion> region;
   std::vector<links::DeviceLink> links;  // by rank; this rank's own entry points at its own window

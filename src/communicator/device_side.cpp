@@ -17,10 +17,6 @@ using platform::cuda::Place;
 
 constexpr int kPageBits = 21;
 
-bool toSelf(const Operation& operation, int rank) {
-  return operation.isTransfer() && operation.root == rank;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connections, int rank, int ranks,
@@ -31,8 +27,7 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
   setup.device = connections.device;
   setup.rank = rank;
   setup.ranks = ranks;
-  setup.layout = connections.shape.layout;
-  setup.lanes = connections.shape.lanes;
+  setup.shape = connections.shape;
   setup.timeoutSeconds = timeoutSeconds;
   setup.sharedDevice = connections.shared;
   for (size_t peer = 0; peer < connections.links.size(); ++peer) {
@@ -45,9 +40,10 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
   return side;
 }
 
-Status describe(const DeviceShape& shape, planner::Machine& machine) {
+Status describe(const stretto::cuda::Shape& shape, planner::Machine& machine) {
   machine.gpu = true;
   machine.lanes = shape.lanes;
+  machine.deepLanes = shape.deepLanes;
   if (parameters::kBlocks.isSet()) {
     const auto blocks = parameters::kBlocks.integer(1, kMostLanes);
     if (!blocks.ok()) return blocks.status();
@@ -58,8 +54,8 @@ Status describe(const DeviceShape& shape, planner::Machine& machine) {
   machine.cacheBytes = 0;
   machine.slotBytes = shape.layout.slotBytes;
   machine.linkChunk = shape.layout.linkChunk;
-  machine.lineBytes = shape.layout.lineRegion;
-  machine.wideBytes = shape.layout.wideRegion;
+  machine.lineBytes = stretto::cuda::linePayload(shape.layout);
+  machine.wideBytes = stretto::cuda::widePayload(shape.layout);
   return kOkStatus;
 }
 
@@ -114,16 +110,14 @@ Status DeviceSide::inOrder(StreamHandle stream, const Enqueue& enqueue) {
   if (!capture.ok()) return capture.status();
   STRETTO_TRY(order_.before(stream, capture.value()));
   STRETTO_TRY(enqueue());
-  if (capture.value() != 0) {
-    captured_.store(true, std::memory_order_relaxed);
-  } else {
-    launched_.fetch_add(1, std::memory_order_relaxed);
-  }
+  lastRuns_ = capture.value() == 0;
   return order_.after(stream, capture.value());
 }
 
 Status DeviceSide::launch(const executors::cuda::Launch& what, StreamHandle stream) {
-  return inOrder(stream, [&] { return engine_->launch(what, stream); });
+  STRETTO_TRY(inOrder(stream, [&] { return engine_->launch(what, stream); }));
+  if (lastRuns_ && what.algorithm != algorithms::Algorithm::kLocal) ++counted_;
+  return kOkStatus;
 }
 
 Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
@@ -134,7 +128,7 @@ Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
     if (std::find(streams.begin(), streams.end(), operation.stream) == streams.end()) {
       streams.push_back(operation.stream);
     }
-    if (operation.count == 0 || toSelf(operation, rank_)) continue;
+    if (operation.count == 0) continue;
     const bool isSend = operation.collective == Collective::kSend;
     Transfer& transfer = transfers_.emplace_back();
     transfer.isSend = isSend;
@@ -148,7 +142,6 @@ Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
   STRETTO_TRY(current.status());
   const StreamHandle main = streams.front();
   for (const StreamHandle other : std::span(streams).subspan(1)) STRETTO_TRY(order_.join(main, other));
-  STRETTO_TRY(copyToSelf(operations, main));
   if (!transfers_.empty()) {
     STRETTO_TRY(inOrder(main, [&] { return engine_->launchTransfers(transfers_, 0, main); }));
   }
@@ -156,46 +149,22 @@ Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
   return kOkStatus;
 }
 
-// Messages to oneself: the k-th send meets the k-th receive.
-Status DeviceSide::copyToSelf(std::span<const Operation> operations, StreamHandle stream) {
-  std::vector<const Operation*> sends, receives;
-  for (const Operation& operation : operations) {
-    if (!toSelf(operation, rank_)) continue;
-    (operation.collective == Collective::kSend ? sends : receives).push_back(&operation);
-  }
-  for (size_t i = 0; i < std::max(sends.size(), receives.size()); ++i) {
-    if (i >= sends.size() || i >= receives.size() || transferTag(*sends[i]) != transferTag(*receives[i])) {
-      return fail(
-          Code::kInvalidUsage,
-          "rank %d sends to itself: the same group must hold a receive of the same count and type for every "
-          "send, and the other way round",
-          rank_);
-    }
-    if (sends[i]->count == 0 || sends[i]->send == receives[i]->receive) continue;
-    STRETTO_TRY(
-        platform::cuda::copyOnStream(receives[i]->receive, sends[i]->send, sends[i]->bytes(), stream));
-  }
-  return kOkStatus;
-}
-
 // ---- The end ----------------------------------------------------------------------------------------------
 
+uint64_t DeviceSide::finished() const {
+  const platform::cuda::AmidCaptures amid;
+  return engine_->finished();
+}
+
+// Whether graphs of this rank still run, or transfers, is the device's to say: kernels count collectives
+// only.
 bool DeviceSide::idle(double seconds, const std::atomic<uint32_t>* ending) const {
-  constexpr auto kNap = std::chrono::microseconds(100);
-  constexpr double kSlice = 0.1;
+  constexpr double kSlice = 0.2;
   const uint64_t began = platform::monotonicNanoseconds();
-  const auto left = [&] {
-    return seconds - static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9;
-  };
-  const auto told = [&] { return ending != nullptr && ending->load() != 0; };
-  while (finished() < launched()) {
-    if (left() <= 0 || told()) return false;
-    std::this_thread::sleep_for(kNap);
-  }
-  if (!captured_.load(std::memory_order_relaxed)) return true;
-  // Replays are counted as finished only, so whether some still runs is the device's to say.
-  while (!platform::cuda::waitForDevice(connections_.device, std::clamp(left(), 0.0, kSlice))) {
-    if (left() <= 0 || told()) return false;
+  double left = seconds;
+  while (!platform::cuda::waitForDevice(connections_.device, std::clamp(left, 0.001, kSlice))) {
+    left = seconds - static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9;
+    if (left <= 0 || (ending != nullptr && ending->load() != 0)) return false;
   }
   return true;
 }

@@ -26,7 +26,7 @@ class DeviceSide {
                                                     double timeoutSeconds);
 
   int device() const { return connections_.device; }
-  const DeviceShape& shape() const { return connections_.shape; }
+  const stretto::cuda::Shape& shape() const { return connections_.shape; }
   size_t windowBytes() const { return connections_.region->bytes(); }
 
   // That kernels of this device can use the buffers: asked of CUDA once for each place.
@@ -40,9 +40,12 @@ class DeviceSide {
 
   void abort(uint32_t word) { engine_->abort(word); }
   executors::cuda::Report report() const { return engine_->report(); }
-  uint64_t finished() const { return engine_->finished(); }
-  // Operations enqueued so far, captured ones left out.
-  uint64_t launched() const { return launched_.load(std::memory_order_relaxed); }
+  // Collectives that kernels have finished, replays of graphs included. Asks the device: some microseconds.
+  uint64_t finished() const;
+  // Collectives enqueued so far that finished() will count; captured ones left out.
+  uint64_t counted() const { return counted_; }
+  // Whether the last operation was enqueued to run, not captured.
+  bool lastRuns() const { return lastRuns_; }
   // Waits until no kernel of this rank runs, for `seconds` at most; sooner back when `ending` becomes
   // non-zero.
   bool idle(double seconds, const std::atomic<uint32_t>* ending = nullptr) const;
@@ -54,15 +57,14 @@ class DeviceSide {
   Status checkBuffer(const Operation& operation, const void* buffer, const char* which);
   template <typename Enqueue>
   Status inOrder(StreamHandle stream, const Enqueue& enqueue);
-  Status copyToSelf(std::span<const Operation> operations, StreamHandle stream);
 
   DeviceConnections connections_;  // outlives the engine, whose kernels use it
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;
   const int ranks_;
-  std::atomic<uint64_t> launched_{0};
-  std::atomic<bool> captured_{false};  // graphs of this rank may run, uncounted
+  uint64_t counted_ = 0;
+  bool lastRuns_ = false;
   // Pages (of 2 MiB) of buffers that were found to be the device's.
   static constexpr size_t kKnownPlaces = 64;
   std::array<uintptr_t, kKnownPlaces> places_{};
@@ -70,7 +72,7 @@ class DeviceSide {
 };
 
 // What the planner must know of it.
-Status describe(const DeviceShape& shape, planner::Machine& machine);
+Status describe(const stretto::cuda::Shape& shape, planner::Machine& machine);
 
 // Frees a rank's device side, and `connections`, its host windows, once its kernels are done and no peer may
 // write to it any more: now if that can be seen at once, else when a later call of the process finds it so.

@@ -68,48 +68,57 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
     std::copy_n(operation.scalar, sizeof launch.scalar, launch.scalar);
     launch.scalarPlace = operation.scalarPlace;
   }
-  reapLaunches();
-  const uint64_t before = device_->launched();
-  return concludeLaunch(operation, before, device_->launch(launch, operation.stream));
+  const bool counted = plan.algorithm != planner::Algorithm::kLocal;
+  return concludeLaunch(operation, counted, device_->launch(launch, operation.stream));
 }
 
 Status Communicator::launchTransfers(const Operation& first, std::span<const Operation> operations) {
-  reapLaunches();
-  const uint64_t before = device_->launched();
-  return concludeLaunch(first, before, device_->launchTransfers(operations));
+  return concludeLaunch(first, false, device_->launchTransfers(operations));
 }
 
-// In the flight recorder an operation goes on until its kernel has ended; one that was captured ends here.
-Status Communicator::concludeLaunch(const Operation& operation, uint64_t launchedBefore, Status status) {
-  const uint64_t place = recorded_;
-  const bool runs = status.ok() && device_->launched() != launchedBefore;
-  if (!runs) return conclude(operation, status);
+// In the flight recorder an operation goes on until it is seen to be done; one that was captured ends here.
+// What is not counted itself is done when the next one that is counted is.
+Status Communicator::concludeLaunch(const Operation& operation, bool counted, Status status) {
+  if (!status.ok() || !device_->lastRuns()) return conclude(operation, status);
   if (event_ != events::Id::kNone) [[unlikely]] {
     events::stop(event_, platform::ticks(), status.code, operation.bytes());
     event_ = events::Id::kNone;
   }
-  launches_.add({place, device_->launched()});
   ++counters_.operations;
   counters_.bytes += operation.bytes();
+  {
+    std::lock_guard lock(launchMutex_);
+    launches_.add({recorded_, device_->counted() + (counted ? 0 : 1)});
+  }
+  reapLaunches(false);
   return kOkStatus;
 }
 
-void Communicator::reapLaunches() {
-  const LaunchLog::Entry* oldest = launches_.oldest();
-  if (oldest == nullptr) return;
-  const uint64_t finished = device_->finished();
+// Looking costs more than an operation, so it is done now and then; `all`: the device is known to be idle.
+void Communicator::reapLaunches(bool all) {
+  constexpr double kRestSeconds = 0.1;
   const uint64_t now = platform::ticks();
-  for (; oldest != nullptr && oldest->number <= finished; oldest = launches_.oldest()) {
+  std::lock_guard lock(launchMutex_);
+  const bool due = platform::tickSeconds(now - lookedTicks_) > kRestSeconds;
+  if (launches_.oldest() == nullptr || (!all && !due)) return;
+  const uint64_t finished = all ? UINT64_MAX : device_->finished();
+  for (const LaunchLog::Entry* oldest = launches_.oldest(); oldest != nullptr && oldest->number <= finished;
+       oldest = launches_.oldest()) {
     flight_.end(oldest->place, kOkStatus, now);
     launches_.drop();
   }
+  lookedTicks_ = platform::ticks();
 }
 
 Status Communicator::poll() {
   bool mine = false;
   {
     std::lock_guard lock(deviceMutex_);
-    if (device_ == nullptr || device_->report().status.ok()) return kOkStatus;
+    if (device_ == nullptr) return kOkStatus;
+    if (device_->report().status.ok()) {
+      reapLaunches(false);
+      return kOkStatus;
+    }
     mine = noteReport();
   }
   if (mine) {
@@ -174,7 +183,7 @@ bool Communicator::finishLaunches() {
   const auto timeout = parameters::kTimeout.seconds(0.001, kLongest);
   const bool done = device_ == nullptr || device_->idle(timeout.ok() ? timeout.value() : kLongest, &abort_);
   (void)poll();
-  if (done && device_ != nullptr) reapLaunches();
+  if (done && device_ != nullptr && state() == State::kReady) reapLaunches(true);
   return done;
 }
 

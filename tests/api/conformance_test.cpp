@@ -1,5 +1,6 @@
 // Every collective through the C API: every algorithm and protocol, type and operator, with counts, offsets,
-// chunks, roots and in-place forms drawn by a fixed generator, against the rank-order oracle.
+// chunks, roots and in-place forms drawn by a fixed generator, against the rank-order oracle. On CPU ranks,
+// or, with STRETTO_TEST_DEVICE=cuda, on GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,8 @@ using algorithms::Protocol;
 constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 63, 64, 65, 1000, 4097};
 constexpr size_t kMostCount = 4097;
 constexpr size_t kChunks[] = {0, 64, 128, 1024, 4096, 65536};
-constexpr size_t kMostChunks = 300;  // that one case is cut into
+constexpr size_t kMostChunks = 300;        // that one case is cut into
+constexpr size_t kMostDeviceChunk = 1024;  // that every device window can carry
 constexpr size_t kAreaBytes = size_t{4} << 20;
 
 bool moves(const Descriptor& row) {
@@ -27,7 +29,8 @@ bool moves(const Descriptor& row) {
 
 std::vector<const Descriptor*> rowsFor(int ranks) {
   std::vector<const Descriptor*> rows;
-  for (const Descriptor& row : algorithms::descriptors()) {
+  const auto device = testsOnDevice() ? algorithms::Device::kCuda : algorithms::Device::kHost;
+  for (const Descriptor& row : algorithms::descriptors(device)) {
     const bool local = row.algorithm == algorithms::Algorithm::kLocal;
     if (moves(row) && local == (ranks == 1)) rows.push_back(&row);
   }
@@ -36,6 +39,7 @@ std::vector<const Descriptor*> rowsFor(int ranks) {
 
 // The chunk that is drawn, or the planner's where it would cut the case into too many.
 size_t chunkFor(const Descriptor& row, size_t bytes, size_t drawn) {
+  if (testsOnDevice() && drawn > kMostDeviceChunk) return 0;
   const bool chunked = row.protocol == Protocol::kChunks && row.algorithm != algorithms::Algorithm::kLocal;
   return chunked && drawn != 0 && bytes / drawn <= kMostChunks ? drawn : 0;
 }
@@ -99,7 +103,16 @@ Body runAll(const std::vector<Case>& cases) {
   });
 }
 
-class EveryCollective : public ::testing::TestWithParam<int> {};
+// Where these tests are for GPUs, they need one.
+template <typename Parameter>
+class Conformance : public ::testing::TestWithParam<Parameter> {
+ protected:
+  void SetUp() override {
+    if (testsOnDevice() && !deviceThere()) GTEST_SKIP() << "no GPU";
+  }
+};
+
+class EveryCollective : public Conformance<int> {};
 
 TEST_P(EveryCollective, ComputesWhatItMustAmongThreads) {
   const int ranks = GetParam();
@@ -117,7 +130,7 @@ TEST_P(EveryCollective, ComputesWhatItMustAmongProcesses) {
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective, ::testing::Values(1, 2, 3, 4, 5, 8));
 
 // Messages of many chunks, on every row.
-class Large : public ::testing::TestWithParam<int> {
+class Large : public Conformance<int> {
  protected:
   static constexpr size_t kElements = 300001;
   std::vector<Case> cases(const Datasets& datasets) const {
@@ -158,7 +171,7 @@ TEST_P(Large, AmongProcesses) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Large, ::testing::Values(2, 4));
 
 // STRETTO_RINGS: data goes round several rings at once.
-class Rings : public ::testing::TestWithParam<std::tuple<int, int>> {};
+class Rings : public Conformance<std::tuple<int, int>> {};
 
 TEST_P(Rings, ComputeWhatTheyMust) {
   const auto [ranks, rings] = GetParam();
@@ -188,6 +201,7 @@ TEST(Datasets, MostElementsAreTold) {
 // STRETTO_DETERMINISTIC=1: what can run gives the oracle's bits, what cannot is refused, and nothing is lost:
 // every collective still has a way.
 TEST(Deterministic, EveryAlgorithmGivesTheSameBits) {
+  if (testsOnDevice()) GTEST_SKIP() << "in host memory only";
   constexpr int kRanks = 3;
   setenv("STRETTO_DETERMINISTIC", "1", 1);
   const Datasets datasets = makeDatasets(kRanks, 1000 * kRanks);

@@ -118,7 +118,7 @@ struct Buffers {
   Collective collective = one.row->collective;
   size_t sends = sendBlocks(collective, member.ranks());
   size_t receives = receiveBlocks(collective, member.ranks());
-  bool shared = (one.shared >> member.rank & 1) != 0;
+  bool shared = member.device == nullptr && (one.shared >> member.rank & 1) != 0;
   size_t firstBytes = (one.inPlace ? std::max(sends, receives) : sends) * block;
   size_t secondBytes = (one.inPlace ? 0 : receives) * block;
   Memory firstMemory{Guarded::room(firstBytes), shared};
@@ -187,28 +187,66 @@ std::vector<char> Buffers::expected() const {
   return result;
 }
 
-ncclResult_t callApi(const Case& one, const void* send, void* receive, ncclRedOp_t op, ncclComm_t comm) {
+ncclResult_t callApi(const Case& one, const void* send, void* receive, ncclRedOp_t op, const Member& member) {
   const auto type = static_cast<ncclDataType_t>(one.data->type);
+  const ncclComm_t comm = member.comm;
+  const cudaStream_t stream = member.stream();
   switch (one.row->collective) {
     case Collective::kAllReduce:
-      return ncclAllReduce(send, receive, one.count, type, op, comm, nullptr);
+      return ncclAllReduce(send, receive, one.count, type, op, comm, stream);
     case Collective::kReduceScatter:
-      return ncclReduceScatter(send, receive, one.count, type, op, comm, nullptr);
+      return ncclReduceScatter(send, receive, one.count, type, op, comm, stream);
     case Collective::kReduce:
-      return ncclReduce(send, receive, one.count, type, op, one.root, comm, nullptr);
+      return ncclReduce(send, receive, one.count, type, op, one.root, comm, stream);
     case Collective::kAllGather:
-      return ncclAllGather(send, receive, one.count, type, comm, nullptr);
+      return ncclAllGather(send, receive, one.count, type, comm, stream);
     case Collective::kAllToAll:
-      return ncclAlltoAll(send, receive, one.count, type, comm, nullptr);
+      return ncclAlltoAll(send, receive, one.count, type, comm, stream);
     case Collective::kBroadcast:
-      return ncclBroadcast(send, receive, one.count, type, one.root, comm, nullptr);
+      return ncclBroadcast(send, receive, one.count, type, one.root, comm, stream);
     case Collective::kGather:
-      return ncclGather(send, receive, one.count, type, one.root, comm, nullptr);
+      return ncclGather(send, receive, one.count, type, one.root, comm, stream);
     case Collective::kScatter:
-      return ncclScatter(send, receive, one.count, type, one.root, comm, nullptr);
+      return ncclScatter(send, receive, one.count, type, one.root, comm, stream);
     default:
       return ncclInternalError;
   }
+}
+
+// The call with copies of the buffers, guards included, on the rank's GPU; they come back with its results.
+bool callOnDevice(const Member& member, const Buffers& buffers, const Calling& call, char* send,
+                  char* receive) {
+  OnDevice& device = *member.device;
+  const std::pair<char*, size_t> ranges[] = {
+      {buffers.firstMemory.data(), Guarded::room(buffers.firstBytes)},
+      {buffers.secondMemory.data(), Guarded::room(buffers.secondBytes)}};
+  const auto there = [&](char* host) -> char* {
+    for (int place = 0; host != nullptr && place < 2; ++place) {
+      const auto& [begin, bytes] = ranges[place];
+      if (host >= begin && host < begin + bytes) return device.at(place, begin) + (host - begin);
+    }
+    return nullptr;
+  };
+  for (int place = 0; place < 2; ++place) {
+    const auto& [begin, bytes] = ranges[place];
+    if (!member.check(bytes + 128 <= OnDevice::kPlaceBytes, "a case is too large for the device"))
+      return false;
+    device.upload(device.at(place, begin), begin, bytes);
+  }
+  const auto enqueue = [&] { return call(there(send), there(receive)); };
+  const auto meet = [&] { return member.check(member.board.meet(), "a rank left during a case"); };
+  const bool called = testsInGraphs() ? device.inGraph(enqueue, 1, meet) : enqueue();
+  device.synchronize();
+  ncclResult_t later = ncclSuccess;
+  if (!called || !member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError") ||
+      !member.expect(later, buffers.one.describe().c_str())) {
+    return false;
+  }
+  for (int place = 0; place < 2; ++place) {
+    const auto& [begin, bytes] = ranges[place];
+    device.download(begin, device.at(place, begin), bytes);
+  }
+  return true;
 }
 
 // Empty, or the first element that is wrong.
@@ -299,8 +337,10 @@ size_t receiveBlocks(Collective collective, int ranks) {
 
 bool checkCall(const Member& member, const Case& one, const Calling& call, std::vector<char>* result) {
   Buffers buffers(one, member);
-  if (!call(buffers.readsSend() || one.inPlace ? buffers.send() : nullptr,
-            buffers.getsResult() || one.inPlace ? buffers.receive() : nullptr)) {
+  char* const send = buffers.readsSend() || one.inPlace ? buffers.send() : nullptr;
+  char* const receive = buffers.getsResult() || one.inPlace ? buffers.receive() : nullptr;
+  if (!(member.device == nullptr ? call(send, receive)
+                                 : callOnDevice(member, buffers, call, send, receive))) {
     return false;
   }
   for (const Guarded* buffer : {&buffers.first, &buffers.second}) {
@@ -339,7 +379,7 @@ bool runCase(Member& member, const Case& one) {
     return false;
   }
   const Calling call = [&](const void* send, void* receive) {
-    return member.expect(callApi(one, send, receive, op, member.comm), one.describe().c_str());
+    return member.expect(callApi(one, send, receive, op, member), one.describe().c_str());
   };
   std::vector<char> result;
   std::vector<char> again;

@@ -38,6 +38,25 @@ void addFailures(const Board& board) {
 
 }  // namespace
 
+// Ranks are in host memory, also where there are GPUs, unless the test is run for GPUs.
+static const bool chosenHost = [] {
+  if (!testsOnDevice()) return setenv("STRETTO_DEVICE", "cpu", 0) == 0;
+  setenv("STRETTO_DEVICE", "cuda", 1);
+  setenv("STRETTO_SHARED_DEVICE", "1", 0);
+  setenv("STRETTO_TIMEOUT", "60", 0);
+  return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) ==
+         0;  // ranks that share a device wait for each other
+}();
+
+bool testsOnDevice() {
+  const char* asked = getenv("STRETTO_TEST_DEVICE");
+  return asked != nullptr && strcmp(asked, "cuda") == 0;
+}
+bool testsInGraphs() {
+  const char* asked = getenv("STRETTO_TEST_GRAPH");
+  return asked != nullptr && strcmp(asked, "1") == 0;
+}
+
 double secondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -201,6 +220,7 @@ bool Member::check(bool condition, const char* what) const {
 Body connected(Body body) {
   return [body = std::move(body)](Member& member) {
     ncclUniqueId id;
+    if (testsOnDevice() && member.device == nullptr) member.device = OnDevice::make(member.rank);
     if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
     if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init")) return;
     body(member);
@@ -210,17 +230,31 @@ Body connected(Body body) {
 
 // ---- Threads and processes --------------------------------------------------------------------------------
 
-void asThreads(const Board& board, const Body& body, double seconds) {
-  const Watchdog watchdog("ranks as threads", seconds);
+static void runRank(const Board& board, const Body& body, int rank) {
+  Member member{rank, board};
+  try {
+    body(member);
+  } catch (const std::exception& error) {
+    member.complain("%s", error.what());
+  }
+  board.leave();
+}
+
+static void runThreads(const Board& board, const Body& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < board.ranks(); ++rank) {
-    threads.emplace_back([&board, &body, rank] {
-      Member member{rank, board};
-      body(member);
-      board.leave();
-    });
+    threads.emplace_back([&board, &body, rank] { runRank(board, body, rank); });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+void asThreads(const Board& board, const Body& body, double seconds) {
+  if (testsOnDevice()) {
+    Processes(board, body, seconds, Processes::kOneForAll).finish();
+    return;
+  }
+  const Watchdog watchdog("ranks as threads", seconds);
+  runThreads(board, body);
   addFailures(board);
 }
 
@@ -228,17 +262,16 @@ void asThreads(int ranks, const Body& body, double seconds) {
   asThreads(Board(ranks), body, seconds);
 }
 
-Processes::Processes(const Board& board, const Body& body, double seconds) : board_(board) {
+Processes::Processes(const Board& board, const Body& body, double seconds, Kind kind) : board_(board) {
   // The library's idle background thread may still be there, for what was aborted before; it does not fork.
   EXPECT_TRUE(eventually(10, [] { return threadsNow() <= 2; })) << threadsNow() << " threads before a fork";
   fflush(nullptr);
-  for (int rank = 0; rank < board.ranks(); ++rank) {
+  for (int rank = 0; rank < (kind == kOneEach ? board.ranks() : 1); ++rank) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       ::alarm(static_cast<unsigned>(seconds));
-      Member member{rank, board};
-      body(member);
-      board.leave();
+      if (kind == kOneEach) runRank(board, body, rank);
+      if (kind == kOneForAll) runThreads(board, body);
       ::_exit(0);
     }
     pids_.push_back(pid);

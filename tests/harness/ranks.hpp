@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "harness/device.hpp"
 #include "nccl.h"
 
 // Forking from a process with threads, and killing processes, are no business of the thread sanitizer.
@@ -86,7 +87,10 @@ struct Member {
   int rank;
   const Board& board;
   ncclComm_t comm = nullptr;
+  std::shared_ptr<OnDevice> device = nullptr;  // null: the rank keeps its data in host memory
 
+  // To enqueue on; 0 in host memory, where calls return when they are done.
+  cudaStream_t stream() const { return device == nullptr ? nullptr : device->stream(); }
   int ranks() const { return board.ranks(); }
   [[gnu::format(printf, 2, 3)]] void complain(const char* format, ...) const;
   // Complains, with the library's last error, unless `got` is `wanted`.
@@ -109,8 +113,10 @@ void asThreads(int ranks, const Body& body, double seconds = 60);
 // of earlier tests to end.
 class Processes {
  public:
+  // A process for each rank, or one whose threads they are.
+  enum Kind { kOneEach, kOneForAll };
   // A child that takes longer than `seconds` is ended by its alarm.
-  Processes(const Board& board, const Body& body, double seconds = 60);
+  Processes(const Board& board, const Body& body, double seconds = 60, Kind kind = kOneEach);
   // Waits for all.
   ~Processes();
   Processes(const Processes&) = delete;

@@ -35,18 +35,6 @@ Status refused(cudaError_t error, const char* what) {
     }                                                                            \
   } while (false)
 
-// Allocations and the like, which a capture in another thread would otherwise forbid.
-class AmidCaptures {
- public:
-  AmidCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~AmidCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
-  AmidCaptures(const AmidCaptures&) = delete;
-  AmidCaptures& operator=(const AmidCaptures&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 // A stream of its own for one piece of work: the legacy stream would wait for, and hold up, everybody's.
 class OwnStream {
  public:
@@ -150,6 +138,17 @@ Result<int> currentDevice() {
   int device = -1;
   STRETTO_CUDA_TRY(cudaGetDevice(&device), "the current device");
   return device;
+}
+
+AmidCaptures::AmidCaptures() {
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  before_ = static_cast<int>(mode);
+}
+
+AmidCaptures::~AmidCaptures() {
+  auto mode = static_cast<cudaStreamCaptureMode>(before_);
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
 }
 
 ScopedDevice::ScopedDevice(int device) {
@@ -305,30 +304,41 @@ Result<Pointed> placeOf(const void* address) {
   }
 }
 
-// CUDA has no wait with a limit for a device: another thread waits, and is left behind past the limit.
+// CUDA has no wait with a limit for a device: another thread waits, and is left behind past the limit. While
+// somebody captures, CUDA does not answer, and it asks again.
 bool waitForDevice(int device, double seconds) {
   struct Waiting {
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
+    bool abandoned = false;
   };
   const auto waiting = std::make_shared<Waiting>();
+  const auto work = [waiting, device] {
+    const AmidCaptures amid;
+    const ScopedDevice current(device);
+    std::unique_lock lock(waiting->mutex);
+    while (!waiting->done && !waiting->abandoned) {
+      lock.unlock();
+      const cudaError_t error = current.status().ok() ? cudaDeviceSynchronize() : cudaSuccess;
+      if (error != cudaSuccess) (void)cudaGetLastError();
+      lock.lock();
+      // A device that refuses to answer for another reason runs nothing any more.
+      waiting->done = error != cudaErrorStreamCaptureUnsupported;
+      if (!waiting->done) waiting->changed.wait_for(lock, std::chrono::milliseconds(5));
+    }
+    waiting->changed.notify_all();
+  };
   try {
-    std::thread([waiting, device] {
-      const AmidCaptures amid;
-      const ScopedDevice current(device);
-      // A device that refuses to answer runs nothing any more either.
-      if (current.status().ok() && cudaDeviceSynchronize() != cudaSuccess) (void)cudaGetLastError();
-      std::lock_guard lock(waiting->mutex);
-      waiting->done = true;
-      waiting->changed.notify_all();
-    }).detach();
+    std::thread(work).detach();
   } catch (const std::system_error&) {
     return false;
   }
   std::unique_lock lock(waiting->mutex);
-  return waiting->changed.wait_for(lock, std::chrono::duration<double>(seconds),
-                                   [&] { return waiting->done; });
+  const bool done =
+      waiting->changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return waiting->done; });
+  waiting->abandoned = true;
+  return done;
 }
 
 Status copyNow(void* to, const void* from, size_t bytes) {
@@ -337,12 +347,6 @@ Status copyNow(void* to, const void* from, size_t bytes) {
   STRETTO_CUDA_TRY(stream.error(), "a stream");
   STRETTO_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get()), "a copy");
   STRETTO_CUDA_TRY(stream.wait(), "a copy");
-  return kOkStatus;
-}
-
-Status copyOnStream(void* to, const void* from, size_t bytes, void* stream) {
-  STRETTO_CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
-                   "a copy");
   return kOkStatus;
 }
 

@@ -20,6 +20,19 @@ std::string absence();
 // The calling thread's current device.
 Result<int> currentDevice();
 
+// While it lives the calling thread may do what a capture in another thread would forbid: allocate, wait,
+// look.
+class AmidCaptures {
+ public:
+  AmidCaptures();
+  ~AmidCaptures();
+  AmidCaptures(const AmidCaptures&) = delete;
+  AmidCaptures& operator=(const AmidCaptures&) = delete;
+
+ private:
+  int before_ = 0;  // a cudaStreamCaptureMode
+};
+
 // Makes `device` current for the calling thread, and what was current before again when destroyed.
 class ScopedDevice {
  public:
@@ -90,7 +103,5 @@ bool waitForDevice(int device, double seconds);
 
 // Copies between any two places; returns when done. Not for hot paths.
 Status copyNow(void* to, const void* from, size_t bytes);
-// Enqueues a copy on a cudaStream_t of the current device; capturable.
-Status copyOnStream(void* to, const void* from, size_t bytes, void* stream);
 
 }  // namespace stretto::platform::cuda
