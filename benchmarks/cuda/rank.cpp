@@ -14,6 +14,9 @@ constexpr double kFastestMemory = 8000e9;
 // No word crosses to another GPU and no kernel starts in less.
 constexpr double kLeastMicroseconds = 0.3;
 
+// A library of hundreds of megabytes is read from disk, and a GPU that slept wakes up.
+constexpr double kStartSeconds = 90;
+
 double largerSide(const Request& r) {
   return static_cast<double>(std::max(sendCount(r), receiveCount(r)) * r.elementBytes());
 }
@@ -36,11 +39,11 @@ double crossing(const Request& r) {
 GpuRank::GpuRank(const Setup& setup, const Library& library, Watchdog& watchdog, CrewMemory* memory, int rank)
     : library_(library),
       watchdog_(watchdog),
-      crew_(memory, rank, setup.ranks, setup.timeout),
+      crew_(memory, rank, setup.ranks, std::max(setup.timeout, kStartSeconds)),
       rank_(rank),
       sharedDevice_(setup.sharedDevice),
       timeout_(setup.timeout) {
-  watchdog_.expect(rank_, "making the communicator", timeout_);
+  watchdog_.expect(rank_, "making the communicator", std::max(timeout_, kStartSeconds));
   check(cudaSetDevice(sharedDevice_ ? 0 : rank), "cudaSetDevice (is there a GPU for every rank?)");
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   check(cudaEventCreate(&began_), "cudaEventCreate");

@@ -138,7 +138,10 @@ class SymmMem(Peer):
             raise Missing("torch's symmetric memory does not put two ranks on one GPU")
         command = [*_standalone("symm_mem_driver"), "--folder", str(folder), "--ranks", str(options.ranks)]
         command += ["--max-bytes", str(buffer_bytes), "--algorithm", self.algorithm]
-        return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)])
+        return Launch(
+            [[*command, "--rank", str(rank)] for rank in range(options.ranks)],
+            {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        )
 
 
 class SymmMemOneShot(SymmMem):

@@ -28,6 +28,9 @@ from stretto.bench.rows import SCHEMA, Row, machine, row_of, summary
 from stretto.bench.table import Table
 from stretto.bench.workload import elements_per_rank, format_size
 
+# CUDA, NCCL and torch are read from disk, gigabytes of them where nothing is cached.
+_GPU_START_SECONDS = 90.0
+
 
 class Failed(RuntimeError):
     """The run cannot give what was asked for; the text says why and what to do."""
@@ -107,7 +110,7 @@ class _Crew:
         job = Job(peer.name, launch, options.ranks, own)
         self.jobs[peer.name] = job
         try:
-            job.wait_ready(options.timeout)
+            job.wait_ready(max(options.timeout, _GPU_START_SECONDS if options.on_gpu else 0))
         except JobError:
             self.jobs.pop(peer.name).kill()
             raise
