@@ -64,7 +64,12 @@ void ncclResetDebugInit(void) {
 STRETTO_API(ncclMemAlloc)
 ncclResult_t ncclMemAlloc(void** ptr, size_t size) try {
   if (ptr == nullptr) return finish(stretto::fail(Code::kInvalidArgument, "ncclMemAlloc: ptr is null"));
-  const auto memory = stretto::memory::allocate(size);
+  *ptr = nullptr;
+  const auto device = stretto::communicator::deviceOfThisThread();
+  if (!device.ok()) return finish(device.status());
+  const auto memory = device.value() == stretto::communicator::kHostDevice
+                          ? stretto::memory::allocate(size)
+                          : stretto::memory::allocateOn(device.value(), size);
   *ptr = memory.ok() ? memory.value() : nullptr;
   return finish(memory.status());
 } catch (...) {

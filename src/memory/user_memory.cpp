@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/log.hpp"
+#include "platform/cuda/device.hpp"
 #include "platform/random.hpp"
 #include "platform/shared_memory.hpp"
 
@@ -25,6 +26,31 @@ struct Allocations {
 Allocations& allocations() {
   static auto* all = new Allocations;
   return *all;
+}
+
+// Memory of GPUs: which one each address is of.
+struct DeviceAllocations {
+  std::mutex mutex;
+  std::unordered_map<void*, int> devices;
+};
+DeviceAllocations& deviceAllocations() {
+  static auto* all = new DeviceAllocations;
+  return *all;
+}
+
+// False if it is not ours.
+bool releaseOnDevice(void* pointer) {
+  DeviceAllocations& all = deviceAllocations();
+  int device = -1;
+  {
+    std::lock_guard lock(all.mutex);
+    const auto found = all.devices.find(pointer);
+    if (found == all.devices.end()) return false;
+    device = found->second;
+    all.devices.erase(found);
+  }
+  platform::cuda::release(device, static_cast<std::byte*>(pointer));
+  return true;
 }
 
 struct Registration {
@@ -68,8 +94,17 @@ Result<void*> allocate(size_t bytes) {
   return pointer;
 }
 
+Result<void*> allocateOn(int device, size_t bytes) {
+  const auto memory = platform::cuda::allocate(device, bytes == 0 ? kPage : bytes);
+  if (!memory.ok()) return memory.status();
+  DeviceAllocations& all = deviceAllocations();
+  std::lock_guard lock(all.mutex);
+  all.devices.emplace(memory.value(), device);
+  return static_cast<void*>(memory.value());
+}
+
 Status release(void* pointer) {
-  if (pointer == nullptr) return kOkStatus;
+  if (pointer == nullptr || releaseOnDevice(pointer)) return kOkStatus;
   Allocation last;  // unmapped after the lock is gone
   Allocations& all = allocations();
   std::lock_guard lock(all.mutex);

@@ -1,7 +1,7 @@
 // Memory that users ask the library for (ncclMemAlloc) and ranges they register. What allocate() gives is a
 // shared segment, so that ranks in other processes can read it in place (imports.hpp); like all shared memory
-// it is the same for a forked child, not a copy. A registration changes nothing on the host; it is checked
-// and undone, so that programs written for NCCL run. Any thread.
+// it is the same for a forked child, not a copy. allocateOn() gives memory of a GPU. A registration changes
+// nothing; it is checked and undone, so that programs written for NCCL run. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,9 @@ namespace stretto::memory {
 
 // Page-aligned, zeroed, at least `bytes` long; 0 bytes is allowed and gives one page.
 Result<void*> allocate(size_t bytes);
-// kInvalidArgument unless `pointer` came from allocate() and was not released before; null is ignored.
+// The same on a GPU, aligned as its driver does.
+Result<void*> allocateOn(int device, size_t bytes);
+// kInvalidArgument unless `pointer` came from either and was not released before; null is ignored.
 Status release(void* pointer);
 
 // What the range is in, if it lies in one allocation of this process; else `id` 0.

@@ -1,0 +1,229 @@
+// What happens to ranks on GPUs when one of them dies, aborts, disagrees or is used wrongly.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <vector>
+
+#include "base/scoped_variable.hpp"
+#include "harness/device_mode.hpp"
+#include "harness/ranks.hpp"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+
+constexpr size_t kCount = 100000;
+
+class OnGpus : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!deviceThere()) GTEST_SKIP() << "no GPU";
+  }
+};
+class Failure : public OnGpus {};
+class Refusal : public OnGpus {};
+
+float* inputOf(const Member& member) {
+  return reinterpret_cast<float*>(member.device->at(0, nullptr));
+}
+float* outputOf(const Member& member) {
+  return reinterpret_cast<float*>(member.device->at(1, nullptr));
+}
+ncclResult_t sum(const Member& member, size_t count = kCount) {
+  return ncclAllReduce(inputOf(member), outputOf(member), count, ncclFloat, ncclSum, member.comm,
+                       member.stream());
+}
+ncclResult_t errorOf(const Member& member) {
+  ncclResult_t later = ncclSuccess;
+  member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
+  return later;
+}
+// Waits for the stream, but not for ever.
+bool streamEnds(const Member& member, double seconds) {
+  return eventually(seconds, [&] { return cudaStreamQuery(member.stream()) != cudaErrorNotReady; });
+}
+void abort(Member& member) {
+  const double began = secondsNow();
+  member.expect(ncclCommAbort(member.comm), "abort");
+  member.comm = nullptr;
+  const double took = secondsNow() - began;
+  if (took > 1) member.complain("ncclCommAbort took %.2f s", took);
+}
+
+// The body of a rank that survives: it waits in an operation for rank 0, which dies at word(1).
+void survive(Member& member, const std::function<bool()>& enqueue) {
+  const bool enqueued = enqueue();
+  member.board.word(0).fetch_add(1);
+  if (!enqueued || !member.check(eventually(20, [&] { return member.board.word(1) != 0; }), "no kill"))
+    return;
+  const double killed = secondsNow();
+  member.check(streamEnds(member, 5), "the kernel went on after a rank had died");
+  const double took = secondsNow() - killed;
+  if (took > 1) member.complain("kernels ended %.2f s after a rank was killed", took);
+  member.check(eventually(1, [&] { return errorOf(member) != ncclSuccess; }), "no error after a death");
+  member.expect(errorOf(member), "the error", ncclRemoteError);
+  member.expectError("the loss", {"rank 0", "lost"});
+  member.expect(sum(member), "an operation afterwards", ncclRemoteError);
+  abort(member);
+}
+
+void killWhileOthersWait(int ranks, const std::function<bool(Member&)>& enqueue) {
+  const Board board(ranks);
+  Processes processes(board, connected([&](Member& member) {
+                        member.expect(sum(member), "a first operation");
+                        member.device->synchronize();
+                        if (member.rank != 0) return survive(member, [&] { return enqueue(member); });
+                        for (;;) pause();
+                      }),
+                      100);
+  EXPECT_TRUE(eventually(60, [&] { return board.word(0) == static_cast<uint64_t>(ranks - 1); }));
+  processes.kill(0);
+  board.word(1) = 1;
+  processes.finish(0);
+}
+
+TEST_F(Failure, OfOneRankFreesTheOthersKernels) {
+  killWhileOthersWait(3, [](Member& member) { return member.expect(sum(member), "all-reduce"); });
+}
+
+TEST_F(Failure, OfOneRankFreesTheOthersGraphs) {
+  killWhileOthersWait(2, [](Member& member) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    cudaStreamBeginCapture(member.stream(), cudaStreamCaptureModeThreadLocal);
+    bool fine = member.expect(sum(member), "captured");
+    fine = fine && cudaStreamEndCapture(member.stream(), &graph) == cudaSuccess;
+    fine = fine && cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess;
+    for (int i = 0; fine && i < 10; ++i) fine = cudaGraphLaunch(executable, member.stream()) == cudaSuccess;
+    return member.check(fine, "a graph");
+  });
+}
+
+TEST_F(Failure, OfOneRankFreesATransfer) {
+  killWhileOthersWait(2, [](Member& member) {
+    return member.expect(ncclRecv(outputOf(member), kCount, ncclFloat, 0, member.comm, member.stream()),
+                         "receive");
+  });
+}
+
+// Peers are told, and their kernels end too.
+TEST_F(Failure, AnAbortEndsWaitsHereAndThere) {
+  asThreads(2, connected([](Member& member) {
+              member.expect(sum(member), "a first operation");
+              member.device->synchronize();
+              if (member.rank == 0) {
+                member.expect(sum(member), "all-reduce");
+                member.expect(sum(member), "all-reduce");
+                member.board.meet();
+                abort(member);
+                member.check(streamEnds(member, 1), "kernels went on after the abort");
+                member.board.meet();
+                return;
+              }
+              member.expect(ncclRecv(outputOf(member), kCount, ncclFloat, 0, member.comm, member.stream()),
+                            "receive");
+              member.board.meet();
+              member.check(streamEnds(member, 2), "a peer's kernel went on after the abort");
+              member.check(eventually(1, [&] { return errorOf(member) != ncclSuccess; }),
+                           "no error after an abort");
+              member.expectError("the abort", {"rank 0", "ncclCommAbort"});
+              member.board.meet();
+              abort(member);
+            }));
+}
+
+TEST_F(Failure, RanksThatDisagreeAreNamed) {
+  asThreads(2, connected([](Member& member) {
+              member.expect(sum(member), "a first operation");
+              member.device->synchronize();
+              member.expect(sum(member, member.rank == 0 ? kCount : kCount - 1), "all-reduce");
+              member.check(streamEnds(member, 10), "a disagreement hangs");
+              member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
+              member.expect(errorOf(member), "the error", ncclInvalidUsage);
+              member.expectError("the disagreement",
+                                 {"ranks disagree", "100000", "99999", "rank 0", "rank 1", "all_reduce"});
+              member.board.meet();
+              abort(member);
+            }));
+}
+
+TEST_F(Failure, AWaitHasADeadline) {
+  const ScopedVariable timeout("STRETTO_TIMEOUT", "1");
+  asThreads(2, connected([](Member& member) {
+              if (member.rank == 0) {
+                member.expect(sum(member), "all-reduce");
+                member.check(streamEnds(member, 10), "a wait went on after its deadline");
+                member.check(eventually(1, [&] { return errorOf(member) != ncclSuccess; }), "no error");
+                member.expectError("the deadline", {"STRETTO_TIMEOUT", "rank 1"});
+              }
+              member.board.meet();
+              abort(member);
+            }));
+}
+
+TEST_F(Refusal, OfHostMemory) {
+  asThreads(2, connected([](Member& member) {
+              std::vector<float> host(kCount);
+              member.expect(ncclAllReduce(host.data(), outputOf(member), kCount, ncclFloat, ncclSum,
+                                          member.comm, member.stream()),
+                            "host memory", ncclInvalidArgument);
+              member.expectError("host memory", {"send buffer", "host memory", "STRETTO_DEVICE=cpu"});
+              member.expect(sum(member), "it can still be used");
+              member.device->synchronize();
+              member.expect(errorOf(member), "and is healthy");
+            }));
+}
+
+TEST_F(Refusal, OfADeviceThatIsSharedUnsaid) {
+  const ScopedVariable unsaid("STRETTO_SHARED_DEVICE", "0");
+  asThreads(2, [](Member& member) {
+    member.device = OnDevice::make(0);
+    ncclUniqueId id;
+    if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
+    member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init", ncclInvalidUsage);
+    member.check(member.comm == nullptr, "no handle is left");
+    member.expectError("sharing", {"ranks 0 and 1", "STRETTO_SHARED_DEVICE=1", "cudaSetDevice"});
+  });
+}
+
+TEST_F(Refusal, OfRanksInDifferentPlaces) {
+  asProcesses(2, [](Member& member) {
+    setenv("STRETTO_DEVICE", member.rank == 0 ? "cuda" : "cpu", 1);
+    if (member.rank == 0) member.device = OnDevice::make(0);
+    ncclUniqueId id;
+    if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
+    member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init", ncclInvalidUsage);
+    member.expectError("places", {"rank 0 on a GPU", "rank 1 in host memory", "STRETTO_DEVICE"});
+  });
+}
+
+// What a communicator took of the device comes back, however it ends.
+TEST_F(Failure, MemoryComesBack) {
+  constexpr size_t kTolerated = size_t{8} << 20;
+  asThreads(2, [](Member& member) {
+    member.device = OnDevice::make(member.rank);
+    size_t before = 0, after = 0, total = 0;
+    for (int round = 0; round < 6; ++round) {
+      ncclUniqueId id;
+      if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
+      if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
+      member.expect(sum(member), "all-reduce");
+      member.device->synchronize();
+      if (round % 2 == 0) {
+        member.expect(ncclCommDestroy(member.comm), "destroy");
+      } else {
+        member.expect(ncclCommAbort(member.comm), "abort");
+      }
+      member.board.meet();
+      if (round == 1) cudaMemGetInfo(&before, &total);
+    }
+    cudaMemGetInfo(&after, &total);
+    if (after + kTolerated < before) member.complain("%zu bytes did not come back", before - after);
+    member.comm = nullptr;
+  });
+}
+
+}  // namespace
+}  // namespace stretto

@@ -1,0 +1,103 @@
+// What can be said of communicators on GPUs without one: how much of a device they take, and how they are
+// chosen.
+#include <gtest/gtest.h>
+
+#include "base/parameters.hpp"
+#include "base/scoped_variable.hpp"
+#include "communicator/device_connect.hpp"
+#include "communicator/device_layout.hpp"
+#include "harness/ranks.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+using stretto::testing::ScopedVariable;
+
+TEST(DeviceShape, FitsWhateverTheRanksAndLanes) {
+  for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+    for (const int lanes : {1, 2, 7, 32, kMostLanes}) {
+      const auto shape = deviceShape(ranks, lanes);
+      EXPECT_GE(shape.lanes, 1);
+      EXPECT_LE(shape.lanes, lanes);
+      EXPECT_GE(shape.deepLanes, 1);
+      EXPECT_LE(shape.deepLanes, shape.lanes);
+      EXPECT_LE(shape.windowBytes(), kMostDeviceBytes) << ranks << " ranks, " << lanes << " lanes";
+      EXPECT_GE(shape.layout.slotBytes, 1024u);
+      EXPECT_GE(shape.layout.linkChunk, 1024u);
+      EXPECT_EQ(shape.layout.slots & (shape.layout.slots - 1), 0u) << "slots are found by a mask";
+    }
+  }
+}
+
+TEST(DeviceShape, TwoRanksGetTheLanesTheyWant) {
+  for (const int lanes : {1, 32, 64}) EXPECT_EQ(deviceShape(2, lanes).lanes, lanes);
+}
+
+TEST(DeviceShape, LanesDoNotOverlap) {
+  const auto shape = deviceShape(4, 32);
+  for (int lane = 0; lane + 1 < shape.lanes; ++lane) {
+    EXPECT_EQ(shape.nearBegin(lane) + shape.nearBytes(), shape.nearBegin(lane + 1));
+  }
+  // Slots begin where the last lane's lines end.
+  EXPECT_GE(shape.deepBegin(0) + shape.layout.slotsBegin(),
+            shape.nearBegin(shape.lanes - 1) + shape.nearBytes());
+  EXPECT_EQ(shape.deepBegin(shape.deepLanes - 1) + shape.layout.bytes(), shape.windowBytes());
+}
+
+TEST(Lanes, OfRanksThatShareADeviceFitTogether) {
+  EXPECT_EQ(lanesFor(32, 132, 1), 32);
+  EXPECT_EQ(lanesFor(64, 10, 1), 64) << "alone, the executor sees to it";
+  EXPECT_EQ(lanesFor(32, 132, 2), 32);
+  EXPECT_EQ(lanesFor(32, 132, 8), 16);
+  EXPECT_EQ(lanesFor(32, 3, 8), 1) << "at least one";
+}
+
+TEST(DeviceChoice, CpuIsTheHostWhateverThereIs) {
+  const ScopedVariable variable("STRETTO_DEVICE", "cpu");
+  const auto device = deviceOfThisThread();
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device.value(), kHostDevice);
+}
+
+TEST(DeviceChoice, AutoIsTheHostWhereThereIsNoGpu) {
+  if (platform::cuda::deviceCount() > 0) GTEST_SKIP() << "there is a GPU";
+  const ScopedVariable variable("STRETTO_DEVICE", "auto");
+  const auto device = deviceOfThisThread();
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device.value(), kHostDevice);
+}
+
+TEST(DeviceChoice, CudaWithoutAGpuSaysWhy) {
+  if (platform::cuda::deviceCount() > 0) GTEST_SKIP() << "there is a GPU";
+  const ScopedVariable variable("STRETTO_DEVICE", "cuda");
+  const auto device = deviceOfThisThread();
+  EXPECT_EQ(device.status().code, Code::kInvalidUsage);
+  EXPECT_NE(lastError().find("STRETTO_DEVICE=cuda"), std::string::npos) << lastError();
+  EXPECT_NE(lastError().find(platform::cuda::absence()), std::string::npos) << lastError();
+}
+
+TEST(DeviceChoice, AnythingElseIsRefused) {
+  const ScopedVariable variable("STRETTO_DEVICE", "gpu");
+  EXPECT_EQ(deviceOfThisThread().status().code, Code::kInvalidUsage);
+  EXPECT_NE(lastError().find("auto, cuda or cpu"), std::string::npos) << lastError();
+}
+
+// Through the API: no handle, and words.
+TEST(DeviceChoice, CommunicatorsAreNotMadeOnADeviceThatIsNotThere) {
+  if (platform::cuda::deviceCount() > 0) GTEST_SKIP() << "there is a GPU";
+  const ScopedVariable variable("STRETTO_DEVICE", "cuda");
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidUsage);
+  EXPECT_EQ(comm, nullptr);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("no GPU"), std::string::npos);
+  ncclComm_t comms[2] = {};
+  EXPECT_EQ(ncclCommInitAll(comms, 2, nullptr), ncclInvalidUsage);
+  void* memory = &id;
+  EXPECT_EQ(ncclMemAlloc(&memory, 100), ncclInvalidUsage);
+  EXPECT_EQ(memory, nullptr);
+}
+
+}  // namespace
+}  // namespace stretto::communicator
