@@ -205,6 +205,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Code errorCode_ = Code::kOk;
   std::string errorText_;
   bool errorNamesOperation_ = false;
+  std::vector<int> lost_;  // ranks, by errorMutex_
 
   Connections connections_;
   std::atomic<WindowHeader*> header_{

@@ -20,9 +20,8 @@ constexpr double kMournSeconds = 5;
 struct Rest {
   std::unique_ptr<DeviceSide> device;  // first to go: the rest is what its kernels use
   Connections connections;
-  int rank = 0;
+  std::vector<int> absent;  // the rank itself comes first
   uint64_t since = 0;
-  bool warned = false;
 };
 
 // Never destroyed: the process may end with something left.
@@ -42,7 +41,8 @@ double secondsSince(uint64_t nanoseconds) {
 // Peers of this process hold a share in what they use; only those of others must be waited for.
 bool othersHaveLeft(const Rest& rest) {
   return std::all_of(rest.connections.peers.begin(), rest.connections.peers.end(), [&](const Peer& peer) {
-    return peer.rank == rest.rank || peer.reach == Reach::kAddress ||
+    const bool absent = std::find(rest.absent.begin(), rest.absent.end(), peer.rank) != rest.absent.end();
+    return absent || peer.reach == Reach::kAddress ||
            std::atomic_ref(peer.header().left).load(std::memory_order_acquire) != 0;
   });
 }
@@ -60,12 +60,13 @@ bool canGo(const Rest& rest, double patience) {
 
 }  // namespace
 
-void letGo(std::unique_ptr<DeviceSide> device, Connections connections, int rank, double patience) {
-  Rest rest{std::move(device), std::move(connections), rank, platform::monotonicNanoseconds(), false};
+void letGo(std::unique_ptr<DeviceSide> device, Connections connections, std::vector<int> absent,
+           double patience) {
+  Rest rest{std::move(device), std::move(connections), std::move(absent), platform::monotonicNanoseconds()};
   if (canGo(rest, patience)) return;
   if (!rest.device->idle(0)) {
-    STRETTO_LOG(kWarn, kInit, "rank %d: kernels still run on GPU %d; the memory they use is kept", rank,
-                rest.device->device());
+    STRETTO_LOG(kWarn, kInit, "rank %d: kernels still run on GPU %d; the memory they use is kept",
+                rest.absent.front(), rest.device->device());
   }
   std::lock_guard lock(rests().mutex);
   rests().all.push_back(std::move(rest));

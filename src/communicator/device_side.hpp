@@ -76,8 +76,10 @@ Status describe(const stretto::cuda::Shape& shape, planner::Machine& machine);
 
 // Frees a rank's device side, and `connections`, its host windows, once its kernels are done and no peer may
 // write to it any more: now if that can be seen at once, else when a later call of the process finds it so.
-// `patience`: seconds to wait for peers in other processes.
-void letGo(std::unique_ptr<DeviceSide> device, Connections connections, int rank, double patience);
+// `absent`: this rank, and those that are lost, for which nobody waits. `patience`: seconds to wait for the
+// others.
+void letGo(std::unique_ptr<DeviceSide> device, Connections connections, std::vector<int> absent,
+           double patience);
 // Looks through what could not be freed at once.
 void freeWhatCanBe();
 

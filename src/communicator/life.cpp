@@ -347,7 +347,11 @@ void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
   char text[1200];
   snprintf(text, sizeof text, "rank %d lost rank %d (host %s, process %u): %s", rank_, loss.rank,
            loss.host.c_str(), loss.pid, loss.reason.c_str());
-  noteReport();
+  {
+    std::lock_guard lock(errorMutex_);
+    lost_.push_back(loss.rank);
+  }
+  (void)noteReport();
   if (state() == State::kReady || state() == State::kInitialising) {
     markBroken(Code::kRemote, State::kFailed, text);
   }

@@ -20,13 +20,16 @@ std::string inWords(const Announcement& what) {
   return words;
 }
 
-// What a rank has announced lately with this tag; sequence 0 if nothing (any more).
-Announcement announcedAs(const WindowHeader& window, uint64_t tag) {
+// What a rank has announced lately instead of `mine`, by the tag that a kernel saw, else under the same
+// number; sequence 0 if nothing (any more).
+Announcement announcedInstead(const WindowHeader& window, const Announcement& mine, uint64_t tag) {
   const uint64_t last = lastAnnounced(window);
   for (uint64_t back = 0; back < WindowHeader::kAnnouncements && back < last; ++back) {
     const Announcement what = announced(window, last - back);
     if (what.sequence != 0 && what.tag == tag) return what;
   }
+  const Announcement other = announced(window, mine.sequence);
+  if (mine.sequence != 0 && other.sequence != 0 && other.tag != mine.tag) return other;
   return {};
 }
 
@@ -157,7 +160,8 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
   switch (report.status.code) {
     case Code::kInvalidUsage: {
       const Announcement theirs =
-          known ? announcedAs(connections_.peers[static_cast<size_t>(peer)].header(), report.theirTag)
+          known ? announcedInstead(connections_.peers[static_cast<size_t>(peer)].header(), mine,
+                                   report.theirTag)
                 : Announcement{};
       return "ranks disagree: " + me + " called " + what + ", " + whom + " called " +
              (theirs.sequence != 0 ? inWords(theirs) : "another operation") +
@@ -196,7 +200,12 @@ void Communicator::letGoOfDevice() {
   }
   if (last == nullptr) return;
   const bool peaceful = state() == State::kFinalised;
-  letGo(std::move(last), std::move(connections_), rank_, peaceful ? 1.0 : 0.2);
+  std::vector<int> absent{rank_};
+  {
+    std::lock_guard lock(errorMutex_);
+    absent.insert(absent.end(), lost_.begin(), lost_.end());
+  }
+  letGo(std::move(last), std::move(connections_), std::move(absent), peaceful ? 1.0 : 0.2);
   freeWhatCanBe();
 }
 

@@ -14,6 +14,9 @@ Status refuse() {
 Result<std::unique_ptr<Engine>> Engine::create(const Setup&) {
   return refuse();
 }
+Status prepareWindow(int, std::byte*, const stretto::cuda::Shape&) {
+  return refuse();
+}
 Result<int> mostResidentBlocks(int) {
   return refuse();
 }
