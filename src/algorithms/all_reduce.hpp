@@ -14,6 +14,10 @@ namespace stretto::algorithms {
 // Readiness in the lines, as many bytes in one epoch as they hold.
 template <Backend B>
 STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
+  if constexpr (requires { requires B::kOneEpoch; }) {
+    b.nextEpoch();
+    return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
+  }
   const Chunks chunks(a.count, elementsIn(b.lineBytes(), a.elementBytes));
   const auto at = [&](size_t chunk) { return chunks[chunk].begin * a.elementBytes; };
   const auto bytes = [&](size_t chunk) { return chunks[chunk].size * a.elementBytes; };

@@ -82,6 +82,14 @@ STRETTO_ANYWHERE Status allToAllPush(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
+  if constexpr (requires { requires B::kOneEpoch; }) {
+    b.nextEpoch();
+    for (int step = 1; step < b.ranks(); ++step) {
+      const int peer = rotated(b.rank(), step, b.ranks());
+      b.putLines(b.coop(), peer, a.send + a.block(peer), a.bytes());
+    }
+    return b.reduceLines(b.coop(), a.reduce, a.receive, a.send + a.block(b.rank()), a.bytes());
+  }
   const Chunks chunks(a.count, elementsIn(b.lineBytes(), a.elementBytes));
   const auto at = [&](size_t chunk) { return chunks[chunk].begin * a.elementBytes; };
   const auto bytes = [&](size_t chunk) { return chunks[chunk].size * a.elementBytes; };

@@ -110,12 +110,14 @@ constexpr Descriptor kRows[] = {
     {C::kReceive, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
 
     {C::kAllReduce, A::kOneShot, P::kWide, true, false, kLineLimit, reduceOneShot},
+    {C::kAllReduce, A::kOneShot, P::kBare, true, false, kLineLimit, reduceOneShot},
+    {C::kReduceScatter, A::kPush, P::kBare, true, false, kLineLimit, blocksPush},
     {C::kReduceScatter, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
     {C::kAllGather, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
     {C::kAllToAll, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
 };
 constexpr size_t kHostOnly = 5;
-constexpr size_t kCudaOnly = 4;
+constexpr size_t kCudaOnly = 6;
 
 }  // namespace
 
@@ -126,7 +128,7 @@ const char* nameOf(Algorithm algorithm) {
 }
 
 const char* nameOf(Protocol protocol) {
-  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide"};
+  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide", "bare"};
   return kNames[static_cast<int>(protocol)];
 }
 

@@ -29,8 +29,9 @@ enum class Protocol : uint8_t {
   kLines,   // readiness inside the data, in the backend's shortest lines
   kChunks,  // data, then a signal
   kWide,    // readiness inside the data, in lines that are wider, and slower when there are few
+  kBare,    // the data itself says that it is there: floats only
 };
-inline constexpr int kProtocols = 3;
+inline constexpr int kProtocols = 4;
 
 // What ranks run on.
 enum class Device : uint8_t { kHost, kCuda };

@@ -1,5 +1,5 @@
-// Marks functions that run on the host and, in a compiler for CUDA, on the device as well: algorithms, and the
-// small arithmetic under them. What is constexpr needs no mark.
+// Marks functions that run on the host and, in a compiler for CUDA, on the device as well: algorithms, and
+// the small arithmetic under them. What is constexpr needs no mark.
 #pragma once
 
 #ifdef __CUDACC__

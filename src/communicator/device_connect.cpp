@@ -130,7 +130,7 @@ Status makeWindow(const DeviceRequest& request, DeviceConnections& connections, 
   auto region = memory::DeviceRegion::create(request.device, mine.windowBytes, mine.token);
   if (!region.ok()) return region.status();
   connections.region = std::move(region.value());
-  return kOkStatus;
+  return executors::cuda::prepareWindow(request.device, connections.region->data(), connections.shape);
 }
 
 // Only ranks of other processes need the name, and not every machine can give one.

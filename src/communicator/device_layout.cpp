@@ -8,7 +8,8 @@ namespace {
 // Stages of neighbouring chunks overlap, two at a time, so there are twice as many slots.
 constexpr uint32_t kSlots = 4;
 constexpr uint32_t kLineRegion = 4096;       // 2 KB of payload from one peer
-constexpr uint32_t kWideRegion = 136 * 128;  // 16,320 bytes of payload from one peer
+constexpr uint32_t kWideRegion = 144 * 128;  // 17,280 bytes of payload from one peer
+constexpr uint32_t kBareRegion = 33 * 1024;  // from one peer
 constexpr uint32_t kSlotBytes = 65536;       // from one peer
 constexpr uint32_t kLinkChunk = 32768;
 constexpr uint32_t kLeast = 1024;
@@ -29,13 +30,15 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedLanes) {
   layout.slots = kSlots;
   layout.lineRegion = kLineRegion;
   layout.wideRegion = kWideRegion;
+  layout.bareRegion = kBareRegion;
   layout.slotBytes = kSlotBytes;
   layout.linkChunk = kLinkChunk;
   const auto tooLarge = [&] { return shape.windowBytes() > kMostDeviceBytes; };
   while (tooLarge() && layout.slotBytes > kLeast) {
     layout.slotBytes = halved(layout.slotBytes, kLeast);
     layout.linkChunk = halved(layout.linkChunk, kLeast);
-    if (layout.wideRegion > 2 * 128 * 8) layout.wideRegion = halved(layout.wideRegion, 128 * 8);
+    layout.wideRegion = halved(layout.wideRegion, 16 * 128);
+    layout.bareRegion = halved(layout.bareRegion, kLeast);
   }
   while (tooLarge() && shape.lanes > 1) {
     --shape.lanes;

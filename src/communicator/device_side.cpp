@@ -56,6 +56,7 @@ Status describe(const stretto::cuda::Shape& shape, planner::Machine& machine) {
   machine.linkChunk = shape.layout.linkChunk;
   machine.lineBytes = stretto::cuda::linePayload(shape.layout);
   machine.wideBytes = stretto::cuda::widePayload(shape.layout);
+  machine.bareBytes = stretto::cuda::barePayload(shape.layout);
   return kOkStatus;
 }
 

@@ -29,7 +29,8 @@ uint64_t tagOf(const Operation& operation, const planner::Plan& plan) {
                       plan.chunkBytes);
 }
 
-observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, const planner::Plan& plan) {
+observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, const planner::Plan& plan,
+                               bool enqueued) {
   observe::FlightRecord record;
   record.sequence = sequence;
   record.startTicks = platform::ticks();
@@ -41,6 +42,7 @@ observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, co
   record.protocol = plan.protocol;
   record.root = operation.isTransfer() ? -1 : operation.root;
   record.peer = operation.isTransfer() ? operation.root : -1;
+  record.enqueued = enqueued;
   return record;
 }
 
@@ -226,7 +228,7 @@ Status Communicator::runCollective(const Operation& operation) {
   // graph that replays an operation has no such history.
   uint64_t tag = tagOf(operation, how);
   if (!onDevice()) tag = history_ = mix(history_, tag);
-  const observe::FlightRecord record = recordOf(operation, ++sequence_, how);
+  const observe::FlightRecord record = recordOf(operation, ++sequence_, how, onDevice());
   announce(operation, tag, record.startTicks);
   recorded_ = flight_.begin(record);
   if (events::on()) [[unlikely]] {
@@ -284,7 +286,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
   const auto first = std::find_if(operations.begin(), operations.end(),
                                   [](const Operation& operation) { return operation.isTransfer(); });
   if (first == operations.end()) return kOkStatus;
-  recorded_ = flight_.begin(recordOf(*first, 0, {}));
+  recorded_ = flight_.begin(recordOf(*first, 0, {}, onDevice()));
   if (events::on())
     event_ = events::start(events::Type::kP2p, first->parent, payloadOf(*this, *first, 0), platform::ticks());
   if (onDevice()) return launchTransfers(*first, operations);

@@ -46,6 +46,7 @@ class Doctor {
   void reportDisagreement();
   void reportDifference(uint64_t sequence);
   void reportFailures();
+  bool isTelling(const FlightOperation& operation) const;
   bool reportCollective();
   void reportBehind(const std::vector<int>& behind, const FlightOperation& operation,
                     const std::string& waiters);
@@ -173,13 +174,25 @@ void Doctor::reportFailures() {
   if (told > kMostDetails) say(std::to_string(told - kMostDetails) + " more ranks failed");
 }
 
+// What was enqueued on a GPU may be done for long: it says something only if a rank has not entered it, or if
+// no rank has entered a later one.
+bool Doctor::isTelling(const FlightOperation& operation) const {
+  if (!operation.enqueued) return true;
+  uint64_t least = UINT64_MAX, most = 0;
+  for (const Member& member : facts_.members) {
+    least = std::min(least, member.entered());
+    most = std::max(most, member.entered());
+  }
+  return operation.sequence > least || operation.sequence == most;
+}
+
 // About the lowest-numbered collective that somebody is in: nobody can be held up by a later one. False when
 // nobody is in any.
 bool Doctor::reportCollective() {
   const FlightOperation* operation = nullptr;
   for (const Member& member : facts_.members) {
     for (const FlightOperation& candidate : member.flight->operations) {
-      if (candidate.sequence == 0 || !isRunning(&candidate)) continue;
+      if (candidate.sequence == 0 || !isRunning(&candidate) || !isTelling(candidate)) continue;
       if (operation == nullptr || candidate.sequence < operation->sequence) operation = &candidate;
     }
   }
@@ -290,6 +303,8 @@ bool Doctor::reportTransfers() {
   size_t told = 0;
   for (const Member& member : facts_.members) {
     for (const FlightOperation& operation : member.flight->operations) {
+      // One that was enqueued on a GPU before another may be done for long.
+      if (operation.enqueued && &operation != member.last()) continue;
       if (operation.sequence != 0 || !isRunning(&operation) || (member.lost() && !facts_.allGone)) continue;
       any = true;
       const bool stuck = member.secondsSince(operation.startTicks) >= kPatienceSeconds || facts_.allGone;

@@ -171,8 +171,8 @@ uint64_t FlightRecorder::begin(const FlightRecord& record) noexcept {
   store(slot.sequence, record.sequence);
   store(slot.startTicks, record.startTicks);
   store(slot.count, record.count);
-  store(slot.kind, byteOf(record.function, 0) | byteOf(record.type, 1) | byteOf(record.op, 2) |
-                       byteOf(record.algorithm, 3) | byteOf(record.protocol, 4));
+  store(slot.kind, uint64_t{record.enqueued} << 40 | byteOf(record.function, 0) | byteOf(record.type, 1) |
+                       byteOf(record.op, 2) | byteOf(record.algorithm, 3) | byteOf(record.protocol, 4));
   store(slot.ranks, rankField(record.root, 0) | rankField(record.peer, 32));
   store(slot.endTicks, 0);
   store(slot.outcome, outcomeWord(OperationState::kRunning, kOkStatus, -1));

@@ -46,7 +46,8 @@ struct FlightRecord {
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
   algorithms::Protocol protocol = algorithms::Protocol::kChunks;
   int32_t root = -1;
-  int32_t peer = -1;  // of a send or receive
+  int32_t peer = -1;      // of a send or receive
+  bool enqueued = false;  // on a GPU: it begins later, and its end is noticed later still
 };
 
 // Owns the memory. begin, end and waiting: one thread at a time (nccl.h's rule for a communicator); note and

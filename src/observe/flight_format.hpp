@@ -59,7 +59,8 @@ struct FlightSlot {
   uint64_t sequence;
   uint64_t startTicks;
   uint64_t count;
-  uint64_t kind;   // bytes from the lowest: collective, type, operator, algorithm, protocol
+  uint64_t
+      kind;  // bytes from the lowest: collective, type, operator, algorithm, protocol, 1 if it was enqueued
   uint64_t ranks;  // low half: root + 1, high half: peer + 1; 0 is none
   uint64_t endTicks;
   uint64_t outcome;  // byte 0: OperationState, byte 1: Code; bits 16..31: failed peer + 1; high half: awaited

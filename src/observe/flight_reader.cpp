@@ -47,12 +47,13 @@ bool decodeSlot(const FlightSlot& first, const FlightSlot& second, int ranks, Fl
   bool valid = decode(second.kind, 0, kCollectives, to.function) &&
                decode(second.kind, 1, kDataTypes, to.type) && decode(second.kind, 2, kOperators, to.op) &&
                decode(second.kind, 3, algorithms::kAlgorithms, to.algorithm) &&
-               decode(second.kind, 4, algorithms::kProtocols, to.protocol) && second.kind >> 40 == 0 &&
+               decode(second.kind, 4, algorithms::kProtocols, to.protocol) && second.kind >> 41 == 0 &&
                decodeRank(second.ranks & 0xffffffff, ranks, to.root) &&
                decodeRank(second.ranks >> 32, ranks, to.peer) && decode(outcome, 0, 4, to.state) &&
                decode(outcome, 1, static_cast<int>(Code::kAborted) + 1, to.code) &&
                decodeRank((outcome >> 16) & 0xffff, ranks, to.failedPeer) &&
                decodeRank(outcome >> 32, ranks, to.awaited) && (outcome & 0xff) != 0;
+  to.enqueued = second.kind >> 40 != 0;
   if (to.state != OperationState::kRunning) to.endTicks = second.endTicks;
   return valid;
 }

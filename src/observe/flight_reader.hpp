@@ -35,7 +35,8 @@ struct FlightOperation {
   int32_t root = -1;
   int32_t peer = -1;
   int32_t failedPeer = -1;
-  int32_t awaited = -1;  // the peer it cannot go on without
+  int32_t awaited = -1;   // the peer it cannot go on without
+  bool enqueued = false;  // on a GPU; kRunning means no more than that its end was not noticed yet
 };
 
 // What is known of a process besides what it says of itself.

@@ -21,6 +21,7 @@ constexpr CudaConstants kCuda;
 
 constexpr size_t kBytesPerLineBlock = 4096;  // one short line for each of 512 threads
 constexpr size_t kBytesPerWideBlock = 7680;  // one wide line for each eighth of 512 threads
+constexpr size_t kBytesPerBareBlock = 2048;
 constexpr size_t kBytesPerChunkBlock = 16384;
 
 double wireFactor(Protocol protocol) {
@@ -36,9 +37,18 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   const size_t each = row.protocol == Protocol::kLines  ? kBytesPerLineBlock
                       : row.protocol == Protocol::kWide ? kBytesPerWideBlock
+                      : row.protocol == Protocol::kBare ? kBytesPerBareBlock
                                                         : kBytesPerChunkBlock;
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
+}
+
+// Blocks begin on whole cache lines, so a share may be one larger than its part.
+size_t mostInBareLines(const Machine& machine) {
+  constexpr size_t kGrain = 128;
+  const size_t blocks =
+      static_cast<size_t>(machine.blocks != 0 ? std::min(machine.blocks, machine.lanes) : machine.lanes);
+  return machine.bareBytes < kGrain ? 0 : (machine.bareBytes - kGrain) * blocks;
 }
 
 double predictCuda(const Descriptor& row, const Request& request, const Machine& machine) {

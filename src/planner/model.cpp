@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planner/cuda_model.hpp"
+#include "primitives/cuda/reducer_kind.hpp"
 #include "primitives/window.hpp"
 
 namespace stretto::planner {
@@ -114,6 +115,10 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (machine.deterministic && !row.rankOrder) return Obstacle::kOrder;
   if (row.needsReach && !machine.reach) return Obstacle::kReach;
   // On a GPU lines take turns, as chunks do.
+  if (row.protocol == Protocol::kBare) {
+    if (!cuda::isFixed(request.type, request.op)) return Obstacle::kType;
+    if (request.bytes > mostInBareLines(machine)) return Obstacle::kBytes;
+  }
   if (!machine.gpu && row.mostBytes != 0 && request.bytes > row.mostBytes) return Obstacle::kBytes;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
   if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
@@ -130,6 +135,8 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle) {
       return "it serves a single rank only";
     case Obstacle::kOrder:
       return "it does not reduce in rank order, as STRETTO_DETERMINISTIC=1 asks";
+    case Obstacle::kType:
+      return "it serves sums and averages of float32, float16 and bfloat16 only";
     case Obstacle::kReach:
       return "some rank cannot read its peers' ordinary memory";
     case Obstacle::kBytes:

@@ -14,7 +14,7 @@ enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kReach };
 Way wayOf(const Descriptor& row);
 
 // Why an algorithm cannot serve a request.
-enum class Obstacle : uint8_t { kNone, kOneRank, kManyRanks, kOrder, kReach, kBytes, kSlots, kLinks };
+enum class Obstacle : uint8_t { kNone, kOneRank, kManyRanks, kOrder, kReach, kBytes, kSlots, kLinks, kType };
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine);
 // What goes after "because"; for kNone the empty text.
 std::string reasonOf(const Descriptor& row, Obstacle obstacle);

@@ -41,6 +41,7 @@ struct Machine {
   int blocks = 0;
   size_t lineBytes = 0;
   size_t wideBytes = 0;
+  size_t bareBytes = 0;
   // Last-level cache, 0 if unknown: larger results are written past it. Decides Plan::stream only, which each
   // rank may set for itself.
   size_t cacheBytes = 0;

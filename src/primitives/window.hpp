@@ -85,6 +85,7 @@ struct WindowLayout {
   uint32_t slots = kSlots;                 // a power of two; twice as many as exchanges overlap
   uint32_t lineRegion = kLineRegionBytes;  // of one source in one slot
   uint32_t wideRegion = 0;                 // the same for wide lines, which have their own memory
+  uint32_t bareRegion = 0;                 // of one source in one of kSlots places, for bare lines
 
   constexpr size_t cell(uint32_t slot, Leg leg, int source) const {
     return kCells +
@@ -108,10 +109,13 @@ struct WindowLayout {
   constexpr size_t link(int source, uint64_t chunk) const {
     return linksBegin() + (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
   }
-  // Where the large regions begin: slots, then links.
-  constexpr size_t slotsBegin() const {
-    return roundToPage(wideBegin() + size_t{slots} * ranks * wideRegion);
+  constexpr size_t bareLines(uint32_t place, int source) const {
+    return bareBegin() + (place * ranks + static_cast<uint32_t>(source)) * size_t{bareRegion};
   }
+  constexpr size_t bareBegin() const { return wideBegin() + size_t{slots} * ranks * wideRegion; }
+  constexpr size_t bareBytes() const { return size_t{kSlots} * ranks * bareRegion; }
+  // Where the large regions begin: slots, then links.
+  constexpr size_t slotsBegin() const { return roundToPage(bareBegin() + bareBytes()); }
   constexpr size_t bytes() const {
     return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
   }

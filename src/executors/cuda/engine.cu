@@ -76,6 +76,7 @@ class KernelEngine final : public Engine {
 
   const Setup setup_;
   LaneState* lanes_ = nullptr;
+  std::byte** windows_ = nullptr;  // a copy of setup_.windows
   platform::cuda::HostMapped control_;
   cudaStream_t inspection_ = nullptr;  // for looking at the device while its kernels run
 };
@@ -84,6 +85,7 @@ KernelEngine::~KernelEngine() {
   const ScopedDevice device(setup_.device);
   if (inspection_ != nullptr) (void)cudaStreamDestroy(inspection_);
   platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(lanes_));
+  platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(windows_));
   platform::cuda::releaseHostMapped(setup_.device, control_);
 }
 
@@ -97,6 +99,10 @@ Status KernelEngine::begin() {
       platform::cuda::allocate(setup_.device, sizeof(LaneState) * static_cast<size_t>(setup_.shape.lanes));
   if (!lanes.ok()) return lanes.status();
   lanes_ = reinterpret_cast<LaneState*>(lanes.value());
+  auto windows = platform::cuda::allocate(setup_.device, sizeof setup_.windows);
+  if (!windows.ok()) return windows.status();
+  windows_ = reinterpret_cast<std::byte**>(windows.value());
+  STRETTO_TRY(platform::cuda::copyNow(windows_, setup_.windows, sizeof setup_.windows));
   auto control = platform::cuda::allocateHostMapped(setup_.device, sizeof(Control));
   if (!control.ok()) return control.status();
   control_ = control.value();
@@ -105,7 +111,8 @@ Status KernelEngine::begin() {
 
 Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   Context context{};
-  std::copy(std::begin(setup_.windows), std::end(setup_.windows), context.windows);
+  std::copy_n(setup_.windows, Context::kAtHand, context.windows);
+  context.allWindows = windows_;
   context.shape = setup_.shape;
   context.lanes = lanes_;
   context.control = reinterpret_cast<Control*>(control_.device);
@@ -138,11 +145,15 @@ int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
   if (launch.threads != 0) return std::min(launch.threads, kernel.mostThreads);
   if (launch.protocol == algorithms::Protocol::kChunks) return kernel.mostThreads;
   constexpr size_t kWarp = 32;
-  const size_t bytes = roundUp(launch.arguments.bytes(), 8) / static_cast<size_t>(launch.blocks) + 128;
-  const size_t parts = launch.protocol == algorithms::Protocol::kWide
-                           ? (bytes + 119) / 120 * WideLines::kLineThreads
-                           : bytes / stretto::cuda::kUnitBytes;
-  return static_cast<int>(std::clamp(roundUp(parts, kWarp), kWarp, static_cast<size_t>(kernel.mostThreads)));
+  using P = algorithms::Protocol;
+  const size_t bytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) + 64;
+  const size_t parts = launch.protocol == P::kWide   ? (bytes + 119) / 120 * WideLines::kLineThreads
+                       : launch.protocol == P::kBare ? bytes / sizeof(stretto::cuda::Pack)
+                                                     : bytes / stretto::cuda::kUnitBytes;
+  // One more warp exchanges the tags of bare lines.
+  const size_t more = launch.protocol == P::kBare ? kWarp : 0;
+  const size_t most = static_cast<size_t>(kernel.mostThreads);
+  return static_cast<int>(std::min(std::max(roundUp(parts, kWarp), kWarp) + more, most));
 }
 
 // PreMulSum: the input is scaled first, into the receive buffer where that holds all of it.
@@ -188,10 +199,15 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
     const auto kind = reduces(how.collective) ? kindOf(how.arguments.reduce) : KernelTable::Kind::kAny;
     const int lanes =
         how.protocol == algorithms::Protocol::kChunks ? setup_.shape.deepLanes : setup_.shape.lanes;
-    const Kernel& kernel = KernelTable::all().find(how.collective, how.algorithm, how.protocol, kind);
-    if (kernel.function == nullptr || how.blocks < 1 || how.blocks > lanes) {
-      return fail(Code::kInternal, "no kernel for %s by %s with %s on %d of %d lanes", nameOf(how.collective),
-                  algorithms::nameOf(how.algorithm), algorithms::nameOf(how.protocol), how.blocks, lanes);
+    const Kernel& kernel =
+        KernelTable::all().find(how.collective, how.algorithm, how.protocol, kind, setup_.ranks);
+    const bool tooLarge = how.protocol == algorithms::Protocol::kBare &&
+                          how.arguments.bytes() / static_cast<size_t>(std::max(1, how.blocks)) + 128 >
+                              stretto::cuda::barePayload(setup_.shape.layout);
+    if (kernel.function == nullptr || how.blocks < 1 || how.blocks > lanes || tooLarge) {
+      return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes",
+                  how.arguments.bytes(), nameOf(how.collective), algorithms::nameOf(how.algorithm),
+                  algorithms::nameOf(how.protocol), how.blocks, lanes);
     }
     Context context = contextFor(how.tag, how.sequence);
     void* parameters[] = {&context, &how.arguments};
@@ -304,6 +320,16 @@ Result<std::unique_ptr<Engine>> Engine::create(const Setup& setup) {
   auto engine = std::make_unique<KernelEngine>(setup);
   STRETTO_TRY(engine->begin());
   return Result<std::unique_ptr<Engine>>(std::move(engine));
+}
+
+Status prepareWindow(int device, std::byte* window, const stretto::cuda::Shape& shape) {
+  const ScopedDevice current(device);
+  STRETTO_TRY(current.status());
+  if (shape.layout.bareRegion == 0) return kOkStatus;
+  STRETTO_TRY(check(cudaMemset2D(window + shape.layout.bareBegin(), shape.nearBytes(), 0xff,
+                                 shape.layout.bareBytes(), static_cast<size_t>(shape.lanes)),
+                    "preparing a window"));
+  return check(cudaDeviceSynchronize(), "preparing a window");
 }
 
 Result<int> mostResidentBlocks(int device) {

@@ -83,6 +83,9 @@ class Engine {
   virtual uint64_t finished() const = 0;
 };
 
+// Brings a new, zeroed window into the state in which kernels find it; before peers know of it.
+Status prepareWindow(int device, std::byte* window, const stretto::cuda::Shape& shape);
+
 // Blocks of this library's kernels that fit on a device at once, for ranks that share one.
 Result<int> mostResidentBlocks(int device);
 

@@ -9,6 +9,7 @@
 namespace stretto::executors::cuda {
 
 using stretto::cuda::AnyReducer;
+using stretto::cuda::BareLines;
 using stretto::cuda::BlockShared;
 using stretto::cuda::Context;
 using stretto::cuda::Cuda;
@@ -29,12 +30,14 @@ __device__ inline Arguments shareOf(const Arguments& all, unsigned block, unsign
   return mine;
 }
 
-template <typename Code, typename Reducer, typename Format, bool links, int mostThreads>
-__global__ void __launch_bounds__(mostThreads)
+// `blocksAtOnce`: how many fit on a multiprocessor. With two, the next operation's can wait there for the end
+// of this one's.
+template <typename Code, typename Backend, bool links, int mostThreads, int blocksAtOnce>
+__global__ void __launch_bounds__(mostThreads, blocksAtOnce)
     collective(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments) {
   __shared__ BlockShared shared;
   stretto::cuda::letNextBegin();
-  Cuda<Reducer, Format> backend(context, shared, static_cast<int>(blockIdx.x));
+  Backend backend(context, shared, static_cast<int>(blockIdx.x));
   const Arguments mine = shareOf(arguments, blockIdx.x, gridDim.x);
   backend.begin();
   if constexpr (links) backend.beginLinks();
@@ -53,24 +56,34 @@ constexpr bool usesLinks(algorithms::Algorithm algorithm) {
 inline constexpr int kLineThreads = 512;
 inline constexpr int kChunkThreads = 512;
 
+template <typename Code, typename Backend, bool links, int mostThreads, int blocksAtOnce>
+Kernel kernelOf() {
+  return {reinterpret_cast<const void*>(collective<Code, Backend, links, mostThreads, blocksAtOnce>),
+          mostThreads};
+}
+
+// Lines are for latency: a kernel of its own for two ranks, and room for the next one.
+template <typename Row, typename Reducer, typename Format>
+void addLines(KernelTable& table, algorithms::Protocol protocol, KernelTable::Kind kind) {
+  using Code = typename Row::Code;
+  table.add(Row::kCollective, Row::kAlgorithm, protocol, kind,
+            kernelOf<Code, Cuda<Reducer, Format>, false, kLineThreads, 1>());
+  table.addPair(Row::kCollective, Row::kAlgorithm, protocol, kind,
+                kernelOf<Code, Cuda<Reducer, Format, 2>, false, kLineThreads, 2>());
+}
+
 template <typename Row, typename Reducer>
 void addRow(KernelTable& table, KernelTable::Kind kind) {
   using P = algorithms::Protocol;
   if constexpr (Row::kProtocol == P::kLines) {
-    table.add(Row::kCollective, Row::kAlgorithm, P::kLines, kind,
-              {reinterpret_cast<const void*>(
-                   collective<typename Row::Code, Reducer, ShortLines, false, kLineThreads>),
-               kLineThreads});
-    table.add(Row::kCollective, Row::kAlgorithm, P::kWide, kind,
-              {reinterpret_cast<const void*>(
-                   collective<typename Row::Code, Reducer, WideLines, false, kLineThreads>),
-               kLineThreads});
+    addLines<Row, Reducer, ShortLines>(table, P::kLines, kind);
+    addLines<Row, Reducer, WideLines>(table, P::kWide, kind);
+    if constexpr (!std::is_same_v<Reducer, AnyReducer>)
+      addLines<Row, Reducer, BareLines>(table, P::kBare, kind);
   } else {
-    constexpr bool kLinks = usesLinks(Row::kAlgorithm);
     table.add(Row::kCollective, Row::kAlgorithm, P::kChunks, kind,
-              {reinterpret_cast<const void*>(
-                   collective<typename Row::Code, Reducer, ShortLines, kLinks, kChunkThreads>),
-               kChunkThreads});
+              kernelOf<typename Row::Code, Cuda<Reducer, ShortLines>, usesLinks(Row::kAlgorithm),
+                       kChunkThreads, 1>());
   }
 }
 

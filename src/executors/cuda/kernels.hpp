@@ -22,12 +22,18 @@ class KernelTable {
   static const KernelTable& all();
   // Collectives that reduce nothing are kept under kAny. A null function: there is no such kernel.
   const Kernel& find(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
-                     Kind kind) const {
-    return rows_[indexOf(collective, algorithm, protocol, kind)];
+                     Kind kind, int ranks) const {
+    const size_t index = indexOf(collective, algorithm, protocol, kind);
+    return ranks == 2 && pairs_[index].function != nullptr ? pairs_[index] : rows_[index];
   }
   void add(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol, Kind kind,
            Kernel kernel) {
     rows_[indexOf(collective, algorithm, protocol, kind)] = kernel;
+  }
+  // One for two ranks only, which then goes first.
+  void addPair(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
+               Kind kind, Kernel kernel) {
+    pairs_[indexOf(collective, algorithm, protocol, kind)] = kernel;
   }
 
  private:
@@ -40,8 +46,10 @@ class KernelTable {
         static_cast<size_t>(protocol);
     return row * kKinds + static_cast<size_t>(kind);
   }
-  std::array<Kernel, size_t{kCollectives} * algorithms::kAlgorithms * algorithms::kProtocols * kKinds>
-      rows_{};
+  using Rows =
+      std::array<Kernel, size_t{kCollectives} * algorithms::kAlgorithms * algorithms::kProtocols * kKinds>;
+  Rows rows_{};
+  Rows pairs_{};
 };
 
 constexpr bool reduces(Collective collective) {

@@ -40,10 +40,14 @@ template <typename Byte>
 struct UnitView {
   Byte* begin;
   size_t bytes;
-  size_t plain;  // units that can be accessed as such
+  size_t plain;   // units that can be accessed as such
+  size_t paired;  // of them those that can be accessed by two
 
   __device__ UnitView(Byte* pointer, size_t size)
-      : begin(pointer), bytes(size), plain(isAligned(pointer, kUnitBytes) ? size / kUnitBytes : 0) {}
+      : begin(pointer),
+        bytes(size),
+        plain(isAligned(pointer, kUnitBytes) ? size / kUnitBytes : 0),
+        paired(isAligned(pointer, sizeof(Pack)) ? size / sizeof(Pack) * 2 : 0) {}
   __device__ size_t units() const { return (bytes + kUnitBytes - 1) / kUnitBytes; }
   // Anything beyond the end.
   __device__ Unit load(size_t unit) const {
@@ -57,6 +61,19 @@ struct UnitView {
       reinterpret_cast<Unit*>(begin)[unit] = value;
     } else if (const size_t at = unit * kUnitBytes; at < bytes) {
       storeOddUnit(begin + at, value, rest(at));
+    }
+  }
+  // Two units from an even one on.
+  __device__ Pack loadPair(size_t unit) const {
+    if (unit < paired) return loadPack(begin + unit * kUnitBytes);
+    return {load(unit), load(unit + 1)};
+  }
+  __device__ void storePair(size_t unit, Pack value) const {
+    if (unit < paired) {
+      storePack(begin + unit * kUnitBytes, value);
+    } else {
+      store(unit, value.low);
+      store(unit + 1, value.high);
     }
   }
 

@@ -40,26 +40,33 @@ struct Patience {
   uint64_t deadline = 0;
 };
 
-template <typename Reducer, typename Format>
+// kRanks: as many ranks as the kernel was compiled for, 0 for any number.
+template <typename Reducer, typename Format, int kRanks = 0>
 class Cuda {
  public:
   using Coop = Threads;
   static constexpr size_t kLineBytes = Format::kLineBytes;
+  static constexpr bool kOneEpoch = Format::kBare;  // an operation must be one epoch
 
   __device__ Cuda(const Context& context, BlockShared& shared, int lane)
       : context_(context),
         shared_(shared),
         nearBegin_(context.shape.nearBegin(lane)),
+        ownNear_(window(context.rank) + nearBegin_),
+        peerNear_(kRanks == 2 ? window(1 - context.rank) + nearBegin_ : nullptr),
         deepBegin_(context.shape.deepBegin(lane)),
         state_(context.lanes[lane]),
         lane_(lane),
         tag_(context.tag),
-        coop_{0, static_cast<int>(blockDim.x), 0} {}
+        coop_{0, static_cast<int>(blockDim.x) - (Format::kBare ? kWarp : 0), 0} {}
 
   // Every thread comes here. Prepares what needs nothing of the operation before, waits for its end, and
   // takes over what it left in the lane.
   __device__ void begin() {
     if (threadIdx.x == 0) shared_.failed = 0;
+    // What is needed right after the wait is read from the parameters before it.
+    asm volatile("" ::"l"(ownNear_), "l"(peerNear_), "r"(layout().ranks), "r"(layout().lineRegion),
+                 "r"(layout().wideRegion), "r"(layout().bareRegion), "l"(tag_));
     __syncthreads();
     awaitPrevious();
     epoch_ = state_.epoch;
@@ -92,7 +99,7 @@ class Cuda {
   }
 
   __device__ int rank() const { return context_.rank; }
-  __device__ int ranks() const { return context_.ranks; }
+  __device__ int ranks() const { return kRanks != 0 ? kRanks : context_.ranks; }
   __device__ Coop coop() const { return coop_; }
   __device__ const WindowLayout& layout() const { return context_.shape.layout; }
   __device__ uint64_t nextEpoch() { return ++epoch_; }
@@ -191,15 +198,18 @@ class Cuda {
  private:
   static constexpr int kTagBits = 20;  // of a line's flag; the rest is the epoch
   static constexpr int kPollsPerLook = 1024;
+  static constexpr int kWarp = 32;
 
   // Windows have room for peers only: the place of `source` in the window of `owner`.
   __device__ static int placeAt(int owner, int source) { return source - (source > owner ? 1 : 0); }
+  __device__ std::byte* window(int peer) const {
+    return peer < Context::kAtHand ? context_.windows[peer] : context_.allWindows[peer];
+  }
   __device__ std::byte* near(int peer, size_t offset) const {
-    return context_.windows[peer] + nearBegin_ + offset;
+    if (peer == rank()) return ownNear_ + offset;
+    return (kRanks == 2 ? peerNear_ : window(peer) + nearBegin_) + offset;
   }
-  __device__ std::byte* deep(int peer, size_t offset) const {
-    return context_.windows[peer] + deepBegin_ + offset;
-  }
+  __device__ std::byte* deep(int peer, size_t offset) const { return window(peer) + deepBegin_ + offset; }
   __device__ static Cell* cell(std::byte* at) { return reinterpret_cast<Cell*>(at); }
   __device__ uint32_t turn() const { return static_cast<uint32_t>(epoch_) & (layout().slots - 1); }
   __device__ std::byte* linesOf(int owner, int source) const {
@@ -219,6 +229,9 @@ class Cuda {
   template <int kLines, int kSources>
   __device__ bool awaitParts(Pack (&got)[kSources][kLines], int first, int behind,
                              const LinePart<Format> (&parts)[kLines], int lane);
+  template <int kLines>
+  __device__ void eraseBatch(int source, const LinePart<Format> (&parts)[kLines]) const;
+  __device__ void exchangeTags(int thread, int threads);
   template <bool put>
   __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                             size_t bytes);
@@ -243,6 +256,8 @@ class Cuda {
   const Context& context_;
   BlockShared& shared_;
   size_t nearBegin_;
+  std::byte* ownNear_;
+  std::byte* peerNear_;  // of the only peer, if there is but one
   size_t deepBegin_;
   LaneState& state_;
   int lane_;
@@ -254,8 +269,8 @@ class Cuda {
 };
 
 // What ends a wait: nothing (kOk), the host's word, or the deadline. Looks rarely: the host's memory is far.
-template <typename Reducer, typename Format>
-__device__ Code Cuda<Reducer, Format>::exhausted(Patience& patience) const {
+template <typename Reducer, typename Format, int kRanks>
+__device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) const {
   if (++patience.polls % kPollsPerLook != 0) return Code::kOk;
   if (const uint32_t word = loadRelaxed32(&context_.control->abort); word != 0)
     return static_cast<Code>(word & 0xff);
@@ -264,8 +279,8 @@ __device__ Code Cuda<Reducer, Format>::exhausted(Patience& patience) const {
   return now > patience.deadline ? Code::kTimeout : Code::kOk;
 }
 
-template <typename Reducer, typename Format>
-__device__ void Cuda<Reducer, Format>::report(Code code, int peer, uint64_t theirTag) {
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::report(Code code, int peer, uint64_t theirTag) {
   failed_ = true;
   shared_.failed = 1;
   Control& control = *context_.control;
@@ -279,8 +294,9 @@ __device__ void Cuda<Reducer, Format>::report(Code code, int peer, uint64_t thei
   atomicExch_system(&control.reported, 2u);
 }
 
-template <typename Reducer, typename Format>
-__device__ bool Cuda<Reducer, Format>::await(int peer, const Cell* cell, uint64_t value, bool tagged) {
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::await(int peer, const Cell* cell, uint64_t value,
+                                                     bool tagged) {
   Patience patience;
   Pack seen = loadRelaxed(cell);
   while (seen.low < value) {
@@ -297,8 +313,8 @@ __device__ bool Cuda<Reducer, Format>::await(int peer, const Cell* cell, uint64_
   return false;
 }
 
-template <typename Reducer, typename Format>
-__device__ bool Cuda<Reducer, Format>::awaitTurn(int stage, size_t chunk, int stages) {
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitTurn(int stage, size_t chunk, int stages) {
   const size_t ahead = layout().slots / 2;
   bool bad = false;
   if (coop_.rank() == 0) {
@@ -311,11 +327,10 @@ __device__ bool Cuda<Reducer, Format>::awaitTurn(int stage, size_t chunk, int st
   return !anyThread(coop_.barrier, coop_.count, bad);
 }
 
-template <typename Reducer, typename Format>
+template <typename Reducer, typename Format, int kRanks>
 template <typename... Stages>
-__device__ Status Cuda<Reducer, Format>::pipeline(size_t chunks, Stages... stages) {
+__device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages... stages) {
   constexpr int kStages = sizeof...(Stages);
-  constexpr int kWarp = 32;
   static_assert(kStages <= BlockShared::kMostStages);
   Status status;
   if (chunks <= 1) {

@@ -8,36 +8,73 @@
 
 namespace stretto::cuda {
 
-template <typename Reducer, typename Format>
-template <int kLines>
-__device__ void Cuda<Reducer, Format>::loadBatch(Pack (&own)[kLines], const UnitSource& source,
-                                                 const LinePart<Format> (&parts)[kLines], int lane) const {
-#pragma unroll
-  for (int i = 0; i < kLines; ++i) {
-    own[i].low = source.load(parts[i].unit);
-    if (Format::kWide && !holdsFlag<Format>(lane)) own[i].high = source.load(parts[i].unit + 1);
+// Threads hold two units of a line, but for those with a flag.
+template <typename Format>
+inline constexpr bool kPairs = Format::kLineUnits > 1;
+
+template <typename Format>
+__device__ void storeLineOf(const UnitTarget& target, uint32_t unit, const Pack& value, int lane) {
+  if constexpr (Format::kBare) {
+    target.storePair(unit, value);
+  } else {
+    target.store(unit, value.low);
+    if (!holdsFlag<Format>(lane)) target.store(unit + 1, value.high);
   }
 }
 
-template <typename Reducer, typename Format>
+template <typename Reducer, typename Format, int kRanks>
 template <int kLines>
-__device__ void Cuda<Reducer, Format>::putBatch(int peer, const Pack (&own)[kLines],
-                                                const LinePart<Format> (&parts)[kLines], int lane) const {
+__device__ void Cuda<Reducer, Format, kRanks>::loadBatch(Pack (&own)[kLines], const UnitSource& source,
+                                                         const LinePart<Format> (&parts)[kLines],
+                                                         int lane) const {
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    if constexpr (Format::kBare) {
+      own[i] = source.loadPair(parts[i].unit);
+    } else {
+      own[i].low = source.load(parts[i].unit);
+      if (!holdsFlag<Format>(lane)) own[i].high = source.load(parts[i].unit + 1);
+    }
+  }
+}
+
+template <typename Reducer, typename Format, int kRanks>
+template <int kLines>
+__device__ void Cuda<Reducer, Format, kRanks>::putBatch(int peer, const Pack (&own)[kLines],
+                                                        const LinePart<Format> (&parts)[kLines],
+                                                        int lane) const {
   std::byte* const lines = linesOf(peer, rank());
   const uint64_t flag = lineFlag();
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
-    if (parts[i].inside)
+    if (!parts[i].inside) continue;
+    if constexpr (Format::kBare) {
+      storeRelaxed(lines + parts[i].at, Format::sendable(own[i]));
+    } else {
       storeRelaxed(lines + parts[i].at, {own[i].low, holdsFlag<Format>(lane) ? flag : own[i].high});
+    }
+  }
+}
+
+// Makes bare lines that were read ready for the epoch after the next.
+template <typename Reducer, typename Format, int kRanks>
+template <int kLines>
+__device__ void Cuda<Reducer, Format, kRanks>::eraseBatch(int source,
+                                                          const LinePart<Format> (&parts)[kLines]) const {
+  std::byte* const lines = linesOf(rank(), source);
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) {
+    if (parts[i].inside) storePack(lines + parts[i].at, {~uint64_t{0}, ~uint64_t{0}});
   }
 }
 
 // The parts of the lines of sources from `first` on: at most kSources, none from `behind` on. A warp decides
 // together.
-template <typename Reducer, typename Format>
+template <typename Reducer, typename Format, int kRanks>
 template <int kLines, int kSources>
-__device__ bool Cuda<Reducer, Format>::awaitParts(Pack (&got)[kSources][kLines], int first, int behind,
-                                                  const LinePart<Format> (&parts)[kLines], int lane) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][kLines], int first,
+                                                          int behind, const LinePart<Format> (&parts)[kLines],
+                                                          int lane) {
   constexpr unsigned kAll = 0xffffffff;
   const uint64_t flag = lineFlag();
   Patience patience;
@@ -63,7 +100,7 @@ __device__ bool Cuda<Reducer, Format>::awaitParts(Pack (&got)[kSources][kLines],
         seen = got[s][i].high;
       }
     }
-    if (__all_sync(kAll, late < 0)) return true;
+    if (__all_sync(kAll, late < 0)) break;
     Code code = exhausted(patience);
     if (__any_sync(kAll, failed_)) code = Code::kRemote;
     if (!__any_sync(kAll, code != Code::kOk)) continue;
@@ -77,11 +114,29 @@ __device__ bool Cuda<Reducer, Format>::awaitParts(Pack (&got)[kSources][kLines],
     failed_ = true;
     return false;
   }
+  if constexpr (Format::kBare) {
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) {
+      if (first + s < behind && first + s != rank()) eraseBatch(first + s, parts);
+    }
+  }
+  return true;
 }
 
-template <typename Reducer, typename Format>
-__device__ void Cuda<Reducer, Format>::putLines(Coop coop, int peer, const void* from, size_t bytes) {
+// The tags of an operation in bare lines: one thread for each peer tells its own and looks at theirs.
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::exchangeTags(int thread, int threads) {
+  for (int step = 1 + thread; step < ranks(); step += threads) {
+    const int peer = (rank() + step) % ranks();
+    storeRelaxed(cellAt(peer, Leg::kScatter), {epoch_, tag_});
+    (void)await(peer, cellFrom(peer, Leg::kScatter), epoch_, true);
+  }
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::putLines(Coop coop, int peer, const void* from, size_t bytes) {
   constexpr int kLines = 2;
+  if (coop.rank() >= coop.size()) return;
   const UnitSource source(static_cast<const std::byte*>(from), bytes);
   forEachBatch<Format, kLines>(linesFor<Format>(source.units()), coop.rank(), coop.size(),
                                [&](const LinePart<Format>(&parts)[kLines], int lane) {
@@ -91,8 +146,8 @@ __device__ void Cuda<Reducer, Format>::putLines(Coop coop, int peer, const void*
                                });
 }
 
-template <typename Reducer, typename Format>
-__device__ Status Cuda<Reducer, Format>::readLines(Coop coop, int peer, void* to, size_t bytes) {
+template <typename Reducer, typename Format, int kRanks>
+__device__ Status Cuda<Reducer, Format, kRanks>::readLines(Coop coop, int peer, void* to, size_t bytes) {
   constexpr int kLines = 2;
   const UnitTarget target(static_cast<std::byte*>(to), bytes);
   forEachBatch<Format, kLines>(linesFor<Format>(target.units()), coop.rank(), coop.size(),
@@ -110,11 +165,11 @@ __device__ Status Cuda<Reducer, Format>::readLines(Coop coop, int peer, void* to
   return failed_ ? Status{Code::kRemote} : Status{};
 }
 
-template <typename Reducer, typename Format>
+template <typename Reducer, typename Format, int kRanks>
 template <int kLines, int kSources>
-__device__ void Cuda<Reducer, Format>::reduceBatch(const Reducer& reducer, const UnitTarget& target,
-                                                   const LinePart<Format> (&parts)[kLines],
-                                                   const Pack (&own)[kLines], int lane) {
+__device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reducer, const UnitTarget& target,
+                                                           const LinePart<Format> (&parts)[kLines],
+                                                           const Pack (&own)[kLines], int lane) {
   typename Reducer::Accumulator low[kLines], high[kLines];
   for (int first = 0; first < ranks(); first += kSources) {
     Pack got[kSources][kLines] = {};
@@ -128,10 +183,10 @@ __device__ void Cuda<Reducer, Format>::reduceBatch(const Reducer& reducer, const
         const Pack value = mine ? own[i] : got[s][i];
         if (first + s == 0) {
           low[i] = reducer.start(value.low);
-          if (Format::kWide) high[i] = reducer.start(value.high);
+          if (kPairs<Format>) high[i] = reducer.start(value.high);
         } else {
           reducer.join(low[i], value.low);
-          if (Format::kWide) reducer.join(high[i], value.high);
+          if (kPairs<Format>) reducer.join(high[i], value.high);
         }
       }
     }
@@ -139,17 +194,17 @@ __device__ void Cuda<Reducer, Format>::reduceBatch(const Reducer& reducer, const
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
     if (!parts[i].inside) continue;
-    target.store(parts[i].unit, reducer.finish(low[i]));
-    if (Format::kWide && !holdsFlag<Format>(lane)) target.store(parts[i].unit + 1, reducer.finish(high[i]));
+    storeLineOf<Format>(target, parts[i].unit,
+                        {reducer.finish(low[i]), kPairs<Format> ? reducer.finish(high[i]) : 0}, lane);
   }
 }
 
 // The same between two ranks, whose order is known.
-template <typename Reducer, typename Format>
+template <typename Reducer, typename Format, int kRanks>
 template <int kLines>
-__device__ void Cuda<Reducer, Format>::reducePair(const Reducer& reducer, const UnitTarget& target,
-                                                  const LinePart<Format> (&parts)[kLines],
-                                                  const Pack (&own)[kLines], int lane) {
+__device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer, const UnitTarget& target,
+                                                          const LinePart<Format> (&parts)[kLines],
+                                                          const Pack (&own)[kLines], int lane) {
   Pack got[1][kLines] = {};
   const int peer = 1 - rank();
   if (!awaitParts(got, peer, peer + 1, parts, lane)) return;
@@ -160,18 +215,21 @@ __device__ void Cuda<Reducer, Format>::reducePair(const Reducer& reducer, const 
     const Pack second = peer == 0 ? own[i] : got[0][i];
     auto low = reducer.start(first.low);
     reducer.join(low, second.low);
-    target.store(parts[i].unit, reducer.finish(low));
-    if (!Format::kWide || holdsFlag<Format>(lane)) continue;
+    if constexpr (!kPairs<Format>) {
+      target.store(parts[i].unit, reducer.finish(low));
+      continue;
+    }
     auto high = reducer.start(first.high);
     reducer.join(high, second.high);
-    target.store(parts[i].unit + 1, reducer.finish(high));
+    storeLineOf<Format>(target, parts[i].unit, {reducer.finish(low), reducer.finish(high)}, lane);
   }
 }
 
 // One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces.
-template <typename Reducer, typename Format>
+template <typename Reducer, typename Format, int kRanks>
 template <bool put, int kLines, typename ReduceOne>
-__device__ void Cuda<Reducer, Format>::passLines(Coop coop, const UnitSource& source, ReduceOne reduceOne) {
+__device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSource& source,
+                                                         ReduceOne reduceOne) {
   const uint32_t lines = linesFor<Format>(source.units());
   const uint32_t atOnce = static_cast<uint32_t>(kLines * coop.size() / Format::kLineThreads);
   const bool fused = put && lines <= atOnce;
@@ -191,22 +249,25 @@ __device__ void Cuda<Reducer, Format>::passLines(Coop coop, const UnitSource& so
                                });
 }
 
-template <typename Reducer, typename Format>
+template <typename Reducer, typename Format, int kRanks>
 template <bool put>
-__device__ Status Cuda<Reducer, Format>::inLines(Coop coop, const ReduceSpec& spec, std::byte* to,
-                                                 const std::byte* own, size_t bytes) {
-  constexpr int kPairLines = kLinesAtOnce<Reducer>;
-  constexpr int kSources = kLinesAtOnce<Reducer>;
+__device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const ReduceSpec& spec, std::byte* to,
+                                                         const std::byte* own, size_t bytes) {
+  constexpr int kAtOnce = kLinesAtOnce<Reducer>;
+  if (Format::kBare && coop.rank() >= coop.size()) {
+    exchangeTags(coop.rank() - coop.size(), kWarp);
+    return failed_ ? Status{Code::kRemote} : Status{};
+  }
   const Reducer reducer(spec);
   const UnitSource source(own, bytes);
   const UnitTarget target(to, bytes);
-  if (ranks() == 2) {
-    passLines<put, kPairLines>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
-      reducePair<kPairLines>(reducer, target, parts, mine, lane);
+  if constexpr (kRanks == 2) {
+    passLines<put, kAtOnce>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
+      reducePair<kAtOnce>(reducer, target, parts, mine, lane);
     });
   } else {
     passLines<put, 1>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
-      reduceBatch<1, kSources>(reducer, target, parts, mine, lane);
+      reduceBatch<1, kAtOnce>(reducer, target, parts, mine, lane);
     });
   }
   return failed_ ? Status{Code::kRemote} : Status{};

@@ -1,4 +1,4 @@
-// Lines: payload and readiness in one store, so that neither signal nor fence is needed. Two formats:
+// Lines: payload and readiness in one store, so that neither signal nor fence is needed. Three formats:
 //
 //   short   16 bytes: one unit of payload and the flag. Both halves are seen together because the store is
 //   one
@@ -7,6 +7,12 @@
 //           That a warp's aligned 128 bytes arrive as one is no promise of the PTX model but a property of
 //           NVLink and of the memory behind it; NCCL's LL128 protocol rests on it as well, on the same GPUs.
 //           Where it does not hold, the planner must not choose this format.
+//
+//   bare    16 bytes of payload and no flag: a first word of all ones means that nothing has come yet. No
+//           element is sent that looks so: all ones is a NaN in the formats that use this, and any NaN will
+//           do for a NaN, since a reducer's result has one of its own. Who has read a line puts the ones
+//           back, so an operation must be one epoch; and the tags, for which there is no room, travel beside
+//           the data.
 //
 // A flag holds the epoch and the operation's tag, so that no line of another epoch is ever taken for this
 // one. Formats never share memory: one's payload could look like the other's flag.
@@ -22,6 +28,7 @@ struct ShortLines {
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
   static constexpr bool kWide = false;
+  static constexpr bool kBare = false;
 
   __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
     return layout.lines(slot, source);
@@ -34,11 +41,32 @@ struct WideLines {
   static constexpr size_t kLineUnits = 15;
   static constexpr int kLineThreads = 8;
   static constexpr bool kWide = true;
+  static constexpr bool kBare = false;
 
   __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
     return layout.wideLines(slot, source);
   }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return widePayload(layout); }
+};
+
+struct BareLines {
+  static constexpr size_t kLineBytes = 16;
+  static constexpr size_t kLineUnits = 2;
+  static constexpr int kLineThreads = 1;
+  static constexpr bool kWide = false;
+  static constexpr bool kBare = true;
+  static constexpr uint32_t kAbsent = 0xffffffff;
+
+  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
+    return layout.bareLines(slot % WindowLayout::kSlots, source);
+  }
+  __device__ static size_t lineBytes(const WindowLayout& layout) { return barePayload(layout); }
+  __device__ static bool absent(const Pack& part) { return static_cast<uint32_t>(part.low) == kAbsent; }
+  // Another NaN, of one element of 32 bits or two of 16.
+  __device__ static Pack sendable(Pack part) {
+    if (absent(part)) part.low &= ~uint64_t{0x80000000};
+    return part;
+  }
 };
 
 // One thread's part of a line: which units, and where it lies. Numbers of one lane, so 32 bits hold them.
@@ -56,10 +84,10 @@ struct LinePart {
   }
 };
 
-// True for a thread whose part is one unit and the flag; the others of a wide line hold two units.
+// True for a thread whose part is one unit and the flag; the others hold two units.
 template <typename Format>
 __device__ bool holdsFlag(int lane) {
-  return lane % Format::kLineThreads == Format::kLineThreads - 1;
+  return !Format::kBare && lane % Format::kLineThreads == Format::kLineThreads - 1;
 }
 
 // Lines that `units` take, at least one.
@@ -93,7 +121,9 @@ __device__ void forEachBatch(uint32_t lines, int thread, int threads, Visit visi
 template <typename Format>
 __device__ bool lineReady(const Pack& part, uint64_t flag, int lane) {
   const bool mine = part.high == flag;
-  if constexpr (Format::kWide) {
+  if constexpr (Format::kBare) {
+    return !Format::absent(part);
+  } else if constexpr (Format::kWide) {
     constexpr unsigned kAll = 0xffffffff;
     return __shfl_sync(kAll, mine, lane | (Format::kLineThreads - 1)) != 0;
   } else {

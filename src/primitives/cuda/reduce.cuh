@@ -16,7 +16,7 @@ inline constexpr int kReduceUnroll<AnyReducer> = 1;
 
 // The same for lines of one source.
 template <typename Reducer>
-inline constexpr int kLinesAtOnce = 4;
+inline constexpr int kLinesAtOnce = 2;
 template <>
 inline constexpr int kLinesAtOnce<AnyReducer> = 1;
 

@@ -45,6 +45,10 @@ constexpr size_t widePayload(const WindowLayout& layout) {
   return layout.wideRegion / 128 * 120;
 }
 
+constexpr size_t barePayload(const WindowLayout& layout) {
+  return layout.bareRegion;
+}
+
 // A device window: first what every lane has, close together, then what the deep ones have besides. `layout`
 // is of one lane that has everything, for as many places as a rank has peers.
 struct Shape {
@@ -65,7 +69,10 @@ struct Shape {
 };
 
 struct Context {
-  std::byte* windows[kMaxRanks];  // by rank
+  // Windows by rank: of the first ranks here, where a kernel finds them soonest, of all in device memory.
+  static constexpr int kAtHand = 8;
+  std::byte* windows[kAtHand];
+  std::byte* const* allWindows;
   Shape shape;
   LaneState* lanes;
   Control* control;
@@ -75,6 +82,6 @@ struct Context {
   int32_t rank;
   int32_t ranks;
 };
-static_assert(std::is_trivially_copyable_v<Context> && sizeof(Context) < 1024);
+static_assert(std::is_trivially_copyable_v<Context> && sizeof(Context) <= 256);
 
 }  // namespace stretto::cuda
