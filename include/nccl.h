@@ -23,9 +23,13 @@
  * operator, root and count. Where they differ, each gets ncclInvalidUsage with both sides named, instead of
  * waiting for ever.
  *
- * Streams. A call enqueues its operation and returns; the work happens in the stream's order. On host memory
- * a stream of 0 means that the call returns when its operation is done; stretto.h makes host streams for the
- * rest.
+ * Streams. A call enqueues its operation and returns; the work happens in the stream's order. On a GPU the
+ * stream is a CUDA stream of the communicator's device, 0 the legacy default stream, and calls may be
+ * captured into graphs. Operations of one communicator never overlap: when they name different streams, each
+ * waits for the one before (the stream of which must still exist). Captured work can only wait for work of
+ * the same capture, so whoever runs graphs and calls of one communicator on different streams, or two of its
+ * graphs, orders them; one stream does. On host memory a stream of 0 means that the call returns when its
+ * operation is done; stretto.h makes host streams for the rest.
  *
  * Threads. Different communicators may be used from different threads at once. One communicator takes one
  * call at a time; the caller serialises, except that ncclCommAbort, ncclCommRevoke, ncclCommGetAsyncError and

@@ -1,7 +1,19 @@
 /* What Stretto offers beyond NCCL's interface: counters, explanations, host streams, forcing a plan for a
  * measurement. Everything else is in nccl.h. All functions may be called from any thread; those that take a
  * communicator follow nccl.h's rule (one thread at a time per communicator). Texts are UTF-8 JSON.
- * Errors are ncclResult_t; ncclGetLastError(NULL) gives the sentence. */
+ * Errors are ncclResult_t; ncclGetLastError(NULL) gives the sentence.
+ *
+ * Where ranks keep their data is said by the environment variable STRETTO_DEVICE: "cuda" (a GPU), "cpu" (host
+ * memory) or "auto" (the default: a GPU if there is one). All ranks of a communicator say the same. On GPUs:
+ *   - a communicator is on the device that is current (cudaSetDevice) when ncclCommInitRank is called, or on
+ *     that of ncclCommInitAll's list; calls may be made whatever device is current then;
+ *   - streams are CUDA streams, operations are enqueued and errors of what was enqueued come from
+ *     ncclCommGetAsyncError and from the next call; ncclMemAlloc gives memory of the current device;
+ *   - every rank has a device of its own, unless STRETTO_SHARED_DEVICE=1 is set, which is for tests: ranks of
+ *     one process that share a device then need streams of their own (not 0, which is one for all), and
+ *     CUDA_DEVICE_MAX_CONNECTIONS at least as large as their number, because their kernels wait for each
+ *     other; memory must not be freed while one of them does;
+ *   - STRETTO_LANES limits the thread blocks, and with them the memory, that a communicator uses. */
 #ifndef STRETTO_H_
 #define STRETTO_H_
 
@@ -31,7 +43,8 @@ typedef struct {
   uint64_t sleeps;                   /* times this rank slept while it waited */
   uint64_t wakeups;                  /* times it woke a peer */
   uint64_t allocations;              /* times the library allocated memory after init */
-  uint64_t windowBytes;              /* size of this rank's window (touched pages only are resident) */
+  uint64_t windowBytes;              /* size of this rank's window (in host memory touched pages only are
+                                        resident) */
 } strettoCounters_t;
 ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters);
 
@@ -58,7 +71,7 @@ ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, 
 ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
                               const char* protocol, size_t chunkBytes);
 
-/* Host streams: pass one where a cudaStream_t is asked for and the call returns at once; operations of one
+/* Host streams, for ranks in host memory: pass one where a cudaStream_t is asked for and the call returns at once; operations of one
  * stream run in order. Destroying waits for what was submitted. */
 ncclResult_t strettoStreamCreate(cudaStream_t* stream);
 ncclResult_t strettoStreamSynchronize(cudaStream_t stream);

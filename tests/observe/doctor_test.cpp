@@ -107,6 +107,39 @@ TEST(Doctor, NamesTheRankThatHasNotEntered) {
       "2 min 0 s ago");
 }
 
+FlightOperation enqueued(FlightOperation what) {
+  what.enqueued = true;
+  return what;
+}
+
+// On GPUs the ends of operations are noticed late, so many seem to run.
+TEST(Doctor, NamesTheGpuRankThatHasNotEntered) {
+  FlightReading reading = finishedJob(3);
+  for (const int rank : {0, 1, 2}) add(reading.snapshots[rank], enqueued(operation(1841, ago(20))));
+  for (const int rank : {0, 1, 2}) {
+    add(reading.snapshots[rank], enqueued(transfer(Collective::kSend, (rank + 1) % 3, ago(19))));
+  }
+  for (const int rank : {0, 1, 2}) add(reading.snapshots[rank], enqueued(operation(1842, ago(15))));
+  for (const int rank : {0, 2}) add(reading.snapshots[rank], enqueued(operation(1843, ago(12))));
+  const Diagnosis got = diagnose(reading);
+  EXPECT_EQ(got.verdict, Verdict::kWaiting);
+  EXPECT_EQ(only(got).suspects, Ranks{1});
+  expectSays(
+      got,
+      "rank 1 (host h, pid 101) has not entered #1843 all_reduce bfloat16 x 4096; ranks 0, 2 wait since "
+      "12.0 s");
+}
+
+TEST(Doctor, SpeaksOfTheLastThatAllGpuRanksEntered) {
+  FlightReading reading = finishedJob(2);
+  for (const int rank : {0, 1}) add(reading.snapshots[rank], enqueued(operation(1841, ago(20))));
+  for (const int rank : {0, 1}) add(reading.snapshots[rank], enqueued(operation(1842, ago(15))));
+  const Diagnosis got = diagnose(reading);
+  EXPECT_EQ(got.verdict, Verdict::kWaiting);
+  EXPECT_NE(got.text.find("all ranks are in #1842"), std::string::npos) << got.text;
+  EXPECT_EQ(got.text.find("all ranks are in #1841"), std::string::npos) << got.text;
+}
+
 TEST(Doctor, SaysWhenTheMissingRankIsStopped) {
   FlightReading reading = finishedJob(2);
   add(reading.snapshots[0], operation(1841, ago(5)));

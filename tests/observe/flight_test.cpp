@@ -57,6 +57,7 @@ FlightRecord recordOf(uint64_t n) {
   record.protocol = static_cast<algorithms::Protocol>(n % algorithms::kProtocols);
   record.root = static_cast<int32_t>(n % 4) - 1;
   record.peer = static_cast<int32_t>(n % 5) - 1;
+  record.enqueued = n % 3 == 0;
   return record;
 }
 
@@ -72,6 +73,7 @@ void expectWhole(const FlightOperation& got) {
   ASSERT_EQ(got.protocol, expected.protocol);
   ASSERT_EQ(got.root, expected.root);
   ASSERT_EQ(got.peer, expected.peer);
+  ASSERT_EQ(got.enqueued, expected.enqueued);
   if (got.state == OperationState::kDone) {
     ASSERT_EQ(got.endTicks, expected.startTicks + 3);
   }
