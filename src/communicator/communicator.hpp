@@ -66,8 +66,10 @@ struct PreMultiplier {
 class LaunchLog {
  public:
   struct Entry {
-    uint64_t place = 0;   // in the flight recorder
-    uint64_t number = 0;  // done when so many collectives have finished
+    uint64_t place = 0;     // in the flight recorder
+    uint64_t number = 0;    // done when so many collectives have finished
+    uint64_t sequence = 0;  // 0: transfers
+    uint64_t ticks = 0;
   };
   void add(Entry entry) {
     if (begin_ + kEntries == end_) ++begin_;
@@ -170,7 +172,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
                         uint64_t tag);
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
   Status concludeLaunch(const Operation& operation, bool counted, Status status);
-  void reapLaunches(bool all);
+  int reapLaunches(bool all);
+  int absentee(uint64_t sequence) const;
+  bool noteAbsence(int gone);
   bool finishLaunches();
   bool noteReport();
   std::string wordsOf(const executors::cuda::Report& report) const;

@@ -26,10 +26,14 @@ struct Verdict {
   char text[400] = {};
 };
 
+size_t regionBytes(const WindowLayout& layout) {
+  return layout.bytes() + Ledger::kBytes;
+}
+
 Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout& layout) {
   uint64_t token = 0;
   STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&token), sizeof token}));
-  auto region = memory::Region::create("stretto-window", layout.bytes(), token);
+  auto region = memory::Region::create("stretto-window", regionBytes(layout), token);
   if (!region.ok()) return region;
   auto& header = *reinterpret_cast<WindowHeader*>(region.value()->data());
   header.version = kWindowVersion;
@@ -111,12 +115,12 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
   for (links::Endpoint theirs : endpoints) {
     theirs.process.hostname[sizeof theirs.process.hostname - 1] = 0;
     const int index = static_cast<int>(connections.peers.size());
-    if (theirs.rank != index || theirs.windowBytes != layout.bytes()) {
+    if (theirs.rank != index || theirs.windowBytes != regionBytes(layout)) {
       return failAbout(
           index, Code::kInvalidUsage,
           "rank %d offers a window of %llu bytes as rank %d, this rank expects %zu: STRETTO_SLOT_BYTES "
           "must be the same everywhere",
-          index, static_cast<unsigned long long>(theirs.windowBytes), theirs.rank, layout.bytes());
+          index, static_cast<unsigned long long>(theirs.windowBytes), theirs.rank, regionBytes(layout));
     }
     const bool self = theirs.rank == request.rank;
     auto link = self ? links::memory::open(theirs) : openLink(mine, theirs);
@@ -197,6 +201,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   auto region = makeWindow(request.rank, layout);
   if (!region.ok()) return region.status();
   connections.region = std::move(region.value());
+  connections.ledgerOffset = layout.bytes();
   auto mine = describeSelf(request, *connections.region);
   if (!mine.ok()) return mine.status();
   auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bootstrap/membership.hpp"
+#include "communicator/ledger.hpp"
 #include "links/endpoint.hpp"
 #include "memory/imports.hpp"
 #include "memory/region.hpp"
@@ -19,11 +20,13 @@ namespace stretto::communicator {
 
 // Everything that reaches other ranks. Owned by the communicator; peers point into region and links.
 struct Connections {
-  std::shared_ptr<memory::Region> region;  // this rank's window is all of it
+  std::shared_ptr<memory::Region> region;  // this rank's window, and its ledger
+  size_t ledgerOffset = 0;                 // of every rank's region
   std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;                 // by rank
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
+  Ledger ledger(int rank) const { return Ledger(peers[static_cast<size_t>(rank)].window + ledgerOffset); }
 };
 
 // Shared buffers of users, for the backend: ours described, others' mapped.

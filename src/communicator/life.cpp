@@ -90,6 +90,12 @@ Result<planner::Machine> machineOfThisHost(int ranks) {
   machine.deterministic = deterministic.value();
   STRETTO_TRY(addCacheSize(machine));
   STRETTO_TRY(addRings(machine));
+  const auto devices = usesDevices();
+  if (!devices.ok()) return devices.status();
+  if (!devices.value()) return machine;
+  const auto lanes = parameters::kLanes.integer(1, kMostLanes);
+  if (!lanes.ok()) return lanes.status();
+  STRETTO_TRY(describe(deviceShape(ranks, static_cast<int>(lanes.value())), machine));
   return machine;
 }
 

@@ -267,6 +267,7 @@ void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t t
   what.type = static_cast<uint8_t>(operation.type);
   what.op = operation.reduces ? static_cast<uint8_t>(operation.op) : uint8_t{0xff};
   what.root = operation.root;
+  if (onDevice()) return connections_.ledger(rank_).enter(what);
   stretto::announce(connections_.header(), what);
 }
 

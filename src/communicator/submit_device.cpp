@@ -20,17 +20,12 @@ std::string inWords(const Announcement& what) {
   return words;
 }
 
-// What a rank has announced lately instead of `mine`, by the tag that a kernel saw, else under the same
-// number; sequence 0 if nothing (any more).
-Announcement announcedInstead(const WindowHeader& window, const Announcement& mine, uint64_t tag) {
-  const uint64_t last = lastAnnounced(window);
-  for (uint64_t back = 0; back < WindowHeader::kAnnouncements && back < last; ++back) {
-    const Announcement what = announced(window, last - back);
-    if (what.sequence != 0 && what.tag == tag) return what;
-  }
-  const Announcement other = announced(window, mine.sequence);
-  if (mine.sequence != 0 && other.sequence != 0 && other.tag != mine.tag) return other;
-  return {};
+// What a rank has called instead of `mine`, by the tag that a kernel saw, else under the same number;
+// sequence 0 if that is not known (any more).
+Announcement calledInstead(const Ledger& theirs, const Announcement& mine, uint64_t tag) {
+  const Announcement same = theirs.find(mine.sequence);
+  if (same.sequence != 0 && same.tag != mine.tag) return same;
+  return theirs.findTag(tag);
 }
 
 }  // namespace
@@ -91,26 +86,40 @@ Status Communicator::concludeLaunch(const Operation& operation, bool counted, St
   counters_.bytes += operation.bytes();
   {
     std::lock_guard lock(launchMutex_);
-    launches_.add({recorded_, device_->counted() + (counted ? 0 : 1)});
+    launches_.add({recorded_, device_->counted() + (counted ? 0 : 1), operation.isTransfer() ? 0 : sequence_,
+                   platform::ticks()});
   }
   reapLaunches(false);
   return kOkStatus;
 }
 
 // Looking costs more than an operation, so it is done now and then; `all`: the device is known to be idle.
-void Communicator::reapLaunches(bool all) {
+// Returns a rank that has left without the operation that is the next to end, or -1.
+int Communicator::reapLaunches(bool all) {
   constexpr double kRestSeconds = 0.1;
+  constexpr double kPatienceSeconds = 1;
   const uint64_t now = platform::ticks();
   std::lock_guard lock(launchMutex_);
   const bool due = platform::tickSeconds(now - lookedTicks_) > kRestSeconds;
-  if (launches_.oldest() == nullptr || (!all && !due)) return;
+  if (launches_.oldest() == nullptr || (!all && !due)) return -1;
   const uint64_t finished = all ? UINT64_MAX : device_->finished();
-  for (const LaunchLog::Entry* oldest = launches_.oldest(); oldest != nullptr && oldest->number <= finished;
-       oldest = launches_.oldest()) {
+  const LaunchLog::Entry* oldest = launches_.oldest();
+  for (; oldest != nullptr && oldest->number <= finished; oldest = launches_.oldest()) {
     flight_.end(oldest->place, kOkStatus, now);
     launches_.drop();
   }
   lookedTicks_ = platform::ticks();
+  const bool stuck = oldest != nullptr && platform::tickSeconds(now - oldest->ticks) > kPatienceSeconds;
+  return stuck && oldest->sequence != 0 ? absentee(oldest->sequence) : -1;
+}
+
+// What a rank has not called when it finalises it never will.
+int Communicator::absentee(uint64_t sequence) const {
+  for (const Peer& peer : connections_.peers) {
+    const bool left = std::atomic_ref(peer.header().left).load(std::memory_order_acquire) != 0;
+    if (peer.rank != rank_ && left && connections_.ledger(peer.rank).last() < sequence) return peer.rank;
+  }
+  return -1;
 }
 
 Status Communicator::poll() {
@@ -118,11 +127,12 @@ Status Communicator::poll() {
   {
     std::lock_guard lock(deviceMutex_);
     if (device_ == nullptr) return kOkStatus;
-    if (device_->report().status.ok()) {
-      reapLaunches(false);
-      return kOkStatus;
+    const int gone = device_->report().status.ok() ? reapLaunches(false) : -1;
+    if (gone >= 0) {
+      mine = noteAbsence(gone);
+    } else {
+      mine = noteReport();
     }
-    mine = noteReport();
   }
   if (mine) {
     // Peers wait in kernels, which see no host memory: they are told as they are told of a rank that aborts.
@@ -131,7 +141,21 @@ Status Communicator::poll() {
       membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("gave up in a kernel"));
     }
   }
-  return usable();
+  return mine || state() != State::kReady ? usable() : kOkStatus;
+}
+
+bool Communicator::noteAbsence(int gone) {
+  if (state() != State::kReady) return false;
+  char text[300];
+  snprintf(text, sizeof text,
+           "rank %d waits for rank %d, which has finalised its communicator without calling the same "
+           "operation: all "
+           "ranks of a communicator must make the same calls",
+           rank_, gone);
+  markBroken(Code::kRemote, State::kFailed, text);
+  flight_.note(text);
+  raiseAbort(Code::kRemote, gone);
+  return true;
 }
 
 // True if it became this communicator's error now. Also on the bootstrap's thread.
@@ -148,8 +172,7 @@ bool Communicator::noteReport() {
 }
 
 std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
-  const WindowHeader& own = connections_.header();
-  const Announcement mine = announced(own, report.sequence);
+  const Announcement mine = connections_.ledger(rank_).find(report.sequence);
   const std::string what = report.sequence == 0 ? "a point-to-point transfer"
                            : mine.sequence != 0 ? inWords(mine)
                                                 : "operation #" + std::to_string(report.sequence);
@@ -160,9 +183,7 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
   switch (report.status.code) {
     case Code::kInvalidUsage: {
       const Announcement theirs =
-          known ? announcedInstead(connections_.peers[static_cast<size_t>(peer)].header(), mine,
-                                   report.theirTag)
-                : Announcement{};
+          known ? calledInstead(connections_.ledger(peer), mine, report.theirTag) : Announcement{};
       return "ranks disagree: " + me + " called " + what + ", " + whom + " called " +
              (theirs.sequence != 0 ? inWords(theirs) : "another operation") +
              ". All ranks of a communicator must call the same operations with the same count, type, "
@@ -181,13 +202,21 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
   }
 }
 
-// Bounded: kernels give up at their own deadlines, and at an abort.
+// Bounded: kernels give up at their own deadlines, and at an abort. Work of the user's that lies before them
+// has no deadline, so that the wait has one.
 bool Communicator::finishLaunches() {
-  constexpr double kLongest = 1e7;
-  const auto timeout = parameters::kTimeout.seconds(0.001, kLongest);
-  const bool done = device_ == nullptr || device_->idle(timeout.ok() ? timeout.value() : kLongest, &abort_);
+  constexpr double kLongest = 60;
+  constexpr double kSlice = 0.5;
+  if (device_ == nullptr) return true;
+  const uint64_t began = platform::ticks();
+  bool done = device_->idle(kSlice, &abort_);
+  while (!done && abort_.load() == 0 && platform::tickSeconds(platform::ticks() - began) < kLongest) {
+    (void)poll();
+    done = device_->idle(kSlice, &abort_);
+  }
+  if (!done) done = device_->idle(kSlice);
   (void)poll();
-  if (done && device_ != nullptr && state() == State::kReady) reapLaunches(true);
+  if (done && state() == State::kReady) (void)reapLaunches(true);
   return done;
 }
 

@@ -24,19 +24,20 @@ inline Announcement& placeOf(const WindowHeader& window, uint64_t sequence) {
 // The last words of an announcement are padding and are left out.
 inline constexpr size_t kAnnouncementWords = (offsetof(Announcement, root) + sizeof(int32_t) + 7) / 8;
 
-inline void announce(WindowHeader& window, const Announcement& what) {
-  Announcement& place = placeOf(window, what.sequence);
+inline void announceAt(Announcement& place, const Announcement& what) {
   const auto words = std::bit_cast<AnnouncementWords>(what);
   wordOf(place, 0).store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   for (size_t i = 1; i < kAnnouncementWords; ++i) wordOf(place, i).store(words[i], std::memory_order_relaxed);
   wordOf(place, 0).store(what.sequence, std::memory_order_release);
 }
+inline void announce(WindowHeader& window, const Announcement& what) {
+  announceAt(placeOf(window, what.sequence), what);
+}
 
-// A consistent copy of a rank's announcement for `sequence`; sequence 0 in the copy when it has none (any
-// more).
-inline Announcement announced(const WindowHeader& window, uint64_t sequence) {
-  const Announcement& place = placeOf(window, sequence);
+// A consistent copy of what stands there, if it is the announcement of `sequence`; else sequence 0 in the
+// copy.
+inline Announcement announcedAt(const Announcement& place, uint64_t sequence) {
   AnnouncementWords words{};
   if (wordOf(place, 0).load(std::memory_order_acquire) != sequence) return {};
   for (size_t i = 1; i < kAnnouncementWords; ++i) words[i] = wordOf(place, i).load(std::memory_order_relaxed);
@@ -44,6 +45,10 @@ inline Announcement announced(const WindowHeader& window, uint64_t sequence) {
   if (wordOf(place, 0).load(std::memory_order_relaxed) != sequence) return {};
   words[0] = sequence;
   return std::bit_cast<Announcement>(words);
+}
+// A rank's announcement for `sequence`; sequence 0 when it has none (any more).
+inline Announcement announced(const WindowHeader& window, uint64_t sequence) {
+  return announcedAt(placeOf(window, sequence), sequence);
 }
 
 // The number of the last operation that a rank has entered.

@@ -11,6 +11,7 @@
 #include "algorithms/push.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/ring.hpp"
+#include "algorithms/rooted.hpp"
 #include "algorithms/tree.hpp"
 
 namespace stretto::testing {
@@ -68,6 +69,10 @@ std::vector<Algorithm<B>> everyAlgorithm() {
   add(C::kAllToAll, A::kPush, P::kChunks, al::allToAllPush<B>);
   add(C::kAllToAll, A::kDirect, P::kChunks, al::allToAllDirect<B>);
   add(C::kAllToAll, A::kPairwise, P::kChunks, al::allToAllPairwise<B>);
+  add(C::kBroadcast, A::kPush, P::kLines, al::broadcastPushLines<B>);
+  add(C::kReduce, A::kPush, P::kLines, al::reducePushLines<B>);
+  add(C::kGather, A::kPush, P::kLines, al::gatherPushLines<B>);
+  add(C::kScatter, A::kPush, P::kLines, al::scatterPushLines<B>);
   add(C::kBroadcast, A::kFlat, P::kChunks, withArity<B, al::broadcastTree<B>, 0>);
   add(C::kBroadcast, A::kTree, P::kChunks, withArity<B, al::broadcastTree<B>, 2>);
   add(C::kBroadcast, A::kChain, P::kChunks, withArity<B, al::broadcastTree<B>, 1>);

@@ -163,6 +163,43 @@ TEST_F(Failure, AWaitHasADeadline) {
             }));
 }
 
+// Many operations were enqueued since; the one that differs is still named.
+TEST_F(Failure, ADisagreementIsNamedLongAfterItsCall) {
+  constexpr int kBefore = 3, kAfter = 100;
+  asThreads(2, connected([](Member& member) {
+              for (int i = 0; i < kBefore; ++i) member.expect(sum(member, 10), "all-reduce");
+              member.expect(sum(member, member.rank == 0 ? 21 : 22), "all-reduce");
+              for (int i = 0; i < kAfter; ++i) {
+                const ncclResult_t result = sum(member, 10);
+                if (result != ncclSuccess && result != ncclInvalidUsage) member.expect(result, "all-reduce");
+              }
+              member.check(streamEnds(member, 10), "a disagreement hangs");
+              member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
+              member.expectError("the disagreement", {"ranks disagree", "#4", "x 21", "x 22"});
+              member.board.meet();
+              abort(member);
+            }));
+}
+
+TEST_F(Failure, ARankThatLeavesWithoutTheOperationIsNamed) {
+  asThreads(2, connected([](Member& member) {
+              member.expect(sum(member), "a first operation");
+              member.device->synchronize();
+              if (member.rank == 1) {
+                member.expect(ncclCommDestroy(member.comm), "destroy");
+                member.comm = nullptr;
+                member.board.meet();
+                return;
+              }
+              member.expect(sum(member), "all-reduce");
+              member.board.meet();
+              member.check(eventually(10, [&] { return errorOf(member) != ncclSuccess; }), "a silent hang");
+              member.expectError("the absence", {"rank 1", "finalised"});
+              member.check(streamEnds(member, 2), "the kernel goes on");
+              abort(member);
+            }));
+}
+
 TEST_F(Refusal, OfHostMemory) {
   asThreads(2, connected([](Member& member) {
               std::vector<float> host(kCount);
