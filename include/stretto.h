@@ -11,8 +11,8 @@
  *     ncclCommGetAsyncError and from the next call; ncclMemAlloc gives memory of the current device;
  *   - every rank has a device of its own, unless STRETTO_SHARED_DEVICE=1 is set, which is for tests: ranks of
  *     one process that share a device then need streams of their own (not 0, which is one for all), and
- *     CUDA_DEVICE_MAX_CONNECTIONS at least as large as their number, because their kernels wait for each
- *     other; memory must not be freed while one of them does;
+ *     CUDA_DEVICE_MAX_CONNECTIONS at least as large as their number and CUDA_MODULE_LOADING=EAGER, because
+ *     their kernels wait for each other; memory must not be freed while one of them does;
  *   - STRETTO_LANES limits the thread blocks, and with them the memory, that a communicator uses. */
 #ifndef STRETTO_H_
 #define STRETTO_H_
@@ -71,8 +71,8 @@ ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, 
 ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
                               const char* protocol, size_t chunkBytes);
 
-/* Host streams, for ranks in host memory: pass one where a cudaStream_t is asked for and the call returns at once; operations of one
- * stream run in order. Destroying waits for what was submitted. */
+/* Host streams, for ranks in host memory: pass one where a cudaStream_t is asked for and the call returns at
+ * once; operations of one stream run in order. Destroying waits for what was submitted. */
 ncclResult_t strettoStreamCreate(cudaStream_t* stream);
 ncclResult_t strettoStreamSynchronize(cudaStream_t stream);
 ncclResult_t strettoStreamQuery(cudaStream_t stream); /* ncclSuccess when idle, ncclInProgress */

@@ -44,8 +44,10 @@ static const bool chosenHost = [] {
   setenv("STRETTO_DEVICE", "cuda", 1);
   setenv("STRETTO_SHARED_DEVICE", "1", 0);
   setenv("STRETTO_TIMEOUT", "60", 0);
-  return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) ==
-         0;  // ranks that share a device wait for each other
+  // Kernels of ranks that share a device wait for each other: none may be held up, or loaded while others
+  // run.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0;
 }();
 
 bool testsOnDevice() {

@@ -173,6 +173,7 @@ int main(int count, char** arguments) {
   if (ranks < 1 || ranks > 8) return fprintf(stderr, "usage: smoke [1 to 8 ranks [shared]]\n"), 2;
   if (shared) setenv("STRETTO_SHARED_DEVICE", "1", 1);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  if (shared) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("STRETTO_TIMEOUT", "20", 0);
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return fprintf(stderr, "no GPU\n"), 2;
