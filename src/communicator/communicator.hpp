@@ -108,8 +108,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status error(std::string* text) const;
   // On a GPU: makes what kernels said when they gave up this communicator's error. Any thread.
   Status poll();
-  // On a GPU: that its kernels can use the operation's buffers.
-  Status checkBuffers(const Operation& operation) { return device_->checkBuffers(operation); }
 
   // Runs or enqueues operations that belong together: transfers first, then collectives in order. `stream` is
   // null for "return when done". Arguments were validated.
@@ -168,6 +166,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
   // The same on a GPU (submit_device.cpp).
+  Status mayLaunch(std::span<const Operation> operations);
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
                         uint64_t tag);
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);

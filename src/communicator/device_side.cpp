@@ -64,8 +64,12 @@ Status describe(const stretto::cuda::Shape& shape, planner::Machine& machine) {
 
 Status DeviceSide::checkBuffers(const Operation& operation) {
   if (operation.count == 0) return kOkStatus;
-  STRETTO_TRY(checkBuffer(operation, operation.send, "send"));
-  return checkBuffer(operation, operation.receive, "receive");
+  using C = Collective;
+  const bool isRoot = rank_ == operation.root;
+  const bool sends = isRoot || (operation.collective != C::kBroadcast && operation.collective != C::kScatter);
+  const bool receives = isRoot || (operation.collective != C::kReduce && operation.collective != C::kGather);
+  if (sends) STRETTO_TRY(checkBuffer(operation, operation.send, "send"));
+  return receives ? checkBuffer(operation, operation.receive, "receive") : kOkStatus;
 }
 
 Status DeviceSide::checkBuffer(const Operation& operation, const void* buffer, const char* which) {

@@ -161,7 +161,6 @@ Status submit(Communicator& communicator, const Operation& operation,
     return communicator.refuse(operation, status);
   }
   STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks()));
-  if (communicator.onDevice()) STRETTO_TRY(communicator.checkBuffers(operation));
   if (events::on()) [[unlikely]] {
     return submitTraced(communicator, operation, stream);
   }
@@ -187,7 +186,7 @@ Status Communicator::run(std::span<const Operation> operations, uint64_t number)
   STRETTO_TRY(usable());
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
-  if (onDevice()) STRETTO_TRY(poll());
+  if (onDevice()) STRETTO_TRY(mayLaunch(operations));
   if (operations.size() > 1 || operations[0].isTransfer()) STRETTO_TRY(runTransfers(operations));
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) STRETTO_TRY(runCollective(operation));

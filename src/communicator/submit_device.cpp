@@ -51,6 +51,13 @@ Status Communicator::makeDevice() {
   return kOkStatus;
 }
 
+// Before anything of it is announced: what is refused here, this rank has not called.
+Status Communicator::mayLaunch(std::span<const Operation> operations) {
+  STRETTO_TRY(poll());
+  for (const Operation& operation : operations) STRETTO_TRY(device_->checkBuffers(operation));
+  return kOkStatus;
+}
+
 Status Communicator::launchOnDevice(const Operation& operation, const planner::Plan& plan,
                                     const Arguments& arguments, uint64_t tag) {
   executors::cuda::Launch launch;
