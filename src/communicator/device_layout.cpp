@@ -48,8 +48,7 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedLanes) {
 }
 
 int lanesFor(int wanted, int residentBlocks, int sharers) {
-  if (sharers <= 1) return wanted;
-  return std::clamp(residentBlocks / sharers, 1, wanted);
+  return std::clamp(residentBlocks / std::max(1, sharers), 1, wanted);
 }
 
 }  // namespace stretto::communicator

@@ -46,7 +46,7 @@ TEST(DeviceShape, LanesDoNotOverlap) {
 
 TEST(Lanes, OfRanksThatShareADeviceFitTogether) {
   EXPECT_EQ(lanesFor(32, 132, 1), 32);
-  EXPECT_EQ(lanesFor(64, 10, 1), 64) << "alone, the executor sees to it";
+  EXPECT_EQ(lanesFor(64, 10, 1), 10) << "also those of one rank wait for each other's peers";
   EXPECT_EQ(lanesFor(32, 132, 2), 32);
   EXPECT_EQ(lanesFor(32, 132, 8), 16);
   EXPECT_EQ(lanesFor(32, 3, 8), 1) << "at least one";
