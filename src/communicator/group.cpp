@@ -185,8 +185,9 @@ Group::Stream& Group::threadFor(Batch& batch, std::vector<Stream*>& taken) {
   return batch.communicator->worker();
 }
 
-// Every batch starts when all streams that it names have come to it, and they go on when it is done. One that
-// names no stream and may block runs on the calling thread, if that is free.
+// On GPUs batches are enqueued, one after the other. In host memory every batch starts when all streams that
+// it names have come to it, and they go on when it is done; one that names no stream and may block runs on
+// the calling thread, if that is free.
 Status Group::runBatches() {
   FirstFailure failure;
   bool inProgress = false;
@@ -194,6 +195,10 @@ Status Group::runBatches() {
   std::vector<std::shared_ptr<Gate>> awaited;
   Batch* mine = nullptr;
   for (Batch& batch : batches_) {
+    if (batch.communicator->onDevice()) {
+      failure.note(batch.communicator->run(batch.operations, batch.communicator->takeTurn()));
+      continue;
+    }
     const bool blocks = batch.here && batch.communicator->config().blocking;
     if (blocks && batch.streams.empty() && mine == nullptr) {
       mine = &batch;
