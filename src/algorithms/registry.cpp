@@ -54,6 +54,10 @@ Cost blocksDirect(int n, double bytes) {
 Cost rootedFlat(int n, double bytes) {
   return {1, (n - 1) * bytes, n * bytes};
 }
+// Everybody waits for everybody.
+Cost rootedPush(int n, double bytes) {
+  return {1, (n - 1) * bytes, n * bytes};
+}
 Cost rootedTree(int n, double bytes) {
   return {depth(n), (n > 2 ? 2 : 1) * bytes, 3 * bytes};
 }
@@ -95,29 +99,45 @@ constexpr Descriptor kRows[] = {
     {C::kAllToAll, A::kPush, P::kChunks, true, false, 0, blocksPush},
     {C::kAllToAll, A::kPairwise, P::kChunks, true, false, 0, blocksPairwise},
     {C::kBroadcast, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kBroadcast, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kBroadcast, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kBroadcast, A::kTree, P::kChunks, true, false, 0, rootedTree},
     {C::kBroadcast, A::kChain, P::kChunks, true, false, 0, rootedChain},
     {C::kReduce, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kReduce, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kReduce, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kReduce, A::kTree, P::kChunks, false, false, 0, rootedTree},
     {C::kReduce, A::kChain, P::kChunks, false, false, 0, rootedChain},
     {C::kGather, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kGather, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kGather, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kScatter, A::kLocal, P::kChunks, true, false, 0, local},
+    {C::kScatter, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kScatter, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kSend, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kReceive, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
 
     {C::kAllReduce, A::kOneShot, P::kWide, true, false, kLineLimit, reduceOneShot},
+    {C::kAllReduce, A::kOneShot, P::kRuns, true, false, kLineLimit, reduceOneShot},
     {C::kAllReduce, A::kOneShot, P::kBare, true, false, kLineLimit, reduceOneShot},
     {C::kReduceScatter, A::kPush, P::kBare, true, false, kLineLimit, blocksPush},
     {C::kReduceScatter, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
+    {C::kReduceScatter, A::kPush, P::kRuns, true, false, kLineLimit, blocksPush},
     {C::kAllGather, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
+    {C::kAllGather, A::kPush, P::kRuns, true, false, kLineLimit, blocksPush},
+    {C::kBroadcast, A::kPush, P::kWide, true, false, kLineLimit, rootedPush},
+    {C::kBroadcast, A::kPush, P::kRuns, true, false, kLineLimit, rootedPush},
+    {C::kReduce, A::kPush, P::kWide, true, false, kLineLimit, rootedPush},
+    {C::kReduce, A::kPush, P::kRuns, true, false, kLineLimit, rootedPush},
+    {C::kGather, A::kPush, P::kWide, true, false, kLineLimit, rootedPush},
+    {C::kGather, A::kPush, P::kRuns, true, false, kLineLimit, rootedPush},
+    {C::kScatter, A::kPush, P::kWide, true, false, kLineLimit, rootedPush},
+    {C::kScatter, A::kPush, P::kRuns, true, false, kLineLimit, rootedPush},
     {C::kAllToAll, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
+    {C::kAllToAll, A::kPush, P::kRuns, true, false, kLineLimit, blocksPush},
 };
 constexpr size_t kHostOnly = 5;
-constexpr size_t kCudaOnly = 6;
+constexpr size_t kCudaOnly = 18;
 
 }  // namespace
 
@@ -128,7 +148,7 @@ const char* nameOf(Algorithm algorithm) {
 }
 
 const char* nameOf(Protocol protocol) {
-  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide", "bare"};
+  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide", "bare", "runs"};
   return kNames[static_cast<int>(protocol)];
 }
 

@@ -30,8 +30,14 @@ enum class Protocol : uint8_t {
   kChunks,  // data, then a signal
   kWide,    // readiness inside the data, in lines that are wider, and slower when there are few
   kBare,    // the data itself says that it is there: floats only
+  kRuns,    // runs of 4 KB, each with a flag beside it
 };
-inline constexpr int kProtocols = 4;
+inline constexpr int kProtocols = 5;
+
+// Needs the large regions of a device window, which only the first lanes have.
+constexpr bool isDeep(Protocol protocol) {
+  return protocol == Protocol::kChunks || protocol == Protocol::kRuns;
+}
 
 // What ranks run on.
 enum class Device : uint8_t { kHost, kCuda };

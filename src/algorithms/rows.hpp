@@ -9,6 +9,7 @@
 #include "algorithms/push.hpp"
 #include "algorithms/registry.hpp"
 #include "algorithms/ring.hpp"
+#include "algorithms/rooted.hpp"
 #include "algorithms/tree.hpp"
 
 namespace stretto::algorithms {
@@ -45,6 +46,10 @@ STRETTO_CODE(AllGatherRing, allGatherRing);
 STRETTO_CODE(AllToAllPushLines, allToAllPushLines);
 STRETTO_CODE(AllToAllPush, allToAllPush);
 STRETTO_CODE(AllToAllPairwise, allToAllPairwise);
+STRETTO_CODE(BroadcastPushLines, broadcastPushLines);
+STRETTO_CODE(ReducePushLines, reducePushLines);
+STRETTO_CODE(GatherPushLines, gatherPushLines);
+STRETTO_CODE(ScatterPushLines, scatterPushLines);
 STRETTO_CODE(BroadcastTree, broadcastTree);
 STRETTO_CODE(ReduceTree, reduceTree);
 STRETTO_CODE(GatherFlat, gatherFlat);
@@ -77,6 +82,10 @@ using PortableRows =
                Row<Collective::kAllToAll, Algorithm::kPush, Protocol::kLines, AllToAllPushLines>,
                Row<Collective::kAllToAll, Algorithm::kPush, Protocol::kChunks, AllToAllPush>,
                Row<Collective::kAllToAll, Algorithm::kPairwise, Protocol::kChunks, AllToAllPairwise>,
+               Row<Collective::kBroadcast, Algorithm::kPush, Protocol::kLines, BroadcastPushLines>,
+               Row<Collective::kReduce, Algorithm::kPush, Protocol::kLines, ReducePushLines>,
+               Row<Collective::kGather, Algorithm::kPush, Protocol::kLines, GatherPushLines>,
+               Row<Collective::kScatter, Algorithm::kPush, Protocol::kLines, ScatterPushLines>,
                Row<Collective::kBroadcast, Algorithm::kFlat, Protocol::kChunks, WithArity<BroadcastTree, 0>>,
                Row<Collective::kBroadcast, Algorithm::kTree, Protocol::kChunks, WithArity<BroadcastTree, 2>>,
                Row<Collective::kBroadcast, Algorithm::kChain, Protocol::kChunks, WithArity<BroadcastTree, 1>>,

@@ -7,10 +7,12 @@ namespace {
 
 // Stages of neighbouring chunks overlap, two at a time, so there are twice as many slots.
 constexpr uint32_t kSlots = 4;
-constexpr uint32_t kLineRegion = 4096;       // 2 KB of payload from one peer
-constexpr uint32_t kWideRegion = 144 * 128;  // 17,280 bytes of payload from one peer
-constexpr uint32_t kBareRegion = 33 * 1024;  // from one peer
-constexpr uint32_t kSlotBytes = 65536;       // from one peer
+constexpr uint32_t kLineRegion = 4096;         // 2 KB of payload from one peer
+constexpr uint32_t kWideRegion = 144 * 128;    // 17,280 bytes of payload from one peer
+constexpr uint32_t kBareRegion = 33 * 1024;    // from one peer
+constexpr uint32_t kLinkLineBytes = 9 * 4096;  // eight runs in one chunk of a link
+constexpr uint32_t kRunRegion = 17 * 4096;     // sixteen runs from one peer
+constexpr uint32_t kSlotBytes = 32768;         // from one peer
 constexpr uint32_t kLinkChunk = 32768;
 constexpr uint32_t kLeast = 1024;
 
@@ -33,10 +35,14 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedLanes) {
   layout.bareRegion = kBareRegion;
   layout.slotBytes = kSlotBytes;
   layout.linkChunk = kLinkChunk;
+  layout.linkLineBytes = kLinkLineBytes;
+  layout.runRegion = kRunRegion;
   const auto tooLarge = [&] { return shape.windowBytes() > kMostDeviceBytes; };
   while (tooLarge() && layout.slotBytes > kLeast) {
     layout.slotBytes = halved(layout.slotBytes, kLeast);
     layout.linkChunk = halved(layout.linkChunk, kLeast);
+    layout.linkLineBytes = std::max(2u * 4096, halved(layout.linkLineBytes, 4096));
+    layout.runRegion = std::max(2u * 4096, halved(layout.runRegion, 4096));
     layout.wideRegion = halved(layout.wideRegion, 16 * 128);
     layout.bareRegion = halved(layout.bareRegion, kLeast);
   }

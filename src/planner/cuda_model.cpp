@@ -7,38 +7,47 @@ namespace {
 
 // Microseconds, and bytes per microsecond.
 struct CudaConstants {
-  double launch = 0.9;      // a kernel in a graph, its first loads and its last stores
-  double lineHop = 0.8;     // one way, readiness in the lines
-  double signalHop = 1.6;   // one way, data, fence and signal
-  double step = 0.4;        // bookkeeping of one more chunk of a link
-  double wire = 360e3;      // into peers, all blocks together
-  double perBlock = 24e3;   // into peers, one block
-  double local = 2500e3;    // own memory
-  double shortLines = 2.0;  // bytes on the wire for one of payload,
-  double wideLines = 128.0 / 120;
+  double launch = 1.2;     // a kernel in a graph, its first loads and its last stores
+  double local = 2500e3;   // own memory
+  double linkChunk = 0.4;  // bookkeeping of one more chunk of a link
 };
 constexpr CudaConstants kCuda;
 
-constexpr size_t kBytesPerLineBlock = 4096;  // one short line for each of 512 threads
-constexpr size_t kBytesPerWideBlock = 7680;  // one wide line for each eighth of 512 threads
-constexpr size_t kBytesPerBareBlock = 2048;
-constexpr size_t kBytesPerChunkBlock = 16384;
-
-double wireFactor(Protocol protocol) {
-  if (protocol == Protocol::kLines) return kCuda.shortLines;
-  return protocol == Protocol::kWide ? kCuda.wideLines : 1.0;
+// What a protocol costs: one way, what it puts on the wire for a byte, how fast that goes, and how many bytes
+// make one more block worth while.
+struct ProtocolConstants {
+  double hop;
+  double wireFactor;
+  double wireRate;
+  size_t bytesPerBlock;
+};
+constexpr ProtocolConstants constantsOf(Protocol protocol) {
+  switch (protocol) {
+    case Protocol::kLines:
+      return {0.85, 2.0, 340e3, 1024};
+    case Protocol::kWide:
+      return {1.05, 128.0 / 120, 340e3, 4096};
+    case Protocol::kBare:
+      return {0.80, 1.0, 330e3, 1024};
+    case Protocol::kRuns:
+      return {3.0, 1.0, 350e3, 16384};
+    case Protocol::kChunks:
+      break;
+  }
+  return {5.0, 1.0, 240e3, 16384};
 }
+
+constexpr double kPerBlock = 24e3;  // bytes per microsecond that one block moves
 
 }  // namespace
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
+  constexpr size_t kFew = 16384;  // below, fewer blocks begin and end sooner
   if (row.algorithm == Algorithm::kLocal) return 1;
-  const int most = row.protocol == Protocol::kChunks ? machine.deepLanes : machine.lanes;
+  const int most = algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
   if (machine.blocks != 0) return std::min(machine.blocks, most);
-  const size_t each = row.protocol == Protocol::kLines  ? kBytesPerLineBlock
-                      : row.protocol == Protocol::kWide ? kBytesPerWideBlock
-                      : row.protocol == Protocol::kBare ? kBytesPerBareBlock
-                                                        : kBytesPerChunkBlock;
+  const bool few = row.protocol == Protocol::kBare && request.bytes <= kFew;
+  const size_t each = constantsOf(row.protocol).bytesPerBlock * (few ? 2 : 1);
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
@@ -57,15 +66,13 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
       row.cost(pointToPoint ? 2 : request.ranks, static_cast<double>(request.bytes));
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
   const double blocks = preferredBlocks(row, request, machine);
-  const bool lines = row.protocol != Protocol::kChunks;
-  const bool links = wayOf(row) == Way::kLinks;
-  const double rate = std::min(kCuda.wire, kCuda.perBlock * blocks);
-  const double wire = cost.wireBytes * wireFactor(row.protocol) / rate;
-  const double hop = lines ? kCuda.lineHop : kCuda.signalHop;
-  const double turns = links ? std::max(1.0, static_cast<double>(request.bytes) / blocks /
-                                                 static_cast<double>(machine.linkChunk))
-                             : 1.0;
-  return kCuda.launch + cost.hops * hop + wire + cost.localBytes / kCuda.local + (turns - 1) * kCuda.step;
+  const ProtocolConstants protocol = constantsOf(row.protocol);
+  const double wire = cost.wireBytes * protocol.wireFactor / std::min(protocol.wireRate, kPerBlock * blocks);
+  const double share = static_cast<double>(request.bytes) / blocks;
+  const double turns =
+      wayOf(row) == Way::kLinks ? std::max(1.0, share / static_cast<double>(machine.linkChunk)) : 1.0;
+  return kCuda.launch + cost.hops * protocol.hop + wire + cost.localBytes / kCuda.local +
+         (turns - 1) * kCuda.linkChunk;
 }
 
 }  // namespace stretto::planner

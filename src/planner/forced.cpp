@@ -64,7 +64,7 @@ Status noAlgorithm(Collective collective, std::string_view name) {
 }
 
 Status noProtocol(std::string_view name) {
-  return fail(Code::kInvalidUsage, "there is no protocol \"%s\"; there are lines, chunks, wide, bare",
+  return fail(Code::kInvalidUsage, "there is no protocol \"%s\"; there are lines, chunks, wide, bare, runs",
               shortened(name).c_str());
 }
 

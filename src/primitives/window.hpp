@@ -85,6 +85,8 @@ struct WindowLayout {
   uint32_t slots = kSlots;                 // a power of two; twice as many as exchanges overlap
   uint32_t lineRegion = kLineRegionBytes;  // of one source in one slot
   uint32_t wideRegion = 0;                 // the same for wide lines, which have their own memory
+  uint32_t linkLineBytes = 0;              // lines or runs of one chunk of a link, where links have them
+  uint32_t runRegion = 0;                  // runs of one source in one slot
   uint32_t bareRegion = 0;                 // of one source in one of kSlots places, for bare lines
 
   constexpr size_t cell(uint32_t slot, Leg leg, int source) const {
@@ -116,9 +118,14 @@ struct WindowLayout {
   constexpr size_t bareBytes() const { return size_t{kSlots} * ranks * bareRegion; }
   // Where the large regions begin: slots, then links.
   constexpr size_t slotsBegin() const { return roundToPage(bareBegin() + bareBytes()); }
-  constexpr size_t bytes() const {
-    return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
+  constexpr size_t linkLines(int source, uint64_t chunk) const {
+    return linkLinesBegin() +
+           (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * size_t{linkLineBytes};
   }
+  constexpr size_t runs(uint32_t slot, int source) const {
+    return runsBegin() + (slot * ranks + static_cast<uint32_t>(source)) * size_t{runRegion};
+  }
+  constexpr size_t bytes() const { return roundToPage(runsBegin() + size_t{slots} * ranks * runRegion); }
 
  private:
   static constexpr size_t roundToPage(size_t bytes) {
@@ -131,6 +138,12 @@ struct WindowLayout {
            kLineAlignment;
   }
   constexpr size_t wideBegin() const { return linesBegin() + size_t{slots} * ranks * lineRegion; }
+  constexpr size_t linkLinesBegin() const {
+    return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
+  }
+  constexpr size_t runsBegin() const {
+    return roundToPage(linkLinesBegin() + size_t{ranks} * kLinkDepth * linkLineBytes);
+  }
   constexpr size_t linksBegin() const {
     return roundToPage(slotsBegin() + size_t{slots} * kLegs * ranks * slotBytes);
   }

@@ -143,7 +143,7 @@ Status KernelEngine::launchKernel(const void* function, int blocks, int threads,
 // As many threads as have something to do: fewer begin and end sooner.
 int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
   if (launch.threads != 0) return std::min(launch.threads, kernel.mostThreads);
-  if (launch.protocol == algorithms::Protocol::kChunks) return kernel.mostThreads;
+  if (algorithms::isDeep(launch.protocol)) return kernel.mostThreads;
   constexpr size_t kWarp = 32;
   using P = algorithms::Protocol;
   const size_t bytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) + 64;
@@ -197,8 +197,7 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
     status = launchLocal(how, stream);
   } else {
     const auto kind = reduces(how.collective) ? kindOf(how.arguments.reduce) : KernelTable::Kind::kAny;
-    const int lanes =
-        how.protocol == algorithms::Protocol::kChunks ? setup_.shape.deepLanes : setup_.shape.lanes;
+    const int lanes = algorithms::isDeep(how.protocol) ? setup_.shape.deepLanes : setup_.shape.lanes;
     const Kernel& kernel =
         KernelTable::all().find(how.collective, how.algorithm, how.protocol, kind, setup_.ranks);
     const bool tooLarge = how.protocol == algorithms::Protocol::kBare &&
@@ -265,7 +264,7 @@ int fillQueues(std::span<const Transfer> transfers, int rank, int ranks, Message
 // Blocks of each queue: equal on both sides of every message, so a function of the number of ranks alone.
 int blocksOfQueue(int lanes, int ranks) {
   constexpr int kMostBlocks = 128;  // of all queues: they must run at the same time
-  constexpr int kMostOfOne = 16;
+  constexpr int kMostOfOne = 32;
   return std::clamp(kMostBlocks / (2 * std::max(1, ranks - 1)), 1, std::min(lanes, kMostOfOne));
 }
 

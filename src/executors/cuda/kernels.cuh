@@ -13,6 +13,7 @@ using stretto::cuda::BareLines;
 using stretto::cuda::BlockShared;
 using stretto::cuda::Context;
 using stretto::cuda::Cuda;
+using stretto::cuda::RunLines;
 using stretto::cuda::ShortLines;
 using stretto::cuda::WideLines;
 
@@ -72,14 +73,28 @@ void addLines(KernelTable& table, algorithms::Protocol protocol, KernelTable::Ki
                 kernelOf<Code, Cuda<Reducer, Format, 2>, false, kLineThreads, 2>());
 }
 
+// Runs are for bandwidth: registers rather than room.
+template <typename Row, typename Reducer>
+void addRuns(KernelTable& table, KernelTable::Kind kind) {
+  constexpr auto kProtocol = algorithms::Protocol::kRuns;
+  using Code = typename Row::Code;
+  table.add(Row::kCollective, Row::kAlgorithm, kProtocol, kind,
+            kernelOf<Code, Cuda<Reducer, RunLines>, false, kChunkThreads, 1>());
+  table.addPair(Row::kCollective, Row::kAlgorithm, kProtocol, kind,
+                kernelOf<Code, Cuda<Reducer, RunLines, 2>, false, kChunkThreads, 1>());
+}
+
 template <typename Row, typename Reducer>
 void addRow(KernelTable& table, KernelTable::Kind kind) {
   using P = algorithms::Protocol;
   if constexpr (Row::kProtocol == P::kLines) {
     addLines<Row, Reducer, ShortLines>(table, P::kLines, kind);
     addLines<Row, Reducer, WideLines>(table, P::kWide, kind);
-    if constexpr (!std::is_same_v<Reducer, AnyReducer>)
+    addRuns<Row, Reducer>(table, kind);
+    constexpr bool kOneEpoch = Row::kCollective != Collective::kReduce;
+    if constexpr (kOneEpoch && !std::is_same_v<Reducer, AnyReducer>) {
       addLines<Row, Reducer, BareLines>(table, P::kBare, kind);
+    }
   } else {
     table.add(Row::kCollective, Row::kAlgorithm, P::kChunks, kind,
               kernelOf<typename Row::Code, Cuda<Reducer, ShortLines>, usesLinks(Row::kAlgorithm),

@@ -36,12 +36,12 @@ __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, co
       algorithms::Split(message.bytes, static_cast<size_t>(blocks), kGrainBytes)[static_cast<size_t>(block)];
   std::byte* const data = message.data + share.begin;
   backend.setTag(message.tag);
-  for (const algorithms::Span chunk : algorithms::Chunks(share.size, backend.layout().linkChunk)) {
+  for (const algorithms::Span chunk : algorithms::Chunks(share.size, backend.linkLineBytes())) {
     if (queue.isSend != 0) {
-      STRETTO_TRY(algorithms::Outlet<Backend>(backend, queue.peer).send(data + chunk.begin, chunk.size));
+      STRETTO_TRY(algorithms::Outlet<Backend>(backend, queue.peer).sendLines(data + chunk.begin, chunk.size));
     } else {
       STRETTO_TRY(
-          algorithms::Inlet<Backend>(backend, queue.peer).receive(data + chunk.begin, chunk.size, false));
+          algorithms::Inlet<Backend>(backend, queue.peer).receiveLines(data + chunk.begin, chunk.size));
     }
   }
   return {};
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kChunkThreads)
   stretto::cuda::letNextBegin();
   const int block = static_cast<int>(blockIdx.x) % messages.blocks;
   const Messages::Queue& queue = messages.queue[static_cast<int>(blockIdx.x) / messages.blocks];
-  Cuda<AnyReducer, ShortLines> backend(context, shared, block);
+  Cuda<AnyReducer, RunLines> backend(context, shared, block);
   backend.begin();
   backend.beginLinks();
   for (int i = 0; i < queue.count; ++i) {

@@ -70,6 +70,7 @@ class Cuda {
     __syncthreads();
     awaitPrevious();
     epoch_ = state_.epoch;
+    finished_ = state_.finished;
   }
   __device__ void beginLinks() {
     for (int peer = 0; peer < ranks(); ++peer) cursors_[peer] = state_.links[peer];
@@ -79,7 +80,7 @@ class Cuda {
     __syncthreads();
     if (threadIdx.x != 0) return;
     state_.epoch = epoch_;
-    ++state_.finished;
+    state_.finished = finished_ + 1;
   }
   __device__ void endLinks() {
     __syncthreads();
@@ -178,16 +179,45 @@ class Cuda {
   __device__ bool ready(const Cell* cell, uint64_t value) const { return loadRelaxed(cell).low >= value; }
   __device__ void setTag(uint64_t tag) { tag_ = tag; }
 
-  __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes);
-  __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes);
+  __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes) {
+    if constexpr (Format::kRuns) {
+      putRuns(coop, runsOf(peer, rank()), lineFlag(), static_cast<const std::byte*>(from), bytes);
+    } else if (coop.rank() < coop.size()) {
+      putLinesAt<2>(coop, linesOf(peer, rank()), lineFlag(), {static_cast<const std::byte*>(from), bytes});
+    }
+  }
+  __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes) {
+    if constexpr (Format::kRuns) {
+      readRuns(coop, peer, runsOf(rank(), peer), lineFlag(), static_cast<std::byte*>(to), bytes);
+    } else {
+      readLinesAt<2>(coop, peer, linesOf(rank(), peer), lineFlag(), {static_cast<std::byte*>(to), bytes});
+    }
+    return failed_ ? Status{Code::kRemote} : Status{};
+  }
   __device__ Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                 size_t bytes) {
-    return inLines<false>(coop, spec, to, own, bytes);
+    if constexpr (Format::kRuns) {
+      reduceRuns(coop, spec, to, own, bytes);
+      return failed_ ? Status{Code::kRemote} : Status{};
+    } else {
+      return inLines<false>(coop, spec, to, own, bytes);
+    }
   }
   // putLines() to every peer and reduceLines(), reading the input once where each thread has little of it.
   __device__ Status shareLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                               size_t bytes) {
+                               size_t bytes) requires(!Format::kRuns) {
     return inLines<true>(coop, spec, to, own, bytes);
+  }
+
+  // Chunks of a link in runs: the sender's needs credit for `owed` chunks; signalRead() gives it.
+  __device__ size_t linkLineBytes() const { return runsIn(layout().linkLineBytes) * kRunBytes; }
+  __device__ Status putLink(Coop coop, int peer, uint64_t chunk, uint64_t owed, const void* from,
+                            size_t bytes);
+  __device__ Status readLink(Coop coop, int peer, uint64_t chunk, void* to, size_t bytes);
+  // Loads that have returned are before any store: no fence.
+  __device__ void signalRead(Coop coop, int peer, uint64_t chunks) {
+    coop.sync();
+    if (coop.rank() == 0) storeRelaxed(creditAt(peer), {chunks, tag_});
   }
 
   // Stages run at the same time, each by its own warps. A stage of a chunk begins when the stage before has
@@ -216,6 +246,9 @@ class Cuda {
     return near(owner, Format::place(layout(), turn(), placeAt(owner, source)));
   }
   __device__ uint64_t lineFlag() const { return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1)); }
+  __device__ uint64_t linkFlag(uint64_t chunk) const {
+    return (chunk + 1) << kTagBits | (tag_ & ((1u << kTagBits) - 1));
+  }
   __device__ void publish(Cell* cell, uint64_t value) const {
     fenceSystem();
     storeRelaxed(cell, {value, tag_});
@@ -225,16 +258,34 @@ class Cuda {
     return Status{Code::kRemote};  // the host knows more (Control)
   }
 
-  __device__ bool await(int peer, const Cell* cell, uint64_t value, bool tagged);
+  // Without order: what the peer did before is not yet visible when it returns.
+  __device__ bool awaitCell(int peer, const Cell* cell, uint64_t value, bool tagged);
+  __device__ bool await(int peer, const Cell* cell, uint64_t value, bool tagged) {
+    const bool come = awaitCell(peer, cell, value, tagged);
+    fenceSystem();
+    return come;
+  }
   template <int kLines, int kSources>
-  __device__ bool awaitParts(Pack (&got)[kSources][kLines], int first, int behind,
-                             const LinePart<Format> (&parts)[kLines], int lane);
+  __device__ bool awaitParts(Pack (&got)[kSources][kLines], const std::byte* const (&lines)[kSources],
+                             uint64_t flag, int first, const LinePart<Format> (&parts)[kLines], int lane);
+  __device__ RunPlace runsOf(int owner, int source) const {
+    return {deep(owner, layout().runs(turn(), placeAt(owner, source))), layout().runRegion};
+  }
+  __device__ RunPlace linkRuns(int owner, int source, uint64_t chunk) const {
+    return {deep(owner, layout().linkLines(placeAt(owner, source), chunk)), layout().linkLineBytes};
+  }
+  __device__ void putRuns(Coop coop, const RunPlace& place, uint64_t flag, const std::byte* from,
+                          size_t bytes);
+  __device__ bool awaitRun(int peer, const uint64_t* at, uint64_t flag, int lane);
+  __device__ void readRuns(Coop coop, int peer, const RunPlace& place, uint64_t flag, std::byte* to,
+                           size_t bytes);
+  __device__ void reduceRuns(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                             size_t bytes);
   template <int kLines>
-  __device__ void eraseBatch(int source, const LinePart<Format> (&parts)[kLines]) const;
-  __device__ void exchangeTags(int thread, int threads);
-  template <bool put>
-  __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                            size_t bytes);
+  __device__ void putLinesAt(Coop coop, std::byte* lines, uint64_t flag, const UnitSource& source);
+  template <int kLines>
+  __device__ void readLinesAt(Coop coop, int peer, const std::byte* lines, uint64_t flag,
+                              const UnitTarget& target);
   template <int kLines, int kSources>
   __device__ void reduceBatch(const Reducer& reducer, const UnitTarget& target,
                               const LinePart<Format> (&parts)[kLines], const Pack (&own)[kLines], int lane);
@@ -247,8 +298,14 @@ class Cuda {
   __device__ void loadBatch(Pack (&own)[kLines], const UnitSource& source,
                             const LinePart<Format> (&parts)[kLines], int lane) const;
   template <int kLines>
-  __device__ void putBatch(int peer, const Pack (&own)[kLines], const LinePart<Format> (&parts)[kLines],
-                           int lane) const;
+  __device__ void putBatch(std::byte* lines, uint64_t flag, const Pack (&own)[kLines],
+                           const LinePart<Format> (&parts)[kLines], int lane) const;
+  template <int kLines>
+  __device__ void eraseBatch(int source, const LinePart<Format> (&parts)[kLines]) const;
+  __device__ void exchangeTags(int thread, int threads);
+  template <bool put>
+  __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                            size_t bytes);
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
   __device__ Code exhausted(Patience& patience) const;
   __device__ void report(Code code, int peer, uint64_t theirTag);
@@ -263,8 +320,10 @@ class Cuda {
   int lane_;
   uint64_t tag_;
   uint64_t epoch_ = 0;
+  uint64_t finished_ = 0;
   Coop coop_;
   bool failed_ = false;
+  uint64_t credit_ = 0;  // seen for the one peer that putLink() sends to
   LinkCursors cursors_[kMaxRanks];
 };
 
@@ -295,8 +354,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::report(Code code, int peer, uint6
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::await(int peer, const Cell* cell, uint64_t value,
-                                                     bool tagged) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* cell, uint64_t value,
+                                                         bool tagged) {
   Patience patience;
   Pack seen = loadRelaxed(cell);
   while (seen.low < value) {
@@ -307,7 +366,6 @@ __device__ bool Cuda<Reducer, Format, kRanks>::await(int peer, const Cell* cell,
     }
     seen = loadRelaxed(cell);
   }
-  fenceSystem();
   if (!tagged || seen.high == tag_) return true;
   report(Code::kInvalidUsage, peer, seen.high);
   return false;
@@ -368,3 +426,4 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
 }  // namespace stretto::cuda
 
 #include "primitives/cuda/cuda_lines.cuh"
+#include "primitives/cuda/cuda_runs.cuh"

@@ -40,11 +40,10 @@ __device__ void Cuda<Reducer, Format, kRanks>::loadBatch(Pack (&own)[kLines], co
 
 template <typename Reducer, typename Format, int kRanks>
 template <int kLines>
-__device__ void Cuda<Reducer, Format, kRanks>::putBatch(int peer, const Pack (&own)[kLines],
+__device__ void Cuda<Reducer, Format, kRanks>::putBatch(std::byte* lines, uint64_t flag,
+                                                        const Pack (&own)[kLines],
                                                         const LinePart<Format> (&parts)[kLines],
                                                         int lane) const {
-  std::byte* const lines = linesOf(peer, rank());
-  const uint64_t flag = lineFlag();
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
     if (!parts[i].inside) continue;
@@ -68,31 +67,29 @@ __device__ void Cuda<Reducer, Format, kRanks>::eraseBatch(int source,
   }
 }
 
-// The parts of the lines of sources from `first` on: at most kSources, none from `behind` on. A warp decides
-// together.
+// The parts of lines that begin at `lines`, of sources from `first` on; null: there is none to wait for. A
+// warp decides together.
 template <typename Reducer, typename Format, int kRanks>
 template <int kLines, int kSources>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][kLines], int first,
-                                                          int behind, const LinePart<Format> (&parts)[kLines],
-                                                          int lane) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][kLines],
+                                                          const std::byte* const (&lines)[kSources],
+                                                          uint64_t flag, int first,
+                                                          const LinePart<Format> (&parts)[kLines], int lane) {
   constexpr unsigned kAll = 0xffffffff;
-  const uint64_t flag = lineFlag();
   Patience patience;
   while (true) {
     int late = -1;
     uint64_t seen = 0;
 #pragma unroll
     for (int s = 0; s < kSources; ++s) {
-      if (first + s >= behind || first + s == rank()) continue;
-      const std::byte* const lines = linesOf(rank(), first + s);
 #pragma unroll
       for (int i = 0; i < kLines; ++i) {
-        if (parts[i].inside) got[s][i] = loadRelaxed(lines + parts[i].at);
+        if (lines[s] != nullptr && parts[i].inside) got[s][i] = loadRelaxed(lines[s] + parts[i].at);
       }
     }
 #pragma unroll
     for (int s = 0; s < kSources; ++s) {
-      if (first + s >= behind || first + s == rank()) continue;
+      if (lines[s] == nullptr) continue;
 #pragma unroll
       for (int i = 0; i < kLines; ++i) {
         if (lineReady<Format>(got[s][i], flag, lane) || !parts[i].inside) continue;
@@ -114,12 +111,6 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     failed_ = true;
     return false;
   }
-  if constexpr (Format::kBare) {
-#pragma unroll
-    for (int s = 0; s < kSources; ++s) {
-      if (first + s < behind && first + s != rank()) eraseBatch(first + s, parts);
-    }
-  }
   return true;
 }
 
@@ -129,40 +120,37 @@ __device__ void Cuda<Reducer, Format, kRanks>::exchangeTags(int thread, int thre
   for (int step = 1 + thread; step < ranks(); step += threads) {
     const int peer = (rank() + step) % ranks();
     storeRelaxed(cellAt(peer, Leg::kScatter), {epoch_, tag_});
-    (void)await(peer, cellFrom(peer, Leg::kScatter), epoch_, true);
+    (void)awaitCell(peer, cellFrom(peer, Leg::kScatter), epoch_, true);
   }
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::putLines(Coop coop, int peer, const void* from, size_t bytes) {
-  constexpr int kLines = 2;
-  if (coop.rank() >= coop.size()) return;
-  const UnitSource source(static_cast<const std::byte*>(from), bytes);
+template <int kLines>
+__device__ void Cuda<Reducer, Format, kRanks>::putLinesAt(Coop coop, std::byte* lines, uint64_t flag,
+                                                          const UnitSource& source) {
   forEachBatch<Format, kLines>(linesFor<Format>(source.units()), coop.rank(), coop.size(),
                                [&](const LinePart<Format>(&parts)[kLines], int lane) {
                                  Pack own[kLines] = {};
                                  loadBatch(own, source, parts, lane);
-                                 putBatch(peer, own, parts, lane);
+                                 putBatch(lines, flag, own, parts, lane);
                                });
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::readLines(Coop coop, int peer, void* to, size_t bytes) {
-  constexpr int kLines = 2;
-  const UnitTarget target(static_cast<std::byte*>(to), bytes);
+template <int kLines>
+__device__ void Cuda<Reducer, Format, kRanks>::readLinesAt(Coop coop, int peer, const std::byte* lines,
+                                                           uint64_t flag, const UnitTarget& target) {
+  const std::byte* const only[1] = {lines};
   forEachBatch<Format, kLines>(linesFor<Format>(target.units()), coop.rank(), coop.size(),
                                [&](const LinePart<Format>(&parts)[kLines], int lane) {
                                  Pack got[1][kLines] = {};
-                                 if (!awaitParts(got, peer, peer + 1, parts, lane)) return;
+                                 if (!awaitParts(got, only, flag, peer, parts, lane)) return;
 #pragma unroll
                                  for (int i = 0; i < kLines; ++i) {
-                                   if (!parts[i].inside) continue;
-                                   target.store(parts[i].unit, got[0][i].low);
-                                   if (!holdsFlag<Format>(lane))
-                                     target.store(parts[i].unit + 1, got[0][i].high);
+                                   if (parts[i].inside)
+                                     storeLineOf<Format>(target, parts[i].unit, got[0][i], lane);
                                  }
                                });
-  return failed_ ? Status{Code::kRemote} : Status{};
 }
 
 template <typename Reducer, typename Format, int kRanks>
@@ -172,12 +160,19 @@ __device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reduce
                                                            const Pack (&own)[kLines], int lane) {
   typename Reducer::Accumulator low[kLines], high[kLines];
   for (int first = 0; first < ranks(); first += kSources) {
+    const std::byte* lines[kSources];
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) {
+      const bool waits = first + s < ranks() && first + s != rank();
+      lines[s] = waits ? linesOf(rank(), first + s) : nullptr;
+    }
     Pack got[kSources][kLines] = {};
-    if (!awaitParts(got, first, ranks(), parts, lane)) return;
+    if (!awaitParts(got, lines, lineFlag(), first, parts, lane)) return;
 #pragma unroll
     for (int s = 0; s < kSources; ++s) {
       if (first + s >= ranks()) break;
       const bool mine = first + s == rank();
+      if (Format::kBare && !mine) eraseBatch(first + s, parts);
 #pragma unroll
       for (int i = 0; i < kLines; ++i) {
         const Pack value = mine ? own[i] : got[s][i];
@@ -207,7 +202,9 @@ __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer
                                                           const Pack (&own)[kLines], int lane) {
   Pack got[1][kLines] = {};
   const int peer = 1 - rank();
-  if (!awaitParts(got, peer, peer + 1, parts, lane)) return;
+  const std::byte* const lines[1] = {linesOf(rank(), peer)};
+  if (!awaitParts(got, lines, lineFlag(), peer, parts, lane)) return;
+  if (Format::kBare) eraseBatch(peer, parts);
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
     if (!parts[i].inside) continue;
@@ -243,7 +240,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSo
                                  Pack own[kLines] = {};
                                  loadBatch(own, source, parts, lane);
                                  for (int step = 1; fused && step < ranks(); ++step) {
-                                   putBatch((rank() + step) % ranks(), own, parts, lane);
+                                   const int peer = (rank() + step) % ranks();
+                                   putBatch(linesOf(peer, rank()), lineFlag(), own, parts, lane);
                                  }
                                  reduceOne(parts, own, lane);
                                });

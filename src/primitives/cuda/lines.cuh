@@ -24,6 +24,7 @@
 namespace stretto::cuda {
 
 struct ShortLines {
+  static constexpr bool kRuns = false;
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
@@ -37,6 +38,7 @@ struct ShortLines {
 };
 
 struct WideLines {
+  static constexpr bool kRuns = false;
   static constexpr size_t kLineBytes = 128;
   static constexpr size_t kLineUnits = 15;
   static constexpr int kLineThreads = 8;
@@ -50,6 +52,7 @@ struct WideLines {
 };
 
 struct BareLines {
+  static constexpr bool kRuns = false;
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 2;
   static constexpr int kLineThreads = 1;
@@ -67,6 +70,26 @@ struct BareLines {
     if (absent(part)) part.low &= ~uint64_t{0x80000000};
     return part;
   }
+};
+
+// Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag
+// of its own beside it, which is stored with release order (cuda_runs.cuh).
+struct RunLines {
+  static constexpr bool kRuns = true;
+  static constexpr bool kBare = false;
+  static constexpr size_t kRunBytes = stretto::cuda::kRunBytes;
+  static constexpr size_t kLineBytes = kRunBytes;
+
+  __device__ static size_t lineBytes(const WindowLayout& layout) { return runPayload(layout); }
+};
+
+// Where runs and their flags lie.
+struct RunPlace {
+  std::byte* data;
+  uint64_t* flags;
+
+  __device__ RunPlace(std::byte* region, size_t bytes)
+      : data(region), flags(reinterpret_cast<uint64_t*>(region + runsIn(bytes) * kRunBytes)) {}
 };
 
 // One thread's part of a line: which units, and where it lies. Numbers of one lane, so 32 bits hold them.

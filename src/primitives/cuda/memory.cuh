@@ -40,6 +40,16 @@ __device__ inline void fenceSystem() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+// A word that says that what this thread, and its warp before a __syncwarp(), has written is there.
+__device__ inline void storeRelease(uint64_t* at, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+__device__ inline uint64_t loadAcquire(const uint64_t* at) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
+
 // Bulk accesses: sixteen bytes that nobody else touches now. Not kept in the nearest cache: each is used
 // once.
 __device__ inline Pack loadPack(const void* at) {
