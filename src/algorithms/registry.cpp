@@ -72,7 +72,8 @@ using C = Collective;
 using A = Algorithm;
 using P = Protocol;
 
-// First those of the host alone, then those that run everywhere, last those of CUDA alone.
+// First those of the host alone, then those that run everywhere, last those of CUDA alone. There are rooted
+// collectives as exchanges among the last: on a host their root would wait for everybody.
 constexpr Descriptor kRows[] = {
     {C::kAllReduce, A::kDirect, P::kChunks, true, true, 0, reduceDirect},
     {C::kReduceScatter, A::kDirect, P::kChunks, true, true, 0, blocksDirect},
@@ -99,24 +100,24 @@ constexpr Descriptor kRows[] = {
     {C::kAllToAll, A::kPush, P::kChunks, true, false, 0, blocksPush},
     {C::kAllToAll, A::kPairwise, P::kChunks, true, false, 0, blocksPairwise},
     {C::kBroadcast, A::kLocal, P::kChunks, true, false, 0, local},
-    {C::kBroadcast, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kBroadcast, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kBroadcast, A::kTree, P::kChunks, true, false, 0, rootedTree},
     {C::kBroadcast, A::kChain, P::kChunks, true, false, 0, rootedChain},
     {C::kReduce, A::kLocal, P::kChunks, true, false, 0, local},
-    {C::kReduce, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kReduce, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kReduce, A::kTree, P::kChunks, false, false, 0, rootedTree},
     {C::kReduce, A::kChain, P::kChunks, false, false, 0, rootedChain},
     {C::kGather, A::kLocal, P::kChunks, true, false, 0, local},
-    {C::kGather, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kGather, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kScatter, A::kLocal, P::kChunks, true, false, 0, local},
-    {C::kScatter, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kScatter, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kSend, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
     {C::kReceive, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
 
+    {C::kBroadcast, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
+    {C::kReduce, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
+    {C::kGather, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
+    {C::kScatter, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kAllReduce, A::kOneShot, P::kWide, true, false, kLineLimit, reduceOneShot},
     {C::kAllReduce, A::kOneShot, P::kRuns, true, false, kLineLimit, reduceOneShot},
     {C::kAllReduce, A::kOneShot, P::kBare, true, false, kLineLimit, reduceOneShot},
@@ -137,7 +138,7 @@ constexpr Descriptor kRows[] = {
     {C::kAllToAll, A::kPush, P::kRuns, true, false, kLineLimit, blocksPush},
 };
 constexpr size_t kHostOnly = 5;
-constexpr size_t kCudaOnly = 18;
+constexpr size_t kCudaOnly = 22;
 
 }  // namespace
 

@@ -34,9 +34,9 @@ enum class Protocol : uint8_t {
 };
 inline constexpr int kProtocols = 5;
 
-// Needs the large regions of a device window, which only the first lanes have.
+// Needs slots or links, which only the first lanes of a device window have.
 constexpr bool isDeep(Protocol protocol) {
-  return protocol == Protocol::kChunks || protocol == Protocol::kRuns;
+  return protocol == Protocol::kChunks;
 }
 
 // What ranks run on.

@@ -43,6 +43,11 @@ enum class Collective : uint8_t {
 };
 inline constexpr int kCollectives = 10;
 
+constexpr bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
+         collective == Collective::kReduce;
+}
+
 constexpr size_t sizeOf(DataType type) {
   constexpr size_t kSizes[kDataTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
   return kSizes[static_cast<int>(type)];

@@ -8,12 +8,12 @@ namespace {
 // Stages of neighbouring chunks overlap, two at a time, so there are twice as many slots.
 constexpr uint32_t kSlots = 4;
 constexpr uint32_t kLineRegion = 4096;         // 2 KB of payload from one peer
-constexpr uint32_t kWideRegion = 144 * 128;    // 17,280 bytes of payload from one peer
+constexpr uint32_t kWideRegion = 136 * 128;    // 16,320 bytes of payload from one peer
 constexpr uint32_t kBareRegion = 33 * 1024;    // from one peer
-constexpr uint32_t kLinkLineBytes = 9 * 4096;  // eight runs in one chunk of a link
-constexpr uint32_t kRunRegion = 17 * 4096;     // sixteen runs from one peer
-constexpr uint32_t kSlotBytes = 32768;         // from one peer
-constexpr uint32_t kLinkChunk = 32768;
+constexpr uint32_t kLinkLineBytes = 5 * 4096;  // four runs in one chunk of a link
+constexpr uint32_t kRunRegion = 13 * 4096;     // twelve runs from one peer
+constexpr uint32_t kSlotBytes = 16384;         // from one peer
+constexpr uint32_t kLinkChunk = 16384;
 constexpr uint32_t kLeast = 1024;
 
 uint32_t halved(uint32_t bytes, uint32_t grain) {

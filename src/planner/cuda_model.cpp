@@ -21,7 +21,7 @@ struct ProtocolConstants {
   double wireRate;
   size_t bytesPerBlock;
 };
-constexpr ProtocolConstants constantsOf(Protocol protocol) {
+constexpr ProtocolConstants constantsOf(Protocol protocol, bool reducing) {
   switch (protocol) {
     case Protocol::kLines:
       return {0.85, 2.0, 340e3, 1024};
@@ -30,12 +30,14 @@ constexpr ProtocolConstants constantsOf(Protocol protocol) {
     case Protocol::kBare:
       return {0.80, 1.0, 330e3, 1024};
     case Protocol::kRuns:
-      return {3.0, 1.0, 350e3, 16384};
+      return {3.0, 1.0, reducing ? 345e3 : 310e3, 16384};
     case Protocol::kChunks:
       break;
   }
   return {5.0, 1.0, 240e3, 16384};
 }
+
+constexpr double kTurnsOfWide = 280e3;
 
 constexpr double kPerBlock = 24e3;  // bytes per microsecond that one block moves
 
@@ -47,7 +49,7 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
   const int most = algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   const bool few = row.protocol == Protocol::kBare && request.bytes <= kFew;
-  const size_t each = constantsOf(row.protocol).bytesPerBlock * (few ? 2 : 1);
+  const size_t each = constantsOf(row.protocol, reduces(row.collective)).bytesPerBlock * (few ? 2 : 1);
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
@@ -66,8 +68,12 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
       row.cost(pointToPoint ? 2 : request.ranks, static_cast<double>(request.bytes));
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
   const double blocks = preferredBlocks(row, request, machine);
-  const ProtocolConstants protocol = constantsOf(row.protocol);
-  const double wire = cost.wireBytes * protocol.wireFactor / std::min(protocol.wireRate, kPerBlock * blocks);
+  const ProtocolConstants protocol = constantsOf(row.protocol, reduces(row.collective));
+  // Wide lines that take turns are unpacked and reduced more slowly than they arrive.
+  const bool turnsOfWide = row.protocol == Protocol::kWide && reduces(row.collective) &&
+                           request.bytes > machine.wideBytes * static_cast<size_t>(machine.lanes);
+  const double most = turnsOfWide ? kTurnsOfWide : protocol.wireRate;
+  const double wire = cost.wireBytes * protocol.wireFactor / std::min(most, kPerBlock * blocks);
   const double share = static_cast<double>(request.bytes) / blocks;
   const double turns =
       wayOf(row) == Way::kLinks ? std::max(1.0, share / static_cast<double>(machine.linkChunk)) : 1.0;

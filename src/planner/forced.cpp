@@ -1,5 +1,6 @@
 #include "planner/forced.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "base/parameters.hpp"
@@ -42,6 +43,25 @@ bool exists(Match match) {
     if (match(row)) return true;
   }
   return false;
+}
+
+// For a protocol that hosts know, collectives count that have it there; on GPUs more of them do.
+bool hasProtocol(Collective collective, Protocol protocol) {
+  const auto known = [&](std::span<const Descriptor> rows, bool anyCollective) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Descriptor& row) {
+      return row.protocol == protocol && (anyCollective || row.collective == collective);
+    });
+  };
+  const auto host = algorithms::descriptors();
+  return known(known(host, true) ? host : algorithms::allDescriptors(), false);
+}
+
+std::string protocolNames(Collective collective) {
+  std::string names;
+  for (const Descriptor& row : algorithms::allDescriptors()) {
+    if (row.collective == collective) appendName(names, algorithms::nameOf(row.protocol));
+  }
+  return names;
 }
 
 bool has(Collective collective, const Forced::Choice& choice) {
@@ -130,7 +150,7 @@ Status Forced::addProtocol(std::string_view name) {
   if (!protocol) return noProtocol(name);
   for (int i = 0; i < kCollectives; ++i) {
     const Collective collective = static_cast<Collective>(i);
-    if (!has(collective, {{}, protocol, 0})) continue;
+    if (!hasProtocol(collective, *protocol)) continue;
     Choice& choice = choices_[static_cast<size_t>(plannedAs(collective))];
     choice.protocol = protocol;
     if (!has(collective, choice)) return notTogether(collective, *choice.algorithm, *protocol);
@@ -183,8 +203,8 @@ Status Forced::force(std::string_view collective, std::string_view algorithm, st
   }
   if (!has(*which, choice)) {
     if (choice.algorithm) return notTogether(*which, *choice.algorithm, *choice.protocol);
-    return fail(Code::kInvalidUsage, "%s has no protocol %s; it has chunks", nameOf(*which),
-                algorithms::nameOf(*choice.protocol));
+    return fail(Code::kInvalidUsage, "%s has no protocol %s; it has %s", nameOf(*which),
+                algorithms::nameOf(*choice.protocol), protocolNames(*which).c_str());
   }
   choices_[static_cast<size_t>(plannedAs(*which))] = choice;
   return kOkStatus;

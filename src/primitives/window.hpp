@@ -122,10 +122,14 @@ struct WindowLayout {
     return linkLinesBegin() +
            (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * size_t{linkLineBytes};
   }
+  // From the begin of a region of their own, of runBytes().
   constexpr size_t runs(uint32_t slot, int source) const {
-    return runsBegin() + (slot * ranks + static_cast<uint32_t>(source)) * size_t{runRegion};
+    return (slot * ranks + static_cast<uint32_t>(source)) * size_t{runRegion};
   }
-  constexpr size_t bytes() const { return roundToPage(runsBegin() + size_t{slots} * ranks * runRegion); }
+  constexpr size_t runBytes() const { return roundToPage(size_t{slots} * ranks * runRegion); }
+  constexpr size_t bytes() const {
+    return roundToPage(linkLinesBegin() + size_t{ranks} * kLinkDepth * linkLineBytes);
+  }
 
  private:
   static constexpr size_t roundToPage(size_t bytes) {
@@ -140,9 +144,6 @@ struct WindowLayout {
   constexpr size_t wideBegin() const { return linesBegin() + size_t{slots} * ranks * lineRegion; }
   constexpr size_t linkLinesBegin() const {
     return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
-  }
-  constexpr size_t runsBegin() const {
-    return roundToPage(linkLinesBegin() + size_t{ranks} * kLinkDepth * linkLineBytes);
   }
   constexpr size_t linksBegin() const {
     return roundToPage(slotsBegin() + size_t{slots} * kLegs * ranks * slotBytes);

@@ -1,4 +1,5 @@
-// Included by one file of a test program whose ranks are on GPUs, as STRETTO_TEST_DEVICE=cuda says it of others.
+// Included by one file of a test program whose ranks are on GPUs, as STRETTO_TEST_DEVICE=cuda says it of
+// others.
 #pragma once
 
 #include <cstdlib>

@@ -33,7 +33,7 @@ Status withArity(B& backend, const Arguments& arguments) {
 
 inline const algorithms::Descriptor* rowOf(Collective collective, algorithms::Algorithm algorithm,
                                            algorithms::Protocol protocol) {
-  for (const algorithms::Descriptor& row : algorithms::descriptors()) {
+  for (const algorithms::Descriptor& row : algorithms::allDescriptors()) {
     if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return &row;
   }
   return nullptr;

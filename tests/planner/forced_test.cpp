@@ -81,7 +81,7 @@ TEST(Forced, AProtocolIsForEveryCollectiveThatHasIt) {
   EXPECT_EQ(forced.value().of(Collective::kAllReduce).protocol, Protocol::kLines);
   EXPECT_EQ(forced.value().of(Collective::kAllReduce).algorithm, Algorithm::kOneShot);
   EXPECT_EQ(forced.value().of(Collective::kAllGather).protocol, Protocol::kLines);
-  EXPECT_FALSE(forced.value().of(Collective::kBroadcast).any()) << "it has no lines";
+  EXPECT_FALSE(forced.value().of(Collective::kBroadcast).any()) << "on a host it has no lines";
   EXPECT_EQ(Forced::parse("", "chunks").value().of(Collective::kBroadcast).protocol, Protocol::kChunks);
 }
 
@@ -121,8 +121,8 @@ TEST(Force, RefusesAndLeavesThingsAsTheyWere) {
   EXPECT_FALSE(forced.force("all_reduce", "ring", "lines", 0).ok());
   EXPECT_EQ(lastError(),
             "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot");
-  EXPECT_FALSE(forced.force("broadcast", "", "lines", 0).ok());
-  EXPECT_EQ(lastError(), "broadcast has no protocol lines; it has chunks");
+  EXPECT_FALSE(forced.force("broadcast", "", "bare", 0).ok());
+  EXPECT_EQ(lastError(), "broadcast has no protocol bare; it has chunks, lines, wide, runs");
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "lines", 64).ok());
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", 63).ok());
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", (size_t{1} << 30) + 64).ok());

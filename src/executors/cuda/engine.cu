@@ -143,7 +143,9 @@ Status KernelEngine::launchKernel(const void* function, int blocks, int threads,
 // As many threads as have something to do: fewer begin and end sooner.
 int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
   if (launch.threads != 0) return std::min(launch.threads, kernel.mostThreads);
-  if (algorithms::isDeep(launch.protocol)) return kernel.mostThreads;
+  if (algorithms::isDeep(launch.protocol) || launch.protocol == algorithms::Protocol::kRuns) {
+    return kernel.mostThreads;
+  }
   constexpr size_t kWarp = 32;
   using P = algorithms::Protocol;
   const size_t bytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) + 64;
@@ -264,7 +266,7 @@ int fillQueues(std::span<const Transfer> transfers, int rank, int ranks, Message
 // Blocks of each queue: equal on both sides of every message, so a function of the number of ranks alone.
 int blocksOfQueue(int lanes, int ranks) {
   constexpr int kMostBlocks = 128;  // of all queues: they must run at the same time
-  constexpr int kMostOfOne = 32;
+  constexpr int kMostOfOne = 64;
   return std::clamp(kMostBlocks / (2 * std::max(1, ranks - 1)), 1, std::min(lanes, kMostOfOne));
 }
 

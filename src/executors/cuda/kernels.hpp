@@ -52,11 +52,6 @@ class KernelTable {
   Rows pairs_{};
 };
 
-constexpr bool reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
-         collective == Collective::kReduce;
-}
-
 void addMoves(KernelTable& table);
 void addFloat32(KernelTable& table);
 void addFloat16(KernelTable& table);

@@ -54,6 +54,7 @@ class Cuda {
         nearBegin_(context.shape.nearBegin(lane)),
         ownNear_(window(context.rank) + nearBegin_),
         peerNear_(kRanks == 2 ? window(1 - context.rank) + nearBegin_ : nullptr),
+        runBegin_(context.shape.runBegin(lane)),
         deepBegin_(context.shape.deepBegin(lane)),
         state_(context.lanes[lane]),
         lane_(lane),
@@ -183,14 +184,16 @@ class Cuda {
     if constexpr (Format::kRuns) {
       putRuns(coop, runsOf(peer, rank()), lineFlag(), static_cast<const std::byte*>(from), bytes);
     } else if (coop.rank() < coop.size()) {
-      putLinesAt<2>(coop, linesOf(peer, rank()), lineFlag(), {static_cast<const std::byte*>(from), bytes});
+      putLinesAt<Format::kAtOnce>(coop, linesOf(peer, rank()), lineFlag(),
+                                  {static_cast<const std::byte*>(from), bytes});
     }
   }
   __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes) {
     if constexpr (Format::kRuns) {
       readRuns(coop, peer, runsOf(rank(), peer), lineFlag(), static_cast<std::byte*>(to), bytes);
     } else {
-      readLinesAt<2>(coop, peer, linesOf(rank(), peer), lineFlag(), {static_cast<std::byte*>(to), bytes});
+      readLinesAt<Format::kAtOnce>(coop, peer, linesOf(rank(), peer), lineFlag(),
+                                   {static_cast<std::byte*>(to), bytes});
     }
     return failed_ ? Status{Code::kRemote} : Status{};
   }
@@ -269,7 +272,7 @@ class Cuda {
   __device__ bool awaitParts(Pack (&got)[kSources][kLines], const std::byte* const (&lines)[kSources],
                              uint64_t flag, int first, const LinePart<Format> (&parts)[kLines], int lane);
   __device__ RunPlace runsOf(int owner, int source) const {
-    return {deep(owner, layout().runs(turn(), placeAt(owner, source))), layout().runRegion};
+    return {window(owner) + runBegin_ + layout().runs(turn(), placeAt(owner, source)), layout().runRegion};
   }
   __device__ RunPlace linkRuns(int owner, int source, uint64_t chunk) const {
     return {deep(owner, layout().linkLines(placeAt(owner, source), chunk)), layout().linkLineBytes};
@@ -315,6 +318,7 @@ class Cuda {
   size_t nearBegin_;
   std::byte* ownNear_;
   std::byte* peerNear_;  // of the only peer, if there is but one
+  size_t runBegin_;
   size_t deepBegin_;
   LaneState& state_;
   int lane_;

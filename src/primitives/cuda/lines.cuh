@@ -25,6 +25,7 @@ namespace stretto::cuda {
 
 struct ShortLines {
   static constexpr bool kRuns = false;
+  static constexpr int kAtOnce = 2;  // lines that a thread has under way, measured
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
@@ -39,6 +40,7 @@ struct ShortLines {
 
 struct WideLines {
   static constexpr bool kRuns = false;
+  static constexpr int kAtOnce = 4;  // lines that a thread has under way, measured
   static constexpr size_t kLineBytes = 128;
   static constexpr size_t kLineUnits = 15;
   static constexpr int kLineThreads = 8;
@@ -53,6 +55,7 @@ struct WideLines {
 
 struct BareLines {
   static constexpr bool kRuns = false;
+  static constexpr int kAtOnce = 2;  // lines that a thread has under way, measured
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 2;
   static constexpr int kLineThreads = 1;

@@ -64,12 +64,39 @@ __device__ __forceinline__ void reducePacks(const Reducer& reducer, const Destin
   }
 }
 
-// From byte `begin`, a multiple of a unit, on.
+// The same for two sources: more packs at once, since each is done with as soon as both are there.
+template <typename Reducer, int kPacks>
+__device__ __forceinline__ void reduceTwo(const Reducer& reducer, const Destinations& to,
+                                          const std::byte* const* sources, size_t packs, size_t at,
+                                          size_t step) {
+  const auto place = [&](int i) { return (at + static_cast<size_t>(i) * step) * sizeof(Pack); };
+  Pack first[kPacks] = {}, second[kPacks] = {};
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    if (place(i) < packs * sizeof(Pack)) first[i] = loadPack(sources[0] + place(i));
+  }
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    if (place(i) < packs * sizeof(Pack)) second[i] = loadPack(sources[1] + place(i));
+  }
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    if (place(i) >= packs * sizeof(Pack)) continue;
+    auto low = reducer.start(first[i].low);
+    auto high = reducer.start(first[i].high);
+    reducer.join(low, second[i].low);
+    reducer.join(high, second[i].high);
+    const Pack result{reducer.finish(low), reducer.finish(high)};
+    storePack(to.own + place(i), result);
+    for (int push = 0; push < to.pushedCount; ++push) storePack(to.pushed[push] + place(i), result);
+  }
+}
+
+// Units `first`, `first + step`, ... of every source.
 template <typename Reducer>
 __device__ void reduceUnits(const Reducer& reducer, const Destinations& to, const std::byte* const* sources,
-                            int sourceCount, size_t begin, size_t bytes, int thread, int threads) {
-  for (size_t unit = begin / kUnitBytes + static_cast<size_t>(thread); unit * kUnitBytes < bytes;
-       unit += static_cast<size_t>(threads)) {
+                            int sourceCount, size_t bytes, size_t first, size_t step) {
+  for (size_t unit = first; unit * kUnitBytes < bytes; unit += step) {
     auto sum = reducer.start(UnitSource(sources[0], bytes).load(unit));
     for (int source = 1; source < sourceCount; ++source) {
       reducer.join(sum, UnitSource(sources[source], bytes).load(unit));
@@ -90,11 +117,17 @@ __device__ void reduceBytes(const Reducer& reducer, const Destinations& to, cons
   }
   const size_t packs = aligned ? bytes / sizeof(Pack) : 0;
   const size_t step = static_cast<size_t>(threads);
-  for (size_t at = static_cast<size_t>(thread); at < packs; at += kUnroll * step) {
+  constexpr int kPairs = 2 * kUnroll;
+  size_t at = static_cast<size_t>(thread);
+  for (; sourceCount == 2 && at < packs; at += kPairs * step) {
+    reduceTwo<Reducer, kPairs>(reducer, to, sources, packs, at, step);
+  }
+  for (; at < packs; at += kUnroll * step) {
     reducePacks<Reducer, kUnroll>(reducer, to, sources, sourceCount, packs, at, step);
   }
   if (packs * sizeof(Pack) != bytes) {
-    reduceUnits(reducer, to, sources, sourceCount, packs * sizeof(Pack), bytes, thread, threads);
+    const size_t first = packs * sizeof(Pack) / kUnitBytes + static_cast<size_t>(thread);
+    reduceUnits(reducer, to, sources, sourceCount, bytes, first, step);
   }
 }
 

@@ -58,22 +58,26 @@ constexpr size_t runPayload(const WindowLayout& layout) {
   return runsIn(layout.runRegion) * kRunBytes;
 }
 
-// A device window: first what every lane has, close together, then what the deep ones have besides. `layout`
-// is of one lane that has everything, for as many places as a rank has peers.
+// A device window: first the lines of every lane, close together, then the runs of every lane, then what the
+// deep lanes have besides. `layout` is of one lane that has everything, for as many places as a rank has
+// peers.
 struct Shape {
   WindowLayout layout;
   int32_t lanes = 1;
-  int32_t deepLanes = 1;  // the first of them; the others have lines alone
+  int32_t deepLanes = 1;  // the first of them
 
   constexpr size_t nearBytes() const { return layout.slotsBegin(); }
   constexpr size_t deepBytes() const { return layout.bytes() - layout.slotsBegin(); }
-  // Offsets to which those of `layout` are added: of cells and lines, and of slots and links.
+  // Offsets to which those of `layout` are added: of cells and lines, of runs, and of slots and links.
   constexpr size_t nearBegin(int lane) const { return nearBytes() * static_cast<size_t>(lane); }
+  constexpr size_t runBegin(int lane) const {
+    return nearBytes() * static_cast<size_t>(lanes) + layout.runBytes() * static_cast<size_t>(lane);
+  }
   constexpr size_t deepBegin(int lane) const {
-    return nearBytes() * static_cast<size_t>(lanes - 1) + deepBytes() * static_cast<size_t>(lane);
+    return runBegin(lanes) + deepBytes() * static_cast<size_t>(lane) - nearBytes();
   }
   constexpr size_t windowBytes() const {
-    return nearBytes() * static_cast<size_t>(lanes) + deepBytes() * static_cast<size_t>(deepLanes);
+    return runBegin(lanes) + deepBytes() * static_cast<size_t>(deepLanes);
   }
 };
 
