@@ -371,7 +371,8 @@ ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recv
 ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
                            ncclComm_t comm, cudaStream_t stream);
 
-/* Part i of rank j's recvbuff becomes part j of rank i's sendbuff, each `count` elements. Never in place. */
+/* Part i of rank j's recvbuff becomes part j of rank i's sendbuff, each `count` elements. In place (the same
+ * buffer) on GPUs only, and there not by the pairwise algorithm. */
 ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                           ncclComm_t comm, cudaStream_t stream);
 

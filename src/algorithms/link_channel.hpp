@@ -40,12 +40,6 @@ class Outlet {
     Cell* const at = cell();
     b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
   }
-  // The same for backends whose links carry lines as well; the other end must receiveLines().
-  STRETTO_ANYWHERE Status sendLines(const std::byte* from, size_t bytes) {
-    STRETTO_TRY(b_.putLink(b_.coop(), peer_, b_.cursors(peer_).sent, owed(), from, bytes));
-    ++b_.cursors(peer_).sent;
-    return {};
-  }
   STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) {
     std::byte* place = nullptr;
     STRETTO_TRY(acquire(bytes, place));
@@ -86,12 +80,6 @@ class Inlet {
     if (received % (WindowLayout::kLinkDepth / 2) == 0) {
       b_.signal(b_.coop(), peer_, b_.creditAt(peer_), received);
     }
-  }
-  STRETTO_ANYWHERE Status receiveLines(std::byte* to, size_t bytes) {
-    STRETTO_TRY(b_.readLink(b_.coop(), peer_, b_.cursors(peer_).received, to, bytes));
-    const uint64_t received = ++b_.cursors(peer_).received;
-    if (received % (WindowLayout::kLinkDepth / 2) == 0) b_.signalRead(b_.coop(), peer_, received);
-    return {};
   }
   STRETTO_ANYWHERE Status receive(std::byte* to, size_t bytes, bool stream) {
     const std::byte* place = nullptr;

@@ -7,14 +7,15 @@ namespace {
 
 // Stages of neighbouring chunks overlap, two at a time, so there are twice as many slots.
 constexpr uint32_t kSlots = 4;
-constexpr uint32_t kLineRegion = 4096;         // 2 KB of payload from one peer
-constexpr uint32_t kWideRegion = 136 * 128;    // 16,320 bytes of payload from one peer
-constexpr uint32_t kBareRegion = 33 * 1024;    // from one peer
-constexpr uint32_t kLinkLineBytes = 5 * 4096;  // four runs in one chunk of a link
-constexpr uint32_t kRunRegion = 13 * 4096;     // twelve runs from one peer
-constexpr uint32_t kSlotBytes = 16384;         // from one peer
+constexpr uint32_t kLineRegion = 4096;       // 2 KB of payload from one peer
+constexpr uint32_t kWideRegion = 144 * 128;  // 17,280 bytes of payload from one peer
+constexpr uint32_t kBareRegion = 33 * 1024;  // from one peer
+constexpr uint32_t kLinkRuns = 64;           // 4 KB each, from one peer
+constexpr uint32_t kRuns = 32;               // the same for collectives
+constexpr uint32_t kSlotBytes = 8192;        // from one peer
 constexpr uint32_t kLinkChunk = 16384;
 constexpr uint32_t kLeast = 1024;
+constexpr uint32_t kLeastRuns = 16;  // two for each of eight warps
 
 uint32_t halved(uint32_t bytes, uint32_t grain) {
   return std::max(grain, bytes / 2 / grain * grain);
@@ -35,14 +36,14 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedLanes) {
   layout.bareRegion = kBareRegion;
   layout.slotBytes = kSlotBytes;
   layout.linkChunk = kLinkChunk;
-  layout.linkLineBytes = kLinkLineBytes;
-  layout.runRegion = kRunRegion;
+  layout.linkRuns = kLinkRuns;
+  layout.runs = kRuns;
   const auto tooLarge = [&] { return shape.windowBytes() > kMostDeviceBytes; };
   while (tooLarge() && layout.slotBytes > kLeast) {
     layout.slotBytes = halved(layout.slotBytes, kLeast);
     layout.linkChunk = halved(layout.linkChunk, kLeast);
-    layout.linkLineBytes = std::max(2u * 4096, halved(layout.linkLineBytes, 4096));
-    layout.runRegion = std::max(2u * 4096, halved(layout.runRegion, 4096));
+    layout.linkRuns = std::max(kLeastRuns, layout.linkRuns / 2);
+    layout.runs = std::max(kLeastRuns, layout.runs / 2);
     layout.wideRegion = halved(layout.wideRegion, 16 * 128);
     layout.bareRegion = halved(layout.bareRegion, kLeast);
   }

@@ -35,6 +35,7 @@ uint64_t transferTag(const Operation& operation);
 
 // Checks everything that can be known locally: counts that overflow, null and partly overlapping buffers,
 // root or peer out of range.
-Status validate(const Operation& operation, int rank, int ranks);
+// `onDevice`: the ranks are GPUs, where an all-to-all may be in place.
+Status validate(const Operation& operation, int rank, int ranks, bool onDevice);
 
 }  // namespace stretto::communicator

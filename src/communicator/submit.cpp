@@ -160,7 +160,7 @@ Status submit(Communicator& communicator, const Operation& operation,
   if (const Status status = communicator.usable(); !status.ok()) [[unlikely]] {
     return communicator.refuse(operation, status);
   }
-  STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks()));
+  STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks(), communicator.onDevice()));
   if (events::on()) [[unlikely]] {
     return submitTraced(communicator, operation, stream);
   }

@@ -90,8 +90,9 @@ Status checkOverlap(const Operation& operation, const Extent& extent) {
 
 }  // namespace
 
-Status validate(const Operation& operation, int rank, int ranks) {
-  const Extent extent = extentOf(operation, rank, ranks);
+Status validate(const Operation& operation, int rank, int ranks, bool onDevice) {
+  Extent extent = extentOf(operation, rank, ranks);
+  if (onDevice && operation.collective == Collective::kAllToAll) extent.inPlaceBlock = -1;
   STRETTO_TRY(checkRoot(operation, ranks));
   STRETTO_TRY(checkSize(operation, extent));
   if (operation.count == 0) return kOkStatus;

@@ -21,7 +21,7 @@ struct ProtocolConstants {
   double wireRate;
   size_t bytesPerBlock;
 };
-constexpr ProtocolConstants constantsOf(Protocol protocol, bool reducing) {
+constexpr ProtocolConstants constantsOf(Protocol protocol) {
   switch (protocol) {
     case Protocol::kLines:
       return {0.85, 2.0, 340e3, 1024};
@@ -30,7 +30,7 @@ constexpr ProtocolConstants constantsOf(Protocol protocol, bool reducing) {
     case Protocol::kBare:
       return {0.80, 1.0, 330e3, 1024};
     case Protocol::kRuns:
-      return {3.0, 1.0, reducing ? 345e3 : 310e3, 16384};
+      return {3.0, 1.0, 355e3, 16384};
     case Protocol::kChunks:
       break;
   }
@@ -49,7 +49,7 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
   const int most = algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   const bool few = row.protocol == Protocol::kBare && request.bytes <= kFew;
-  const size_t each = constantsOf(row.protocol, reduces(row.collective)).bytesPerBlock * (few ? 2 : 1);
+  const size_t each = constantsOf(row.protocol).bytesPerBlock * (few ? 2 : 1);
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
@@ -68,7 +68,7 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
       row.cost(pointToPoint ? 2 : request.ranks, static_cast<double>(request.bytes));
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
   const double blocks = preferredBlocks(row, request, machine);
-  const ProtocolConstants protocol = constantsOf(row.protocol, reduces(row.collective));
+  const ProtocolConstants protocol = constantsOf(row.protocol);
   // Wide lines that take turns are unpacked and reduced more slowly than they arrive.
   const bool turnsOfWide = row.protocol == Protocol::kWide && reduces(row.collective) &&
                            request.bytes > machine.wideBytes * static_cast<size_t>(machine.lanes);

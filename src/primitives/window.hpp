@@ -85,13 +85,18 @@ struct WindowLayout {
   uint32_t slots = kSlots;                 // a power of two; twice as many as exchanges overlap
   uint32_t lineRegion = kLineRegionBytes;  // of one source in one slot
   uint32_t wideRegion = 0;                 // the same for wide lines, which have their own memory
-  uint32_t linkLineBytes = 0;              // lines or runs of one chunk of a link, where links have them
-  uint32_t runRegion = 0;                  // runs of one source in one slot
+  uint32_t runs = 0;                       // of one source, a power of two, where there are runs
+  uint32_t linkRuns = 0;                   // the same for one source's link
   uint32_t bareRegion = 0;                 // of one source in one of kSlots places, for bare lines
 
   constexpr size_t cell(uint32_t slot, Leg leg, int source) const {
     return kCells +
            ((slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source)) * kCellBytes;
+  }
+  // Runs of a link have credits of their own, a cell for each of the receiver's warps.
+  static constexpr uint32_t kRunCredits = 16;
+  constexpr size_t runCredit(int receiver, uint32_t warp) const {
+    return runCreditsBegin() + (static_cast<size_t>(receiver) * kRunCredits + warp) * kCellBytes;
   }
   constexpr size_t credit(int receiver) const {
     return kCells + (slots * kLegs * ranks + static_cast<uint32_t>(receiver)) * kCellBytes;
@@ -118,18 +123,16 @@ struct WindowLayout {
   constexpr size_t bareBytes() const { return size_t{kSlots} * ranks * bareRegion; }
   // Where the large regions begin: slots, then links.
   constexpr size_t slotsBegin() const { return roundToPage(bareBegin() + bareBytes()); }
-  constexpr size_t linkLines(int source, uint64_t chunk) const {
-    return linkLinesBegin() +
-           (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * size_t{linkLineBytes};
+  // A ring of runs: their payload, then a word for each.
+  static constexpr size_t kRunBytes = 4096;
+  static constexpr size_t runRing(size_t count) { return count * (kRunBytes + sizeof(uint64_t)); }
+  constexpr size_t linkRunsOf(int source) const {
+    return linkRunsBegin() + static_cast<size_t>(source) * runRing(linkRuns);
   }
   // From the begin of a region of their own, of runBytes().
-  constexpr size_t runs(uint32_t slot, int source) const {
-    return (slot * ranks + static_cast<uint32_t>(source)) * size_t{runRegion};
-  }
-  constexpr size_t runBytes() const { return roundToPage(size_t{slots} * ranks * runRegion); }
-  constexpr size_t bytes() const {
-    return roundToPage(linkLinesBegin() + size_t{ranks} * kLinkDepth * linkLineBytes);
-  }
+  constexpr size_t runsOf(int source) const { return static_cast<size_t>(source) * runRing(runs); }
+  constexpr size_t runBytes() const { return roundToPage(ranks * runRing(runs)); }
+  constexpr size_t bytes() const { return roundToPage(linkRunsBegin() + ranks * runRing(linkRuns)); }
 
  private:
   static constexpr size_t roundToPage(size_t bytes) {
@@ -137,12 +140,13 @@ struct WindowLayout {
   }
   static constexpr size_t kLineAlignment = 128;
   static constexpr size_t kCells = (sizeof(WindowHeader) + kCellBytes - 1) / kCellBytes * kCellBytes;
+  constexpr size_t runCreditsBegin() const { return kCells + (slots * kLegs + 1) * ranks * kCellBytes; }
   constexpr size_t linesBegin() const {
-    return (kCells + (slots * kLegs + 1) * ranks * kCellBytes + kLineAlignment - 1) / kLineAlignment *
-           kLineAlignment;
+    const size_t credits = linkRuns == 0 ? 0 : size_t{ranks} * kRunCredits * kCellBytes;
+    return (runCreditsBegin() + credits + kLineAlignment - 1) / kLineAlignment * kLineAlignment;
   }
   constexpr size_t wideBegin() const { return linesBegin() + size_t{slots} * ranks * lineRegion; }
-  constexpr size_t linkLinesBegin() const {
+  constexpr size_t linkRunsBegin() const {
     return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
   }
   constexpr size_t linksBegin() const {

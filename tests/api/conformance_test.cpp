@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "harness/conformance.hpp"
+#include "primitives/cuda/reducer_kind.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -49,7 +50,9 @@ Case draw(const Descriptor& row, const Dataset& data, size_t count, Random& rand
   one.row = &row;
   one.data = &data;
   const size_t element = sizeOf(data.type);
-  one.count = row.mostBytes == 0 ? count : std::min(count, row.mostBytes / element);
+  // On GPUs only bare lines do not take turns.
+  const bool any = row.mostBytes == 0 || (testsOnDevice() && row.protocol != Protocol::kBare);
+  one.count = any ? count : std::min(count, row.mostBytes / element);
   one.inPlace = row.collective != Collective::kAllToAll && random() % 2 == 0;
   one.twice = !row.rankOrder || random() % 8 == 0;
   one.sendOffset = random() % 3 == 0 ? 0 : random() % 64;
@@ -58,6 +61,13 @@ Case draw(const Descriptor& row, const Dataset& data, size_t count, Random& rand
   if (row.needsReach && random() % 2 == 0) one.shared = random();
   one.root = static_cast<int>(random() % static_cast<uint64_t>(data.ranks));
   return one;
+}
+
+// Bare lines are for sums and averages of the common floats.
+bool serves(const Descriptor& row, const Dataset& data) {
+  if (row.protocol != Protocol::kBare) return true;
+  const auto op = data.op == kPreMulSum ? Operator::kSum : static_cast<Operator>(data.op);
+  return cuda::isFixed(data.type, op);
 }
 
 // By type and operator.
@@ -78,6 +88,7 @@ std::vector<Case> drawAll(int ranks, const Datasets& datasets, size_t share) {
   for (const Descriptor* row : rowsFor(ranks)) {
     for (const Dataset& data : datasets) {
       if (!isReduction(row->collective) && data.op != 0) continue;
+      if (!serves(*row, data)) continue;
       const int draws = isReduction(row->collective) ? 2 : 8;
       for (int drawn = 0; drawn < draws; ++drawn) {
         ++turn;
@@ -139,6 +150,7 @@ class Large : public Conformance<int> {
     const int ranks = GetParam();
     for (const Descriptor* row : rowsFor(ranks)) {
       const Dataset& data = datasets[all.size() % datasets.size()];
+      if (!serves(*row, data)) continue;
       const bool blocks = sendBlocks(row->collective, ranks) + receiveBlocks(row->collective, ranks) > 2;
       Case one = draw(*row, data, blocks ? kElements / static_cast<size_t>(ranks) : kElements, random);
       all.push_back(one);

@@ -266,7 +266,7 @@ int fillQueues(std::span<const Transfer> transfers, int rank, int ranks, Message
 // Blocks of each queue: equal on both sides of every message, so a function of the number of ranks alone.
 int blocksOfQueue(int lanes, int ranks) {
   constexpr int kMostBlocks = 128;  // of all queues: they must run at the same time
-  constexpr int kMostOfOne = 64;
+  constexpr int kMostOfOne = 32;
   return std::clamp(kMostBlocks / (2 * std::max(1, ranks - 1)), 1, std::min(lanes, kMostOfOne));
 }
 

@@ -36,15 +36,8 @@ __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, co
       algorithms::Split(message.bytes, static_cast<size_t>(blocks), kGrainBytes)[static_cast<size_t>(block)];
   std::byte* const data = message.data + share.begin;
   backend.setTag(message.tag);
-  for (const algorithms::Span chunk : algorithms::Chunks(share.size, backend.linkLineBytes())) {
-    if (queue.isSend != 0) {
-      STRETTO_TRY(algorithms::Outlet<Backend>(backend, queue.peer).sendLines(data + chunk.begin, chunk.size));
-    } else {
-      STRETTO_TRY(
-          algorithms::Inlet<Backend>(backend, queue.peer).receiveLines(data + chunk.begin, chunk.size));
-    }
-  }
-  return {};
+  return queue.isSend != 0 ? backend.sendRuns(queue.peer, data, share.size)
+                           : backend.receiveRuns(queue.peer, data, share.size);
 }
 
 // Not inline: one translation unit includes this.

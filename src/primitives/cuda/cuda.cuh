@@ -19,8 +19,10 @@ namespace stretto::cuda {
 
 struct BlockShared {
   static constexpr int kMostStages = 3;
-  uint32_t progress[kMostStages];  // chunks that each stage of a pipeline has done
-  uint32_t failed;                 // somebody gave up
+  static constexpr int kMostWarps = 16;
+  uint32_t done[kMostStages * kMostWarps];  // chunks that each warp of each stage has done, in runs
+  uint32_t progress[kMostStages];           // chunks that each stage of a pipeline has done
+  uint32_t failed;                          // somebody gave up
 };
 
 // Some warps of a block, which have a barrier of their own.
@@ -31,7 +33,14 @@ struct Threads {
 
   __device__ int rank() const { return static_cast<int>(threadIdx.x) - begin; }
   __device__ int size() const { return count; }
-  __device__ void sync() const { syncThreads(barrier, count); }
+  static constexpr int kOneWarp = -1;  // instead of a barrier
+  __device__ void sync() const {
+    if (barrier == kOneWarp) {
+      __syncwarp();
+    } else {
+      syncThreads(barrier, count);
+    }
+  }
 };
 
 // How long one thread has waited.
@@ -170,8 +179,15 @@ class Cuda {
     }
     return verdict(coop, bad);
   }
+  // One source with nothing to divide is copied as it is.
   __device__ void reduce(Coop coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources,
-                         int sourceCount, size_t count, bool /*stream*/) {
+                         int sourceCount, size_t count, bool stream) {
+    if (sourceCount == 1 && (spec.op != Operator::kAvg || spec.divisor == 1)) {
+      const size_t bytes = count * sizeOf(spec.type);
+      copy(coop, to.own, sources[0], bytes, stream);
+      for (int push = 0; push < to.pushedCount; ++push) put(coop, rank(), to.pushed[push], sources[0], bytes);
+      return;
+    }
     reduceBytes(Reducer(spec), to, sources, sourceCount, count * sizeOf(spec.type), coop.rank(), coop.size());
   }
   __device__ void copy(Coop coop, void* to, const void* from, size_t bytes, bool /*stream*/) {
@@ -182,7 +198,7 @@ class Cuda {
 
   __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes) {
     if constexpr (Format::kRuns) {
-      putRuns(coop, runsOf(peer, rank()), lineFlag(), static_cast<const std::byte*>(from), bytes);
+      putRun(runsOf(peer, rank()), epoch_, lineFlag(), static_cast<const std::byte*>(from), bytes);
     } else if (coop.rank() < coop.size()) {
       putLinesAt<Format::kAtOnce>(coop, linesOf(peer, rank()), lineFlag(),
                                   {static_cast<const std::byte*>(from), bytes});
@@ -190,18 +206,17 @@ class Cuda {
   }
   __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes) {
     if constexpr (Format::kRuns) {
-      readRuns(coop, peer, runsOf(rank(), peer), lineFlag(), static_cast<std::byte*>(to), bytes);
+      return readRun(peer, runsOf(rank(), peer), epoch_, lineFlag(), static_cast<std::byte*>(to), bytes);
     } else {
       readLinesAt<Format::kAtOnce>(coop, peer, linesOf(rank(), peer), lineFlag(),
                                    {static_cast<std::byte*>(to), bytes});
+      return failed_ ? Status{Code::kRemote} : Status{};
     }
-    return failed_ ? Status{Code::kRemote} : Status{};
   }
   __device__ Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                 size_t bytes) {
     if constexpr (Format::kRuns) {
-      reduceRuns(coop, spec, to, own, bytes);
-      return failed_ ? Status{Code::kRemote} : Status{};
+      return reduceRun(spec, to, own, bytes);
     } else {
       return inLines<false>(coop, spec, to, own, bytes);
     }
@@ -212,16 +227,9 @@ class Cuda {
     return inLines<true>(coop, spec, to, own, bytes);
   }
 
-  // Chunks of a link in runs: the sender's needs credit for `owed` chunks; signalRead() gives it.
-  __device__ size_t linkLineBytes() const { return runsIn(layout().linkLineBytes) * kRunBytes; }
-  __device__ Status putLink(Coop coop, int peer, uint64_t chunk, uint64_t owed, const void* from,
-                            size_t bytes);
-  __device__ Status readLink(Coop coop, int peer, uint64_t chunk, void* to, size_t bytes);
-  // Loads that have returned are before any store: no fence.
-  __device__ void signalRead(Coop coop, int peer, uint64_t chunks) {
-    coop.sync();
-    if (coop.rank() == 0) storeRelaxed(creditAt(peer), {chunks, tag_});
-  }
+  // A whole message over a link, in runs; the other end does the other.
+  __device__ Status sendRuns(int peer, const std::byte* from, size_t bytes);
+  __device__ Status receiveRuns(int peer, std::byte* to, size_t bytes);
 
   // Stages run at the same time, each by its own warps. A stage of a chunk begins when the stage before has
   // done that chunk; the first stage runs ahead of the last by half as many chunks as there are slots.
@@ -249,15 +257,17 @@ class Cuda {
     return near(owner, Format::place(layout(), turn(), placeAt(owner, source)));
   }
   __device__ uint64_t lineFlag() const { return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1)); }
-  __device__ uint64_t linkFlag(uint64_t chunk) const {
-    return (chunk + 1) << kTagBits | (tag_ & ((1u << kTagBits) - 1));
+  __device__ uint64_t runFlag(uint64_t number) const {
+    return (number + 1) << kTagBits | (tag_ & ((1u << kTagBits) - 1));
   }
   __device__ void publish(Cell* cell, uint64_t value) const {
     fenceSystem();
     storeRelaxed(cell, {value, tag_});
   }
   __device__ Status verdict(Coop coop, bool bad) {
-    if (!anyThread(coop.barrier, coop.count, bad)) return {};
+    const bool any = coop.barrier == Threads::kOneWarp ? __any_sync(0xffffffff, bad) != 0
+                                                       : anyThread(coop.barrier, coop.count, bad);
+    if (!any) return {};
     return Status{Code::kRemote};  // the host knows more (Control)
   }
 
@@ -271,19 +281,24 @@ class Cuda {
   template <int kLines, int kSources>
   __device__ bool awaitParts(Pack (&got)[kSources][kLines], const std::byte* const (&lines)[kSources],
                              uint64_t flag, int first, const LinePart<Format> (&parts)[kLines], int lane);
-  __device__ RunPlace runsOf(int owner, int source) const {
-    return {window(owner) + runBegin_ + layout().runs(turn(), placeAt(owner, source)), layout().runRegion};
+  __device__ RunRing runsOf(int owner, int source) const {
+    return {window(owner) + runBegin_ + layout().runsOf(placeAt(owner, source)), layout().runs};
   }
-  __device__ RunPlace linkRuns(int owner, int source, uint64_t chunk) const {
-    return {deep(owner, layout().linkLines(placeAt(owner, source), chunk)), layout().linkLineBytes};
+  __device__ RunRing linkRunsOf(int owner, int source) const {
+    return {deep(owner, layout().linkRunsOf(placeAt(owner, source))), layout().linkRuns};
   }
-  __device__ void putRuns(Coop coop, const RunPlace& place, uint64_t flag, const std::byte* from,
-                          size_t bytes);
-  __device__ bool awaitRun(int peer, const uint64_t* at, uint64_t flag, int lane);
-  __device__ void readRuns(Coop coop, int peer, const RunPlace& place, uint64_t flag, std::byte* to,
-                           size_t bytes);
-  __device__ void reduceRuns(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                             size_t bytes);
+  __device__ static volatile uint32_t& volatileOf(uint32_t& word) { return word; }
+  __device__ void putRun(const RunRing& ring, uint64_t number, uint64_t flag, const std::byte* from,
+                         size_t bytes) const;
+  __device__ bool awaitRun(int peer, const uint64_t* at, uint64_t flag);
+  __device__ Status readRun(int peer, const RunRing& ring, uint64_t number, uint64_t flag, std::byte* to,
+                            size_t bytes);
+  __device__ Status reduceRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
+  template <typename... Stages>
+  __device__ Status pipelineOfWarps(size_t chunks, Stages... stages);
+  __device__ bool awaitCredit(int peer, const Cell* at, uint64_t owed);
+  template <typename Visit>
+  __device__ void forEachRun(uint64_t& cursor, size_t bytes, Visit visit);
   template <int kLines>
   __device__ void putLinesAt(Coop coop, std::byte* lines, uint64_t flag, const UnitSource& source);
   template <int kLines>
@@ -327,7 +342,7 @@ class Cuda {
   uint64_t finished_ = 0;
   Coop coop_;
   bool failed_ = false;
-  uint64_t credit_ = 0;  // seen for the one peer that putLink() sends to
+  uint64_t credit_ = 0;  // seen by this warp for the one peer that sendRuns() sends to
   LinkCursors cursors_[kMaxRanks];
 };
 
@@ -394,6 +409,7 @@ template <typename... Stages>
 __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages... stages) {
   constexpr int kStages = sizeof...(Stages);
   static_assert(kStages <= BlockShared::kMostStages);
+  if constexpr (Format::kRuns) return pipelineOfWarps(chunks, stages...);
   Status status;
   if (chunks <= 1) {
     if (chunks == 0) return status;

@@ -76,23 +76,25 @@ struct BareLines {
 };
 
 // Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag
-// of its own beside it, which is stored with release order (cuda_runs.cuh).
+// beside it that is stored with release order. An epoch is one run (cuda_runs.cuh).
 struct RunLines {
   static constexpr bool kRuns = true;
   static constexpr bool kBare = false;
-  static constexpr size_t kRunBytes = stretto::cuda::kRunBytes;
-  static constexpr size_t kLineBytes = kRunBytes;
+  static constexpr size_t kLineBytes = WindowLayout::kRunBytes;
 
-  __device__ static size_t lineBytes(const WindowLayout& layout) { return runPayload(layout); }
+  __device__ static size_t lineBytes(const WindowLayout&) { return kLineBytes; }
 };
 
-// Where runs and their flags lie.
-struct RunPlace {
-  std::byte* data;
-  uint64_t* flags;
+// A ring of runs and their flags; run `number` has its place, whoever's it was before.
+struct RunRing {
+  std::byte* begin;
+  uint32_t count;
 
-  __device__ RunPlace(std::byte* region, size_t bytes)
-      : data(region), flags(reinterpret_cast<uint64_t*>(region + runsIn(bytes) * kRunBytes)) {}
+  __device__ uint32_t slot(uint64_t number) const { return static_cast<uint32_t>(number) & (count - 1); }
+  __device__ std::byte* data(uint64_t number) const { return begin + slot(number) * WindowLayout::kRunBytes; }
+  __device__ uint64_t* flag(uint64_t number) const {
+    return reinterpret_cast<uint64_t*>(begin + size_t{count} * WindowLayout::kRunBytes) + slot(number);
+  }
 };
 
 // One thread's part of a line: which units, and where it lies. Numbers of one lane, so 32 bits hold them.

@@ -49,15 +49,6 @@ constexpr size_t barePayload(const WindowLayout& layout) {
   return layout.bareRegion;
 }
 
-// Runs are 4 KB, with a word each at the end of their region.
-inline constexpr size_t kRunBytes = 4096;
-constexpr size_t runsIn(size_t region) {
-  return region / (kRunBytes + sizeof(uint64_t));
-}
-constexpr size_t runPayload(const WindowLayout& layout) {
-  return runsIn(layout.runRegion) * kRunBytes;
-}
-
 // A device window: first the lines of every lane, close together, then the runs of every lane, then what the
 // deep lanes have besides. `layout` is of one lane that has everything, for as many places as a rank has
 // peers.
