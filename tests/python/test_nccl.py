@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-
 from stretto.library import nccl_library_path
 
 
