@@ -201,7 +201,8 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
     const auto kind = reduces(how.collective) ? kindOf(how.arguments.reduce) : KernelTable::Kind::kAny;
     const int lanes = algorithms::isDeep(how.protocol) ? setup_.shape.deepLanes : setup_.shape.lanes;
     const Kernel& kernel =
-        KernelTable::all().find(how.collective, how.algorithm, how.protocol, kind, setup_.ranks);
+        KernelTable::all().find(how.collective, how.algorithm, how.protocol, kind, setup_.ranks,
+                                how.arguments.bytes() / static_cast<size_t>(std::max(1, how.blocks)));
     const bool tooLarge = how.protocol == algorithms::Protocol::kBare &&
                           how.arguments.bytes() / static_cast<size_t>(std::max(1, how.blocks)) + 128 >
                               stretto::cuda::barePayload(setup_.shape.layout);

@@ -13,6 +13,7 @@ using stretto::cuda::BareLines;
 using stretto::cuda::BlockShared;
 using stretto::cuda::Context;
 using stretto::cuda::Cuda;
+using stretto::cuda::ManyBareLines;
 using stretto::cuda::RunLines;
 using stretto::cuda::ShortLines;
 using stretto::cuda::WideLines;
@@ -94,6 +95,9 @@ void addRow(KernelTable& table, KernelTable::Kind kind) {
     constexpr bool kOneEpoch = Row::kCollective != Collective::kReduce;
     if constexpr (kOneEpoch && !std::is_same_v<Reducer, AnyReducer>) {
       addLines<Row, Reducer, BareLines>(table, P::kBare, kind);
+      table.addLargePair(
+          Row::kCollective, Row::kAlgorithm, P::kBare, kind,
+          kernelOf<typename Row::Code, Cuda<Reducer, ManyBareLines, 2>, false, kLineThreads, 1>());
     }
   } else {
     table.add(Row::kCollective, Row::kAlgorithm, P::kChunks, kind,

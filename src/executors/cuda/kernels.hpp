@@ -22,13 +22,21 @@ class KernelTable {
   static const KernelTable& all();
   // Collectives that reduce nothing are kept under kAny. A null function: there is no such kernel.
   const Kernel& find(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
-                     Kind kind, int ranks) const {
+                     Kind kind, int ranks, size_t bytesPerBlock) const {
     const size_t index = indexOf(collective, algorithm, protocol, kind);
+    const bool much = ranks == 2 && bytesPerBlock > kMuch;
+    if (much && largePairs_[index].function != nullptr) return largePairs_[index];
     return ranks == 2 && pairs_[index].function != nullptr ? pairs_[index] : rows_[index];
   }
   void add(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol, Kind kind,
            Kernel kernel) {
     rows_[indexOf(collective, algorithm, protocol, kind)] = kernel;
+  }
+  // The same for more bytes in each block than others take in one pass.
+  static constexpr size_t kMuch = 15360;
+  void addLargePair(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
+                    Kind kind, Kernel kernel) {
+    largePairs_[indexOf(collective, algorithm, protocol, kind)] = kernel;
   }
   // One for two ranks only, which then goes first.
   void addPair(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
@@ -50,6 +58,7 @@ class KernelTable {
       std::array<Kernel, size_t{kCollectives} * algorithms::kAlgorithms * algorithms::kProtocols * kKinds>;
   Rows rows_{};
   Rows pairs_{};
+  Rows largePairs_{};
 };
 
 void addMoves(KernelTable& table);

@@ -260,8 +260,9 @@ __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const Reduce
   const UnitSource source(own, bytes);
   const UnitTarget target(to, bytes);
   if constexpr (kRanks == 2) {
-    passLines<put, kAtOnce>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
-      reducePair<kAtOnce>(reducer, target, parts, mine, lane);
+    constexpr int kPair = std::is_same_v<Reducer, AnyReducer> ? 1 : Format::kPairLines;
+    passLines<put, kPair>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
+      reducePair<kPair>(reducer, target, parts, mine, lane);
     });
   } else {
     passLines<put, 1>(coop, source, [&](const auto& parts, const auto& mine, int lane) {

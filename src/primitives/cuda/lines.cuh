@@ -25,7 +25,8 @@ namespace stretto::cuda {
 
 struct ShortLines {
   static constexpr bool kRuns = false;
-  static constexpr int kAtOnce = 2;  // lines that a thread has under way, measured
+  static constexpr int kPairLines = 2;  // that a thread reduces at once, between two ranks
+  static constexpr int kAtOnce = 2;     // lines that a thread has under way, measured
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
@@ -40,7 +41,8 @@ struct ShortLines {
 
 struct WideLines {
   static constexpr bool kRuns = false;
-  static constexpr int kAtOnce = 4;  // lines that a thread has under way, measured
+  static constexpr int kPairLines = 2;  // that a thread reduces at once, between two ranks
+  static constexpr int kAtOnce = 4;     // lines that a thread has under way, measured
   static constexpr size_t kLineBytes = 128;
   static constexpr size_t kLineUnits = 15;
   static constexpr int kLineThreads = 8;
@@ -55,7 +57,8 @@ struct WideLines {
 
 struct BareLines {
   static constexpr bool kRuns = false;
-  static constexpr int kAtOnce = 2;  // lines that a thread has under way, measured
+  static constexpr int kPairLines = 2;  // that a thread reduces at once, between two ranks
+  static constexpr int kAtOnce = 2;     // lines that a thread has under way, measured
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 2;
   static constexpr int kLineThreads = 1;
@@ -73,6 +76,11 @@ struct BareLines {
     if (absent(part)) part.low &= ~uint64_t{0x80000000};
     return part;
   }
+};
+
+// The same for kernels in which a thread has many of them under way between two ranks, and most registers.
+struct ManyBareLines : BareLines {
+  static constexpr int kPairLines = 6;
 };
 
 // Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag
