@@ -26,7 +26,7 @@ uint32_t halved(uint32_t bytes, uint32_t grain) {
 // With more peers each gets less: first of the deep lanes, then of the lines.
 stretto::cuda::Shape deviceShape(int ranks, int wantedLanes) {
   stretto::cuda::Shape shape;
-  shape.lanes = std::clamp(wantedLanes, 1, kMostLanes);
+  shape.lanes = ranks > 1 ? std::clamp(wantedLanes, 1, kMostLanes) : 1;
   shape.deepLanes = std::min(shape.lanes, kMostDeepLanes);
   WindowLayout& layout = shape.layout;
   layout.ranks = static_cast<uint32_t>(std::max(1, ranks - 1));

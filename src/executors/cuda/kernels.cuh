@@ -68,10 +68,12 @@ Kernel kernelOf() {
 template <typename Row, typename Reducer, typename Format>
 void addLines(KernelTable& table, algorithms::Protocol protocol, KernelTable::Kind kind) {
   using Code = typename Row::Code;
+  // What branches by type, or copies, needs more registers than two full blocks leave each.
+  constexpr int kBlocks = std::is_same_v<Reducer, AnyReducer> ? 1 : 2;
   table.add(Row::kCollective, Row::kAlgorithm, protocol, kind,
             kernelOf<Code, Cuda<Reducer, Format>, false, kLineThreads, 1>());
   table.addPair(Row::kCollective, Row::kAlgorithm, protocol, kind,
-                kernelOf<Code, Cuda<Reducer, Format, 2>, false, kLineThreads, 2>());
+                kernelOf<Code, Cuda<Reducer, Format, 2>, false, kLineThreads, kBlocks>());
 }
 
 // Runs are for bandwidth: registers rather than room.
