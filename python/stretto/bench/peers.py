@@ -49,9 +49,10 @@ class Stretto(Peer):
         if options.on_gpu:
             return gpu.launch_library(self.name, gpu.find_stretto(options), options, folder, buffer_bytes)
         command = [str(find_driver("stretto_driver")), *_arguments(options, folder, buffer_bytes)]
+        here = {"STRETTO_DEVICE": "cpu"}  # also where there are GPUs
         if options.threads:
-            return Launch([[*command, "--threads"]])
-        return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)])
+            return Launch([[*command, "--threads"]], here)
+        return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)], here)
 
 
 class OpenMpi(Peer):
