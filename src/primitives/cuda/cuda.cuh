@@ -430,8 +430,10 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
       epoch_ = before + chunk + 1;
       int stage = 0;
       ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
-      coop_.sync();
-      if (coop_.rank() == 0 && status.ok()) {
+      // Lines tell each thread for itself; from here on all of the stage's have the same verdict.
+      if (anyThread(coop_.barrier, coop_.count, !status.ok())) {
+        status = Status{Code::kRemote};
+      } else if (coop_.rank() == 0) {
         __threadfence_block();
         *static_cast<volatile uint32_t*>(&shared_.progress[mine]) = static_cast<uint32_t>(chunk + 1);
       }
