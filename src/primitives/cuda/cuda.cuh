@@ -346,10 +346,12 @@ class Cuda {
   LinkCursors cursors_[kMaxRanks];
 };
 
-// What ends a wait: nothing (kOk), the host's word, or the deadline. Looks rarely: the host's memory is far.
+// What ends a wait: nothing (kOk), another thread of the block that gave up, the host's word, or the
+// deadline. Looks rarely: the host's memory is far.
 template <typename Reducer, typename Format, int kRanks>
 __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) const {
   if (++patience.polls % kPollsPerLook != 0) return Code::kOk;
+  if (*static_cast<volatile uint32_t*>(&shared_.failed) != 0) return Code::kRemote;
   if (const uint32_t word = loadRelaxed32(&context_.control->abort); word != 0)
     return static_cast<Code>(word & 0xff);
   const uint64_t now = nanoseconds();
