@@ -18,9 +18,7 @@ STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
     b.nextEpoch();
     return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
   }
-  const Chunks chunks(a.count, elementsIn(b.lineBytes(), a.elementBytes));
-  const auto at = [&](size_t chunk) { return chunks[chunk].begin * a.elementBytes; };
-  const auto bytes = [&](size_t chunk) { return chunks[chunk].size * a.elementBytes; };
+  const LineChunks chunks(b, a);
   if constexpr (requires { b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes()); }) {
     if (chunks.size() == 1) {
       b.nextEpoch();
@@ -31,12 +29,14 @@ STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
       b, chunks.size(),
       [&](size_t chunk) {
         for (int step = 1; step < b.ranks(); ++step) {
-          b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), a.send + at(chunk), bytes(chunk));
+          b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), a.send + chunks.at(chunk),
+                     chunks.bytes(chunk));
         }
         return Status{};
       },
       [&](size_t chunk) {
-        return b.reduceLines(b.coop(), a.reduce, a.receive + at(chunk), a.send + at(chunk), bytes(chunk));
+        return b.reduceLines(b.coop(), a.reduce, a.receive + chunks.at(chunk), a.send + chunks.at(chunk),
+                             chunks.bytes(chunk));
       });
 }
 

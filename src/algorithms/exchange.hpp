@@ -26,6 +26,22 @@ STRETTO_ANYWHERE Status pipeline(B& b, size_t chunks, Stages... stages) {
   }
 }
 
+// A run of elements, as many at a time as the backend's lines hold in one epoch.
+class LineChunks {
+ public:
+  template <Backend B>
+  STRETTO_ANYWHERE LineChunks(const B& b, const Arguments& a)
+      : elementBytes_(a.elementBytes), chunks_(a.count, elementsIn(b.lineBytes(), a.elementBytes)) {}
+  STRETTO_ANYWHERE size_t size() const { return chunks_.size(); }
+  // In bytes: where a chunk begins, and how long it is.
+  STRETTO_ANYWHERE size_t at(size_t chunk) const { return chunks_[chunk].begin * elementBytes_; }
+  STRETTO_ANYWHERE size_t bytes(size_t chunk) const { return chunks_[chunk].size * elementBytes_; }
+
+ private:
+  size_t elementBytes_;
+  Chunks chunks_;
+};
+
 // Tells every peer that what this rank put into its slot of `leg` is complete.
 template <Backend B>
 STRETTO_ANYWHERE void signalAll(B& b, Leg leg) {

@@ -90,21 +90,19 @@ STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
     }
     return b.reduceLines(b.coop(), a.reduce, a.receive, a.send + a.block(b.rank()), a.bytes());
   }
-  const Chunks chunks(a.count, elementsIn(b.lineBytes(), a.elementBytes));
-  const auto at = [&](size_t chunk) { return chunks[chunk].begin * a.elementBytes; };
-  const auto bytes = [&](size_t chunk) { return chunks[chunk].size * a.elementBytes; };
+  const LineChunks chunks(b, a);
   return pipeline(
       b, chunks.size(),
       [&](size_t chunk) {
         for (int step = 1; step < b.ranks(); ++step) {
           const int peer = rotated(b.rank(), step, b.ranks());
-          b.putLines(b.coop(), peer, a.send + a.block(peer) + at(chunk), bytes(chunk));
+          b.putLines(b.coop(), peer, a.send + a.block(peer) + chunks.at(chunk), chunks.bytes(chunk));
         }
         return Status{};
       },
       [&](size_t chunk) {
-        return b.reduceLines(b.coop(), a.reduce, a.receive + at(chunk),
-                             a.send + a.block(b.rank()) + at(chunk), bytes(chunk));
+        return b.reduceLines(b.coop(), a.reduce, a.receive + chunks.at(chunk),
+                             a.send + a.block(b.rank()) + chunks.at(chunk), chunks.bytes(chunk));
       });
 }
 

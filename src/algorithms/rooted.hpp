@@ -76,21 +76,20 @@ STRETTO_ANYWHERE Status scatterPushLines(B& b, const Arguments& a) {
 // The root reduces what all have pushed to it, in rank order.
 template <Backend B>
 STRETTO_ANYWHERE Status reducePushLines(B& b, const Arguments& a) {
-  const Chunks chunks(a.count, elementsIn(b.lineBytes(), a.elementBytes));
-  const auto at = [&](size_t chunk) { return chunks[chunk].begin * a.elementBytes; };
-  const auto bytes = [&](size_t chunk) { return chunks[chunk].size * a.elementBytes; };
+  const LineChunks chunks(b, a);
   return pipeline(
       b, chunks.size(),
       [&](size_t chunk) {
         for (int step = 1; step < b.ranks(); ++step) {
           const int peer = rotated(b.rank(), step, b.ranks());
-          b.putLines(b.coop(), peer, a.send + at(chunk), peer == a.root ? bytes(chunk) : 0);
+          b.putLines(b.coop(), peer, a.send + chunks.at(chunk), peer == a.root ? chunks.bytes(chunk) : 0);
         }
         return Status{};
       },
       [&](size_t chunk) {
         if (b.rank() == a.root) {
-          return b.reduceLines(b.coop(), a.reduce, a.receive + at(chunk), a.send + at(chunk), bytes(chunk));
+          return b.reduceLines(b.coop(), a.reduce, a.receive + chunks.at(chunk), a.send + chunks.at(chunk),
+                               chunks.bytes(chunk));
         }
         for (int step = 1; step < b.ranks(); ++step) {
           STRETTO_TRY(b.readLines(b.coop(), rotated(b.rank(), step, b.ranks()), nullptr, 0));

@@ -7,7 +7,8 @@
 // is relaxed loads by one thread, then a fence and a barrier. Lines carry their own readiness (lines.cuh).
 //
 // A wait that gives up reports once per rank (state.hpp), tells the coop, and makes every later wait of the
-// block end at once. Lines tell each thread for itself: nothing is published after them in any algorithm.
+// block end at once. Lines tell each thread for itself, and a pipeline makes that its
+// stage's verdict.
 #pragma once
 
 #include "primitives/backend.hpp"

@@ -23,15 +23,19 @@
 
 namespace stretto::cuda {
 
-struct ShortLines {
+// What a format is unless it says otherwise.
+struct AnyFormat {
+  static constexpr bool kWide = false;
+  static constexpr bool kBare = false;
   static constexpr bool kRuns = false;
-  static constexpr int kPairLines = 2;  // that a thread reduces at once, between two ranks
-  static constexpr int kAtOnce = 2;     // lines that a thread has under way, measured
+  static constexpr int kAtOnce = 2;     // lines that a thread puts or reads at once,
+  static constexpr int kPairLines = 2;  // or reduces, between two ranks; both measured
+};
+
+struct ShortLines : AnyFormat {
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
-  static constexpr bool kWide = false;
-  static constexpr bool kBare = false;
 
   __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
     return layout.lines(slot, source);
@@ -39,15 +43,12 @@ struct ShortLines {
   __device__ static size_t lineBytes(const WindowLayout& layout) { return linePayload(layout); }
 };
 
-struct WideLines {
-  static constexpr bool kRuns = false;
-  static constexpr int kPairLines = 2;  // that a thread reduces at once, between two ranks
-  static constexpr int kAtOnce = 4;     // lines that a thread has under way, measured
+struct WideLines : AnyFormat {
+  static constexpr int kAtOnce = 4;
   static constexpr size_t kLineBytes = 128;
   static constexpr size_t kLineUnits = 15;
   static constexpr int kLineThreads = 8;
   static constexpr bool kWide = true;
-  static constexpr bool kBare = false;
 
   __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
     return layout.wideLines(slot, source);
@@ -55,14 +56,10 @@ struct WideLines {
   __device__ static size_t lineBytes(const WindowLayout& layout) { return widePayload(layout); }
 };
 
-struct BareLines {
-  static constexpr bool kRuns = false;
-  static constexpr int kPairLines = 2;  // that a thread reduces at once, between two ranks
-  static constexpr int kAtOnce = 2;     // lines that a thread has under way, measured
+struct BareLines : AnyFormat {
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 2;
   static constexpr int kLineThreads = 1;
-  static constexpr bool kWide = false;
   static constexpr bool kBare = true;
   static constexpr uint32_t kAbsent = 0xffffffff;
 
@@ -85,9 +82,8 @@ struct ManyBareLines : BareLines {
 
 // Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag
 // beside it that is stored with release order. An epoch is one run (cuda_runs.cuh).
-struct RunLines {
+struct RunLines : AnyFormat {
   static constexpr bool kRuns = true;
-  static constexpr bool kBare = false;
   static constexpr size_t kLineBytes = WindowLayout::kRunBytes;
 
   __device__ static size_t lineBytes(const WindowLayout&) { return kLineBytes; }
