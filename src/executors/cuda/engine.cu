@@ -142,7 +142,6 @@ Status KernelEngine::launchKernel(const void* function, int blocks, int threads,
 
 // As many threads as have something to do: fewer begin and end sooner.
 int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
-  if (launch.threads != 0) return std::min(launch.threads, kernel.mostThreads);
   if (algorithms::isDeep(launch.protocol) || launch.protocol == algorithms::Protocol::kRuns) {
     return kernel.mostThreads;
   }
@@ -278,11 +277,11 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
   const auto stream = static_cast<cudaStream_t>(handle);
-  STRETTO_TRY(copyToSelf(transfers, setup_.rank, stream));
   if (transfers.size() > Messages::kMost) {
     return fail(Code::kInvalidUsage, "a group of %zu sends and receives on one communicator: %d are possible",
                 transfers.size(), Messages::kMost);
   }
+  STRETTO_TRY(copyToSelf(transfers, setup_.rank, stream));
   Messages messages{};
   const int queues = fillQueues(transfers, setup_.rank, setup_.ranks, messages);
   if (queues == 0) return kOkStatus;
@@ -337,7 +336,7 @@ Status prepareWindow(int device, std::byte* window, const stretto::cuda::Shape& 
 Result<int> mostResidentBlocks(int device) {
   const auto facts = platform::cuda::factsOf(device);
   if (!facts.ok()) return facts.status();
-  return facts.value().multiprocessors;  // one each is certain: no kernel here needs more than half of one
+  return facts.value().multiprocessors;  // one each is certain: no kernel here needs more
 }
 
 }  // namespace stretto::executors::cuda

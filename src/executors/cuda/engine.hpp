@@ -37,8 +37,7 @@ struct Launch {
   Collective collective = Collective::kAllReduce;
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
   algorithms::Protocol protocol = algorithms::Protocol::kChunks;
-  int blocks = 1;   // lanes that take part
-  int threads = 0;  // of a block; 0: what the kernel likes best
+  int blocks = 1;  // lanes that take part
   Arguments arguments;
   uint64_t tag = 0;       // equal on all ranks exactly if they run the same operation
   uint64_t sequence = 0;  // for reports

@@ -104,9 +104,9 @@ class Cuda {
     __syncthreads();
     if (threadIdx.x != 0) return;
     if (sent) {
-      state_.links[peer].sent = cursors_[peer].sent;
+      state_.links[peer].runsSent = cursors_[peer].runsSent;
     } else {
-      state_.links[peer].received = cursors_[peer].received;
+      state_.links[peer].runsReceived = cursors_[peer].runsReceived;
     }
   }
 

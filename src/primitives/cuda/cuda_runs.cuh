@@ -30,7 +30,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRun(int peer, const uint64_t
       if (code != Code::kOk) report(differs ? Code::kInvalidUsage : code, peer, differs ? seen : 0);
       seen = loadAcquire(at);
     }
-    come = seen == flag;
+    come = seen == flag && !failed_;
   }
   come = __shfl_sync(0xffffffff, come, 0) != 0;
   failed_ = failed_ || !come;
@@ -89,7 +89,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     while (volatileOf(shared_.done[awaited]) < needed && volatileOf(shared_.failed) == 0) {
     }
     __syncwarp();
-    if (volatileOf(shared_.failed) != 0) break;
+    if (__any_sync(0xffffffff, volatileOf(shared_.failed) != 0)) break;
     __threadfence_block();
     epoch_ = before + chunk + 1;
     int stage = 0;
@@ -110,12 +110,13 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::sendRuns(int peer, const std::byte* from, size_t bytes) {
   const RunRing ring = linkRunsOf(peer, rank());
   const uint32_t warp = threadIdx.x / kWarp;
-  forEachRun(cursors_[peer].sent, bytes, [&](uint64_t number, size_t begin, size_t size) {
+  forEachRun(cursors_[peer].runsSent, bytes, [&](uint64_t number, size_t begin, size_t size) {
     const Cell* const credit = cell(near(rank(), layout().runCredit(placeAt(rank(), peer), warp)));
     const uint64_t owed = number < ring.count ? 0 : number + 1 - ring.count;
     bool bad = false;
     if (threadIdx.x % kWarp == 0 && credit_ < owed) bad = !awaitCredit(peer, credit, owed);
-    if (__any_sync(0xffffffff, bad || failed_)) return;
+    failed_ = __any_sync(0xffffffff, bad || failed_) != 0;  // the warp goes on together
+    if (failed_) return;
     putRun(ring, number, runFlag(number), from + begin, size);
   });
   return failed_ ? Status{Code::kRemote} : Status{};
@@ -125,7 +126,7 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::receiveRuns(int peer, std::byte* to, size_t bytes) {
   const RunRing ring = linkRunsOf(rank(), peer);
   const uint32_t warp = threadIdx.x / kWarp;
-  forEachRun(cursors_[peer].received, bytes, [&](uint64_t number, size_t begin, size_t size) {
+  forEachRun(cursors_[peer].runsReceived, bytes, [&](uint64_t number, size_t begin, size_t size) {
     if (failed_ || !readRun(peer, ring, number, runFlag(number), to + begin, size).ok()) return;
     __syncwarp();
     // Loads that have returned are before any store: no fence.

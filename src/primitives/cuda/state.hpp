@@ -13,12 +13,16 @@
 
 namespace stretto::cuda {
 
+// How far a link has come: in chunks, and apart from that in runs, which have a ring and credits of their
+// own.
 struct LinkCursors {
   uint64_t sent;
   uint64_t received;
+  uint64_t runsSent;
+  uint64_t runsReceived;
 };
 
-// Written by the one block that runs on this lane, at its end; read at the next one's begin.
+// Written by the blocks that run on this lane, at their end, each its own part; read at the next ones' begin.
 struct alignas(128) LaneState {
   uint64_t epoch;
   uint64_t finished;  // operations
