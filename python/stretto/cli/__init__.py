@@ -1,5 +1,6 @@
 """The command `stretto`. A module of this folder that has a function of the module's own name is a command
-of that name; what else Typer should know of it stands in the module's `SETTINGS`.
+of that name; what else Typer should know of it stands in the module's `SETTINGS`. Where that name is a Typer, it is a
+command with commands of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def main() -> None:
     for name in _modules():
         loaded = importlib.import_module(f"{__name__}.{name}")
         command = getattr(loaded, name, None)
-        if callable(command):
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        elif callable(command):
             app.command(name, **getattr(loaded, "SETTINGS", {}))(command)
     try:
         app()
