@@ -105,7 +105,22 @@ SPAN_COLUMNS: dict[str, type[np.generic]] = {
     "gpu_start": np.int64,  # raw %globaltimer; -1 none
     "gpu_stop": np.int64,
     "stream": np.uint64,
-    "detail": np.int64,  # steps of ProxyOp, step of ProxyStep, depth of GroupApi, pid-independent rest: see reader
+    # Steps of ProxyOp, step of ProxyStep, depth of GroupApi, plugin of NetPlugin, phase of KernelPhase, ceSequence of
+    # CeColl, ranks of CeSync, operations of CeBatch.
+    "detail": np.int64,
+    # What else a descriptor says, for those who show all of it. `function` also holds Send or Receive of ProxyOp and
+    # the name of a KernelPhase, `count` the chunk bytes of ProxyOp and the bytes of CeBatch, `protocol` the
+    # synchronisation strategy of CeColl.
+    "group": np.uint64,  # id of the legacy Group
+    "user_tag": np.uint64,
+    "send_buffer": np.uint64,  # or the only one
+    "receive_buffer": np.uint64,
+    "traffic_bytes": np.int64,
+    "op": np.uint32,  # strings
+    "kernel_variant": np.uint32,  # strings
+    "warps": np.int32,
+    "flag": np.int32,  # isSymmetric, graphCaptured, isSend, intraBatchSync, isComplete, useIntraSync: by type
+    "owner_pid": np.int32,  # of ProxyOp: the process whose operation it is
 }
 
 STATE_COLUMNS: dict[str, type[np.generic]] = {
