@@ -129,6 +129,7 @@ STATE_COLUMNS: dict[str, type[np.generic]] = {
     "state": np.int32,
     "count": np.int32,
     "argument": np.int64,
+    "argument2": np.int64,
 }
 
 Columns = dict[str, npt.NDArray[np.generic]]
@@ -139,7 +140,7 @@ class Quality:
     """What was lost or looks wrong; counts over the whole recording, `notes` in words."""
 
     dropped: int = 0
-    overwritten: int = 0
+    overwritten: int = 0  # segments, in flight mode
     unmatched_starts: int = 0
     unmatched_stops: int = 0
     duplicate_stops: int = 0

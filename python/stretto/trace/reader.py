@@ -1,0 +1,271 @@
+"""Makes a `Recording` of files: every event of all of them, in columns. For recordings that fit in memory; what is
+larger is streamed (`stream`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from stretto.trace import layout
+from stretto.trace.clock import Times
+from stretto.trace.columns import ids, ints
+from stretto.trace.job import Job, Source, open_job
+from stretto.trace.model import SPAN_COLUMNS, STATE_COLUMNS, Columns, EventType, Quality, Recording
+from stretto.trace.raw import Block, note
+
+Ids = npt.NDArray[np.uint64]
+
+# The model's column of a field that it names otherwise.
+_COLUMN = {
+    "root": "peer",
+    "channels": "channel",
+    "buffer": "send_buffer",
+    "parent_group": "group",
+    "gpu_ns": "gpu_start",
+    "phase_name": "function",
+    "sync_strategy": "protocol",
+    "chunk_bytes": "count",
+    "bytes": "count",
+    **dict.fromkeys(("steps", "step", "depth", "plugin", "phase", "ce_sequence", "operations", "ranks"), "detail"),
+    **dict.fromkeys(
+        ("is_symmetric", "graph_captured", "is_send", "intra_batch_sync", "is_complete", "use_intra_sync"), "flag"
+    ),
+}
+_GPU_STOPS = (22, 31)  # KernelChStop, KernelPhaseStop
+_DAY_NS = 86400 * 10**9
+
+
+def _number(values: npt.NDArray[np.generic], into: type[np.generic]) -> npt.NDArray[np.generic]:
+    """All ones, which is "not recorded", becomes -1, and 0 among ids; what is too large becomes the largest."""
+    wanted = np.dtype(into)
+    if values.dtype.kind != "u":
+        return values.astype(wanted)
+    ones = (1 << 8 * values.dtype.itemsize) - 1
+    missing, wide = values == ones, values.astype(np.uint64)
+    if wanted.kind == "u":
+        return np.where(missing, 0, wide).astype(wanted)
+    largest = np.uint64((1 << 8 * wanted.itemsize - 1) - 1)
+    return np.where(missing, -1, np.minimum(wide, largest).astype(np.int64)).astype(wanted)
+
+
+def _empty(columns: dict[str, type[np.generic]], rows: int) -> Columns:
+    return {
+        name: np.full(rows, 0 if np.dtype(kind).kind == "u" else -1, np.dtype(kind)) for name, kind in columns.items()
+    }
+
+
+def _joined(columns: dict[str, type[np.generic]], parts: list[Columns]) -> Columns:
+    if not parts:
+        return _empty(columns, 0)
+    return {name: np.concatenate([part[name] for part in parts]) for name in columns}
+
+
+def _starts(job: Job, source: Source, thread: int, block: Block, times: Times) -> Columns:
+    """The spans that begin in this block."""
+    rows = np.flatnonzero(block.kind == layout.START)
+    made = _empty(SPAN_COLUMNS, len(rows))
+    types = block.type[rows]
+    made["type"][:] = types
+    made["process"][:] = source.number
+    made["thread"][:] = thread
+    made["start"][:] = times[rows]
+    made["context"][:] = source.contexts(block.context[rows])
+    for number in np.unique(types).tolist():
+        here = np.flatnonzero(types == number)
+        fields = block.fields(rows[here], layout.STARTS.get(number, layout.STARTS[EventType.UNKNOWN]))
+        for name in fields.dtype.names or ():
+            column = _COLUMN.get(name, name)
+            if column in made and name in layout.TEXT:
+                made[column][here] = source.strings(fields[name])
+            elif column in made:
+                made[column][here] = _number(fields[name], SPAN_COLUMNS[column])
+        if number == EventType.PROXY_OP:
+            way = np.array([job.intern("Receive"), job.intern("Send")], np.uint32)
+            made["function"][here] = way[(fields["is_send"] == 1).astype(np.int64)]
+    return made
+
+
+@dataclass
+class _Ends:
+    """Stops and states of one process, before they find their starts."""
+
+    stop_ids: list[Ids] = field(default_factory=list)
+    stop_times: list[Times] = field(default_factory=list)
+    state_ids: list[Ids] = field(default_factory=list)
+    states: list[Columns] = field(default_factory=list)
+
+    def add(self, block: Block, times: Times) -> None:
+        rows = np.flatnonzero(block.kind == layout.STOP)
+        if len(rows):
+            self.stop_ids.append(block.fields(rows, layout.STOP_FIELDS)["id"])
+            self.stop_times.append(times[rows])
+        rows = np.flatnonzero(block.kind == layout.STATE)
+        if len(rows):
+            fields = block.fields(rows, layout.STATE_FIELDS)
+            made = _empty(STATE_COLUMNS, len(rows))
+            made["time"][:] = times[rows]
+            for name in ("state", "count", "argument", "argument2"):
+                made[name][:] = _number(fields[name], STATE_COLUMNS[name])
+            self.state_ids.append(fields["id"])
+            self.states.append(made)
+
+
+def _ids(parts: list[Ids]) -> Ids:
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+
+
+@dataclass
+class _Finder:
+    """Rows of ids; the first of those that have the same one."""
+
+    ids: Ids
+
+    def __post_init__(self) -> None:
+        self._order = np.argsort(self.ids, kind="stable")
+        self._sorted = self.ids[self._order]
+
+    def duplicates(self) -> int:
+        return int(np.count_nonzero(self._sorted[1:] == self._sorted[:-1]))
+
+    def rows(self, wanted: Ids) -> Times:
+        """-1 where there is none."""
+        if len(self.ids) == 0:
+            return np.full(len(wanted), -1, np.int64)
+        place = np.minimum(np.searchsorted(self._sorted, wanted), len(self.ids) - 1)
+        return np.where(self._sorted[place] == wanted, self._order[place], -1)
+
+
+def _join(spans: Columns, ends: _Ends, quality: Quality) -> Columns:
+    """Gives the spans of one process their stops, and returns its states with their spans."""
+    finder = _Finder(ids(spans, "id"))
+    if finder.duplicates():
+        note(quality, f"{finder.duplicates()} starts have the id of another")
+    stop_ids = _ids(ends.stop_ids)
+    times = np.concatenate(ends.stop_times) if ends.stop_times else np.zeros(0, np.int64)
+    order = np.lexsort((times, stop_ids))
+    first = np.ones(len(order), np.bool_)
+    first[1:] = stop_ids[order][1:] != stop_ids[order][:-1]
+    quality.duplicate_stops += int(len(order) - np.count_nonzero(first))
+    order = order[first]
+    rows = finder.rows(stop_ids[order])
+    found = rows >= 0
+    quality.unmatched_stops += int(np.count_nonzero(~found))
+    rows, stops = rows[found], times[order][found]
+    starts = ints(spans, "start")[rows]
+    quality.suspect_stamps += int(np.count_nonzero(stops < starts))
+    spans["stop"][rows] = np.where(np.maximum(stops, starts) == -1, 0, np.maximum(stops, starts))
+    quality.unmatched_starts += int(np.count_nonzero(spans["stop"] == -1))
+    states = _joined(STATE_COLUMNS, ends.states)
+    of = finder.rows(_ids(ends.state_ids))
+    gpu = np.isin(states["state"], _GPU_STOPS) & (of >= 0)
+    spans["gpu_stop"][of[gpu]] = states["argument"][gpu]
+    states["span"] = of
+    return states
+
+
+def _note_memberships(job: Job, source: Source, block: Block, times: Times) -> None:
+    for kind in (layout.INIT, layout.FINALIZE):
+        rows = np.flatnonzero(block.kind == kind)
+        contexts = source.contexts(block.context[rows])
+        for context, time in zip(contexts.tolist(), times[rows].tolist(), strict=True):
+            if context >= 0 and kind == layout.INIT:
+                job.contexts[context].init_ns = time
+            elif context >= 0:
+                job.contexts[context].finalize_ns = time
+
+
+def _suspects(source: Source, ticks: Ids, times: Times, before: int) -> int:
+    """Records of a thread that lie before the one before them, and times on no day of the recording."""
+    backwards = np.count_nonzero(ticks[1:] < ticks[:-1]) + int(int(ticks[0]) < before)
+    anchors = source.file.definitions.anchors
+    if not anchors:
+        return int(backwards)
+    first = source.clock.one(min(one[0] for one in anchors)) + source.shift
+    last = source.clock.one(max(one[0] for one in anchors)) + source.shift
+    return int(backwards + np.count_nonzero((times < first - _DAY_NS) | (times > last + _DAY_NS)))
+
+
+def _read(job: Job, source: Source) -> tuple[Columns, Columns]:
+    parts: list[Columns] = []
+    ends = _Ends()
+    for number, segments in source.file.events.items():
+        before = 0
+        for segment in segments:
+            for block in source.file.blocks(segment):
+                times = source.times(block.ticks)
+                parts.append(_starts(job, source, source.threads[number], block, times))
+                ends.add(block, times)
+                _note_memberships(job, source, block, times)
+                job.quality.suspect_stamps += _suspects(source, block.ticks, times, before)
+                before = int(block.ticks[-1])
+    spans = _joined(SPAN_COLUMNS, parts)
+    states = _join(spans, ends, job.quality)
+    return spans, states
+
+
+def _with_ranks(job: Job, spans: Columns) -> None:
+    """A context knows its rank; the descriptors of many types do not."""
+    if job.contexts:
+        ranks = np.array([context.rank for context in job.contexts], np.int32)
+        contexts = ints(spans, "context")
+        spans["rank"] = np.where(contexts >= 0, ranks[contexts], spans["rank"]).astype(np.int32)
+
+
+def _sorted(spans: Columns, states: Columns) -> tuple[Columns, Columns]:
+    order = np.argsort(spans["start"], kind="stable")
+    place = np.empty(len(order) + 1, np.int64)
+    place[order] = np.arange(len(order))
+    place[-1] = -1
+    states["span"] = place[ints(states, "span")]
+    by_time = np.argsort(states["time"], kind="stable")
+    return {name: values[order] for name, values in spans.items()}, {
+        name: values[by_time] for name, values in states.items()
+    }
+
+
+def load(paths: Path | str | Sequence[Path | str], *, align: bool = True) -> Recording:
+    """Reads a recording: a file, or a folder of *.rec files, or several of both.
+
+    `align` brings the clocks of several hosts together (`stretto.trace.align`); without it they are as far apart as
+    the hosts' own clocks. Raises `BadRecording` where nothing can be read; what is wrong with a part is in the
+    recording's `quality`. Nothing that a file says is believed unchecked, and no path in it is opened.
+    """
+    job = open_job(paths)
+    spans: list[Columns] = []
+    states: list[Columns] = []
+    rows = 0
+    for source in job.sources:
+        of_spans, of_states = _read(job, source)
+        of_states["span"] = np.where(ints(of_states, "span") >= 0, ints(of_states, "span") + rows, -1)
+        rows += len(of_spans["id"])
+        spans.append(of_spans)
+        states.append(of_states)
+    all_spans, all_states = _sorted(_joined(SPAN_COLUMNS, spans), _joined(STATE_COLUMNS, states))
+    _with_ranks(job, all_spans)
+    recording = Recording(
+        job.processes,
+        job.threads,
+        job.contexts,
+        job.strings,
+        all_spans,
+        all_states,
+        job.origin_realtime_ns,
+        job.gather_quality(),
+    )
+    if align and importlib.util.find_spec("stretto.trace.align") is not None:
+        return _aligned(recording)
+    return recording
+
+
+def _aligned(recording: Recording) -> Recording:
+    module = importlib.import_module("stretto.trace.align")
+    aligned = module.align(recording)
+    assert isinstance(aligned, Recording)
+    return aligned
