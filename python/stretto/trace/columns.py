@@ -1,0 +1,139 @@
+"""Columns of a recording with their element types said, and the few joins that the analyses share: spans by id, the
+latest event before another. Pure functions; whoever analyses a `Recording` may use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from stretto.trace.model import Columns, Recording
+
+Int = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+Bool = npt.NDArray[np.bool_]
+Id = npt.NDArray[np.uint64]
+
+NONE = -(1 << 62)  # no such time: less than any that is; times before a recording's origin are negative
+
+_TAG_SHIFT, _TAG_MASK = np.uint64(40), np.uint64(0xFFFF)
+_TAGS = 1 << 16
+
+
+def ints(columns: Columns, name: str) -> Int:
+    """A column of numbers below 2^63."""
+    return columns[name].astype(np.int64, copy=False)
+
+
+def ids(columns: Columns, name: str) -> Id:
+    """A column of ids."""
+    return columns[name].astype(np.uint64, copy=False)
+
+
+def times(columns: Columns, name: str) -> Int:
+    """A column of times, of which -1 says that there is none."""
+    values = ints(columns, name)
+    return np.where(values == -1, NONE, values)
+
+
+def empty() -> Int:
+    return np.zeros(0, np.int64)
+
+
+def take(values: Int, rows: Int, default: int = -1) -> Int:
+    """`values[rows]`, and `default` where a row is -1."""
+    if len(values) == 0:
+        return np.full(len(rows), default, np.int64)
+    return np.where(rows >= 0, values[rows], default)
+
+
+def runs(keys: Int) -> Int:
+    """Where each run of equal neighbours begins."""
+    if len(keys) == 0:
+        return empty()
+    return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))).astype(np.int64)
+
+
+def dense(*keys: Int) -> Int:
+    """One number for each distinct combination of keys, in their order."""
+    if len(keys[0]) == 0:
+        return empty()
+    order = np.lexsort(keys[::-1])
+    changed = np.zeros(len(order), np.bool_)
+    for key in keys:
+        sorted_key = key[order]
+        changed[1:] |= sorted_key[1:] != sorted_key[:-1]
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(changed)
+    return numbers
+
+
+def ordinals(keys: Int, times: Int) -> Int:
+    """How many rows of the same key come before each row, by time."""
+    order = np.lexsort((times, keys))
+    first = runs(keys[order])
+    counts = np.diff(np.append(first, len(keys)))
+    result = np.empty(len(keys), np.int64)
+    result[order] = np.arange(len(keys)) - np.repeat(first, counts)
+    return result
+
+
+def latest_before(keys: Int, times: Int, asked_keys: Int, asked_times: Int) -> Int:
+    """For each question the row with its key and the greatest time that is not later; the key's first row where all are
+    later; -1 where the key has none.
+    """
+    if len(keys) == 0:
+        return np.full(len(asked_keys), -1, np.int64)
+    every = dense(np.concatenate((keys, asked_keys)))
+    moments = np.concatenate((times, asked_times))
+    ranks = np.unique(moments, return_inverse=True)[1].astype(np.int64)
+    size = len(moments) + 1
+    have = every[: len(keys)] * size + ranks[: len(keys)]
+    want = every[len(keys) :] * size + ranks[len(keys) :]
+    order = np.argsort(have, kind="stable")
+    spot = np.searchsorted(have[order], want, side="right") - 1
+    own = every[: len(keys)][order]
+    hit = (spot >= 0) & (own[np.maximum(spot, 0)] == every[len(keys) :])
+    first = np.searchsorted(own, every[len(keys) :], side="left")
+    later = ~hit & (first < len(own)) & (own[np.minimum(first, len(own) - 1)] == every[len(keys) :])
+    chosen = np.where(hit, np.maximum(spot, 0), np.minimum(first, len(own) - 1))
+    return np.where(hit | later, order[chosen], -1).astype(np.int64)
+
+
+class SpanIndex:
+    """Finds the parents of spans. An id says its process by a tag of 16 bits; two processes can have the same tag, so a
+    span's own process comes first.
+    """
+
+    def __init__(self, recording: Recording, types: Iterable[int]) -> None:
+        self._spans = recording.spans
+        self._process = ints(self._spans, "process")
+        self._parent = ids(self._spans, "parent")
+        self._count = max(1, len(recording.processes))
+        self._tags = np.array([process.tag & 0xFFFF for process in recording.processes] or [0], np.int64)
+        self._process_of_tag = np.full(_TAGS, -1, np.int64)
+        self._process_of_tag[self._tags[::-1]] = np.arange(len(self._tags))[::-1]
+        rows = np.flatnonzero(np.isin(self._spans["type"], list(types))).astype(np.int64)
+        own = ids(self._spans, "id")[rows]
+        self._ids, numbers = np.unique(own, return_inverse=True)
+        keys = numbers.astype(np.int64) * self._count + self._process[rows]
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._rows = keys[order], rows[order]
+
+    def parents(self, rows: Int) -> Int:
+        """The span that each of these has as its parent; -1 where it has none or the recording lacks it."""
+        known = rows >= 0
+        result = np.full(len(rows), -1, np.int64)
+        if len(self._keys) == 0 or not known.any():
+            return result
+        wanted, process = self._parent[rows[known]], self._process[rows[known]]
+        tag = ((wanted >> _TAG_SHIFT) & _TAG_MASK).astype(np.int64)
+        home = np.where(self._tags[process] == tag, process, self._process_of_tag[tag])
+        number = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1).astype(np.int64)
+        keys = number * self._count + home
+        spot = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        found = (self._ids[number] == wanted) & (self._keys[spot] == keys) & (home >= 0)
+        result[known] = np.where(found, self._rows[spot], -1)
+        return result

@@ -1,0 +1,350 @@
+"""Collective operations of a recording, joined across ranks by (communicator, function, sequence).
+
+One row is one rank's part in one operation: when its API was called, when its kernel was launched, when the operation
+began on it and ended. Host times are on the clock of the row's process, GPU times raw: nothing here compares clocks, so
+that `align` can stand on it. Rows of an operation are neighbours, ordered by rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stretto.trace.columns import (
+    NONE,
+    Bool,
+    Int,
+    SpanIndex,
+    dense,
+    empty,
+    ids,
+    ints,
+    latest_before,
+    ordinals,
+    runs,
+    take,
+    times,
+)
+from stretto.trace.model import EventType, Recording
+
+_SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter")
+_EXCHANGING = ("AlltoAll", "AllToAll")
+_GROUP_END = 24  # NCCL's state "GroupEndApiStart"
+_PARENTS = (EventType.GROUP_API, EventType.COLL_API, EventType.COLL, EventType.CE_COLL, EventType.PROXY_OP)
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """What the contexts of a communicator agree on."""
+
+    number: int
+    name: str
+    ranks: int
+    contexts: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        return self.name or f"{self.number & 0xFFFFFFFFFFFFFFFF:#x}"
+
+
+@dataclass(frozen=True)
+class Operations:
+    """`first[i]:first[i + 1]` are the rows of operation i."""
+
+    communicators: list[Communicator]
+    # Of an operation.
+    communicator: Int
+    function: Int
+    sequence: Int
+    first: Int
+    # Of a row.
+    operation: Int
+    context: Int
+    process: Int
+    rank: Int
+    worker: Int
+    coll: Int  # row in spans, -1 none
+    api: Int
+    group: Int
+    called: Int  # when the API was called; NONE unknown, as below
+    launched: Int
+    began: Int
+    host_end: Int  # NONE where the end of the call is not the end of the operation
+    seen: Int  # when the host saw the kernel's end
+    gpu_start: Int
+    gpu_stop: Int
+    proxy_end: Int
+    synchronising: Int  # functions after which no rank can end before the last one began
+    exchanging: Int  # those of which this is so when all ranks take part
+    workers: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return len(self.communicator)
+
+    @property
+    def sizes(self) -> Int:
+        return np.diff(self.first)
+
+
+def join(recording: Recording) -> Operations:
+    """All collectives of a recording."""
+    communicators, of_context = communicators_of(recording)
+    notes: list[str] = []
+    index = SpanIndex(recording, _PARENTS)
+    coll, api, sequence = _rows(recording, of_context, index, notes)
+    source = np.where(coll >= 0, coll, api)
+    spans = recording.spans
+    context, function = take(ints(spans, "context"), source), take(ints(spans, "function"), source)
+    ranks = np.array([item.rank for item in recording.contexts] or [0], np.int64)
+    kind = take(ints(spans, "type"), source)
+    communicator, rank = of_context[context], ranks[context]
+    called = take(ints(spans, "start"), np.where(api >= 0, api, coll))
+    repeat = ordinals(dense(communicator, rank, kind, function, sequence), called)
+    order = np.lexsort((rank, repeat, sequence, function, kind, communicator))
+    coll, api, source = coll[order], api[order], source[order]
+    number = dense(communicator[order], kind[order], function[order], sequence[order], repeat[order])
+    first = runs(number)
+    stamps = _stamps(recording, coll, api, index)
+    workers, names = workers_of(recording, communicators)
+    return Operations(
+        communicators=communicators,
+        communicator=communicator[order][first],
+        function=function[order][first],
+        sequence=sequence[order][first],
+        first=np.append(first, len(number)).astype(np.int64),
+        operation=number,
+        context=context[order],
+        process=take(ints(spans, "process"), source),
+        rank=rank[order],
+        worker=workers[context[order]],
+        coll=coll,
+        api=api,
+        synchronising=_functions(recording, _SYNCHRONISING),
+        exchanging=_functions(recording, _EXCHANGING),
+        workers=names,
+        notes=notes,
+        **stamps,
+    )
+
+
+def _functions(recording: Recording, names: tuple[str, ...]) -> Int:
+    known = [number for number, text in enumerate(recording.strings) if text.removeprefix("nccl") in names]
+    return np.array(known, np.int64)
+
+
+def communicators_of(recording: Recording) -> tuple[list[Communicator], Int]:
+    """The communicators in order of their first context, and each context's number among them."""
+    members: dict[int, list[int]] = {}
+    for number, context in enumerate(recording.contexts):
+        members.setdefault(context.communicator, []).append(number)
+    found, of_context = [], np.zeros(max(1, len(recording.contexts)), np.int64)
+    for place, (number, contexts) in enumerate(members.items()):
+        of_context[contexts] = place
+        facts = [recording.contexts[context] for context in contexts]
+        name = next((fact.name for fact in facts if fact.name), "")
+        ranks = max(max(fact.ranks for fact in facts), 1 + max(fact.rank for fact in facts))
+        found.append(Communicator(number, name, ranks, tuple(contexts)))
+    return found, of_context
+
+
+def _rows(recording: Recording, of_context: Int, index: SpanIndex, notes: list[str]) -> tuple[Int, Int, Int]:
+    """(Coll, CollApi, sequence) of every row. Calls of functions without Coll in a communicator are counted."""
+    spans = recording.spans
+    kind, context, function = ints(spans, "type"), ints(spans, "context"), ints(spans, "function")
+    known = (context >= 0) & (context < len(recording.contexts)) & (function > 0)
+    sequence = ints(spans, "sequence")
+    is_coll = (kind == EventType.COLL) | (kind == EventType.CE_COLL)
+    coll = np.flatnonzero(known & is_coll & (sequence >= 0)).astype(np.int64)
+    calls = np.flatnonzero(known & (kind == EventType.COLL_API)).astype(np.int64)
+    parent = index.parents(coll)
+    parent = np.where(take(kind, parent) == EventType.COLL_API, parent, -1)
+    functions = len(recording.strings) + 1
+    pair = of_context[np.maximum(context, 0)] * functions + function
+    bare = calls[~np.isin(pair[calls], np.unique(pair[coll]))]
+    bare = bare[_countable(recording, notes)[ints(spans, "process")[bare]]] if len(bare) else bare
+    count = ordinals(context[bare] * functions + function[bare], ints(spans, "start")[bare])
+    return (
+        np.concatenate((coll, np.full(len(bare), -1, np.int64))),
+        np.concatenate((parent, bare)),
+        np.concatenate((sequence[coll], count)),
+    )
+
+
+def _countable(recording: Recording, notes: list[str]) -> Bool:
+    """Processes whose calls can be counted: none of them is lost."""
+    lost = recording.quality.overwritten > 0
+    good = np.array([item.dropped == 0 and not (item.flight and lost) for item in recording.processes], np.bool_)
+    if not good.all():
+        notes.append(
+            f"{int((~good).sum())} processes lost events: their calls without a sequence number are not joined"
+        )
+    return good
+
+
+def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> dict[str, Int]:
+    spans = recording.spans
+    kind, start, stop = ints(spans, "type"), ints(spans, "start"), times(spans, "stop")
+    group = index.parents(np.where(api >= 0, api, coll))
+    group = np.where(take(kind, group) == EventType.GROUP_API, group, -1)
+    called, began = take(start, api, NONE), take(start, coll, NONE)
+    launched = _launches(recording, index, group, np.where(coll >= 0, coll, api))
+    kernel = _kernels(recording, index, coll)
+    rows, children = _children(recording, index, coll, EventType.PROXY_OP)
+    proxy_end = np.full(len(coll), NONE, np.int64)
+    np.maximum.at(proxy_end, rows, stop[children])
+    issued = _issued(recording, group)
+    ended = [take(stop, item, NONE) for item in (coll, api, group)]
+    # A call that runs its operation has ended it when it returns. The end of the group is that of the operation if no
+    # other is in it.
+    end = np.maximum(ended[0], ended[1])
+    end = np.where(_alone(group) | (coll < 0), np.maximum(end, ended[2]), end)
+    pending = ((coll >= 0) & (ended[0] == NONE)) | ((api >= 0) & (ended[1] == NONE))
+    on_gpu = (
+        (launched > NONE) | (kernel["gpu_start"] > NONE) | (take(ids(spans, "stream").astype(np.int64), api, 0) != 0)
+    )
+    return {
+        "group": group,
+        "called": called,
+        "launched": launched,
+        "began": np.where(coll >= 0, began, np.where(issued > called, issued, NONE)),
+        "host_end": np.where(on_gpu | pending, NONE, end),
+        "proxy_end": proxy_end,
+        **kernel,
+    }
+
+
+def _alone(group: Int) -> Bool:
+    """Rows whose group holds nothing else."""
+    _, inverse, counts = np.unique(group, return_inverse=True, return_counts=True)
+    return np.asarray((counts[inverse] == 1) & (group >= 0), np.bool_)
+
+
+def _issued(recording: Recording, group: Int) -> Int:
+    """When the outermost group of each row was ended: only then do its operations begin."""
+    states = recording.states
+    chosen = (ints(states, "state") == _GROUP_END) & (ints(states, "span") >= 0)
+    moments = np.full(len(recording.spans["type"]), NONE, np.int64)
+    moments[ints(states, "span")[chosen]] = ints(states, "time")[chosen]
+    return take(moments, group, NONE)
+
+
+def _launches(recording: Recording, index: SpanIndex, group: Int, source: Int) -> Int:
+    """The start of the launch that brought each row to its stream: the group's latest of that context before it."""
+    spans = recording.spans
+    start, context = ints(spans, "start"), ints(spans, "context")
+    launches = np.flatnonzero(spans["type"] == EventType.KERNEL_LAUNCH).astype(np.int64)
+    parents = index.parents(launches)
+    launches, parents = launches[parents >= 0], parents[parents >= 0]
+    width = len(recording.contexts) + 1
+    spot = latest_before(
+        parents * width + context[launches] + 1,
+        start[launches],
+        np.where(group >= 0, group * width + take(context, source) + 1, -1),
+        take(start, source),
+    )
+    return take(start, take(launches, spot), NONE)
+
+
+def _children(recording: Recording, index: SpanIndex, coll: Int, kind: EventType) -> tuple[Int, Int]:
+    """(row, span) of all spans of a type whose parent is a row's Coll."""
+    children = np.flatnonzero(recording.spans["type"] == kind).astype(np.int64)
+    if len(children) == 0 or len(coll) == 0:
+        return empty(), empty()
+    row_of = np.full(len(recording.spans["type"]) + 1, -1, np.int64)
+    row_of[coll[coll >= 0]] = np.flatnonzero(coll >= 0)
+    rows = take(row_of, index.parents(children))
+    return rows[rows >= 0], children[rows >= 0]
+
+
+def _kernels(recording: Recording, index: SpanIndex, coll: Int) -> dict[str, Int]:
+    """First channel's start to last channel's stop, as the GPU stamped them; NONE where a stamp is suspect."""
+    spans, count = recording.spans, len(coll)
+    rows, children = _children(recording, index, coll, EventType.KERNEL_CH)
+    begin, end = ints(spans, "gpu_start")[children], ints(spans, "gpu_stop")[children]
+    good = (begin > 0) & (end >= begin)
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, NONE, np.int64)
+    np.minimum.at(first, rows[good], begin[good])
+    np.maximum.at(last, rows[good], end[good])
+    bad = np.zeros(count, np.bool_)
+    bad[rows[~good]] = True
+    bad |= last == NONE
+    seen = np.full(count, -1, np.int64)
+    np.maximum.at(seen, rows, ints(spans, "stop")[children])
+    bad |= _overlapping(take(ints(spans, "context"), coll), take(ints(spans, "start"), coll), first, last, bad)
+    return {"gpu_start": np.where(bad, -1, first), "gpu_stop": np.where(bad, -1, last), "seen": seen}
+
+
+def _overlapping(context: Int, start: Int, first: Int, last: Int, bad: Bool) -> Bool:
+    """A communicator's kernels run one after the other: where one begins before the last ended, one of the two has a
+    stamp of another. Operations of one batch share both stamps.
+    """
+    result = np.zeros(len(context), np.bool_)
+    order = np.lexsort((start, context))
+    order = order[~bad[order]]
+    here, before = order[1:], order[:-1]
+    same = (first[here] == first[before]) & (last[here] == last[before])
+    wrong = (context[here] == context[before]) & (first[here] < last[before]) & ~same
+    result[here[wrong]] = True
+    result[before[wrong]] = True
+    return result
+
+
+def workers_of(recording: Recording, communicators: list[Communicator]) -> tuple[Int, list[str]]:
+    """A number for the rank behind each context, the same in all its communicators, and the numbers' names.
+
+    A process with one rank in each communicator is one worker. Of a process with several, each thread is one if every
+    rank calls from its own; else ranks are told apart by their order.
+    """
+    several, threads = _several(recording), _threads(recording)
+    crowded = {process for (process, _), mates in several.items() if len(mates) > 1}
+    shared = {process for (process, _), mates in several.items() if not _own_threads(mates, threads)}
+    keys: list[tuple[int, int]] = []
+    for number, context in enumerate(recording.contexts):
+        place = 0
+        if context.process in crowded:
+            mates = several[context.process, context.communicator]
+            place = mates.index(number) if context.process in shared else int(threads[number])
+        keys.append((context.process, place))
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    workers = np.array([numbers[key] for key in keys] or [0], np.int64)
+    return workers, _names(recording, communicators, workers, len(numbers))
+
+
+def _own_threads(mates: list[int], threads: Int) -> bool:
+    callers = {int(threads[mate]) for mate in mates}
+    return len(callers) == len(mates) and (-1 not in callers or len(mates) == 1)
+
+
+def _several(recording: Recording) -> dict[tuple[int, int], list[int]]:
+    found: dict[tuple[int, int], list[int]] = {}
+    for number, context in enumerate(recording.contexts):
+        found.setdefault((context.process, context.communicator), []).append(number)
+    return found
+
+
+def _threads(recording: Recording) -> Int:
+    """The thread that called first for each context; -1 where none did."""
+    spans = recording.spans
+    result = np.full(max(1, len(recording.contexts)), -1, np.int64)
+    context = ints(spans, "context")
+    kinds = (EventType.COLL_API, EventType.COLL, EventType.P2P_API, EventType.P2P)
+    rows = np.flatnonzero(np.isin(spans["type"], kinds) & (context >= 0) & (context < len(recording.contexts)))
+    result[context[rows][::-1]] = ints(spans, "thread")[rows][::-1]
+    return result
+
+
+def _names(recording: Recording, communicators: list[Communicator], workers: Int, count: int) -> list[str]:
+    """Each worker by its rank in the largest communicator that it is in."""
+    names, size = [""] * count, [0] * count
+    main = max((item.ranks for item in communicators), default=0)
+    for item in communicators:
+        for context in item.contexts:
+            worker = int(workers[context])
+            if item.ranks > size[worker]:
+                suffix = "" if item.ranks == main else f" of {item.label}"
+                names[worker] = f"rank {recording.contexts[context].rank}{suffix}"
+                size[worker] = item.ranks
+    return names
