@@ -72,6 +72,15 @@ class Block:
         self.context = (head >> np.uint64(32)).astype(np.uint32)
         self.ticks: Words = self.words[self.at + 1]
 
+    def part(self, first: int, last: int) -> Block:
+        """Neighbouring records of it, and no more of its memory than they are in."""
+        begin = int(self.at[first])
+        end = int(self.at[last]) if last < len(self.at) else len(self.words)
+        return Block(self.words[begin:end], self.at[first:last] - begin)
+
+    def chosen(self, rows: Index) -> Block:
+        return Block(self.words, self.at[rows])
+
     def fields(self, rows: Index, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
         """What follows the head of these records; a field that a record is too short for is all ones."""
         count = kind.itemsize // 8
