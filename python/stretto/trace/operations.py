@@ -75,6 +75,8 @@ class Operations:
     gpu_start: Int
     gpu_stop: Int
     proxy_end: Int
+    pending: Int  # 1 where the recording ends before the call does
+    alone: Int  # 1 where the row's group holds nothing else
     synchronising: Int  # functions after which no rank can end before the last one began
     exchanging: Int  # those of which this is so when all ranks take part
     workers: list[str] = field(default_factory=list)
@@ -197,10 +199,11 @@ def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> dict
     np.maximum.at(proxy_end, rows, stop[children])
     issued = _issued(recording, group)
     ended = [take(stop, item, NONE) for item in (coll, api, group)]
+    alone = _alone(group)
     # A call that runs its operation has ended it when it returns. The end of the group is that of the operation if no
     # other is in it.
     end = np.maximum(ended[0], ended[1])
-    end = np.where(_alone(group) | (coll < 0), np.maximum(end, ended[2]), end)
+    end = np.where(alone | (coll < 0), np.maximum(end, ended[2]), end)
     pending = ((coll >= 0) & (ended[0] == NONE)) | ((api >= 0) & (ended[1] == NONE))
     on_gpu = (
         (launched > NONE) | (kernel["gpu_start"] > NONE) | (take(ids(spans, "stream").astype(np.int64), api, 0) != 0)
@@ -212,14 +215,16 @@ def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> dict
         "began": np.where(coll >= 0, began, np.where(issued > called, issued, NONE)),
         "host_end": np.where(on_gpu | pending, NONE, end),
         "proxy_end": proxy_end,
+        "pending": pending.astype(np.int64),
+        "alone": alone.astype(np.int64),
         **kernel,
     }
 
 
 def _alone(group: Int) -> Bool:
-    """Rows whose group holds nothing else."""
+    """Rows whose group holds nothing else, or that have none."""
     _, inverse, counts = np.unique(group, return_inverse=True, return_counts=True)
-    return np.asarray((counts[inverse] == 1) & (group >= 0), np.bool_)
+    return np.asarray((counts[inverse] == 1) | (group < 0), np.bool_)
 
 
 def _issued(recording: Recording, group: Int) -> Int:
@@ -271,10 +276,10 @@ def _kernels(recording: Recording, index: SpanIndex, coll: Int) -> dict[str, Int
     bad = np.zeros(count, np.bool_)
     bad[rows[~good]] = True
     bad |= last == NONE
-    seen = np.full(count, -1, np.int64)
-    np.maximum.at(seen, rows, ints(spans, "stop")[children])
+    seen = np.full(count, NONE, np.int64)
+    np.maximum.at(seen, rows, times(spans, "stop")[children])
     bad |= _overlapping(take(ints(spans, "context"), coll), take(ints(spans, "start"), coll), first, last, bad)
-    return {"gpu_start": np.where(bad, -1, first), "gpu_stop": np.where(bad, -1, last), "seen": seen}
+    return {"gpu_start": np.where(bad, NONE, first), "gpu_stop": np.where(bad, NONE, last), "seen": seen}
 
 
 def _overlapping(context: Int, start: Int, first: Int, last: Int, bad: Bool) -> Bool:
