@@ -1,0 +1,114 @@
+// What the ABI families (plugin_v*.cpp) share: the callbacks that see no descriptor, and the frame around
+// those that do. A callback always succeeds: NCCL ignores what it returns, or ends the job over it.
+#pragma once
+
+#include <cstring>
+
+#include "profiler/process.hpp"
+
+namespace stretto::profiler {
+
+inline constexpr char kName[] = "Stretto";
+
+inline uint64_t asNumber(const void* pointer) {
+  return reinterpret_cast<uint64_t>(pointer);
+}
+
+// The bit number of a type that NCCL names by its bit.
+inline Type typeOfBit(uint64_t bit) {
+  const bool known = bit != 0 && (bit & (bit - 1)) == 0 && bit < (uint64_t{1} << kTypes);
+  return known ? static_cast<Type>(__builtin_ctzll(bit)) : Type::kUnknown;
+}
+
+// `append(writer, head, descriptor)` writes the record that belongs to the descriptor's type.
+template <typename Descriptor, typename Append>
+int startEvent(void* context, void** handle, const Descriptor* descriptor, Append&& append) {
+  if (handle == nullptr) return kSuccess;
+  *handle = nullptr;
+  ThreadWriter* writer = ThreadWriter::ofThisThread();
+  if (writer == nullptr || descriptor == nullptr) return kSuccess;
+  const uint64_t now = writer->now();
+  const Type type = typeOfBit(descriptor->type);
+  const ThreadWriter::Head head{type, writer->makeId(type), context, descriptor->parent, descriptor->rank,
+                                now};
+  if (append(*writer, head, *descriptor)) *handle = reinterpret_cast<void*>(head.id);
+  writer->finish(now);
+  return kSuccess;
+}
+
+inline int stopEvent(void* handle) {
+  ThreadWriter* writer = ThreadWriter::ofThisThread();
+  if (writer == nullptr) return kSuccess;
+  const uint64_t now = writer->now();
+  writer->stop(handle, now);
+  writer->finish(now);
+  return kSuccess;
+}
+
+struct StateArguments {
+  uint64_t first = format::kNone64;
+  uint64_t second = format::kNone64;
+};
+// `read(state, type, arguments)` takes from the arguments, which are not null, what belongs to that state.
+template <typename Arguments, typename Read>
+int recordState(void* handle, int state, const Arguments* arguments, Read&& read) {
+  ThreadWriter* writer = ThreadWriter::ofThisThread();
+  if (writer == nullptr) return kSuccess;
+  const uint64_t now = writer->now();
+  StateArguments said;
+  if (arguments != nullptr) said = read(state, ThreadWriter::typeOf(asNumber(handle)), *arguments);
+  writer->state(handle, state, said.first, said.second, now);
+  writer->finish(now);
+  return kSuccess;
+}
+
+inline int finalize(void* context) {
+  finalizeContext(context);
+  return kSuccess;
+}
+
+// Records that are alike in all versions whose descriptor has them.
+template <typename Op>
+bool appendProxyOp(ThreadWriter& writer, const ThreadWriter::Head& head, const Op& op) {
+  return writer.start<format::ProxyOp>(head, [&](format::ProxyOp& r) {
+    r.pid = op.pid;
+    r.channel = op.channel;
+    r.peer = op.peer;
+    r.steps = op.steps;
+    r.chunkBytes = op.chunkBytes;
+    r.isSend = static_cast<uint32_t>(op.isSend);
+  });
+}
+inline bool appendProxyStep(ThreadWriter& writer, const ThreadWriter::Head& head, int step) {
+  return writer.start<format::ProxyStep>(head, [&](format::ProxyStep& r) {
+    r.step = step;
+    r.zero = 0;
+  });
+}
+inline bool appendKernelCh(ThreadWriter& writer, const ThreadWriter::Head& head, uint8_t channel,
+                           uint64_t gpuNs) {
+  return writer.start<format::KernelCh>(head, [&](format::KernelCh& r) {
+    r.channel = channel;
+    r.zero = 0;
+    r.gpuNs = gpuNs;
+  });
+}
+// How many bytes lie behind `data` follows from the plugin's kind alone: 1 InfiniBand, 2 socket. Of others
+// nothing is read.
+inline bool appendNetPlugin(ThreadWriter& writer, const ThreadWriter::Head& head, int64_t plugin,
+                            const void* data) {
+  return writer.start<format::NetPlugin>(head, [&](format::NetPlugin& r) {
+    r.plugin = plugin;
+    const size_t bytes = data == nullptr ? 0 : plugin >> 16 == 1 ? 40 : plugin >> 16 == 2 ? 24 : 0;
+    memset(r.data, 0xff, sizeof r.data);
+    if (bytes != 0) memcpy(r.data, data, bytes);
+  });
+}
+inline bool appendBare(ThreadWriter& writer, const ThreadWriter::Head& head) {
+  return writer.start<format::Start>(head, [](format::Start&) {});
+}
+inline bool appendUnknown(ThreadWriter& writer, const ThreadWriter::Head& head, uint64_t type) {
+  return writer.start<format::Unknown>(head, [&](format::Unknown& r) { r.type = type; });
+}
+
+}  // namespace stretto::profiler

@@ -1,0 +1,43 @@
+// The states of versions 4 to 7, for plugin_v4.cpp and plugin_v7.cpp.
+#pragma once
+
+#include "profiler/abi_v4.hpp"
+#include "profiler/callbacks.hpp"
+
+namespace stretto::profiler {
+
+// Only the member that belongs to the state is looked at: for states of a group's API some versions of NCCL
+// pass a structure that nobody filled.
+inline StateArguments readStateOfV4(int state, Type type, const ArgumentsV4& arguments) {
+  StateArguments said;
+  switch (type) {
+    case Type::kProxyStep:
+      if ((state >= kStepSendGpuWait && state <= kStepRecvGpuWait) || state == kStepSendPeerWait) {
+        said.first = arguments.proxyStep.bytes;
+      }
+      break;
+    case Type::kProxyCtrl:
+      if (state >= kCtrlFirst && state <= kCtrlAppendEnd)
+        said.first = static_cast<uint64_t>(arguments.proxyCtrl.appended);
+      break;
+    case Type::kKernelCh:
+      if (state == kKernelChStop) said.first = arguments.kernelCh.gpuNs;
+      break;
+    case Type::kKernelPhase:
+      if (state == kKernelPhaseStop) said.first = arguments.kernelCh.gpuNs;
+      break;
+    case Type::kNetPlugin:
+      if (state == kNetPluginUpdate && arguments.netPlugin.data != nullptr) {
+        memcpy(&said, arguments.netPlugin.data, sizeof said);
+      }
+      break;
+    default:
+      break;
+  }
+  return said;
+}
+inline int stateOfV4(void* handle, int state, ArgumentsV4* arguments) {
+  return recordState(handle, state, arguments, readStateOfV4);
+}
+
+}  // namespace stretto::profiler

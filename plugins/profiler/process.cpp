@@ -1,0 +1,125 @@
+#include "profiler/process.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <new>
+
+#include "profiler/notice.hpp"
+
+namespace stretto::profiler {
+namespace {
+
+// All of this lives until the process is gone: threads may record while it ends.
+std::atomic<Recorder*> gRecorder{nullptr};
+std::atomic<uint32_t> gForkedFrom{
+    0};  // in a child of a process that recorded: its pid, until the child records
+alignas(std::mutex) char gMutexStorage[sizeof(std::mutex)];
+pthread_key_t gThreadEnd;
+thread_local ThreadWriter* tWriter = nullptr;
+
+std::mutex& mutex() {
+  return *std::launder(reinterpret_cast<std::mutex*>(gMutexStorage));
+}
+
+void onThreadEnd(void* writer) {
+  tWriter = nullptr;
+  auto* mine = static_cast<ThreadWriter*>(writer);
+  mine->recorder().detach(mine);
+}
+
+// Only the thread that forked lives on in the child. The parent's file, threads and locks are the parent's:
+// they are left where they are, and the child starts anew at its first event.
+void onFork() {
+  tWriter = nullptr;
+  new (gMutexStorage) std::mutex;
+  pthread_setspecific(gThreadEnd, nullptr);
+  if (gRecorder.exchange(nullptr) != nullptr) gForkedFrom.store(static_cast<uint32_t>(getppid()));
+}
+
+[[gnu::constructor]] void prepareProcess() {
+  new (gMutexStorage) std::mutex;
+  pthread_key_create(&gThreadEnd, onThreadEnd);
+  pthread_atfork(nullptr, nullptr, onFork);
+}
+
+[[gnu::destructor]] void endProcess() {
+  if (Recorder* recorder = gRecorder.load()) recorder->shutDown();
+}
+
+// Holds the mutex. `logger` hears once why there is no recording.
+Recorder* make(Logger logger) {
+  static std::atomic<bool> said{false};
+  Settings settings = readSettings(logger);
+  if (settings.directory.empty()) {
+    if (!said.exchange(true)) {
+      notice(logger, LogLevel::kInfo, "records nothing: %s is not set", variables::kDirectory.name());
+    }
+    return nullptr;
+  }
+  auto recorder = std::make_unique<Recorder>(std::move(settings));
+  const uint32_t parent = gForkedFrom.exchange(0);
+  if (Status status = recorder->start(parent); !status.ok()) {
+    if (!said.exchange(true)) notice(logger, LogLevel::kWarn, "records nothing: %s", lastError().c_str());
+    return nullptr;
+  }
+  notice(logger, LogLevel::kInfo, "records into %s", recorder->path().c_str());
+  gRecorder.store(recorder.get(), std::memory_order_release);
+  return recorder.release();
+}
+
+Recorder* get(Logger logger) {
+  if (Recorder* recorder = gRecorder.load(std::memory_order_acquire)) return recorder;
+  std::lock_guard lock(mutex());
+  if (Recorder* recorder = gRecorder.load(std::memory_order_acquire)) return recorder;
+  return make(logger);
+}
+
+// What the library that calls us says its version is; 0 when it cannot be asked.
+uint32_t versionOf(const void* caller) {
+  Dl_info info{};
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return 0;
+  void* library = dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) return 0;
+  auto* ask = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
+  int version = 0;
+  if (ask == nullptr || ask(&version) != kSuccess) version = 0;
+  dlclose(library);
+  return static_cast<uint32_t>(version);
+}
+
+[[gnu::cold, gnu::noinline]] ThreadWriter* attachThisThread() {
+  Recorder* recorder = gRecorder.load(std::memory_order_acquire);
+  if (recorder == nullptr && gForkedFrom.load(std::memory_order_relaxed) != 0) recorder = get(nullptr);
+  if (recorder == nullptr) return nullptr;
+  ThreadWriter* writer = recorder->attach();
+  pthread_setspecific(gThreadEnd, writer);
+  tWriter = writer;
+  return writer;
+}
+
+}  // namespace
+
+ThreadWriter* ThreadWriter::ofThisThread() {
+  ThreadWriter* writer = tWriter;
+  return __builtin_expect(writer != nullptr, 1) ? writer : attachThisThread();
+}
+
+void initContext(void** context, int* mask, const ContextFacts& facts, Logger logger, const void* caller) {
+  Recorder* recorder = get(logger);
+  if (context != nullptr) *context = nullptr;
+  if (mask != nullptr)
+    *mask = recorder != nullptr ? static_cast<int>(recorder->mask() & typesOf(facts.abi)) : 0;
+  if (recorder == nullptr) return;
+  void* handle = recorder->open(facts, versionOf(caller));
+  if (context != nullptr) *context = handle;
+}
+
+void finalizeContext(void* context) {
+  if (Recorder* recorder = gRecorder.load(std::memory_order_acquire)) recorder->close(context);
+}
+
+}  // namespace stretto::profiler
