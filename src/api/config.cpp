@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+
+#include "communicator/foreign.hpp"
 
 namespace stretto::api {
 namespace {
@@ -31,6 +34,12 @@ Result<communicator::Config> parseConfig(const ncclConfig_t* given, communicator
   STRETTO_TRY(checkRange("maxCTAs", known.maxCTAs, 1, 1 << 16));
   STRETTO_TRY(checkRange("splitShare", known.splitShare, 0, 1));
   STRETTO_TRY(checkRange("shrinkShare", known.shrinkShare, 0, 1));
+  auto words = std::make_shared<communicator::ForeignConfig>();
+  words->values = known;
+  words->values.size = std::min(given->size, sizeof known);
+  if (known.netName != nullptr) words->network = known.netName;
+  if (known.commName != nullptr) words->name = known.commName;
+  defaults.given = std::move(words);
   if (known.blocking != NCCL_CONFIG_UNDEF_INT) defaults.blocking = known.blocking != 0;
   if (known.commName != nullptr) defaults.name = known.commName;
   return defaults;

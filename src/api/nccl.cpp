@@ -26,6 +26,8 @@ Status setType(Operation& operation, ncclDataType_t type) {
 Status setOperator(Operation& operation, const Communicator& communicator, ncclRedOp_t op) {
   operation.reduces = true;
   const int number = static_cast<int>(op);
+  operation.givenOp = number;
+  if (communicator.foreign() != nullptr) return kOkStatus;
   if (number >= 0 && number < kOperators) {
     operation.op = static_cast<Operator>(number);
     return kOkStatus;

@@ -52,16 +52,17 @@ Status launch(Shared communicator, ncclComm_t* slot) {
 Status initRank(ncclComm_t* slot, int ranks, const ncclUniqueId& id, int rank, const ncclConfig_t* config) {
   if (slot == nullptr) return fail(Code::kInvalidArgument, "ncclCommInitRank: comm is null");
   *slot = nullptr;
-  if (ranks < 1 || ranks > stretto::kMaxRanks) {
+  const auto device = communicator::deviceOfThisThread();
+  if (!device.ok()) return device.status();
+  // More GPUs than this library serves are handed over to NCCL.
+  const int most = device.value() >= 0 ? bootstrap::kMaxRanks : stretto::kMaxRanks;
+  if (ranks < 1 || ranks > most) {
     return fail(Code::kInvalidArgument,
-                "ncclCommInitRank: %d ranks; this library makes communicators of 1 to %d", ranks,
-                stretto::kMaxRanks);
+                "ncclCommInitRank: %d ranks; this library makes communicators of 1 to %d", ranks, most);
   }
   if (rank < 0 || rank >= ranks) {
     return fail(Code::kInvalidArgument, "ncclCommInitRank: rank %d is not one of 0 to %d", rank, ranks - 1);
   }
-  const auto device = communicator::deviceOfThisThread();
-  if (!device.ok()) return device.status();
   auto parsed = parseConfig(config, Config{true, "", device.value()});
   if (!parsed.ok()) return parsed.status();
   return launch(std::make_shared<Communicator>(rank, ranks, fromNccl(id), std::move(parsed.value())), slot);
@@ -272,6 +273,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) try {
   Communicator* const communicator = find(comm, "ncclCommFinalize");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = communicator->usable(); !status.ok()) return finish(status);
+  if (communicator->foreign() != nullptr && Group::current().open()) {
+    Group::current().addJob([kept = communicator->shared_from_this()] { return kept->startFinalise(); });
+    return ncclSuccess;
+  }
   return finish(communicator->startFinalise());
 } catch (...) {
   return stretto::api::caught("ncclCommFinalize");

@@ -3,6 +3,7 @@
 
 #include "api/export.hpp"
 #include "api/handles.hpp"
+#include "api/serve.hpp"
 #include "base/log.hpp"
 #include "memory/user_memory.hpp"
 
@@ -69,7 +70,7 @@ ncclResult_t ncclMemAlloc(void** ptr, size_t size) try {
   if (!device.ok()) return finish(device.status());
   const auto memory = device.value() == stretto::communicator::kHostDevice
                           ? stretto::memory::allocate(size)
-                          : stretto::memory::allocateOn(device.value(), size);
+                          : stretto::communicator::allocateForBoth(device.value(), size);
   *ptr = memory.ok() ? memory.value() : nullptr;
   return finish(memory.status());
 } catch (...) {
@@ -77,7 +78,9 @@ ncclResult_t ncclMemAlloc(void** ptr, size_t size) try {
 }
 
 STRETTO_API(ncclMemFree)
-ncclResult_t ncclMemFree(void* ptr) try { return finish(stretto::memory::release(ptr)); } catch (...) {
+ncclResult_t ncclMemFree(void* ptr) try {
+  return finish(stretto::communicator::releaseForBoth(ptr));
+} catch (...) {
   return stretto::api::caught("ncclMemFree");
 }
 
@@ -85,7 +88,6 @@ namespace {
 
 // A registration changes nothing on the host; it is remembered so that undoing it can be checked.
 Status registerRange(const char* function, ncclComm_t comm, const void* buffer, size_t bytes, void** handle) {
-  if (find(comm, function) == nullptr) return Status{Code::kInvalidArgument};
   if (handle == nullptr || buffer == nullptr || bytes == 0) {
     return stretto::fail(Code::kInvalidArgument, "%s: %zu bytes at %p, handle to %p", function, bytes, buffer,
                          static_cast<void*>(handle));
@@ -95,7 +97,6 @@ Status registerRange(const char* function, ncclComm_t comm, const void* buffer, 
 }
 
 Status deregisterRange(const char* function, ncclComm_t comm, void* handle) {
-  if (find(comm, function) == nullptr) return Status{Code::kInvalidArgument};
   if (handle == nullptr || stretto::memory::removeRegistration(comm, handle)) return stretto::kOkStatus;
   return stretto::fail(Code::kInvalidArgument, "%s: %p is not a registration of this communicator", function,
                        handle);
@@ -105,14 +106,18 @@ Status deregisterRange(const char* function, ncclComm_t comm, void* handle) {
 
 STRETTO_API(ncclCommRegister)
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) try {
-  return finish(registerRange("ncclCommRegister", comm, buff, size, handle));
+  constexpr auto kName = "ncclCommRegister";
+  const auto ours = [=](auto&) { return registerRange(kName, comm, buff, size, handle); };
+  return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommRegister, kTheirs, buff, size, handle));
 } catch (...) {
   return stretto::api::caught("ncclCommRegister");
 }
 
 STRETTO_API(ncclCommDeregister)
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) try {
-  return finish(deregisterRange("ncclCommDeregister", comm, handle));
+  constexpr auto kName = "ncclCommDeregister";
+  const auto ours = [=](auto&) { return deregisterRange(kName, comm, handle); };
+  return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommDeregister, kTheirs, handle));
 } catch (...) {
   return stretto::api::caught("ncclCommDeregister");
 }
@@ -124,14 +129,21 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
     return finish(
         stretto::fail(Code::kInvalidArgument, "ncclCommWindowRegister: unknown flags %#x", winFlags));
   }
-  return finish(registerRange("ncclCommWindowRegister", comm, buff, size, reinterpret_cast<void**>(win)));
+  constexpr auto kName = "ncclCommWindowRegister";
+  const auto ours = [=](auto&) {
+    return registerRange(kName, comm, buff, size, reinterpret_cast<void**>(win));
+  };
+  return finish(serveTogether(comm, kName, ours, &ForeignLibrary::ncclCommWindowRegister, kTheirs, buff, size,
+                              win, winFlags));
 } catch (...) {
   return stretto::api::caught("ncclCommWindowRegister");
 }
 
 STRETTO_API(ncclCommWindowDeregister)
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) try {
-  return finish(deregisterRange("ncclCommWindowDeregister", comm, win));
+  constexpr auto kName = "ncclCommWindowDeregister";
+  const auto ours = [=](auto&) { return deregisterRange(kName, comm, win); };
+  return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommWindowDeregister, kTheirs, win));
 } catch (...) {
   return stretto::api::caught("ncclCommWindowDeregister");
 }
@@ -139,8 +151,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) try {
 STRETTO_API(ncclRedOpCreatePreMulSum)
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm) try {
-  auto* const communicator = find(comm, "ncclRedOpCreatePreMulSum");
-  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  constexpr auto kName = "ncclRedOpCreatePreMulSum";
   const bool typed = static_cast<int>(datatype) >= 0 && static_cast<int>(datatype) < ncclNumTypes;
   if (op == nullptr || scalar == nullptr || !typed ||
       (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
@@ -148,19 +159,24 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
         Code::kInvalidArgument, "ncclRedOpCreatePreMulSum: op %p, scalar %p, data type %d, residence %d",
         static_cast<void*>(op), scalar, static_cast<int>(datatype), static_cast<int>(residence)));
   }
-  const int index = communicator->addPreMultiplier(static_cast<stretto::DataType>(datatype), scalar,
-                                                   residence == ncclScalarHostImmediate);
-  *op = static_cast<ncclRedOp_t>(ncclNumOps + index);
-  return ncclSuccess;
+  const auto ours = [=](auto& communicator) {
+    const int index = communicator.addPreMultiplier(static_cast<stretto::DataType>(datatype), scalar,
+                                                    residence == ncclScalarHostImmediate);
+    *op = static_cast<ncclRedOp_t>(ncclNumOps + index);
+    return stretto::kOkStatus;
+  };
+  return finish(serve(comm, kName, ours, &ForeignLibrary::ncclRedOpCreatePreMulSum, op, scalar, datatype,
+                      residence, kTheirs));
 } catch (...) {
   return stretto::api::caught("ncclRedOpCreatePreMulSum");
 }
 
 STRETTO_API(ncclRedOpDestroy)
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) try {
-  auto* const communicator = find(comm, "ncclRedOpDestroy");
-  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
-  return finish(communicator->removePreMultiplier(static_cast<int>(op) - ncclNumOps));
+  const auto ours = [=](auto& communicator) {
+    return communicator.removePreMultiplier(static_cast<int>(op) - ncclNumOps);
+  };
+  return finish(serve(comm, "ncclRedOpDestroy", ours, &ForeignLibrary::ncclRedOpDestroy, op, kTheirs));
 } catch (...) {
   return stretto::api::caught("ncclRedOpDestroy");
 }

@@ -5,6 +5,7 @@
 #include "api/text_out.hpp"
 #include "base/json.hpp"
 #include "base/parameters.hpp"
+#include "communicator/foreign.hpp"
 #include "planner/choose.hpp"
 #include "topology/probe.hpp"
 
@@ -65,6 +66,13 @@ std::string explainFor(communicator::Communicator& communicator, const planner::
   return planner::explainJson(request, communicator.machine(), communicator.table(), communicator.forced());
 }
 
+// Plans are made for what this library serves itself.
+Status ownOnly(const communicator::Communicator& communicator, const char* function) {
+  const communicator::Foreign* const foreign = communicator.foreign();
+  if (foreign == nullptr) return kOkStatus;
+  return fail(Code::kInvalidUsage, "%s: %s", function, foreign->words().c_str());
+}
+
 uint64_t saturatedSize(const strettoCounters_t* counters) {
   return counters->size < sizeof *counters ? counters->size : sizeof *counters;
 }
@@ -114,6 +122,9 @@ STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoExplain: no question"));
   auto* const communicator = comm == nullptr ? nullptr : find(comm, "strettoExplain");
   if (comm != nullptr && communicator == nullptr) return ncclInvalidArgument;
+  if (communicator != nullptr) {
+    if (const Status own = ownOnly(*communicator, "strettoExplain"); !own.ok()) return toResult(own);
+  }
   const auto request =
       makeRequest(*question, communicator == nullptr ? question->ranks : communicator->ranks());
   if (!request.ok()) return toResult(request.status());
@@ -132,6 +143,7 @@ STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collect
   if (collective == nullptr) {
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommForce: collective is null"));
   }
+  if (const Status own = ownOnly(*communicator, "strettoCommForce"); !own.ok()) return toResult(own);
   const auto orEmpty = [](const char* text) { return text == nullptr ? "" : text; };
   const Status status = communicator->force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes);
   return toResult(status);

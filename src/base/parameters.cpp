@@ -77,6 +77,8 @@ constexpr Parameter kInitTimeout{"STRETTO_INIT_TIMEOUT", "300", "seconds until a
 constexpr Parameter kAlgo{"STRETTO_ALGO", "", "force an algorithm: NAME or COLLECTIVE:NAME,..."};
 constexpr Parameter kProto{"STRETTO_PROTO", "", "force a readiness protocol: lines or chunks"};
 constexpr Parameter kLink{"STRETTO_LINK", "", "force how ranks reach each other: memory, shm"};
+constexpr Parameter kRealNccl{"STRETTO_REAL_NCCL", "",
+                              "path of NVIDIA's libnccl.so.2, for what is handed to it; none: never"};
 constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",
                             "where ranks keep their data: cuda, cpu or auto (cuda if there is one)"};
 constexpr Parameter kSharedDevice{"STRETTO_SHARED_DEVICE", "0", "1: ranks may share a GPU, for tests"};
@@ -104,7 +106,7 @@ std::span<const Parameter* const> all() {
       &kDevice,      &kSharedDevice, &kLanes,    &kBlocks,    &kDeterministic,
       &kTable,       &kSpin,         &kRings,    &kSlotBytes, &kFlightDirectory,
       &kEvents,      &kCpuLevel,     &kAffinity, &kHostId,    &kTopologyFile,
-      &kTopologyDump};
+      &kTopologyDump, &kRealNccl};
   return kAll;
 }
 

@@ -32,6 +32,9 @@
 
 namespace stretto::communicator {
 
+class Foreign;
+struct ForeignConfig;
+
 inline constexpr const char* kLibraryVersion = "0.1.0";
 
 // What ncclConfig_t says that means something here.
@@ -39,6 +42,8 @@ struct Config {
   bool blocking = true;
   std::string name;
   int device = kHostDevice;  // the GPU that the rank is on
+  // All of what the user wrote, for a communicator that is handed over; may be null.
+  std::shared_ptr<const ForeignConfig> given = nullptr;
 };
 
 enum class State : uint8_t { kInitialising, kReady, kFinalised, kFailed, kRevoked, kAborted };
@@ -94,6 +99,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int ranks() const { return ranks_; }
   const Config& config() const { return config_; }
   bool onDevice() const { return config_.device >= 0; }
+  // NCCL's half of a communicator that was handed over to it; null for all others.
+  Foreign* foreign() const { return foreignNow_.load(); }
   // The same number on all ranks of this communicator, and on no other.
   uint64_t identity() const { return identity_; }
   State state() const { return state_.load(std::memory_order_acquire); }
@@ -161,6 +168,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status join();
   Status makeHost();
   Status makeDevice();
+  Status handOver();
+  Status runForeign(std::span<const Operation> operations);
+  Status pollForeign();
   Status openFlight();
   Status runCollective(const Operation& operation);
   Status refusePlan(const Operation& operation, Status status);
@@ -218,6 +228,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex deviceMutex_;  // held while device_ is set or let go, and by poll()
   std::unique_ptr<DeviceSide> device_;
   std::atomic<DeviceSide*> abortable_{nullptr};  // device_, for whoever ends its waits
+  std::unique_ptr<Foreign> foreign_;  // stays to the end, for calls on their way out
+  std::atomic<Foreign*> foreignNow_{nullptr};
   std::mutex launchMutex_;
   LaunchLog launches_;        // that were not seen to be done, by launchMutex_
   uint64_t lookedTicks_ = 0;  // when that was last looked at

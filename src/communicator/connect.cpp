@@ -70,6 +70,7 @@ Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory
   links::Endpoint mine;
   mine.process = identity.value();
   mine.rank = request.rank;
+  mine.onDevice = request.onDevice;
   mine.descriptor = window.descriptor();
   mine.windowAddress = reinterpret_cast<uint64_t>(window.data());
   mine.windowBytes = window.bytes();
@@ -97,6 +98,23 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                    "library reaches "
                    "from one to the other",
                    theirs.rank, theirs.process.hostname, mine.rank, mine.process.hostname);
+}
+
+// Why ranks, all on GPUs, are not all on one host, with the same words everywhere; empty if they are.
+std::string spreadOf(const std::vector<links::Endpoint>& endpoints) {
+  const auto onDevice = [](const links::Endpoint& endpoint) { return endpoint.onDevice != 0; };
+  if (!std::all_of(endpoints.begin(), endpoints.end(), onDevice)) return {};
+  const ProcessIdentity& first = endpoints.front().process;
+  for (size_t rank = 1; rank < endpoints.size(); ++rank) {
+    const ProcessIdentity& other = endpoints[rank].process;
+    if (sameHost(first, other)) continue;
+    char text[400];
+    snprintf(text, sizeof text, "ranks 0 and %zu are on different hosts (%.64s%s%.63s, %.64s%s%.63s)", rank,
+             first.hostname, first.hostId[0] != 0 ? " as " : "", first.hostId, other.hostname,
+             other.hostId[0] != 0 ? " as " : "", other.hostId);
+    return text;
+  }
+  return {};
 }
 
 // Tries what algorithms will do: read the token in the peer's window through the kernel.
@@ -206,6 +224,11 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   if (!mine.ok()) return mine.status();
   auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
   if (!endpoints.ok()) return endpoints.status();
+  if (std::string apart = spreadOf(endpoints.value()); !apart.empty()) {
+    connections = {};
+    connections.apart = std::move(apart);
+    return kOkStatus;
+  }
 
   const Status opened = openAll(request, layout, endpoints.value(), connections);
   Verdict verdict;

@@ -24,6 +24,7 @@ struct Connections {
   size_t ledgerOffset = 0;                 // of every rank's region
   std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;                 // by rank
+  std::string apart;                       // why ranks on GPUs cannot be connected here at all; else empty
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
   Ledger ledger(int rank) const { return Ledger(peers[static_cast<size_t>(rank)].window + ledgerOffset); }
@@ -56,7 +57,8 @@ struct ConnectRequest {
 };
 
 // Collective over the membership: makes the window, offers it, opens everybody else's, agrees with all ranks
-// about what it found. On success `machine` holds what is the same everywhere.
+// about what it found. On success `machine` holds what is the same everywhere. Ranks on GPUs of several hosts
+// are no error: `apart` says so, and nothing is connected.
 Status connect(bootstrap::Membership& membership, const ConnectRequest& request, Connections& connections,
                planner::Machine& machine);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "base/parameters.hpp"
 #include "communicator/gather.hpp"
@@ -20,6 +21,7 @@ using platform::cuda::DeviceFacts;
 // How far a rank has come, told to all others; every exchange here carries one.
 struct Progress {
   uint8_t code = 0;
+  uint8_t apart = 0;  // no error, but there is a GPU that this rank's cannot reach, as `text` says
   char text[400] = {};
 
   static Progress of(Status status) {
@@ -153,7 +155,7 @@ Result<links::DeviceLink> openLink(const DeviceEndpoint& mine, const DeviceEndpo
 }
 
 Status openAll(const std::vector<Opened>& opened, const DeviceRequest& request,
-               DeviceConnections& connections) {
+               DeviceConnections& connections, bool& apart) {
   const DeviceEndpoint& mine = opened[static_cast<size_t>(request.rank)].endpoint;
   for (size_t rank = 0; rank < opened.size(); ++rank) {
     DeviceEndpoint theirs = opened[rank].endpoint;
@@ -166,6 +168,8 @@ Status openAll(const std::vector<Opened>& opened, const DeviceRequest& request,
     }
     auto link = openLink(mine, theirs);
     if (!link.ok()) {
+      // A peer that has gone is lost; any other is out of reach.
+      apart = link.status().code != Code::kRemote;
       return failAbout(peer, link.status().code,
                        "rank %d on the GPU %.63s (%.19s) cannot reach rank %d on the GPU %.63s (%.19s): %s",
                        request.rank, mine.facts.name, mine.facts.busId, peer, theirs.facts.name,
@@ -195,8 +199,19 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   if (mine.progress.code == 0 && request.ranks > 1) nameWindow(connections, mine.endpoint);
   const auto opened = gatherAll(membership, "device window", mine, request.timeoutSeconds);
   if (!opened.ok()) return opened.status();
-  const Progress reached = Progress::of(openAll(opened.value(), request, connections));
-  return gatherAll(membership, "device connected", reached, request.timeoutSeconds).status();
+  bool apart = false;
+  Progress reached = Progress::of(openAll(opened.value(), request, connections, apart));
+  if (apart) {
+    reached.apart = 1;
+    reached.code = 0;
+  }
+  const auto all = gatherAll(membership, "device connected", reached, request.timeoutSeconds);
+  if (!all.ok()) return all.status();
+  const auto first = std::find_if(all.value().begin(), all.value().end(),
+                                  [](const Progress& one) { return one.apart != 0; });
+  if (first != all.value().end())
+    connections.apart = std::string(first->text, strnlen(first->text, sizeof first->text));
+  return kOkStatus;
 }
 
 Result<bool> usesDevices() {

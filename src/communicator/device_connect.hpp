@@ -20,6 +20,7 @@ struct DeviceConnections {
   bool shared = false;  // with other ranks of this communicator
   std::shared_ptr<memory::DeviceRegion> region;
   std::vector<links::DeviceLink> links;  // by rank; this rank's own entry points at its own window
+  std::string apart;                     // why some cannot be reached, the same words everywhere; else empty
 };
 
 struct DeviceRequest {
@@ -29,7 +30,8 @@ struct DeviceRequest {
   double timeoutSeconds = 0;
 };
 
-// Collective over the membership. Ranks that cannot go on say why, and then none does.
+// Collective over the membership. Ranks that cannot go on say why, and then none does. GPUs that cannot reach
+// each other's memory are no error: `apart` says so, and the connections are of no use.
 Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& request,
                       DeviceConnections& connections);
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "communicator/communicator.hpp"
+#include "communicator/foreign.hpp"
 #include "platform/clock.hpp"
 
 namespace stretto::communicator {
@@ -143,7 +145,13 @@ Status Group::simulate(double* microseconds) {
   if (depth_ > 0) return kOkStatus;
   Status status = poisoned_;
   if (!status.ok()) setLastError("the group cannot run: " + poisonText_);
+  if (status.ok()) {
+    const auto theirs = predictForeign();
+    status = theirs.status();
+    *microseconds = theirs.value();
+  }
   for (const Batch& batch : batches_) {
+    if (batch.communicator->foreign() != nullptr) continue;
     const auto total = status.ok() ? predicted(batch) : Result<double>(status);
     if (!total.ok()) status = total.status();
     *microseconds = std::max(*microseconds, total.value());
@@ -160,6 +168,30 @@ Result<double> Group::predicted(const Batch& batch) {
     total += static_cast<double>(plan.value().predictedMicroseconds);
   }
   return total;
+}
+
+// What belongs to communicators that NCCL serves, in one group of NCCL's.
+Status Group::runForeign() {
+  std::optional<ForeignGroup> group;
+  Status status = kOkStatus;
+  for (Batch& batch : batches_) {
+    const Foreign* const theirs = batch.communicator->foreign();
+    if (theirs == nullptr) continue;
+    if (!group) group.emplace(theirs->library());
+    if (status.ok()) status = batch.communicator->run(batch.operations, batch.communicator->takeTurn());
+  }
+  return group ? group->end(status) : kOkStatus;
+}
+
+Result<double> Group::predictForeign() {
+  std::optional<ForeignGroup> group;
+  for (const Batch& batch : batches_) {
+    Foreign* const theirs = batch.communicator->foreign();
+    if (theirs == nullptr) continue;
+    if (!group) group.emplace(theirs->library());
+    STRETTO_TRY(theirs->run(batch.operations));
+  }
+  return group ? group->simulate() : Result<double>(0.0);
 }
 
 Status Group::runJobs() {
@@ -195,6 +227,7 @@ Status Group::runBatches() {
   std::vector<std::shared_ptr<Gate>> awaited;
   Batch* mine = nullptr;
   for (Batch& batch : batches_) {
+    if (batch.communicator->foreign() != nullptr) continue;
     if (batch.communicator->onDevice()) {
       failure.note(batch.communicator->run(batch.operations, batch.communicator->takeTurn()));
       continue;
@@ -224,6 +257,7 @@ Status Group::runBatches() {
   }
   if (mine != nullptr)
     failure.note(mine->communicator->run(mine->operations, mine->communicator->takeTurn()));
+  failure.note(runForeign());
   for (const auto& gate : awaited) failure.noteWords(gate->outcome());
   const Status status = failure.take();
   return status.ok() && inProgress ? Status{Code::kInProgress} : status;

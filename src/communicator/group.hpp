@@ -46,6 +46,8 @@ class Group {
   };
 
   static Result<double> predicted(const Batch& batch);
+  Status runForeign();
+  Result<double> predictForeign();
   Status leave();
   Status runJobs();
   Status runBatches();

@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "communicator/communicator.hpp"
+#include "communicator/foreign.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
 #include "platform/futex.hpp"
@@ -163,9 +164,9 @@ Status Communicator::initialiseSteps(events::Id parent) {
   const uint64_t joined = platform::monotonicNanoseconds();
   counters_.bootstrapNanoseconds = joined - start;
   const events::Scope phase(events::Type::kInitConnect, parent, {}, platform::ticks);
-  STRETTO_TRY(makeHost());
-  if (onDevice()) STRETTO_TRY(makeDevice());
-  STRETTO_TRY(openFlight());
+  if (ranks_ <= kMaxRanks) STRETTO_TRY(makeHost());
+  if (onDevice() && header_.load() != nullptr) STRETTO_TRY(makeDevice());
+  STRETTO_TRY(connections_.apart.empty() && ranks_ <= kMaxRanks ? openFlight() : handOver());
   counters_.connectNanoseconds = platform::monotonicNanoseconds() - joined;
   return kOkStatus;
 }
@@ -202,6 +203,7 @@ Status Communicator::makeHost() {
   request.onDevice = onDevice();
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
+  if (!connections_.apart.empty()) return kOkStatus;
   STRETTO_TRY(addCacheSize(machine_));
   STRETTO_TRY(addRings(machine_));
 
@@ -251,6 +253,8 @@ void Communicator::release() {
                 // word
   const std::unique_lock life(lifeMutex_, std::try_to_lock);
   if (!life.owns_lock()) return;
+  if (foreign() != nullptr && state() == State::kFinalised) (void)foreign_->destroy();
+  if (foreign() != nullptr) foreign_->abort();  // nothing, after that
   {
     std::lock_guard lock(membershipMutex_);
     membership_.reset();
@@ -423,10 +427,14 @@ Status Communicator::finalise() {
 }
 
 Status Communicator::startFinalise() {
-  if (config_.blocking) return finalise();
+  const auto finaliseAll = [](Communicator& self) {
+    if (self.foreign() != nullptr) STRETTO_TRY(self.foreign_->finalise());
+    return self.finalise();
+  };
+  if (config_.blocking) return finaliseAll(*this);
   finalising_.store(true);
-  worker().submit([self = shared_from_this()] {
-    (void)self->finalise();
+  worker().submit([finaliseAll, self = shared_from_this()] {
+    (void)finaliseAll(*self);
     self->finalising_.store(false);
   });
   return Status{Code::kInProgress};
@@ -443,6 +451,7 @@ void Communicator::abort() {
   advance(State::kAborted);
   flight_.setState(observe::FlightState::kAborted);
   raiseAbort(Code::kAborted, -1);
+  if (foreign() != nullptr) foreign_->abort();
   if (!waitUntilQuiet(0.4)) {
     STRETTO_LOG(kWarn, kInit, "rank %d: an operation still runs 0.4 s after the abort; its memory is kept",
                 rank_);
@@ -459,6 +468,7 @@ void Communicator::abort() {
 void Communicator::revoke() {
   markBroken(Code::kOk, State::kRevoked, "");
   stopOperations(abortWord(Code::kAborted, -1));
+  if (foreign() != nullptr) foreign_->abort();
 }
 
 Counters Communicator::counters() const {

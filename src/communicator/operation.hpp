@@ -16,6 +16,7 @@ struct Operation {
   DataType type = DataType::kFloat32;
   Operator op = Operator::kSum;
   bool reduces = false;               // op means something
+  int givenOp = 0;                    // as the user wrote it, for a communicator that NCCL serves
   bool scaled = false;                // PreMulSum: `scalar` times the input, then op (kSum)
   alignas(8) uint8_t scalar[8] = {};  // one element of `type`
   const void* scalarPlace = nullptr;  // where to read it when the operation runs, instead

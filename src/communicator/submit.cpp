@@ -186,6 +186,7 @@ Status Communicator::run(std::span<const Operation> operations, uint64_t number)
   STRETTO_TRY(usable());
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
+  if (foreign() != nullptr) return runForeign(operations);
   if (onDevice()) STRETTO_TRY(mayLaunch(operations));
   if (operations.size() > 1 || operations[0].isTransfer()) STRETTO_TRY(runTransfers(operations));
   for (const Operation& operation : operations) {

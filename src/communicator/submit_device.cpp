@@ -39,6 +39,10 @@ Status Communicator::makeDevice() {
   DeviceConnections connections;
   STRETTO_TRY(
       connectDevices(*membership_, {rank_, ranks_, config_.device, initTimeout.value()}, connections));
+  if (!connections.apart.empty()) {
+    connections_.apart = std::move(connections.apart);
+    return kOkStatus;
+  }
   STRETTO_TRY(describe(connections.shape, machine_));
   auto device = DeviceSide::create(std::move(connections), rank_, ranks_, timeout.value());
   if (!device.ok()) return device.status();
@@ -130,6 +134,7 @@ int Communicator::absentee(uint64_t sequence) const {
 }
 
 Status Communicator::poll() {
+  if (foreign() != nullptr) return pollForeign();
   bool mine = false;
   {
     std::lock_guard lock(deviceMutex_);

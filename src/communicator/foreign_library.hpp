@@ -1,0 +1,78 @@
+// NVIDIA's own NCCL as this process has loaded it: found, opened beside this library, and every function of
+// nccl.h that serves a communicator as a pointer. For communicator/foreign.cpp, and for api/ where a call
+// belongs to no communicator. Loaded once per process and never unloaded; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.hpp"
+#include "nccl.h"
+#include "platform/library.hpp"
+
+namespace stretto::communicator {
+
+// In every release that is accepted (2.19 and later).
+#define STRETTO_FOREIGN_ALWAYS(X) \
+  X(ncclGetVersion)               \
+  X(ncclGetUniqueId)              \
+  X(ncclGetErrorString)           \
+  X(ncclGetLastError)             \
+  X(ncclCommInitRankConfig)       \
+  X(ncclCommFinalize)             \
+  X(ncclCommDestroy)              \
+  X(ncclCommAbort)                \
+  X(ncclCommGetAsyncError)        \
+  X(ncclCommRegister)             \
+  X(ncclCommDeregister)           \
+  X(ncclMemAlloc)                 \
+  X(ncclMemFree)                  \
+  X(ncclRedOpCreatePreMulSum)     \
+  X(ncclRedOpDestroy)             \
+  X(ncclAllReduce)                \
+  X(ncclReduce)                   \
+  X(ncclReduceScatter)            \
+  X(ncclAllGather)                \
+  X(ncclBroadcast)                \
+  X(ncclSend)                     \
+  X(ncclRecv)                     \
+  X(ncclGroupStart)               \
+  X(ncclGroupEnd)
+// In some of them: null elsewhere.
+#define STRETTO_FOREIGN_SOMETIMES(X) \
+  X(ncclAlltoAll)                    \
+  X(ncclGather)                      \
+  X(ncclScatter)                     \
+  X(ncclGroupSimulateEnd)            \
+  X(ncclCommWindowRegister)          \
+  X(ncclCommWindowDeregister)
+
+struct ForeignLibrary {
+  std::string path;
+  int version = 0;  // as ncclGetVersion codes it
+#define STRETTO_FOREIGN_POINTER(name) decltype(&::name) name = nullptr;
+  STRETTO_FOREIGN_ALWAYS(STRETTO_FOREIGN_POINTER)
+  STRETTO_FOREIGN_SOMETIMES(STRETTO_FOREIGN_POINTER)
+#undef STRETTO_FOREIGN_POINTER
+
+  std::string versionText() const;  // "2.28.9"
+};
+
+// The one that STRETTO_REAL_NCCL names, else the first that is found: loaded into this process already, where
+// what is loaded would look for it, beside other Python packages in use, in the system's folders. Never this
+// library itself. kInvalidUsage when the variable forbids it, names something else than NCCL, or NCCL is too
+// old; kSystem when there is none. The words say where it looked and what to set.
+Result<const ForeignLibrary*> foreignLibrary();
+// The same if it is loaded, else null: looks for nothing.
+const ForeignLibrary* foreignLibraryIfLoaded();
+
+// Device memory for ncclMemAlloc that either library can use: NCCL's as soon as it serves a communicator of
+// this process, because only its own can be its windows; and its return, whoever gave it.
+Result<void*> allocateForBoth(int device, size_t bytes);
+Status releaseForBoth(void* pointer);
+
+// Files to try, best first; for tests. `mapped` and `folders` are what platform/library.hpp finds.
+std::vector<std::string> foreignCandidates(const std::vector<std::string>& mapped,
+                                           const std::vector<std::string>& folders);
+
+}  // namespace stretto::communicator
