@@ -301,7 +301,7 @@ def _told(alignment: Alignment, number: int, process: Process) -> Process:
     known = alignment.host_home[clock] == 0 and np.isfinite(error)
     return replace(
         process,
-        offset_ns=process.offset_ns + found.base + round(float(found.rest[0])),
+        offset_ns=process.offset_ns + found.offset_ns,
         drift_ppm=process.drift_ppm + found.slope * 1e6,
         error_ns=int(np.ceil(error)) if known else UNKNOWN_ERROR,
     )

@@ -33,6 +33,11 @@ class ClockMap:
     knots: Float
     rest: Float
 
+    @property
+    def offset_ns(self) -> int:
+        """What it adds to a time at its origin."""
+        return self.base + round(float(np.interp(0.0, self.knots, self.rest)))
+
     def __call__(self, moments: Int) -> Int:
         x = (moments - self.origin).astype(np.float64)
         offset = self.slope * x + np.interp(x, self.knots, self.rest)

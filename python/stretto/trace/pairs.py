@@ -1,0 +1,102 @@
+"""Sends and receives between pairs of ranks: matched by order, and which side the other waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.trace.align import Alignment
+from stretto.trace.columns import NONE, Float, Int, SpanIndex, dense, ints, ordinals, runs, take
+from stretto.trace.model import EventType, Recording
+from stretto.trace.operations import communicators_of
+from stretto.trace.transfers import type_bytes
+
+
+@dataclass(frozen=True)
+class Pair:
+    """All messages from one rank to another in one communicator."""
+
+    communicator: str
+    source: int
+    destination: int
+    messages: int
+    bytes: int
+    unmatched: int  # sends without a receive, or receives without a send
+    sender_late_ns: float  # median of what the send was called after the receive; negative: the receiver was later
+    error_ns: float  # of the clocks
+
+
+def pairs(recording: Recording, alignment: Alignment) -> list[Pair]:
+    """Every pair of ranks that sent, most bytes first."""
+    spans = recording.spans
+    ways = {text: way for text, way in (("Send", 0), ("Recv", 1), ("ncclSend", 0), ("ncclRecv", 1))}
+    way_of = np.array([ways.get(text, -1) for text in recording.strings] or [-1], np.int64)
+    context = ints(spans, "context")
+    rows = np.flatnonzero(
+        (spans["type"] == EventType.P2P)
+        & (context >= 0)
+        & (context < len(recording.contexts))
+        & (way_of[ints(spans, "function")] >= 0)
+    ).astype(np.int64)
+    if len(rows) == 0:
+        return []
+    communicators, of_context = communicators_of(recording)
+    way = way_of[ints(spans, "function")[rows]]
+    ranks = np.array([item.rank for item in recording.contexts], np.int64)
+    own, peer = ranks[context[rows]], ints(spans, "peer")[rows]
+    source, destination = np.where(way == 0, own, peer), np.where(way == 0, peer, own)
+    communicator = of_context[context[rows]]
+    called = _called(recording, rows)
+    ordinal = ordinals(dense(communicator, source, destination, way), called)
+    order = np.lexsort((way, ordinal, destination, source, communicator))
+    message = dense(communicator, source, destination, ordinal)[order]
+    first = runs(message)
+    size = np.diff(np.append(first, len(message)))
+    whole = size == 2
+    send, receive = order[first], order[np.minimum(first + 1, len(order) - 1)]
+    process = ints(spans, "process")[rows]
+    moment = alignment.host_time(process, called)
+    late = np.where(whole, moment[send] - moment[receive], NONE)
+    errors = alignment.host_error[alignment.host_of[process]]
+    same = alignment.host_of[process[send]] == alignment.host_of[process[receive]]
+    doubt = np.where(same, 0.0, errors[send] + errors[receive])
+    widths = np.array([type_bytes(text) for text in recording.strings], np.int64)
+    count = np.maximum(take(ints(spans, "count"), rows), 0)
+    bytes_ = count * widths[ints(spans, "data_type")[rows]]
+    return _gathered(
+        [item.label for item in communicators],
+        (communicator[send], source[send], destination[send]),
+        (late, whole.astype(np.int64), bytes_[send]),
+        doubt,
+    )
+
+
+def _called(recording: Recording, rows: Int) -> Int:
+    """When the program called, if that is recorded, else when the library went to work."""
+    start = ints(recording.spans, "start")
+    call = SpanIndex(recording, (EventType.P2P_API,)).parents(rows)
+    return np.where(call >= 0, take(start, call), start[rows])
+
+
+def _gathered(labels: list[str], key: tuple[Int, Int, Int], facts: tuple[Int, Int, Int], doubt: Float) -> list[Pair]:
+    late, whole, size = facts
+    group = dense(*key)
+    order = np.argsort(group, kind="stable")
+    found = []
+    for rows in np.split(order, runs(group[order])[1:]):
+        matched = rows[whole[rows] == 1]
+        one = rows[0]
+        found.append(
+            Pair(
+                communicator=labels[int(key[0][one])],
+                source=int(key[1][one]),
+                destination=int(key[2][one]),
+                messages=len(rows),
+                bytes=int(size[rows].sum()),
+                unmatched=len(rows) - len(matched),
+                sender_late_ns=float(np.median(late[matched])) if len(matched) else 0.0,
+                error_ns=float(doubt[matched].max()) if len(matched) else float("inf"),
+            )
+        )
+    return sorted(found, key=lambda pair: -pair.bytes)
