@@ -1,0 +1,113 @@
+"""Converters of recordings to what other tools read. All of them stream: memory does not grow with the recording."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from stretto.errors import InvalidArgument, StrettoError
+from stretto.trace.job import Job, open_job
+
+
+@dataclass(frozen=True)
+class Format:
+    """`module` has `write(job, file, progress)`."""
+
+    module: str
+    suffix: str
+    kind: str  # text, binary or folder
+    rows: str  # what `write` counts
+    help: str
+
+
+FORMATS: dict[str, Format] = {
+    "jsonl": Format("to_jsonl", ".jsonl", "text", "lines", "one callback a line"),
+    "perfetto": Format("to_perfetto", ".pftrace", "binary", "slices", "for ui.perfetto.dev and its tools"),
+    "chrome": Format("to_chrome", ".json", "text", "slices", "for chrome://tracing and what reads the same"),
+    "otf2": Format("to_otf2", ".otf2", "folder", "regions", "a folder, for Vampir and what else reads OTF2"),
+    "csv": Format("to_csv", ".csv", "text", "rows", "one row a span"),
+}
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion made: `path` is None for stdout."""
+
+    path: Path | None
+    format: str
+    rows: int
+    seconds: float
+    job: Job
+
+
+def default_output(paths: Sequence[Path], suffix: str) -> Path:
+    """Beside the recording, by its name."""
+    first = paths[0].absolute()
+    return first.with_name((first.name if first.is_dir() else first.stem) + suffix)
+
+
+@contextlib.contextmanager
+def _output(path: Path | None, kind: str) -> Iterator[Any]:
+    """The file, which has its name only once it is whole; for a folder, the path."""
+    if path is None:
+        if kind == "folder":
+            raise InvalidArgument("this format is a folder, which stdout cannot be")
+        yield sys.stdout if kind == "text" else sys.stdout.buffer
+        return
+    if kind == "folder":
+        yield path
+        return
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with _opened(draft, kind) as file:
+            yield file
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _opened(path: Path, kind: str) -> IO[Any]:
+    return path.open("w", encoding="utf-8", newline="") if kind == "text" else path.open("wb")
+
+
+def convert(
+    paths: Sequence[Path], to: str, output: Path | None, progress: Callable[[int], None] = lambda done: None
+) -> Converted:
+    """Converts a recording; `output` None is stdout. `progress` is told how many events are done.
+
+    Raises `BadRecording` where there is nothing to read, `InvalidArgument` for a format that is none, and OSError where
+    the output cannot be written.
+    """
+    if to not in FORMATS:
+        raise InvalidArgument(f"no format {to}: choose from {', '.join(FORMATS)}")
+    how = FORMATS[to]
+    began = time.monotonic()
+    job = open_job(paths)
+    _keep_inputs(job, output)
+    module = _module(how)
+    with _output(output, how.kind) as file:
+        rows = int(module.write(job, file, progress))
+    return Converted(output, to, rows, time.monotonic() - began, job)
+
+
+def _keep_inputs(job: Job, output: Path | None) -> None:
+    for source in job.sources:
+        if output is not None and output.exists() and output.samefile(source.file.path):
+            raise InvalidArgument(f"{output}: is the recording itself; give another output")
+
+
+def _module(how: Format) -> Any:
+    try:
+        return importlib.import_module(f"stretto.trace.{how.module}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("stretto"):
+            raise
+        raise StrettoError(
+            f"this format needs the Python package {error.name}: pip install 'stretto[trace]'"
+        ) from error

@@ -1,0 +1,126 @@
+"""What a recording holds, counted while it streams by: `stretto trace info`, and what `record` says at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from stretto.trace import layout
+from stretto.trace.job import Job, Source, open_job
+
+SCHEMA = "stretto.trace.info/1"
+
+
+def _count(source: Source) -> tuple[dict[str, int], int]:
+    """Starts by type, and all events."""
+    counts = np.zeros(256, np.int64)
+    events = 0
+    for segments in source.file.events.values():
+        for segment in segments:
+            for block in source.file.blocks(segment):
+                counts += np.bincount(block.type[block.kind == layout.START], minlength=256)
+                events += int(np.count_nonzero((block.kind >= layout.START) & (block.kind <= layout.FINALIZE)))
+    return {layout.type_name(number): int(counts[number]) for number in np.flatnonzero(counts).tolist()}, events
+
+
+def _process(job: Job, source: Source) -> dict[str, Any]:
+    about = job.processes[source.number]
+    counts, events = _count(source)
+    return {
+        "path": about.path,
+        "host": about.host,
+        "pid": about.pid,
+        "program": about.program,
+        "bytes": source.file.size,
+        "abi": about.abi,
+        "nccl_version": about.nccl_version,
+        "mask": about.mask,
+        "mode": "flight" if about.flight else "stream",
+        "closed": about.closed,
+        "error": about.error,
+        "events": events,
+        "dropped": about.dropped,
+        "unmatched": about.unmatched,
+        "callback_ns": round(about.self_ns, 1),
+        "by_type": counts,
+        "parent_pid": source.file.definitions.fork_of or None,
+        "threads": [{"tid": one.tid, "name": one.name} for one in job.threads if one.process == source.number],
+        "contexts": [
+            {
+                "communicator": f"0x{one.communicator:x}",
+                "name": one.name,
+                "rank": one.rank,
+                "ranks": one.ranks,
+                "nodes": one.nodes,
+            }
+            for one in job.contexts
+            if one.process == source.number
+        ],
+    }
+
+
+def document(paths: Sequence[Path]) -> dict[str, Any]:
+    """The JSON "stretto.trace.info/1". Raises `BadRecording` where there is nothing to read."""
+    job = open_job(paths)
+    processes = [_process(job, source) for source in job.sources]
+    return {
+        "schema": SCHEMA,
+        "origin_realtime_ns": job.origin_realtime_ns,
+        "events": sum(one["events"] for one in processes),
+        "bytes": sum(one["bytes"] for one in processes),
+        "processes": processes,
+        "quality": vars(job.gather_quality()),
+    }
+
+
+def version_text(number: int) -> str:
+    """22809 as 2.28.9, as NCCL counts since 2.9; "unknown" for 0."""
+    if number <= 0:
+        return "unknown"
+    if number < 10000:
+        return f"{number // 1000}.{number % 1000 // 100}.{number % 100}"
+    return f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
+
+
+def show(found: dict[str, Any], console: Console, table: Callable[..., Table]) -> None:
+    """The same for people."""
+    for one in found["processes"]:
+        mode = f"{one['mode']}, {'closed in order' if one['closed'] else 'not closed'}"
+        console.print(f"[bold]{one['host']} {one['pid']}[/bold] ", end="")
+        console.print(one["program"], markup=False, overflow="fold")
+        facts = (
+            f"  NCCL {version_text(one['nccl_version'])}, profiler ABI v{one['abi']}, mask 0x{one['mask']:x}, {mode}"
+        )
+        facts += f", {one['events']:,} events, {one['bytes']:,} bytes, {one['dropped']:,} dropped"
+        console.print(facts + (f", {one['callback_ns']:g} ns a callback" if one["callback_ns"] else ""))
+        for thread in one["threads"]:
+            console.print(f"  thread {thread['tid']} {thread['name']}", markup=False)
+        _show_contexts(one["contexts"], console)
+    rows = table("events", "", right=(1,))
+    totals: dict[str, int] = {}
+    for one in found["processes"]:
+        for name, count in one["by_type"].items():
+            totals[name] = totals.get(name, 0) + count
+    for name, count in sorted(totals.items(), key=lambda item: -item[1]):
+        rows.add_row(name, f"{count:,}")
+    console.print(rows)
+    for name, value in found["quality"].items():
+        if name != "notes" and value:
+            console.print(f"{name.replace('_', ' ')}: {value:,}")
+    for text in found["quality"]["notes"]:
+        console.print(text, markup=False)
+
+
+def _show_contexts(contexts: list[dict[str, Any]], console: Console) -> None:
+    shown = 20
+    for one in contexts[:shown]:
+        name = f" {one['name']}" if one["name"] else ""
+        text = f"  communicator {one['communicator']}{name}: rank {one['rank']} of {one['ranks']}"
+        console.print(text, markup=False)
+    if len(contexts) > shown:
+        console.print(f"  and {len(contexts) - shown:,} more communicators")
