@@ -1,0 +1,162 @@
+"""`stretto trace view`: a recording as one HTML file that holds the viewer and the data, and needs nothing else.
+
+The viewer is built from `viewer/` by npm; a package has it beside this module, a checkout in `viewer/dist/`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import webbrowser
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Annotated
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from stretto.cli.output import progress
+from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
+from stretto.trace.bundle import SUFFIX, encode
+from stretto.trace.convert import default_output
+from stretto.trace.model import Columns, EventType, Recording
+from stretto.trace.reader import load
+
+# The page's empty element for the data. The template holds it once: only what lies between the tags changes.
+_OPEN = b'<script type="application/octet-stream" id="recording">'
+_CLOSE = b"</script>"
+# A browser's string holds 512 MB; this many events stay far below, and draw as fast as a hundred do.
+MOST_EVENTS = 8_000_000
+_CHUNK = 3 << 20
+
+Rows = npt.NDArray[np.bool_]
+
+
+def template() -> bytes:
+    """The built viewer. Raises `InvalidUsage` where it has not been built."""
+    built = Path(__file__).parents[3] / "viewer" / "dist" / "viewer.html"
+    beside = Path(__file__).with_name("viewer.html")
+    for file in (built, beside):
+        if file.is_file():
+            page = file.read_bytes()
+            if page.count(_OPEN + _CLOSE) != 1:
+                raise InvalidUsage(f"{file} is not the page that this version of stretto fills: build it again")
+            return page
+    raise InvalidUsage("the viewer has not been built: `make viewer` in the checkout builds it (it needs npm)")
+
+
+def _mapped(old: npt.NDArray[np.generic], kept: Rows) -> npt.NDArray[np.int64]:
+    """Rows of the whole recording as rows of the kept ones; -1 for those that are gone."""
+    numbers = np.where(kept, np.cumsum(kept) - 1, -1)
+    at = old.astype(np.int64)
+    return np.where(at >= 0, numbers[np.maximum(at, 0)], -1) if len(numbers) else np.full(len(at), -1)
+
+
+def selected(recording: Recording, kept: Rows) -> Recording:
+    """The recording with these spans and their states only."""
+    spans = {name: values[kept] for name, values in recording.spans.items()}
+    owner = _mapped(recording.states["span"], kept)
+    stays = (owner >= 0) | (recording.states["span"] < 0)
+    states: Columns = {name: values[stays] for name, values in recording.states.items()}
+    states["span"] = owner[stays].astype(recording.states["span"].dtype)
+    return replace(recording, spans=spans, states=states)
+
+
+def within(recording: Recording, begin: float | None, end: float | None, without: frozenset[int]) -> Rows:
+    """Which spans overlap the part from `begin` to `end`, in seconds, and are of no type that is left out."""
+    spans = recording.spans
+    start, stop = spans["start"].astype(np.int64), spans["stop"].astype(np.int64)
+    last = np.where(stop == -1, np.iinfo(np.int64).max, np.maximum(stop, start))
+    kept = np.ones(len(start), dtype=np.bool_)
+    if begin is not None:
+        kept &= last >= int(begin * 1e9)
+    if end is not None:
+        kept &= start <= int(end * 1e9)
+    return kept & ~np.isin(spans["type"], sorted(without))
+
+
+def _types(names: list[str]) -> frozenset[int]:
+    known = {kind.name.replace("_", "").lower(): int(kind) for kind in EventType}
+    unknown = [name for name in names if name.replace("_", "").lower() not in known]
+    if unknown:
+        raise InvalidArgument(f"no event type {', '.join(unknown)}: there are {', '.join(sorted(known))}")
+    return frozenset(known[name.replace("_", "").lower()] for name in names)
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that has its name only once it is whole."""
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with draft.open("wb") as file:
+            yield file
+        draft.replace(path)
+    except OSError as error:
+        raise SystemCallError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def write_page(bundle: bytes, path: Path, page: bytes | None = None) -> None:
+    """The viewer with this bundle in it. Base64 holds nothing that means anything to HTML."""
+    head, tail = (template() if page is None else page).split(_OPEN + _CLOSE)
+    with _whole(path) as file:
+        file.write(head + _OPEN)
+        for at in range(0, len(bundle), _CHUNK):
+            file.write(base64.b64encode(bundle[at : at + _CHUNK]))
+        file.write(_CLOSE + tail)
+
+
+def write(recording: Recording, path: Path, title: str = "") -> None:
+    """A page, or with the suffix .stretview the bare bundle, to be dropped on any such page."""
+    if len(recording.spans["start"]) > MOST_EVENTS:
+        raise InvalidArgument(
+            f"{len(recording.spans['start']):,} events are more than a page should hold ({MOST_EVENTS:,}): choose a part "
+            "with --from and --to, or leave types out with --without ProxyStep"
+        )
+    page = None if path.suffix == SUFFIX else template()
+    bundle = encode(recording, title)
+    if page is not None:
+        write_page(bundle, path, page)
+        return
+    with _whole(path) as file:
+        file.write(bundle)
+
+
+def view(
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="INPUT", help="A folder with a recording, or files of one (*.rec).")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; else beside the recording.")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    begin: Annotated[float | None, typer.Option("--from", metavar="SECONDS", help="Only what ends after.")] = None,
+    end: Annotated[float | None, typer.Option("--to", metavar="SECONDS", help="Only what starts before.")] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="TYPE", help="Leave a type of event out; may be repeated.")
+    ] = None,
+) -> None:
+    """Make one HTML page of a recording: a timeline of all ranks, to open in any browser, with no network.
+
+    With the suffix .stretview the output is the data alone, to be dropped on any such page.
+    """
+    path = output if output is not None else default_output(inputs, ".html")
+    if path.is_dir() or path.suffix == ".rec":
+        raise InvalidArgument(f"{path} is no place for a page: name another file with --output")
+    left_out = _types(without or [])
+    recording = load(inputs)
+    events = len(recording.spans["start"])
+    if begin is not None or end is not None or left_out:
+        recording = selected(recording, within(recording, begin, end, left_out))
+    write(recording, path, inputs[0].resolve().name if len(inputs) == 1 else f"{len(inputs)} files")
+    shown = len(recording.spans["start"])
+    for note in recording.quality.notes:
+        progress.print(f"stretto trace view: {note}", markup=False)
+    part = f"{shown:,} of {events:,}" if shown != events else f"{shown:,}"
+    progress.print(f"{part} events, {path.stat().st_size / 1e6:.1f} MB: {path}", markup=False)
+    if open_page and not webbrowser.open(path.resolve().as_uri()):
+        progress.print(f"no browser to open; open {path} yourself", markup=False)

@@ -1,0 +1,82 @@
+// NCCL's event types and states, by number (profiler ABI v7), and how each type is drawn.
+
+export interface EventKind {
+  readonly type: number;
+  readonly name: string;
+  readonly words: string;
+  /** Colours in the light and in the dark theme. */
+  readonly light: string;
+  readonly dark: string;
+}
+
+// Five families, ordered by how deep they lie; inside a family the lightness tells the members apart, so that whoever sees
+// fewer hues still sees different bars. test/palette.test.ts holds them apart under simulated colour blindness.
+export const kKinds: readonly EventKind[] = [
+  { type: 8, name: 'GroupApi', words: 'group call of the application', light: '#0b7a5b', dark: '#1f9e78' },
+  { type: 9, name: 'CollApi', words: 'collective call of the application', light: '#35a583', dark: '#4cc6a0' },
+  { type: 10, name: 'P2pApi', words: 'send or receive call of the application', light: '#8fd6bd', dark: '#9be3ca' },
+  { type: 11, name: 'KernelLaunch', words: 'launch of a kernel', light: '#f2c230', dark: '#f7d04a' },
+  { type: 0, name: 'Group', words: 'group of operations, as enqueued', light: '#123a75', dark: '#3560a8' },
+  { type: 1, name: 'Coll', words: 'collective operation', light: '#2f74c0', dark: '#4f93dd' },
+  { type: 2, name: 'P2p', words: 'send or receive operation', light: '#84b4e6', dark: '#9cc6f2' },
+  { type: 6, name: 'KernelCh', words: 'one channel of a kernel', light: '#e07b12', dark: '#f08f2e' },
+  { type: 15, name: 'KernelPhase', words: 'phase of a kernel', light: '#f6bd85', dark: '#f9c79a' },
+  { type: 3, name: 'ProxyOp', words: 'operation of the proxy', light: '#7a4a9e', dark: '#9a6bc0' },
+  { type: 4, name: 'ProxyStep', words: 'step of a proxy operation', light: '#bd93d8', dark: '#c9a6e2' },
+  { type: 5, name: 'ProxyCtrl', words: 'proxy: asleep, awake, appending', light: '#b5304b', dark: '#d5506a' },
+  { type: 7, name: 'NetPlugin', words: 'event of the network plugin', light: '#e58fb0', dark: '#ee9fbd' },
+  { type: 12, name: 'CeColl', words: 'collective on copy engines', light: '#0a6f86', dark: '#2b93ab' },
+  { type: 13, name: 'CeSync', words: 'synchronisation of copy engines', light: '#45aec4', dark: '#5fc3d8' },
+  { type: 14, name: 'CeBatch', words: 'batch of copies', light: '#a3dbe6', dark: '#b2e5ef' },
+  { type: 255, name: 'Unknown', words: 'event of a type that is not known', light: '#7c838c', dark: '#8d949e' },
+];
+
+export const kColl = 1;
+export const kKernelCh = 6;
+export const kCeColl = 12;
+export const kKernelPhase = 15;
+
+const kByType = new Map(kKinds.map((kind) => [kind.type, kind]));
+
+export function kindOf(type: number): EventKind {
+  return kByType.get(type) ?? kByType.get(255)!;
+}
+
+const kStates: Readonly<Record<number, string>> = {
+  0: 'ProxyOpSendPosted',
+  1: 'ProxyOpSendRemFifoWait',
+  2: 'ProxyOpSendTransmitted',
+  3: 'ProxyOpSendDone',
+  4: 'ProxyOpRecvPosted',
+  5: 'ProxyOpRecvReceived',
+  6: 'ProxyOpRecvTransmitted',
+  7: 'ProxyOpRecvDone',
+  8: 'ProxyStepSendGPUWait',
+  9: 'ProxyStepSendWait',
+  10: 'ProxyStepRecvWait',
+  11: 'ProxyStepRecvFlushWait',
+  12: 'ProxyStepRecvGPUWait',
+  13: 'ProxyCtrlIdle',
+  14: 'ProxyCtrlActive',
+  15: 'ProxyCtrlSleep',
+  16: 'ProxyCtrlWakeup',
+  17: 'ProxyCtrlAppend',
+  18: 'ProxyCtrlAppendEnd',
+  19: 'ProxyOpInProgress',
+  20: 'ProxyStepSendPeerWait',
+  21: 'NetPluginUpdate',
+  22: 'KernelChStop',
+  23: 'GroupStartApiStop',
+  24: 'GroupEndApiStart',
+  25: 'CeCollStart',
+  26: 'CeCollComplete',
+  27: 'CeSyncStart',
+  28: 'CeSyncComplete',
+  29: 'CeBatchStart',
+  30: 'CeBatchComplete',
+  31: 'KernelPhaseStop',
+};
+
+export function stateName(state: number): string {
+  return kStates[state] ?? `state ${state}`;
+}

@@ -1,0 +1,58 @@
+// Times, numbers and ticks as people read them.
+
+const kUnits: readonly (readonly [number, string])[] = [
+  [1e9, 's'],
+  [1e6, 'ms'],
+  [1e3, 'µs'],
+  [1, 'ns'],
+];
+
+/** A length of time with four significant digits: "1.234 ms". */
+export function duration(ns: number): string {
+  if (!Number.isFinite(ns)) return '';
+  const [scale, unit] = kUnits.find(([size]) => Math.abs(ns) >= size) ?? [1, 'ns'];
+  const value = ns / scale;
+  const digits = scale === 1 ? 0 : Math.max(0, 3 - Math.floor(Math.log10(Math.abs(value))));
+  return `${value.toFixed(digits)} ${unit}`;
+}
+
+/** A moment, to the nanosecond, counted from the recording's origin: "1.234 567 890 s". */
+export function moment(ns: number): string {
+  const sign = ns < 0 ? '−' : '';
+  const whole = Math.abs(Math.round(ns));
+  const fraction = String(whole % 1e9).padStart(9, '0');
+  return `${sign}${Math.floor(whole / 1e9)}.${fraction.replace(/(\d{3})(?=\d)/g, '$1 ')} s`;
+}
+
+/** Digits in groups of three. */
+export function grouped(value: number | bigint): string {
+  return String(value).replace(/\B(?=(\d{3})+$)/g, ' ');
+}
+
+/** The distance between ticks: 1, 2 or 5 times a power of ten, so that at most `most` fit into the span; at least 1 ns. */
+export function tickStep(span: number, most: number): number {
+  const raw = Math.max(span / Math.max(most, 1), 1);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const factor = [1, 2, 5, 10].find((candidate) => candidate * power >= raw * (1 - 1e-9)) ?? 10;
+  return factor * power;
+}
+
+export interface Tick {
+  time: number;
+  label: string;
+}
+
+/** Ticks between two moments. All labels have one unit, and just the digits that tell neighbours apart. */
+export function ticks(from: number, to: number, most: number): Tick[] {
+  const step = tickStep(to - from, most);
+  const largest = Math.max(Math.abs(from), Math.abs(to));
+  const [scale, unit] = kUnits.find(([size]) => step >= size || (size <= step * 1000 && largest >= size)) ?? [1, 'ns'];
+  const digits = Math.max(0, Math.ceil(-Math.log10(step / scale) - 1e-9));
+  const found: Tick[] = [];
+  const last = Math.floor(to / step + 1e-9);
+  for (let index = Math.ceil(from / step - 1e-9); index <= last && found.length <= most + 2; index++) {
+    const value = (index * step) / scale;
+    found.push({ time: index * step, label: `${value.toFixed(digits)} ${unit}` });
+  }
+  return found;
+}

@@ -1,0 +1,51 @@
+// The part of the address after '#': what is seen and what is selected, so that a link opens at the same place.
+
+export interface Place {
+  from?: number;
+  to?: number;
+  /** The selected event: the number of its process and its id. */
+  event?: { process: number; id: bigint };
+  query?: string;
+  marks?: number[];
+  hidden?: number[];
+  ranks?: string;
+  communicators?: number[];
+}
+
+function numbers(text: string | null, most: number): number[] {
+  if (text === null) return [];
+  return text.split(',').slice(0, most).map(Number).filter((value) => Number.isFinite(value));
+}
+
+export function parsePlace(hash: string): Place {
+  const parameters = new URLSearchParams(hash.replace(/^#/, ''));
+  const place: Place = {};
+  const [from, to] = numbers(parameters.get('v'), 2);
+  if (from !== undefined && to !== undefined && to > from) Object.assign(place, { from, to });
+  const event = /^(\d{1,9}):([0-9a-f]{1,16})$/.exec(parameters.get('e') ?? '');
+  if (event !== null) place.event = { process: Number(event[1]), id: BigInt(`0x${event[2]}`) };
+  const query = parameters.get('q');
+  if (query !== null) place.query = query.slice(0, 1000);
+  const marks = numbers(parameters.get('m'), 100);
+  if (marks.length > 0) place.marks = marks;
+  const hidden = numbers(parameters.get('hide'), 256);
+  if (hidden.length > 0) place.hidden = hidden;
+  const ranks = parameters.get('ranks');
+  if (ranks !== null) place.ranks = ranks.slice(0, 1000);
+  const communicators = numbers(parameters.get('comm'), 10000);
+  if (communicators.length > 0) place.communicators = communicators;
+  return place;
+}
+
+export function formatPlace(place: Place): string {
+  const parameters = new URLSearchParams();
+  if (place.from !== undefined && place.to !== undefined) parameters.set('v', `${place.from},${place.to}`);
+  if (place.event !== undefined) parameters.set('e', `${place.event.process}:${place.event.id.toString(16)}`);
+  if (place.query) parameters.set('q', place.query);
+  if (place.marks?.length) parameters.set('m', place.marks.join(','));
+  if (place.hidden?.length) parameters.set('hide', place.hidden.join(','));
+  if (place.ranks) parameters.set('ranks', place.ranks);
+  if (place.communicators?.length) parameters.set('comm', place.communicators.join(','));
+  const text = parameters.toString().replace(/%2C/g, ',').replace(/%3A/g, ':');
+  return text === '' ? '' : `#${text}`;
+}

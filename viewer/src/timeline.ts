@@ -1,0 +1,237 @@
+// The lanes: bars in an image buffer (raster.ts), names on wide bars, marks of states. Redrawn as a whole when the window
+// moves; what changes under the pointer is on a canvas of its own above (overlay.ts).
+
+import { context2d, fitCanvas } from './dom';
+import { titleOf } from './fields';
+import { ticks } from './format';
+import { kBarHeight, kTrackHeight, lanesBetween, trackAt } from './geometry';
+import { drawBands, firstAbove, placeAt, type Band } from './raster';
+import type { Session } from './session';
+import { listOf } from './store';
+import type { Theme } from './theme';
+
+export interface Bar {
+  readonly row: number;
+  readonly x: number;
+  readonly y: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+const kNameFrom = 34;
+const kMostNames = 1200;
+const kMarksFrom = 6;
+const kMostMarks = 3000;
+const kCharacter = 6.1;
+/** A tick for each so many pixels, here and on the ruler. */
+export const kTickEvery = 110;
+
+export class Timeline {
+  width = 1;
+  height = 1;
+  private readonly context: CanvasRenderingContext2D;
+  private image: ImageData | null = null;
+  private pixels = new Uint32Array(0);
+  /** Milliseconds that the last frames took. */
+  readonly frames: number[] = [];
+
+  constructor(
+    readonly canvas: HTMLCanvasElement,
+    private readonly session: Session,
+  ) {
+    this.context = context2d(canvas, true);
+  }
+
+  resize(width: number, height: number): void {
+    this.width = Math.max(1, width);
+    this.height = Math.max(1, height);
+    if (fitCanvas(this.canvas, width, height) || this.image === null) {
+      this.image = this.context.createImageData(this.canvas.width, this.canvas.height);
+      this.pixels = new Uint32Array(this.image.data.buffer);
+    }
+  }
+
+  xOf(time: number): number {
+    return ((time - this.session.from) / (this.session.to - this.session.from)) * this.width;
+  }
+
+  timeAt(x: number): number {
+    return this.session.from + (x / this.width) * (this.session.to - this.session.from);
+  }
+
+  /** The event under a point; -1 none. */
+  rowAt(x: number, y: number): number {
+    const track = trackAt(this.session.layout, this.session.geometry, y + this.session.scroll);
+    if (track < 0) return -1;
+    const reach = (3 / this.width) * (this.session.to - this.session.from);
+    const at = placeAt(this.session.layout.tracks, track, this.timeAt(x), reach);
+    return at < 0 ? -1 : this.session.layout.tracks.rows[at];
+  }
+
+  /** Where an event's bar is, also outside of the view; null where it is filtered or folded away. */
+  barOf(row: number): Bar | null {
+    const { layout, geometry, store, scroll } = this.session;
+    const track = layout.tracks.of[row];
+    if (track < 0 || Number.isNaN(geometry.trackTop[track])) return null;
+    const x = this.xOf(store.start[row]);
+    return { row, x, y: geometry.trackTop[track] - scroll, width: Math.max(this.xOf(store.end[row]) - x, 1), height: kBarHeight };
+  }
+
+  /** Tracks in view, with the tops of their bars. */
+  visibleTracks(): { track: number; top: number }[] {
+    const { layout, geometry, scroll } = this.session;
+    const [first, last] = lanesBetween(geometry, scroll, scroll + this.height);
+    const found: { track: number; top: number }[] = [];
+    for (let index = first; index < last; index++) {
+      const lane = layout.lanes[geometry.visible[index]];
+      for (let track = lane.firstTrack; track < lane.firstTrack + lane.tracks; track++) {
+        const top = geometry.trackTop[track] - scroll;
+        if (top + kTrackHeight > 0 && top < this.height) found.push({ track, top });
+      }
+    }
+    return found;
+  }
+
+  /** Places of a track that are in view. */
+  placesInView(track: number): [number, number] {
+    const { tracks } = this.session.layout;
+    const [low, high] = [tracks.offsets[track], tracks.offsets[track + 1]];
+    const first = firstAbove(tracks.end, low, high, this.session.from);
+    return [first, Math.max(first, firstAbove(tracks.start, first, high, this.session.to))];
+  }
+
+  /** Bars in view, at most `most`. */
+  bars(most: number): Bar[] {
+    const found: Bar[] = [];
+    for (const { track } of this.visibleTracks()) {
+      const [first, last] = this.placesInView(track);
+      for (let at = first; at < last && found.length < most; at++) {
+        const bar = this.barOf(this.session.layout.tracks.rows[at]);
+        if (bar !== null) found.push(bar);
+      }
+    }
+    return found;
+  }
+
+  draw(theme: Theme): void {
+    const began = performance.now();
+    const image = this.image;
+    if (image === null) return;
+    const ratio = image.width / this.width;
+    this.drawGround(theme, ratio);
+    const visible = this.visibleTracks();
+    const span = this.session.to - this.session.from;
+    const window = { from: this.session.from, scale: image.width / span };
+    const bands = visible.map(({ track, top }) => this.band(track, top, ratio)).filter((band) => band.height > 0);
+    drawBands(this.pixels, image.width, bands, this.session.layout.tracks, window, theme.look, this.session.emphasis);
+    this.context.putImageData(image, 0, 0);
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.drawDetails(theme, visible);
+    this.frames.push(performance.now() - began);
+    if (this.frames.length > 600) this.frames.splice(0, 300);
+  }
+
+  private band(track: number, top: number, ratio: number): Band {
+    const from = Math.max(0, Math.round(top * ratio));
+    const to = Math.min(this.canvas.height, Math.round((top + kBarHeight) * ratio));
+    return { track, top: from, height: to - from };
+  }
+
+  /** Background, stripes of the headers, lines of the ticks. */
+  private drawGround(theme: Theme, ratio: number): void {
+    const { layout, geometry, scroll, from, to } = this.session;
+    const wide = this.canvas.width;
+    this.pixels.fill(theme.look.background);
+    for (const tick of ticks(from, to, this.width / kTickEvery)) {
+      const x = Math.round(this.xOf(tick.time) * ratio);
+      if (x < 0 || x >= wide) continue;
+      for (let at = x; at < this.pixels.length; at += wide) this.pixels[at] = theme.grid;
+    }
+    const [first, last] = lanesBetween(geometry, scroll, scroll + this.height);
+    for (let index = first; index < last; index++) {
+      const lane = geometry.visible[index];
+      const top = Math.round((geometry.top[lane] - scroll) * ratio);
+      const bottom = Math.round((geometry.top[lane] + geometry.height[lane] - scroll) * ratio);
+      const colour = layout.lanes[lane].kind === 'thread' ? theme.grid : theme.header;
+      const start = layout.lanes[lane].kind === 'thread' ? bottom - 1 : top;
+      this.pixels.fill(colour, Math.max(0, start) * wide, Math.max(0, Math.min(bottom, this.canvas.height)) * wide);
+    }
+  }
+
+  private drawDetails(theme: Theme, visible: { track: number; top: number }[]): void {
+    const { session } = this;
+    this.context.font = '11px ui-sans-serif, system-ui, "DejaVu Sans", sans-serif';
+    this.context.textBaseline = 'middle';
+    const namesFrom = (kNameFrom / this.width) * (session.to - session.from);
+    let names = 0;
+    let marks = 0;
+    for (const { track, top } of visible) {
+      const [first, last] = this.placesInView(track);
+      // More events than pixels: hardly any is wide, and looking for those costs more than they say.
+      if (last - first > this.width * 2) continue;
+      const { tracks } = session.layout;
+      for (let at = first; at < last; at++) {
+        const row = tracks.rows[at];
+        const faded = session.emphasis !== null && session.emphasis[at + 1] === session.emphasis[at];
+        const length = tracks.end[at] - tracks.start[at];
+        if (length >= namesFrom && names < kMostNames) names += this.drawName(theme, row, top, faded);
+        if (marks < kMostMarks && length * (kNameFrom / kMarksFrom) >= namesFrom) marks += this.drawStates(theme, row, top, faded);
+        if (session.store.open[row] === 1) this.drawOpenEnd(theme, row, top);
+      }
+    }
+  }
+
+  private drawName(theme: Theme, row: number, top: number, faded: boolean): number {
+    const { store } = this.session;
+    const left = Math.max(this.xOf(store.start[row]), 0);
+    const room = Math.min(this.xOf(store.end[row]), this.width) - left - 8;
+    const name = titleOf(store, row);
+    const characters = Math.floor(room / kCharacter);
+    if (characters < 3) return 0;
+    const shown = name.length <= characters ? name : `${name.slice(0, characters - 1)}…`;
+    this.context.fillStyle = faded ? theme.muted : theme.onBar[store.type[row]];
+    this.context.fillText(shown, left + 4, top + kBarHeight / 2 + 0.5);
+    return 1;
+  }
+
+  /** A small disc on the bar's upper edge for each state. */
+  private drawStates(theme: Theme, row: number, top: number, faded: boolean): number {
+    const { store } = this.session;
+    const states = listOf(store.states, row);
+    if (states.length === 0) return 0;
+    const { context } = this;
+    context.fillStyle = theme.look.background === 0xffffffff ? '#ffffff' : '#14181d';
+    context.strokeStyle = faded ? theme.muted : theme.collectiveLine;
+    context.lineWidth = 1.3;
+    context.beginPath();
+    let last = -Infinity;
+    let drawn = 0;
+    for (const state of states) {
+      const x = this.xOf(store.stateTime[state]);
+      if (x - last < 2 || x < -4 || x > this.width + 4) continue;
+      context.moveTo(x + 2.4, top + 0.5);
+      context.arc(x, top + 0.5, 2.4, 0, 7);
+      last = x;
+      drawn++;
+    }
+    context.fill();
+    context.stroke();
+    return drawn;
+  }
+
+  /** What never stopped has no right edge but a broken one. */
+  private drawOpenEnd(theme: Theme, row: number, top: number): void {
+    const right = this.xOf(this.session.store.end[row]);
+    if (right < 4 || right > this.width + 8) return;
+    const { context } = this;
+    context.fillStyle = theme.look.background === 0xffffffff ? '#ffffff' : '#14181d';
+    context.beginPath();
+    for (let tooth = 0; tooth < 3; tooth++) {
+      const y = top + (tooth * kBarHeight) / 3;
+      context.moveTo(right + 1, y);
+      context.lineTo(right - 4, y + kBarHeight / 6);
+      context.lineTo(right + 1, y + kBarHeight / 3);
+    }
+    context.fill();
+  }
+}

@@ -1,0 +1,56 @@
+// Headless Chromium for tests: one browser for a file of tests, pages that fail the test on any error they log.
+
+import { existsSync } from 'node:fs';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import puppeteer, { type Browser, type Page } from 'puppeteer-core';
+
+export const kOut = fileURLToPath(new URL('../.out/', import.meta.url));
+export const kDist = fileURLToPath(new URL('../dist/viewer.html', import.meta.url));
+
+function chromium(): string {
+  const named = process.env['CHROMIUM'];
+  const found = [named, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(
+    (path) => path !== undefined && existsSync(path),
+  );
+  if (found === undefined) throw new Error('no Chromium: `make setup` installs it, or CHROMIUM names one');
+  return found;
+}
+
+export function launch(): Promise<Browser> {
+  return puppeteer.launch({
+    executablePath: chromium(),
+    headless: true,
+    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--hide-scrollbars', '--force-color-profile=srgb'],
+    protocolTimeout: 60000,
+  });
+}
+
+export interface Opened {
+  readonly page: Page;
+  /** What the page logged as an error, threw, or asked the network for. */
+  readonly faults: string[];
+}
+
+export async function openPage(browser: Browser, file: string, options: { hash?: string; dark?: boolean } = {}): Promise<Opened> {
+  const page = await browser.newPage();
+  await page.setViewport({ width: 1600, height: 900 });
+  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: options.dark ? 'dark' : 'light' }]);
+  const faults: string[] = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error') faults.push(message.text());
+  });
+  page.on('pageerror', (error) => faults.push(String(error)));
+  page.on('request', (request) => {
+    if (!/^(file|blob|data):/.test(request.url())) faults.push(`asked for ${request.url()}`);
+  });
+  await page.goto(`${pathToFileURL(file).href}${options.hash ?? ''}`);
+  await page.waitForFunction(() => !document.getElementById('workspace')!.hidden || !document.getElementById('welcome')!.hidden);
+  await page.waitForFunction(() => document.getElementById('headline')!.textContent !== 'Opening…');
+  return { page, faults };
+}
+
+export async function screenshot(page: Page, name: string): Promise<void> {
+  await mkdir(kOut, { recursive: true });
+  await writeFile(`${kOut}${name}.png`, await page.screenshot({ type: 'png' }));
+}
