@@ -36,7 +36,7 @@ class Alignment:
     gpu_error: Float  # between GPUs
     gpu_home: Int
     gpu_host_error: Float  # between a GPU and the hosts
-    synchronous: Bool  # of each communicator: its calls return when the operation is over
+    synchronous: Bool  # of each context: its calls return when the operation is over
     notes: list[str] = field(default_factory=list)
 
     def host_time(self, process: Int, moments: Int) -> Int:
@@ -79,9 +79,16 @@ def clocks_of(recording: Recording, operations: Operations) -> Alignment:
         gpu_error=gpu_error,
         gpu_home=gpu_home,
         gpu_host_error=np.where(home[roots] < hosts, error[roots] + gpu_error, np.inf),
-        synchronous=synchronous,
+        synchronous=_of_contexts(recording, operations, synchronous),
         notes=notes + _unlinked(recording, host_of, home),
     )
+
+
+def _of_contexts(recording: Recording, operations: Operations, synchronous: Bool) -> Bool:
+    result = np.zeros(max(1, len(recording.contexts)), np.bool_)
+    for item, answer in zip(operations.communicators, synchronous, strict=True):
+        result[list(item.contexts)] = answer
+    return result
 
 
 def _host_clocks(processes: list[Process]) -> Int:

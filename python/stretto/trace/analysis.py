@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stretto.errors import StrettoError
 from stretto.trace.align import UNKNOWN_ERROR, Alignment, clocks_of
 from stretto.trace.attribution import CAUSES, Lateness, Timeline, lateness, place
 from stretto.trace.columns import NONE, Float, Int, dense, times
 from stretto.trace.critical_path import CriticalPath, critical_path
 from stretto.trace.model import Recording
-from stretto.trace.operations import Operations, join
+from stretto.trace.operations import Operations, join, only
 from stretto.trace.pairs import Pair, pairs
 from stretto.trace.progress import Progress, progress
 from stretto.trace.transfers import STEP_STATES, Transfers, transfers
@@ -51,11 +52,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class Straggler:
-    """How often one rank of a communicator came last, and what that cost."""
+    """How often one rank came last, and what that cost: in one communicator, or in all where that is empty. A worker is
+    the same one in all its communicators and goes by its rank in the largest.
+    """
 
     communicator: str
     rank: int
-    worker: int
+    worker: str
+    worker_number: int
     host: str
     pid: int
     operations: int  # in which ranks could be compared
@@ -101,7 +105,8 @@ class Report:
     transfers: Transfers
     clocks: list[Clock]
     kinds: list[Kind]
-    stragglers: list[Straggler]
+    workers: list[Straggler]  # over all communicators
+    stragglers: list[Straggler]  # of each communicator
     slow_proxies: list[SlowProxy]
     slow_transfers: int
     path: CriticalPath
@@ -112,10 +117,18 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
 
-def analyse(recording: Recording) -> Report:
-    """Analyses a recording as it was read, clocks aligned or not. Takes about 10 s for a million spans at most."""
+class UnknownCommunicator(StrettoError):
+    """The recording has no communicator of that name."""
+
+
+def analyse(recording: Recording, communicator: str | None = None) -> Report:
+    """Analyses a recording as it was read, clocks aligned or not: of all operations, or of those of one communicator,
+    which goes by its name or its id. About 5 s for a million spans.
+    """
     operations = join(recording)
     alignment = clocks_of(recording, operations)
+    if communicator is not None:
+        operations = _only(operations, communicator)
     timeline = place(operations, alignment)
     late = lateness(operations, timeline, alignment)
     moved = transfers(recording, operations, timeline)
@@ -128,16 +141,29 @@ def analyse(recording: Recording) -> Report:
         transfers=moved,
         clocks=_clocks(recording, alignment),
         kinds=_kinds(recording, operations, late, moved),
-        stragglers=_stragglers(recording, operations, late),
+        workers=_stragglers(recording, operations, late, by_worker=True),
+        stragglers=_stragglers(recording, operations, late, by_worker=False),
         slow_proxies=_slow_proxies(operations, moved),
         slow_transfers=int((moved.excess > 0).sum()),
         path=critical_path(operations, timeline, late),
-        pairs=pairs(recording, alignment),
+        pairs=[
+            item
+            for item in pairs(recording, alignment)
+            if communicator is None or item.communicator in {one.label for one in operations.communicators}
+        ],
         progress=progress(recording, operations),
         overhead=_overhead(recording),
         duration_ns=_duration(recording, alignment),
         notes=list(dict.fromkeys(recording.quality.notes + operations.notes + alignment.notes)),
     )
+
+
+def _only(operations: Operations, name: str) -> Operations:
+    chosen = [number for number, item in enumerate(operations.communicators) if item.goes_by(name)]
+    if not chosen:
+        known = ", ".join(item.label for item in operations.communicators[:10]) or "it has none"
+        raise UnknownCommunicator(f"the recording has no communicator {name} ({known})")
+    return only(operations, chosen)
 
 
 def _duration(recording: Recording, alignment: Alignment) -> int:
@@ -201,15 +227,17 @@ def _kinds(recording: Recording, operations: Operations, late: Lateness, moved: 
     return sorted(found, key=lambda kind: -kind.count)
 
 
-def _stragglers(recording: Recording, operations: Operations, late: Lateness) -> list[Straggler]:
-    """Ranks that were named at least once, the costliest first."""
+def _stragglers(recording: Recording, operations: Operations, late: Lateness, by_worker: bool) -> list[Straggler]:
+    """Ranks that were named at least once, the costliest first: of each communicator, or workers over all."""
     named = np.flatnonzero(late.named)
-    compared = np.bincount(operations.communicator[late.last >= 0], minlength=len(operations.communicators))
     rows = late.last[named]
     context = operations.context[rows]
+    compared = np.flatnonzero(late.last >= 0)
+    per_communicator = np.bincount(operations.communicator[compared], minlength=len(operations.communicators))
+    key = operations.worker[rows] if by_worker else context
     found = []
-    order = np.argsort(context, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(context[order])) + 1) if len(order) else []
+    order = np.argsort(key, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(key[order])) + 1) if len(order) else []
     for part in parts:
         which, row = named[part], int(rows[part[0]])
         item = recording.contexts[int(context[part[0]])]
@@ -218,12 +246,13 @@ def _stragglers(recording: Recording, operations: Operations, late: Lateness) ->
         causes = np.bincount(late.cause[which], minlength=len(CAUSES))
         found.append(
             Straggler(
-                communicator=operations.communicators[communicator].label,
+                communicator="" if by_worker else operations.communicators[communicator].label,
                 rank=item.rank,
-                worker=int(operations.worker[row]),
+                worker=operations.workers[int(operations.worker[row])],
+                worker_number=int(operations.worker[row]),
                 host=process.host,
                 pid=process.pid,
-                operations=int(compared[communicator]),
+                operations=len(compared) if by_worker else int(per_communicator[communicator]),
                 last=len(part),
                 median_ns=quantile(late.late[which], 0.5),
                 p99_ns=quantile(late.late[which], 0.99),

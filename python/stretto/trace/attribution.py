@@ -71,7 +71,7 @@ def place(operations: Operations, alignment: Alignment) -> Timeline:
     kernel = alignment.gpu_time(context, operations.gpu_start)
     kernel_end = alignment.gpu_time(context, operations.gpu_stop)
     of = operations.operation
-    host_end = np.where(_synchronous(operations, alignment)[of], host_end, NONE)
+    host_end = np.where(alignment.synchronous[context], host_end, NONE)
     # In a group of several operations each begins in its turn, not when it was called.
     own_turn = (operations.alone == 0) & (began > called)
     call = np.where(own_turn, began, called)
@@ -104,10 +104,6 @@ def place(operations: Operations, alignment: Alignment) -> Timeline:
         begin=np.where(stage == UNKNOWN, NONE, per_operation(np.maximum, arrive, operations)),
         finish=np.where(_all(operations, end > NONE), per_operation(np.maximum, end, operations), NONE),
     )
-
-
-def _synchronous(operations: Operations, alignment: Alignment) -> Bool:
-    return alignment.synchronous[operations.communicator]
 
 
 def _all(operations: Operations, rows: Bool) -> Bool:

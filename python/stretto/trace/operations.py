@@ -7,7 +7,8 @@ that `align` can stand on it. Rows of an operation are neighbours, ordered by ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,13 @@ class Communicator:
     def label(self) -> str:
         return self.name or f"{self.number & 0xFFFFFFFFFFFFFFFF:#x}"
 
+    def goes_by(self, text: str) -> bool:
+        """Whether someone who says `text` means this one."""
+        try:
+            return text == self.name or int(text, 0) & 0xFFFFFFFFFFFFFFFF == self.number & 0xFFFFFFFFFFFFFFFF
+        except ValueError:
+            return False
+
 
 @dataclass(frozen=True)
 class Operations:
@@ -81,6 +89,7 @@ class Operations:
     exchanging: Int  # those of which this is so when all ranks take part
     workers: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    suspects: int = 0  # kernel stamps that cannot be
 
     @property
     def count(self) -> int:
@@ -89,6 +98,32 @@ class Operations:
     @property
     def sizes(self) -> Int:
         return np.diff(self.first)
+
+
+_OF_OPERATION = ("communicator", "function", "sequence")
+_OF_ROW = (
+    *("context", "process", "rank", "worker", "coll", "api", "group", "called", "launched", "began", "host_end"),
+    *("seen", "gpu_start", "gpu_stop", "proxy_end", "pending", "alone"),
+)
+
+
+def only(operations: Operations, communicators: list[int]) -> Operations:
+    """The operations of some communicators, which are numbered anew."""
+    keep = np.isin(operations.communicator, communicators)
+    rows = keep[operations.operation] if operations.count else np.zeros(0, np.bool_)
+    number = np.full(len(operations.communicators), -1, np.int64)
+    number[communicators] = np.arange(len(communicators))
+    changed: dict[str, Any] = {name: getattr(operations, name)[keep] for name in _OF_OPERATION}
+    changed |= {name: getattr(operations, name)[rows] for name in _OF_ROW}
+    changed["communicator"] = number[changed["communicator"]]
+    sizes = operations.sizes[keep]
+    return replace(
+        operations,
+        communicators=[operations.communicators[item] for item in communicators],
+        first=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        operation=np.repeat(np.arange(len(sizes)), sizes),
+        **changed,
+    )
 
 
 def join(recording: Recording) -> Operations:
@@ -109,7 +144,7 @@ def join(recording: Recording) -> Operations:
     coll, api, source = coll[order], api[order], source[order]
     number = dense(communicator[order], kind[order], function[order], sequence[order], repeat[order])
     first = runs(number)
-    stamps = _stamps(recording, coll, api, index)
+    stamps, suspects = _stamps(recording, coll, api, index)
     workers, names = workers_of(recording, communicators)
     return Operations(
         communicators=communicators,
@@ -128,6 +163,7 @@ def join(recording: Recording) -> Operations:
         exchanging=_functions(recording, _EXCHANGING),
         workers=names,
         notes=notes,
+        suspects=suspects,
         **stamps,
     )
 
@@ -186,14 +222,14 @@ def _countable(recording: Recording, notes: list[str]) -> Bool:
     return good
 
 
-def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> dict[str, Int]:
+def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> tuple[dict[str, Int], int]:
     spans = recording.spans
     kind, start, stop = ints(spans, "type"), ints(spans, "start"), times(spans, "stop")
     group = index.parents(np.where(api >= 0, api, coll))
     group = np.where(take(kind, group) == EventType.GROUP_API, group, -1)
     called, began = take(start, api, NONE), take(start, coll, NONE)
     launched = _launches(recording, index, group, np.where(coll >= 0, coll, api))
-    kernel = _kernels(recording, index, coll)
+    kernel, suspects = _kernels(recording, index, coll)
     rows, children = _children(recording, index, coll, EventType.PROXY_OP)
     proxy_end = np.full(len(coll), NONE, np.int64)
     np.maximum.at(proxy_end, rows, stop[children])
@@ -218,7 +254,7 @@ def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> dict
         "pending": pending.astype(np.int64),
         "alone": alone.astype(np.int64),
         **kernel,
-    }
+    }, suspects
 
 
 def _alone(group: Int) -> Bool:
@@ -264,7 +300,7 @@ def _children(recording: Recording, index: SpanIndex, coll: Int, kind: EventType
     return rows[rows >= 0], children[rows >= 0]
 
 
-def _kernels(recording: Recording, index: SpanIndex, coll: Int) -> dict[str, Int]:
+def _kernels(recording: Recording, index: SpanIndex, coll: Int) -> tuple[dict[str, Int], int]:
     """First channel's start to last channel's stop, as the GPU stamped them; NONE where a stamp is suspect."""
     spans, count = recording.spans, len(coll)
     rows, children = _children(recording, index, coll, EventType.KERNEL_CH)
@@ -279,7 +315,8 @@ def _kernels(recording: Recording, index: SpanIndex, coll: Int) -> dict[str, Int
     seen = np.full(count, NONE, np.int64)
     np.maximum.at(seen, rows, times(spans, "stop")[children])
     bad |= _overlapping(take(ints(spans, "context"), coll), take(ints(spans, "start"), coll), first, last, bad)
-    return {"gpu_start": np.where(bad, NONE, first), "gpu_stop": np.where(bad, NONE, last), "seen": seen}
+    suspects = int((bad & (seen > NONE)).sum())
+    return {"gpu_start": np.where(bad, NONE, first), "gpu_stop": np.where(bad, NONE, last), "seen": seen}, suspects
 
 
 def _overlapping(context: Int, start: Int, first: Int, last: Int, bad: Bool) -> Bool:

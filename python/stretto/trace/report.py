@@ -1,0 +1,73 @@
+"""`stretto trace report`: what held a recorded job up. `analyse` is the same for programs; it gives a `Report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stretto.cli.output import JsonOption, console, emit, progress, stop, table
+from stretto.trace.analysis import Report, UnknownCommunicator, analyse
+
+__all__ = ["Report", "analyse", "report"]
+
+SETTINGS: dict[str, Any] = {"short_help": "Say which rank was late, where, and what it cost."}
+
+
+def report(
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Files of a recording, or its folder.")],
+    json_file: JsonOption = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report there, with plots beside it.")
+    ] = None,
+    communicator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only operations of this communicator, by name or id.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="Lines of a table; in JSON 0 means every operation.")] = 10,
+) -> None:
+    """Say which rank was late, where it lost the time, and what that cost."""
+    from stretto.trace.reader import load
+    from stretto.trace.report_json import document
+
+    recording = load(inputs, align=False)
+    try:
+        found = analyse(recording, communicator)
+    except UnknownCommunicator as error:
+        stop(str(error))
+    emit(document(found, top) if json_file else {}, json_file, lambda: _show(found, top))
+    if markdown is not None:
+        _write_markdown(found, markdown, top)
+
+
+def _write_markdown(found: Report, path: Path, top: int) -> None:
+    from stretto.trace.report_markdown import write_markdown
+
+    try:
+        for sentence in write_markdown(found, path, top):
+            progress.print(sentence, markup=False)
+    except OSError as error:
+        stop(f"cannot write {path}: {error}")
+
+
+def _show(found: Report, top: int) -> None:
+    from rich.text import Text
+
+    from stretto.trace.report_text import sections
+
+    for number, section in enumerate(sections(found, top)):
+        if number:
+            console.print()
+        console.print(Text(_clean(section.title), style="bold"))
+        for sentence in section.sentences:
+            console.print(_clean(sentence), markup=False)
+        if section.rows:
+            made = table(*section.headings, right=section.right)
+            for row in section.rows:
+                made.add_row(*(Text(_clean(cell)) for cell in row))
+            console.print(made)
+
+
+def _clean(text: str) -> str:
+    """Names come from the recording: none of them may drive the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
