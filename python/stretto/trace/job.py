@@ -45,6 +45,15 @@ class Source:
     contexts: Numbering
     threads: dict[int, int]
     strings: Numbering
+    job: Job
+
+    def thread(self, number: int) -> int:
+        """The job's number of a thread of this file; a thread that nothing defines gets one when it is first met."""
+        if number not in self.threads:
+            self.threads[number] = len(self.job.threads)
+            self.job.threads.append(Thread(self.number, 0, f"undefined {number}"))
+            note(self.file.quality, f"{self.file.path.name}: nothing says who some of its threads are")
+        return self.threads[number]
 
     def times(self, ticks: npt.NDArray[np.uint64]) -> Times:
         return self.clock.ns(ticks) + self.shift
@@ -62,6 +71,7 @@ class Job:
     origin_realtime_ns: int = 0
     quality: Quality = field(default_factory=Quality)
     _interned: dict[str, int] = field(default_factory=lambda: {"": 0})
+    _own: list[dict[int, int]] = field(default_factory=list)  # contexts by number, of each source
 
     def intern(self, text: str) -> int:
         if text not in self._interned:
@@ -99,16 +109,30 @@ class Job:
                 Context(number, one.communicator, name, one.rank, one.ranks, one.nodes, began, finalize_ns=-1)
             )
         threads = {}
-        for mine in sorted({*known.threads, *file.events}):
+        for mine, (tid, called) in sorted(known.threads.items()):
             threads[mine] = len(self.threads)
-            tid, called = known.threads.get(mine, (0, 0))
-            if mine not in known.threads:
-                note(file.quality, f"{file.path.name}: nothing says who thread {mine} is")
             self.threads.append(Thread(number, tid, known.strings.get(called, "")))
         numberings = Numbering(contexts, -1), threads, Numbering(strings, 0)
         self.processes.append(_process(file, clock))
-        self.sources.append(Source(number, file, clock, shift, *numberings))
+        self.sources.append(Source(number, file, clock, shift, *numberings, self))
+        self._own.append(contexts)
         self._note_losses(file)
+
+    def _adopt(self) -> None:
+        """Finds the contexts of other processes that some serve: proxies with PXN, and forked children."""
+        by_tag = self.by_tag()
+        for source, own in zip(self.sources, self._own, strict=True):
+            others = {
+                number: self._own[by_tag[tag]][theirs]
+                for number, (tag, theirs) in source.file.definitions.foreign.items()
+                if tag in by_tag and theirs in self._own[by_tag[tag]]
+            }
+            if len(others) < len(source.file.definitions.foreign):
+                note(
+                    source.file.quality, f"{source.file.path.name}: serves communicators of processes that are not here"
+                )
+            if others:
+                source.contexts = Numbering({**others, **own}, -1)
 
     def _note_losses(self, file: RawFile) -> None:
         process = self.processes[-1]
@@ -197,6 +221,7 @@ def open_job(paths: Path | str | Sequence[Path | str]) -> Job:
     job.origin_realtime_ns = max(0, min(starts, default=0))
     for file, clock in zip(files, timed, strict=True):
         job._add(file, clock)
+    job._adopt()
     if len(job.by_tag()) < len(job.processes):
         note(job.quality, "some processes share a tag: links between processes may lead to the wrong one of them")
     return job

@@ -18,8 +18,8 @@ NONE = 0xFFFFFFFF
 NONE64 = (1 << 64) - 1
 
 DEFINITIONS, EVENTS = 1, 2  # kinds of segments
-START, STOP, STATE, INIT, FINALIZE = 1, 2, 3, 4, 5  # kinds of records in segments of events
-STRING, CONTEXT, THREAD, ANCHOR, FORK = 32, 33, 34, 35, 36  # and of definitions
+START, STOP, STATE, INIT, FINALIZE, CHANGE = 1, 2, 3, 4, 5, 6  # kinds of records in segments of events
+STRING, CONTEXT, THREAD, ANCHOR, FORK, FOREIGN = 32, 33, 34, 35, 36, 37  # and of definitions
 CLOCK_COUNTER, CLOCK_MONOTONIC = 1, 2
 
 HEADER = np.dtype(
@@ -86,6 +86,8 @@ _STARTS: dict[EventType, list[tuple[str, str]]] = {
         ("warps", "u1"),
         ("is_symmetric", "u1"),
         ("op", "<u4"),
+        ("is_collnet", "<u4"),
+        ("is_nvls", "<u4"),
     ],
     EventType.P2P: [
         ("count", "<u8"),
@@ -153,7 +155,7 @@ _STARTS: dict[EventType, list[tuple[str, str]]] = {
         ("_0", "<u4"),
         ("gpu_ns", "<u8"),
     ],
-    EventType.UNKNOWN: [],
+    EventType.UNKNOWN: [("nccl_type", "<u8")],
 }
 
 # Fields that are numbers of string definitions.

@@ -8,6 +8,7 @@ its writer takes over in the meantime (flight mode) is left out from there on.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 import struct
@@ -54,6 +55,7 @@ class Segment:
     sequence: int
     first_ticks: int
     dropped: int
+    thread: int
     generation: int
 
 
@@ -63,6 +65,7 @@ class Block:
 
     words: Words
     at: Index
+    thread: int = layout.NONE
 
     def __post_init__(self) -> None:
         head = self.words[self.at]
@@ -76,10 +79,26 @@ class Block:
         """Neighbouring records of it, and no more of its memory than they are in."""
         begin = int(self.at[first])
         end = int(self.at[last]) if last < len(self.at) else len(self.words)
-        return Block(self.words[begin:end], self.at[first:last] - begin)
+        return Block(self.words[begin:end], self.at[first:last] - begin, self.thread)
 
     def chosen(self, rows: Index) -> Block:
-        return Block(self.words, self.at[rows])
+        return Block(self.words, self.at[rows], self.thread)
+
+    def by_thread(self) -> Iterator[Block]:
+        """The same, parted where another thread went on with the segment."""
+        changes = np.flatnonzero((self.kind == layout.CHANGE) & (self.length > 2)).tolist()
+        if not changes:
+            yield self
+            return
+        thread = self.thread
+        for first, last in itertools.pairwise([-1, *changes, len(self.at)]):
+            if first >= 0:
+                thread = int(self.words[self.at[first] + 2]) & layout.NONE
+            if first + 1 < last:
+                made = self.part(first + 1, last)
+                made.thread = thread
+                yield made
+        self.thread = thread
 
     def fields(self, rows: Index, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
         """What follows the head of these records; a field that a record is too short for is all ones."""
@@ -111,6 +130,7 @@ class Definitions:
     strings: dict[int, str] = field(default_factory=dict)
     contexts: dict[int, ContextDefinition] = field(default_factory=dict)
     threads: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid, name
+    foreign: dict[int, tuple[int, int]] = field(default_factory=dict)  # contexts of others: tag, their number
     anchors: list[tuple[int, int, int, int]] = field(default_factory=list)  # ticks, monotonic, realtime, uncertainty
     fork_of: int = 0
     text: int = 0
@@ -140,9 +160,9 @@ class Definitions:
             self.anchors.append((ticks, *struct.unpack_from("<QQQ", data)))
         elif kind == layout.FORK:
             (self.fork_of,) = struct.unpack_from("<I", data)
-
-    def __len__(self) -> int:
-        return len(self.strings) + len(self.contexts) + len(self.threads) + len(self.anchors)
+        elif kind == layout.FOREIGN:
+            number, tag, theirs = struct.unpack_from("<III", data)
+            self.foreign[number] = (tag, theirs)
 
 
 def walk(words: Words, end: int) -> tuple[Index, int]:
@@ -232,17 +252,17 @@ class RawFile:
         if committed > here or committed & 7:
             self.quality.damaged_segments += 1
             committed = min(committed, here) & ~7
-        numbers = (int(header[name]) for name in ("sequence", "first_ticks", "dropped", "generation"))
+        numbers = (int(header[name]) for name in ("sequence", "first_ticks", "dropped", "thread", "generation"))
         segment = Segment(offset, committed, *numbers)
         if kind == layout.DEFINITIONS:
             self._definition_segments.append(segment)
         else:
-            self.events.setdefault(int(header["thread"]), []).append(segment)
+            self.events.setdefault(segment.thread, []).append(segment)
 
     def blocks(self, segment: Segment, window: int = layout.LARGEST_SEGMENT) -> Iterator[Block]:
-        """The records of a segment, about `window` bytes at a time."""
+        """The records of a segment, about `window` bytes at a time, each block of one thread."""
         window = max(window, _SMALLEST_WINDOW) & ~7
-        done = 0
+        done, thread = 0, segment.thread
         while done < segment.committed:
             wanted = min(window, segment.committed - done)
             with self._opened() as file:
@@ -254,7 +274,9 @@ class RawFile:
                 return
             at, end = walk(words, len(words))
             if len(at):
-                yield Block(words, at)
+                block = Block(words, at, thread)
+                yield from block.by_thread()
+                thread = block.thread
             done += end * 8
             # At the end of a window the last record may be cut. At the end of the segment, or where even a whole window
             # does not hold one record, it is none.

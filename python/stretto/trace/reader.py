@@ -195,12 +195,12 @@ def _suspects(source: Source, ticks: Ids, times: Times, before: int) -> int:
 def _read(job: Job, source: Source) -> tuple[Columns, Columns]:
     parts: list[Columns] = []
     ends = _Ends()
-    for number, segments in source.file.events.items():
+    for segments in source.file.events.values():
         before = 0
         for segment in segments:
             for block in source.file.blocks(segment):
                 times = source.times(block.ticks)
-                parts.append(_starts(job, source, source.threads[number], block, times))
+                parts.append(_starts(job, source, source.thread(block.thread), block, times))
                 ends.add(block, times)
                 _note_memberships(job, source, block, times)
                 job.quality.suspect_stamps += _suspects(source, block.ticks, times, before)

@@ -48,7 +48,7 @@ class _Cursor:
     """One thread, as far as it has been read."""
 
     def __init__(self, source: Source, number: int, window: int) -> None:
-        self._source, self._thread, self._window = source, source.threads[number], window
+        self._source, self._window = source, window
         self._blocks = self._read(source.file.events[number])
         self._latest: int | None = None
         segments = source.file.events[number]
@@ -75,7 +75,7 @@ class _Cursor:
                 times[0] = max(int(times[0]), self._latest)
             times = np.maximum.accumulate(times)
             self._latest = int(times[-1])
-            self.piece = Piece(self._source, self._thread, block, times)
+            self.piece = Piece(self._source, self._source.thread(block.thread), block, times)
         return True
 
     def take(self, until: int) -> Piece | None:
