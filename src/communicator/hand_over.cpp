@@ -18,6 +18,8 @@ Status Communicator::handOver() {
   }
   auto made = Foreign::create(*membership_,
                               {rank_, ranks_, config_.device, timeout.value(), config_.given, why}, abort_);
+  // Whoever ended the wait, this rank's abort or the loss of another, has said why.
+  if (made.status().code == Code::kAborted && abort_.load() != 0) return usable();
   if (!made.ok()) return made.status();
   foreign_ = std::move(made.value());
   foreignNow_.store(foreign_.get());

@@ -1,0 +1,152 @@
+// Two GPUs that are made up, in the place of platform/cuda and of the engine: memory of theirs is the host's,
+// kernels do nothing, and whether one reaches the other is the environment's to say (FAKE_REACH=0). Enough to
+// make communicators of GPU ranks on a machine without one.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "executors/cuda/engine.hpp"
+#include "executors/cuda/order.hpp"
+#include "platform/cuda/device.hpp"
+
+namespace {
+
+constexpr int kDevices = 2;
+thread_local int gCurrent = 0;
+
+}  // namespace
+
+// For fake_nccl, which is loaded by this program.
+extern "C" [[gnu::visibility("default")]] int fakeCurrentDevice() {
+  return gCurrent;
+}
+// As cudaSetDevice.
+void fakeSetDevice(int device) {
+  gCurrent = device;
+}
+
+namespace stretto::platform::cuda {
+
+int deviceCount() {
+  return kDevices;
+}
+std::string absence() {
+  return "";
+}
+Result<int> currentDevice() {
+  return gCurrent;
+}
+
+AmidCaptures::AmidCaptures() = default;
+AmidCaptures::~AmidCaptures() = default;
+
+ScopedDevice::ScopedDevice(int device) : before_(std::exchange(gCurrent, device)) {}
+ScopedDevice::~ScopedDevice() {
+  gCurrent = before_;
+}
+
+Result<DeviceFacts> factsOf(int device) {
+  DeviceFacts facts;
+  facts.uuid[0] = static_cast<uint8_t>(device + 1);
+  snprintf(facts.busId, sizeof facts.busId, "0000:%02x:00.0", static_cast<unsigned>(device));
+  snprintf(facts.name, sizeof facts.name, "made-up GPU %d", device);
+  facts.multiprocessors = 10;
+  facts.capability = 90;
+  facts.memoryBytes = uint64_t{1} << 30;
+  return facts;
+}
+bool canReach(int from, int to) {
+  const char* const reach = getenv("FAKE_REACH");
+  return from == to || reach == nullptr || *reach != '0';
+}
+Status enableReach(int, int) {
+  return kOkStatus;
+}
+int ordinalOf(const uint8_t (&uuid)[16]) {
+  return uuid[0] - 1;
+}
+
+Result<std::byte*> allocate(int, size_t bytes) {
+  return static_cast<std::byte*>(std::calloc(1, bytes));
+}
+void release(int, std::byte* memory) {
+  std::free(memory);
+}
+Result<HostMapped> allocateHostMapped(int device, size_t bytes) {
+  const auto memory = allocate(device, bytes);
+  return HostMapped{memory.value(), memory.value()};
+}
+void releaseHostMapped(int device, HostMapped memory) {
+  release(device, memory.host);
+}
+
+Result<IpcName> nameForOthers(const void*) {
+  return IpcName{};
+}
+Result<std::byte*> openNamed(int device, const IpcName&) {
+  return allocate(device, 1);
+}
+void closeNamed(int device, std::byte* memory) {
+  release(device, memory);
+}
+
+Result<Pointed> placeOf(const void*) {
+  return Pointed{Place::kManaged, 0};
+}
+bool waitForDevice(int, double) {
+  return true;
+}
+Status copyNow(void* to, const void* from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return kOkStatus;
+}
+
+}  // namespace stretto::platform::cuda
+
+namespace stretto::executors::cuda {
+namespace {
+
+class Idle final : public Engine {
+ public:
+  Status launch(const Launch&, StreamHandle) override {
+    ++done_;
+    return kOkStatus;
+  }
+  Status launchTransfers(std::span<const Transfer>, uint64_t, StreamHandle) override { return kOkStatus; }
+  void abort(uint32_t) override {}
+  Report report() const override { return {}; }
+  uint64_t finished() const override { return done_.load(); }
+
+ private:
+  std::atomic<uint64_t> done_{0};
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(const Setup&) {
+  return std::unique_ptr<Engine>(std::make_unique<Idle>());
+}
+Status prepareWindow(int, std::byte*, const stretto::cuda::Shape&) {
+  return kOkStatus;
+}
+Result<int> mostResidentBlocks(int) {
+  return 132;
+}
+
+Order::~Order() = default;
+Result<uint64_t> Order::captureOf(StreamHandle) {
+  return uint64_t{0};
+}
+Status Order::before(StreamHandle, uint64_t) {
+  return kOkStatus;
+}
+Status Order::after(StreamHandle, uint64_t) {
+  return kOkStatus;
+}
+Status Order::join(StreamHandle, StreamHandle) {
+  return kOkStatus;
+}
+
+}  // namespace stretto::executors::cuda
