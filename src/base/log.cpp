@@ -37,10 +37,10 @@ Level parseLevel(const char* text) {
 
 unsigned subsystemBit(std::string_view name) {
   static constexpr std::pair<std::string_view, Subsystem> kNames[] = {
-      {"INIT", Subsystem::kInit}, {"COLL", Subsystem::kColl},     {"P2P", Subsystem::kP2p},
-      {"SHM", Subsystem::kShm},   {"NET", Subsystem::kNet},       {"GRAPH", Subsystem::kGraph},
-      {"ENV", Subsystem::kEnv},   {"TUNING", Subsystem::kTuning}, {"ALLOC", Subsystem::kAlloc},
-      {"ALL", Subsystem::kAll}};
+      {"INIT", Subsystem::kInit},       {"COLL", Subsystem::kColl},     {"P2P", Subsystem::kP2p},
+      {"SHM", Subsystem::kShm},         {"NET", Subsystem::kNet},       {"GRAPH", Subsystem::kGraph},
+      {"ENV", Subsystem::kEnv},         {"TUNING", Subsystem::kTuning}, {"ALLOC", Subsystem::kAlloc},
+      {"PROFILE", Subsystem::kProfile}, {"ALL", Subsystem::kAll}};
   for (const auto& [known, bit] : kNames) {
     if (known == name) return static_cast<unsigned>(bit);
   }

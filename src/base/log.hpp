@@ -16,6 +16,7 @@ enum class Subsystem : unsigned {
   kTuning = 64,
   kEnv = 128,
   kAlloc = 256,
+  kProfile = 0x4000,
   kAll = ~0u
 };
 

@@ -97,16 +97,19 @@ constexpr Parameter kEvents{"STRETTO_EVENTS", "0", "1: record every operation in
 constexpr Parameter kCpuLevel{"STRETTO_CPU", "", "force the vector level: scalar, avx2, avx512 or neon"};
 constexpr Parameter kAffinity{"STRETTO_AFFINITY", "0", "1: pin worker threads to cores"};
 constexpr Parameter kHostId{"NCCL_HOSTID", "", "text that replaces this host's identity"};
+constexpr Parameter kProfilerPlugin{
+    "NCCL_PROFILER_PLUGIN", "",
+    "profiler plugin: a path, a name, STATIC_PLUGIN or none (default: libnccl-profiler.so)"};
 constexpr Parameter kTopologyFile{"STRETTO_TOPO_FILE", "", "read the topology from this file, do not probe"};
 constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology found to this file"};
 
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout,     &kInitTimeout,  &kAlgo,     &kProto,     &kLink,
-      &kDevice,      &kSharedDevice, &kLanes,    &kBlocks,    &kDeterministic,
-      &kTable,       &kSpin,         &kRings,    &kSlotBytes, &kFlightDirectory,
-      &kEvents,      &kCpuLevel,     &kAffinity, &kHostId,    &kTopologyFile,
-      &kTopologyDump, &kRealNccl};
+      &kTimeout,      &kInitTimeout,  &kAlgo,     &kProto,     &kLink,
+      &kDevice,       &kSharedDevice, &kLanes,    &kBlocks,    &kDeterministic,
+      &kTable,        &kSpin,         &kRings,    &kSlotBytes, &kFlightDirectory,
+      &kEvents,       &kCpuLevel,     &kAffinity, &kHostId,    &kProfilerPlugin,
+      &kTopologyFile, &kTopologyDump, &kRealNccl};
   return kAll;
 }
 

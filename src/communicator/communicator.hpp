@@ -23,6 +23,7 @@
 #include "communicator/device_side.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/plan_cache.hpp"
+#include "communicator/profile.hpp"
 #include "executors/host/stream.hpp"
 #include "executors/host/transfers.hpp"
 #include "observe/flight.hpp"
@@ -151,6 +152,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status removePreMultiplier(int index);
   const PreMultiplier* preMultiplier(int index) const;
 
+  // What a profiler plugin hears of this communicator.
+  Profile& profile() { return profile_; }
+
   Counters counters() const;
   WaitCounters waitCounters() const;
   size_t windowBytes() const;
@@ -172,6 +176,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status runForeign(std::span<const Operation> operations);
   Status pollForeign();
   Status openFlight();
+  void openProfile();
+  Status runTurn(std::span<const Operation> operations);
   Status runCollective(const Operation& operation);
   Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
@@ -240,6 +246,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   observe::FlightRecorder flight_;
   uint64_t recorded_ = 0;                 // the running operation's place in it
   events::Id event_ = events::Id::kNone;  // and its event
+
+  Profile profile_;  // outlives the worker, which it watches
 
   uint64_t sequence_ = 0;                        // collectives so far
   uint64_t history_ = 0;                         // their tags, mixed

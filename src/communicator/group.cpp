@@ -123,6 +123,7 @@ Status Group::leave() {
 void Group::clear() {
   if (event_ != events::Id::kNone) events::stop(event_, platform::ticks());
   event_ = events::Id::kNone;
+  profiled_.stop();
   poisoned_ = kOkStatus;
   jobs_.clear();
   batches_.clear();
@@ -131,6 +132,7 @@ void Group::clear() {
 Status Group::end() {
   STRETTO_TRY(leave());
   if (depth_ > 0) return kOkStatus;
+  profiled_.closes();
   Status status = poisoned_;
   if (!status.ok()) setLastError("the group was not run: " + poisonText_);
   if (status.ok()) status = runJobs();
@@ -244,6 +246,7 @@ Status Group::runBatches() {
     }
     const bool runsOnNamed = std::any_of(batch.streams.begin(), batch.streams.end(),
                                          [&](const auto& stream) { return stream.get() == &thread; });
+    const Profile::HandOver handOver(batch.communicator->profile(), batch.operations);
     thread.submit([gate, runsOnNamed, communicator = batch.communicator,
                    turn = batch.communicator->takeTurn(), work = std::move(batch.operations)] {
       gate->enter(runsOnNamed);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "communicator/operation.hpp"
+#include "communicator/profile.hpp"
 #include "executors/host/stream.hpp"
 
 namespace stretto::communicator {
@@ -18,6 +19,9 @@ class Group {
   static Group& current();
 
   bool open() const { return depth_ > 0; }
+  int depth() const { return depth_; }
+  // The group as a profiler plugin sees it.
+  ProfiledGroup& profiled() { return profiled_; }
   void begin();
   // The event of the outermost level, parent of the calls inside.
   events::Id event() const { return event_; }
@@ -56,6 +60,7 @@ class Group {
 
   int depth_ = 0;
   events::Id event_ = events::Id::kNone;
+  ProfiledGroup profiled_;
   Status poisoned_;
   std::string poisonText_;
   std::vector<std::function<Status()>> jobs_;

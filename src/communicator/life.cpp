@@ -167,6 +167,7 @@ Status Communicator::initialiseSteps(events::Id parent) {
   if (ranks_ <= kMaxRanks) STRETTO_TRY(makeHost());
   if (onDevice() && header_.load() != nullptr) STRETTO_TRY(makeDevice());
   STRETTO_TRY(connections_.apart.empty() && ranks_ <= kMaxRanks ? openFlight() : handOver());
+  openProfile();
   counters_.connectNanoseconds = platform::monotonicNanoseconds() - joined;
   return kOkStatus;
 }
@@ -233,9 +234,18 @@ Status Communicator::openFlight() {
   return kOkStatus;
 }
 
+// Last of what may fail, so that a plugin hears of communicators that work. Of one that was handed over NCCL
+// tells its own.
+void Communicator::openProfile() {
+  if (foreign() != nullptr) return;
+  std::set<std::string> hosts;
+  for (const bootstrap::MemberInfo& member : membership_->members()) hosts.insert(member.host);
+  profile_.open({identity_, config_.name, static_cast<int>(hosts.size()), ranks_, rank_}, onDevice());
+}
+
 executors::host::Stream& Communicator::worker() {
   std::lock_guard lock(workerMutex_);
-  if (worker_ == nullptr) worker_ = std::make_unique<executors::host::Stream>();
+  if (worker_ == nullptr) worker_ = std::make_unique<executors::host::Stream>(&profile_);
   return *worker_;
 }
 
@@ -266,6 +276,7 @@ void Communicator::release() {
   importer_ = {};
   flight_ = {};
   scaled_ = {};
+  profile_.close();
 }
 
 // States only move on; the graver one stays.

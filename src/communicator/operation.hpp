@@ -11,6 +11,14 @@
 
 namespace stretto::communicator {
 
+// What an operation's call has told a profiler plugin (profile.hpp), and what it wants to hear of the rest.
+struct Profiled {
+  uint32_t mask = 0;         // as it was at the call; 0: nothing
+  bool handedOver = false;   // the KernelLaunch event is behind us
+  void* api = nullptr;       // the call's event
+  void* groupApi = nullptr;  // that of the group it was called in, dead once the group has ended
+};
+
 struct Operation {
   Collective collective = Collective::kAllReduce;
   DataType type = DataType::kFloat32;
@@ -26,6 +34,7 @@ struct Operation {
   events::Id parent = events::Id::kNone;  // the API call's event
   int root = -1;                          // or the peer of a send or receive
   void* stream = nullptr;                 // a cudaStream_t, on a GPU only
+  Profiled profiled;
 
   size_t bytes() const { return count * sizeOf(type); }
   bool isTransfer() const { return collective == Collective::kSend || collective == Collective::kReceive; }

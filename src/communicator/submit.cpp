@@ -99,6 +99,25 @@ Status submitTraced(Communicator& communicator, Operation operation,
   return status;
 }
 
+// The same for a profiler plugin. A call outside of a group is a group of its own.
+Status submitProfiled(Communicator& communicator, Operation operation,
+                      const std::shared_ptr<executors::host::Stream>& stream) {
+  const auto go = [&] {
+    return events::on() ? submitTraced(communicator, operation, stream)
+                        : hand(communicator, operation, stream);
+  };
+  void* const onWhat = communicator.onDevice() ? operation.stream : stream.get();
+  Group& group = Group::current();
+  if (group.open()) {
+    communicator.profile().call(operation, group.profiled(), group.depth() + 1, onWhat);
+    return go();
+  }
+  ProfiledGroup alone;
+  communicator.profile().call(operation, alone, 1, onWhat);
+  alone.closes();
+  return go();
+}
+
 }  // namespace
 
 uint64_t transferTag(const Operation& operation) {
@@ -161,6 +180,9 @@ Status submit(Communicator& communicator, const Operation& operation,
     return communicator.refuse(operation, status);
   }
   STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks(), communicator.onDevice()));
+  if (observe::profiler::mask() != 0) [[unlikely]] {
+    return submitProfiled(communicator, operation, stream);
+  }
   if (events::on()) [[unlikely]] {
     return submitTraced(communicator, operation, stream);
   }
@@ -170,6 +192,7 @@ Status submit(Communicator& communicator, const Operation& operation,
 Status Communicator::start(std::vector<Operation> operations, executors::host::Stream* stream) {
   if (stream == nullptr && config_.blocking) return run(operations, submitted_++);
   executors::host::Stream& where = stream != nullptr ? *stream : worker();
+  const Profile::HandOver handOver(profile_, operations);
   const uint64_t turn = submitted_++;
   try {
     where.submit(
@@ -187,6 +210,16 @@ Status Communicator::run(std::span<const Operation> operations, uint64_t number)
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
   if (foreign() != nullptr) return runForeign(operations);
+  if (!profile_.on()) [[likely]] {
+    return runTurn(operations);
+  }
+  profile_.beginTurn(operations);
+  const Status status = runTurn(operations);
+  profile_.endTurn();
+  return status;
+}
+
+Status Communicator::runTurn(std::span<const Operation> operations) {
   if (onDevice()) STRETTO_TRY(mayLaunch(operations));
   if (operations.size() > 1 || operations[0].isTransfer()) STRETTO_TRY(runTransfers(operations));
   for (const Operation& operation : operations) {
@@ -241,11 +274,15 @@ Status Communicator::runCollective(const Operation& operation) {
 
   Arguments arguments = argumentsOf(operation, how, ranks_);
   if (onDevice()) return launchOnDevice(operation, how, arguments, tag);
+  if (profile_.on()) [[unlikely]]
+    profile_.beginCollective(operation, how);
   if (operation.scaled) arguments.send = static_cast<const std::byte*>(scaledInput(operation));
   host_->begin(tag, sequence_, event_);
   const Status status =
       executors::host::launch(*host_, operation.collective, how.algorithm, how.protocol, arguments);
   host_->end();
+  if (profile_.on()) [[unlikely]]
+    profile_.endCollective();
   return conclude(operation, status);
 }
 
@@ -303,9 +340,14 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
     transfer.tag = transferTag(operation);
     transfers_.push_back(transfer);
   }
+  executors::host::TransferWatch* watch = nullptr;
+  if (profile_.on()) [[unlikely]]
+    watch = profile_.beginTransfers(operations, transfers_, host_->layout().linkChunk);
   host_->begin(0, 0, event_);
-  const Status status = executors::host::runTransfers(*host_, transfers_);
+  const Status status = executors::host::runTransfers(*host_, transfers_, watch);
   host_->end();
+  if (profile_.on()) [[unlikely]]
+    profile_.endTransfers();
   return conclude(*first, status);
 }
 

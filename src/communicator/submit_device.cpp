@@ -78,11 +78,20 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
     launch.scalarPlace = operation.scalarPlace;
   }
   const bool counted = plan.algorithm != planner::Algorithm::kLocal;
-  return concludeLaunch(operation, counted, device_->launch(launch, operation.stream));
+  const Status status = device_->launch(launch, operation.stream);
+  if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]]
+    profile_.enqueued(operation, plan);
+  return concludeLaunch(operation, counted, status);
 }
 
 Status Communicator::launchTransfers(const Operation& first, std::span<const Operation> operations) {
-  return concludeLaunch(first, false, device_->launchTransfers(operations));
+  const Status status = device_->launchTransfers(operations);
+  if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
+    for (const Operation& operation : operations) {
+      if (operation.isTransfer()) profile_.enqueued(operation, {});
+    }
+  }
+  return concludeLaunch(first, false, status);
 }
 
 // In the flight recorder an operation goes on until it is seen to be done; one that was captured ends here.

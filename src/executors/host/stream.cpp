@@ -18,7 +18,7 @@ Streams& streams() {
 
 }  // namespace
 
-Stream::Stream() : thread_([this] { loop(); }) {}
+Stream::Stream(StreamWatch* watch) : watch_(watch), thread_([this] { loop(); }) {}
 
 Stream::~Stream() {
   if (forkGeneration_ != platform::forkGeneration()) {
@@ -51,16 +51,34 @@ bool Stream::idle() const {
   return queue_.empty() && !running_;
 }
 
+// Whoever watches is called without the lock: it may take its time.
+void Stream::rest(std::unique_lock<std::mutex>& lock) {
+  const auto due = [&] { return !queue_.empty() || ending_; };
+  if (due()) return;
+  const bool watched = watch_ != nullptr && watch_->wanted();
+  if (watched) {
+    lock.unlock();
+    watch_->rests();
+    lock.lock();
+  }
+  changed_.wait(lock, due);
+  if (!watched) return;
+  lock.unlock();
+  watch_->wakes();
+  lock.lock();
+}
+
 void Stream::loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return !queue_.empty() || ending_; });
+    rest(lock);
     if (queue_.empty()) return;
     std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();
     running_ = true;
     lock.unlock();
     try {
+      if (watch_ != nullptr && watch_->wanted()) watch_->takes();
       work();
     } catch (const std::exception& error) {
       (void)fail(Code::kInternal, "a host stream's work ended by an exception: %s", error.what());

@@ -14,10 +14,23 @@
 
 namespace stretto::executors::host {
 
+// Told what a stream's thread does besides work, on that thread. Outlives the stream.
+class StreamWatch {
+ public:
+  virtual bool wanted() const = 0;  // whether to call the others now
+  virtual void rests() = 0;         // there is no work; it goes to sleep
+  virtual void wakes() = 0;         // follows every rests()
+  virtual void takes() = 0;         // one piece of work, which comes next
+
+ protected:
+  ~StreamWatch() = default;
+};
+
 // Any thread may call any function, except that the destructor is last and not on the stream's own thread.
 class Stream {
  public:
-  Stream();
+  // `watch` may be null.
+  explicit Stream(StreamWatch* watch = nullptr);
   // Finishes what was submitted.
   ~Stream();
   Stream(const Stream&) = delete;
@@ -30,7 +43,9 @@ class Stream {
 
  private:
   void loop();
+  void rest(std::unique_lock<std::mutex>& lock);
 
+  StreamWatch* const watch_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;

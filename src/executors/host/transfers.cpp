@@ -21,15 +21,19 @@ void account(Transfer& transfer, size_t bytes) {
 }
 
 // Sends as many chunks as there are free slots; true if any went.
-Result<bool> progressSend(Host& host, Transfer& transfer) {
+Result<bool> progressSend(Host& host, Transfer& transfer, TransferWatch* watch) {
   Outlet<Host> outlet(host, transfer.peer);
   bool any = false;
   while (!transfer.finished && outlet.open()) {
     const size_t bytes = nextChunk(host, transfer);
+    if (watch != nullptr) [[unlikely]]
+      watch->ready(transfer, bytes);
     host.setTag(transfer.tag);
     host.linkAt(transfer.peer, host.cursors(transfer.peer).sent)->bytes = transfer.bytes;
     if (const Status status = outlet.send(transfer.data + transfer.moved, bytes); !status.ok()) return status;
     account(transfer, bytes);
+    if (watch != nullptr) [[unlikely]]
+      watch->moved(transfer);
     any = true;
   }
   return any;
@@ -44,17 +48,21 @@ Status differentMessages(const Host& host, const Transfer& transfer, const Cell&
       cell.bytes == transfer.bytes ? " of another type, or runs another operation" : "");
 }
 
-Result<bool> progressReceive(Host& host, Transfer& transfer) {
+Result<bool> progressReceive(Host& host, Transfer& transfer, TransferWatch* watch) {
   Inlet<Host> inlet(host, transfer.peer);
   bool any = false;
   while (!transfer.finished && inlet.arrived()) {
     const size_t bytes = nextChunk(host, transfer);
+    if (watch != nullptr) [[unlikely]]
+      watch->ready(transfer, bytes);
     host.setTag(transfer.tag);
     const Cell& cell = *host.linkFrom(transfer.peer, host.cursors(transfer.peer).received);
     if (cell.tag != transfer.tag) return differentMessages(host, transfer, cell);
     if (const Status status = inlet.receive(transfer.data + transfer.moved, bytes, false); !status.ok())
       return status;
     account(transfer, bytes);
+    if (watch != nullptr) [[unlikely]]
+      watch->moved(transfer);
     any = true;
   }
   return any;
@@ -86,7 +94,7 @@ Status copyToSelf(const Host& host, std::span<Transfer> transfers) {
 }
 
 // One look at every transfer that is first in its queue; true if anything moved.
-Result<bool> progressAll(Host& host, std::span<Transfer> transfers, bool& allFinished) {
+Result<bool> progressAll(Host& host, std::span<Transfer> transfers, TransferWatch* watch, bool& allFinished) {
   bool sending[kMaxRanks] = {};
   bool receiving[kMaxRanks] = {};
   bool any = false;
@@ -97,7 +105,8 @@ Result<bool> progressAll(Host& host, std::span<Transfer> transfers, bool& allFin
     bool& queued = (transfer.isSend ? sending : receiving)[transfer.peer];
     if (queued) continue;
     queued = true;
-    const auto moved = transfer.isSend ? progressSend(host, transfer) : progressReceive(host, transfer);
+    const auto moved =
+        transfer.isSend ? progressSend(host, transfer, watch) : progressReceive(host, transfer, watch);
     if (!moved.ok()) return moved.status();
     any = any || moved.value();
   }
@@ -106,11 +115,11 @@ Result<bool> progressAll(Host& host, std::span<Transfer> transfers, bool& allFin
 
 }  // namespace
 
-Status runTransfers(Host& host, std::span<Transfer> transfers) {
+Status runTransfers(Host& host, std::span<Transfer> transfers, TransferWatch* watch) {
   STRETTO_TRY(copyToSelf(host, transfers));
   bool allFinished = false;
   while (true) {
-    auto moved = progressAll(host, transfers, allFinished);
+    auto moved = progressAll(host, transfers, watch, allFinished);
     if (!moved.ok()) return moved.status();
     if (allFinished) return kOkStatus;
     if (moved.value()) continue;
@@ -119,7 +128,7 @@ Status runTransfers(Host& host, std::span<Transfer> transfers) {
     Patience patience(host, waiting->peer);
     while (!moved.value()) {
       STRETTO_TRY(patience.step());
-      moved = progressAll(host, transfers, allFinished);
+      moved = progressAll(host, transfers, watch, allFinished);
       if (!moved.ok()) return moved.status();
     }
   }

@@ -23,7 +23,18 @@ struct Transfer {
   bool finished = false;  // moved == bytes, and a message of no bytes has gone
 };
 
-// Runs all to their end. Between two ranks, sends meet receives in the order of the calls.
-Status runTransfers(Host& host, std::span<Transfer> transfers);
+// Told of every chunk of transfers between ranks, on the thread that runs them.
+class TransferWatch {
+ public:
+  virtual void ready(const Transfer& transfer, size_t bytes) = 0;  // its wait is over: it is copied now
+  virtual void moved(const Transfer& transfer) = 0;                // it is copied
+
+ protected:
+  ~TransferWatch() = default;
+};
+
+// Runs all to their end. Between two ranks, sends meet receives in the order of the calls. `watch` may be
+// null.
+Status runTransfers(Host& host, std::span<Transfer> transfers, TransferWatch* watch = nullptr);
 
 }  // namespace stretto::executors::host

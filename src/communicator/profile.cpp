@@ -1,0 +1,378 @@
+#include "communicator/profile.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "executors/cuda/order.hpp"
+#include "platform/clock.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+using namespace observe::profiler;
+using executors::host::Transfer;
+
+// As NCCL's own plugins compare them.
+const char* functionName(Collective collective) {
+  static constexpr const char* kNames[kCollectives] = {"AllReduce", "ReduceScatter", "AllGather", "AlltoAll",
+                                                       "Broadcast", "Reduce",        "Gather",    "Scatter",
+                                                       "Send",      "Recv"};
+  return kNames[static_cast<size_t>(collective)];
+}
+
+const char* typeName(DataType type) {
+  static constexpr const char* kNames[kDataTypes] = {
+      "ncclInt8",    "ncclUint8",   "ncclInt32",   "ncclUint32",   "ncclInt64",      "ncclUint64",
+      "ncclFloat16", "ncclFloat32", "ncclFloat64", "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+// Ours, spelt as NCCL spells its own; RING and TREE mean the same in both.
+const char* algorithmName(planner::Algorithm algorithm) {
+  static constexpr const char* kNames[algorithms::kAlgorithms] = {
+      "LOCAL", "ONE_SHOT", "TWO_SHOT", "DIRECT", "RING", "TREE", "CHAIN", "FLAT", "PUSH", "PAIRWISE"};
+  return kNames[static_cast<size_t>(algorithm)];
+}
+
+const char* protocolName(planner::Protocol protocol) {
+  static constexpr const char* kNames[algorithms::kProtocols] = {"LINES", "CHUNKS", "WIDE", "BARE", "RUNS"};
+  return kNames[static_cast<size_t>(protocol)];
+}
+
+bool isCaptured(void* stream) {
+  const auto capture = executors::cuda::Order::captureOf(stream);
+  return capture.ok() && capture.value() != 0;
+}
+
+// The first operation that somebody listens to; null if there is none.
+const Operation* firstProfiled(std::span<const Operation> operations) {
+  const auto found = std::find_if(operations.begin(), operations.end(),
+                                  [](const Operation& one) { return one.profiled.mask != 0; });
+  return found == operations.end() ? nullptr : &*found;
+}
+
+// Two collectives are told in bytes, as NCCL runs them.
+bool countsBytes(Collective collective) {
+  return collective == Collective::kAllGather || collective == Collective::kBroadcast;
+}
+
+uint8_t channelsOf(const planner::Plan& plan) {
+  return std::max<uint8_t>(plan.blocks, 1);
+}
+
+}  // namespace
+
+// ---- Groups and calls -------------------------------------------------------------------------------------
+
+void* ProfiledGroup::enter(const std::shared_ptr<Session>& session, uint32_t mask, int depth, bool captured) {
+  if (session_ != nullptr || (mask & kGroupApiBits) == 0) return event_;
+  session_ = session;
+  Descriptor descriptor = session->describe(kind::kGroupApi, nullptr);
+  descriptor.groupApi = {captured, depth};
+  event_ = session->start(descriptor);
+  session->record(event_, kGroupStartApiStop);
+  return event_;
+}
+
+void ProfiledGroup::closes() const {
+  if (session_ != nullptr) session_->record(event_, kGroupEndApiStart);
+}
+
+void ProfiledGroup::stop() {
+  if (session_ == nullptr) return;
+  session_->stop(event_);
+  event_ = nullptr;
+  session_.reset();
+}
+
+void Profile::open(const SessionIdentity& identity, bool onDevice) {
+  onDevice_ = onDevice;
+  session_ = Session::open(identity);
+}
+
+void Profile::call(Operation& operation, ProfiledGroup& group, int depth, void* stream) const {
+  const uint32_t mask = observe::profiler::mask();
+  if (session_ == nullptr || mask == 0) return;
+  const bool captured = onDevice_ && isCaptured(operation.stream);
+  operation.profiled.mask = mask;
+  operation.profiled.groupApi = group.enter(session_, mask, depth, captured);
+  const bool isTransfer = operation.isTransfer();
+  if ((mask & (isTransfer ? kP2pApiBits : kCollectiveApiBits)) == 0) return;
+  Descriptor descriptor =
+      session_->describe(isTransfer ? kind::kP2pApi : kind::kCollectiveApi, operation.profiled.groupApi);
+  const char* const function = functionName(operation.collective);
+  const char* const type = typeName(operation.type);
+  if (isTransfer) {
+    descriptor.p2pApi = {function, operation.count, type, stream, captured, 0};
+  } else {
+    const int root = std::max(operation.root, 0);  // NCCL says 0 where there is none
+    descriptor.collectiveApi = {function, operation.count, type, root, stream, captured, 0};
+  }
+  operation.profiled.api = session_->start(descriptor);
+  session_->stop(operation.profiled.api);
+}
+
+// ---- Handing over -----------------------------------------------------------------------------------------
+
+void* Profile::startLaunch(const Operation& operation) const {
+  if ((operation.profiled.mask & kind::kKernelLaunch) == 0) return nullptr;
+  Descriptor descriptor = session_->describe(kind::kKernelLaunch, operation.profiled.groupApi);
+  descriptor.kernelLaunch = {operation.stream};
+  return session_->start(descriptor);
+}
+
+Profile::HandOver::HandOver(const Profile& profile, std::span<Operation> operations) {
+  const Operation* const first = profile.on() ? firstProfiled(operations) : nullptr;
+  if (first == nullptr) return;
+  session_ = profile.session_.get();
+  event_ = profile.startLaunch(*first);
+  for (Operation& operation : operations) operation.profiled.handedOver = true;
+}
+
+Profile::HandOver::~HandOver() {
+  if (event_ != nullptr) session_->stop(event_);
+}
+
+// What ran before it was given to this thread was handed over there; else that is now, and on a GPU it lasts
+// until all is enqueued.
+void Profile::beginTurn(std::span<const Operation> operations) {
+  const Operation* const first = firstProfiled(operations);
+  groupWanted_ = first != nullptr && (first->profiled.mask & kGroupBits) != 0;
+  if (first == nullptr) return;
+  if (!first->profiled.handedOver) launch_ = startLaunch(*first);
+  if (onDevice_) return;
+  session_->stop(launch_);
+  launch_ = nullptr;
+  if (!groupWanted_) return;
+  Descriptor descriptor = session_->describe(kind::kGroup, nullptr);
+  group_ = session_->start(descriptor);
+}
+
+void Profile::endTurn() {
+  session_->stop(launch_);
+  launch_ = nullptr;
+  if (onDevice_) tellEnqueued();
+  session_->stop(group_);
+  group_ = nullptr;
+}
+
+// ---- Collectives ------------------------------------------------------------------------------------------
+
+uint64_t Profile::number(const Operation& operation) {
+  return sequences_[static_cast<size_t>(operation.collective)]++;
+}
+
+void* Profile::startCollective(const Operation& operation, const planner::Plan& plan,
+                               uint64_t sequence) const {
+  Descriptor descriptor = session_->describe(kind::kCollective, operation.profiled.api);
+  CollectiveEvent& event = descriptor.collective;
+  event.sequence = sequence;
+  event.function = functionName(operation.collective);
+  event.sendBuffer = operation.send;
+  event.receiveBuffer = operation.receive;
+  event.count = countsBytes(operation.collective) ? operation.bytes() : operation.count;
+  event.dataType = typeName(countsBytes(operation.collective) ? DataType::kInt8 : operation.type);
+  event.root = std::max(operation.root, 0);
+  event.channels = channelsOf(plan);
+  event.warps = 1;
+  event.algorithm = algorithmName(plan.algorithm);
+  event.protocol = protocolName(plan.protocol);
+  event.parentGroup = group_;
+  return session_->start(descriptor);
+}
+
+// Counted whether or not anybody listens: the numbers are the same on all ranks, whenever a plugin listens.
+void Profile::beginCollective(const Operation& operation, const planner::Plan& plan) {
+  const uint64_t sequence = number(operation);
+  const uint32_t mask = operation.profiled.mask;
+  if ((mask & kCollectiveBits) == 0) return;
+  collective_ = startCollective(operation, plan, sequence);
+  if ((mask & kind::kKernelChannel) != 0)
+    channel_ = startChannel(collective_, 0, platform::realtimeNanoseconds());
+}
+
+void Profile::endCollective() {
+  if (channel_ != nullptr) stopChannel(channel_, platform::realtimeNanoseconds());
+  channel_ = nullptr;
+  session_->stop(collective_);
+  collective_ = nullptr;
+}
+
+void* Profile::startChannel(void* parent, uint8_t channel, uint64_t timer) const {
+  Descriptor descriptor = session_->describe(kind::kKernelChannel, parent);
+  descriptor.kernelChannel = {channel, timer};
+  return session_->start(descriptor);
+}
+
+void Profile::stopChannel(void* event, uint64_t timer) const {
+  StateArguments arguments;
+  arguments.kernelChannel.timer = timer;
+  session_->record(event, kKernelChannelStop, &arguments);
+  session_->stop(event);
+}
+
+void Profile::channelRan(void* parent, uint8_t channel, uint64_t startTimer, uint64_t stopTimer) const {
+  if (!on()) return;
+  if (void* const event = startChannel(parent, channel, startTimer); event != nullptr)
+    stopChannel(event, stopTimer);
+}
+
+// ---- Operations of GPUs -----------------------------------------------------------------------------------
+
+void Profile::enqueued(const Operation& operation, const planner::Plan& plan) {
+  const uint64_t sequence = operation.isTransfer() ? 0 : number(operation);
+  const uint32_t wanted = operation.isTransfer() ? kP2pBits : kCollectiveBits;
+  if ((operation.profiled.mask & wanted) != 0) enqueued_.push_back({operation, plan, sequence});
+}
+
+// The kernels are on their way; NCCL tells of the operations only now, too.
+void Profile::tellEnqueued() {
+  if (enqueued_.empty()) return;
+  if (groupWanted_) {
+    Descriptor descriptor = session_->describe(kind::kGroup, nullptr);
+    group_ = session_->start(descriptor);
+  }
+  std::vector<void*> events;
+  for (const Enqueued& one : enqueued_) {
+    events.push_back(one.operation.isTransfer() ? startP2p(one.operation, channelsOf(one.plan))
+                                                : startCollective(one.operation, one.plan, one.sequence));
+  }
+  for (void* const event : events) session_->stop(event);
+  enqueued_.clear();
+}
+
+// ---- Sends and receives -----------------------------------------------------------------------------------
+
+void* Profile::startP2p(const Operation& operation, uint8_t channels) const {
+  Descriptor descriptor = session_->describe(kind::kP2p, operation.profiled.api);
+  P2pEvent& event = descriptor.p2p;
+  event.function = functionName(operation.collective);
+  event.buffer =
+      operation.collective == Collective::kSend ? const_cast<void*>(operation.send) : operation.receive;
+  event.dataType = typeName(operation.type);
+  event.count = operation.count;
+  event.peer = operation.root;
+  event.channels = channels;
+  event.parentGroup = group_;
+  return session_->start(descriptor);
+}
+
+// All run together, so that they begin and end as one; their chunks are told one by one.
+executors::host::TransferWatch* Profile::beginTransfers(std::span<const Operation> operations,
+                                                        std::span<const Transfer> transfers,
+                                                        size_t chunkBytes) {
+  moving_.clear();
+  size_t next = 0;
+  uint32_t together = 0;
+  for (const Operation& operation : operations) {
+    if (!operation.isTransfer()) continue;
+    const Transfer& transfer = transfers[next++];
+    const uint32_t mask = operation.profiled.mask;
+    if ((mask & kP2pBits) == 0) continue;
+    together |= mask;
+    moving_.push_back({&transfer, mask, startP2p(operation, 1), nullptr, nullptr, nullptr, 0});
+  }
+  const uint64_t now = (together & kind::kKernelChannel) != 0 ? platform::realtimeNanoseconds() : 0;
+  for (Moving& moving : moving_) {
+    if ((moving.mask & kind::kKernelChannel) != 0) moving.channel = startChannel(moving.p2p, 0, now);
+    startProxyOp(moving, chunkBytes);
+  }
+  return (together & kProxyOpBits) != 0 ? this : nullptr;
+}
+
+void Profile::endTransfers() {
+  const uint64_t now = moving_.empty() ? 0 : platform::realtimeNanoseconds();
+  for (Moving& moving : moving_) {
+    // Open only if the transfer failed, or never left this rank.
+    session_->stop(moving.step);
+    session_->stop(moving.op);
+    if (moving.channel != nullptr) stopChannel(moving.channel, now);
+  }
+  for (const Moving& moving : moving_) session_->stop(moving.p2p);
+  moving_.clear();
+}
+
+// A transfer over a link is what NCCL calls a proxy operation: a wait for each chunk, or for room, and a
+// copy.
+void Profile::startProxyOp(Moving& moving, size_t chunkBytes) const {
+  if ((moving.mask & kProxyOpBits) == 0 || moving.transfer->peer == session_->rank()) return;
+  const size_t steps = std::max<size_t>(1, (moving.transfer->bytes + chunkBytes - 1) / chunkBytes);
+  Descriptor descriptor = session_->describe(kind::kProxyOp, moving.p2p);
+  descriptor.proxyOp = {getpid(),
+                        0,
+                        moving.transfer->peer,
+                        static_cast<int>(std::min<size_t>(steps, INT32_MAX)),
+                        static_cast<int>(chunkBytes),
+                        moving.transfer->isSend ? 1 : 0};
+  moving.op = session_->start(descriptor);
+  StateArguments none{};
+  session_->record(moving.op, kOpInProgress, &none);
+  startStep(moving);
+}
+
+void Profile::startStep(Moving& moving) const {
+  if ((moving.mask & kProxyStepBits) == 0) return;
+  Descriptor descriptor = session_->describe(kind::kProxyStep, moving.op);
+  descriptor.proxyStep = {moving.steps};
+  moving.step = session_->start(descriptor);
+  StateArguments none{};
+  session_->record(moving.step, moving.transfer->isSend ? kStepSendPeerWait : kStepReceiveWait, &none);
+}
+
+Profile::Moving* Profile::find(const Transfer& transfer) {
+  const auto found = std::find_if(moving_.begin(), moving_.end(),
+                                  [&](const Moving& one) { return one.transfer == &transfer; });
+  return found == moving_.end() ? nullptr : &*found;
+}
+
+void Profile::ready(const Transfer& transfer, size_t bytes) {
+  Moving* const moving = find(transfer);
+  if (moving == nullptr) return;
+  StateArguments arguments;
+  arguments.proxyStep.transferred = bytes;
+  session_->record(moving->step, transfer.isSend ? kStepSendWait : kStepReceiveGpuWait, &arguments);
+}
+
+void Profile::moved(const Transfer& transfer) {
+  Moving* const moving = find(transfer);
+  if (moving == nullptr) return;
+  session_->stop(moving->step);
+  moving->step = nullptr;
+  ++moving->steps;
+  if (!transfer.finished) return startStep(*moving);
+  session_->stop(moving->op);
+  moving->op = nullptr;
+}
+
+// ---- The worker -------------------------------------------------------------------------------------------
+
+bool Profile::wanted() const {
+  return (observe::profiler::mask() & kind::kProxyControl) != 0 && on();
+}
+
+void Profile::rests() {
+  Descriptor descriptor = session_->describe(kind::kProxyControl, nullptr);
+  resting_ = session_->start(descriptor);
+  StateArguments none{};
+  session_->record(resting_, kControlSleep, &none);
+}
+
+void Profile::wakes() {
+  StateArguments none{};
+  session_->record(resting_, kControlWakeup, &none);
+  session_->stop(resting_);
+  resting_ = nullptr;
+}
+
+void Profile::takes() {
+  Descriptor descriptor = session_->describe(kind::kProxyControl, nullptr);
+  void* const event = session_->start(descriptor);
+  StateArguments arguments{};
+  session_->record(event, kControlAppend, &arguments);
+  arguments.proxyControl.appended = 1;
+  session_->record(event, kControlAppendEnd, &arguments);
+  session_->stop(event);
+}
+
+}  // namespace stretto::communicator

@@ -1,0 +1,151 @@
+// What a communicator tells a profiler plugin, and when: NCCL's events in NCCL's order. Called from submit,
+// group and life at their own places; every call is behind a look at observe::profiler::mask() or at on(), so
+// that it costs a load and a branch while nobody listens. See docs/decisions/0008-profiler-host.md.
+//
+// One call on a communicator, as a plugin hears it:
+//
+//   GroupApi starts, its state says that the group is open;   CollApi starts and stops;   GroupApi's state
+//   says that the group closes;   KernelLaunch starts and stops;   Group starts;   Coll starts;   KernelCh
+//   starts and stops (in host memory: the work itself, on the thread that does it);   Coll, Group and
+//   GroupApi stop.
+//
+// On a GPU nothing is done when Coll stops, as in NCCL: the operation is enqueued. KernelCh would need the
+// kernels' own stamps: Profile::channelRan() is where they belong.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "communicator/operation.hpp"
+#include "executors/host/stream.hpp"
+#include "executors/host/transfers.hpp"
+#include "observe/profiler_host.hpp"
+#include "planner/plan.hpp"
+
+namespace stretto::communicator {
+
+// The GroupApi event of one group of calls: an explicit group's, or the one that every call outside of a
+// group is. Belongs to one thread. Keeps the plugin loaded while its event is open.
+class ProfiledGroup {
+ public:
+  using Session = observe::profiler::Session;
+
+  ProfiledGroup() = default;
+  ~ProfiledGroup() { stop(); }
+  ProfiledGroup(const ProfiledGroup&) = delete;
+  ProfiledGroup& operator=(const ProfiledGroup&) = delete;
+
+  // Before each call; starts the event at the first one that is profiled.
+  void* enter(const std::shared_ptr<Session>& session, uint32_t mask, int depth, bool captured);
+  // The group is about to run.
+  void closes() const;
+  void stop();
+
+ private:
+  std::shared_ptr<Session> session_;  // null: nothing was started
+  void* event_ = nullptr;
+};
+
+// One communicator's side. Operations run one at a time, so what belongs to the running one is kept here.
+class Profile final : public executors::host::StreamWatch, private executors::host::TransferWatch {
+ public:
+  using Session = observe::profiler::Session;
+
+  // Asks the plugin, if there is one. `onDevice`: operations are enqueued, not run, by the calling thread.
+  void open(const observe::profiler::SessionIdentity& identity, bool onDevice);
+  // No operation runs any more, and no worker.
+  void close() { session_.reset(); }
+  // Whether a plugin has taken this communicator.
+  bool on() const { return session_ != nullptr; }
+
+  // The call itself: its GroupApi event, if that is new, and its own. Latches the mask into the operation.
+  void call(Operation& operation, ProfiledGroup& group, int depth, void* stream) const;
+
+  // While it lives, operations are being handed over to whoever runs them: the KernelLaunch event.
+  class HandOver {
+   public:
+    HandOver(const Profile& profile, std::span<Operation> operations);
+    ~HandOver();
+    HandOver(const HandOver&) = delete;
+    HandOver& operator=(const HandOver&) = delete;
+
+   private:
+    const Session* session_ = nullptr;
+    void* event_ = nullptr;
+  };
+
+  // Around what one turn runs or enqueues: the Group event.
+  void beginTurn(std::span<const Operation> operations);
+  void endTurn();
+
+  // In host memory, around the work.
+  void beginCollective(const Operation& operation, const planner::Plan& plan);
+  void endCollective();
+  // Null if nobody wants to hear of transfers' chunks. `transfers` belong to the sends and receives among
+  // `operations`, in the same order.
+  executors::host::TransferWatch* beginTransfers(std::span<const Operation> operations,
+                                                 std::span<const executors::host::Transfer> transfers,
+                                                 size_t chunkBytes);
+  void endTransfers();
+
+  // On a GPU, after each was enqueued to run (not captured): told to the plugin at the end of the turn.
+  void enqueued(const Operation& operation, const planner::Plan& plan);
+  // The hook for stamps of GPU kernels: one lane's span of a collective or transfer, by the GPU's own clock
+  // (%globaltimer, nanoseconds). `parent` is the Coll or P2p event, which may have stopped long ago, and
+  // must have been wanted with kind::kKernelChannel. Any thread.
+  void channelRan(void* parent, uint8_t channel, uint64_t startTimer, uint64_t stopTimer) const;
+
+  // The worker's rests, as ProxyCtrl events.
+  bool wanted() const override;
+  void rests() override;
+  void wakes() override;
+  void takes() override;
+
+ private:
+  struct Enqueued {
+    Operation operation;
+    planner::Plan plan;
+    uint64_t sequence;
+  };
+  // A send or receive that runs.
+  struct Moving {
+    const executors::host::Transfer* transfer = nullptr;
+    uint32_t mask = 0;
+    void* p2p = nullptr;
+    void* channel = nullptr;
+    void* op = nullptr;
+    void* step = nullptr;
+    int steps = 0;  // done
+  };
+
+  void* startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence) const;
+  void* startP2p(const Operation& operation, uint8_t channels) const;
+  void* startChannel(void* parent, uint8_t channel, uint64_t timer) const;
+  void stopChannel(void* event, uint64_t timer) const;
+  void* startLaunch(const Operation& operation) const;
+  void startProxyOp(Moving& moving, size_t chunkBytes) const;
+  void startStep(Moving& moving) const;
+  void tellEnqueued();
+  uint64_t number(const Operation& operation);
+
+  void ready(const executors::host::Transfer& transfer, size_t bytes) override;
+  void moved(const executors::host::Transfer& transfer) override;
+  Moving* find(const executors::host::Transfer& transfer);
+
+  std::shared_ptr<Session> session_;
+  bool onDevice_ = false;
+  std::array<uint64_t, kCollectives> sequences_{};  // collectives so far, by function; as on every other rank
+  // Of the turn that runs.
+  void* group_ = nullptr;
+  void* launch_ = nullptr;
+  bool groupWanted_ = false;
+  void* collective_ = nullptr;
+  void* channel_ = nullptr;
+  std::vector<Moving> moving_;
+  std::vector<Enqueued> enqueued_;
+  void* resting_ = nullptr;  // the worker's
+};
+
+}  // namespace stretto::communicator

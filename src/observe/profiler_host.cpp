@@ -1,0 +1,97 @@
+#include "observe/profiler_host.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "observe/profiler_plugin.hpp"
+#include "platform/fork.hpp"
+
+namespace stretto::observe::profiler {
+
+// The int behind the pointer that plugins are given; they may write it as long as they are loaded.
+int internal::gMask = 0;
+
+namespace {
+
+int gSessions = 0;  // by PluginLock
+
+// The function that plugins log with, filtered as our own lines are.
+void logForPlugin(int level, unsigned long subsystems, const char*, int, const char* format, ...) {
+  const auto kind = static_cast<log::Subsystem>(subsystems);
+  const auto grave = static_cast<log::Level>(level);
+  if (format == nullptr || level < 1 || !log::enabled(grave, kind)) return;
+  char text[1200];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  log::write(grave, kind, "profiler plugin: %s", text);
+}
+
+// The mask is nobody's when no communicator is left.
+void forgetMask() {
+  if (gSessions == 0) std::atomic_ref(internal::gMask).store(0, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Session::Session(const Table* table, void* context, int rank)
+    : table_(table), context_(context), rank_(rank), forkGeneration_(platform::forkGeneration()) {}
+
+std::shared_ptr<Session> Session::open(const SessionIdentity& identity) {
+  const PluginLock lock;
+  const Table* const table = acquirePlugin();
+  if (table == nullptr) return nullptr;
+  void* context = nullptr;
+  const char* const name = identity.name.empty() ? nullptr : identity.name.c_str();
+  const Outcome outcome = table->init(&context, identity.communicator, &internal::gMask, name, identity.nodes,
+                                      identity.ranks, identity.rank, logForPlugin);
+  if (outcome != 0) {
+    STRETTO_LOG(kInfo, kInit,
+                "rank %d: the profiler plugin's init returned %d; this communicator is not profiled",
+                identity.rank, outcome);
+    forgetMask();
+    releasePlugin();
+    return nullptr;
+  }
+  ++gSessions;
+  STRETTO_LOG(kInfo, kInit, "rank %d: the profiler plugin wants events %#x", identity.rank, mask());
+  return std::shared_ptr<Session>(new Session(table, context, identity.rank));
+}
+
+// In a forked child the plugin's threads and files are the parent's: it is left alone.
+Session::~Session() {
+  if (forkGeneration_ != platform::forkGeneration()) return;
+  const PluginLock lock;
+  if (context_ != nullptr) table_->finalize(context_);
+  --gSessions;
+  forgetMask();
+  releasePlugin();
+}
+
+Descriptor Session::describe(uint64_t type, void* parent) const {
+  Descriptor descriptor;
+  std::memset(&descriptor, 0, sizeof descriptor);  // padding and the rest of the union too: plugins copy it
+  descriptor.type = type;
+  descriptor.parent = parent;
+  descriptor.rank = rank_;
+  return descriptor;
+}
+
+void* Session::start(Descriptor& descriptor) const {
+  void* handle = nullptr;
+  (void)table_->startEvent(context_, &handle, &descriptor);
+  return handle;
+}
+
+void Session::stop(void* handle) const {
+  if (handle != nullptr) (void)table_->stopEvent(handle);
+}
+
+void Session::record(void* handle, State state, StateArguments* arguments) const {
+  if (handle != nullptr) (void)table_->recordEventState(handle, state, arguments);
+}
+
+}  // namespace stretto::observe::profiler

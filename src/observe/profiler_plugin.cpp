@@ -1,0 +1,113 @@
+#include "observe/profiler_plugin.hpp"
+
+#include <strings.h>
+
+#include <mutex>
+#include <string>
+
+#include "base/log.hpp"
+#include "base/parameters.hpp"
+#include "platform/dynamic_library.hpp"
+
+namespace stretto::observe::profiler {
+namespace {
+
+using platform::DynamicLibrary;
+
+constexpr const char* kPrefix = "libnccl-profiler";
+
+struct Loaded {
+  std::mutex mutex;
+  DynamicLibrary library;
+  const Table* table = nullptr;
+  int users = 0;
+  bool failed = false;
+};
+// Never destroyed: communicators may outlive static objects.
+Loaded& loaded() {
+  static auto* instance = new Loaded;
+  return *instance;
+}
+
+bool looksLikeFile(const std::string& name) {
+  const bool isLibrary = name.starts_with("lib") && name.ends_with(".so");
+  return isLibrary || name.find('/') != std::string::npos;
+}
+
+DynamicLibrary tryOpen(const std::string& file) {
+  std::string why;
+  DynamicLibrary library = DynamicLibrary::open(file, &why);
+  if (!library.isOpen()) STRETTO_LOG(kInfo, kInit, "no profiler plugin in %s: %s", file.c_str(), why.c_str());
+  return library;
+}
+
+DynamicLibrary find(const std::string& name) {
+  if (name.empty()) return tryOpen(std::string(kPrefix) + ".so");
+  if (strcasecmp(name.c_str(), "STATIC_PLUGIN") == 0) return DynamicLibrary::program(nullptr);
+  DynamicLibrary library = tryOpen(name);
+  if (library.isOpen() || looksLikeFile(name)) return library;
+  return tryOpen(std::string(kPrefix) + "-" + name + ".so");
+}
+
+// The newest table that we call; null, with a word about it, if there is none.
+const Table* tableOf(const DynamicLibrary& library, const std::string& name) {
+  const char* const shown = name.empty() ? "libnccl-profiler.so" : name.c_str();
+  for (const char* symbol : {"ncclProfiler_v7", "ncclProfiler_v6", "ncclProfiler_v5"}) {
+    const auto* const table = static_cast<const Table*>(library.symbol(symbol));
+    if (table == nullptr) continue;
+    STRETTO_LOG(kInfo, kInit, "profiler plugin %s (%s): called through %s", shown,
+                table->name != nullptr ? table->name : "without a name", symbol);
+    return table;
+  }
+  for (const char* symbol : {"ncclProfiler_v4", "ncclProfiler_v3", "ncclProfiler_v2", "ncclProfiler_v1"}) {
+    if (library.symbol(symbol) == nullptr) continue;
+    STRETTO_LOG(
+        kInfo, kInit,
+        "profiler plugin %s is not used: %s is its newest table, and only versions 5, 6 and 7 are called",
+        shown, symbol);
+    return nullptr;
+  }
+  STRETTO_LOG(kInfo, kInit, "profiler plugin %s is not used: it exports no ncclProfiler_v7, _v6 or _v5",
+              shown);
+  return nullptr;
+}
+
+bool load(Loaded& here) {
+  const std::string name = parameters::kProfilerPlugin.text();
+  if (strcasecmp(name.c_str(), "none") == 0) return false;
+  here.library = find(name);
+  here.table = here.library.isOpen() ? tableOf(here.library, name) : nullptr;
+  if (here.table == nullptr) here.library.close();
+  return here.table != nullptr;
+}
+
+}  // namespace
+
+const Table* acquirePlugin() {
+  Loaded& here = loaded();
+  if (here.failed) return nullptr;
+  if (here.users == 0 && !load(here)) {
+    here.failed = true;
+    return nullptr;
+  }
+  ++here.users;
+  return here.table;
+}
+
+void releasePlugin() {
+  Loaded& here = loaded();
+  if (--here.users > 0) return;
+  STRETTO_LOG(kInfo, kInit, "profiler plugin %s: closed after its last communicator",
+              here.table->name != nullptr ? here.table->name : "without a name");
+  here.table = nullptr;
+  here.library.close();
+}
+
+PluginLock::PluginLock() {
+  loaded().mutex.lock();
+}
+PluginLock::~PluginLock() {
+  loaded().mutex.unlock();
+}
+
+}  // namespace stretto::observe::profiler
