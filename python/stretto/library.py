@@ -60,3 +60,8 @@ def nccl_library_path() -> Path:
 def include_path() -> Path:
     """The folder of nccl.h and stretto.h."""
     return _folder() / "include"
+
+
+def profiler_plugin_path() -> Path:
+    """libnccl-profiler-stretto.so, for NCCL_PROFILER_PLUGIN: what NCCL and Stretto tell their work to."""
+    return _folder() / "lib" / "libnccl-profiler-stretto.so"

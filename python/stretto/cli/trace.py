@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -33,6 +36,81 @@ InputArgument = Annotated[
 @trace.callback()
 def _root() -> None:
     """Keeps the commands apart."""
+
+
+@trace.command(
+    "record",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+def record(
+    context: typer.Context,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME).")
+    ] = None,
+    events: Annotated[
+        str | None,
+        typer.Option("--events", "-e", help="none, api, default, net, timing, all, types such as CollApi, or a mask."),
+    ] = None,
+    flight: Annotated[bool, typer.Option("--flight", help="Keep only the last events of each thread.")] = False,
+    chain: Annotated[
+        str | None,
+        typer.Option("--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
+    ] = None,
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", help="Another libnccl-profiler-stretto.so than the installed one.")
+    ] = None,
+) -> None:
+    """Run COMMAND and record what NCCL and Stretto do in it and in all processes that it starts.
+
+    For example: stretto trace record -- stretto run -n 4 script.py. Also torchrun, mpirun or any program of this host.
+    The exit status is that of the command. Small operations keep their speed with the default events; `timing` and
+    `all` also ask the GPU for stamps, which costs each operation microseconds.
+    """
+    from stretto.library import profiler_plugin_path
+    from stretto.trace import record as recording
+
+    words = list(context.args)
+    if not words:
+        stop("trace record: nothing to run. For example: stretto trace record -- stretto run -n 4 script.py")
+    folder = (output or recording.default_folder()).absolute()
+    options = recording.Options(folder, (plugin or profiler_plugin_path()).absolute(), events, flight, chain)
+    options.check()
+    other = os.environ.get("NCCL_PROFILER_PLUGIN")
+    if other and chain is None:
+        print(f"stretto trace: NCCL_PROFILER_PLUGIN={other} is left out; --chain {other} keeps it", file=sys.stderr)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        status = recording.run_command(recording.python_command(words), options.environment(os.environ))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # if it is empty
+        stop(f"trace record: {error.filename or words[0]}: {error.strerror or error}", 127)
+        return
+    _say_recorded(recording.summary(folder), output or folder)
+    raise typer.Exit(status)
+
+
+def _say_recorded(found: dict[str, Any], folder: Path) -> None:
+    """On stderr: stdout is the command's."""
+
+    def say(text: str) -> None:
+        print(f"stretto trace: {text}", file=sys.stderr)
+
+    if found["processes"]:
+        count, events = len(found["processes"]), found["events"]
+        ranks = sum(len(one["contexts"]) for one in found["processes"])
+        size = f"{found['bytes'] / 1e6:.1f} MB"
+        shown = f"{events:,} events" if events is not None else "events not counted"
+        dropped = f", {found['quality']['dropped']:,} dropped"
+        say(f"{count} process{'es' if count > 1 else ''}, {ranks:,} ranks of communicators, {shown}{dropped}, {size}")
+        for text in found["quality"]["notes"]:
+            say(text)
+    else:
+        say("nothing was recorded.")
+    for text in found["why"]:
+        say(text)
+    if found["processes"] and not found["why"]:
+        say(f"next: stretto trace report {shlex.quote(os.path.relpath(folder))}")
 
 
 class _Progress:

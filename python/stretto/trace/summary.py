@@ -28,9 +28,9 @@ def _count(source: Source) -> tuple[dict[str, int], int]:
     return {layout.type_name(number): int(counts[number]) for number in np.flatnonzero(counts).tolist()}, events
 
 
-def _process(job: Job, source: Source) -> dict[str, Any]:
+def _process(job: Job, source: Source, count: bool) -> dict[str, Any]:
     about = job.processes[source.number]
-    counts, events = _count(source)
+    counts, events = _count(source) if count else ({}, None)
     return {
         "path": about.path,
         "host": about.host,
@@ -64,14 +64,17 @@ def _process(job: Job, source: Source) -> dict[str, Any]:
     }
 
 
-def document(paths: Sequence[Path]) -> dict[str, Any]:
-    """The JSON "stretto.trace.info/1". Raises `BadRecording` where there is nothing to read."""
+def document(paths: Sequence[Path], count: bool = True) -> dict[str, Any]:
+    """The JSON "stretto.trace.info/1". Without `count` the events are not looked at, and their numbers are null.
+
+    Raises `BadRecording` where there is nothing to read.
+    """
     job = open_job(paths)
-    processes = [_process(job, source) for source in job.sources]
+    processes = [_process(job, source, count) for source in job.sources]
     return {
         "schema": SCHEMA,
         "origin_realtime_ns": job.origin_realtime_ns,
-        "events": sum(one["events"] for one in processes),
+        "events": sum(one["events"] for one in processes) if count else None,
         "bytes": sum(one["bytes"] for one in processes),
         "processes": processes,
         "quality": vars(job.gather_quality()),

@@ -1,0 +1,144 @@
+"""Running a command with the profiler plugin, so that each of its processes that uses NCCL or Stretto leaves a file."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stretto.errors import InvalidArgument, InvalidUsage
+from stretto.trace import layout
+from stretto.trace.raw import BadRecording
+from stretto.trace.summary import document, version_text
+
+WORDS = ("none", "api", "default", "net", "timing", "all", *(layout.TYPE_NAMES[bit] for bit in range(16)))
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_PR_SET_PDEATHSIG = 1
+_COUNT_UP_TO = 2 << 30  # bytes: what is larger is not counted through at the end
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `stretto trace record` was asked for."""
+
+    folder: Path
+    plugin: Path
+    events: str | None = None
+    flight: bool = False
+    chain: str | None = None
+
+    def check(self) -> None:
+        """Raises where recording could not work, before anything runs."""
+        if not self.plugin.is_file():
+            raise InvalidUsage(
+                f"the profiler plugin is not at {self.plugin}: this installation was built without it; build it with "
+                "`make build`, or name one with --plugin"
+            )
+        if self.events is not None and not _known(self.events):
+            raise InvalidArgument(f"--events {self.events}: a number up to 0xffff, or words of: {', '.join(WORDS)}")
+        if self.folder.is_dir() and any(self.folder.glob("*.rec")):
+            raise InvalidUsage(f"{self.folder} holds a recording already: choose another --output")
+
+    def environment(self, outer: Mapping[str, str]) -> dict[str, str]:
+        """The command's variables; its children inherit them."""
+        made = {**outer, "NCCL_PROFILER_PLUGIN": str(self.plugin), "STRETTO_TRACE_DIR": str(self.folder)}
+        if self.events is not None:
+            made["STRETTO_TRACE_EVENTS"] = self.events
+        if self.flight:
+            made["STRETTO_TRACE_MODE"] = "flight"
+        if self.chain is not None:
+            path = Path(self.chain)
+            made["STRETTO_TRACE_CHAIN"] = str(path.absolute()) if path.exists() else self.chain
+        return made
+
+
+def _known(events: str) -> bool:
+    try:
+        return 0 <= int(events, 0) <= 0xFFFF
+    except ValueError:
+        return all(word.lower() in [one.lower() for one in WORDS] for word in events.split(","))
+
+
+def default_folder() -> Path:
+    return Path(time.strftime("stretto-trace-%Y%m%d-%H%M%S"))
+
+
+def run_command(words: list[str], environment: dict[str, str]) -> int:
+    """Runs it to its end with our stdin, stdout and stderr; returns its status as a shell counts it.
+
+    Signals that somebody sends us are passed on. Those of the terminal are not: the command has had them already.
+    """
+    parent = os.getpid()
+    watched = {*_FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    try:
+        process = subprocess.Popen(words, env=environment, preexec_fn=prepare)
+        while process.poll() is None:
+            came = signal.sigtimedwait(watched, 1.0)
+            if came is not None and came.si_signo != signal.SIGCHLD and came.si_code <= 0:
+                process.send_signal(came.si_signo)
+        return 128 - process.returncode if process.returncode < 0 else process.returncode
+    finally:
+        while signal.sigtimedwait(watched, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def python_command(words: list[str]) -> list[str]:
+    """A .py file is run by this Python; everything else as it stands."""
+    return [sys.executable, *words] if words[0].endswith(".py") else words
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """What was recorded: the JSON "stretto.trace.info/1", or why there is nothing."""
+    files = list(folder.glob("*.rec"))
+    if not files:
+        return {"processes": [], "why": why_nothing()}
+    size = sum(file.stat().st_size for file in files)
+    try:
+        found = document([folder], count=size <= _COUNT_UP_TO)
+    except BadRecording as error:
+        return {"processes": [], "why": [str(error)]}
+    found["why"] = why_empty(found) if found["events"] == 0 else []
+    return found
+
+
+def why_nothing() -> list[str]:
+    """No process wrote a file: the plugin was never initialized."""
+    return [
+        "No process of the command loaded the profiler plugin. One of these is so:",
+        "- it made no communicator of two or more ranks, or ended before;",
+        "- its NCCL is older than 2.23, which has no profiler plugins (NCCL_DEBUG=INFO makes it say its version);",
+        "- it ran where the environment does not reach: another host, a container, `env -i`, `sudo`;",
+        "- the plugin could not be loaded or the folder not be written: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ALL says so.",
+    ]
+
+
+def why_empty(found: dict[str, Any]) -> list[str]:
+    """There are files, and no event in any."""
+    processes = found["processes"]
+    errors = sorted({one["error"] for one in processes if one["error"]})
+    if errors:
+        return [f"Recording ended early: {', '.join(errors)}."]
+    if all(one["mask"] == 0 for one in processes):
+        return ["The mask of events is 0: give --events default, or leave it out."]
+    libraries = ", ".join(sorted({version_text(one["nccl_version"]) for one in processes}))
+    return [
+        f"The plugin was loaded (NCCL {libraries}), and no event of the mask came: communicators of one rank, and "
+        "replays of CUDA graphs without KernelCh, report none. --events all records every type there is.",
+    ]
