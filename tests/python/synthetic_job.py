@@ -108,7 +108,9 @@ def _times(job: Job, rng: np.random.Generator, late: Array, stalled: Array) -> d
     """True times; every operation's are relative to the end of the one before, so all are made at once."""
     shape = (job.operations, job.ranks)
     extra = np.where(np.arange(job.ranks) == late[:, None], job.late_ns, 0)
-    tail = rng.integers(0, job.skew_ns + 1, job.ranks) + np.abs(rng.normal(0, job.jitter_ns / 2, shape)).astype(np.int64)
+    tail = rng.integers(0, job.skew_ns + 1, job.ranks) + np.abs(rng.normal(0, job.jitter_ns / 2, shape)).astype(
+        np.int64
+    )
     before = np.vstack((np.zeros((1, job.ranks), np.int64), tail[:-1]))
     called = before + job.gap_ns + rng.normal(0, job.jitter_ns, shape).astype(np.int64)
     called += extra * (job.cause == "upstream")
@@ -196,7 +198,13 @@ def _fill(made: Made, times: dict[str, Array], rng: np.random.Generator) -> None
         work = {"algorithm": 4, "protocol": 5, "sequence": number, "parent": api, "channel": job.channels}
         begun = called + 400 if cpu else times["launched"] + 4_000
         coll, _ = blocks.add(
-            EventType.COLL, process, **common, **what, **work, start=show(begun), stop=show(over if cpu else begun + 900)
+            EventType.COLL,
+            process,
+            **common,
+            **what,
+            **work,
+            start=show(begun),
+            stop=show(over if cpu else begun + 900),
         )
         if not cpu:
             start, stop = show(times["launched"]), show(times["launched"] + 3_000)
@@ -246,9 +254,14 @@ def _kernels(
 
 
 def _proxies(
-    made: Made, blocks: _Blocks, coll: Array, times: dict[str, Array], common: dict[str, Any], process: Array
+    made: Made,
+    blocks: _Blocks,
+    coll: Array,
+    times: dict[str, Array],
+    common: dict[str, Any],
+    process: Array,
 ) -> list[tuple[Array, Array, int]]:
-    """One send and one receive of one step; the stalled rank's network takes 300 us more, its neighbours wait for it."""
+    """One send and one receive of one step; a stalled rank's network takes 300 us more, and its neighbours wait."""
     job, rank = made.job, common["rank"]
     states: list[tuple[Array, Array, int]] = []
     slow = rank == made.stalled[:, None]
@@ -268,11 +281,15 @@ def _proxies(
         start, stop = made.shown(rank, begin + 500), made.shown(rank, end - 500)
         step, rows = blocks.add(EventType.PROXY_STEP, process, **common, parent=op, detail=0, start=start, stop=stop)
         assert step.shape == rank.shape
-        # SendGPUWait then SendPeerWait until the network gets it in SendWait; RecvWait until it is there, then RecvGPUWait.
+        # SendGPUWait, then SendPeerWait until the network has it in SendWait; RecvWait until it is there, RecvGPUWait.
         if send:
             waits = made.stalled[:, None] >= 0
             sending = np.where(slow | ~waits, begin + 3_000, end - 20_000)
-            states += [(rows, start, 8), (rows, made.shown(rank, begin + 2_000), 20), (rows, made.shown(rank, sending), 9)]
+            states += [
+                (rows, start, 8),
+                (rows, made.shown(rank, begin + 2_000), 20),
+                (rows, made.shown(rank, sending), 9),
+            ]
         else:
             states += [(rows, start, 10), (rows, made.shown(rank, end - 2_000), 12)]
     return states
@@ -285,9 +302,7 @@ def _states(recording: Recording, states: list[tuple[Array, Array, int]], place:
     order = np.argsort(time, kind="stable")
     unsaid = np.full(len(span), -1)
     columns = {"span": span, "time": time, "state": state, "count": np.ones(len(span))}
-    recording.states = {
-        name: columns.get(name, unsaid)[order].astype(dtype) for name, dtype in STATE_COLUMNS.items()
-    }
+    recording.states = {name: columns.get(name, unsaid)[order].astype(dtype) for name, dtype in STATE_COLUMNS.items()}
 
 
 def keep(recording: Recording, mask: Array) -> None:

@@ -142,7 +142,11 @@ def _middle(points: tuple[Float, Float], lasted: Int) -> tuple[float, float, Flo
     skew = _SKEW_SHARE * float(np.median(lasted[brief])) if len(lasted) else 0.0
     error = 3 * spread + skew + 2 * spread / np.sqrt(len(x))
     if bent:
-        return slope, level, centers, bends, error
+        edges = np.array([x.min(), x.max()])
+        inner, outer = (bends[1] - bends[0]) / np.diff(centers[:2]), (bends[-1] - bends[-2]) / np.diff(centers[-2:])
+        first, last = bends[0] + inner * (edges[0] - centers[0]), bends[-1] + outer * (edges[1] - centers[-1])
+        knots = np.concatenate((edges[:1], centers, edges[1:]))
+        return slope, level, knots, np.concatenate((first, bends, last)), error
     return slope, level, np.zeros(1), np.zeros(1), error
 
 

@@ -173,6 +173,7 @@ def _order(recording: Recording, operations: Operations) -> list[Mismatch]:
         if own in seen:
             continue
         seen.add(own)
+        rows = rows[np.argsort(operations.rank[rows], kind="stable")]
         calls = ", ".join(f"rank {operations.rank[row]}: {recording.strings[int(function[row])]}" for row in rows)
         place = int(position[rows[0]])
         found.append(Mismatch(operations.communicators[own].label, place, f"call {place} differs ({calls})"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 
@@ -121,9 +121,8 @@ def _bandwidth(report: Report, axes: Axes) -> bool:
         here = known & function & (sizes == kind.bytes) & (labels == kind.communicator)
         if here.any():
             name = f"{kind.communicator} {kind.function}, {kind.bytes:,} B"
-            axes.hist(
-                bandwidth[here], bins=edges.tolist(), histtype="step", linewidth=1.8, color=_COLOURS[place], label=name
-            )
+            look: dict[str, Any] = {"histtype": "step", "linewidth": 1.8, "color": _COLOURS[place]}
+            axes.hist(bandwidth[here], bins=edges, label=name, **look)
             drawn = True
     axes.set_xscale("log")
     axes.set_xlabel("bus bandwidth, GB/s")
