@@ -39,6 +39,13 @@ enum class Type : uint8_t {
 };
 inline constexpr int kTypes = 16;
 
+constexpr const char* nameOf(Type type) {
+  constexpr const char* kNames[kTypes] = {
+      "Group",    "Coll",    "P2p",    "ProxyOp",      "ProxyStep", "ProxyCtrl", "KernelCh", "NetPlugin",
+      "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "CeColl",    "CeSync",    "CeBatch",  "KernelPhase"};
+  return static_cast<int>(type) < kTypes ? kNames[static_cast<int>(type)] : "unknown";
+}
+
 // Which types an interface version knows, as a mask.
 constexpr uint32_t typesOf(int abi) {
   switch (abi) {

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
+#include "profiler/abi_v7.hpp"
+#include "profiler/extras.hpp"
 #include "profiler/process.hpp"
 
 namespace stretto::profiler {
@@ -20,8 +23,32 @@ inline Type typeOfBit(uint64_t bit) {
   return known ? static_cast<Type>(__builtin_ctzll(bit)) : Type::kUnknown;
 }
 
+// What a range around the event is called. From v2 on functions are text; what has none is called by its
+// type.
+template <typename Descriptor>
+const char* labelOf(Type type, const Descriptor& descriptor) {
+  const char* function = nullptr;
+  if constexpr (requires { descriptor.collApi; }) {
+    if (type == Type::kCollApi) function = descriptor.collApi.function;
+    if (type == Type::kP2pApi) function = descriptor.p2pApi.function;
+  }
+  if constexpr (std::is_pointer_v<decltype(descriptor.coll.function)>) {
+    if (type == Type::kColl) function = descriptor.coll.function;
+    if (type == Type::kP2p) function = descriptor.p2p.function;
+  }
+  return function != nullptr ? function : nameOf(type);
+}
+
+template <typename Descriptor>
+[[gnu::cold, gnu::noinline]] void startExtras(uint8_t which, int abi, const ThreadWriter::Head& head,
+                                              const Descriptor& descriptor) {
+  const size_t bytes = abi >= 5 ? bytesOfDescriptor(abi) : sizeof(Descriptor);
+  extras::start(which,
+                {abi, head.type, head.id, head.context, &descriptor, bytes, labelOf(head.type, descriptor)});
+}
+
 // `append(writer, head, descriptor)` writes the record that belongs to the descriptor's type.
-template <typename Descriptor, typename Append>
+template <int Abi, typename Descriptor, typename Append>
 int startEvent(void* context, void** handle, const Descriptor* descriptor, Append&& append) {
   if (handle == nullptr) return kSuccess;
   *handle = nullptr;
@@ -31,7 +58,10 @@ int startEvent(void* context, void** handle, const Descriptor* descriptor, Appen
   const Type type = typeOfBit(descriptor->type);
   const ThreadWriter::Head head{type, writer->makeId(type), context, descriptor->parent, descriptor->rank,
                                 now};
-  if (append(*writer, head, *descriptor)) *handle = reinterpret_cast<void*>(head.id);
+  const bool recorded = append(*writer, head, *descriptor);
+  const uint8_t extra = writer->extras();
+  if (recorded || (extra & kChain) != 0) *handle = reinterpret_cast<void*>(head.id);
+  if (__builtin_expect(extra != 0, 0)) startExtras(extra, Abi, head, *descriptor);
   writer->finish(now);
   return kSuccess;
 }
@@ -40,7 +70,7 @@ inline int stopEvent(void* handle) {
   ThreadWriter* writer = ThreadWriter::ofThisThread();
   if (writer == nullptr) return kSuccess;
   const uint64_t now = writer->now();
-  writer->stop(handle, now);
+  if (writer->stop(handle, now) && writer->extras() != 0) extras::stop(writer->extras(), asNumber(handle));
   writer->finish(now);
   return kSuccess;
 }
@@ -51,13 +81,15 @@ struct StateArguments {
 };
 // `read(state, type, arguments)` takes from the arguments, which are not null, what belongs to that state.
 template <typename Arguments, typename Read>
-int recordState(void* handle, int state, const Arguments* arguments, Read&& read) {
+int recordState(void* handle, int state, Arguments* arguments, Read&& read) {
   ThreadWriter* writer = ThreadWriter::ofThisThread();
   if (writer == nullptr) return kSuccess;
   const uint64_t now = writer->now();
   StateArguments said;
   if (arguments != nullptr) said = read(state, ThreadWriter::typeOf(asNumber(handle)), *arguments);
-  writer->state(handle, state, said.first, said.second, now);
+  if (writer->state(handle, state, said.first, said.second, now) && writer->extras() != 0) {
+    extras::state(writer->extras(), asNumber(handle), state, arguments);
+  }
   writer->finish(now);
   return kSuccess;
 }

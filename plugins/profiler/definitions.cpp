@@ -46,6 +46,7 @@ Reading readClocks() {
 
 template <typename T>
 void Definitions::append(format::Kind kind, T record, const char* text, size_t length) {
+  if (!file_.isOpen()) return;
   const size_t bytes = sizeof(T) + padded(length);
   const uint64_t room = file_.segmentBytes() - format::kSegmentHeaderBytes;
   if (record.record.ticks == 0) record.record.ticks = SteadyTicks::now(SteadyTicks::fromCounter());

@@ -83,7 +83,7 @@ int init(void** context, int* mask) {
   return kSuccess;
 }
 int start(void* context, void** handle, DescriptorV1* descriptor) {
-  return startEvent(context, handle, descriptor, append);
+  return startEvent<1>(context, handle, descriptor, append);
 }
 constexpr TableV1 kTable = {kName, init, start, stopEvent, stateOfV1, finalize};
 

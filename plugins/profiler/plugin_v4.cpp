@@ -68,7 +68,7 @@ int init(void** context, int* mask, const char* name, uint64_t communicator, int
   return kSuccess;
 }
 int start(void* context, void** handle, DescriptorV4* descriptor) {
-  return startEvent(context, handle, descriptor, append);
+  return startEvent<4>(context, handle, descriptor, append);
 }
 constexpr TableV4 kTable = {kName, init, start, stopEvent, stateOfV4, finalize};
 

@@ -167,7 +167,7 @@ int init(void** context, uint64_t communicator, int* mask, const char* name, int
 }
 template <int Abi>
 int start(void* context, void** handle, DescriptorV7* descriptor) {
-  return startEvent(context, handle, descriptor, append<Abi>);
+  return startEvent<Abi>(context, handle, descriptor, append<Abi>);
 }
 template <int Abi>
 constexpr TableV5 kTable = {kName, init<Abi>, start<Abi>, stopEvent, stateOfV4, finalize};

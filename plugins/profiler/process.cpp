@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include "profiler/chain.hpp"
+#include "profiler/extras.hpp"
 #include "profiler/notice.hpp"
 
 namespace stretto::profiler {
@@ -54,19 +56,21 @@ void onFork() {
 Recorder* make(Logger logger) {
   static std::atomic<bool> said{false};
   Settings settings = readSettings(logger);
-  if (settings.directory.empty()) {
+  if (settings.directory.empty() && settings.chain.empty()) {
     if (!said.exchange(true)) {
       notice(logger, LogLevel::kInfo, "records nothing: %s is not set", variables::kDirectory.name());
     }
     return nullptr;
   }
   auto recorder = std::make_unique<Recorder>(std::move(settings));
-  const uint32_t parent = gForkedFrom.exchange(0);
-  if (Status status = recorder->start(parent); !status.ok()) {
-    if (!said.exchange(true)) notice(logger, LogLevel::kWarn, "records nothing: %s", lastError().c_str());
-    return nullptr;
+  const Status status = recorder->start(gForkedFrom.exchange(0));
+  recorder->setExtras(extras::prepare(recorder->settings(), logger));
+  if (!status.ok() && !said.exchange(true)) {
+    notice(logger, LogLevel::kWarn, "records nothing: %s", lastError().c_str());
   }
-  notice(logger, LogLevel::kInfo, "records into %s", recorder->path().c_str());
+  // Without a file it is still good for passing calls on.
+  if (!recorder->isRecording() && (recorder->extras() & kChain) == 0) return nullptr;
+  if (recorder->isRecording()) notice(logger, LogLevel::kInfo, "records into %s", recorder->path().c_str());
   gRecorder.store(recorder.get(), std::memory_order_release);
   return recorder.release();
 }
@@ -111,15 +115,19 @@ ThreadWriter* ThreadWriter::ofThisThread() {
 void initContext(void** context, int* mask, const ContextFacts& facts, Logger logger, const void* caller) {
   Recorder* recorder = get(logger);
   if (context != nullptr) *context = nullptr;
-  if (mask != nullptr)
-    *mask = recorder != nullptr ? static_cast<int>(recorder->mask() & typesOf(facts.abi)) : 0;
+  if (mask != nullptr) *mask = 0;
   if (recorder == nullptr) return;
   void* handle = recorder->open(facts, versionOf(caller));
+  uint32_t types = recorder->isRecording() ? recorder->settings().mask & typesOf(facts.abi) : 0;
+  if ((recorder->extras() & kChain) != 0) types |= chain().open(handle, facts, logger);
+  if (mask != nullptr) *mask = static_cast<int>(types);
   if (context != nullptr) *context = handle;
 }
 
 void finalizeContext(void* context) {
-  if (Recorder* recorder = gRecorder.load(std::memory_order_acquire)) recorder->close(context);
+  Recorder* recorder = gRecorder.load(std::memory_order_acquire);
+  if (recorder != nullptr && recorder->close(context) && (recorder->extras() & kChain) != 0)
+    chain().close(context);
 }
 
 }  // namespace stretto::profiler

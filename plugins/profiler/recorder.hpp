@@ -46,7 +46,8 @@ class Recorder {
 
   const std::string& path() const { return file_.path(); }
   uint16_t tag() const { return tag_; }
-  uint32_t mask() const { return settings_.mask; }
+  // Whether there is a file; without one it only passes calls on.
+  bool isRecording() const { return file_.isOpen(); }
   const Settings& settings() const { return settings_; }
   format::Mode mode() const { return settings_.mode; }
   uint32_t segmentsPerThread() const { return settings_.segmentsPerThread; }
