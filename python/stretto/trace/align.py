@@ -1,10 +1,10 @@
 """Puts the clocks of all hosts and GPUs of a recording on one: that of the recording's first process.
 
 Processes of one boot of one host share a clock. Clocks of several hosts, and of GPUs, are linked by the operations that
-no rank can end before the last began: a call's end on one is later than any call's start on the other, which bounds the
-offset; and all end at nearly the same time, which finds it within these bounds. A GPU's clock is linked to its host's
-by causality alone: a kernel starts after its launch and is seen after it stopped. `align` gives the recording with all
-times moved; `clocks_of` says how, and how well.
+no rank can end before the last began: an end on one is later than any start on the other, which bounds the offset; and
+all end at nearly the same time, which finds it within these bounds. A GPU's clock is linked to its host's by causality
+alone: a kernel starts after its launch and is seen after it stopped. `align` gives the recording with all times moved;
+`clocks_of` says how, and how well.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from stretto.trace.clock_fit import IDENTITY, ClockMap, Evidence, Fit, chain, fi
 from stretto.trace.columns import NONE, Bool, Float, Int, dense, ints, runs, times
 from stretto.trace.model import Columns, Process, Recording
 from stretto.trace.operations import Operations, join
+from stretto.trace.synchrony import synchronous
 
 UNKNOWN_ERROR = -1  # of a process whose clock nothing links to the first one's
-_BROKEN = 0.05  # more than this share of impossible orders, and the ends of calls are not those of operations
-_TOLERANCE_NS = 2000
+_BROKEN = 0.05  # more than this share of impossible orders, and the link stands on ends that are none
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Alignment:
     gpu_error: Float  # between GPUs
     gpu_home: Int
     gpu_host_error: Float  # between a GPU and the hosts
-    synchronous: Bool  # of each context: its calls return when the operation is over
+    synchronous: Bool  # of each context: its events end with the operation
     notes: list[str] = field(default_factory=list)
 
     def host_time(self, process: Int, moments: Int) -> Int:
@@ -57,7 +57,7 @@ def clocks_of(recording: Recording, operations: Operations) -> Alignment:
     """How the clocks relate, by what `join` found."""
     host_of = _host_clocks(recording.processes)
     gpu_of = _gpu_clocks(recording)
-    synchronous, host_links, notes = _host_links(operations, host_of)
+    answer, host_links = _host_links(operations, host_of)
     gpu_links = _gpu_links(operations, gpu_of)
     hosts, gpus = int(host_of.max(initial=-1)) + 1, int(gpu_of.max(initial=-1)) + 1
     gpu_spans = _spans(gpu_of[operations.context], (operations.gpu_start, operations.gpu_stop), gpus)
@@ -79,14 +79,14 @@ def clocks_of(recording: Recording, operations: Operations) -> Alignment:
         gpu_error=gpu_error,
         gpu_home=gpu_home,
         gpu_host_error=np.where(home[roots] < hosts, error[roots] + gpu_error, np.inf),
-        synchronous=_of_contexts(recording, operations, synchronous),
-        notes=notes + _unlinked(recording, host_of, home),
+        synchronous=_of_contexts(recording, operations, answer),
+        notes=_unlinked(recording, host_of, home),
     )
 
 
-def _of_contexts(recording: Recording, operations: Operations, synchronous: Bool) -> Bool:
+def _of_contexts(recording: Recording, operations: Operations, answers: Bool) -> Bool:
     result = np.zeros(max(1, len(recording.contexts)), np.bool_)
-    for item, answer in zip(operations.communicators, synchronous, strict=True):
+    for item, answer in zip(operations.communicators, answers, strict=True):
         result[list(item.contexts)] = answer
     return result
 
@@ -121,41 +121,27 @@ def _synchronising(operations: Operations) -> Bool:
     return np.asarray((np.isin(operations.function, operations.synchronising) | whole)[operations.operation], np.bool_)
 
 
-def _host_links(operations: Operations, host_of: Int) -> tuple[Bool, dict[tuple[int, int], Fit], list[str]]:
-    """Which communicators' calls are synchronous, and the links between hosts that these give."""
-    count = len(operations.communicators)
-    end = np.where(operations.host_end > NONE, operations.host_end, operations.proxy_end)
-    start = np.where(operations.called > NONE, operations.called, operations.began)
-    usable = _synchronising(operations) & (end > NONE) & (start > NONE)
+def _host_links(operations: Operations, host_of: Int) -> tuple[Bool, dict[tuple[int, int], Fit]]:
+    """Which communicators' events end with the operation, and the links between hosts that these give. Of others the
+    proxies of a network do, where there are some.
+    """
+    usable = _synchronising(operations)
     clock = host_of[operations.process]
-    synchronous = ~_broken_within(operations, usable, start, end, clock)
-    usable &= synchronous[operations.communicator][operations.operation]
-    links = _links(operations, usable, clock, start, end)
-    bad = {pair for pair, found in links.items() if found.broken > _BROKEN}
-    notes = []
-    if bad:
+    answer = synchronous(operations, usable, clock)
+    links: dict[tuple[int, int], Fit] = {}
+    # A second time without those communicators whose ends, by several clocks, cannot be what they were taken for.
+    for _ in range(2):
+        own = answer[operations.communicator][operations.operation]
+        end = np.where(own, operations.host_end, operations.proxy_end)
+        start = np.where(own & (operations.began > NONE), operations.began, operations.called)
+        links = _links(operations, usable & (end > NONE) & (start > NONE), clock, start, end)
+        bad = {pair for pair, found in links.items() if found.broken > _BROKEN}
+        if not bad:
+            break
         links = {pair: found for pair, found in links.items() if pair not in bad}
         involved = usable & np.isin(clock, list({side for pair in bad for side in pair}))
-        synchronous[np.unique(operations.communicator[operations.operation[involved]])] = False
-    if count and not synchronous.all():
-        notes.append(f"in {int((~synchronous).sum())} communicators calls return before the operation is over")
-    return synchronous, links, notes
-
-
-def _broken_within(operations: Operations, usable: Bool, start: Int, end: Int, clock: Int) -> Bool:
-    """Communicators where, on one and the same clock, ranks end before others begin."""
-    count = len(operations.communicators)
-    rows = np.flatnonzero(usable).astype(np.int64)
-    if len(rows) == 0:
-        return np.zeros(count, np.bool_)
-    key = dense(operations.operation[rows], clock[rows])
-    order = np.argsort(key, kind="stable")
-    first = runs(key[order])
-    latest = np.maximum.reduceat(start[rows][order], first)
-    earliest = np.minimum.reduceat(end[rows][order], first)
-    of = operations.communicator[operations.operation[rows[order][first]]]
-    wrong = np.bincount(of, earliest < latest - _TOLERANCE_NS, count)
-    return np.asarray(wrong > _BROKEN * np.maximum(np.bincount(of, minlength=count), 1), np.bool_)
+        answer[np.unique(operations.communicator[operations.operation[involved]])] = False
+    return answer, links
 
 
 def _gpu_links(operations: Operations, gpu_of: Int) -> dict[tuple[int, int], Fit]:

@@ -1,9 +1,10 @@
 """Who came last to each collective operation, by how much, and where that rank lost the time.
 
-A rank arrives at the last stage that the recording knows of all ranks: kernel start, launch, or call. Nobody is named
-whose lead over the others could be an error of the clocks. Lateness is split by what each rank took from one stage to
-the next: a call that came late is the program's own doing (upstream), a launch that came late after its call is the
-library's or the CPU's, a kernel that started late after its launch waited for other work of its GPU (stream).
+A rank arrives at the last stage that the recording knows of all ranks: kernel start, launch, or call; on CPU ranks when
+the operation begins, as nothing is handed over. Nobody is named whose lead over the others could be an error of the
+clocks. Lateness is split by what each rank took from one stage to the next: a call that came late is the program's own
+doing (upstream), a launch that came late after its call is the library's or the CPU's, a kernel that started late after
+its launch waited for other work of its GPU (stream).
 """
 
 from __future__ import annotations
@@ -72,26 +73,25 @@ def place(operations: Operations, alignment: Alignment) -> Timeline:
     kernel_end = alignment.gpu_time(context, operations.gpu_stop)
     of = operations.operation
     host_end = np.where(alignment.synchronous[context], host_end, NONE)
-    # In a group of several operations each begins in its turn, not when it was called.
-    own_turn = (operations.alone == 0) & (began > called)
-    call = np.where(own_turn, began, called)
-    calls_last = _all(operations, host_end > NONE) & _all(operations, call > NONE)
+    # A host that runs the operation itself says when that began; where it hands over, the last stage says most.
+    in_time = _all(operations, host_end > NONE)
     stage = np.select(
         [
+            in_time & _all(operations, began > NONE),
+            in_time & _all(operations, called > NONE),
             _all(operations, kernel > NONE),
             _all(operations, launched > NONE),
-            calls_last,
             _all(operations, began > NONE),
-            _all(operations, call > NONE),
+            _all(operations, called > NONE),
         ],
-        [KERNEL, LAUNCH, CALL, START, CALL],
+        [START, CALL, KERNEL, LAUNCH, START, CALL],
         UNKNOWN,
     ).astype(np.int64)
     nothing = np.full(len(called), NONE, np.int64)
-    arrive = np.choose(stage[of], [nothing, call, began, launched, kernel])
+    arrive = np.choose(stage[of], [nothing, called, began, launched, kernel])
     on_gpu = stage[of] == KERNEL
     hosts, gpus = alignment.host_of[process], alignment.gpu_of[context]
-    end = np.where(kernel_end > NONE, kernel_end, np.where(host_end > NONE, host_end, proxy_end))
+    end = np.where(host_end > NONE, host_end, np.where(kernel_end > NONE, kernel_end, proxy_end))
     return Timeline(
         called=called,
         launched=np.where(launched > NONE, launched, began),

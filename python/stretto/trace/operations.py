@@ -19,7 +19,6 @@ from stretto.trace.columns import (
     SpanIndex,
     dense,
     empty,
-    ids,
     ints,
     latest_before,
     ordinals,
@@ -78,7 +77,7 @@ class Operations:
     called: Int  # when the API was called; NONE unknown, as below
     launched: Int
     began: Int
-    host_end: Int  # NONE where the end of the call is not the end of the operation
+    host_end: Int  # when the host's events of it were over: the operation too, where they are synchronous
     seen: Int  # when the host saw the kernel's end
     gpu_start: Int
     gpu_stop: Int
@@ -235,21 +234,16 @@ def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> tupl
     np.maximum.at(proxy_end, rows, stop[children])
     issued = _issued(recording, group)
     ended = [take(stop, item, NONE) for item in (coll, api, group)]
+    # The event of the operation itself ends with it if any does; else the call, or a group that has no other.
     alone = _alone(group)
-    # A call that runs its operation has ended it when it returns. The end of the group is that of the operation if no
-    # other is in it.
-    end = np.maximum(ended[0], ended[1])
-    end = np.where(alone | (coll < 0), np.maximum(end, ended[2]), end)
+    end = np.where(coll >= 0, ended[0], np.where(alone, np.maximum(ended[1], ended[2]), ended[1]))
     pending = ((coll >= 0) & (ended[0] == NONE)) | ((api >= 0) & (ended[1] == NONE))
-    on_gpu = (
-        (launched > NONE) | (kernel["gpu_start"] > NONE) | (take(ids(spans, "stream").astype(np.int64), api, 0) != 0)
-    )
     return {
         "group": group,
         "called": called,
         "launched": launched,
         "began": np.where(coll >= 0, began, np.where(issued > called, issued, NONE)),
-        "host_end": np.where(on_gpu | pending, NONE, end),
+        "host_end": np.where(pending, NONE, end),
         "proxy_end": proxy_end,
         "pending": pending.astype(np.int64),
         "alone": alone.astype(np.int64),
