@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 _MASK = (1 << 64) - 1
-_SMALL = [bytes([value]) for value in range(128)]
+_PAIR = 1 << 14
+
+
+def _plain(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
+
+
+# All of two bytes, as the last of a number and as a part with more behind it.
+_LAST = [_plain(value) for value in range(_PAIR)]
+_MORE = [bytes([value & 127 | 128, value >> 7 | 128]) for value in range(_PAIR)]
 
 
 def varint(value: int) -> bytes:
     """A number as it is without its field; negative ones in two's complement."""
-    if 0 <= value < 128:
-        return _SMALL[value]
+    if 0 <= value < _PAIR:
+        return _LAST[value]
     value &= _MASK
-    made = bytearray()
-    while value > 127:
-        made.append(value & 127 | 128)
-        value >>= 7
-    made.append(value)
-    return bytes(made)
+    made = b""
+    while value >= _PAIR:
+        made += _MORE[value & _PAIR - 1]
+        value >>= 14
+    return made + _LAST[value]
 
 
 def key(field: int, wire: int) -> bytes:
@@ -27,8 +35,9 @@ def number(field: int, value: int) -> bytes:
     return key(field, 0) + varint(value)
 
 
-def fixed64(field: int, value: int) -> bytes:
-    return key(field, 1) + (value & _MASK).to_bytes(8, "little")
+def fixed64(value: int) -> bytes:
+    """Eight bytes as they are without their field."""
+    return (value & _MASK).to_bytes(8, "little")
 
 
 def text(field: int, value: str) -> bytes:

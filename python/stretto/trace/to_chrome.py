@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from stretto.trace import layout
-from stretto.trace.events import shown
+from stretto.trace.events import HEXADECIMAL
 from stretto.trace.job import Job
 from stretto.trace.levels import Lane
 from stretto.trace.naming import (
@@ -39,9 +39,10 @@ class _Writer:
         self._job, self._file, self._links = job, file, Links(job)
         self._threads: dict[tuple[int, int, int], int] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
-        self._seen: OrderedDict[int, tuple[int, int, float]] = OrderedDict()  # parents: process, thread, when
+        self._seen: OrderedDict[int, tuple[int, int, str]] = OrderedDict()  # parents: process, thread, when
         self._waiting: OrderedDict[int, list[int]] = OrderedDict()  # children of parents that are still open
         self._collectives: OrderedDict[int, int] = OrderedDict()  # how many ranks came so far
+        self._texts: dict[str, str] = {}
         self._lines: list[str] = []
 
     def begin(self) -> None:
@@ -82,25 +83,41 @@ class _Writer:
         return self._threads[(*place, level)]
 
     def span(self, span: Span) -> None:
-        pid, tid, start = span.process + 1, self._thread(span), span.start / 1000
-        category = layout.type_name(span.type)
-        args: dict[str, Any] = {"id": f"0x{span.id:x}", "parent": f"0x{span.parent:x}"}
-        args |= {name: shown(name, value) for name, value in span.fields().items() if value is not None}
+        pid, tid = span.process + 1, self._thread(span)
+        args = f'"id": "0x{span.id:x}", "parent": "0x{span.parent:x}"'
+        for name, value in zip(span.names, span.values, strict=True):
+            if value is not None:
+                args += f', "{name}": {self._json(name, value)}'
         if span.states:
-            args["states"] = [
+            states = [
                 {"ts_us": time / 1000, "state": layout.state_name(state), "count": count, "argument": argument}
                 for time, state, count, argument in span.states
             ]
+            args += f', "states": {json.dumps(states)}'
         if span.stop is None:
-            args["never_stopped"] = True
-        length = (span.end - span.start) / 1000
-        where = {"pid": pid, "tid": tid, "ts": start}
-        self._event(ph="X", name=span_name(span), cat=category, dur=length, args=args, **where)
+            args += ', "never_stopped": true'
+        name, kind = self._json("function", span_name(span)), layout.type_name(span.type)
+        when = f'"ts": {_us(span.start)}, "dur": {_us(span.end - span.start)}'
+        self._lines.append(
+            f',\n{{"ph": "X", "name": {name}, "cat": "{kind}", "pid": {pid}, "tid": {tid}, {when}, "args": {{{args}}}}}'
+        )
         for time, state, _, _ in span.states:
-            self._event(ph="i", s="t", name=layout.state_name(state), pid=pid, tid=tid, ts=time / 1000)
-        self._link(span, (pid, tid, start))
+            self._lines.append(
+                f',\n{{"ph": "i", "s": "t", "name": "{layout.state_name(state)}", "pid": {pid}, "tid": {tid}, '
+                f'"ts": {_us(time)}}}'
+            )
+        self._link(span, (pid, tid, _us(span.start)))
 
-    def _link(self, span: Span, place: tuple[int, int, float]) -> None:
+    def _json(self, name: str, value: Any) -> str:
+        if isinstance(value, int):
+            return f'"0x{value:x}"' if name in HEXADECIMAL else str(value)
+        if isinstance(value, bytes):
+            return f'"{value.hex()}"'
+        if value not in self._texts:
+            self._texts[value] = json.dumps(value)
+        return self._texts[value]
+
+    def _link(self, span: Span, place: tuple[int, int, str]) -> None:
         if span.parent:
             self._to_parent(span, place)
         if span.type in PARENTS:
@@ -119,7 +136,7 @@ class _Writer:
                 self._collectives[same] = came
                 _limited(self._collectives)
 
-    def _to_parent(self, span: Span, place: tuple[int, int, float]) -> None:
+    def _to_parent(self, span: Span, place: tuple[int, int, str]) -> None:
         """The arrow's tip is known; its root may be that of a span which is still open."""
         parent = self._links.number(span.parent, span.process)
         mine = self._links.number(span.id, span.process)
@@ -131,10 +148,16 @@ class _Writer:
             _limited(self._waiting)
         self._arrow("f", "parent", mine, place)
 
-    def _arrow(self, phase: str, kind: str, number: int, place: tuple[int, int, float]) -> None:
-        more = {"bp": "e"} if phase != "s" else {}
-        where = {"pid": place[0], "tid": place[1], "ts": place[2]}
-        self._event(ph=phase, cat=kind, name=kind, id=f"0x{number:x}", **where, **more)
+    def _arrow(self, phase: str, kind: str, number: int, place: tuple[int, int, str]) -> None:
+        more = ', "bp": "e"' if phase != "s" else ""
+        self._lines.append(
+            f',\n{{"ph": "{phase}", "cat": "{kind}", "name": "{kind}", "id": "0x{number:x}", '
+            f'"pid": {place[0]}, "tid": {place[1]}, "ts": {place[2]}{more}}}'
+        )
+
+
+def _us(nanoseconds: int) -> str:
+    return f"{nanoseconds / 1000:.3f}"
 
 
 def write(job: Job, file: TextIO, progress: Callable[[int], None]) -> int:

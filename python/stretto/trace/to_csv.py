@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from stretto.trace import layout
-from stretto.trace.events import shown
+from stretto.trace.events import HEXADECIMAL, shown
 from stretto.trace.job import Job
 from stretto.trace.spans import Joiner, Span
 
@@ -18,6 +18,7 @@ FIELDS = tuple(
     dict.fromkeys(name for kind in layout.STARTS.values() for name in kind.names or () if name not in _HIDDEN)
 )
 COLUMNS = (*_WHO, *_WHAT, *FIELDS, "gpu_stop_ns")
+_BLANK = [""] * (len(FIELDS) + 1)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -34,6 +35,7 @@ class _Rows:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._who: dict[tuple[int, int], list[Any]] = {}
+        self._known: dict[tuple[str, ...], list[tuple[int, Callable[[Any], str] | None]]] = {}
 
     def who(self, span: Span) -> list[Any]:
         key = span.thread, span.context
@@ -50,13 +52,26 @@ class _Rows:
         length = "" if span.stop is None else span.stop - span.start
         stop = "" if span.stop is None else span.stop
         what = [layout.type_name(span.type), f"0x{span.id:x}", f"0x{span.parent:x}", span.start, stop, length]
-        fields = span.fields()
-        gpu = next((argument for _, state, _, argument in span.states if state in (22, 31)), None)
-        values = [shown(name, fields.get(name)) for name in FIELDS]
-        texts = [
-            _safe(value) if name in layout.TEXT and value else value for name, value in zip(FIELDS, values, strict=True)
-        ]
-        return [*self.who(span), *what, _states(span), *texts, gpu]
+        row: list[Any] = [*self.who(span), *what, _states(span) if span.states else "", *_BLANK]
+        for (place, show), value in zip(self._places(span.names), span.values, strict=True):
+            row[place] = value if show is None or value is None else show(value)
+        for _, state, _, argument in span.states:
+            if state in (22, 31):
+                row[-1] = argument
+        return row
+
+    def _places(self, names: tuple[str, ...]) -> list[tuple[int, Callable[[Any], str] | None]]:
+        """Where the fields of a type stand in a row, and how they are written."""
+        if names not in self._known:
+            first = len(_WHO) + len(_WHAT)
+            self._known[names] = [(first + FIELDS.index(name), _writer(name)) for name in names]
+        return self._known[names]
+
+
+def _writer(name: str) -> Callable[[Any], str] | None:
+    if name in layout.TEXT:
+        return _safe
+    return (lambda value: str(shown(name, value))) if name in HEXADECIMAL else None
 
 
 def write(job: Job, file: TextIO, progress: Callable[[int], None]) -> int:

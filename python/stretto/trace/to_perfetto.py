@@ -28,15 +28,17 @@ from stretto.trace.spans import Joiner, Span
 
 _SEQUENCE = number(10, 1)  # TracePacket.trusted_packet_sequence_id
 _CLEARED, _NEEDS = number(13, 1), number(13, 2)  # TracePacket.sequence_flags
+_PACKET = key(1, 2)
+_EVENT = key(11, 2)
 _BEGIN, _END, _INSTANT = number(9, 1), number(9, 2), number(9, 3)  # TrackEvent.type
 _REALTIME, _BOOTTIME = 1, 6  # BuiltinClock
 _TIMESTAMP = key(8, 0)
 _TRACK = key(11, 0)
-_FLOW = 47
-_CORRELATION = 52
+_FLOW = key(47, 1)
+_CORRELATION = key(52, 0)
 _BASE = 10**9  # times begin here, as a trace has none below zero
 _CHRONOLOGICAL, _EXPLICIT = 2, 3  # TrackDescriptor.child_ordering
-_MOST_CACHED = 200_000
+_MOST_CACHED = 50_000  # of one field
 
 
 class _Interned:
@@ -61,8 +63,13 @@ class _Writer:
         self._lanes: dict[tuple[int, int], Lane] = {}
         self._names, self._categories = _Interned(2), _Interned(1)
         self._keys, self._texts = _Interned(3), _Interned(29)
-        self._annotations: dict[tuple[str, Any], bytes] = {}
-        self._flags = _CLEARED
+        self._interned = (self._names, self._categories, self._keys, self._texts)
+        self._id_starts: dict[str, bytes] = {}
+        self._titles: dict[str, bytes] = {}
+        self._annotations: dict[str, dict[Any, bytes]] = {}
+        self._fields: dict[tuple[str, ...], list[dict[Any, bytes]]] = {}
+        self._lane_bytes: dict[tuple[int, int, int], bytes] = {}
+        self._tail = _SEQUENCE + _CLEARED
         self._packets: list[bytes] = []
 
     def flush(self) -> None:
@@ -71,12 +78,13 @@ class _Writer:
 
     def _packet(self, body: bytes) -> None:
         """Sends a packet, with the texts that it is the first to need."""
-        fresh = self._names.fresh + self._categories.fresh + self._keys.fresh + self._texts.fresh
-        if fresh:
-            body += message(12, fresh)
-            self._names.fresh = self._categories.fresh = self._keys.fresh = self._texts.fresh = b""
-        self._packets.append(message(1, body + _SEQUENCE + self._flags))
-        self._flags = _NEEDS
+        if any(one.fresh for one in self._interned):
+            body += message(12, b"".join(one.fresh for one in self._interned))
+            for one in self._interned:
+                one.fresh = b""
+        body += self._tail
+        self._tail = _SEQUENCE + _NEEDS
+        self._packets.append(_PACKET + varint(len(body)) + body)
 
     def clocks(self) -> None:
         """Says which moment of the world the times begin at."""
@@ -92,13 +100,20 @@ class _Writer:
             self._packet(message(60, body + (number(5, parent) if parent else b"")))
         return self._tracks[path]
 
-    def _lane(self, span: Span) -> int:
-        """The track of a span."""
+    def _lane(self, span: Span) -> bytes:
+        """The track of a span, as a field."""
         place = span.thread, span.context
-        level = self._lanes.setdefault(place, Lane()).level(span.start, span.end)
-        if (*place, level) in self._tracks:
-            return self._tracks[(*place, level)]
-        job = self._job
+        lane = self._lanes.get(place)
+        if lane is None:
+            lane = self._lanes[place] = Lane()
+        level = lane.level(span.start, span.end)
+        made = self._lane_bytes.get((*place, level))
+        if made is None:
+            made = self._lane_bytes[*place, level] = _TRACK + varint(self._make_lane(span, level))
+        return made
+
+    def _make_lane(self, span: Span, level: int) -> int:
+        job, place = self._job, (span.thread, span.context)
         about = job.processes[span.process]
         host = self._track(("host", about.host), 0, f"host {about.host}", _EXPLICIT)
         name = process_name(job, span.process)
@@ -110,9 +125,9 @@ class _Writer:
         return self._track((*place, level), ranked, name, _CHRONOLOGICAL, span.thread)
 
     def _annotation(self, name: str, value: Any) -> bytes:
-        cached = self._annotations.get((name, value))
-        if cached is not None:
-            return cached
+        """One field of a descriptor; nothing for what was not recorded."""
+        if value is None or value == "":
+            return b""
         said = shown(name, value)
         body = number(1, self._keys(name))
         if isinstance(said, int):
@@ -121,48 +136,70 @@ class _Writer:
             body += number(17, self._texts(said))
         else:
             body += text(6, said)
-        made = message(4, body)
-        if len(self._annotations) > _MOST_CACHED:
-            self._annotations.clear()
-        self._annotations[name, value] = made
-        return made
+        return message(4, body)
 
-    def _event(self, time: int, kind: bytes, track: bytes, body: bytes) -> None:
-        event = kind + track + body
-        self._packet(_TIMESTAMP + varint(max(0, time + _BASE)) + message(11, event))
+    def _id(self, name: str, value: int) -> bytes:
+        """The same for an id; all are of one length."""
+        said = f"0x{value:016x}".encode()
+        start = self._id_starts.get(name)
+        if start is None:
+            body = number(1, self._keys(name)) + key(6, 2) + varint(len(said))
+            start = self._id_starts[name] = key(4, 2) + varint(len(body) + len(said)) + body
+        return start + said
+
+    def _known(self, name: str) -> dict[Any, bytes]:
+        known = self._annotations.setdefault(name, {})
+        if len(known) > _MOST_CACHED:
+            known.clear()
+        return known
+
+    def _event(self, time: int, event: bytes) -> None:
+        self._packet(_TIMESTAMP + varint(max(0, time + _BASE)) + _EVENT + varint(len(event)) + event)
 
     def span(self, span: Span) -> None:
-        track = _TRACK + varint(self._lane(span))
-        body = number(10, self._names(span_name(span)))
-        body += number(3, self._categories(layout.type_name(span.type)))
+        track = self._lane(span)
+        parts = [_BEGIN, track, self._title(span)]
         if span.type in PARENTS:
-            body += fixed64(_FLOW, self._links.number(span.id, span.process))
+            parts.append(_FLOW + fixed64(self._links.number(span.id, span.process)))
         if span.parent:
-            body += fixed64(_FLOW, self._links.number(span.parent, span.process))
+            parts.append(_FLOW + fixed64(self._links.number(span.parent, span.process)))
         same = collective(self._job, span)
         if same is not None:
-            body += fixed64(_FLOW, same) + number(_CORRELATION, same)
-        body += self._details(span)
-        self._event(span.start, _BEGIN, track, body)
+            parts += (_FLOW + fixed64(same), _CORRELATION + varint(same))
+        self._event(span.start, b"".join(parts) + self._details(span))
         for time, state, _, argument in span.states:
             if span.start <= time <= span.end:
-                said = b"" if argument is None else self._annotation("argument", argument)
-                self._event(time, _INSTANT, track, number(10, self._names(layout.state_name(state))) + said)
-        self._event(span.end, _END, track, b"")
+                said = number(10, self._names(layout.state_name(state))) + self._annotation("argument", argument)
+                self._event(time, _INSTANT + track + said)
+        self._event(span.end, _END + track)
+
+    def _title(self, span: Span) -> bytes:
+        name = span_name(span)
+        made = self._titles.get(name)
+        if made is None:
+            category = number(3, self._categories(layout.type_name(span.type)))
+            made = self._titles[name] = number(10, self._names(name)) + category
+        return made
 
     def _details(self, span: Span) -> bytes:
-        body = message(4, number(1, self._keys("id")) + text(6, f"0x{span.id:x}"))
+        parts = [self._id("id", span.id)]
         if span.parent:
-            body += message(4, number(1, self._keys("parent")) + text(6, f"0x{span.parent:x}"))
-        for name, value in zip(span.names, span.values, strict=True):
-            if value is not None and value != "":
-                body += self._annotation(name, value)
+            parts.append(self._id("parent", span.parent))
+        known = self._fields.get(span.names)
+        if known is None:
+            known = self._fields[span.names] = [self._known(name) for name in span.names]
+        for number_, (cache, value) in enumerate(zip(known, span.values, strict=True)):
+            said = cache.get(value)
+            if said is None:
+                name = span.names[number_]
+                said = self._known(name)[value] = self._annotation(name, value)
+            parts.append(said)
         for _, state, _, argument in span.states:
-            if state in (22, 31) and argument is not None:
-                body += self._annotation("gpu_stop_ns", argument)
+            if state in (22, 31):
+                parts.append(self._annotation("gpu_stop_ns", argument))
         if span.stop is None:
-            body += self._annotation("never_stopped", 1)
-        return body
+            parts.append(self._annotation("never_stopped", 1))
+        return b"".join(parts)
 
 
 def write(job: Job, file: BinaryIO, progress: Callable[[int], None]) -> int:
