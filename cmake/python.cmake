@@ -1,6 +1,7 @@
 # The Python package's compiled half: stretto/_native (nanobind, over include/nccl.h and include/stretto.h alone), and
-# beside it in the wheel the two shared libraries and the headers, so that `pip install stretto` also serves C programs
-# and LD_PRELOAD. Everything is in the install component `python`, the only one that a wheel holds.
+# beside it in the wheel the two shared libraries, the profiler plugins and the headers, so that `pip install stretto`
+# also serves C programs and LD_PRELOAD. Everything is in the install component `python`, the only one that a wheel
+# holds. The empty plugin is for `stretto trace`'s own overhead runs and is in no other component.
 option(STRETTO_BUILD_PYTHON "Build the Python extension module" OFF)
 if(NOT STRETTO_BUILD_PYTHON)
   return()
@@ -30,8 +31,8 @@ set_target_properties(stretto_python PROPERTIES
 
 # Left out of a plain `cmake --install`: the build folder may be one that `make build` shares between both.
 install(TARGETS stretto_python LIBRARY DESTINATION stretto COMPONENT python EXCLUDE_FROM_ALL)
-install(TARGETS stretto_wheel stretto_nccl LIBRARY DESTINATION stretto/lib COMPONENT python NAMELINK_SKIP
-        EXCLUDE_FROM_ALL)
+install(TARGETS stretto_wheel stretto_nccl stretto_profiler stretto_profiler_empty
+        LIBRARY DESTINATION stretto/lib COMPONENT python NAMELINK_SKIP EXCLUDE_FROM_ALL)
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION stretto/include COMPONENT python EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.h")
 

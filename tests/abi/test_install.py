@@ -46,7 +46,7 @@ def test_holds_what_it_should(installed: Path) -> None:
     headers = {name for name in found if name.startswith("include/")}
     assert {"include/nccl.h", "include/stretto.h"} == headers
     libraries = {name for name in found if ".so" in name}
-    stems = ("libstretto.so", "libstretto.so.0", "libnccl.so", "libnccl.so.2")
+    stems = ("libstretto.so", "libstretto.so.0", "libnccl.so", "libnccl.so.2", "libnccl-profiler-stretto.so")
     assert {Path(name).name for name in libraries} == set(stems)
 
 
