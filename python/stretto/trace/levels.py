@@ -8,7 +8,6 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 _MOST_INTERVALS = 2_000  # kept of one level
-MOST_LEVELS = 250
 
 
 @dataclass
@@ -42,13 +41,14 @@ class _Level:
 class Lane:
     """The levels of one lane. Spans come in the order of their ends."""
 
+    last: int = 255  # the level that takes what finds no other
     _levels: list[_Level] = field(default_factory=list)
 
     def level(self, start: int, end: int) -> int:
         for number, level in enumerate(self._levels):
             if level.put(start, end):
                 return number
-        if len(self._levels) < MOST_LEVELS:
+        if len(self._levels) <= self.last:
             self._levels.append(_Level([start], [end]))
         return len(self._levels) - 1
 

@@ -31,6 +31,7 @@ class Span:
     names: tuple[str, ...]
     values: tuple[Any, ...]
     stop: int | None = None
+    number: int = -1  # for whoever sees starts and ends
     # Time, state, how often in a row, argument (None: none).
     states: list[tuple[int, int, int, int | None]] = field(default_factory=list)
 

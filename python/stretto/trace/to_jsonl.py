@@ -4,6 +4,7 @@ profiler interface in use did not say. Ids, addresses and tags are hexadecimal t
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -11,6 +12,7 @@ from typing import Any, TextIO
 from stretto.trace import layout
 from stretto.trace.events import HEXADECIMAL, Group, Values, groups
 from stretto.trace.job import Job
+from stretto.trace.spans import MOST_OPEN
 from stretto.trace.stream import Batch, Piece, batches
 
 _CALLS = {
@@ -29,6 +31,7 @@ class _Lines:
         self._job = job
         self._heads: dict[tuple[int, int, int, int], str] = {}
         self._texts: dict[str, str] = {}
+        self._open: dict[int, dict[int, int]] = {}  # contexts of what is open, by id, of each process
 
     def head(self, thread: int, context: int, kind: int, number: int) -> str:
         """What all events of a thread, a context, a kind and a type say alike."""
@@ -64,8 +67,7 @@ class _Lines:
 
     def of_group(self, piece: Piece, group: Group) -> list[str]:
         rows = group.rows
-        contexts = piece.source.contexts(piece.block.context[rows]).tolist()
-        heads = [self.head(piece.thread, context, group.kind, group.type) for context in contexts]
+        heads = [self.head(piece.thread, one, group.kind, group.type) for one in self._contexts(piece, group)]
         times = (piece.times[rows] + self._job.origin_realtime_ns).tolist()
         columns = [self._json(name, values) for name, values in zip(group.names, group.columns, strict=True)]
         fields = "".join(f', "{_NAMES.get(name, name)}": %s' for name in group.names)
@@ -75,16 +77,40 @@ class _Lines:
             template = f'{{"ts_ns": %d, %s{fields}, "state_name": "%s"}}\n'
         return [template % row for row in zip(times, heads, *columns, strict=True)]
 
+    def _contexts(self, piece: Piece, group: Group) -> list[int]:
+        """What an event belongs to; a stop or a state to what its start does."""
+        if group.kind not in (layout.STOP, layout.STATE):
+            return list(piece.source.contexts(piece.block.context[group.rows]).tolist())
+        known = self._open[piece.source.number]
+        return [known.get(id_, -1) for id_ in group.columns[0]]
+
     def of_batch(self, batch: Batch) -> str:
+        decoded = [list(groups(piece, self._job.strings)) for piece in batch.pieces]
+        for piece, found in zip(batch.pieces, decoded, strict=True):
+            known = self._open.setdefault(piece.source.number, {})
+            for group in found:
+                if group.kind == layout.START:
+                    known.update(zip(group.columns[0], self._contexts(piece, group), strict=True))
         lines: list[list[str]] = []
-        for piece in batch.pieces:
+        for piece, found in zip(batch.pieces, decoded, strict=True):
             mine = [""] * len(piece.times)
-            for group in groups(piece, self._job.strings):
+            for group in found:
                 for row, line in zip(group.rows.tolist(), self.of_group(piece, group), strict=True):
                     mine[row] = line
             lines.append(mine)
+        self._forget(batch, decoded)
         places = zip(batch.piece.tolist(), batch.row.tolist(), strict=True)
         return "".join([lines[piece][row] for piece, row in places])
+
+    def _forget(self, batch: Batch, decoded: list[list[Group]]) -> None:
+        for piece, found in zip(batch.pieces, decoded, strict=True):
+            known = self._open[piece.source.number]
+            for group in found:
+                if group.kind == layout.STOP:
+                    for id_ in group.columns[0]:
+                        known.pop(id_, None)
+            for id_ in list(itertools.islice(known, max(0, len(known) - MOST_OPEN))):
+                del known[id_]
 
 
 def write(job: Job, file: TextIO, progress: Callable[[int], None]) -> int:
