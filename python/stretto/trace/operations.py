@@ -7,6 +7,7 @@ that `align` can stand on it. Rows of an operation are neighbours, ordered by ra
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,17 +43,15 @@ class Communicator:
     name: str
     ranks: int
     contexts: tuple[int, ...]
-
-    @property
-    def label(self) -> str:
-        return self.name or f"{self.number & 0xFFFFFFFFFFFFFFFF:#x}"
+    label: str = ""  # its name, or a part of its id, or both: no two have the same
 
     def goes_by(self, text: str) -> bool:
         """Whether someone who says `text` means this one."""
         try:
-            return text == self.name or int(text, 0) & 0xFFFFFFFFFFFFFFFF == self.number & 0xFFFFFFFFFFFFFFFF
+            number = int(text, 0)
         except ValueError:
-            return False
+            return text in (self.name, self.label)
+        return text in (self.name, self.label) or _digits(number) == _digits(self.number)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,22 @@ def communicators_of(recording: Recording) -> tuple[list[Communicator], Int]:
         name = next((fact.name for fact in facts if fact.name), "")
         ranks = max(max(fact.ranks for fact in facts), 1 + max(fact.rank for fact in facts))
         found.append(Communicator(number, name, ranks, tuple(contexts)))
-    return found, of_context
+    return _labelled(found), of_context
+
+
+def _labelled(communicators: list[Communicator]) -> list[Communicator]:
+    names = Counter(item.name for item in communicators)
+    short = Counter(_digits(item.number)[:8] for item in communicators)
+    made = []
+    for item in communicators:
+        part = _digits(item.number)[:8] if short[_digits(item.number)[:8]] == 1 else _digits(item.number)
+        label = part if not item.name else item.name if names[item.name] == 1 else f"{item.name}@{part}"
+        made.append(replace(item, label=label))
+    return made
+
+
+def _digits(number: int) -> str:
+    return f"{number & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
 def _rows(recording: Recording, of_context: Int, index: SpanIndex, notes: list[str]) -> tuple[Int, Int, Int]:

@@ -63,6 +63,8 @@ def _show(found: Report, top: int) -> None:
             console.print(_clean(sentence), markup=False)
         if section.rows:
             made = table(*section.headings, right=section.right)
+            for column in made.columns:
+                column.no_wrap = column.justify == "right"
             for row in section.rows:
                 made.add_row(*(Text(_clean(cell)) for cell in row))
             console.print(made)

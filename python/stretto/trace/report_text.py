@@ -106,7 +106,7 @@ def verdict(report: Report) -> list[str]:
         return said
     if not named:
         return [*said, f"Nobody was late by more than the clocks can tell, in {_plural(compared, 'operation')}."]
-    said.append(f"A rank was late to {named:,} of {_plural(compared, 'operation')} ({_share(named / compared)}).")
+    said.append(f"One rank came last beyond doubt to {named:,} of {_plural(compared, 'operation')}.")
     worst = report.workers[0]
     said.append(_blame(worst))
     saved = {item.worker: item for item in report.path.what_if}
@@ -226,10 +226,8 @@ def _slow(report: Report, top: int) -> Section:
     if not report.slow_transfers:
         return Section("Slow transfers", [])
     explained = sum(item.count for item in report.slow_proxies)
-    said = [
-        f"{_plural(report.slow_transfers, 'transfer')} took much longer than others of their kind;"
-        f" a proxy explains {explained:,}."
-    ]
+    why = f"a proxy explains {explained:,} of them" if explained else "no proxy is recorded that explains it"
+    said = [f"{_plural(report.slow_transfers, 'transfer')} took much longer than others of their kind; {why}."]
     rows = [
         [item.communicator, str(item.rank), item.state, f"{item.count:,}", duration(item.excess_ns)]
         for item in report.slow_proxies[:top]
