@@ -12,24 +12,35 @@ export interface EventKind {
 // Five families, ordered by how deep they lie; inside a family the lightness tells the members apart, so that whoever sees
 // fewer hues still sees different bars. test/palette.test.ts holds them apart under simulated colour blindness.
 export const kKinds: readonly EventKind[] = [
-  { type: 8, name: 'GroupApi', words: 'group call of the application', light: '#0b7a5b', dark: '#1f9e78' },
-  { type: 9, name: 'CollApi', words: 'collective call of the application', light: '#35a583', dark: '#4cc6a0' },
-  { type: 10, name: 'P2pApi', words: 'send or receive call of the application', light: '#8fd6bd', dark: '#9be3ca' },
-  { type: 11, name: 'KernelLaunch', words: 'launch of a kernel', light: '#f2c230', dark: '#f7d04a' },
+  { type: 8, name: 'GroupApi', words: 'group call of the application', light: '#067f61', dark: '#00a47e' },
+  { type: 9, name: 'CollApi', words: 'collective call of the application', light: '#37a783', dark: '#42ca9f' },
+  { type: 10, name: 'P2pApi', words: 'send or receive call of the application', light: '#9dd6bb', dark: '#8bf4dc' },
+  { type: 11, name: 'KernelLaunch', words: 'launch of a kernel', light: '#f3bf26', dark: '#fdc831' },
   { type: 0, name: 'Group', words: 'group of operations, as enqueued', light: '#123a75', dark: '#3560a8' },
-  { type: 1, name: 'Coll', words: 'collective operation', light: '#2f74c0', dark: '#4f93dd' },
-  { type: 2, name: 'P2p', words: 'send or receive operation', light: '#84b4e6', dark: '#9cc6f2' },
+  { type: 1, name: 'Coll', words: 'collective operation', light: '#2f74c0', dark: '#4e96e4' },
+  { type: 2, name: 'P2p', words: 'send or receive operation', light: '#73b3ec', dark: '#9cc6f2' },
   { type: 6, name: 'KernelCh', words: 'one channel of a kernel', light: '#e07b12', dark: '#f08f2e' },
-  { type: 15, name: 'KernelPhase', words: 'phase of a kernel', light: '#f6bd85', dark: '#f9c79a' },
-  { type: 3, name: 'ProxyOp', words: 'operation of the proxy', light: '#7a4a9e', dark: '#9a6bc0' },
-  { type: 4, name: 'ProxyStep', words: 'step of a proxy operation', light: '#bd93d8', dark: '#c9a6e2' },
-  { type: 5, name: 'ProxyCtrl', words: 'proxy: asleep, awake, appending', light: '#b5304b', dark: '#d5506a' },
-  { type: 7, name: 'NetPlugin', words: 'event of the network plugin', light: '#e58fb0', dark: '#ee9fbd' },
+  { type: 15, name: 'KernelPhase', words: 'phase of a kernel', light: '#f3c38c', dark: '#f8ca9e' },
+  { type: 3, name: 'ProxyOp', words: 'operation of the proxy', light: '#744385', dark: '#955fa7' },
+  { type: 4, name: 'ProxyStep', words: 'step of a proxy operation', light: '#bd93d8', dark: '#c6a4fc' },
+  { type: 5, name: 'ProxyCtrl', words: 'proxy: asleep, awake, appending', light: '#b5304b', dark: '#d7536c' },
+  { type: 7, name: 'NetPlugin', words: 'event of the network plugin', light: '#e88d96', dark: '#ee9fb9' },
   { type: 12, name: 'CeColl', words: 'collective on copy engines', light: '#0a6f86', dark: '#2b93ab' },
-  { type: 13, name: 'CeSync', words: 'synchronisation of copy engines', light: '#45aec4', dark: '#5fc3d8' },
+  { type: 13, name: 'CeSync', words: 'synchronisation of copy engines', light: '#45aec4', dark: '#78c2d4' },
   { type: 14, name: 'CeBatch', words: 'batch of copies', light: '#a3dbe6', dark: '#b2e5ef' },
   { type: 255, name: 'Unknown', words: 'event of a type that is not known', light: '#7c838c', dark: '#8d949e' },
 ];
+
+// How deep each type lies in NCCL's hierarchy: group API > collective and P2P API, kernel launch > group > operation > proxy
+// operation, copies > proxy step > network plugin. Types that NCCL adds later lie lowest.
+const kLevelOf: Readonly<Record<number, number>> = {
+  8: 0, 9: 1, 10: 1, 11: 2, 0: 3, 1: 4, 2: 4, 12: 4, 5: 5, 3: 6, 13: 6, 14: 6, 4: 7, 7: 8, 6: 9, 15: 10,
+};
+export const kLevels = 12;
+
+export function levelOf(type: number): number {
+  return kLevelOf[type] ?? kLevels - 1;
+}
 
 export const kColl = 1;
 export const kKernelCh = 6;

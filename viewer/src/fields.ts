@@ -30,6 +30,8 @@ export function titleOf(store: Store, row: number): string {
   const kind = kindOf(store.type[row]).name;
   const sequence = store.sequence[row] >= 0 ? ` #${store.sequence[row]}` : '';
   if (name !== '') return `${name}${sequence}`;
+  const step = store.type[row] === 4 ? (store.column('detail')?.get(row) ?? NaN) : NaN;
+  if (!Number.isNaN(step)) return `step ${step}`;
   return `${kind}${store.channel[row] >= 0 ? ` ${store.channel[row]}` : ''}${sequence}`;
 }
 

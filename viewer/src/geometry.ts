@@ -59,3 +59,13 @@ export function trackAt(layout: Layout, geometry: Geometry, y: number): number {
   const track = Math.floor((y - geometry.top[number] - 2) / kTrackHeight);
   return track < 0 || track >= lane.tracks ? -1 : lane.firstTrack + track;
 }
+
+/** All tracks of the lanes under a header. Lanes below one follow it in order of the tree. */
+export function tracksBelow(layout: Layout, header: number): number[] {
+  const found: number[] = [];
+  for (let lane = header + 1; lane < layout.lanes.length && layout.lanes[lane].level > layout.lanes[header].level; lane++) {
+    const { firstTrack, tracks } = layout.lanes[lane];
+    for (let track = firstTrack; track < firstTrack + tracks; track++) found.push(track);
+  }
+  return found;
+}

@@ -2,7 +2,7 @@
 // events that do not overlap, in order of time, so that what is under a pixel is found by bisection. Made anew whenever a
 // filter changes; a million events take some tenths of a second.
 
-import { kKernelCh, kKernelPhase } from './events';
+import { kKernelCh, kKernelPhase, kLevels, levelOf } from './events';
 import type { Store } from './store';
 
 export interface Filter {
@@ -50,8 +50,8 @@ export interface Layout {
   readonly shown: number;
 }
 
-// More levels than this share the last track: that many overlapping events in one thread are noise or damage.
-const kMostTracks = 96;
+// More overlapping events than this share the last track: so many in one thread are noise or damage.
+const kMostTracks = 64;
 
 interface LaneKey {
   process: number;
@@ -123,9 +123,13 @@ function lowestRank(store: Store, process: number): number {
   return lowest === Infinity ? 1e9 : lowest;
 }
 
-/** The rows of a lane on tracks: below the parent where that is in the same lane, else on the first that is free. */
+/** The rows of a lane on tracks: a band of tracks for each level of NCCL's hierarchy, so that the same kind of event is at the
+ * same height all along; in its band an event takes the first track that is free.
+ */
 class Nester {
-  private readonly freeAt: number[][] = [];
+  /** By lane and level: until when each track of that band is taken. */
+  private readonly bands: number[][][] = [];
+  private readonly band: Int16Array;
   readonly depth: Int16Array;
 
   constructor(
@@ -134,24 +138,31 @@ class Nester {
     lanes: number,
   ) {
     this.depth = new Int16Array(store.rows).fill(-1);
-    for (let lane = 0; lane < lanes; lane++) this.freeAt.push([]);
+    this.band = new Int16Array(store.rows);
+    for (let lane = 0; lane < lanes; lane++) this.bands.push(Array.from({ length: kLevels }, () => []));
   }
 
   place(row: number): void {
-    const { start, end, parent } = this.store;
-    const lane = this.laneOf[row];
-    const free = this.freeAt[lane];
-    const above = parent[row];
-    let depth = above >= 0 && this.laneOf[above] === lane && this.depth[above] >= 0 ? this.depth[above] + 1 : 0;
-    while (depth < free.length && free[depth] > start[row]) depth++;
-    depth = Math.min(depth, kMostTracks - 1);
-    while (free.length <= depth) free.push(-Infinity);
-    free[depth] = Math.max(free[depth], end[row]);
-    this.depth[row] = depth;
+    const { start, end, type } = this.store;
+    const taken = this.bands[this.laneOf[row]][levelOf(type[row])];
+    let track = 0;
+    while (track < taken.length && taken[track] > start[row]) track++;
+    track = Math.min(track, kMostTracks - 1);
+    taken[track] = Math.max(taken[track] ?? -Infinity, end[row]);
+    this.band[row] = track;
   }
 
-  tracks(lane: number): number {
-    return this.freeAt[lane].length;
+  /** Once all rows are placed: the bands of each lane one below the other. Gives the lanes' numbers of tracks. */
+  stack(isLane: (lane: number) => boolean): number[] {
+    const firsts = this.bands.map((levels) => {
+      let next = 0;
+      return levels.map((taken) => (next += taken.length) - taken.length);
+    });
+    for (let row = 0; row < this.depth.length; row++) {
+      const lane = this.laneOf[row];
+      if (lane >= 0 && isLane(lane)) this.depth[row] = firsts[lane][levelOf(this.store.type[row])] + this.band[row];
+    }
+    return this.bands.map((levels) => levels.reduce((sum, taken) => sum + taken.length, 0));
   }
 }
 
@@ -182,7 +193,7 @@ function nest(store: Store, keys: LaneKey[], laneOf: Int32Array): { depth: Int16
     if (rows === undefined) channelRows.set(lane, [row]);
     else rows.push(row);
   }
-  const counts = keys.map((_, lane) => nester.tracks(lane));
+  const counts = nester.stack((lane) => keys[lane].thread !== -2);
   for (const [lane, rows] of channelRows) counts[lane] = placeChannels(store, rows, nester.depth);
   return { depth: nester.depth, counts };
 }

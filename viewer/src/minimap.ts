@@ -18,11 +18,25 @@ export function density(session: Session, columns: number): Float64Array[] {
   const found: Float64Array[] = kKinds.map(() => new Float64Array(columns));
   const index = new Int8Array(256).fill(kKinds.length - 1);
   kKinds.forEach((kind, at) => (index[kind.type] = at));
+  const whole: Float64Array[] = kKinds.map(() => new Float64Array(columns + 1));
   for (let at = 0; at < start.length; at++) {
-    const column = Math.min(Math.max(Math.floor((start[at] - first) * scale), 0), columns - 1);
-    const share = Math.min((end[at] - start[at]) * scale, 1);
-    found[index[type[at]]][column] += Math.max(share, 0.02);
+    const from = (start[at] - first) * scale;
+    const to = (end[at] - first) * scale;
+    const [left, right] = [Math.min(Math.floor(from), columns - 1), Math.min(Math.floor(to), columns - 1)];
+    const kind = index[type[at]];
+    if (left >= right) {
+      found[kind][left] += Math.max(to - from, 0.02);
+      continue;
+    }
+    found[kind][left] += left + 1 - from;
+    found[kind][right] += Math.min(to - right, 1);
+    whole[kind][left + 1]++;
+    whole[kind][right]--;
   }
+  found.forEach((one, kind) => {
+    let open = 0;
+    for (let column = 0; column < columns; column++) one[column] += open += whole[kind][column];
+  });
   return found;
 }
 

@@ -182,6 +182,10 @@ export class Session {
       const middle = start[row] + length / 2;
       this.setWindow(middle - span / 2, middle + span / 2);
     }
+    this.scrollInto(row);
+  }
+
+  private scrollInto(row: number): void {
     const track = this.layout.tracks.of[row];
     const top = track < 0 ? NaN : this.geometry.trackTop[track];
     if (top < this.scroll + 20 || top > this.scroll + this.viewHeight - 40) this.scrollTo(top - this.viewHeight / 2);
@@ -317,7 +321,7 @@ export class Session {
       else this.select(row);
     }
     if (wanted.from !== undefined && wanted.to !== undefined) this.setWindow(wanted.from, wanted.to);
-    if (this.selection >= 0) this.reveal(this.selection);
+    if (this.selection >= 0) this.scrollInto(this.selection);
     this.tell('search');
   }
 

@@ -4,7 +4,7 @@
 import { context2d, fitCanvas } from './dom';
 import { titleOf } from './fields';
 import { ticks } from './format';
-import { kBarHeight, kTrackHeight, lanesBetween, trackAt } from './geometry';
+import { kBarHeight, kTrackHeight, lanesBetween, trackAt, tracksBelow } from './geometry';
 import { drawBands, firstAbove, placeAt, type Band } from './raster';
 import type { Session } from './session';
 import { listOf } from './store';
@@ -122,7 +122,8 @@ export class Timeline {
     const visible = this.visibleTracks();
     const span = this.session.to - this.session.from;
     const window = { from: this.session.from, scale: image.width / span };
-    const bands = visible.map(({ track, top }) => this.band(track, top, ratio)).filter((band) => band.height > 0);
+    const all = visible.map(({ track, top }) => this.band(track, top, top + kBarHeight, ratio));
+    const bands = [...all, ...this.foldedBands(ratio)].filter((band) => band.height > 0);
     drawBands(this.pixels, image.width, bands, this.session.layout.tracks, window, theme.look, this.session.emphasis);
     this.context.putImageData(image, 0, 0);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -131,10 +132,28 @@ export class Timeline {
     if (this.frames.length > 600) this.frames.splice(0, 300);
   }
 
-  private band(track: number, top: number, ratio: number): Band {
+  private band(track: number, top: number, bottom: number, ratio: number): Band {
     const from = Math.max(0, Math.round(top * ratio));
-    const to = Math.min(this.canvas.height, Math.round((top + kBarHeight) * ratio));
+    const to = Math.min(this.canvas.height, Math.round(bottom * ratio));
     return { track, top: from, height: to - from };
+  }
+
+  /** A header that is folded shows the tracks below it as thin stripes, as many as find room. */
+  private foldedBands(ratio: number): Band[] {
+    const { layout, geometry, scroll, folded } = this.session;
+    const [first, last] = lanesBetween(geometry, scroll, scroll + this.height);
+    const found: Band[] = [];
+    for (const number of geometry.visible.slice(first, last)) {
+      if (!folded.has(layout.lanes[number].key)) continue;
+      const tracks = tracksBelow(layout, number);
+      const room = geometry.height[number] - 6;
+      const each = Math.min(5, Math.max(1, Math.floor(room / Math.max(tracks.length, 1))));
+      tracks.slice(0, room / each).forEach((track, index) => {
+        const top = geometry.top[number] - scroll + 3 + index * each;
+        found.push(this.band(track, top, top + each - (each > 2 ? 1 : 0), ratio));
+      });
+    }
+    return found;
   }
 
   /** Background, stripes of the headers, lines of the ticks. */
@@ -188,7 +207,8 @@ export class Timeline {
     const name = titleOf(store, row);
     const characters = Math.floor(room / kCharacter);
     if (characters < 3) return 0;
-    const shown = name.length <= characters ? name : `${name.slice(0, characters - 1)}…`;
+    const short = name.length <= characters ? name : name.replace(/ #\d+$/, '');
+    const shown = short.length <= characters ? short : `${short.slice(0, characters - 1)}…`;
     this.context.fillStyle = faded ? theme.muted : theme.onBar[store.type[row]];
     this.context.fillText(shown, left + 4, top + kBarHeight / 2 + 0.5);
     return 1;

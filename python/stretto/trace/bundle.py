@@ -1,5 +1,6 @@
-"""A recording as the bundle that the viewer reads: columns, each as narrow as it can be, deflated. `viewer/FORMAT.md` is
-the contract. `stretto.trace.view` is the only user.
+"""A recording as the bundle that the viewer reads: columns, each as narrow as it can be, deflated.
+
+`viewer/FORMAT.md` is the contract. `stretto.trace.view` is the only user.
 """
 
 from __future__ import annotations
@@ -76,10 +77,7 @@ def _narrow(values: Column, absent: Mask | None, delta: bool) -> tuple[Column, i
     first = int(present[0]) if delta else int(present.min())
     # Wrapping arithmetic on 64 bits: a difference of two 64-bit numbers is right however large they are.
     wide = values.astype(np.int64, copy=False).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
-    if delta:
-        stored = np.diff(wide, prepend=wide[:1])
-    else:
-        stored = wide - np.uint64(first % (1 << 64))
+    stored = np.diff(wide, prepend=wide[:1]) if delta else wide - np.uint64(first % (1 << 64))
     if absent is not None:
         stored = np.where(absent, np.uint64(0), stored + np.uint64(1))
     largest = int(stored.max())
@@ -93,8 +91,10 @@ def _narrow(values: Column, absent: Mask | None, delta: bool) -> tuple[Column, i
 
 
 def parent_rows(spans: Columns) -> npt.NDArray[np.int64]:
-    """The row of each span's parent; -1 where it has none, or where that is not in the recording. An id is unique in its
-    process; one that several processes share (a collision of process tags) means the one of the same process.
+    """The row of each span's parent; -1 where it has none, or where that is not in the recording.
+
+    An id is unique in its process; one that several processes share (a collision of process tags) means the one of the
+    same process.
     """
     ids, parents, process = spans["id"], spans["parent"], spans["process"].astype(np.int64)
     found = np.full(len(ids), -1, dtype=np.int64)

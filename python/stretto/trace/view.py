@@ -58,7 +58,7 @@ def selected(recording: Recording, kept: Rows) -> Recording:
     """The recording with these spans and their states only."""
     spans = {name: values[kept] for name, values in recording.spans.items()}
     owner = _mapped(recording.states["span"], kept)
-    stays = (owner >= 0) | (recording.states["span"] < 0)
+    stays = (owner >= 0) | (recording.states["span"].astype(np.int64) < 0)
     states: Columns = {name: values[stays] for name, values in recording.states.items()}
     states["span"] = owner[stays].astype(recording.states["span"].dtype)
     return replace(recording, spans=spans, states=states)
@@ -114,8 +114,8 @@ def write(recording: Recording, path: Path, title: str = "") -> None:
     """A page, or with the suffix .stretview the bare bundle, to be dropped on any such page."""
     if len(recording.spans["start"]) > MOST_EVENTS:
         raise InvalidArgument(
-            f"{len(recording.spans['start']):,} events are more than a page should hold ({MOST_EVENTS:,}): choose a part "
-            "with --from and --to, or leave types out with --without ProxyStep"
+            f"{len(recording.spans['start']):,} events are more than a page should hold ({MOST_EVENTS:,}): choose a "
+            "part with --from and --to, or leave types out with --without ProxyStep"
         )
     page = None if path.suffix == SUFFIX else template()
     bundle = encode(recording, title)

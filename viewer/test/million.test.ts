@@ -1,0 +1,59 @@
+// A million events: how long they take to open, and how many frames a second panning and zooming reach, on the processor
+// alone. The bounds are several times what an idle machine needs, because a busy one runs this too.
+
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Browser } from 'puppeteer-core';
+import { kOut, launch, openPage, screenshot } from './browser';
+
+const kLoadSeconds = 12;
+const kFrameMs = 33;
+
+let browser: Browser;
+beforeAll(async () => void (browser = await launch()));
+afterAll(() => browser.close());
+
+const median = (values: number[]): number => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+
+it('opens, pans and zooms a million events', async () => {
+  const { page, faults } = await openPage(browser, `${kOut}recordings/million.html`);
+  const loaded = await page.evaluate(() => ({ ...window.strettoViewer!.loaded, events: window.strettoViewer!.events }) as Record<string, number>);
+  const frames = await page.evaluate(async () => {
+    const viewer = window.strettoViewer!;
+    const { from, to } = viewer.view();
+    const found: Record<string, { draw: number[]; gap: number[] }> = {};
+    for (const [name, share] of [['all', 1], ['a tenth', 0.1], ['a thousandth', 0.001]] as const) {
+      const span = (to - from) * share;
+      const [draw, gap]: [number[], number[]] = [[], []];
+      let last = 0;
+      for (let frame = 0; frame < 45; frame++) {
+        const now = await new Promise<number>((next) => requestAnimationFrame(next));
+        if (last > 0) gap.push(now - last);
+        last = now;
+        const at = from + (to - from) * (1 - share) * 0.5 + (span * frame) / 90;
+        viewer.setView(at, at + span);
+        draw.push(viewer.draw());
+      }
+      found[name] = { draw, gap };
+    }
+    return found;
+  });
+  const search = await page.evaluate(async () => {
+    const began = performance.now();
+    const input = document.getElementById('query') as HTMLInputElement;
+    input.value = 'allreduce rank:3 duration>1us';
+    input.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
+    return { ms: performance.now() - began, matches: window.strettoViewer!.matches() };
+  });
+  await screenshot(page, 'million');
+  const rounded = Object.entries(loaded).map(([stage, ms]) => `${stage} ${Math.round(ms)}`);
+  console.log(`opened (ms): ${rounded.join(', ')}`);
+  for (const [name, { draw, gap }] of Object.entries(frames)) {
+    console.log(`${name} in view: ${median(draw).toFixed(1)} ms a frame drawn, one each ${median(gap).toFixed(1)} ms`);
+  }
+  console.log(`search: ${Math.round(search.ms)} ms, ${search.matches} matches`);
+  expect(loaded['events']).toBe(1_000_000);
+  expect(loaded['total']).toBeLessThan(kLoadSeconds * 1000);
+  for (const { draw } of Object.values(frames)) expect(median(draw)).toBeLessThan(kFrameMs);
+  expect(search.matches).toBeGreaterThan(1000);
+  expect(faults).toEqual([]);
+});

@@ -1,0 +1,396 @@
+// Headless Chromium opens recordings of which everything is known, and what it shows is held against them.
+
+import { readFileSync, writeFileSync } from 'node:fs';
+import type { Browser, Page } from 'puppeteer-core';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { kOut, launch, openPage, screenshot, type Opened } from './browser';
+
+interface Truth {
+  events: number;
+  type: number[];
+  start: number[];
+  stop: number[];
+  rank: number[];
+  parent: number[];
+  states: number[];
+  function: string[];
+  collectives: number[][];
+}
+
+const recording = (name: string): string => `${kOut}recordings/${name}`;
+const truthOf = (name: string): Truth => JSON.parse(readFileSync(recording(`${name}.json`), 'utf8'));
+
+let browser: Browser;
+let opened: Opened | null = null;
+
+beforeAll(async () => void (browser = await launch()));
+afterAll(() => browser.close());
+afterEach(async () => {
+  const faults = opened?.faults ?? [];
+  await opened?.page.close();
+  opened = null;
+  expect(faults).toEqual([]);
+});
+
+async function open(file: string, options: { hash?: string; dark?: boolean } = {}): Promise<Page> {
+  opened = await openPage(browser, file, options);
+  return opened.page;
+}
+
+/** Everything at once: a view high enough for all lanes. */
+async function openWhole(name: string): Promise<Page> {
+  const page = await open(recording(`${name}.html`));
+  await page.setViewport({ width: 1600, height: 2000 });
+  await page.waitForFunction(() => window.strettoViewer!.view().height > 1500);
+  await page.evaluate(() => window.strettoViewer!.draw());
+  return page;
+}
+
+describe.each(['one_device', 'devices', 'aggregated'])('the example %s', (name) => {
+  it('shows every event as a bar at its time, with its states', async () => {
+    const truth = truthOf(name);
+    const page = await openWhole(name);
+    const { bars, view, width, states } = await page.evaluate(() => {
+      const viewer = window.strettoViewer!;
+      const bars = viewer.bars();
+      const width = document.getElementById('bars')!.clientWidth;
+      return { bars, view: viewer.view(), width, states: bars.map((bar) => viewer.states(bar.row).length) };
+    });
+    expect(bars.map((bar) => bar.row).sort((a, b) => a - b)).toEqual(truth.type.map((_, row) => row));
+    const scale = width / (view.to - view.from);
+    for (const [index, bar] of bars.entries()) {
+      expect(bar.type).toBe(truth.type[bar.row]);
+      expect(bar.x).toBeCloseTo((truth.start[bar.row] - view.from) * scale, 3);
+      expect(bar.width).toBeCloseTo(Math.max((truth.stop[bar.row] - truth.start[bar.row]) * scale, 1), 3);
+      expect(states[index]).toBe(truth.states[bar.row]);
+    }
+    const overlaps = bars.some((a) => bars.some((b) => a.row < b.row && a.y === b.y && a.x < b.x + b.width - 0.01 && b.x < a.x + a.width - 0.01));
+    expect(overlaps).toBe(false);
+  });
+
+  it('draws each bar in the colour of its type, pixel by pixel', async () => {
+    const page = await openWhole(name);
+    const wrong = await page.evaluate(() => {
+      const canvas = document.getElementById('bars') as HTMLCanvasElement;
+      const context = canvas.getContext('2d')!;
+      const style = getComputedStyle(document.documentElement);
+      return window.strettoViewer!.bars().filter((bar) => {
+        if (bar.width < 6) return false;
+        const [r, g, b] = context.getImageData(Math.ceil(bar.x) + 1, Math.round(bar.y) + bar.height - 2, 1, 1).data;
+        const colour = `#${[r, g, b].map((value) => value.toString(16).padStart(2, '0')).join('')}`;
+        return colour !== style.getPropertyValue(`--type-${bar.type}`).trim();
+      }).length;
+    });
+    expect(wrong).toBe(0);
+  });
+
+  it('draws a blue line along every parent and a red one through every collective', async () => {
+    const truth = truthOf(name);
+    const page = await openWhole(name);
+    const lines = await page.evaluate(() => window.strettoViewer!.lines());
+    const parents = truth.parent.flatMap((parent, child) => (parent >= 0 ? [`${child}-${parent}`] : []));
+    expect(lines.parents.map((one) => `${one.child}-${one.parent}`).sort()).toEqual(parents.sort());
+    const sorted = lines.collectives.map((rows) => [...rows].sort((a, b) => a - b)).sort((a, b) => a[0] - b[0]);
+    expect(sorted).toEqual([...truth.collectives].sort((a, b) => a[0] - b[0]));
+    const reds = await page.evaluate(() => {
+      const canvas = document.getElementById('overlay') as HTMLCanvasElement;
+      const data = canvas.getContext('2d')!.getImageData(0, 0, canvas.width, canvas.height).data;
+      let found = 0;
+      for (let at = 0; at < data.length; at += 4) if (data[at] > 190 && data[at + 1] < 70 && data[at + 3] > 200) found++;
+      return found;
+    });
+    expect(reds).toBeGreaterThan(200);
+  });
+});
+
+describe('lanes', () => {
+  const lanes = async (name: string): Promise<string[]> => {
+    const page = await openWhole(name);
+    return page.evaluate(() => window.strettoViewer!.lanes().map((lane) => `${lane.level} ${lane.label}: ${lane.events}`));
+  };
+
+  it('of one device per thread are a tree of hosts, processes, ranks and threads', async () => {
+    const found = await lanes('one_device');
+    expect(found.slice(0, 11)).toEqual([
+      '0 node0: 0',
+      '1 process 4000: 0', '2 rank 0 of 4: 0', '3 rank 0: 10', '3 NCCL Progress 0: 18', '3 kernel channels: 4',
+      '1 process 4001: 0', '2 rank 1 of 4: 0', '3 rank 1: 10', '3 NCCL Progress 1: 18', '3 kernel channels: 4',
+    ]);
+    expect(found.filter((lane) => lane.startsWith('0'))).toEqual(['0 node0: 0', '0 node1: 0']);
+  });
+
+  it('of several devices in one thread have one GroupApi, with the first rank', async () => {
+    expect(await lanes('devices')).toEqual([
+      '0 node0: 0', '1 process 4000: 0',
+      '2 rank 0 of 4: 0', '3 main: 5', '2 rank 1 of 4: 0', '3 main: 4', '2 rank 2 of 4: 0', '3 main: 4', '2 rank 3 of 4: 0', '3 main: 4',
+    ]);
+  });
+
+  it('fold and unfold by their headers', async () => {
+    const page = await open(recording('one_device.html'));
+    const before = await page.evaluate(() => window.strettoViewer!.view().total);
+    await page.click('.lane[data-kind="process"]');
+    await page.waitForFunction((total) => window.strettoViewer!.view().total < total, {}, before);
+    expect(await page.$eval('.lane[data-kind="process"]', (lane) => lane.getAttribute('aria-expanded'))).toBe('false');
+    await page.click('.lane[data-kind="process"]');
+    await page.waitForFunction((total) => window.strettoViewer!.view().total === total, {}, before);
+  });
+});
+
+describe('an event', () => {
+  const barOf = (page: Page, type: number): Promise<{ row: number; x: number; y: number }> =>
+    page.evaluate((wanted) => {
+      const box = document.getElementById('overlay')!.getBoundingClientRect();
+      const bar = window.strettoViewer!.bars().find((one) => one.type === wanted)!;
+      return { row: bar.row, x: box.left + bar.x + bar.width / 2, y: box.top + bar.y + bar.height / 2 };
+    }, type);
+
+  it('shows every field under the pointer', async () => {
+    const truth = truthOf('one_device');
+    const page = await open(recording('one_device.html'));
+    const bar = await barOf(page, 4);
+    await page.mouse.move(bar.x, bar.y);
+    await page.waitForSelector('#tooltip:not([hidden])');
+    const text = await page.$eval('#tooltip', (box) => box.textContent!);
+    for (const wanted of ['ProxyStep', 'NCCL Progress', '8.000 µs', 'dp0 0xc0ffee0123456789', '0 of 4', 'ProxyStepSendGPUWait', '+500 ns', '65 536', 'step']) {
+      expect(text).toContain(wanted);
+    }
+    const fields = await page.evaluate((row) => window.strettoViewer!.fields(row), bar.row);
+    expect(fields.every((field) => text.includes(field.value))).toBe(true);
+    expect(fields.length).toBeGreaterThan(11);
+    expect(truth.states[bar.row]).toBe(3);
+  });
+
+  it('is pinned by a click, with its relatives, and let go by Escape', async () => {
+    const truth = truthOf('one_device');
+    const page = await open(recording('one_device.html'));
+    const bar = await barOf(page, 1);
+    await page.mouse.click(bar.x, bar.y);
+    await page.waitForSelector('#panel:not([hidden])');
+    const links = await page.$$eval('#panel .link .what', (all) => all.map((one) => one.textContent));
+    expect(links.filter((link) => link!.startsWith('AllReduce #')).length).toBe(4);
+    expect(links).toContain('GroupApi');
+    const lines = await page.evaluate(() => window.strettoViewer!.lines());
+    const collective = truth.collectives.find((rows) => rows.includes(bar.row))!;
+    expect(lines.collectives.map((rows) => [...rows].sort((a, b) => a - b))).toEqual([collective]);
+    expect(lines.parents.some((line) => line.parent === bar.row)).toBe(true);
+    // What the panel lists can be walked to.
+    await page.click('#panel .link:not([aria-current])');
+    await page.waitForFunction((row) => window.strettoViewer!.selection() !== row, {}, bar.row);
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('#panel', { hidden: true });
+    expect(await page.evaluate(() => window.strettoViewer!.selection())).toBe(-1);
+  });
+
+  it('is linked to: the address opens at it again', async () => {
+    const page = await open(recording('one_device.html'));
+    const bar = await barOf(page, 1);
+    await page.mouse.click(bar.x, bar.y);
+    await page.keyboard.press('f');
+    await page.waitForFunction(() => location.hash.includes('e='));
+    const [hash, view] = await page.evaluate(() => [location.hash, window.strettoViewer!.view()] as const);
+    await page.close();
+    const again = await open(recording('one_device.html'), { hash });
+    expect(await again.evaluate(() => window.strettoViewer!.selection())).toBe(bar.row);
+    const now = await again.evaluate(() => window.strettoViewer!.view());
+    expect(now.from).toBeCloseTo(view.from, 0);
+    expect(now.to).toBeCloseTo(view.to, 0);
+  });
+});
+
+describe('controls', () => {
+  it('search, walk the matches, and say how many there are', async () => {
+    const page = await open(recording('aggregated.html'));
+    await page.keyboard.press('/');
+    await page.keyboard.type('type:coll reducescatter rank:2');
+    await page.waitForFunction(() => window.strettoViewer!.matches() === 2);
+    await page.keyboard.press('Enter');
+    const first = await page.evaluate(() => window.strettoViewer!.selection());
+    await page.keyboard.press('Enter');
+    const second = await page.evaluate(() => window.strettoViewer!.selection());
+    const truth = truthOf('aggregated');
+    expect([first, second].map((row) => truth.function[row])).toEqual(['ReduceScatter', 'ReduceScatter']);
+    expect([first, second].map((row) => truth.rank[row])).toEqual([2, 2]);
+    expect(await page.$eval('#found', (output) => output.textContent)).toBe('2 of 2');
+  });
+
+  it('filter by type, rank and communicator', async () => {
+    const page = await open(recording('one_device.html'));
+    const shown = (): Promise<string> => page.$eval('#shown', (one) => one.textContent!);
+    expect(await shown()).toBe('128 events in 12 lanes');
+    await page.click('.chip[aria-label^="ProxyStep"]');
+    await page.waitForFunction(() => document.getElementById('shown')!.textContent!.startsWith('96 of'));
+    await page.click('.chip[aria-label^="ProxyStep"]');
+    await page.type('#ranks', '1-2');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.getElementById('shown')!.textContent!.startsWith('64 of'));
+    await page.click('summary');
+    await page.click('#communicator-list input');
+    await page.waitForFunction(() => document.getElementById('shown')!.textContent!.startsWith('0 of'));
+    expect(await page.$eval('#nothing', (one) => [(one as HTMLElement).hidden, one.textContent])).toEqual([
+      false, 'The filters leave nothing to show.',
+    ]);
+  });
+
+  it('zoom and move by keys, wheel and drag', async () => {
+    const page = await open(recording('one_device.html'));
+    const view = (): Promise<{ from: number; to: number }> => page.evaluate(() => window.strettoViewer!.view());
+    const before = await view();
+    await page.keyboard.press('w');
+    const nearer = await view();
+    expect(nearer.to - nearer.from).toBeCloseTo((before.to - before.from) / 1.4, 0);
+    await page.keyboard.press('d');
+    expect((await view()).from).toBeGreaterThan(nearer.from);
+    await page.keyboard.press('a');
+    await page.mouse.move(900, 500);
+    await page.mouse.wheel({ deltaY: -300 });
+    const wheeled = await view();
+    expect(wheeled.to - wheeled.from).toBeLessThan(nearer.to - nearer.from);
+    await page.mouse.down();
+    await page.mouse.move(800, 500, { steps: 3 });
+    await page.mouse.up();
+    const dragged = await view();
+    expect(dragged.from - wheeled.from).toBeCloseTo(((wheeled.to - wheeled.from) * 100) / 1336, 0);
+    await page.keyboard.press('F');
+    expect(await view()).toMatchObject({ from: before.from, to: before.to });
+  });
+
+  it('set marks, show the keys, change the theme', async () => {
+    const page = await open(recording('one_device.html'));
+    await page.keyboard.press('m');
+    await page.waitForFunction(() => location.hash.includes('m='));
+    await page.keyboard.press('?');
+    expect(await page.$eval('#help', (help) => (help as HTMLDialogElement).open)).toBe(true);
+    await page.keyboard.press('Escape');
+    await page.click('#theme');
+    expect(await page.$eval('html', (html) => html.dataset['theme'])).toBe('dark');
+  });
+
+  it('have names for those who do not see them, and are reached by Tab', async () => {
+    const page = await open(recording('one_device.html'));
+    const unnamed = await page.$$eval('button, input, summary, canvas[tabindex], [role]', (all) =>
+      all
+        .filter((one) => !(one as HTMLElement).hidden && one.closest('[hidden]') === null)
+        .filter((one) => !(one.getAttribute('aria-label') || one.textContent!.trim() || one.getAttribute('aria-hidden') || one.closest('label')))
+        .map((one) => one.outerHTML.slice(0, 80)),
+    );
+    expect(unnamed.filter((html) => !html.includes('tooltip'))).toEqual([]);
+    const reached = new Set<string>();
+    for (let press = 0; press < 60; press++) {
+      await page.keyboard.press('Tab');
+      reached.add(await page.evaluate(() => document.activeElement?.id ?? ''));
+    }
+    for (const id of ['query', 'ranks', 'toggle-parents', 'fit', 'help-button', 'overlay']) expect(reached).toContain(id);
+  });
+});
+
+describe('files that are no recordings', () => {
+  const template = (): string => readFileSync(recording('empty.html'), 'utf8');
+  const kMark = /(id="recording">)[^<]*(<\/script>)/;
+
+  async function said(data: string): Promise<string> {
+    const file = recording('broken.html');
+    writeFileSync(file, template().replace(kMark, (_, open: string, close: string) => open + data + close));
+    const page = await open(file);
+    return page.$eval('#welcome', (one) => ((one as HTMLElement).hidden ? 'hidden' : one.textContent!));
+  }
+
+  it('are told to people', async () => {
+    const whole = readFileSync(recording('one_device.stretview'));
+    expect(await said('')).toContain('Drop a recording here');
+    await opened!.page.close();
+    expect(await said('!!!!')).toContain('cannot be decoded');
+    await opened!.page.close();
+    expect(await said(whole.subarray(0, 2000).toString('base64'))).toContain('damaged');
+    await opened!.page.close();
+    const corrupt = Buffer.from(whole);
+    corrupt.fill(0x55, 500, 600);
+    expect(await said(corrupt.toString('base64'))).toContain('damaged');
+  });
+
+  it('and one without events is open, and says why that may be', async () => {
+    const page = await open(recording('empty.html'));
+    expect(await page.$eval('#nothing', (one) => one.textContent)).toContain('holds no events');
+  });
+
+  it('can be followed by a good one, dropped or chosen', async () => {
+    expect(await said('')).toContain('Drop');
+    const page = opened!.page;
+    const input = (await page.$('#file'))!;
+    await (input as unknown as { uploadFile(path: string): Promise<void> }).uploadFile(recording('devices.stretview'));
+    await page.waitForFunction(() => window.strettoViewer?.events === 17);
+    await page.close();
+    await said('');
+    const html = readFileSync(recording('aggregated.html')).toString('base64');
+    await opened!.page.evaluate((data) => {
+      const bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([bytes], 'aggregated.html'));
+      document.dispatchEvent(new DragEvent('drop', { dataTransfer: transfer, cancelable: true }));
+    }, html);
+    await opened!.page.waitForFunction(() => window.strettoViewer?.events === 52);
+  });
+});
+
+describe('a hostile recording', () => {
+  it('is text wherever it is shown, and runs nothing', async () => {
+    const page = await open(recording('hostile.html'));
+    await page.evaluate(() => {
+      const viewer = window.strettoViewer!;
+      for (const bar of viewer.bars()) {
+        viewer.select(bar.row);
+        viewer.draw();
+      }
+    });
+    await page.click('#quality-button');
+    const bar = await page.evaluate(() => {
+      const box = document.getElementById('overlay')!.getBoundingClientRect();
+      const bar = window.strettoViewer!.bars()[0];
+      return { x: box.left + bar.x + 5, y: box.top + bar.y + 5 };
+    });
+    await page.keyboard.press('Escape');
+    await page.mouse.move(bar.x, bar.y);
+    await page.keyboard.press('/');
+    await page.keyboard.type('<img src=x onerror=window.hacked=1>');
+    await new Promise((done) => setTimeout(done, 300));
+    const found = await page.evaluate(() => ({
+      hacked: 'hacked' in window,
+      scripts: document.scripts.length,
+      foreign: document.querySelectorAll('img, svg, b, i, iframe, object, a').length,
+      text: document.getElementById('gutter')!.textContent!.includes('</script><script>window.hacked=1</script>'),
+      notes: document.getElementById('quality-content')!.textContent!.includes('<img src=x onerror="window.hacked=1">'),
+    }));
+    expect(found).toEqual({ hacked: false, scripts: 2, foreign: 0, text: true, notes: true });
+  });
+
+  it('could not run anything even if markup came through: the policy forbids it', async () => {
+    const page = await open(recording('devices.html'));
+    await page.evaluate(() => {
+      const script = document.createElement('script');
+      script.textContent = 'window.hacked = 1';
+      document.body.append(script);
+      document.body.insertAdjacentHTML('beforeend', '<img src="x" onerror="window.hacked = 1">');
+    });
+    await new Promise((done) => setTimeout(done, 200));
+    expect(await page.evaluate(() => 'hacked' in window)).toBe(false);
+    expect(opened!.faults.length).toBeGreaterThan(0);
+    opened!.faults.length = 0;
+  });
+});
+
+describe('pictures for the documentation', () => {
+  it('are taken', async () => {
+    let page = await open(recording('one_device.html'));
+    await page.mouse.move(700, 5);
+    await screenshot(page, 'viewer-timeline');
+    await page.evaluate(() => window.strettoViewer!.select(window.strettoViewer!.bars().filter((bar) => bar.type === 1)[1].row));
+    await page.keyboard.press('f');
+    await page.keyboard.press('t');
+    await new Promise((done) => setTimeout(done, 300));
+    await screenshot(page, 'viewer-pinned');
+    await page.keyboard.press('t');
+    await page.close();
+    page = await open(recording('aggregated.html'));
+    await screenshot(page, 'viewer-aggregated');
+  });
+});
