@@ -1,0 +1,177 @@
+// A profiler plugin that writes down every call it gets, one line each, to the file STRETTO_TEST_PROFILE_LOG
+// names: `key=value` words, handles and contexts as small numbers. STRETTO_TEST_PROFILE_MASK is the mask it
+// asks for (default: everything), STRETTO_TEST_PROFILE_REFUSE=1 makes init fail. Built once per version of
+// the interface, and with symbols of old versions only.
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+#include "observe/profiler_abi.hpp"
+
+namespace {
+
+using namespace stretto::observe::profiler;
+
+std::atomic<int*> gMask{nullptr};
+std::atomic<uintptr_t> gHandles{0};
+std::atomic<uintptr_t> gContexts{0};
+
+// One write a line, so that lines of threads do not mix and nothing is lost when the process ends.
+[[gnu::format(printf, 1, 2)]] void say(const char* format, ...) {
+  static const int file = [] {
+    const char* const path = getenv("STRETTO_TEST_PROFILE_LOG");
+    return path == nullptr ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  }();
+  char line[700];
+  int length = snprintf(line, sizeof line, "tid=%ld ", syscall(SYS_gettid));
+  va_list arguments;
+  va_start(arguments, format);
+  length += vsnprintf(line + length, sizeof line - static_cast<size_t>(length) - 1, format, arguments);
+  va_end(arguments);
+  line[length++] = '\n';
+  if (file >= 0 && write(file, line, static_cast<size_t>(length)) != length) abort();
+}
+
+unsigned long number(const void* handle) {
+  return reinterpret_cast<unsigned long>(handle);
+}
+unsigned long long wide(uint64_t value) {
+  return value;
+}
+
+Outcome start(void* context, void** handle, Descriptor* descriptor) {
+  const uintptr_t id = ++gHandles;
+  *handle = reinterpret_cast<void*>(id);
+  char more[400] = "";
+  const Descriptor& d = *descriptor;
+  switch (d.type) {
+    case kind::kGroupApi:
+      snprintf(more, sizeof more, "event=GroupApi captured=%d depth=%d", d.groupApi.graphCaptured,
+               d.groupApi.groupDepth);
+      break;
+    case kind::kCollectiveApi:
+      snprintf(more, sizeof more, "event=CollApi func=%s count=%zu type=%s root=%d stream=%#lx captured=%d",
+               d.collectiveApi.function, d.collectiveApi.count, d.collectiveApi.dataType,
+               d.collectiveApi.root, number(d.collectiveApi.stream), d.collectiveApi.graphCaptured);
+      break;
+    case kind::kP2pApi:
+      snprintf(more, sizeof more, "event=P2pApi func=%s count=%zu type=%s", d.p2pApi.function, d.p2pApi.count,
+               d.p2pApi.dataType);
+      break;
+    case kind::kKernelLaunch:
+      snprintf(more, sizeof more, "event=KernelLaunch");
+      break;
+    case kind::kGroup:
+      snprintf(more, sizeof more, "event=Group");
+      break;
+    case kind::kCollective:
+      snprintf(more, sizeof more,
+               "event=Coll group=%lu seq=%llu func=%s count=%zu type=%s root=%d channels=%d algo=%s proto=%s",
+               number(d.collective.parentGroup), wide(d.collective.sequence), d.collective.function,
+               d.collective.count, d.collective.dataType, d.collective.root, d.collective.channels,
+               d.collective.algorithm, d.collective.protocol);
+      break;
+    case kind::kP2p:
+      snprintf(more, sizeof more, "event=P2p group=%lu func=%s count=%zu type=%s peer=%d channels=%d",
+               number(d.p2p.parentGroup), d.p2p.function, d.p2p.count, d.p2p.dataType, d.p2p.peer,
+               d.p2p.channels);
+      break;
+    case kind::kProxyOp:
+      snprintf(more, sizeof more, "event=ProxyOp pid=%d channel=%d peer=%d steps=%d chunk=%d send=%d",
+               d.proxyOp.pid, d.proxyOp.channel, d.proxyOp.peer, d.proxyOp.steps, d.proxyOp.chunkBytes,
+               d.proxyOp.isSend);
+      break;
+    case kind::kProxyStep:
+      snprintf(more, sizeof more, "event=ProxyStep step=%d", d.proxyStep.step);
+      break;
+    case kind::kProxyControl:
+      snprintf(more, sizeof more, "event=ProxyCtrl");
+      break;
+    case kind::kKernelChannel:
+      snprintf(more, sizeof more, "event=KernelCh channel=%d timer=%llu", d.kernelChannel.channel,
+               wide(d.kernelChannel.timer));
+      break;
+    default:
+      snprintf(more, sizeof more, "event=unknown:%llx", wide(d.type));
+  }
+  say("call=start ctx=%lu h=%lu parent=%lu rank=%d %s", number(context), static_cast<unsigned long>(id),
+      number(d.parent), d.rank, more);
+  return 0;
+}
+
+Outcome stop(void* handle) {
+  say("call=stop h=%lu", number(handle));
+  return 0;
+}
+
+Outcome record(void* handle, int state, StateArguments* arguments) {
+  switch (state) {
+    case kKernelChannelStop:
+      say("call=state h=%lu state=%d timer=%llu", number(handle), state,
+          wide(arguments->kernelChannel.timer));
+      break;
+    case kControlAppendEnd:
+      say("call=state h=%lu state=%d appended=%d", number(handle), state, arguments->proxyControl.appended);
+      break;
+    case kStepSendWait:
+    case kStepReceiveGpuWait:
+      say("call=state h=%lu state=%d bytes=%zu", number(handle), state, arguments->proxyStep.transferred);
+      break;
+    default:
+      say("call=state h=%lu state=%d args=%d", number(handle), state, arguments != nullptr);
+  }
+  return 0;
+}
+
+Outcome init(void** context, uint64_t communicator, int* mask, const char* name, int nodes, int ranks,
+             int rank, Logger logger) {
+  const char* const refuse = getenv("STRETTO_TEST_PROFILE_REFUSE");
+  if (refuse != nullptr && *refuse == '1') return 3;
+  const char* const wanted = getenv("STRETTO_TEST_PROFILE_MASK");
+  __atomic_store_n(mask, wanted == nullptr ? 0xffff : atoi(wanted), __ATOMIC_RELAXED);
+  gMask = mask;
+  const uintptr_t id = ++gContexts;
+  *context = reinterpret_cast<void*>(id);
+  say("call=init ctx=%lu version=%d comm=%llx name=%s nodes=%d ranks=%d rank=%d",
+      static_cast<unsigned long>(id), STRETTO_TEST_PROFILER_VERSION, wide(communicator),
+      name == nullptr ? "(null)" : name, nodes, ranks, rank);
+  logger(3, 0x4000, __FILE__, __LINE__, "a word from the plugin about rank %d", rank);
+  return 0;
+}
+
+Outcome finalize(void* context) {
+  say("call=finalize ctx=%lu", number(context));
+  return 0;
+}
+
+constexpr Table kTable{"recording", init, start, stop, record, finalize};
+
+}  // namespace
+
+// Later than init, as plugins may: through the pointer they were given.
+extern "C" [[gnu::visibility("default")]] void recordingSetMask(int mask) {
+  if (int* const place = gMask; place != nullptr) __atomic_store_n(place, mask, __ATOMIC_RELAXED);
+}
+
+extern "C" {
+#define STRETTO_TABLE(version)                                               \
+  [[gnu::visibility("default")]] extern const Table ncclProfiler_v##version; \
+  const Table ncclProfiler_v##version = kTable
+#if STRETTO_TEST_PROFILER_VERSION <= 4
+STRETTO_TABLE(3);
+STRETTO_TABLE(4);
+#else
+STRETTO_TABLE(5);
+#if STRETTO_TEST_PROFILER_VERSION >= 6
+STRETTO_TABLE(6);
+#endif
+#if STRETTO_TEST_PROFILER_VERSION >= 7
+STRETTO_TABLE(7);
+#endif
+#endif
+}
