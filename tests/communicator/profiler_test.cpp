@@ -1,0 +1,293 @@
+// What a communicator tells a profiler plugin: which events each mask brings, when a mask takes effect,
+// numbers of operations, sends and receives with their chunks, workers, and groups that fail. Each case runs
+// its ranks in a process of its own, because a process has one plugin.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "harness/ranks.hpp"
+#include "harness/watchdog.hpp"
+#include "observe/profiler_abi.hpp"
+#include "profiler/journal.hpp"
+#include "stretto.h"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+namespace kind = observe::profiler::kind;
+
+std::string plugin() {
+  return std::string(STRETTO_TEST_PROFILERS) + "/libnccl-profiler-recording-v7.so";
+}
+
+// As a plugin may do at any time, through the pointer that its init was given.
+void setMask(int mask) {
+  void* const library = dlopen(plugin().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr);
+  const auto set = reinterpret_cast<void (*)(int)>(dlsym(library, "recordingSetMask"));
+  ASSERT_NE(set, nullptr);
+  set(mask);
+  dlclose(library);
+}
+
+void sum(Member& member, size_t count = 16) {
+  std::vector<float> data(count, 1);
+  member.expect(ncclAllReduce(data.data(), data.data(), count, ncclFloat, ncclSum, member.comm, nullptr),
+                "ncclAllReduce");
+}
+
+class ProfilerCalls : public ::testing::Test {
+ protected:
+  // `body` on every rank of one process, a thread each, under the recording plugin.
+  Journal run(uint64_t mask, const Body& body, int ranks = 2) {
+    const std::string log = ::testing::TempDir() + "profiler_calls_" + std::to_string(getpid());
+    unlink(log.c_str());
+    setenv("STRETTO_TEST_PROFILE_LOG", log.c_str(), 1);
+    setenv("STRETTO_TEST_PROFILE_MASK", std::to_string(mask).c_str(), 1);
+    setenv("NCCL_PROFILER_PLUGIN", plugin().c_str(), 1);
+    const Board board(ranks);
+    {
+      Processes process(board, connected(body), 60, Processes::kOneForAll);
+      process.finish();
+    }
+    unsetenv("NCCL_PROFILER_PLUGIN");
+    Journal journal = Journal::read(log);
+    unlink(log.c_str());
+    EXPECT_EQ(journal.complaints(), std::vector<std::string>());
+    EXPECT_TRUE(journal.neverStopped().empty());
+    EXPECT_EQ(journal.of("init", "").size(), static_cast<size_t>(ranks));
+    EXPECT_EQ(journal.of("finalize", "").size(), static_cast<size_t>(ranks));
+    return journal;
+  }
+  // The types of rank 0's events, in the order in which they started.
+  static std::string startedBy(const Journal& journal) {
+    std::string all;
+    for (const JournalCall& call : journal.of("start", "")) {
+      if (call.word("rank") == "0") all += call.word("event") + " ";
+    }
+    return all;
+  }
+};
+
+// A lower event brings those above it; nothing else comes unasked.
+TEST_F(ProfilerCalls, AMaskBringsItsEventsAndTheirAncestors) {
+  const std::pair<uint64_t, const char*> kWanted[] = {
+      {0, ""},
+      {kind::kGroupApi, "GroupApi "},
+      {kind::kCollectiveApi, "GroupApi CollApi "},
+      {kind::kP2pApi, "GroupApi "},
+      {kind::kKernelLaunch, "GroupApi KernelLaunch "},
+      {kind::kGroup, "GroupApi Group "},
+      {kind::kCollective, "GroupApi CollApi Group Coll "},
+      {kind::kKernelChannel, "GroupApi CollApi Group Coll KernelCh "},
+      {kind::kProxyStep, "GroupApi CollApi Group Coll "},
+      {kind::kProxyControl, ""},
+      {0xffff, "GroupApi CollApi KernelLaunch Group Coll KernelCh "}};
+  for (const auto& [mask, events] : kWanted) {
+    const Journal journal = run(mask, [](Member& member) { sum(member); });
+    EXPECT_EQ(startedBy(journal), events) << std::hex << mask;
+  }
+}
+
+TEST_F(ProfilerCalls, TheMaskIsThatOfTheCall) {
+  const Journal journal = run(0, [](Member& member) {
+    sum(member);  // nobody listens
+    member.board.meet();
+    if (member.rank == 0) setMask(static_cast<int>(kind::kCollective));
+    member.board.meet();
+    ncclGroupStart();
+    std::vector<float> data(16, 1);
+    ncclAllReduce(data.data(), data.data(), 16, ncclFloat, ncclSum, member.comm, nullptr);
+    member.board.meet();
+    if (member.rank == 0) setMask(0);
+    member.board.meet();
+    member.expect(ncclGroupEnd(), "ncclGroupEnd");  // called while somebody listened
+    sum(member);                                    // and this was not
+    member.board.meet();
+    if (member.rank == 0) setMask(static_cast<int>(kind::kCollective));
+    member.board.meet();
+    sum(member);
+  });
+  EXPECT_EQ(startedBy(journal), "GroupApi CollApi Group Coll GroupApi CollApi Group Coll ");
+  // Numbers go on while nobody listens, the same on all ranks.
+  for (const char* rank : {"0", "1"}) {
+    EXPECT_EQ(journal.of("start", "Coll").size(), 4u);
+    std::string numbers;
+    for (const JournalCall& call : journal.of("start", "Coll")) {
+      if (call.word("rank") == rank) numbers += call.word("seq") + " ";
+    }
+    EXPECT_EQ(numbers, "1 3 ");
+  }
+}
+
+TEST_F(ProfilerCalls, OperationsAreNumberedByFunction) {
+  const Journal journal = run(kind::kCollective, [](Member& member) {
+    std::vector<float> data(32, 1);
+    for (int times = 0; times < 3; ++times) {
+      sum(member);
+      ncclBroadcast(data.data(), data.data(), 8, ncclFloat, 0, member.comm, nullptr);
+    }
+    ncclAllReduce(data.data(), data.data(), 0, ncclFloat, ncclSum, member.comm, nullptr);  // moves nothing
+    ncclAlltoAll(data.data(), data.data() + 16, 8, ncclFloat, member.comm, nullptr);
+    sum(member);
+  });
+  std::string numbers;
+  for (const JournalCall& call : journal.of("start", "Coll")) {
+    if (call.word("rank") == "1") numbers += call.word("func") + call.word("seq") + " ";
+  }
+  EXPECT_EQ(numbers,
+            "AllReduce0 Broadcast0 AllReduce1 Broadcast1 AllReduce2 Broadcast2 AlltoAll0 AllReduce3 ");
+}
+
+// A send of three chunks and a receive of one, each with its waits; the P2p events hold them.
+TEST_F(ProfilerCalls, TransfersAreProxyOperationsOfSteps) {
+  const Journal journal = run(0xffff, [](Member& member) {
+    const size_t kMany = 5 << 18;
+    std::vector<float> out(kMany, 1), in(kMany);
+    const int peer = 1 - member.rank;
+    const size_t sent = member.rank == 0 ? kMany : 4;
+    ncclGroupStart();
+    ncclSend(out.data(), sent, ncclFloat, peer, member.comm, nullptr);
+    ncclRecv(in.data(), kMany + 4 - sent, ncclFloat, peer, member.comm, nullptr);
+    member.expect(ncclGroupEnd(), "ncclGroupEnd");
+  });
+  const auto operations = journal.of("start", "ProxyOp");
+  ASSERT_EQ(operations.size(), 4u);
+  size_t steps = 0;
+  for (const JournalCall& call : operations) {
+    EXPECT_TRUE(call.word("in").starts_with("P2p/" + call.word("rank"))) << call.word("in");
+    EXPECT_EQ(call.number("peer"), 1 - call.number("rank"));
+    const bool isLarge = call.word("rank") == (call.word("send") == "1" ? "0" : "1");
+    const uint64_t bytes = isLarge ? 5 << 20 : 16;
+    EXPECT_EQ(call.number("steps"), (bytes + call.number("chunk") - 1) / call.number("chunk"));
+    steps += call.number("steps");
+  }
+  EXPECT_EQ(journal.of("start", "ProxyStep").size(), steps);
+  // Every step waits, then moves its bytes; together they are what was sent, and received.
+  std::map<std::string, std::string> states;
+  uint64_t moved = 0;
+  for (const JournalCall& call : journal.of("state", "ProxyStep")) {
+    states[call.event] += call.word("state") + " ";
+    moved += call.number("bytes");
+  }
+  for (const auto& [event, seen] : states) EXPECT_TRUE(seen == "20 9 " || seen == "10 12 ") << event << seen;
+  EXPECT_EQ(moved, 2u * ((5u << 20) + 16));
+  for (const JournalCall& call : journal.of("start", "P2p")) {
+    EXPECT_TRUE(call.word("in").starts_with("P2pApi/" + call.word("rank")));
+    EXPECT_EQ(call.word("group"), "Group/" + call.word("rank") + ".0");
+  }
+  EXPECT_EQ(journal.of("start", "KernelCh").size(), 4u);
+}
+
+TEST_F(ProfilerCalls, MessagesToOneselfHaveNoProxy) {
+  const Journal journal = run(0xffff, [](Member& member) {
+    float out = 1, in = 0;
+    ncclGroupStart();
+    ncclSend(&out, 1, ncclFloat, member.rank, member.comm, nullptr);
+    ncclRecv(&in, 1, ncclFloat, member.rank, member.comm, nullptr);
+    member.expect(ncclGroupEnd(), "ncclGroupEnd");
+  });
+  EXPECT_EQ(journal.of("start", "P2p").size(), 4u);
+  EXPECT_TRUE(journal.of("start", "ProxyOp").empty());
+}
+
+// Handed over to the stream's thread: the launch is the hand-over, the work is elsewhere and perhaps later.
+TEST_F(ProfilerCalls, AStreamRunsWhatWasLaunched) {
+  const Journal journal = run(0xffff, [](Member& member) {
+    cudaStream_t stream = nullptr;
+    member.expect(strettoStreamCreate(&stream), "strettoStreamCreate");
+    std::vector<float> data(16, 1);
+    member.expect(ncclAllReduce(data.data(), data.data(), 16, ncclFloat, ncclSum, member.comm, stream),
+                  "ncclAllReduce");
+    member.expect(strettoStreamSynchronize(stream), "strettoStreamSynchronize");
+    strettoStreamDestroy(stream);
+  });
+  for (const char* rank : {"0", "1"}) {
+    const std::string caller = journal.threadOf(std::string("CollApi/") + rank + ".0");
+    EXPECT_EQ(caller, journal.threadOf(std::string("KernelLaunch/") + rank + ".0"));
+    EXPECT_NE(caller, journal.threadOf(std::string("Coll/") + rank + ".0"));
+  }
+  EXPECT_EQ(journal.of("start", "KernelLaunch").size(), 2u);
+  for (const JournalCall& call : journal.of("start", "CollApi")) EXPECT_NE(call.word("stream"), "0");
+}
+
+TEST_F(ProfilerCalls, AGroupThatFailsIsClosed) {
+  const Journal journal = run(0xffff, [](Member& member) {
+    float x = 0;
+    ncclGroupStart();
+    ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, member.comm, nullptr);
+    ncclBroadcast(&x, &x, 1, ncclFloat, 99, member.comm, nullptr);  // no such root
+    member.expect(ncclGroupEnd(), "ncclGroupEnd", ncclInvalidArgument);
+    sum(member);
+  });
+  EXPECT_EQ(startedBy(journal), "GroupApi CollApi GroupApi CollApi KernelLaunch Group Coll KernelCh ");
+  EXPECT_EQ(journal.of("state", "GroupApi").size(), 8u);
+}
+
+// Nested groups are one; a group in which nothing is called is none.
+TEST_F(ProfilerCalls, GroupsNest) {
+  const Journal journal = run(kind::kGroupApi, [](Member& member) {
+    float x[2] = {};
+    ncclGroupStart();
+    ncclGroupEnd();
+    ncclGroupStart();
+    ncclAllReduce(x, x, 1, ncclFloat, ncclSum, member.comm, nullptr);
+    ncclGroupStart();
+    ncclAllReduce(x + 1, x + 1, 1, ncclFloat, ncclSum, member.comm, nullptr);
+    ncclGroupEnd();
+    member.expect(ncclGroupEnd(), "ncclGroupEnd");
+  });
+  EXPECT_EQ(startedBy(journal), "GroupApi ");
+  EXPECT_EQ(journal.of("start", "GroupApi")[0].word("depth"), "2");
+}
+
+// A communicator destroyed in a group whose event is open: the plugin stays until the group has ended.
+TEST_F(ProfilerCalls, ThePluginOutlivesTheGroup) {
+  const Journal journal = run(0xffff, [](Member& member) {
+    float x = 0;
+    member.board.meet();
+    ncclGroupStart();
+    ncclBroadcast(&x, &x, 1, ncclFloat, 99, member.comm, nullptr);  // spoils the group, is not an event
+    ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, member.comm, nullptr);
+    member.expect(ncclCommDestroy(member.comm), "ncclCommDestroy");
+    member.comm = nullptr;
+    (void)ncclGroupEnd();
+  });
+  EXPECT_EQ(journal.of("stop", "GroupApi").size(), 2u);
+}
+
+TEST_F(ProfilerCalls, ChildrenAreCommunicatorsOfTheirOwn) {
+  const std::string log = ::testing::TempDir();
+  Board board(2);
+  const auto body = [](Member& member) {
+    ncclComm_t child = nullptr;
+    member.expect(ncclCommSplit(member.comm, 0, -member.rank, &child, nullptr), "ncclCommSplit");
+    float x = 1;
+    ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, child, nullptr);
+    ncclCommDestroy(child);
+  };
+  setenv("STRETTO_TEST_PROFILE_LOG", (log + "children").c_str(), 1);
+  setenv("NCCL_PROFILER_PLUGIN", plugin().c_str(), 1);
+  { Processes(board, connected(body), 60, Processes::kOneEach).finish(); }
+  unsetenv("NCCL_PROFILER_PLUGIN");
+  std::ifstream file(log + "children");
+  std::set<std::string> communicators;
+  size_t inits = 0;
+  for (std::string line; std::getline(file, line);) {
+    const size_t at = line.find("comm=");
+    if (at == std::string::npos) continue;
+    ++inits;
+    communicators.insert(line.substr(at, line.find(' ', at) - at));
+  }
+  unlink((log + "children").c_str());
+  EXPECT_EQ(inits, 4u) << "two ranks, two communicators";
+  EXPECT_EQ(communicators.size(), 2u) << "the id is the same on all ranks";
+}
+
+}  // namespace
+}  // namespace stretto
