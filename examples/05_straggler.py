@@ -1,6 +1,6 @@
 # Run it: stretto trace record -o trace -- stretto run -n 4 examples/05_straggler.py && stretto trace report trace
-# Before every operation one rank, drawn at random, sleeps for 200 us. The report says which one was late, how often, and
-# how much shorter the run would be without.
+# Before every operation one rank, drawn at random, sleeps for 200 us. The report says which one was late, how often,
+# and how much shorter the run would be without.
 import sys
 import time
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jobs import STRETTO, stretto
 from stretto.trace import report as command
 from stretto.trace.analysis import Report, UnknownCommunicator, analyse
 from stretto.trace.columns import NONE
 from stretto.trace.model import EventType, Recording
+from stretto.trace.reader import load
 from stretto.trace.report_json import SCHEMA, document
 from stretto.trace.report_markdown import escaped, write_markdown
 from stretto.trace.report_text import amount, duration, sections
@@ -443,3 +446,67 @@ def test_units() -> None:
     assert bus_factor("ncclAllGather", 4) == 0.75
     assert bus_factor("Broadcast", 4) == 1.0
     assert NONE < -(10**18)
+
+
+# Every rank writes down when it called, by the clock that the plugin stamps with.
+SLEEPY = """
+import json, pathlib, sys, time
+import numpy, stretto
+def job(world, steps=400):
+    late = numpy.random.default_rng(seed=7).integers(0, world.size, steps)
+    x, called = numpy.ones(1 << 12, "float32"), []
+    for step in range(steps):
+        if late[step] == world.rank:
+            time.sleep(200e-6)
+        called.append(time.monotonic_ns())
+        world.all_reduce(x, "avg")
+    pathlib.Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(called))
+if sys.argv[2] == "threads":
+    stretto.threads(3, job)
+else:
+    with stretto.init() as world:
+        job(world)
+"""
+
+
+@pytest.mark.parametrize("how", ["processes", "threads"])
+def test_a_real_job_is_reported_as_it_was(tmp_path: Path, how: str) -> None:
+    script, folder = tmp_path / "job.py", tmp_path / "trace"
+    script.write_text(SLEEPY, encoding="utf-8")
+    words = [sys.executable, script] if how == "threads" else [*STRETTO, "run", "-n", 3, script]
+    done = stretto("trace", "record", "-o", folder, "--", *words, tmp_path, how)
+    assert done.returncode == 0, done.stderr
+    report = analyse(load(folder, align=False))
+    called = np.array([json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(3)])
+    assert report.operations.count == 400
+    assert report.alignment.synchronous.all()
+    ordered = np.sort(called, axis=0)
+    sure = ordered[-1] - ordered[-2] > 50_000
+    assert sure.sum() > 100
+    right = named_rank(report) == called.argmax(axis=0)[report.operations.sequence]
+    assert right[sure[report.operations.sequence]].mean() >= 0.98
+    assert report.path.reason == ""
+    assert not report.progress.behind
+
+
+def test_the_command_writes_what_it_is_asked_for(tmp_path: Path) -> None:
+    script, folder = tmp_path / "job.py", tmp_path / "trace"
+    script.write_text(SLEEPY, encoding="utf-8")
+    done = stretto("trace", "record", "-o", folder, "--", *STRETTO, "run", "-n", 3, script, tmp_path, "processes")
+    assert done.returncode == 0, done.stderr
+    shown = stretto(
+        "trace", "report", folder, "--markdown", tmp_path / "r.md", "--json", tmp_path / "r.json", "--top", 4
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "Without its lateness the run is" in shown.stdout
+    assert (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Trace report\n")
+    written = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert len(written["operations"]) == 4
+    only = stretto("trace", "report", folder, "--json", "-", "--communicator", written["communicators"][0]["name"])
+    assert json.loads(only.stdout)["operations_total"] == 400
+    wrong = stretto("trace", "report", folder, "--communicator", "nobody")
+    assert wrong.returncode == 2
+    assert "has no communicator nobody" in wrong.stderr
+    missing = stretto("trace", "report", tmp_path / "elsewhere")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("stretto: ")
