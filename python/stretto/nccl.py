@@ -11,21 +11,20 @@ that start anew import it again, or get LD_PRELOAD; forked ones have it. `loaded
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 
 from stretto.errors import InvalidUsage
 from stretto.library import nccl_library_path
-
-SONAME = "libnccl.so.2"
+from stretto.loaded import SONAME, mapped_files
 
 
 def loaded() -> list[Path]:
     """The files that are mapped as libnccl.so.2 into this process, in the order of their addresses. The one that was
     loaded first is the one that others are bound to."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = [line.split(maxsplit=5)[5] for line in lines if line.count("/") and Path(line.split()[-1]).name == SONAME]
-    return [Path(path) for path in dict.fromkeys(paths)]
+    # A package of a distribution has it as libnccl.so.2.28.9.
+    return [Path(path) for path in mapped_files(os.getpid()) if Path(path).name.startswith(SONAME)]
 
 
 def _load() -> ctypes.CDLL:

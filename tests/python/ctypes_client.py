@@ -3,8 +3,8 @@ declares what it needs of nccl.h itself, and checks every result. It sees nothin
 
     python tests/python/ctypes_client.py [--gpu] [--ranks N] [--library PATH]
 
-runs N ranks, processes of this program, with their data in host memory or, by `--gpu`, on GPUs (then libcudart is loaded
-by ctypes, too). Ends with status 0 and "ok" when all is right.
+runs N ranks, processes of this program, with their data in host memory or, by `--gpu`, on GPUs, for which it loads
+libcudart by ctypes, too. Ends with status 0 and "ok" when all is right.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli.output import JsonOption, console, emit, stop, table
+from stretto.loaded import identify, mapped_files
 
 
 def loaded_libraries(pid: int) -> list[dict[str, Any]]:
@@ -19,20 +20,8 @@ def loaded_libraries(pid: int) -> list[dict[str, Any]]:
 
     Raises OSError if there is no such process or it may not be looked at.
     """
-    found: dict[str, bool] = {}
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and Path(fields[5]).name.startswith(("libnccl", "libstretto")):
-            found[fields[5]] = False
-    return [{"path": path, "stretto": _is_stretto(path)} for path in sorted(found)]
-
-
-def _is_stretto(path: str) -> bool | None:
-    """Whether the file exports what only Stretto has; None if it can no longer be read."""
-    try:
-        return b"\0strettoVersion\0" in Path(path.removesuffix(" (deleted)")).read_bytes()
-    except OSError:
-        return None
+    found = [path for path in mapped_files(pid) if Path(path).name.startswith(("libnccl", "libstretto"))]
+    return [{"path": path, "stretto": identify(path.removesuffix(" (deleted)")).stretto} for path in sorted(found)]
 
 
 def _document(pid: int | None) -> dict[str, Any]:
