@@ -26,33 +26,40 @@ ONE_THREAD := Copy.*:Reduce.*:*EveryNarrowFloat*:*EveryType*
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native python test ctest pytest tsan asan fuzz bench lint format clean
+.PHONY: help setup build native viewer python test ctest pytest viewertest tsan asan fuzz bench lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what everything else needs (Debian packages if missing; the rest into .venv/ and .cache/)
 	@tools/setup
 
-build: native python ## the libraries, tests, benchmarks and plugins in build/; the Python package in .venv/
+build: native viewer python ## libraries, tests, benchmarks and plugins in build/; the Python package in .venv/
 
 native: setup ## the C++ half of that
 	@$(STEP) configure cmake $(CMAKE_OPTIONS) -B build -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
 	  -DSTRETTO_BUILD_TESTS=ON -DSTRETTO_BUILD_BENCHMARKS=$(BENCHMARKS)
 	@$(STEP) build cmake --build build -j $(JOBS)
 
-python: native ## the Python half: the package, with the `stretto` command, into .venv/
+viewer: setup ## the timeline, as one page: viewer/dist/viewer.html
+	@$(STEP) viewer sh -c 'cd viewer && { cmp -s package-lock.json node_modules/.stamp || \
+	  { npm ci && cp package-lock.json node_modules/.stamp; }; } && npm run build'
+
+python: native viewer ## the Python half: the package, with the `stretto` command, into .venv/
 	@$(STEP) python $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps \
 	  -C build-dir=build -C cmake.build-type=$(BUILD_TYPE) --editable .
 
-test: ctest pytest tsan asan fuzz ## all tests: C++, Python, sanitizers, a short fuzz run
+test: ctest pytest viewertest tsan asan fuzz ## all tests: C++, Python, viewer, sanitizers, a short fuzz run
 
 ctest: native ## the C++ tests that need no GPU; tools/gpu runs the others
 	@$(STEP) ctest ctest --test-dir build --output-on-failure -LE gpu
 
 pytest: build ## the Python tests: interface, tools, package
 	@$(STEP) pytest $(PYTHON) -m pytest -q tests $(wildcard python/tests)
+
+viewertest: build ## the viewer's types, model and pages, those in headless Chromium
+	@$(STEP) viewer-test sh -c 'cd viewer && npm run types && npm test'
 
 tsan: setup ## the C++ tests that run ranks as threads, under ThreadSanitizer
 	@$(call sanitize,tsan,thread,$(NOT_SANITIZED):$(ONE_THREAD))
@@ -87,4 +94,4 @@ format: setup ## rewrite C++ and Python into the common format
 	@$(PYTHON) -m ruff check --quiet --fix-only . && $(PYTHON) -m ruff format --quiet .
 
 clean: ## remove what was built; .venv/ and what .cache/ holds of NVIDIA stay
-	@rm -rf build build-tsan build-asan build-fuzz build-gpu bench-out .cache/logs
+	@rm -rf build build-tsan build-asan build-fuzz build-gpu bench-out viewer/dist viewer/.out .cache/logs

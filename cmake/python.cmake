@@ -35,6 +35,9 @@ install(TARGETS stretto_wheel stretto_nccl stretto_profiler stretto_profiler_emp
         LIBRARY DESTINATION stretto/lib COMPONENT python NAMELINK_SKIP EXCLUDE_FROM_ALL)
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION stretto/include COMPONENT python EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.h")
+# The page of `stretto trace view`, where npm has built it.
+install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/viewer/dist/viewer.html DESTINATION stretto/trace COMPONENT python
+        EXCLUDE_FROM_ALL OPTIONAL)
 
 # `stretto bench` and `stretto tune` from a wheel: the drivers, and the sources of those that peers' compilers build. A
 # checkout with benchmarks has them in its build folder already.
