@@ -192,8 +192,9 @@ def test_perfetto_slices_nest_and_say_what_was_recorded(folder: Path, tmp_path: 
     while uuid:
         path.append(tracks[uuid].name)
         uuid = tracks[uuid].parent_uuid
-    assert path[0].startswith("main") and "rank 0 of 3" in path[1] and path[2].startswith("process 100")
-    assert path[3:] == ["host host0"]
+    rank = said["rank"] if "rank" in said else int(path[1].split(" rank ")[1].split()[0])
+    assert path[0] == f"main {100 + rank}" and path[1] == f"communicator world 0xc0ffee rank {rank} of 3"
+    assert path[2].startswith(f"process {100 + rank} ") and path[3:] == [f"host host{rank // 2}"]
 
 
 def test_perfetto_has_the_time_of_the_world(folder: Path, tmp_path: Path) -> None:
@@ -338,13 +339,16 @@ def test_a_failed_conversion_leaves_no_half_file(folder: Path, tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
+# Not ru_maxrss: that one counts what this process had before it ran Python.
 MEASURE = """
-import resource, sys
+import sys
 from pathlib import Path
 from stretto.trace.convert import convert
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def most():
+    return next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
+before = most()
 made = convert([Path(sys.argv[1])], sys.argv[2], Path(sys.argv[3]))
-print(made.rows, before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(made.rows, before, most())
 """
 
 
@@ -380,7 +384,7 @@ def test_two_million_events_in_bounded_memory(large: Path, tmp_path: Path, to: s
     assert done.returncode == 0, done.stderr
     rows, before, after = (int(word) for word in done.stdout.split())
     assert rows == (2 * 53 * (19_000 + 2) if to == "jsonl" else 2 * 53 * 8000)
-    assert after < 256 * 1024 and after - before < 200 * 1024, f"{after} KiB at most, {before} before"
+    assert after < 256 * 1024 and after - before < 160 * 1024, f"{after} KiB at most, {before} before"
 
 
 def test_memory_does_not_grow_with_what_never_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ class Options:
             made["STRETTO_TRACE_MODE"] = "flight"
         if self.chain is not None:
             path = Path(self.chain)
-            made["STRETTO_TRACE_CHAIN"] = str(path.absolute()) if path.exists() else self.chain
+            made["STRETTO_TRACE_CHAIN"] = str(path.resolve()) if path.exists() else self.chain
         return made
 
 
