@@ -9,6 +9,7 @@
 #include "base/parameters.hpp"
 #include "memory/user_memory.hpp"
 #include "platform/cuda/device.hpp"
+#include "platform/loaded_files.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -38,18 +39,18 @@ bool namedNccl(const std::string& file) {
 }
 
 template <typename Function>
-bool load(const platform::Library& library, const char* name, Function& into) {
+bool load(const platform::DynamicLibrary& library, const char* name, Function& into) {
   into = reinterpret_cast<Function>(library.symbol(name));
   return into != nullptr;
 }
 
-Status resolve(const platform::Library& library, ForeignLibrary& found) {
-#define STRETTO_FOREIGN_LOAD(name)       \
-  if (!load(library, #name, found.name)) \
+Status resolve(ForeignLibrary& found) {
+#define STRETTO_FOREIGN_LOAD(name)          \
+  if (!load(found.file, #name, found.name)) \
     return fail(Code::kInvalidUsage, "%s is not NCCL 2.19 or later: it has no " #name, found.path.c_str());
   STRETTO_FOREIGN_ALWAYS(STRETTO_FOREIGN_LOAD)
 #undef STRETTO_FOREIGN_LOAD
-#define STRETTO_FOREIGN_LOAD(name) (void)load(library, #name, found.name);
+#define STRETTO_FOREIGN_LOAD(name) (void)load(found.file, #name, found.name);
   STRETTO_FOREIGN_SOMETIMES(STRETTO_FOREIGN_LOAD)
 #undef STRETTO_FOREIGN_LOAD
   return kOkStatus;
@@ -66,19 +67,15 @@ Status checkVersion(ForeignLibrary& found) {
 }
 
 Result<std::unique_ptr<ForeignLibrary>> open(const std::string& path) {
-  auto library = platform::Library::open(path);
-  if (!library.ok()) return library.status();
   auto found = std::make_unique<ForeignLibrary>();
   found->path = path;
-  Status status = kOkStatus;
-  if (library.value().symbol("strettoVersion") != nullptr) {
-    status = fail(Code::kInvalidUsage, "%s is this library, not NVIDIA's", path.c_str());
+  std::string why;
+  found->file = platform::DynamicLibrary::openApart(path, &why);
+  if (!found->file.isOpen()) return fail(Code::kSystem, "cannot load %s: %s", path.c_str(), why.c_str());
+  if (found->file.symbol("strettoVersion") != nullptr) {
+    return fail(Code::kInvalidUsage, "%s is this library, not NVIDIA's", path.c_str());
   }
-  if (status.ok()) status = resolve(library.value(), *found);
-  if (!status.ok()) {
-    library.value().close();
-    return status;
-  }
+  STRETTO_TRY(resolve(*found));
   STRETTO_TRY(checkVersion(*found));
   return found;
 }

@@ -8,7 +8,7 @@
 
 #include "base/status.hpp"
 #include "nccl.h"
-#include "platform/library.hpp"
+#include "platform/dynamic_library.hpp"
 
 namespace stretto::communicator {
 
@@ -48,6 +48,7 @@ namespace stretto::communicator {
   X(ncclCommWindowDeregister)
 
 struct ForeignLibrary {
+  platform::DynamicLibrary file;
   std::string path;
   int version = 0;  // as ncclGetVersion codes it
 #define STRETTO_FOREIGN_POINTER(name) decltype(&::name) name = nullptr;
@@ -71,7 +72,7 @@ const ForeignLibrary* foreignLibraryIfLoaded();
 Result<void*> allocateForBoth(int device, size_t bytes);
 Status releaseForBoth(void* pointer);
 
-// Files to try, best first; for tests. `mapped` and `folders` are what platform/library.hpp finds.
+// Files to try, best first; for tests. `mapped` and `folders` are what platform/loaded_files.hpp finds.
 std::vector<std::string> foreignCandidates(const std::vector<std::string>& mapped,
                                            const std::vector<std::string>& folders);
 

@@ -16,6 +16,10 @@ class DynamicLibrary {
   // By path or by name, as the system's loader looks for it. Not open if it cannot be: `why` gets the
   // loader's words. That is no error here; many libraries are looked for that need not be there.
   static DynamicLibrary open(const std::string& name, std::string* why);
+  // One of another maker, by its absolute path, so that nothing which is loaded already under the same name
+  // is taken for it. Its own calls find its own functions first, whatever else shows functions of their
+  // names.
+  static DynamicLibrary openApart(const std::string& path, std::string* why);
   // What the program itself, and the libraries it was linked with, show.
   static DynamicLibrary program(std::string* why);
 
@@ -26,7 +30,7 @@ class DynamicLibrary {
   void close();
 
  private:
-  static DynamicLibrary openRaw(const char* name, std::string* why);
+  static DynamicLibrary openRaw(const char* name, int flags, std::string* why);
   void* handle_ = nullptr;
 };
 

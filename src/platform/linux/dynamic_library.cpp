@@ -5,6 +5,16 @@
 #include <utility>
 
 namespace stretto::platform {
+namespace {
+
+// Sanitizers replace functions of the C library, which RTLD_DEEPBIND would undo; they refuse it.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kOwnFunctionsFirst = 0;
+#else
+constexpr int kOwnFunctionsFirst = RTLD_DEEPBIND;
+#endif
+
+}  // namespace
 
 DynamicLibrary::DynamicLibrary(DynamicLibrary&& other) noexcept
     : handle_(std::exchange(other.handle_, nullptr)) {}
@@ -14,9 +24,9 @@ DynamicLibrary& DynamicLibrary::operator=(DynamicLibrary&& other) noexcept {
   return *this;
 }
 
-DynamicLibrary DynamicLibrary::openRaw(const char* name, std::string* why) {
+DynamicLibrary DynamicLibrary::openRaw(const char* name, int flags, std::string* why) {
   DynamicLibrary library;
-  library.handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  library.handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags);
   if (library.handle_ != nullptr || why == nullptr) return library;
   const char* const words = dlerror();
   *why = words != nullptr ? words : "the loader does not say why";
@@ -24,10 +34,13 @@ DynamicLibrary DynamicLibrary::openRaw(const char* name, std::string* why) {
 }
 
 DynamicLibrary DynamicLibrary::open(const std::string& name, std::string* why) {
-  return openRaw(name.c_str(), why);
+  return openRaw(name.c_str(), 0, why);
+}
+DynamicLibrary DynamicLibrary::openApart(const std::string& path, std::string* why) {
+  return openRaw(path.c_str(), kOwnFunctionsFirst, why);
 }
 DynamicLibrary DynamicLibrary::program(std::string* why) {
-  return openRaw(nullptr, why);
+  return openRaw(nullptr, 0, why);
 }
 
 void* DynamicLibrary::symbol(const char* name) const {

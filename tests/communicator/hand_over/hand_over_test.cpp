@@ -12,6 +12,7 @@
 #include "communicator/foreign_library.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
+#include "platform/loaded_files.hpp"
 #include "stretto.h"
 
 void fakeSetDevice(int device);
@@ -512,6 +513,21 @@ TEST(HandOver, TheirInitialisationHangsInProcesses) {
     const ncclResult_t result = ncclCommInitRank(&member.comm, 2, id, member.rank);
     member.expect(result, "init", ncclRemoteError);
     member.check(secondsNow() - began < 4, "late");
+  });
+}
+
+// NVIDIA's own library where the checkout has one: every function is found, and the version is read. Needs no
+// GPU.
+TEST(ForeignLibrary, OfNvidiaInOneProcess) {
+  if (!platform::isFile(REAL_NCCL)) GTEST_SKIP() << "there is no " << REAL_NCCL;
+  asProcesses(1, [](Member& member) {
+    set("STRETTO_REAL_NCCL", REAL_NCCL);
+    const auto library = communicator::foreignLibrary();
+    if (!member.check(library.ok(), lastError().c_str())) return;
+    member.check(library.value()->version >= 22809, library.value()->versionText().c_str());
+    member.check(library.value()->ncclAlltoAll != nullptr, "no all-to-all");
+    member.check(library.value()->ncclCommWindowRegister != nullptr, "no windows");
+    member.check(library.value()->ncclGroupSimulateEnd != nullptr, "no estimate");
   });
 }
 

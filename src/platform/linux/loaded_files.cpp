@@ -1,4 +1,4 @@
-#include "platform/library.hpp"
+#include "platform/loaded_files.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -10,13 +10,6 @@
 
 namespace stretto::platform {
 namespace {
-
-// Sanitizers replace functions of the C library, which RTLD_DEEPBIND would undo; they refuse it.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kOwnSymbolsFirst = 0;
-#else
-constexpr int kOwnSymbolsFirst = RTLD_DEEPBIND;
-#endif
 
 void addOnce(std::vector<std::string>& all, const std::string& one) {
   if (!one.empty() && std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
@@ -50,23 +43,6 @@ bool inodeOf(const std::string& path, struct stat& status) {
 }
 
 }  // namespace
-
-Result<Library> Library::open(const std::string& path) {
-  Library opened;
-  opened.handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | kOwnSymbolsFirst);
-  if (opened.handle_ != nullptr) return opened;
-  const char* const why = ::dlerror();
-  return fail(Code::kSystem, "cannot load %s: %s", path.c_str(), why == nullptr ? "no reason given" : why);
-}
-
-void* Library::symbol(const char* name) const {
-  return handle_ == nullptr ? nullptr : ::dlsym(handle_, name);
-}
-
-void Library::close() {
-  if (handle_ != nullptr) ::dlclose(handle_);
-  handle_ = nullptr;
-}
 
 std::vector<std::string> mappedFiles() {
   std::vector<std::string> files;
