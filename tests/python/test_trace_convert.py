@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import random
@@ -92,6 +93,45 @@ def test_csv_is_a_row_a_span(folder: Path, tmp_path: Path) -> None:
     channels = [row for row in rows if row["type"] == "KernelCh"]
     assert {row["duration_ns"] for row in channels} == {"1850"}
     assert (channels[0]["gpu_ns"], channels[0]["gpu_stop_ns"]) == ("6000", "7900")
+
+
+def offset_hosts(folder: Path, operations: int) -> None:
+    """Two hosts whose clocks are half a second apart, and drift by 50 ppm."""
+    for rank in range(2):
+        wrong = rank * 500_000_000
+
+        def at(time: int, rank: int = rank, wrong: int = wrong) -> int:
+            return time + wrong + rank * time * 50 // 1_000_000
+
+        ends = [(at(time), at(time), 10**18 + at(time), 50) for time in (0, 10**9)]
+        made = Writer(
+            pid=rank + 1, host=f"host{rank}", boot=bytes([65 + rank]) * 16, anchors=ends, segment_bytes=1 << 15
+        )
+        comm, one = made.context(rank, 2, communicator=9), made.thread(1)
+        for number in range(operations):
+            begin = 1_000_000 + number * 100_000 + (number * 7919 % 1000) * rank
+            kind = {"function": "AllReduce", "data_type": "ncclFloat32", "count": 4}
+            api = one.start(9, at(begin), context=comm, **kind)
+            launch = one.start(11, at(begin + 1000), context=comm)
+            one.stop(launch, at(begin + 2000))
+            coll = one.start(1, at(begin + 3000), context=comm, parent=api, sequence=number, **kind)
+            one.stop(api, at(begin + 4000))
+            one.stop(coll, at(1_000_000 + number * 100_000 + 20_000 + number % 7))
+        made.write(folder)
+
+
+@pytest.mark.parametrize("budget", [64 << 20, 200_000])
+def test_clocks_of_several_hosts_are_aligned(tmp_path: Path, budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where only the beginning and the end of the recording are looked at for it."""
+    offset_hosts(tmp_path, 2000)
+    monkeypatch.setattr("stretto.trace.convert._ALIGN_BY", budget)
+    with converted(tmp_path, "csv", tmp_path).open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["type"] == "Coll"]
+    ends: dict[str, list[int]] = {}
+    for row in rows:
+        ends.setdefault(row["sequence"], []).append(int(row["stop_ns"]))
+    assert len(ends) == 2000 and all(len(one) == 2 for one in ends.values())
+    assert max(abs(one[0] - one[1]) for one in ends.values()) < 5000
 
 
 # ---- levels
@@ -385,6 +425,38 @@ def test_two_million_events_in_bounded_memory(large: Path, tmp_path: Path, to: s
     rows, before, after = (int(word) for word in done.stdout.split())
     assert rows == (2 * 53 * (19_000 + 2) if to == "jsonl" else 2 * 53 * 8000)
     assert after < 256 * 1024 and after - before < 160 * 1024, f"{after} KiB at most, {before} before"
+
+
+def test_damaged_recordings_are_converted_or_refused(tmp_path: Path) -> None:
+    """Noise in records whose lengths are right, so that it gets as far as it can."""
+    chance = random.Random(11)
+    sound = small(operations=5).bytes()
+    path = tmp_path / "a.1.rec"
+    for turn in range(25):
+        data = bytearray(sound)
+        for base in range(4096, len(data), 4096):
+            at, end = base + 64, base + 64 + int.from_bytes(data[base + 8 : base + 16], "little")
+            while at < end:
+                length = int.from_bytes(data[at : at + 2], "little")
+                if chance.random() < 0.3:
+                    start = 4 if chance.random() < 0.5 else 16
+                    data[at + start : at + length] = chance.randbytes(length - start)
+                if chance.random() < 0.05:
+                    data[at + 2] = chance.randrange(40)
+                at += length
+        path.write_bytes(data)
+        for to in FORMATS:
+            if to == "otf2" and turn >= 8:
+                continue
+            output = tmp_path / f"out{turn}.{to}"
+            with contextlib.suppress(StrettoError):
+                convert([path], to, output)
+            if to == "jsonl" and output.exists():
+                assert all(json.loads(line) for line in output.read_text().split("\n")[:-1])
+            if to == "chrome" and output.exists():
+                json.loads(output.read_text())
+            if to == "perfetto" and output.exists():
+                packets(output)
 
 
 def test_memory_does_not_grow_with_what_never_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

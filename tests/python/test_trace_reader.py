@@ -224,7 +224,7 @@ def test_hosts_are_joined_by_realtime(tmp_path: Path) -> None:
         made.write(tmp_path)
     found = read(tmp_path)
     starts = found.spans["start"].astype(np.int64)
-    assert starts[1] - starts[0] == 700 and any("several hosts" in text for text in found.quality.notes)
+    assert starts[1] - starts[0] == 700 and any("realtime alone" in text for text in found.quality.notes)
 
 
 @pytest.mark.parametrize("anchors", [[], [(0, 0, 0, 0)] * 3, [(5, 1 << 63, 1 << 63, 0)], [((1 << 64) - 1, 7, 7, 7)]])

@@ -132,8 +132,6 @@ def clocks(files: list[RawFile], quality: Quality) -> list[Clock]:
             host.add(anchors)
         own[number] = key
     made = {key: host.clock(files[_first(own, key)], quality) for key, host in hosts.items()}
-    if len({key for key in made}) > 1:
-        note(quality, "processes of several hosts: their clocks are joined by realtime, until they are aligned")
     return [made[own[number]] for number in range(len(files))]
 
 

@@ -13,6 +13,10 @@ from typing import IO, Any
 
 from stretto.errors import InvalidArgument, StrettoError
 from stretto.trace.job import Job, open_job
+from stretto.trace.raw import note
+from stretto.trace.reader import read_job
+
+_ALIGN_BY = 64 << 20  # bytes of events
 
 
 @dataclass(frozen=True)
@@ -90,10 +94,26 @@ def convert(
     began = time.monotonic()
     job = open_job(paths)
     _keep_inputs(job, output)
+    _align(job, paths)
     module = _module(how)
     with _output(output, how.kind) as file:
         rows = int(module.write(job, file, progress))
     return Converted(output, to, rows, time.monotonic() - began, job)
+
+
+def _align(job: Job, paths: Sequence[Path]) -> None:
+    """Brings the clocks of several hosts together, by what the beginning and the end of the recording say of them."""
+    if len({id(source.clock) for source in job.sources}) < 2:
+        return
+    from stretto.trace.align import clocks_of
+    from stretto.trace.operations import join
+
+    sample = read_job(open_job(paths), _ALIGN_BY)
+    found = clocks_of(sample, join(sample))
+    for source in job.sources:
+        source.adjust = found.hosts[int(found.host_of[source.number])]
+    for text in found.notes:
+        note(job.quality, text)
 
 
 def _keep_inputs(job: Job, output: Path | None) -> None:

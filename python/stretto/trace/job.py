@@ -4,7 +4,7 @@ and every converter share. No event has been read yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class Source:
     threads: dict[int, int]
     strings: Numbering
     job: Job
+    adjust: Callable[[Times], Times] | None = None  # to the clock of the first process, where that is another
 
     def thread(self, number: int) -> int:
         """The job's number of a thread of this file; a thread that nothing defines gets one when it is first met."""
@@ -56,7 +57,8 @@ class Source:
         return self.threads[number]
 
     def times(self, ticks: npt.NDArray[np.uint64]) -> Times:
-        return self.clock.ns(ticks) + self.shift
+        times = self.clock.ns(ticks) + self.shift
+        return times if self.adjust is None else self.adjust(times)
 
 
 @dataclass

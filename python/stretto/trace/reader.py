@@ -4,9 +4,8 @@ larger is streamed (`stream`).
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from stretto.trace.clock import Times
 from stretto.trace.columns import ids, ints
 from stretto.trace.job import Job, Source, open_job
 from stretto.trace.model import SPAN_COLUMNS, STATE_COLUMNS, Columns, EventType, Quality, Recording
-from stretto.trace.raw import Block, note
+from stretto.trace.raw import Block, Segment, note
 
 Ids = npt.NDArray[np.uint64]
 
@@ -192,10 +191,10 @@ def _suspects(source: Source, ticks: Ids, times: Times, before: int) -> int:
     return int(backwards + np.count_nonzero((times < first - _DAY_NS) | (times > last + _DAY_NS)))
 
 
-def _read(job: Job, source: Source) -> tuple[Columns, Columns]:
+def _read(job: Job, source: Source, chosen: Iterable[list[Segment]]) -> tuple[Columns, Columns]:
     parts: list[Columns] = []
     ends = _Ends()
-    for segments in source.file.events.values():
+    for segments in chosen:
         before = 0
         for segment in segments:
             for block in source.file.blocks(segment):
@@ -238,18 +237,31 @@ def load(paths: Path | str | Sequence[Path | str], *, align: bool = True) -> Rec
     recording's `quality`. Nothing that a file says is believed unchecked, and no path in it is opened.
     """
     job = open_job(paths)
+    if not align and len({id(source.clock) for source in job.sources}) > 1:
+        note(job.quality, "several hosts, whose clocks are joined by realtime alone")
+    recording = read_job(job)
+    if align:
+        from stretto.trace.align import align as aligned
+
+        return aligned(recording)
+    return recording
+
+
+def read_job(job: Job, budget: int | None = None) -> Recording:
+    """The events of an opened job; with a `budget` of bytes, those of its beginning and its end alone."""
     spans: list[Columns] = []
     states: list[Columns] = []
     rows = 0
+    chosen = _chosen(job, budget)
     for source in job.sources:
-        of_spans, of_states = _read(job, source)
+        of_spans, of_states = _read(job, source, chosen[source.number])
         of_states["span"] = np.where(ints(of_states, "span") >= 0, ints(of_states, "span") + rows, -1)
         rows += len(of_spans["id"])
         spans.append(of_spans)
         states.append(of_states)
     all_spans, all_states = _sorted(_joined(SPAN_COLUMNS, spans), _joined(STATE_COLUMNS, states))
     _with_ranks(job, all_spans)
-    recording = Recording(
+    return Recording(
         job.processes,
         job.threads,
         job.contexts,
@@ -259,13 +271,34 @@ def load(paths: Path | str | Sequence[Path | str], *, align: bool = True) -> Rec
         job.origin_realtime_ns,
         job.gather_quality(),
     )
-    if align and importlib.util.find_spec("stretto.trace.align") is not None:
-        return _aligned(recording)
-    return recording
 
 
-def _aligned(recording: Recording) -> Recording:
-    module = importlib.import_module("stretto.trace.align")
-    aligned = module.align(recording)
-    assert isinstance(aligned, Recording)
-    return aligned
+def _chosen(job: Job, budget: int | None) -> list[list[list[Segment]]]:
+    """The segments to read, of each source and thread: all, or those that began first and last by each clock."""
+    every = [list(source.file.events.values()) for source in job.sources]
+    order: list[tuple[int, int, int]] = []  # clock, beginning, size; in the order of `every`
+    for source, lists in zip(job.sources, every, strict=True):
+        for one in itertools.chain.from_iterable(lists):
+            began = int(source.times(np.array([one.first_ticks], np.uint64))[0]) if budget else 0
+            order.append((id(source.clock), began, one.committed))
+    if budget is None or sum(size for _, _, size in order) <= budget:
+        return every
+    kept = _ends_of(order, budget)
+    count = itertools.count()
+    return [[[one for one in segments if next(count) in kept] for segments in lists] for lists in every]
+
+
+def _ends_of(order: list[tuple[int, int, int]], budget: int) -> set[int]:
+    """Which segments are first and last; by each clock for itself, as these may be far apart."""
+    kept: set[int] = set()
+    for sign in (1, -1):
+        first: dict[int, int] = {}
+        for clock, began, _ in order:
+            first[clock] = min(first.get(clock, sign * began), sign * began)
+        room = budget // 2
+        for number in sorted(range(len(order)), key=lambda one: sign * order[one][1] - first[order[one][0]]):
+            room -= order[number][2]
+            if room < 0:
+                break
+            kept.add(number)
+    return kept
