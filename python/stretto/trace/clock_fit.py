@@ -182,9 +182,14 @@ def _bounded(
     shift, hard = 0.0, np.inf
     high, low = _edges(before[0], upper), -_edges(after[0], -lower)
     if len(high) and len(low):
-        # Within all of these if that can be; the truth may come as near to the loosest as it likes.
-        shift = float(np.clip(0.0, low.max(), high.min())) if low.max() <= high.min() else 0.0
-        hard = max(float(high.max()) - shift, shift - float(low.min()), 0.0)
+        # Within all bounds if that can be; in the middle where they say more than the ends do. The truth may come as
+        # near to the loosest bound as it likes.
+        tight = (float(low.max()), float(high.min()))
+        shift = float(np.clip(0.0, *tight)) if tight[0] <= tight[1] else 0.0
+        middle = (tight[0] + tight[1]) / 2
+        hard = _farthest(high, low, shift)
+        if _farthest(high, low, middle) < spread:
+            shift, hard = middle, _farthest(high, low, middle)
     slack = 3 * spread if spread < np.inf else _FLOOR_NS
     wrong = int((upper < shift - slack).sum() + (lower > shift + slack).sum())
     broken = wrong / max(1, len(upper) + len(lower))
@@ -192,11 +197,15 @@ def _bounded(
     return Fit(moved, max(_FLOOR_NS, min(hard, spread)), span[0], span[1], broken)
 
 
+def _farthest(high: Float, low: Float, shift: float) -> float:
+    return max(float(high.max()) - shift, shift - float(low.min()), 0.0)
+
+
 def _edges(x: Float, rest: Float) -> Float:
     """The least upper bound in each part of the recording; one stamp in a hundred may be wrong."""
     if len(rest) == 0:
         return np.zeros(0)
-    parts = _windows(x, min(_WINDOWS, max(1, len(x) // 50)))
+    parts = _windows(x, min(_WINDOWS, max(1, len(x) // 200)))
     return np.array([float(np.partition(rest[part], len(part) // 100)[len(part) // 100]) for part in parts])
 
 

@@ -119,7 +119,9 @@ def _with_what_if(
     masks = [operations.worker == worker for worker in workers] + [np.ones(len(relief), np.bool_)]
     reliefs = np.vstack([np.zeros(len(relief))] + [np.where(mask, relief, 0.0) for mask in masks])
     ends = _play(operations, timeline, chain, played, reliefs)
-    whole = float(ends[0] - timeline.begin[played[0]] + 0.0)
+    # From when the first rank came to the first operation.
+    rows = np.isin(operations.operation, played)
+    whole = float(ends[0] - timeline.arrive[rows].min())
     answers = []
     for number, worker in enumerate([*workers, -1]):
         saved = max(0.0, float(ends[0] - ends[number + 1]))

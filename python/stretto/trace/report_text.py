@@ -121,10 +121,10 @@ def verdict(report: Report) -> list[str]:
 
 def _blame(item: Straggler) -> str:
     causes = sorted(item.causes.items(), key=lambda pair: -pair[1])
-    why = ", ".join(f"{_CAUSES[name]} {count:,} times" for name, count in causes)
+    why = ", ".join(f"{_CAUSES[name]} {_plural(count, 'time')}" for name, count in causes)
     name = item.worker[:1].upper() + item.worker[1:]
     return (
-        f"{name} ({item.host}, process {item.pid}) cost most: last {item.last:,} times, late by"
+        f"{name} ({item.host}, process {item.pid}) cost most: last {_plural(item.last, 'time')}, late by"
         f" {duration(item.median_ns)} in the median and {duration(item.p99_ns)} at the 99th percentile; {why}."
     )
 

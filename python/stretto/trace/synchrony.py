@@ -1,8 +1,8 @@
 """Whether a communicator's events end with the operation, as CPU ranks' do, or when it was handed over, as GPUs' do.
 
 The same event means either, and nothing in a recording says which. Time tells: if ends are those of operations, no rank
-ends before the last began, and either ends lie closer together than starts, for the late are waited for, or ranks spend
-most of their time inside.
+ends before the last began; and early ranks are seen to wait for a late one, or ends lie closer together than starts, or
+ranks spend most of their time inside.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from stretto.trace.operations import Operations
 _TOLERANCE_NS = 2000
 _BROKEN = 0.05  # more than this share of impossible orders, and ends are not those of operations
 _CLOSER = 0.7  # ends are closer together than starts if they differ by less than this part of it
+_APART_NS = 50_000  # who hands over does not take that long
 _INSIDE = 0.5  # of the time from one operation to the next
 _FEW = 4
 
@@ -31,8 +32,8 @@ def synchronous(operations: Operations, usable: Bool, clock: Int) -> Bool:
     communicator = operations.communicator[operation]
     closer = _closer(operations, rows, start, end)
     inside = _inside(operations, rows, start, end)
-    wrong = _wrong(operation, clock[rows], start, end, communicator, count)
-    return np.asarray((closer | inside) & ~wrong, np.bool_)
+    waited, wrong = _order(operation, clock[rows], start, end, communicator, count)
+    return np.asarray((closer | inside | waited) & ~wrong, np.bool_)
 
 
 def _median(values: Float, groups: Int, count: int) -> Float:
@@ -86,13 +87,18 @@ def _inside(operations: Operations, rows: Int, start: Int, end: Int) -> Bool:
     return np.asarray(spent > _INSIDE * _median(period, communicator[next_], count), np.bool_)
 
 
-def _wrong(operation: Int, clock: Int, start: Int, end: Int, communicator: Int, count: int) -> Bool:
-    """Communicators where, on one and the same clock, ranks end before others begin."""
+def _order(operation: Int, clock: Int, start: Int, end: Int, communicator: Int, count: int) -> tuple[Bool, Bool]:
+    """Communicators where, on one and the same clock, a rank was inside until one came that was much later; and those
+    where ranks ended before others began.
+    """
     key = dense(operation, clock)
     order = np.argsort(key, kind="stable")
     first = runs(key[order])
     latest = np.maximum.reduceat(start[order], first)
     earliest = np.minimum.reduceat(end[order], first)
+    spread = latest - np.minimum.reduceat(start[order], first)
     of = communicator[order[first]]
+    waited = np.bincount(of, (spread > _APART_NS) & (earliest >= latest), count)
     broken = np.bincount(of, earliest < latest - _TOLERANCE_NS, count)
-    return np.asarray(broken > _BROKEN * np.maximum(np.bincount(of, minlength=count), 1), np.bool_)
+    few = np.maximum(np.bincount(of, minlength=count), 1)
+    return np.asarray(waited > 0, np.bool_), np.asarray(broken > _BROKEN * few, np.bool_)
