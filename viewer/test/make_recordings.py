@@ -35,6 +35,10 @@ COMMUNICATOR = 0xC0FFEE0123456789
 T = EventType
 
 
+# Process, thread, context.
+Where = tuple[int, int, int]
+
+
 class Maker:
     """Spans and states in the making."""
 
@@ -69,8 +73,9 @@ class Maker:
         self.contexts.append(Context(process, communicator, name, rank, ranks, 1, 0, -1))
         return len(self.contexts) - 1
 
-    def span(self, kind: int, process: int, thread: int, context: int, start: int, stop: int, **more: Any) -> int:
+    def span(self, kind: int, where: Where, start: int, stop: int, **more: Any) -> int:
         """Adds a span; gives its id. `parent` is an id."""
+        process, thread, context = where
         number = len(self.spans) + 1
         tag = self.processes[process].tag if 0 <= process < len(self.processes) else 0
         one = {name: 0 if np.dtype(of).kind == "u" else -1 for name, of in SPAN_COLUMNS.items()}
@@ -104,44 +109,43 @@ class Maker:
             self.quality,
         )
 
-    def collective(self, function: str, at: int, thread: int, context: int, api: int, group: int, sequence: int) -> int:
+    def collective(self, function: str, at: int, where: Where, api: int, group: int) -> int:
         """Group and Coll as they follow a launch; gives the Coll's id."""
-        process = self.contexts[context].process
         return self.span(
-            T.COLL, process, thread, context, at, at + 1500,
-            parent=api, group=group, sequence=sequence, count=1024, function=self.text(function),
+            T.COLL, where, at, at + 1500,
+            parent=api, group=group, sequence=0, count=1024, function=self.text(function),
             data_type=self.text("ncclFloat32"), algorithm=self.text("RING"), protocol=self.text("SIMPLE"), channel=2,
         )  # fmt: skip
 
     def proxy(self, at: int, thread: int, context: int, coll: int) -> None:
         """The progress thread: wakes, appends, moves two channels in two steps each, sleeps; the kernel's channels."""
         process = self.contexts[context].process
-        wake = self.span(T.PROXY_CTRL, process, thread, context, at - 9000, at - 600)
+        wake = self.span(T.PROXY_CTRL, (process, thread, context), at - 9000, at - 600)
         self.state(wake, at - 600, 16)
-        append = self.span(T.PROXY_CTRL, process, thread, context, at - 500, at)
+        append = self.span(T.PROXY_CTRL, (process, thread, context), at - 500, at)
         self.state(append, at - 400, 17)
         self.state(append, at - 50, 18, argument=2)
         for channel in range(2):
             begin = at + 300 * channel
             op = self.span(
-                T.PROXY_OP, process, thread, context, begin, begin + 20000,
+                T.PROXY_OP, (process, thread, context), begin, begin + 20000,
                 parent=coll, channel=channel, peer=1, detail=2, owner_pid=self.processes[process].pid,
                 function=self.text("Send" if channel == 0 else "Recv"), count=131072,
             )  # fmt: skip
             self.state(op, begin + 100, 19, argument=131072)
             for step in range(2):
                 first = begin + 1000 + 9000 * step
-                one = self.span(T.PROXY_STEP, process, thread, context, first, first + 8000, parent=op, detail=step)
+                one = self.span(T.PROXY_STEP, (process, thread, context), first, first + 8000, parent=op, detail=step)
                 for offset, state in (
                     ((500, 8), (2500, 20), (4000, 9)) if channel == 0 else ((500, 10), (3000, 11), (4500, 12))
                 ):
                     self.state(one, first + offset, state, argument=65536)
             kernel = self.span(
-                T.KERNEL_CH, process, thread, context, at + 400, at + 21000,
+                T.KERNEL_CH, (process, thread, context), at + 400, at + 21000,
                 parent=coll, channel=channel, gpu_start=EPOCH + at, gpu_stop=EPOCH + 20_000 + at,
             )  # fmt: skip
             self.state(kernel, at + 21000, 22, argument=EPOCH + 20_000 + at)
-        self.span(T.PROXY_CTRL, process, thread, context, at + 22000, at + 40000)
+        self.span(T.PROXY_CTRL, (process, thread, context), at + 22000, at + 40000)
 
 
 def api(maker: Maker, thread: int, contexts: list[int], at: int, operations: list[str]) -> list[tuple[int, int]]:
@@ -152,14 +156,14 @@ def api(maker: Maker, thread: int, contexts: list[int], at: int, operations: lis
     process = maker.contexts[first].process
     each = len(contexts) * len(operations)
     end = at + 2000 * each + 9000 * len(contexts) + 2000
-    group_api = maker.span(T.GROUP_API, process, thread, first, at, end, detail=0)
+    group_api = maker.span(T.GROUP_API, (process, thread, first), at, end, detail=0)
     maker.state(group_api, at + 2000 * each + 500, 24)
     calls = {}
     now = at + 300
     for context in contexts:
         for name in operations:
             calls[context, name] = maker.span(
-                T.COLL_API, process, thread, context, now, now + 1200,
+                T.COLL_API, (process, thread, context), now, now + 1200,
                 parent=group_api, count=1024, function=maker.text(name), data_type=maker.text("ncclFloat32"),
                 stream=0x7F0000000000 + context, peer=0,
             )  # fmt: skip
@@ -169,18 +173,16 @@ def api(maker: Maker, thread: int, contexts: list[int], at: int, operations: lis
         now += 700
         maker.span(
             T.KERNEL_LAUNCH,
-            process,
-            thread,
-            context,
+            (process, thread, context),
             now,
             now + 3500,
             parent=group_api,
             stream=0x7F0000000000 + context,
         )
-        legacy = maker.span(T.GROUP, process, thread, context, now + 3800, now + 8200)
+        legacy = maker.span(T.GROUP, (process, thread, context), now + 3800, now + 8200)
         for index, name in enumerate(operations):
             begin = now + 4000 + index * (4000 // len(operations))
-            coll = maker.collective(name, begin, thread, context, calls[context, name], legacy, 0)
+            coll = maker.collective(name, begin, (process, thread, context), calls[context, name], legacy)
             maker.spans[-1]["stop"] = begin + 3500 // len(operations)
             found.append((coll, context))
         now += 8300
@@ -251,14 +253,20 @@ def hostile() -> Maker:
         thread = maker.thread(process, text)
         context = maker.context(process, number, len(EVIL), name=text)
         at = 1000 * number
-        parent = maker.span(T.GROUP_API, process, thread, context, at, at + 5000, parent=0xDEAD)
+        parent = maker.span(T.GROUP_API, (process, thread, context), at, at + 5000, parent=0xDEAD)
         maker.span(
-            T.COLL, process, thread, context, at + 10, at + 900, parent=parent, function=maker.text(text), sequence=0
+            T.COLL, (process, thread, context), at + 10, at + 900, parent=parent, function=maker.text(text), sequence=0
         )
         maker.span(
-            T.COLL, process, thread, context, at + 1000, at + 900, parent=parent, function=maker.text(text), sequence=1
+            T.COLL,
+            (process, thread, context),
+            at + 1000,
+            at + 900,
+            parent=parent,
+            function=maker.text(text),
+            sequence=1,
         )
-        odd = maker.span(77, process, thread, context, at + 20, -1, algorithm=maker.text(text), op=maker.text(text))
+        odd = maker.span(77, (process, thread, context), at + 20, -1, algorithm=maker.text(text), op=maker.text(text))
         maker.state(odd, at + 30, 4711)
     for one, other in ((0, 4), (4, 0)):
         maker.spans[one]["parent"] = maker.spans[other]["id"]

@@ -1,0 +1,233 @@
+"""`stretto trace view`: the bundle holds exactly the recording, and the page exactly the bundle."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jobs import stretto
+from recording_writer import small
+from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
+from stretto.trace import view
+from stretto.trace.bundle import MAGIC, encode, parent_rows
+from stretto.trace.model import SPAN_COLUMNS, Recording
+from stretto.trace.reader import load
+from synthetic_job import Job, make
+
+Column = np.ndarray[Any, np.dtype[Any]]
+TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}
+
+
+def header_and_area(bundle: bytes) -> tuple[dict[str, Any], bytes]:
+    magic, version, zero, size = struct.unpack_from("<8sIIQ", bundle)
+    assert (magic, version, zero) == (MAGIC, 1, 0)
+    payload = zlib.decompress(bundle[24:])
+    assert len(payload) == size
+    (length,) = struct.unpack_from("<I", payload)
+    return json.loads(payload[4 : 4 + length]), payload[(4 + length + 7) // 8 * 8 :]
+
+
+def column(one: dict[str, Any], rows: int, area: bytes) -> list[int | None]:
+    """A column as FORMAT.md describes it, in Python's own numbers."""
+    if one["type"] == "u64":
+        low = np.frombuffer(area, "<u4", rows, one["offset"]).astype(object)
+        high = np.frombuffer(area, "<u4", rows, one["offset"] + 4 * rows).astype(object)
+        wide = [int(value) for value in high * 2**32 + low]
+        return [None if one["none"] and value == 2**64 - 1 else value for value in wide]
+    stored = [int(value) for value in np.frombuffer(area, TYPES[one["type"]], rows, one["offset"])]
+    base = int(one["base"])
+    if one["delta"]:
+        return [base + sum for sum in np.cumsum(np.array(stored, object)).tolist()]
+    if one["none"]:
+        return [None if value == 0 else base + value - 1 for value in stored]
+    return [base + value for value in stored]
+
+
+def columns(table: dict[str, Any], area: bytes) -> dict[str, list[int | None]]:
+    return {one["name"]: column(one, table["rows"], area) for one in table["columns"]}
+
+
+def same(found: dict[str, list[int | None]], name: str, wanted: Column) -> None:
+    unsigned = wanted.dtype.kind == "u"
+    if name not in found:
+        assert (wanted == (0 if unsigned else -1)).all(), name
+        return
+    assert found[name] == [None if not unsigned and value == -1 else value for value in wanted.tolist()], name
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return make(Job(ranks=4, operations=40, style="net", communicators=2, clock_offset_ns=0)).recording
+
+
+def test_the_bundle_holds_every_column(recording: Recording) -> None:
+    header, area = header_and_area(encode(recording, "a title"))
+    found = columns(header["spans"], area)
+    for name in SPAN_COLUMNS:
+        if name not in ("stop", "start"):
+            same(found, name, recording.spans[name])
+    start, stop = recording.spans["start"].tolist(), recording.spans["stop"].tolist()
+    assert found["start"] == start
+    assert found["duration"] == [None if end == -1 else end - begin for begin, end in zip(start, stop, strict=True)]
+    states = columns(header["states"], area)
+    for name, values in recording.states.items():
+        if name != "time":
+            same(states, name, values)
+    assert states["time"] == recording.states["time"].tolist()
+    assert header["title"] == "a title" and header["strings"] == recording.strings
+    assert int(header["origin_realtime_ns"]) == recording.origin_realtime_ns
+    assert [one["pid"] for one in header["processes"]] == [one.pid for one in recording.processes]
+    assert int(header["contexts"][0]["communicator"], 16) == recording.contexts[0].communicator
+
+
+NUMBERS = st.one_of(st.integers(-5, 300), st.integers(-(2**63), 2**63 - 1), st.integers(2**53 - 3, 2**53 + 3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(NUMBERS, st.integers(0, 2**64 - 1), st.integers(-1, 2**31 - 1)), min_size=1, max_size=12))
+def test_any_numbers_survive(rows: list[tuple[int, int, int]]) -> None:
+    empty = make(Job(ranks=2, hosts=1, operations=1)).recording
+    spans = {name: np.resize(values, len(rows)) for name, values in empty.spans.items()}
+    spans["gpu_start"] = np.array([row[0] for row in rows], np.int64)
+    spans["user_tag"] = np.array([row[1] for row in rows], np.uint64)
+    spans["peer"] = np.array([row[2] for row in rows], np.int32)
+    spans["start"] = np.sort(spans["gpu_start"])
+    spans["stop"] = np.maximum(spans["start"], 0)
+    states = {name: values[:0] for name, values in empty.states.items()}
+    header, area = header_and_area(
+        encode(Recording(empty.processes, empty.threads, empty.contexts, empty.strings, spans, states, 0))
+    )
+    found = columns(header["spans"], area)
+    for name in ("user_tag", "peer"):
+        same(found, name, spans[name])
+    # Where numbers of all sizes meet they are told by their 64 bits.
+    mask = 2**64 - 1
+    told = found.get("gpu_start", [None] * len(rows))
+    for value, given_ in zip(told, spans["gpu_start"].tolist(), strict=True):
+        assert (value is None and given_ == -1) or (value is not None and value & mask == given_ & mask)
+    assert [(value or 0) & mask for value in found["start"]] == [value & mask for value in spans["start"].tolist()]
+
+
+def test_parents_are_found_by_id_and_first_in_their_own_process() -> None:
+    spans = {
+        "id": np.array([5, 5, 7, 8, 9, 9], np.uint64),
+        "parent": np.array([0, 0, 5, 5, 77, 9], np.uint64),
+        "process": np.array([0, 1, 1, 2, 0, 0], np.int32),
+    }
+    found = parent_rows(spans).tolist()
+    assert found[:3] == [-1, -1, 1]
+    assert found[3] in (0, 1)  # of another process: any that has it
+    assert found[4] == -1  # nobody has it
+    assert found[5] in (4, -1)  # never itself
+    assert parent_rows({name: values[:0] for name, values in spans.items()}).tolist() == []
+
+
+PAGE = b'<html><script type="application/octet-stream" id="recording"></script><script>1</script></html>'
+
+
+def bundle_in(page: bytes) -> bytes:
+    match = re.search(rb'id="recording">([A-Za-z0-9+/=]*)</script>', page)
+    assert match is not None
+    return base64.b64decode(match[1], validate=True)
+
+
+def test_the_page_is_the_template_and_the_bundle(tmp_path: Path) -> None:
+    bundle = bytes(range(256)) * 30000  # more than one piece
+    view.write_page(bundle, tmp_path / "page.html", PAGE)
+    page = (tmp_path / "page.html").read_bytes()
+    assert bundle_in(page) == bundle
+    assert page.replace(base64.b64encode(bundle), b"") == PAGE
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_text_of_a_recording_is_no_part_of_the_page(recording: Recording, tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    strings = [*recording.strings[:1], evil, *recording.strings[2:]]
+    hostile = Recording(
+        recording.processes, recording.threads, recording.contexts, strings, recording.spans, recording.states, 0
+    )
+    view.write_page(encode(hostile, evil), tmp_path / "page.html", PAGE)
+    page = (tmp_path / "page.html").read_bytes()
+    assert b"alert" not in page and page.count(b"</script>") == 2
+    assert header_and_area(bundle_in(page))[0]["title"] == evil
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemCallError, match="cannot write"):
+        view.write_page(b"x", tmp_path / "missing" / "page.html", PAGE)
+    monkeypatch.setattr(view, "MOST_EVENTS", 10)
+    with pytest.raises(InvalidArgument, match="--without"):
+        view.write(recording, tmp_path / "page.stretview")
+    monkeypatch.setattr(view, "__file__", str(tmp_path / "a" / "b" / "c" / "view.py"))
+    with pytest.raises(InvalidUsage, match="make viewer"):
+        view.template()
+
+
+def test_a_page_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "__file__", str(tmp_path / "a" / "b" / "c" / "view.py"))
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c" / "viewer.html").write_bytes(b"<html></html>")
+    with pytest.raises(InvalidUsage, match="build it again"):
+        view.template()
+
+
+def test_a_part_keeps_its_states(recording: Recording) -> None:
+    begin, end = 0.002, 0.005
+    kept = view.within(recording, begin, end, frozenset({6}))
+    part = view.selected(recording, kept)
+    assert 0 < len(part.spans["start"]) < len(recording.spans["start"])
+    assert (part.spans["start"] <= end * 1e9).all() and not (part.spans["type"] == 6).any()
+    ids = recording.spans["id"]
+    wanted = [ids[row] for row in recording.states["span"] if kept[row]]
+    assert [part.spans["id"][row] for row in part.states["span"]] == wanted
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("jobs") / "run1"
+    made.mkdir()
+    for rank in range(2):
+        small(100 + rank, rank, 2, operations=5).write(made)
+    return made
+
+
+def test_the_command_writes_beside_the_recording(folder: Path) -> None:
+    done = stretto("trace", "view", folder)
+    assert done.returncode == 0, done.stderr
+    page = folder.with_name("run1.html").read_bytes()
+    header, area = header_and_area(bundle_in(page))
+    assert header["spans"]["rows"] == 80 and header["title"] == "run1"
+    assert "80 events" in done.stderr and "run1.html" in done.stderr
+    recording = load([folder])
+    assert columns(header["spans"], area)["id"] == recording.spans["id"].tolist()
+    assert b"default-src 'none'" in page
+
+
+def test_the_command_takes_a_part_and_a_bare_bundle(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "part.stretview"
+    done = stretto("trace", "view", folder, "-o", output, "--without", "ProxyStep", "--without", "kernel_ch")
+    assert done.returncode == 0, done.stderr
+    assert header_and_area(output.read_bytes())[0]["spans"]["rows"] == 60
+    assert "60 of 80 events" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--without", "Nonsense"], "no event type"),
+        (["-o", "."], "no place for a page"),
+        (["-o", "x.rec"], "no place for a page"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(folder: Path, arguments: list[str], said: str) -> None:
+    done = stretto("trace", "view", folder, *arguments)
+    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
