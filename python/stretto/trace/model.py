@@ -1,8 +1,9 @@
 """A recording in memory: one row a span (an event's start joined with its stop), one row a state, in NumPy columns.
 
-Times are int64 nanoseconds on the clock of the recording's first process (`Process.offset_ns` says how each came there),
-counted from `Recording.origin_realtime_ns`. Text columns hold indices into `Recording.strings`; 0 is the empty string.
-A number that was not recorded is -1 (ABI versions differ in what they say). Plain data: share it freely, change it nowhere.
+Times are int64 nanoseconds on the clock of the recording's first process (`Process.offset_ns` says how each came
+there), counted from `Recording.origin_realtime_ns`. Text columns hold indices into `Recording.strings`; 0 is the empty
+string. A number that was not recorded is -1 (ABI versions differ in what they say). Plain data: share it freely, change
+it nowhere.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Process:
     path: str
     offset_ns: int = 0  # added to this process's own clock to come to the recording's
     drift_ppm: float = 0.0
-    error_ns: int = 0  # half-width of the offset's error bar
+    error_ns: int = 0  # half-width of the offset's error bar; -1: nothing links this clock to the first one
     dropped: int = 0
     unmatched: int = 0
     self_ns: float = 0.0  # mean time spent inside one callback, as the plugin sampled it; 0 unknown
