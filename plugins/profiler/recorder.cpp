@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kEndedInFlight = 16;
 constexpr size_t kMostForeign = 1 << 16;
 constexpr auto kAnchorEach = std::chrono::seconds(1);
+// Then ever less often: two anchors are a clock, and a process may be killed young.
+constexpr auto kFirstAnchor = std::chrono::milliseconds(10);
 constexpr uint64_t kAnchorAtEnd = 10'000'000;  // ns: communicators that come and go need no anchor each
 
 }  // namespace
@@ -180,7 +182,8 @@ void Recorder::wakeKeeper() {
 
 void Recorder::keep() {
   pthread_setname_np(pthread_self(), "stretto-trace");
-  auto next = std::chrono::system_clock::now() + kAnchorEach;
+  std::chrono::milliseconds pause = kFirstAnchor;
+  auto next = std::chrono::system_clock::now() + pause;
   std::unique_lock lock(keeperMutex_);
   while (!keeperEnds_) {
     keeperWakes_.wait_until(lock, next, [this] { return keeperEnds_ || roomNeeded_; });
@@ -191,7 +194,8 @@ void Recorder::keep() {
     if (room) file_.prepare();
     if (std::chrono::system_clock::now() >= next) {
       definitions_.anchor(0);
-      next = std::chrono::system_clock::now() + kAnchorEach;
+      pause = std::min<std::chrono::milliseconds>(2 * pause, kAnchorEach);
+      next = std::chrono::system_clock::now() + pause;
     }
     lock.lock();
   }

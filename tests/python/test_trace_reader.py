@@ -202,8 +202,8 @@ def test_processes_of_one_host_share_its_counter(tmp_path: Path) -> None:
 
 
 def test_one_anchor_alone_says_so(tmp_path: Path) -> None:
-    made = Writer(clock=1, state=0, anchors=[(1000, 5, 10**18, 1)])
-    made.thread(1).start(8, 3000)
+    made = Writer(clock=1, state=0, anchors=[(2 * 10**12, 10**12, 10**18, 1)])
+    made.thread(1).start(8, 2 * 10**12 + 4000)
     made.write(tmp_path)
     found = read(tmp_path)
     assert found.spans["start"].tolist() == [2000]

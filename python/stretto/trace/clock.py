@@ -105,10 +105,15 @@ class _Host:
             return Clock(*nothing, to_realtime=offset, identity=True)
         kept = _thinned(self.anchors) if self.anchors else []
         rates = [_rate(first, last) for first, last in itertools.pairwise(kept)]
-        if not rates:
-            note(quality, f"{file.path.name}: the rate of its counter is unknown; one tick is taken for a nanosecond")
-            rates = [1.0]
         kept = kept or [(0, 0, 0, 0)]
+        if not rates:
+            # Both count from about the boot on.
+            rates = [_rate((0, 0, 0, 0), kept[0]) or 1.0]
+            name = file.path.name
+            note(
+                quality,
+                f"{name}: the rate of its counter is a guess ({rates[0]:.6g} ns a tick): it has one anchor only",
+            )
         ticks, monotonic = np.array([one[0] for one in kept], np.uint64), np.array([one[1] for one in kept], np.int64)
         return Clock(ticks, monotonic, np.array(rates), kept[0][2] - kept[0][1])
 
