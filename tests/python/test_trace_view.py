@@ -191,6 +191,29 @@ def test_a_part_keeps_its_states(recording: Recording) -> None:
     assert [part.spans["id"][row] for row in part.states["span"]] == wanted
 
 
+def test_kernels_lie_on_the_clock_of_their_gpu(recording: Recording) -> None:
+    moved = view.on_gpu_clocks(recording)
+    kernels = np.flatnonzero(moved.spans["type"] == 6)
+    assert (np.diff(moved.spans["start"].astype(np.int64)) >= 0).all()
+    assert (moved.spans["seen_start"][kernels] >= 0).all() and (moved.spans["clock_error"][kernels] > 0).all()
+    # A kernel takes as long as its GPU says, and begins neither before its launch nor after it was seen.
+    length = (moved.spans["stop"] - moved.spans["start"])[kernels]
+    stamped = (moved.spans["gpu_stop"] - moved.spans["gpu_start"])[kernels]
+    assert (np.abs(length - stamped) <= 2 + stamped / 10_000).all()  # clocks drift by less than 100 ppm
+    error = int(moved.spans["clock_error"].max())
+    assert (moved.spans["stop"][kernels] <= moved.spans["seen_stop"][kernels] + error).all()
+    others = np.flatnonzero(moved.spans["type"] != 6)
+    assert (moved.spans["seen_start"][others] == -1).all()
+    before = sorted(zip(recording.spans["id"][recording.states["span"]], recording.states["time"], strict=True))
+    after = sorted(zip(moved.spans["id"][moved.states["span"]], moved.states["time"], strict=True))
+    assert before == after
+
+
+def test_a_recording_without_gpus_stays_as_it_is() -> None:
+    made = make(Job(ranks=2, operations=5, style="cpu")).recording
+    assert view.on_gpu_clocks(made) is made
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("jobs") / "run1"

@@ -14,6 +14,8 @@ const kShownElsewhere = new Set([
   'type', 'process', 'thread', 'context', 'rank', 'start', 'duration', 'parent_row', 'id', 'parent', 'function',
 ]);
 const kHexadecimal = new Set(['stream', 'user_tag', 'send_buffer', 'receive_buffer', 'buffer']);
+// Of kernels that lie on the GPU's clock: when the host saw them.
+const kMoments = new Map([['seen_start', 'start seen by host'], ['seen_stop', 'stop seen by host']]);
 // What `detail`, `peer` and `channel` mean depends on the type.
 const kDetailOf: Readonly<Record<number, string>> = { 3: 'steps', 4: 'step', 8: 'depth' };
 
@@ -83,6 +85,14 @@ export function fieldsOf(store: Store, row: number): Field[] {
     const value = column.exact(row);
     if (value === null || (column.text && value === 0n)) continue;
     if (column.name === 'stream' && value === 0n) continue;
+    if (kMoments.has(column.name)) {
+      found.push({ name: kMoments.get(column.name)!, value: moment(Number(value)) });
+      continue;
+    }
+    if (column.name === 'clock_error') {
+      found.push({ name: 'GPU clock known to', value: `± ${duration(Number(value)) || '0 ns'}` });
+      continue;
+    }
     const shown = column.text ? store.text(Number(value)) : kHexadecimal.has(column.name) ? hexadecimal(value) : grouped(value);
     found.push({ name: nameFor(column.name, type), value: shown });
   }

@@ -277,7 +277,8 @@ class LaneTree {
     }
     const thread = bundle.threads[key.thread];
     const named = thread?.name ? `${thread.name}` : 'thread';
-    const label = key.thread === -2 ? 'kernel channels' : thread === undefined ? 'thread not known' : named;
+    const channels = this.store.column('seen_start') === undefined ? 'kernel channels' : 'kernel channels, GPU clock';
+    const label = key.thread === -2 ? channels : thread === undefined ? 'thread not known' : named;
     const lane: Lane = {
       kind: 'thread',
       key: `t:${key.process}:${key.context}:${key.thread}`,

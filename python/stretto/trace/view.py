@@ -19,9 +19,11 @@ import typer
 
 from stretto.cli.output import progress
 from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
+from stretto.trace.align import clocks_of
 from stretto.trace.bundle import SUFFIX, encode
 from stretto.trace.convert import default_output
 from stretto.trace.model import Columns, EventType, Recording
+from stretto.trace.operations import join
 from stretto.trace.reader import load
 
 # The page's empty element for the data. The template holds it once: only what lies between the tags changes.
@@ -75,6 +77,35 @@ def within(recording: Recording, begin: float | None, end: float | None, without
     if end is not None:
         kept &= start <= int(end * 1e9)
     return kept & ~np.isin(spans["type"], sorted(without))
+
+
+def on_gpu_clocks(recording: Recording) -> Recording:
+    """The recording with its kernels at the time that the GPU stamped, brought to the recording's clock, where that can
+    be known. When the host saw them stays in the columns `seen_start` and `seen_stop`, and how well the GPU's clock is
+    known, in ns, in `clock_error`.
+    """
+    spans = dict(recording.spans)
+    context, start, stop = (spans[name].astype(np.int64) for name in ("context", "start", "stop"))
+    began, ended = spans["gpu_start"].astype(np.int64), spans["gpu_stop"].astype(np.int64)
+    stamped = np.isin(spans["type"], (EventType.KERNEL_CH, EventType.KERNEL_PHASE))
+    stamped &= (context >= 0) & (began > 0) & (ended >= began)
+    if not stamped.any():
+        return recording
+    alignment = clocks_of(recording, join(recording))
+    error = alignment.gpu_host_error[alignment.gpu_of[context]]
+    rows = np.flatnonzero(stamped & np.isfinite(error))
+    seen_start, seen_stop, known = (np.full(len(start), -1) for _ in range(3))
+    seen_start[rows], seen_stop[rows], known[rows] = start[rows], stop[rows], np.ceil(error[rows])
+    start[rows] = alignment.gpu_time(context[rows], began[rows])
+    stop[rows] = alignment.gpu_time(context[rows], ended[rows])
+    spans |= {"start": start, "stop": stop, "seen_start": seen_start, "seen_stop": seen_stop, "clock_error": known}
+    order = np.argsort(start, kind="stable")
+    row_of = np.empty(len(order), np.int64)
+    row_of[order] = np.arange(len(order))
+    owner = recording.states["span"].astype(np.int64)
+    states = dict(recording.states)
+    states["span"] = np.where(owner >= 0, row_of[owner], -1) if len(order) else owner
+    return replace(recording, spans={name: values[order] for name, values in spans.items()}, states=states)
 
 
 def _types(names: list[str]) -> frozenset[int]:
@@ -152,6 +183,7 @@ def view(
     events = len(recording.spans["start"])
     if begin is not None or end is not None or left_out:
         recording = selected(recording, within(recording, begin, end, left_out))
+    recording = on_gpu_clocks(recording)
     write(recording, path, inputs[0].resolve().name if len(inputs) == 1 else f"{len(inputs)} files")
     shown = len(recording.spans["start"])
     for note in recording.quality.notes:
