@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stretto.trace.align import UNKNOWN_ERROR, Alignment, align, clocks_of
+from stretto.trace.analysis import analyse
 from stretto.trace.clock_fit import Evidence, fit
 from stretto.trace.columns import NONE, latest_before, ordinals
 from stretto.trace.model import EventType, Recording
@@ -56,6 +57,21 @@ def test_gpu_clocks_are_within_their_error_bars(seed: int) -> None:
     assert np.abs(between).max() <= 2 * alignment.gpu_error.max()
     assert np.abs(between).max() < 3_000
     assert alignment.gpu_error.max() < 12_000
+
+
+def test_what_a_gpu_clock_counts_by_is_in_its_error_bar() -> None:
+    """A clock that shows multiples of 1024 ns, of a job without any jitter."""
+    made = make(Job(style="gpu", ranks=4, hosts=1, operations=300, jitter_ns=0, skew_ns=0, channels=1, cause="none"))
+    spans = made.recording.spans
+    kernels = spans["type"] == EventType.KERNEL_CH
+    for name in ("gpu_start", "gpu_stop"):
+        spans[name] = np.where(kernels, spans[name] // 1024 * 1024, spans[name])
+    operations, alignment = aligned(made)
+    assert (alignment.gpu_error[1:] > 2048).all()
+    wrong = alignment.gpu_time(operations.context, operations.gpu_stop) - made.end.reshape(-1)
+    between = wrong.reshape(-1, 4) - wrong.reshape(-1, 4)[:, :1]
+    assert np.abs(between).max() <= alignment.gpu_error[1:].max()
+    assert not analyse(made.recording).lateness.named.any()
 
 
 def test_drift_is_found() -> None:

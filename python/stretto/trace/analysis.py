@@ -187,9 +187,14 @@ def _clocks(recording: Recording, alignment: Alignment) -> list[Clock]:
 
 
 def quantile(values: Float | Int, share: float) -> float:
-    """NaN of nothing."""
-    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    return float(np.quantile(known, share)) if len(known) else float("nan")
+    """Linear between the two nearest; NaN of nothing. NumPy's own takes half a millisecond however few there are."""
+    known = np.sort(values[~np.isnan(values)] if values.dtype.kind == "f" else values)
+    if len(known) == 0:
+        return float("nan")
+    place = share * (len(known) - 1)
+    low = int(place)
+    high = min(low + 1, len(known) - 1)
+    return float(known[low]) + (place - low) * float(known[high] - known[low])
 
 
 def _kinds(recording: Recording, operations: Operations, late: Lateness, moved: Transfers) -> list[Kind]:

@@ -21,6 +21,7 @@ _MAX_SLOPE = 150e-6  # between two clocks; oscillators keep within 50 ppm each
 _FLOOR_NS = 50.0  # no estimate is better than the stamps
 _SKEW_SHARE = 0.1  # ends of one operation differ from rank to rank by up to this part of it, in every operation alike
 _KNOTS = 65
+_COARSEST_NS = 10_000
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def fit(evidence: Evidence) -> Fit | None:
     sides = [_points(part, low, base) for part in (evidence.before, evidence.after, evidence.same)]
     if len(sides[2][0]) >= _FEW:
         slope, level, knots, rest, spread = _middle(sides[2], evidence.lasted)
+        spread += sum(_resolution(stamps) for stamps in evidence.same)
     else:
         slope, level, knots, rest, spread = _between(sides[0], sides[1])
     return _bounded(ClockMap(low, base, slope, knots, level + rest), sides[0], sides[1], spread, (low, high))
@@ -99,6 +101,12 @@ def fit(evidence: Evidence) -> Fit | None:
 
 def _points(pairs: tuple[Int, Int], origin: int, base: int) -> tuple[Float, Float]:
     return (pairs[0] - origin).astype(np.float64), (pairs[1] - pairs[0] - base).astype(np.float64)
+
+
+def _resolution(stamps: Int) -> float:
+    """What the clock counts by: GPUs' count by up to 1 us, which no spread of their differences shows."""
+    step = int(np.gcd.reduce(stamps - stamps[0]))
+    return float(min(step, _COARSEST_NS)) if len(stamps) > 2 * _FEW else 0.0
 
 
 def _windows(x: Float, most: int = _WINDOWS) -> list[Int]:

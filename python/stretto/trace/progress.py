@@ -110,7 +110,9 @@ def _behind(recording: Recording, operations: Operations) -> list[Standing]:
         last = dict(zip(rank[mine].tolist(), reached[mine].tolist(), strict=True))
         late = {item: last.get(item, -1) for item in sorted(members) if last.get(item, -1) < top[number]}
         found.append(_standing(recording, operations, int(one[number]), int(top[number]), late))
-    return found[:_MOST]
+        if len(found) == _MOST:
+            break
+    return found
 
 
 def _standing(recording: Recording, operations: Operations, example: int, top: int, late: dict[int, int]) -> Standing:
