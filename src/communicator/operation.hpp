@@ -17,6 +17,7 @@ struct Profiled {
   bool handedOver = false;   // the KernelLaunch event is behind us
   void* api = nullptr;       // the call's event
   void* groupApi = nullptr;  // that of the group it was called in, dead once the group has ended
+  void* stream = nullptr;    // as the caller named it, in host memory too
 };
 
 struct Operation {

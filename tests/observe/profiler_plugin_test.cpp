@@ -18,7 +18,7 @@
 namespace stretto::observe::profiler {
 namespace {
 int gStaticInits = 0;
-Outcome staticInit(void** context, uint64_t, int* mask, const char*, int, int, int, Logger) {
+Outcome ncclStaticInit(void** context, uint64_t, int* mask, const char*, int, int, int, Logger) {
   ++gStaticInits;
   *mask = 0x100;
   *context = &gStaticInits;
@@ -36,8 +36,8 @@ Outcome staticState(void*, int, StateArguments*) {
 }  // namespace
 extern "C" {
 [[gnu::visibility("default")]] extern const Table ncclProfiler_v6;
-const Table ncclProfiler_v6{"in the program", staticInit,  staticStart,
-                            staticHandle,     staticState, staticHandle};
+const Table ncclProfiler_v6{"in the program", ncclStaticInit, staticStart,
+                            staticHandle,     staticState,    staticHandle};
 }
 }  // namespace stretto::observe::profiler
 

@@ -128,8 +128,8 @@ Outcome record(void* handle, int state, StateArguments* arguments) {
   return 0;
 }
 
-Outcome init(void** context, uint64_t communicator, int* mask, const char* name, int nodes, int ranks,
-             int rank, Logger logger) {
+Outcome ncclInit(void** context, uint64_t communicator, int* mask, const char* name, int nodes, int ranks,
+                 int rank, Logger logger) {
   const char* const refuse = getenv("STRETTO_TEST_PROFILE_REFUSE");
   if (refuse != nullptr && *refuse == '1') return 3;
   const char* const wanted = getenv("STRETTO_TEST_PROFILE_MASK");
@@ -149,7 +149,7 @@ Outcome finalize(void* context) {
   return 0;
 }
 
-constexpr Table kTable{"recording", init, start, stop, record, finalize};
+constexpr Table kTable{"recording", ncclInit, start, stop, record, finalize};
 
 }  // namespace
 
