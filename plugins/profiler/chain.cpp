@@ -26,6 +26,7 @@ uint32_t withAncestors(uint32_t mask) {
   if ((mask & deep) != 0) mask |= bit(Type::kProxyOp);
   if ((mask & bit(Type::kKernelPhase)) != 0) mask |= bit(Type::kKernelCh);
   if ((mask & below) != 0) mask |= operations;
+  if ((mask & operations) != 0) mask |= bit(Type::kGroup);
   if ((mask & (bit(Type::kCeSync) | bit(Type::kCeBatch))) != 0) mask |= bit(Type::kCeColl);
   if ((mask & (operations | bit(Type::kCeColl) | bit(Type::kKernelLaunch))) != 0) mask |= api;
   return mask;
