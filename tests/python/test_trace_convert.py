@@ -343,6 +343,16 @@ def test_otf2_does_not_write_into_what_is_there(folder: Path, tmp_path: Path) ->
     (tmp_path / "out.otf2" / "mine").write_text("mine")
     with pytest.raises(StrettoError, match="there already"):
         converted(folder, "otf2", tmp_path)
+    assert [one.name for one in tmp_path.rglob("*")] == ["out.otf2", "mine"]
+
+
+def test_a_format_whose_package_is_missing_says_so(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "stretto.trace.to_otf2", raising=False)
+    monkeypatch.setitem(sys.modules, "otf2", None)
+    with pytest.raises(StrettoError, match=r"package otf2: pip install 'stretto\[trace\]'"):
+        converted(folder, "otf2", tmp_path)
 
 
 # ---- the command, and its limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from stretto.errors import InvalidArgument, StrettoError
+from stretto.errors import InvalidArgument, InvalidUsage, StrettoError
 from stretto.trace.job import Job, open_job
 from stretto.trace.raw import note
 from stretto.trace.reader import read_job
@@ -64,15 +65,20 @@ def _output(path: Path | None, kind: str) -> Iterator[Any]:
             raise InvalidArgument("this format is a folder, which stdout cannot be")
         yield sys.stdout if kind == "text" else sys.stdout.buffer
         return
-    if kind == "folder":
-        yield path
-        return
     draft = path.with_name(f".{path.name}.part")
     try:
-        with _opened(draft, kind) as file:
-            yield file
+        if kind == "folder":
+            if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+                raise InvalidUsage(f"{path}: is there already; this format is a new folder")
+            shutil.rmtree(draft, ignore_errors=True)
+            yield draft
+        else:
+            with _opened(draft, kind) as file:
+                yield file
         draft.replace(path)
     finally:
+        if kind == "folder":
+            shutil.rmtree(draft, ignore_errors=True)
         draft.unlink(missing_ok=True)
 
 

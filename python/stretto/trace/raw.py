@@ -8,6 +8,7 @@ its writer takes over in the meantime (flight mode) is left out from there on.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import stat
@@ -324,7 +325,8 @@ def _open(path: Path) -> int:
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise BadRecording(f"{path}: {error.strerror}") from error
+        why = "a symbolic link, which is not followed" if error.errno == errno.ELOOP else error.strerror
+        raise BadRecording(f"{path}: {why}") from error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise BadRecording(f"{path}: not a regular file")

@@ -13,11 +13,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import _otf2  # what the writer raises comes from there
 import otf2
-from otf2.enums import CollectiveOp, GroupType, LocationGroupType, LocationType, Paradigm, RegionRole, Type
+import otf2.error
+from otf2.enums import (
+    CollectiveOp,
+    CollectiveRoot,
+    GroupType,
+    LocationGroupType,
+    LocationType,
+    Paradigm,
+    RegionRole,
+    Type,
+)
 
-from stretto.errors import InvalidUsage, StrettoError
+from stretto.errors import StrettoError
 from stretto.trace import layout
 from stretto.trace.job import Job
 from stretto.trace.levels import Lane
@@ -193,8 +202,6 @@ class _Archive:
         writer.leave(time, self._region(span))
 
     def _root(self, span: Span, operation: Any, communicator: Any) -> int:
-        from otf2.enums import CollectiveRoot
-
         rooted = operation in (CollectiveOp.BCAST, CollectiveOp.REDUCE, CollectiveOp.SCATTER, CollectiveOp.GATHER)
         root = span.value("root")
         if rooted and isinstance(root, int) and 0 <= root < len(communicator.group.members):
@@ -212,10 +219,7 @@ class _Archive:
 
 
 def write(job: Job, folder: Path, progress: Callable[[int], None]) -> int:
-    """Returns the number of regions."""
-    if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
-        raise InvalidUsage(f"{folder}: is there already; an OTF2 archive is a new folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    """Returns the number of regions. The folder is made, and must not be there."""
     plan = _Plan(job)
     with otf2.writer.open(str(folder), timer_resolution=10**9, chunk_size_events=_CHUNK) as archive:
         archive.creator = "stretto trace"
@@ -226,7 +230,7 @@ def write(job: Job, folder: Path, progress: Callable[[int], None]) -> int:
                 made.end(span)
                 if count % 1000 == 0:
                     progress(joiner.events)
-        except (otf2.error.TraceWriterError, _otf2.Error) as error:
+        except otf2.error.Error as error:
             raise StrettoError(f"{folder}: the OTF2 library: {error}") from error
     progress(joiner.events)
     return made.regions
