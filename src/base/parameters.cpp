@@ -97,6 +97,8 @@ constexpr Parameter kEvents{"STRETTO_EVENTS", "0", "1: record every operation in
 constexpr Parameter kCpuLevel{"STRETTO_CPU", "", "force the vector level: scalar, avx2, avx512 or neon"};
 constexpr Parameter kAffinity{"STRETTO_AFFINITY", "0", "1: pin worker threads to cores"};
 constexpr Parameter kHostId{"NCCL_HOSTID", "", "text that replaces this host's identity"};
+constexpr Parameter kSocketInterface{"NCCL_SOCKET_IFNAME", "",
+                                     "network interface where ranks of other hosts reach this one"};
 constexpr Parameter kProfilerPlugin{
     "NCCL_PROFILER_PLUGIN", "",
     "profiler plugin: a path, a name, STATIC_PLUGIN or none (default: libnccl-profiler.so)"};
@@ -105,11 +107,11 @@ constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology f
 
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout,      &kInitTimeout,  &kAlgo,     &kProto,     &kLink,
-      &kDevice,       &kSharedDevice, &kLanes,    &kBlocks,    &kDeterministic,
-      &kTable,        &kSpin,         &kRings,    &kSlotBytes, &kFlightDirectory,
-      &kEvents,       &kCpuLevel,     &kAffinity, &kHostId,    &kProfilerPlugin,
-      &kTopologyFile, &kTopologyDump, &kRealNccl};
+      &kTimeout,        &kInitTimeout,  &kAlgo,         &kProto,     &kLink,
+      &kDevice,         &kSharedDevice, &kLanes,        &kBlocks,    &kDeterministic,
+      &kTable,          &kSpin,         &kRings,        &kSlotBytes, &kFlightDirectory,
+      &kEvents,         &kCpuLevel,     &kAffinity,     &kHostId,    &kSocketInterface,
+      &kProfilerPlugin, &kTopologyFile, &kTopologyDump, &kRealNccl};
   return kAll;
 }
 

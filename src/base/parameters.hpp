@@ -57,6 +57,7 @@ extern const Parameter kEvents;
 extern const Parameter kCpuLevel;
 extern const Parameter kAffinity;
 extern const Parameter kHostId;
+extern const Parameter kSocketInterface;
 extern const Parameter kProfilerPlugin;
 extern const Parameter kTopologyFile;
 extern const Parameter kTopologyDump;

@@ -237,6 +237,14 @@ bool ClientLink::admitted() const {
   return reach_ == Reach::kAdmitted;
 }
 
+// An address of loopback is of no use on another host.
+static std::string hintFor(const SocketAddress& address) {
+  const bool loopback = address.family == 4 && address.bytes[0] == 127;
+  return loopback ? ", which only ranks of that very host can reach; if ranks are on several hosts, set "
+                    "NCCL_SOCKET_IFNAME to a network interface on all of them"
+                  : "";
+}
+
 std::string ClientLink::unreachedText(double timeoutSeconds) const {
   std::lock_guard lock(mutex_);
   char within[48];
@@ -244,7 +252,7 @@ std::string ClientLink::unreachedText(double timeoutSeconds) const {
   const std::string place = toText(where.address);
   switch (reach_) {
     case Reach::kNothing:
-      return "no connection to the rendezvous at " + place + within;
+      return "no connection to the rendezvous at " + place + within + hintFor(where.address);
     case Reach::kNotOpened:
       return "the process at " + place + " has not opened the session of this unique id" + within +
              ": the rank that leads it is late or has failed";

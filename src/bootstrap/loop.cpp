@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "base/log.hpp"
+#include "base/parameters.hpp"
+#include "platform/network_interface.hpp"
 #include "platform/random.hpp"
 
 namespace stretto::bootstrap {
@@ -24,9 +26,10 @@ constexpr auto kFarewellTime = milliseconds(300);  // at the process's exit
 constexpr int kDropLinesPerSecond = 10;
 constexpr int kMaxRetryShift = 8;  // 1, 2, 4 … 256 ms
 
-// The seam for choosing a network interface: sessions are reached over loopback until they leave the host.
-SocketAddress addressToListenOn() {
-  return loopbackAddress();
+// Over loopback, unless the user names a network interface: nobody listens to a network unasked.
+Result<SocketAddress> addressToListenOn() {
+  if (!parameters::kSocketInterface.isSet()) return loopbackAddress();
+  return interfaceAddress(parameters::kSocketInterface.text());
 }
 
 Result<Welcome> describeThisProcess() {
@@ -52,7 +55,9 @@ Loop::Loop(Poller poller, FileDescriptor listener, const SocketAddress& address,
 Result<std::shared_ptr<Loop>> Loop::create() {
   Result<Poller> poller = Poller::create();
   STRETTO_TRY(poller.status());
-  Result<FileDescriptor> listener = listenOn(addressToListenOn());
+  const Result<SocketAddress> wanted = addressToListenOn();
+  STRETTO_TRY(wanted.status());
+  Result<FileDescriptor> listener = listenOn(wanted.value());
   STRETTO_TRY(listener.status());
   const Result<SocketAddress> address = boundAddress(listener.value());
   STRETTO_TRY(address.status());
