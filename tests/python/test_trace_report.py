@@ -236,17 +236,14 @@ def test_lost_events_cost_answers_but_make_no_wrong_ones(style: str) -> None:
         process.dropped = 10
     made.recording.quality.dropped = 80
     report = analyse(made.recording)
-    # Operations by their sequence: some may be gone altogether.
-    which = report.operations.sequence
     named = named_rank(report)
     sure = named >= 0
-    present = [
-        made.late[number] in report.operations.rank[report.operations.first[at] : report.operations.first[at + 1]]
-        for at, number in enumerate(which)
-    ]
-    right = named[sure & np.array(present)] == made.late[which][sure & np.array(present)]
     assert sure.mean() > 0.5
-    assert right.mean() >= 0.99
+    # Operations by their sequence: some may be gone altogether.
+    assert (named == made.late[report.operations.sequence])[sure].mean() >= 0.99
+    # An operation that lacks a rank names nobody: that rank might have been the last.
+    assert not sure[report.operations.sizes < 8].any()
+    assert report.progress.incomplete > 0
     assert "80 dropped events" in text(report)
 
 
@@ -412,6 +409,10 @@ def test_no_recording_breaks_the_report(seed: int, style: str, share: float) -> 
     recording.spans["parent"] = np.where(
         rng.random(count) < share * 0.2, rng.choice(recording.spans["id"], count), recording.spans["parent"]
     )
+    for context in recording.contexts:
+        if rng.random() < share * 0.3:
+            context.rank, context.ranks = (int(value) for value in rng.integers(-2, 1 << 31, 2))
+            context.communicator = int(rng.integers(0, 3))
     order = np.argsort(recording.spans["start"], kind="stable")
     recording.spans = {name: column[order] for name, column in recording.spans.items()}
     report = analyse(recording)

@@ -44,7 +44,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Lateness:
-    """Of each operation. Rows are -1, times 0 where fewer than two ranks can be compared."""
+    """Of each operation. Rows are -1, times 0 where ranks cannot be compared."""
 
     last: Int  # row that came last
     lead: Int  # by how much, before the one before last
@@ -124,7 +124,10 @@ def lateness(operations: Operations, timeline: Timeline, alignment: Alignment) -
     of, first, sizes = operations.operation, operations.first[:-1], operations.sizes
     rows = len(of)
     order = np.lexsort((timeline.arrive, of))
-    comparable = (sizes >= 2) & (timeline.stage != UNKNOWN)
+    # A rank of which this operation was lost, or that has not come yet, might be the last.
+    recorded = np.array([item.recorded for item in operations.communicators] or [0], np.int64)
+    whole = sizes == recorded[operations.communicator]
+    comparable = (sizes >= 2) & whole & (timeline.stage != UNKNOWN)
     tail = first + sizes - 1
     last = np.where(comparable, order[tail], -1) if rows else tail
     safe = np.where(last >= 0, last, first)

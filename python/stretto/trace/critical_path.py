@@ -15,7 +15,7 @@ from stretto.trace.attribution import Lateness, Timeline
 from stretto.trace.columns import NONE, Bool, Float, Int, latest_before
 from stretto.trace.operations import Operations
 
-_MOST_PLAYED = 60_000
+MOST_PLAYED = 60_000
 _CANDIDATES = 8
 
 
@@ -115,7 +115,7 @@ def _with_what_if(
     workers = [int(worker) for worker in np.argsort(-cost, kind="stable")[:_CANDIDATES] if cost[worker] > 0]
     if not workers:
         return path
-    played = chain.order[:_MOST_PLAYED]
+    played = chain.order[:MOST_PLAYED]
     masks = [operations.worker == worker for worker in workers] + [np.ones(len(relief), np.bool_)]
     reliefs = np.vstack([np.zeros(len(relief))] + [np.where(mask, relief, 0.0) for mask in masks])
     ends = _play(operations, timeline, chain, played, reliefs)

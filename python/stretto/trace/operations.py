@@ -43,6 +43,7 @@ class Communicator:
     name: str
     ranks: int
     contexts: tuple[int, ...]
+    recorded: int  # ranks of which there is a file
     label: str = ""  # its name, or a part of its id, or both: no two have the same
 
     def goes_by(self, text: str) -> bool:
@@ -181,8 +182,9 @@ def communicators_of(recording: Recording) -> tuple[list[Communicator], Int]:
         of_context[contexts] = place
         facts = [recording.contexts[context] for context in contexts]
         name = next((fact.name for fact in facts if fact.name), "")
-        ranks = max(max(fact.ranks for fact in facts), 1 + max(fact.rank for fact in facts))
-        found.append(Communicator(number, name, ranks, tuple(contexts)))
+        ranks = max(1, *(fact.ranks for fact in facts), *(1 + fact.rank for fact in facts))
+        recorded = len({fact.rank for fact in facts})
+        found.append(Communicator(number, name, ranks, tuple(contexts), recorded))
     return _labelled(found), of_context
 
 

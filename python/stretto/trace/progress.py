@@ -4,16 +4,18 @@ is not there, and whether all ranks called the same. The answer to "why does the
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from stretto.trace.columns import Int, dense, ints, ordinals, runs, take
 from stretto.trace.model import Recording
-from stretto.trace.operations import Operations
+from stretto.trace.operations import Communicator, Operations
 from stretto.trace.transfers import operation_bytes, type_bytes
 
 _MOST = 20
+_MOST_ABSENT = 64
 _SAME_COUNT = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall")
 
 
@@ -44,7 +46,7 @@ class Progress:
     """What is uneven; all lists are empty after a job that ended well."""
 
     behind: list[Standing] = field(default_factory=list)
-    absent: dict[str, list[int]] = field(default_factory=dict)  # ranks of a communicator that no file is of
+    absent: dict[str, list[int]] = field(default_factory=dict)  # the first ranks of a communicator that no file is of
     mismatches: list[Mismatch] = field(default_factory=list)
     incomplete: int = 0  # operations in the middle of the run that lack a rank: its events were lost
     unfinished: list[str] = field(default_factory=list)  # processes whose recording was not closed
@@ -53,15 +55,9 @@ class Progress:
 
 def progress(recording: Recording, operations: Operations) -> Progress:
     """How far all ranks came."""
-    absent = {
-        item.label: missing
-        for item in operations.communicators
-        if (missing := sorted(set(range(item.ranks)) - {recording.contexts[one].rank for one in item.contexts}))
-    }
+    absent = {item.label: missing for item in operations.communicators if (missing := _absent(recording, item))}
     behind = _behind(recording, operations)
-    recorded = np.array(
-        [len({recording.contexts[one].rank for one in item.contexts}) for item in operations.communicators] or [0]
-    )
+    recorded = np.array([item.recorded for item in operations.communicators] or [0], np.int64)
     short = operations.sizes < recorded[operations.communicator]
     tails = {(item.communicator, item.function): min(item.last.values(), default=0) for item in behind}
     inner = [
@@ -77,6 +73,15 @@ def progress(recording: Recording, operations: Operations) -> Progress:
     ]
     mismatches = _counts(recording, operations) + _order(recording, operations)
     return Progress(behind, absent, mismatches, len(inner), unfinished, _sentence(behind, mismatches))
+
+
+def _absent(recording: Recording, item: Communicator) -> list[int]:
+    """The first ranks that no file is of. How many a communicator has is what a file says: it can say anything."""
+    seen = {recording.contexts[one].rank for one in item.contexts}
+    if len(seen) >= item.ranks:
+        return []
+    missing = (rank for rank in range(item.ranks) if rank not in seen)
+    return list(itertools.islice(missing, _MOST_ABSENT))
 
 
 def _name(recording: Recording, operations: Operations, number: int) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 
 from stretto.trace.analysis import Clock, Report, Straggler
+from stretto.trace.critical_path import MOST_PLAYED
 from stretto.trace.report_json import operation, ranked
 
 _PER_CENT = 100.0
@@ -182,7 +183,7 @@ def _path(report: Report, top: int) -> Section:
         f"{duration(path.duration_ns)} long, through {_plural(path.operations, 'operation')};"
         f" {_share(share)} of it is transfer, the rest is what its ranks did between operations."
     ]
-    if 0 < path.played < report.operations.count:
+    if path.played == MOST_PLAYED:
         said.append(f"What-if looked at the first {path.played:,} operations.")
     saved = {item.worker: item for item in path.what_if}
     order = sorted(path.gates, key=lambda worker: -path.own_ns.get(worker, 0))
