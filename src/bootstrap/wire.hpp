@@ -14,8 +14,8 @@
 //                                    <-    ExchangeResult, ExchangeFailed, Missing, Left, Lost, HostLeaving
 //
 // Nothing after the handshake carries a MAC. Over loopback nobody but root can put bytes into somebody else's
-// connection. Sessions leave the host only where NCCL_SOCKET_IFNAME names an interface, which then must be of a
-// network whose own nodes are trusted, as NCCL's bootstrap and data are.
+// connection. Sessions leave the host only where NCCL_SOCKET_IFNAME names an interface, which then must be of
+// a network whose own nodes are trusted, as NCCL's bootstrap and data are.
 #pragma once
 
 #include <algorithm>
