@@ -10,10 +10,10 @@ constexpr uint32_t kSlots = 4;
 constexpr uint32_t kLineRegion = 4096;       // 2 KB of payload from one peer
 constexpr uint32_t kWideRegion = 144 * 128;  // 17,280 bytes of payload from one peer
 constexpr uint32_t kBareRegion = 33 * 1024;  // from one peer
-constexpr uint32_t kLinkRuns = 64;           // 4 KB each, from one peer
+constexpr uint32_t kLinkRuns = 32;           // 4 KB each, from one peer
 constexpr uint32_t kRuns = 32;               // the same for collectives
-constexpr uint32_t kSlotBytes = 8192;        // from one peer
-constexpr uint32_t kLinkChunk = 16384;
+constexpr uint32_t kSlotBytes = 4096;        // from one peer
+constexpr uint32_t kLinkChunk = 8192;
 constexpr uint32_t kLeast = 1024;
 constexpr uint32_t kLeastRuns = 16;  // two for each of eight warps
 

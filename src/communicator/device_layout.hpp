@@ -11,7 +11,7 @@ namespace stretto::communicator {
 // Of one rank, all lanes together.
 inline constexpr size_t kMostDeviceBytes = size_t{56} << 20;
 inline constexpr int kMostLanes = 128;
-inline constexpr int kMostDeepLanes = 32;
+inline constexpr int kMostDeepLanes = 64;
 
 // As many of the wanted lanes (1 to kMostLanes) as fit, each as large as then fits.
 stretto::cuda::Shape deviceShape(int ranks, int wantedLanes);

@@ -38,6 +38,13 @@ class DeviceSide {
   // it.
   Status launchTransfers(std::span<const Operation> operations);
 
+  // Spans of kernels, for profilers: as the engine says.
+  Status wantStamps() { return engine_->wantStamps(); }
+  executors::cuda::Engine::Launched lastLaunch() const { return engine_->lastLaunch(); }
+  size_t takeStamps(std::span<executors::cuda::KernelStamp> stamps, uint64_t& lost) {
+    return engine_->takeStamps(stamps, lost);
+  }
+
   void abort(uint32_t word) { engine_->abort(word); }
   executors::cuda::Report report() const { return engine_->report(); }
   // Collectives that kernels have finished, replays of graphs included. Asks the device: some microseconds.

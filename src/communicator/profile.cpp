@@ -88,34 +88,19 @@ void ProfiledGroup::stop() {
 
 void Profile::open(const SessionIdentity& identity, bool onDevice) {
   onDevice_ = onDevice;
-  auto session = Session::open(identity);
-  const std::lock_guard lock(mutex_);
-  session_ = std::move(session);
-}
-
-void Profile::close() {
-  std::shared_ptr<Session> last;  // finalize is called without the lock
-  const std::lock_guard lock(mutex_);
-  last = std::move(session_);
-}
-
-std::shared_ptr<Session> Profile::found() const {
-  const std::lock_guard lock(mutex_);
-  return session_;
+  session_ = Session::open(identity);
 }
 
 void Profile::call(Operation& operation, ProfiledGroup& group, int depth, void* stream) const {
   const uint32_t mask = observe::profiler::mask();
-  const std::shared_ptr<Session> session = mask != 0 ? found() : nullptr;
-  if (session == nullptr) return;
+  if (session_ == nullptr || mask == 0) return;
   const bool captured = onDevice_ && isCaptured(operation.stream);
   operation.profiled.mask = mask;
-  operation.profiled.stream = stream;
-  operation.profiled.groupApi = group.enter(session, mask, depth, captured);
+  operation.profiled.groupApi = group.enter(session_, mask, depth, captured);
   const bool isTransfer = operation.isTransfer();
   if ((mask & (isTransfer ? kP2pApiBits : kCollectiveApiBits)) == 0) return;
   Descriptor descriptor =
-      session->describe(isTransfer ? kind::kP2pApi : kind::kCollectiveApi, operation.profiled.groupApi);
+      session_->describe(isTransfer ? kind::kP2pApi : kind::kCollectiveApi, operation.profiled.groupApi);
   const char* const function = functionName(operation.collective);
   const char* const type = typeName(operation.type);
   if (isTransfer) {
@@ -124,24 +109,24 @@ void Profile::call(Operation& operation, ProfiledGroup& group, int depth, void* 
     const int root = std::max(operation.root, 0);  // NCCL says 0 where there is none
     descriptor.collectiveApi = {function, operation.count, type, root, stream, captured, 0};
   }
-  operation.profiled.api = session->start(descriptor);
-  session->stop(operation.profiled.api);
+  operation.profiled.api = session_->start(descriptor);
+  session_->stop(operation.profiled.api);
 }
 
 // ---- Handing over -----------------------------------------------------------------------------------------
 
-void* Profile::startLaunch(const Session& session, const Operation& operation) {
+void* Profile::startLaunch(const Operation& operation) const {
   if ((operation.profiled.mask & kind::kKernelLaunch) == 0) return nullptr;
-  Descriptor descriptor = session.describe(kind::kKernelLaunch, operation.profiled.groupApi);
-  descriptor.kernelLaunch = {operation.profiled.stream};
-  return session.start(descriptor);
+  Descriptor descriptor = session_->describe(kind::kKernelLaunch, operation.profiled.groupApi);
+  descriptor.kernelLaunch = {operation.stream};
+  return session_->start(descriptor);
 }
 
 Profile::HandOver::HandOver(const Profile& profile, std::span<Operation> operations) {
-  const Operation* const first = firstProfiled(operations);
+  const Operation* const first = profile.on() ? firstProfiled(operations) : nullptr;
   if (first == nullptr) return;
-  session_ = profile.found();
-  if (session_ != nullptr) event_ = startLaunch(*session_, *first);
+  session_ = profile.session_.get();
+  event_ = profile.startLaunch(*first);
   for (Operation& operation : operations) operation.profiled.handedOver = true;
 }
 
@@ -155,7 +140,7 @@ void Profile::beginTurn(std::span<const Operation> operations) {
   const Operation* const first = firstProfiled(operations);
   groupWanted_ = first != nullptr && (first->profiled.mask & kGroupBits) != 0;
   if (first == nullptr) return;
-  if (!first->profiled.handedOver) launch_ = startLaunch(*session_, *first);
+  if (!first->profiled.handedOver) launch_ = startLaunch(*first);
   if (onDevice_) return;
   session_->stop(launch_);
   launch_ = nullptr;
@@ -190,7 +175,7 @@ void* Profile::startCollective(const Operation& operation, const planner::Plan& 
   event.dataType = typeName(countsBytes(operation.collective) ? DataType::kInt8 : operation.type);
   event.root = std::max(operation.root, 0);
   event.channels = channelsOf(plan);
-  event.warps = onDevice_ ? 0 : 1;  // a kernel keeps its own count
+  event.warps = 1;
   event.algorithm = algorithmName(plan.algorithm);
   event.protocol = protocolName(plan.protocol);
   event.parentGroup = group_;
@@ -227,18 +212,13 @@ void Profile::stopChannel(void* event, uint64_t timer) const {
   session_->stop(event);
 }
 
-void Profile::channelRan(void* parent, uint8_t channel, uint64_t startTimer, uint64_t stopTimer) const {
-  if (!on()) return;
-  if (void* const event = startChannel(parent, channel, startTimer); event != nullptr)
-    stopChannel(event, stopTimer);
-}
-
 // ---- Operations of GPUs -----------------------------------------------------------------------------------
 
-void Profile::enqueued(const Operation& operation, const planner::Plan& plan) {
+void Profile::enqueued(const Operation& operation, const planner::Plan& plan,
+                       const executors::cuda::Engine::Launched& launched) {
   const uint64_t sequence = operation.isTransfer() ? 0 : number(operation);
   const uint32_t wanted = operation.isTransfer() ? kP2pBits : kCollectiveBits;
-  if ((operation.profiled.mask & wanted) != 0) enqueued_.push_back({operation, plan, sequence});
+  if ((operation.profiled.mask & wanted) != 0) enqueued_.push_back({operation, plan, sequence, launched});
 }
 
 // The kernels are on their way; NCCL tells of the operations only now, too.
@@ -252,9 +232,25 @@ void Profile::tellEnqueued() {
   for (const Enqueued& one : enqueued_) {
     events.push_back(one.operation.isTransfer() ? startP2p(one.operation, channelsOf(one.plan))
                                                 : startCollective(one.operation, one.plan, one.sequence));
+    expectKernel(one, events.back());
   }
   for (void* const event : events) session_->stop(event);
   enqueued_.clear();
+}
+
+void Profile::expectKernel(const Enqueued& enqueued, void* event) const {
+  const Operation& operation = enqueued.operation;
+  if (follower_ == nullptr || (operation.profiled.mask & kind::kKernelChannel) == 0) return;
+  follower_->expect(enqueued.launched.number, enqueued.launched.stamps, event,
+                    operation.isTransfer() ? operation.root : -1, operation.collective == Collective::kSend);
+}
+
+void Profile::followKernels(StampFollower::Take take) {
+  const auto tell = [this](void* parent, const KernelStamp& stamp) {
+    void* const event = startChannel(parent, static_cast<uint8_t>(stamp.block), stamp.start);
+    if (event != nullptr) stopChannel(event, stamp.stop);
+  };
+  follower_ = std::make_unique<StampFollower>(std::move(take), tell);
 }
 
 // ---- Sends and receives -----------------------------------------------------------------------------------

@@ -9,17 +9,18 @@
 //   starts and stops (in host memory: the work itself, on the thread that does it);   Coll, Group and
 //   GroupApi stop.
 //
-// On a GPU nothing is done when Coll stops, as in NCCL: the operation is enqueued. KernelCh would need the
-// kernels' own stamps: Profile::channelRan() is where they belong.
+// On a GPU nothing is done when Coll stops, as in NCCL: the operation is enqueued. KernelCh follows when the
+// kernel has ended, by its own stamps, one for each of its first blocks (stamps.hpp); those of a graph's
+// replays have no parent.
 #pragma once
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "communicator/operation.hpp"
+#include "communicator/stamps.hpp"
 #include "executors/host/stream.hpp"
 #include "executors/host/transfers.hpp"
 #include "observe/profiler_host.hpp"
@@ -56,10 +57,9 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
 
   // Asks the plugin, if there is one. `onDevice`: operations are enqueued, not run, by the calling thread.
   void open(const observe::profiler::SessionIdentity& identity, bool onDevice);
-  // No operation runs any more, and no worker. One may still be called, by a thread that has not seen the
-  // communicator end: it keeps the session that it has found.
-  void close();
-  // Whether a plugin has taken this communicator. To be asked by the operation whose turn it is.
+  // No operation runs any more, and no worker.
+  void close() { session_.reset(); }
+  // Whether a plugin has taken this communicator.
   bool on() const { return session_ != nullptr; }
 
   // The call itself: its GroupApi event, if that is new, and its own. Latches the mask into the operation.
@@ -74,7 +74,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     HandOver& operator=(const HandOver&) = delete;
 
    private:
-    std::shared_ptr<Session> session_;
+    const Session* session_ = nullptr;
     void* event_ = nullptr;
   };
 
@@ -93,11 +93,15 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void endTransfers();
 
   // On a GPU, after each was enqueued to run (not captured): told to the plugin at the end of the turn.
-  void enqueued(const Operation& operation, const planner::Plan& plan);
-  // The hook for stamps of GPU kernels: one lane's span of a collective or transfer, by the GPU's own clock
-  // (%globaltimer, nanoseconds). `parent` is the Coll or P2p event, which may have stopped long ago, and
-  // must have been wanted with kind::kKernelChannel; tellEnqueued() has it. Any thread, before close().
-  void channelRan(void* parent, uint8_t channel, uint64_t startTimer, uint64_t stopTimer) const;
+  void enqueued(const Operation& operation, const planner::Plan& plan,
+                const executors::cuda::Engine::Launched& launched);
+  // Whether the kernels' own spans are wanted, and nobody collects them yet.
+  bool wantsKernels(const Operation& operation) const {
+    return (operation.profiled.mask & observe::profiler::kind::kKernelChannel) != 0 && follower_ == nullptr;
+  }
+  // Collects them from now on, until letGoOfKernels(): to be called before what `take` needs goes.
+  void followKernels(StampFollower::Take take);
+  void letGoOfKernels() { follower_.reset(); }
 
   // The worker's rests, as ProxyCtrl events.
   bool wanted() const override;
@@ -110,6 +114,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     Operation operation;
     planner::Plan plan;
     uint64_t sequence;
+    executors::cuda::Engine::Launched launched;
   };
   // A send or receive that runs.
   struct Moving {
@@ -126,19 +131,18 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void* startP2p(const Operation& operation, uint8_t channels) const;
   void* startChannel(void* parent, uint8_t channel, uint64_t timer) const;
   void stopChannel(void* event, uint64_t timer) const;
-  std::shared_ptr<Session> found() const;
-  static void* startLaunch(const Session& session, const Operation& operation);
+  void* startLaunch(const Operation& operation) const;
   void startProxyOp(Moving& moving, size_t chunkBytes) const;
   void startStep(Moving& moving) const;
   void tellEnqueued();
+  void expectKernel(const Enqueued& enqueued, void* event) const;
   uint64_t number(const Operation& operation);
 
   void ready(const executors::host::Transfer& transfer, size_t bytes) override;
   void moved(const executors::host::Transfer& transfer) override;
   Moving* find(const executors::host::Transfer& transfer);
 
-  mutable std::mutex mutex_;          // of session_, where it is not this operation's turn
-  std::shared_ptr<Session> session_;  // changed when no operation runs
+  std::shared_ptr<Session> session_;
   bool onDevice_ = false;
   std::array<uint64_t, kCollectives> sequences_{};  // collectives so far, by function; as on every other rank
   // Of the turn that runs.
@@ -149,6 +153,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void* channel_ = nullptr;
   std::vector<Moving> moving_;
   std::vector<Enqueued> enqueued_;
+  std::unique_ptr<StampFollower> follower_;
   void* resting_ = nullptr;  // the worker's
 };
 

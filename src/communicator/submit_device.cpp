@@ -78,17 +78,29 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
     launch.scalarPlace = operation.scalarPlace;
   }
   const bool counted = plan.algorithm != planner::Algorithm::kLocal;
+  if (profile_.wantsKernels(operation)) [[unlikely]]
+    STRETTO_TRY(followKernels());
   const Status status = device_->launch(launch, operation.stream);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]]
-    profile_.enqueued(operation, plan);
+    profile_.enqueued(operation, plan, device_->lastLaunch());
   return concludeLaunch(operation, counted, status);
 }
 
+Status Communicator::followKernels() {
+  STRETTO_TRY(device_->wantStamps());
+  profile_.followKernels([device = device_.get()](std::span<KernelStamp> stamps, uint64_t& lost) {
+    return device->takeStamps(stamps, lost);
+  });
+  return kOkStatus;
+}
+
 Status Communicator::launchTransfers(const Operation& first, std::span<const Operation> operations) {
+  if (profile_.wantsKernels(first)) [[unlikely]]
+    STRETTO_TRY(followKernels());
   const Status status = device_->launchTransfers(operations);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
     for (const Operation& operation : operations) {
-      if (operation.isTransfer()) profile_.enqueued(operation, {});
+      if (operation.isTransfer()) profile_.enqueued(operation, {}, device_->lastLaunch());
     }
   }
   return concludeLaunch(first, false, status);
@@ -242,6 +254,7 @@ bool Communicator::finishLaunches() {
 }
 
 void Communicator::letGoOfDevice() {
+  profile_.letGoOfKernels();
   abortable_.store(nullptr);
   std::unique_ptr<DeviceSide> last;
   {

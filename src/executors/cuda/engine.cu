@@ -3,7 +3,10 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "base/log.hpp"
 #include "executors/cuda/transfers.cuh"
@@ -16,6 +19,8 @@ using platform::cuda::ScopedDevice;
 using stretto::cuda::Control;
 using stretto::cuda::kindOf;
 using stretto::cuda::LaneState;
+using stretto::cuda::Stamp;
+using stretto::cuda::Stamps;
 using stretto::cuda::Unit;
 
 Status check(cudaError_t error, const char* what) {
@@ -65,11 +70,15 @@ class KernelEngine final : public Engine {
   void abort(uint32_t word) override;
   Report report() const override;
   uint64_t finished() const override;
+  Status wantStamps() override;
+  Launched lastLaunch() const override { return launched_; }
+  size_t takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) override;
 
  private:
   Context contextFor(uint64_t tag, uint64_t sequence) const;
-  Status launchKernel(const void* function, int blocks, int threads, void** parameters,
-                      cudaStream_t stream) const;
+  Status launchKernel(const void* function, int blocks, int threads, void** parameters, cudaStream_t stream);
+  // An empty one for what needs none.
+  Status findKernel(const Launch& launch, Kernel& found) const;
   Status launchLocal(const Launch& launch, cudaStream_t stream) const;
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
   int threadsFor(const Launch& launch, const Kernel& kernel) const;
@@ -78,6 +87,9 @@ class KernelEngine final : public Engine {
   LaneState* lanes_ = nullptr;
   std::byte** windows_ = nullptr;  // a copy of setup_.windows
   platform::cuda::HostMapped control_;
+  platform::cuda::HostMapped stamps_;          // once they are wanted
+  std::array<uint64_t, kMostStamps> taken_{};  // stamps of each block
+  Launched launched_;
   cudaStream_t inspection_ = nullptr;  // for looking at the device while its kernels run
 };
 
@@ -87,6 +99,7 @@ KernelEngine::~KernelEngine() {
   platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(lanes_));
   platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(windows_));
   platform::cuda::releaseHostMapped(setup_.device, control_);
+  platform::cuda::releaseHostMapped(setup_.device, stamps_);
 }
 
 Status KernelEngine::begin() {
@@ -95,8 +108,8 @@ Status KernelEngine::begin() {
   if (setup_.shape.lanes < 1 || setup_.ranks < 1 || setup_.ranks > kMaxRanks) {
     return fail(Code::kInternal, "an engine of %d ranks with %d lanes", setup_.ranks, setup_.shape.lanes);
   }
-  auto lanes =
-      platform::cuda::allocate(setup_.device, sizeof(LaneState) * static_cast<size_t>(setup_.shape.lanes));
+  const int states = std::max<int>(setup_.shape.lanes, kMostStamps);
+  auto lanes = platform::cuda::allocate(setup_.device, sizeof(LaneState) * static_cast<size_t>(states));
   if (!lanes.ok()) return lanes.status();
   lanes_ = reinterpret_cast<LaneState*>(lanes.value());
   auto windows = platform::cuda::allocate(setup_.device, sizeof setup_.windows);
@@ -116,6 +129,8 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   context.shape = setup_.shape;
   context.lanes = lanes_;
   context.control = reinterpret_cast<Control*>(control_.device);
+  context.stamps = reinterpret_cast<Stamps*>(stamps_.device);
+  context.launch = launched_.number + 1;
   context.timeoutNanoseconds = static_cast<uint64_t>(setup_.timeoutSeconds * 1e9);
   context.tag = tag;
   context.sequence = sequence;
@@ -127,7 +142,7 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
 // Ranks that share a device do without programmatic launch: kernels that only wait for their turn would keep
 // those out that they wait for.
 Status KernelEngine::launchKernel(const void* function, int blocks, int threads, void** parameters,
-                                  cudaStream_t stream) const {
+                                  cudaStream_t stream) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -137,6 +152,7 @@ Status KernelEngine::launchKernel(const void* function, int blocks, int threads,
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = setup_.sharedDevice ? 0 : 1;
+  launched_ = {launched_.number + 1, stamps_.host == nullptr ? 0 : std::min(blocks, kMostStamps)};
   return check(cudaLaunchKernelExC(&config, function, parameters), "launching a kernel");
 }
 
@@ -186,30 +202,37 @@ Status KernelEngine::launchLocal(const Launch& launch, cudaStream_t stream) cons
   return check(cudaMemcpyAsync(a.receive, a.send, a.bytes(), cudaMemcpyDeviceToDevice, stream), "copying");
 }
 
+Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
+  if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
+  const auto kind = reduces(launch.collective) ? kindOf(launch.arguments.reduce) : KernelTable::Kind::kAny;
+  const int lanes = algorithms::isDeep(launch.protocol) ? setup_.shape.deepLanes : setup_.shape.lanes;
+  const size_t bytes = launch.arguments.bytes();
+  const size_t each = bytes / static_cast<size_t>(std::max(1, launch.blocks));
+  found =
+      KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks, each);
+  const bool tooLarge = launch.protocol == algorithms::Protocol::kBare &&
+                        each + 128 > stretto::cuda::barePayload(setup_.shape.layout);
+  if (found.function != nullptr && launch.blocks >= 1 && launch.blocks <= lanes && !tooLarge)
+    return kOkStatus;
+  return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes", bytes,
+              nameOf(launch.collective), algorithms::nameOf(launch.algorithm),
+              algorithms::nameOf(launch.protocol), launch.blocks, lanes);
+}
+
 Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
   const auto stream = static_cast<cudaStream_t>(handle);
+  Kernel kernel;
+  launched_.stamps = 0;
+  STRETTO_TRY(findKernel(launch, kernel));
   Launch how = launch;
   void* scratch = nullptr;
-  if (how.scaled) STRETTO_TRY(scaleInput(launch, how.arguments, scratch, stream));
   Status status;
-  if (how.algorithm == algorithms::Algorithm::kLocal) {
+  if (how.scaled) status = scaleInput(launch, how.arguments, scratch, stream);
+  if (status.ok() && kernel.function == nullptr) {
     status = launchLocal(how, stream);
-  } else {
-    const auto kind = reduces(how.collective) ? kindOf(how.arguments.reduce) : KernelTable::Kind::kAny;
-    const int lanes = algorithms::isDeep(how.protocol) ? setup_.shape.deepLanes : setup_.shape.lanes;
-    const Kernel& kernel =
-        KernelTable::all().find(how.collective, how.algorithm, how.protocol, kind, setup_.ranks,
-                                how.arguments.bytes() / static_cast<size_t>(std::max(1, how.blocks)));
-    const bool tooLarge = how.protocol == algorithms::Protocol::kBare &&
-                          how.arguments.bytes() / static_cast<size_t>(std::max(1, how.blocks)) + 128 >
-                              stretto::cuda::barePayload(setup_.shape.layout);
-    if (kernel.function == nullptr || how.blocks < 1 || how.blocks > lanes || tooLarge) {
-      return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes",
-                  how.arguments.bytes(), nameOf(how.collective), algorithms::nameOf(how.algorithm),
-                  algorithms::nameOf(how.protocol), how.blocks, lanes);
-    }
+  } else if (status.ok()) {
     Context context = contextFor(how.tag, how.sequence);
     void* parameters[] = {&context, &how.arguments};
     status = launchKernel(kernel.function, how.blocks, threadsFor(how, kernel), parameters, stream);
@@ -223,25 +246,28 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
 
 namespace {
 
-// Messages to oneself are copied: the k-th send meets the k-th receive.
+// Messages to oneself are copied: the k-th send meets the k-th receive. All are looked at before any is.
 Status copyToSelf(std::span<const Transfer> transfers, int rank, cudaStream_t stream) {
-  size_t next = 0;
-  for (const Transfer& from : transfers) {
-    if (from.peer != rank || !from.isSend) continue;
-    while (next < transfers.size() && (transfers[next].peer != rank || transfers[next].isSend)) ++next;
-    if (next == transfers.size() || transfers[next].tag != from.tag) {
-      return fail(
-          Code::kInvalidUsage,
-          "rank %d sends %zu bytes to itself: the same group must hold a receive of the same count and type",
-          rank, from.bytes);
-    }
+  std::vector<const Transfer*> sends, receives;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.peer == rank) (transfer.isSend ? sends : receives).push_back(&transfer);
+  }
+  for (size_t i = 0; i < sends.size(); ++i) {
+    if (i < receives.size() && receives[i]->tag == sends[i]->tag) continue;
+    return fail(
+        Code::kInvalidUsage,
+        "rank %d sends %zu bytes to itself: the same group must hold a receive of the same count and type",
+        rank, sends[i]->bytes);
+  }
+  if (receives.size() > sends.size()) {
+    return fail(Code::kInvalidUsage, "rank %d receives from itself without a send in the same group", rank);
+  }
+  for (size_t i = 0; i < sends.size(); ++i) {
     STRETTO_TRY(check(
-        cudaMemcpyAsync(transfers[next++].data, from.data, from.bytes, cudaMemcpyDeviceToDevice, stream),
+        cudaMemcpyAsync(receives[i]->data, sends[i]->data, sends[i]->bytes, cudaMemcpyDeviceToDevice, stream),
         "copying a message to oneself"));
   }
-  while (next < transfers.size() && (transfers[next].peer != rank || transfers[next].isSend)) ++next;
-  if (next == transfers.size()) return kOkStatus;
-  return fail(Code::kInvalidUsage, "rank %d receives from itself without a send in the same group", rank);
+  return kOkStatus;
 }
 
 // One queue for every peer and direction that has messages; how many.
@@ -263,11 +289,10 @@ int fillQueues(std::span<const Transfer> transfers, int rank, int ranks, Message
   return queues;
 }
 
-// Blocks of each queue: equal on both sides of every message, so a function of the number of ranks alone.
-int blocksOfQueue(int lanes, int ranks) {
+// Blocks that a queue may have: equal on both sides of every message, so a function of what all ranks know.
+int mostSharesOf(int lanes, int ranks) {
   constexpr int kMostBlocks = 128;  // of all queues: they must run at the same time
-  constexpr int kMostOfOne = 32;
-  return std::clamp(kMostBlocks / (2 * std::max(1, ranks - 1)), 1, std::min(lanes, kMostOfOne));
+  return std::clamp(kMostBlocks / (2 * std::max(1, ranks - 1)), 1, lanes);
 }
 
 }  // namespace
@@ -281,11 +306,15 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
     return fail(Code::kInvalidUsage, "a group of %zu sends and receives on one communicator: %d are possible",
                 transfers.size(), Messages::kMost);
   }
+  launched_.stamps = 0;
   STRETTO_TRY(copyToSelf(transfers, setup_.rank, stream));
   Messages messages{};
   const int queues = fillQueues(transfers, setup_.rank, setup_.ranks, messages);
   if (queues == 0) return kOkStatus;
-  messages.blocks = blocksOfQueue(setup_.shape.deepLanes, setup_.ranks);
+  messages.mostShares = mostSharesOf(setup_.shape.deepLanes, setup_.ranks);
+  for (const Transfer& transfer : transfers) {
+    messages.blocks = std::max(messages.blocks, sharesOf(transfer.bytes, messages.mostShares));
+  }
   Context context = contextFor(0, sequence);
   void* parameters[] = {&context, &messages};
   return launchKernel(reinterpret_cast<const void*>(cuda::transfers), queues * messages.blocks, kChunkThreads,
@@ -315,6 +344,40 @@ uint64_t KernelEngine::finished() const {
                                     inspection_) == cudaSuccess &&
                     cudaStreamSynchronize(inspection_) == cudaSuccess;
   return read ? finished : 0;
+}
+
+Status KernelEngine::wantStamps() {
+  if (stamps_.host != nullptr) return kOkStatus;
+  const ScopedDevice device(setup_.device);
+  STRETTO_TRY(device.status());
+  auto stamps = platform::cuda::allocateHostMapped(setup_.device, sizeof(Stamps));
+  if (!stamps.ok()) return stamps.status();
+  stamps_ = stamps.value();
+  return kOkStatus;
+}
+
+// A stamp counts when its number is the same before and after it was read. A number beyond the one that is
+// due says that the block has gone round its ring meanwhile.
+size_t KernelEngine::takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) {
+  if (stamps_.host == nullptr) return 0;
+  auto& rings = *reinterpret_cast<Stamps*>(stamps_.host);
+  size_t taken = 0;
+  for (int block = 0; block < kMostStamps; ++block) {
+    uint64_t& before = taken_[static_cast<size_t>(block)];
+    while (taken < stamps.size()) {
+      Stamp& stamp = rings.of[block][(before + 1) % Stamps::kPlaces];
+      const uint64_t number = std::atomic_ref(stamp.number).load(std::memory_order_acquire);
+      if (number <= before) break;
+      KernelStamp& copy = stamps[taken];
+      copy = {block, stamp.launch, stamp.start, stamp.stop, stamp.peer, stamp.isSend == 1};
+      std::atomic_thread_fence(std::memory_order_acquire);
+      const bool whole = std::atomic_ref(stamp.number).load(std::memory_order_relaxed) == number;
+      lost += number - before - (whole ? 1 : 0);
+      before = number;
+      taken += whole ? 1 : 0;
+    }
+  }
+  return taken;
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const Setup& setup) {

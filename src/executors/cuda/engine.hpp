@@ -62,6 +62,17 @@ struct Report {
   uint64_t theirTag = 0;  // kInvalidUsage: what the peer runs instead
 };
 
+// When one block of a kernel ran: from its turn in the stream to its end, nanoseconds of the device's
+// %globaltimer.
+struct KernelStamp {
+  int block = 0;
+  uint64_t launch = 0;  // lastLaunch() of what it belongs to
+  uint64_t start = 0;
+  uint64_t stop = 0;
+  int peer = -1;        // of a transfer
+  bool isSend = false;  // of a transfer
+};
+
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create(const Setup& setup);
@@ -80,6 +91,19 @@ class Engine {
   // Collectives that kernels finished since create(), graph replays included; kLocal is no kernel and
   // transfers are not counted. Asks the device, with calls that a capture of another thread may forbid.
   virtual uint64_t finished() const = 0;
+
+  // Kernels that are launched, or captured, from now on leave a stamp of each of their first blocks.
+  static constexpr int kMostStamps = stretto::cuda::Stamps::kBlocks;
+  virtual Status wantStamps() = 0;
+  // The number of the launch before, from 1, and how many of its blocks will leave a stamp.
+  struct Launched {
+    uint64_t number = 0;
+    int stamps = 0;
+  };
+  virtual Launched lastLaunch() const = 0;
+  // Takes stamps that have come, oldest of each block first, until `stamps` is full or there are no more;
+  // returns how many, and adds those that were overwritten to `lost`. One thread at a time, any thread.
+  virtual size_t takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) = 0;
 };
 
 // Brings a new, zeroed window into the state in which kernels find it; before peers know of it.

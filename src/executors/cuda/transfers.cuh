@@ -25,15 +25,25 @@ struct Messages {
   };
   Message message[kMost];
   Queue queue[kMostQueues];
-  int blocks;  // of each queue
+  int blocks;      // of each queue: as many as the largest message has shares
+  int mostShares;  // of one message, equal on all ranks
 };
+
+// Shares of a message, one a block: equal on both sides, so a function of what both know. `most` is.
+__host__ __device__ constexpr int sharesOf(uint64_t bytes, int most) {
+  constexpr uint64_t kShareBytes = 2048;  // below, one more block begins later than it helps
+  const uint64_t shares = (bytes + kShareBytes - 1) / kShareBytes;
+  return shares < static_cast<uint64_t>(most) ? static_cast<int>(shares) : most;
+}
 
 template <typename Backend>
 __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, const Message& message,
-                              int block, int blocks) {
+                              int block, int mostShares) {
   constexpr size_t kGrainBytes = 128;
+  const int shares = sharesOf(message.bytes, mostShares);
+  if (block >= shares) return {};
   const algorithms::Span share =
-      algorithms::Split(message.bytes, static_cast<size_t>(blocks), kGrainBytes)[static_cast<size_t>(block)];
+      algorithms::Split(message.bytes, static_cast<size_t>(shares), kGrainBytes)[static_cast<size_t>(block)];
   std::byte* const data = message.data + share.begin;
   backend.setTag(message.tag);
   return queue.isSend != 0 ? backend.sendRuns(queue.peer, data, share.size)
@@ -51,7 +61,8 @@ __global__ void __launch_bounds__(kChunkThreads)
   backend.begin();
   backend.beginLinks();
   for (int i = 0; i < queue.count; ++i) {
-    if (!moveMessage(backend, queue, messages.message[queue.first + i], block, messages.blocks).ok()) break;
+    if (!moveMessage(backend, queue, messages.message[queue.first + i], block, messages.mostShares).ok())
+      break;
   }
   backend.endTransfers(queue.peer, queue.isSend != 0);
 }

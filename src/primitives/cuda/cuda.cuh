@@ -24,6 +24,7 @@ struct BlockShared {
   uint32_t done[kMostStages * kMostWarps];  // chunks that each warp of each stage has done, in runs
   uint32_t progress[kMostStages];           // chunks that each stage of a pipeline has done
   uint32_t failed;                          // somebody gave up
+  uint64_t began;                           // the block's turn, if stamps are wanted
 };
 
 // Some warps of a block, which have a barrier of their own.
@@ -80,6 +81,7 @@ class Cuda {
                  "r"(layout().wideRegion), "r"(layout().bareRegion), "l"(tag_));
     __syncthreads();
     awaitPrevious();
+    if (context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
     epoch_ = state_.epoch;
     finished_ = state_.finished;
   }
@@ -92,6 +94,7 @@ class Cuda {
     if (threadIdx.x != 0) return;
     state_.epoch = epoch_;
     state_.finished = finished_ + 1;
+    leaveStamp(-1, -1);
   }
   __device__ void endLinks() {
     __syncthreads();
@@ -108,6 +111,7 @@ class Cuda {
     } else {
       state_.links[peer].runsReceived = cursors_[peer].runsReceived;
     }
+    leaveStamp(peer, sent ? 1 : 0);
   }
 
   __device__ int rank() const { return context_.rank; }
@@ -327,6 +331,7 @@ class Cuda {
                             size_t bytes);
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
   __device__ Code exhausted(Patience& patience) const;
+  __device__ void leaveStamp(int peer, int isSend) const;
   __device__ void report(Code code, int peer, uint64_t theirTag);
 
   const Context& context_;
@@ -358,6 +363,23 @@ __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) con
   const uint64_t now = nanoseconds();
   if (patience.deadline == 0) patience.deadline = now + context_.timeoutNanoseconds;
   return now > patience.deadline ? Code::kTimeout : Code::kOk;
+}
+
+// By one thread of the block, at its end.
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(int peer, int isSend) const {
+  const int block = static_cast<int>(blockIdx.x);
+  if (context_.stamps == nullptr || block >= Stamps::kBlocks) return;
+  const uint64_t number = ++context_.lanes[block].stamped;
+  Stamp& stamp = context_.stamps->of[block][number % Stamps::kPlaces];
+  *static_cast<volatile uint64_t*>(&stamp.number) = 0;
+  fenceSystem();
+  stamp.launch = context_.launch;
+  stamp.start = shared_.began;
+  stamp.stop = nanoseconds();
+  stamp.peer = peer;
+  stamp.isSend = isSend;
+  storeRelease(&stamp.number, number);
 }
 
 template <typename Reducer, typename Format, int kRanks>

@@ -26,6 +26,7 @@ struct LinkCursors {
 struct alignas(128) LaneState {
   uint64_t epoch;
   uint64_t finished;  // operations
+  uint64_t stamped;   // by the blocks of this number, which is not the lane's where transfers run
   LinkCursors links[kMaxRanks];
 };
 
@@ -39,6 +40,25 @@ struct Control {
   uint32_t lane;
   uint64_t sequence;
   uint64_t theirTag;
+};
+
+// When one block of a kernel had its turn, by %globaltimer, for whoever profiles. Pinned host memory: the
+// block writes, the host reads. `number` counts the stamps of the blocks of one number from 1; it is 0 while
+// the rest is being written, and written last.
+struct alignas(64) Stamp {
+  uint64_t number;
+  uint64_t launch;  // Context::launch: equal in every replay of a graph
+  uint64_t start;
+  uint64_t stop;
+  int32_t peer;    // of a transfer
+  int32_t isSend;  // 1 or 0; -1: not a transfer
+};
+
+// A ring for each of the first blocks; later ones leave no stamps.
+struct Stamps {
+  static constexpr int kBlocks = 32;
+  static constexpr uint64_t kPlaces = 64;
+  Stamp of[kBlocks][kPlaces];
 };
 
 // What one source's lines of one slot hold.
@@ -84,6 +104,8 @@ struct Context {
   Shape shape;
   LaneState* lanes;
   Control* control;
+  Stamps* stamps;  // null: nobody wants any
+  uint64_t launch;
   uint64_t timeoutNanoseconds;  // of every wait
   uint64_t tag;                 // of the operation
   uint64_t sequence;

@@ -1,8 +1,11 @@
 // What happens to ranks on GPUs when one of them dies, aborts, disagrees or is used wrongly.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <stretto.h>
 
+#include <chrono>
 #include <csignal>
+#include <thread>
 #include <vector>
 
 #include "base/scoped_variable.hpp"
@@ -15,6 +18,7 @@ namespace {
 using namespace stretto::testing;
 
 constexpr size_t kCount = 100000;
+constexpr size_t kLargeCount = 6000000;
 
 class OnGpus : public ::testing::Test {
  protected:
@@ -106,6 +110,37 @@ TEST_F(Failure, OfOneRankFreesATransfer) {
     return member.expect(ncclRecv(outputOf(member), kCount, ncclFloat, 0, member.comm, member.stream()),
                          "receive");
   });
+}
+
+TEST_F(Failure, OfOneRankFreesManyLargeTransfers) {
+  killWhileOthersWait(2, [](Member& member) {
+    ncclGroupStart();
+    for (int i = 0; i < 20; ++i) {
+      ncclSend(inputOf(member), kCount, ncclFloat, 0, member.comm, member.stream());
+    }
+    return member.expect(ncclGroupEnd(), "sends");
+  });
+}
+
+// Many chunks of lines, in two stages that run at once; the peer never comes.
+TEST_F(Failure, AnAbortEndsStagesOfManyChunks) {
+  for (const char* protocol : {"lines", "wide", "runs", "chunks"}) {
+    asThreads(2, connected([&](Member& member) {
+                member.expect(sum(member), "a first operation");
+                member.device->synchronize();
+                member.expect(strettoCommForce(member.comm, "all_reduce", "one_shot", protocol, 0), protocol);
+                if (member.rank == 0) {
+                  member.expect(sum(member, kLargeCount), "all-reduce");
+                  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it has begun
+                  abort(member);
+                  member.check(streamEnds(member, 1), "the kernel went on after the abort");
+                  member.board.meet();
+                  return;
+                }
+                member.board.meet();
+                abort(member);
+              }));
+  }
 }
 
 // Peers are told, and their kernels end too.

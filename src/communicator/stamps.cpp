@@ -1,0 +1,106 @@
+#include "communicator/stamps.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cinttypes>
+
+#include "base/log.hpp"
+#include "platform/clock.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+constexpr size_t kMostExpected = 4096;  // operations, and as many stamps that wait for theirs
+constexpr uint64_t kHeldNanoseconds = 10'000'000;
+
+}  // namespace
+
+void StampMatcher::expect(uint64_t launch, int stamps, void* parent, int peer, bool isSend) {
+  if (stamps <= 0) return;
+  std::vector<Expected>& expected = expected_[launch];
+  if (expected.empty()) launches_.push_back(launch);
+  expected.push_back({parent, peer, isSend, stamps});
+  if (launches_.size() > kMostExpected) {
+    expected_.erase(launches_.front());
+    launches_.pop_front();
+  }
+  std::erase_if(held_, [&](const Held& held) { return held.stamp.launch == launch && match(held.stamp); });
+}
+
+// A transfer's stamp is that of all messages of its queue; a collective's launch has but one event.
+bool StampMatcher::match(const KernelStamp& stamp) {
+  const auto found = expected_.find(stamp.launch);
+  if (found == expected_.end()) return false;
+  bool told = false;
+  for (Expected& one : found->second) {
+    if (one.peer != stamp.peer || (one.peer >= 0 && one.isSend != stamp.isSend) || one.left == 0) continue;
+    --one.left;
+    told = true;
+    tell_(one.parent, stamp);
+  }
+  return told;
+}
+
+void StampMatcher::arrived(const KernelStamp& stamp, uint64_t nowNanoseconds) {
+  if (match(stamp)) return;
+  held_.push_back({stamp, nowNanoseconds});
+  if (held_.size() > kMostExpected) giveUpBefore(held_.front().since + 1);
+}
+
+void StampMatcher::giveUpBefore(uint64_t nanoseconds) {
+  while (!held_.empty() && held_.front().since < nanoseconds) {
+    tell_(nullptr, held_.front().stamp);
+    held_.pop_front();
+  }
+}
+
+StampFollower::StampFollower(Take take, StampMatcher::Tell tell)
+    : take_(std::move(take)), matcher_(std::move(tell)), thread_([this] { follow(); }) {}
+
+StampFollower::~StampFollower() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  while (collect() > 0) {
+  }
+  matcher_.giveUpBefore(UINT64_MAX);
+  if (lost_ > 0) {
+    STRETTO_LOG(kWarn, kProfile,
+                "profiler: %" PRIu64 " spans of kernels were overwritten before they could be told", lost_);
+  }
+}
+
+void StampFollower::expect(uint64_t launch, int stamps, void* parent, int peer, bool isSend) {
+  const std::lock_guard lock(mutex_);
+  matcher_.expect(launch, stamps, parent, peer, isSend);
+}
+
+// With the lock held, or alone. Returns how many came.
+size_t StampFollower::collect() {
+  std::array<KernelStamp, 256> stamps;
+  const size_t taken = take_(stamps, lost_);
+  const uint64_t now = platform::monotonicNanoseconds();
+  for (size_t i = 0; i < taken; ++i) matcher_.arrived(stamps[i], now);
+  matcher_.giveUpBefore(now > kHeldNanoseconds ? now - kHeldNanoseconds : 0);
+  return taken;
+}
+
+// Looks more often while much comes: a block's ring holds 64 stamps, which small operations of a graph fill
+// within some 130 microseconds.
+void StampFollower::follow() {
+  using std::chrono::microseconds;
+  constexpr microseconds kShortest{20}, kLongest{1000};
+  microseconds rest = kLongest;
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    const size_t taken = collect();
+    rest = taken > 0 ? kShortest : std::min(2 * rest, kLongest);
+    changed_.wait_for(lock, rest, [this] { return ending_; });
+  }
+}
+
+}  // namespace stretto::communicator

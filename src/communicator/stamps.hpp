@@ -1,0 +1,82 @@
+// Stamps of GPU kernels on their way to a profiler plugin: kernels leave them in host memory when they end
+// (executors/cuda/engine.hpp), a thread collects them while a plugin wants them, and each is told with the
+// event of the operation that it belongs to.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "executors/cuda/engine.hpp"
+
+namespace stretto::communicator {
+
+using executors::cuda::KernelStamp;
+
+// Whose a stamp is. An operation's stamps may come before it is said whose they are, and those of a graph's
+// replays come again and again after nobody expects them any more: both are held for a while, then told with
+// no event. Not thread-safe.
+class StampMatcher {
+ public:
+  // `parent` is the operation's event; null if nothing is known of it.
+  using Tell = std::function<void(void* parent, const KernelStamp&)>;
+  explicit StampMatcher(Tell tell) : tell_(std::move(tell)) {}
+
+  // `stamps` of launch `launch` are `parent`'s; of a transfer those of one peer and direction.
+  void expect(uint64_t launch, int stamps, void* parent, int peer = -1, bool isSend = false);
+  void arrived(const KernelStamp& stamp, uint64_t nowNanoseconds);
+  // Tells what has been held too long; with UINT64_MAX, all that is held.
+  void giveUpBefore(uint64_t nanoseconds);
+
+ private:
+  struct Expected {
+    void* parent;
+    int peer;
+    bool isSend;
+    int left;
+  };
+  struct Held {
+    KernelStamp stamp;
+    uint64_t since;
+  };
+  bool match(const KernelStamp& stamp);
+
+  Tell tell_;
+  std::unordered_map<uint64_t, std::vector<Expected>> expected_;
+  std::deque<uint64_t> launches_;  // keys of expected_, oldest first
+  std::deque<Held> held_;
+};
+
+// The thread that collects. Every function may be called by any thread.
+class StampFollower {
+ public:
+  // Fills the span with what has come, returns how many, adds to `lost`.
+  using Take = std::function<size_t(std::span<KernelStamp>, uint64_t& lost)>;
+  StampFollower(Take take, StampMatcher::Tell tell);
+  // Collects what is there, says how many were lost, ends the thread.
+  ~StampFollower();
+  StampFollower(const StampFollower&) = delete;
+  StampFollower& operator=(const StampFollower&) = delete;
+
+  void expect(uint64_t launch, int stamps, void* parent, int peer = -1, bool isSend = false);
+
+ private:
+  void follow();
+  size_t collect();
+
+  Take take_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  StampMatcher matcher_;
+  uint64_t lost_ = 0;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace stretto::communicator

@@ -1,0 +1,113 @@
+// Whose event the stamps of GPU kernels are told with.
+#include "communicator/stamps.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+namespace stretto::communicator {
+namespace {
+
+struct Told {
+  void* parent;
+  uint64_t launch;
+  int block;
+  bool operator==(const Told&) const = default;
+};
+
+KernelStamp stampOf(uint64_t launch, int block, int peer = -1, bool isSend = false) {
+  KernelStamp stamp;
+  stamp.launch = launch;
+  stamp.block = block;
+  stamp.peer = peer;
+  stamp.isSend = isSend;
+  return stamp;
+}
+
+class Matcher : public ::testing::Test {
+ protected:
+  int events_[4] = {};
+  std::vector<Told> told_;
+  StampMatcher matcher_{[this](void* parent, const KernelStamp& stamp) {
+    told_.push_back({parent, stamp.launch, stamp.block});
+  }};
+};
+
+TEST_F(Matcher, TellsAnOperationsStampsWithItsEvent) {
+  matcher_.expect(7, 2, &events_[0]);
+  matcher_.expect(8, 1, &events_[1]);
+  matcher_.arrived(stampOf(8, 0), 1);
+  matcher_.arrived(stampOf(7, 0), 1);
+  matcher_.arrived(stampOf(7, 1), 1);
+  const std::vector<Told> expected{{&events_[1], 8, 0}, {&events_[0], 7, 0}, {&events_[0], 7, 1}};
+  EXPECT_EQ(told_, expected);
+}
+
+TEST_F(Matcher, HoldsStampsThatComeFirst) {
+  matcher_.arrived(stampOf(3, 0), 100);
+  EXPECT_TRUE(told_.empty());
+  matcher_.expect(3, 1, &events_[0]);
+  EXPECT_EQ(told_, (std::vector<Told>{{&events_[0], 3, 0}}));
+  matcher_.giveUpBefore(UINT64_MAX);
+  EXPECT_EQ(told_.size(), 1u);
+}
+
+TEST_F(Matcher, TellsReplaysWithNoEventOnceItHasWaited) {
+  matcher_.expect(3, 1, &events_[0]);
+  matcher_.arrived(stampOf(3, 0), 100);
+  matcher_.arrived(stampOf(3, 0), 200);
+  matcher_.giveUpBefore(200);
+  EXPECT_EQ(told_.size(), 1u);
+  matcher_.giveUpBefore(201);
+  EXPECT_EQ(told_, (std::vector<Told>{{&events_[0], 3, 0}, {nullptr, 3, 0}}));
+}
+
+TEST_F(Matcher, GivesAQueuesStampToAllItsMessages) {
+  matcher_.expect(5, 1, &events_[0], 1, true);
+  matcher_.expect(5, 1, &events_[1], 1, true);
+  matcher_.expect(5, 1, &events_[2], 1, false);
+  matcher_.arrived(stampOf(5, 0, 1, true), 1);
+  EXPECT_EQ(told_, (std::vector<Told>{{&events_[0], 5, 0}, {&events_[1], 5, 0}}));
+  matcher_.arrived(stampOf(5, 1, 1, false), 1);
+  EXPECT_EQ(told_.back(), (Told{&events_[2], 5, 1}));
+}
+
+TEST_F(Matcher, IsBounded) {
+  for (uint64_t launch = 1; launch <= 10000; ++launch) matcher_.expect(launch, 1, &events_[0]);
+  matcher_.arrived(stampOf(1, 0), 1);
+  EXPECT_TRUE(told_.empty());
+  for (int i = 0; i < 10000; ++i) matcher_.arrived(stampOf(20000, i), 2);
+  EXPECT_GT(told_.size(), 5000u);
+}
+
+TEST(Follower, CollectsUntilItsEnd) {
+  std::atomic<int> there{0};
+  std::atomic<size_t> told{0};
+  {
+    StampFollower follower(
+        [&](std::span<KernelStamp> room, uint64_t&) {
+          size_t taken = 0;
+          while (taken < room.size() && there > 0) {
+            room[taken] = stampOf(1, static_cast<int>(taken));
+            ++taken;
+            --there;
+          }
+          return taken;
+        },
+        [&](void*, const KernelStamp&) { ++told; });
+    follower.expect(1, 1000, &there);
+    there = 600;
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (told < 600 && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(told, 600u);
+    there = 700;
+  }
+  EXPECT_EQ(told, 1300u);
+}
+
+}  // namespace
+}  // namespace stretto::communicator
