@@ -231,7 +231,8 @@ def test_the_command_writes_beside_the_recording(folder: Path) -> None:
     assert header["spans"]["rows"] == 80 and header["title"] == "run1"
     assert "80 events" in done.stderr and "run1.html" in done.stderr
     recording = load([folder])
-    assert columns(header["spans"], area)["id"] == recording.spans["id"].tolist()
+    # Not in the same order: kernels are where their GPU stamped them.
+    assert set(columns(header["spans"], area)["id"]) == set(recording.spans["id"].tolist())
     assert b"default-src 'none'" in page
 
 

@@ -15,7 +15,7 @@ export const kKinds: readonly EventKind[] = [
   { type: 8, name: 'GroupApi', words: 'group call of the application', light: '#067f61', dark: '#00a47e' },
   { type: 9, name: 'CollApi', words: 'collective call of the application', light: '#37a783', dark: '#42ca9f' },
   { type: 10, name: 'P2pApi', words: 'send or receive call of the application', light: '#9dd6bb', dark: '#8bf4dc' },
-  { type: 11, name: 'KernelLaunch', words: 'launch of a kernel', light: '#f3bf26', dark: '#fdc831' },
+  { type: 11, name: 'KernelLaunch', words: 'launch of a kernel', light: '#f3bf26', dark: '#f5d547' },
   { type: 0, name: 'Group', words: 'group of operations, as enqueued', light: '#123a75', dark: '#3560a8' },
   { type: 1, name: 'Coll', words: 'collective operation', light: '#2f74c0', dark: '#4e96e4' },
   { type: 2, name: 'P2p', words: 'send or receive operation', light: '#73b3ec', dark: '#9cc6f2' },

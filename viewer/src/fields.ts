@@ -13,7 +13,7 @@ export interface Field {
 const kShownElsewhere = new Set([
   'type', 'process', 'thread', 'context', 'rank', 'start', 'duration', 'parent_row', 'id', 'parent', 'function',
 ]);
-const kHexadecimal = new Set(['stream', 'user_tag', 'send_buffer', 'receive_buffer', 'buffer']);
+const kHexadecimal = new Set(['stream', 'user_tag', 'group', 'send_buffer', 'receive_buffer']);
 // Of kernels that lie on the GPU's clock: when the host saw them.
 const kMoments = new Map([['seen_start', 'start seen by host'], ['seen_stop', 'stop seen by host']]);
 // What `detail`, `peer` and `channel` mean depends on the type.
@@ -84,7 +84,7 @@ export function fieldsOf(store: Store, row: number): Field[] {
     if (kShownElsewhere.has(column.name)) continue;
     const value = column.exact(row);
     if (value === null || (column.text && value === 0n)) continue;
-    if (column.name === 'stream' && value === 0n) continue;
+    if (kHexadecimal.has(column.name) && value === 0n) continue;
     if (kMoments.has(column.name)) {
       found.push({ name: kMoments.get(column.name)!, value: moment(Number(value)) });
       continue;

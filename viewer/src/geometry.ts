@@ -6,7 +6,7 @@ import type { Layout } from './layout';
 
 export const kTrackHeight = 16;
 export const kBarHeight = 13;
-const kHeaderHeight = 22;
+const kHeaderHeight = 20;
 const kLanePadding = 5;
 
 export interface Geometry {

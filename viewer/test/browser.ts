@@ -33,7 +33,8 @@ export interface Opened {
 }
 
 export async function openPage(browser: Browser, file: string, options: { hash?: string; dark?: boolean } = {}): Promise<Opened> {
-  const page = await browser.newPage();
+  // What one page remembers (its theme) is not another's.
+  const page = await (await browser.createBrowserContext()).newPage();
   await page.setViewport({ width: 1600, height: 900 });
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: options.dark ? 'dark' : 'light' }]);
   const faults: string[] = [];
@@ -50,7 +51,11 @@ export async function openPage(browser: Browser, file: string, options: { hash?:
   return { page, faults };
 }
 
-export async function screenshot(page: Page, name: string): Promise<void> {
+export async function screenshot(page: Page, name: string, size?: { width: number; height: number }): Promise<void> {
+  if (size !== undefined) {
+    await page.setViewport(size);
+    await new Promise((done) => setTimeout(done, 300));
+  }
   await mkdir(kOut, { recursive: true });
   await writeFile(`${kOut}${name}.png`, await page.screenshot({ type: 'png' }));
 }

@@ -379,18 +379,17 @@ describe('a hostile recording', () => {
 });
 
 describe('pictures for the documentation', () => {
+  const kSize = { width: 1280, height: 760 };
+
   it('are taken', async () => {
     let page = await open(recording('one_device.html'));
-    await page.mouse.move(700, 5);
-    await screenshot(page, 'viewer-timeline');
+    await screenshot(page, 'viewer-timeline', { width: 1280, height: 960 });
     await page.evaluate(() => window.strettoViewer!.select(window.strettoViewer!.bars().filter((bar) => bar.type === 1)[1].row));
     await page.keyboard.press('f');
     await page.keyboard.press('t');
-    await new Promise((done) => setTimeout(done, 300));
-    await screenshot(page, 'viewer-pinned');
-    await page.keyboard.press('t');
+    await screenshot(page, 'viewer-pinned', kSize);
     await page.close();
     page = await open(recording('aggregated.html'));
-    await screenshot(page, 'viewer-aggregated');
+    await screenshot(page, 'viewer-aggregated', { width: 1280, height: 520 });
   });
 });
