@@ -98,7 +98,8 @@ def _order(operation: Int, clock: Int, start: Int, end: Int, communicator: Int, 
     earliest = np.minimum.reduceat(end[order], first)
     spread = latest - np.minimum.reduceat(start[order], first)
     of = communicator[order[first]]
+    apart = np.bincount(of, spread > _APART_NS, count)
     waited = np.bincount(of, (spread > _APART_NS) & (earliest >= latest), count)
     broken = np.bincount(of, earliest < latest - _TOLERANCE_NS, count)
     few = np.maximum(np.bincount(of, minlength=count), 1)
-    return np.asarray(waited > 0, np.bool_), np.asarray(broken > _BROKEN * few, np.bool_)
+    return np.asarray(waited > (1 - _BROKEN) * apart, np.bool_), np.asarray(broken > _BROKEN * few, np.bool_)
