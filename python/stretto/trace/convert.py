@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import shutil
 import sys
@@ -49,6 +50,18 @@ class Converted:
     rows: int
     seconds: float
     job: Job
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """Converters make millions of small objects and no cycles of them: looking for some took a third of their time."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def default_output(paths: Sequence[Path], suffix: str) -> Path:
@@ -102,7 +115,7 @@ def convert(
     _keep_inputs(job, output)
     _align(job, paths)
     module = _module(how)
-    with _output(output, how.kind) as file:
+    with _output(output, how.kind) as file, _no_collector():
         rows = int(module.write(job, file, progress))
     return Converted(output, to, rows, time.monotonic() - began, job)
 
