@@ -7,6 +7,7 @@ export const kMagic = 'STRETVIW';
 const kHeaderBytes = 24;
 const kMaxPayload = 2 ** 32;
 const kMaxRows = 2 ** 28;
+const kPiece = 1 << 20;
 
 const kWidths: Readonly<Record<string, number>> = { u8: 1, u16: 2, u32: 4, f64: 8, u64: 8 };
 
@@ -120,20 +121,21 @@ class NarrowColumn implements Column {
     const base = this.baseNumber;
     if (this.delta) return this.cumulative().map((sum) => sum + base);
     const shift = this.none ? base - 1 : base;
-    const out = new Float64Array(this.stored.length);
-    for (let row = 0; row < out.length; row++) {
-      const stored = this.stored[row];
-      out[row] = this.none && stored === 0 ? missing : stored + shift;
-    }
+    const least = this.none ? 1 : 0;
+    const { stored } = this;
+    const out = new Float64Array(stored.length);
+    for (let row = 0; row < out.length; row++) out[row] = stored[row] < least ? missing : stored[row] + shift;
     return out;
   }
 
   integers(missing: number): Int32Array {
     const out = new Int32Array(this.stored.length);
-    const doubles = this.doubles(missing);
+    const stored = this.delta ? this.cumulative() : this.stored;
+    const shift = this.none ? this.baseNumber - 1 : this.baseNumber;
+    const least = this.none ? 1 : 0;
     for (let row = 0; row < out.length; row++) {
-      const value = doubles[row];
-      out[row] = value === (value | 0) ? value : missing;
+      const value = stored[row] + shift;
+      out[row] = stored[row] < least || value !== (value | 0) ? missing : value;
     }
     return out;
   }
@@ -314,8 +316,15 @@ export function openPayload(payload: Uint8Array): Bundle {
 
 async function inflate(packed: Uint8Array, bytes: number): Promise<Uint8Array> {
   const out = new Uint8Array(bytes);
-  const source = new Blob([packed as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream('deflate'));
-  const reader = source.getReader();
+  const source = new ReadableStream<Uint8Array<ArrayBuffer>>({
+    start(controller) {
+      for (let from = 0; from < packed.byteLength; from += kPiece) {
+        controller.enqueue(packed.subarray(from, from + kPiece) as Uint8Array<ArrayBuffer>);
+      }
+      controller.close();
+    },
+  });
+  const reader = source.pipeThrough(new DecompressionStream('deflate')).getReader();
   let at = 0;
   try {
     for (;;) {

@@ -306,6 +306,7 @@ export class Session {
   }
 
   apply(wanted: Place): void {
+    const before = this.filterText();
     this.hidden.clear();
     for (const type of wanted.hidden ?? []) this.hidden.add(type);
     this.communicators = wanted.communicators ? new Set(wanted.communicators) : null;
@@ -314,7 +315,8 @@ export class Session {
     this.marks = wanted.marks ?? [];
     this.query = wanted.query ?? '';
     this.matches = search(this.store, this.query);
-    this.relay();
+    if (this.filterText() === before) this.emphasise();
+    else this.relay();
     if (wanted.event !== undefined) {
       const row = this.find(wanted.event.process, wanted.event.id);
       if (wanted.from === undefined) this.goTo(row);
@@ -323,6 +325,12 @@ export class Session {
     if (wanted.from !== undefined && wanted.to !== undefined) this.setWindow(wanted.from, wanted.to);
     if (this.selection >= 0) this.scrollInto(this.selection);
     this.tell('search');
+  }
+
+  /** The same for the same filters: laying out a million events again takes a while. */
+  private filterText(): string {
+    const { hidden, communicators, ranks } = this.place();
+    return JSON.stringify([hidden, communicators, ranks]);
   }
 
   private find(process: number, id: bigint): number {

@@ -99,11 +99,12 @@ export class Toolbar {
   }
 
   private makeLegend(): void {
+    const each = new Int32Array(256);
+    for (const type of this.session.store.type) each[type]++;
     const counts = new Map<number, number>();
-    for (const type of this.session.store.type) {
-      const known = kindOf(type).type;
-      counts.set(known, (counts.get(known) ?? 0) + 1);
-    }
+    each.forEach((count, type) => {
+      if (count > 0) counts.set(kindOf(type).type, (counts.get(kindOf(type).type) ?? 0) + count);
+    });
     const types = kKinds.filter((kind) => counts.has(kind.type)).map((kind) => kind.type);
     const legend = byId('legend');
     for (const type of types) {
