@@ -235,7 +235,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex deviceMutex_;  // held while device_ is set or let go, and by poll()
   std::unique_ptr<DeviceSide> device_;
   std::atomic<DeviceSide*> abortable_{nullptr};  // device_, for whoever ends its waits
-  std::unique_ptr<Foreign> foreign_;  // stays to the end, for calls on their way out
+  std::unique_ptr<Foreign> foreign_;             // stays to the end, for calls on their way out
   std::atomic<Foreign*> foreignNow_{nullptr};
   std::mutex launchMutex_;
   LaunchLog launches_;        // that were not seen to be done, by launchMutex_

@@ -118,6 +118,9 @@ class Idle final : public Engine {
   void abort(uint32_t) override {}
   Report report() const override { return {}; }
   uint64_t finished() const override { return done_.load(); }
+  Status wantStamps() override { return kOkStatus; }
+  Launched lastLaunch() const override { return {}; }
+  size_t takeStamps(std::span<KernelStamp>, uint64_t&) override { return 0; }
 
  private:
   std::atomic<uint64_t> done_{0};
