@@ -482,3 +482,17 @@ def test_memory_does_not_grow_with_what_never_stops(tmp_path: Path, monkeypatch:
         found += 1
         assert span.stop is None and len(joiner._open) <= 100
     assert found == 3000
+
+
+def test_communicators_whose_size_nobody_said(tmp_path: Path) -> None:
+    """As with ABI v1 to v3."""
+    made = Writer(abi=1)
+    comm = made.context(1, -1, communicator=9)
+    one = made.thread(1)
+    one.stop(one.start(1, 10, context=comm, function="AllReduce"), 20)
+    made.write(tmp_path)
+    line = json.loads(converted(tmp_path, "jsonl", tmp_path).read_text().splitlines()[0])
+    assert (line["rank"], line["nranks"]) == (1, None)
+    events = json.loads(converted(tmp_path, "chrome", tmp_path).read_text())["traceEvents"]
+    assert any("rank 1 of ?" in event.get("args", {}).get("name", "") for event in events)
+    assert [event["ph"] for event in events if event.get("cat") == "collective"] == ["s"]

@@ -42,12 +42,17 @@ def process_name(job: Job, process: int) -> str:
     return f"process {about.pid} {about.program.split(' ', 1)[0]}".rstrip()
 
 
+def rank_text(rank: int, ranks: int) -> str:
+    """ABI v1 to v3 do not say how many ranks there are."""
+    return f"rank {rank if rank >= 0 else '?'} of {ranks if ranks > 0 else '?'}"
+
+
 def communicator_name(job: Job, context: int) -> str:
     if context < 0:
         return "no communicator"
     about = job.contexts[context]
     name = f"{about.name} " if about.name else ""
-    return f"communicator {name}0x{about.communicator:x} rank {about.rank} of {about.ranks}"
+    return f"communicator {name}0x{about.communicator:x} {rank_text(about.rank, about.ranks)}"
 
 
 def thread_name(job: Job, thread: int) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from stretto.trace import layout
 from stretto.trace.job import Job, Source, open_job
+from stretto.trace.naming import rank_text
 
 SCHEMA = "stretto.trace.info/1"
 
@@ -123,7 +124,7 @@ def _show_contexts(contexts: list[dict[str, Any]], console: Console) -> None:
     shown = 20
     for one in contexts[:shown]:
         name = f" {one['name']}" if one["name"] else ""
-        text = f"  communicator {one['communicator']}{name}: rank {one['rank']} of {one['ranks']}"
+        text = f"  communicator {one['communicator']}{name}: {rank_text(one['rank'], one['ranks'])}"
         console.print(text, markup=False)
     if len(contexts) > shown:
         console.print(f"  and {len(contexts) - shown:,} more communicators")

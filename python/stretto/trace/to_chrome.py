@@ -129,7 +129,7 @@ class _Writer:
         same = collective(self._job, span)
         if same is not None:
             came = self._collectives.pop(same, 0) + 1
-            all_came = came >= self._job.contexts[span.context].ranks
+            all_came = 0 < self._job.contexts[span.context].ranks <= came
             if came > 1 or not all_came:
                 self._arrow("s" if came == 1 else "f" if all_came else "t", "collective", same, place)
             if not all_came:

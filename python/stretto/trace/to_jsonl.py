@@ -45,7 +45,8 @@ class _Lines:
             if context >= 0:
                 about = self._job.contexts[context]
                 document |= {"comm": f"0x{about.communicator:x}", "comm_name": about.name}
-                document |= {"rank": about.rank, "nranks": about.ranks}
+                document["rank"] = about.rank if about.rank >= 0 else None
+                document["nranks"] = about.ranks if about.ranks > 0 else None
             else:
                 document |= {"comm": None, "comm_name": None, "rank": None, "nranks": None}
             if kind in (layout.START, layout.STOP, layout.STATE):
