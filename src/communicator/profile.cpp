@@ -88,19 +88,34 @@ void ProfiledGroup::stop() {
 
 void Profile::open(const SessionIdentity& identity, bool onDevice) {
   onDevice_ = onDevice;
-  session_ = Session::open(identity);
+  auto session = Session::open(identity);
+  const std::lock_guard lock(mutex_);
+  session_ = std::move(session);
+}
+
+void Profile::close() {
+  std::shared_ptr<Session> last;  // finalize is called without the lock
+  const std::lock_guard lock(mutex_);
+  last = std::move(session_);
+}
+
+std::shared_ptr<Session> Profile::found() const {
+  const std::lock_guard lock(mutex_);
+  return session_;
 }
 
 void Profile::call(Operation& operation, ProfiledGroup& group, int depth, void* stream) const {
   const uint32_t mask = observe::profiler::mask();
-  if (session_ == nullptr || mask == 0) return;
+  const std::shared_ptr<Session> session = mask != 0 ? found() : nullptr;
+  if (session == nullptr) return;
   const bool captured = onDevice_ && isCaptured(operation.stream);
   operation.profiled.mask = mask;
-  operation.profiled.groupApi = group.enter(session_, mask, depth, captured);
+  operation.profiled.stream = stream;
+  operation.profiled.groupApi = group.enter(session, mask, depth, captured);
   const bool isTransfer = operation.isTransfer();
   if ((mask & (isTransfer ? kP2pApiBits : kCollectiveApiBits)) == 0) return;
   Descriptor descriptor =
-      session_->describe(isTransfer ? kind::kP2pApi : kind::kCollectiveApi, operation.profiled.groupApi);
+      session->describe(isTransfer ? kind::kP2pApi : kind::kCollectiveApi, operation.profiled.groupApi);
   const char* const function = functionName(operation.collective);
   const char* const type = typeName(operation.type);
   if (isTransfer) {
@@ -109,24 +124,24 @@ void Profile::call(Operation& operation, ProfiledGroup& group, int depth, void* 
     const int root = std::max(operation.root, 0);  // NCCL says 0 where there is none
     descriptor.collectiveApi = {function, operation.count, type, root, stream, captured, 0};
   }
-  operation.profiled.api = session_->start(descriptor);
-  session_->stop(operation.profiled.api);
+  operation.profiled.api = session->start(descriptor);
+  session->stop(operation.profiled.api);
 }
 
 // ---- Handing over -----------------------------------------------------------------------------------------
 
-void* Profile::startLaunch(const Operation& operation) const {
+void* Profile::startLaunch(const Session& session, const Operation& operation) {
   if ((operation.profiled.mask & kind::kKernelLaunch) == 0) return nullptr;
-  Descriptor descriptor = session_->describe(kind::kKernelLaunch, operation.profiled.groupApi);
-  descriptor.kernelLaunch = {operation.stream};
-  return session_->start(descriptor);
+  Descriptor descriptor = session.describe(kind::kKernelLaunch, operation.profiled.groupApi);
+  descriptor.kernelLaunch = {operation.profiled.stream};
+  return session.start(descriptor);
 }
 
 Profile::HandOver::HandOver(const Profile& profile, std::span<Operation> operations) {
-  const Operation* const first = profile.on() ? firstProfiled(operations) : nullptr;
+  const Operation* const first = firstProfiled(operations);
   if (first == nullptr) return;
-  session_ = profile.session_.get();
-  event_ = profile.startLaunch(*first);
+  session_ = profile.found();
+  if (session_ != nullptr) event_ = startLaunch(*session_, *first);
   for (Operation& operation : operations) operation.profiled.handedOver = true;
 }
 
@@ -140,7 +155,7 @@ void Profile::beginTurn(std::span<const Operation> operations) {
   const Operation* const first = firstProfiled(operations);
   groupWanted_ = first != nullptr && (first->profiled.mask & kGroupBits) != 0;
   if (first == nullptr) return;
-  if (!first->profiled.handedOver) launch_ = startLaunch(*first);
+  if (!first->profiled.handedOver) launch_ = startLaunch(*session_, *first);
   if (onDevice_) return;
   session_->stop(launch_);
   launch_ = nullptr;
@@ -175,7 +190,7 @@ void* Profile::startCollective(const Operation& operation, const planner::Plan& 
   event.dataType = typeName(countsBytes(operation.collective) ? DataType::kInt8 : operation.type);
   event.root = std::max(operation.root, 0);
   event.channels = channelsOf(plan);
-  event.warps = 1;
+  event.warps = onDevice_ ? 0 : 1;  // a kernel keeps its own count
   event.algorithm = algorithmName(plan.algorithm);
   event.protocol = protocolName(plan.protocol);
   event.parentGroup = group_;

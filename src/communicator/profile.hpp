@@ -16,6 +16,7 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -57,9 +58,10 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
 
   // Asks the plugin, if there is one. `onDevice`: operations are enqueued, not run, by the calling thread.
   void open(const observe::profiler::SessionIdentity& identity, bool onDevice);
-  // No operation runs any more, and no worker.
-  void close() { session_.reset(); }
-  // Whether a plugin has taken this communicator.
+  // No operation runs any more, and no worker. One may still be called, by a thread that has not seen the
+  // communicator end: it keeps the session that it has found.
+  void close();
+  // Whether a plugin has taken this communicator. To be asked by the operation whose turn it is.
   bool on() const { return session_ != nullptr; }
 
   // The call itself: its GroupApi event, if that is new, and its own. Latches the mask into the operation.
@@ -74,7 +76,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     HandOver& operator=(const HandOver&) = delete;
 
    private:
-    const Session* session_ = nullptr;
+    std::shared_ptr<Session> session_;
     void* event_ = nullptr;
   };
 
@@ -131,7 +133,8 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void* startP2p(const Operation& operation, uint8_t channels) const;
   void* startChannel(void* parent, uint8_t channel, uint64_t timer) const;
   void stopChannel(void* event, uint64_t timer) const;
-  void* startLaunch(const Operation& operation) const;
+  std::shared_ptr<Session> found() const;
+  static void* startLaunch(const Session& session, const Operation& operation);
   void startProxyOp(Moving& moving, size_t chunkBytes) const;
   void startStep(Moving& moving) const;
   void tellEnqueued();
@@ -142,7 +145,8 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void moved(const executors::host::Transfer& transfer) override;
   Moving* find(const executors::host::Transfer& transfer);
 
-  std::shared_ptr<Session> session_;
+  mutable std::mutex mutex_;          // of session_, where it is not this operation's turn
+  std::shared_ptr<Session> session_;  // changed when no operation runs
   bool onDevice_ = false;
   std::array<uint64_t, kCollectives> sequences_{};  // collectives so far, by function; as on every other rank
   // Of the turn that runs.

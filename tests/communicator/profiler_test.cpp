@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <functional>
 
-#include "communicator/profile.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "observe/profiler_abi.hpp"
@@ -288,40 +287,6 @@ TEST_F(ProfilerCalls, ChildrenAreCommunicatorsOfTheirOwn) {
   unlink((log + "children").c_str());
   EXPECT_EQ(inits, 4u) << "two ranks, two communicators";
   EXPECT_EQ(communicators.size(), 2u) << "the id is the same on all ranks";
-}
-
-// Stamps of a GPU come later than their operation's stop, from whoever reads them.
-TEST(ProfilerChannels, AreToldAfterwards) {
-  const std::string log = ::testing::TempDir() + "profiler_channels_" + std::to_string(getpid());
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    setenv("STRETTO_TEST_PROFILE_LOG", log.c_str(), 1);
-    setenv("NCCL_PROFILER_PLUGIN", plugin().c_str(), 1);
-    communicator::Profile profile;
-    profile.open({1, "", 1, 1, 0}, true);
-    communicator::Operation operation;
-    communicator::ProfiledGroup group;
-    profile.call(operation, group, 1, nullptr);
-    profile.channelRan(operation.profiled.api, 5, 1000, 2500);
-    group.stop();
-    profile.close();
-    profile.channelRan(operation.profiled.api, 5, 3000, 4000);  // too late
-    _exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  const Journal journal = Journal::read(log);
-  unlink(log.c_str());
-  ASSERT_EQ(journal.of("start", "KernelCh").size(), 1u);
-  const JournalCall start = journal.of("start", "KernelCh")[0];
-  EXPECT_EQ(start.word("in"), "CollApi/0.0");
-  EXPECT_EQ(start.word("channel"), "5");
-  EXPECT_EQ(start.number("timer"), 1000u);
-  ASSERT_EQ(journal.of("state", "KernelCh").size(), 1u);
-  EXPECT_EQ(journal.of("state", "KernelCh")[0].number("timer"), 2500u);
-  EXPECT_TRUE(journal.neverStopped().empty());
 }
 
 }  // namespace
