@@ -58,6 +58,9 @@ export interface ContextRecord {
   name: string;
   rank: number;
   ranks: number;
+  /** When it was made and ended; NaN where that is not known. */
+  init: number;
+  finalize: number;
   fields: Record<string, unknown>;
 }
 
@@ -280,6 +283,8 @@ function openContext(value: unknown, processes: number): ContextRecord {
     name: asText(fields['name']),
     rank: numberOr(fields['rank'], -1),
     ranks: numberOr(fields['ranks'], -1),
+    init: numberOr(fields['init_ns'], NaN),
+    finalize: fields['finalize_ns'] === -1 ? NaN : numberOr(fields['finalize_ns'], NaN),
     fields,
   };
 }

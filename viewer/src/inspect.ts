@@ -8,7 +8,7 @@ import type { Bar, Timeline } from './timeline';
 
 export interface Inspector {
   readonly events: number;
-  lanes(): { kind: string; label: string; detail: string; level: number; tracks: number; events: number; hidden: boolean }[];
+  lanes(): { kind: string; label: string; detail: string; level: number; tracks: number; events: number; hidden: boolean; life: number[] }[];
   bars(most?: number): (Bar & { type: number; open: boolean })[];
   lines(): { parents: { child: number; parent: number }[]; collectives: number[][] };
   fields(row: number): Field[];
@@ -45,7 +45,9 @@ export function inspector(session: Session, timeline: Timeline, overlay: Overlay
         const { offsets } = session.layout.tracks;
         const events = lane.tracks > 0 ? offsets[lane.firstTrack + lane.tracks] - offsets[lane.firstTrack] : 0;
         const { kind, label, detail, level, tracks } = lane;
-        return { kind, label, detail, level, tracks, events, hidden: Number.isNaN(session.geometry.top[number]) };
+        const member = store.bundle.contexts[lane.context];
+        const life = member === undefined ? [] : [member.init, member.finalize];
+        return { kind, label, detail, level, tracks, events, hidden: Number.isNaN(session.geometry.top[number]), life };
       }),
     bars: (most = 100000) =>
       timeline.bars(most).map((bar) => ({ ...bar, type: store.type[bar.row], open: store.open[bar.row] === 1 })),

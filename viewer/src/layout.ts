@@ -22,6 +22,8 @@ export interface Lane {
   readonly label: string;
   readonly detail: string;
   readonly parent: number;
+  /** Of members, the number of the context; -1 otherwise. */
+  readonly context: number;
   /** Tracks firstTrack up to firstTrack + tracks; headers have none. */
   firstTrack: number;
   tracks: number;
@@ -306,6 +308,7 @@ class LaneTree {
       label,
       detail: thread === undefined || key.thread === -2 ? '' : `${thread.tid}`,
       parent: this.at[2],
+      context: -1,
       firstTrack,
       tracks,
     };
@@ -321,7 +324,8 @@ class LaneTree {
   }
 
   private header(kind: Lane['kind'], key: string, level: number, label: string, detail: string, parent: number): number {
-    this.lanes.push({ kind, key, level, label, detail, parent, firstTrack: -1, tracks: 0 });
+    const context = kind === 'member' ? this.context : -1;
+    this.lanes.push({ kind, key, level, label, detail, parent, context, firstTrack: -1, tracks: 0 });
     return this.lanes.length - 1;
   }
 }

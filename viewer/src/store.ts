@@ -75,8 +75,7 @@ export class Store {
     this.checkOrder();
     this.open = new Uint8Array(this.rows);
     this.end = this.ends();
-    this.first = this.rows > 0 ? this.start[0] : 0;
-    this.last = this.rows > 0 ? this.end.reduce((most, end) => (end > most ? end : most), this.first) : 0;
+    [this.first, this.last] = this.range();
     this.children = groupBy(this.parent, this.rows);
     const owner = bounded(integers(bundle.states, 'span', -1), this.rows);
     this.states = groupBy(owner, this.rows);
@@ -131,6 +130,19 @@ export class Store {
       ends[row] = bound > 0 ? bound : Math.max(lastOf[this.process[row] + 1], this.start[row]);
     }
     return ends;
+  }
+
+  /** From the first event to the last; with the making and ending of communicators where these are not far away. */
+  private range(): [number, number] {
+    if (this.rows === 0) return [0, 0];
+    let last = this.start[0];
+    for (let row = 0; row < this.rows; row++) if (this.end[row] > last) last = this.end[row];
+    const first = this.start[0];
+    const reach = (last - first) / 3;
+    const near = this.bundle.contexts
+      .flatMap((context) => [context.init, context.finalize])
+      .filter((time) => time > first - reach && time < last + reach);
+    return near.reduce(([from, to], time) => [Math.min(from, time), Math.max(to, time)], [first, last]);
   }
 
   private numberCommunicators(): Int32Array {

@@ -127,6 +127,7 @@ export class Timeline {
     drawBands(this.pixels, image.width, bands, this.session.layout.tracks, window, theme.look, this.session.emphasis);
     this.context.putImageData(image, 0, 0);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.drawLives(theme);
     this.drawDetails(theme, visible);
     this.frames.push(performance.now() - began);
     if (this.frames.length > 600) this.frames.splice(0, 300);
@@ -196,6 +197,31 @@ export class Timeline {
         if (length >= namesFrom && names < kMostNames) names += this.drawName(theme, row, top, faded);
         if (marks < kMostMarks && length * (kNameFrom / kMarksFrom) >= namesFrom) marks += this.drawStates(theme, row, top, faded);
         if (session.store.open[row] === 1) this.drawOpenEnd(theme, row, top);
+      }
+    }
+  }
+
+  /** On a member's header: from `init` to `finalize`, the life of its communicator. */
+  private drawLives(theme: Theme): void {
+    const { layout, geometry, scroll, store, folded } = this.session;
+    const [first, last] = lanesBetween(geometry, scroll, scroll + this.height);
+    const { context } = this;
+    context.font = '10px ui-sans-serif, system-ui, "DejaVu Sans", sans-serif';
+    context.textBaseline = 'middle';
+    context.fillStyle = theme.muted;
+    for (const number of geometry.visible.slice(first, last)) {
+      const member = store.bundle.contexts[layout.lanes[number].context];
+      if (member === undefined || Number.isNaN(member.init) || folded.has(layout.lanes[number].key)) continue;
+      const [left, right] = [this.xOf(member.init), Number.isNaN(member.finalize) ? this.width + 9 : this.xOf(member.finalize)];
+      const y = Math.round(geometry.top[number] - scroll + geometry.height[number] / 2);
+      const from = Math.max(left, -9);
+      const to = Math.min(right, this.width + 9);
+      if (to < from) continue;
+      context.fillRect(from, y, to - from, 1);
+      for (const [x, name, shift] of [[left, 'init', 4], [right, 'finalize', -43]] as const) {
+        if (x < 0 || x > this.width) continue;
+        context.fillRect(x, y - 4, 1, 9);
+        if (right - left > 90) context.fillText(name, x + shift, y - 5);
       }
     }
   }

@@ -70,7 +70,7 @@ class Maker:
         return len(self.threads) - 1
 
     def context(self, process: int, rank: int, ranks: int, communicator: int = COMMUNICATOR, name: str = "dp0") -> int:
-        self.contexts.append(Context(process, communicator, name, rank, ranks, 1, 0, -1))
+        self.contexts.append(Context(process, communicator, name, rank, ranks, 1, 4000 + 300 * rank, -1))
         return len(self.contexts) - 1
 
     def span(self, kind: int, where: Where, start: int, stop: int, **more: Any) -> int:
@@ -203,6 +203,7 @@ def one_device_per_thread() -> Maker:
             one = next(span for span in maker.spans if span["id"] == coll)
             one["sequence"] = operation
             maker.proxy(int(one["start"]) + 1200, progress, context, coll)
+        maker.contexts[context].finalize_ns = 190_000 + 200 * rank
     return maker
 
 

@@ -126,6 +126,15 @@ describe('lanes', () => {
     ]);
   });
 
+  it('of members say how long the communicator lived', async () => {
+    const page = await openWhole('one_device');
+    const lives = await page.evaluate(() => window.strettoViewer!.lanes().flatMap((lane) => (lane.kind === 'member' ? [lane.life] : [])));
+    expect(lives).toEqual([0, 1, 2, 3].map((rank) => [4000 + 300 * rank, 190_000 + 200 * rank]));
+    const view = await page.evaluate(() => window.strettoViewer!.view());
+    expect(view.from).toBeLessThan(4000);
+    expect(view.to).toBeGreaterThan(190_600);
+  });
+
   it('fold and unfold by their headers', async () => {
     const page = await open(recording('one_device.html'));
     const before = await page.evaluate(() => window.strettoViewer!.view().total);
