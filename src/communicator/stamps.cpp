@@ -75,8 +75,12 @@ StampFollower::~StampFollower() {
 }
 
 void StampFollower::expect(uint64_t launch, int stamps, void* parent, int peer, bool isSend) {
-  const std::lock_guard lock(mutex_);
-  matcher_.expect(launch, stamps, parent, peer, isSend);
+  {
+    const std::lock_guard lock(mutex_);
+    matcher_.expect(launch, stamps, parent, peer, isSend);
+    soon_ = true;
+  }
+  changed_.notify_one();
 }
 
 // With the lock held, or alone. Returns how many came.
@@ -89,17 +93,18 @@ size_t StampFollower::collect() {
   return taken;
 }
 
-// Looks more often while much comes: a block's ring holds 64 stamps, which small operations of a graph fill
-// within some 130 microseconds.
+// Looks often while something is expected or comes: a block's ring holds 64 stamps, which small operations of
+// a graph fill within some 130 microseconds, and what is told soon after it ended says best how the GPU's
+// clock stands to the host's.
 void StampFollower::follow() {
   using std::chrono::microseconds;
   constexpr microseconds kShortest{20}, kLongest{1000};
   microseconds rest = kLongest;
   std::unique_lock lock(mutex_);
   while (!ending_) {
-    const size_t taken = collect();
-    rest = taken > 0 ? kShortest : std::min(2 * rest, kLongest);
-    changed_.wait_for(lock, rest, [this] { return ending_; });
+    rest = collect() > 0 || soon_ ? kShortest : std::min(rest + rest / 8 + microseconds{1}, kLongest);
+    soon_ = false;
+    changed_.wait_for(lock, rest, [&] { return ending_ || (soon_ && rest > kShortest); });
   }
 }
 

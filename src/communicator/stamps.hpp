@@ -75,6 +75,7 @@ class StampFollower {
   std::condition_variable changed_;
   StampMatcher matcher_;
   uint64_t lost_ = 0;
+  bool soon_ = false;  // stamps are expected
   bool ending_ = false;
   std::thread thread_;
 };
