@@ -61,8 +61,8 @@ bool append(ThreadWriter& w, const ThreadWriter::Head& head, const DescriptorV4&
   }
 }
 
-int init(void** context, int* mask, const char* name, uint64_t communicator, int nodes, int ranks, int rank,
-         Logger logger) {
+int ncclInit(void** context, int* mask, const char* name, uint64_t communicator, int nodes, int ranks,
+             int rank, Logger logger) {
   const ContextFacts facts{name, communicator, rank, ranks, nodes, 4};
   initContext(context, mask, facts, logger, __builtin_return_address(0));
   return kSuccess;
@@ -70,7 +70,7 @@ int init(void** context, int* mask, const char* name, uint64_t communicator, int
 int start(void* context, void** handle, DescriptorV4* descriptor) {
   return startEvent<4>(context, handle, descriptor, append);
 }
-constexpr TableV4 kTable = {kName, init, start, stopEvent, stateOfV4, finalize};
+constexpr TableV4 kTable = {kName, ncclInit, start, stopEvent, stateOfV4, finalize};
 
 }  // namespace
 }  // namespace stretto::profiler

@@ -159,8 +159,8 @@ bool append(ThreadWriter& w, const ThreadWriter::Head& head, const DescriptorV7&
 }
 
 template <int Abi>
-int init(void** context, uint64_t communicator, int* mask, const char* name, int nodes, int ranks, int rank,
-         Logger logger) {
+int ncclInit(void** context, uint64_t communicator, int* mask, const char* name, int nodes, int ranks,
+             int rank, Logger logger) {
   const ContextFacts facts{name, communicator, rank, ranks, nodes, Abi};
   initContext(context, mask, facts, logger, __builtin_return_address(0));
   return kSuccess;
@@ -170,7 +170,7 @@ int start(void* context, void** handle, DescriptorV7* descriptor) {
   return startEvent<Abi>(context, handle, descriptor, append<Abi>);
 }
 template <int Abi>
-constexpr TableV5 kTable = {kName, init<Abi>, start<Abi>, stopEvent, stateOfV4, finalize};
+constexpr TableV5 kTable = {kName, ncclInit<Abi>, start<Abi>, stopEvent, stateOfV4, finalize};
 
 }  // namespace
 }  // namespace stretto::profiler
