@@ -8,6 +8,8 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "base/log.hpp"
 #include "communicator/gather.hpp"
