@@ -18,7 +18,7 @@ BENCHMARKS := $(if $(wildcard benchmarks/CMakeLists.txt),ON,OFF)
 
 # Folders whose tests run ranks as threads of one process, which is what the sanitizers can follow. Left to the plain
 # build: tests that start processes, and tests that hold a time against a limit, by the words in their names.
-SANITIZED := base platform primitives memory topology algorithms links bootstrap planner observe executors communicator api
+SANITIZED := base platform primitives memory topology algorithms links bootstrap planner observe executors communicator api plugins
 SANITIZED_TESTS := $(foreach folder,$(SANITIZED),$(if $(wildcard tests/$(folder)/*_test.cpp),$(folder)_tests))
 NOT_SANITIZED := *Process*:*Fork*:*Child*:*Zombie*:*Killed*:*Cost*
 # Arithmetic on one thread has no races to find, and takes minutes under ThreadSanitizer.
