@@ -57,8 +57,9 @@ bool countsBytes(Collective collective) {
   return collective == Collective::kAllGather || collective == Collective::kBroadcast;
 }
 
+// As many as will tell of themselves by KernelCh, which some plugins wait for.
 uint8_t channelsOf(const planner::Plan& plan) {
-  return std::max<uint8_t>(plan.blocks, 1);
+  return std::clamp<uint8_t>(plan.blocks, 1, executors::cuda::Engine::kMostStamps);
 }
 
 }  // namespace

@@ -356,8 +356,8 @@ Status KernelEngine::wantStamps() {
   return kOkStatus;
 }
 
-// A stamp counts when its number is the same before and after it was read. A number beyond the one that is
-// due says that the block has gone round its ring meanwhile.
+// A stamp counts when all of its facts are of the same number; one beyond the number that is due says that
+// the block has gone round its ring meanwhile.
 size_t KernelEngine::takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) {
   if (stamps_.host == nullptr) return 0;
   auto& rings = *reinterpret_cast<Stamps*>(stamps_.host);
@@ -366,12 +366,24 @@ size_t KernelEngine::takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) {
     uint64_t& before = taken_[static_cast<size_t>(block)];
     while (taken < stamps.size()) {
       Stamp& stamp = rings.of[block][(before + 1) % Stamps::kPlaces];
-      const uint64_t number = std::atomic_ref(stamp.number).load(std::memory_order_acquire);
+      const uint64_t number = std::atomic_ref(stamp.queue.number).load(std::memory_order_acquire);
       if (number <= before) break;
-      KernelStamp& copy = stamps[taken];
-      copy = {block, stamp.launch, stamp.start, stamp.stop, stamp.peer, stamp.isSend == 1};
-      std::atomic_thread_fence(std::memory_order_acquire);
-      const bool whole = std::atomic_ref(stamp.number).load(std::memory_order_relaxed) == number;
+      bool whole = true;
+      const auto read = [&](Stamp::Fact& fact) {
+        const bool fits = std::atomic_ref(fact.number).load(std::memory_order_acquire) == number;
+        const uint64_t value = std::atomic_ref(fact.value).load(std::memory_order_acquire);
+        whole = whole && fits && std::atomic_ref(fact.number).load(std::memory_order_relaxed) == number;
+        return value;
+      };
+      const uint64_t queue = read(stamp.queue);
+      stamps[taken] = {block,
+                       read(stamp.launch),
+                       read(stamp.start),
+                       read(stamp.stop),
+                       static_cast<int>(queue / 2) - 1,
+                       queue % 2 == 1};
+      const bool waitsForRest = !whole && number == before + 1;
+      if (waitsForRest) break;  // it is on its way
       lost += number - before - (whole ? 1 : 0);
       before = number;
       taken += whole ? 1 : 0;

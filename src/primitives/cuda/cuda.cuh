@@ -94,7 +94,7 @@ class Cuda {
     if (threadIdx.x != 0) return;
     state_.epoch = epoch_;
     state_.finished = finished_ + 1;
-    leaveStamp(-1, -1);
+    leaveStamp(0);
   }
   __device__ void endLinks() {
     __syncthreads();
@@ -111,7 +111,7 @@ class Cuda {
     } else {
       state_.links[peer].runsReceived = cursors_[peer].runsReceived;
     }
-    leaveStamp(peer, sent ? 1 : 0);
+    leaveStamp(2 * (static_cast<uint64_t>(peer) + 1) + (sent ? 1 : 0));
   }
 
   __device__ int rank() const { return context_.rank; }
@@ -331,7 +331,7 @@ class Cuda {
                             size_t bytes);
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
   __device__ Code exhausted(Patience& patience) const;
-  __device__ void leaveStamp(int peer, int isSend) const;
+  __device__ void leaveStamp(uint64_t queue) const;
   __device__ void report(Code code, int peer, uint64_t theirTag);
 
   const Context& context_;
@@ -367,19 +367,15 @@ __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) con
 
 // By one thread of the block, at its end.
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(int peer, int isSend) const {
+__device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue) const {
   const int block = static_cast<int>(blockIdx.x);
   if (context_.stamps == nullptr || block >= Stamps::kBlocks) return;
   const uint64_t number = ++context_.lanes[block].stamped;
   Stamp& stamp = context_.stamps->of[block][number % Stamps::kPlaces];
-  *static_cast<volatile uint64_t*>(&stamp.number) = 0;
-  fenceSystem();
-  stamp.launch = context_.launch;
-  stamp.start = shared_.began;
-  stamp.stop = nanoseconds();
-  stamp.peer = peer;
-  stamp.isSend = isSend;
-  storeRelease(&stamp.number, number);
+  storeRelaxed(&stamp.start, {shared_.began, number});
+  storeRelaxed(&stamp.stop, {nanoseconds(), number});
+  storeRelaxed(&stamp.launch, {context_.launch, number});
+  storeRelaxed(&stamp.queue, {queue, number});
 }
 
 template <typename Reducer, typename Format, int kRanks>

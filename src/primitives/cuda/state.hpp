@@ -42,16 +42,18 @@ struct Control {
   uint64_t theirTag;
 };
 
-// When one block of a kernel had its turn, by %globaltimer, for whoever profiles. Pinned host memory: the
-// block writes, the host reads. `number` counts the stamps of the blocks of one number from 1; it is 0 while
-// the rest is being written, and written last.
-struct alignas(64) Stamp {
-  uint64_t number;
-  uint64_t launch;  // Context::launch: equal in every replay of a graph
-  uint64_t start;
-  uint64_t stop;
-  int32_t peer;    // of a transfer
-  int32_t isSend;  // 1 or 0; -1: not a transfer
+// When one block of a kernel had its turn, for whoever profiles. Pinned host memory: the block writes, the
+// host reads. Each fact lies beside the number of the stamp (from 1, of the blocks of one number), in 16
+// bytes that are stored at once: a reader that sees the number has the fact, and the writer needs no fence.
+struct Stamp {
+  struct alignas(16) Fact {
+    uint64_t value;
+    uint64_t number;
+  };
+  Fact start;  // %globaltimer, nanoseconds
+  Fact stop;
+  Fact launch;  // Context::launch: equal in every replay of a graph
+  Fact queue;   // of a transfer: 2 * (peer + 1), and 1 more if it sends; 0: not a transfer
 };
 
 // A ring for each of the first blocks; later ones leave no stamps.
