@@ -24,6 +24,7 @@ struct BlockShared {
   uint32_t done[kMostStages * kMostWarps];  // chunks that each warp of each stage has done, in runs
   uint32_t progress[kMostStages];           // chunks that each stage of a pipeline has done
   uint32_t failed;                          // somebody gave up
+  uint32_t looked;                          // when a thread looked at the host's word
   uint64_t began;                           // the block's turn, if stamps are wanted
 };
 
@@ -75,7 +76,7 @@ class Cuda {
   // Every thread comes here. Prepares what needs nothing of the operation before, waits for its end, and
   // takes over what it left in the lane.
   __device__ void begin() {
-    if (threadIdx.x == 0) shared_.failed = 0;
+    if (threadIdx.x == 0) shared_.failed = shared_.looked = 0;
     // What is needed right after the wait is read from the parameters before it.
     asm volatile("" ::"l"(ownNear_), "l"(peerNear_), "r"(layout().ranks), "r"(layout().lineRegion),
                  "r"(layout().wideRegion), "r"(layout().bareRegion), "l"(tag_));
@@ -352,17 +353,21 @@ class Cuda {
   LinkCursors cursors_[kMaxRanks];
 };
 
-// What ends a wait: nothing (kOk), another thread of the block that gave up, the host's word, or the
-// deadline. Looks rarely: the host's memory is far.
+// What ends a wait: nothing (kOk), another thread of the block that gave up, the deadline, or the host's
+// word. That word lies in the host's memory, and a wait can be that of all threads of a GPU: were each to
+// look, they would keep the bus so busy for milliseconds that the rank they wait for is late because of it.
+// One thread of a block looks, twice a millisecond.
 template <typename Reducer, typename Format, int kRanks>
 __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) const {
+  constexpr int kLookBits = 19;  // of nanoseconds
   if (++patience.polls % kPollsPerLook != 0) return Code::kOk;
   if (*static_cast<volatile uint32_t*>(&shared_.failed) != 0) return Code::kRemote;
-  if (const uint32_t word = loadRelaxed32(&context_.control->abort); word != 0)
-    return static_cast<Code>(word & 0xff);
   const uint64_t now = nanoseconds();
   if (patience.deadline == 0) patience.deadline = now + context_.timeoutNanoseconds;
-  return now > patience.deadline ? Code::kTimeout : Code::kOk;
+  if (now > patience.deadline) return Code::kTimeout;
+  const uint32_t turn = static_cast<uint32_t>(now >> kLookBits);
+  if (atomicExch(&shared_.looked, turn) == turn) return Code::kOk;
+  return static_cast<Code>(loadRelaxed32(&context_.control->abort) & 0xff);
 }
 
 // By one thread of the block, at its end.
