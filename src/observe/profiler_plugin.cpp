@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "platform/dynamic_library.hpp"
+#include "platform/fork.hpp"
 
 namespace stretto::observe::profiler {
 namespace {
@@ -22,11 +23,22 @@ struct Loaded {
   const Table* table = nullptr;
   int users = 0;
   bool failed = false;
+  uint32_t generation = platform::forkGeneration();
 };
 // Never destroyed: communicators may outlive static objects.
 Loaded& loaded() {
   static auto* instance = new Loaded;
   return *instance;
+}
+
+// A forked child begins anew, with its own environment; what its parent had loaded is left alone.
+void forgetParents(Loaded& here) {
+  if (here.generation == platform::forkGeneration()) return;
+  here.generation = platform::forkGeneration();
+  if (here.library.isOpen()) new DynamicLibrary(std::move(here.library));  // never closed
+  here.table = nullptr;
+  here.users = 0;
+  here.failed = false;
 }
 
 bool looksLikeFile(const std::string& name) {
@@ -85,6 +97,7 @@ bool load(Loaded& here) {
 
 const Table* acquirePlugin() {
   Loaded& here = loaded();
+  forgetParents(here);
   if (here.failed) return nullptr;
   if (here.users == 0 && !load(here)) {
     here.failed = true;

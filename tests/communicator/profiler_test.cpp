@@ -242,7 +242,7 @@ TEST_F(ProfilerCalls, GroupsNest) {
     ncclGroupEnd();
     member.expect(ncclGroupEnd(), "ncclGroupEnd");
   });
-  EXPECT_EQ(startedBy(journal), "GroupApi ");
+  ASSERT_EQ(startedBy(journal), "GroupApi ");
   EXPECT_EQ(journal.of("start", "GroupApi")[0].word("depth"), "2");
 }
 
