@@ -132,7 +132,7 @@ TEST_P(EveryCollective, ComputesWhatItMustAmongThreads) {
 }
 
 TEST_P(EveryCollective, ComputesWhatItMustAmongProcesses) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
   const int ranks = GetParam();
   const Datasets datasets = makeDatasets(ranks, kMostCount * static_cast<size_t>(ranks));
   asProcesses(Board(ranks, kAreaBytes), runAll(drawAll(ranks, datasets, shareOf(4))), 300);
@@ -175,7 +175,7 @@ TEST_P(Large, AmongThreads) {
 }
 
 TEST_P(Large, AmongProcesses) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
   const Datasets data = datasets();
   asProcesses(Board(GetParam(), kAreaBytes), runAll(cases(data)), 120);
 }

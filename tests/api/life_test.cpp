@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Among, Children, ::testing::Bool(),
 
 // A rank dies in the middle of operations; the survivors go on without it.
 TEST(Shrink, GoesOnAfterADeath) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
   for (const int victim : {0, 2}) {
     const Board board(4);
     Processes processes(
