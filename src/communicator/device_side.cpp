@@ -154,12 +154,6 @@ Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
   return kOkStatus;
 }
 
-// The first operation of which spans are wanted may be one that is captured.
-Status DeviceSide::wantStamps() {
-  const platform::cuda::AmidCaptures amid;
-  return engine_->wantStamps();
-}
-
 // ---- The end ----------------------------------------------------------------------------------------------
 
 uint64_t DeviceSide::finished() const {

@@ -39,7 +39,7 @@ class DeviceSide {
   Status launchTransfers(std::span<const Operation> operations);
 
   // Spans of kernels, for profilers: as the engine says.
-  Status wantStamps();
+  Status wantStamps() { return engine_->wantStamps(); }
   executors::cuda::Engine::Launched lastLaunch() const { return engine_->lastLaunch(); }
   size_t takeStamps(std::span<executors::cuda::KernelStamp> stamps, uint64_t& lost) {
     return engine_->takeStamps(stamps, lost);
