@@ -72,7 +72,7 @@ class Stretto {
     if (r.collective == Collective::kSendReceive) return true;
     const char* algorithm = r.algorithm.empty() ? nullptr : r.algorithm.c_str();
     const char* protocol = r.protocol.empty() ? nullptr : r.protocol.c_str();
-    return strettoCommForce(comm_, collectiveName(r), algorithm, protocol, 0) == ncclSuccess;
+    return strettoCommForce(comm_, collectiveName(r), algorithm, protocol, 0, 0) == ncclSuccess;
   }
 
   // The library's own explanation, whole.

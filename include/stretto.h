@@ -66,10 +66,11 @@ ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, 
                             size_t* needed);
 
 /* Forces how `collective` runs on this communicator from now on; all ranks must do the same between the same
- * two operations. NULL `algorithm` goes back to the planner; 0 `chunkBytes` leaves the chunk to it. What is
- * not there is refused with the list of what is. */
+ * two operations. NULL `algorithm` goes back to the planner; 0 `chunkBytes` leaves the chunk to it, and 0
+ * `blocks` the number of thread blocks, which ranks on GPUs have. What is not there is refused with the list
+ * of what is. */
 ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
-                              const char* protocol, size_t chunkBytes);
+                              const char* protocol, size_t chunkBytes, int blocks);
 
 /* Host streams, for ranks in host memory: pass one where a cudaStream_t is asked for and the call returns at
  * once; operations of one stream run in order. Destroying waits for what was submitted. */

@@ -381,7 +381,7 @@ std::string Communicator::explain(const std::string& collective, size_t bytes, i
 void Communicator::force(const std::string& collective, const std::optional<std::string>& algorithm,
                          const std::optional<std::string>& protocol, size_t chunkBytes) {
   check(strettoCommForce(open(), collective.c_str(), algorithm ? algorithm->c_str() : nullptr,
-                         protocol ? protocol->c_str() : nullptr, chunkBytes),
+                         protocol ? protocol->c_str() : nullptr, chunkBytes, 0),
         comm_);
 }
 

@@ -7,6 +7,7 @@
 #include "api/text_out.hpp"
 #include "base/json.hpp"
 #include "base/parameters.hpp"
+#include "base/version.hpp"
 #include "communicator/foreign.hpp"
 #include "planner/choose.hpp"
 #include "topology/probe.hpp"
@@ -90,7 +91,7 @@ using namespace stretto::api;
 STRETTO_EXTRA const char* strettoVersion(void) {
   static constexpr char kText[] = "Stretto version 0.1.0";
   constexpr size_t kBegin = std::string_view("Stretto version ").size();
-  static_assert(std::string_view(kText).substr(kBegin) == stretto::communicator::kLibraryVersion);
+  static_assert(std::string_view(kText).substr(kBegin) == stretto::kLibraryVersion);
   static const volatile char* const whole = kText;  // or else the compiler keeps only the end
   return const_cast<const char*>(whole) + kBegin;
 }
@@ -144,7 +145,7 @@ STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion
 }
 
 STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
-                                            const char* protocol, size_t chunkBytes) try {
+                                            const char* protocol, size_t chunkBytes, int blocks) try {
   auto* const communicator = find(comm, "strettoCommForce");
   if (communicator == nullptr) return ncclInvalidArgument;
   if (collective == nullptr) {
@@ -152,7 +153,8 @@ STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collect
   }
   if (const Status own = ownOnly(*communicator, "strettoCommForce"); !own.ok()) return toResult(own);
   const auto orEmpty = [](const char* text) { return text == nullptr ? "" : text; };
-  const Status status = communicator->force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes);
+  const Status status =
+      communicator->force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes, blocks);
   return toResult(status);
 } catch (...) {
   return stretto::api::caught("strettoCommForce");

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/version.hpp"
 #include "bootstrap/membership.hpp"
 #include "communicator/connect.hpp"
 #include "communicator/device_side.hpp"
@@ -35,8 +36,6 @@ namespace stretto::communicator {
 
 class Foreign;
 struct ForeignConfig;
-
-inline constexpr const char* kLibraryVersion = "0.1.0";
 
 // What ncclConfig_t says that means something here.
 struct Config {
@@ -133,7 +132,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const planner::Table& table() const { return table_; }
   const planner::Forced& forced() const { return forced_; }
   // planner::Forced::force, when nothing runs.
-  Status force(const char* collective, const char* algorithm, const char* protocol, size_t chunkBytes);
+  Status force(const char* collective, const char* algorithm, const char* protocol, size_t chunkBytes,
+               int blocks);
 
   // Children. `leave` ranks (sorted) stay out of a shrunk communicator. The child is not initialised yet.
   Result<std::shared_ptr<Communicator>> split(int colour, int key, Config config);

@@ -46,13 +46,10 @@ struct Opened {
   DeviceEndpoint endpoint;
 };
 
-template <typename T>
-const Progress& progressOf(const T& told) {
-  return told.progress;
-}
-const Progress& progressOf(const Progress& told) {
-  return told;
-}
+struct Reached {
+  Progress progress;
+  uint8_t links = 0;  // to its peers, a planner::Links
+};
 
 // Gathers what all ranks tell, and fails everywhere if one of them has failed.
 template <typename T>
@@ -61,12 +58,12 @@ Result<std::vector<T>> gatherAll(bootstrap::Membership& membership, const char* 
   auto all = gather(membership, name, mine, timeout);
   if (!all.ok()) return all;
   const auto own = static_cast<size_t>(membership.rank());
-  if (const auto code = static_cast<Code>(progressOf(mine).code); code != Code::kOk) {
-    setLastError(progressOf(mine).text);
+  if (const auto code = static_cast<Code>(mine.progress.code); code != Code::kOk) {
+    setLastError(mine.progress.text);
     return Status{code};
   }
   for (size_t rank = 0; rank < all.value().size(); ++rank) {
-    const Progress& theirs = progressOf(all.value()[rank]);
+    const Progress& theirs = all.value()[rank].progress;
     if (rank == own || theirs.code == 0) continue;
     return failAbout(static_cast<int>(rank), static_cast<Code>(theirs.code),
                      "rank %zu could not connect: %.*s", rank, static_cast<int>(sizeof theirs.text) - 1,
@@ -110,6 +107,40 @@ Status checkSharing(const std::vector<Offer>& offers) {
     }
   }
   return kOkStatus;
+}
+
+// A peer that this process cannot see may be linked in any way.
+planner::Links linksBetween(const DeviceFacts& mine, const DeviceFacts& theirs) {
+  if (sameDevice(mine, theirs)) return planner::Links::kSameGpu;
+  const int from = platform::cuda::ordinalOf(mine.uuid);
+  const int to = platform::cuda::ordinalOf(theirs.uuid);
+  if (from < 0 || to < 0) return planner::Links::kUnknown;
+  return platform::cuda::hasNvlink(from, to) ? planner::Links::kNvlink : planner::Links::kPcie;
+}
+
+// Of one rank, to all others.
+planner::Links linksOf(size_t rank, const std::vector<DeviceFacts>& facts) {
+  planner::Links links = planner::Links::kNvlink;
+  for (size_t peer = 0; peer < facts.size(); ++peer) {
+    if (peer != rank) links = std::max(links, linksBetween(facts[rank], facts[peer]));
+  }
+  return links;
+}
+
+planner::Gpus gpusOf(const std::vector<DeviceFacts>& facts, planner::Links links) {
+  planner::Gpus gpus;
+  gpus.links = links;
+  const bool alike = std::all_of(facts.begin(), facts.end(), [&](const DeviceFacts& other) {
+    return std::strncmp(facts.front().name, other.name, sizeof other.name) == 0;
+  });
+  if (alike) snprintf(gpus.name, sizeof gpus.name, "%.63s", facts.front().name);
+  return gpus;
+}
+
+std::vector<DeviceFacts> factsOf(const std::vector<Offer>& offers) {
+  std::vector<DeviceFacts> facts;
+  for (const Offer& offer : offers) facts.push_back(offer.facts);
+  return facts;
 }
 
 stretto::cuda::Shape agreeOnShape(const std::vector<Offer>& offers) {
@@ -200,18 +231,39 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   const auto opened = gatherAll(membership, "device window", mine, request.timeoutSeconds);
   if (!opened.ok()) return opened.status();
   bool apart = false;
-  Progress reached = Progress::of(openAll(opened.value(), request, connections, apart));
+  Reached reached;
+  reached.progress = Progress::of(openAll(opened.value(), request, connections, apart));
   if (apart) {
-    reached.apart = 1;
-    reached.code = 0;
+    reached.progress.apart = 1;
+    reached.progress.code = 0;
   }
+  const std::vector<DeviceFacts> facts = factsOf(offers.value());
+  reached.links = static_cast<uint8_t>(linksOf(static_cast<size_t>(request.rank), facts));
   const auto all = gatherAll(membership, "device connected", reached, request.timeoutSeconds);
   if (!all.ok()) return all.status();
   const auto first = std::find_if(all.value().begin(), all.value().end(),
-                                  [](const Progress& one) { return one.apart != 0; });
-  if (first != all.value().end())
-    connections.apart = std::string(first->text, strnlen(first->text, sizeof first->text));
+                                  [](const Reached& one) { return one.progress.apart != 0; });
+  if (first != all.value().end()) {
+    const auto& text = first->progress.text;
+    connections.apart = std::string(text, strnlen(text, sizeof text));
+  }
+  uint8_t links = 0;
+  for (const Reached& one : all.value()) links = std::max(links, one.links);
+  connections.gpus =
+      gpusOf(facts, static_cast<planner::Links>(std::min<uint8_t>(links, planner::kLinkKinds - 1)));
   return kOkStatus;
+}
+
+Result<planner::Gpus> gpusOfThisHost(int ranks) {
+  std::vector<DeviceFacts> facts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto one = platform::cuda::factsOf(rank % platform::cuda::deviceCount());
+    if (!one.ok()) return one.status();
+    facts.push_back(one.value());
+  }
+  planner::Links links = planner::Links::kNvlink;
+  for (size_t rank = 0; rank < facts.size(); ++rank) links = std::max(links, linksOf(rank, facts));
+  return gpusOf(facts, links);
 }
 
 Result<bool> usesDevices() {

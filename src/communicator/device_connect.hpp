@@ -9,6 +9,7 @@
 #include "communicator/device_layout.hpp"
 #include "links/device_endpoint.hpp"
 #include "memory/device_region.hpp"
+#include "planner/plan.hpp"
 
 namespace stretto::communicator {
 
@@ -16,6 +17,7 @@ namespace stretto::communicator {
 struct DeviceConnections {
   int device = 0;
   platform::cuda::DeviceFacts facts;
+  planner::Gpus gpus;  // of all ranks
   stretto::cuda::Shape shape;
   bool shared = false;  // with other ranks of this communicator
   std::shared_ptr<memory::DeviceRegion> region;
@@ -34,6 +36,10 @@ struct DeviceRequest {
 // each other's memory are no error: `apart` says so, and the connections are of no use.
 Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& request,
                       DeviceConnections& connections);
+
+// What measurements between ranks 0, 1, ... of this machine's devices are kept by; with more ranks than
+// devices they share.
+Result<planner::Gpus> gpusOfThisHost(int ranks);
 
 // What STRETTO_DEVICE makes of the calling thread: the device that a communicator of this thread is for, or
 // kHostDevice. kInvalidUsage when a device is insisted on and there is none.

@@ -40,8 +40,9 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
   return side;
 }
 
-Status describe(const stretto::cuda::Shape& shape, planner::Machine& machine) {
+Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, planner::Machine& machine) {
   machine.gpu = true;
+  machine.gpus = gpus;
   machine.lanes = shape.lanes;
   machine.deepLanes = shape.deepLanes;
   if (parameters::kBlocks.isSet()) {
@@ -50,7 +51,6 @@ Status describe(const stretto::cuda::Shape& shape, planner::Machine& machine) {
     machine.blocks = static_cast<int>(blocks.value());
   }
   machine.reach = false;
-  machine.sameProcess = false;
   machine.cacheBytes = 0;
   machine.slotBytes = shape.layout.slotBytes;
   machine.linkChunk = shape.layout.linkChunk;

@@ -79,7 +79,7 @@ class DeviceSide {
 };
 
 // What the planner must know of it.
-Status describe(const stretto::cuda::Shape& shape, planner::Machine& machine);
+Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, planner::Machine& machine);
 
 // Frees a rank's device side, and `connections`, its host windows, once its kernels are done and no peer may
 // write to it any more: now if that can be seen at once, else when a later call of the process finds it so.

@@ -96,7 +96,9 @@ Result<planner::Machine> machineOfThisHost(int ranks) {
   if (!devices.value()) return machine;
   const auto lanes = parameters::kLanes.integer(1, kMostLanes);
   if (!lanes.ok()) return lanes.status();
-  STRETTO_TRY(describe(deviceShape(ranks, static_cast<int>(lanes.value())), machine));
+  const auto gpus = gpusOfThisHost(ranks);
+  if (!gpus.ok()) return gpus.status();
+  STRETTO_TRY(describe(deviceShape(ranks, static_cast<int>(lanes.value())), gpus.value(), machine));
   return machine;
 }
 

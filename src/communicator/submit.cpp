@@ -229,12 +229,12 @@ Status Communicator::runTurn(std::span<const Operation> operations) {
 }
 
 Status Communicator::force(const char* collective, const char* algorithm, const char* protocol,
-                           size_t chunkBytes) {
+                           size_t chunkBytes, int blocks) {
   constexpr double kPatienceSeconds = 60;
   if (!quiet() && !waitUntilQuiet(kPatienceSeconds)) {
     return stretto::fail(Code::kInvalidUsage, "rank %d: operations still run; force between them", rank_);
   }
-  const Status status = forced_.force(collective, algorithm, protocol, chunkBytes);
+  const Status status = forced_.force(collective, algorithm, protocol, chunkBytes, blocks);
   plans_.clear();
   return status;
 }

@@ -43,7 +43,7 @@ Status Communicator::makeDevice() {
     connections_.apart = std::move(connections.apart);
     return kOkStatus;
   }
-  STRETTO_TRY(describe(connections.shape, machine_));
+  STRETTO_TRY(describe(connections.shape, connections.gpus, machine_));
   auto device = DeviceSide::create(std::move(connections), rank_, ranks_, timeout.value());
   if (!device.ok()) return device.status();
   {

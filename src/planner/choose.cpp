@@ -16,10 +16,18 @@ Status check(const Request& request) {
   return fail(Code::kInvalidArgument, "%d ranks: a plan is for 1 to %d", request.ranks, kMaxRanks);
 }
 
-// A forced chunk is obeyed or refused, so a row that would have to cut it down is no candidate.
+// A forced chunk is obeyed or refused, so a row that would have to cut it down is no candidate. Blocks
+// likewise.
 bool fits(const Descriptor& row, const Request& request, const Machine& machine,
           const Forced::Choice& choice) {
-  return choice.chunkBytes == 0 || choice.chunkBytes <= mostChunk(row, request, machine);
+  return (choice.chunkBytes == 0 || choice.chunkBytes <= mostChunk(row, request, machine)) &&
+         choice.blocks <= mostBlocks(row, machine);
+}
+
+// The machine as a plan sees it that has so many blocks; 0 leaves them open.
+Machine withBlocks(Machine machine, int blocks) {
+  if (blocks != 0) machine.blocks = blocks;
+  return machine;
 }
 
 bool usable(const Descriptor& row, const Request& request, const Machine& machine,
@@ -42,29 +50,69 @@ Plan planOf(const Descriptor& row, const Request& request, const Machine& machin
   return plan;
 }
 
+// What keeps a measured row from deciding.
+enum class Unfit : uint8_t { kNot, kForced, kObstacle, kFewBlocks, kOtherBlocks };
+struct Judgement {
+  Unfit unfit = Unfit::kNot;
+  Obstacle obstacle = Obstacle::kNone;
+};
+
+Judgement judge(const Table::Row& row, const Request& request, const Machine& machine,
+                const Forced::Choice& choice) {
+  const Descriptor& descriptor = *row.descriptor;
+  if (!choice.allows(descriptor)) return {Unfit::kForced};
+  // With the blocks that it was measured with it may carry less than with all.
+  const Obstacle obstacle = obstacleTo(descriptor, request, withBlocks(machine, row.blocks));
+  if (obstacle != Obstacle::kNone) return {Unfit::kObstacle, obstacle};
+  if (machine.blocks != 0 && row.blocks != machine.blocks) return {Unfit::kOtherBlocks};
+  if (row.blocks > mostBlocks(descriptor, machine)) return {Unfit::kFewBlocks};
+  if (!fits(descriptor, request, machine, choice)) return {Unfit::kForced};
+  return {};
+}
+
+std::string wordsOf(const Judgement& judgement, const Table::Row& row, const Machine& machine) {
+  const std::string measured = row.blocks == 0
+                                   ? "it was measured with the planner's number of blocks"
+                                   : "it was measured with " + std::to_string(row.blocks) + " blocks";
+  switch (judgement.unfit) {
+    case Unfit::kNot:
+      return "";
+    case Unfit::kForced:
+      return "something else is forced";
+    case Unfit::kObstacle:
+      return reasonOf(*row.descriptor, judgement.obstacle);
+    case Unfit::kFewBlocks:
+      return measured + ", and at most " + std::to_string(mostBlocks(*row.descriptor, machine)) +
+             " can take part here";
+    case Unfit::kOtherBlocks:
+      return measured + ", and " + std::to_string(machine.blocks) + " are insisted on";
+  }
+  return "unknown";
+}
+
 // Says once per process that a measurement could not be used: the table may be for another machine.
-void tellIgnored(const Table& table, const Table::Row& row, Obstacle obstacle) {
+void tellIgnored(const Table& table, const Table::Row& row, const Machine& machine,
+                 const Judgement& judgement) {
+  const bool expected = judgement.unfit == Unfit::kForced || judgement.obstacle == Obstacle::kBytes;
   static std::atomic<bool> told{false};
-  if (told.load(std::memory_order_relaxed) || told.exchange(true)) return;
+  if (expected || told.load(std::memory_order_relaxed) || told.exchange(true)) return;
   STRETTO_LOG(kInfo, kTuning, "table %s: %s by %s at %llu bytes is not used here: %s", table.origin().c_str(),
               nameOf(row.descriptor->collective), algorithms::nameOf(row.descriptor->algorithm),
-              static_cast<unsigned long long>(row.bytes), reasonOf(*row.descriptor, obstacle).c_str());
+              static_cast<unsigned long long>(row.bytes), wordsOf(judgement, row, machine).c_str());
 }
 
 // The measured plan; false if there is none that can run and is allowed.
 bool fromTable(const Request& request, const Machine& machine, const Table& table,
                const Forced::Choice& choice, Plan& plan) {
-  if (machine.gpu) return false;  // the tables so far are the host's
   const Table::Match match = table.find(request, machine);
   for (const Table::Row* row : {match.nearest, match.other}) {
-    if (row == nullptr || !choice.allows(*row->descriptor)) continue;
-    const Obstacle obstacle = obstacleTo(*row->descriptor, request, machine);
-    if (obstacle != Obstacle::kNone) {
-      if (obstacle != Obstacle::kBytes) tellIgnored(table, *row, obstacle);
+    if (row == nullptr) continue;
+    const Judgement judgement = judge(*row, request, machine, choice);
+    if (judgement.unfit != Unfit::kNot) {
+      tellIgnored(table, *row, machine, judgement);
       continue;
     }
-    if (!fits(*row->descriptor, request, machine, choice)) continue;
-    plan = planOf(*row->descriptor, request, machine,
+    plan = planOf(*row->descriptor, request, withBlocks(machine, row->blocks),
                   choice.chunkBytes != 0 ? choice.chunkBytes : row->chunkBytes);
     plan.why = Why::kTable;
     plan.predictedMicroseconds = match.microseconds;
@@ -98,6 +146,9 @@ Status refuse(const Request& request, const Machine& machine, const Forced::Choi
     if (!choice.allows(row)) continue;
     if (obstacle != Obstacle::kNone) {
       reasons += "; " + name + ": " + reasonOf(row, obstacle);
+    } else if (choice.blocks > mostBlocks(row, machine)) {
+      reasons += "; " + name + ": at most " + std::to_string(mostBlocks(row, machine)) +
+                 " blocks can take part here";
     } else if (!fits(row, request, machine, choice)) {
       reasons += "; " + name + ": its chunks are " + std::to_string(mostChunk(row, request, machine)) +
                  " bytes at most";
@@ -138,6 +189,24 @@ bool isPlanOf(const Plan& plan, const Descriptor& row) {
   return plan.algorithm == row.algorithm && plan.protocol == row.protocol;
 }
 
+// What forced blocks make of a machine: the same as STRETTO_BLOCKS, for one collective.
+Machine seenBy(const Forced::Choice& choice, const Machine& machine) {
+  return withBlocks(machine, machine.gpu ? choice.blocks : 0);
+}
+
+// That this algorithm was measured fastest about this size and yet does not run; empty if that is not so.
+std::string whyUnfit(const Descriptor& descriptor, const Table::Match& match, const Request& request,
+                     const Machine& machine, const Forced::Choice& choice) {
+  for (const Table::Row* row : {match.nearest, match.other}) {
+    if (row == nullptr || row->descriptor != &descriptor) continue;
+    const Judgement judgement = judge(*row, request, machine, choice);
+    if (judgement.unfit == Unfit::kNot || judgement.unfit == Unfit::kForced) return {};
+    return "measured fastest at " + std::to_string(row->bytes) + " bytes, but " +
+           wordsOf(judgement, *row, machine);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Plan> choose(const Request& request, const Machine& machine, const Table& table,
@@ -145,9 +214,10 @@ Result<Plan> choose(const Request& request, const Machine& machine, const Table&
   STRETTO_TRY(check(request));
   const bool alone = request.ranks == 1;
   const Forced::Choice choice = alone ? Forced::Choice{} : forced.of(request.collective);
+  const Machine seen = seenBy(choice, machine);
   Plan plan;
-  if (!fromTable(request, machine, table, choice, plan) && !fromModel(request, machine, choice, plan)) {
-    return refuse(request, machine, choice);
+  if (!fromTable(request, seen, table, choice, plan) && !fromModel(request, seen, choice, plan)) {
+    return refuse(request, seen, choice);
   }
   if (alone) {
     plan.why = Why::kOnlyOne;
@@ -161,24 +231,29 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
                                const Forced& forced) {
   const Result<Plan> chosen = choose(request, machine, table, forced);
   const Forced::Choice choice = request.ranks == 1 ? Forced::Choice{} : forced.of(request.collective);
+  const Machine seen = seenBy(choice, machine);
+  const Table::Match match = table.find(request, seen);
   std::vector<Candidate> candidates;
   for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
     if (row.collective != request.collective) continue;
     Candidate& candidate = candidates.emplace_back();
-    const Obstacle obstacle = obstacleTo(row, request, machine);
+    const Obstacle obstacle = obstacleTo(row, request, seen);
     candidate.possible = obstacle == Obstacle::kNone;
     candidate.plan.algorithm = row.algorithm;
     candidate.plan.protocol = row.protocol;
-    if (!candidate.possible) {
-      candidate.reason = reasonOf(row, obstacle);
+    candidate.chosen = candidate.possible && chosen.ok() && isPlanOf(chosen.value(), row);
+    if (candidate.possible)
+      candidate.plan = candidate.chosen ? chosen.value() : planOf(row, request, seen, 0);
+    const Plan best = chosen.ok() ? chosen.value() : candidate.plan;
+    if (candidate.chosen) {
+      candidate.reason = describeChosen(best.why);
       continue;
     }
-    candidate.chosen = chosen.ok() && isPlanOf(chosen.value(), row);
-    candidate.plan = candidate.chosen ? chosen.value() : planOf(row, request, machine, 0);
-    const Plan best = chosen.ok() ? chosen.value() : candidate.plan;
-    candidate.reason = candidate.chosen
-                           ? describeChosen(best.why)
-                           : describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds);
+    candidate.reason = whyUnfit(row, match, request, seen, choice);
+    if (!candidate.reason.empty()) continue;
+    candidate.reason = candidate.possible
+                           ? describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds)
+                           : reasonOf(row, obstacle);
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     if (a.possible != b.possible) return a.possible;

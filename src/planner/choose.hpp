@@ -21,8 +21,8 @@ Result<Plan> choose(const Request& request, const Machine& machine, const Table&
 std::vector<Candidate> explain(const Request& request, const Machine& machine, const Table& table,
                                const Forced& forced);
 
-// {"schema": "stretto.explain/1", "request": {...}, "machine": {...}, "table": {...}, "candidates": [...],
-// "chosen": {...} or null, "why": ..., "error": text or null}
+// {"schema": "stretto.explain/1", "request": {...}, "machine": {...}, "table": {..., "note": why the table
+// says nothing, or null}, "candidates": [...], "chosen": {...} or null, "why": ..., "error": text or null}
 std::string explainJson(const Request& request, const Machine& machine, const Table& table,
                         const Forced& forced);
 

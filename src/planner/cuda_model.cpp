@@ -46,7 +46,7 @@ constexpr double kPerBlock = 24e3;  // bytes per microsecond that one block move
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
   constexpr size_t kFew = 16384;  // below, fewer blocks begin and end sooner
   if (row.algorithm == Algorithm::kLocal) return 1;
-  const int most = algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
+  const int most = mostBlocks(row, machine);
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   const bool few = row.protocol == Protocol::kBare && request.bytes <= kFew;
   const size_t each = constantsOf(row.protocol).bytesPerBlock * (few ? 2 : 1);

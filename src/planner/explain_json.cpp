@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "base/json.hpp"
+#include "base/version.hpp"
 #include "planner/choose.hpp"
 
 namespace stretto::planner {
@@ -25,8 +26,15 @@ void writeRequest(json::Writer& out, const Request& request) {
 
 void writeMachine(json::Writer& out, const Machine& machine) {
   out.key("machine").beginObject();
+  out.key("version").text(kLibraryVersion);
   out.key("cores").integer(machine.cores);
   out.key("same_process").boolean(machine.sameProcess);
+  if (machine.gpu) {
+    out.key("gpu").text(machine.gpus.name);
+    out.key("links").text(nameOf(machine.gpus.links));
+    out.key("lanes").integer(machine.lanes);
+    out.key("deep_lanes").integer(machine.deepLanes);
+  }
   out.key("reach").boolean(machine.reach);
   out.key("deterministic").boolean(machine.deterministic);
   out.key("slot_bytes").integer(static_cast<int64_t>(machine.slotBytes));
@@ -34,19 +42,25 @@ void writeMachine(json::Writer& out, const Machine& machine) {
   out.key("cache_bytes").integer(static_cast<int64_t>(machine.cacheBytes)).endObject();
 }
 
-void writeTable(json::Writer& out, const Table& table) {
+void writeTable(json::Writer& out, const Table& table, const std::string& absence) {
   char hash[20];
   snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(table.hash()));
   out.key("table").beginObject();
   out.key("origin").text(table.origin());
   out.key("entries").integer(static_cast<int64_t>(table.size()));
-  out.key("hash").text(hash).endObject();
+  out.key("hash").text(hash).key("note");
+  if (absence.empty()) {
+    out.null().endObject();
+  } else {
+    out.text(absence).endObject();
+  }
 }
 
 void writePlan(json::Writer& out, const Plan& plan) {
   out.key("algorithm").text(algorithms::nameOf(plan.algorithm));
   out.key("protocol").text(algorithms::nameOf(plan.protocol));
   out.key("chunk_bytes").integer(plan.chunkBytes);
+  out.key("blocks").integer(plan.blocks);
 }
 
 void writeCandidate(json::Writer& out, const Candidate& candidate) {
@@ -86,7 +100,8 @@ std::string explainJson(const Request& request, const Machine& machine, const Ta
   out.beginObject().key("schema").text(kSchema);
   writeRequest(out, request);
   writeMachine(out, machine);
-  writeTable(out, table);
+  const bool measured = table.find(request, machine).nearest != nullptr;
+  writeTable(out, table, measured || request.ranks == 1 ? "" : table.absenceOf(request, machine));
   out.key("candidates").beginArray();
   for (const Candidate& candidate : explain(request, machine, table, forced)) writeCandidate(out, candidate);
   out.endArray();

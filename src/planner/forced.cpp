@@ -128,7 +128,7 @@ Status Forced::addAlgorithms(std::string_view list, bool named) {
     if (named) {
       const auto collective = collectiveNamed(part.substr(0, colon));
       if (!collective) return noCollective(part.substr(0, colon));
-      if (!algorithm || !has(*collective, {algorithm, {}, 0})) return noAlgorithm(*collective, name);
+      if (!algorithm || !has(*collective, {algorithm, {}, 0, 0})) return noAlgorithm(*collective, name);
       STRETTO_TRY(set(*collective, *algorithm, list));
       continue;
     }
@@ -139,7 +139,7 @@ Status Forced::addAlgorithms(std::string_view list, bool named) {
     for (int i = 0; i < kCollectives; ++i) {
       const Collective collective = static_cast<Collective>(i);
       const bool planned = plannedAs(collective) == collective;
-      if (planned && has(collective, {algorithm, {}, 0})) STRETTO_TRY(set(collective, *algorithm, list));
+      if (planned && has(collective, {algorithm, {}, 0, 0})) STRETTO_TRY(set(collective, *algorithm, list));
     }
   }
   return kOkStatus;
@@ -177,7 +177,7 @@ Result<Forced> Forced::load() {
 }
 
 Status Forced::force(std::string_view collective, std::string_view algorithm, std::string_view protocol,
-                     size_t chunkBytes) {
+                     size_t chunkBytes, int blocks) {
   const auto which = collectiveNamed(collective);
   if (!which) return noCollective(collective);
   Choice choice;
@@ -201,6 +201,11 @@ Status Forced::force(std::string_view collective, std::string_view algorithm, st
     choice.protocol = Protocol::kChunks;
     choice.chunkBytes = static_cast<uint32_t>(chunkBytes);
   }
+  if (blocks < 0 || blocks > kMostBlocks) {
+    return fail(Code::kInvalidUsage, "%d blocks: there can be 1 to %d, or 0 for the planner's choice", blocks,
+                kMostBlocks);
+  }
+  choice.blocks = blocks;
   if (!has(*which, choice)) {
     if (choice.algorithm) return notTogether(*which, *choice.algorithm, *choice.protocol);
     return fail(Code::kInvalidUsage, "%s has no protocol %s; it has %s", nameOf(*which),

@@ -17,8 +17,9 @@ class Forced {
     std::optional<Algorithm> algorithm;
     std::optional<Protocol> protocol;
     uint32_t chunkBytes = 0;  // 0: the planner's
+    int blocks = 0;           // 0: the planner's
 
-    bool any() const { return algorithm || protocol || chunkBytes != 0; }
+    bool any() const { return algorithm || protocol || chunkBytes != 0 || blocks != 0; }
     bool allows(const algorithms::Descriptor& row) const {
       return (!algorithm || *algorithm == row.algorithm) && (!protocol || *protocol == row.protocol);
     }
@@ -32,9 +33,10 @@ class Forced {
   static Result<Forced> load();
 
   // Replaces what was forced on one collective. Empty names and 0 leave that part to the planner; a chunk (a
-  // multiple of 64) is for the chunks protocol only. Nothing changes unless it returns kOk.
+  // multiple of 64) is for the chunks protocol only, blocks are for GPUs. Nothing changes unless it returns
+  // kOk.
   Status force(std::string_view collective, std::string_view algorithm, std::string_view protocol,
-               size_t chunkBytes);
+               size_t chunkBytes, int blocks);
 
   const Choice& of(Collective collective) const;
 

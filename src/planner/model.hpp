@@ -19,6 +19,12 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
 // What goes after "because"; for kNone the empty text.
 std::string reasonOf(const Descriptor& row, Obstacle obstacle);
 
+// Most blocks that can take part: 1 on the host.
+constexpr int mostBlocks(const Descriptor& row, const Machine& machine) {
+  if (!machine.gpu) return 1;
+  return algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
+}
+
 // Most bytes that one chunk of this algorithm may have here, a multiple of 64; 0 for kLocal. Only for rows
 // without an obstacle.
 uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine& machine);

@@ -24,6 +24,22 @@ struct Request {
   int ranks = 1;
 };
 
+inline constexpr int kMostBlocks = 255;  // that a plan can hold; how many there are is the machine's to say
+
+// How GPUs reach each other, as far as times depend on it: of several pairs the largest value counts.
+enum class Links : uint8_t { kNvlink, kPcie, kUnknown, kSameGpu };
+inline constexpr int kLinkKinds = 4;
+constexpr const char* nameOf(Links links) {
+  constexpr const char* kNames[kLinkKinds] = {"nvlink", "pcie", "unknown", "same_gpu"};
+  return kNames[static_cast<int>(links)];
+}
+
+// Which GPUs the ranks are on: what measurements are kept by. The name is empty where they differ.
+struct Gpus {
+  char name[64] = {};
+  Links links = Links::kUnknown;
+};
+
 // What is the same for every operation of a communicator. Equal on all ranks, except for cacheBytes.
 struct Machine {
   int cores = 1;               // cores the ranks of this host share
@@ -36,6 +52,7 @@ struct Machine {
   // Ranks are GPUs: how many blocks can take part at most, with lines or with chunks, how many are insisted
   // on (0: the planner chooses), and what one block's lines hold.
   bool gpu = false;
+  Gpus gpus;
   int lanes = 0;
   int deepLanes = 0;
   int blocks = 0;

@@ -6,7 +6,9 @@
 #include "base/json.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
+#include "base/version.hpp"
 #include "planner/names.hpp"
+#include "primitives/cuda/reducer_kind.hpp"
 #include "primitives/window.hpp"
 
 namespace stretto::planner {
@@ -23,20 +25,19 @@ constexpr double kLeastMicroseconds = 1e-3;
 constexpr double kMostMicroseconds = 1e9;
 constexpr uint64_t kReachOfEnds = 4;
 
-struct Case {
-  Collective collective = Collective::kAllReduce;
-  int ranks = 1;
-  int cores = 1;
-  bool sameProcess = false;
-  bool reach = false;
-};
-
-// Equal exactly for requests that one entry serves. With a core for every rank, further cores are the same.
-uint64_t keyOf(const Case& c) {
-  const uint64_t cores = static_cast<uint64_t>(std::clamp(c.cores, 0, c.ranks));
-  return static_cast<uint64_t>(plannedAs(c.collective)) << 32 | static_cast<uint64_t>(c.ranks) << 16 |
-         cores << 2 | static_cast<uint64_t>(c.sameProcess) << 1 | static_cast<uint64_t>(c.reach);
+// With a core for every rank, further cores are the same.
+int coresThatCount(int64_t cores, int ranks) {
+  return static_cast<int>(std::clamp<int64_t>(cores, 0, ranks));
 }
+
+template <size_t kSize>
+std::array<char, kSize> arrayOf(std::string_view text) {
+  std::array<char, kSize> array{};
+  text.copy(array.data(), kSize - 1);
+  return array;
+}
+
+constexpr const char* kReductions[] = {"none", "float_sums", "others"};
 
 // FNV-1a, with a last mix so that every bit of the result depends on every byte.
 class Hash {
@@ -45,6 +46,10 @@ class Hash {
     for (int shift = 0; shift < 64; shift += 8) {
       state_ = (state_ ^ (value >> shift & 0xff)) * 0x100000001b3;
     }
+  }
+  template <size_t kSize>
+  void add(const std::array<char, kSize>& text) {
+    for (const char letter : text) add(static_cast<uint64_t>(static_cast<unsigned char>(letter)));
   }
   uint64_t value() const {
     const uint64_t mixed = (state_ ^ state_ >> 32) * 0xd6e8feb86659fd93;
@@ -55,8 +60,9 @@ class Hash {
   uint64_t state_ = 0xcbf29ce484222325;
 };
 
-const algorithms::Descriptor* descriptorOf(Collective collective, Algorithm algorithm, Protocol protocol) {
-  for (const auto& row : algorithms::allDescriptors()) {
+const algorithms::Descriptor* descriptorOf(algorithms::Device device, Collective collective,
+                                           Algorithm algorithm, Protocol protocol) {
+  for (const auto& row : algorithms::descriptors(device)) {
     if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return &row;
   }
   return nullptr;
@@ -87,14 +93,16 @@ class TableReader {
 
  private:
   static Status readEntry(const json::Value& object, Table::Entry& entry) {
-    Case found;
-    STRETTO_TRY(readCase(object, found));
+    STRETTO_TRY(readCase(object, entry.of));
     const auto rows = object.itemsAt("rows", json::Kind::kObject, kMostRows);
     if (!rows.ok()) return rows.status();
-    entry.key = keyOf(found);
     entry.line = object.line();
+    // Another version may have algorithms that this one has not.
+    if (entry.of.onGpus() && entry.of.version != arrayOf<sizeof entry.of.version>(kLibraryVersion)) {
+      return kOkStatus;
+    }
     for (const json::Value& row : rows.value()) {
-      STRETTO_TRY(readRow(row, found.collective, entry.rows.emplace_back()));
+      STRETTO_TRY(readRow(row, entry.of, entry.rows.emplace_back()));
     }
     std::sort(entry.rows.begin(), entry.rows.end(),
               [](const Table::Row& a, const Table::Row& b) { return a.bytes < b.bytes; });
@@ -105,7 +113,7 @@ class TableReader {
                 static_cast<unsigned long long>(twin->bytes));
   }
 
-  static Status readCase(const json::Value& object, Case& found) {
+  static Status readCase(const json::Value& object, Table::Case& found) {
     const auto name = object.textAt("collective", kMostName);
     if (!name.ok()) return name.status();
     const auto collective = collectiveNamed(name.value());
@@ -115,18 +123,61 @@ class TableReader {
     }
     const auto ranks = object.integerAt("ranks", 2, kMaxRanks);
     if (!ranks.ok()) return ranks.status();
-    const auto cores = object.integerAt("cores", 1, kMostCores);
-    if (!cores.ok()) return cores.status();
     const auto sameProcess = object.booleanAt("same_process");
     if (!sameProcess.ok()) return sameProcess.status();
+    found.collective = *collective;
+    found.ranks = static_cast<int>(ranks.value());
+    found.sameProcess = sameProcess.value();
+    return object.find("gpu") != nullptr ? readGpus(object, found) : readHost(object, found);
+  }
+
+  static Status readHost(const json::Value& object, Table::Case& found) {
+    const auto cores = object.integerAt("cores", 1, kMostCores);
+    if (!cores.ok()) return cores.status();
     const auto reach = object.booleanAt("reach");
     if (!reach.ok()) return reach.status();
-    found = {*collective, static_cast<int>(ranks.value()), static_cast<int>(cores.value()),
-             sameProcess.value(), reach.value()};
+    found.cores = coresThatCount(cores.value(), found.ranks);
+    found.reach = reach.value();
     return kOkStatus;
   }
 
-  static Status readRow(const json::Value& object, Collective collective, Table::Row& row) {
+  static Status readGpus(const json::Value& object, Table::Case& found) {
+    const auto gpu = object.textAt("gpu", found.gpu.size() - 1);
+    if (!gpu.ok()) return gpu.status();
+    const auto version = object.textAt("version", found.version.size() - 1);
+    if (!version.ok()) return version.status();
+    if (gpu.value().empty()) {
+      return fail(Code::kInvalidUsage, "line %u: \"gpu\" is empty", object.line());
+    }
+    found.gpu = arrayOf<sizeof found.gpu>(gpu.value());
+    found.version = arrayOf<sizeof found.version>(version.value());
+    STRETTO_TRY(readName(
+        object, "links", [](int i) { return nameOf(static_cast<Links>(i)); }, kLinkKinds, found.links));
+    if (!reduces(found.collective)) return kOkStatus;
+    STRETTO_TRY(readName(
+        object, "reduction", [](int i) { return kReductions[i]; }, 3, found.reduction));
+    if (found.reduction != Table::Reduction::kNone) return kOkStatus;
+    return fail(Code::kInvalidUsage, "line %u: %s reduces, so its \"reduction\" is float_sums or others",
+                object.line(), nameOf(found.collective));
+  }
+
+  template <typename E, typename NameOf>
+  static Status readName(const json::Value& object, const char* key, NameOf nameOf, int names, E& value) {
+    const auto text = object.textAt(key, kMostName);
+    if (!text.ok()) return text.status();
+    std::string known;
+    for (int i = 0; i < names; ++i) {
+      if (text.value() == nameOf(i)) {
+        value = static_cast<E>(i);
+        return kOkStatus;
+      }
+      known += (i == 0 ? "" : ", ") + std::string(nameOf(i));
+    }
+    return fail(Code::kInvalidUsage, "line %u: \"%s\" is \"%s\", not one of %s", object.line(), key,
+                text.value().c_str(), known.c_str());
+  }
+
+  static Status readRow(const json::Value& object, const Table::Case& of, Table::Row& row) {
     const auto bytes = object.integerAt("bytes", 1, kMostBytes);
     if (!bytes.ok()) return bytes.status();
     const auto algorithm = object.textAt("algorithm", kMostName);
@@ -137,62 +188,81 @@ class TableReader {
     if (!chunk.ok()) return chunk.status();
     const auto us = object.numberAt("us", kLeastMicroseconds, kMostMicroseconds);
     if (!us.ok()) return us.status();
+    const auto blocks = of.onGpus() ? object.integerAt("blocks", 0, kMostBlocks) : Result<int64_t>(0);
+    if (!blocks.ok()) return blocks.status();
     const auto a = algorithmNamed(algorithm.value());
     const auto p = protocolNamed(protocol.value());
-    row.descriptor = a && p && *a != Algorithm::kLocal ? descriptorOf(collective, *a, *p) : nullptr;
+    const auto device = of.onGpus() ? algorithms::Device::kCuda : algorithms::Device::kHost;
+    row.descriptor =
+        a && p && *a != Algorithm::kLocal ? descriptorOf(device, of.collective, *a, *p) : nullptr;
     if (row.descriptor == nullptr) {
       return fail(Code::kInvalidUsage, "line %u: %s has no algorithm \"%s\" with protocol \"%s\"",
-                  object.line(), nameOf(collective), algorithm.value().c_str(), protocol.value().c_str());
+                  object.line(), nameOf(of.collective), algorithm.value().c_str(), protocol.value().c_str());
     }
     if (chunk.value() % 64 != 0) {
       return fail(Code::kInvalidUsage, "line %u: \"chunk_bytes\" must be a multiple of 64", object.line());
     }
     row.bytes = static_cast<uint64_t>(bytes.value());
     row.chunkBytes = static_cast<uint32_t>(chunk.value());
+    row.blocks = static_cast<uint8_t>(blocks.value());
     row.microseconds = static_cast<float>(us.value());
     return kOkStatus;
   }
 };
 
-void Table::seal() {
-  Hash hash;
-  for (const Entry& entry : entries_) {
-    hash.add(entry.key);
-    hash.add(entry.rows.size());
-    for (const Row& row : entry.rows) {
-      uint32_t bits = 0;
-      std::memcpy(&bits, &row.microseconds, sizeof bits);
-      hash.add(row.bytes);
-      hash.add(static_cast<uint64_t>(row.descriptor->algorithm) << 8 |
-               static_cast<uint64_t>(row.descriptor->protocol));
-      hash.add(static_cast<uint64_t>(row.chunkBytes) << 32 | bits);
-    }
-  }
-  hash_ = hash.value();
-}
-
-Result<Table> Table::parse(std::string_view text) {
-  const auto root = json::parse(text);
-  if (!root.ok()) return root.status();
-  Table table;
-  STRETTO_TRY(TableReader::read(root.value(), table));
-  std::stable_sort(table.entries_.begin(), table.entries_.end(),
-                   [](const Entry& a, const Entry& b) { return a.key < b.key; });
-  const auto twin = std::adjacent_find(table.entries_.begin(), table.entries_.end(),
-                                       [](const Entry& a, const Entry& b) { return a.key == b.key; });
-  if (twin != table.entries_.end()) {
+// Sorts, refuses what is there twice, and hashes.
+Status Table::seal() {
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [](const Entry& a, const Entry& b) { return a.of < b.of; });
+  const auto twin = std::adjacent_find(entries_.begin(), entries_.end(),
+                                       [](const Entry& a, const Entry& b) { return a.of == b.of; });
+  if (twin != entries_.end()) {
     return fail(
         Code::kInvalidUsage,
         "the entries of lines %u and %u are for the same case (with a core for every rank, the number "
         "of cores does not tell them apart)",
         twin->line, std::next(twin)->line);
   }
-  table.seal();
+  Hash hash;
+  for (const Entry& entry : entries_) {
+    hash.add(static_cast<uint64_t>(entry.of.collective) << 48 | static_cast<uint64_t>(entry.of.ranks) << 32 |
+             static_cast<uint64_t>(entry.of.cores) << 16 | static_cast<uint64_t>(entry.of.links) << 8 |
+             static_cast<uint64_t>(entry.of.reduction) << 4 |
+             static_cast<uint64_t>(entry.of.sameProcess) << 1 | static_cast<uint64_t>(entry.of.reach));
+    hash.add(entry.of.gpu);
+    hash.add(entry.of.version);
+    hash.add(entry.rows.size());
+    for (const Row& row : entry.rows) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, &row.microseconds, sizeof bits);
+      hash.add(row.bytes);
+      hash.add(static_cast<uint64_t>(row.blocks) << 16 |
+               static_cast<uint64_t>(row.descriptor->algorithm) << 8 |
+               static_cast<uint64_t>(row.descriptor->protocol));
+      hash.add(static_cast<uint64_t>(row.chunkBytes) << 32 | bits);
+    }
+  }
+  hash_ = hash.value();
+  return kOkStatus;
+}
+
+Result<Table> Table::parseAll(std::span<const std::string_view> texts) {
+  Table table;
+  for (const std::string_view text : texts) {
+    const auto root = json::parse(text);
+    if (!root.ok()) return root.status();
+    STRETTO_TRY(TableReader::read(root.value(), table));
+  }
+  STRETTO_TRY(table.seal());
   return table;
 }
 
+Result<Table> Table::parse(std::string_view text) {
+  return parseAll({&text, 1});
+}
+
 Result<Table> Table::shipped() {
-  Result<Table> table = parse(shippedTableText());
+  Result<Table> table = parseAll(shippedTableTexts());
   if (table.ok()) table.value().origin_ = "shipped";
   return table;
 }
@@ -212,12 +282,76 @@ Result<Table> Table::load() {
   return table;
 }
 
+// ---- Finding ----------------------------------------------------------------------------------------------
+
+Table::Case Table::caseOf(const Request& request, const Machine& machine) {
+  Case wanted;
+  wanted.collective = plannedAs(request.collective);
+  wanted.ranks = request.ranks;
+  wanted.sameProcess = machine.sameProcess;
+  if (!machine.gpu) {
+    wanted.cores = coresThatCount(machine.cores, request.ranks);
+    wanted.reach = machine.reach;
+    return wanted;
+  }
+  std::copy_n(machine.gpus.name, wanted.gpu.size(), wanted.gpu.begin());
+  wanted.links = machine.gpus.links;
+  if (reduces(wanted.collective)) {
+    wanted.reduction = cuda::isFixed(request.type, request.op) ? Reduction::kFloatSums : Reduction::kOthers;
+  }
+  wanted.version = arrayOf<sizeof wanted.version>(kLibraryVersion);
+  return wanted;
+}
+
+const Table::Entry* Table::entryOf(const Case& wanted) const {
+  const auto entry = std::lower_bound(entries_.begin(), entries_.end(), wanted,
+                                      [](const Entry& e, const Case& c) { return e.of < c; });
+  return entry == entries_.end() || entry->of != wanted || entry->rows.empty() ? nullptr : &*entry;
+}
+
+const Table::Entry* Table::entryFor(const Request& request, const Machine& machine) const {
+  Case wanted = caseOf(request, machine);
+  if (machine.gpu && !wanted.onGpus()) return nullptr;
+  const Entry* entry = entryOf(wanted);
+  if (entry != nullptr || !machine.gpu) return entry;
+  wanted.sameProcess = !wanted.sameProcess;
+  return entryOf(wanted);
+}
+
+std::string Table::Case::words() const {
+  std::string text = nameOf(collective);
+  if (!onGpus()) {
+    return text + " between " + std::to_string(ranks) + (sameProcess ? " threads" : " processes") + " on " +
+           std::to_string(cores) + " cores";
+  }
+  if (reduction != Reduction::kNone)
+    text += std::string(" (") + kReductions[static_cast<int>(reduction)] + ")";
+  return text + " between " + std::to_string(ranks) + " x " + gpu.data() + ", links " + nameOf(links) +
+         ", version " + version.data();
+}
+
+std::string Table::absenceOf(const Request& request, const Machine& machine) const {
+  constexpr size_t kMostNamed = 4;
+  const Case wanted = caseOf(request, machine);
+  if (machine.gpu && !wanted.onGpus()) return "the ranks are on GPUs of several kinds, which no table is for";
+  if (const Entry* entry = entryFor(request, machine); entry != nullptr) {
+    return wanted.words() + " was measured from " + std::to_string(entry->rows.front().bytes) + " to " +
+           std::to_string(entry->rows.back().bytes) + " bytes only";
+  }
+  std::string others;
+  size_t named = 0;
+  for (const Entry& entry : entries_) {
+    const bool alike = entry.of.collective == wanted.collective && entry.of.onGpus() == machine.gpu;
+    if (!alike || ++named > kMostNamed) continue;
+    others += (others.empty() ? "; there is " : "; ") + entry.of.words();
+  }
+  if (named > kMostNamed) others += "; and " + std::to_string(named - kMostNamed) + " more";
+  return "nobody has measured " + wanted.words() + others;
+}
+
 Table::Match Table::find(const Request& request, const Machine& machine) const {
-  const uint64_t key =
-      keyOf({request.collective, request.ranks, machine.cores, machine.sameProcess, machine.reach});
-  const auto entry = std::lower_bound(entries_.begin(), entries_.end(), key,
-                                      [](const Entry& e, uint64_t k) { return e.key < k; });
-  if (entry == entries_.end() || entry->key != key || entry->rows.empty()) return {};
+  const Entry* const entry = entryFor(request, machine);
+  if (entry == nullptr) return {};
 
   const auto& rows = entry->rows;
   const double bytes = static_cast<double>(request.bytes);

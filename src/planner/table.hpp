@@ -3,15 +3,31 @@
 //
 //   {"schema": "stretto.table/1", "machine": {...}, "entries": [
 //     {"collective": "all_reduce", "ranks": 2, "cores": 2, "same_process": false, "reach": true, "rows": [
-//       {"bytes": 8, "algorithm": "one_shot", "protocol": "lines", "chunk_bytes": 0, "us": 0.41}, ...]}]}
+//       {"bytes": 8, "algorithm": "one_shot", "protocol": "lines", "chunk_bytes": 0, "us": 0.41}, ...]},
+//     {"collective": "all_reduce", "ranks": 2, "gpu": "NVIDIA H200", "links": "nvlink", "same_process":
+//     false,
+//      "reduction": "float_sums", "version": "0.1.0", "rows": [
+//       {"bytes": 1024, "algorithm": "one_shot", "protocol": "bare", "chunk_bytes": 0, "blocks": 1,
+//       "us": 1.9},
+//       ...]}]}
 //
 // `bytes` counts as planner::Request does (count times element size); one row per size, the fastest; a
-// `chunk_bytes` of 0 leaves the chunk to the planner. `machine` is for people and does not decide anything.
-// An entry holds for its number of ranks, for the same kind of reach, and for as many cores; when there is a
-// core for every rank, how many more there are does not matter. Immutable once made; any thread may read.
+// `chunk_bytes` or `blocks` of 0 leaves it to the planner. `machine` is for people and decides nothing.
+// An entry holds for its number of ranks and
+//   - between CPU ranks: for the same kind of reach, and for as many cores; when there is a core for every
+//     rank, how many more there are does not matter;
+//   - between GPUs, which it names: for GPUs and links of that kind, and for the version of the library that
+//     it was measured with. Where only processes were measured it serves threads too, and the other way
+//     round: the same kernels run over the same links. What reduces has one entry for sums and averages of
+//     float32, float16 and bfloat16 ("float_sums") and one for everything else ("others"), because they run
+//     in other kernels.
+// Immutable once made; any thread may read.
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +42,7 @@ class Table {
     uint64_t bytes = 0;
     const algorithms::Descriptor* descriptor = nullptr;
     uint32_t chunkBytes = 0;
+    uint8_t blocks = 0;
     float microseconds = 0;
   };
   // Measured neighbours of a request, the nearer one (in log scale) first; null where there is none. Below
@@ -38,12 +55,14 @@ class Table {
 
   // Refuses (kInvalidUsage, with the line) whatever is not exactly of the schema.
   static Result<Table> parse(std::string_view text);
-  // The one that the library was built with.
+  // Of the files of tables/, which the library was built with.
   static Result<Table> shipped();
   // STRETTO_TABLE's file if that is set, else the shipped one.
   static Result<Table> load();
 
   Match find(const Request& request, const Machine& machine) const;
+  // Why find() has nothing, for people: what the case would be called, and what was measured instead.
+  std::string absenceOf(const Request& request, const Machine& machine) const;
   // Of what decides, in canonical order: equal exactly if two tables plan alike. Ranks compare it.
   uint64_t hash() const { return hash_; }
   size_t size() const { return entries_.size(); }
@@ -51,20 +70,42 @@ class Table {
   const std::string& origin() const { return origin_; }
 
  private:
+  enum class Reduction : uint8_t { kNone, kFloatSums, kOthers };
+  // Equal exactly for requests that one entry serves. Of CPU ranks gpu and what follows it stay empty, of
+  // GPUs cores and reach.
+  struct Case {
+    Collective collective = Collective::kAllReduce;
+    int ranks = 1;
+    int cores = 0;
+    bool sameProcess = false;
+    bool reach = false;
+    std::array<char, sizeof Gpus::name> gpu{};
+    Links links = Links::kUnknown;
+    Reduction reduction = Reduction::kNone;
+    std::array<char, 16> version{};
+
+    bool onGpus() const { return gpu[0] != 0; }
+    std::string words() const;
+    auto operator<=>(const Case&) const = default;
+  };
   struct Entry {
-    uint64_t key = 0;
+    Case of;
     uint32_t line = 0;
-    std::vector<Row> rows;  // by bytes
+    std::vector<Row> rows;  // by bytes; not read where another version measured them
   };
   friend class TableReader;
-  void seal();
+  static Result<Table> parseAll(std::span<const std::string_view> texts);
+  static Case caseOf(const Request& request, const Machine& machine);
+  const Entry* entryOf(const Case& wanted) const;
+  const Entry* entryFor(const Request& request, const Machine& machine) const;
+  Status seal();
 
-  std::vector<Entry> entries_;  // by key
+  std::vector<Entry> entries_;  // by case
   uint64_t hash_ = 0;
   std::string origin_;
 };
 
-// Text of tables/host.json; cmake/tables.cmake generates its definition.
-std::string_view shippedTableText();
+// Texts of tables/*.json; cmake/tables.cmake generates its definition.
+std::span<const std::string_view> shippedTableTexts();
 
 }  // namespace stretto::planner

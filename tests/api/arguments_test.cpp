@@ -201,7 +201,7 @@ TEST_F(Arguments, Registrations) {
 
 TEST_F(Arguments, WhatIsForcedMustExist) {
   const auto force = [&](const char* what, const char* algorithm, const char* protocol, size_t chunk) {
-    return strettoCommForce(comm_, what, algorithm, protocol, chunk);
+    return strettoCommForce(comm_, what, algorithm, protocol, chunk, 0);
   };
   refused(force("all_reduce", "quantum", nullptr, 0), {"quantum", "two_shot"}, ncclInvalidUsage);
   refused(force("all_reduced", "ring", nullptr, 0), {"all_reduced", "all_reduce"}, ncclInvalidUsage);

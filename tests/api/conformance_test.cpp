@@ -229,7 +229,8 @@ TEST(Deterministic, EveryAlgorithmGivesTheSameBits) {
               continue;
             }
             const char* name = nameOf(row->collective);
-            member.expect(strettoCommForce(member.comm, name, nameOf(row->algorithm), nullptr, 0), "force");
+            member.expect(strettoCommForce(member.comm, name, nameOf(row->algorithm), nullptr, 0, 0),
+                          "force");
             float in[4] = {}, out[4] = {};
             const ncclResult_t result =
                 row->collective == Collective::kReduce
@@ -243,7 +244,7 @@ TEST(Deterministic, EveryAlgorithmGivesTheSameBits) {
         }
         float in[4] = {1, 2, 3, 4}, out[4] = {};
         for (const char* name : {"all_reduce", "reduce_scatter", "reduce"}) {
-          member.expect(strettoCommForce(member.comm, name, nullptr, nullptr, 0), "let go");
+          member.expect(strettoCommForce(member.comm, name, nullptr, nullptr, 0, 0), "let go");
         }
         member.expect(ncclAllReduce(in, out, 1, ncclFloat32, ncclSum, member.comm, nullptr), "all-reduce");
         member.expect(ncclReduce(in, out, 1, ncclFloat32, ncclSum, 1, member.comm, nullptr), "reduce");

@@ -83,9 +83,9 @@ size_t countFor(const Descriptor& row) {
 
 bool forceRow(const Member& member, const Descriptor& row) {
   if (row.collective == Collective::kSend) return true;
-  return member.expect(
-      strettoCommForce(member.comm, nameOf(row.collective), nameOf(row.algorithm), nameOf(row.protocol), 0),
-      "force");
+  return member.expect(strettoCommForce(member.comm, nameOf(row.collective), nameOf(row.algorithm),
+                                        nameOf(row.protocol), 0, 0),
+                       "force");
 }
 
 class EveryWait : public ::testing::TestWithParam<Descriptor> {};

@@ -365,7 +365,7 @@ bool runCase(Member& member, const Case& one) {
   const char* collective = nameOf(one.row->collective);
   const bool alone = member.ranks() == 1;
   if (!alone && !member.expect(strettoCommForce(member.comm, collective, nameOf(one.row->algorithm),
-                                                nameOf(one.row->protocol), one.chunkBytes),
+                                                nameOf(one.row->protocol), one.chunkBytes, 0),
                                one.describe().c_str())) {
     return false;
   }

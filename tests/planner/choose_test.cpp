@@ -19,7 +19,7 @@ const Forced kFree;
 
 Forced forcedTo(const char* collective, const char* algorithm, const char* protocol = "", size_t chunk = 0) {
   Forced forced;
-  EXPECT_TRUE(forced.force(collective, algorithm, protocol, chunk).ok()) << lastError();
+  EXPECT_TRUE(forced.force(collective, algorithm, protocol, chunk, 0).ok()) << lastError();
   return forced;
 }
 
@@ -266,7 +266,7 @@ class Random {
       const Descriptor& row = rows[below(rows.size())];
       const size_t chunk = below(2) == 0 ? 0 : size(20) / 64 * 64;
       (void)forced.force(nameOf(row.collective), below(4) == 0 ? "" : algorithms::nameOf(row.algorithm),
-                         below(2) == 0 ? "" : algorithms::nameOf(row.protocol), chunk);
+                         below(2) == 0 ? "" : algorithms::nameOf(row.protocol), chunk, 0);
     }
     return forced;
   }

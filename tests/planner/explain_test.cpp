@@ -29,7 +29,7 @@ TEST(Explain, ListsEveryAlgorithmOfTheCollectiveOnce) {
 TEST(Explain, AgreesWithChoose) {
   const Table table = tableOf(entryText(rowText(65536, "tree", "chunks")));
   Forced ring;
-  ASSERT_TRUE(ring.force("all_reduce", "ring", "", 0).ok());
+  ASSERT_TRUE(ring.force("all_reduce", "ring", "", 0, 0).ok());
   for (const Forced& forced : {Forced(), ring}) {
     for (size_t bytes = 1; bytes < size_t{1} << 28; bytes *= 2) {
       const Request request = exampleRequest(Collective::kAllReduce, bytes, 4);
@@ -72,7 +72,7 @@ TEST(ExplainJson, HoldsTheWholeStory) {
 
 TEST(ExplainJson, TellsWhyNothingWasChosen) {
   Forced direct;
-  ASSERT_TRUE(direct.force("all_reduce", "direct", "", 0).ok());
+  ASSERT_TRUE(direct.force("all_reduce", "direct", "", 0, 0).ok());
   const std::string text =
       explainJson(exampleRequest(Collective::kAllReduce, 8, 4), exampleMachine(), tableOf(""), direct);
   const auto parsed = json::parse(text);

@@ -42,7 +42,7 @@ TEST(Forced, ANamedCollectiveGoesFirst) {
 
 TEST(Forced, BothEndsOfAMessageAreForcedAlike) {
   Forced forced;
-  ASSERT_TRUE(forced.force("receive", "flat", "", 4096).ok()) << lastError();
+  ASSERT_TRUE(forced.force("receive", "flat", "", 4096, 0).ok()) << lastError();
   EXPECT_EQ(forced.of(Collective::kSend).chunkBytes, 4096u);
   EXPECT_EQ(forced.of(Collective::kReceive).chunkBytes, 4096u);
 }
@@ -98,34 +98,34 @@ TEST(Forced, ReadsTheEnvironment) {
 
 TEST(Force, ReplacesAndTakesBack) {
   Forced forced = Forced::parse("ring", "").value();
-  ASSERT_TRUE(forced.force("all_reduce", "two_shot", "chunks", 65536).ok()) << lastError();
+  ASSERT_TRUE(forced.force("all_reduce", "two_shot", "chunks", 65536, 0).ok()) << lastError();
   EXPECT_EQ(forced.of(Collective::kAllReduce).algorithm, Algorithm::kTwoShot);
   EXPECT_EQ(forced.of(Collective::kAllReduce).chunkBytes, 65536u);
   EXPECT_EQ(forced.of(Collective::kAllGather).algorithm, Algorithm::kRing) << "the others stay";
-  ASSERT_TRUE(forced.force("all_reduce", "", "", 0).ok());
+  ASSERT_TRUE(forced.force("all_reduce", "", "", 0, 0).ok());
   EXPECT_FALSE(forced.of(Collective::kAllReduce).any());
 }
 
 TEST(Force, AChunkMeansChunks) {
   Forced forced;
-  ASSERT_TRUE(forced.force("all_reduce", "one_shot", "", 64).ok()) << lastError();
+  ASSERT_TRUE(forced.force("all_reduce", "one_shot", "", 64, 0).ok()) << lastError();
   EXPECT_EQ(forced.of(Collective::kAllReduce).protocol, Protocol::kChunks);
 }
 
 TEST(Force, RefusesAndLeavesThingsAsTheyWere) {
   Forced forced;
-  ASSERT_TRUE(forced.force("all_reduce", "ring", "", 0).ok());
-  EXPECT_FALSE(forced.force("all_deduce", "ring", "", 0).ok());
-  EXPECT_FALSE(forced.force("all_reduce", "chain", "", 0).ok());
-  EXPECT_FALSE(forced.force("all_reduce", "ring", "wave", 0).ok());
-  EXPECT_FALSE(forced.force("all_reduce", "ring", "lines", 0).ok());
+  ASSERT_TRUE(forced.force("all_reduce", "ring", "", 0, 0).ok());
+  EXPECT_FALSE(forced.force("all_deduce", "ring", "", 0, 0).ok());
+  EXPECT_FALSE(forced.force("all_reduce", "chain", "", 0, 0).ok());
+  EXPECT_FALSE(forced.force("all_reduce", "ring", "wave", 0, 0).ok());
+  EXPECT_FALSE(forced.force("all_reduce", "ring", "lines", 0, 0).ok());
   EXPECT_EQ(lastError(),
             "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot");
-  EXPECT_FALSE(forced.force("broadcast", "", "bare", 0).ok());
+  EXPECT_FALSE(forced.force("broadcast", "", "bare", 0, 0).ok());
   EXPECT_EQ(lastError(), "broadcast has no protocol bare; it has chunks, lines, wide, runs");
-  EXPECT_FALSE(forced.force("all_reduce", "one_shot", "lines", 64).ok());
-  EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", 63).ok());
-  EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", (size_t{1} << 30) + 64).ok());
+  EXPECT_FALSE(forced.force("all_reduce", "one_shot", "lines", 64, 0).ok());
+  EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", 63, 0).ok());
+  EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", (size_t{1} << 30) + 64, 0).ok());
   EXPECT_EQ(forced.of(Collective::kAllReduce).algorithm, Algorithm::kRing);
   EXPECT_EQ(forced.of(Collective::kAllReduce).chunkBytes, 0u);
 }

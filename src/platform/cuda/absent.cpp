@@ -34,6 +34,9 @@ Result<DeviceFacts> factsOf(int) {
 bool canReach(int, int) {
   return false;
 }
+bool hasNvlink(int, int) {
+  return false;
+}
 Status enableReach(int, int) {
   return refuse("access between devices");
 }

@@ -188,6 +188,15 @@ bool canReach(int from, int to) {
   return false;
 }
 
+bool hasNvlink(int from, int to) {
+  int atomics = 0;
+  if (cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to) == cudaSuccess) {
+    return atomics != 0;
+  }
+  (void)cudaGetLastError();
+  return false;
+}
+
 Status enableReach(int device, int peer) {
   if (device == peer) return kOkStatus;
   const ScopedDevice current(device);

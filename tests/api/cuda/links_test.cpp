@@ -58,7 +58,7 @@ class Sender {
   bool sum(const char* algorithm) {
     std::vector<float> values(kReduced, static_cast<float>(member_.rank + 1));
     upload(values);
-    if (!member_.expect(strettoCommForce(member_.comm, "all_reduce", algorithm, "chunks", 0), "force") ||
+    if (!member_.expect(strettoCommForce(member_.comm, "all_reduce", algorithm, "chunks", 0, 0), "force") ||
         !member_.expect(
             ncclAllReduce(out_, in_, kReduced, ncclFloat, ncclSum, member_.comm, member_.stream()),
             algorithm)) {

@@ -128,7 +128,8 @@ TEST_F(Failure, AnAbortEndsStagesOfManyChunks) {
     asThreads(2, connected([&](Member& member) {
                 member.expect(sum(member), "a first operation");
                 member.device->synchronize();
-                member.expect(strettoCommForce(member.comm, "all_reduce", "one_shot", protocol, 0), protocol);
+                member.expect(strettoCommForce(member.comm, "all_reduce", "one_shot", protocol, 0, 0),
+                              protocol);
                 if (member.rank == 0) {
                   member.expect(sum(member, kLargeCount), "all-reduce");
                   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that it has begun

@@ -51,7 +51,7 @@ Result<DeviceFacts> factsOf(int device) {
   DeviceFacts facts;
   facts.uuid[0] = static_cast<uint8_t>(device + 1);
   snprintf(facts.busId, sizeof facts.busId, "0000:%02x:00.0", static_cast<unsigned>(device));
-  snprintf(facts.name, sizeof facts.name, "made-up GPU %d", device);
+  snprintf(facts.name, sizeof facts.name, "made-up GPU");
   facts.multiprocessors = 10;
   facts.capability = 90;
   facts.memoryBytes = uint64_t{1} << 30;
@@ -60,6 +60,9 @@ Result<DeviceFacts> factsOf(int device) {
 bool canReach(int from, int to) {
   const char* const reach = getenv("FAKE_REACH");
   return from == to || reach == nullptr || *reach != '0';
+}
+bool hasNvlink(int, int) {
+  return true;
 }
 Status enableReach(int, int) {
   return kOkStatus;
