@@ -18,7 +18,7 @@ constexpr int kExitUsage = 2;
 // Before the library is loaded and before CUDA starts: both read it once.
 void setEnvironment(const Setup& setup) {
   for (const auto& [name, value] : setup.environment) setenv(name.c_str(), value.c_str(), 1);
-  if (setup.forced.blocks > 0) setenv("STRETTO_BLOCKS", std::to_string(setup.forced.blocks).c_str(), 1);
+  if (setup.blocks > 0) setenv("STRETTO_BLOCKS", std::to_string(setup.blocks).c_str(), 1);
   if (!setup.sharedDevice) return;
   setenv("STRETTO_SHARED_DEVICE", "1", 1);
   // Loading a kernel at its first launch may wait for the whole GPU, and so for a rank that waits for this
@@ -29,7 +29,7 @@ void setEnvironment(const Setup& setup) {
 // One process's part: the library and who watches over it, shared by its ranks and never taken down.
 struct Process {
   explicit Process(const Setup& setup) : library(loadLibrary(setup.library)), watchdog(library) {
-    if (setup.forced.blocks > 0 && !knowsParameter("STRETTO_BLOCKS")) {
+    if (setup.blocks > 0 && !knowsParameter("STRETTO_BLOCKS")) {
       throw Failure("this library has no STRETTO_BLOCKS, so the number of blocks cannot be forced");
     }
   }

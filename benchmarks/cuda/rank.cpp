@@ -58,8 +58,7 @@ GpuRank::GpuRank(const Setup& setup, const Library& library, Watchdog& watchdog,
 
 GpuRank::~GpuRank() {
   watchdog_.expect(rank_, "destroying the communicator", timeout_);
-  if (one_ != nullptr) cudaGraphExecDestroy(one_);
-  if (many_ != nullptr) cudaGraphExecDestroy(many_);
+  recorded_ = {};
   for (ncclWindow_t window : windows_) library_.commWindowDeregister(comm_, window);
   if (comm_ != nullptr) {
     watchdog_.release(comm_);
@@ -74,6 +73,17 @@ void GpuRank::checkNccl(ncclResult_t result, const char* what) const {
   const char* last = library_.getLastError == nullptr ? nullptr : library_.getLastError(comm_);
   if (last != nullptr && *last != 0) text += std::string(": ") + last;
   throw Failure(text);
+}
+
+// What the library says of the call itself, all ranks hear alike, and the communicator stays whole.
+void GpuRank::mayRefuse(ncclResult_t result, const char* what) const {
+  try {
+    checkNccl(result, what);
+  } catch (const Failure& failure) {
+    if (result != ncclInvalidUsage && result != ncclInvalidArgument) throw;
+    watchdog_.rest(rank_);
+    throw Refusal(failure.what());
+  }
 }
 
 void GpuRank::makeCommunicator(const Setup& setup) {
@@ -125,11 +135,7 @@ std::string GpuRank::deviceName() const {
 void GpuRank::prepare(const Request& request, const Forced& forced, bool inGraph) {
   watchdog_.expect(rank_, std::string("preparing ") + kCollectiveNames[static_cast<int>(request.collective)],
                    timeout_);
-  for (cudaGraphExec_t* graph : {&one_, &many_}) {
-    if (*graph != nullptr)
-      check(cudaGraphExecDestroy(std::exchange(*graph, nullptr)), "cudaGraphExecDestroy");
-  }
-  manyHolds_ = 0;
+  recorded_ = {};
   request_ = request;
   inGraph_ = inGraph;
   if (largerSide(request) > static_cast<double>(maxBytes_)) {
@@ -141,18 +147,18 @@ void GpuRank::prepare(const Request& request, const Forced& forced, bool inGraph
   const bool isForced = !forced.algorithm.empty();
   if (isForced && library_.commForce == nullptr) throw Refusal("algorithms of this library cannot be forced");
   if (library_.commForce != nullptr && request.collective != Collective::kSendReceive) {
-    checkNccl(
-        library_.commForce(comm_, kCollectiveNames[static_cast<int>(request.collective)],
-                           isForced ? forced.algorithm.c_str() : nullptr,
-                           forced.protocol.empty() ? nullptr : forced.protocol.c_str(), forced.chunkBytes),
-        "strettoCommForce");
+    mayRefuse(library_.commForce(comm_, kCollectiveNames[static_cast<int>(request.collective)],
+                                 isForced ? forced.algorithm.c_str() : nullptr,
+                                 forced.protocol.empty() ? nullptr : forced.protocol.c_str(),
+                                 forced.chunkBytes, forced.blocks),
+              "strettoCommForce");
   }
   ends_ = request.inPlace ? endsInPlace(request, receive_) : Ends{send_, receive_};
   judge_->prepare(request);
   // What allocates or frees may wait for the whole GPU, so nobody starts before all are through with that.
   // The first call is an eager one: libraries connect in it, which a capture does not allow.
   crew_.meet();
-  call();
+  mayRefuse(start(), kCollectiveNames[static_cast<int>(request.collective)]);
   finish();
   crew_.meet();
   watchdog_.rest(rank_);
@@ -204,34 +210,35 @@ void GpuRank::call() {
   checkNccl(start(), name);
 }
 
-void GpuRank::capture(size_t batch, cudaGraphExec_t* graph) {
+Recorded::Graph GpuRank::capture(size_t batch) {
   cudaGraph_t recorded = nullptr;
+  cudaGraphExec_t graph = nullptr;
   // Thread-local: the ranks may be threads of one process, and one's capture is none of the others' business.
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   for (size_t i = 0; i < batch; ++i) call();
   check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
-  check(cudaGraphInstantiate(graph, recorded, 0), "cudaGraphInstantiate");
+  check(cudaGraphInstantiate(&graph, recorded, 0), "cudaGraphInstantiate");
+  Recorded::Graph kept(graph);
   check(cudaGraphDestroy(recorded), "cudaGraphDestroy");
-  check(cudaGraphUpload(*graph, stream_), "cudaGraphUpload");
+  check(cudaGraphUpload(graph, stream_), "cudaGraphUpload");
   finish();
+  return kept;
 }
 
-// A graph of one operation is for checks and may stand beside the one that is timed.
 void GpuRank::makeGraph(size_t batch) {
   if (!inGraph_) return;
   if (batch == 1) {
-    if (one_ == nullptr) capture(1, &one_);
+    if (recorded_.one == nullptr) recorded_.one = capture(1);
     return;
   }
-  if (batch == manyHolds_) return;
-  if (many_ != nullptr) check(cudaGraphExecDestroy(std::exchange(many_, nullptr)), "cudaGraphExecDestroy");
-  capture(batch, &many_);
-  manyHolds_ = batch;
+  if (batch == recorded_.manyHolds) return;
+  recorded_.many = capture(batch);
+  recorded_.manyHolds = batch;
 }
 
 void GpuRank::run(size_t batch) {
   if (inGraph_) {
-    check(cudaGraphLaunch(batch == 1 ? one_ : many_, stream_), "cudaGraphLaunch");
+    check(cudaGraphLaunch((batch == 1 ? recorded_.one : recorded_.many).get(), stream_), "cudaGraphLaunch");
   } else {
     for (size_t i = 0; i < batch; ++i) call();
   }
@@ -294,9 +301,10 @@ Times GpuRank::measure(size_t warmup, size_t batch, size_t batches, uint64_t* wr
     } else {
       timeCalls(batch, &times);
     }
-    refuseImpossible(times.device.back());
     watchdog_.expect(rank_, "a timed run", timeout_);
   }
+  // A rank that starts late may find that all is there; the slowest one waited for it.
+  for (const double slowest : crew_.slowest(times.device)) refuseImpossible(slowest);
   if (request_.check && !request_.inPlace) {
     judge_->judge(ends_.receive);
     finish();

@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -22,6 +24,17 @@ constexpr size_t kMostCallsInGraph = 200;
 struct Times {
   std::vector<double> device;
   std::vector<double> host;  // what a call costs the caller; empty for graphs
+};
+
+// Graphs of one operation: of a single call, which may stand beside the one that is timed, and of many.
+struct Recorded {
+  struct Destroy {
+    void operator()(cudaGraphExec_t graph) const { cudaGraphExecDestroy(graph); }
+  };
+  using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Destroy>;
+  Graph one;
+  Graph many;
+  size_t manyHolds = 0;
 };
 
 class GpuRank {
@@ -45,6 +58,10 @@ class GpuRank {
   Times measure(size_t warmup, size_t batch, size_t batches, uint64_t* wrong);
   // A JSON value: how the library runs it.
   std::string how() const;
+  // The graphs of what was prepared, for another time: taken up again they run as they were recorded,
+  // whatever was forced meanwhile. For the same request only.
+  Recorded putAside() { return std::exchange(recorded_, {}); }
+  void takeUp(Recorded recorded) { recorded_ = std::move(recorded); }
 
  private:
   void makeCommunicator(const Setup& setup);
@@ -52,12 +69,13 @@ class GpuRank {
   void call();           // one operation into the stream
   ncclResult_t start();  // the same, unchecked
   ncclResult_t sendReceive();
-  void capture(size_t batch, cudaGraphExec_t* graph);
+  Recorded::Graph capture(size_t batch);
   void makeGraph(size_t batch);
   void run(size_t batch);  // as graph, which has been made, or as calls
   void finish();           // waits for the stream
   void spoil();
   void checkNccl(ncclResult_t result, const char* what) const;
+  void mayRefuse(ncclResult_t result, const char* what) const;
   double timeGraph(size_t batch);
   void timeCalls(size_t batch, Times* times);
   void refuseImpossible(double microseconds) const;
@@ -81,9 +99,7 @@ class GpuRank {
   Request request_;
   Ends ends_;
   bool inGraph_ = false;
-  cudaGraphExec_t one_ = nullptr;  // of a single operation, for checks
-  cudaGraphExec_t many_ = nullptr;
-  size_t manyHolds_ = 0;
+  Recorded recorded_;
 };
 
 }  // namespace stretto::bench

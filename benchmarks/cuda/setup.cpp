@@ -12,13 +12,6 @@ namespace {
 
 using Take = std::function<bool(const std::string&)>;
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
-}
-
 bool parseWhole(const std::string& text, size_t* value) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return false;
   char* end = nullptr;
@@ -51,17 +44,6 @@ Take list(std::vector<std::string>* value) {
   return [value](const std::string& text) { return !(*value = split(text, ',')).empty(); };
 }
 
-// ALGORITHM[:PROTOCOL[:CHUNK[:BLOCKS]]]; an empty part is the planner's.
-bool parseForced(const std::string& text, Forced* forced) {
-  auto parts = split(text, ':');
-  if (parts.empty() || parts.size() > 4) return false;
-  parts.resize(4);
-  forced->algorithm = parts[0];
-  forced->protocol = parts[1];
-  if (!parts[2].empty() && !parseWhole(parts[2], &forced->chunkBytes)) return false;
-  return parts[3].empty() || whole(&forced->blocks)(parts[3]);
-}
-
 bool parseVariable(const std::string& text, Setup* setup) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) return false;
@@ -80,7 +62,7 @@ std::map<std::string, Take> valued(Setup* s) {
       {"--timeout", positive(&s->timeout)},
       {"--env", [s](const std::string& text) { return parseVariable(text, s); }},
       {"--force", [s](const std::string& text) { return parseForced(text, &s->forced); }},
-      {"--blocks", whole(&s->forced.blocks)},
+      {"--blocks", whole(&s->blocks)},
       {"--collective", list(&s->sweep.collectives)},
       {"--type", list(&s->sweep.types)},
       {"--op", any(&s->sweep.op)},
@@ -118,6 +100,23 @@ std::string faultOf(const Setup& s) {
 }
 
 }  // namespace
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+bool parseForced(const std::string& text, Forced* forced) {
+  auto parts = split(text, ':');
+  if (parts.empty() || parts.size() > 4) return false;
+  parts.resize(4);
+  forced->algorithm = parts[0];
+  forced->protocol = parts[1];
+  if (!parts[2].empty() && !parseWhole(parts[2], &forced->chunkBytes)) return false;
+  return parts[3].empty() || whole(&forced->blocks)(parts[3]);
+}
 
 std::string parseSetup(int argc, char** argv, Setup* setup) {
   const auto takesValue = valued(setup);

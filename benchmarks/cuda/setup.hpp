@@ -32,6 +32,9 @@ struct Forced {
   size_t chunkBytes = 0;
   int blocks = 0;
 };
+// ALGORITHM[:PROTOCOL[:CHUNK[:BLOCKS]]]; an empty part is the planner's.
+bool parseForced(const std::string& text, Forced* forced);
+std::vector<std::string> split(const std::string& text, char separator);
 
 struct Setup {
   std::string library;
@@ -45,6 +48,7 @@ struct Setup {
   bool window = false;
   double timeout = 60;
   size_t maxBytes = 0;
+  int blocks = 0;  // of everything, by STRETTO_BLOCKS
   std::vector<std::pair<std::string, std::string>> environment;
   Forced forced;
   Sweep sweep;

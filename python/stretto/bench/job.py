@@ -12,9 +12,11 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 Reply = dict[str, Any]
 # How often a wait looks whether the processes still live. Seldom, because looking takes time from the ranks.
@@ -37,6 +39,21 @@ class Launch:
 
     commands: list[list[str]]
     environment: dict[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that no rank is left behind."""
+
+    def leave(number: int, _: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Job:

@@ -4,21 +4,19 @@ import contextlib
 import dataclasses
 import json
 import shutil
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stretto.bench.drivers import Missing
 from stretto.bench.gpu import need_gpus
-from stretto.bench.job import Job, JobError
+from stretto.bench.job import Job, JobError, terminable
 from stretto.bench.limits import run_limits
 from stretto.bench.measure import Turns
 from stretto.bench.options import Options, UsageError
@@ -53,7 +51,7 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
     sizes = _usable_sizes(options)
     subject = subject or Stretto()
     everyone = [subject, *(chosen_peers(options.peers, options.device) if peers is None else peers)]
-    with _temporary_folder() as folder, _terminable():
+    with _temporary_folder() as folder, terminable():
         crew = _Crew(options, folder)
         try:
             crew.start(everyone, must=subject)
@@ -259,18 +257,3 @@ def _temporary_folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind as Ctrl-C does, so that no rank is left behind."""
-
-    def leave(number: int, _: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

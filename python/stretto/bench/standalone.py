@@ -2,6 +2,7 @@
 wanted. For machines that have the native drivers and no more, and for ranks that need only torch.
 
     python3 python/stretto/bench/standalone.py bench all_reduce --device cuda ...
+    python3 python/stretto/bench/standalone.py tune --device cuda ...
     python3 python/stretto/bench/standalone.py gloo_driver --folder ...
 """
 
@@ -29,10 +30,10 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     name = sys.argv.pop(1)
-    if name == "bench":
+    if name in ("bench", "tune"):
         import typer
 
-        typer.run(import_bare("stretto.cli.bench").bench)
+        typer.run(getattr(import_bare(f"stretto.cli.{name}"), name))
         return 0
     return int(import_bare(f"stretto.bench.{name}").main())
 

@@ -2,65 +2,143 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stretto.cli.output import JsonOption, console, emit, progress, size, size_text, stop, table
 
+if TYPE_CHECKING:
+    from stretto.bench.job import Job
+    from stretto.bench.options import Options
+
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
+_SIZES = {"cpu": "64:16M", "cuda": "1K:512M"}
+_SECONDS = {"cpu": 0.0, "cuda": 60.0}
+# These decide what is to be measured.
+_FORCING = ("STRETTO_ALGO", "STRETTO_PROTO", "STRETTO_BLOCKS")
+
+Entries = list[dict[str, Any]]
 
 
-def _sizes(text: str, quick: bool) -> list[int]:
+def _say(text: str) -> None:
+    progress.print(f"stretto tune: {text}", soft_wrap=True)
+
+
+def _sizes(text: str, factor: int) -> list[int]:
     """Sizes from "64:16M"."""
     from stretto.bench.workload import sweep
 
     smallest, colon, largest = text.partition(":")
     try:
-        return sweep(size(smallest), size(largest if colon else smallest), 16 if quick else 4)
+        return sweep(size(smallest), size(largest if colon else smallest), factor)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
 
-def _measure(ranks: int, threads: bool, collectives: list[str], sizes: list[int], quick: bool) -> list[dict[str, Any]]:
-    """The entries of the table, and the rows for people printed as they are found."""
-    from stretto.tuning.ranks import running
+@contextlib.contextmanager
+def _bar(total: int) -> Iterator[Any]:
+    """A function that is told what comes next."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=progress, transient=True) as bar:
+        task = bar.add_task("tuning", total=total)
+        begun = False
+
+        def step(text: str) -> None:
+            nonlocal begun
+            bar.update(task, description=text, advance=int(begun), refresh=True)
+            begun = True
+
+        yield step
+
+
+def _tell_left_out(left: int, seconds: float) -> None:
+    if left:
+        _say(f"{seconds:g} s are over: {left} of the sizes are left out, where the planner goes by their neighbours")
+
+
+def _measure_on_cpu(job: Job, options: Options, chosen: list[str], sizes: list[int], quick: bool) -> Entries:
+    from stretto.tuning.gpu_search import Clock
     from stretto.tuning.search import Search
     from stretto.tuning.table import entry
 
-    def say(text: str) -> None:
-        progress.print(f"stretto tune: {text}")
-
-    entries = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        running(ranks, threads, sizes[-1], say) as job,
-        Progress(*columns, console=progress, transient=True) as bar,
-    ):
-        task = bar.add_task("tuning", total=len(collectives) * len(sizes))
-        search = Search(job, ranks, 3 if quick else 7, 4 if quick else 15, say)
-        for collective in collectives:
+    search = Search(job, options.ranks, 3 if quick else 7, 4 if quick else 15, _say)
+    entries, clock, left = [], Clock(options.seconds), 0
+    with _bar(len(chosen) * len(sizes)) as step:
+        for collective in chosen:
             winners = []
             for bytes in sizes:
-                bar.update(task, description=f"{collective} {size_text(bytes)}")
+                step(f"{collective} {size_text(bytes)}")
+                began = time.monotonic()
+                if not clock.has_time(bytes):
+                    left += 1
+                    continue
                 winners.append(search.measure(collective, bytes))
-                bar.advance(task)
+                clock.took(bytes, time.monotonic() - began)
             found = [one for one in winners if one is not None]
             if found:
                 rows = [one.row() for one in found]
-                entries.append(entry(collective, ranks, search.machine, rows) | {"winners": found})
+                entries.append(entry(collective, options.ranks, search.machine, rows) | {"winners": found})
+    _tell_left_out(left, options.seconds)
     return entries
 
 
-def _show(entries: list[dict[str, Any]], path: Path) -> None:
+def _measure_on_gpus(
+    job: Job, options: Options, chosen: list[str], sizes: list[int], quick: bool, began: float
+) -> tuple[Entries, dict[str, Any]]:
+    from stretto.tuning.gpu_search import Clock, GpuSearch, cases, cells
+    from stretto.tuning.table import entry, gpu_facts
+
+    search = GpuSearch(job, options.ranks, _say)
+    clock, left = Clock(options.seconds, began), 0
+    order = cells(cases(chosen), sizes, quick)
+    winners: dict[Any, list[Any]] = {case: [] for case in cases(chosen)}
+    with _bar(len(order)) as step:
+        for case, bytes, between in order:
+            step(f"{case.name} {size_text(bytes)}")
+            if not clock.has_time(bytes):
+                left += 1
+                continue
+            start = time.monotonic()
+            winners[case].append(search.measure(case, bytes, between))
+            clock.took(bytes, time.monotonic() - start)
+    _tell_left_out(left, options.seconds)
+    entries = []
+    for case, all_found in winners.items():
+        found = sorted((one for one in all_found if one is not None), key=lambda one: one.bytes)
+        if found:
+            rows = [one.row() for one in found]
+            made = entry(case.collective, options.ranks, search.machine, rows, case.reduction)
+            entries.append(made | {"winners": found})
+    return entries, gpu_facts(search.machine) if search.machine else {}
+
+
+def _measure(options: Options, chosen: list[str], sizes: list[int], quick: bool) -> tuple[Entries, dict[str, Any]]:
+    """The entries of the table, each with its winners for people, and what to say of the machine."""
+    from stretto.tuning.ranks import running
+    from stretto.tuning.table import host_facts
+
+    began = time.monotonic()
+    with running(options, sizes[-1], _say) as job:
+        if options.on_gpu:
+            return _measure_on_gpus(job, options, chosen, sizes, quick, began)
+        return _measure_on_cpu(job, options, chosen, sizes, quick), host_facts()
+
+
+def _show(entries: Entries, path: Path) -> None:
     rows = table("collective", "bytes", "fastest", "µs", "planner", "µs", right=(1, 3, 5))
     for one in entries:
+        others = " (others)" if one.get("reduction") == "others" else ""
         for winner in one["winners"]:
             changed = winner.best is not winner.model
             rows.add_row(
-                one["collective"],
+                one["collective"] + others,
                 size_text(winner.bytes),
                 winner.best.name,
                 f"{winner.best.microseconds:.2f}",
@@ -69,19 +147,43 @@ def _show(entries: list[dict[str, Any]], path: Path) -> None:
                 style="bold" if changed else None,
             )
     console.print(rows)
-    console.print(f"Written to {path}. Use it:")
+    console.print(f"Written to {path}. Use it:", soft_wrap=True)
     console.print(f"export STRETTO_TABLE={path}", soft_wrap=True)
+
+
+def _check(device: str, collective: list[str] | None) -> None:
+    unknown = [one for one in collective or [] if one not in COLLECTIVES]
+    if unknown:
+        raise typer.BadParameter(f"{unknown[0]}: choose from {', '.join(COLLECTIVES)}")
+    if device not in _SIZES:
+        raise typer.BadParameter(f"--device {device}: choose from {', '.join(_SIZES)}")
+    for name in _FORCING:
+        if os.environ.get(name):
+            stop(f"tune: {name} is set, and would decide what is to be measured: unset it")
 
 
 def tune(
     ranks: Annotated[int, typer.Option("--ranks", "-n", min=2, max=64, help="How many ranks.")] = 2,
+    device: Annotated[str, typer.Option("--device", help="cpu, or cuda: a GPU for each rank.")] = "cpu",
     threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one process.")] = False,
+    shared_device: Annotated[
+        bool, typer.Option("--shared-device", help="All ranks on GPU 0: to try the command, not for times.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes, fewer and shorter turns.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="For everything; 0: no limit (default: 60 on GPUs, else 0).")
+    ] = None,
     collective: Annotated[
         list[str] | None,
         typer.Option("--collective", help=f"Only this one; again for more. All: {', '.join(COLLECTIVES)}."),
     ] = None,
-    sizes: Annotated[str, typer.Option("--sizes", metavar="FROM:TO", help="Sizes, of the larger buffer.")] = "64:16M",
+    sizes: Annotated[
+        str | None,
+        typer.Option("--sizes", metavar="FROM:TO", help="Of the larger buffer (default: 64:16M, on GPUs 1K:512M)."),
+    ] = None,
+    library: Annotated[
+        Path | None, typer.Option("--library", help="Stretto's libnccl.so.2 to measure on GPUs, if not the one found.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="The table (default: ~/.cache/stretto/table-HOST.json).")
     ] = None,
@@ -89,28 +191,46 @@ def tune(
 ) -> None:
     """Measure each algorithm at each size, in turns, and write the fastest into the planner's table.
 
-    Every result is verified. Where nothing is faster than the planner's own choice by more than 3 %, in most
-    turns, the choice stays. Entries that the file has for other cases (other numbers of ranks) stay in it.
+    Every result is verified. Where nothing is faster than the planner's own choice by more than 3 % (on GPUs: 2 %), in
+    most turns, the choice stays. Entries that the file has for other cases (other numbers of ranks, other GPUs) stay in
+    it. On GPUs the number of thread blocks is chosen too.
     """
+    from stretto.bench.drivers import Missing
     from stretto.bench.job import JobError
+    from stretto.bench.options import Options, UsageError
+    from stretto.errors import StrettoError
     from stretto.tuning import table as tables
     from stretto.tuning.search import WrongResult
 
-    unknown = [one for one in collective or [] if one not in COLLECTIVES]
-    if unknown:
-        raise typer.BadParameter(f"{unknown[0]}: choose from {', '.join(COLLECTIVES)}")
+    _check(device, collective)
     path = output or tables.default_path()
-    before = tables.read(path)
     try:
-        entries = _measure(ranks, threads, collective or list(COLLECTIVES), _sizes(sizes, quick), quick)
-    except (JobError, WrongResult) as error:
+        # Not bound to cores: a bound rank counts its own core as all there are, and so would the table.
+        options = Options(
+            ranks=ranks,
+            device=device,
+            threads=threads,
+            shared_device=shared_device,
+            library=library,
+            bind="none",
+            seconds=_SECONDS[device] if seconds is None else seconds,
+            timeout=20.0,
+        )
+        options.validate()
+        before = tables.read(path)
+        found = _sizes(sizes or _SIZES[device], 2 if options.on_gpu else 16 if quick else 4)
+        entries, facts = _measure(options, collective or list(COLLECTIVES), found, quick)
+    except (UsageError, Missing) as error:
+        stop(f"tune: {error}", 2)
+        return
+    except (JobError, WrongResult, StrettoError) as error:
         stop(f"tune: {error}", 1)
         return
     except KeyboardInterrupt:
         stop("tune: interrupted; all ranks are ended and no table was written", 130)
         return
     plain = [{key: value for key, value in one.items() if key != "winners"} for one in entries]
-    document = tables.document(tables.merge(before, plain))
+    document = tables.document(tables.merge(before, plain), facts)
     try:
         tables.write(path, document)
     except OSError as error:

@@ -30,18 +30,19 @@ class Candidate:
     protocol: str
     turns: list[float] = field(default_factory=list)
     batch: int = 1
+    blocks: int = 0  # on GPUs; 0: the planner's
 
     @property
     def name(self) -> str:
-        return f"{self.algorithm}/{self.protocol}"
+        return f"{self.algorithm}/{self.protocol}" + (f" x {self.blocks}" if self.blocks else "")
 
     @property
     def microseconds(self) -> float:
         return statistics.median(self.turns)
 
-    def beats(self, champion: Candidate) -> bool:
+    def beats(self, champion: Candidate, margin: float = MARGIN) -> bool:
         wins = sum(mine < other for mine, other in zip(self.turns, champion.turns, strict=True))
-        return self.microseconds < champion.microseconds * (1 - MARGIN) and wins >= _WINS * len(self.turns)
+        return self.microseconds < champion.microseconds * (1 - margin) and wins >= _WINS * len(self.turns)
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Winner:
     best: Candidate
     model: Candidate
     candidates: tuple[Candidate, ...]
+    on_gpu: bool = False
 
     def row(self) -> dict[str, Any]:
         return {
@@ -59,6 +61,7 @@ class Winner:
             "algorithm": self.best.algorithm,
             "protocol": self.best.protocol,
             "chunk_bytes": 0,
+            **({"blocks": self.best.blocks} if self.on_gpu else {}),
             "us": max(0.001, round(self.best.microseconds, 4)),
         }
 

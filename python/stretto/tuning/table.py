@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
 import platform
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,27 +24,31 @@ def default_path() -> Path:
     return cache / "stretto" / f"table-{platform.node() or 'host'}.json"
 
 
-def entry(collective: str, ranks: int, machine: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One case and its rows; `machine` is that of an explanation."""
+def entry(
+    collective: str,
+    ranks: int,
+    machine: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    reduction: str | None = None,
+) -> dict[str, Any]:
+    """One case and its rows; `machine` is that of an explanation. `reduction`: on GPUs, of what reduces."""
+    keys = ("gpu", "links", "version") if "gpu" in machine else ("cores", "reach")
     return {
         "collective": collective,
         "ranks": ranks,
-        "cores": machine["cores"],
+        **{key: machine[key] for key in keys},
         "same_process": machine["same_process"],
-        "reach": machine["reach"],
+        **({"reduction": reduction} if reduction else {}),
         "rows": list(rows),
     }
 
 
 def _case(one: dict[str, Any]) -> tuple[object, ...]:
+    shared = (one["collective"], one["ranks"], one["same_process"])
+    if "gpu" in one:
+        return (*shared, one["gpu"], one["links"], one["version"], one.get("reduction"))
     # With a core for every rank, further cores make no difference to the library.
-    return (
-        one["collective"],
-        one["ranks"],
-        min(one["cores"], one["ranks"]),
-        one["same_process"],
-        one["reach"],
-    )
+    return (*shared, min(one["cores"], one["ranks"]), one["reach"])
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -66,16 +72,29 @@ def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str
     return [one for one in old if _case(one) not in cases] + new
 
 
-def document(entries: list[dict[str, Any]]) -> dict[str, Any]:
+def host_facts() -> dict[str, Any]:
+    """What people may want to know of the machine that CPU ranks were measured on."""
     facts = stretto.topology()
-    machine = {
-        "hostname": facts["hostname"],
-        "processor": facts["processor"],
-        "usable_cores": facts["usable_cores"],
-        "version": stretto.__version__,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-    }
-    return {"schema": SCHEMA, "machine": machine, "entries": entries}
+    known = {name: facts[name] for name in ("hostname", "processor", "usable_cores")}
+    return {**known, "version": stretto.__version__}
+
+
+def gpu_facts(machine: dict[str, Any]) -> dict[str, Any]:
+    """The same of GPUs, from an explanation; no host's name, for such tables are shipped."""
+    return {"gpu": machine["gpu"], "links": machine["links"], "driver": _driver(), "version": machine["version"]}
+
+
+def _driver() -> str:
+    with contextlib.suppress(OSError):
+        found = re.search(r"\b\d{3,}(\.\d+)+\b", Path("/proc/driver/nvidia/version").read_text())
+        if found:
+            return found[0]
+    return "unknown"
+
+
+def document(entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    return {"schema": SCHEMA, "machine": {**facts, "date": date}, "entries": entries}
 
 
 def write(path: Path, table: dict[str, Any]) -> None:

@@ -8,14 +8,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <thread>
 #include <utility>
 
 #include "../../../benchmarks/cuda/library.hpp"
 
 extern "C" void hostEnqueue(cudaStream_t stream, const Work& work);
-
-namespace {
 
 using stretto::bench::Library;
 
@@ -24,29 +24,49 @@ const Library& real() {
   return library;
 }
 
+// Set by shim_stretto.cpp: what is forced on a communicator now, to be forced again when a graph is replayed.
+std::function<Work(ncclComm_t)> forcedNow = [](ncclComm_t) { return [] {}; };
+
+namespace {
+
+using Call = std::function<ncclResult_t()>;
+
 bool fault(const char* name) {
   const char* chosen = getenv("SHIM_FAULT");
   return chosen != nullptr && strcmp(chosen, name) == 0;
 }
 
-thread_local Graph* group = nullptr;
+thread_local std::vector<Call>* group = nullptr;
+thread_local ncclResult_t outcome = ncclSuccess;  // of what ran last
 
-ncclResult_t enqueue(cudaStream_t stream, Work work) {
+// What is not captured runs at once, and then its outcome is the call's.
+ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, Call call) {
   if (group != nullptr) {
-    group->push_back(std::move(work));
+    group->push_back(std::move(call));
     return ncclSuccess;
   }
   if (fault("idle")) return ncclSuccess;
-  if (fault("hang")) work = [] { std::this_thread::sleep_for(std::chrono::hours(1)); };
-  hostEnqueue(stream, work);
-  return ncclSuccess;
+  if (fault("hang")) {
+    call = [] {
+      std::this_thread::sleep_for(std::chrono::hours(1));
+      return ncclSuccess;
+    };
+  }
+  outcome = ncclSuccess;
+  hostEnqueue(stream, [force = forcedNow(comm), call = std::move(call)] {
+    force();
+    outcome = call();
+  });
+  return outcome;
 }
 
 void spoil(void* result) {
   if (fault("wrong")) static_cast<unsigned char*>(result)[0] ^= 0x55;
 }
 
-thread_local cudaStream_t groupStream = nullptr;  // the driver puts a group into one stream
+// The driver puts a group into one stream, of one communicator.
+thread_local cudaStream_t groupStream = nullptr;
+thread_local ncclComm_t groupComm = nullptr;
 
 }  // namespace
 
@@ -78,58 +98,66 @@ SHIM ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 SHIM ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
                    ncclComm_t comm, cudaStream_t stream) {
-  return enqueue(stream, [=] {
-    real().allReduce(send, receive, count, type, op, comm, nullptr);
+  return enqueue(comm, stream, [=] {
+    const ncclResult_t result = real().allReduce(send, receive, count, type, op, comm, nullptr);
     spoil(receive);
+    return result;
   });
 }
 SHIM ncclReduceScatter(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
                        ncclComm_t comm, cudaStream_t stream) {
-  return enqueue(stream, [=] { real().reduceScatter(send, receive, count, type, op, comm, nullptr); });
+  return enqueue(comm, stream,
+                 [=] { return real().reduceScatter(send, receive, count, type, op, comm, nullptr); });
 }
 SHIM ncclAllGather(const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t comm,
                    cudaStream_t stream) {
-  return enqueue(stream, [=] { real().allGather(send, receive, count, type, comm, nullptr); });
+  return enqueue(comm, stream, [=] { return real().allGather(send, receive, count, type, comm, nullptr); });
 }
 SHIM ncclAlltoAll(const void* send, void* receive, size_t count, ncclDataType_t type, ncclComm_t comm,
                   cudaStream_t stream) {
-  return enqueue(stream, [=] { real().allToAll(send, receive, count, type, comm, nullptr); });
+  return enqueue(comm, stream, [=] { return real().allToAll(send, receive, count, type, comm, nullptr); });
 }
 SHIM ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t type, int root,
                    ncclComm_t comm, cudaStream_t stream) {
-  return enqueue(stream, [=] { real().broadcast(send, receive, count, type, root, comm, nullptr); });
+  return enqueue(comm, stream,
+                 [=] { return real().broadcast(send, receive, count, type, root, comm, nullptr); });
 }
 SHIM ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
                 ncclComm_t comm, cudaStream_t stream) {
-  return enqueue(stream, [=] { real().reduce(send, receive, count, type, op, root, comm, nullptr); });
+  return enqueue(comm, stream,
+                 [=] { return real().reduce(send, receive, count, type, op, root, comm, nullptr); });
 }
 SHIM ncclGather(const void* send, void* receive, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
                 cudaStream_t stream) {
-  return enqueue(stream, [=] { real().gather(send, receive, count, type, root, comm, nullptr); });
+  return enqueue(comm, stream,
+                 [=] { return real().gather(send, receive, count, type, root, comm, nullptr); });
 }
 SHIM ncclScatter(const void* send, void* receive, size_t count, ncclDataType_t type, int root,
                  ncclComm_t comm, cudaStream_t stream) {
-  return enqueue(stream, [=] { real().scatter(send, receive, count, type, root, comm, nullptr); });
+  return enqueue(comm, stream,
+                 [=] { return real().scatter(send, receive, count, type, root, comm, nullptr); });
 }
 SHIM ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
               cudaStream_t stream) {
   groupStream = stream;
-  return enqueue(stream, [=] { real().send(send, count, type, peer, comm, nullptr); });
+  groupComm = comm;
+  return enqueue(comm, stream, [=] { return real().send(send, count, type, peer, comm, nullptr); });
 }
 SHIM ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
               cudaStream_t stream) {
   groupStream = stream;
-  return enqueue(stream, [=] { real().receive(receive, count, type, peer, comm, nullptr); });
+  groupComm = comm;
+  return enqueue(comm, stream, [=] { return real().receive(receive, count, type, peer, comm, nullptr); });
 }
 SHIM ncclGroupStart() {
-  group = new Graph;
+  group = new std::vector<Call>;
   return ncclSuccess;
 }
 SHIM ncclGroupEnd() {
-  const Graph calls = *std::exchange(group, nullptr);
-  return enqueue(groupStream, [calls] {
+  const std::unique_ptr<std::vector<Call>> calls(std::exchange(group, nullptr));
+  return enqueue(groupComm, groupStream, [calls = *calls] {
     real().groupStart();
-    for (const Work& call : calls) call();
-    real().groupEnd();
+    for (const Call& call : calls) call();
+    return real().groupEnd();
   });
 }
