@@ -64,6 +64,8 @@ def test_sentences() -> None:
     base = {"chosen": plan, "candidates": [plan, other], "error": None, "table": {"origin": "shipped"}}
     assert sentence(base | {"why": "model"}).endswith("the fastest: 10 µs, and the next best 12.5 µs.")
     assert "measured to be the fastest (shipped)." in sentence(base | {"why": "table"})
+    silent = base | {"why": "model", "table": {"origin": "shipped", "note": "nobody has measured it"}}
+    assert sentence(silent).endswith("The table (shipped) does not decide it: nobody has measured it.")
     assert sentence(base | {"chosen": None, "error": "no way"}) == "Nothing runs: no way"
 
 

@@ -32,22 +32,26 @@ def sentence(document: dict[str, Any]) -> str:
         text += f": {chosen['predicted_us']:.4g} µs, and the next best {min(others):.4g} µs"
     if document["why"] == "table":
         text += f" ({document['table']['origin']})"
-    return text + "."
+    note = document["table"].get("note") if document["why"] == "model" else None
+    return f"{text}. The table ({document['table']['origin']}) does not decide it: {note}." if note else text + "."
 
 
 def _show(document: dict[str, Any]) -> None:
     request, machine = document["request"], document["machine"]
+    place = f"{machine['gpu'] or 'GPUs'}, {machine['links']}" if "gpu" in machine else f"{machine['cores']} cores"
     title = (
         f"{request['collective']} of {size_text(request['bytes'])} {request['type']} between {request['ranks']} ranks "
-        f"on {machine['cores']} cores"
+        f"on {place}"
     )
-    rows = table("", "algorithm", "protocol", "chunk", "predicted µs", "", title=title, right=(3, 4))
+    parts = "blocks" if "gpu" in machine else "chunk"
+    rows = table("", "algorithm", "protocol", parts, "predicted µs", "", title=title, right=(3, 4))
     for one in document["candidates"]:
         predicted = f"{one['predicted_us']:.2f}" if one["possible"] else "-"
         mark = "→" if one["chosen"] else ""
         style = "bold" if one["chosen"] else None if one["possible"] else "dim"
-        chunk = size_text(one["chunk_bytes"]) if one["chunk_bytes"] else "-"
-        rows.add_row(mark, one["algorithm"], one["protocol"], chunk, predicted, one["reason"], style=style)
+        cut = str(one["blocks"]) if "gpu" in machine else size_text(one["chunk_bytes"]) if one["chunk_bytes"] else "-"
+        cut = cut if one["possible"] else "-"
+        rows.add_row(mark, one["algorithm"], one["protocol"], cut, predicted, one["reason"], style=style)
     console.print(rows)
     console.print(sentence(document))
 

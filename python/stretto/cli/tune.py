@@ -171,7 +171,8 @@ def tune(
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes, fewer and shorter turns.")] = False,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="For everything; 0: no limit (default: 60 on GPUs, else 0).")
+        float | None,
+        typer.Option("--seconds", min=0, help="For everything; 0: no limit (default: 60 on GPUs, else 0)."),
     ] = None,
     collective: Annotated[
         list[str] | None,

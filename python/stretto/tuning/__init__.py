@@ -2,5 +2,5 @@
 command line.
 
 `search.py` decides what to measure between CPU ranks and who won, `gpu_search.py` between GPUs; `ranks.py` starts the
-ranks; `table.py` is the file; `driver.py` is a CPU rank in Python, for installations without the native benchmark driver.
+ranks; `table.py` is the file; `driver.py` is a CPU rank in Python, for installations without the native driver.
 """

@@ -5,7 +5,7 @@ replays the graphs in turns. What is decided here is who takes part. First those
 fastest, with as many blocks as the model would take, and what won at the neighbouring sizes; then the best of them with
 more blocks and with fewer, as long as that helps; last the winner against the model's own choice, which only falls to
 who is faster by `MARGIN` in most turns. Every other size is measured so, over all collectives; the sizes between them
-follow, where there are fewer to choose from, so that a search that runs out of time has a coarser table, not half of one.
+follow, where there are fewer to choose from: a search that runs out of time has a coarser table, not half of one.
 
 Which algorithms there are, and which can run, is the library's to say: it explains, and refuses.
 """

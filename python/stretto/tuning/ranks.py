@@ -1,4 +1,4 @@
-"""The ranks that a search measures: the native driver where it is installed, for CPU ranks the one in Python otherwise."""
+"""The ranks that a search measures: the native driver where it is installed, else, for CPU ranks, the one in Python."""
 
 from __future__ import annotations
 
