@@ -72,7 +72,10 @@ Judge::~Judge() {
 }
 
 void Judge::prepare(const Request& request) {
+  const bool known = tables_ != nullptr && request.type == request_.type && request.op == request_.op &&
+                     request.ranks == request_.ranks;
   request_ = request;
+  if (known) return;
   const Pattern pattern(request.type, request.op, request.ranks);
   const size_t period = kPeriod * request.elementBytes();
   std::vector<std::byte> tables(period * static_cast<size_t>(request.ranks + 1));

@@ -20,7 +20,8 @@ class Judge {
   Judge(const Judge&) = delete;
   Judge& operator=(const Judge&) = delete;
 
-  // Before anything else of a request; waits for the copies.
+  // Before anything else of a request; waits for the copies, which a request of the same type and operator
+  // spares.
   void prepare(const Request& request);
   // Another round: everything is filled and judged with other values. All ranks count rounds alike.
   void turn() { ++round_; }

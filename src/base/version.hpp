@@ -1,5 +1,5 @@
-// The library's version. What was measured with another one does not decide here (planner/table.hpp), and ranks
-// of different versions do not join (bootstrap).
+// The library's version. What was measured with another one does not decide here (planner/table.hpp), and
+// ranks of different versions do not join (bootstrap).
 #pragma once
 
 namespace stretto {

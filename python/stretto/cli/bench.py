@@ -1,16 +1,14 @@
 """`stretto bench`: the benchmark's command line. Every field of `Options` has one flag, declared here."""
 
-import dataclasses
-import inspect
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from stretto.bench.options import Options, UsageError
 from stretto.bench.run import Failed, run
 from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS
+from stretto.cli.flags import with_flags
 
 # nccl-tests' letters where it has them.
 FLAGS: dict[str, Any] = {
@@ -51,20 +49,7 @@ FLAGS: dict[str, Any] = {
 }
 
 
-def _with_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Gives the function one parameter for each field of Options, as typer expects to find them."""
-    parameters = []
-    for field in dataclasses.fields(Options):
-        annotation = Annotated[field.type, FLAGS[field.name]]  # type: ignore[name-defined]
-        parameters.append(
-            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
-        )
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = {one.name: one.annotation for one in parameters}
-    return function
-
-
-@_with_flags
+@with_flags(Options, FLAGS)
 def bench(**given: Any) -> None:
     """Measure a collective, beside the same in every peer at hand, in turns and verified.
 

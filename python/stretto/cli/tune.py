@@ -1,22 +1,22 @@
 """`stretto tune`: measures which algorithm is fastest at which size here, and writes the planner's table."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from stretto.cli.output import JsonOption, console, emit, progress, size, size_text, stop, table
-
-if TYPE_CHECKING:
-    from stretto.bench.job import Job
-    from stretto.bench.options import Options
+from stretto.bench.drivers import Missing
+from stretto.bench.job import Job, JobError
+from stretto.bench.options import Options, UsageError
+from stretto.cli.flags import with_flags
+from stretto.cli.output import console, emit, progress, size, size_text, stop, table
+from stretto.errors import StrettoError
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
 _SIZES = {"cpu": "64:16M", "cuda": "1K:512M"}
@@ -25,6 +25,40 @@ _SECONDS = {"cpu": 0.0, "cuda": 60.0}
 _FORCING = ("STRETTO_ALGO", "STRETTO_PROTO", "STRETTO_BLOCKS")
 
 Entries = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the command line says."""
+
+    ranks: int = 2
+    device: str = "cpu"
+    threads: bool = False
+    shared_device: bool = False
+    quick: bool = False
+    seconds: float | None = None
+    collective: list[str] | None = None
+    sizes: str | None = None
+    library: Path | None = None
+    output: Path | None = None
+    json: str | None = None
+
+
+FLAGS: dict[str, Any] = {
+    "ranks": typer.Option("--ranks", "-n", min=2, max=64, help="How many ranks."),
+    "device": typer.Option("--device", help="cpu, or cuda: a GPU for each rank."),
+    "threads": typer.Option("--threads", help="Ranks as threads of one process."),
+    "shared_device": typer.Option("--shared-device", help="All ranks on GPU 0: to try the command, not for times."),
+    "quick": typer.Option("--quick", help="Fewer sizes, fewer and shorter turns."),
+    "seconds": typer.Option("--seconds", min=0, help="For everything; 0: no limit (default: 60 on GPUs, else 0)."),
+    "collective": typer.Option("--collective", help=f"Only this one; again for more. All: {', '.join(COLLECTIVES)}."),
+    "sizes": typer.Option(
+        "--sizes", metavar="FROM:TO", help="Of the larger buffer (default: 64:16M, on GPUs 1K:512M)."
+    ),
+    "library": typer.Option("--library", help="Stretto's libnccl.so.2 to measure on GPUs, if not the one found."),
+    "output": typer.Option("--output", help="The table (default: ~/.cache/stretto/table-HOST.json)."),
+    "json": typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
+}
 
 
 def _say(text: str) -> None:
@@ -151,76 +185,53 @@ def _show(entries: Entries, path: Path) -> None:
     console.print(f"export STRETTO_TABLE={path}", soft_wrap=True)
 
 
-def _check(device: str, collective: list[str] | None) -> None:
-    unknown = [one for one in collective or [] if one not in COLLECTIVES]
+def _check(given: Given) -> None:
+    unknown = [one for one in given.collective or [] if one not in COLLECTIVES]
     if unknown:
         raise typer.BadParameter(f"{unknown[0]}: choose from {', '.join(COLLECTIVES)}")
-    if device not in _SIZES:
-        raise typer.BadParameter(f"--device {device}: choose from {', '.join(_SIZES)}")
+    if given.device not in _SIZES:
+        raise typer.BadParameter(f"--device {given.device}: choose from {', '.join(_SIZES)}")
     for name in _FORCING:
         if os.environ.get(name):
             stop(f"tune: {name} is set, and would decide what is to be measured: unset it")
 
 
-def tune(
-    ranks: Annotated[int, typer.Option("--ranks", "-n", min=2, max=64, help="How many ranks.")] = 2,
-    device: Annotated[str, typer.Option("--device", help="cpu, or cuda: a GPU for each rank.")] = "cpu",
-    threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one process.")] = False,
-    shared_device: Annotated[
-        bool, typer.Option("--shared-device", help="All ranks on GPU 0: to try the command, not for times.")
-    ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes, fewer and shorter turns.")] = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option("--seconds", min=0, help="For everything; 0: no limit (default: 60 on GPUs, else 0)."),
-    ] = None,
-    collective: Annotated[
-        list[str] | None,
-        typer.Option("--collective", help=f"Only this one; again for more. All: {', '.join(COLLECTIVES)}."),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option("--sizes", metavar="FROM:TO", help="Of the larger buffer (default: 64:16M, on GPUs 1K:512M)."),
-    ] = None,
-    library: Annotated[
-        Path | None, typer.Option("--library", help="Stretto's libnccl.so.2 to measure on GPUs, if not the one found.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="The table (default: ~/.cache/stretto/table-HOST.json).")
-    ] = None,
-    json: JsonOption = None,
-) -> None:
+def _options(given: Given) -> Options:
+    # Not bound to cores: a bound rank counts its own core as all there are, and so would the table.
+    options = Options(
+        ranks=given.ranks,
+        device=given.device,
+        threads=given.threads,
+        shared_device=given.shared_device,
+        library=given.library,
+        bind="none",
+        seconds=_SECONDS[given.device] if given.seconds is None else given.seconds,
+        timeout=20.0,
+    )
+    options.validate()
+    return options
+
+
+@with_flags(Given, FLAGS)
+def tune(**flags: Any) -> None:
     """Measure each algorithm at each size, in turns, and write the fastest into the planner's table.
 
     Every result is verified. Where nothing is faster than the planner's own choice by more than 3 % (on GPUs: 2 %), in
     most turns, the choice stays. Entries that the file has for other cases (other numbers of ranks, other GPUs) stay in
     it. On GPUs the number of thread blocks is chosen too.
     """
-    from stretto.bench.drivers import Missing
-    from stretto.bench.job import JobError
-    from stretto.bench.options import Options, UsageError
-    from stretto.errors import StrettoError
     from stretto.tuning import table as tables
     from stretto.tuning.search import WrongResult
 
-    _check(device, collective)
-    path = output or tables.default_path()
+    given = Given(**flags)
+    _check(given)
+    path = given.output or tables.default_path()
     try:
-        # Not bound to cores: a bound rank counts its own core as all there are, and so would the table.
-        options = Options(
-            ranks=ranks,
-            device=device,
-            threads=threads,
-            shared_device=shared_device,
-            library=library,
-            bind="none",
-            seconds=_SECONDS[device] if seconds is None else seconds,
-            timeout=20.0,
-        )
-        options.validate()
+        options = _options(given)
         before = tables.read(path)
-        found = _sizes(sizes or _SIZES[device], 2 if options.on_gpu else 16 if quick else 4)
-        entries, facts = _measure(options, collective or list(COLLECTIVES), found, quick)
+        factor = 2 if options.on_gpu else 16 if given.quick else 4
+        sizes = _sizes(given.sizes or _SIZES[given.device], factor)
+        entries, facts = _measure(options, given.collective or list(COLLECTIVES), sizes, given.quick)
     except (UsageError, Missing) as error:
         stop(f"tune: {error}", 2)
         return
@@ -236,4 +247,4 @@ def tune(
         tables.write(path, document)
     except OSError as error:
         stop(f"tune: cannot write {path}: {error.strerror}", 1)
-    emit(document, json, lambda: _show(entries, path))
+    emit(document, given.json, lambda: _show(entries, path))
