@@ -220,6 +220,44 @@ def test_the_clock_stops_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None
     assert Clock(0.0).has_time(1)
 
 
+def test_a_whole_search_fits_into_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that only commands move, by what they would take: nine candidates of which no two are equal, at 20
+    sizes of six collectives, on two GPUs. An entrant costs 8 ms of the host's (force, check, record two graphs) and a
+    dozen operations, a turn what it is given, at least four operations, and 0.3 ms.
+    """
+    now = 0.0
+
+    def times(algorithm: str, protocol: str, blocks: int, bytes: int) -> float:
+        number = int(algorithm[1:])
+        wire = bytes / min(330e3 - 12e3 * number, 24e3 * blocks)
+        return 2.0 + 0.4 * number + 0.02 * blocks + wire
+
+    class Slow(MadeUp):
+        def contest(self, bytes: int, words: dict[str, str]) -> dict[str, Any]:
+            nonlocal now
+            reply = super().contest(bytes, words)
+            for way, row in zip(self.contests[-1][1], reply["entrants"], strict=True):
+                algorithm, protocol, _, blocks = way.split(":")
+                us = times(algorithm, protocol, int(blocks or self.planned(bytes)), bytes)
+                now += 8e-3 + 12e-6 * us + len(row["us"]) * (300 + max(int(words["turn_us"]), 4 * us)) / 1e6
+            return reply
+
+        def prepare(self, bytes: int) -> dict[str, Any]:
+            nonlocal now
+            now += 6e-3 + 4e-6 * times("a0", "x", 64, bytes)
+            return super().prepare(bytes)
+
+    monkeypatch.setattr(gpu_search.time, "monotonic", lambda: now)
+    library = Slow(times, {(f"a{number}", "x"): 2.0 + 0.4 * number for number in range(9)})
+    found, clock = search(library), Clock(0.0)
+    collectives = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
+    order = cells(cases(collectives), [1 << bits for bits in range(10, 30)], quick=False)
+    for case, size, between in order:
+        assert clock.has_time(size)
+        found.measure(case, size, between)
+    assert now < 50, f"{now:.1f} s, and the ranks have to start"
+
+
 def test_entries_of_gpus_merge_by_all_that_tells_them_apart() -> None:
     machine = {"gpu": "A GPU", "links": "nvlink", "version": "0.1.0", "same_process": False}
     host = table.entry("all_reduce", 2, {"cores": 2, "reach": True, "same_process": False}, [])
