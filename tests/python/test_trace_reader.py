@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import random
 import struct
@@ -183,6 +184,43 @@ def test_the_stream_gives_all_events_in_order(tmp_path: Path) -> None:
 
 
 # ---- clocks
+
+
+def test_thousands_of_threads_take_few_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, events = 1500, 120
+    made = Writer(segment_bytes=1 << 16)
+    for number in range(threads):
+        thread = made.thread(number)
+        for count in range(events // 2):
+            thread.stop(thread.start(5, 1000 * count + number), 1000 * count + number + 500)
+    made.write(tmp_path)
+    job = open_job(tmp_path)
+    read: list[int] = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, size, at: read.append(size) or pread(file, size, at))
+    times = [
+        batch.pieces[piece].times[row]
+        for batch in batches(job)
+        for piece, row in zip(batch.piece.tolist(), batch.row.tolist(), strict=True)
+    ]
+    assert len(times) == threads * events
+    assert all(a <= b for a, b in itertools.pairwise(times))
+    assert max(read) <= 4096
+    # Each looks at every thread: one for each thread that ends made this quadratic.
+    assert sum(1 for _ in batches(open_job(tmp_path))) < 20
+
+
+def test_a_record_that_is_longer_than_a_window(tmp_path: Path) -> None:
+    made = Writer(segment_bytes=1 << 18)
+    thread = made.thread(1)
+    long = thread.start(5, 1000)
+    thread.add(2, 5, 0xFFFFFFFF, 2000, struct.pack("<Q", long) + bytes(60_000))
+    thread.stop(thread.start(5, 3000), 4000)
+    made.write(tmp_path)
+    source = open_job(tmp_path).sources[0]
+    blocks = list(source.file.blocks(source.file.events[0][0], 4096))
+    assert [kind for block in blocks for kind in block.kind.tolist()] == [1, 2, 1, 2]
+    assert source.file.quality.damaged_segments == 0
 
 
 def test_processes_of_one_host_share_its_counter(tmp_path: Path) -> None:

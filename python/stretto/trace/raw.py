@@ -29,7 +29,8 @@ Index = npt.NDArray[np.int64]
 
 LARGEST_TEXT = 64 << 20  # of all strings of one file together
 MOST_DEFINITIONS = 4_000_000  # of one file
-_SMALLEST_WINDOW = 1 << 16  # more than the largest record
+_LARGEST_RECORD = 1 << 16  # bytes, and more
+SMALLEST_WINDOW = 4096
 
 
 MOST_NOTES = 100
@@ -262,7 +263,7 @@ class RawFile:
 
     def blocks(self, segment: Segment, window: int = layout.LARGEST_SEGMENT) -> Iterator[Block]:
         """The records of a segment, about `window` bytes at a time, each block of one thread."""
-        window = max(window, _SMALLEST_WINDOW) & ~7
+        window = max(window, SMALLEST_WINDOW) & ~7
         done, thread = 0, segment.thread
         while done < segment.committed:
             wanted = min(window, segment.committed - done)
@@ -274,6 +275,9 @@ class RawFile:
                 self.quality.overwritten += 1
                 return
             at, end = walk(words, len(words))
+            if end == 0 and wanted < min(_LARGEST_RECORD, segment.committed - done):
+                window = _LARGEST_RECORD  # a record that is longer than most windows
+                continue
             if len(at):
                 block = Block(words, at, thread)
                 yield from block.by_thread()

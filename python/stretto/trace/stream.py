@@ -1,24 +1,29 @@
 """The events of a job in the order of time, in memory that does not grow with the recording: for converters of files
 that are larger than memory.
 
-Each thread is a cursor over its segments and holds one window of records; the earliest end of all windows is how far
-events can be given out, sorted. A window is smaller the more threads there are.
+Each thread is a cursor over its segments, which it reads a window of records at a time; the earliest end of what they
+have read is how far events can be given out, sorted. The thread that ends earliest reads on until enough can be. A
+window is smaller the more threads there are.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
 from stretto.trace import layout
 from stretto.trace.clock import Times
 from stretto.trace.job import Job, Source
-from stretto.trace.raw import Block, Segment
+from stretto.trace.raw import SMALLEST_WINDOW, Block, Segment
 
-_BUDGET = 16 << 20  # bytes of records that are held, of all threads together
+_BUDGET = 4 << 20  # bytes of the windows of all threads together; more where these are thousands
 _LARGEST_WINDOW = 1 << 20
+_NEVER, _FOREVER = -(1 << 63), (1 << 63) - 1
 _EVENTS = (layout.START, layout.STOP, layout.STATE, layout.INIT, layout.FINALIZE)
 
 
@@ -45,48 +50,45 @@ class Batch:
 
 
 class _Cursor:
-    """One thread, as far as it has been read."""
+    """One thread, as far as it has been read. `pieces` are held, in order; `last` is the time of their last event."""
 
     def __init__(self, source: Source, number: int, window: int) -> None:
         self._source, self._window = source, window
         self._blocks = self._read(source.file.events[number])
-        self._latest: int | None = None
         segments = source.file.events[number]
         hint = np.array([min(one.first_ticks for one in segments)], np.uint64)
-        self.piece: Piece | None = None
         self.next = int(source.times(hint)[0])  # what is not read yet is believed to be no earlier
+        self.pieces: deque[Piece] = deque()
+        self.last = _NEVER
 
     def _read(self, segments: list[Segment]) -> Iterator[Block]:
         for segment in segments:
             yield from self._source.file.blocks(segment, self._window)
 
-    def fill(self) -> bool:
-        """Reads on, where nothing is held; False at the end."""
-        while self.piece is None:
-            block = next(self._blocks, None)
-            if block is None:
-                return False
+    def fill(self) -> int:
+        """Reads on by a window; returns how many bytes are held more, 0 at the end."""
+        for block in self._blocks:
             events = np.isin(block.kind, _EVENTS)
             if not events.any():
                 continue
             block = block if events.all() else block.chosen(np.flatnonzero(events))
             times = self._source.times(block.ticks)
-            if self._latest is not None:
-                times[0] = max(int(times[0]), self._latest)
+            times[0] = max(int(times[0]), self.last)
             times = np.maximum.accumulate(times)
-            self._latest = int(times[-1])
-            self.piece = Piece(self._source, self._source.thread(block.thread), block, times)
-        return True
+            self.last = int(times[-1])
+            self.pieces.append(Piece(self._source, self._source.thread(block.thread), block, times))
+            return block.words.nbytes
+        return 0
 
-    def take(self, until: int) -> Piece | None:
+    def take(self, until: int) -> Iterator[Piece]:
         """What is held up to that time."""
-        assert self.piece is not None
-        count = int(np.searchsorted(self.piece.times, until, side="right"))
-        if count == 0:
-            return None
-        taken = self.piece.part(0, count)
-        self.piece = None if count == len(self.piece.times) else self.piece.part(count, len(self.piece.times))
-        return taken
+        while self.pieces and int(self.pieces[0].times[0]) <= until:
+            piece = self.pieces.popleft()
+            count = int(np.searchsorted(piece.times, until, side="right"))
+            if count < len(piece.times):
+                self.pieces.appendleft(piece.part(count, len(piece.times)))
+                piece = piece.part(0, count)
+            yield piece
 
 
 def _batch(pieces: list[Piece]) -> Batch:
@@ -97,23 +99,59 @@ def _batch(pieces: list[Piece]) -> Batch:
     return Batch(pieces, piece[order], row[order])
 
 
+class _Merge:
+    """All cursors. Those that have been read from are in a heap, the one that is behind the others first."""
+
+    def __init__(self, cursors: list[_Cursor]) -> None:
+        self._sleeping = sorted(cursors, key=lambda one: -one.next)
+        self._heap: list[tuple[int, int, _Cursor]] = []
+        self._ended: list[_Cursor] = []
+        self._count = itertools.count()  # tells equal times apart
+        self.held = 0
+
+    def horizon(self) -> int:
+        """How far events can be given out: nothing that comes later is earlier than this."""
+        while self._sleeping and (not self._heap or self._sleeping[-1].next <= self._heap[0][0]):
+            self._add(self._sleeping.pop())
+        return self._heap[0][0] if self._heap else _FOREVER
+
+    def read_on(self) -> None:
+        """Reads on where that moves the horizon."""
+        if self._heap:
+            self._add(heappop(self._heap)[2])
+
+    def _add(self, cursor: _Cursor) -> None:
+        more = cursor.fill()
+        self.held += more
+        if more:
+            heappush(self._heap, (cursor.last, next(self._count), cursor))
+        else:
+            self._ended.append(cursor)
+
+    def take(self, until: int) -> list[Piece]:
+        """All that is held up to that time."""
+        taken = [piece for cursor in self._ended for piece in cursor.take(until)]
+        taken += [piece for _, _, cursor in self._heap for piece in cursor.take(until)]
+        self._ended = [one for one in self._ended if one.pieces]
+        self.held = sum(piece.block.words.nbytes for _, _, one in self._heap for piece in one.pieces)
+        return taken
+
+
 def batches(job: Job) -> Iterator[Batch]:
     """All events. A thread whose clock goes backwards is taken as standing still until it is right again."""
-    cursors = [(source, number) for source in job.sources for number in source.file.events]
-    window = min(_LARGEST_WINDOW, _BUDGET // max(1, len(cursors)))
-    sleeping = sorted((_Cursor(source, number, window) for source, number in cursors), key=lambda one: -one.next)
-    awake: list[_Cursor] = []
-    while awake or sleeping:
-        horizon = min((int(one.piece.times[-1]) for one in awake if one.piece), default=None)
-        # A thread that begins within what could be given out has its say first.
-        while sleeping and (horizon is None or sleeping[-1].next <= horizon):
-            one = sleeping.pop()
-            if one.fill() and one.piece is not None:
-                awake.append(one)
-                last = int(one.piece.times[-1])
-                horizon = last if horizon is None else min(horizon, last)
-        if horizon is None:
-            continue
-        taken = [piece for one in awake if (piece := one.take(horizon)) is not None]
-        yield _batch(taken)
-        awake = [one for one in awake if one.fill()]
+    every = [(source, number) for source in job.sources for number in source.file.events]
+    window = min(_LARGEST_WINDOW, max(SMALLEST_WINDOW, _BUDGET // max(1, len(every))))
+    # A batch looks at every thread once, so it has to be worth that.
+    budget = window * len(every) * 3 // 2
+    merge = _Merge([_Cursor(source, number, window) for source, number in every])
+    while True:
+        horizon = merge.horizon()
+        while merge.held < budget and horizon != _FOREVER:
+            merge.read_on()
+            horizon = merge.horizon()
+        taken = merge.take(horizon)
+        if taken:
+            yield _batch(taken)
+        if horizon == _FOREVER:
+            return
+        merge.read_on()
