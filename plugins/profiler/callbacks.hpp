@@ -60,7 +60,8 @@ int startEvent(void* context, void** handle, const Descriptor* descriptor, Appen
                                 now};
   const bool recorded = append(*writer, head, *descriptor);
   const uint8_t extra = writer->extras();
-  if (recorded || (extra & kChain) != 0) *handle = reinterpret_cast<void*>(head.id);
+  // What an extra opens has to be closed, whether or not there was room to record it.
+  if (recorded || extra != 0) *handle = reinterpret_cast<void*>(head.id);
   if (__builtin_expect(extra != 0, 0)) startExtras(extra, Abi, head, *descriptor);
   writer->finish(now);
   return kSuccess;

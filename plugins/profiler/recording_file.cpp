@@ -61,6 +61,14 @@ std::string fileSafe(const char* host) {
   return safe;
 }
 
+// How large the kernel lets a file of this process become. What goes beyond is answered with a signal, so it
+// is asked for first.
+uint64_t largestFile() {
+  rlimit allowed{};
+  const bool limited = getrlimit(RLIMIT_FSIZE, &allowed) == 0 && allowed.rlim_cur != RLIM_INFINITY;
+  return limited ? allowed.rlim_cur : UINT64_MAX;
+}
+
 ProcessIdentity identityOrLess() {
   auto identity = currentIdentity();
   if (identity.ok()) return identity.value();
@@ -79,6 +87,10 @@ RecordingFile::~RecordingFile() {
 
 Status RecordingFile::create(const Settings& settings) {
   segmentBytes_ = settings.segmentBytes;
+  if (largestFile() < format::kHeaderBytes + segmentBytes_) {
+    return fail(Code::kSystem, "cannot record into %s: the limit on file sizes (ulimit -f) leaves no room",
+                settings.directory.c_str());
+  }
   STRETTO_TRY(open(settings));
   Status status = map(settings.limit);
   if (status.ok()) {
@@ -161,19 +173,14 @@ void RecordingFile::giveUp(const char* reason) {
   snprintf(header()->error, sizeof header()->error, "%s", reason);
 }
 
-// Holds growing_. The kernel is asked for the room before anybody touches it; a limit on file sizes is asked
-// for first, because the kernel answers it with a signal.
+// Holds growing_. The kernel is asked for the room before anybody touches it.
 bool RecordingFile::grow(uint32_t segments) {
   if (ended_.load(std::memory_order_relaxed)) return false;
   const uint64_t available = available_.load(std::memory_order_relaxed);
   const uint64_t most = (mapped_ - format::kHeaderBytes) / segmentBytes_;
-  rlimit allowed{};
-  uint64_t wanted = std::min(available + segments, most);
-  if (getrlimit(RLIMIT_FSIZE, &allowed) == 0 && allowed.rlim_cur != RLIM_INFINITY) {
-    const uint64_t room =
-        allowed.rlim_cur > format::kHeaderBytes ? allowed.rlim_cur - format::kHeaderBytes : 0;
-    wanted = std::min(wanted, room / segmentBytes_);
-  }
+  const uint64_t largest = std::max<uint64_t>(largestFile(), format::kHeaderBytes);
+  const uint64_t wanted =
+      std::min({available + segments, most, (largest - format::kHeaderBytes) / segmentBytes_});
   if (wanted <= available) {
     giveUp(available < most ? "the limit on file sizes (ulimit -f) is reached"
                             : "STRETTO_TRACE_LIMIT is reached");

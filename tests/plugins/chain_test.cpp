@@ -173,6 +173,32 @@ TEST_F(ProfilerCupti, IdsArePushedAroundLaunches) {
   dlclose(cupti);
 }
 
+// Ids that stay pushed would be taken for those of all later kernels.
+TEST_F(ProfilerCupti, IdsAreTakenOffAgainWhereTheRecordingIsFull) {
+  void* cupti = dlopen(STRETTO_FAKE_CUPTI, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(cupti, nullptr) << dlerror();
+  auto* calls = static_cast<uint64_t*>(dlsym(cupti, "fakeCuptiCalls"));
+  const uint64_t before[] = {calls[0], calls[2]};
+  set("STRETTO_TRACE_CUPTI", "1");
+  set("STRETTO_TRACE_LIMIT", "64K");
+  set("STRETTO_TRACE_SEGMENT_BYTES", "4K");
+  void* context = nullptr;
+  int mask = 0;
+  const auto& t = table<5>(load());
+  callInit<5>(t, &context, &mask, {}, logger);
+  constexpr int kLaunches = 5000;
+  for (int i = 0; i < kLaunches; ++i) {
+    auto d = describe<5>(Type::kKernelLaunch, nullptr, 0);
+    void* handle = nullptr;
+    t.start(context, &handle, &d);
+    if (handle != nullptr) t.stop(handle);  // as NCCL does
+  }
+  EXPECT_GT(read().header.dropped, 0u);
+  EXPECT_EQ(calls[0] - before[0], uint64_t{kLaunches});
+  EXPECT_EQ(calls[2] - before[1], uint64_t{kLaunches});
+  dlclose(cupti);
+}
+
 #ifdef STRETTO_NVTX_LISTENER
 TEST_F(ProfilerChain, NvtxRangesNestAsTheCallsDo) {
   set("STRETTO_TRACE_CHAIN", "");

@@ -91,6 +91,18 @@ TEST_F(ProfilerStorage, ALimitOnFileSizesEndsTheRecordingAndNotTheProcess) {
   EXPECT_GT(given, 1000u);
 }
 
+TEST_F(ProfilerStorage, ALimitThatLeavesNoRoomAtAllIsSaid) {
+  library_ = load();
+  const int left = inChild([this] {
+    const rlimit tiny{1024, 1024};
+    setrlimit(RLIMIT_FSIZE, &tiny);
+    open();
+    return mask_ == 0 && context_ == nullptr && start() == nullptr && logged().size() == 1 ? 0 : 1;
+  });
+  EXPECT_EQ(left, 0) << "1025: the kernel's signal has ended it";
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
 TEST_F(ProfilerStorage, TheLargestFileIsAsLargeAsWasSaid) {
   set("STRETTO_TRACE_LIMIT", "600K");
   set("STRETTO_TRACE_SEGMENT_BYTES", "64K");
