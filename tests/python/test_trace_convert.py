@@ -371,6 +371,30 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["x.csv"]
 
 
+def test_nothing_in_a_recording_drives_the_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    evil = "\x1b]0;title\x07\x1b[2J[/bold]"
+    for rank in range(2):
+        made = Writer(pid=7 + rank, host="host", program=evil, error=evil, state=0, dropped=1)
+        comm = made.context(rank, 2, communicator=5, name=evil)
+        thread = made.thread(1, evil)
+        for number in range(3):
+            call = thread.start(1, 1000 * number, context=comm, sequence=number, count=4, function=evil)
+            thread.stop(call, 1000 * number + 500)
+        made.host = evil
+        (folder / f"{evil.replace('/', '')}.{rank}.1.rec").write_bytes(made.bytes())
+    for words in (["info"], ["report"], ["view", "-o", tmp_path / "x.html"], ["convert", "--to", "csv"]):
+        done = stretto("trace", words[0], folder, *words[1:])
+        said = done.stdout + done.stderr
+        assert done.returncode == 0 and "Traceback" not in said, (words, said)
+        assert not {"\x1b", "\x07"} & set(said), words
+    (folder / f"{evil.replace('/', '')}.0.1.rec").write_bytes(b"nothing")
+    (folder / f"{evil.replace('/', '')}.1.1.rec").write_bytes(b"nothing")
+    done = stretto("trace", "info", folder)
+    assert done.returncode == 1 and "not a recording" in done.stderr and "\x1b" not in done.stderr
+
+
 def test_the_recording_itself_is_never_overwritten(tmp_path: Path) -> None:
     path = small().write(tmp_path)
     before = path.read_bytes()

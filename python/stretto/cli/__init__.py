@@ -11,6 +11,7 @@ import sys
 
 import typer
 
+from stretto.cli.output import say
 from stretto.errors import StrettoError
 
 app = typer.Typer(
@@ -46,5 +47,5 @@ def main() -> None:
     try:
         app()
     except StrettoError as error:
-        print(f"stretto: {error}", file=sys.stderr)
+        say(str(error))
         sys.exit(1)

@@ -5,6 +5,7 @@ write them.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -17,8 +18,15 @@ JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout.")
 ]
 
-console = Console(highlight=False)
+# A file or a pipe has no width of its own, and at 80 columns tables break within words.
+_WIDE = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 160
+console = Console(highlight=False, width=_WIDE)
 progress = Console(stderr=True, highlight=False)
+
+
+def printable(text: str) -> str:
+    """A text of which nobody knows who wrote it: on a terminal it may not do anything but stand there."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def emit(document: dict[str, Any], json_file: str | None, show: Callable[[], None]) -> None:
@@ -40,9 +48,14 @@ def emit(document: dict[str, Any], json_file: str | None, show: Callable[[], Non
         stop(f"cannot write {json_file}: {error}")
 
 
+def say(text: str) -> None:
+    """A line on stderr, or several; the text may be anybody's."""
+    print("stretto: " + "\n".join(printable(line) for line in text.split("\n")), file=sys.stderr)
+
+
 def stop(text: str, status: int = 2) -> None:
     """Ends the command with a sentence. Status 2 is a wrong command line, 1 what went wrong later."""
-    print(f"stretto: {text}", file=sys.stderr)
+    say(text)
     raise typer.Exit(status)
 
 

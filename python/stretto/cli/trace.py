@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.output import JsonOption, console, emit, stop, table
+from stretto.cli.output import JsonOption, console, emit, printable, stop, table
 
 trace = typer.Typer(
     help="Record a program's collective operations, and convert, report or view what was recorded.",
@@ -94,7 +94,7 @@ def _say_recorded(found: dict[str, Any], folder: Path) -> None:
     """On stderr: stdout is the command's."""
 
     def say(text: str) -> None:
-        print(f"stretto trace: {text}", file=sys.stderr)
+        print(printable(f"stretto trace: {text}"), file=sys.stderr)
 
     if found["processes"]:
         count, events = len(found["processes"]), found["events"]
@@ -161,7 +161,7 @@ def convert(
         return
     progress.end()
     for text in made.job.gather_quality().notes:
-        print(f"stretto trace convert: {text}", file=sys.stderr)
+        print(printable(f"stretto trace convert: {text}"), file=sys.stderr)
     print(f"{made.rows:,} {how.rows} in {made.seconds:.1f} s: {path or 'stdout'}", file=sys.stderr)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.output import JsonOption, console, emit, progress, stop, table
+from stretto.cli.output import JsonOption, console, emit, printable, progress, stop, table
 from stretto.trace.analysis import Report, UnknownCommunicator, analyse
 
 __all__ = ["Report", "analyse", "report"]
@@ -58,18 +58,13 @@ def _show(found: Report, top: int) -> None:
     for number, section in enumerate(sections(found, top)):
         if number:
             console.print()
-        console.print(Text(_clean(section.title), style="bold"))
+        console.print(Text(printable(section.title), style="bold"))
         for sentence in section.sentences:
-            console.print(_clean(sentence), markup=False)
+            console.print(printable(sentence), markup=False)
         if section.rows:
             made = table(*section.headings, right=section.right)
             for column in made.columns:
                 column.no_wrap = column.justify == "right"
             for row in section.rows:
-                made.add_row(*(Text(_clean(cell)) for cell in row))
+                made.add_row(*(Text(printable(cell)) for cell in row))
             console.print(made)
-
-
-def _clean(text: str) -> str:
-    """Names come from the recording: none of them may drive the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from stretto.cli.output import printable
 from stretto.trace import layout
 from stretto.trace.job import Job, Source, open_job
 from stretto.trace.naming import rank_text
@@ -95,15 +97,15 @@ def show(found: dict[str, Any], console: Console, table: Callable[..., Table]) -
     """The same for people."""
     for one in found["processes"]:
         mode = f"{one['mode']}, {'closed in order' if one['closed'] else 'not closed'}"
-        console.print(f"[bold]{one['host']} {one['pid']}[/bold] ", end="")
-        console.print(one["program"], markup=False, overflow="fold")
+        console.print(Text(printable(f"{one['host']} {one['pid']}"), "bold"), end=" ")
+        console.print(printable(one["program"]), markup=False, overflow="fold")
         facts = (
             f"  NCCL {version_text(one['nccl_version'])}, profiler ABI v{one['abi']}, mask 0x{one['mask']:x}, {mode}"
         )
         facts += f", {one['events']:,} events, {one['bytes']:,} bytes, {one['dropped']:,} dropped"
         console.print(facts + (f", {one['callback_ns']:g} ns a callback" if one["callback_ns"] else ""))
         for thread in one["threads"]:
-            console.print(f"  thread {thread['tid']} {thread['name']}", markup=False)
+            console.print(printable(f"  thread {thread['tid']} {thread['name']}"), markup=False)
         _show_contexts(one["contexts"], console)
     rows = table("events", "", right=(1,))
     totals: dict[str, int] = {}
@@ -117,7 +119,7 @@ def show(found: dict[str, Any], console: Console, table: Callable[..., Table]) -
         if name != "notes" and value:
             console.print(f"{name.replace('_', ' ')}: {value:,}")
     for text in found["quality"]["notes"]:
-        console.print(text, markup=False)
+        console.print(printable(text), markup=False)
 
 
 def _show_contexts(contexts: list[dict[str, Any]], console: Console) -> None:
@@ -125,6 +127,6 @@ def _show_contexts(contexts: list[dict[str, Any]], console: Console) -> None:
     for one in contexts[:shown]:
         name = f" {one['name']}" if one["name"] else ""
         text = f"  communicator {one['communicator']}{name}: {rank_text(one['rank'], one['ranks'])}"
-        console.print(text, markup=False)
+        console.print(printable(text), markup=False)
     if len(contexts) > shown:
         console.print(f"  and {len(contexts) - shown:,} more communicators")

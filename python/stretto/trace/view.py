@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from stretto.cli.output import progress
+from stretto.cli.output import printable, progress
 from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace.align import clocks_of
 from stretto.trace.bundle import SUFFIX, encode
@@ -187,7 +187,7 @@ def view(
     write(recording, path, inputs[0].resolve().name if len(inputs) == 1 else f"{len(inputs)} files")
     shown = len(recording.spans["start"])
     for note in recording.quality.notes:
-        progress.print(f"stretto trace view: {note}", markup=False)
+        progress.print(printable(f"stretto trace view: {note}"), markup=False, soft_wrap=True)
     part = f"{shown:,} of {events:,}" if shown != events else f"{shown:,}"
     progress.print(f"{part} events, {path.stat().st_size / 1e6:.1f} MB: {path}", markup=False)
     if open_page and not webbrowser.open(path.resolve().as_uri()):
