@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recording_writer import Writer, small
 from stretto.errors import StrettoError
+from stretto.trace.columns import SpanIndex
 from stretto.trace.job import open_job
 from stretto.trace.model import SPAN_COLUMNS, STATE_COLUMNS, EventType, Recording
 from stretto.trace.raw import BadRecording
@@ -153,6 +154,23 @@ def test_contexts_of_other_processes(tmp_path: Path) -> None:
     mine = found.spans["process"] == 1
     assert found.spans["context"][mine].tolist() == [0] and found.spans["rank"][mine].tolist() == [3]
     assert any("not here" in text for text in found.quality.notes)
+
+
+def test_a_tag_that_two_hosts_have_means_the_process_of_the_own_host(tmp_path: Path) -> None:
+    for number, boot in enumerate((b"a" * 16, b"b" * 16)):
+        owner = Writer(pid=100, host=f"host{number}", tag=7, boot=boot)
+        owner.thread(1).start(1, 10, context=owner.context(number, 2), function="AllReduce")
+        owner.write(tmp_path)
+    proxy = Writer(pid=200, host="host1", tag=8, boot=b"b" * 16)
+    proxy.define(37, struct.pack("<IIII", 5, 7, 0, 0))
+    proxy.thread(1).start(3, 20, context=5, parent=2 << 56 | 7 << 40 | 1)
+    proxy.write(tmp_path)
+    found = read(tmp_path)
+    mine = int(np.flatnonzero(found.spans["process"] == 2)[0])
+    assert found.contexts[int(found.spans["context"][mine])].process == 1 and found.spans["rank"][mine] == 1
+    parent = int(SpanIndex(found, (EventType.COLL,)).parents(np.array([mine]))[0])
+    assert found.spans["process"][parent] == 1
+    assert not any("share a tag" in text for text in found.quality.notes)
 
 
 def test_many_segments_and_large_windows_agree(tmp_path: Path) -> None:

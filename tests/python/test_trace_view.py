@@ -7,6 +7,7 @@ import json
 import re
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from recording_writer import small
 from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace import view
 from stretto.trace.bundle import MAGIC, encode, parent_rows
-from stretto.trace.model import SPAN_COLUMNS, Recording
+from stretto.trace.model import SPAN_COLUMNS, EventType, Recording
 from stretto.trace.reader import load
 from synthetic_job import Job, make
 
@@ -117,18 +118,26 @@ def test_any_numbers_survive(rows: list[tuple[int, int, int]]) -> None:
     assert [(value or 0) & mask for value in found["start"]] == [value & mask for value in spans["start"].tolist()]
 
 
-def test_parents_are_found_by_id_and_first_in_their_own_process() -> None:
+def test_parents_are_found_by_id_in_the_process_that_it_names(recording: Recording) -> None:
+    def id_(tag: int, number: int) -> int:
+        return tag << 40 | number
+
     spans = {
-        "id": np.array([5, 5, 7, 8, 9, 9], np.uint64),
-        "parent": np.array([0, 0, 5, 5, 77, 9], np.uint64),
-        "process": np.array([0, 1, 1, 2, 0, 0], np.int32),
+        "type": np.full(7, int(EventType.COLL), np.uint8),
+        "id": np.array([id_(1, 5), id_(1, 5), id_(1, 7), id_(2, 8), id_(1, 9), id_(1, 9), id_(2, 1)], np.uint64),
+        "parent": np.array([0, 0, id_(1, 5), id_(1, 5), id_(1, 77), id_(1, 9), id_(3, 1)], np.uint64),
+        "process": np.array([0, 1, 1, 2, 0, 0, 2], np.int32),
     }
-    found = parent_rows(spans).tolist()
+    one = recording.processes[0]
+    hosts = [replace(one, tag=tag, boot=boot) for tag, boot in ((1, b"a"), (1, b"b"), (2, b"b"))]
+    found = parent_rows(replace(recording, processes=hosts, spans=spans)).tolist()
     assert found[:3] == [-1, -1, 1]
-    assert found[3] in (0, 1)  # of another process: any that has it
+    assert found[3] == 1  # of its own host, though the first of that tag is elsewhere
     assert found[4] == -1  # nobody has it
     assert found[5] in (4, -1)  # never itself
-    assert parent_rows({name: values[:0] for name, values in spans.items()}).tolist() == []
+    assert found[6] == -1  # nobody has the tag
+    nothing = {name: values[:0] for name, values in spans.items()}
+    assert parent_rows(replace(recording, processes=hosts, spans=nothing)).tolist() == []
 
 
 PAGE = b'<html><script type="application/octet-stream" id="recording"></script><script>1</script></html>'

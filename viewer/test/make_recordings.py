@@ -292,7 +292,7 @@ def truth(recording: Recording) -> dict[str, Any]:
         "stop": spans["stop"].tolist(),
         "rank": spans["rank"].tolist(),
         "id": [f"0x{value:x}" for value in spans["id"].tolist()],
-        "parent": parent_rows(spans).tolist(),
+        "parent": parent_rows(recording).tolist(),
         "function": [recording.strings[at] for at in spans["function"].tolist()],
         "states": [int(count) for count in np.bincount(recording.states["span"], minlength=len(spans["start"]))],
         "collectives": sorted(sorted(rows) for rows in keys.values()),

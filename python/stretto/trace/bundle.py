@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stretto.errors import InvalidArgument
+from stretto.trace.columns import SpanIndex
 from stretto.trace.model import Columns, Recording
 
 MAGIC = b"STRETVIW"
@@ -90,31 +91,11 @@ def _narrow(values: Column, absent: Mask | None, delta: bool) -> tuple[Column, i
     return wide, 0, "u64"
 
 
-def parent_rows(spans: Columns) -> npt.NDArray[np.int64]:
-    """The row of each span's parent; -1 where it has none, or where that is not in the recording.
-
-    An id is unique in its process; one that several processes share (a collision of process tags) means the one of the
-    same process.
-    """
-    ids, parents, process = spans["id"], spans["parent"], spans["process"].astype(np.int64)
-    found = np.full(len(ids), -1, dtype=np.int64)
-    if len(ids) == 0:
-        return found
-    processes = int(process.max()) + 2
-    known, number = np.unique(ids, return_inverse=True)
-    at = np.minimum(np.searchsorted(known, parents), len(known) - 1)
-    exists = (known[at] == parents) & (parents != 0)
-    # Of the same process first.
-    key = number.astype(np.int64) * processes + process
-    order = np.argsort(key, kind="stable")
-    wanted = at.astype(np.int64) * processes + process
-    place = np.minimum(np.searchsorted(key[order], wanted), len(key) - 1)
-    same = exists & (key[order][place] == wanted)
-    found[same] = order[place[same]]
-    other = exists & ~same
-    place = np.minimum(np.searchsorted(key[order], at[other].astype(np.int64) * processes), len(key) - 1)
-    found[other] = order[place]
-    return np.where(found == np.arange(len(found)), -1, found)
+def parent_rows(recording: Recording) -> npt.NDArray[np.int64]:
+    """The row of each span's parent; -1 where it has none, or where that is not in the recording."""
+    rows = np.arange(len(recording.spans["id"]))
+    found = SpanIndex(recording, range(256)).parents(rows)
+    return np.where((found == rows) | (recording.spans["parent"] == 0), -1, found)
 
 
 def _table(area: _Area, columns: Columns, rows: int) -> dict[str, Any]:
@@ -156,7 +137,7 @@ def _spans(recording: Recording) -> Columns:
     spans = dict(recording.spans)
     start, stop = spans["start"].astype(np.int64), spans.pop("stop").astype(np.int64)
     spans["duration"] = np.where(stop == -1, np.iinfo(np.int64).min, stop - start)
-    spans["parent_row"] = parent_rows(recording.spans)
+    spans["parent_row"] = parent_rows(recording)
     return spans
 
 

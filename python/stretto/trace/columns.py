@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from stretto.trace.model import Columns, Recording
+from stretto.trace.model import Columns, Process, Recording
 
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -102,19 +102,51 @@ def latest_before(keys: Int, times: Int, asked_keys: Int, asked_times: Int) -> I
     return np.where(hit | later, order[chosen], -1).astype(np.int64)
 
 
-class SpanIndex:
-    """Finds the parents of spans. An id says its process by a tag of 16 bits; two processes can have the same tag, so a
-    span's own process comes first.
+class Owners:
+    """Which process an id is of. An id says that by a tag of 16 bits, which is all but unique on one host, and is not
+    among the thousands of processes of a job. What names an id of another process (a proxy with PXN, a forked child) is
+    on that one's host, so that only processes of a host are looked through, and a process itself first.
     """
+
+    def __init__(self, processes: list[Process]) -> None:
+        hosts = [process.boot if any(process.boot) else process.host for process in processes]
+        numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+        self._homes = [numbers[host] for host in hosts]
+        self._tags = [process.tag & _TAGS - 1 for process in processes]
+        self._first: dict[tuple[int, int], int] = {}
+        for number, key in enumerate(zip(self._homes, self._tags, strict=True)):
+            self._first.setdefault(key, number)
+        self._bases = np.array(self._homes or [0], np.int64) * _TAGS
+        self._own = np.array(self._tags or [0], np.int64)
+        keys = sorted((home * _TAGS + tag, number) for (home, tag), number in self._first.items())
+        self._keys, self._numbers = np.array(keys or [(-1, -1)], np.int64).T.copy()
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether two processes of a host have the same tag."""
+        return len(self._first) < len(self._homes)
+
+    def one(self, tag: int, process: int) -> int:
+        """The process with that tag, seen from `process`; -1 where it is not there."""
+        return process if self._tags[process] == tag else self._first.get((self._homes[process], tag), -1)
+
+    def __call__(self, tags: Int, processes: Int) -> Int:
+        """The same for many."""
+        wanted = self._bases[processes] + tags
+        place = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        found = np.where(self._keys[place] == wanted, self._numbers[place], -1)
+        return np.where(self._own[processes] == tags, processes, found)
+
+
+class SpanIndex:
+    """Finds the parents of spans: by their ids, and the process that these are of."""
 
     def __init__(self, recording: Recording, types: Iterable[int]) -> None:
         self._spans = recording.spans
         self._process = ints(self._spans, "process")
         self._parent = ids(self._spans, "parent")
         self._count = max(1, len(recording.processes))
-        self._tags = np.array([process.tag & 0xFFFF for process in recording.processes] or [0], np.int64)
-        self._process_of_tag = np.full(_TAGS, -1, np.int64)
-        self._process_of_tag[self._tags[::-1]] = np.arange(len(self._tags))[::-1]
+        self._owners = Owners(recording.processes)
         rows = np.flatnonzero(np.isin(self._spans["type"], list(types))).astype(np.int64)
         own = ids(self._spans, "id")[rows]
         self._ids, numbers = np.unique(own, return_inverse=True)
@@ -129,8 +161,7 @@ class SpanIndex:
         if len(self._keys) == 0 or not known.any():
             return result
         wanted, process = self._parent[rows[known]], self._process[rows[known]]
-        tag = ((wanted >> _TAG_SHIFT) & _TAG_MASK).astype(np.int64)
-        home = np.where(self._tags[process] == tag, process, self._process_of_tag[tag])
+        home = self._owners(((wanted >> _TAG_SHIFT) & _TAG_MASK).astype(np.int64), process)
         number = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1).astype(np.int64)
         keys = number * self._count + home
         spot = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)

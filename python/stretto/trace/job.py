@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stretto.trace.clock import Clock, Times, clocks
+from stretto.trace.columns import Owners
 from stretto.trace.model import Context, Process, Quality, Thread
 from stretto.trace.raw import BadRecording, RawFile, note
 
@@ -81,10 +82,6 @@ class Job:
             self.strings.append(text)
         return self._interned[text]
 
-    def by_tag(self) -> dict[int, int]:
-        """The process of each tag; the first of those that share one."""
-        return {process.tag: number for number, process in reversed(list(enumerate(self.processes)))}
-
     def gather_quality(self) -> Quality:
         """The job's, with what reading the files found so far."""
         total = Quality(**{**vars(self.quality), "notes": list(self.quality.notes)})
@@ -122,12 +119,14 @@ class Job:
 
     def _adopt(self) -> None:
         """Finds the contexts of other processes that some serve: proxies with PXN, and forked children."""
-        by_tag = self.by_tag()
+        owners = Owners(self.processes)
+        if owners.ambiguous:
+            note(self.quality, "some processes of a host share a tag: links between them may lead to the wrong one")
         for source, own in zip(self.sources, self._own, strict=True):
             others = {
-                number: self._own[by_tag[tag]][theirs]
+                number: self._own[owner][theirs]
                 for number, (tag, theirs) in source.file.definitions.foreign.items()
-                if tag in by_tag and theirs in self._own[by_tag[tag]]
+                if (owner := owners.one(tag, source.number)) >= 0 and theirs in self._own[owner]
             }
             if len(others) < len(source.file.definitions.foreign):
                 note(
@@ -224,6 +223,4 @@ def open_job(paths: Path | str | Sequence[Path | str]) -> Job:
     for file, clock in zip(files, timed, strict=True):
         job._add(file, clock)
     job._adopt()
-    if len(job.by_tag()) < len(job.processes):
-        note(job.quality, "some processes share a tag: links between processes may lead to the wrong one of them")
     return job

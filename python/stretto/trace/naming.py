@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 
 from stretto.trace import layout
+from stretto.trace.columns import Owners
 from stretto.trace.job import Job
 from stretto.trace.model import EventType
 from stretto.trace.spans import Span
@@ -81,13 +82,8 @@ class Links:
     """Numbers for links from a span to its children, which no two spans share: an id is unique in its process alone."""
 
     def __init__(self, job: Job) -> None:
-        self._by_tag = job.by_tag()
-        self._tags = [process.tag for process in job.processes]
-
-    def owner(self, id_: int, process: int) -> int:
-        """The process that the id is of, seen from an event of `process`."""
-        tag = id_ >> 40 & 0xFFFF
-        return process if self._tags[process] == tag else self._by_tag.get(tag, process)
+        self._owners = Owners(job.processes)
 
     def number(self, id_: int, process: int) -> int:
-        return mixed(id_ ^ mixed(self.owner(id_, process)))
+        owner = self._owners.one(id_ >> 40 & 0xFFFF, process)
+        return mixed(id_ ^ mixed(owner if owner >= 0 else process))
