@@ -16,9 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recording_writer import Writer, small
 from stretto.errors import StrettoError
+from stretto.trace import reader
 from stretto.trace.columns import SpanIndex
 from stretto.trace.job import open_job
 from stretto.trace.model import SPAN_COLUMNS, STATE_COLUMNS, EventType, Recording
+from stretto.trace.part import Part
 from stretto.trace.raw import BadRecording
 from stretto.trace.reader import load
 from stretto.trace.spans import Joiner
@@ -199,6 +201,28 @@ def test_the_stream_gives_all_events_in_order(tmp_path: Path) -> None:
     assert sorted((one.process, one.id, one.start, one.stop) for one in spans) == sorted(
         zip(*(loaded[name].tolist() for name in ("process", "id", "start", "stop")), strict=True)
     )
+
+
+def test_of_a_part_only_its_segments_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(2):
+        small(100 + rank, rank, 2, operations=400, segment_bytes=4096).write(tmp_path)
+    whole = read(tmp_path)
+    part = Part(1_000_000, 1_500_000)
+    found = load(tmp_path, align=False, part=part)
+    assert len(found.spans["id"]) < len(whole.spans["id"]) / 4
+    inside = (whole.spans["start"] >= part.begin) & (whole.spans["stop"] <= part.end)
+    assert np.isin(whole.spans["id"][inside], found.spans["id"]).all() and inside.sum() > 100
+    assert found.quality.unmatched_starts == found.quality.unmatched_stops == 0
+    # What is left out need not fit into memory either.
+    room = 6 * 150_000
+    monkeypatch.setattr(reader, "free_memory", lambda: room)
+    assert len(load(tmp_path, align=False, part=part).spans["id"]) == len(found.spans["id"])
+    with pytest.raises(StrettoError, match=r"GB of memory.*--from"):
+        load(tmp_path, align=False)
+
+
+def test_free_memory_is_what_the_kernel_says() -> None:
+    assert 1 << 20 < reader.free_memory() < 1 << 50
 
 
 # ---- clocks

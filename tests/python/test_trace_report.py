@@ -17,6 +17,8 @@ from stretto.trace import report as command
 from stretto.trace.analysis import Report, UnknownCommunicator, analyse
 from stretto.trace.columns import NONE
 from stretto.trace.model import EventType, Recording
+from stretto.trace.part import Part, cut
+from stretto.trace.progress import Progress
 from stretto.trace.reader import load
 from stretto.trace.report_json import SCHEMA, document
 from stretto.trace.report_markdown import escaped, write_markdown
@@ -204,6 +206,16 @@ def test_a_killed_rank_is_what_the_others_wait_for() -> None:
     assert report.progress.sentence == f"rank 2 has not entered AllReduce #{last} of dp0; 3 ranks are inside and wait"
     assert report.progress.unfinished == ["host0:102"]
     assert "Recording was not closed in order by host0:102" in text(report)
+
+
+def test_of_a_part_nobody_is_said_to_be_behind() -> None:
+    """Its end cuts through operations that some ranks have begun and others have not."""
+    made = make(Job(ranks=4, hosts=1, operations=200))
+    last = int(np.sort(made.recording.spans["start"][made.recording.spans["type"] == EventType.COLL])[401])
+    part = cut(made.recording, Part(end=last))
+    assert analyse(part).progress.behind
+    report = analyse(part, whole=False)
+    assert report.progress == Progress() and 90 < report.operations.count < 110
 
 
 def test_ranks_that_call_different_things_are_said() -> None:

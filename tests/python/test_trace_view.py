@@ -21,6 +21,7 @@ from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace import view
 from stretto.trace.bundle import MAGIC, encode, parent_rows
 from stretto.trace.model import SPAN_COLUMNS, EventType, Recording
+from stretto.trace.part import Part, selected, within
 from stretto.trace.reader import load
 from synthetic_job import Job, make
 
@@ -191,8 +192,8 @@ def test_a_page_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytes
 
 def test_a_part_keeps_its_states(recording: Recording) -> None:
     begin, end = 0.002, 0.005
-    kept = view.within(recording, begin, end, frozenset({6}))
-    part = view.selected(recording, kept)
+    kept = within(recording, Part.of_seconds(begin, end), frozenset({6}))
+    part = selected(recording, kept)
     assert 0 < len(part.spans["start"]) < len(recording.spans["start"])
     assert (part.spans["start"] <= end * 1e9).all() and not (part.spans["type"] == 6).any()
     ids = recording.spans["id"]
@@ -259,6 +260,8 @@ def test_the_command_takes_a_part_and_a_bare_bundle(folder: Path, tmp_path: Path
         (["--without", "Nonsense"], "no event type"),
         (["-o", "."], "no place for a page"),
         (["-o", "x.rec"], "no place for a page"),
+        (["--from", "100"], "ends at"),
+        (["--from", "2", "--to", "1"], "nothing lies between"),
     ],
 )
 def test_the_command_refuses_in_one_sentence(folder: Path, arguments: list[str], said: str) -> None:

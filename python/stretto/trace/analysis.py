@@ -121,9 +121,10 @@ class UnknownCommunicator(StrettoError):
     """The recording has no communicator of that name."""
 
 
-def analyse(recording: Recording, communicator: str | None = None) -> Report:
+def analyse(recording: Recording, communicator: str | None = None, *, whole: bool = True) -> Report:
     """Analyses a recording as it was read, clocks aligned or not: of all operations, or of those of one communicator,
-    which goes by its name or its id. About 5 s for a million spans.
+    which goes by its name or its id. Where it is a part of a longer one, it does not say how far ranks came. About 5 s
+    for a million spans.
     """
     operations = join(recording)
     alignment = clocks_of(recording, operations)
@@ -151,7 +152,7 @@ def analyse(recording: Recording, communicator: str | None = None) -> Report:
             for item in pairs(recording, alignment)
             if communicator is None or item.communicator in {one.label for one in operations.communicators}
         ],
-        progress=progress(recording, operations),
+        progress=progress(recording, operations) if whole else Progress(),
         overhead=_overhead(recording),
         duration_ns=_duration(recording, alignment),
         notes=list(dict.fromkeys(recording.quality.notes + operations.notes + alignment.notes)),

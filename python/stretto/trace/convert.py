@@ -16,7 +16,7 @@ from typing import IO, Any
 from stretto.errors import InvalidArgument, InvalidUsage, StrettoError
 from stretto.trace.job import Job, open_job
 from stretto.trace.raw import note
-from stretto.trace.reader import read_job
+from stretto.trace.reader import ends, read_job
 
 _ALIGN_BY = 64 << 20  # bytes of events
 
@@ -127,7 +127,8 @@ def _align(job: Job, paths: Sequence[Path]) -> None:
     from stretto.trace.align import clocks_of
     from stretto.trace.operations import join
 
-    sample = read_job(open_job(paths), _ALIGN_BY)
+    opened = open_job(paths)
+    sample = read_job(opened, ends(opened, _ALIGN_BY))
     found = clocks_of(sample, join(sample))
     for source in job.sources:
         source.adjust = found.hosts[int(found.host_of[source.number])]

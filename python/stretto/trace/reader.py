@@ -4,6 +4,7 @@ larger is streamed (`stream`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from stretto.errors import InvalidUsage
 from stretto.trace import layout
 from stretto.trace.clock import Times
 from stretto.trace.columns import ids, ints
 from stretto.trace.job import Job, Source, open_job
 from stretto.trace.model import SPAN_COLUMNS, STATE_COLUMNS, Columns, EventType, Quality, Recording
+from stretto.trace.part import WHOLE, Chosen, Part, segments
 from stretto.trace.raw import Block, Segment, note
 
 Ids = npt.NDArray[np.uint64]
@@ -39,6 +42,7 @@ _COLUMN = {
 }
 _GPU_STOPS = (22, 31)  # KernelChStop, KernelPhaseStop
 _DAY_NS = 86400 * 10**9
+_MEMORY_FOR_A_BYTE = 6  # of events, as measured at the end of a report
 
 
 def _number(values: npt.NDArray[np.generic], into: type[np.generic]) -> npt.NDArray[np.generic]:
@@ -194,9 +198,9 @@ def _suspects(source: Source, ticks: Ids, times: Times, before: int) -> int:
 def _read(job: Job, source: Source, chosen: Iterable[list[Segment]]) -> tuple[Columns, Columns]:
     parts: list[Columns] = []
     ends = _Ends()
-    for segments in chosen:
+    for of_thread in chosen:
         before = 0
-        for segment in segments:
+        for segment in of_thread:
             for block in source.file.blocks(segment):
                 times = source.times(block.ticks)
                 parts.append(_starts(job, source, source.thread(block.thread), block, times))
@@ -229,17 +233,24 @@ def _sorted(spans: Columns, states: Columns) -> tuple[Columns, Columns]:
     }
 
 
-def load(paths: Path | str | Sequence[Path | str], *, align: bool = True) -> Recording:
+def load(paths: Path | str | Sequence[Path | str], *, align: bool = True, part: Part = WHOLE) -> Recording:
     """Reads a recording: a file, or a folder of *.rec files, or several of both.
 
     `align` brings the clocks of several hosts together (`stretto.trace.align`); without it they are as far apart as
-    the hosts' own clocks. Raises `BadRecording` where nothing can be read; what is wrong with a part is in the
-    recording's `quality`. Nothing that a file says is believed unchecked, and no path in it is opened.
+    the hosts' own clocks. Of a `part` somewhat more is read than lies in it. Raises `BadRecording` where nothing can be
+    read, `InvalidUsage` where it does not fit into memory; what is wrong with some of it is in the recording's
+    `quality`. Nothing that a file says is believed unchecked, and no path in it is opened.
     """
     job = open_job(paths)
+    chosen = segments(job, part)
+    _check_memory(chosen)
     if not align and len({id(source.clock) for source in job.sources}) > 1:
         note(job.quality, "several hosts, whose clocks are joined by realtime alone")
-    recording = read_job(job)
+    recording = read_job(job, chosen)
+    if not part.is_whole:
+        # What lies across the edges has only one of its ends here.
+        recording.quality.unmatched_starts = recording.quality.unmatched_stops = 0
+        note(recording.quality, "a part of the recording, by time: what begins before it is not in it")
     if align:
         from stretto.trace.align import align as aligned
 
@@ -247,12 +258,11 @@ def load(paths: Path | str | Sequence[Path | str], *, align: bool = True) -> Rec
     return recording
 
 
-def read_job(job: Job, budget: int | None = None) -> Recording:
-    """The events of an opened job; with a `budget` of bytes, those of its beginning and its end alone."""
+def read_job(job: Job, chosen: Chosen) -> Recording:
+    """The events of an opened job that lie in these segments."""
     spans: list[Columns] = []
     states: list[Columns] = []
     rows = 0
-    chosen = _chosen(job, budget)
     for source in job.sources:
         of_spans, of_states = _read(job, source, chosen[source.number])
         of_states["span"] = np.where(ints(of_states, "span") >= 0, ints(of_states, "span") + rows, -1)
@@ -273,19 +283,44 @@ def read_job(job: Job, budget: int | None = None) -> Recording:
     )
 
 
-def _chosen(job: Job, budget: int | None) -> list[list[list[Segment]]]:
-    """The segments to read, of each source and thread: all, or those that began first and last by each clock."""
-    every = [list(source.file.events.values()) for source in job.sources]
+def _check_memory(chosen: Chosen) -> None:
+    """Better a sentence now than the kernel's end of the process later."""
+    size = sum(one.committed for lists in chosen for thread in lists for one in thread)
+    free = free_memory()
+    if _MEMORY_FOR_A_BYTE * size > free:
+        raise InvalidUsage(
+            f"{size / 1e9:.3g} GB of events take about {_MEMORY_FOR_A_BYTE * size / 1e9:.3g} GB of memory, and "
+            f"{free / 1e9:.3g} GB are free: take a part with --from and --to (seconds); `trace convert` takes any size"
+        )
+
+
+def free_memory() -> int:
+    """Bytes that this process may still take, as the kernel says it for the machine and for its container."""
+    free = 1 << 62
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        said = Path("/proc/meminfo").read_text()
+        free = int(said.split("MemAvailable:")[1].split()[0]) << 10
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        group = Path("/sys/fs/cgroup")
+        most = int((group / "memory.max").read_text())
+        used = int((group / "memory.stat").read_text().split("anon ")[1].split()[0])
+        free = min(free, max(0, most - used))
+    return free
+
+
+def ends(job: Job, budget: int) -> Chosen:
+    """The segments that began first and last by each clock, of `budget` bytes; all, if they are no more."""
+    every = segments(job, WHOLE)
     order: list[tuple[int, int, int]] = []  # clock, beginning, size; in the order of `every`
     for source, lists in zip(job.sources, every, strict=True):
         for one in itertools.chain.from_iterable(lists):
-            began = int(source.times(np.array([one.first_ticks], np.uint64))[0]) if budget else 0
+            began = int(source.times(np.array([one.first_ticks], np.uint64))[0])
             order.append((id(source.clock), began, one.committed))
-    if budget is None or sum(size for _, _, size in order) <= budget:
+    if sum(size for _, _, size in order) <= budget:
         return every
     kept = _ends_of(order, budget)
     count = itertools.count()
-    return [[[one for one in segments if next(count) in kept] for segments in lists] for lists in every]
+    return [[[one for one in thread if next(count) in kept] for thread in lists] for lists in every]
 
 
 def _ends_of(order: list[tuple[int, int, int]], budget: int) -> set[int]:

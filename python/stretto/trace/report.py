@@ -25,14 +25,18 @@ def report(
         str | None, typer.Option(metavar="NAME", help="Only operations of this communicator, by name or id.")
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="Lines of a table; in JSON 0 means every operation.")] = 10,
+    begin: Annotated[float | None, typer.Option("--from", metavar="SECONDS", help="Only what ends after.")] = None,
+    end: Annotated[float | None, typer.Option("--to", metavar="SECONDS", help="Only what starts before.")] = None,
 ) -> None:
     """Say which rank was late, where it lost the time, and what that cost."""
+    from stretto.trace.part import Part, cut
     from stretto.trace.reader import load
     from stretto.trace.report_json import document
 
-    recording = load(inputs, align=False)
+    part = Part.of_seconds(begin, end)
+    recording = cut(load(inputs, align=False, part=part), part)
     try:
-        found = analyse(recording, communicator)
+        found = analyse(recording, communicator, whole=part.is_whole)
     except UnknownCommunicator as error:
         stop(str(error))
     emit(document(found, top) if json_file else {}, json_file, lambda: _show(found, top))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, Annotated
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
 from stretto.cli.output import printable, progress
@@ -22,8 +21,9 @@ from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace.align import clocks_of
 from stretto.trace.bundle import SUFFIX, encode
 from stretto.trace.convert import default_output
-from stretto.trace.model import Columns, EventType, Recording
+from stretto.trace.model import EventType, Recording
 from stretto.trace.operations import join
+from stretto.trace.part import Part, cut
 from stretto.trace.reader import load
 
 # The page's empty element for the data. The template holds it once: only what lies between the tags changes.
@@ -32,8 +32,6 @@ _CLOSE = b"</script>"
 # A browser's string holds 512 MB; this many events stay far below, and draw as fast as a hundred do.
 MOST_EVENTS = 8_000_000
 _CHUNK = 3 << 20
-
-Rows = npt.NDArray[np.bool_]
 
 
 def template() -> bytes:
@@ -47,36 +45,6 @@ def template() -> bytes:
                 raise InvalidUsage(f"{file} is not the page that this version of stretto fills: build it again")
             return page
     raise InvalidUsage("the viewer has not been built: `make viewer` in the checkout builds it (it needs npm)")
-
-
-def _mapped(old: npt.NDArray[np.generic], kept: Rows) -> npt.NDArray[np.int64]:
-    """Rows of the whole recording as rows of the kept ones; -1 for those that are gone."""
-    numbers = np.where(kept, np.cumsum(kept) - 1, -1)
-    at = old.astype(np.int64)
-    return np.where(at >= 0, numbers[np.maximum(at, 0)], -1) if len(numbers) else np.full(len(at), -1)
-
-
-def selected(recording: Recording, kept: Rows) -> Recording:
-    """The recording with these spans and their states only."""
-    spans = {name: values[kept] for name, values in recording.spans.items()}
-    owner = _mapped(recording.states["span"], kept)
-    stays = (owner >= 0) | (recording.states["span"].astype(np.int64) < 0)
-    states: Columns = {name: values[stays] for name, values in recording.states.items()}
-    states["span"] = owner[stays].astype(recording.states["span"].dtype)
-    return replace(recording, spans=spans, states=states)
-
-
-def within(recording: Recording, begin: float | None, end: float | None, without: frozenset[int]) -> Rows:
-    """Which spans overlap the part from `begin` to `end`, in seconds, and are of no type that is left out."""
-    spans = recording.spans
-    start, stop = spans["start"].astype(np.int64), spans["stop"].astype(np.int64)
-    last = np.where(stop == -1, np.iinfo(np.int64).max, np.maximum(stop, start))
-    kept = np.ones(len(start), dtype=np.bool_)
-    if begin is not None:
-        kept &= last >= int(begin * 1e9)
-    if end is not None:
-        kept &= start <= int(end * 1e9)
-    return kept & ~np.isin(spans["type"], sorted(without))
 
 
 def on_gpu_clocks(recording: Recording) -> Recording:
@@ -178,17 +146,16 @@ def view(
     path = output if output is not None else default_output(inputs, ".html")
     if path.is_dir() or path.suffix == ".rec":
         raise InvalidArgument(f"{path} is no place for a page: name another file with --output")
-    left_out = _types(without or [])
-    recording = load(inputs)
+    left_out, part = _types(without or []), Part.of_seconds(begin, end)
+    recording = load(inputs, part=part)
     events = len(recording.spans["start"])
-    if begin is not None or end is not None or left_out:
-        recording = selected(recording, within(recording, begin, end, left_out))
+    recording = cut(recording, part, left_out)
     recording = on_gpu_clocks(recording)
     write(recording, path, inputs[0].resolve().name if len(inputs) == 1 else f"{len(inputs)} files")
     shown = len(recording.spans["start"])
     for note in recording.quality.notes:
         progress.print(printable(f"stretto trace view: {note}"), markup=False, soft_wrap=True)
-    part = f"{shown:,} of {events:,}" if shown != events else f"{shown:,}"
-    progress.print(f"{part} events, {path.stat().st_size / 1e6:.1f} MB: {path}", markup=False)
+    count = f"{shown:,} of {events:,}" if shown != events else f"{shown:,}"
+    progress.print(f"{count} events, {path.stat().st_size / 1e6:.1f} MB: {path}", markup=False)
     if open_page and not webbrowser.open(path.resolve().as_uri()):
         progress.print(f"no browser to open; open {path} yourself", markup=False)
