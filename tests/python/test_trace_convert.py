@@ -337,6 +337,27 @@ def test_otf2_of_overlaps_and_what_never_stopped(tmp_path: Path) -> None:
     assert entered == total and not any(stacks.values()) and len(stacks) > 3
 
 
+def test_otf2_counts_roots_among_those_that_are_there(tmp_path: Path) -> None:
+    otf2 = pytest.importorskip("otf2")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for rank in (1, 3):  # of four; 0 and 2 left no file
+        made = Writer(pid=rank + 1)
+        comm = made.context(rank, 4, communicator=5)
+        thread = made.thread(1)
+        for number, root in enumerate((3, 0)):
+            at = 1000 * number + 10
+            call = thread.start(1, at, context=comm, sequence=number, function="Broadcast", root=root)
+            thread.stop(call, at + 500)
+        made.write(folder)
+    output = tmp_path / "x.otf2"
+    convert([folder], "otf2", output)
+    with otf2.reader.open(str(output / "traces.otf2")) as trace:
+        roots = [event.root for _, event in trace.events if isinstance(event, otf2.events.MpiCollectiveEnd)]
+    none = otf2.enums.CollectiveRoot.NONE.value
+    assert sorted(roots) == sorted([1, 1, none, none])
+
+
 def test_otf2_does_not_write_into_what_is_there(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("otf2")
     (tmp_path / "out.otf2").mkdir()
@@ -368,6 +389,8 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 1 and "none" in done.stderr and "Traceback" not in done.stderr
     done = stretto("trace", "convert", folder, "--to", "csv", "-o", tmp_path / "no" / "such" / "x.csv")
     assert done.returncode == 1 and "Traceback" not in done.stderr
+    done = stretto("trace", "convert", folder, "--to", "csv", "-o", tmp_path)
+    assert done.returncode == 1 and "is a folder" in done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["x.csv"]
 
 

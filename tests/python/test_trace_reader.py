@@ -450,6 +450,20 @@ def test_headers_with_absurd_numbers_take_no_time(tmp_path: Path) -> None:
     assert time.monotonic() - began < 60
 
 
+def test_a_file_of_holes_takes_no_time(tmp_path: Path) -> None:
+    made = small()
+    data = bytearray(made.bytes())
+    struct.pack_into("<Q", data, 24, 1 << 50)
+    path = tmp_path / made.name()
+    path.write_bytes(data)
+    os.truncate(path, 1 << 42)  # of which a few KB exist
+    began = time.monotonic()
+    found = read(path)
+    assert time.monotonic() - began < 10
+    assert len(found.spans["id"]) > 0 and found.quality.damaged_segments
+    assert any("left out" in text for text in found.quality.notes)
+
+
 def test_noise(tmp_path: Path) -> None:
     chance = random.Random(7)
     for _ in range(30):

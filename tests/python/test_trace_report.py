@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import STRETTO, stretto
+from recording_writer import Writer
 from stretto.trace import report as command
 from stretto.trace.analysis import Report, UnknownCommunicator, analyse
 from stretto.trace.columns import NONE
@@ -218,6 +219,36 @@ def test_of_a_part_nobody_is_said_to_be_behind() -> None:
     assert report.progress == Progress() and 90 < report.operations.count < 110
 
 
+def test_two_jobs_in_one_folder_are_said(tmp_path: Path) -> None:
+    """Together they last as long as the time between them, and nobody's lateness has a share in that."""
+    for job in range(2):
+        for rank in range(2):
+            made = Writer(pid=10 * job + rank + 1)
+            comm = made.context(rank, 2, communicator=7 + job)
+            thread = made.thread(1)
+            for number in range(5):
+                begin = 10_000_000 * job + 1000 * number
+                thread.stop(thread.start(1, begin, context=comm, sequence=number, function="AllReduce"), begin + 500)
+            made.write(tmp_path)
+    report = analyse(load(tmp_path, align=False))
+    assert report.runs == 2 and "These are 2 runs" in sections(report, 3)[0].sentences[1]
+    assert document(report, 1)["recording"]["runs"] == 2
+    # Communicators that come and go in one job are one run.
+    assert analyse(make(Job(ranks=4, operations=20, communicators=2)).recording).runs == 1
+
+
+def test_contexts_without_end_take_no_time(tmp_path: Path) -> None:
+    made = Writer(segment_bytes=1 << 20)
+    thread = made.thread(1)
+    for number in range(30_000):
+        made.context(number % 8, 8, communicator=5)
+    thread.stop(thread.start(1, 10, context=3, sequence=1, function="AllReduce"), 20)
+    made.write(tmp_path)
+    began = time.monotonic()
+    assert analyse(load(tmp_path, align=False)).operations.count == 1
+    assert time.monotonic() - began < 10
+
+
 def test_ranks_that_call_different_things_are_said() -> None:
     made = make(Job(ranks=3, hosts=1, operations=40))
     spans = made.recording.spans
@@ -366,6 +397,13 @@ def test_json_has_what_it_says(tmp_path: Path) -> None:
         assert f"`{key}`" in documented, f"docs/trace-report.md does not say what {key} is"
     for key in first:
         assert f"`{key}`" in documented, f"docs/trace-report.md does not say what {key} of an operation is"
+
+
+def test_markdown_makes_no_folders_above_its_own(tmp_path: Path) -> None:
+    report = analyse(make(Job(ranks=4, operations=20)).recording)
+    with pytest.raises(OSError, match="no"):
+        write_markdown(report, tmp_path / "no" / "such.md", 3)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_markdown_has_plots_and_lets_no_name_in(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ class Report:
     progress: Progress
     overhead: list[Overhead]
     duration_ns: int
+    runs: int = 1  # jobs, one after the other
     notes: list[str] = field(default_factory=list)
 
 
@@ -155,6 +156,7 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
         progress=progress(recording, operations) if whole else Progress(),
         overhead=_overhead(recording),
         duration_ns=_duration(recording, alignment),
+        runs=_runs(recording, alignment),
         notes=list(dict.fromkeys(recording.quality.notes + operations.notes + alignment.notes)),
     )
 
@@ -174,6 +176,38 @@ def _duration(recording: Recording, alignment: Alignment) -> int:
     start = alignment.host_time(process, recording.spans["start"].astype(np.int64))
     stop = alignment.host_time(process, times(recording.spans, "stop"))
     return max(0, int(max(start.max(), stop.max()) - start.min()))
+
+
+def _runs(recording: Recording, alignment: Alignment) -> int:
+    """How many jobs these are: processes that share no communicator, not even through others, and were not there at the
+    same time.
+    """
+    process = recording.spans["process"].astype(np.int64)
+    if len(process) == 0:
+        return 1
+    count = len(recording.processes)
+    begin, end = np.full(count, np.iinfo(np.int64).max), np.full(count, NONE, np.int64)
+    start = alignment.host_time(process, recording.spans["start"].astype(np.int64))
+    np.minimum.at(begin, process, start)
+    np.maximum.at(end, process, np.maximum(start, alignment.host_time(process, times(recording.spans, "stop"))))
+    job = list(range(count))  # of each process, one that is in the same; itself at last
+
+    def root(number: int) -> int:
+        while job[number] != number:
+            job[number] = number = job[job[number]]
+        return number
+
+    first: dict[int, int] = {}
+    for context in recording.contexts:
+        job[root(context.process)] = root(first.setdefault(context.communicator, context.process))
+    roots = np.array([root(number) for number in range(count)], np.int64)
+    there = np.flatnonzero(end > NONE)
+    begins, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, NONE, np.int64)
+    np.minimum.at(begins, roots[there], begin[there])
+    np.maximum.at(ends, roots[there], end[there])
+    order = np.flatnonzero(ends > NONE)
+    order = order[np.argsort(begins[order], kind="stable")]
+    return 1 + int((begins[order[1:]] > np.maximum.accumulate(ends[order])[:-1]).sum())
 
 
 def _clocks(recording: Recording, alignment: Alignment) -> list[Clock]:

@@ -66,7 +66,9 @@ def _no_collector() -> Iterator[None]:
 
 def default_output(paths: Sequence[Path], suffix: str) -> Path:
     """Beside the recording, by its name."""
-    first = paths[0].absolute()
+    first = paths[0].resolve() if paths[0].name in ("", "..") else paths[0].absolute()
+    if not first.name:
+        raise InvalidArgument(f"{paths[0]} has no name to call the output by: give one")
     return first.with_name((first.name if first.is_dir() else first.stem) + suffix)
 
 
@@ -110,6 +112,8 @@ def convert(
     if to not in FORMATS:
         raise InvalidArgument(f"no format {to}: choose from {', '.join(FORMATS)}")
     how = FORMATS[to]
+    if output is not None and how.kind != "folder" and output.is_dir():
+        raise InvalidArgument(f"{output} is a folder; {to} is a file")
     began = time.monotonic()
     job = open_job(paths)
     _keep_inputs(job, output)

@@ -353,12 +353,12 @@ def workers_of(recording: Recording, communicators: list[Communicator]) -> tuple
     several, threads = _several(recording), _threads(recording)
     crowded = {process for (process, _), mates in several.items() if len(mates) > 1}
     shared = {process for (process, _), mates in several.items() if not _own_threads(mates, threads)}
+    places = {mate: place for mates in several.values() for place, mate in enumerate(mates)}
     keys: list[tuple[int, int]] = []
     for number, context in enumerate(recording.contexts):
         place = 0
         if context.process in crowded:
-            mates = several[context.process, context.communicator]
-            place = mates.index(number) if context.process in shared else int(threads[number])
+            place = places[number] if context.process in shared else int(threads[number])
         keys.append((context.process, place))
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     workers = np.array([numbers[key] for key in keys] or [0], np.int64)

@@ -31,6 +31,7 @@ LARGEST_TEXT = 64 << 20  # of all strings of one file together
 MOST_DEFINITIONS = 4_000_000  # of one file
 _LARGEST_RECORD = 1 << 16  # bytes, and more
 SMALLEST_WINDOW = 4096
+_MOST_NOTHING = 10_000  # segments that are none: a file with a hole has no end of them
 
 
 MOST_NOTES = 100
@@ -236,20 +237,26 @@ class RawFile:
         if claimed > there:
             note(self.quality, f"{self.path.name}: cut short: {there} of {claimed} segments are there")
             self.quality.damaged_segments += min(claimed - there, 1 << 31)
+        nothing = 0  # in a row
         for number in range(min(claimed, there)):
-            self._index_one(file, layout.HEADER_BYTES + number * size, size - layout.SEGMENT_HEADER_BYTES)
+            is_one = self._index_one(file, layout.HEADER_BYTES + number * size, size - layout.SEGMENT_HEADER_BYTES)
+            nothing = 0 if is_one else nothing + 1
+            if nothing == _MOST_NOTHING:
+                note(self.quality, f"{self.path.name}: damaged: what follows segment {number} is left out")
+                break
         for segments in self.events.values():
             segments.sort(key=lambda one: one.sequence)
         self._definition_segments.sort(key=lambda one: one.sequence)
 
-    def _index_one(self, file: int, offset: int, room: int) -> None:
+    def _index_one(self, file: int, offset: int, room: int) -> bool:
+        """Whether there is a segment."""
         header = _segment_header(file, offset)
         if header is None or header["generation"] & 1:
-            return  # being taken over at this moment
+            return False  # being taken over at this moment
         kind, committed = int(header["kind"]), int(header["committed"])
         if header["magic"] != layout.SEGMENT_MAGIC or kind not in (layout.DEFINITIONS, layout.EVENTS):
             self.quality.damaged_segments += 1
-            return
+            return False
         here = min(room, self.size - offset - layout.SEGMENT_HEADER_BYTES) & ~7
         if committed > here or committed & 7:
             self.quality.damaged_segments += 1
@@ -260,6 +267,7 @@ class RawFile:
             self._definition_segments.append(segment)
         else:
             self.events.setdefault(segment.thread, []).append(segment)
+        return True
 
     def blocks(self, segment: Segment, window: int = layout.LARGEST_SEGMENT) -> Iterator[Block]:
         """The records of a segment, about `window` bytes at a time, each block of one thread."""

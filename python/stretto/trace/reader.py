@@ -184,20 +184,26 @@ def _note_memberships(job: Job, source: Source, block: Block, times: Times) -> N
                 job.contexts[context].finalize_ns = time
 
 
-def _suspects(source: Source, ticks: Ids, times: Times, before: int) -> int:
+def _days(source: Source) -> tuple[int, int]:
+    """Times before and after which no event of the recording can be."""
+    ticks = [one[0] for one in source.file.definitions.anchors]
+    if not ticks:
+        return -(1 << 63), (1 << 63) - 1
+    first, last = (source.clock.one(tick) + source.shift for tick in (min(ticks), max(ticks)))
+    return first - _DAY_NS, last + _DAY_NS
+
+
+def _suspects(block: Block, times: Times, before: int, days: tuple[int, int]) -> int:
     """Records of a thread that lie before the one before them, and times on no day of the recording."""
+    ticks = block.ticks
     backwards = np.count_nonzero(ticks[1:] < ticks[:-1]) + int(int(ticks[0]) < before)
-    anchors = source.file.definitions.anchors
-    if not anchors:
-        return int(backwards)
-    first = source.clock.one(min(one[0] for one in anchors)) + source.shift
-    last = source.clock.one(max(one[0] for one in anchors)) + source.shift
-    return int(backwards + np.count_nonzero((times < first - _DAY_NS) | (times > last + _DAY_NS)))
+    return int(backwards + np.count_nonzero((times < days[0]) | (times > days[1])))
 
 
 def _read(job: Job, source: Source, chosen: Iterable[list[Segment]]) -> tuple[Columns, Columns]:
     parts: list[Columns] = []
     ends = _Ends()
+    days = _days(source)
     for of_thread in chosen:
         before = 0
         for segment in of_thread:
@@ -206,7 +212,7 @@ def _read(job: Job, source: Source, chosen: Iterable[list[Segment]]) -> tuple[Co
                 parts.append(_starts(job, source, source.thread(block.thread), block, times))
                 ends.add(block, times)
                 _note_memberships(job, source, block, times)
-                job.quality.suspect_stamps += _suspects(source, block.ticks, times, before)
+                job.quality.suspect_stamps += _suspects(block, times, before, days)
                 before = int(block.ticks[-1])
     spans = _joined(SPAN_COLUMNS, parts)
     states = _join(spans, ends, job.quality)

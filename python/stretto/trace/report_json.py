@@ -27,6 +27,7 @@ def document(report: Report, top: int) -> dict[str, Any]:
             "states": len(recording.states["span"]),
             "duration_ns": report.duration_ns,
             "origin_realtime_ns": recording.origin_realtime_ns,
+            "runs": report.runs,
         },
         "communicators": [
             {

@@ -43,7 +43,7 @@ def save_plots(report: Report, folder: Path) -> list[tuple[str, str]]:
                     axes.spines[side].set_visible(False)
                 axes.grid(True, color=_FAINT, linewidth=0.8)
                 axes.set_axisbelow(True)
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(exist_ok=True)
                 figure.savefig(folder / name, dpi=130)
                 made.append((title, name))
             pyplot.close(figure)

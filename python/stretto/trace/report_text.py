@@ -93,7 +93,11 @@ def _summary(report: Report) -> Section:
         f" {_plural(len(operations.communicators), 'communicator')},"
         f" {_plural(operations.count, 'collective operation')} in {duration(report.duration_ns)}."
     )
-    return Section("What held the job up", [facts, *verdict(report)])
+    several = (
+        f"These are {report.runs} runs, one after the other, that share no communicator: name the files of one to see"
+        " what held that one up."
+    )
+    return Section("What held the job up", [facts, *([several] if report.runs > 1 else []), *verdict(report)])
 
 
 def verdict(report: Report) -> list[str]:

@@ -17,6 +17,7 @@ from stretto.trace.job import Job, Source, open_job
 from stretto.trace.naming import rank_text
 
 SCHEMA = "stretto.trace.info/1"
+_MOST_SHOWN = 20  # threads and communicators of a process
 
 
 def _count(source: Source) -> tuple[dict[str, int], int]:
@@ -52,8 +53,16 @@ def _process(job: Job, source: Source, count: bool) -> dict[str, Any]:
         "callback_ns": round(about.self_ns, 1),
         "by_type": counts,
         "parent_pid": source.file.definitions.fork_of or None,
-        "threads": [{"tid": one.tid, "name": one.name} for one in job.threads if one.process == source.number],
-        "contexts": [
+        "threads": [],
+        "contexts": [],
+    }
+
+
+def _with_members(job: Job, processes: list[dict[str, Any]]) -> None:
+    for thread in job.threads:
+        processes[thread.process]["threads"].append({"tid": thread.tid, "name": thread.name})
+    for one in job.contexts:
+        processes[one.process]["contexts"].append(
             {
                 "communicator": f"0x{one.communicator:x}",
                 "name": one.name,
@@ -61,10 +70,7 @@ def _process(job: Job, source: Source, count: bool) -> dict[str, Any]:
                 "ranks": one.ranks,
                 "nodes": one.nodes,
             }
-            for one in job.contexts
-            if one.process == source.number
-        ],
-    }
+        )
 
 
 def document(paths: Sequence[Path], count: bool = True) -> dict[str, Any]:
@@ -74,6 +80,7 @@ def document(paths: Sequence[Path], count: bool = True) -> dict[str, Any]:
     """
     job = open_job(paths)
     processes = [_process(job, source, count) for source in job.sources]
+    _with_members(job, processes)
     return {
         "schema": SCHEMA,
         "origin_realtime_ns": job.origin_realtime_ns,
@@ -104,9 +111,8 @@ def show(found: dict[str, Any], console: Console, table: Callable[..., Table]) -
         )
         facts += f", {one['events']:,} events, {one['bytes']:,} bytes, {one['dropped']:,} dropped"
         console.print(facts + (f", {one['callback_ns']:g} ns a callback" if one["callback_ns"] else ""))
-        for thread in one["threads"]:
-            console.print(printable(f"  thread {thread['tid']} {thread['name']}"), markup=False)
-        _show_contexts(one["contexts"], console)
+        _some([f"thread {thread['tid']} {thread['name']}" for thread in one["threads"]], "threads", console)
+        _some([_context(context) for context in one["contexts"]], "communicators", console)
     rows = table("events", "", right=(1,))
     totals: dict[str, int] = {}
     for one in found["processes"]:
@@ -122,11 +128,13 @@ def show(found: dict[str, Any], console: Console, table: Callable[..., Table]) -
         console.print(printable(text), markup=False)
 
 
-def _show_contexts(contexts: list[dict[str, Any]], console: Console) -> None:
-    shown = 20
-    for one in contexts[:shown]:
-        name = f" {one['name']}" if one["name"] else ""
-        text = f"  communicator {one['communicator']}{name}: {rank_text(one['rank'], one['ranks'])}"
-        console.print(printable(text), markup=False)
-    if len(contexts) > shown:
-        console.print(f"  and {len(contexts) - shown:,} more communicators")
+def _context(one: dict[str, Any]) -> str:
+    name = f" {one['name']}" if one["name"] else ""
+    return f"communicator {one['communicator']}{name}: {rank_text(one['rank'], one['ranks'])}"
+
+
+def _some(lines: list[str], what: str, console: Console) -> None:
+    for text in lines[:_MOST_SHOWN]:
+        console.print(printable(f"  {text}"), markup=False)
+    if len(lines) > _MOST_SHOWN:
+        console.print(f"  and {len(lines) - _MOST_SHOWN:,} more {what}")

@@ -98,6 +98,7 @@ class _Archive:
         self._locations: dict[tuple[Place, int], Any] = {}
         self._regions: dict[str, Any] = {}
         self._communicators: dict[int, Any] = {}
+        self._places: dict[Any, dict[int, int]] = {}  # of each communicator, where its ranks are among its members
         self._attributes = {
             name: self._registry.attribute(name, type=Type.UINT64) for name in ("id", "parent", "sequence", "count")
         }
@@ -122,6 +123,8 @@ class _Archive:
             group = self._registry.group(name, GroupType.COMM_GROUP, Paradigm.CUDA, members=members)
             made = self._registry.comm(name, group)
             self._communicators.update(dict.fromkeys(contexts, made))
+            # To OTF2 a rank is a place among the members; ranks that left no file have none.
+            self._places[made] = {self._job.contexts[one].rank: place for place, one in enumerate(contexts)}
 
     def _group(self, process: int, accelerator: bool) -> Any:
         key = process, accelerator
@@ -203,10 +206,8 @@ class _Archive:
 
     def _root(self, span: Span, operation: Any, communicator: Any) -> int:
         rooted = operation in (CollectiveOp.BCAST, CollectiveOp.REDUCE, CollectiveOp.SCATTER, CollectiveOp.GATHER)
-        root = span.value("root")
-        if rooted and isinstance(root, int) and 0 <= root < len(communicator.group.members):
-            return root
-        return int(CollectiveRoot.NONE.value)
+        root = self._places[communicator].get(span.value("root")) if rooted else None
+        return int(CollectiveRoot.NONE.value) if root is None else root
 
     def _level(self, span: Span) -> int:
         """As planned; what was overwritten between the two readings (flight mode, still running) has none."""
