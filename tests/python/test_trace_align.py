@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stretto.trace.align import UNKNOWN_ERROR, Alignment, align, clocks_of
 from stretto.trace.analysis import analyse
-from stretto.trace.clock_fit import Evidence, fit
+from stretto.trace.clock_fit import IDENTITY, Evidence, fit, through
 from stretto.trace.columns import NONE, latest_before, ordinals
 from stretto.trace.model import EventType, Recording
 from stretto.trace.operations import Operations, join
@@ -44,6 +44,17 @@ def test_the_error_bar_covers_the_true_error(style: str, seed: int, count: int) 
     assert np.all(wrong <= said(made, operations, alignment) + 2)
     assert alignment.host_error.max() < 50_000
     assert wrong.max() < 10_000
+
+
+def test_one_moment_is_mapped_as_many_are() -> None:
+    maps = [
+        IDENTITY,
+        through(np.array([5]), np.array([9])),
+        through(np.array([0, 1000, 5000, 10**12]), np.array([77, 1200, 4000, 10**12 + 10**7])),
+    ]
+    moments = np.array([-(10**6), 0, 1, 500, 1000, 1001, 4999, 10**9, 10**12, 2 * 10**12])
+    for one in maps:
+        assert [one.one(int(moment)) for moment in moments] == one(moments).tolist()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -2,13 +2,15 @@
 
 An estimate stands on three kinds of evidence: events of clock a known to come before or after events of clock b, which
 bound the offset for certain, and events that happen at about the same time on both, which place it within the bounds.
-Used by `align` alone; integers are nanoseconds.
+Used by `align`, and its maps by who draws; integers are nanoseconds.
 """
 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import heappop, heappush
 
 import numpy as np
@@ -43,6 +45,22 @@ class ClockMap:
         x = (moments - self.origin).astype(np.float64)
         offset = self.slope * x + np.interp(x, self.knots, self.rest)
         return moments + self.base + np.rint(offset).astype(np.int64)
+
+    @cached_property
+    def _lists(self) -> tuple[list[float], list[float]]:
+        return self.knots.tolist(), self.rest.tolist()
+
+    def one(self, moment: int) -> int:
+        """The same for one, which NumPy takes twenty times as long for."""
+        x = float(moment - self.origin)
+        knots, rest = self._lists
+        place = bisect_right(knots, x)
+        if 0 < place < len(knots):
+            share = (x - knots[place - 1]) / (knots[place] - knots[place - 1])
+            left = rest[place - 1] + share * (rest[place] - rest[place - 1])
+        else:
+            left = rest[min(place, len(rest) - 1)]
+        return moment + self.base + round(self.slope * x + left)
 
 
 def through(local: Int, other: Int) -> ClockMap:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import importlib
+import math
 import shutil
 import sys
 import time
@@ -14,11 +16,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from stretto.errors import InvalidArgument, InvalidUsage, StrettoError
-from stretto.trace.job import Job, open_job
-from stretto.trace.raw import note
+from stretto.trace.job import GpuClock, Job, open_job
+from stretto.trace.model import EventType, Recording
+from stretto.trace.raw import RawFile, note
 from stretto.trace.reader import ends, read_job
 
 _ALIGN_BY = 64 << 20  # bytes of events
+_STAMPED = 1 << EventType.KERNEL_CH | 1 << EventType.KERNEL_PHASE
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,18 @@ class Format:
     kind: str  # text, binary or folder
     rows: str  # what `write` counts
     help: str
+    draws: bool = False  # kernels at the times of their GPUs
 
 
 FORMATS: dict[str, Format] = {
     "jsonl": Format("to_jsonl", ".jsonl", "text", "lines", "one callback a line"),
-    "perfetto": Format("to_perfetto", ".pftrace", "binary", "slices", "for ui.perfetto.dev and its tools"),
-    "chrome": Format("to_chrome", ".json", "text", "slices", "for chrome://tracing and what reads the same"),
-    "otf2": Format("to_otf2", ".otf2", "folder", "regions", "a folder, for Vampir and what else reads OTF2"),
+    "perfetto": Format("to_perfetto", ".pftrace", "binary", "slices", "for ui.perfetto.dev and its tools", draws=True),
+    "chrome": Format(
+        "to_chrome", ".json", "text", "slices", "for chrome://tracing and what reads the same", draws=True
+    ),
+    "otf2": Format(
+        "to_otf2", ".otf2", "folder", "regions", "a folder, for Vampir and what else reads OTF2", draws=True
+    ),
     "csv": Format("to_csv", ".csv", "text", "rows", "one row a span"),
 }
 
@@ -117,27 +126,45 @@ def convert(
     began = time.monotonic()
     job = open_job(paths)
     _keep_inputs(job, output)
-    _align(job, paths)
+    _align(job, how.draws)
     module = _module(how)
     with _output(output, how.kind) as file, _no_collector():
         rows = int(module.write(job, file, progress))
     return Converted(output, to, rows, time.monotonic() - began, job)
 
 
-def _align(job: Job, paths: Sequence[Path]) -> None:
-    """Brings the clocks of several hosts together, by what the beginning and the end of the recording say of them."""
-    if len({id(source.clock) for source in job.sources}) < 2:
+def _align(job: Job, draws: bool) -> None:
+    """Brings the clocks of several hosts together, and those of GPUs where they are drawn, by what the beginning and
+    the end of the recording say of them.
+    """
+    hosts = len({id(source.clock) for source in job.sources}) > 1
+    gpus = draws and any(process.mask & _STAMPED for process in job.processes)
+    if not hosts and not gpus:
         return
     from stretto.trace.align import clocks_of
     from stretto.trace.operations import join
 
-    opened = open_job(paths)
-    sample = read_job(opened, ends(opened, _ALIGN_BY))
+    sample = _sample(job)
     found = clocks_of(sample, join(sample))
-    for source in job.sources:
-        source.adjust = found.hosts[int(found.host_of[source.number])]
-    for text in found.notes:
-        note(job.quality, text)
+    if hosts:
+        for source in job.sources:
+            source.adjust = found.hosts[int(found.host_of[source.number])]
+        for text in found.notes:
+            note(job.quality, text)
+    for context, gpu in enumerate(found.gpu_of.tolist() if gpus else []):
+        if math.isfinite(found.gpu_host_error[gpu]):
+            job.gpus[context] = GpuClock(found.gpus[gpu].one, math.ceil(found.gpu_host_error[gpu]))
+
+
+def _sample(job: Job) -> Recording:
+    """The beginning and the end of it. What is wrong with these is found once more, and counted then."""
+    holders: list[Job | RawFile] = [job, *(source.file for source in job.sources)]
+    before = [copy.deepcopy(one.quality) for one in holders]
+    try:
+        return read_job(job, ends(job, _ALIGN_BY))
+    finally:
+        for one, quality in zip(holders, before, strict=True):
+            one.quality = quality
 
 
 def _keep_inputs(job: Job, output: Path | None) -> None:

@@ -62,6 +62,14 @@ class Source:
         return times if self.adjust is None else self.adjust(times)
 
 
+@dataclass(frozen=True)
+class GpuClock:
+    """What takes a GPU's stamps to the recording's time, and how far that can be wrong."""
+
+    to_recording: Callable[[int], int]
+    error_ns: int
+
+
 @dataclass
 class Job:
     """What all files say before any event. Strings number 0 is the empty one."""
@@ -73,6 +81,7 @@ class Job:
     strings: list[str] = field(default_factory=lambda: [""])
     origin_realtime_ns: int = 0
     quality: Quality = field(default_factory=Quality)
+    gpus: dict[int, GpuClock] = field(default_factory=dict)  # of contexts; those whose clock is known
     _interned: dict[str, int] = field(default_factory=lambda: {"": 0})
     _own: list[dict[int, int]] = field(default_factory=list)  # contexts by number, of each source
 

@@ -38,6 +38,26 @@ class _Level:
 
 
 @dataclass
+class Row:
+    """The levels of what does not nest, in any order: each span goes on the first level that has ended before it, and
+    on the last what finds none.
+    """
+
+    last: int = 255
+    _ends: list[int] = field(default_factory=list)
+
+    def level(self, start: int, end: int) -> int:
+        for number, before in enumerate(self._ends):
+            if before < start:
+                self._ends[number] = end
+                return number
+        if len(self._ends) == self.last:
+            return self.last
+        self._ends.append(end)
+        return len(self._ends) - 1
+
+
+@dataclass
 class Lane:
     """The levels of one lane. Spans come in the order of their ends."""
 

@@ -315,30 +315,51 @@ def free_memory() -> int:
 
 
 def ends(job: Job, budget: int) -> Chosen:
-    """The segments that began first and last by each clock, of `budget` bytes; all, if they are no more."""
+    """The segments that began first and those that ended last by each clock, of `budget` bytes or, where there is
+    memory, what two segments of every thread take; all, if they are no more.
+    """
     every = segments(job, WHOLE)
-    order: list[tuple[int, int, int]] = []  # clock, beginning, size; in the order of `every`
-    for source, lists in zip(job.sources, every, strict=True):
-        for one in itertools.chain.from_iterable(lists):
-            began = int(source.times(np.array([one.first_ticks], np.uint64))[0])
-            order.append((id(source.clock), began, one.committed))
-    if sum(size for _, _, size in order) <= budget:
+    threads = [(source, thread) for source, lists in zip(job.sources, every, strict=True) for thread in lists]
+    wanted = 2 * sum(max(one.committed for one in thread) for _, thread in threads)
+    budget = max(budget, min(wanted, free_memory() // (2 * _MEMORY_FOR_A_BYTE)))
+    order = [item for source, thread in threads for item in _when(source, thread)]
+    if sum(item.size for item in order) <= budget:
         return every
     kept = _ends_of(order, budget)
     count = itertools.count()
     return [[[one for one in thread if next(count) in kept] for thread in lists] for lists in every]
 
 
-def _ends_of(order: list[tuple[int, int, int]], budget: int) -> set[int]:
+@dataclass(frozen=True)
+class _When:
+    """A segment in time. When a thread's last one ended is a guess: as fast as the one before."""
+
+    clock: int
+    began: int
+    ended: int
+    size: int
+
+
+def _when(source: Source, thread: list[Segment]) -> list[_When]:
+    began = source.times(np.array([one.first_ticks for one in thread], np.uint64)).tolist()
+    last = began[-1]
+    if len(thread) > 1:
+        last += (began[-1] - began[-2]) * thread[-1].committed // max(1, thread[-2].committed)
+    ended = [*began[1:], last]
+    places = zip(began, ended, thread, strict=True)
+    return [_When(id(source.clock), one, end, segment.committed) for one, end, segment in places]
+
+
+def _ends_of(order: list[_When], budget: int) -> set[int]:
     """Which segments are first and last; by each clock for itself, as these may be far apart."""
     kept: set[int] = set()
-    for sign in (1, -1):
+    for moments in ([item.began for item in order], [-item.ended for item in order]):
         first: dict[int, int] = {}
-        for clock, began, _ in order:
-            first[clock] = min(first.get(clock, sign * began), sign * began)
+        for item, moment in zip(order, moments, strict=True):
+            first[item.clock] = min(first.get(item.clock, moment), moment)
         room = budget // 2
-        for number in sorted(range(len(order)), key=lambda one: sign * order[one][1] - first[order[one][0]]):
-            room -= order[number][2]
+        for number in sorted(range(len(order)), key=lambda one: moments[one] - first[order[one].clock]):
+            room -= order[number].size
             if room < 0:
                 break
             kept.add(number)

@@ -1,6 +1,7 @@
 """A recording in Chrome's JSON trace format, for the viewers that read nothing newer. A process of the recording is a
 process; a thread is there once for each communicator it worked for, and once more for each level of spans that overlap,
-as bars of one thread must nest. Arrows lead from parents to children, and along the ranks of one collective.
+as bars of one thread must nest; a channel of a GPU's kernels is a thread as well. Arrows lead from parents to children,
+and along the ranks of one collective.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from stretto.trace import layout
+from stretto.trace.bars import Bar, Place, draw
 from stretto.trace.events import HEXADECIMAL
 from stretto.trace.job import Job
-from stretto.trace.levels import Lane
 from stretto.trace.naming import (
     PARENTS,
     Links,
@@ -23,7 +24,7 @@ from stretto.trace.naming import (
     span_name,
     thread_name,
 )
-from stretto.trace.spans import Joiner, Span
+from stretto.trace.spans import Span
 
 _MOST_REMEMBERED = 100_000  # parents that are done, parents that are not, and collectives
 _MOST_WAITING = 1_000  # children of one parent
@@ -37,8 +38,7 @@ def _limited(known: OrderedDict[int, Any]) -> None:
 class _Writer:
     def __init__(self, job: Job, file: TextIO) -> None:
         self._job, self._file, self._links = job, file, Links(job)
-        self._threads: dict[tuple[int, int, int], int] = {}
-        self._lanes: dict[tuple[int, int], Lane] = {}
+        self._threads: dict[tuple[Place, int], int] = {}
         self._seen: OrderedDict[int, tuple[int, int, str]] = OrderedDict()  # parents: process, thread, when
         self._waiting: OrderedDict[int, list[int]] = OrderedDict()  # children of parents that are still open
         self._collectives: OrderedDict[int, int] = OrderedDict()  # how many ranks came so far
@@ -70,20 +70,21 @@ class _Writer:
     def _metadata(self, name: str, pid: int, tid: int, args: dict[str, Any]) -> None:
         self._event(ph="M", name=name, pid=pid, tid=tid, args=args)
 
-    def _thread(self, span: Span) -> int:
-        place = span.thread, span.context
-        level = self._lanes.setdefault(place, Lane()).level(span.start, span.end)
-        if (*place, level) not in self._threads:
-            tid = self._threads[(*place, level)] = len(self._threads) + 1
-            name = f"{communicator_name(self._job, span.context)}: {thread_name(self._job, span.thread)}"
-            self._metadata("thread_name", span.process + 1, tid, {"name": name + (f" ({level + 1})" if level else "")})
+    def _thread(self, span: Span, bar: Bar) -> int:
+        key = bar.place, bar.level
+        if key not in self._threads:
+            tid = self._threads[key] = len(self._threads) + 1
+            channel = bar.place[2]
+            row = f"GPU channel {channel}" if channel >= 0 else thread_name(self._job, span.thread)
+            name = f"{communicator_name(self._job, span.context)}: {row}" + (f" ({bar.level + 1})" if bar.level else "")
+            self._metadata("thread_name", span.process + 1, tid, {"name": name})
             rank = self._job.contexts[span.context].rank if span.context >= 0 else -1
-            order = (rank + 1 << 20) + span.thread * 256 + level
+            order = (rank + 1 << 20) + (1 << 19 if channel >= 0 else 0) + span.thread * 256 + bar.level
             self._metadata("thread_sort_index", span.process + 1, tid, {"sort_index": order})
-        return self._threads[(*place, level)]
+        return self._threads[key]
 
-    def span(self, span: Span) -> None:
-        pid, tid = span.process + 1, self._thread(span)
+    def span(self, span: Span, bar: Bar) -> None:
+        pid, tid = span.process + 1, self._thread(span, bar)
         args = f'"id": "0x{span.id:x}", "parent": "0x{span.parent:x}"'
         for name, value in zip(span.names, span.values, strict=True):
             if value is not None:
@@ -96,17 +97,20 @@ class _Writer:
             args += f', "states": {json.dumps(states)}'
         if span.stop is None:
             args += ', "never_stopped": true'
+        if bar.clock_error is not None:
+            args += f', "seen_start_us": {_us(span.start)}, "seen_stop_us": {_us(span.end)}'
+            args += f', "gpu_clock_error_ns": {bar.clock_error}'
         name, kind = self._json("function", span_name(span)), layout.type_name(span.type)
-        when = f'"ts": {_us(span.start)}, "dur": {_us(span.end - span.start)}'
+        when = f'"ts": {_us(bar.start)}, "dur": {_us(bar.end - bar.start)}'
         self._lines.append(
             f',\n{{"ph": "X", "name": {name}, "cat": "{kind}", "pid": {pid}, "tid": {tid}, {when}, "args": {{{args}}}}}'
         )
-        for time, state, _, _ in span.states:
+        for time, state, _, _ in span.states if bar.clock_error is None else ():
             self._lines.append(
                 f',\n{{"ph": "i", "s": "t", "name": "{layout.state_name(state)}", "pid": {pid}, "tid": {tid}, '
                 f'"ts": {_us(time)}}}'
             )
-        self._link(span, (pid, tid, _us(span.start)))
+        self._link(span, (pid, tid, _us(bar.start)))
 
     def _json(self, name: str, value: Any) -> str:
         if isinstance(value, int):
@@ -164,13 +168,6 @@ def write(job: Job, file: TextIO, progress: Callable[[int], None]) -> int:
     """Returns the number of spans."""
     writer = _Writer(job, file)
     writer.begin()
-    joiner = Joiner(job)
-    count = 0
-    for count, span in enumerate(joiner.spans(), 1):
-        writer.span(span)
-        if count % 1000 == 0:
-            writer.flush()
-            progress(joiner.events)
+    count = draw(job, writer.span, writer.flush, progress)
     writer.end()
-    progress(joiner.events)
     return count

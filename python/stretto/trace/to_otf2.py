@@ -28,8 +28,9 @@ from otf2.enums import (
 
 from stretto.errors import StrettoError
 from stretto.trace import layout
+from stretto.trace.bars import KERNELS, Place, on_gpu, place_of
 from stretto.trace.job import Job
-from stretto.trace.levels import Lane
+from stretto.trace.levels import Lane, Row
 from stretto.trace.model import EventType
 from stretto.trace.naming import communicator_name, process_name, span_name, thread_name
 from stretto.trace.spans import Joiner, Span
@@ -55,16 +56,8 @@ _TYPE_ROLES = {
     EventType.KERNEL_CH: RegionRole.KERNEL,
     EventType.KERNEL_PHASE: RegionRole.KERNEL,
 }
-_KERNELS = (EventType.KERNEL_CH, EventType.KERNEL_PHASE)
 _COLLECTIVES = (EventType.COLL, EventType.CE_COLL)
 _LARGEST = (1 << 64) - 1
-Place = tuple[int, int, int]
-
-
-def _place(span: Span) -> Place:
-    """The lane of a span: its thread and communicator, or a channel of a communicator's kernels."""
-    channel = span.value("channel") if span.type in _KERNELS else None
-    return span.thread, span.context, -1 if channel is None else int(channel)
 
 
 class _Plan:
@@ -75,15 +68,15 @@ class _Plan:
         self.ranks: dict[int, Place] = {}  # contexts, and the lane of their collectives
         self._lanes: dict[Place, Lane] = {}
         for span in Joiner(job, self._start).spans():
-            if span.stop is not None:
-                lane = self._lanes.setdefault(_place(span), Lane(last=_NEVER - 1))
+            if span.stop is not None and span.type not in KERNELS:
+                lane = self._lanes.setdefault(place_of(span), Lane(last=_NEVER - 1))
                 self.levels[span.number] = lane.level(span.start, span.stop)
 
     def _start(self, span: Span) -> None:
         span.number = len(self.levels)
         self.levels.append(_NEVER)
         if span.type in _COLLECTIVES and span.context >= 0:
-            self.ranks.setdefault(span.context, _place(span))
+            self.ranks.setdefault(span.context, place_of(span))
 
 
 class _Archive:
@@ -102,6 +95,8 @@ class _Archive:
         self._attributes = {
             name: self._registry.attribute(name, type=Type.UINT64) for name in ("id", "parent", "sequence", "count")
         }
+        self._rows: dict[Place, Row] = {}  # of kernels
+        self._never: dict[Place, int] = {}  # the last of those that have no length
         self._started = 0
         self.regions = 0
         self._define_communicators()
@@ -157,7 +152,7 @@ class _Archive:
         return self._locations[place, level]
 
     def _writer(self, span: Span, level: int) -> Any:
-        place = _place(span)
+        place = place_of(span)
         if (place, level) not in self._writers:
             location = self._location(place, span.context, level)
             self._writers[place, level] = self._archive.event_writer_from_location(location)
@@ -178,21 +173,28 @@ class _Archive:
     def start(self, span: Span) -> None:
         span.number = self._started
         self._started += 1
+        if span.type in KERNELS:
+            return  # their GPU says when they began, but not before they have ended
         level = self._level(span)
-        writer, time = self._writer(span, level), self._time(span.start)
+        self._enter(span, level, span.start)
+        if level == _NEVER:
+            self._writer(span, level).leave(self._time(span.start), self._region(span))
+        elif self._communicator(span) is not None:
+            self._writer(span, level).mpi_collective_begin(self._time(span.start))
+
+    def _enter(self, span: Span, level: int, time: int) -> None:
         said = {self._attributes["id"]: span.id, self._attributes["parent"]: span.parent}
         for name in ("sequence", "count"):
             value = span.value(name)
             if isinstance(value, int):
                 said[self._attributes[name]] = value
-        writer.enter(time, self._region(span), attributes=said)
+        self._writer(span, level).enter(self._time(time), self._region(span), attributes=said)
         self.regions += 1
-        if level == _NEVER:
-            writer.leave(time, self._region(span))
-        elif self._communicator(span) is not None:
-            writer.mpi_collective_begin(time)
 
     def end(self, span: Span) -> None:
+        if span.type in KERNELS:
+            self._kernel(span)
+            return
         level = self._level(span)
         if level == _NEVER or span.stop is None:
             return
@@ -203,6 +205,16 @@ class _Archive:
             size = max(0, span.value("traffic_bytes") or 0)
             writer.mpi_collective_end(time, operation, communicator, root, size, size)
         writer.leave(time, self._region(span))
+
+    def _kernel(self, span: Span) -> None:
+        place, start, end, level = place_of(span), span.start, span.start, _NEVER
+        if span.stop is not None:
+            start, end, _ = on_gpu(self._job, span) or (span.start, span.stop, None)
+            level = self._rows.setdefault(place, Row(last=_NEVER)).level(start, end)
+        if level == _NEVER:
+            start = end = self._never[place] = max(self._never.get(place, start), start)
+        self._enter(span, level, start)
+        self._writer(span, level).leave(self._time(end), self._region(span))
 
     def _root(self, span: Span, operation: Any, communicator: Any) -> int:
         rooted = operation in (CollectiveOp.BCAST, CollectiveOp.REDUCE, CollectiveOp.SCATTER, CollectiveOp.GATHER)

@@ -1,6 +1,6 @@
-"""A recording as a Perfetto trace: tracks for host, process, communicator and rank, and thread; a slice a span, with
-what its descriptor says; instants for its states. Slices of one collective have one correlation id on all ranks, and a
-flow joins them; another flow leads from a span to those that name it as their parent.
+"""A recording as a Perfetto trace: tracks for host, process, communicator and rank, thread and channel; a slice a span,
+with what its descriptor says; instants for its states. Slices of one collective have one correlation id on all ranks,
+and a flow joins them; another flow leads from a span to those that name it as their parent.
 
 Spans that overlap on one thread lie on tracks of the same name side by side, which the viewer draws as one.
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from stretto.trace import layout
+from stretto.trace.bars import Bar, Place, draw
 from stretto.trace.events import shown
 from stretto.trace.job import Job
-from stretto.trace.levels import Lane
 from stretto.trace.naming import (
     PARENTS,
     Links,
@@ -24,7 +24,7 @@ from stretto.trace.naming import (
     thread_name,
 )
 from stretto.trace.protobuf import fixed64, key, message, number, text, varint
-from stretto.trace.spans import Joiner, Span
+from stretto.trace.spans import Span
 
 _SEQUENCE = number(10, 1)  # TracePacket.trusted_packet_sequence_id
 _CLEARED, _NEEDS = number(13, 1), number(13, 2)  # TracePacket.sequence_flags
@@ -39,6 +39,7 @@ _CORRELATION = key(52, 0)
 _BASE = 10**9  # times begin here, as a trace has none below zero
 _CHRONOLOGICAL, _EXPLICIT = 2, 3  # TrackDescriptor.child_ordering
 _MOST_CACHED = 50_000  # of one field
+_AFTER_THREADS = 1 << 24
 
 
 class _Interned:
@@ -60,7 +61,6 @@ class _Writer:
     def __init__(self, job: Job, file: BinaryIO) -> None:
         self._job, self._file, self._links = job, file, Links(job)
         self._tracks: dict[tuple[Any, ...], int] = {}
-        self._lanes: dict[tuple[int, int], Lane] = {}
         self._names, self._categories = _Interned(2), _Interned(1)
         self._keys, self._texts = _Interned(3), _Interned(29)
         self._interned = (self._names, self._categories, self._keys, self._texts)
@@ -68,7 +68,7 @@ class _Writer:
         self._titles: dict[str, bytes] = {}
         self._annotations: dict[str, dict[Any, bytes]] = {}
         self._fields: dict[tuple[str, ...], list[dict[Any, bytes]]] = {}
-        self._lane_bytes: dict[tuple[int, int, int], bytes] = {}
+        self._lanes: dict[tuple[Place, int], bytes] = {}
         self._tail = _SEQUENCE + _CLEARED
         self._packets: list[bytes] = []
 
@@ -100,20 +100,16 @@ class _Writer:
             self._packet(message(60, body + (number(5, parent) if parent else b"")))
         return self._tracks[path]
 
-    def _lane(self, span: Span) -> bytes:
+    def _lane(self, span: Span, bar: Bar) -> bytes:
         """The track of a span, as a field."""
-        place = span.thread, span.context
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = Lane()
-        level = lane.level(span.start, span.end)
-        made = self._lane_bytes.get((*place, level))
+        key = bar.place, bar.level
+        made = self._lanes.get(key)
         if made is None:
-            made = self._lane_bytes[*place, level] = _TRACK + varint(self._make_lane(span, level))
+            made = self._lanes[key] = _TRACK + varint(self._make_lane(span, bar))
         return made
 
-    def _make_lane(self, span: Span, level: int) -> int:
-        job, place = self._job, (span.thread, span.context)
+    def _make_lane(self, span: Span, bar: Bar) -> int:
+        job, channel = self._job, bar.place[2]
         about = job.processes[span.process]
         host = self._track(("host", about.host), 0, f"host {about.host}", _EXPLICIT)
         name = process_name(job, span.process)
@@ -121,8 +117,9 @@ class _Writer:
         rank = job.contexts[span.context].rank if span.context >= 0 else -1
         name = communicator_name(job, span.context)
         ranked = self._track(("context", span.process, span.context), process, name, _EXPLICIT, rank)
-        name = thread_name(job, span.thread)
-        return self._track((*place, level), ranked, name, _CHRONOLOGICAL, span.thread)
+        name = f"GPU channel {channel}" if channel >= 0 else thread_name(job, span.thread)
+        order = _AFTER_THREADS + channel if channel >= 0 else span.thread
+        return self._track((bar.place, bar.level), ranked, name, _CHRONOLOGICAL, order)
 
     def _annotation(self, name: str, value: Any) -> bytes:
         """One field of a descriptor; nothing for what was not recorded."""
@@ -156,8 +153,8 @@ class _Writer:
     def _event(self, time: int, event: bytes) -> None:
         self._packet(_TIMESTAMP + varint(max(0, time + _BASE)) + _EVENT + varint(len(event)) + event)
 
-    def span(self, span: Span) -> None:
-        track = self._lane(span)
+    def span(self, span: Span, bar: Bar) -> None:
+        track = self._lane(span, bar)
         parts = [_BEGIN, track, self._title(span)]
         if span.type in PARENTS:
             parts.append(_FLOW + fixed64(self._links.number(span.id, span.process)))
@@ -166,12 +163,15 @@ class _Writer:
         same = collective(self._job, span)
         if same is not None:
             parts += (_FLOW + fixed64(same), _CORRELATION + varint(same))
-        self._event(span.start, b"".join(parts) + self._details(span))
+        if bar.clock_error is not None:
+            seen = (("seen_start_ns", span.start), ("seen_stop_ns", span.end), ("gpu_clock_error_ns", bar.clock_error))
+            parts += [self._annotation(name, value) for name, value in seen]
+        self._event(bar.start, b"".join(parts) + self._details(span))
         for time, state, _, argument in span.states:
-            if span.start <= time <= span.end:
+            if bar.clock_error is None and span.start <= time <= span.end:
                 said = number(10, self._names(layout.state_name(state))) + self._annotation("argument", argument)
                 self._event(time, _INSTANT + track + said)
-        self._event(span.end, _END + track)
+        self._event(bar.end, _END + track)
 
     def _title(self, span: Span) -> bytes:
         name = span_name(span)
@@ -206,13 +206,4 @@ def write(job: Job, file: BinaryIO, progress: Callable[[int], None]) -> int:
     """Returns the number of spans."""
     writer = _Writer(job, file)
     writer.clocks()
-    joiner = Joiner(job)
-    count = 0
-    for count, span in enumerate(joiner.spans(), 1):
-        writer.span(span)
-        if count % 1000 == 0:
-            writer.flush()
-            progress(joiner.events)
-    writer.flush()
-    progress(joiner.events)
-    return count
+    return draw(job, writer.span, writer.flush, progress)
