@@ -100,6 +100,50 @@ inline int finalize(void* context) {
   return kSuccess;
 }
 
+// What every version says of a collective and of a transfer; what only some say is as if it was not recorded.
+struct CollTexts {
+  uint32_t function;
+  uint32_t dataType;
+  uint32_t algorithm;
+  uint32_t protocol;
+};
+template <typename Operation>
+void fillColl(format::Coll& r, const Operation& operation, const CollTexts& texts) {
+  r.sequence = operation.sequence;
+  r.count = operation.count;
+  r.sendBuffer = asNumber(operation.sendBuffer);
+  r.receiveBuffer = asNumber(operation.receiveBuffer);
+  r.parentGroup = format::kNone64;
+  r.userTag = format::kNone64;
+  r.trafficBytes = format::kNone64;
+  r.function = texts.function;
+  r.dataType = texts.dataType;
+  r.algorithm = texts.algorithm;
+  r.protocol = texts.protocol;
+  r.kernelVariant = 0;
+  r.root = operation.root;
+  r.channels = operation.channels;
+  r.warps = operation.warps;
+  r.isSymmetric = 0xff;
+  r.op = format::kNone32;
+}
+template <typename Operation>
+CollTexts collTexts(ThreadWriter& w, const Operation& operation) {
+  return {w.string(operation.function), w.string(operation.dataType), w.string(operation.algorithm),
+          w.string(operation.protocol)};
+}
+template <typename Operation>
+void fillP2p(format::P2p& r, const Operation& operation, uint32_t function, uint32_t dataType) {
+  r.count = operation.count;
+  r.buffer = asNumber(operation.buffer);
+  r.parentGroup = format::kNone64;
+  r.userTag = format::kNone64;
+  r.function = function;
+  r.dataType = dataType;
+  r.peer = operation.peer;
+  r.channels = format::kNone32;
+}
+
 // Records that are alike in all versions whose descriptor has them.
 template <typename Op>
 bool appendProxyOp(ThreadWriter& writer, const ThreadWriter::Head& head, const Op& op) {

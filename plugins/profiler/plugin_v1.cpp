@@ -22,41 +22,23 @@ const char* nameOf(const char* const (&names)[N], unsigned number) {
 
 bool appendColl(ThreadWriter& w, const ThreadWriter::Head& head, const DescriptorV1& d) {
   learnContext(w, head, d.coll, 1);
-  return w.start<format::CollV1>(head, [&](format::CollV1& record) {
-    format::Coll& r = record.coll;
-    r.sequence = d.coll.sequence;
-    r.count = d.coll.count;
-    r.sendBuffer = asNumber(d.coll.sendBuffer);
-    r.receiveBuffer = asNumber(d.coll.receiveBuffer);
-    r.parentGroup = format::kNone64;
-    r.userTag = format::kNone64;
-    r.trafficBytes = d.coll.trafficBytes;
-    r.function = w.string(nameOf(kFunctions, d.coll.function));
-    r.dataType = w.string(nameOf(kDataTypes, d.coll.dataType));
-    r.algorithm = w.string(nameOf(kAlgorithms, d.coll.algorithm));
-    r.protocol = w.string(nameOf(kProtocols, d.coll.protocol));
-    r.kernelVariant = 0;
-    r.root = d.coll.root;
-    r.channels = d.coll.channels;
-    r.warps = d.coll.warps;
-    r.isSymmetric = 0xff;
-    r.op = d.coll.op;
-    record.isCollnet = static_cast<uint32_t>(d.coll.isCollnet);
-    record.isNvls = static_cast<uint32_t>(d.coll.isNvls);
+  return w.start<format::CollV1>(head, [&](format::CollV1& r) {
+    fillColl(
+        r.coll, d.coll,
+        {w.string(nameOf(kFunctions, d.coll.function)), w.string(nameOf(kDataTypes, d.coll.dataType)),
+         w.string(nameOf(kAlgorithms, d.coll.algorithm)), w.string(nameOf(kProtocols, d.coll.protocol))});
+    r.coll.trafficBytes = d.coll.trafficBytes;
+    r.coll.op = d.coll.op;
+    r.isCollnet = static_cast<uint32_t>(d.coll.isCollnet);
+    r.isNvls = static_cast<uint32_t>(d.coll.isNvls);
   });
 }
 
 bool appendP2p(ThreadWriter& w, const ThreadWriter::Head& head, const DescriptorV1& d) {
   learnContext(w, head, d.p2p, 1);
   return w.start<format::P2p>(head, [&](format::P2p& r) {
-    r.count = d.p2p.count;
-    r.buffer = asNumber(d.p2p.buffer);
-    r.parentGroup = format::kNone64;
-    r.userTag = format::kNone64;
-    r.function = w.string(nameOf(kFunctions, d.p2p.function));
-    r.dataType = w.string(nameOf(kDataTypes, d.p2p.dataType));
-    r.peer = d.p2p.peer;
-    r.channels = format::kNone32;
+    fillP2p(r, d.p2p, w.string(nameOf(kFunctions, d.p2p.function)),
+            w.string(nameOf(kDataTypes, d.p2p.dataType)));
   });
 }
 

@@ -5,36 +5,12 @@ namespace stretto::profiler {
 namespace {
 
 bool appendColl(ThreadWriter& w, const ThreadWriter::Head& head, const DescriptorV4& d) {
-  return w.start<format::Coll>(head, [&](format::Coll& r) {
-    r.sequence = d.coll.sequence;
-    r.count = d.coll.count;
-    r.sendBuffer = asNumber(d.coll.sendBuffer);
-    r.receiveBuffer = asNumber(d.coll.receiveBuffer);
-    r.parentGroup = format::kNone64;
-    r.userTag = format::kNone64;
-    r.trafficBytes = format::kNone64;
-    r.function = w.string(d.coll.function);
-    r.dataType = w.string(d.coll.dataType);
-    r.algorithm = w.string(d.coll.algorithm);
-    r.protocol = w.string(d.coll.protocol);
-    r.kernelVariant = 0;
-    r.root = d.coll.root;
-    r.channels = d.coll.channels;
-    r.warps = d.coll.warps;
-    r.isSymmetric = 0xff;
-    r.op = format::kNone32;
-  });
+  return w.start<format::Coll>(head, [&](format::Coll& r) { fillColl(r, d.coll, collTexts(w, d.coll)); });
 }
 
 bool appendP2p(ThreadWriter& w, const ThreadWriter::Head& head, const DescriptorV4& d) {
   return w.start<format::P2p>(head, [&](format::P2p& r) {
-    r.count = d.p2p.count;
-    r.buffer = asNumber(d.p2p.buffer);
-    r.parentGroup = format::kNone64;
-    r.userTag = format::kNone64;
-    r.function = w.string(d.p2p.function);
-    r.dataType = w.string(d.p2p.dataType);
-    r.peer = d.p2p.peer;
+    fillP2p(r, d.p2p, w.string(d.p2p.function), w.string(d.p2p.dataType));
     r.channels = d.p2p.channels;
   });
 }

@@ -13,36 +13,22 @@ uint64_t tagOf(const uint64_t& userTag) {
 template <int Abi>
 bool appendColl(ThreadWriter& w, const ThreadWriter::Head& head, const CollV5& d) {
   return w.start<format::Coll>(head, [&](format::Coll& r) {
-    r.sequence = d.sequence;
-    r.count = d.count;
-    r.sendBuffer = asNumber(d.sendBuffer);
-    r.receiveBuffer = asNumber(d.receiveBuffer);
+    fillColl(r, d, collTexts(w, d));
     r.parentGroup = asNumber(d.parentGroup);
     r.userTag = tagOf<Abi>(d.userTag);
-    r.trafficBytes = format::kNone64;
-    r.function = w.string(d.function);
-    r.dataType = w.string(d.dataType);
-    r.algorithm = w.string(d.algorithm);
-    r.protocol = w.string(d.protocol);
-    r.kernelVariant = Abi >= 7 ? w.string(d.kernelVariant) : 0;
-    r.root = d.root;
-    r.channels = d.channels;
-    r.warps = d.warps;
-    r.isSymmetric = Abi >= 7 ? d.isSymmetric : 0xff;
-    r.op = format::kNone32;
+    if constexpr (Abi >= 7) {
+      r.kernelVariant = w.string(d.kernelVariant);
+      r.isSymmetric = d.isSymmetric;
+    }
   });
 }
 
 template <int Abi>
 bool appendP2p(ThreadWriter& w, const ThreadWriter::Head& head, const P2pV5& d) {
   return w.start<format::P2p>(head, [&](format::P2p& r) {
-    r.count = d.count;
-    r.buffer = asNumber(d.buffer);
+    fillP2p(r, d, w.string(d.function), w.string(d.dataType));
     r.parentGroup = asNumber(d.parentGroup);
     r.userTag = tagOf<Abi>(d.userTag);
-    r.function = w.string(d.function);
-    r.dataType = w.string(d.dataType);
-    r.peer = d.peer;
     r.channels = d.channels;
   });
 }
