@@ -1,5 +1,5 @@
 // Making elements. Text from a recording goes in as text and never as markup: there is no innerHTML in this viewer, and
-// test/security.test.ts looks that there is none.
+// test/source.test.ts looks that there is none.
 
 type Attributes = Readonly<Record<string, string>>;
 

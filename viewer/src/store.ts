@@ -169,7 +169,29 @@ export class Store {
       of[row] = known ?? numbers.size;
       if (known === undefined) numbers.set(key, numbers.size);
     }
-    return { of, rows: groupBy(of, numbers.size), count: numbers.size };
+    const count = this.separateTurns(of, numbers.size);
+    return { of, rows: groupBy(of, count), count };
+  }
+
+  /**
+   * A number that comes again on one rank (captured operations are not counted) is another collective: the ranks' first
+   * ones belong together, their second ones, and so on. Returns how many collectives there are then.
+   */
+  private separateTurns(of: Int32Array, count: number): number {
+    const rows = groupBy(of, count);
+    const turns = new Int32Array(this.bundle.contexts.length);
+    const counted = new Int32Array(this.bundle.contexts.length).fill(-1);
+    let next = count;
+    for (let collective = 0; collective < count; collective++) {
+      const later: number[] = [];
+      for (const row of listOf(rows, collective)) {
+        const context = this.context[row];
+        turns[context] = counted[context] === collective ? turns[context] + 1 : 0;
+        counted[context] = collective;
+        if (turns[context] > 0) of[row] = later[turns[context]] ??= next++;
+      }
+    }
+    return next;
   }
 }
 

@@ -62,6 +62,16 @@ describe('the store', () => {
     expect(made.collectives.of[4]).toBe(-1);
   });
 
+  it('takes a number that comes again for another collective', () => {
+    const one: Event = { type: 1, start: 0, stop: 1, process: 0, thread: 0, context: 0, function: 1, sequence: 1 };
+    const contexts = [0, 1].map((rank) => ({ process: 0, communicator: '0x1', name: '', rank, ranks: 2 }));
+    const events = [0, 1, 0, 0, 1].map((context, at) => ({ ...one, context, start: at, stop: at + 1 }));
+    const made = store({ events, contexts });
+    expect(made.collectives.count).toBe(3);
+    const groups = [0, 1, 2].map((number) => Array.from(listOf(made.collectives.rows, number)));
+    expect(groups).toEqual([[0, 1], [2, 4], [3]]);
+  });
+
   it('knows children, states and relatives', () => {
     const step = one.type.indexOf(4);
     expect(listOf(one.states, step).length).toBe(2);
