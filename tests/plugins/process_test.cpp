@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 
 #include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
 #include "fixture.hpp"
@@ -237,6 +239,18 @@ TEST_F(ProfilerProcess, AReadOnlyDiskIsSaidInAChild) {
   if (status == kNotAllowed) GTEST_SKIP() << "no mount namespaces here";
   EXPECT_EQ(status, 0);
 }
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+// It is loaded into programs of containers, whose C library may be older and whose C++ runtime is another.
+TEST_F(ProfilerProcess, AsksForNoRuntimeThatAProgramMayLack) {
+  std::ifstream file(STRETTO_PROFILER, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  ASSERT_GT(bytes.size(), 100000u);
+  for (const char* name : {"arc4random", "GLIBCXX_", "CXXABI_", "libstdc++.so", "libgcc_s.so"}) {
+    EXPECT_EQ(bytes.find(std::string(1, 0) + name), std::string::npos) << name;
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace stretto::testing
