@@ -204,7 +204,13 @@ def test_a_killed_rank_is_what_the_others_wait_for() -> None:
     assert (standing.function, standing.sequence) == ("AllReduce", last)
     assert standing.last == {2: last - 1}
     assert sorted(standing.inside) == [0, 1, 3]
-    assert report.progress.sentence == f"rank 2 has not entered AllReduce #{last} of dp0; 3 ranks are inside and wait"
+    assert report.progress.sentence == (
+        f"rank 2 has not entered AllReduce #{last} of dp0; it did not close its recording: killed, or still running; "
+        "3 ranks are inside and wait"
+    )
+    recording.processes[2].closed = True
+    assert "close" not in analyse(recording).progress.sentence
+    recording.processes[2].closed = False
     assert report.progress.unfinished == ["host0:102"]
     assert "Recording was not closed in order by host0:102" in text(report)
 

@@ -72,7 +72,8 @@ def progress(recording: Recording, operations: Operations) -> Progress:
         if not item.closed
     ]
     mismatches = _counts(recording, operations) + _order(recording, operations)
-    return Progress(behind, absent, mismatches, len(inner), unfinished, _sentence(behind, mismatches))
+    said = _sentence(recording, operations, behind, mismatches)
+    return Progress(behind, absent, mismatches, len(inner), unfinished, said)
 
 
 def _absent(recording: Recording, item: Communicator) -> list[int]:
@@ -189,7 +190,18 @@ def _order(recording: Recording, operations: Operations) -> list[Mismatch]:
     return found
 
 
-def _sentence(behind: list[Standing], mismatches: list[Mismatch]) -> str:
+def _died(recording: Recording, operations: Operations, item: Standing) -> list[int]:
+    """Of the ranks that are behind, those whose process did not end in order, while others did or went on."""
+    contexts = next(one.contexts for one in operations.communicators if one.label == item.communicator)
+    closed = {
+        context.rank: recording.processes[context.process].closed
+        for context in (recording.contexts[number] for number in contexts)
+    }
+    ahead = [rank for rank in closed if rank not in item.last]
+    return [rank for rank in item.last if not closed[rank] and (item.inside or any(closed[one] for one in ahead))]
+
+
+def _sentence(recording: Recording, operations: Operations, behind: list[Standing], mismatches: list[Mismatch]) -> str:
     """What most likely keeps the job from going on."""
     if mismatches:
         return f"on {mismatches[0].communicator}, {mismatches[0].what}"
@@ -200,4 +212,9 @@ def _sentence(behind: list[Standing], mismatches: list[Mismatch]) -> str:
     ranks = ", ".join(str(rank) for rank in item.last)
     who = f"rank {ranks} has" if len(item.last) == 1 else f"ranks {ranks} have"
     waiting = f"; {len(item.inside)} ranks are inside and wait" if item.inside else ""
-    return f"{who} not entered {item.function} #{item.sequence} of {item.communicator}{waiting}"
+    died = _died(recording, operations, item)
+    cut = ""
+    if died:
+        whose = "it" if len(item.last) == 1 else f"rank{'s' * (len(died) > 1)} {', '.join(map(str, died))}"
+        cut = f"; {whose} did not close {'its' if len(died) == 1 else 'their'} recording: killed, or still running"
+    return f"{who} not entered {item.function} #{item.sequence} of {item.communicator}{cut}{waiting}"

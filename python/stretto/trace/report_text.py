@@ -102,7 +102,8 @@ def _summary(report: Report) -> Section:
 
 def verdict(report: Report) -> list[str]:
     """The answer, in at most a few sentences."""
-    said = [report.progress.sentence + "."] if report.progress.sentence else []
+    sentence = report.progress.sentence
+    said = [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
     late = report.lateness
     compared, named = int((late.last >= 0).sum()), int(late.named.sum())
     if report.operations.count and not compared:
