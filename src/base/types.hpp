@@ -48,27 +48,32 @@ constexpr bool reduces(Collective collective) {
          collective == Collective::kReduce;
 }
 
+// Shifts, not a table: a constexpr array of a function is built on the stack by each call that a compiler
+// does not see through, and one outside of it does not exist on a GPU.
 constexpr size_t sizeOf(DataType type) {
-  constexpr size_t kSizes[kDataTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-  return kSizes[static_cast<int>(type)];
+  constexpr uint32_t kLogarithms = 0b00'00'01'11'10'01'11'11'10'10'00'00;  // two bits a type, kInt8 lowest
+  return size_t{1} << (kLogarithms >> (2 * static_cast<unsigned>(type)) & 3);
 }
+
+namespace internal {
+inline constexpr const char* kTypeNames[kDataTypes] = {"int8",    "uint8",    "int32",      "uint32",
+                                                       "int64",   "uint64",   "float16",    "float32",
+                                                       "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+inline constexpr const char* kOperatorNames[kOperators] = {"sum", "prod", "max", "min", "avg"};
+inline constexpr const char* kCollectiveNames[kCollectives] = {
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
+    "reduce",     "gather",         "scatter",    "send",       "receive"};
+}  // namespace internal
 
 // Names as users type them: "bfloat16", "sum", "all_reduce". Never null for a valid value.
 constexpr const char* nameOf(DataType type) {
-  constexpr const char* kNames[kDataTypes] = {"int8",    "uint8",    "int32",      "uint32",
-                                              "int64",   "uint64",   "float16",    "float32",
-                                              "float64", "bfloat16", "float8e4m3", "float8e5m2"};
-  return kNames[static_cast<int>(type)];
+  return internal::kTypeNames[static_cast<int>(type)];
 }
 constexpr const char* nameOf(Operator op) {
-  constexpr const char* kNames[kOperators] = {"sum", "prod", "max", "min", "avg"};
-  return kNames[static_cast<int>(op)];
+  return internal::kOperatorNames[static_cast<int>(op)];
 }
 constexpr const char* nameOf(Collective collective) {
-  constexpr const char* kNames[kCollectives] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                                "broadcast",  "reduce",         "gather",     "scatter",
-                                                "send",       "receive"};
-  return kNames[static_cast<int>(collective)];
+  return internal::kCollectiveNames[static_cast<int>(collective)];
 }
 
 }  // namespace stretto
