@@ -72,8 +72,8 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   Status status = setType(operation, call.type);
   if (status.ok() && call.op != nullptr) status = setOperator(operation, *communicator, *call.op);
   if (!status.ok()) return finish(status);
+  operation.stream = stream;
   if (stream == nullptr || communicator->onDevice()) {
-    operation.stream = stream;
     return finish(submit(*communicator, operation, nullptr));
   }
   const auto where = executors::host::findStream(stream);

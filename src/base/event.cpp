@@ -14,8 +14,6 @@
 
 namespace stretto::events {
 
-std::atomic<bool> internal::gOn{false};
-
 namespace {
 
 constexpr size_t kWords = sizeof(Event) / sizeof(uint64_t);
@@ -299,7 +297,7 @@ const char* nameOf(Type type) {
 }
 
 void enable(bool wanted) {
-  internal::gOn.store(wanted, std::memory_order_relaxed);
+  watch::set(watch::kEventRings, wanted);
 }
 
 Status enableFromEnvironment() {

@@ -11,7 +11,6 @@
 //   if (id != events::Id::kNone) events::stop(id, platform::ticks());
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -19,6 +18,7 @@
 
 #include "base/status.hpp"
 #include "base/types.hpp"
+#include "base/watch.hpp"
 
 namespace stretto::events {
 
@@ -108,12 +108,8 @@ struct Event {
 };
 static_assert(sizeof(Event) == 64 && std::is_trivially_copyable_v<Event>);
 
-namespace internal {
-extern std::atomic<bool> gOn;
-}
-
 inline bool on() {
-  return internal::gOn.load(std::memory_order_relaxed);
+  return watch::watches(watch::kEventRings);
 }
 // Takes effect for later starts; an event that has started is still stopped.
 void enable(bool wanted);

@@ -178,7 +178,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status openFlight();
   void openProfile();
   Status runTurn(std::span<const Operation> operations);
+  Status runProfiled(std::span<const Operation> operations);
   Status runCollective(const Operation& operation);
+  void beginWatched(const Operation& operation, const planner::Plan& plan, uint64_t ticks);
+  void endWatched(const Operation& operation, Status status, uint64_t ticks);
   Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
   // The same on a GPU (submit_device.cpp).
@@ -246,6 +249,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   PlanCache plans_;
   observe::FlightRecorder flight_;
   uint64_t recorded_ = 0;                 // the running operation's place in it
+  bool watched_ = false;                  // whether somebody was told that it began
   events::Id event_ = events::Id::kNone;  // and its event
 
   Profile profile_;  // outlives the worker, which it watches

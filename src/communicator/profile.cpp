@@ -76,12 +76,11 @@ void* ProfiledGroup::enter(const std::shared_ptr<Session>& session, uint32_t mas
   return event_;
 }
 
-void ProfiledGroup::closes() const {
-  if (session_ != nullptr) session_->record(event_, kGroupEndApiStart);
+void ProfiledGroup::sayClosing() const {
+  session_->record(event_, kGroupEndApiStart);
 }
 
-void ProfiledGroup::stop() {
-  if (session_ == nullptr) return;
+void ProfiledGroup::end() {
   session_->stop(event_);
   event_ = nullptr;
   session_.reset();
@@ -105,13 +104,12 @@ std::shared_ptr<Session> Profile::found() const {
   return session_;
 }
 
-void Profile::call(Operation& operation, ProfiledGroup& group, int depth, void* stream) const {
+void Profile::call(Operation& operation, ProfiledGroup& group, int depth) const {
   const uint32_t mask = observe::profiler::mask();
   const std::shared_ptr<Session> session = mask != 0 ? found() : nullptr;
   if (session == nullptr) return;
   const bool captured = onDevice_ && isCaptured(operation.stream);
   operation.profiled.mask = mask;
-  operation.profiled.stream = stream;
   operation.profiled.groupApi = group.enter(session, mask, depth, captured);
   const bool isTransfer = operation.isTransfer();
   if ((mask & (isTransfer ? kP2pApiBits : kCollectiveApiBits)) == 0) return;
@@ -120,10 +118,10 @@ void Profile::call(Operation& operation, ProfiledGroup& group, int depth, void* 
   const char* const function = functionName(operation.collective);
   const char* const type = typeName(operation.type);
   if (isTransfer) {
-    descriptor.p2pApi = {function, operation.count, type, stream, captured, 0};
+    descriptor.p2pApi = {function, operation.count, type, operation.stream, captured, 0};
   } else {
     const int root = std::max(operation.root, 0);  // NCCL says 0 where there is none
-    descriptor.collectiveApi = {function, operation.count, type, root, stream, captured, 0};
+    descriptor.collectiveApi = {function, operation.count, type, root, operation.stream, captured, 0};
   }
   operation.profiled.api = session->start(descriptor);
   session->stop(operation.profiled.api);
@@ -134,20 +132,16 @@ void Profile::call(Operation& operation, ProfiledGroup& group, int depth, void* 
 void* Profile::startLaunch(const Session& session, const Operation& operation) {
   if ((operation.profiled.mask & kind::kKernelLaunch) == 0) return nullptr;
   Descriptor descriptor = session.describe(kind::kKernelLaunch, operation.profiled.groupApi);
-  descriptor.kernelLaunch = {operation.profiled.stream};
+  descriptor.kernelLaunch = {operation.stream};
   return session.start(descriptor);
 }
 
-Profile::HandOver::HandOver(const Profile& profile, std::span<Operation> operations) {
+void Profile::HandOver::begin(const Profile& profile, std::span<Operation> operations) {
   const Operation* const first = firstProfiled(operations);
   if (first == nullptr) return;
   session_ = profile.found();
   if (session_ != nullptr) event_ = startLaunch(*session_, *first);
   for (Operation& operation : operations) operation.profiled.handedOver = true;
-}
-
-Profile::HandOver::~HandOver() {
-  if (event_ != nullptr) session_->stop(event_);
 }
 
 // What ran before it was given to this thread was handed over there; else that is now, and on a GPU it lasts
@@ -208,7 +202,8 @@ void Profile::beginCollective(const Operation& operation, const planner::Plan& p
     channel_ = startChannel(collective_, 0, platform::realtimeNanoseconds());
 }
 
-void Profile::endCollective() {
+void Profile::endWork() {
+  endTransfers();
   if (channel_ != nullptr) stopChannel(channel_, platform::realtimeNanoseconds());
   channel_ = nullptr;
   session_->stop(collective_);

@@ -1,5 +1,5 @@
 // What a communicator tells a profiler plugin, and when: NCCL's events in NCCL's order. Called from submit,
-// group and life at their own places; every call is behind a look at observe::profiler::mask() or at on(), so
+// group and life at their own places; every call is behind a look at watch::anybody() and then at on(), so
 // that it costs a load and a branch while nobody listens. See docs/decisions/0008-profiler-host.md.
 //
 // One call on a communicator, as a plugin hears it:
@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "base/watch.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/stamps.hpp"
 #include "executors/host/stream.hpp"
@@ -43,10 +44,19 @@ class ProfiledGroup {
   // Before each call; starts the event at the first one that is profiled.
   void* enter(const std::shared_ptr<Session>& session, uint32_t mask, int depth, bool captured);
   // The group is about to run.
-  void closes() const;
-  void stop();
+  void closes() const {
+    if (session_ != nullptr) [[unlikely]]
+      sayClosing();
+  }
+  void stop() {
+    if (session_ != nullptr) [[unlikely]]
+      end();
+  }
 
  private:
+  void sayClosing() const;
+  void end();
+
   std::shared_ptr<Session> session_;  // null: nothing was started
   void* event_ = nullptr;
 };
@@ -65,17 +75,25 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   bool on() const { return session_ != nullptr; }
 
   // The call itself: its GroupApi event, if that is new, and its own. Latches the mask into the operation.
-  void call(Operation& operation, ProfiledGroup& group, int depth, void* stream) const;
+  void call(Operation& operation, ProfiledGroup& group, int depth) const;
 
   // While it lives, operations are being handed over to whoever runs them: the KernelLaunch event.
   class HandOver {
    public:
-    HandOver(const Profile& profile, std::span<Operation> operations);
-    ~HandOver();
+    HandOver(const Profile& profile, std::span<Operation> operations) {
+      if (watch::anybody()) [[unlikely]]
+        begin(profile, operations);
+    }
+    ~HandOver() {
+      if (event_ != nullptr) [[unlikely]]
+        session_->stop(event_);
+    }
     HandOver(const HandOver&) = delete;
     HandOver& operator=(const HandOver&) = delete;
 
    private:
+    void begin(const Profile& profile, std::span<Operation> operations);
+
     std::shared_ptr<Session> session_;
     void* event_ = nullptr;
   };
@@ -86,13 +104,13 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
 
   // In host memory, around the work.
   void beginCollective(const Operation& operation, const planner::Plan& plan);
-  void endCollective();
   // Null if nobody wants to hear of transfers' chunks. `transfers` belong to the sends and receives among
   // `operations`, in the same order.
   executors::host::TransferWatch* beginTransfers(std::span<const Operation> operations,
                                                  std::span<const executors::host::Transfer> transfers,
                                                  size_t chunkBytes);
-  void endTransfers();
+  // The collective, or the transfers, that began; nothing if none did.
+  void endWork();
 
   // On a GPU, after each was enqueued to run (not captured): told to the plugin at the end of the turn.
   void enqueued(const Operation& operation, const planner::Plan& plan,
@@ -129,6 +147,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     int steps = 0;  // done
   };
 
+  void endTransfers();
   void* startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence) const;
   void* startP2p(const Operation& operation, uint8_t channels) const;
   void* startChannel(void* parent, uint8_t channel, uint64_t timer) const;

@@ -106,16 +106,23 @@ Status submitProfiled(Communicator& communicator, Operation operation,
     return events::on() ? submitTraced(communicator, operation, stream)
                         : hand(communicator, operation, stream);
   };
-  void* const onWhat = communicator.onDevice() ? operation.stream : stream.get();
   Group& group = Group::current();
   if (group.open()) {
-    communicator.profile().call(operation, group.profiled(), group.depth() + 1, onWhat);
+    communicator.profile().call(operation, group.profiled(), group.depth() + 1);
     return go();
   }
   ProfiledGroup alone;
-  communicator.profile().call(operation, alone, 1, onWhat);
+  communicator.profile().call(operation, alone, 1);
   alone.closes();
   return go();
+}
+
+// Somebody watches this process; out of line, so that an operation that nobody watches has none of it.
+[[gnu::noinline]] Status submitWatched(Communicator& communicator, const Operation& operation,
+                                       const std::shared_ptr<executors::host::Stream>& stream) {
+  if (observe::profiler::mask() != 0) return submitProfiled(communicator, operation, stream);
+  if (events::on()) return submitTraced(communicator, operation, stream);
+  return hand(communicator, operation, stream);
 }
 
 }  // namespace
@@ -180,11 +187,8 @@ Status submit(Communicator& communicator, const Operation& operation,
     return communicator.refuse(operation, status);
   }
   STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks(), communicator.onDevice()));
-  if (observe::profiler::mask() != 0) [[unlikely]] {
-    return submitProfiled(communicator, operation, stream);
-  }
-  if (events::on()) [[unlikely]] {
-    return submitTraced(communicator, operation, stream);
+  if (watch::anybody()) [[unlikely]] {
+    return submitWatched(communicator, operation, stream);
   }
   return hand(communicator, operation, stream);
 }
@@ -204,28 +208,32 @@ Status Communicator::start(std::vector<Operation> operations, executors::host::S
   return Status{config_.blocking ? Code::kOk : Code::kInProgress};
 }
 
-Status Communicator::run(std::span<const Operation> operations, uint64_t number) {
-  const Turn turn(*this, number);
-  STRETTO_TRY(usable());
-  if (!turn.mine())
-    return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
-  if (foreign() != nullptr) return runForeign(operations);
-  if (!profile_.on()) [[likely]] {
-    return runTurn(operations);
-  }
-  profile_.beginTurn(operations);
-  const Status status = runTurn(operations);
-  profile_.endTurn();
-  return status;
-}
-
-Status Communicator::runTurn(std::span<const Operation> operations) {
+// In both of its callers, so that what runs unwatched makes no call for being possibly watched.
+[[gnu::always_inline]] inline Status Communicator::runTurn(std::span<const Operation> operations) {
   if (onDevice()) STRETTO_TRY(mayLaunch(operations));
   if (operations.size() > 1 || operations[0].isTransfer()) STRETTO_TRY(runTransfers(operations));
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) STRETTO_TRY(runCollective(operation));
   }
   return kOkStatus;
+}
+
+Status Communicator::run(std::span<const Operation> operations, uint64_t number) {
+  const Turn turn(*this, number);
+  STRETTO_TRY(usable());
+  if (!turn.mine())
+    return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
+  if (foreign() != nullptr) return runForeign(operations);
+  if (watch::anybody() && profile_.on()) [[unlikely]]
+    return runProfiled(operations);
+  return runTurn(operations);
+}
+
+Status Communicator::runProfiled(std::span<const Operation> operations) {
+  profile_.beginTurn(operations);
+  const Status status = runTurn(operations);
+  profile_.endTurn();
+  return status;
 }
 
 Status Communicator::force(const char* collective, const char* algorithm, const char* protocol,
@@ -264,26 +272,37 @@ Status Communicator::runCollective(const Operation& operation) {
   const observe::FlightRecord record = recordOf(operation, ++sequence_, how, onDevice());
   announce(operation, tag, record.startTicks);
   recorded_ = flight_.begin(record);
-  if (events::on()) [[unlikely]] {
-    events::Payload payload = payloadOf(*this, operation, sequence_);
-    payload.algorithm = static_cast<uint8_t>(how.algorithm);
-    payload.protocol = static_cast<uint8_t>(how.protocol);
-    event_ = events::start(events::Type::kCollective, operation.parent, payload, record.startTicks);
-  }
+  if (watch::anybody()) [[unlikely]]
+    beginWatched(operation, how, record.startTicks);
   if (operation.count == 0) return conclude(operation, kOkStatus);
 
   Arguments arguments = argumentsOf(operation, how, ranks_);
   if (onDevice()) return launchOnDevice(operation, how, arguments, tag);
-  if (profile_.on()) [[unlikely]]
-    profile_.beginCollective(operation, how);
   if (operation.scaled) arguments.send = static_cast<const std::byte*>(scaledInput(operation));
   host_->begin(tag, sequence_, event_);
   const Status status =
       executors::host::launch(*host_, operation.collective, how.algorithm, how.protocol, arguments);
   host_->end();
-  if (profile_.on()) [[unlikely]]
-    profile_.endCollective();
   return conclude(operation, status);
+}
+
+// A collective that is about to run, or on a GPU to be launched, which is told of afterwards.
+void Communicator::beginWatched(const Operation& operation, const planner::Plan& plan, uint64_t ticks) {
+  watched_ = true;
+  if (events::on()) {
+    events::Payload payload = payloadOf(*this, operation, sequence_);
+    payload.algorithm = static_cast<uint8_t>(plan.algorithm);
+    payload.protocol = static_cast<uint8_t>(plan.protocol);
+    event_ = events::start(events::Type::kCollective, operation.parent, payload, ticks);
+  }
+  if (!onDevice() && operation.count != 0 && profile_.on()) profile_.beginCollective(operation, plan);
+}
+
+void Communicator::endWatched(const Operation& operation, Status status, uint64_t ticks) {
+  watched_ = false;
+  if (event_ != events::Id::kNone) events::stop(event_, ticks, status.code, operation.bytes());
+  event_ = events::Id::kNone;
+  if (!onDevice() && profile_.on()) profile_.endWork();
 }
 
 // What cannot be planned still counts, and is announced with a tag of its own: peers that could plan it learn
@@ -325,6 +344,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
                                   [](const Operation& operation) { return operation.isTransfer(); });
   if (first == operations.end()) return kOkStatus;
   recorded_ = flight_.begin(recordOf(*first, 0, {}, onDevice()));
+  watched_ = watch::anybody();
   if (events::on())
     event_ = events::start(events::Type::kP2p, first->parent, payloadOf(*this, *first, 0), platform::ticks());
   if (onDevice()) return launchTransfers(*first, operations);
@@ -341,23 +361,19 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
     transfers_.push_back(transfer);
   }
   executors::host::TransferWatch* watch = nullptr;
-  if (profile_.on()) [[unlikely]]
+  if (watched_ && profile_.on()) [[unlikely]]
     watch = profile_.beginTransfers(operations, transfers_, host_->layout().linkChunk);
   host_->begin(0, 0, event_);
   const Status status = executors::host::runTransfers(*host_, transfers_, watch);
   host_->end();
-  if (profile_.on()) [[unlikely]]
-    profile_.endTransfers();
   return conclude(*first, status);
 }
 
 Status Communicator::conclude(const Operation& operation, Status status) {
   const uint64_t now = platform::ticks();
   flight_.end(recorded_, status, now);
-  if (event_ != events::Id::kNone) [[unlikely]] {
-    events::stop(event_, now, status.code, operation.bytes());
-    event_ = events::Id::kNone;
-  }
+  if (watched_) [[unlikely]]
+    endWatched(operation, status, now);
   if (!status.ok()) [[unlikely]] {
     return explainFailure(operation, status);
   }

@@ -110,10 +110,8 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
 // What is not counted itself is done when the next one that is counted is.
 Status Communicator::concludeLaunch(const Operation& operation, bool counted, Status status) {
   if (!status.ok() || !device_->lastRuns()) return conclude(operation, status);
-  if (event_ != events::Id::kNone) [[unlikely]] {
-    events::stop(event_, platform::ticks(), status.code, operation.bytes());
-    event_ = events::Id::kNone;
-  }
+  if (watched_) [[unlikely]]
+    endWatched(operation, status, platform::ticks());
   ++counters_.operations;
   counters_.bytes += operation.bytes();
   {

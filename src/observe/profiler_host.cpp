@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.hpp"
+#include "base/watch.hpp"
 #include "observe/profiler_plugin.hpp"
 #include "platform/fork.hpp"
 
@@ -30,8 +31,9 @@ void logForPlugin(int level, unsigned long subsystems, const char*, int, const c
   log::write(grave, kind, "profiler plugin: %s", text);
 }
 
-// The mask is nobody's when no communicator is left.
-void forgetMask() {
+// After each change of gSessions. The mask is nobody's when no communicator is left.
+void noteSessions() {
+  watch::set(watch::kProfilerPlugin, gSessions > 0);
   if (gSessions == 0) std::atomic_ref(internal::gMask).store(0, std::memory_order_relaxed);
 }
 
@@ -52,11 +54,12 @@ std::shared_ptr<Session> Session::open(const SessionIdentity& identity) {
     STRETTO_LOG(kInfo, kInit,
                 "rank %d: the profiler plugin's init returned %d; this communicator is not profiled",
                 identity.rank, outcome);
-    forgetMask();
+    noteSessions();
     releasePlugin();
     return nullptr;
   }
   ++gSessions;
+  noteSessions();
   STRETTO_LOG(kInfo, kInit, "rank %d: the profiler plugin wants events %#x", identity.rank, mask());
   return std::shared_ptr<Session>(new Session(table, context, identity.rank));
 }
@@ -67,7 +70,7 @@ Session::~Session() {
   const PluginLock lock;
   if (context_ != nullptr) table_->finalize(context_);
   --gSessions;
-  forgetMask();
+  noteSessions();
   releasePlugin();
 }
 

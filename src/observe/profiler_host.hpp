@@ -1,7 +1,7 @@
 // Stretto as a host of NCCL's profiler plugins: what a communicator tells a plugin, and whether one listens.
 // The communicator layer builds the descriptors and calls these at its own places; callbacks run on the
-// calling thread, at once, as NCCL makes them (docs/decisions/0008-profiler-host.md). With no plugin, or one
-// that wants nothing, a hook costs the load in mask().
+// calling thread, at once, as NCCL makes them (docs/decisions/0008-profiler-host.md). While a session exists
+// base/watch.hpp says so; with none, its word is all that an operation looks at.
 //
 // Handles are the plugin's: opaque, null for an event that is not recorded, passed back as they came.
 #pragma once

@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "base/log.hpp"
+#include "base/watch.hpp"
 #include "harness/watchdog.hpp"
 #include "observe/profiler_host.hpp"
 #include "profiler/journal.hpp"
@@ -210,13 +211,16 @@ TEST_F(ProfilerPlugin, MayBeTheProgramItself) {
 
 TEST_F(ProfilerPlugin, StaysUntilTheLastCommunicator) {
   inChild(plugin(7).c_str(), [] {
+    EXPECT_FALSE(watch::anybody());
     auto first = open(0);
     auto second = open(1);
     first.reset();
     EXPECT_TRUE(isLoaded(plugin(7)));
     EXPECT_NE(mask(), 0u);
+    EXPECT_TRUE(watch::watches(watch::kProfilerPlugin)) << "else its operations are not told of";
     second.reset();
     EXPECT_FALSE(isLoaded(plugin(7)));
+    EXPECT_FALSE(watch::anybody()) << "operations still look for a plugin that is gone";
     EXPECT_EQ(mask(), 0u);
     const auto again = open(2);
     EXPECT_NE(again, nullptr);
@@ -232,6 +236,7 @@ TEST_F(ProfilerPlugin, ThatRefusesACommunicatorIsLetGo) {
     setenv("STRETTO_TEST_PROFILE_REFUSE", "1", 1);
     EXPECT_EQ(open(), nullptr);
     EXPECT_FALSE(isLoaded(plugin(7)));
+    EXPECT_FALSE(watch::anybody());
     setenv("STRETTO_TEST_PROFILE_REFUSE", "0", 1);
     EXPECT_NE(open(), nullptr) << "one refusal is not for all communicators";
   });
