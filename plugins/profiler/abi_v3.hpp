@@ -15,22 +15,6 @@ struct P2pV2 {
   size_t count;
   int peer;
 };
-struct ProxyOpV2 {
-  int pid;
-  uint8_t channel;
-  int peer;
-  int steps;
-  int chunkBytes;
-  int isSend;
-};
-struct ProxyStepV2 {
-  int step;
-};
-struct NetPluginV3 {
-  int64_t id;
-  void* data;
-};
-
 struct DescriptorV2 {
   uint8_t type;
   void* parent;

@@ -1,28 +1,10 @@
 // Descriptors of version 4 of NCCL's profiler interface (NCCL 2.27): what a communicator is comes with init,
-// kernel channels bring the GPU's time. v4 to v7 share their state arguments. Plugins and their tests may
-// include this.
+// kernel channels bring the GPU's time. Plugins and their tests may include this.
 #pragma once
 
 #include "profiler/abi_v3.hpp"
 
 namespace stretto::profiler {
-
-// States of v4 to v7.
-union ArgumentsV4 {
-  struct {
-    size_t bytes;
-  } proxyStep;
-  struct {
-    int appended;
-  } proxyCtrl;
-  struct {
-    void* data;
-  } netPlugin;
-  struct {
-    uint64_t gpuNs;
-  } kernelCh;  // KernelPhaseStop uses it too
-};
-static_assert(sizeof(ArgumentsV4) == 8);
 
 struct DescriptorV4 {
   uint8_t type;

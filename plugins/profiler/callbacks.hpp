@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "profiler/abi_v7.hpp"
+#include "profiler/abi_v4.hpp"
 #include "profiler/extras.hpp"
 #include "profiler/process.hpp"
 

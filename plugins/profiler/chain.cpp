@@ -5,16 +5,12 @@
 
 #include <cstring>
 
-#include "profiler/abi_v7.hpp"
+#include "profiler/abi_v4.hpp"
 #include "profiler/notice.hpp"
 #include "profiler/thread_writer.hpp"
 
 namespace stretto::profiler {
 namespace {
-
-constexpr uint32_t bit(Type type) {
-  return 1u << static_cast<int>(type);
-}
 
 // NCCL reports an event's ancestors too; a plugin that asked for steps counts on seeing their operations.
 uint32_t withAncestors(uint32_t mask) {

@@ -3,7 +3,7 @@
 // with null handles, after which the library makes no further calls about an event.
 #include <atomic>
 
-#include "profiler/abi_v7.hpp"
+#include "profiler/abi_v4.hpp"
 #include "profiler/settings.hpp"
 
 namespace stretto::profiler {

@@ -12,7 +12,7 @@ inline StateArguments readStateOfV1(int state, Type type, const ArgumentsV1& arg
   if (type == Type::kProxyOp && state >= kProxyOpFirst && state <= kProxyOpLast) {
     said.first = arguments.proxyOp.bytes;
     said.second = static_cast<uint64_t>(arguments.proxyOp.steps);
-  } else if (type == Type::kProxyCtrl && state >= kCtrlFirst && state <= kCtrlAppendEnd) {
+  } else if (type == Type::kProxyCtrl && state >= kCtrlIdle && state <= kCtrlAppendEnd) {
     said.first = static_cast<uint64_t>(arguments.proxyCtrl.appended);
   }
   return said;

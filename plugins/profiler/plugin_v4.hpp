@@ -17,7 +17,7 @@ inline StateArguments readStateOfV4(int state, Type type, const ArgumentsV4& arg
       }
       break;
     case Type::kProxyCtrl:
-      if (state >= kCtrlFirst && state <= kCtrlAppendEnd)
+      if (state >= kCtrlIdle && state <= kCtrlAppendEnd)
         said.first = static_cast<uint64_t>(arguments.proxyCtrl.appended);
       break;
     case Type::kKernelCh:

@@ -1,5 +1,5 @@
 // ncclProfiler_v5, _v6 and _v7: NCCL 2.28 and later. One decoder; what a version lacks is not read.
-#include "profiler/abi_v7.hpp"
+#include "profiler/abi_v4.hpp"
 #include "profiler/plugin_v4.hpp"
 
 namespace stretto::profiler {

@@ -43,9 +43,6 @@ struct Name {
   std::string_view text;
   uint32_t mask;
 };
-constexpr uint32_t bit(Type type) {
-  return 1u << static_cast<int>(type);
-}
 constexpr uint32_t kApi =
     bit(Type::kGroupApi) | bit(Type::kCollApi) | bit(Type::kP2pApi) | bit(Type::kKernelLaunch);
 constexpr uint32_t kOperations = bit(Type::kGroup) | bit(Type::kColl) | bit(Type::kP2p) | bit(Type::kCeColl) |

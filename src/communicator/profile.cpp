@@ -69,7 +69,7 @@ uint8_t channelsOf(const planner::Plan& plan) {
 void* ProfiledGroup::enter(const std::shared_ptr<Session>& session, uint32_t mask, int depth, bool captured) {
   if (session_ != nullptr || (mask & kGroupApiBits) == 0) return event_;
   session_ = session;
-  Descriptor descriptor = session->describe(kind::kGroupApi, nullptr);
+  DescriptorV7 descriptor = session->describe(Type::kGroupApi, nullptr);
   descriptor.groupApi = {captured, depth};
   event_ = session->start(descriptor);
   session->record(event_, kGroupStartApiStop);
@@ -113,15 +113,15 @@ void Profile::call(Operation& operation, ProfiledGroup& group, int depth) const 
   operation.profiled.groupApi = group.enter(session, mask, depth, captured);
   const bool isTransfer = operation.isTransfer();
   if ((mask & (isTransfer ? kP2pApiBits : kCollectiveApiBits)) == 0) return;
-  Descriptor descriptor =
-      session->describe(isTransfer ? kind::kP2pApi : kind::kCollectiveApi, operation.profiled.groupApi);
+  DescriptorV7 descriptor =
+      session->describe(isTransfer ? Type::kP2pApi : Type::kCollApi, operation.profiled.groupApi);
   const char* const function = functionName(operation.collective);
   const char* const type = typeName(operation.type);
   if (isTransfer) {
     descriptor.p2pApi = {function, operation.count, type, operation.stream, captured, 0};
   } else {
     const int root = std::max(operation.root, 0);  // NCCL says 0 where there is none
-    descriptor.collectiveApi = {function, operation.count, type, root, operation.stream, captured, 0};
+    descriptor.collApi = {function, operation.count, type, root, operation.stream, captured, 0};
   }
   operation.profiled.api = session->start(descriptor);
   session->stop(operation.profiled.api);
@@ -130,8 +130,8 @@ void Profile::call(Operation& operation, ProfiledGroup& group, int depth) const 
 // ---- Handing over -----------------------------------------------------------------------------------------
 
 void* Profile::startLaunch(const Session& session, const Operation& operation) {
-  if ((operation.profiled.mask & kind::kKernelLaunch) == 0) return nullptr;
-  Descriptor descriptor = session.describe(kind::kKernelLaunch, operation.profiled.groupApi);
+  if ((operation.profiled.mask & bit(Type::kKernelLaunch)) == 0) return nullptr;
+  DescriptorV7 descriptor = session.describe(Type::kKernelLaunch, operation.profiled.groupApi);
   descriptor.kernelLaunch = {operation.stream};
   return session.start(descriptor);
 }
@@ -155,7 +155,7 @@ void Profile::beginTurn(std::span<const Operation> operations) {
   session_->stop(launch_);
   launch_ = nullptr;
   if (!groupWanted_) return;
-  Descriptor descriptor = session_->describe(kind::kGroup, nullptr);
+  DescriptorV7 descriptor = session_->describe(Type::kGroup, nullptr);
   group_ = session_->start(descriptor);
 }
 
@@ -175,8 +175,8 @@ uint64_t Profile::number(const Operation& operation) {
 
 void* Profile::startCollective(const Operation& operation, const planner::Plan& plan,
                                uint64_t sequence) const {
-  Descriptor descriptor = session_->describe(kind::kCollective, operation.profiled.api);
-  CollectiveEvent& event = descriptor.collective;
+  DescriptorV7 descriptor = session_->describe(Type::kColl, operation.profiled.api);
+  CollV5& event = descriptor.coll;
   event.sequence = sequence;
   event.function = functionName(operation.collective);
   event.sendBuffer = operation.send;
@@ -198,7 +198,7 @@ void Profile::beginCollective(const Operation& operation, const planner::Plan& p
   const uint32_t mask = operation.profiled.mask;
   if ((mask & kCollectiveBits) == 0) return;
   collective_ = startCollective(operation, plan, sequence);
-  if ((mask & kind::kKernelChannel) != 0)
+  if ((mask & bit(Type::kKernelCh)) != 0)
     channel_ = startChannel(collective_, 0, platform::realtimeNanoseconds());
 }
 
@@ -211,15 +211,15 @@ void Profile::endWork() {
 }
 
 void* Profile::startChannel(void* parent, uint8_t channel, uint64_t timer) const {
-  Descriptor descriptor = session_->describe(kind::kKernelChannel, parent);
-  descriptor.kernelChannel = {channel, timer};
+  DescriptorV7 descriptor = session_->describe(Type::kKernelCh, parent);
+  descriptor.kernelCh = {channel, timer};
   return session_->start(descriptor);
 }
 
 void Profile::stopChannel(void* event, uint64_t timer) const {
-  StateArguments arguments;
-  arguments.kernelChannel.timer = timer;
-  session_->record(event, kKernelChannelStop, &arguments);
+  ArgumentsV4 arguments;
+  arguments.kernelCh.gpuNs = timer;
+  session_->record(event, kKernelChStop, &arguments);
   session_->stop(event);
 }
 
@@ -236,7 +236,7 @@ void Profile::enqueued(const Operation& operation, const planner::Plan& plan,
 void Profile::tellEnqueued() {
   if (enqueued_.empty()) return;
   if (groupWanted_) {
-    Descriptor descriptor = session_->describe(kind::kGroup, nullptr);
+    DescriptorV7 descriptor = session_->describe(Type::kGroup, nullptr);
     group_ = session_->start(descriptor);
   }
   std::vector<void*> events;
@@ -251,7 +251,7 @@ void Profile::tellEnqueued() {
 
 void Profile::expectKernel(const Enqueued& enqueued, void* event) const {
   const Operation& operation = enqueued.operation;
-  if (follower_ == nullptr || (operation.profiled.mask & kind::kKernelChannel) == 0) return;
+  if (follower_ == nullptr || (operation.profiled.mask & bit(Type::kKernelCh)) == 0) return;
   follower_->expect(enqueued.launched.number, enqueued.launched.stamps, event,
                     operation.isTransfer() ? operation.root : -1, operation.collective == Collective::kSend);
 }
@@ -267,8 +267,8 @@ void Profile::followKernels(StampFollower::Take take) {
 // ---- Sends and receives -----------------------------------------------------------------------------------
 
 void* Profile::startP2p(const Operation& operation, uint8_t channels) const {
-  Descriptor descriptor = session_->describe(kind::kP2p, operation.profiled.api);
-  P2pEvent& event = descriptor.p2p;
+  DescriptorV7 descriptor = session_->describe(Type::kP2p, operation.profiled.api);
+  P2pV5& event = descriptor.p2p;
   event.function = functionName(operation.collective);
   event.buffer =
       operation.collective == Collective::kSend ? const_cast<void*>(operation.send) : operation.receive;
@@ -295,9 +295,9 @@ executors::host::TransferWatch* Profile::beginTransfers(std::span<const Operatio
     together |= mask;
     moving_.push_back({&transfer, mask, startP2p(operation, 1), nullptr, nullptr, nullptr, 0});
   }
-  const uint64_t now = (together & kind::kKernelChannel) != 0 ? platform::realtimeNanoseconds() : 0;
+  const uint64_t now = (together & bit(Type::kKernelCh)) != 0 ? platform::realtimeNanoseconds() : 0;
   for (Moving& moving : moving_) {
-    if ((moving.mask & kind::kKernelChannel) != 0) moving.channel = startChannel(moving.p2p, 0, now);
+    if ((moving.mask & bit(Type::kKernelCh)) != 0) moving.channel = startChannel(moving.p2p, 0, now);
     startProxyOp(moving, chunkBytes);
   }
   return (together & kProxyOpBits) != 0 ? this : nullptr;
@@ -320,7 +320,7 @@ void Profile::endTransfers() {
 void Profile::startProxyOp(Moving& moving, size_t chunkBytes) const {
   if ((moving.mask & kProxyOpBits) == 0 || moving.transfer->peer == session_->rank()) return;
   const size_t steps = std::max<size_t>(1, (moving.transfer->bytes + chunkBytes - 1) / chunkBytes);
-  Descriptor descriptor = session_->describe(kind::kProxyOp, moving.p2p);
+  DescriptorV7 descriptor = session_->describe(Type::kProxyOp, moving.p2p);
   descriptor.proxyOp = {getpid(),
                         0,
                         moving.transfer->peer,
@@ -328,18 +328,18 @@ void Profile::startProxyOp(Moving& moving, size_t chunkBytes) const {
                         static_cast<int>(chunkBytes),
                         moving.transfer->isSend ? 1 : 0};
   moving.op = session_->start(descriptor);
-  StateArguments none{};
+  ArgumentsV4 none{};
   session_->record(moving.op, kOpInProgress, &none);
   startStep(moving);
 }
 
 void Profile::startStep(Moving& moving) const {
   if ((moving.mask & kProxyStepBits) == 0) return;
-  Descriptor descriptor = session_->describe(kind::kProxyStep, moving.op);
+  DescriptorV7 descriptor = session_->describe(Type::kProxyStep, moving.op);
   descriptor.proxyStep = {moving.steps};
   moving.step = session_->start(descriptor);
-  StateArguments none{};
-  session_->record(moving.step, moving.transfer->isSend ? kStepSendPeerWait : kStepReceiveWait, &none);
+  ArgumentsV4 none{};
+  session_->record(moving.step, moving.transfer->isSend ? kStepSendPeerWait : kStepRecvWait, &none);
 }
 
 Profile::Moving* Profile::find(const Transfer& transfer) {
@@ -351,9 +351,9 @@ Profile::Moving* Profile::find(const Transfer& transfer) {
 void Profile::ready(const Transfer& transfer, size_t bytes) {
   Moving* const moving = find(transfer);
   if (moving == nullptr) return;
-  StateArguments arguments;
-  arguments.proxyStep.transferred = bytes;
-  session_->record(moving->step, transfer.isSend ? kStepSendWait : kStepReceiveGpuWait, &arguments);
+  ArgumentsV4 arguments;
+  arguments.proxyStep.bytes = bytes;
+  session_->record(moving->step, transfer.isSend ? kStepSendWait : kStepRecvGpuWait, &arguments);
 }
 
 void Profile::moved(const Transfer& transfer) {
@@ -370,30 +370,30 @@ void Profile::moved(const Transfer& transfer) {
 // ---- The worker -------------------------------------------------------------------------------------------
 
 bool Profile::wanted() const {
-  return (observe::profiler::mask() & kind::kProxyControl) != 0 && on();
+  return (observe::profiler::mask() & bit(Type::kProxyCtrl)) != 0 && on();
 }
 
 void Profile::rests() {
-  Descriptor descriptor = session_->describe(kind::kProxyControl, nullptr);
+  DescriptorV7 descriptor = session_->describe(Type::kProxyCtrl, nullptr);
   resting_ = session_->start(descriptor);
-  StateArguments none{};
-  session_->record(resting_, kControlSleep, &none);
+  ArgumentsV4 none{};
+  session_->record(resting_, kCtrlSleep, &none);
 }
 
 void Profile::wakes() {
-  StateArguments none{};
-  session_->record(resting_, kControlWakeup, &none);
+  ArgumentsV4 none{};
+  session_->record(resting_, kCtrlWakeup, &none);
   session_->stop(resting_);
   resting_ = nullptr;
 }
 
 void Profile::takes() {
-  Descriptor descriptor = session_->describe(kind::kProxyControl, nullptr);
+  DescriptorV7 descriptor = session_->describe(Type::kProxyCtrl, nullptr);
   void* const event = session_->start(descriptor);
-  StateArguments arguments{};
-  session_->record(event, kControlAppend, &arguments);
-  arguments.proxyControl.appended = 1;
-  session_->record(event, kControlAppendEnd, &arguments);
+  ArgumentsV4 arguments{};
+  session_->record(event, kCtrlAppend, &arguments);
+  arguments.proxyCtrl.appended = 1;
+  session_->record(event, kCtrlAppendEnd, &arguments);
   session_->stop(event);
 }
 

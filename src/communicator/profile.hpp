@@ -117,7 +117,8 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
                 const executors::cuda::Engine::Launched& launched);
   // Whether the kernels' own spans are wanted, and nobody collects them yet.
   bool wantsKernels(const Operation& operation) const {
-    return (operation.profiled.mask & observe::profiler::kind::kKernelChannel) != 0 && follower_ == nullptr;
+    return (operation.profiled.mask & observe::profiler::bit(observe::profiler::Type::kKernelCh)) != 0 &&
+           follower_ == nullptr;
   }
   // Collects them from now on, until letGoOfKernels(): to be called before what `take` needs goes.
   void followKernels(StampFollower::Take take);

@@ -1,88 +1,146 @@
-// NCCL's profiler plugin interface as a host sees it: versions 5, 6 and 7, in our own words. Each version's
-// descriptor begins with the one before it, so that the newest can be handed to a plugin of any of the three;
-// what a plugin's symbol is called says how much of it the plugin reads. Facts only, no code; the layouts are
-// those of the x86-64 and aarch64 ABIs and are checked below. For the host (observe/profiler_*), for plugins/
-// and for tests.
+// NCCL's profiler plugin interface, for both its sides: the host (profiler_host, which calls versions 5, 6
+// and 7) and our plugins (plugins/profiler, which export 1 to 7 and declare 1 to 4 for themselves). What all
+// versions share, and the descriptors of 5 to 7 (NCCL 2.28 and later): each is a prefix of the next, so one
+// struct serves; fields marked v6 or v7 may only be read where that version's table was called, because an
+// older caller's descriptor ends before them. These declarations are our own, facts and no code, made from
+// the interface's binary layout on x86-64 and aarch64; the static_asserts hold them to it.
 #pragma once
-
-#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
 
 namespace stretto::observe::profiler {
 
-// What ncclResult_t is on the wire: 0 for success.
-using Outcome = int;
+// NCCL's result codes, as far as anybody looks at them.
+inline constexpr int kSuccess = 0;
 
-// Bits of the activation mask, and the kinds of events that descriptors name.
-namespace kind {
-inline constexpr uint64_t kGroup = 1 << 0;
-inline constexpr uint64_t kCollective = 1 << 1;
-inline constexpr uint64_t kP2p = 1 << 2;
-inline constexpr uint64_t kProxyOp = 1 << 3;
-inline constexpr uint64_t kProxyStep = 1 << 4;
-inline constexpr uint64_t kProxyControl = 1 << 5;
-inline constexpr uint64_t kKernelChannel = 1 << 6;
-inline constexpr uint64_t kNetPlugin = 1 << 7;
-inline constexpr uint64_t kGroupApi = 1 << 8;
-inline constexpr uint64_t kCollectiveApi = 1 << 9;
-inline constexpr uint64_t kP2pApi = 1 << 10;
-inline constexpr uint64_t kKernelLaunch = 1 << 11;
-// From here on never emitted by us: copy engines (version 6), phases of kernels (version 7).
-inline constexpr uint64_t kCopyEngineCollective = 1 << 12;
-inline constexpr uint64_t kCopyEngineSync = 1 << 13;
-inline constexpr uint64_t kCopyEngineBatch = 1 << 14;
-inline constexpr uint64_t kKernelPhase = 1 << 15;
-}  // namespace kind
+// Levels and the subsystem of NCCL's logger.
+enum class LogLevel : int { kWarn = 2, kInfo = 3 };
+inline constexpr unsigned long kProfileSubsystem = 0x4000;
+using Logger = void (*)(int level, unsigned long flags, const char* file, int line, const char* format, ...);
 
-// The second argument of recordEventState. The values are the same in all versions.
+// Bit numbers of the event types.
+enum class Type : uint8_t {
+  kGroup = 0,
+  kColl,
+  kP2p,
+  kProxyOp,
+  kProxyStep,
+  kProxyCtrl,  // the last of v1 and v2
+  kKernelCh,
+  kNetPlugin,  // of v3 and v4
+  kGroupApi,
+  kCollApi,
+  kP2pApi,
+  kKernelLaunch,  // of v5
+  kCeColl,
+  kCeSync,
+  kCeBatch,      // of v6
+  kKernelPhase,  // of v7
+  kUnknown = 255,
+};
+inline constexpr int kTypes = 16;
+
+constexpr const char* nameOf(Type type) {
+  constexpr const char* kNames[kTypes] = {
+      "Group",    "Coll",    "P2p",    "ProxyOp",      "ProxyStep", "ProxyCtrl", "KernelCh", "NetPlugin",
+      "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "CeColl",    "CeSync",    "CeBatch",  "KernelPhase"};
+  return static_cast<int>(type) < kTypes ? kNames[static_cast<int>(type)] : "unknown";
+}
+
+// Which types an interface version knows, as a mask.
+constexpr uint32_t typesOf(int abi) {
+  switch (abi) {
+    case 1:
+    case 2:
+      return 0x3f;
+    case 3:
+    case 4:
+      return 0xff;
+    case 5:
+      return 0xfff;
+    case 6:
+      return 0x7fff;
+    default:
+      return 0xffff;
+  }
+}
+
+// Its bit in the activation mask; from v5 on also what a descriptor's `type` says.
+constexpr uint32_t bit(Type type) {
+  return 1u << static_cast<int>(type);
+}
+
+// What recordEventState is told, by number. The same in all versions; ProxyOp's are of v1 to v3, with the
+// bytes moved and the steps done.
 enum State : int {
+  kProxyOpFirst = 0,
+  kProxyOpLast = 7,
   kStepSendGpuWait = 8,
   kStepSendWait = 9,
-  kStepReceiveWait = 10,
-  kStepReceiveFlushWait = 11,
-  kStepReceiveGpuWait = 12,
-  kControlIdle = 13,
-  kControlActive = 14,
-  kControlSleep = 15,
-  kControlWakeup = 16,
-  kControlAppend = 17,
-  kControlAppendEnd = 18,
+  kStepRecvWait = 10,
+  kStepRecvFlushWait = 11,
+  kStepRecvGpuWait = 12,
+  kCtrlIdle = 13,
+  kCtrlActive = 14,
+  kCtrlSleep = 15,
+  kCtrlWakeup = 16,
+  kCtrlAppend = 17,
+  kCtrlAppendEnd = 18,
   kOpInProgress = 19,
-  kStepSendPeerWait = 20,
+  kStepSendPeerWait = 20,  // NCCL says it at every poll until the peer is ready
   kNetPluginUpdate = 21,
-  kKernelChannelStop = 22,
+  kKernelChStop = 22,
   kGroupStartApiStop = 23,
   kGroupEndApiStart = 24,
   kKernelPhaseStop = 31,
 };
 
-struct GroupApi {
-  bool graphCaptured;
-  int groupDepth;  // of ncclGroupStart, the call's own implicit group included
+// The table that a plugin exports as ncclProfiler_vN: the same six words in every version.
+template <typename Init, typename Descriptor, typename Arguments>
+struct Table {
+  const char* name;
+  Init init;
+  int (*start)(void* context, void** handle, Descriptor* descriptor);
+  int (*stop)(void* handle);
+  int (*state)(void* handle, int state, Arguments* arguments);
+  int (*finalize)(void* context);
 };
-struct CollectiveApi {
-  const char* function;
-  size_t count;
-  const char* dataType;
-  int root;
-  void* stream;
-  bool graphCaptured;
-  uint64_t userTag;  // version 7
+
+struct ProxyOpV2 {
+  int pid;
+  uint8_t channel;
+  int peer;
+  int steps;
+  int chunkBytes;
+  int isSend;
 };
-struct P2pApi {
-  const char* function;
-  size_t count;
-  const char* dataType;
-  void* stream;
-  bool graphCaptured;
-  uint64_t userTag;  // version 7
+struct ProxyStepV2 {
+  int step;
 };
-struct KernelLaunch {
-  void* stream;
+struct NetPluginV3 {
+  int64_t id;
+  void* data;
 };
-struct CollectiveEvent {
+
+// States of v4 to v7.
+union ArgumentsV4 {
+  struct {
+    size_t bytes;
+  } proxyStep;
+  struct {
+    int appended;
+  } proxyCtrl;
+  struct {
+    void* data;
+  } netPlugin;
+  struct {
+    uint64_t gpuNs;
+  } kernelCh;  // KernelPhaseStop uses it too
+};
+static_assert(sizeof(ArgumentsV4) == 8);
+
+struct CollV5 {
   uint64_t sequence;  // per communicator and function
   const char* function;
   const void* sendBuffer;
@@ -95,11 +153,11 @@ struct CollectiveEvent {
   const char* algorithm;
   const char* protocol;
   void* parentGroup;
-  const char* kernelVariant;  // version 7
-  bool isSymmetric;           // version 7
-  uint64_t userTag;           // version 7
+  const char* kernelVariant;  // v7; null where the kernel is not a symmetric one
+  uint8_t isSymmetric;        // v7
+  uint64_t userTag;           // v7
 };
-struct P2pEvent {
+struct P2pV5 {
   const char* function;
   void* buffer;
   const char* dataType;
@@ -107,34 +165,26 @@ struct P2pEvent {
   int peer;
   uint8_t channels;
   void* parentGroup;
-  uint64_t userTag;  // version 7
+  uint64_t userTag;  // v7
 };
-struct ProxyOp {
-  pid_t pid;
-  uint8_t channel;
-  int peer;
-  int steps;
-  int chunkBytes;
-  int isSend;
+struct CollApiV5 {
+  const char* function;
+  size_t count;
+  const char* dataType;
+  int root;
+  void* stream;
+  bool graphCaptured;
+  uint64_t userTag;  // v7
 };
-struct ProxyStep {
-  int step;
+struct P2pApiV5 {
+  const char* function;
+  size_t count;
+  const char* dataType;
+  void* stream;
+  bool graphCaptured;
+  uint64_t userTag;  // v7
 };
-struct KernelChannel {
-  uint8_t channel;
-  uint64_t timer;  // when the channel began, by the clock of who runs it
-};
-struct NetPlugin {
-  int64_t id;
-  void* data;
-};
-struct KernelPhase {  // version 7
-  uint8_t channel;
-  uint8_t phase;
-  const char* phaseName;
-  uint64_t timer;
-};
-struct CopyEngineCollective {  // version 6; userTag version 7
+struct CeCollV6 {
   uint64_t sequence;
   const char* function;
   const void* sendBuffer;
@@ -146,104 +196,117 @@ struct CopyEngineCollective {  // version 6; userTag version 7
   bool intraBatchSync;
   uint32_t batchSize;
   uint32_t batches;
-  uint32_t copyEngineSequence;
+  uint32_t ceSequence;
   void* stream;
-  uint64_t userTag;
+  uint64_t userTag;  // v7
 };
 
-// What startEvent is given. The union begins at byte 24 in every version.
-struct Descriptor {
+struct DescriptorV7 {
   uint64_t type;
   void* parent;
   int rank;
   union {
-    GroupApi groupApi;
-    CollectiveApi collectiveApi;
-    P2pApi p2pApi;
-    KernelLaunch kernelLaunch;
-    CollectiveEvent collective;
-    P2pEvent p2p;
-    ProxyOp proxyOp;
-    ProxyStep proxyStep;
-    KernelChannel kernelChannel;
-    NetPlugin netPlugin;
-    KernelPhase kernelPhase;
-    CopyEngineCollective copyEngine;
+    struct {
+      bool graphCaptured;
+      int depth;  // of ncclGroupStart, the call's own implicit group included
+    } groupApi;
+    CollApiV5 collApi;
+    P2pApiV5 p2pApi;
+    struct {
+      void* stream;
+    } kernelLaunch;
+    CollV5 coll;
+    P2pV5 p2p;
+    ProxyOpV2 proxyOp;
+    ProxyStepV2 proxyStep;
+    struct {
+      uint8_t channel;
+      uint64_t gpuNs;
+    } kernelCh;
+    NetPluginV3 netPlugin;
+    CeCollV6 ceColl;
+    struct {
+      bool isComplete;
+      int ranks;
+    } ceSync;
+    struct {
+      int operations;
+      size_t bytes;
+      bool useIntraSync;
+    } ceBatch;
+    struct {
+      uint8_t channel;
+      uint8_t phase;
+      const char* phaseName;
+      uint64_t gpuNs;
+    } kernelPhase;
   };
 };
+static_assert(sizeof(DescriptorV7) == 136);
+static_assert(offsetof(DescriptorV7, parent) == 8 && offsetof(DescriptorV7, rank) == 16);
+static_assert(offsetof(DescriptorV7, groupApi.graphCaptured) == 24 &&
+              offsetof(DescriptorV7, groupApi.depth) == 28);
+static_assert(offsetof(DescriptorV7, collApi.function) == 24 && offsetof(DescriptorV7, collApi.count) == 32);
+static_assert(offsetof(DescriptorV7, collApi.dataType) == 40 && offsetof(DescriptorV7, collApi.root) == 48);
+static_assert(offsetof(DescriptorV7, collApi.stream) == 56 &&
+              offsetof(DescriptorV7, collApi.graphCaptured) == 64);
+static_assert(offsetof(DescriptorV7, collApi.userTag) == 72);
+static_assert(offsetof(DescriptorV7, p2pApi.stream) == 48 &&
+              offsetof(DescriptorV7, p2pApi.graphCaptured) == 56);
+static_assert(offsetof(DescriptorV7, p2pApi.userTag) == 64 &&
+              offsetof(DescriptorV7, kernelLaunch.stream) == 24);
+static_assert(offsetof(DescriptorV7, coll.channels) == 80 && offsetof(DescriptorV7, coll.algorithm) == 88);
+static_assert(offsetof(DescriptorV7, coll.protocol) == 96 && offsetof(DescriptorV7, coll.parentGroup) == 104);
+static_assert(offsetof(DescriptorV7, coll.kernelVariant) == 112 &&
+              offsetof(DescriptorV7, coll.isSymmetric) == 120);
+static_assert(offsetof(DescriptorV7, coll.userTag) == 128);
+static_assert(offsetof(DescriptorV7, p2p.channels) == 60 && offsetof(DescriptorV7, p2p.parentGroup) == 64);
+static_assert(offsetof(DescriptorV7, p2p.userTag) == 72);
+static_assert(offsetof(DescriptorV7, ceColl.sequence) == 24 && offsetof(DescriptorV7, ceColl.function) == 32);
+static_assert(offsetof(DescriptorV7, ceColl.sendBuffer) == 40 &&
+              offsetof(DescriptorV7, ceColl.receiveBuffer) == 48);
+static_assert(offsetof(DescriptorV7, ceColl.count) == 56 && offsetof(DescriptorV7, ceColl.root) == 64);
+static_assert(offsetof(DescriptorV7, ceColl.dataType) == 72 &&
+              offsetof(DescriptorV7, ceColl.syncStrategy) == 80);
+static_assert(offsetof(DescriptorV7, ceColl.intraBatchSync) == 88 &&
+              offsetof(DescriptorV7, ceColl.batchSize) == 92);
+static_assert(offsetof(DescriptorV7, ceColl.batches) == 96 &&
+              offsetof(DescriptorV7, ceColl.ceSequence) == 100);
+static_assert(offsetof(DescriptorV7, ceColl.stream) == 104 && offsetof(DescriptorV7, ceColl.userTag) == 112);
+static_assert(offsetof(DescriptorV7, proxyOp.pid) == 24 && offsetof(DescriptorV7, proxyOp.channel) == 28);
+static_assert(offsetof(DescriptorV7, proxyOp.peer) == 32 && offsetof(DescriptorV7, proxyOp.steps) == 36);
+static_assert(offsetof(DescriptorV7, proxyOp.chunkBytes) == 40 &&
+              offsetof(DescriptorV7, proxyOp.isSend) == 44);
+static_assert(offsetof(DescriptorV7, proxyStep.step) == 24);
+static_assert(offsetof(DescriptorV7, kernelCh.channel) == 24 && offsetof(DescriptorV7, kernelCh.gpuNs) == 32);
+static_assert(offsetof(DescriptorV7, netPlugin.id) == 24 && offsetof(DescriptorV7, netPlugin.data) == 32);
+static_assert(offsetof(DescriptorV7, coll.sequence) == 24 && offsetof(DescriptorV7, coll.function) == 32);
+static_assert(offsetof(DescriptorV7, coll.sendBuffer) == 40 &&
+              offsetof(DescriptorV7, coll.receiveBuffer) == 48);
+static_assert(offsetof(DescriptorV7, coll.count) == 56 && offsetof(DescriptorV7, coll.root) == 64);
+static_assert(offsetof(DescriptorV7, coll.dataType) == 72 && offsetof(DescriptorV7, coll.warps) == 81);
+static_assert(offsetof(DescriptorV7, p2p.function) == 24 && offsetof(DescriptorV7, p2p.buffer) == 32);
+static_assert(offsetof(DescriptorV7, p2p.dataType) == 40 && offsetof(DescriptorV7, p2p.count) == 48);
+static_assert(offsetof(DescriptorV7, p2p.peer) == 56);
+static_assert(offsetof(DescriptorV7, p2pApi.function) == 24 && offsetof(DescriptorV7, p2pApi.count) == 32);
+static_assert(offsetof(DescriptorV7, p2pApi.dataType) == 40);
+static_assert(offsetof(DescriptorV7, ceSync.isComplete) == 24 && offsetof(DescriptorV7, ceSync.ranks) == 28);
+static_assert(offsetof(DescriptorV7, ceBatch.operations) == 24 &&
+              offsetof(DescriptorV7, ceBatch.bytes) == 32);
+static_assert(offsetof(DescriptorV7, ceBatch.useIntraSync) == 40);
+static_assert(offsetof(DescriptorV7, kernelPhase.channel) == 24 &&
+              offsetof(DescriptorV7, kernelPhase.phase) == 25);
+static_assert(offsetof(DescriptorV7, kernelPhase.phaseName) == 32 &&
+              offsetof(DescriptorV7, kernelPhase.gpuNs) == 40);
 
-// What recordEventState is given beside the state; null where the state needs nothing.
-union StateArguments {
-  struct {
-    size_t transferred;
-  } proxyStep;
-  struct {
-    int appended;
-  } proxyControl;
-  struct {
-    void* data;
-  } netPlugin;
-  struct {
-    uint64_t timer;
-  } kernelChannel;
-};
+// How many bytes of the descriptor a caller of that version hands over.
+constexpr size_t bytesOfDescriptor(int abi) {
+  return abi >= 7 ? sizeof(DescriptorV7) : 112;
+}
 
-// NCCL's debug function: level (VERSION 1, WARN 2, INFO 3, TRACE 5), subsystems, file, line, format.
-using Logger = void (*)(int level, unsigned long subsystems, const char* file, int line, const char* format,
-                        ...);
-
-// The symbol ncclProfiler_v5, _v6 or _v7.
-struct Table {
-  const char* name;
-  Outcome (*init)(void** context, uint64_t communicator, int* activationMask, const char* communicatorName,
-                  int nodes, int ranks, int rank, Logger logger);
-  Outcome (*startEvent)(void* context, void** handle, Descriptor* descriptor);
-  Outcome (*stopEvent)(void* handle);
-  Outcome (*recordEventState)(void* handle, int state, StateArguments* arguments);
-  Outcome (*finalize)(void* context);
-};
-
-static_assert(sizeof(Table) == 48 && sizeof(StateArguments) == 8);
-static_assert(sizeof(Descriptor) == 136 && offsetof(Descriptor, parent) == 8 &&
-              offsetof(Descriptor, rank) == 16 && offsetof(Descriptor, groupApi) == 24);
-static_assert(offsetof(Descriptor, groupApi.groupDepth) == 28);
-static_assert(offsetof(Descriptor, collectiveApi.function) == 24 &&
-              offsetof(Descriptor, collectiveApi.count) == 32 &&
-              offsetof(Descriptor, collectiveApi.dataType) == 40 &&
-              offsetof(Descriptor, collectiveApi.root) == 48 &&
-              offsetof(Descriptor, collectiveApi.stream) == 56 &&
-              offsetof(Descriptor, collectiveApi.graphCaptured) == 64 &&
-              offsetof(Descriptor, collectiveApi.userTag) == 72);
-static_assert(offsetof(Descriptor, p2pApi.count) == 32 && offsetof(Descriptor, p2pApi.dataType) == 40 &&
-              offsetof(Descriptor, p2pApi.stream) == 48 && offsetof(Descriptor, p2pApi.graphCaptured) == 56 &&
-              offsetof(Descriptor, p2pApi.userTag) == 64);
-static_assert(offsetof(Descriptor, kernelLaunch.stream) == 24);
-static_assert(
-    offsetof(Descriptor, collective.sequence) == 24 && offsetof(Descriptor, collective.function) == 32 &&
-    offsetof(Descriptor, collective.sendBuffer) == 40 &&
-    offsetof(Descriptor, collective.receiveBuffer) == 48 && offsetof(Descriptor, collective.count) == 56 &&
-    offsetof(Descriptor, collective.root) == 64 && offsetof(Descriptor, collective.dataType) == 72 &&
-    offsetof(Descriptor, collective.channels) == 80 && offsetof(Descriptor, collective.warps) == 81 &&
-    offsetof(Descriptor, collective.algorithm) == 88 && offsetof(Descriptor, collective.protocol) == 96 &&
-    offsetof(Descriptor, collective.parentGroup) == 104 &&
-    offsetof(Descriptor, collective.kernelVariant) == 112 &&
-    offsetof(Descriptor, collective.isSymmetric) == 120 && offsetof(Descriptor, collective.userTag) == 128);
-static_assert(offsetof(Descriptor, p2p.function) == 24 && offsetof(Descriptor, p2p.buffer) == 32 &&
-              offsetof(Descriptor, p2p.dataType) == 40 && offsetof(Descriptor, p2p.count) == 48 &&
-              offsetof(Descriptor, p2p.peer) == 56 && offsetof(Descriptor, p2p.channels) == 60 &&
-              offsetof(Descriptor, p2p.parentGroup) == 64 && offsetof(Descriptor, p2p.userTag) == 72);
-static_assert(offsetof(Descriptor, proxyOp.pid) == 24 && offsetof(Descriptor, proxyOp.channel) == 28 &&
-              offsetof(Descriptor, proxyOp.peer) == 32 && offsetof(Descriptor, proxyOp.steps) == 36 &&
-              offsetof(Descriptor, proxyOp.chunkBytes) == 40 && offsetof(Descriptor, proxyOp.isSend) == 44);
-static_assert(offsetof(Descriptor, proxyStep.step) == 24);
-static_assert(offsetof(Descriptor, kernelChannel.channel) == 24 &&
-              offsetof(Descriptor, kernelChannel.timer) == 32);
-static_assert(offsetof(Descriptor, kernelPhase.phase) == 25 &&
-              offsetof(Descriptor, kernelPhase.phaseName) == 32 &&
-              offsetof(Descriptor, kernelPhase.timer) == 40);
-static_assert(offsetof(Descriptor, copyEngine.syncStrategy) == 80 &&
-              offsetof(Descriptor, copyEngine.copyEngineSequence) == 100 &&
-              offsetof(Descriptor, copyEngine.stream) == 104 &&
-              offsetof(Descriptor, copyEngine.userTag) == 112);
+using InitV5 = int (*)(void** context, uint64_t communicator, int* mask, const char* name, int nodes,
+                       int ranks, int rank, Logger logger);
+using TableV5 = Table<InitV5, DescriptorV7, ArgumentsV4>;
+static_assert(sizeof(TableV5) == 48);
 
 }  // namespace stretto::observe::profiler

@@ -39,17 +39,20 @@ void noteSessions() {
 
 }  // namespace
 
-Session::Session(const Table* table, void* context, int rank)
-    : table_(table), context_(context), rank_(rank), forkGeneration_(platform::forkGeneration()) {}
+Session::Session(const TableV5* table, void* context, int rank)
+    : table_(table), context_(context), rank_(rank), forkGeneration_(platform::forkGeneration()) {
+  std::memset(&blank_, 0, sizeof blank_);  // padding and all of the union too: plugins copy it
+  blank_.rank = rank;
+}
 
 std::shared_ptr<Session> Session::open(const SessionIdentity& identity) {
   const PluginLock lock;
-  const Table* const table = acquirePlugin();
+  const TableV5* const table = acquirePlugin();
   if (table == nullptr) return nullptr;
   void* context = nullptr;
   const char* const name = identity.name.empty() ? nullptr : identity.name.c_str();
-  const Outcome outcome = table->init(&context, identity.communicator, &internal::gMask, name, identity.nodes,
-                                      identity.ranks, identity.rank, logForPlugin);
+  const int outcome = table->init(&context, identity.communicator, &internal::gMask, name, identity.nodes,
+                                  identity.ranks, identity.rank, logForPlugin);
   if (outcome != 0) {
     STRETTO_LOG(kInfo, kInit,
                 "rank %d: the profiler plugin's init returned %d; this communicator is not profiled",
@@ -74,27 +77,18 @@ Session::~Session() {
   releasePlugin();
 }
 
-Descriptor Session::describe(uint64_t type, void* parent) const {
-  Descriptor descriptor;
-  std::memset(&descriptor, 0, sizeof descriptor);  // padding and the rest of the union too: plugins copy it
-  descriptor.type = type;
-  descriptor.parent = parent;
-  descriptor.rank = rank_;
-  return descriptor;
-}
-
-void* Session::start(Descriptor& descriptor) const {
+void* Session::start(DescriptorV7& descriptor) const {
   void* handle = nullptr;
-  (void)table_->startEvent(context_, &handle, &descriptor);
+  (void)table_->start(context_, &handle, &descriptor);
   return handle;
 }
 
 void Session::stop(void* handle) const {
-  if (handle != nullptr) (void)table_->stopEvent(handle);
+  if (handle != nullptr) (void)table_->stop(handle);
 }
 
-void Session::record(void* handle, State state, StateArguments* arguments) const {
-  if (handle != nullptr) (void)table_->recordEventState(handle, state, arguments);
+void Session::record(void* handle, State state, ArgumentsV4* arguments) const {
+  if (handle != nullptr) (void)table_->state(handle, state, arguments);
 }
 
 }  // namespace stretto::observe::profiler

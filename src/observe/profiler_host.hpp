@@ -27,16 +27,16 @@ inline uint32_t mask() {
 
 // A lower event makes the events above it come too: each of these is wanted when one of its bits is set.
 inline constexpr uint32_t kUnderKernel =
-    kind::kProxyOp | kind::kProxyStep | kind::kKernelChannel | kind::kNetPlugin;
-inline constexpr uint32_t kCollectiveBits = kind::kCollective | kUnderKernel;
-inline constexpr uint32_t kP2pBits = kind::kP2p | kUnderKernel;
-inline constexpr uint32_t kGroupBits = kind::kGroup | kCollectiveBits | kP2pBits;
-inline constexpr uint32_t kCollectiveApiBits = kind::kCollectiveApi | kCollectiveBits;
-inline constexpr uint32_t kP2pApiBits = kind::kP2pApi | kP2pBits;
+    bit(Type::kProxyOp) | bit(Type::kProxyStep) | bit(Type::kKernelCh) | bit(Type::kNetPlugin);
+inline constexpr uint32_t kCollectiveBits = bit(Type::kColl) | kUnderKernel;
+inline constexpr uint32_t kP2pBits = bit(Type::kP2p) | kUnderKernel;
+inline constexpr uint32_t kGroupBits = bit(Type::kGroup) | kCollectiveBits | kP2pBits;
+inline constexpr uint32_t kCollectiveApiBits = bit(Type::kCollApi) | kCollectiveBits;
+inline constexpr uint32_t kP2pApiBits = bit(Type::kP2pApi) | kP2pBits;
 inline constexpr uint32_t kGroupApiBits =
-    kind::kGroupApi | kCollectiveApiBits | kP2pApiBits | kGroupBits | kind::kKernelLaunch;
-inline constexpr uint32_t kProxyOpBits = kind::kProxyOp | kind::kProxyStep | kind::kNetPlugin;
-inline constexpr uint32_t kProxyStepBits = kind::kProxyStep | kind::kNetPlugin;
+    bit(Type::kGroupApi) | kCollectiveApiBits | kP2pApiBits | kGroupBits | bit(Type::kKernelLaunch);
+inline constexpr uint32_t kProxyOpBits = bit(Type::kProxyOp) | bit(Type::kProxyStep) | bit(Type::kNetPlugin);
+inline constexpr uint32_t kProxyStepBits = bit(Type::kProxyStep) | bit(Type::kNetPlugin);
 
 struct SessionIdentity {
   uint64_t communicator = 0;
@@ -58,18 +58,24 @@ class Session {
 
   int rank() const { return rank_; }
   // A descriptor of `type`, of this rank, with everything else zero.
-  Descriptor describe(uint64_t type, void* parent) const;
-  void* start(Descriptor& descriptor) const;
+  DescriptorV7 describe(Type type, void* parent) const {
+    DescriptorV7 descriptor = blank_;
+    descriptor.type = bit(type);
+    descriptor.parent = parent;
+    return descriptor;
+  }
+  void* start(DescriptorV7& descriptor) const;
   // Nothing for null.
   void stop(void* handle) const;
-  void record(void* handle, State state, StateArguments* arguments = nullptr) const;
+  void record(void* handle, State state, ArgumentsV4* arguments = nullptr) const;
 
  private:
-  Session(const Table* table, void* context, int rank);
+  Session(const TableV5* table, void* context, int rank);
 
-  const Table* table_;
+  const TableV5* table_;
   void* context_;
   const int rank_;
+  DescriptorV7 blank_;  // copied, which is faster than clearing
   const uint32_t forkGeneration_;
 };
 

@@ -20,7 +20,7 @@ constexpr const char* kPrefix = "libnccl-profiler";
 struct Loaded {
   std::mutex mutex;
   DynamicLibrary library;
-  const Table* table = nullptr;
+  const TableV5* table = nullptr;
   int users = 0;
   bool failed = false;
   uint32_t generation = platform::forkGeneration();
@@ -62,10 +62,10 @@ DynamicLibrary find(const std::string& name) {
 }
 
 // The newest table that we call; null, with a word about it, if there is none.
-const Table* tableOf(const DynamicLibrary& library, const std::string& name) {
+const TableV5* tableOf(const DynamicLibrary& library, const std::string& name) {
   const char* const shown = name.empty() ? "libnccl-profiler.so" : name.c_str();
   for (const char* symbol : {"ncclProfiler_v7", "ncclProfiler_v6", "ncclProfiler_v5"}) {
-    const auto* const table = static_cast<const Table*>(library.symbol(symbol));
+    const auto* const table = static_cast<const TableV5*>(library.symbol(symbol));
     if (table == nullptr) continue;
     STRETTO_LOG(kInfo, kInit, "profiler plugin %s (%s): called through %s", shown,
                 table->name != nullptr ? table->name : "without a name", symbol);
@@ -95,7 +95,7 @@ bool load(Loaded& here) {
 
 }  // namespace
 
-const Table* acquirePlugin() {
+const TableV5* acquirePlugin() {
   Loaded& here = loaded();
   forgetParents(here);
   if (here.failed) return nullptr;

@@ -11,7 +11,7 @@ namespace stretto::observe::profiler {
 // if it is unset; in the program itself for STATIC_PLUGIN; nowhere for none. The newest of the versions 7, 6
 // and 5 that it exports is used. When that fails it is said in the log, once, and not tried again: null from
 // there on. To be called, as the plugin's init and finalize are, with pluginLock() held.
-const Table* acquirePlugin();
+const TableV5* acquirePlugin();
 // One less. After the last the plugin is closed and `table` is dead; a later use loads it again.
 void releasePlugin();
 

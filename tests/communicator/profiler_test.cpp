@@ -19,7 +19,8 @@ namespace stretto {
 namespace {
 
 using namespace stretto::testing;
-namespace kind = observe::profiler::kind;
+using observe::profiler::bit;
+using observe::profiler::Type;
 
 std::string plugin() {
   return std::string(STRETTO_TEST_PROFILERS) + "/libnccl-profiler-recording-v7.so";
@@ -78,15 +79,15 @@ class ProfilerCalls : public ::testing::Test {
 TEST_F(ProfilerCalls, AMaskBringsItsEventsAndTheirAncestors) {
   const std::pair<uint64_t, const char*> kWanted[] = {
       {0, ""},
-      {kind::kGroupApi, "GroupApi "},
-      {kind::kCollectiveApi, "GroupApi CollApi "},
-      {kind::kP2pApi, "GroupApi "},
-      {kind::kKernelLaunch, "GroupApi KernelLaunch "},
-      {kind::kGroup, "GroupApi Group "},
-      {kind::kCollective, "GroupApi CollApi Group Coll "},
-      {kind::kKernelChannel, "GroupApi CollApi Group Coll KernelCh "},
-      {kind::kProxyStep, "GroupApi CollApi Group Coll "},
-      {kind::kProxyControl, ""},
+      {bit(Type::kGroupApi), "GroupApi "},
+      {bit(Type::kCollApi), "GroupApi CollApi "},
+      {bit(Type::kP2pApi), "GroupApi "},
+      {bit(Type::kKernelLaunch), "GroupApi KernelLaunch "},
+      {bit(Type::kGroup), "GroupApi Group "},
+      {bit(Type::kColl), "GroupApi CollApi Group Coll "},
+      {bit(Type::kKernelCh), "GroupApi CollApi Group Coll KernelCh "},
+      {bit(Type::kProxyStep), "GroupApi CollApi Group Coll "},
+      {bit(Type::kProxyCtrl), ""},
       {0xffff, "GroupApi CollApi KernelLaunch Group Coll KernelCh "}};
   for (const auto& [mask, events] : kWanted) {
     const Journal journal = run(mask, [](Member& member) { sum(member); });
@@ -98,7 +99,7 @@ TEST_F(ProfilerCalls, TheMaskIsThatOfTheCall) {
   const Journal journal = run(0, [](Member& member) {
     sum(member);  // nobody listens
     member.board.meet();
-    if (member.rank == 0) setMask(static_cast<int>(kind::kCollective));
+    if (member.rank == 0) setMask(static_cast<int>(bit(Type::kColl)));
     member.board.meet();
     ncclGroupStart();
     std::vector<float> data(16, 1);
@@ -109,7 +110,7 @@ TEST_F(ProfilerCalls, TheMaskIsThatOfTheCall) {
     member.expect(ncclGroupEnd(), "ncclGroupEnd");  // called while somebody listened
     sum(member);                                    // and this was not
     member.board.meet();
-    if (member.rank == 0) setMask(static_cast<int>(kind::kCollective));
+    if (member.rank == 0) setMask(static_cast<int>(bit(Type::kColl)));
     member.board.meet();
     sum(member);
   });
@@ -126,7 +127,7 @@ TEST_F(ProfilerCalls, TheMaskIsThatOfTheCall) {
 }
 
 TEST_F(ProfilerCalls, OperationsAreNumberedByFunction) {
-  const Journal journal = run(kind::kCollective, [](Member& member) {
+  const Journal journal = run(bit(Type::kColl), [](Member& member) {
     std::vector<float> data(32, 1);
     for (int times = 0; times < 3; ++times) {
       sum(member);
@@ -231,7 +232,7 @@ TEST_F(ProfilerCalls, AGroupThatFailsIsClosed) {
 
 // Nested groups are one; a group in which nothing is called is none.
 TEST_F(ProfilerCalls, GroupsNest) {
-  const Journal journal = run(kind::kGroupApi, [](Member& member) {
+  const Journal journal = run(bit(Type::kGroupApi), [](Member& member) {
     float x[2] = {};
     ncclGroupStart();
     ncclGroupEnd();

@@ -19,26 +19,26 @@
 namespace stretto::observe::profiler {
 namespace {
 int gStaticInits = 0;
-Outcome ncclStaticInit(void** context, uint64_t, int* mask, const char*, int, int, int, Logger) {
+int ncclStaticInit(void** context, uint64_t, int* mask, const char*, int, int, int, Logger) {
   ++gStaticInits;
   *mask = 0x100;
   *context = &gStaticInits;
   return 0;
 }
-Outcome staticStart(void*, void**, Descriptor*) {
+int staticStart(void*, void**, DescriptorV7*) {
   return 0;
 }
-Outcome staticHandle(void*) {
+int staticHandle(void*) {
   return 0;
 }
-Outcome staticState(void*, int, StateArguments*) {
+int staticState(void*, int, ArgumentsV4*) {
   return 0;
 }
 }  // namespace
 extern "C" {
-[[gnu::visibility("default")]] extern const Table ncclProfiler_v6;
-const Table ncclProfiler_v6{"in the program", ncclStaticInit, staticStart,
-                            staticHandle,     staticState,    staticHandle};
+[[gnu::visibility("default")]] extern const TableV5 ncclProfiler_v6;
+const TableV5 ncclProfiler_v6{"in the program", ncclStaticInit, staticStart,
+                              staticHandle,     staticState,    staticHandle};
 }
 }  // namespace stretto::observe::profiler
 

@@ -1,5 +1,7 @@
 // Each version's table is called with descriptors of that version, in every type it knows and with every
 // field set to a value of its own; the recording must say the same.
+#include <array>
+
 #include "fixture.hpp"
 
 namespace stretto::testing {
@@ -412,6 +414,125 @@ TYPED_TEST(ProfilerAbi, EveryCallOfAnAllReduceIsThere) {
   for (const auto& step : contents.of(format::Kind::kStart, 4)) {
     EXPECT_EQ(step.start().parent >> 56, 4u);  // a proxy operation
   }
+}
+
+// The host and the plugin share their declarations of versions 5 to 7, so that neither checks the other. Here
+// a caller knows nothing but NCCL's offsets in bytes.
+class Bytes {
+ public:
+  explicit Bytes(uint64_t type) {
+    put(0, type);
+    put<uint64_t>(8, 0x900000000000004d);
+    put<int32_t>(16, 3);
+  }
+  template <typename T>
+  Bytes& put(size_t offset, T value) {
+    memcpy(bytes_ + offset, &value, sizeof value);
+    return *this;
+  }
+  // Starts the event through the third word of a table, and stops it through the fourth.
+  void tell(const void* const* table, void* context) const {
+    void* handle = nullptr;
+    const auto start = reinterpret_cast<int (*)(void*, void**, const void*)>(const_cast<void*>(table[2]));
+    EXPECT_EQ(start(context, &handle, bytes_), 0);
+    EXPECT_EQ(reinterpret_cast<int (*)(void*)>(const_cast<void*>(table[3]))(handle), 0);
+  }
+
+ private:
+  alignas(8) char bytes_[136] = {};
+};
+
+TEST_F(ProfilerTest, OffsetsAreNccls) {
+  const auto* const table = static_cast<const void* const*>(dlsym(load(), "ncclProfiler_v7"));
+  ASSERT_NE(table, nullptr);
+  void* context = nullptr;
+  int mask = 0;
+  const auto open = reinterpret_cast<int (*)(void**, uint64_t, int*, const char*, int, int, int, void*)>(
+      const_cast<void*>(table[1]));
+  ASSERT_EQ(open(&context, 5, &mask, "bytes", 1, 4, 3, nullptr), 0);
+  const char* const name = "Function";
+  const char* const type = "ncclType";
+  Bytes(1 << 8).put<bool>(24, true).put<int32_t>(28, 2).tell(table, context);
+  Bytes(1 << 9)
+      .put(24, name)
+      .put<uint64_t>(32, 11)
+      .put(40, type)
+      .put<int32_t>(48, 1)
+      .put<uint64_t>(56, 12)
+      .put<bool>(64, true)
+      .put<uint64_t>(72, 13)
+      .tell(table, context);
+  Bytes(1 << 10)
+      .put(24, name)
+      .put<uint64_t>(32, 21)
+      .put(40, type)
+      .put<uint64_t>(48, 22)
+      .put<bool>(56, true)
+      .put<uint64_t>(64, 23)
+      .tell(table, context);
+  Bytes(1 << 11).put<uint64_t>(24, 31).tell(table, context);
+  Bytes(1 << 1)
+      .put<uint64_t>(24, 41)
+      .put(32, name)
+      .put<uint64_t>(40, 42)
+      .put<uint64_t>(48, 43)
+      .put<uint64_t>(56, 44)
+      .put<int32_t>(64, 45)
+      .put(72, type)
+      .put<uint8_t>(80, 46)
+      .put<uint8_t>(81, 47)
+      .put(88, "ALGO")
+      .put(96, "PROTO")
+      .put<uint64_t>(104, 48)
+      .put(112, "VARIANT")
+      .put<uint8_t>(120, 1)
+      .put<uint64_t>(128, 49)
+      .tell(table, context);
+  Bytes(1 << 2)
+      .put(24, name)
+      .put<uint64_t>(32, 51)
+      .put(40, type)
+      .put<uint64_t>(48, 52)
+      .put<int32_t>(56, 53)
+      .put<uint8_t>(60, 54)
+      .put<uint64_t>(64, 55)
+      .put<uint64_t>(72, 56)
+      .tell(table, context);
+  Bytes(1 << 6).put<uint8_t>(24, 61).put<uint64_t>(32, 62).tell(table, context);
+
+  const auto all = read();
+  const auto only = [&](Type of) { return all.of(format::Kind::kStart, static_cast<int>(of)).at(0); };
+  EXPECT_EQ(only(Type::kGroupApi).start().parent, 0x900000000000004du);
+  EXPECT_EQ(only(Type::kGroupApi).start().rank, 3);
+  EXPECT_EQ(only(Type::kGroupApi).as<format::GroupApi>().graphCaptured, 1u);
+  EXPECT_EQ(only(Type::kGroupApi).as<format::GroupApi>().depth, 2);
+  const auto collApi = only(Type::kCollApi).as<format::CollApi>();
+  EXPECT_EQ(all.text(collApi.function) + all.text(collApi.dataType), "FunctionncclType");
+  EXPECT_EQ((std::array{collApi.count, collApi.stream, collApi.userTag}),
+            (std::array<uint64_t, 3>{11, 12, 13}));
+  EXPECT_EQ(collApi.root, 1);
+  EXPECT_EQ(collApi.graphCaptured, 1u);
+  const auto p2pApi = only(Type::kP2pApi).as<format::P2pApi>();
+  EXPECT_EQ((std::array{p2pApi.count, p2pApi.stream, p2pApi.userTag}), (std::array<uint64_t, 3>{21, 22, 23}));
+  EXPECT_EQ(p2pApi.graphCaptured, 1u);
+  EXPECT_EQ(only(Type::kKernelLaunch).as<format::KernelLaunch>().stream, 31u);
+  const auto coll = only(Type::kColl).as<format::Coll>();
+  EXPECT_EQ((std::array{coll.sequence, coll.sendBuffer, coll.receiveBuffer, coll.count, coll.parentGroup,
+                        coll.userTag}),
+            (std::array<uint64_t, 6>{41, 42, 43, 44, 48, 49}));
+  EXPECT_EQ(coll.root, 45);
+  EXPECT_EQ(coll.channels, 46);
+  EXPECT_EQ(coll.warps, 47);
+  EXPECT_EQ(coll.isSymmetric, 1);
+  EXPECT_EQ(all.text(coll.algorithm) + all.text(coll.protocol) + all.text(coll.kernelVariant),
+            "ALGOPROTOVARIANT");
+  const auto p2p = only(Type::kP2p).as<format::P2p>();
+  EXPECT_EQ((std::array{p2p.buffer, p2p.count, p2p.parentGroup, p2p.userTag}),
+            (std::array<uint64_t, 4>{51, 52, 55, 56}));
+  EXPECT_EQ(p2p.peer, 53);
+  EXPECT_EQ(p2p.channels, 54u);
+  EXPECT_EQ(only(Type::kKernelCh).as<format::KernelCh>().channel, 61u);
+  EXPECT_EQ(only(Type::kKernelCh).as<format::KernelCh>().gpuNs, 62u);
 }
 
 }  // namespace

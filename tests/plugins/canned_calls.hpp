@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "platform/clock.hpp"
-#include "profiler/abi_v7.hpp"
+#include "profiler/abi_v4.hpp"
 
 namespace stretto::testing {
 

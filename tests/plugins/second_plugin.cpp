@@ -2,7 +2,7 @@
 // Speaks versions 4 and 5 of the interface.
 #include "second_plugin.hpp"
 
-#include "profiler/abi_v7.hpp"
+#include "profiler/abi_v4.hpp"
 
 namespace stretto::testing {
 namespace {

@@ -44,57 +44,56 @@ unsigned long long wide(uint64_t value) {
   return value;
 }
 
-Outcome start(void* context, void** handle, Descriptor* descriptor) {
+int start(void* context, void** handle, DescriptorV7* descriptor) {
   const uintptr_t id = ++gHandles;
   *handle = reinterpret_cast<void*>(id);
   char more[400] = "";
-  const Descriptor& d = *descriptor;
+  const DescriptorV7& d = *descriptor;
   switch (d.type) {
-    case kind::kGroupApi:
+    case bit(Type::kGroupApi):
       snprintf(more, sizeof more, "event=GroupApi captured=%d depth=%d", d.groupApi.graphCaptured,
-               d.groupApi.groupDepth);
+               d.groupApi.depth);
       break;
-    case kind::kCollectiveApi:
+    case bit(Type::kCollApi):
       snprintf(more, sizeof more, "event=CollApi func=%s count=%zu type=%s root=%d stream=%#lx captured=%d",
-               d.collectiveApi.function, d.collectiveApi.count, d.collectiveApi.dataType,
-               d.collectiveApi.root, number(d.collectiveApi.stream), d.collectiveApi.graphCaptured);
+               d.collApi.function, d.collApi.count, d.collApi.dataType, d.collApi.root,
+               number(d.collApi.stream), d.collApi.graphCaptured);
       break;
-    case kind::kP2pApi:
+    case bit(Type::kP2pApi):
       snprintf(more, sizeof more, "event=P2pApi func=%s count=%zu type=%s", d.p2pApi.function, d.p2pApi.count,
                d.p2pApi.dataType);
       break;
-    case kind::kKernelLaunch:
+    case bit(Type::kKernelLaunch):
       snprintf(more, sizeof more, "event=KernelLaunch");
       break;
-    case kind::kGroup:
+    case bit(Type::kGroup):
       snprintf(more, sizeof more, "event=Group");
       break;
-    case kind::kCollective:
+    case bit(Type::kColl):
       snprintf(more, sizeof more,
                "event=Coll group=%lu seq=%llu func=%s count=%zu type=%s root=%d channels=%d algo=%s proto=%s",
-               number(d.collective.parentGroup), wide(d.collective.sequence), d.collective.function,
-               d.collective.count, d.collective.dataType, d.collective.root, d.collective.channels,
-               d.collective.algorithm, d.collective.protocol);
+               number(d.coll.parentGroup), wide(d.coll.sequence), d.coll.function, d.coll.count,
+               d.coll.dataType, d.coll.root, d.coll.channels, d.coll.algorithm, d.coll.protocol);
       break;
-    case kind::kP2p:
+    case bit(Type::kP2p):
       snprintf(more, sizeof more, "event=P2p group=%lu func=%s count=%zu type=%s peer=%d channels=%d",
                number(d.p2p.parentGroup), d.p2p.function, d.p2p.count, d.p2p.dataType, d.p2p.peer,
                d.p2p.channels);
       break;
-    case kind::kProxyOp:
+    case bit(Type::kProxyOp):
       snprintf(more, sizeof more, "event=ProxyOp pid=%d channel=%d peer=%d steps=%d chunk=%d send=%d",
                d.proxyOp.pid, d.proxyOp.channel, d.proxyOp.peer, d.proxyOp.steps, d.proxyOp.chunkBytes,
                d.proxyOp.isSend);
       break;
-    case kind::kProxyStep:
+    case bit(Type::kProxyStep):
       snprintf(more, sizeof more, "event=ProxyStep step=%d", d.proxyStep.step);
       break;
-    case kind::kProxyControl:
+    case bit(Type::kProxyCtrl):
       snprintf(more, sizeof more, "event=ProxyCtrl");
       break;
-    case kind::kKernelChannel:
-      snprintf(more, sizeof more, "event=KernelCh channel=%d timer=%llu", d.kernelChannel.channel,
-               wide(d.kernelChannel.timer));
+    case bit(Type::kKernelCh):
+      snprintf(more, sizeof more, "event=KernelCh channel=%d timer=%llu", d.kernelCh.channel,
+               wide(d.kernelCh.gpuNs));
       break;
     default:
       snprintf(more, sizeof more, "event=unknown:%llx", wide(d.type));
@@ -104,23 +103,22 @@ Outcome start(void* context, void** handle, Descriptor* descriptor) {
   return 0;
 }
 
-Outcome stop(void* handle) {
+int stop(void* handle) {
   say("call=stop h=%lu", number(handle));
   return 0;
 }
 
-Outcome record(void* handle, int state, StateArguments* arguments) {
+int record(void* handle, int state, ArgumentsV4* arguments) {
   switch (state) {
-    case kKernelChannelStop:
-      say("call=state h=%lu state=%d timer=%llu", number(handle), state,
-          wide(arguments->kernelChannel.timer));
+    case kKernelChStop:
+      say("call=state h=%lu state=%d timer=%llu", number(handle), state, wide(arguments->kernelCh.gpuNs));
       break;
-    case kControlAppendEnd:
-      say("call=state h=%lu state=%d appended=%d", number(handle), state, arguments->proxyControl.appended);
+    case kCtrlAppendEnd:
+      say("call=state h=%lu state=%d appended=%d", number(handle), state, arguments->proxyCtrl.appended);
       break;
     case kStepSendWait:
-    case kStepReceiveGpuWait:
-      say("call=state h=%lu state=%d bytes=%zu", number(handle), state, arguments->proxyStep.transferred);
+    case kStepRecvGpuWait:
+      say("call=state h=%lu state=%d bytes=%zu", number(handle), state, arguments->proxyStep.bytes);
       break;
     default:
       say("call=state h=%lu state=%d args=%d", number(handle), state, arguments != nullptr);
@@ -128,8 +126,8 @@ Outcome record(void* handle, int state, StateArguments* arguments) {
   return 0;
 }
 
-Outcome ncclInit(void** context, uint64_t communicator, int* mask, const char* name, int nodes, int ranks,
-                 int rank, Logger logger) {
+int ncclInit(void** context, uint64_t communicator, int* mask, const char* name, int nodes, int ranks,
+             int rank, Logger logger) {
   const char* const refuse = getenv("STRETTO_TEST_PROFILE_REFUSE");
   if (refuse != nullptr && *refuse == '1') return 3;
   const char* const wanted = getenv("STRETTO_TEST_PROFILE_MASK");
@@ -144,12 +142,12 @@ Outcome ncclInit(void** context, uint64_t communicator, int* mask, const char* n
   return 0;
 }
 
-Outcome finalize(void* context) {
+int finalize(void* context) {
   say("call=finalize ctx=%lu", number(context));
   return 0;
 }
 
-constexpr Table kTable{"recording", ncclInit, start, stop, record, finalize};
+constexpr TableV5 kTable{"recording", ncclInit, start, stop, record, finalize};
 
 }  // namespace
 
@@ -159,9 +157,9 @@ extern "C" [[gnu::visibility("default")]] void recordingSetMask(int mask) {
 }
 
 extern "C" {
-#define STRETTO_TABLE(version)                                               \
-  [[gnu::visibility("default")]] extern const Table ncclProfiler_v##version; \
-  const Table ncclProfiler_v##version = kTable
+#define STRETTO_TABLE(version)                                                 \
+  [[gnu::visibility("default")]] extern const TableV5 ncclProfiler_v##version; \
+  const TableV5 ncclProfiler_v##version = kTable
 #if STRETTO_TEST_PROFILER_VERSION <= 4
 STRETTO_TABLE(3);
 STRETTO_TABLE(4);
