@@ -34,10 +34,7 @@ struct DescriptorV4 {
     } p2p;
     ProxyOpV2 proxyOp;
     ProxyStepV2 proxyStep;
-    struct {
-      uint8_t channel;
-      uint64_t gpuNs;
-    } kernelCh;
+    KernelChV4 kernelCh;
     NetPluginV3 netPlugin;
   };
 };

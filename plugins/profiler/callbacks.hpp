@@ -47,14 +47,15 @@ template <typename Descriptor>
                 {abi, head.type, head.id, head.context, &descriptor, bytes, labelOf(head.type, descriptor)});
 }
 
-// `append(writer, head, descriptor)` writes the record that belongs to the descriptor's type.
+// `ticks` is when the caller says that it happened; 0: now. `append(writer, head, descriptor)` writes the
+// record that belongs to the descriptor's type.
 template <int Abi, typename Descriptor, typename Append>
-int startEvent(void* context, void** handle, const Descriptor* descriptor, Append&& append) {
+int startEvent(void* context, void** handle, const Descriptor* descriptor, uint64_t ticks, Append&& append) {
   if (handle == nullptr) return kSuccess;
   *handle = nullptr;
   ThreadWriter* writer = ThreadWriter::ofThisThread();
   if (writer == nullptr || descriptor == nullptr) return kSuccess;
-  const uint64_t now = writer->now();
+  const uint64_t now = writer->begin(ticks);
   const Type type = typeOfBit(descriptor->type);
   const ThreadWriter::Head head{type, writer->makeId(type), context, descriptor->parent, descriptor->rank,
                                 now};
@@ -63,17 +64,20 @@ int startEvent(void* context, void** handle, const Descriptor* descriptor, Appen
   // What an extra opens has to be closed, whether or not there was room to record it.
   if (recorded || extra != 0) *handle = reinterpret_cast<void*>(head.id);
   if (__builtin_expect(extra != 0, 0)) startExtras(extra, Abi, head, *descriptor);
-  writer->finish(now);
+  writer->finish();
   return kSuccess;
 }
 
-inline int stopEvent(void* handle) {
+inline int stopEventAt(void* handle, uint64_t ticks) {
   ThreadWriter* writer = ThreadWriter::ofThisThread();
   if (writer == nullptr) return kSuccess;
-  const uint64_t now = writer->now();
+  const uint64_t now = writer->begin(ticks);
   if (writer->stop(handle, now) && writer->extras() != 0) extras::stop(writer->extras(), asNumber(handle));
-  writer->finish(now);
+  writer->finish();
   return kSuccess;
+}
+inline int stopEvent(void* handle) {
+  return stopEventAt(handle, 0);
 }
 
 struct StateArguments {
@@ -82,16 +86,16 @@ struct StateArguments {
 };
 // `read(state, type, arguments)` takes from the arguments, which are not null, what belongs to that state.
 template <typename Arguments, typename Read>
-int recordState(void* handle, int state, Arguments* arguments, Read&& read) {
+int recordState(void* handle, int state, Arguments* arguments, uint64_t ticks, Read&& read) {
   ThreadWriter* writer = ThreadWriter::ofThisThread();
   if (writer == nullptr) return kSuccess;
-  const uint64_t now = writer->now();
+  const uint64_t now = writer->begin(ticks);
   StateArguments said;
   if (arguments != nullptr) said = read(state, ThreadWriter::typeOf(asNumber(handle)), *arguments);
   if (writer->state(handle, state, said.first, said.second, now) && writer->extras() != 0) {
     extras::state(writer->extras(), asNumber(handle), state, arguments);
   }
-  writer->finish(now);
+  writer->finish();
   return kSuccess;
 }
 

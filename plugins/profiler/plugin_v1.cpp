@@ -65,7 +65,7 @@ int init(void** context, int* mask) {
   return kSuccess;
 }
 int start(void* context, void** handle, DescriptorV1* descriptor) {
-  return startEvent<1>(context, handle, descriptor, append);
+  return startEvent<1>(context, handle, descriptor, 0, append);
 }
 constexpr TableV1 kTable = {kName, init, start, stopEvent, stateOfV1, finalize};
 

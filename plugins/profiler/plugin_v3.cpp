@@ -55,7 +55,7 @@ int init(void** context, int* mask) {
 }
 template <typename Descriptor>
 int start(void* context, void** handle, Descriptor* descriptor) {
-  return startEvent<kAbi<Descriptor>>(context, handle, descriptor, append<Descriptor>);
+  return startEvent<kAbi<Descriptor>>(context, handle, descriptor, 0, append<Descriptor>);
 }
 constexpr TableV2 kTableV2 = {kName, init<2>, start<DescriptorV2>, stopEvent, stateOfV1, finalize};
 constexpr TableV3 kTableV3 = {kName, init<3>, start<DescriptorV3>, stopEvent, stateOfV1, finalize};

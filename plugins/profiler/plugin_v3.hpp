@@ -18,7 +18,7 @@ inline StateArguments readStateOfV1(int state, Type type, const ArgumentsV1& arg
   return said;
 }
 inline int stateOfV1(void* handle, int state, ArgumentsV1* arguments) {
-  return recordState(handle, state, arguments, readStateOfV1);
+  return recordState(handle, state, arguments, 0, readStateOfV1);
 }
 
 // `operation` is the coll or p2p member of a descriptor.

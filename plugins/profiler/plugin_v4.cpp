@@ -44,7 +44,7 @@ int ncclInit(void** context, int* mask, const char* name, uint64_t communicator,
   return kSuccess;
 }
 int start(void* context, void** handle, DescriptorV4* descriptor) {
-  return startEvent<4>(context, handle, descriptor, append);
+  return startEvent<4>(context, handle, descriptor, 0, append);
 }
 constexpr TableV4 kTable = {kName, ncclInit, start, stopEvent, stateOfV4, finalize};
 

@@ -36,8 +36,11 @@ inline StateArguments readStateOfV4(int state, Type type, const ArgumentsV4& arg
   }
   return said;
 }
+inline int stateOfV4At(void* handle, int state, ArgumentsV4* arguments, uint64_t ticks) {
+  return recordState(handle, state, arguments, ticks, readStateOfV4);
+}
 inline int stateOfV4(void* handle, int state, ArgumentsV4* arguments) {
-  return recordState(handle, state, arguments, readStateOfV4);
+  return stateOfV4At(handle, state, arguments, 0);
 }
 
 }  // namespace stretto::profiler

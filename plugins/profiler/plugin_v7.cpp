@@ -1,4 +1,5 @@
-// ncclProfiler_v5, _v6 and _v7: NCCL 2.28 and later. One decoder; what a version lacks is not read.
+// ncclProfiler_v5, _v6 and _v7: NCCL 2.28 and later. One decoder; what a version lacks is not read. And
+// strettoProfiler_v1: v7 with the caller's stamps.
 #include "profiler/abi_v4.hpp"
 #include "profiler/plugin_v4.hpp"
 
@@ -152,8 +153,12 @@ int ncclInit(void** context, uint64_t communicator, int* mask, const char* name,
   return kSuccess;
 }
 template <int Abi>
+int startAt(void* context, void** handle, DescriptorV7* descriptor, uint64_t ticks) {
+  return startEvent<Abi>(context, handle, descriptor, ticks, append<Abi>);
+}
+template <int Abi>
 int start(void* context, void** handle, DescriptorV7* descriptor) {
-  return startEvent<Abi>(context, handle, descriptor, append<Abi>);
+  return startAt<Abi>(context, handle, descriptor, 0);
 }
 template <int Abi>
 constexpr TableV5 kTable = {kName, ncclInit<Abi>, start<Abi>, stopEvent, stateOfV4, finalize};
@@ -164,3 +169,5 @@ constexpr TableV5 kTable = {kName, ncclInit<Abi>, start<Abi>, stopEvent, stateOf
 STRETTO_PROFILER_EXPORT stretto::profiler::TableV5 ncclProfiler_v5 = stretto::profiler::kTable<5>;
 STRETTO_PROFILER_EXPORT stretto::profiler::TableV5 ncclProfiler_v6 = stretto::profiler::kTable<6>;
 STRETTO_PROFILER_EXPORT stretto::profiler::TableV5 ncclProfiler_v7 = stretto::profiler::kTable<7>;
+STRETTO_PROFILER_EXPORT stretto::profiler::StampedTable strettoProfiler_v1 = {
+    stretto::profiler::startAt<7>, stretto::profiler::stopEventAt, stretto::profiler::stateOfV4At};

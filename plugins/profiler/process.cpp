@@ -21,14 +21,13 @@ std::atomic<uint32_t> gForkedFrom{
     0};  // in a child of a process that recorded: its pid, until the child records
 alignas(std::mutex) char gMutexStorage[sizeof(std::mutex)];
 pthread_key_t gThreadEnd;
-thread_local ThreadWriter* tWriter = nullptr;
 
 std::mutex& mutex() {
   return *std::launder(reinterpret_cast<std::mutex*>(gMutexStorage));
 }
 
 void onThreadEnd(void* writer) {
-  tWriter = nullptr;
+  ThreadWriter::setOfThisThread(nullptr);
   auto* mine = static_cast<ThreadWriter*>(writer);
   mine->recorder().detach(mine);
 }
@@ -36,7 +35,7 @@ void onThreadEnd(void* writer) {
 // Only the thread that forked lives on in the child. The parent's file, threads and locks are the parent's:
 // they are left where they are, and the child starts anew at its first event.
 void onFork() {
-  tWriter = nullptr;
+  ThreadWriter::setOfThisThread(nullptr);
   new (gMutexStorage) std::mutex;
   pthread_setspecific(gThreadEnd, nullptr);
   if (gRecorder.exchange(nullptr) != nullptr) gForkedFrom.store(static_cast<uint32_t>(getppid()));
@@ -95,21 +94,16 @@ uint32_t versionOf(const void* caller) {
   return static_cast<uint32_t>(version);
 }
 
-[[gnu::cold, gnu::noinline]] ThreadWriter* attachThisThread() {
+}  // namespace
+
+ThreadWriter* ThreadWriter::attachThisThread() {
   Recorder* recorder = gRecorder.load(std::memory_order_acquire);
   if (recorder == nullptr && gForkedFrom.load(std::memory_order_relaxed) != 0) recorder = get(nullptr);
   if (recorder == nullptr) return nullptr;
   ThreadWriter* writer = recorder->attach();
   pthread_setspecific(gThreadEnd, writer);
-  tWriter = writer;
+  tOfThisThread = writer;
   return writer;
-}
-
-}  // namespace
-
-ThreadWriter* ThreadWriter::ofThisThread() {
-  ThreadWriter* writer = tWriter;
-  return __builtin_expect(writer != nullptr, 1) ? writer : attachThisThread();
 }
 
 void initContext(void** context, int* mask, const ContextFacts& facts, Logger logger, const void* caller) {

@@ -4,6 +4,8 @@
 
 namespace stretto::profiler {
 
+constinit thread_local ThreadWriter* ThreadWriter::tOfThisThread = nullptr;
+
 ThreadWriter::ThreadWriter(Recorder& recorder)
     : tag_(recorder.tag()),
       contextPrefix_(kContextType << (kTypeShift - kTagShift) | recorder.tag()),
@@ -104,9 +106,9 @@ uint32_t ThreadWriter::foreignContext(uint64_t handle) {
   return foreignNumber_;
 }
 
-void ThreadWriter::sample(uint64_t began) {
+void ThreadWriter::sample() {
   untilSample_ = kSampleEach;
-  recorder_.countSelf(now() - began);
+  recorder_.countSelf(now() - began_);
 }
 
 // The thread's oldest segment, made empty. A reader that looks meanwhile sees an odd generation or a changed

@@ -33,7 +33,11 @@ class ThreadWriter {
   ThreadWriter& operator=(const ThreadWriter&) = delete;
 
   // The calling thread's, null while nothing is recorded.
-  static ThreadWriter* ofThisThread();
+  static ThreadWriter* ofThisThread() {
+    return __builtin_expect(tOfThisThread != nullptr, 1) ? tOfThisThread : attachThisThread();
+  }
+  // What the process changes when a thread begins, ends or forks.
+  static void setOfThisThread(ThreadWriter* writer) { tOfThisThread = writer; }
 
   uint64_t now() const { return SteadyTicks::now(counter_); }
   uint8_t extras() const { return extras_; }
@@ -101,15 +105,23 @@ class ThreadWriter {
     return newString(text, known);
   }
 
-  // At the end of each callback: every so often one is timed.
-  void finish(uint64_t began) {
-    if (__builtin_expect(--untilSample_ == 0, 0)) sample(began);
+  // At the beginning of each callback: its stamp, which is what the caller says (StampedTable) if it says
+  // anything and both have the same clock. Every so often a callback is timed.
+  uint64_t begin(uint64_t said) {
+    if (__builtin_expect(untilSample_ == 1, 0)) began_ = now();
+    return said != 0 && counter_ ? said : now();
+  }
+  void finish() {
+    if (__builtin_expect(--untilSample_ == 0, 0)) sample();
   }
 
   // From now on this writer is another thread's; the recorder calls it on that thread.
   void adopt(uint32_t thread);
 
  private:
+  [[gnu::cold, gnu::noinline]] static ThreadWriter* attachThisThread();
+  static constinit thread_local ThreadWriter* tOfThisThread;
+
   static constexpr size_t kKnown = 64;
   static constexpr size_t kRepeats = 16;
   static constexpr uint32_t kSampleEach = 1024;
@@ -140,7 +152,7 @@ class ThreadWriter {
   [[gnu::cold, gnu::noinline]] void takeIds();
   [[gnu::cold, gnu::noinline]] uint32_t foreignContext(uint64_t handle);
   [[gnu::cold, gnu::noinline]] uint32_t newString(const char* text, Known& known);
-  [[gnu::cold, gnu::noinline]] void sample(uint64_t began);
+  [[gnu::cold, gnu::noinline]] void sample();
   [[gnu::cold, gnu::noinline]] bool unmatched();
   format::Segment* reuse(uint64_t now);
 
@@ -153,6 +165,7 @@ class ThreadWriter {
   uint64_t tag_ = 0;
   uint64_t contextPrefix_ = 0;
   uint32_t untilSample_ = kSampleEach;
+  uint64_t began_ = 0;  // the callback that is timed
   bool counter_ = false;
   uint8_t extras_ = 0;
 

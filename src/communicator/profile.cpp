@@ -66,22 +66,22 @@ uint8_t channelsOf(const planner::Plan& plan) {
 
 // ---- Groups and calls -------------------------------------------------------------------------------------
 
-void* ProfiledGroup::enter(const std::shared_ptr<Session>& session, uint32_t mask, int depth, bool captured) {
-  if (session_ != nullptr || (mask & kGroupApiBits) == 0) return event_;
-  session_ = session;
-  DescriptorV7 descriptor = session->describe(Type::kGroupApi, nullptr);
-  descriptor.groupApi = {captured, depth};
-  event_ = session->start(descriptor);
-  session->record(event_, kGroupStartApiStop);
+void* ProfiledGroup::enter(std::shared_ptr<Session>& session, const Opening& opening) {
+  if (session_ != nullptr || (opening.mask & kGroupApiBits) == 0) return event_;
+  session_ = std::move(session);
+  DescriptorV7 descriptor = session_->describe(Type::kGroupApi, nullptr);
+  descriptor.groupApi = {opening.captured, opening.depth};
+  event_ = session_->start(descriptor, opening.at);
+  session_->record(event_, kGroupStartApiStop, nullptr, opening.at);
   return event_;
 }
 
-void ProfiledGroup::sayClosing() const {
-  session_->record(event_, kGroupEndApiStart);
+void ProfiledGroup::sayClosing(uint64_t at) const {
+  session_->record(event_, kGroupEndApiStart, nullptr, at);
 }
 
 void ProfiledGroup::end() {
-  session_->stop(event_);
+  session_->stop(event_, 0);
   event_ = nullptr;
   session_.reset();
 }
@@ -104,17 +104,19 @@ std::shared_ptr<Session> Profile::found() const {
   return session_;
 }
 
-void Profile::call(Operation& operation, ProfiledGroup& group, int depth) const {
+uint64_t Profile::call(Operation& operation, ProfiledGroup& group, int depth) const {
   const uint32_t mask = observe::profiler::mask();
-  const std::shared_ptr<Session> session = mask != 0 ? found() : nullptr;
-  if (session == nullptr) return;
+  std::shared_ptr<Session> held = mask != 0 ? found() : nullptr;
+  if (held == nullptr) return 0;
+  const Session& session = *held;  // which the group may take over
   const bool captured = onDevice_ && isCaptured(operation.stream);
+  const uint64_t at = session.now();
   operation.profiled.mask = mask;
-  operation.profiled.groupApi = group.enter(session, mask, depth, captured);
+  operation.profiled.groupApi = group.enter(held, {mask, depth, captured, at});
   const bool isTransfer = operation.isTransfer();
-  if ((mask & (isTransfer ? kP2pApiBits : kCollectiveApiBits)) == 0) return;
+  if ((mask & (isTransfer ? kP2pApiBits : kCollectiveApiBits)) == 0) return at;
   DescriptorV7 descriptor =
-      session->describe(isTransfer ? Type::kP2pApi : Type::kCollApi, operation.profiled.groupApi);
+      session.describe(isTransfer ? Type::kP2pApi : Type::kCollApi, operation.profiled.groupApi);
   const char* const function = functionName(operation.collective);
   const char* const type = typeName(operation.type);
   if (isTransfer) {
@@ -123,24 +125,25 @@ void Profile::call(Operation& operation, ProfiledGroup& group, int depth) const 
     const int root = std::max(operation.root, 0);  // NCCL says 0 where there is none
     descriptor.collApi = {function, operation.count, type, root, operation.stream, captured, 0};
   }
-  operation.profiled.api = session->start(descriptor);
-  session->stop(operation.profiled.api);
+  operation.profiled.api = session.start(descriptor, at);
+  session.stop(operation.profiled.api, at);
+  return at;
 }
 
 // ---- Handing over -----------------------------------------------------------------------------------------
 
-void* Profile::startLaunch(const Session& session, const Operation& operation) {
+void* Profile::startLaunch(const Session& session, const Operation& operation, uint64_t at) {
   if ((operation.profiled.mask & bit(Type::kKernelLaunch)) == 0) return nullptr;
   DescriptorV7 descriptor = session.describe(Type::kKernelLaunch, operation.profiled.groupApi);
   descriptor.kernelLaunch = {operation.stream};
-  return session.start(descriptor);
+  return session.start(descriptor, at);
 }
 
 void Profile::HandOver::begin(const Profile& profile, std::span<Operation> operations) {
   const Operation* const first = firstProfiled(operations);
   if (first == nullptr) return;
   session_ = profile.found();
-  if (session_ != nullptr) event_ = startLaunch(*session_, *first);
+  if (session_ != nullptr) event_ = startLaunch(*session_, *first, 0);
   for (Operation& operation : operations) operation.profiled.handedOver = true;
 }
 
@@ -148,22 +151,28 @@ void Profile::HandOver::begin(const Profile& profile, std::span<Operation> opera
 // until all is enqueued.
 void Profile::beginTurn(std::span<const Operation> operations) {
   const Operation* const first = firstProfiled(operations);
+  ended_ = 0;
   groupWanted_ = first != nullptr && (first->profiled.mask & kGroupBits) != 0;
   if (first == nullptr) return;
-  if (!first->profiled.handedOver) launch_ = startLaunch(*session_, *first);
+  const uint64_t at = session_->now();
+  if (!first->profiled.handedOver) launch_ = startLaunch(*session_, *first, at);
   if (onDevice_) return;
-  session_->stop(launch_);
+  session_->stop(launch_, at);
   launch_ = nullptr;
-  if (!groupWanted_) return;
+  if (groupWanted_) startGroup(at);
+}
+
+void Profile::startGroup(uint64_t at) {
   DescriptorV7 descriptor = session_->describe(Type::kGroup, nullptr);
-  group_ = session_->start(descriptor);
+  group_ = session_->start(descriptor, at);
 }
 
 void Profile::endTurn() {
-  session_->stop(launch_);
+  const uint64_t at = onDevice_ ? session_->now() : ended_;
+  session_->stop(launch_, at);
   launch_ = nullptr;
-  if (onDevice_) tellEnqueued();
-  session_->stop(group_);
+  if (onDevice_) tellEnqueued(at);
+  session_->stop(group_, at);
   group_ = nullptr;
 }
 
@@ -173,8 +182,8 @@ uint64_t Profile::number(const Operation& operation) {
   return sequences_[static_cast<size_t>(operation.collective)]++;
 }
 
-void* Profile::startCollective(const Operation& operation, const planner::Plan& plan,
-                               uint64_t sequence) const {
+void* Profile::startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence,
+                               uint64_t at) const {
   DescriptorV7 descriptor = session_->describe(Type::kColl, operation.profiled.api);
   CollV5& event = descriptor.coll;
   event.sequence = sequence;
@@ -189,38 +198,39 @@ void* Profile::startCollective(const Operation& operation, const planner::Plan& 
   event.algorithm = algorithmName(plan.algorithm);
   event.protocol = protocolName(plan.protocol);
   event.parentGroup = group_;
-  return session_->start(descriptor);
+  return session_->start(descriptor, at);
 }
 
 // Counted whether or not anybody listens: the numbers are the same on all ranks, whenever a plugin listens.
-void Profile::beginCollective(const Operation& operation, const planner::Plan& plan) {
+void Profile::beginCollective(const Operation& operation, const planner::Plan& plan, uint64_t at) {
   const uint64_t sequence = number(operation);
   const uint32_t mask = operation.profiled.mask;
   if ((mask & kCollectiveBits) == 0) return;
-  collective_ = startCollective(operation, plan, sequence);
+  collective_ = startCollective(operation, plan, sequence, at);
   if ((mask & bit(Type::kKernelCh)) != 0)
-    channel_ = startChannel(collective_, 0, platform::realtimeNanoseconds());
+    channel_ = startChannel(collective_, {0, platform::realtimeNanoseconds()}, at);
 }
 
-void Profile::endWork() {
-  endTransfers();
-  if (channel_ != nullptr) stopChannel(channel_, platform::realtimeNanoseconds());
+void Profile::endWork(uint64_t at) {
+  endTransfers(at);
+  if (channel_ != nullptr) stopChannel(channel_, platform::realtimeNanoseconds(), at);
   channel_ = nullptr;
-  session_->stop(collective_);
+  session_->stop(collective_, at);
   collective_ = nullptr;
+  ended_ = at;
 }
 
-void* Profile::startChannel(void* parent, uint8_t channel, uint64_t timer) const {
+void* Profile::startChannel(void* parent, KernelChV4 channel, uint64_t at) const {
   DescriptorV7 descriptor = session_->describe(Type::kKernelCh, parent);
-  descriptor.kernelCh = {channel, timer};
-  return session_->start(descriptor);
+  descriptor.kernelCh = channel;
+  return session_->start(descriptor, at);
 }
 
-void Profile::stopChannel(void* event, uint64_t timer) const {
+void Profile::stopChannel(void* event, uint64_t timer, uint64_t at) const {
   ArgumentsV4 arguments;
   arguments.kernelCh.gpuNs = timer;
-  session_->record(event, kKernelChStop, &arguments);
-  session_->stop(event);
+  session_->record(event, kKernelChStop, &arguments, at);
+  session_->stop(event, at);
 }
 
 // ---- Operations of GPUs -----------------------------------------------------------------------------------
@@ -233,19 +243,16 @@ void Profile::enqueued(const Operation& operation, const planner::Plan& plan,
 }
 
 // The kernels are on their way; NCCL tells of the operations only now, too.
-void Profile::tellEnqueued() {
+void Profile::tellEnqueued(uint64_t at) {
   if (enqueued_.empty()) return;
-  if (groupWanted_) {
-    DescriptorV7 descriptor = session_->describe(Type::kGroup, nullptr);
-    group_ = session_->start(descriptor);
-  }
+  if (groupWanted_) startGroup(at);
   std::vector<void*> events;
   for (const Enqueued& one : enqueued_) {
-    events.push_back(one.operation.isTransfer() ? startP2p(one.operation, channelsOf(one.plan))
-                                                : startCollective(one.operation, one.plan, one.sequence));
+    events.push_back(one.operation.isTransfer() ? startP2p(one.operation, channelsOf(one.plan), at)
+                                                : startCollective(one.operation, one.plan, one.sequence, at));
     expectKernel(one, events.back());
   }
-  for (void* const event : events) session_->stop(event);
+  for (void* const event : events) session_->stop(event, at);
   enqueued_.clear();
 }
 
@@ -258,15 +265,16 @@ void Profile::expectKernel(const Enqueued& enqueued, void* event) const {
 
 void Profile::followKernels(StampFollower::Take take) {
   const auto tell = [this](void* parent, const KernelStamp& stamp) {
-    void* const event = startChannel(parent, static_cast<uint8_t>(stamp.block), stamp.start);
-    if (event != nullptr) stopChannel(event, stamp.stop);
+    const uint64_t at = session_->now();
+    void* const event = startChannel(parent, {static_cast<uint8_t>(stamp.block), stamp.start}, at);
+    if (event != nullptr) stopChannel(event, stamp.stop, at);
   };
   follower_ = std::make_unique<StampFollower>(std::move(take), tell);
 }
 
 // ---- Sends and receives -----------------------------------------------------------------------------------
 
-void* Profile::startP2p(const Operation& operation, uint8_t channels) const {
+void* Profile::startP2p(const Operation& operation, uint8_t channels, uint64_t at) const {
   DescriptorV7 descriptor = session_->describe(Type::kP2p, operation.profiled.api);
   P2pV5& event = descriptor.p2p;
   event.function = functionName(operation.collective);
@@ -277,7 +285,7 @@ void* Profile::startP2p(const Operation& operation, uint8_t channels) const {
   event.peer = operation.root;
   event.channels = channels;
   event.parentGroup = group_;
-  return session_->start(descriptor);
+  return session_->start(descriptor, at);
 }
 
 // All run together, so that they begin and end as one; their chunks are told one by one.
@@ -285,6 +293,7 @@ executors::host::TransferWatch* Profile::beginTransfers(std::span<const Operatio
                                                         std::span<const Transfer> transfers,
                                                         size_t chunkBytes) {
   moving_.clear();
+  const uint64_t at = session_->now();
   size_t next = 0;
   uint32_t together = 0;
   for (const Operation& operation : operations) {
@@ -293,31 +302,31 @@ executors::host::TransferWatch* Profile::beginTransfers(std::span<const Operatio
     const uint32_t mask = operation.profiled.mask;
     if ((mask & kP2pBits) == 0) continue;
     together |= mask;
-    moving_.push_back({&transfer, mask, startP2p(operation, 1), nullptr, nullptr, nullptr, 0});
+    moving_.push_back({&transfer, mask, startP2p(operation, 1, at), nullptr, nullptr, nullptr, 0});
   }
   const uint64_t now = (together & bit(Type::kKernelCh)) != 0 ? platform::realtimeNanoseconds() : 0;
   for (Moving& moving : moving_) {
-    if ((moving.mask & bit(Type::kKernelCh)) != 0) moving.channel = startChannel(moving.p2p, 0, now);
-    startProxyOp(moving, chunkBytes);
+    if ((moving.mask & bit(Type::kKernelCh)) != 0) moving.channel = startChannel(moving.p2p, {0, now}, at);
+    startProxyOp(moving, chunkBytes, at);
   }
   return (together & kProxyOpBits) != 0 ? this : nullptr;
 }
 
-void Profile::endTransfers() {
+void Profile::endTransfers(uint64_t at) {
   const uint64_t now = moving_.empty() ? 0 : platform::realtimeNanoseconds();
   for (Moving& moving : moving_) {
     // Open only if the transfer failed, or never left this rank.
-    session_->stop(moving.step);
-    session_->stop(moving.op);
-    if (moving.channel != nullptr) stopChannel(moving.channel, now);
+    session_->stop(moving.step, at);
+    session_->stop(moving.op, at);
+    if (moving.channel != nullptr) stopChannel(moving.channel, now, at);
   }
-  for (const Moving& moving : moving_) session_->stop(moving.p2p);
+  for (const Moving& moving : moving_) session_->stop(moving.p2p, at);
   moving_.clear();
 }
 
 // A transfer over a link is what NCCL calls a proxy operation: a wait for each chunk, or for room, and a
 // copy.
-void Profile::startProxyOp(Moving& moving, size_t chunkBytes) const {
+void Profile::startProxyOp(Moving& moving, size_t chunkBytes, uint64_t at) const {
   if ((moving.mask & kProxyOpBits) == 0 || moving.transfer->peer == session_->rank()) return;
   const size_t steps = std::max<size_t>(1, (moving.transfer->bytes + chunkBytes - 1) / chunkBytes);
   DescriptorV7 descriptor = session_->describe(Type::kProxyOp, moving.p2p);
@@ -327,19 +336,19 @@ void Profile::startProxyOp(Moving& moving, size_t chunkBytes) const {
                         static_cast<int>(std::min<size_t>(steps, INT32_MAX)),
                         static_cast<int>(chunkBytes),
                         moving.transfer->isSend ? 1 : 0};
-  moving.op = session_->start(descriptor);
+  moving.op = session_->start(descriptor, at);
   ArgumentsV4 none{};
-  session_->record(moving.op, kOpInProgress, &none);
-  startStep(moving);
+  session_->record(moving.op, kOpInProgress, &none, at);
+  startStep(moving, at);
 }
 
-void Profile::startStep(Moving& moving) const {
+void Profile::startStep(Moving& moving, uint64_t at) const {
   if ((moving.mask & kProxyStepBits) == 0) return;
   DescriptorV7 descriptor = session_->describe(Type::kProxyStep, moving.op);
   descriptor.proxyStep = {moving.steps};
-  moving.step = session_->start(descriptor);
+  moving.step = session_->start(descriptor, at);
   ArgumentsV4 none{};
-  session_->record(moving.step, moving.transfer->isSend ? kStepSendPeerWait : kStepRecvWait, &none);
+  session_->record(moving.step, moving.transfer->isSend ? kStepSendPeerWait : kStepRecvWait, &none, at);
 }
 
 Profile::Moving* Profile::find(const Transfer& transfer) {
@@ -353,17 +362,18 @@ void Profile::ready(const Transfer& transfer, size_t bytes) {
   if (moving == nullptr) return;
   ArgumentsV4 arguments;
   arguments.proxyStep.bytes = bytes;
-  session_->record(moving->step, transfer.isSend ? kStepSendWait : kStepRecvGpuWait, &arguments);
+  session_->record(moving->step, transfer.isSend ? kStepSendWait : kStepRecvGpuWait, &arguments, 0);
 }
 
 void Profile::moved(const Transfer& transfer) {
   Moving* const moving = find(transfer);
   if (moving == nullptr) return;
-  session_->stop(moving->step);
+  const uint64_t at = session_->now();
+  session_->stop(moving->step, at);
   moving->step = nullptr;
   ++moving->steps;
-  if (!transfer.finished) return startStep(*moving);
-  session_->stop(moving->op);
+  if (!transfer.finished) return startStep(*moving, at);
+  session_->stop(moving->op, at);
   moving->op = nullptr;
 }
 
@@ -374,27 +384,30 @@ bool Profile::wanted() const {
 }
 
 void Profile::rests() {
+  const uint64_t at = session_->now();
   DescriptorV7 descriptor = session_->describe(Type::kProxyCtrl, nullptr);
-  resting_ = session_->start(descriptor);
+  resting_ = session_->start(descriptor, at);
   ArgumentsV4 none{};
-  session_->record(resting_, kCtrlSleep, &none);
+  session_->record(resting_, kCtrlSleep, &none, at);
 }
 
 void Profile::wakes() {
+  const uint64_t at = session_->now();
   ArgumentsV4 none{};
-  session_->record(resting_, kCtrlWakeup, &none);
-  session_->stop(resting_);
+  session_->record(resting_, kCtrlWakeup, &none, at);
+  session_->stop(resting_, at);
   resting_ = nullptr;
 }
 
 void Profile::takes() {
+  const uint64_t at = session_->now();
   DescriptorV7 descriptor = session_->describe(Type::kProxyCtrl, nullptr);
-  void* const event = session_->start(descriptor);
+  void* const event = session_->start(descriptor, at);
   ArgumentsV4 arguments{};
-  session_->record(event, kCtrlAppend, &arguments);
+  session_->record(event, kCtrlAppend, &arguments, at);
   arguments.proxyCtrl.appended = 1;
-  session_->record(event, kCtrlAppendEnd, &arguments);
-  session_->stop(event);
+  session_->record(event, kCtrlAppendEnd, &arguments, at);
+  session_->stop(event, at);
 }
 
 }  // namespace stretto::communicator

@@ -12,6 +12,10 @@
 // On a GPU nothing is done when Coll stops, as in NCCL: the operation is enqueued. KernelCh follows when the
 // kernel has ended, by its own stamps, one for each of its first blocks (stamps.hpp); those of a graph's
 // replays have no parent.
+//
+// `at` is when an event is told to have happened, by platform::ticks() (observe::profiler::StampedTable):
+// callbacks that are made at once one after the other share one reading of the clock, and those around the
+// work have the two that the flight recorder takes anyway. 0: when the callback is made.
 #pragma once
 
 #include <array>
@@ -41,12 +45,18 @@ class ProfiledGroup {
   ProfiledGroup(const ProfiledGroup&) = delete;
   ProfiledGroup& operator=(const ProfiledGroup&) = delete;
 
-  // Before each call; starts the event at the first one that is profiled.
-  void* enter(const std::shared_ptr<Session>& session, uint32_t mask, int depth, bool captured);
+  struct Opening {
+    uint32_t mask;
+    int depth;
+    bool captured;
+    uint64_t at;
+  };
+  // Before each call; starts the event at the first one that is profiled, and then takes the session over.
+  void* enter(std::shared_ptr<Session>& session, const Opening& opening);
   // The group is about to run.
-  void closes() const {
+  void closes(uint64_t at = 0) const {
     if (session_ != nullptr) [[unlikely]]
-      sayClosing();
+      sayClosing(at);
   }
   void stop() {
     if (session_ != nullptr) [[unlikely]]
@@ -54,7 +64,7 @@ class ProfiledGroup {
   }
 
  private:
-  void sayClosing() const;
+  void sayClosing(uint64_t at) const;
   void end();
 
   std::shared_ptr<Session> session_;  // null: nothing was started
@@ -75,7 +85,8 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   bool on() const { return session_ != nullptr; }
 
   // The call itself: its GroupApi event, if that is new, and its own. Latches the mask into the operation.
-  void call(Operation& operation, ProfiledGroup& group, int depth) const;
+  // Returns when that was told to have happened; 0 if nothing was told.
+  uint64_t call(Operation& operation, ProfiledGroup& group, int depth) const;
 
   // While it lives, operations are being handed over to whoever runs them: the KernelLaunch event.
   class HandOver {
@@ -86,7 +97,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     }
     ~HandOver() {
       if (event_ != nullptr) [[unlikely]]
-        session_->stop(event_);
+        session_->stop(event_, 0);
     }
     HandOver(const HandOver&) = delete;
     HandOver& operator=(const HandOver&) = delete;
@@ -103,14 +114,14 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void endTurn();
 
   // In host memory, around the work.
-  void beginCollective(const Operation& operation, const planner::Plan& plan);
+  void beginCollective(const Operation& operation, const planner::Plan& plan, uint64_t at);
   // Null if nobody wants to hear of transfers' chunks. `transfers` belong to the sends and receives among
   // `operations`, in the same order.
   executors::host::TransferWatch* beginTransfers(std::span<const Operation> operations,
                                                  std::span<const executors::host::Transfer> transfers,
                                                  size_t chunkBytes);
   // The collective, or the transfers, that began; nothing if none did.
-  void endWork();
+  void endWork(uint64_t at);
 
   // On a GPU, after each was enqueued to run (not captured): told to the plugin at the end of the turn.
   void enqueued(const Operation& operation, const planner::Plan& plan,
@@ -148,16 +159,18 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     int steps = 0;  // done
   };
 
-  void endTransfers();
-  void* startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence) const;
-  void* startP2p(const Operation& operation, uint8_t channels) const;
-  void* startChannel(void* parent, uint8_t channel, uint64_t timer) const;
-  void stopChannel(void* event, uint64_t timer) const;
+  void endTransfers(uint64_t at);
+  void startGroup(uint64_t at);
+  void* startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence,
+                        uint64_t at) const;
+  void* startP2p(const Operation& operation, uint8_t channels, uint64_t at) const;
+  void* startChannel(void* parent, observe::profiler::KernelChV4 channel, uint64_t at) const;
+  void stopChannel(void* event, uint64_t timer, uint64_t at) const;
   std::shared_ptr<Session> found() const;
-  static void* startLaunch(const Session& session, const Operation& operation);
-  void startProxyOp(Moving& moving, size_t chunkBytes) const;
-  void startStep(Moving& moving) const;
-  void tellEnqueued();
+  static void* startLaunch(const Session& session, const Operation& operation, uint64_t at);
+  void startProxyOp(Moving& moving, size_t chunkBytes, uint64_t at) const;
+  void startStep(Moving& moving, uint64_t at) const;
+  void tellEnqueued(uint64_t at);
   void expectKernel(const Enqueued& enqueued, void* event) const;
   uint64_t number(const Operation& operation);
 
@@ -172,6 +185,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   // Of the turn that runs.
   void* group_ = nullptr;
   void* launch_ = nullptr;
+  uint64_t ended_ = 0;  // when the last work did
   bool groupWanted_ = false;
   void* collective_ = nullptr;
   void* channel_ = nullptr;

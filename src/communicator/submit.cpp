@@ -112,8 +112,7 @@ Status submitProfiled(Communicator& communicator, Operation operation,
     return go();
   }
   ProfiledGroup alone;
-  communicator.profile().call(operation, alone, 1);
-  alone.closes();
+  alone.closes(communicator.profile().call(operation, alone, 1));
   return go();
 }
 
@@ -295,14 +294,14 @@ void Communicator::beginWatched(const Operation& operation, const planner::Plan&
     payload.protocol = static_cast<uint8_t>(plan.protocol);
     event_ = events::start(events::Type::kCollective, operation.parent, payload, ticks);
   }
-  if (!onDevice() && operation.count != 0 && profile_.on()) profile_.beginCollective(operation, plan);
+  if (!onDevice() && operation.count != 0 && profile_.on()) profile_.beginCollective(operation, plan, ticks);
 }
 
 void Communicator::endWatched(const Operation& operation, Status status, uint64_t ticks) {
   watched_ = false;
   if (event_ != events::Id::kNone) events::stop(event_, ticks, status.code, operation.bytes());
   event_ = events::Id::kNone;
-  if (!onDevice() && profile_.on()) profile_.endWork();
+  if (!onDevice() && profile_.on()) profile_.endWork(ticks);
 }
 
 // What cannot be planned still counts, and is announced with a tag of its own: peers that could plan it learn

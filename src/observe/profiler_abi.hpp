@@ -118,6 +118,10 @@ struct ProxyOpV2 {
 struct ProxyStepV2 {
   int step;
 };
+struct KernelChV4 {
+  uint8_t channel;
+  uint64_t gpuNs;
+};
 struct NetPluginV3 {
   int64_t id;
   void* data;
@@ -219,10 +223,7 @@ struct DescriptorV7 {
     P2pV5 p2p;
     ProxyOpV2 proxyOp;
     ProxyStepV2 proxyStep;
-    struct {
-      uint8_t channel;
-      uint64_t gpuNs;
-    } kernelCh;
+    KernelChV4 kernelCh;
     NetPluginV3 netPlugin;
     CeCollV6 ceColl;
     struct {
@@ -308,5 +309,18 @@ using InitV5 = int (*)(void** context, uint64_t communicator, int* mask, const c
                        int ranks, int rank, Logger logger);
 using TableV5 = Table<InitV5, DescriptorV7, ArgumentsV4>;
 static_assert(sizeof(TableV5) == 48);
+
+// What a plugin may export beside ncclProfiler_v7, as strettoProfiler_v1, to be called through instead: the
+// same calls with the time at which they happened, by platform::ticks() of the calling thread, so that
+// callbacks which follow each other at once share one reading of the clock, or use one that was made anyway;
+// 0 stands for now. It is not later than the call, not earlier than the thread's call before, and what the
+// thread has done since then is no more than make callbacks and hand the operation on: well under a
+// microsecond. NCCL knows nothing of this.
+struct StampedTable {
+  int (*start)(void* context, void** handle, DescriptorV7* descriptor, uint64_t ticks);
+  int (*stop)(void* handle, uint64_t ticks);
+  int (*state)(void* handle, int state, ArgumentsV4* arguments, uint64_t ticks);
+};
+inline constexpr const char* kStampedTable = "strettoProfiler_v1";
 
 }  // namespace stretto::observe::profiler

@@ -39,20 +39,24 @@ void noteSessions() {
 
 }  // namespace
 
-Session::Session(const TableV5* table, void* context, int rank)
-    : table_(table), context_(context), rank_(rank), forkGeneration_(platform::forkGeneration()) {
+Session::Session(const PluginTables& tables, void* context, int rank)
+    : table_(tables.table),
+      stamped_(tables.stamped),
+      context_(context),
+      rank_(rank),
+      forkGeneration_(platform::forkGeneration()) {
   std::memset(&blank_, 0, sizeof blank_);  // padding and all of the union too: plugins copy it
   blank_.rank = rank;
 }
 
 std::shared_ptr<Session> Session::open(const SessionIdentity& identity) {
   const PluginLock lock;
-  const TableV5* const table = acquirePlugin();
-  if (table == nullptr) return nullptr;
+  const PluginTables tables = acquirePlugin();
+  if (tables.table == nullptr) return nullptr;
   void* context = nullptr;
   const char* const name = identity.name.empty() ? nullptr : identity.name.c_str();
-  const int outcome = table->init(&context, identity.communicator, &internal::gMask, name, identity.nodes,
-                                  identity.ranks, identity.rank, logForPlugin);
+  const int outcome = tables.table->init(&context, identity.communicator, &internal::gMask, name,
+                                         identity.nodes, identity.ranks, identity.rank, logForPlugin);
   if (outcome != 0) {
     STRETTO_LOG(kInfo, kInit,
                 "rank %d: the profiler plugin's init returned %d; this communicator is not profiled",
@@ -64,7 +68,7 @@ std::shared_ptr<Session> Session::open(const SessionIdentity& identity) {
   ++gSessions;
   noteSessions();
   STRETTO_LOG(kInfo, kInit, "rank %d: the profiler plugin wants events %#x", identity.rank, mask());
-  return std::shared_ptr<Session>(new Session(table, context, identity.rank));
+  return std::shared_ptr<Session>(new Session(tables, context, identity.rank));
 }
 
 // In a forked child the plugin's threads and files are the parent's: it is left alone.
@@ -75,20 +79,6 @@ Session::~Session() {
   --gSessions;
   noteSessions();
   releasePlugin();
-}
-
-void* Session::start(DescriptorV7& descriptor) const {
-  void* handle = nullptr;
-  (void)table_->start(context_, &handle, &descriptor);
-  return handle;
-}
-
-void Session::stop(void* handle) const {
-  if (handle != nullptr) (void)table_->stop(handle);
-}
-
-void Session::record(void* handle, State state, ArgumentsV4* arguments) const {
-  if (handle != nullptr) (void)table_->state(handle, state, arguments);
 }
 
 }  // namespace stretto::observe::profiler

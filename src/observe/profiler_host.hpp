@@ -12,8 +12,11 @@
 #include <string>
 
 #include "observe/profiler_abi.hpp"
+#include "platform/clock.hpp"
 
 namespace stretto::observe::profiler {
+
+struct PluginTables;
 
 namespace internal {
 extern int gMask;
@@ -64,15 +67,35 @@ class Session {
     descriptor.parent = parent;
     return descriptor;
   }
-  void* start(DescriptorV7& descriptor) const;
+  // When callbacks that are made now are to be told to have happened, for `at`; 0 for a plugin that does not
+  // care.
+  uint64_t now() const { return stamped_ != nullptr ? platform::ticks() : 0; }
+  // `at`: when it happened, by platform::ticks(); 0: now. As StampedTable has it; other plugins are not told.
+  void* start(DescriptorV7& descriptor, uint64_t at) const {
+    void* handle = nullptr;
+    if (stamped_ != nullptr) {
+      (void)stamped_->start(context_, &handle, &descriptor, at);
+    } else {
+      (void)table_->start(context_, &handle, &descriptor);
+    }
+    return handle;
+  }
   // Nothing for null.
-  void stop(void* handle) const;
-  void record(void* handle, State state, ArgumentsV4* arguments = nullptr) const;
+  void stop(void* handle, uint64_t at) const {
+    if (handle == nullptr) return;
+    (void)(stamped_ != nullptr ? stamped_->stop(handle, at) : table_->stop(handle));
+  }
+  void record(void* handle, State state, ArgumentsV4* arguments, uint64_t at) const {
+    if (handle == nullptr) return;
+    (void)(stamped_ != nullptr ? stamped_->state(handle, state, arguments, at)
+                               : table_->state(handle, state, arguments));
+  }
 
  private:
-  Session(const TableV5* table, void* context, int rank);
+  Session(const PluginTables& tables, void* context, int rank);
 
   const TableV5* table_;
+  const StampedTable* stamped_;
   void* context_;
   const int rank_;
   DescriptorV7 blank_;  // copied, which is faster than clearing

@@ -20,7 +20,7 @@ constexpr const char* kPrefix = "libnccl-profiler";
 struct Loaded {
   std::mutex mutex;
   DynamicLibrary library;
-  const TableV5* table = nullptr;
+  PluginTables tables;
   int users = 0;
   bool failed = false;
   uint32_t generation = platform::forkGeneration();
@@ -36,7 +36,7 @@ void forgetParents(Loaded& here) {
   if (here.generation == platform::forkGeneration()) return;
   here.generation = platform::forkGeneration();
   if (here.library.isOpen()) new DynamicLibrary(std::move(here.library));  // never closed
-  here.table = nullptr;
+  here.tables = {};
   here.users = 0;
   here.failed = false;
 }
@@ -61,15 +61,17 @@ DynamicLibrary find(const std::string& name) {
   return tryOpen(std::string(kPrefix) + "-" + name + ".so");
 }
 
-// The newest table that we call; null, with a word about it, if there is none.
-const TableV5* tableOf(const DynamicLibrary& library, const std::string& name) {
+// The newest table that we call; none, with a word about it, if there is none.
+PluginTables tablesOf(const DynamicLibrary& library, const std::string& name) {
   const char* const shown = name.empty() ? "libnccl-profiler.so" : name.c_str();
-  for (const char* symbol : {"ncclProfiler_v7", "ncclProfiler_v6", "ncclProfiler_v5"}) {
+  const char* const newest = "ncclProfiler_v7";
+  for (const char* symbol : {newest, "ncclProfiler_v6", "ncclProfiler_v5"}) {
     const auto* const table = static_cast<const TableV5*>(library.symbol(symbol));
     if (table == nullptr) continue;
+    const void* const stamped = symbol == newest ? library.symbol(kStampedTable) : nullptr;
     STRETTO_LOG(kInfo, kInit, "profiler plugin %s (%s): called through %s", shown,
                 table->name != nullptr ? table->name : "without a name", symbol);
-    return table;
+    return {table, static_cast<const StampedTable*>(stamped)};
   }
   for (const char* symbol : {"ncclProfiler_v4", "ncclProfiler_v3", "ncclProfiler_v2", "ncclProfiler_v1"}) {
     if (library.symbol(symbol) == nullptr) continue;
@@ -77,42 +79,42 @@ const TableV5* tableOf(const DynamicLibrary& library, const std::string& name) {
         kInfo, kInit,
         "profiler plugin %s is not used: %s is its newest table, and only versions 5, 6 and 7 are called",
         shown, symbol);
-    return nullptr;
+    return {};
   }
   STRETTO_LOG(kInfo, kInit, "profiler plugin %s is not used: it exports no ncclProfiler_v7, _v6 or _v5",
               shown);
-  return nullptr;
+  return {};
 }
 
 bool load(Loaded& here) {
   const std::string name = parameters::kProfilerPlugin.text();
   if (strcasecmp(name.c_str(), "none") == 0) return false;
   here.library = find(name);
-  here.table = here.library.isOpen() ? tableOf(here.library, name) : nullptr;
-  if (here.table == nullptr) here.library.close();
-  return here.table != nullptr;
+  here.tables = here.library.isOpen() ? tablesOf(here.library, name) : PluginTables{};
+  if (here.tables.table == nullptr) here.library.close();
+  return here.tables.table != nullptr;
 }
 
 }  // namespace
 
-const TableV5* acquirePlugin() {
+PluginTables acquirePlugin() {
   Loaded& here = loaded();
   forgetParents(here);
-  if (here.failed) return nullptr;
+  if (here.failed) return {};
   if (here.users == 0 && !load(here)) {
     here.failed = true;
-    return nullptr;
+    return {};
   }
   ++here.users;
-  return here.table;
+  return here.tables;
 }
 
 void releasePlugin() {
   Loaded& here = loaded();
   if (--here.users > 0) return;
   STRETTO_LOG(kInfo, kInit, "profiler plugin %s: closed after its last communicator",
-              here.table->name != nullptr ? here.table->name : "without a name");
-  here.table = nullptr;
+              here.tables.table->name != nullptr ? here.tables.table->name : "without a name");
+  here.tables = {};
   here.library.close();
 }
 

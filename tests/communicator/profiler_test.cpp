@@ -12,6 +12,7 @@
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "observe/profiler_abi.hpp"
+#include "platform/clock.hpp"
 #include "profiler/journal.hpp"
 #include "stretto.h"
 
@@ -22,8 +23,8 @@ using namespace stretto::testing;
 using observe::profiler::bit;
 using observe::profiler::Type;
 
-std::string plugin() {
-  return std::string(STRETTO_TEST_PROFILERS) + "/libnccl-profiler-recording-v7.so";
+std::string plugin(const std::string& which = "v7") {
+  return std::string(STRETTO_TEST_PROFILERS) + "/libnccl-profiler-recording-" + which + ".so";
 }
 
 // As a plugin may do at any time, through the pointer that its init was given.
@@ -50,7 +51,7 @@ class ProfilerCalls : public ::testing::Test {
     unlink(log.c_str());
     setenv("STRETTO_TEST_PROFILE_LOG", log.c_str(), 1);
     setenv("STRETTO_TEST_PROFILE_MASK", std::to_string(mask).c_str(), 1);
-    setenv("NCCL_PROFILER_PLUGIN", plugin().c_str(), 1);
+    setenv("NCCL_PROFILER_PLUGIN", plugin(which_).c_str(), 1);
     const Board board(ranks);
     {
       Processes process(board, connected(body), 60, Processes::kOneForAll);
@@ -73,6 +74,8 @@ class ProfilerCalls : public ::testing::Test {
     }
     return all;
   }
+
+  std::string which_ = "v7";
 };
 
 // A lower event brings those above it; nothing else comes unasked.
@@ -231,6 +234,40 @@ TEST_F(ProfilerCalls, AGroupThatFailsIsClosed) {
 }
 
 // Nested groups are one; a group in which nothing is called is none.
+// What a plugin with strettoProfiler_v1 is told of time: the same calls in the same order, none out of it,
+// none from outside of the operation, and callbacks that follow each other at once at one time.
+TEST_F(ProfilerCalls, CallbacksMadeAtOnceShareOneReadingOfTheClock) {
+  const Body twoSums = [](Member& member) {
+    sum(member);
+    sum(member);
+  };
+  const Journal plain = run(0xfff, twoSums);
+  which_ = "stamped";
+  const uint64_t before = platform::ticks();
+  const Journal stamped = run(0xfff, twoSums);
+  const uint64_t after = platform::ticks();
+  const std::string thread = stamped.threadOf("GroupApi/0.0");
+  EXPECT_EQ(stamped.script(thread), plain.script(plain.threadOf("GroupApi/0.0")));
+  uint64_t last = before;
+  std::string times;  // one letter for each reading, in the order of the calls
+  for (const JournalCall& call : stamped.calls()) {
+    if (call.thread != thread || call.event.empty()) continue;
+    ASSERT_NE(call.word("at"), "");
+    const uint64_t at = call.number("at");
+    if (at == 0) {
+      times += '.';
+      continue;
+    }
+    EXPECT_GE(at, last) << times;
+    EXPECT_LE(at, after);
+    times += at == last ? '-' : '|';
+    last = at;
+  }
+  // The call with its group; launch and group; collective and channel; their ends and the group's; the
+  // call's.
+  EXPECT_EQ(times, "|----|--|-|---.|----|--|-|---.");
+}
+
 TEST_F(ProfilerCalls, GroupsNest) {
   const Journal journal = run(bit(Type::kGroupApi), [](Member& member) {
     float x[2] = {};

@@ -442,14 +442,8 @@ class Bytes {
   alignas(8) char bytes_[136] = {};
 };
 
-TEST_F(ProfilerTest, OffsetsAreNccls) {
-  const auto* const table = static_cast<const void* const*>(dlsym(load(), "ncclProfiler_v7"));
-  ASSERT_NE(table, nullptr);
-  void* context = nullptr;
-  int mask = 0;
-  const auto open = reinterpret_cast<int (*)(void**, uint64_t, int*, const char*, int, int, int, void*)>(
-      const_cast<void*>(table[1]));
-  ASSERT_EQ(open(&context, 5, &mask, "bytes", 1, 4, 3, nullptr), 0);
+// One event of each type that Stretto's host starts, each field with a number of its own.
+void tellEachType(const void* const* table, void* context) {
   const char* const name = "Function";
   const char* const type = "ncclType";
   Bytes(1 << 8).put<bool>(24, true).put<int32_t>(28, 2).tell(table, context);
@@ -499,7 +493,17 @@ TEST_F(ProfilerTest, OffsetsAreNccls) {
       .put<uint64_t>(72, 56)
       .tell(table, context);
   Bytes(1 << 6).put<uint8_t>(24, 61).put<uint64_t>(32, 62).tell(table, context);
+}
 
+TEST_F(ProfilerTest, OffsetsAreNccls) {
+  const auto* const table = static_cast<const void* const*>(dlsym(load(), "ncclProfiler_v7"));
+  ASSERT_NE(table, nullptr);
+  void* context = nullptr;
+  int mask = 0;
+  const auto open = reinterpret_cast<int (*)(void**, uint64_t, int*, const char*, int, int, int, void*)>(
+      const_cast<void*>(table[1]));
+  ASSERT_EQ(open(&context, 5, &mask, "bytes", 1, 4, 3, nullptr), 0);
+  tellEachType(table, context);
   const auto all = read();
   const auto only = [&](Type of) { return all.of(format::Kind::kStart, static_cast<int>(of)).at(0); };
   EXPECT_EQ(only(Type::kGroupApi).start().parent, 0x900000000000004du);

@@ -137,6 +137,44 @@ TEST_F(ProfilerRobust, PollsOfAPeerAreOneRecordWithACount) {
   EXPECT_EQ(states[3].as<format::State>().count, 1u);
 }
 
+// strettoProfiler_v1: a host that has read the clock anyway says so; 0 is now.
+TEST_F(ProfilerRobust, ACallersStampIsKept) {
+  void* const library = load();
+  const auto& seven = table<7>(library);
+  const auto* const stamped =
+      static_cast<const profiler::StampedTable*>(dlsym(library, profiler::kStampedTable));
+  ASSERT_NE(stamped, nullptr);
+  void* context = nullptr;
+  int mask = 0;
+  ASSERT_EQ(callInit<7>(seven, &context, &mask, {}), 0);
+  const uint64_t first = platform::ticks();
+  uint64_t last = first;
+  for (int i = 0; i < 1500; ++i) {  // the recorder times one callback of 1024
+    const uint64_t at = i == 0 ? first : platform::ticks();
+    auto d = describe<7>(profiler::Type::kGroup, nullptr, 0);
+    void* handle = nullptr;
+    EXPECT_EQ(stamped->start(context, &handle, &d, at), 0);
+    EXPECT_EQ(stamped->state(handle, profiler::kGroupStartApiStop, nullptr, at), 0);
+    EXPECT_EQ(stamped->stop(handle, i % 2 == 0 ? at : 0), 0);
+    last = at;
+  }
+  const uint64_t after = platform::ticks();
+  const auto contents = read();
+  ASSERT_EQ(contents.header.clock, static_cast<uint8_t>(format::Clock::kTimeStampCounter))
+      << "the kernel does not trust the counter here, so that the caller's stamps are not taken";
+  EXPECT_EQ(contents.of(format::Kind::kStart).at(0).record().ticks, first);
+  EXPECT_EQ(contents.of(format::Kind::kState).at(1499).record().ticks, last);
+  EXPECT_EQ(contents.of(format::Kind::kStop).at(0).record().ticks, first);
+  EXPECT_GT(contents.of(format::Kind::kStop).at(1499).record().ticks, last);
+  uint64_t before = 0;
+  for (const auto& event : contents.events) {
+    EXPECT_GE(event.record().ticks, before);
+    before = event.record().ticks;
+  }
+  EXPECT_GE(contents.header.selfSamples, 4u);
+  EXPECT_LT(contents.header.selfTicks, after - first);
+}
+
 TEST_F(ProfilerRobust, IdsNameTypeProcessAndEvent) {
   open();
   std::set<uint64_t> ids;

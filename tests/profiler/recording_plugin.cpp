@@ -1,7 +1,8 @@
 // A profiler plugin that writes down every call it gets, one line each, to the file STRETTO_TEST_PROFILE_LOG
 // names: `key=value` words, handles and contexts as small numbers. STRETTO_TEST_PROFILE_MASK is the mask it
 // asks for (default: everything), STRETTO_TEST_PROFILE_REFUSE=1 makes init fail. Built once per version of
-// the interface, and with symbols of old versions only.
+// the interface, with symbols of old versions only, and with strettoProfiler_v1, which writes down as `at`
+// when each call is said to have happened.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,9 +14,15 @@
 
 #include "observe/profiler_abi.hpp"
 
+#ifdef STRETTO_TEST_PROFILER_STAMPED
+#define STRETTO_TEST_PROFILER_VERSION 7
+#endif
+
 namespace {
 
 using namespace stretto::observe::profiler;
+
+thread_local const uint64_t* tAt = nullptr;  // within a call of strettoProfiler_v1
 
 std::atomic<int*> gMask{nullptr};
 std::atomic<uintptr_t> gHandles{0};
@@ -29,6 +36,10 @@ std::atomic<uintptr_t> gContexts{0};
   }();
   char line[700];
   int length = snprintf(line, sizeof line, "tid=%ld ", syscall(SYS_gettid));
+  if (tAt != nullptr) {
+    const size_t room = sizeof line - static_cast<size_t>(length);
+    length += snprintf(line + length, room, "at=%llu ", static_cast<unsigned long long>(*tAt));
+  }
   va_list arguments;
   va_start(arguments, format);
   length += vsnprintf(line + length, sizeof line - static_cast<size_t>(length) - 1, format, arguments);
@@ -147,6 +158,14 @@ int finalize(void* context) {
   return 0;
 }
 
+template <typename Call>
+[[maybe_unused]] int stamped(uint64_t at, Call&& call) {
+  tAt = &at;
+  const int result = call();
+  tAt = nullptr;
+  return result;
+}
+
 constexpr TableV5 kTable{"recording", ncclInit, start, stop, record, finalize};
 
 }  // namespace
@@ -170,6 +189,17 @@ STRETTO_TABLE(6);
 #endif
 #if STRETTO_TEST_PROFILER_VERSION >= 7
 STRETTO_TABLE(7);
+#endif
+#ifdef STRETTO_TEST_PROFILER_STAMPED
+[[gnu::visibility("default")]] extern const StampedTable strettoProfiler_v1;
+const StampedTable strettoProfiler_v1{
+    [](void* context, void** handle, DescriptorV7* descriptor, uint64_t at) {
+      return stamped(at, [&] { return start(context, handle, descriptor); });
+    },
+    [](void* handle, uint64_t at) { return stamped(at, [&] { return stop(handle); }); },
+    [](void* handle, int state, ArgumentsV4* arguments, uint64_t at) {
+      return stamped(at, [&] { return record(handle, state, arguments); });
+    }};
 #endif
 #endif
 }
