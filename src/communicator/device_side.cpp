@@ -154,6 +154,12 @@ Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
   return kOkStatus;
 }
 
+// What moves nothing is not in the queue of its peer.
+executors::cuda::Engine::Launched DeviceSide::lastTransfers(const Operation& operation) const {
+  if (operation.count == 0) return {};
+  return engine_->lastTransfers(operation.root, operation.collective == Collective::kSend);
+}
+
 // ---- The end ----------------------------------------------------------------------------------------------
 
 uint64_t DeviceSide::finished() const {

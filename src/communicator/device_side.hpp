@@ -41,6 +41,7 @@ class DeviceSide {
   // Spans of kernels, for profilers: as the engine says.
   Status wantStamps() { return engine_->wantStamps(); }
   executors::cuda::Engine::Launched lastLaunch() const { return engine_->lastLaunch(); }
+  executors::cuda::Engine::Launched lastTransfers(const Operation& operation) const;
   size_t takeStamps(std::span<executors::cuda::KernelStamp> stamps, uint64_t& lost) {
     return engine_->takeStamps(stamps, lost);
   }

@@ -248,8 +248,9 @@ void Profile::tellEnqueued(uint64_t at) {
   if (groupWanted_) startGroup(at);
   std::vector<void*> events;
   for (const Enqueued& one : enqueued_) {
-    events.push_back(one.operation.isTransfer() ? startP2p(one.operation, channelsOf(one.plan), at)
-                                                : startCollective(one.operation, one.plan, one.sequence, at));
+    events.push_back(one.operation.isTransfer()
+                         ? startP2p(one.operation, static_cast<uint8_t>(one.launched.channels), at)
+                         : startCollective(one.operation, one.plan, one.sequence, at));
     expectKernel(one, events.back());
   }
   for (void* const event : events) session_->stop(event, at);

@@ -100,7 +100,7 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
   const Status status = device_->launchTransfers(operations);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
     for (const Operation& operation : operations) {
-      if (operation.isTransfer()) profile_.enqueued(operation, {}, device_->lastLaunch());
+      if (operation.isTransfer()) profile_.enqueued(operation, {}, device_->lastTransfers(operation));
     }
   }
   return concludeLaunch(first, false, status);

@@ -35,6 +35,20 @@ class Matcher : public ::testing::Test {
   }};
 };
 
+// What a send or receive says of its channels is what stamps can come of.
+TEST(Channels, OfAQueueAreThoseOfItsBlocksThatLeaveStamps) {
+  using executors::cuda::Engine;
+  static_assert(Engine::kMostStamps == 32);
+  EXPECT_EQ(Engine::channelsOfQueue(0, 1), 1);
+  EXPECT_EQ(Engine::channelsOfQueue(1, 1), 1);
+  EXPECT_EQ(Engine::channelsOfQueue(0, 20), 20);
+  EXPECT_EQ(Engine::channelsOfQueue(1, 20), 12);
+  EXPECT_EQ(Engine::channelsOfQueue(2, 20), 0);
+  EXPECT_EQ(Engine::channelsOfQueue(0, 64), 32);
+  EXPECT_EQ(Engine::channelsOfQueue(1, 64), 0);
+  EXPECT_EQ(Engine::channelsOfQueue(0, 0), 0);
+}
+
 TEST_F(Matcher, TellsAnOperationsStampsWithItsEvent) {
   matcher_.expect(7, 2, &events_[0]);
   matcher_.expect(8, 1, &events_[1]);

@@ -72,6 +72,7 @@ class KernelEngine final : public Engine {
   uint64_t finished() const override;
   Status wantStamps() override;
   Launched lastLaunch() const override { return launched_; }
+  Launched lastTransfers(int peer, bool isSend) const override;
   size_t takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) override;
 
  private:
@@ -90,6 +91,8 @@ class KernelEngine final : public Engine {
   platform::cuda::HostMapped stamps_;          // once they are wanted
   std::array<uint64_t, kMostStamps> taken_{};  // stamps of each block
   Launched launched_;
+  std::vector<Messages::Queue> queues_;  // of the last launch of transfers, each of `queueBlocks_`
+  int queueBlocks_ = 0;
   cudaStream_t inspection_ = nullptr;  // for looking at the device while its kernels run
 };
 
@@ -152,7 +155,8 @@ Status KernelEngine::launchKernel(const void* function, int blocks, int threads,
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = setup_.sharedDevice ? 0 : 1;
-  launched_ = {launched_.number + 1, stamps_.host == nullptr ? 0 : std::min(blocks, kMostStamps)};
+  const int channels = std::min(blocks, kMostStamps);
+  launched_ = {launched_.number + 1, channels, stamps_.host == nullptr ? 0 : channels};
   return check(cudaLaunchKernelExC(&config, function, parameters), "launching a kernel");
 }
 
@@ -224,7 +228,7 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   STRETTO_TRY(device.status());
   const auto stream = static_cast<cudaStream_t>(handle);
   Kernel kernel;
-  launched_.stamps = 0;
+  launched_.channels = launched_.stamps = 0;
   STRETTO_TRY(findKernel(launch, kernel));
   Launch how = launch;
   void* scratch = nullptr;
@@ -306,7 +310,8 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
     return fail(Code::kInvalidUsage, "a group of %zu sends and receives on one communicator: %d are possible",
                 transfers.size(), Messages::kMost);
   }
-  launched_.stamps = 0;
+  launched_.channels = launched_.stamps = 0;
+  queues_.clear();
   STRETTO_TRY(copyToSelf(transfers, setup_.rank, stream));
   Messages messages{};
   const int queues = fillQueues(transfers, setup_.rank, setup_.ranks, messages);
@@ -315,10 +320,21 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
   for (const Transfer& transfer : transfers) {
     messages.blocks = std::max(messages.blocks, sharesOf(transfer.bytes, messages.mostShares));
   }
+  queues_.assign(messages.queue, messages.queue + queues);
+  queueBlocks_ = messages.blocks;
   Context context = contextFor(0, sequence);
   void* parameters[] = {&context, &messages};
   return launchKernel(reinterpret_cast<const void*>(cuda::transfers), queues * messages.blocks, kChunkThreads,
                       parameters, stream);
+}
+
+Engine::Launched KernelEngine::lastTransfers(int peer, bool isSend) const {
+  const auto found = std::find_if(queues_.begin(), queues_.end(), [&](const Messages::Queue& queue) {
+    return queue.peer == peer && (queue.isSend != 0) == isSend;
+  });
+  if (found == queues_.end()) return {launched_.number, 0, 0};
+  const int channels = channelsOfQueue(static_cast<int>(found - queues_.begin()), queueBlocks_);
+  return {launched_.number, channels, launched_.stamps == 0 ? 0 : channels};
 }
 
 void KernelEngine::abort(uint32_t word) {

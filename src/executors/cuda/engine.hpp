@@ -5,6 +5,7 @@
 // Threads: one at a time launches; abort() and report() may come from any.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -95,12 +96,20 @@ class Engine {
   // Kernels that are launched, or captured, from now on leave a stamp of each of their first blocks.
   static constexpr int kMostStamps = stretto::cuda::Stamps::kBlocks;
   virtual Status wantStamps() = 0;
-  // The number of the launch before, from 1, and how many of its blocks will leave a stamp.
+  // The launch before.
   struct Launched {
-    uint64_t number = 0;
-    int stamps = 0;
+    uint64_t number = 0;  // from 1
+    int channels = 0;     // how many of its blocks tell of themselves when stamps are wanted
+    int stamps = 0;       // and how many will
   };
   virtual Launched lastLaunch() const = 0;
+  // If it was of transfers, as far as it moves the messages of one peer and direction.
+  virtual Launched lastTransfers(int peer, bool isSend) const = 0;
+  // Queues of messages have equally many blocks, one queue's after the other's; the first of all leave
+  // stamps.
+  static constexpr int channelsOfQueue(int queue, int blocks) {
+    return std::clamp(kMostStamps - queue * blocks, 0, blocks);
+  }
   // Takes stamps that have come, oldest of each block first, until `stamps` is full or there are no more;
   // returns how many, and adds those that were overwritten to `lost`. One thread at a time, any thread.
   virtual size_t takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) = 0;

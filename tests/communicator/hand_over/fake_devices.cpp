@@ -123,6 +123,7 @@ class Idle final : public Engine {
   uint64_t finished() const override { return done_.load(); }
   Status wantStamps() override { return kOkStatus; }
   Launched lastLaunch() const override { return {}; }
+  Launched lastTransfers(int, bool) const override { return {}; }
   size_t takeStamps(std::span<KernelStamp>, uint64_t&) override { return 0; }
 
  private:
