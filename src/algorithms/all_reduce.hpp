@@ -28,10 +28,8 @@ STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
   return pipeline(
       b, chunks.size(),
       [&](size_t chunk) {
-        for (int step = 1; step < b.ranks(); ++step) {
-          b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), a.send + chunks.at(chunk),
-                     chunks.bytes(chunk));
-        }
+        const Piece all{a.send + chunks.at(chunk), chunks.bytes(chunk)};
+        putLinesAll(b, Leg::kScatter, all.bytes, [&](int) { return all; });
         return Status{};
       },
       [&](size_t chunk) {
@@ -61,38 +59,6 @@ STRETTO_ANYWHERE Status allReduceOneShot(B& b, const Arguments& a) {
       });
 }
 
-// One shard per rank of every chunk of a two-shot.
-class Shards {
- public:
-  STRETTO_ANYWHERE Shards(const Arguments& a, size_t slotBytes, int ranks)
-      : elementBytes_(a.elementBytes),
-        grain_(lineGrain(a.elementBytes)),
-        ranks_(static_cast<size_t>(ranks)),
-        chunks_(a.count, largest(a, slotBytes)) {}
-
-  STRETTO_ANYWHERE size_t chunks() const { return chunks_.size(); }
-  // Of the whole buffer, in bytes.
-  STRETTO_ANYWHERE size_t begin(size_t chunk, int rank) const {
-    return (chunks_[chunk].begin + shard(chunk, rank).begin) * elementBytes_;
-  }
-  STRETTO_ANYWHERE size_t count(size_t chunk, int rank) const { return shard(chunk, rank).size; }
-  STRETTO_ANYWHERE size_t bytes(size_t chunk, int rank) const { return count(chunk, rank) * elementBytes_; }
-
- private:
-  STRETTO_ANYWHERE size_t largest(const Arguments& a, size_t slotBytes) const {
-    const size_t shardBytes = std::min<size_t>(a.chunkBytes / ranks_, slotBytes);
-    return std::max(elementsIn(shardBytes, elementBytes_) / grain_, size_t{1}) * grain_ * ranks_;
-  }
-  STRETTO_ANYWHERE Span shard(size_t chunk, int rank) const {
-    return Split(chunks_[chunk].size, ranks_, grain_)[static_cast<size_t>(rank)];
-  }
-
-  size_t elementBytes_;
-  size_t grain_;
-  size_t ranks_;
-  Chunks chunks_;
-};
-
 // The owner's half of a two-shot chunk: reduces its shard and pushes the result to every peer.
 template <Backend B>
 STRETTO_ANYWHERE void reduceAndPush(B& b, const Arguments& a, size_t at, size_t count) {
@@ -119,7 +85,7 @@ STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
       },
       [&](size_t chunk) {
         STRETTO_TRY(waitAll(b, Leg::kScatter));
-        reduceAndPush(b, a, shards.begin(chunk, b.rank()), shards.count(chunk, b.rank()));
+        reduceAndPush(b, a, shards.begin(chunk, b.rank()), shards.bytes(chunk, b.rank()) / a.elementBytes);
         return kOkStatus;
       },
       [&](size_t chunk) {
@@ -131,6 +97,35 @@ STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
         }
         return kOkStatus;
       });
+}
+
+// Readiness in the lines of both legs. A chunk is as many bytes of each shard as lines hold.
+template <Backend B>
+STRETTO_ANYWHERE Status allReduceTwoShotLines(B& b, const Arguments& a) {
+  const Shards shards(a, b.lineBytes(), b.ranks());
+  const auto scatter = [&](size_t chunk) {
+    putLinesAll(b, Leg::kScatter, shards.mostBytes(chunk), [&](int peer) {
+      return Piece{a.send + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
+    });
+    return Status{};
+  };
+  const auto reduce = [&](size_t chunk) {
+    const size_t at = shards.begin(chunk, b.rank());
+    return reducePutLines(b, a.reduce, a.receive + at, a.send + at, shards.bytes(chunk, b.rank()),
+                          shards.mostBytes(chunk));
+  };
+  const auto gather = [&](size_t chunk) {
+    return readLinesAll(b, Leg::kGather, shards.mostBytes(chunk), [&](int peer) {
+      return Room{a.receive + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
+    });
+  };
+  if constexpr (requires { requires B::kOneEpoch; }) {
+    b.nextEpoch();
+    (void)scatter(0);
+    STRETTO_TRY(reduce(0));
+    return gather(0);
+  }
+  return pipeline(b, shards.chunks(), scatter, reduce, gather);
 }
 
 }  // namespace stretto::algorithms

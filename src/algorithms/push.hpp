@@ -9,26 +9,23 @@ namespace stretto::algorithms {
 
 // `block(peer)` is what goes to that peer, `place(peer)` where its block goes here; `bytes` each.
 template <Backend B, typename Block, typename Place>
-STRETTO_ANYWHERE Status exchangeLines(B& b, size_t bytes, Block block, Place place) {
-  const Chunks chunks(bytes, b.lineBytes());
+STRETTO_ANYWHERE Status exchangeLines(B& b, const Arguments& a, Block block, Place place) {
+  const Chunks chunks(a.bytes(), std::min(a.chunkBytes, b.lineBytes()));
   return pipeline(
       b, chunks.size(),
       [&](size_t index) {
         const Span chunk = chunks[index];
-        for (int step = 1; step < b.ranks(); ++step) {
-          const int peer = rotated(b.rank(), step, b.ranks());
-          b.putLines(b.coop(), peer, block(peer) + chunk.begin, chunk.size);
-        }
+        putLinesAll(b, Leg::kScatter, chunk.size, [&](int peer) {
+          return Piece{block(peer) + chunk.begin, chunk.size};
+        });
         b.copy(b.coop(), place(b.rank()) + chunk.begin, block(b.rank()) + chunk.begin, chunk.size, false);
         return Status{};
       },
       [&](size_t index) {
         const Span chunk = chunks[index];
-        for (int step = 1; step < b.ranks(); ++step) {
-          const int peer = rotated(b.rank(), step, b.ranks());
-          STRETTO_TRY(b.readLines(b.coop(), peer, place(peer) + chunk.begin, chunk.size));
-        }
-        return Status{};
+        return readLinesAll(b, Leg::kScatter, chunk.size, [&](int peer) {
+          return Room{place(peer) + chunk.begin, chunk.size};
+        });
       });
 }
 
@@ -57,7 +54,7 @@ STRETTO_ANYWHERE Status exchangeChunks(B& b, const Arguments& a, Block block, Pl
 template <Backend B>
 STRETTO_ANYWHERE Status allGatherPushLines(B& b, const Arguments& a) {
   return exchangeLines(
-      b, a.bytes(), [&](int) { return a.send; }, [&](int peer) { return a.receive + a.block(peer); });
+      b, a, [&](int) { return a.send; }, [&](int peer) { return a.receive + a.block(peer); });
 }
 
 template <Backend B>
@@ -69,7 +66,7 @@ STRETTO_ANYWHERE Status allGatherPush(B& b, const Arguments& a) {
 template <Backend B>
 STRETTO_ANYWHERE Status allToAllPushLines(B& b, const Arguments& a) {
   return exchangeLines(
-      b, a.bytes(), [&](int peer) { return a.send + a.block(peer); },
+      b, a, [&](int peer) { return a.send + a.block(peer); },
       [&](int peer) { return a.receive + a.block(peer); });
 }
 
@@ -84,20 +81,18 @@ template <Backend B>
 STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
   if constexpr (requires { requires B::kOneEpoch; }) {
     b.nextEpoch();
-    for (int step = 1; step < b.ranks(); ++step) {
-      const int peer = rotated(b.rank(), step, b.ranks());
-      b.putLines(b.coop(), peer, a.send + a.block(peer), a.bytes());
-    }
+    putLinesAll(b, Leg::kScatter, a.bytes(), [&](int peer) {
+      return Piece{a.send + a.block(peer), a.bytes()};
+    });
     return b.reduceLines(b.coop(), a.reduce, a.receive, a.send + a.block(b.rank()), a.bytes());
   }
   const LineChunks chunks(b, a);
   return pipeline(
       b, chunks.size(),
       [&](size_t chunk) {
-        for (int step = 1; step < b.ranks(); ++step) {
-          const int peer = rotated(b.rank(), step, b.ranks());
-          b.putLines(b.coop(), peer, a.send + a.block(peer) + chunks.at(chunk), chunks.bytes(chunk));
-        }
+        putLinesAll(b, Leg::kScatter, chunks.bytes(chunk), [&](int peer) {
+          return Piece{a.send + a.block(peer) + chunks.at(chunk), chunks.bytes(chunk)};
+        });
         return Status{};
       },
       [&](size_t chunk) {

@@ -58,6 +58,10 @@ Cost rootedFlat(int n, double bytes) {
 Cost rootedPush(int n, double bytes) {
   return {1, (n - 1) * bytes, n * bytes};
 }
+// The root sends each byte once, and so do the others together.
+Cost rootedTwoShot(int, double bytes) {
+  return {2, bytes, 3 * bytes};
+}
 Cost rootedTree(int n, double bytes) {
   return {depth(n), (n > 2 ? 2 : 1) * bytes, 3 * bytes};
 }
@@ -84,6 +88,7 @@ constexpr Descriptor kRows[] = {
     {C::kAllReduce, A::kLocal, P::kChunks, true, false, 0, local},
     {C::kAllReduce, A::kOneShot, P::kLines, true, false, kLineLimit, reduceOneShot},
     {C::kAllReduce, A::kOneShot, P::kChunks, true, false, 0, reduceOneShot},
+    {C::kAllReduce, A::kTwoShot, P::kLines, true, false, kLineLimit, reduceTwoShot},
     {C::kAllReduce, A::kTwoShot, P::kChunks, true, false, 0, reduceTwoShot},
     {C::kAllReduce, A::kRing, P::kChunks, false, false, 0, reduceRing},
     {C::kAllReduce, A::kTree, P::kChunks, false, false, 0, reduceTreeBoth},
@@ -115,12 +120,21 @@ constexpr Descriptor kRows[] = {
     {C::kReceive, A::kFlat, P::kChunks, true, false, 0, rootedFlat},
 
     {C::kBroadcast, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
+    {C::kBroadcast, A::kTwoShot, P::kLines, true, false, kLineLimit, rootedTwoShot},
+    {C::kBroadcast, A::kTwoShot, P::kWide, true, false, kLineLimit, rootedTwoShot},
+    {C::kBroadcast, A::kTwoShot, P::kRuns, true, false, kLineLimit, rootedTwoShot},
     {C::kReduce, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
+    {C::kReduce, A::kTwoShot, P::kLines, true, false, kLineLimit, rootedTwoShot},
+    {C::kReduce, A::kTwoShot, P::kWide, true, false, kLineLimit, rootedTwoShot},
+    {C::kReduce, A::kTwoShot, P::kRuns, true, false, kLineLimit, rootedTwoShot},
     {C::kGather, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kScatter, A::kPush, P::kLines, true, false, kLineLimit, rootedPush},
     {C::kAllReduce, A::kOneShot, P::kWide, true, false, kLineLimit, reduceOneShot},
     {C::kAllReduce, A::kOneShot, P::kRuns, true, false, kLineLimit, reduceOneShot},
     {C::kAllReduce, A::kOneShot, P::kBare, true, false, kLineLimit, reduceOneShot},
+    {C::kAllReduce, A::kTwoShot, P::kWide, true, false, kLineLimit, reduceTwoShot},
+    {C::kAllReduce, A::kTwoShot, P::kRuns, true, false, kLineLimit, reduceTwoShot},
+    {C::kAllReduce, A::kTwoShot, P::kBare, true, false, kLineLimit, reduceTwoShot},
     {C::kReduceScatter, A::kPush, P::kBare, true, false, kLineLimit, blocksPush},
     {C::kReduceScatter, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
     {C::kReduceScatter, A::kPush, P::kRuns, true, false, kLineLimit, blocksPush},
@@ -138,7 +152,7 @@ constexpr Descriptor kRows[] = {
     {C::kAllToAll, A::kPush, P::kRuns, true, false, kLineLimit, blocksPush},
 };
 constexpr size_t kHostOnly = 5;
-constexpr size_t kCudaOnly = 22;
+constexpr size_t kCudaOnly = 31;
 
 }  // namespace
 

@@ -39,6 +39,11 @@ constexpr bool isDeep(Protocol protocol) {
   return protocol == Protocol::kChunks;
 }
 
+// A plan says how large its chunks are. (A run is a chunk, or what of it goes to one owner.)
+constexpr bool takesChunk(Protocol protocol) {
+  return protocol == Protocol::kChunks || protocol == Protocol::kRuns;
+}
+
 // What ranks run on.
 enum class Device : uint8_t { kHost, kCuda };
 

@@ -1,5 +1,6 @@
 // Broadcast, reduce, gather and scatter as exchanges in lines: who has nothing for a peer sends it an empty
-// line. So every rank hears from every rank, as slots demand, and data move without credits. One hop.
+// line. So every rank hears from every rank, as slots demand, and data move without credits. One hop; two for
+// the broadcast whose root sends each byte only once.
 #pragma once
 
 #include "algorithms/exchange.hpp"
@@ -12,10 +13,10 @@ struct Parcel {
   std::byte* to = nullptr;
 };
 
-// `parcel(peer)` for one block of `bytes` at most in each direction.
+// `parcel(peer)` for one block of a.bytes() at most in each direction.
 template <Backend B, typename ParcelOf>
-STRETTO_ANYWHERE Status exchangeParcels(B& b, size_t bytes, ParcelOf parcel) {
-  const Chunks chunks(bytes, b.lineBytes());
+STRETTO_ANYWHERE Status exchangeParcels(B& b, const Arguments& a, ParcelOf parcel) {
+  const Chunks chunks(a.bytes(), std::min(a.chunkBytes, b.lineBytes()));
   return pipeline(
       b, chunks.size(),
       [&](size_t index) {
@@ -45,7 +46,7 @@ STRETTO_ANYWHERE Status exchangeParcels(B& b, size_t bytes, ParcelOf parcel) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status broadcastPushLines(B& b, const Arguments& a) {
-  return exchangeParcels(b, a.bytes(), [&](int peer) {
+  return exchangeParcels(b, a, [&](int peer) {
     Parcel parcel;
     if (b.rank() == a.root) parcel.from = a.send;
     if (peer == a.root) parcel.to = a.receive;
@@ -53,9 +54,45 @@ STRETTO_ANYWHERE Status broadcastPushLines(B& b, const Arguments& a) {
   });
 }
 
+// The root cuts a chunk into a shard for each of the others, who pass theirs on to one another. Slots of the
+// first leg are free once their reader's lines of the second have come, which everybody sends to everybody.
+template <Backend B>
+STRETTO_ANYWHERE Status broadcastTwoShotLines(B& b, const Arguments& a) {
+  const Shards shards(a, b.lineBytes(), b.ranks() - 1);
+  const bool isRoot = b.rank() == a.root;
+  const auto ownerOf = [&](int rank) { return rank - (rank > a.root ? 1 : 0); };
+  return pipeline(
+      b, shards.chunks(),
+      [&](size_t chunk) {
+        if (!isRoot) return Status{};
+        putLinesAll(b, Leg::kScatter, shards.mostBytes(chunk), [&](int peer) {
+          return Piece{a.send + shards.begin(chunk, ownerOf(peer)), shards.bytes(chunk, ownerOf(peer))};
+        });
+        b.copy(b.coop(), a.receive + shards.begin(chunk, 0), a.send + shards.begin(chunk, 0),
+               shards.chunkBytes(chunk), false);
+        return Status{};
+      },
+      [&](size_t chunk) {
+        const int own = isRoot ? 0 : ownerOf(b.rank());
+        const Room mine{a.receive + shards.begin(chunk, own), isRoot ? 0 : shards.bytes(chunk, own)};
+        if (!isRoot) STRETTO_TRY(b.readLines(b.coop(), a.root, mine.to, mine.bytes));
+        putLinesAll(b, Leg::kGather, shards.mostBytes(chunk), [&](int peer) {
+          return Piece{mine.to, peer == a.root ? 0 : mine.bytes};
+        });
+        return Status{};
+      },
+      [&](size_t chunk) {
+        return readLinesAll(b, Leg::kGather, shards.mostBytes(chunk), [&](int peer) {
+          const int theirs = peer == a.root ? 0 : ownerOf(peer);
+          return Room{a.receive + shards.begin(chunk, theirs),
+                      isRoot || peer == a.root ? 0 : shards.bytes(chunk, theirs)};
+        });
+      });
+}
+
 template <Backend B>
 STRETTO_ANYWHERE Status gatherPushLines(B& b, const Arguments& a) {
-  return exchangeParcels(b, a.bytes(), [&](int peer) {
+  return exchangeParcels(b, a, [&](int peer) {
     Parcel parcel;
     if (peer == a.root) parcel.from = a.send;
     if (b.rank() == a.root) parcel.to = a.receive + a.block(peer);
@@ -65,7 +102,7 @@ STRETTO_ANYWHERE Status gatherPushLines(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status scatterPushLines(B& b, const Arguments& a) {
-  return exchangeParcels(b, a.bytes(), [&](int peer) {
+  return exchangeParcels(b, a, [&](int peer) {
     Parcel parcel;
     if (b.rank() == a.root) parcel.from = a.send + a.block(peer);
     if (peer == a.root) parcel.to = a.receive;
@@ -93,6 +130,47 @@ STRETTO_ANYWHERE Status reducePushLines(B& b, const Arguments& a) {
         }
         for (int step = 1; step < b.ranks(); ++step) {
           STRETTO_TRY(b.readLines(b.coop(), rotated(b.rank(), step, b.ranks()), nullptr, 0));
+        }
+        return Status{};
+      });
+}
+
+// Each but the root reduces a shard of every chunk and sends the root the result: as much leaves and reaches
+// every rank, and the root no more than once what it asked for.
+template <Backend B>
+STRETTO_ANYWHERE Status reduceTwoShotLines(B& b, const Arguments& a) {
+  const Shards shards(a, b.lineBytes(), b.ranks() - 1);
+  const bool isRoot = b.rank() == a.root;
+  const auto ownerOf = [&](int rank) { return rank - (rank > a.root ? 1 : 0); };
+  return pipeline(
+      b, shards.chunks(),
+      [&](size_t chunk) {
+        for (int step = 1; step < b.ranks(); ++step) {
+          const int peer = rotated(b.rank(), step, b.ranks());
+          if (peer == a.root) continue;
+          b.putLines(b.coop(), peer, a.send + shards.begin(chunk, ownerOf(peer)),
+                     shards.bytes(chunk, ownerOf(peer)));
+        }
+        return Status{};
+      },
+      [&](size_t chunk) {
+        if (isRoot) {
+          for (int step = 1; step < b.ranks(); ++step) {
+            b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), nullptr, 0, Leg::kGather);
+          }
+          return Status{};
+        }
+        const int own = ownerOf(b.rank());
+        const size_t bytes = shards.bytes(chunk, own);
+        return reducePutLines(b, a.reduce, nullptr, a.send + shards.begin(chunk, own), bytes, bytes, a.root);
+      },
+      [&](size_t chunk) {
+        for (int step = 1; step < b.ranks(); ++step) {
+          const int peer = rotated(b.rank(), step, b.ranks());
+          Room room{nullptr, 0};
+          if (isRoot)
+            room = {a.receive + shards.begin(chunk, ownerOf(peer)), shards.bytes(chunk, ownerOf(peer))};
+          STRETTO_TRY(b.readLines(b.coop(), peer, room.to, room.bytes, Leg::kGather));
         }
         return Status{};
       });

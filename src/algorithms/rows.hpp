@@ -35,6 +35,7 @@ struct Row {
 STRETTO_CODE(AllReduceOneShotLines, allReduceOneShotLines);
 STRETTO_CODE(AllReduceOneShot, allReduceOneShot);
 STRETTO_CODE(AllReduceTwoShot, allReduceTwoShot);
+STRETTO_CODE(AllReduceTwoShotLines, allReduceTwoShotLines);
 STRETTO_CODE(AllReduceRing, allReduceRing);
 STRETTO_CODE(AllReduceTree, allReduceTree);
 STRETTO_CODE(ReduceScatterPushLines, reduceScatterPushLines);
@@ -47,7 +48,9 @@ STRETTO_CODE(AllToAllPushLines, allToAllPushLines);
 STRETTO_CODE(AllToAllPush, allToAllPush);
 STRETTO_CODE(AllToAllPairwise, allToAllPairwise);
 STRETTO_CODE(BroadcastPushLines, broadcastPushLines);
+STRETTO_CODE(BroadcastTwoShotLines, broadcastTwoShotLines);
 STRETTO_CODE(ReducePushLines, reducePushLines);
+STRETTO_CODE(ReduceTwoShotLines, reduceTwoShotLines);
 STRETTO_CODE(GatherPushLines, gatherPushLines);
 STRETTO_CODE(ScatterPushLines, scatterPushLines);
 STRETTO_CODE(BroadcastTree, broadcastTree);
@@ -70,6 +73,7 @@ struct WithArity {
 using PortableRows =
     std::tuple<Row<Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLines, AllReduceOneShotLines>,
                Row<Collective::kAllReduce, Algorithm::kOneShot, Protocol::kChunks, AllReduceOneShot>,
+               Row<Collective::kAllReduce, Algorithm::kTwoShot, Protocol::kLines, AllReduceTwoShotLines>,
                Row<Collective::kAllReduce, Algorithm::kTwoShot, Protocol::kChunks, AllReduceTwoShot>,
                Row<Collective::kAllReduce, Algorithm::kRing, Protocol::kChunks, AllReduceRing>,
                Row<Collective::kAllReduce, Algorithm::kTree, Protocol::kChunks, WithArity<AllReduceTree, 2>>,
@@ -83,7 +87,9 @@ using PortableRows =
                Row<Collective::kAllToAll, Algorithm::kPush, Protocol::kChunks, AllToAllPush>,
                Row<Collective::kAllToAll, Algorithm::kPairwise, Protocol::kChunks, AllToAllPairwise>,
                Row<Collective::kBroadcast, Algorithm::kPush, Protocol::kLines, BroadcastPushLines>,
+               Row<Collective::kBroadcast, Algorithm::kTwoShot, Protocol::kLines, BroadcastTwoShotLines>,
                Row<Collective::kReduce, Algorithm::kPush, Protocol::kLines, ReducePushLines>,
+               Row<Collective::kReduce, Algorithm::kTwoShot, Protocol::kLines, ReduceTwoShotLines>,
                Row<Collective::kGather, Algorithm::kPush, Protocol::kLines, GatherPushLines>,
                Row<Collective::kScatter, Algorithm::kPush, Protocol::kLines, ScatterPushLines>,
                Row<Collective::kBroadcast, Algorithm::kFlat, Protocol::kChunks, WithArity<BroadcastTree, 0>>,

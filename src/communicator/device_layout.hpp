@@ -9,7 +9,7 @@
 namespace stretto::communicator {
 
 // Of one rank, all lanes together.
-inline constexpr size_t kMostDeviceBytes = size_t{56} << 20;
+inline constexpr size_t kMostDeviceBytes = size_t{60} << 20;
 inline constexpr int kMostLanes = 128;
 inline constexpr int kMostDeepLanes = 64;
 

@@ -44,6 +44,7 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
   machine.gpu = true;
   machine.gpus = gpus;
   machine.lanes = shape.lanes;
+  machine.runLanes = shape.runLanes;
   machine.deepLanes = shape.deepLanes;
   if (parameters::kBlocks.isSet()) {
     const auto blocks = parameters::kBlocks.integer(1, kMostLanes);
@@ -57,6 +58,7 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
   machine.lineBytes = stretto::cuda::linePayload(shape.layout);
   machine.wideBytes = stretto::cuda::widePayload(shape.layout);
   machine.bareBytes = stretto::cuda::barePayload(shape.layout);
+  machine.runBytes = shape.layout.runBytes;
   return kOkStatus;
 }
 

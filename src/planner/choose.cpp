@@ -41,7 +41,8 @@ Plan planOf(const Descriptor& row, const Request& request, const Machine& machin
   plan.algorithm = row.algorithm;
   plan.protocol = row.protocol;
   plan.rings = row.algorithm == Algorithm::kRing ? machine.rings : uint8_t{1};
-  const bool takesChunk = chunkBytes != 0 && wayOf(row) != Way::kLocal && wayOf(row) != Way::kLines;
+  const bool takesChunk =
+      chunkBytes != 0 && wayOf(row) != Way::kLocal && algorithms::takesChunk(row.protocol);
   plan.chunkBytes = takesChunk ? std::min(chunkBytes, mostChunk(row, request, machine))
                                : preferredChunk(row, request, machine);
   plan.blocks = static_cast<uint8_t>(machine.gpu ? preferredBlocks(row, request, machine) : 1);

@@ -37,9 +37,46 @@ constexpr ProtocolConstants constantsOf(Protocol protocol) {
   return {5.0, 1.0, 240e3, 16384};
 }
 
+// The second leg of a two-shot begins when all shards have come and been reduced (four H200s).
+double hopOf(const Descriptor& row) {
+  const double second = row.algorithm != Algorithm::kTwoShot ? 0
+                        : row.protocol == Protocol::kRuns    ? 3.5
+                        : row.protocol == Protocol::kChunks  ? 2.0
+                                                             : 1.0;
+  return constantsOf(row.protocol).hop + second;
+}
+
+constexpr size_t kMostPass = size_t{1} << 20;
 constexpr double kTurnsOfWide = 280e3;
+constexpr double kTurnsPassedOn = 150e3;  // read and sent on by the same threads
+constexpr double kTwoShotsInRuns = 300e3;
 
 constexpr double kPerBlock = 24e3;  // bytes per microsecond that one block moves
+
+size_t shardsOf(const Descriptor& row, const Request& request) {
+  return row.algorithm == Algorithm::kTwoShot ? static_cast<size_t>(request.ranks) : 1;
+}
+
+constexpr size_t kGrain =
+    128;  // blocks begin on whole cache lines, so a share may be one larger than its part
+
+// Bytes of an operation that one block takes without a second round through its lines.
+size_t inOnePass(const Descriptor& row, const Request& request, const Machine& machine) {
+  const size_t payload = row.protocol == Protocol::kLines  ? machine.lineBytes
+                         : row.protocol == Protocol::kWide ? machine.wideBytes
+                                                           : size_t{kMostPass};
+  return std::max(payload / kGrain, size_t{1}) * kGrain * shardsOf(row, request);
+}
+
+double rateOf(const Descriptor& row, const Request& request, const Machine& machine) {
+  // Wide lines that take turns are unpacked and reduced more slowly than they arrive.
+  const size_t inOneTurn = machine.wideBytes * static_cast<size_t>(machine.lanes) * shardsOf(row, request);
+  const bool takesTurns = row.protocol == Protocol::kWide && request.bytes > inOneTurn;
+  const bool twoShot = row.algorithm == Algorithm::kTwoShot;
+  if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
+  if (takesTurns && twoShot) return kTurnsPassedOn;
+  return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row.protocol).wireRate;
+}
 
 }  // namespace
 
@@ -49,17 +86,31 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
   const int most = mostBlocks(row, machine);
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   const bool few = row.protocol == Protocol::kBare && request.bytes <= kFew;
-  const size_t each = constantsOf(row.protocol).bytesPerBlock * (few ? 2 : 1);
+  const size_t each =
+      std::min(constantsOf(row.protocol).bytesPerBlock * (few ? 2 : 1), inOnePass(row, request, machine));
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
 
-// Blocks begin on whole cache lines, so a share may be one larger than its part.
-size_t mostInBareLines(const Machine& machine) {
-  constexpr size_t kGrain = 128;
+size_t mostInBareLines(const Descriptor& row, const Request& request, const Machine& machine) {
   const size_t blocks =
       static_cast<size_t>(machine.blocks != 0 ? std::min(machine.blocks, machine.lanes) : machine.lanes);
-  return machine.bareBytes < kGrain ? 0 : (machine.bareBytes - kGrain) * blocks;
+  const size_t shards = shardsOf(row, request);
+  return machine.bareBytes < kGrain ? 0 : (machine.bareBytes - kGrain) * blocks * shards;
+}
+
+size_t mostInRuns(const Descriptor& row, const Request& request, const Machine& machine) {
+  return machine.runBytes * shardsOf(row, request);
+}
+
+// So that each warp has several chunks, and its stages overlap.
+size_t preferredInRuns(const Descriptor& row, const Request& request, const Machine& machine) {
+  constexpr size_t kLeastRun = 4096;
+  constexpr size_t kChunksOfBlock = 16;
+  const size_t share = request.bytes / static_cast<size_t>(preferredBlocks(row, request, machine));
+  const size_t most = mostInRuns(row, request, machine);
+  return std::clamp(share / kChunksOfBlock / kGrain * kGrain,
+                    std::min(most, kLeastRun * shardsOf(row, request)), most);
 }
 
 double predictCuda(const Descriptor& row, const Request& request, const Machine& machine) {
@@ -68,16 +119,12 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
       row.cost(pointToPoint ? 2 : request.ranks, static_cast<double>(request.bytes));
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
   const double blocks = preferredBlocks(row, request, machine);
-  const ProtocolConstants protocol = constantsOf(row.protocol);
-  // Wide lines that take turns are unpacked and reduced more slowly than they arrive.
-  const bool turnsOfWide = row.protocol == Protocol::kWide && reduces(row.collective) &&
-                           request.bytes > machine.wideBytes * static_cast<size_t>(machine.lanes);
-  const double most = turnsOfWide ? kTurnsOfWide : protocol.wireRate;
-  const double wire = cost.wireBytes * protocol.wireFactor / std::min(most, kPerBlock * blocks);
+  const double wire = cost.wireBytes * constantsOf(row.protocol).wireFactor /
+                      std::min(rateOf(row, request, machine), kPerBlock * blocks);
   const double share = static_cast<double>(request.bytes) / blocks;
   const double turns =
       wayOf(row) == Way::kLinks ? std::max(1.0, share / static_cast<double>(machine.linkChunk)) : 1.0;
-  return kCuda.launch + cost.hops * protocol.hop + wire + cost.localBytes / kCuda.local +
+  return kCuda.launch + cost.hops * hopOf(row) + wire + cost.localBytes / kCuda.local +
          (turns - 1) * kCuda.linkChunk;
 }
 

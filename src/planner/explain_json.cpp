@@ -33,6 +33,7 @@ void writeMachine(json::Writer& out, const Machine& machine) {
     out.key("gpu").text(machine.gpus.name);
     out.key("links").text(nameOf(machine.gpus.links));
     out.key("lanes").integer(machine.lanes);
+    out.key("run_lanes").integer(machine.runLanes);
     out.key("deep_lanes").integer(machine.deepLanes);
   }
   out.key("reach").boolean(machine.reach);

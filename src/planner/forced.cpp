@@ -194,11 +194,11 @@ Status Forced::force(std::string_view collective, std::string_view algorithm, st
       return fail(Code::kInvalidUsage, "a chunk of %zu bytes: it must be a multiple of 64, at most %zu",
                   chunkBytes, kMostChunk);
     }
-    if (choice.protocol && *choice.protocol != Protocol::kChunks) {
+    if (choice.protocol && !algorithms::takesChunk(*choice.protocol)) {
       return fail(Code::kInvalidUsage, "a chunk of %zu bytes: the protocol %s has no chunks", chunkBytes,
                   algorithms::nameOf(*choice.protocol));
     }
-    choice.protocol = Protocol::kChunks;
+    choice.protocol = choice.protocol.value_or(Protocol::kChunks);
     choice.chunkBytes = static_cast<uint32_t>(chunkBytes);
   }
   if (blocks < 0 || blocks > kMostBlocks) {

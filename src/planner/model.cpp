@@ -114,10 +114,13 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (request.ranks == 1 && !isPointToPoint(row.collective)) return Obstacle::kOneRank;
   if (machine.deterministic && !row.rankOrder) return Obstacle::kOrder;
   if (row.needsReach && !machine.reach) return Obstacle::kReach;
+  if (machine.gpu && request.ranks == 2 && row.algorithm == Algorithm::kTwoShot && way == Way::kLines) {
+    return Obstacle::kTwoRanks;
+  }
   // On a GPU lines take turns, as chunks do.
   if (row.protocol == Protocol::kBare) {
     if (!cuda::isFixed(request.type, request.op)) return Obstacle::kType;
-    if (request.bytes > mostInBareLines(machine)) return Obstacle::kBytes;
+    if (request.bytes > mostInBareLines(row, request, machine)) return Obstacle::kBytes;
   }
   if (!machine.gpu && row.mostBytes != 0 && request.bytes > row.mostBytes) return Obstacle::kBytes;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
@@ -133,6 +136,8 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle) {
       return "there is one rank only, and it has nobody to exchange with";
     case Obstacle::kManyRanks:
       return "it serves a single rank only";
+    case Obstacle::kTwoRanks:
+      return "between two ranks it sends as much as one_shot, with a hop more";
     case Obstacle::kOrder:
       return "it does not reduce in rank order, as STRETTO_DETERMINISTIC=1 asks";
     case Obstacle::kType:
@@ -154,6 +159,7 @@ uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine&
     case Way::kLocal:
       return 0;
     case Way::kLines:
+      if (row.protocol == Protocol::kRuns) return toGrain(mostInRuns(row, request, machine));
       return machine.gpu || row.mostBytes == 0 ? kMostAny : toGrain(row.mostBytes);
     case Way::kReach:
       return kMostAny;
@@ -169,6 +175,7 @@ uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine&
 uint32_t preferredChunk(const Descriptor& row, const Request& request, const Machine& machine) {
   const uint32_t most = mostChunk(row, request, machine);
   const Way way = wayOf(row);
+  if (row.protocol == Protocol::kRuns) return toGrain(preferredInRuns(row, request, machine));
   if (way == Way::kLocal || way == Way::kLines || machine.gpu) return most;
   size_t wanted = isSharded(row) ? kSlotPiece * static_cast<size_t>(request.ranks) : kSlotPiece;
   if (way == Way::kLinks) {

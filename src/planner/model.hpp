@@ -14,7 +14,18 @@ enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kReach };
 Way wayOf(const Descriptor& row);
 
 // Why an algorithm cannot serve a request.
-enum class Obstacle : uint8_t { kNone, kOneRank, kManyRanks, kOrder, kReach, kBytes, kSlots, kLinks, kType };
+enum class Obstacle : uint8_t {
+  kNone,
+  kOneRank,
+  kTwoRanks,
+  kManyRanks,
+  kOrder,
+  kReach,
+  kBytes,
+  kSlots,
+  kLinks,
+  kType
+};
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine);
 // What goes after "because"; for kNone the empty text.
 std::string reasonOf(const Descriptor& row, Obstacle obstacle);
@@ -22,6 +33,7 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle);
 // Most blocks that can take part: 1 on the host.
 constexpr int mostBlocks(const Descriptor& row, const Machine& machine) {
   if (!machine.gpu) return 1;
+  if (row.protocol == Protocol::kRuns) return machine.runLanes;
   return algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
 }
 

@@ -49,16 +49,18 @@ struct Machine {
   bool deterministic = false;  // STRETTO_DETERMINISTIC: only algorithms that reduce in rank order
   size_t slotBytes = 0;
   size_t linkChunk = 0;
-  // Ranks are GPUs: how many blocks can take part at most, with lines or with chunks, how many are insisted
+  // Ranks are GPUs: how many blocks can take part at most, with lines, runs or chunks, how many are insisted
   // on (0: the planner chooses), and what one block's lines hold.
   bool gpu = false;
   Gpus gpus;
   int lanes = 0;
+  int runLanes = 0;
   int deepLanes = 0;
   int blocks = 0;
   size_t lineBytes = 0;
   size_t wideBytes = 0;
   size_t bareBytes = 0;
+  size_t runBytes = 0;
   // Last-level cache, 0 if unknown: larger results are written past it. Decides Plan::stream only, which each
   // rank may set for itself.
   size_t cacheBytes = 0;

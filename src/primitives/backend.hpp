@@ -8,7 +8,7 @@
 //   communicator was
 //            aborted, the deadline passed, or the operation's tag is not ours (the ranks disagree)
 //   putLines / readLines / reduceLines   carry readiness inside the data: neither signal nor fence; at most
-//            lineBytes() from one source in one epoch
+//            lineBytes() from one source in one leg of one epoch
 //   describe says what others need to know to read a buffer of ours; locate finds a buffer of theirs in our
 //            address space (null: not there, get must copy); get copies a peer's memory here
 // A wait that gives up says so to the whole coop, and its caller publishes nothing afterwards.
@@ -44,8 +44,8 @@ concept Backend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std
   {b.put(coop, peer, to, from, bytes)};
   {b.signal(coop, peer, cell, value)};
   { b.wait(coop, peer, cell, value) } -> std::same_as<Status>;
-  {b.putLines(coop, peer, from, bytes)};
-  { b.readLines(coop, peer, to, bytes) } -> std::same_as<Status>;
+  {b.putLines(coop, peer, from, bytes, Leg::kGather)};
+  { b.readLines(coop, peer, to, bytes, Leg::kGather) } -> std::same_as<Status>;
   { b.reduceLines(coop, spec, to, from, bytes) } -> std::same_as<Status>;
   {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};
   {b.copy(coop, to, from, bytes, true)};

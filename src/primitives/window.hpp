@@ -87,6 +87,9 @@ struct WindowLayout {
   uint32_t wideRegion = 0;                 // the same for wide lines, which have their own memory
   uint32_t runs = 0;                       // of one source, a power of two, where there are runs
   uint32_t linkRuns = 0;                   // the same for one source's link
+  uint32_t runBytes = 0;                   // most that a run holds, a multiple of 64
+  uint32_t linkRunBytes = 0;               // the same for those of links
+  uint32_t lineLegs = kLegs;               // exchanges that lines and runs serve in one epoch
   uint32_t bareRegion = 0;                 // of one source in one of kSlots places, for bare lines
 
   constexpr size_t cell(uint32_t slot, Leg leg, int source) const {
@@ -101,11 +104,11 @@ struct WindowLayout {
   constexpr size_t credit(int receiver) const {
     return kCells + (slots * kLegs * ranks + static_cast<uint32_t>(receiver)) * kCellBytes;
   }
-  constexpr size_t lines(uint32_t slot, int source) const {
-    return linesBegin() + (slot * ranks + static_cast<uint32_t>(source)) * size_t{lineRegion};
+  constexpr size_t lines(uint32_t slot, Leg leg, int source) const {
+    return linesBegin() + lineIndex(slot, leg, source) * lineRegion;
   }
-  constexpr size_t wideLines(uint32_t slot, int source) const {
-    return wideBegin() + (slot * ranks + static_cast<uint32_t>(source)) * size_t{wideRegion};
+  constexpr size_t wideLines(uint32_t slot, Leg leg, int source) const {
+    return wideBegin() + lineIndex(slot, leg, source) * wideRegion;
   }
   constexpr size_t slot(uint32_t slot, Leg leg, int source) const {
     const size_t index = (slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source);
@@ -116,25 +119,38 @@ struct WindowLayout {
   constexpr size_t link(int source, uint64_t chunk) const {
     return linksBegin() + (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
   }
-  constexpr size_t bareLines(uint32_t place, int source) const {
-    return bareBegin() + (place * ranks + static_cast<uint32_t>(source)) * size_t{bareRegion};
+  constexpr size_t bareLines(uint32_t place, Leg leg, int source) const {
+    return bareBegin() + lineIndex(place, leg, source) * bareRegion;
   }
-  constexpr size_t bareBegin() const { return wideBegin() + size_t{slots} * ranks * wideRegion; }
-  constexpr size_t bareBytes() const { return size_t{kSlots} * ranks * bareRegion; }
+  constexpr size_t bareBegin() const { return wideBegin() + size_t{slots} * lineLegs * ranks * wideRegion; }
+  constexpr size_t bareBytes() const { return size_t{kSlots} * lineLegs * ranks * bareRegion; }
   // Where the large regions begin: slots, then links.
   constexpr size_t slotsBegin() const { return roundToPage(bareBegin() + bareBytes()); }
   // A ring of runs: their payload, then a word for each.
-  static constexpr size_t kRunBytes = 4096;
-  static constexpr size_t runRing(size_t count) { return count * (kRunBytes + sizeof(uint64_t)); }
-  constexpr size_t linkRunsOf(int source) const {
-    return linkRunsBegin() + static_cast<size_t>(source) * runRing(linkRuns);
+  static constexpr size_t runRing(size_t count, size_t runBytes) {
+    return count * (runBytes + sizeof(uint64_t));
   }
-  // From the begin of a region of their own, of runBytes().
-  constexpr size_t runsOf(int source) const { return static_cast<size_t>(source) * runRing(runs); }
-  constexpr size_t runBytes() const { return roundToPage(ranks * runRing(runs)); }
-  constexpr size_t bytes() const { return roundToPage(linkRunsBegin() + ranks * runRing(linkRuns)); }
+  constexpr size_t linkRunsOf(int source) const {
+    return linkRunsBegin() + static_cast<size_t>(source) * runRing(linkRuns, linkRunBytes);
+  }
+  // From the begin of a region of their own, of allRunBytes().
+  constexpr size_t runsOf(Leg leg, int source) const {
+    return lineIndex(0, leg, source) * runRing(runs, runBytes);
+  }
+  // Behind all rings a word for every place of each, in the window of who sends: the last epoch that its
+  // reader has read there.
+  constexpr size_t runRoom(Leg leg, int reader, uint64_t place) const {
+    return runRooms() + (lineIndex(0, leg, reader) * runs + place) * sizeof(uint64_t);
+  }
+  constexpr size_t allRunBytes() const {
+    return roundToPage(runRooms() + size_t{lineLegs} * ranks * runs * sizeof(uint64_t));
+  }
+  constexpr size_t bytes() const {
+    return roundToPage(linkRunsBegin() + ranks * runRing(linkRuns, linkRunBytes));
+  }
 
  private:
+  constexpr size_t runRooms() const { return size_t{lineLegs} * ranks * runRing(runs, runBytes); }
   static constexpr size_t roundToPage(size_t bytes) {
     return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   }
@@ -145,7 +161,10 @@ struct WindowLayout {
     const size_t credits = linkRuns == 0 ? 0 : size_t{ranks} * kRunCredits * kCellBytes;
     return (runCreditsBegin() + credits + kLineAlignment - 1) / kLineAlignment * kLineAlignment;
   }
-  constexpr size_t wideBegin() const { return linesBegin() + size_t{slots} * ranks * lineRegion; }
+  constexpr size_t lineIndex(uint32_t slot, Leg leg, int source) const {
+    return (size_t{slot} * lineLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source);
+  }
+  constexpr size_t wideBegin() const { return linesBegin() + size_t{slots} * lineLegs * ranks * lineRegion; }
   constexpr size_t linkRunsBegin() const {
     return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
   }

@@ -57,19 +57,19 @@ class Counting : public WrappedHost {
     hear(cell);
     return status;
   }
-  void putLines(Coop coop, int peer, const void* from, size_t bytes) {
+  void putLines(Coop coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter) {
     moved(peer, bytes);
-    clocks_.announce(linesAt(peer, rank()), mine().hops + 1);
-    host_.putLines(coop, peer, from, bytes);
+    clocks_.announce(linesAt(peer, leg, rank()), mine().hops + 1);
+    host_.putLines(coop, peer, from, bytes, leg);
   }
-  Status readLines(Coop coop, int peer, void* to, size_t bytes) {
-    const Status status = host_.readLines(coop, peer, to, bytes);
-    hear(linesAt(rank(), peer));
+  Status readLines(Coop coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter) {
+    const Status status = host_.readLines(coop, peer, to, bytes, leg);
+    hear(linesAt(rank(), leg, peer));
     return status;
   }
   Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes) {
     const Status status = host_.reduceLines(coop, spec, to, own, bytes);
-    for (int peer = 0; peer < ranks(); ++peer) hear(linesAt(rank(), peer));
+    for (int peer = 0; peer < ranks(); ++peer) hear(linesAt(rank(), Leg::kScatter, peer));
     return status;
   }
   // Who reads does the work: the owner's memory is not busier for it.
@@ -91,9 +91,9 @@ class Counting : public WrappedHost {
     mine().out += bytes;
     std::atomic_ref(counts_[static_cast<size_t>(peer)].in).fetch_add(bytes);
   }
-  const void* linesAt(int owner, int source) const {
+  const void* linesAt(int owner, Leg leg, int source) const {
     const auto slot = static_cast<uint32_t>(epoch() % WindowLayout::kSlots);
-    return host_.peer(owner).window + layout().lines(slot, source);
+    return host_.peer(owner).window + layout().lines(slot, leg, source);
   }
   void hear(const void* place) { mine().hops = std::max(mine().hops, clocks_.read(place)); }
 
@@ -137,9 +137,13 @@ class Cost : public ::testing::TestWithParam<Algorithm<Counting>> {};
 TEST_P(Cost, IsWhatTheRowSays) {
   const Algorithm<Counting>& algorithm = GetParam();
   const auto& row = *algorithm.row;
-  // Shards of whole cache lines among 2, 3, 4, 5 and 8 ranks.
-  const size_t count = row.mostBytes == 0 ? 15360 : 960;
+  // Shards of whole cache lines among 2, 3, 4, 5 and 8 ranks, or among all of them but the root, and one
+  // chunk.
+  const bool twoShot = row.algorithm == algorithms::Algorithm::kTwoShot;
+  const bool rootless = twoShot && row.collective != Collective::kAllReduce;
+  const size_t count = row.mostBytes == 0 ? 15360 : rootless ? 1344 : twoShot ? 1920 : 960;
   for (const int ranks : {2, 3, 4, 5, 8}) {
+    if (rootless && ranks == 2) continue;  // one owner alone: no use, and more than lines hold
     const std::vector<Count> counts = countsOf(algorithm, ranks, count);
     const double bytes = static_cast<double>(count * sizeof(float));
     double moved = 0, hops = 0;

@@ -91,8 +91,8 @@ Regions regionsOf(const WindowLayout& layout) {
   for (int rank = 0; rank < static_cast<int>(layout.ranks); ++rank) {
     add(layout.credit(rank), kCellBytes);
     for (uint32_t slot = 0; slot < WindowLayout::kSlots; ++slot) {
-      add(layout.lines(slot, rank), WindowLayout::kLineRegionBytes);
       for (const Leg leg : {Leg::kScatter, Leg::kGather}) {
+        add(layout.lines(slot, leg, rank), WindowLayout::kLineRegionBytes);
         add(layout.cell(slot, leg, rank), kCellBytes);
         add(layout.slot(slot, leg, rank), layout.slotBytes);
       }

@@ -6,7 +6,9 @@
 #include "base/scoped_variable.hpp"
 #include "communicator/device_connect.hpp"
 #include "communicator/device_layout.hpp"
+#include "communicator/device_side.hpp"
 #include "harness/ranks.hpp"
+#include "planner/model.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -19,12 +21,16 @@ TEST(DeviceShape, FitsWhateverTheRanksAndLanes) {
       const auto shape = deviceShape(ranks, lanes);
       EXPECT_GE(shape.lanes, 1);
       EXPECT_LE(shape.lanes, lanes);
-      EXPECT_GE(shape.deepLanes, 1);
-      EXPECT_LE(shape.deepLanes, shape.lanes);
+      for (const int some : {shape.runLanes, shape.deepLanes}) {
+        EXPECT_GE(some, 1);
+        EXPECT_LE(some, shape.lanes);
+      }
       EXPECT_LE(shape.windowBytes(), kMostDeviceBytes) << ranks << " ranks, " << lanes << " lanes";
       EXPECT_GE(shape.layout.slotBytes, 1024u);
       EXPECT_GE(shape.layout.linkChunk, 1024u);
       EXPECT_EQ(shape.layout.slots & (shape.layout.slots - 1), 0u) << "slots are found by a mask";
+      EXPECT_EQ(shape.layout.runs & (shape.layout.runs - 1), 0u) << "and so are runs";
+      EXPECT_EQ(shape.layout.wideRegion % 128, 0u) << "whole lines";
     }
   }
 }
@@ -33,11 +39,26 @@ TEST(DeviceShape, TwoRanksGetTheLanesTheyWant) {
   for (const int lanes : {1, 32, 64}) EXPECT_EQ(deviceShape(2, lanes).lanes, lanes);
 }
 
+// What has no flag of its own does not take turns, and should serve messages of a few megabytes.
+TEST(DeviceShape, BareLinesHoldTwoShotsOfFourMegabytes) {
+  for (const int ranks : {3, 4, 8}) {
+    planner::Machine machine;
+    ASSERT_TRUE(describe(deviceShape(ranks, kMostLanes), planner::Gpus{}, machine).ok());
+    planner::Request request{Collective::kAllReduce, DataType::kBfloat16, Operator::kSum, size_t{4} << 20,
+                             ranks};
+    for (const auto& row : algorithms::descriptors(algorithms::Device::kCuda)) {
+      if (row.collective != request.collective || row.algorithm != algorithms::Algorithm::kTwoShot) continue;
+      EXPECT_EQ(obstacleTo(row, request, machine), planner::Obstacle::kNone) << ranks << " ranks";
+    }
+  }
+}
+
 TEST(DeviceShape, LanesDoNotOverlap) {
   const auto shape = deviceShape(4, 32);
   for (int lane = 0; lane + 1 < shape.lanes; ++lane) {
     EXPECT_EQ(shape.nearBegin(lane) + shape.nearBytes(), shape.nearBegin(lane + 1));
   }
+  EXPECT_EQ(shape.runBegin(0), shape.nearBegin(shape.lanes));
   // Slots begin where the last lane's lines end.
   EXPECT_GE(shape.deepBegin(0) + shape.layout.slotsBegin(),
             shape.nearBegin(shape.lanes - 1) + shape.nearBytes());

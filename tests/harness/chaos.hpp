@@ -38,10 +38,10 @@ class Chaos : public WrappedHost {
     oweInOrder(peer, [=, this] { host_.signal(coop, peer, cell, value); });
     someHappens();
   }
-  void putLines(Coop coop, int peer, const void* from, size_t bytes) {
+  void putLines(Coop coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter) {
     const auto* begin = static_cast<const std::byte*>(from);
     oweInOrder(peer, [=, this, data = std::vector<std::byte>(begin, begin + bytes)] {
-      host_.putLines(coop, peer, data.data(), data.size());
+      host_.putLines(coop, peer, data.data(), data.size(), leg);
     });
     someHappens();
   }
@@ -53,10 +53,10 @@ class Chaos : public WrappedHost {
     linger(cell, value);
     return host_.waitCount(coop, peer, cell, value);
   }
-  Status readLines(Coop coop, int peer, void* to, size_t bytes) {
+  Status readLines(Coop coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter) {
     finish();
     dawdle();
-    return host_.readLines(coop, peer, to, bytes);
+    return host_.readLines(coop, peer, to, bytes, leg);
   }
   Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes) {
     finish();

@@ -53,6 +53,7 @@ std::vector<Algorithm<B>> everyAlgorithm() {
   };
   add(C::kAllReduce, A::kOneShot, P::kLines, al::allReduceOneShotLines<B>);
   add(C::kAllReduce, A::kOneShot, P::kChunks, al::allReduceOneShot<B>);
+  add(C::kAllReduce, A::kTwoShot, P::kLines, al::allReduceTwoShotLines<B>);
   add(C::kAllReduce, A::kTwoShot, P::kChunks, al::allReduceTwoShot<B>);
   add(C::kAllReduce, A::kDirect, P::kChunks, al::allReduceDirect<B>);
   add(C::kAllReduce, A::kRing, P::kChunks, al::allReduceRing<B>);
@@ -70,7 +71,9 @@ std::vector<Algorithm<B>> everyAlgorithm() {
   add(C::kAllToAll, A::kDirect, P::kChunks, al::allToAllDirect<B>);
   add(C::kAllToAll, A::kPairwise, P::kChunks, al::allToAllPairwise<B>);
   add(C::kBroadcast, A::kPush, P::kLines, al::broadcastPushLines<B>);
+  add(C::kBroadcast, A::kTwoShot, P::kLines, al::broadcastTwoShotLines<B>);
   add(C::kReduce, A::kPush, P::kLines, al::reducePushLines<B>);
+  add(C::kReduce, A::kTwoShot, P::kLines, al::reduceTwoShotLines<B>);
   add(C::kGather, A::kPush, P::kLines, al::gatherPushLines<B>);
   add(C::kScatter, A::kPush, P::kLines, al::scatterPushLines<B>);
   add(C::kBroadcast, A::kFlat, P::kChunks, withArity<B, al::broadcastTree<B>, 0>);

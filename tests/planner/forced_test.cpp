@@ -60,7 +60,7 @@ TEST(Forced, RefusalsListWhatThereIs) {
       "broadcast, reduce, gather, scatter, send, receive");
   EXPECT_EQ(refusal("", "wave"), "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs");
   EXPECT_EQ(refusal("ring", "lines"),
-            "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot");
+            "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
 }
 
 TEST(Forced, RefusesListsThatAreNotClear) {
@@ -86,11 +86,11 @@ TEST(Forced, AProtocolIsForEveryCollectiveThatHasIt) {
 }
 
 TEST(Forced, ReadsTheEnvironment) {
-  const ScopedVariable algo("STRETTO_ALGO", "all_reduce:two_shot");
+  const ScopedVariable algo("STRETTO_ALGO", "all_reduce:ring");
   ScopedVariable proto("STRETTO_PROTO", "chunks");
   const auto forced = Forced::load();
   ASSERT_TRUE(forced.ok()) << lastError();
-  EXPECT_EQ(forced.value().of(Collective::kAllReduce).algorithm, Algorithm::kTwoShot);
+  EXPECT_EQ(forced.value().of(Collective::kAllReduce).algorithm, Algorithm::kRing);
   EXPECT_EQ(forced.value().of(Collective::kAllReduce).protocol, Protocol::kChunks);
   proto.set("lines");
   EXPECT_EQ(Forced::load().status().code, Code::kInvalidUsage);
@@ -120,7 +120,7 @@ TEST(Force, RefusesAndLeavesThingsAsTheyWere) {
   EXPECT_FALSE(forced.force("all_reduce", "ring", "wave", 0, 0).ok());
   EXPECT_FALSE(forced.force("all_reduce", "ring", "lines", 0, 0).ok());
   EXPECT_EQ(lastError(),
-            "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot");
+            "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
   EXPECT_FALSE(forced.force("broadcast", "", "bare", 0, 0).ok());
   EXPECT_EQ(lastError(), "broadcast has no protocol bare; it has chunks, lines, wide, runs");
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "lines", 64, 0).ok());

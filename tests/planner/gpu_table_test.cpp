@@ -38,13 +38,14 @@ Machine gpuMachine(const char* gpu = "NVIDIA H200") {
   machine.cores = 1;  // of the host; what it has does not matter here
   snprintf(machine.gpus.name, sizeof machine.gpus.name, "%s", gpu);
   machine.gpus.links = Links::kNvlink;
-  machine.lanes = 128;
+  machine.lanes = machine.runLanes = 128;
   machine.deepLanes = 64;
   machine.slotBytes = 4096;
   machine.linkChunk = 8192;
   machine.lineBytes = 2048;
   machine.wideBytes = 17280;
   machine.bareBytes = size_t{33} << 10;
+  machine.runBytes = 4096;
   return machine;
 }
 
@@ -195,7 +196,7 @@ TEST(GpuTable, BlocksBeyondTheLanesGiveWayWithAReason) {
       gpuEntry(rowText(65536, "one_shot", "wide", R"("chunk_bytes": 0, "blocks": 96, "us": 2)"));
   EXPECT_EQ(planned(entry, sumOf(65536)).blocks, 96);
   Machine few = gpuMachine();
-  few.lanes = few.deepLanes = 64;
+  few.lanes = few.runLanes = few.deepLanes = 64;
   EXPECT_EQ(planned(entry, sumOf(65536), few).why, Why::kModel);
   EXPECT_EQ(
       reasonFor(entry, sumOf(65536), few, Algorithm::kOneShot, Protocol::kWide),
@@ -311,7 +312,7 @@ TEST(GpuTable, NeverChoosesWhatCannotRun) {
         for (size_t bytes = 8; bytes <= size_t{1} << 28; bytes *= 3) {
           for (const int lanes : {1, 40, 128}) {
             Machine machine = gpuMachine();
-            machine.lanes = lanes;
+            machine.lanes = machine.runLanes = lanes;
             machine.deepLanes = std::min(lanes, 64);
             Request request = exampleRequest(row.collective, bytes, 2);
             request.type = type;

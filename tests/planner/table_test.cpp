@@ -81,7 +81,7 @@ TEST(Table, RefusesNamesItDoesNotKnow) {
   const std::string unknown = refusalOfRow(rowText(64, "three_shot", "lines"));
   EXPECT_EQ(unknown, "line 1: all_reduce has no algorithm \"three_shot\" with protocol \"lines\"");
   refusalOfRow(rowText(64, "one_shot", "waves"));
-  refusalOfRow(rowText(64, "two_shot", "lines"));
+  refusalOfRow(rowText(64, "ring", "lines"));
   refusalOfRow(rowText(64, "chain", "chunks"));
   refusalOfRow(rowText(64, "local", "chunks"));
 }

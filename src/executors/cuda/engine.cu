@@ -52,6 +52,11 @@ __global__ void scaleKernel(const __grid_constant__ Scale scale) {
   }
 }
 
+int lanesOf(const stretto::cuda::Shape& shape, algorithms::Protocol protocol) {
+  if (protocol == algorithms::Protocol::kRuns) return shape.runLanes;
+  return algorithms::isDeep(protocol) ? shape.deepLanes : shape.lanes;
+}
+
 size_t roundUp(size_t value, size_t grain) {
   return (value + grain - 1) / grain * grain;
 }
@@ -83,6 +88,10 @@ class KernelEngine final : public Engine {
   Status launchLocal(const Launch& launch, cudaStream_t stream) const;
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
   int threadsFor(const Launch& launch, const Kernel& kernel) const;
+  // Parts that a message goes through lines in.
+  size_t shardsOf(const Launch& launch) const {
+    return launch.algorithm == algorithms::Algorithm::kTwoShot ? static_cast<size_t>(setup_.ranks) : 1;
+  }
 
   const Setup setup_;
   LaneState* lanes_ = nullptr;
@@ -167,7 +176,7 @@ int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
   }
   constexpr size_t kWarp = 32;
   using P = algorithms::Protocol;
-  const size_t bytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) + 64;
+  const size_t bytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) / shardsOf(launch) + 64;
   const size_t parts = launch.protocol == P::kWide   ? (bytes + 119) / 120 * WideLines::kLineThreads
                        : launch.protocol == P::kBare ? bytes / sizeof(stretto::cuda::Pack)
                                                      : bytes / stretto::cuda::kUnitBytes;
@@ -209,13 +218,13 @@ Status KernelEngine::launchLocal(const Launch& launch, cudaStream_t stream) cons
 Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
   if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
   const auto kind = reduces(launch.collective) ? kindOf(launch.arguments.reduce) : KernelTable::Kind::kAny;
-  const int lanes = algorithms::isDeep(launch.protocol) ? setup_.shape.deepLanes : setup_.shape.lanes;
+  const int lanes = lanesOf(setup_.shape, launch.protocol);
   const size_t bytes = launch.arguments.bytes();
   const size_t each = bytes / static_cast<size_t>(std::max(1, launch.blocks));
   found =
       KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks, each);
   const bool tooLarge = launch.protocol == algorithms::Protocol::kBare &&
-                        each + 128 > stretto::cuda::barePayload(setup_.shape.layout);
+                        each / shardsOf(launch) + 128 > stretto::cuda::barePayload(setup_.shape.layout);
   if (found.function != nullptr && launch.blocks >= 1 && launch.blocks <= lanes && !tooLarge)
     return kOkStatus;
   return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes", bytes,
@@ -293,12 +302,6 @@ int fillQueues(std::span<const Transfer> transfers, int rank, int ranks, Message
   return queues;
 }
 
-// Blocks that a queue may have: equal on both sides of every message, so a function of what all ranks know.
-int mostSharesOf(int lanes, int ranks) {
-  constexpr int kMostBlocks = 128;  // of all queues: they must run at the same time
-  return std::clamp(kMostBlocks / (2 * std::max(1, ranks - 1)), 1, lanes);
-}
-
 }  // namespace
 
 Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
@@ -316,10 +319,12 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
   Messages messages{};
   const int queues = fillQueues(transfers, setup_.rank, setup_.ranks, messages);
   if (queues == 0) return kOkStatus;
-  messages.mostShares = mostSharesOf(setup_.shape.deepLanes, setup_.ranks);
+  messages.mostShares = setup_.shape.deepLanes;
   for (const Transfer& transfer : transfers) {
-    messages.blocks = std::max(messages.blocks, sharesOf(transfer.bytes, messages.mostShares));
+    messages.shares = std::max(messages.shares, sharesOf(transfer.bytes, messages.mostShares));
   }
+  // All of them must run at the same time, and as many as there are lanes do.
+  messages.blocks = std::clamp(setup_.shape.lanes / queues, 1, messages.shares);
   queues_.assign(messages.queue, messages.queue + queues);
   queueBlocks_ = messages.blocks;
   Context context = contextFor(0, sequence);

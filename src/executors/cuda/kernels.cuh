@@ -64,55 +64,75 @@ Kernel kernelOf() {
           mostThreads};
 }
 
-// Lines are for latency: a kernel of its own for two ranks, and room for the next one.
-template <typename Row, typename Reducer, typename Format>
-void addLines(KernelTable& table, algorithms::Protocol protocol, KernelTable::Kind kind) {
-  using Code = typename Row::Code;
-  // What branches by type, or copies, needs more registers than two full blocks leave each.
-  constexpr int kBlocks = std::is_same_v<Reducer, AnyReducer> ? 1 : 2;
-  table.add(Row::kCollective, Row::kAlgorithm, protocol, kind,
-            kernelOf<Code, Cuda<Reducer, Format>, false, kLineThreads, 1>());
-  table.addPair(Row::kCollective, Row::kAlgorithm, protocol, kind,
-                kernelOf<Code, Cuda<Reducer, Format, 2>, false, kLineThreads, kBlocks>());
+// Between two ranks a two-shot has nothing to save.
+constexpr bool servesPairs(algorithms::Algorithm algorithm) {
+  return algorithm != algorithms::Algorithm::kTwoShot;
 }
 
-// Runs are for bandwidth: registers rather than room.
+// The kernels of one row with one reducer, in one protocol after the other.
 template <typename Row, typename Reducer>
-void addRuns(KernelTable& table, KernelTable::Kind kind) {
-  constexpr auto kProtocol = algorithms::Protocol::kRuns;
-  using Code = typename Row::Code;
-  table.add(Row::kCollective, Row::kAlgorithm, kProtocol, kind,
-            kernelOf<Code, Cuda<Reducer, RunLines>, false, kChunkThreads, 1>());
-  table.addPair(Row::kCollective, Row::kAlgorithm, kProtocol, kind,
-                kernelOf<Code, Cuda<Reducer, RunLines, 2>, false, kChunkThreads, 1>());
-}
+class RowKernels {
+ public:
+  RowKernels(KernelTable& table, KernelTable::Kind kind) : table_(table), kind_(kind) {}
 
-template <typename Row, typename Reducer>
-void addRow(KernelTable& table, KernelTable::Kind kind) {
-  using P = algorithms::Protocol;
-  if constexpr (Row::kProtocol == P::kLines) {
-    addLines<Row, Reducer, ShortLines>(table, P::kLines, kind);
-    addLines<Row, Reducer, WideLines>(table, P::kWide, kind);
-    addRuns<Row, Reducer>(table, kind);
-    constexpr bool kOneEpoch = Row::kCollective != Collective::kReduce;
-    if constexpr (kOneEpoch && !std::is_same_v<Reducer, AnyReducer>) {
-      addLines<Row, Reducer, BareLines>(table, P::kBare, kind);
-      table.addLargePair(
-          Row::kCollective, Row::kAlgorithm, P::kBare, kind,
-          kernelOf<typename Row::Code, Cuda<Reducer, ManyBareLines, 2>, false, kLineThreads, 1>());
+  void addAll() {
+    using P = algorithms::Protocol;
+    if constexpr (Row::kProtocol == P::kLines) {
+      addLines<ShortLines>(P::kLines);
+      addLines<WideLines>(P::kWide);
+      addRuns();
+      constexpr bool kOneEpoch = Row::kCollective != Collective::kReduce;
+      if constexpr (kOneEpoch && !std::is_same_v<Reducer, AnyReducer>) addBare();
+    } else {
+      add<Cuda<Reducer, ShortLines>, kChunkThreads, 1>(P::kChunks, Fit::kAny);
     }
-  } else {
-    table.add(Row::kCollective, Row::kAlgorithm, P::kChunks, kind,
-              kernelOf<typename Row::Code, Cuda<Reducer, ShortLines>, usesLinks(Row::kAlgorithm),
-                       kChunkThreads, 1>());
   }
-}
+
+ private:
+  using Fit = KernelTable::Fit;
+  // Between two ranks a two-shot has nothing to save.
+  static constexpr bool kServesPairs = Row::kAlgorithm != algorithms::Algorithm::kTwoShot;
+
+  template <typename Backend, int mostThreads, int blocksAtOnce>
+  void add(algorithms::Protocol protocol, Fit fit) {
+    constexpr bool kLinks = usesLinks(Row::kAlgorithm) && Row::kProtocol == algorithms::Protocol::kChunks;
+    table_.add(Row::kCollective, Row::kAlgorithm, protocol, kind_, fit,
+               kernelOf<typename Row::Code, Backend, kLinks, mostThreads, blocksAtOnce>());
+  }
+  // Lines are for latency: kernels for a known number of ranks, and room for the next one. What branches by
+  // type, or copies, needs more registers than two full blocks leave each.
+  template <typename Format>
+  void addLines(algorithms::Protocol protocol) {
+    constexpr int kBlocks = std::is_same_v<Reducer, AnyReducer> ? 1 : 2;
+    add<Cuda<Reducer, Format>, kLineThreads, 1>(protocol, Fit::kAny);
+    if constexpr (kServesPairs) add<Cuda<Reducer, Format, 2>, kLineThreads, kBlocks>(protocol, Fit::kPair);
+  }
+  void addBare() {
+    constexpr auto kBare = algorithms::Protocol::kBare;
+    addLines<BareLines>(kBare);
+    if constexpr (kServesPairs) {
+      add<Cuda<Reducer, ManyBareLines, 2>, kLineThreads, 1>(kBare, Fit::kLargePair);
+    } else {
+      add<Cuda<Reducer, BareLines, 4>, kLineThreads, 1>(kBare, Fit::kFour);  // for one-shots no gain
+    }
+  }
+  // Runs are for bandwidth: registers rather than room, and no warp that no stage has.
+  void addRuns() {
+    constexpr auto kRuns = algorithms::Protocol::kRuns;
+    constexpr int kThreads = kServesPairs ? kChunkThreads : 3 * 160;
+    add<Cuda<Reducer, RunLines>, kThreads, 1>(kRuns, Fit::kAny);
+    if constexpr (kServesPairs) add<Cuda<Reducer, RunLines, 2>, kThreads, 1>(kRuns, Fit::kPair);
+  }
+
+  KernelTable& table_;
+  KernelTable::Kind kind_;
+};
 
 // The rows that reduce, or those that do not.
 template <bool reducing, typename Reducer, typename... Rows>
 void addRows(KernelTable& table, KernelTable::Kind kind, std::tuple<Rows...>) {
   const auto add = [&]<typename Row>() {
-    if constexpr (reduces(Row::kCollective) == reducing) addRow<Row, Reducer>(table, kind);
+    if constexpr (reduces(Row::kCollective) == reducing) RowKernels<Row, Reducer>(table, kind).addAll();
   };
   (add.template operator()<Rows>(), ...);
 }

@@ -18,30 +18,29 @@ class KernelTable {
  public:
   using Kind = stretto::cuda::ReducerKind;
 
+  // What a kernel was made for. Those for two ranks that have much to move in each block go before others for
+  // two.
+  enum class Fit : uint8_t { kAny, kPair, kLargePair, kFour };
+  // In each block, more than others take in one pass.
+  static constexpr size_t kMuch = 15360;
+
   // Every kernel of the library.
   static const KernelTable& all();
-  // Collectives that reduce nothing are kept under kAny. A null function: there is no such kernel.
+  // The one that fits best. Collectives that reduce nothing are kept under kAny. A null function: there is no
+  // such kernel.
   const Kernel& find(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
                      Kind kind, int ranks, size_t bytesPerBlock) const {
     const size_t index = indexOf(collective, algorithm, protocol, kind);
-    const bool much = ranks == 2 && bytesPerBlock > kMuch;
-    if (much && largePairs_[index].function != nullptr) return largePairs_[index];
-    return ranks == 2 && pairs_[index].function != nullptr ? pairs_[index] : rows_[index];
+    const auto of = [&](Fit fit) -> const Kernel& { return kernels_[static_cast<size_t>(fit)][index]; };
+    if (ranks == 2 && bytesPerBlock > kMuch && of(Fit::kLargePair).function != nullptr)
+      return of(Fit::kLargePair);
+    if (ranks == 2 && of(Fit::kPair).function != nullptr) return of(Fit::kPair);
+    if (ranks == 4 && of(Fit::kFour).function != nullptr) return of(Fit::kFour);
+    return of(Fit::kAny);
   }
   void add(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol, Kind kind,
-           Kernel kernel) {
-    rows_[indexOf(collective, algorithm, protocol, kind)] = kernel;
-  }
-  // The same for more bytes in each block than others take in one pass.
-  static constexpr size_t kMuch = 15360;
-  void addLargePair(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
-                    Kind kind, Kernel kernel) {
-    largePairs_[indexOf(collective, algorithm, protocol, kind)] = kernel;
-  }
-  // One for two ranks only, which then goes first.
-  void addPair(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
-               Kind kind, Kernel kernel) {
-    pairs_[indexOf(collective, algorithm, protocol, kind)] = kernel;
+           Fit fit, Kernel kernel) {
+    kernels_[static_cast<size_t>(fit)][indexOf(collective, algorithm, protocol, kind)] = kernel;
   }
 
  private:
@@ -56,9 +55,7 @@ class KernelTable {
   }
   using Rows =
       std::array<Kernel, size_t{kCollectives} * algorithms::kAlgorithms * algorithms::kProtocols * kKinds>;
-  Rows rows_{};
-  Rows pairs_{};
-  Rows largePairs_{};
+  std::array<Rows, 4> kernels_{};
 };
 
 void addMoves(KernelTable& table);

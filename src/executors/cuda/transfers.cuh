@@ -1,6 +1,7 @@
 // The kernel that moves one group's messages. Every pair of a peer and a direction has blocks of its own, so
-// that nothing that waits keeps anything else from moving; block k of them moves its share of each message
-// over lane k, in the order of the calls.
+// that nothing that waits keeps anything else from moving; share k of each message goes over lane k, in the
+// order of the calls. A block has every n-th lane, one after the other. Both ends take lanes in that order,
+// so that the lowest that is unfinished always has its two blocks, however many each end has.
 #pragma once
 
 #include "executors/cuda/kernels.cuh"
@@ -25,11 +26,12 @@ struct Messages {
   };
   Message message[kMost];
   Queue queue[kMostQueues];
-  int blocks;      // of each queue: as many as the largest message has shares
+  int blocks;      // of each queue: as many as the largest message has shares, if so many fit
+  int shares;      // of the largest message
   int mostShares;  // of one message, equal on all ranks
 };
 
-// Shares of a message, one a block: equal on both sides, so a function of what both know. `most` is.
+// Shares of a message, one a lane: equal on both sides, so a function of what both know. `most` is.
 __host__ __device__ constexpr int sharesOf(uint64_t bytes, int most) {
   constexpr uint64_t kShareBytes = 2048;  // below, one more block begins later than it helps
   const uint64_t shares = (bytes + kShareBytes - 1) / kShareBytes;
@@ -38,12 +40,12 @@ __host__ __device__ constexpr int sharesOf(uint64_t bytes, int most) {
 
 template <typename Backend>
 __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, const Message& message,
-                              int block, int mostShares) {
+                              int lane, int mostShares) {
   constexpr size_t kGrainBytes = 128;
   const int shares = sharesOf(message.bytes, mostShares);
-  if (block >= shares) return {};
+  if (lane >= shares) return {};
   const algorithms::Span share =
-      algorithms::Split(message.bytes, static_cast<size_t>(shares), kGrainBytes)[static_cast<size_t>(block)];
+      algorithms::Split(message.bytes, static_cast<size_t>(shares), kGrainBytes)[static_cast<size_t>(lane)];
   std::byte* const data = message.data + share.begin;
   backend.setTag(message.tag);
   return queue.isSend != 0 ? backend.sendRuns(queue.peer, data, share.size)
@@ -57,14 +59,17 @@ __global__ void __launch_bounds__(kChunkThreads)
   stretto::cuda::letNextBegin();
   const int block = static_cast<int>(blockIdx.x) % messages.blocks;
   const Messages::Queue& queue = messages.queue[static_cast<int>(blockIdx.x) / messages.blocks];
-  Cuda<AnyReducer, RunLines> backend(context, shared, block);
-  backend.begin();
-  backend.beginLinks();
-  for (int i = 0; i < queue.count; ++i) {
-    if (!moveMessage(backend, queue, messages.message[queue.first + i], block, messages.mostShares).ok())
-      break;
+  for (int lane = block; lane < messages.shares; lane += messages.blocks) {
+    Cuda<AnyReducer, RunLines> backend(context, shared, lane);
+    backend.begin(lane == block);
+    backend.beginLinks();
+    for (int i = 0; i < queue.count; ++i) {
+      const Message& message = messages.message[queue.first + i];
+      if (!moveMessage(backend, queue, message, lane, messages.mostShares).ok()) break;
+    }
+    const bool last = lane + messages.blocks >= messages.shares;
+    if (!backend.endTransfers(queue.peer, queue.isSend != 0, last)) return;
   }
-  backend.endTransfers(queue.peer, queue.isSend != 0);
 }
 
 }  // namespace stretto::executors::cuda

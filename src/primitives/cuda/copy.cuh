@@ -122,4 +122,56 @@ __device__ inline void copyBytes(std::byte* to, const std::byte* from, size_t by
   if (packs * sizeof(Pack) != bytes) copyUnits(to, from, packs * sizeof(Pack), bytes, thread, threads);
 }
 
+// Several copies whose loads are under way together. Those that are not set copy nothing.
+template <int kCopies>
+class Copies {
+ public:
+  __device__ void set(int copy, std::byte* to, const std::byte* from, size_t bytes) {
+    to_[copy] = to;
+    from_[copy] = from;
+    bytes_[copy] = bytes;
+  }
+  __device__ void run(int thread, int threads) const {
+    constexpr int kAtOnce = 4;
+    size_t packs[kCopies];
+    size_t most = 0;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const bool aligned = isAligned(to_[i], sizeof(Pack)) && isAligned(from_[i], sizeof(Pack));
+      packs[i] = aligned ? bytes_[i] / sizeof(Pack) : 0;
+      most = std::max(most, packs[i]);
+    }
+    const size_t step = static_cast<size_t>(threads);
+    for (size_t at = static_cast<size_t>(thread); at < most; at += kAtOnce * step) {
+      Pack pack[kCopies][kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const size_t place = at + static_cast<size_t>(j) * step;
+          if (place < packs[i]) pack[i][j] = loadPack(from_[i] + place * sizeof(Pack));
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const size_t place = at + static_cast<size_t>(j) * step;
+          if (place < packs[i]) storePack(to_[i] + place * sizeof(Pack), pack[i][j]);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      if (packs[i] * sizeof(Pack) == bytes_[i]) continue;
+      copyUnits(to_[i], from_[i], packs[i] * sizeof(Pack), bytes_[i], thread, threads);
+    }
+  }
+
+ private:
+  std::byte* to_[kCopies] = {};
+  const std::byte* from_[kCopies] = {};
+  size_t bytes_[kCopies] = {};
+};
+
 }  // namespace stretto::cuda

@@ -65,25 +65,29 @@ class Cuda {
         shared_(shared),
         nearBegin_(context.shape.nearBegin(lane)),
         ownNear_(window(context.rank) + nearBegin_),
-        peerNear_(kRanks == 2 ? window(1 - context.rank) + nearBegin_ : nullptr),
         runBegin_(context.shape.runBegin(lane)),
         deepBegin_(context.shape.deepBegin(lane)),
         state_(context.lanes[lane]),
         lane_(lane),
         tag_(context.tag),
-        coop_{0, static_cast<int>(blockDim.x) - (Format::kBare ? kWarp : 0), 0} {}
+        coop_{0, static_cast<int>(blockDim.x) - (Format::kBare ? kWarp : 0), 0} {
+#pragma unroll
+    for (int step = 1; step < kRanks; ++step) peerNear_[step - 1] = window(peerAt(step)) + nearBegin_;
+  }
 
   // Every thread comes here. Prepares what needs nothing of the operation before, waits for its end, and
-  // takes over what it left in the lane.
-  __device__ void begin() {
+  // takes over what it left in the lane. `first`: of the block's lanes, if it has several.
+  __device__ void begin(bool first = true) {
     if (threadIdx.x == 0) shared_.failed = shared_.looked = 0;
     // What is needed right after the wait is read from the parameters before it.
-    asm volatile("" ::"l"(ownNear_), "l"(peerNear_), "r"(layout().ranks), "r"(layout().lineRegion),
-                 "r"(layout().wideRegion), "r"(layout().bareRegion), "l"(tag_));
+    asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(layout().lineRegion), "r"(layout().wideRegion),
+                 "r"(layout().bareRegion), "l"(tag_));
+#pragma unroll
+    for (int step = 1; step < kRanks; ++step) asm volatile("" ::"l"(peerNear_[step - 1]));
     __syncthreads();
     awaitPrevious();
-    if (context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
-    epoch_ = state_.epoch;
+    if (first && context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
+    epoch_ = Format::kRuns ? state_.runEpoch : state_.epoch;
     finished_ = state_.finished;
   }
   __device__ void beginLinks() {
@@ -93,7 +97,7 @@ class Cuda {
   __device__ void end() {
     __syncthreads();
     if (threadIdx.x != 0) return;
-    state_.epoch = epoch_;
+    (Format::kRuns ? state_.runEpoch : state_.epoch) = epoch_;
     state_.finished = finished_ + 1;
     leaveStamp(0);
   }
@@ -104,26 +108,45 @@ class Cuda {
   }
 
   // Instead of both, for a block that sent to one peer or received from it, beside others on the same lane.
-  __device__ void endTransfers(int peer, bool sent) {
+  // `last`: of the block's lanes. The same for the whole block: false when it should give up.
+  __device__ bool endTransfers(int peer, bool sent, bool last) {
     __syncthreads();
-    if (threadIdx.x != 0) return;
-    if (sent) {
-      state_.links[peer].runsSent = cursors_[peer].runsSent;
-    } else {
-      state_.links[peer].runsReceived = cursors_[peer].runsReceived;
+    const bool failed = shared_.failed != 0;
+    if (threadIdx.x == 0) {
+      if (sent) {
+        state_.links[peer].runsSent = cursors_[peer].runsSent;
+      } else {
+        state_.links[peer].runsReceived = cursors_[peer].runsReceived;
+      }
+      if (last || failed) leaveStamp(2 * (static_cast<uint64_t>(peer) + 1) + (sent ? 1 : 0));
     }
-    leaveStamp(2 * (static_cast<uint64_t>(peer) + 1) + (sent ? 1 : 0));
+    __syncthreads();
+    return !failed;
   }
 
-  __device__ int rank() const { return context_.rank; }
-  __device__ int ranks() const { return kRanks != 0 ? kRanks : context_.ranks; }
-  __device__ Coop coop() const { return coop_; }
-  __device__ const WindowLayout& layout() const { return context_.shape.layout; }
-  __device__ uint64_t nextEpoch() { return ++epoch_; }
-  __device__ uint64_t epoch() const { return epoch_; }
+  __device__ int rank() const {
+    return context_.rank;
+  }
+  __device__ int ranks() const {
+    return kRanks != 0 ? kRanks : context_.ranks;
+  }
+  __device__ Coop coop() const {
+    return coop_;
+  }
+  __device__ const WindowLayout& layout() const {
+    return context_.shape.layout;
+  }
+  __device__ uint64_t nextEpoch() {
+    return ++epoch_;
+  }
+  __device__ uint64_t epoch() const {
+    return epoch_;
+  }
 
   // Most payload that one source's lines hold in one epoch.
-  __device__ size_t lineBytes() const { return Format::lineBytes(layout()); }
+  __device__ size_t lineBytes() const {
+    return Format::lineBytes(layout());
+  }
 
   // Places: as Host's, in this block's lane.
   __device__ std::byte* slotAt(int peer, Leg leg) const {
@@ -138,7 +161,9 @@ class Cuda {
   __device__ const Cell* cellFrom(int source, Leg leg) const {
     return cell(near(rank(), layout().cell(turn(), leg, placeAt(rank(), source))));
   }
-  __device__ LinkCursors& cursors(int peer) { return cursors_[peer]; }
+  __device__ LinkCursors& cursors(int peer) {
+    return cursors_[peer];
+  }
   __device__ Cell* linkAt(int peer, uint64_t chunk) const {
     return cell(deep(peer, layout().link(placeAt(peer, rank()), chunk)));
   }
@@ -164,7 +189,7 @@ class Cuda {
   __device__ void signalAll(Coop coop, Leg leg) {
     coop.sync();
     for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
-      publish(cellAt((rank() + step) % ranks(), leg), epoch_);
+      publish(cellAt(peerAt(step), leg), epoch_);
     }
   }
   __device__ Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
@@ -180,7 +205,7 @@ class Cuda {
   __device__ Status waitAll(Coop coop, Leg leg) {
     bool bad = false;
     for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
-      const int peer = (rank() + ranks() - step) % ranks();
+      const int peer = peerAt(ranks() - step);
       bad = !await(peer, cellFrom(peer, leg), epoch_, true) || bad;
     }
     return verdict(coop, bad);
@@ -199,22 +224,26 @@ class Cuda {
   __device__ void copy(Coop coop, void* to, const void* from, size_t bytes, bool /*stream*/) {
     if (to != from) put(coop, rank(), to, from, bytes);
   }
-  __device__ bool ready(const Cell* cell, uint64_t value) const { return loadRelaxed(cell).low >= value; }
-  __device__ void setTag(uint64_t tag) { tag_ = tag; }
+  __device__ bool ready(const Cell* cell, uint64_t value) const {
+    return loadRelaxed(cell).low >= value;
+  }
+  __device__ void setTag(uint64_t tag) {
+    tag_ = tag;
+  }
 
-  __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes) {
+  __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter) {
     if constexpr (Format::kRuns) {
-      putRun(runsOf(peer, rank()), epoch_, lineFlag(), static_cast<const std::byte*>(from), bytes);
+      putRun(runsOf(peer, leg, rank()), epoch_, lineFlag(), static_cast<const std::byte*>(from), bytes);
     } else if (coop.rank() < coop.size()) {
-      putLinesAt<Format::kAtOnce>(coop, linesOf(peer, rank()), lineFlag(),
+      putLinesAt<Format::kAtOnce>(coop, linesOf(peer, leg, rank()), lineFlag(),
                                   {static_cast<const std::byte*>(from), bytes});
     }
   }
-  __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes) {
+  __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter) {
     if constexpr (Format::kRuns) {
-      return readRun(peer, runsOf(rank(), peer), epoch_, lineFlag(), static_cast<std::byte*>(to), bytes);
+      return readRun(peer, runsOf(rank(), leg, peer), epoch_, lineFlag(), static_cast<std::byte*>(to), bytes);
     } else {
-      readLinesAt<Format::kAtOnce>(coop, peer, linesOf(rank(), peer), lineFlag(),
+      readLinesAt<Format::kAtOnce>(coop, peer, linesOf(rank(), leg, peer), lineFlag(),
                                    {static_cast<std::byte*>(to), bytes});
       return failed_ ? Status{Code::kRemote} : Status{};
     }
@@ -233,36 +262,80 @@ class Cuda {
     return inLines<true>(coop, spec, to, own, bytes);
   }
 
+  // For all peers at once (algorithms/exchange.hpp), so that loads of several are under way together. Parts
+  // are sent as lines of `most` bytes, beyond their end empty ones; who reads counts on it.
+  template <typename Part>
+  __device__ void putLinesAll(Coop coop, Leg leg, size_t most, Part part) requires(kRanks != 2) {
+    if constexpr (Format::kRuns) {
+      putRunAll(leg, part);
+    } else if (coop.rank() < coop.size()) {
+      putLinesAllAt(coop, leg, linesForBytes<Format>(most), part);
+    }
+  }
+  template <typename Place>
+  __device__ Status readLinesAll(Coop coop, Leg leg, size_t most, Place place) requires(kRanks != 2) {
+    if constexpr (Format::kRuns) {
+      readRunAll(leg, place);
+    } else if (coop.rank() < coop.size()) {
+      readLinesAllAt(coop, leg, linesForBytes<Format>(most), place);
+    }
+    return failed_ ? Status{Code::kRemote} : Status{};
+  }
+  __device__ Status reducePutLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                                   size_t bytes, size_t most, int only) requires(kRanks != 2);
+
   // A whole message over a link, in runs; the other end does the other.
   __device__ Status sendRuns(int peer, const std::byte* from, size_t bytes);
   __device__ Status receiveRuns(int peer, std::byte* to, size_t bytes);
 
   // Stages run at the same time, each by its own warps. A stage of a chunk begins when the stage before has
-  // done that chunk; the first stage runs ahead of the last by half as many chunks as there are slots.
+  // done that chunk. The first stage runs ahead of the last by half as many chunks as there are slots; where
+  // runs are sent, by as many as there is room for.
   template <typename... Stages>
   __device__ Status pipeline(size_t chunks, Stages... stages);
 
  private:
-  static constexpr int kTagBits = 20;  // of a line's flag; the rest is the epoch
+  static constexpr int kUnroll = kRanks > 1 ? kRanks - 1 : 1;  // of loops over peers
+  static constexpr int kTagBits = 20;                          // of a line's flag; the rest is the epoch
   static constexpr int kPollsPerLook = 1024;
   static constexpr int kWarp = 32;
 
+  // The peer that comes `step` ranks later, going round; a division would take long.
+  __device__ int peerAt(int step) const {
+    const int sum = rank() + step;
+    return sum < ranks() ? sum : sum - ranks();
+  }
   // Windows have room for peers only: the place of `source` in the window of `owner`.
-  __device__ static int placeAt(int owner, int source) { return source - (source > owner ? 1 : 0); }
+  __device__ static int placeAt(int owner, int source) {
+    return source - (source > owner ? 1 : 0);
+  }
   __device__ std::byte* window(int peer) const {
     return peer < Context::kAtHand ? context_.windows[peer] : context_.allWindows[peer];
   }
   __device__ std::byte* near(int peer, size_t offset) const {
     if (peer == rank()) return ownNear_ + offset;
-    return (kRanks == 2 ? peerNear_ : window(peer) + nearBegin_) + offset;
+    return (kRanks == 2 ? peerNear_[0] : window(peer) + nearBegin_) + offset;
   }
-  __device__ std::byte* deep(int peer, size_t offset) const { return window(peer) + deepBegin_ + offset; }
-  __device__ static Cell* cell(std::byte* at) { return reinterpret_cast<Cell*>(at); }
-  __device__ uint32_t turn() const { return static_cast<uint32_t>(epoch_) & (layout().slots - 1); }
-  __device__ std::byte* linesOf(int owner, int source) const {
-    return near(owner, Format::place(layout(), turn(), placeAt(owner, source)));
+  __device__ std::byte* deep(int peer, size_t offset) const {
+    return window(peer) + deepBegin_ + offset;
   }
-  __device__ uint64_t lineFlag() const { return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1)); }
+  __device__ static Cell* cell(std::byte* at) {
+    return reinterpret_cast<Cell*>(at);
+  }
+  __device__ uint32_t turn() const {
+    return static_cast<uint32_t>(epoch_) & (layout().slots - 1);
+  }
+  __device__ std::byte* linesOf(int owner, Leg leg, int source) const {
+    return near(owner, Format::place(layout(), turn(), leg, placeAt(owner, source)));
+  }
+  // This rank's at the peer `step` further: a constant, wherever `step` is one.
+  __device__ std::byte* linesAt(int step, Leg leg) const {
+    const size_t place = Format::place(layout(), turn(), leg, placeAt(peerAt(step), rank()));
+    return (kRanks > 1 ? peerNear_[step - 1] : window(peerAt(step)) + nearBegin_) + place;
+  }
+  __device__ uint64_t lineFlag() const {
+    return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1));
+  }
   __device__ uint64_t runFlag(uint64_t number) const {
     return (number + 1) << kTagBits | (tag_ & ((1u << kTagBits) - 1));
   }
@@ -287,19 +360,43 @@ class Cuda {
   template <int kLines, int kSources>
   __device__ bool awaitParts(Pack (&got)[kSources][kLines], const std::byte* const (&lines)[kSources],
                              uint64_t flag, int first, const LinePart<Format> (&parts)[kLines], int lane);
-  __device__ RunRing runsOf(int owner, int source) const {
-    return {window(owner) + runBegin_ + layout().runsOf(placeAt(owner, source)), layout().runs};
+  __device__ RunRing runsOf(int owner, Leg leg, int source) const {
+    return {window(owner) + runBegin_ + layout().runsOf(leg, placeAt(owner, source)), layout().runs,
+            layout().runBytes};
   }
   __device__ RunRing linkRunsOf(int owner, int source) const {
-    return {deep(owner, layout().linkRunsOf(placeAt(owner, source))), layout().linkRuns};
+    return {deep(owner, layout().linkRunsOf(placeAt(owner, source))), layout().linkRuns,
+            layout().linkRunBytes};
   }
-  __device__ static volatile uint32_t& volatileOf(uint32_t& word) { return word; }
+  __device__ static volatile uint32_t& volatileOf(uint32_t& word) {
+    return word;
+  }
   __device__ void putRun(const RunRing& ring, uint64_t number, uint64_t flag, const std::byte* from,
                          size_t bytes) const;
+  __device__ bool awaitFlag(int peer, const uint64_t* at, uint64_t flag);
   __device__ bool awaitRun(int peer, const uint64_t* at, uint64_t flag);
   __device__ Status readRun(int peer, const RunRing& ring, uint64_t number, uint64_t flag, std::byte* to,
                             size_t bytes);
+  // The runs of this epoch of all peers, and the same with this rank's own in its place; false when one did
+  // not come.
+  __device__ bool awaitRunAll(Leg leg);
+  // That peers have read what lay where this epoch's runs of `leg` go, and that this rank has read theirs.
+  __device__ bool awaitRoom(Leg leg);
+  __device__ void giveRoom(Leg leg) const;
+  __device__ uint64_t* roomOf(int owner, Leg leg, int reader) const {
+    const uint64_t place = epoch_ & (layout().runs - 1);
+    return reinterpret_cast<uint64_t*>(window(owner) + runBegin_ +
+                                       layout().runRoom(leg, placeAt(owner, reader), place));
+  }
+  __device__ bool awaitSources(const std::byte** sources, const std::byte* own);
   __device__ Status reduceRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
+  __device__ Status reducePutRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes,
+                                 int only);
+  __device__ void flagRunAll(Leg leg) const;
+  template <typename Part>
+  __device__ void putRunAll(Leg leg, Part part);
+  template <typename Place>
+  __device__ void readRunAll(Leg leg, Place place);
   template <typename... Stages>
   __device__ Status pipelineOfWarps(size_t chunks, Stages... stages);
   __device__ bool awaitCredit(int peer, const Cell* at, uint64_t owed);
@@ -310,9 +407,16 @@ class Cuda {
   template <int kLines>
   __device__ void readLinesAt(Coop coop, int peer, const std::byte* lines, uint64_t flag,
                               const UnitTarget& target);
-  template <int kLines, int kSources>
-  __device__ void reduceBatch(const Reducer& reducer, const UnitTarget& target,
-                              const LinePart<Format> (&parts)[kLines], const Pack (&own)[kLines], int lane);
+  static constexpr int kPeersAtOnce = 4;
+  template <typename Part>
+  __device__ void putLinesAllAt(Coop coop, Leg leg, uint32_t lines, Part part);
+  template <typename Place>
+  __device__ void readLinesAllAt(Coop coop, Leg leg, uint32_t lines, Place place);
+  template <int kSources>
+  __device__ void linesFrom(int first, Leg leg, const std::byte* (&lines)[kSources]) const;
+  template <int kLines, int kSources, typename Take>
+  __device__ void reduceBatch(const Reducer& reducer, const LinePart<Format> (&parts)[kLines],
+                              const Pack (&own)[kLines], int lane, Take take);
   template <int kLines>
   __device__ void reducePair(const Reducer& reducer, const UnitTarget& target,
                              const LinePart<Format> (&parts)[kLines], const Pack (&own)[kLines], int lane);
@@ -325,7 +429,7 @@ class Cuda {
   __device__ void putBatch(std::byte* lines, uint64_t flag, const Pack (&own)[kLines],
                            const LinePart<Format> (&parts)[kLines], int lane) const;
   template <int kLines>
-  __device__ void eraseBatch(int source, const LinePart<Format> (&parts)[kLines]) const;
+  __device__ void eraseBatch(int source, Leg leg, const LinePart<Format> (&parts)[kLines]) const;
   __device__ void exchangeTags(int thread, int threads);
   template <bool put>
   __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
@@ -339,7 +443,7 @@ class Cuda {
   BlockShared& shared_;
   size_t nearBegin_;
   std::byte* ownNear_;
-  std::byte* peerNear_;  // of the only peer, if there is but one
+  std::byte* peerNear_[kRanks > 1 ? kRanks - 1 : 1];  // by step, where their number is known
   size_t runBegin_;
   size_t deepBegin_;
   LaneState& state_;

@@ -58,9 +58,9 @@ __device__ void Cuda<Reducer, Format, kRanks>::putBatch(std::byte* lines, uint64
 // Makes bare lines that were read ready for the epoch after the next.
 template <typename Reducer, typename Format, int kRanks>
 template <int kLines>
-__device__ void Cuda<Reducer, Format, kRanks>::eraseBatch(int source,
+__device__ void Cuda<Reducer, Format, kRanks>::eraseBatch(int source, Leg leg,
                                                           const LinePart<Format> (&parts)[kLines]) const {
-  std::byte* const lines = linesOf(rank(), source);
+  std::byte* const lines = linesOf(rank(), leg, source);
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
     if (parts[i].inside) storePack(lines + parts[i].at, {~uint64_t{0}, ~uint64_t{0}});
@@ -118,7 +118,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::exchangeTags(int thread, int threads) {
   for (int step = 1 + thread; step < ranks(); step += threads) {
-    const int peer = (rank() + step) % ranks();
+    const int peer = peerAt(step);
     storeRelaxed(cellAt(peer, Leg::kScatter), {epoch_, tag_});
     (void)awaitCell(peer, cellFrom(peer, Leg::kScatter), epoch_, true);
   }
@@ -153,26 +153,77 @@ __device__ void Cuda<Reducer, Format, kRanks>::readLinesAt(Coop coop, int peer, 
                                });
 }
 
+// The lines of the sources from `first` on; null for this rank, and for those beyond the last.
 template <typename Reducer, typename Format, int kRanks>
-template <int kLines, int kSources>
-__device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reducer, const UnitTarget& target,
+template <int kSources>
+__device__ void Cuda<Reducer, Format, kRanks>::linesFrom(int first, Leg leg,
+                                                         const std::byte* (&lines)[kSources]) const {
+#pragma unroll
+  for (int s = 0; s < kSources; ++s) {
+    const bool waits = first + s < ranks() && first + s != rank();
+    lines[s] = waits ? linesOf(rank(), leg, first + s) : nullptr;
+  }
+}
+
+template <typename Reducer, typename Format, int kRanks>
+template <typename Part>
+__device__ void Cuda<Reducer, Format, kRanks>::putLinesAllAt(Coop coop, Leg leg, uint32_t lines, Part part) {
+  forEachBatch<Format, 1>(lines, coop.rank(), coop.size(), [&](const auto& parts, int lane) {
+    for (int first = 1; first < ranks(); first += kPeersAtOnce) {
+      Pack own[kPeersAtOnce][1] = {};
+#pragma unroll
+      for (int i = 0; i < kPeersAtOnce; ++i) {
+        if (first + i >= ranks()) break;
+        const auto [from, bytes] = part(peerAt(first + i));
+        loadBatch(own[i], UnitSource(from, bytes), parts, lane);
+      }
+#pragma unroll
+      for (int i = 0; i < kPeersAtOnce; ++i) {
+        if (first + i >= ranks()) break;
+        putBatch(linesAt(first + i, leg), lineFlag(), own[i], parts, lane);
+      }
+    }
+  });
+}
+
+template <typename Reducer, typename Format, int kRanks>
+template <typename Place>
+__device__ void Cuda<Reducer, Format, kRanks>::readLinesAllAt(Coop coop, Leg leg, uint32_t lines,
+                                                              Place place) {
+  forEachBatch<Format, 1>(lines, coop.rank(), coop.size(), [&](const auto& parts, int lane) {
+    for (int first = 0; first < ranks(); first += kPeersAtOnce) {
+      const std::byte* from[kPeersAtOnce];
+      linesFrom(first, leg, from);
+      Pack got[kPeersAtOnce][1] = {};
+      if (!awaitParts(got, from, lineFlag(), first, parts, lane)) return;
+#pragma unroll
+      for (int s = 0; s < kPeersAtOnce; ++s) {
+        if (from[s] == nullptr || !parts[0].inside) continue;
+        if (Format::kBare) eraseBatch(first + s, leg, parts);
+        const auto [to, bytes] = place(first + s);
+        storeLineOf<Format>(UnitTarget(to, bytes), parts[0].unit, got[s][0], lane);
+      }
+    }
+  });
+}
+
+// `take(result)` stores them.
+template <typename Reducer, typename Format, int kRanks>
+template <int kLines, int kSources, typename Take>
+__device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reducer,
                                                            const LinePart<Format> (&parts)[kLines],
-                                                           const Pack (&own)[kLines], int lane) {
+                                                           const Pack (&own)[kLines], int lane, Take take) {
   typename Reducer::Accumulator low[kLines], high[kLines];
   for (int first = 0; first < ranks(); first += kSources) {
     const std::byte* lines[kSources];
-#pragma unroll
-    for (int s = 0; s < kSources; ++s) {
-      const bool waits = first + s < ranks() && first + s != rank();
-      lines[s] = waits ? linesOf(rank(), first + s) : nullptr;
-    }
+    linesFrom(first, Leg::kScatter, lines);
     Pack got[kSources][kLines] = {};
     if (!awaitParts(got, lines, lineFlag(), first, parts, lane)) return;
 #pragma unroll
     for (int s = 0; s < kSources; ++s) {
       if (first + s >= ranks()) break;
       const bool mine = first + s == rank();
-      if (Format::kBare && !mine) eraseBatch(first + s, parts);
+      if (Format::kBare && !mine) eraseBatch(first + s, Leg::kScatter, parts);
 #pragma unroll
       for (int i = 0; i < kLines; ++i) {
         const Pack value = mine ? own[i] : got[s][i];
@@ -186,12 +237,12 @@ __device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reduce
       }
     }
   }
+  Pack result[kLines];
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
-    if (!parts[i].inside) continue;
-    storeLineOf<Format>(target, parts[i].unit,
-                        {reducer.finish(low[i]), kPairs<Format> ? reducer.finish(high[i]) : 0}, lane);
+    result[i] = {reducer.finish(low[i]), kPairs<Format> ? reducer.finish(high[i]) : 0};
   }
+  take(result);
 }
 
 // The same between two ranks, whose order is known.
@@ -202,9 +253,9 @@ __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer
                                                           const Pack (&own)[kLines], int lane) {
   Pack got[1][kLines] = {};
   const int peer = 1 - rank();
-  const std::byte* const lines[1] = {linesOf(rank(), peer)};
+  const std::byte* const lines[1] = {linesOf(rank(), Leg::kScatter, peer)};
   if (!awaitParts(got, lines, lineFlag(), peer, parts, lane)) return;
-  if (Format::kBare) eraseBatch(peer, parts);
+  if (Format::kBare) eraseBatch(peer, Leg::kScatter, parts);
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
     if (!parts[i].inside) continue;
@@ -232,16 +283,16 @@ __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSo
   const bool fused = put && lines <= atOnce;
   if (put && !fused) {
     for (int step = 1; step < ranks(); ++step) {
-      putLines(coop, (rank() + step) % ranks(), source.begin, source.bytes);
+      putLines(coop, peerAt(step), source.begin, source.bytes);
     }
   }
   forEachBatch<Format, kLines>(lines, coop.rank(), coop.size(),
                                [&](const LinePart<Format>(&parts)[kLines], int lane) {
                                  Pack own[kLines] = {};
                                  loadBatch(own, source, parts, lane);
+#pragma unroll(kUnroll)
                                  for (int step = 1; fused && step < ranks(); ++step) {
-                                   const int peer = (rank() + step) % ranks();
-                                   putBatch(linesOf(peer, rank()), lineFlag(), own, parts, lane);
+                                   putBatch(linesAt(step, Leg::kScatter), lineFlag(), own, parts, lane);
                                  }
                                  reduceOne(parts, own, lane);
                                });
@@ -251,7 +302,7 @@ template <typename Reducer, typename Format, int kRanks>
 template <bool put>
 __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const ReduceSpec& spec, std::byte* to,
                                                          const std::byte* own, size_t bytes) {
-  constexpr int kAtOnce = kLinesAtOnce<Reducer>;
+  constexpr int kAtOnce = kSourcesAtOnce<Reducer>;
   if (Format::kBare && coop.rank() >= coop.size()) {
     exchangeTags(coop.rank() - coop.size(), kWarp);
     return failed_ ? Status{Code::kRemote} : Status{};
@@ -266,8 +317,45 @@ __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const Reduce
     });
   } else {
     passLines<put, 1>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
-      reduceBatch<1, kAtOnce>(reducer, target, parts, mine, lane);
+      reduceBatch<1, kAtOnce>(reducer, parts, mine, lane, [&](const auto& result) {
+        if (parts[0].inside) storeLineOf<Format>(target, parts[0].unit, result[0], lane);
+      });
     });
+  }
+  return failed_ ? Status{Code::kRemote} : Status{};
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ Status Cuda<Reducer, Format, kRanks>::reducePutLines(Coop coop, const ReduceSpec& spec,
+                                                                std::byte* to, const std::byte* own,
+                                                                size_t bytes, size_t most,
+                                                                int only) requires(kRanks != 2) {
+  if constexpr (Format::kRuns) {
+    return reducePutRun(spec, to, own, bytes, only);
+  } else if (Format::kBare && coop.rank() >= coop.size()) {
+    exchangeTags(coop.rank() - coop.size(), kWarp);
+  } else {
+    const Reducer reducer(spec);
+    const UnitSource source(own, bytes);
+    const UnitTarget target(to, to == nullptr ? 0 : bytes);
+    forEachBatch<Format, 1>(
+        linesForBytes<Format>(most), coop.rank(), coop.size(), [&](const auto& parts, int lane) {
+          Pack mine[1] = {};
+          loadBatch(mine, source, parts, lane);
+          reduceBatch<1, kSourcesAtOnce<Reducer>>(reducer, parts, mine, lane, [&](const auto& result) {
+#pragma unroll(kUnroll)
+            for (int step = 1; step < ranks(); ++step) {
+              if (only >= 0 && peerAt(step) != only) continue;
+              putBatch(linesAt(step, Leg::kGather), lineFlag(), result, parts, lane);
+            }
+            if (parts[0].inside) storeLineOf<Format>(target, parts[0].unit, result[0], lane);
+          });
+        });
+    // An empty line says that all of this chunk has been read, by whomever.
+    if (only >= 0) coop.sync();
+    for (int step = 1; only >= 0 && step < ranks(); ++step) {
+      if (peerAt(step) != only) putLines(coop, peerAt(step), nullptr, 0, Leg::kGather);
+    }
   }
   return failed_ ? Status{Code::kRemote} : Status{};
 }

@@ -17,21 +17,24 @@ __device__ void Cuda<Reducer, Format, kRanks>::putRun(const RunRing& ring, uint6
   if (lane == 0) storeRelease(ring.flag(number), flag);
 }
 
-// True when the run has come; the same for the whole warp.
+// By one thread: true when the run has come.
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitFlag(int peer, const uint64_t* at, uint64_t flag) {
+  Patience patience;
+  uint64_t seen = loadAcquire(at);
+  while (seen != flag && !failed_) {
+    const Code code = exhausted(patience);
+    const bool differs = (seen ^ flag) >> kTagBits == 0;
+    if (code != Code::kOk) report(differs ? Code::kInvalidUsage : code, peer, differs ? seen : 0);
+    seen = loadAcquire(at);
+  }
+  return seen == flag && !failed_;
+}
+
+// The same for the whole warp.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitRun(int peer, const uint64_t* at, uint64_t flag) {
-  bool come = true;
-  if (threadIdx.x % kWarp == 0) {
-    Patience patience;
-    uint64_t seen = loadAcquire(at);
-    while (seen != flag && !failed_) {
-      const Code code = exhausted(patience);
-      const bool differs = (seen ^ flag) >> kTagBits == 0;
-      if (code != Code::kOk) report(differs ? Code::kInvalidUsage : code, peer, differs ? seen : 0);
-      seen = loadAcquire(at);
-    }
-    come = seen == flag && !failed_;
-  }
+  bool come = threadIdx.x % kWarp != 0 || awaitFlag(peer, at, flag);
   come = __shfl_sync(0xffffffff, come, 0) != 0;
   failed_ = failed_ || !come;
   return come;
@@ -45,35 +48,138 @@ __device__ Status Cuda<Reducer, Format, kRanks>::readRun(int peer, const RunRing
   return {};
 }
 
+// One lane looks for each peer's, so that the warp waits once.
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitRunAll(Leg leg) {
+  bool come = !failed_;
+  for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); come && step < ranks(); step += kWarp) {
+    const int peer = peerAt(ranks() - step);
+    come = awaitFlag(peer, runsOf(rank(), leg, peer).flag(epoch_), lineFlag());
+  }
+  come = __all_sync(0xffffffff, come) != 0;
+  failed_ = failed_ || !come;
+  return come;
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitSources(const std::byte** sources, const std::byte* own) {
+  if (!awaitRunAll(Leg::kScatter)) return false;
+  for (int source = 0; source < ranks(); ++source) {
+    sources[source] = source == rank() ? own : runsOf(rank(), Leg::kScatter, source).data(epoch_);
+  }
+  return true;
+}
+
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::reduceRun(const ReduceSpec& spec, std::byte* to,
                                                            const std::byte* own, size_t bytes) {
   const std::byte* sources[kRanks != 0 ? kRanks : kMaxRanks];
-  for (int source = 0; source < ranks(); ++source) {
-    if (source == rank()) {
-      sources[source] = own;
-      continue;
-    }
-    const RunRing ring = runsOf(rank(), source);
-    if (!awaitRun(source, ring.flag(epoch_), lineFlag())) return Status{Code::kRemote};
-    sources[source] = ring.data(epoch_);
-  }
+  if (!awaitSources(sources, own)) return Status{Code::kRemote};
   reduceBytes(Reducer(spec), {to}, sources, ranks(), bytes, static_cast<int>(threadIdx.x % kWarp), kWarp);
   return {};
 }
 
+template <typename Reducer, typename Format, int kRanks>
+__device__ Status Cuda<Reducer, Format, kRanks>::reducePutRun(const ReduceSpec& spec, std::byte* to,
+                                                              const std::byte* own, size_t bytes, int only) {
+  const std::byte* sources[kMaxRanks];
+  std::byte* pushed[kMaxRanks];
+  if (!awaitSources(sources, own)) return Status{Code::kRemote};
+  int count = 0;
+  for (int step = 1; step < ranks(); ++step) {
+    const int peer = peerAt(step);
+    if (only < 0 || peer == only) pushed[count++] = runsOf(peer, Leg::kGather, rank()).data(epoch_);
+  }
+  if (to == nullptr) to = pushed[--count];
+  reduceBytes(Reducer(spec), {to, pushed, count}, sources, ranks(), bytes,
+              static_cast<int>(threadIdx.x % kWarp), kWarp);
+  flagRunAll(Leg::kGather);
+  return {};
+}
+
+// What the warp has put into the runs of all peers is there: one fence for all of them.
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::flagRunAll(Leg leg) const {
+  __syncwarp();
+  for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); step < ranks(); step += kWarp) {
+    storeRelease(runsOf(peerAt(step), leg, rank()).flag(epoch_), lineFlag());
+  }
+}
+
+template <typename Reducer, typename Format, int kRanks>
+template <typename Part>
+__device__ void Cuda<Reducer, Format, kRanks>::putRunAll(Leg leg, Part part) {
+  for (int first = 1; first < ranks(); first += kPeersAtOnce) {
+    Copies<kPeersAtOnce> copies;
+#pragma unroll
+    for (int i = 0; i < kPeersAtOnce; ++i) {
+      if (first + i >= ranks()) continue;
+      const int peer = peerAt(first + i);
+      const auto [from, bytes] = part(peer);
+      copies.set(i, runsOf(peer, leg, rank()).data(epoch_), from, bytes);
+    }
+    copies.run(static_cast<int>(threadIdx.x % kWarp), kWarp);
+  }
+  flagRunAll(leg);
+}
+
+template <typename Reducer, typename Format, int kRanks>
+template <typename Place>
+__device__ void Cuda<Reducer, Format, kRanks>::readRunAll(Leg leg, Place place) {
+  if (!awaitRunAll(leg)) return;
+  for (int first = 1; first < ranks(); first += kPeersAtOnce) {
+    Copies<kPeersAtOnce> copies;
+#pragma unroll
+    for (int i = 0; i < kPeersAtOnce; ++i) {
+      if (first + i >= ranks()) continue;
+      const int peer = peerAt(first + i);
+      const auto [to, bytes] = place(peer);
+      copies.set(i, to, runsOf(rank(), leg, peer).data(epoch_), bytes);
+    }
+    copies.run(static_cast<int>(threadIdx.x % kWarp), kWarp);
+  }
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitRoom(Leg leg) {
+  if (epoch_ <= layout().runs) return true;
+  bool free = !failed_;
+  for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); free && step < ranks(); step += kWarp) {
+    const uint64_t* const read = roomOf(rank(), leg, peerAt(step));
+    Patience patience;
+    while (!failed_ && loadRelaxed64(read) < epoch_ - layout().runs) {
+      const Code code = exhausted(patience);
+      if (code != Code::kOk) report(code, peerAt(step), 0);
+    }
+    free = !failed_;
+  }
+  free = __all_sync(0xffffffff, free) != 0;
+  failed_ = failed_ || !free;
+  return free;
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::giveRoom(Leg leg) const {
+  __syncwarp();
+  // Loads that have returned are before any store: no fence.
+  for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); step < ranks(); step += kWarp) {
+    storeRelaxed64(roomOf(peerAt(step), leg, rank()), epoch_);
+  }
+}
+
 // Warp w of each stage has chunks w, w + warps, ...; a stage of a chunk begins when the same warp of the
-// stage before has done it. A warp of the first stage runs ahead of its fellow in the last so far that both
-// together stay within half the ring.
+// stage before has done it. Stage s sends in leg s, when there is room, and reads what came in the leg
+// before.
 template <typename Reducer, typename Format, int kRanks>
 template <typename... Stages>
 __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, Stages... stages) {
   constexpr int kStages = sizeof...(Stages);
+  constexpr bool kHalfRing = kRanks == 2;
   const int warps = coop_.count / kStages / kWarp;
+  const uint32_t ahead = kHalfRing ? layout().runs / (2 * static_cast<uint32_t>(warps)) : ~0u;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int mine = warp / warps;
   const int place = warp % warps;
-  const uint32_t ahead = std::max(1u, layout().runs / (2 * static_cast<uint32_t>(warps)));
   const uint64_t before = epoch_;
   const Coop whole = coop_;
   if (threadIdx.x < BlockShared::kMostWarps * BlockShared::kMostStages) shared_.done[threadIdx.x] = 0;
@@ -92,8 +198,15 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     if (__any_sync(0xffffffff, volatileOf(shared_.failed) != 0)) break;
     __threadfence_block();
     epoch_ = before + chunk + 1;
+    if (!kHalfRing && mine + 1 < kStages && !awaitRoom(static_cast<Leg>(mine))) break;
     int stage = 0;
     ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
+    if (!kHalfRing && mine > 0 && status.ok()) {
+      // The last stage speaks for legs that this operation does not have, too: their places go by the same
+      // epochs.
+      const uint32_t legs = mine + 1 < kStages ? static_cast<uint32_t>(mine) : layout().lineLegs;
+      for (uint32_t leg = static_cast<uint32_t>(mine) - 1; leg < legs; ++leg) giveRoom(static_cast<Leg>(leg));
+    }
     __syncwarp();
     __threadfence_block();
     if (threadIdx.x % kWarp == 0) volatileOf(shared_.done[mine * BlockShared::kMostWarps + place]) = turn + 1;
@@ -153,12 +266,13 @@ template <typename Reducer, typename Format, int kRanks>
 template <typename Visit>
 __device__ void Cuda<Reducer, Format, kRanks>::forEachRun(uint64_t& cursor, size_t bytes, Visit visit) {
   constexpr uint64_t kWarps = WindowLayout::kRunCredits;
-  const uint64_t runs = (bytes + WindowLayout::kRunBytes - 1) / WindowLayout::kRunBytes;
+  const size_t most = layout().linkRunBytes;
+  const uint64_t runs = (bytes + most - 1) / most;
   const uint64_t warp = threadIdx.x / kWarp;
   const uint64_t first = cursor + (warp + kWarps - cursor % kWarps) % kWarps;
   for (uint64_t number = first; number < cursor + runs; number += kWarps) {
-    const size_t begin = static_cast<size_t>(number - cursor) * WindowLayout::kRunBytes;
-    visit(number, begin, std::min(bytes - begin, size_t{WindowLayout::kRunBytes}));
+    const size_t begin = static_cast<size_t>(number - cursor) * most;
+    visit(number, begin, std::min(bytes - begin, most));
   }
   cursor += runs;
 }

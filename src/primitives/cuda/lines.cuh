@@ -37,8 +37,8 @@ struct ShortLines : AnyFormat {
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
 
-  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
-    return layout.lines(slot, source);
+  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, Leg leg, int source) {
+    return layout.lines(slot, leg, source);
   }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return linePayload(layout); }
 };
@@ -50,8 +50,8 @@ struct WideLines : AnyFormat {
   static constexpr int kLineThreads = 8;
   static constexpr bool kWide = true;
 
-  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
-    return layout.wideLines(slot, source);
+  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, Leg leg, int source) {
+    return layout.wideLines(slot, leg, source);
   }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return widePayload(layout); }
 };
@@ -63,8 +63,8 @@ struct BareLines : AnyFormat {
   static constexpr bool kBare = true;
   static constexpr uint32_t kAbsent = 0xffffffff;
 
-  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, int source) {
-    return layout.bareLines(slot % WindowLayout::kSlots, source);
+  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, Leg leg, int source) {
+    return layout.bareLines(slot % WindowLayout::kSlots, leg, source);
   }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return barePayload(layout); }
   __device__ static bool absent(const Pack& part) { return static_cast<uint32_t>(part.low) == kAbsent; }
@@ -84,20 +84,21 @@ struct ManyBareLines : BareLines {
 // beside it that is stored with release order. An epoch is one run (cuda_runs.cuh).
 struct RunLines : AnyFormat {
   static constexpr bool kRuns = true;
-  static constexpr size_t kLineBytes = WindowLayout::kRunBytes;
+  static constexpr size_t kLineBytes = 0;  // they have no lines
 
-  __device__ static size_t lineBytes(const WindowLayout&) { return kLineBytes; }
+  __device__ static size_t lineBytes(const WindowLayout& layout) { return layout.runBytes; }
 };
 
 // A ring of runs and their flags; run `number` has its place, whoever's it was before.
 struct RunRing {
   std::byte* begin;
   uint32_t count;
+  uint32_t bytes;  // that one holds at most
 
   __device__ uint32_t slot(uint64_t number) const { return static_cast<uint32_t>(number) & (count - 1); }
-  __device__ std::byte* data(uint64_t number) const { return begin + slot(number) * WindowLayout::kRunBytes; }
+  __device__ std::byte* data(uint64_t number) const { return begin + size_t{slot(number)} * bytes; }
   __device__ uint64_t* flag(uint64_t number) const {
-    return reinterpret_cast<uint64_t*>(begin + size_t{count} * WindowLayout::kRunBytes) + slot(number);
+    return reinterpret_cast<uint64_t*>(begin + size_t{count} * bytes) + slot(number);
   }
 };
 
@@ -126,6 +127,10 @@ __device__ bool holdsFlag(int lane) {
 template <typename Format>
 __device__ uint32_t linesFor(size_t units) {
   return static_cast<uint32_t>(std::max<size_t>(1, (units + Format::kLineUnits - 1) / Format::kLineUnits));
+}
+template <typename Format>
+__device__ uint32_t linesForBytes(size_t bytes) {
+  return linesFor<Format>((bytes + kUnitBytes - 1) / kUnitBytes);
 }
 
 // The lines that this thread has a part in, kLines at a time: visit(parts, lane). All threads of a warp make

@@ -34,6 +34,16 @@ __device__ inline uint32_t loadRelaxed32(const uint32_t* at) {
   return value;
 }
 
+__device__ inline uint64_t loadRelaxed64(const uint64_t* at) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
+
+__device__ inline void storeRelaxed64(uint64_t* at, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+}
+
 // Orders everything that this thread, and threads it has synchronised with, did before against what follows,
 // for all devices and the host.
 __device__ inline void fenceSystem() {

@@ -8,49 +8,51 @@
 
 namespace stretto::cuda {
 
-// How many packs a thread holds at once: as many loads are under way for each source.
+// How many packs of each source a thread holds at once.
 template <typename Reducer>
 inline constexpr int kReduceUnroll = 4;
 template <>
 inline constexpr int kReduceUnroll<AnyReducer> = 1;
 
-// The same for lines of one source.
+// And of how many sources.
 template <typename Reducer>
-inline constexpr int kLinesAtOnce = 2;
+inline constexpr int kSourcesAtOnce = 4;
 template <>
-inline constexpr int kLinesAtOnce<AnyReducer> = 1;
+inline constexpr int kSourcesAtOnce<AnyReducer> = 1;
 
 // One thread's packs at `at`, `at + step`, ..., below `packs`, of every source, reduced and stored
-// everywhere.
+// everywhere. Loads of several sources are under way together.
 template <typename Reducer, int kPacks>
 __device__ __forceinline__ void reducePacks(const Reducer& reducer, const Destinations& to,
                                             const std::byte* const* sources, int sourceCount, size_t packs,
                                             size_t at, size_t step) {
+  constexpr int kAtOnce = kSourcesAtOnce<Reducer>;
   const auto place = [&](int i) { return at + static_cast<size_t>(i) * step; };
-  const auto load = [&](int source, Pack(&loaded)[kPacks]) {
-#pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      if (place(i) < packs) loaded[i] = loadPack(sources[source] + place(i) * sizeof(Pack));
-    }
-  };
   typename Reducer::Accumulator low[kPacks], high[kPacks];
-  Pack first[kPacks] = {}, next[kPacks] = {};
-  load(0, first);
-  if (sourceCount > 1) load(1, next);
+  for (int first = 0; first < sourceCount; first += kAtOnce) {
+    Pack loaded[kAtOnce][kPacks] = {};
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
-    low[i] = reducer.start(first[i].low);
-    high[i] = reducer.start(first[i].high);
-  }
-  for (int source = 1; source < sourceCount; ++source) {
-    Pack joined[kPacks];
+    for (int s = 0; s < kAtOnce; ++s) {
+      if (first + s >= sourceCount) continue;
+      const std::byte* const source = sources[first + s];
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) joined[i] = next[i];
-    if (source + 1 < sourceCount) load(source + 1, next);
+      for (int i = 0; i < kPacks; ++i) {
+        if (place(i) < packs) loaded[s][i] = loadPack(source + place(i) * sizeof(Pack));
+      }
+    }
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
-      reducer.join(low[i], joined[i].low);
-      reducer.join(high[i], joined[i].high);
+    for (int s = 0; s < kAtOnce; ++s) {
+      if (first + s >= sourceCount) continue;
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i) {
+        if (first + s == 0) {
+          low[i] = reducer.start(loaded[s][i].low);
+          high[i] = reducer.start(loaded[s][i].high);
+        } else {
+          reducer.join(low[i], loaded[s][i].low);
+          reducer.join(high[i], loaded[s][i].high);
+        }
+      }
     }
   }
 #pragma unroll

@@ -25,6 +25,7 @@ struct LinkCursors {
 // Written by the blocks that run on this lane, at their end, each its own part; read at the next ones' begin.
 struct alignas(128) LaneState {
   uint64_t epoch;
+  uint64_t runEpoch;  // exchanges in runs are counted apart, as each says when its place is free
   uint64_t finished;  // operations
   uint64_t stamped;   // by the blocks of this number, which is not the lane's where transfers run
   LinkCursors links[kMaxRanks];
@@ -75,12 +76,13 @@ constexpr size_t barePayload(const WindowLayout& layout) {
   return layout.bareRegion;
 }
 
-// A device window: first the lines of every lane, close together, then the runs of every lane, then what the
-// deep lanes have besides. `layout` is of one lane that has everything, for as many places as a rank has
-// peers.
+// A device window: first the lines of every lane, close together, then the runs of those lanes that have
+// some, then what the deep lanes have besides. `layout` is of one lane that has everything, for as many
+// places as a rank has peers.
 struct Shape {
   WindowLayout layout;
   int32_t lanes = 1;
+  int32_t runLanes = 1;   // the first of them
   int32_t deepLanes = 1;  // the first of them
 
   constexpr size_t nearBytes() const { return layout.slotsBegin(); }
@@ -88,13 +90,13 @@ struct Shape {
   // Offsets to which those of `layout` are added: of cells and lines, of runs, and of slots and links.
   constexpr size_t nearBegin(int lane) const { return nearBytes() * static_cast<size_t>(lane); }
   constexpr size_t runBegin(int lane) const {
-    return nearBytes() * static_cast<size_t>(lanes) + layout.runBytes() * static_cast<size_t>(lane);
+    return nearBytes() * static_cast<size_t>(lanes) + layout.allRunBytes() * static_cast<size_t>(lane);
   }
   constexpr size_t deepBegin(int lane) const {
-    return runBegin(lanes) + deepBytes() * static_cast<size_t>(lane) - nearBytes();
+    return runBegin(runLanes) + deepBytes() * static_cast<size_t>(lane) - nearBytes();
   }
   constexpr size_t windowBytes() const {
-    return runBegin(lanes) + deepBytes() * static_cast<size_t>(deepLanes);
+    return runBegin(runLanes) + deepBytes() * static_cast<size_t>(deepLanes);
   }
 };
 

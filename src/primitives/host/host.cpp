@@ -17,8 +17,8 @@ void Host::signal(Coop, int peer, Cell* cell, uint64_t value) {
   ringDue_ = peer != rank_ || ringDue_;
 }
 
-void Host::putLines(Coop, int peer, const void* from, size_t bytes) {
-  std::byte* line = at(peer, layout_.lines(parity(), rank_));
+void Host::putLines(Coop, int peer, const void* from, size_t bytes, Leg leg) {
+  std::byte* line = at(peer, layout_.lines(parity(), leg, rank_));
   const auto* source = static_cast<const std::byte*>(from);
   const uint64_t flag = lineFlag();
   do {
@@ -37,8 +37,8 @@ void Host::putLines(Coop, int peer, const void* from, size_t bytes) {
   ringDue_ = true;
 }
 
-Status Host::readLines(Coop, int peer, void* to, size_t bytes) {
-  const std::byte* line = at(rank_, layout_.lines(parity(), peer));
+Status Host::readLines(Coop, int peer, void* to, size_t bytes, Leg leg) {
+  const std::byte* line = at(rank_, layout_.lines(parity(), leg, peer));
   auto* destination = static_cast<std::byte*>(to);
   const uint64_t flag = lineFlag();
   do {

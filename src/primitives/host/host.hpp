@@ -144,8 +144,8 @@ class Host {
   Status waitCount(Coop, int peer, const Cell* cell, uint64_t value) {
     return waitWord(&cell->count, value, peer);
   }
-  void putLines(Coop, int peer, const void* from, size_t bytes);
-  Status readLines(Coop, int peer, void* to, size_t bytes);
+  void putLines(Coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter);
+  Status readLines(Coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter);
   Status reduceLines(Coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
   Status get(Coop, int peer, void* to, const void* from, size_t bytes);
   // For algorithms that read peers' buffers. locate() sets `at` to null where only get() can read them.

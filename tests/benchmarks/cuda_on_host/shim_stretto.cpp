@@ -62,7 +62,7 @@ SHIM ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* quest
   const char* const gpu = getenv("SHIM_GPU");
   text.insert(text.find(machine) + machine.size(),
               std::string("\"gpu\":\"") + (gpu == nullptr ? "no GPU at all" : gpu) +
-                  "\",\"links\":\"nvlink\",\"lanes\":2,\"deep_lanes\":1,");
+                  "\",\"links\":\"nvlink\",\"lanes\":2,\"run_lanes\":2,\"deep_lanes\":1,");
   *needed = text.size();
   std::memcpy(json, text.data(), std::min(capacity, text.size()));
   return ncclSuccess;
