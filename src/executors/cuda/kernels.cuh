@@ -100,10 +100,11 @@ class RowKernels {
                kernelOf<typename Row::Code, Backend, kLinks, mostThreads, blocksAtOnce>());
   }
   // Lines are for latency: kernels for a known number of ranks, and room for the next one. What branches by
-  // type, or copies, needs more registers than two full blocks leave each.
+  // type, or copies, or has a flag in each thread, needs more registers than two full blocks leave each.
   template <typename Format>
   void addLines(algorithms::Protocol protocol) {
-    constexpr int kBlocks = std::is_same_v<Reducer, AnyReducer> ? 1 : 2;
+    constexpr bool kNeedsMany = std::is_same_v<Reducer, AnyReducer> || std::is_same_v<Format, ShortLines>;
+    constexpr int kBlocks = kNeedsMany ? 1 : 2;
     add<Cuda<Reducer, Format>, kLineThreads, 1>(protocol, Fit::kAny);
     if constexpr (kServesPairs) add<Cuda<Reducer, Format, 2>, kLineThreads, kBlocks>(protocol, Fit::kPair);
   }

@@ -302,6 +302,7 @@ class Cuda {
 
   // The peer that comes `step` ranks later, going round; a division would take long.
   __device__ int peerAt(int step) const {
+    if constexpr (kRanks == 2) return 1 - rank();
     const int sum = rank() + step;
     return sum < ranks() ? sum : sum - ranks();
   }
