@@ -106,16 +106,19 @@ ThreadWriter* ThreadWriter::attachThisThread() {
   return writer;
 }
 
+// The mask is one word for all communicators of the process, which others look at meanwhile: it is written
+// once, and last.
 void initContext(void** context, int* mask, const ContextFacts& facts, Logger logger, const void* caller) {
   Recorder* recorder = get(logger);
-  if (context != nullptr) *context = nullptr;
-  if (mask != nullptr) *mask = 0;
-  if (recorder == nullptr) return;
-  void* handle = recorder->open(facts, versionOf(caller));
-  uint32_t types = recorder->isRecording() ? recorder->settings().mask & typesOf(facts.abi) : 0;
-  if ((recorder->extras() & kChain) != 0) types |= chain().open(handle, facts, logger);
-  if (mask != nullptr) *mask = static_cast<int>(types);
+  void* handle = nullptr;
+  uint32_t types = 0;
+  if (recorder != nullptr) {
+    handle = recorder->open(facts, versionOf(caller));
+    if (recorder->isRecording()) types = recorder->settings().mask & typesOf(facts.abi);
+    if ((recorder->extras() & kChain) != 0) types |= chain().open(handle, facts, logger);
+  }
   if (context != nullptr) *context = handle;
+  if (mask != nullptr) std::atomic_ref(*mask).store(static_cast<int>(types), std::memory_order_relaxed);
 }
 
 void finalizeContext(void* context) {

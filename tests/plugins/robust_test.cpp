@@ -2,6 +2,7 @@
 // nothing to record.
 #include <sys/syscall.h>
 
+#include <atomic>
 #include <set>
 #include <thread>
 
@@ -50,6 +51,31 @@ TEST_F(ProfilerRobust, NullsAreTaken) {
   ASSERT_EQ(starts.size(), 1u);
   EXPECT_EQ(starts[0].record().context, format::kNone32);
   EXPECT_EQ(contents.text(starts[0].as<format::Coll>().function), "");
+}
+
+// NCCL has one mask for all communicators: one that is made must not turn off, for a moment, the events of
+// others.
+TEST_F(ProfilerRobust, TheMaskIsNeverNobodysWhileOthersJoin) {
+  open();
+  ASSERT_NE(mask_, 0);
+  std::atomic<bool> joined = false;
+  std::atomic<uint64_t> seen = 0;
+  bool gone = false;
+  std::thread watcher([&] {
+    while (!joined || seen == 0) {
+      gone = gone || std::atomic_ref(mask_).load() == 0;
+      ++seen;
+    }
+  });
+  while (seen == 0) std::this_thread::yield();
+  for (uint64_t i = 0; i < 2000; ++i) {
+    void* another = nullptr;
+    callInit<5>(*table_, &another, &mask_, {"another", i, 1, 2, 0}, logger);
+    EXPECT_EQ(table_->finalize(another), 0);
+  }
+  joined = true;
+  watcher.join();
+  EXPECT_FALSE(gone);
 }
 
 TEST_F(ProfilerRobust, StrangersHandlesAreCounted) {
