@@ -51,6 +51,7 @@ class StampMatcher {
   std::unordered_map<uint64_t, std::vector<Expected>> expected_;
   std::deque<uint64_t> launches_;  // keys of expected_, oldest first
   std::deque<Held> held_;
+  uint64_t newestHeld_ = 0;  // the largest launch that was ever among them
 };
 
 // The thread that collects. Every function may be called by any thread.

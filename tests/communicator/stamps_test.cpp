@@ -123,5 +123,19 @@ TEST(Follower, CollectsUntilItsEnd) {
   EXPECT_EQ(told, 1300u);
 }
 
+// Of a graph that still replays.
+TEST(Follower, EndsThoughStampsDoNot) {
+  std::atomic<size_t> told = 0;
+  {
+    StampFollower follower(
+        [&](std::span<KernelStamp> room, uint64_t&) {
+          for (KernelStamp& stamp : room) stamp = stampOf(1, 0);
+          return room.size();
+        },
+        [&](void*, const KernelStamp&) { ++told; });
+  }
+  EXPECT_GT(told, 0u);
+}
+
 }  // namespace
 }  // namespace stretto::communicator
