@@ -57,15 +57,25 @@ size_t shardsOf(const Descriptor& row, const Request& request) {
   return row.algorithm == Algorithm::kTwoShot ? static_cast<size_t>(request.ranks) : 1;
 }
 
-constexpr size_t kGrain =
-    128;  // blocks begin on whole cache lines, so a share may be one larger than its part
+// Blocks begin on whole cache lines, so a share may be one larger than its part.
+constexpr size_t kGrain = 128;
 
-// Bytes of an operation that one block takes without a second round through its lines.
+// Bytes of an operation that one block takes without a second round through its lines, which bare ones do not
+// make.
 size_t inOnePass(const Descriptor& row, const Request& request, const Machine& machine) {
-  const size_t payload = row.protocol == Protocol::kLines  ? machine.lineBytes
-                         : row.protocol == Protocol::kWide ? machine.wideBytes
-                                                           : size_t{kMostPass};
-  return std::max(payload / kGrain, size_t{1}) * kGrain * shardsOf(row, request);
+  const auto payload = [&]() -> size_t {
+    switch (row.protocol) {
+      case Protocol::kLines:
+        return machine.lineBytes;
+      case Protocol::kWide:
+        return machine.wideBytes;
+      case Protocol::kBare:
+        return machine.bareBytes - std::min(machine.bareBytes, kGrain);
+      default:
+        return kMostPass;
+    }
+  };
+  return std::max(payload() / kGrain, size_t{1}) * kGrain * shardsOf(row, request);
 }
 
 double rateOf(const Descriptor& row, const Request& request, const Machine& machine) {

@@ -8,6 +8,7 @@
 #include "communicator/device_layout.hpp"
 #include "communicator/device_side.hpp"
 #include "harness/ranks.hpp"
+#include "planner/cuda_model.hpp"
 #include "planner/model.hpp"
 
 namespace stretto::communicator {
@@ -51,6 +52,32 @@ TEST(DeviceShape, BareLinesHoldTwoShotsOfFourMegabytes) {
       EXPECT_EQ(obstacleTo(row, request, machine), planner::Obstacle::kNone) << ranks << " ranks";
     }
   }
+}
+
+// The engine refuses what it would have to cut: a share of the block, or of one owner's part of it, beyond
+// the lines.
+TEST(DeviceShape, WhatIsPlannedInBareLinesFitsThem) {
+  int planned = 0;
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    planner::Machine machine;
+    const auto shape = deviceShape(ranks, kMostLanes);
+    ASSERT_TRUE(describe(shape, planner::Gpus{}, machine).ok());
+    for (size_t bytes = 64; bytes <= size_t{8} << 20; bytes += bytes / 3 + 8) {
+      const planner::Request request{Collective::kAllReduce, DataType::kFloat32, Operator::kSum, bytes,
+                                     ranks};
+      for (const auto& row : algorithms::descriptors(algorithms::Device::kCuda)) {
+        if (row.collective != request.collective || row.protocol != algorithms::Protocol::kBare) continue;
+        if (obstacleTo(row, request, machine) != planner::Obstacle::kNone) continue;
+        const auto blocks = static_cast<size_t>(preferredBlocks(row, request, machine));
+        const size_t owners =
+            row.algorithm == algorithms::Algorithm::kTwoShot ? static_cast<size_t>(ranks) : 1;
+        EXPECT_LE(bytes / blocks / owners + 128, stretto::cuda::barePayload(shape.layout))
+            << bytes << " bytes, " << ranks << " ranks, " << blocks << " blocks";
+        ++planned;
+      }
+    }
+  }
+  EXPECT_GT(planned, 1000);
 }
 
 TEST(DeviceShape, LanesDoNotOverlap) {

@@ -180,10 +180,12 @@ int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
   const size_t parts = launch.protocol == P::kWide   ? (bytes + 119) / 120 * WideLines::kLineThreads
                        : launch.protocol == P::kBare ? bytes / sizeof(stretto::cuda::Pack)
                                                      : bytes / stretto::cuda::kUnitBytes;
-  // One more warp exchanges the tags of bare lines.
+  // One more warp exchanges the tags of bare lines. Elsewhere each of a two-shot's three stages needs a warp.
   const size_t more = launch.protocol == P::kBare ? kWarp : 0;
+  const bool threeStages = launch.protocol != P::kBare && launch.algorithm == algorithms::Algorithm::kTwoShot;
+  const size_t least = (threeStages ? 3 : 1) * kWarp;
   const size_t most = static_cast<size_t>(kernel.mostThreads);
-  return static_cast<int>(std::min(std::max(roundUp(parts, kWarp), kWarp) + more, most));
+  return static_cast<int>(std::min(std::max(roundUp(parts, kWarp), least) + more, most));
 }
 
 // PreMulSum: the input is scaled first, into the receive buffer where that holds all of it.
@@ -323,7 +325,8 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
   for (const Transfer& transfer : transfers) {
     messages.shares = std::max(messages.shares, sharesOf(transfer.bytes, messages.mostShares));
   }
-  // All of them must run at the same time, and as many as there are lanes do.
+  // All of them should run at the same time, and as many as there are lanes do. Who has more queues than that
+  // has a block for each, which only ranks that share a GPU with many others can come to.
   messages.blocks = std::clamp(setup_.shape.lanes / queues, 1, messages.shares);
   queues_.assign(messages.queue, messages.queue + queues);
   queueBlocks_ = messages.blocks;

@@ -1,7 +1,8 @@
 // The kernel that moves one group's messages. Every pair of a peer and a direction has blocks of its own, so
 // that nothing that waits keeps anything else from moving; share k of each message goes over lane k, in the
-// order of the calls. A block has every n-th lane, one after the other. Both ends take lanes in that order,
-// so that the lowest that is unfinished always has its two blocks, however many each end has.
+// order of the calls. Where there are more lanes than blocks, a block has every n-th of them and takes a
+// message over all of its lanes before the next one, as the other end does, in however many launches: so the
+// first lane of the first message that is unfinished always has its two blocks, however many each end has.
 #pragma once
 
 #include "executors/cuda/kernels.cuh"
@@ -59,16 +60,19 @@ __global__ void __launch_bounds__(kChunkThreads)
   stretto::cuda::letNextBegin();
   const int block = static_cast<int>(blockIdx.x) % messages.blocks;
   const Messages::Queue& queue = messages.queue[static_cast<int>(blockIdx.x) / messages.blocks];
-  for (int lane = block; lane < messages.shares; lane += messages.blocks) {
-    Cuda<AnyReducer, RunLines> backend(context, shared, lane);
-    backend.begin(lane == block);
-    backend.beginLinks();
-    for (int i = 0; i < queue.count; ++i) {
-      const Message& message = messages.message[queue.first + i];
-      if (!moveMessage(backend, queue, message, lane, messages.mostShares).ok()) break;
+  const int together = messages.shares <= messages.blocks ? queue.count : 1;
+  for (int first = 0; first < queue.count; first += together) {
+    for (int lane = block; lane < messages.shares; lane += messages.blocks) {
+      Cuda<AnyReducer, RunLines> backend(context, shared, lane);
+      backend.begin(first == 0 && lane == block);
+      backend.beginLinks();
+      for (int i = first; i < first + together; ++i) {
+        const Message& message = messages.message[queue.first + i];
+        if (!moveMessage(backend, queue, message, lane, messages.mostShares).ok()) break;
+      }
+      const bool last = first + together >= queue.count && lane + messages.blocks >= messages.shares;
+      if (!backend.endTransfers(queue.peer, queue.isSend != 0, last)) return;
     }
-    const bool last = lane + messages.blocks >= messages.shares;
-    if (!backend.endTransfers(queue.peer, queue.isSend != 0, last)) return;
   }
 }
 
