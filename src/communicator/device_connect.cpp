@@ -143,12 +143,17 @@ std::vector<DeviceFacts> factsOf(const std::vector<Offer>& offers) {
   return facts;
 }
 
-stretto::cuda::Shape agreeOnShape(const std::vector<Offer>& offers) {
+// Equal on all ranks.
+void agree(const std::vector<Offer>& offers, DeviceConnections& connections) {
   int lanes = kMostLanes;
+  int resident = offers.front().residentBlocks;
   for (const Offer& offer : offers) {
-    lanes = std::min(lanes, lanesFor(offer.lanes, offer.residentBlocks, sharersOf(offers, offer)));
+    const int own = residentFor(offer.residentBlocks, sharersOf(offers, offer));
+    resident = std::min(resident, own);
+    lanes = std::min({lanes, offer.lanes, own});
   }
-  return deviceShape(static_cast<int>(offers.size()), lanes);
+  connections.residentBlocks = resident;
+  connections.shape = deviceShape(static_cast<int>(offers.size()), lanes);
 }
 
 Status makeWindow(const DeviceRequest& request, DeviceConnections& connections, DeviceEndpoint& mine) {
@@ -223,7 +228,7 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   STRETTO_TRY(checkSharing(offers.value()));
   connections.facts = offer.facts;
   connections.shared = sharersOf(offers.value(), offer) > 1;
-  connections.shape = agreeOnShape(offers.value());
+  agree(offers.value(), connections);
 
   Opened mine;
   mine.progress = Progress::of(makeWindow(request, connections, mine.endpoint));

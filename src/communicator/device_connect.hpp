@@ -19,7 +19,8 @@ struct DeviceConnections {
   platform::cuda::DeviceFacts facts;
   planner::Gpus gpus;  // of all ranks
   stretto::cuda::Shape shape;
-  bool shared = false;  // with other ranks of this communicator
+  bool shared = false;     // with other ranks of this communicator
+  int residentBlocks = 1;  // that each rank may count on: the least of all, and of who shares a device
   std::shared_ptr<memory::DeviceRegion> region;
   std::vector<links::DeviceLink> links;  // by rank; this rank's own entry points at its own window
   std::string apart;                     // why some cannot be reached, the same words everywhere; else empty

@@ -65,8 +65,8 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedLanes) {
   return shape;
 }
 
-int lanesFor(int wanted, int residentBlocks, int sharers) {
-  return std::clamp(residentBlocks / std::max(1, sharers), 1, wanted);
+int residentFor(int residentBlocks, int sharers) {
+  return std::max(1, residentBlocks / std::max(1, sharers));
 }
 
 }  // namespace stretto::communicator

@@ -16,8 +16,8 @@ inline constexpr int kMostDeepLanes = 64;
 // As many of the wanted lanes (1 to kMostLanes) as fit, each as large as then fits.
 stretto::cuda::Shape deviceShape(int ranks, int wantedLanes);
 
-// The lanes that a rank may use when `sharers` ranks, this one included, are on its device: the blocks of all
-// of them must be resident at once, because they wait for each other. At least 1.
-int lanesFor(int wanted, int residentBlocks, int sharers);
+// The blocks that a rank may have when `sharers` ranks, this one included, are on its device: those of all of
+// them must be resident at once, because they wait for each other. At least 1.
+int residentFor(int residentBlocks, int sharers);
 
 }  // namespace stretto::communicator

@@ -30,6 +30,7 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
   setup.shape = connections.shape;
   setup.timeoutSeconds = timeoutSeconds;
   setup.sharedDevice = connections.shared;
+  setup.residentBlocks = connections.residentBlocks;
   for (size_t peer = 0; peer < connections.links.size(); ++peer) {
     setup.windows[peer] = connections.links[peer].window;
   }

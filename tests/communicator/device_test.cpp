@@ -93,11 +93,10 @@ TEST(DeviceShape, LanesDoNotOverlap) {
 }
 
 TEST(Lanes, OfRanksThatShareADeviceFitTogether) {
-  EXPECT_EQ(lanesFor(32, 132, 1), 32);
-  EXPECT_EQ(lanesFor(64, 10, 1), 10) << "also those of one rank wait for each other's peers";
-  EXPECT_EQ(lanesFor(32, 132, 2), 32);
-  EXPECT_EQ(lanesFor(32, 132, 8), 16);
-  EXPECT_EQ(lanesFor(32, 3, 8), 1) << "at least one";
+  EXPECT_EQ(residentFor(132, 1), 132);
+  EXPECT_EQ(residentFor(132, 2), 66);
+  EXPECT_EQ(residentFor(132, 8), 16);
+  EXPECT_EQ(residentFor(3, 8), 1) << "at least one";
 }
 
 TEST(DeviceChoice, CpuIsTheHostWhateverThereIs) {

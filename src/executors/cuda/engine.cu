@@ -61,6 +61,47 @@ size_t roundUp(size_t value, size_t grain) {
   return (value + grain - 1) / grain * grain;
 }
 
+// The queues of one launch, of some steps of an exchange: in each a rank sends to the rank that many further,
+// and receives from the one that many before. One for every peer and direction that has messages.
+class Queues {
+ public:
+  Queues(std::span<const Transfer> transfers, int rank, int ranks, int mostShares)
+      : transfers_(transfers), rank_(rank), ranks_(ranks) {
+    messages_.mostShares = mostShares;
+  }
+  void addStep(int step) {
+    add(algorithms::rotated(rank_, step, ranks_), true);
+    add(algorithms::rotated(rank_, ranks_ - step, ranks_), false);
+  }
+  // All of them should run at the same time, and as many as there are lanes do.
+  void finish(int lanes) {
+    if (count_ > 0) messages_.blocks = std::clamp(lanes / count_, 1, messages_.shares);
+  }
+
+  int count() const { return count_; }
+  const Messages& messages() const { return messages_; }
+
+ private:
+  void add(int peer, bool isSend) {
+    Messages::Queue queue{static_cast<int16_t>(peer), static_cast<int16_t>(isSend),
+                          static_cast<int16_t>(filled_), 0};
+    for (const Transfer& transfer : transfers_) {
+      if (transfer.peer != peer || transfer.isSend != isSend || transfer.bytes == 0) continue;
+      messages_.message[filled_++] = {transfer.data, transfer.bytes, transfer.tag};
+      messages_.shares = std::max(messages_.shares, sharesOf(transfer.bytes, messages_.mostShares));
+      ++queue.count;
+    }
+    if (queue.count > 0) messages_.queue[count_++] = queue;
+  }
+
+  std::span<const Transfer> transfers_;
+  int rank_;
+  int ranks_;
+  int count_ = 0;
+  int filled_ = 0;
+  Messages messages_{};
+};
+
 }  // namespace
 
 class KernelEngine final : public Engine {
@@ -82,16 +123,25 @@ class KernelEngine final : public Engine {
 
  private:
   Context contextFor(uint64_t tag, uint64_t sequence) const;
-  Status launchKernel(const void* function, int blocks, int threads, void** parameters, cudaStream_t stream);
+  template <typename... Parameters>
+  Status launchKernel(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
+                      const Parameters&... parameters);
   // An empty one for what needs none.
   Status findKernel(const Launch& launch, Kernel& found) const;
   Status launchLocal(const Launch& launch, cudaStream_t stream) const;
+  Status launchQueues(const Queues& queues, uint64_t sequence, cudaStream_t stream);
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
   int threadsFor(const Launch& launch, const Kernel& kernel) const;
   // Parts that a message goes through lines in.
   size_t shardsOf(const Launch& launch) const {
     return launch.algorithm == algorithms::Algorithm::kTwoShot ? static_cast<size_t>(setup_.ranks) : 1;
   }
+
+  struct LaunchedQueue {
+    int peer;
+    bool isSend;
+    Launched launched;
+  };
 
   const Setup setup_;
   LaneState* lanes_ = nullptr;
@@ -100,9 +150,8 @@ class KernelEngine final : public Engine {
   platform::cuda::HostMapped stamps_;          // once they are wanted
   std::array<uint64_t, kMostStamps> taken_{};  // stamps of each block
   Launched launched_;
-  std::vector<Messages::Queue> queues_;  // of the last launch of transfers, each of `queueBlocks_`
-  int queueBlocks_ = 0;
-  cudaStream_t inspection_ = nullptr;  // for looking at the device while its kernels run
+  std::vector<LaunchedQueue> transfersLaunched_;  // of the last group
+  cudaStream_t inspection_ = nullptr;             // for looking at the device while its kernels run
 };
 
 KernelEngine::~KernelEngine() {
@@ -153,8 +202,9 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
 
 // Ranks that share a device do without programmatic launch: kernels that only wait for their turn would keep
 // those out that they wait for.
-Status KernelEngine::launchKernel(const void* function, int blocks, int threads, void** parameters,
-                                  cudaStream_t stream) {
+template <typename... Parameters>
+Status KernelEngine::launchKernel(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
+                                  const Parameters&... parameters) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -166,7 +216,7 @@ Status KernelEngine::launchKernel(const void* function, int blocks, int threads,
   config.numAttrs = setup_.sharedDevice ? 0 : 1;
   const int channels = std::min(blocks, kMostStamps);
   launched_ = {launched_.number + 1, channels, stamps_.host == nullptr ? 0 : channels};
-  return check(cudaLaunchKernelExC(&config, function, parameters), "launching a kernel");
+  return check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching a kernel");
 }
 
 // As many threads as have something to do: fewer begin and end sooner.
@@ -206,9 +256,12 @@ Status KernelEngine::scaleInput(const Launch& launch, Arguments& arguments, void
   }
   constexpr unsigned kThreads = 256;
   const unsigned grid = static_cast<unsigned>(std::clamp<size_t>(scale.bytes / (kThreads * 64), 1, 256));
-  scaleKernel<<<grid, kThreads, 0, stream>>>(scale);
   arguments.send = scale.to;
-  return check(cudaGetLastError(), "scaling for PreMulSum");
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(grid);
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  return check(cudaLaunchKernelEx(&config, scaleKernel, scale), "scaling for PreMulSum");
 }
 
 Status KernelEngine::launchLocal(const Launch& launch, cudaStream_t stream) const {
@@ -248,9 +301,9 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   if (status.ok() && kernel.function == nullptr) {
     status = launchLocal(how, stream);
   } else if (status.ok()) {
-    Context context = contextFor(how.tag, how.sequence);
-    void* parameters[] = {&context, &how.arguments};
-    status = launchKernel(kernel.function, how.blocks, threadsFor(how, kernel), parameters, stream);
+    const Context context = contextFor(how.tag, how.sequence);
+    status =
+        launchKernel(kernel.function, how.blocks, threadsFor(how, kernel), stream, context, how.arguments);
   }
   if (scratch != nullptr) {
     const Status freed = check(cudaFreeAsync(scratch, stream), "freeing memory of PreMulSum");
@@ -285,25 +338,6 @@ Status copyToSelf(std::span<const Transfer> transfers, int rank, cudaStream_t st
   return kOkStatus;
 }
 
-// One queue for every peer and direction that has messages; how many.
-int fillQueues(std::span<const Transfer> transfers, int rank, int ranks, Messages& messages) {
-  int queues = 0;
-  int filled = 0;
-  for (int step = 0; step < 2 * ranks; ++step) {
-    const int peer = algorithms::rotated(rank, step / 2, ranks);
-    const bool isSend = step % 2 == 0;
-    Messages::Queue queue{static_cast<int16_t>(peer), static_cast<int16_t>(isSend),
-                          static_cast<int16_t>(filled), 0};
-    for (const Transfer& transfer : transfers) {
-      if (transfer.peer != peer || transfer.isSend != isSend || transfer.bytes == 0 || peer == rank) continue;
-      messages.message[filled++] = {transfer.data, transfer.bytes, transfer.tag};
-      ++queue.count;
-    }
-    if (queue.count > 0) messages.queue[queues++] = queue;
-  }
-  return queues;
-}
-
 }  // namespace
 
 Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
@@ -316,33 +350,37 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
                 transfers.size(), Messages::kMost);
   }
   launched_.channels = launched_.stamps = 0;
-  queues_.clear();
+  transfersLaunched_.clear();
   STRETTO_TRY(copyToSelf(transfers, setup_.rank, stream));
-  Messages messages{};
-  const int queues = fillQueues(transfers, setup_.rank, setup_.ranks, messages);
-  if (queues == 0) return kOkStatus;
-  messages.mostShares = setup_.shape.deepLanes;
-  for (const Transfer& transfer : transfers) {
-    messages.shares = std::max(messages.shares, sharesOf(transfer.bytes, messages.mostShares));
+  // The blocks of all ranks that share a GPU must fit on it at once, as they wait for each other. Where the
+  // queues of all steps would not, there are several launches, each of the same steps on every rank.
+  const int atOnce = std::max(1, setup_.residentBlocks / 2);
+  for (int first = 1; first < setup_.ranks; first += atOnce) {
+    Queues queues(transfers, setup_.rank, setup_.ranks, setup_.shape.deepLanes);
+    for (int step = first; step < std::min(first + atOnce, setup_.ranks); ++step) queues.addStep(step);
+    queues.finish(setup_.shape.lanes);
+    if (queues.count() > 0) STRETTO_TRY(launchQueues(queues, sequence, stream));
   }
-  // All of them should run at the same time, and as many as there are lanes do. Who has more queues than that
-  // has a block for each, which only ranks that share a GPU with many others can come to.
-  messages.blocks = std::clamp(setup_.shape.lanes / queues, 1, messages.shares);
-  queues_.assign(messages.queue, messages.queue + queues);
-  queueBlocks_ = messages.blocks;
-  Context context = contextFor(0, sequence);
-  void* parameters[] = {&context, &messages};
-  return launchKernel(reinterpret_cast<const void*>(cuda::transfers), queues * messages.blocks, kChunkThreads,
-                      parameters, stream);
+  return kOkStatus;
+}
+
+Status KernelEngine::launchQueues(const Queues& queues, uint64_t sequence, cudaStream_t stream) {
+  const Messages& messages = queues.messages();
+  STRETTO_TRY(launchKernel(cuda::transfers, queues.count() * messages.blocks, kChunkThreads, stream,
+                           contextFor(0, sequence), messages));
+  for (int i = 0; i < queues.count(); ++i) {
+    const int channels = channelsOfQueue(i, messages.blocks);
+    const Launched launched{launched_.number, channels, launched_.stamps == 0 ? 0 : channels};
+    transfersLaunched_.push_back({messages.queue[i].peer, messages.queue[i].isSend != 0, launched});
+  }
+  return kOkStatus;
 }
 
 Engine::Launched KernelEngine::lastTransfers(int peer, bool isSend) const {
-  const auto found = std::find_if(queues_.begin(), queues_.end(), [&](const Messages::Queue& queue) {
-    return queue.peer == peer && (queue.isSend != 0) == isSend;
-  });
-  if (found == queues_.end()) return {launched_.number, 0, 0};
-  const int channels = channelsOfQueue(static_cast<int>(found - queues_.begin()), queueBlocks_);
-  return {launched_.number, channels, launched_.stamps == 0 ? 0 : channels};
+  const auto found =
+      std::find_if(transfersLaunched_.begin(), transfersLaunched_.end(),
+                   [&](const LaunchedQueue& queue) { return queue.peer == peer && queue.isSend == isSend; });
+  return found == transfersLaunched_.end() ? Launched{launched_.number, 0, 0} : found->launched;
 }
 
 void KernelEngine::abort(uint32_t word) {

@@ -31,6 +31,7 @@ struct Setup {
   std::byte* windows[kMaxRanks] = {};  // by rank, as this device addresses them
   double timeoutSeconds = 0;           // of a wait in a kernel
   bool sharedDevice = false;           // other ranks of this communicator run on the same device
+  int residentBlocks = 1;              // that a rank may count on, the least of all ranks
 };
 
 // How one collective runs; all ranks give the same, but for their own buffers.

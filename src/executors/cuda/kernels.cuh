@@ -37,7 +37,7 @@ __device__ inline Arguments shareOf(const Arguments& all, unsigned block, unsign
 template <typename Code, typename Backend, bool links, int mostThreads, int blocksAtOnce>
 __global__ void __launch_bounds__(mostThreads, blocksAtOnce)
     collective(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments) {
-  __shared__ BlockShared shared;
+  auto& shared = stretto::cuda::blockShared<BlockShared>();
   stretto::cuda::letNextBegin();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
   const Arguments mine = shareOf(arguments, blockIdx.x, gridDim.x);
@@ -60,13 +60,7 @@ inline constexpr int kChunkThreads = 512;
 
 template <typename Code, typename Backend, bool links, int mostThreads, int blocksAtOnce>
 Kernel kernelOf() {
-  return {reinterpret_cast<const void*>(collective<Code, Backend, links, mostThreads, blocksAtOnce>),
-          mostThreads};
-}
-
-// Between two ranks a two-shot has nothing to save.
-constexpr bool servesPairs(algorithms::Algorithm algorithm) {
-  return algorithm != algorithms::Algorithm::kTwoShot;
+  return {collective<Code, Backend, links, mostThreads, blocksAtOnce>, mostThreads};
 }
 
 // The kernels of one row with one reducer, in one protocol after the other.
@@ -81,8 +75,8 @@ class RowKernels {
       addLines<ShortLines>(P::kLines);
       addLines<WideLines>(P::kWide);
       addRuns();
-      constexpr bool kOneEpoch = Row::kCollective != Collective::kReduce;
-      if constexpr (kOneEpoch && !std::is_same_v<Reducer, AnyReducer>) addBare();
+      constexpr bool kHasBare = Row::kCollective != Collective::kReduce;
+      if constexpr (kHasBare && !std::is_same_v<Reducer, AnyReducer>) addBare();
     } else {
       add<Cuda<Reducer, ShortLines>, kChunkThreads, 1>(P::kChunks, Fit::kAny);
     }

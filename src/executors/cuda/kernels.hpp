@@ -6,11 +6,13 @@
 
 #include "algorithms/registry.hpp"
 #include "primitives/cuda/reducer_kind.hpp"
+#include "primitives/cuda/state.hpp"
+#include "primitives/operation.hpp"
 
 namespace stretto::executors::cuda {
 
 struct Kernel {
-  const void* function = nullptr;  // for cudaLaunchKernelExC: takes a Context and Arguments, or Messages
+  void (*function)(stretto::cuda::Context, Arguments) = nullptr;  // a __global__ one
   int mostThreads = 0;
 };
 

@@ -56,21 +56,26 @@ __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, co
 // Not inline: one translation unit includes this.
 __global__ void __launch_bounds__(kChunkThreads)
     transfers(const __grid_constant__ Context context, const __grid_constant__ Messages messages) {
-  __shared__ BlockShared shared;
+  auto& shared = stretto::cuda::blockShared<BlockShared>();
   stretto::cuda::letNextBegin();
   const int block = static_cast<int>(blockIdx.x) % messages.blocks;
   const Messages::Queue& queue = messages.queue[static_cast<int>(blockIdx.x) / messages.blocks];
   const int together = messages.shares <= messages.blocks ? queue.count : 1;
+  bool begun = false;
   for (int first = 0; first < queue.count; first += together) {
+    const int shares = sharesOf(messages.message[queue.first + first].bytes, messages.mostShares);
     for (int lane = block; lane < messages.shares; lane += messages.blocks) {
+      // The last leaves the block's stamp, whether there is something to move or not.
+      const bool last = first + together >= queue.count && lane + messages.blocks >= messages.shares;
+      if (together == 1 && lane >= shares && !last) continue;
       Cuda<AnyReducer, RunLines> backend(context, shared, lane);
-      backend.begin(first == 0 && lane == block);
+      backend.begin(!begun);
+      begun = true;
       backend.beginLinks();
       for (int i = first; i < first + together; ++i) {
         const Message& message = messages.message[queue.first + i];
         if (!moveMessage(backend, queue, message, lane, messages.mostShares).ok()) break;
       }
-      const bool last = first + together >= queue.count && lane + messages.blocks >= messages.shares;
       if (!backend.endTransfers(queue.peer, queue.isSend != 0, last)) return;
     }
   }

@@ -369,11 +369,9 @@ class Cuda {
     return {deep(owner, layout().linkRunsOf(placeAt(owner, source))), layout().linkRuns,
             layout().linkRunBytes};
   }
-  __device__ static volatile uint32_t& volatileOf(uint32_t& word) {
-    return word;
-  }
   __device__ void putRun(const RunRing& ring, uint64_t number, uint64_t flag, const std::byte* from,
                          size_t bytes) const;
+  __device__ bool agreed(bool fine);
   __device__ bool awaitFlag(int peer, const uint64_t* at, uint64_t flag);
   __device__ bool awaitRun(int peer, const uint64_t* at, uint64_t flag);
   __device__ Status readRun(int peer, const RunRing& ring, uint64_t number, uint64_t flag, std::byte* to,
@@ -466,7 +464,7 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) const {
   constexpr int kLookBits = 19;  // of nanoseconds
   if (++patience.polls % kPollsPerLook != 0) return Code::kOk;
-  if (*static_cast<volatile uint32_t*>(&shared_.failed) != 0) return Code::kRemote;
+  if (look(shared_.failed) != 0) return Code::kRemote;
   const uint64_t now = nanoseconds();
   if (patience.deadline == 0) patience.deadline = now + context_.timeoutNanoseconds;
   if (now > patience.deadline) return Code::kTimeout;
@@ -509,7 +507,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* c
   Patience patience;
   Pack seen = loadRelaxed(cell);
   while (seen.low < value) {
-    if (*static_cast<volatile uint32_t*>(&shared_.failed) != 0) return false;
+    if (look(shared_.failed) != 0) return false;
     if (const Code code = exhausted(patience); code != Code::kOk) {
       report(code, peer, 0);
       return false;
@@ -526,10 +524,10 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitTurn(int stage, size_t chunk
   const size_t ahead = layout().slots / 2;
   bool bad = false;
   if (coop_.rank() == 0) {
-    const volatile uint32_t& before = shared_.progress[stage == 0 ? stages - 1 : stage - 1];
+    const uint32_t& before = shared_.progress[stage == 0 ? stages - 1 : stage - 1];
     const size_t needed = stage != 0 ? chunk + 1 : chunk + 1 > ahead ? chunk + 1 - ahead : 0;
     // Bounded: the stage waited for ends by its own deadline, and says so.
-    while (before < needed && !bad) bad = *static_cast<volatile uint32_t*>(&shared_.failed) != 0;
+    while (look(before) < needed && !bad) bad = look(shared_.failed) != 0;
     __threadfence_block();
   }
   return !anyThread(coop_.barrier, coop_.count, bad);
@@ -566,7 +564,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
         status = Status{Code::kRemote};
       } else if (coop_.rank() == 0) {
         __threadfence_block();
-        *static_cast<volatile uint32_t*>(&shared_.progress[mine]) = static_cast<uint32_t>(chunk + 1);
+        tell(shared_.progress[mine], static_cast<uint32_t>(chunk + 1));
       }
     }
   }

@@ -114,12 +114,15 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
   return true;
 }
 
-// The tags of an operation in bare lines: one thread for each peer tells its own and looks at theirs.
+// The tags of an operation in bare lines: one thread for each peer tells its own and looks at theirs. With
+// more peers than threads, all are told first: ranks come to each other at different times.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::exchangeTags(int thread, int threads) {
   for (int step = 1 + thread; step < ranks(); step += threads) {
+    storeRelaxed(cellAt(peerAt(step), Leg::kScatter), {epoch_, tag_});
+  }
+  for (int step = 1 + thread; step < ranks(); step += threads) {
     const int peer = peerAt(step);
-    storeRelaxed(cellAt(peer, Leg::kScatter), {epoch_, tag_});
     (void)awaitCell(peer, cellFrom(peer, Leg::kScatter), epoch_, true);
   }
 }

@@ -31,13 +31,20 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitFlag(int peer, const uint64_
   return seen == flag && !failed_;
 }
 
-// The same for the whole warp.
+// What a warp has voted holds for all of it, and so does what one of its threads has acquired: a vote alone
+// orders no memory.
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::agreed(bool fine) {
+  __syncwarp();
+  failed_ = failed_ || !fine;
+  return fine;
+}
+
+// The same as awaitFlag() for the whole warp.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitRun(int peer, const uint64_t* at, uint64_t flag) {
   bool come = threadIdx.x % kWarp != 0 || awaitFlag(peer, at, flag);
-  come = __shfl_sync(0xffffffff, come, 0) != 0;
-  failed_ = failed_ || !come;
-  return come;
+  return agreed(__shfl_sync(0xffffffff, come, 0) != 0);
 }
 
 template <typename Reducer, typename Format, int kRanks>
@@ -56,9 +63,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRunAll(Leg leg) {
     const int peer = peerAt(ranks() - step);
     come = awaitFlag(peer, runsOf(rank(), leg, peer).flag(epoch_), lineFlag());
   }
-  come = __all_sync(0xffffffff, come) != 0;
-  failed_ = failed_ || !come;
-  return come;
+  return agreed(__all_sync(0xffffffff, come) != 0);
 }
 
 template <typename Reducer, typename Format, int kRanks>
@@ -153,9 +158,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRoom(Leg leg) {
     }
     free = !failed_;
   }
-  free = __all_sync(0xffffffff, free) != 0;
-  failed_ = failed_ || !free;
-  return free;
+  return agreed(__all_sync(0xffffffff, free) != 0);
 }
 
 template <typename Reducer, typename Format, int kRanks>
@@ -192,10 +195,10 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     const int awaited = (mine == 0 ? kStages - 1 : mine - 1) * BlockShared::kMostWarps + place;
     const uint32_t needed = mine != 0 ? turn + 1 : turn + 1 > ahead ? turn + 1 - ahead : 0;
     // Bounded: the warp waited for ends by its own deadline, and says so.
-    while (volatileOf(shared_.done[awaited]) < needed && volatileOf(shared_.failed) == 0) {
+    while (look(shared_.done[awaited]) < needed && look(shared_.failed) == 0) {
     }
     __syncwarp();
-    if (__any_sync(0xffffffff, volatileOf(shared_.failed) != 0)) break;
+    if (__any_sync(0xffffffff, look(shared_.failed) != 0)) break;
     __threadfence_block();
     epoch_ = before + chunk + 1;
     if (!kHalfRing && mine + 1 < kStages && !awaitRoom(static_cast<Leg>(mine))) break;
@@ -209,7 +212,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     }
     __syncwarp();
     __threadfence_block();
-    if (threadIdx.x % kWarp == 0) volatileOf(shared_.done[mine * BlockShared::kMostWarps + place]) = turn + 1;
+    if (threadIdx.x % kWarp == 0) tell(shared_.done[mine * BlockShared::kMostWarps + place], turn + 1);
   }
   coop_ = whole;
   __syncthreads();
@@ -228,8 +231,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::sendRuns(int peer, const std::b
     const uint64_t owed = number < ring.count ? 0 : number + 1 - ring.count;
     bool bad = false;
     if (threadIdx.x % kWarp == 0 && credit_ < owed) bad = !awaitCredit(peer, credit, owed);
-    failed_ = __any_sync(0xffffffff, bad || failed_) != 0;  // the warp goes on together
-    if (failed_) return;
+    if (!agreed(__any_sync(0xffffffff, bad || failed_) == 0)) return;
     putRun(ring, number, runFlag(number), from + begin, size);
   });
   return failed_ ? Status{Code::kRemote} : Status{};

@@ -75,6 +75,28 @@ __device__ inline void storePack(void* at, Pack value) {
                : "memory");
 }
 
+// Units of a user's buffer.
+__device__ inline uint64_t loadUnit(const void* at) {
+  return *static_cast<const uint64_t*>(at);
+}
+__device__ inline void storeUnit(void* at, uint64_t value) {
+  *static_cast<uint64_t*>(at) = value;
+}
+
+// The memory that the threads of a block share, one T, uninitialised; and its words that one thread tells and
+// others look at, ordered by __threadfence_block() on both sides.
+template <typename T>
+__device__ __forceinline__ T& blockShared() {
+  __shared__ T shared;
+  return shared;
+}
+__device__ inline uint32_t look(const uint32_t& word) {
+  return *static_cast<const volatile uint32_t*>(&word);
+}
+__device__ inline void tell(uint32_t& word, uint32_t value) {
+  *static_cast<volatile uint32_t*>(&word) = value;
+}
+
 __device__ inline uint64_t nanoseconds() {
   uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
