@@ -57,11 +57,6 @@ bool countsBytes(Collective collective) {
   return collective == Collective::kAllGather || collective == Collective::kBroadcast;
 }
 
-// As many as will tell of themselves by KernelCh, which some plugins wait for.
-uint8_t channelsOf(const planner::Plan& plan) {
-  return std::clamp<uint8_t>(plan.blocks, 1, executors::cuda::Engine::kMostStamps);
-}
-
 }  // namespace
 
 // ---- Groups and calls -------------------------------------------------------------------------------------
@@ -183,7 +178,7 @@ uint64_t Profile::number(const Operation& operation) {
 }
 
 void* Profile::startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence,
-                               uint64_t at) const {
+                               uint8_t channels, uint64_t at) const {
   DescriptorV7 descriptor = session_->describe(Type::kColl, operation.profiled.api);
   CollV5& event = descriptor.coll;
   event.sequence = sequence;
@@ -193,7 +188,7 @@ void* Profile::startCollective(const Operation& operation, const planner::Plan& 
   event.count = countsBytes(operation.collective) ? operation.bytes() : operation.count;
   event.dataType = typeName(countsBytes(operation.collective) ? DataType::kInt8 : operation.type);
   event.root = std::max(operation.root, 0);
-  event.channels = channelsOf(plan);
+  event.channels = channels;
   event.warps = onDevice_ ? 0 : 1;  // a kernel keeps its own count
   event.algorithm = algorithmName(plan.algorithm);
   event.protocol = protocolName(plan.protocol);
@@ -206,7 +201,7 @@ void Profile::beginCollective(const Operation& operation, const planner::Plan& p
   const uint64_t sequence = number(operation);
   const uint32_t mask = operation.profiled.mask;
   if ((mask & kCollectiveBits) == 0) return;
-  collective_ = startCollective(operation, plan, sequence, at);
+  collective_ = startCollective(operation, plan, sequence, 1, at);
   if ((mask & bit(Type::kKernelCh)) != 0)
     channel_ = startChannel(collective_, {0, platform::realtimeNanoseconds()}, at);
 }
@@ -248,9 +243,11 @@ void Profile::tellEnqueued(uint64_t at) {
   if (groupWanted_) startGroup(at);
   std::vector<void*> events;
   for (const Enqueued& one : enqueued_) {
+    // As many as will tell of themselves by KernelCh, which some plugins wait for.
+    const auto channels = static_cast<uint8_t>(one.launched.channels);
     events.push_back(one.operation.isTransfer()
-                         ? startP2p(one.operation, static_cast<uint8_t>(one.launched.channels), at)
-                         : startCollective(one.operation, one.plan, one.sequence, at));
+                         ? startP2p(one.operation, channels, at)
+                         : startCollective(one.operation, one.plan, one.sequence, channels, at));
     expectKernel(one, events.back());
   }
   for (void* const event : events) session_->stop(event, at);

@@ -162,7 +162,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void endTransfers(uint64_t at);
   void startGroup(uint64_t at);
   void* startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence,
-                        uint64_t at) const;
+                        uint8_t channels, uint64_t at) const;
   void* startP2p(const Operation& operation, uint8_t channels, uint64_t at) const;
   void* startChannel(void* parent, observe::profiler::KernelChV4 channel, uint64_t at) const;
   void stopChannel(void* event, uint64_t timer, uint64_t at) const;

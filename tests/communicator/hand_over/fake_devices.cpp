@@ -1,10 +1,13 @@
 // Two GPUs that are made up, in the place of platform/cuda and of the engine: memory of theirs is the host's,
-// kernels do nothing, and whether one reaches the other is the environment's to say (FAKE_REACH=0). Enough to
-// make communicators of GPU ranks on a machine without one.
+// kernels do nothing but leave stamps, and whether one GPU reaches the other is the environment's to say
+// (FAKE_REACH=0), as is whether there is pinned memory for stamps (FAKE_STAMPS=0). Enough to make
+// communicators of GPU ranks on a machine without one.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <mutex>
 #include <utility>
 
 #include "executors/cuda/engine.hpp"
@@ -15,8 +18,20 @@ namespace {
 
 constexpr int kDevices = 2;
 thread_local int gCurrent = 0;
+std::atomic<int> gStampsWanted{0};
+
+// Whether the environment leaves this as it is.
+bool has(const char* variable) {
+  const char* const text = getenv(variable);
+  return text == nullptr || *text != '0';
+}
 
 }  // namespace
+
+// How often stamps were asked for.
+int fakeStampsWanted() {
+  return gStampsWanted;
+}
 
 // For fake_nccl, which is loaded by this program.
 extern "C" [[gnu::visibility("default")]] int fakeCurrentDevice() {
@@ -58,8 +73,7 @@ Result<DeviceFacts> factsOf(int device) {
   return facts;
 }
 bool canReach(int from, int to) {
-  const char* const reach = getenv("FAKE_REACH");
-  return from == to || reach == nullptr || *reach != '0';
+  return from == to || has("FAKE_REACH");
 }
 bool hasNvlink(int, int) {
   return true;
@@ -113,21 +127,41 @@ namespace {
 
 class Idle final : public Engine {
  public:
-  Status launch(const Launch&, StreamHandle) override {
+  Status launch(const Launch& launch, StreamHandle) override {
     ++done_;
+    launched_.channels = launched_.stamps = 0;
+    if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
+    const std::lock_guard lock(mutex_);
+    const int channels = std::min(launch.blocks, kMostStamps);
+    launched_ = {launched_.number + 1, channels, stamped_ ? channels : 0};
+    for (int block = 0; block < launched_.stamps; ++block) stamps_.push_back({block, launched_.number, 5, 6});
     return kOkStatus;
   }
   Status launchTransfers(std::span<const Transfer>, uint64_t, StreamHandle) override { return kOkStatus; }
   void abort(uint32_t) override {}
   Report report() const override { return {}; }
   uint64_t finished() const override { return done_.load(); }
-  Status wantStamps() override { return kOkStatus; }
-  Launched lastLaunch() const override { return {}; }
+  Status wantStamps() override {
+    ++gStampsWanted;
+    if (!has("FAKE_STAMPS")) return fail(Code::kSystem, "made-up GPU: no pinned memory");
+    stamped_ = true;
+    return kOkStatus;
+  }
+  Launched lastLaunch() const override { return launched_; }
   Launched lastTransfers(int, bool) const override { return {}; }
-  size_t takeStamps(std::span<KernelStamp>, uint64_t&) override { return 0; }
+  size_t takeStamps(std::span<KernelStamp> stamps, uint64_t&) override {
+    const std::lock_guard lock(mutex_);
+    size_t taken = 0;
+    for (; taken < stamps.size() && !stamps_.empty(); stamps_.pop_front()) stamps[taken++] = stamps_.front();
+    return taken;
+  }
 
  private:
   std::atomic<uint64_t> done_{0};
+  Launched launched_;
+  bool stamped_ = false;
+  std::mutex mutex_;
+  std::deque<KernelStamp> stamps_;
 };
 
 }  // namespace

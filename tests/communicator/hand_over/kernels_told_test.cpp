@@ -1,0 +1,70 @@
+// What a profiler plugin hears of the kernels of GPU ranks, on GPUs that are made up (fake_devices.cpp): here
+// because no other program's ranks are on such. What it hears else is profiler_test.cpp's.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/scoped_variable.hpp"
+#include "harness/ranks.hpp"
+#include "observe/profiler_abi.hpp"
+#include "profiler/journal.hpp"
+
+void fakeSetDevice(int device);
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+
+void sum(Member& member) {
+  std::vector<float> data(16, 1);
+  member.expect(ncclAllReduce(data.data(), data.data(), 16, ncclFloat, ncclSum, member.comm, nullptr),
+                "ncclAllReduce");
+}
+
+// `body` on ranks that are threads of one process, each on a GPU of its own, under the recording plugin.
+Journal told(int ranks, const Body& body) {
+  const std::string log = ::testing::TempDir() + "kernels_told_" + std::to_string(getpid());
+  unlink(log.c_str());
+  const ScopedVariable place("STRETTO_TEST_PROFILE_LOG", log.c_str());
+  const std::string plugin = std::string(STRETTO_TEST_PROFILERS) + "/libnccl-profiler-recording-v7.so";
+  const ScopedVariable named("NCCL_PROFILER_PLUGIN", plugin.c_str());
+  const Board board(ranks);
+  const Body onGpu = [body = connected(body)](Member& member) {
+    fakeSetDevice(member.rank);
+    body(member);
+  };
+  Processes(board, onGpu, 60, Processes::kOneForAll).finish();
+  Journal journal = Journal::read(log);
+  unlink(log.c_str());
+  EXPECT_EQ(journal.complaints(), std::vector<std::string>());
+  EXPECT_TRUE(journal.neverStopped().empty());
+  return journal;
+}
+
+TEST(KernelsTold, AreAsManyAsTheOperationSays) {
+  const Journal journal = told(2, [](Member& member) {
+    sum(member);
+    sum(member);
+  });
+  uint64_t channels = 0;
+  ASSERT_EQ(journal.of("start", "Coll").size(), 4u);
+  for (const JournalCall& call : journal.of("start", "Coll")) {
+    EXPECT_GT(call.number("channels"), 0u);
+    channels += call.number("channels");
+  }
+  EXPECT_EQ(journal.of("start", "KernelCh").size(), channels);
+  for (const JournalCall& call : journal.of("start", "KernelCh")) EXPECT_NE(call.word("in"), "");
+}
+
+// A copy: plugins that wait for the kernels of an operation would wait for ever.
+TEST(KernelsTold, AreNoneOfAnOperationWithoutAKernel) {
+  const Journal journal = told(1, [](Member& member) { sum(member); });
+  ASSERT_EQ(journal.of("start", "Coll").size(), 1u);
+  EXPECT_EQ(journal.of("start", "Coll")[0].word("channels"), "0");
+  EXPECT_TRUE(journal.of("start", "KernelCh").empty());
+}
+
+}  // namespace
+}  // namespace stretto
