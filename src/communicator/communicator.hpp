@@ -188,7 +188,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status mayLaunch(std::span<const Operation> operations);
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
                         uint64_t tag);
-  Status followKernels();
+  void followKernels();
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
   Status concludeLaunch(const Operation& operation, bool counted, Status status);
   int reapLaunches(bool all);

@@ -244,7 +244,7 @@ void Profile::tellEnqueued(uint64_t at) {
   std::vector<void*> events;
   for (const Enqueued& one : enqueued_) {
     // As many as will tell of themselves by KernelCh, which some plugins wait for.
-    const auto channels = static_cast<uint8_t>(one.launched.channels);
+    const auto channels = static_cast<uint8_t>(withoutKernels_ ? 0 : one.launched.channels);
     events.push_back(one.operation.isTransfer()
                          ? startP2p(one.operation, channels, at)
                          : startCollective(one.operation, one.plan, one.sequence, channels, at));
@@ -261,13 +261,18 @@ void Profile::expectKernel(const Enqueued& enqueued, void* event) const {
                     operation.isTransfer() ? operation.root : -1, operation.collective == Collective::kSend);
 }
 
-void Profile::followKernels(StampFollower::Take take) {
+Status Profile::followKernels(StampFollower::Take take) {
   const auto tell = [this](void* parent, const KernelStamp& stamp) {
     const uint64_t at = session_->now();
     void* const event = startChannel(parent, {static_cast<uint8_t>(stamp.block), stamp.start}, at);
     if (event != nullptr) stopChannel(event, stamp.stop, at);
   };
-  follower_ = std::make_unique<StampFollower>(std::move(take), tell);
+  try {
+    follower_ = std::make_unique<StampFollower>(std::move(take), tell);
+  } catch (const std::exception& error) {  // no memory, or no thread
+    return fail(Code::kSystem, "collecting the times of kernels: %s", error.what());
+  }
+  return kOkStatus;
 }
 
 // ---- Sends and receives -----------------------------------------------------------------------------------

@@ -129,10 +129,12 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   // Whether the kernels' own spans are wanted, and nobody collects them yet.
   bool wantsKernels(const Operation& operation) const {
     return (operation.profiled.mask & observe::profiler::bit(observe::profiler::Type::kKernelCh)) != 0 &&
-           follower_ == nullptr;
+           follower_ == nullptr && !withoutKernels_;
   }
   // Collects them from now on, until letGoOfKernels(): to be called before what `take` needs goes.
-  void followKernels(StampFollower::Take take);
+  Status followKernels(StampFollower::Take take);
+  // They cannot be had: they are wanted no more.
+  void doWithoutKernels() { withoutKernels_ = true; }
   void letGoOfKernels() { follower_.reset(); }
 
   // The worker's rests, as ProxyCtrl events.
@@ -192,6 +194,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   std::vector<Moving> moving_;
   std::vector<Enqueued> enqueued_;
   std::unique_ptr<StampFollower> follower_;
+  bool withoutKernels_ = false;
   void* resting_ = nullptr;  // the worker's
 };
 

@@ -1,6 +1,7 @@
 // Operations of a rank on a GPU: enqueued here, and what kernels said when they gave up.
 #include <cinttypes>
 
+#include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "communicator/communicator.hpp"
 #include "platform/clock.hpp"
@@ -79,24 +80,33 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
   }
   const bool counted = plan.algorithm != planner::Algorithm::kLocal;
   if (profile_.wantsKernels(operation)) [[unlikely]]
-    STRETTO_TRY(followKernels());
+    followKernels();
   const Status status = device_->launch(launch, operation.stream);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]]
     profile_.enqueued(operation, plan, device_->lastLaunch());
   return concludeLaunch(operation, counted, status);
 }
 
-Status Communicator::followKernels() {
-  STRETTO_TRY(device_->wantStamps());
-  profile_.followKernels([device = device_.get()](std::span<KernelStamp> stamps, uint64_t& lost) {
-    return device->takeStamps(stamps, lost);
-  });
-  return kOkStatus;
+// The operation is announced by now, and goes on without its stamps if they cannot be had; so do all later
+// ones.
+void Communicator::followKernels() {
+  const std::string before = lastError();
+  Status status = device_->wantStamps();
+  if (status.ok()) {
+    status = profile_.followKernels([device = device_.get()](std::span<KernelStamp> stamps, uint64_t& lost) {
+      return device->takeStamps(stamps, lost);
+    });
+  }
+  if (status.ok()) return;
+  STRETTO_LOG(kWarn, kProfile, "rank %d: the profiler plugin is not told when kernels run: %s", rank_,
+              lastError().c_str());
+  setLastError(before);
+  profile_.doWithoutKernels();
 }
 
 Status Communicator::launchTransfers(const Operation& first, std::span<const Operation> operations) {
   if (profile_.wantsKernels(first)) [[unlikely]]
-    STRETTO_TRY(followKernels());
+    followKernels();
   const Status status = device_->launchTransfers(operations);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
     for (const Operation& operation : operations) {

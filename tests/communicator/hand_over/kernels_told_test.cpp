@@ -11,6 +11,7 @@
 #include "profiler/journal.hpp"
 
 void fakeSetDevice(int device);
+int fakeStampsWanted();
 
 namespace stretto {
 namespace {
@@ -63,6 +64,25 @@ TEST(KernelsTold, AreNoneOfAnOperationWithoutAKernel) {
   const Journal journal = told(1, [](Member& member) { sum(member); });
   ASSERT_EQ(journal.of("start", "Coll").size(), 1u);
   EXPECT_EQ(journal.of("start", "Coll")[0].word("channels"), "0");
+  EXPECT_TRUE(journal.of("start", "KernelCh").empty());
+}
+
+// By then the operation is announced: peers run it, so this rank must too.
+TEST(KernelsTold, OperationsGoOnWhereStampsCannotBeHad) {
+  const ScopedVariable none("FAKE_STAMPS", "0");
+  const Journal journal = told(2, [](Member& member) {
+    for (int i = 0; i < 3; ++i) sum(member);
+    float data[2] = {};
+    ncclGroupStart();
+    ncclSend(data, 1, ncclFloat, 1 - member.rank, member.comm, nullptr);
+    ncclRecv(data + 1, 1, ncclFloat, 1 - member.rank, member.comm, nullptr);
+    member.expect(ncclGroupEnd(), "ncclGroupEnd");
+    member.board.meet();
+    member.check(fakeStampsWanted() == 2, "stamps were asked for once by each rank");
+  });
+  EXPECT_EQ(journal.of("start", "Coll").size(), 6u);
+  for (const JournalCall& call : journal.of("start", "Coll")) EXPECT_EQ(call.word("channels"), "0");
+  EXPECT_EQ(journal.of("start", "P2p").size(), 4u);
   EXPECT_TRUE(journal.of("start", "KernelCh").empty());
 }
 
