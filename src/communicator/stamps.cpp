@@ -34,14 +34,14 @@ void StampMatcher::expect(uint64_t launch, int stamps, void* parent, int peer, b
 bool StampMatcher::match(const KernelStamp& stamp) {
   const auto found = expected_.find(stamp.launch);
   if (found == expected_.end()) return false;
-  bool told = false;
+  bool matched = false;
   for (Expected& one : found->second) {
     if (one.peer != stamp.peer || (one.peer >= 0 && one.isSend != stamp.isSend) || one.left == 0) continue;
     --one.left;
-    told = true;
-    tell_(one.parent, stamp);
+    matched = true;
+    matched_.push_back({one.parent, stamp});
   }
-  return told;
+  return matched;
 }
 
 void StampMatcher::arrived(const KernelStamp& stamp, uint64_t nowNanoseconds) {
@@ -53,13 +53,13 @@ void StampMatcher::arrived(const KernelStamp& stamp, uint64_t nowNanoseconds) {
 
 void StampMatcher::giveUpBefore(uint64_t nanoseconds) {
   while (!held_.empty() && held_.front().since < nanoseconds) {
-    tell_(nullptr, held_.front().stamp);
+    matched_.push_back({nullptr, held_.front().stamp});
     held_.pop_front();
   }
 }
 
-StampFollower::StampFollower(Take take, StampMatcher::Tell tell)
-    : take_(std::move(take)), matcher_(std::move(tell)), thread_([this] { follow(); }) {}
+StampFollower::StampFollower(Take take, Tell tell)
+    : take_(std::move(take)), tell_(std::move(tell)), thread_([this] { follow(); }) {}
 
 StampFollower::~StampFollower() {
   {
@@ -72,7 +72,7 @@ StampFollower::~StampFollower() {
   constexpr int kMostRounds = 16;
   for (int round = 0; round < kMostRounds && collect() > 0; ++round) {
   }
-  matcher_.giveUpBefore(UINT64_MAX);
+  tellMatched(UINT64_MAX);
   if (lost_ > 0) {
     STRETTO_LOG(kWarn, kProfile,
                 "profiler: %" PRIu64 " spans of kernels were overwritten before they could be told", lost_);
@@ -88,14 +88,30 @@ void StampFollower::expect(uint64_t launch, int stamps, void* parent, int peer, 
   changed_.notify_one();
 }
 
-// With the lock held, or alone. Returns how many came.
+// Returns how many came.
 size_t StampFollower::collect() {
   std::array<KernelStamp, 256> stamps;
   const size_t taken = take_(stamps, lost_);
   const uint64_t now = platform::monotonicNanoseconds();
-  for (size_t i = 0; i < taken; ++i) matcher_.arrived(stamps[i], now);
-  matcher_.giveUpBefore(now > kHeldNanoseconds ? now - kHeldNanoseconds : 0);
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < taken; ++i) matcher_.arrived(stamps[i], now);
+  }
+  tellMatched(now > kHeldNanoseconds ? now - kHeldNanoseconds : 0);
   return taken;
+}
+
+// Also what has been held since before `nanoseconds`. Without the lock: these may be hundreds of calls of a
+// plugin, and launches come to expect() meanwhile. An operation's event may have stopped before its stamps
+// are told, as NCCL's does.
+void StampFollower::tellMatched(uint64_t nanoseconds) {
+  std::vector<StampMatcher::Matched> matched;
+  {
+    const std::lock_guard lock(mutex_);
+    matcher_.giveUpBefore(nanoseconds);
+    matched = matcher_.take();
+  }
+  for (const auto& [parent, stamp] : matched) tell_(parent, stamp);
 }
 
 // Looks often while something is expected or comes: a block's ring holds 64 stamps, which small operations of
@@ -107,7 +123,10 @@ void StampFollower::follow() {
   microseconds rest = kLongest;
   std::unique_lock lock(mutex_);
   while (!ending_) {
-    rest = collect() > 0 || soon_ ? kShortest : std::min(rest + rest / 8 + microseconds{1}, kLongest);
+    lock.unlock();
+    const bool some = collect() > 0;
+    lock.lock();
+    rest = some || soon_ ? kShortest : std::min(rest + rest / 8 + microseconds{1}, kLongest);
     soon_ = false;
     changed_.wait_for(lock, rest, [&] { return ending_ || (soon_ && rest > kShortest); });
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "executors/cuda/engine.hpp"
@@ -20,19 +21,22 @@ namespace stretto::communicator {
 using executors::cuda::KernelStamp;
 
 // Whose a stamp is. An operation's stamps may come before it is said whose they are, and those of a graph's
-// replays come again and again after nobody expects them any more: both are held for a while, then told with
-// no event. Not thread-safe.
+// replays come again and again after nobody expects them any more: both are held for a while, then go with no
+// event. It tells nobody: what is to be told is for its owner to take. Not thread-safe.
 class StampMatcher {
  public:
-  // `parent` is the operation's event; null if nothing is known of it.
-  using Tell = std::function<void(void* parent, const KernelStamp&)>;
-  explicit StampMatcher(Tell tell) : tell_(std::move(tell)) {}
+  struct Matched {
+    void* parent;  // the operation's event; null if nothing is known of it
+    KernelStamp stamp;
+  };
 
   // `stamps` of launch `launch` are `parent`'s; of a transfer those of one peer and direction.
   void expect(uint64_t launch, int stamps, void* parent, int peer = -1, bool isSend = false);
   void arrived(const KernelStamp& stamp, uint64_t nowNanoseconds);
-  // Tells what has been held too long; with UINT64_MAX, all that is held.
+  // Of what has been held too long; with UINT64_MAX, of all that is held.
   void giveUpBefore(uint64_t nanoseconds);
+  // What is to be told since this was last called.
+  std::vector<Matched> take() { return std::exchange(matched_, {}); }
 
  private:
   struct Expected {
@@ -47,19 +51,21 @@ class StampMatcher {
   };
   bool match(const KernelStamp& stamp);
 
-  Tell tell_;
+  std::vector<Matched> matched_;
   std::unordered_map<uint64_t, std::vector<Expected>> expected_;
   std::deque<uint64_t> launches_;  // keys of expected_, oldest first
   std::deque<Held> held_;
   uint64_t newestHeld_ = 0;  // the largest launch that was ever among them
 };
 
-// The thread that collects. Every function may be called by any thread.
+// The thread that collects, and tells. Every function may be called by any thread, and none waits for what a
+// plugin does in `tell`.
 class StampFollower {
  public:
   // Fills the span with what has come, returns how many, adds to `lost`.
   using Take = std::function<size_t(std::span<KernelStamp>, uint64_t& lost)>;
-  StampFollower(Take take, StampMatcher::Tell tell);
+  using Tell = std::function<void(void* parent, const KernelStamp&)>;
+  StampFollower(Take take, Tell tell);
   // Collects what is there, says how many were lost, ends the thread.
   ~StampFollower();
   StampFollower(const StampFollower&) = delete;
@@ -70,12 +76,15 @@ class StampFollower {
  private:
   void follow();
   size_t collect();
+  void tellMatched(uint64_t nanoseconds);
 
+  // Of the thread, or of the destructor after it.
   Take take_;
+  Tell tell_;
+  uint64_t lost_ = 0;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   StampMatcher matcher_;
-  uint64_t lost_ = 0;
   bool soon_ = false;  // stamps are expected
   bool ending_ = false;
   std::thread thread_;
