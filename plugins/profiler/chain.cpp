@@ -126,12 +126,12 @@ uint32_t Chain::open(void* context, const ContextFacts& facts, Logger logger) {
   if (result != kSuccess) {
     notice(logger, LogLevel::kWarn, "the second plugin, %s, refused this communicator (%d)", table->name,
            result);
-    return 0;
+    return asked_;
   }
   handles_.put(reinterpret_cast<uint64_t>(context), theirs);
-  const uint32_t mask = static_cast<uint32_t>(mask_) & typesOf(facts.abi);
-  wanted_.store(withAncestors(mask), std::memory_order_relaxed);
-  return mask;
+  asked_ = static_cast<uint32_t>(mask_) & typesOf(facts.abi);
+  wanted_.store(withAncestors(asked_), std::memory_order_relaxed);
+  return asked_;
 }
 
 void Chain::close(void* context) {

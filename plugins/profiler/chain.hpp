@@ -38,7 +38,8 @@ class Chain {
  public:
   // False, and a word to the logger, when there is no such plugin.
   bool load(const char* path, Logger logger);
-  // A communicator of ours: opens theirs, and returns the mask that it asks for.
+  // A communicator of ours: opens theirs, and returns the mask that it asks for; if it refuses this one, the
+  // mask that it has for those that it took, since one mask serves all.
   uint32_t open(void* context, const ContextFacts& facts, Logger logger);
   void close(void* context);
   void start(const extras::Started& event);
@@ -55,6 +56,7 @@ class Chain {
   int foundFor_ = 0;  // the version that find() was last asked for
   std::atomic<const AnyTable*> table_{nullptr};
   std::atomic<uint32_t> wanted_{0};  // types that it gets
+  uint32_t asked_ = 0;               // what open() last returned of a communicator that it took
   int mask_ = 0;                     // it may keep the address and write there later; nobody reads that
   HandleTable handles_;
 };

@@ -104,6 +104,22 @@ TEST_F(ProfilerChain, ThatRefusesTheCommunicatorIsLeftOut) {
   EXPECT_EQ(logged()[1].first, 2);
 }
 
+// The mask is all communicators': what it refuses must not end what it hears of those that it took.
+TEST_F(ProfilerChain, HearsOfItsCommunicatorsThoughItRefusesALaterOne) {
+  set("STRETTO_TRACE_DIR", "");
+  open<5>(2);
+  log_->refuse = true;
+  void* second = nullptr;
+  callInit<5>(table<5>(library_), &second, &mask_, {"other", 6, 1, 2, 0}, logger);
+  EXPECT_EQ(mask_, 2);
+  EXPECT_NE(start<5>(describe<5>(Type::kColl, nullptr, 0)), nullptr);
+  EXPECT_EQ(log_->starts, 1);
+  auto refused = describe<5>(Type::kColl, nullptr, 0);
+  void* handle = nullptr;
+  table<5>(library_).start(second, &handle, &refused);
+  EXPECT_EQ(log_->starts, 1);
+}
+
 TEST_F(ProfilerChain, WorksWhereNothingIsRecorded) {
   set("STRETTO_TRACE_DIR", "");
   open<5>(2);
