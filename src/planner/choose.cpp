@@ -71,7 +71,8 @@ Judgement judge(const Table::Row& row, const Request& request, const Machine& ma
   return {};
 }
 
-std::string wordsOf(const Judgement& judgement, const Table::Row& row, const Machine& machine) {
+std::string wordsOf(const Judgement& judgement, const Table::Row& row, const Request& request,
+                    const Machine& machine) {
   const std::string measured = row.blocks == 0
                                    ? "it was measured with the planner's number of blocks"
                                    : "it was measured with " + std::to_string(row.blocks) + " blocks";
@@ -81,7 +82,7 @@ std::string wordsOf(const Judgement& judgement, const Table::Row& row, const Mac
     case Unfit::kForced:
       return "something else is forced";
     case Unfit::kObstacle:
-      return reasonOf(*row.descriptor, judgement.obstacle);
+      return reasonOf(*row.descriptor, judgement.obstacle, request, withBlocks(machine, row.blocks));
     case Unfit::kFewBlocks:
       return measured + ", and at most " + std::to_string(mostBlocks(*row.descriptor, machine)) +
              " can take part here";
@@ -92,14 +93,14 @@ std::string wordsOf(const Judgement& judgement, const Table::Row& row, const Mac
 }
 
 // Says once per process that a measurement could not be used: the table may be for another machine.
-void tellIgnored(const Table& table, const Table::Row& row, const Machine& machine,
+void tellIgnored(const Table& table, const Table::Row& row, const Request& request, const Machine& machine,
                  const Judgement& judgement) {
   const bool expected = judgement.unfit == Unfit::kForced || judgement.obstacle == Obstacle::kBytes;
   static std::atomic<bool> told{false};
   if (expected || told.load(std::memory_order_relaxed) || told.exchange(true)) return;
   STRETTO_LOG(kInfo, kTuning, "table %s: %s by %s at %llu bytes is not used here: %s", table.origin().c_str(),
               nameOf(row.descriptor->collective), algorithms::nameOf(row.descriptor->algorithm),
-              static_cast<unsigned long long>(row.bytes), wordsOf(judgement, row, machine).c_str());
+              static_cast<unsigned long long>(row.bytes), wordsOf(judgement, row, request, machine).c_str());
 }
 
 // The measured plan; false if there is none that can run and is allowed.
@@ -110,7 +111,7 @@ bool fromTable(const Request& request, const Machine& machine, const Table& tabl
     if (row == nullptr) continue;
     const Judgement judgement = judge(*row, request, machine, choice);
     if (judgement.unfit != Unfit::kNot) {
-      tellIgnored(table, *row, machine, judgement);
+      tellIgnored(table, *row, request, machine, judgement);
       continue;
     }
     plan = planOf(*row->descriptor, request, withBlocks(machine, row->blocks),
@@ -146,7 +147,7 @@ Status refuse(const Request& request, const Machine& machine, const Forced::Choi
     if (obstacle == Obstacle::kNone) possible += (possible.empty() ? "" : ", ") + name;
     if (!choice.allows(row)) continue;
     if (obstacle != Obstacle::kNone) {
-      reasons += "; " + name + ": " + reasonOf(row, obstacle);
+      reasons += "; " + name + ": " + reasonOf(row, obstacle, request, machine);
     } else if (choice.blocks > mostBlocks(row, machine)) {
       reasons += "; " + name + ": at most " + std::to_string(mostBlocks(row, machine)) +
                  " blocks can take part here";
@@ -203,7 +204,7 @@ std::string whyUnfit(const Descriptor& descriptor, const Table::Match& match, co
     const Judgement judgement = judge(*row, request, machine, choice);
     if (judgement.unfit == Unfit::kNot || judgement.unfit == Unfit::kForced) return {};
     return "measured fastest at " + std::to_string(row->bytes) + " bytes, but " +
-           wordsOf(judgement, *row, machine);
+           wordsOf(judgement, *row, request, machine);
   }
   return {};
 }
@@ -254,7 +255,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
     if (!candidate.reason.empty()) continue;
     candidate.reason = candidate.possible
                            ? describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds)
-                           : reasonOf(row, obstacle);
+                           : reasonOf(row, obstacle, request, seen);
   }
   std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     if (a.possible != b.possible) return a.possible;

@@ -97,6 +97,12 @@ double wireRate(Way way, const Machine& machine) {
   }
 }
 
+// Most bytes that its lines carry. On a GPU lines take turns, as chunks do; all but bare ones.
+size_t mostBytesOf(const Descriptor& row, const Request& request, const Machine& machine) {
+  if (row.protocol == Protocol::kBare) return mostInBareLines(row, request, machine);
+  return machine.gpu || row.mostBytes == 0 ? SIZE_MAX : row.mostBytes;
+}
+
 }  // namespace
 
 Way wayOf(const Descriptor& row) {
@@ -117,18 +123,15 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (machine.gpu && request.ranks == 2 && row.algorithm == Algorithm::kTwoShot && way == Way::kLines) {
     return Obstacle::kTwoRanks;
   }
-  // On a GPU lines take turns, as chunks do.
-  if (row.protocol == Protocol::kBare) {
-    if (!cuda::isFixed(request.type, request.op)) return Obstacle::kType;
-    if (request.bytes > mostInBareLines(row, request, machine)) return Obstacle::kBytes;
-  }
-  if (!machine.gpu && row.mostBytes != 0 && request.bytes > row.mostBytes) return Obstacle::kBytes;
+  if (row.protocol == Protocol::kBare && !cuda::isFixed(request.type, request.op)) return Obstacle::kType;
+  if (request.bytes > mostBytesOf(row, request, machine)) return Obstacle::kBytes;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
   if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
   return Obstacle::kNone;
 }
 
-std::string reasonOf(const Descriptor& row, Obstacle obstacle) {
+std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& request,
+                     const Machine& machine) {
   switch (obstacle) {
     case Obstacle::kNone:
       return "";
@@ -145,7 +148,7 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle) {
     case Obstacle::kReach:
       return "some rank cannot read its peers' ordinary memory";
     case Obstacle::kBytes:
-      return "it carries at most " + std::to_string(row.mostBytes) + " bytes";
+      return "it carries at most " + std::to_string(mostBytesOf(row, request, machine)) + " bytes";
     case Obstacle::kSlots:
       return "there are no slots of at least 64 bytes";
     case Obstacle::kLinks:

@@ -27,8 +27,9 @@ enum class Obstacle : uint8_t {
   kType
 };
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine);
-// What goes after "because"; for kNone the empty text.
-std::string reasonOf(const Descriptor& row, Obstacle obstacle);
+// What goes after "because", for what obstacleTo() said of the same; for kNone the empty text.
+std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& request,
+                     const Machine& machine);
 
 // Most blocks that can take part: 1 on the host.
 constexpr int mostBlocks(const Descriptor& row, const Machine& machine) {

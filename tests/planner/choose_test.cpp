@@ -35,7 +35,7 @@ void expectPossible(const Request& request, const Machine& machine, const Plan& 
   const Descriptor* row = descriptorOf(request, plan);
   ASSERT_NE(row, nullptr) << nameOf(request.collective) << " has no " << algorithms::nameOf(plan.algorithm);
   EXPECT_EQ(obstacleTo(*row, request, machine), Obstacle::kNone)
-      << reasonOf(*row, obstacleTo(*row, request, machine));
+      << reasonOf(*row, obstacleTo(*row, request, machine), request, machine);
   EXPECT_LE(plan.chunkBytes, mostChunk(*row, request, machine));
   EXPECT_EQ(plan.chunkBytes % 64, 0u);
   EXPECT_EQ(plan.chunkBytes == 0, plan.algorithm == Algorithm::kLocal);

@@ -189,6 +189,11 @@ TEST(GpuTable, ARowCarriesOnlyWhatItsBlocksCan) {
   const Plan plan = planned(two, sumOf(180000));
   EXPECT_EQ(plan.why, Why::kTable);
   EXPECT_EQ(plan.protocol, Protocol::kWide) << "the next row";
+  EXPECT_EQ(reasonFor(two, sumOf(180000), machine, Algorithm::kOneShot, Protocol::kBare),
+            "measured fastest at 65536 bytes, but it carries at most " + std::to_string(most) + " bytes");
+  const size_t inAll = (machine.bareBytes - 128) * static_cast<size_t>(machine.lanes);
+  EXPECT_EQ(reasonFor("", sumOf(inAll + 1), machine, Algorithm::kOneShot, Protocol::kBare),
+            "it carries at most " + std::to_string(inAll) + " bytes");
 }
 
 TEST(GpuTable, BlocksBeyondTheLanesGiveWayWithAReason) {

@@ -138,10 +138,11 @@ TEST(Model, ObstaclesHaveReasons) {
   bare.deterministic = false;
   EXPECT_EQ(obstacle(Algorithm::kRing, Protocol::kChunks, 2), Obstacle::kLinks);
   const Descriptor& lines = rowOf(Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLines);
-  for (int i = 0; i <= static_cast<int>(Obstacle::kLinks); ++i) {
-    EXPECT_EQ(reasonOf(lines, static_cast<Obstacle>(i)).empty(), i == 0) << i;
+  const Request request = exampleRequest(Collective::kAllReduce, 8192, 2);
+  for (int i = 0; i <= static_cast<int>(Obstacle::kType); ++i) {
+    EXPECT_EQ(reasonOf(lines, static_cast<Obstacle>(i), request, bare).empty(), i == 0) << i;
   }
-  EXPECT_EQ(reasonOf(lines, Obstacle::kBytes), "it carries at most 4096 bytes");
+  EXPECT_EQ(reasonOf(lines, Obstacle::kBytes, request, bare), "it carries at most 4096 bytes");
 }
 
 }  // namespace
