@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "algorithms/shares.hpp"
+
 namespace stretto::planner {
 namespace {
 
@@ -54,11 +56,10 @@ constexpr double kTwoShotsInRuns = 300e3;
 constexpr double kPerBlock = 24e3;  // bytes per microsecond that one block moves
 
 size_t shardsOf(const Descriptor& row, const Request& request) {
-  return row.algorithm == Algorithm::kTwoShot ? static_cast<size_t>(request.ranks) : 1;
+  return algorithms::shardsOf(row.algorithm, request.ranks);
 }
 
-// Blocks begin on whole cache lines, so a share may be one larger than its part.
-constexpr size_t kGrain = 128;
+constexpr size_t kGrain = algorithms::kShareGrain;
 
 // Bytes of an operation that one block takes without a second round through its lines, which bare ones do not
 // make.
@@ -70,7 +71,7 @@ size_t inOnePass(const Descriptor& row, const Request& request, const Machine& m
       case Protocol::kWide:
         return machine.wideBytes;
       case Protocol::kBare:
-        return machine.bareBytes - std::min(machine.bareBytes, kGrain);
+        return algorithms::mostInBareShard(machine.bareBytes);
       default:
         return kMostPass;
     }
@@ -105,8 +106,7 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
 size_t mostInBareLines(const Descriptor& row, const Request& request, const Machine& machine) {
   const size_t blocks =
       static_cast<size_t>(machine.blocks != 0 ? std::min(machine.blocks, machine.lanes) : machine.lanes);
-  const size_t shards = shardsOf(row, request);
-  return machine.bareBytes < kGrain ? 0 : (machine.bareBytes - kGrain) * blocks * shards;
+  return algorithms::mostInBareLines(machine.bareBytes, blocks, shardsOf(row, request));
 }
 
 size_t mostInRuns(const Descriptor& row, const Request& request, const Machine& machine) {

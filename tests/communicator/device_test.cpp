@@ -2,6 +2,8 @@
 // chosen.
 #include <gtest/gtest.h>
 
+#include "algorithms/shape.hpp"
+#include "algorithms/shares.hpp"
 #include "base/parameters.hpp"
 #include "base/scoped_variable.hpp"
 #include "communicator/device_connect.hpp"
@@ -63,21 +65,25 @@ TEST(DeviceShape, WhatIsPlannedInBareLinesFitsThem) {
     const auto shape = deviceShape(ranks, kMostLanes);
     ASSERT_TRUE(describe(shape, planner::Gpus{}, machine).ok());
     for (size_t bytes = 64; bytes <= size_t{8} << 20; bytes += bytes / 3 + 8) {
-      const planner::Request request{Collective::kAllReduce, DataType::kFloat32, Operator::kSum, bytes,
-                                     ranks};
       for (const auto& row : algorithms::descriptors(algorithms::Device::kCuda)) {
-        if (row.collective != request.collective || row.protocol != algorithms::Protocol::kBare) continue;
+        if (row.protocol != algorithms::Protocol::kBare) continue;
+        const planner::Request request{row.collective, DataType::kFloat32, Operator::kSum, bytes, ranks};
         if (obstacleTo(row, request, machine) != planner::Obstacle::kNone) continue;
         const auto blocks = static_cast<size_t>(preferredBlocks(row, request, machine));
         const size_t owners =
             row.algorithm == algorithms::Algorithm::kTwoShot ? static_cast<size_t>(ranks) : 1;
-        EXPECT_LE(bytes / blocks / owners + 128, stretto::cuda::barePayload(shape.layout))
-            << bytes << " bytes, " << ranks << " ranks, " << blocks << " blocks";
+        // As kernels cut them.
+        const size_t share = algorithms::Split(bytes, blocks, 128).each();
+        const size_t shard = algorithms::Split(share, owners, 64).each();
+        const size_t payload = stretto::cuda::barePayload(shape.layout);
+        EXPECT_TRUE(shard <= payload && bytes <= algorithms::mostInBareLines(payload, blocks, owners))
+            << bytes << " bytes of " << nameOf(row.collective) << ", " << ranks << " ranks, " << blocks
+            << " blocks";
         ++planned;
       }
     }
   }
-  EXPECT_GT(planned, 1000);
+  EXPECT_GT(planned, 2000);
 }
 
 TEST(DeviceShape, LanesDoNotOverlap) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "algorithms/shares.hpp"
 #include "base/log.hpp"
 #include "executors/cuda/transfers.cuh"
 #include "platform/cuda/device.hpp"
@@ -133,9 +134,7 @@ class KernelEngine final : public Engine {
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
   int threadsFor(const Launch& launch, const Kernel& kernel) const;
   // Parts that a message goes through lines in.
-  size_t shardsOf(const Launch& launch) const {
-    return launch.algorithm == algorithms::Algorithm::kTwoShot ? static_cast<size_t>(setup_.ranks) : 1;
-  }
+  size_t shardsOf(const Launch& launch) const { return algorithms::shardsOf(launch.algorithm, setup_.ranks); }
 
   struct LaunchedQueue {
     int peer;
@@ -275,11 +274,12 @@ Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
   const auto kind = reduces(launch.collective) ? kindOf(launch.arguments.reduce) : KernelTable::Kind::kAny;
   const int lanes = lanesOf(setup_.shape, launch.protocol);
   const size_t bytes = launch.arguments.bytes();
-  const size_t each = bytes / static_cast<size_t>(std::max(1, launch.blocks));
-  found =
-      KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks, each);
+  const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
+  found = KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks,
+                                  bytes / blocks);
+  const size_t payload = stretto::cuda::barePayload(setup_.shape.layout);
   const bool tooLarge = launch.protocol == algorithms::Protocol::kBare &&
-                        each / shardsOf(launch) + 128 > stretto::cuda::barePayload(setup_.shape.layout);
+                        bytes > algorithms::mostInBareLines(payload, blocks, shardsOf(launch));
   if (found.function != nullptr && launch.blocks >= 1 && launch.blocks <= lanes && !tooLarge)
     return kOkStatus;
   return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes", bytes,
