@@ -1,0 +1,91 @@
+"""tools/gpu_bench and tools/gpu_tables in little time, with programs that only write down how they were called."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+FORCED = "one_shot:bare,one_shot:wide,one_shot:runs,two_shot:bare,two_shot:wide,two_shot:runs"
+NOTES_CALL = '#!/bin/sh\necho "$(basename "$0") $*" >>"$CALLS"\n'
+
+
+class Machine:
+    """Runs the scripts where every program there is has been made up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.programs = folder / "programs"
+        self.programs.mkdir()
+        for name in ("nccl_driver", "limits_driver", "libnccl.so.2", "python", "nvidia-smi"):
+            self.program(name)
+
+    def program(self, name: str, text: str = "") -> None:
+        path = self.programs / name
+        path.write_text(NOTES_CALL + text)
+        path.chmod(0o755)
+
+    def run(self, script: str, *words: str) -> tuple[str, list[str]]:
+        """What it said, and the calls that it made."""
+        calls = self.folder / "calls"
+        calls.write_text("")
+        environment = {
+            **os.environ,
+            "CALLS": str(calls),
+            "PYTHON": str(self.programs / "python"),
+            "PATH": f"{self.programs}:{os.environ['PATH']}",
+        }
+        command = [TOOLS / script, "--programs", self.programs, "--ranks", "2", "--out", self.folder / "out", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        assert done.stderr == "", done.stderr
+        return done.stdout, calls.read_text().splitlines()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def of(calls: list[str], program: str, word: str) -> list[list[str]]:
+    return [call.split() for call in calls if call.startswith(f"{program} ") and word in call]
+
+
+def value(call: list[str], option: str) -> str:
+    return call[call.index(option) + 1]
+
+
+def test_forced_runs_take_half_of_the_time_at_most(machine: Machine) -> None:
+    said, calls = machine.run("gpu_bench", "--seconds", "100", "--peers", "none", "--force", FORCED)
+    (sweep,) = of(calls, "python", "standalone.py")
+    assert 30 <= int(value(sweep, "--seconds")) <= 35
+    assert len(of(calls, "nccl_driver", "--force")) == 6
+    assert "no time" not in said
+
+
+@pytest.mark.parametrize("seconds", [20, 50])
+def test_a_sweep_of_a_few_seconds_is_left_out(machine: Machine, seconds: int) -> None:
+    said, calls = machine.run("gpu_bench", "--seconds", str(seconds), "--peers", "none", "--force", FORCED)
+    assert of(calls, "python", "standalone.py") == []
+    assert "no time for the comparison" in said
+    assert len(of(calls, "nccl_driver", "--force")) == 6
+
+
+def test_forced_runs_go_as_far_as_the_sweep_where_there_is_time(machine: Machine) -> None:
+    words = ["--peers", "none", "--force", FORCED, "--most"]
+    for seconds, most, wanted in (("260", "1G", "1G"), ("60", "1G", "256M"), ("60", "64M", "64M")):
+        _, calls = machine.run("gpu_bench", "--seconds", seconds, *words, most)
+        assert value(of(calls, "nccl_driver", "--force")[0], "-e") == wanted
+        assert [value(sweep, "-e") for sweep in of(calls, "python", "standalone.py")] in ([], [most])
+
+
+def test_runs_that_have_no_time_left_are_left_out(machine: Machine) -> None:
+    """`timeout 0` would let them run for ever, and less than that is no time at all."""
+    for name in ("a_perf", "b_perf", "c_perf"):
+        machine.program(name, "sleep 6\n")
+    said, calls = machine.run("gpu_tables", "--seconds", "17", "--parts", "nccl_tests,rings")
+    assert len(of(calls, "a_perf", "")) == len(of(calls, "b_perf", "")) == 1
+    assert of(calls, "c_perf", "") == []
+    assert "no time left for the other nccl-tests" in said
+    assert "no time left for rings" in said
+    assert of(calls, "nccl_driver", "") == []
