@@ -30,7 +30,7 @@ enum class Protocol : uint8_t {
   kChunks,  // data, then a signal
   kWide,    // readiness inside the data, in lines that are wider, and slower when there are few
   kBare,    // the data itself says that it is there: floats only
-  kRuns,    // runs of 4 KB, each with a flag beside it
+  kRuns,    // runs of 4 KB, on links of up to 16, each with a flag beside it
 };
 inline constexpr int kProtocols = 5;
 

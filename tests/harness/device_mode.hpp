@@ -1,5 +1,5 @@
-// Included by one file of a test program whose ranks are on GPUs, as STRETTO_TEST_DEVICE=cuda says it of
-// others.
+// For a test program whose ranks are all on GPUs, as STRETTO_TEST_DEVICE=cuda says it of others: included by
+// any file of it that relies on that.
 #pragma once
 
 #include <cstdlib>
