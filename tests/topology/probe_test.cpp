@@ -22,7 +22,7 @@ std::string textOf(const std::filesystem::path& path) {
 }
 
 std::string golden(const char* name) {
-  return textOf(std::filesystem::path(__FILE__).parent_path() / "golden" / name);
+  return textOf(std::filesystem::path(STRETTO_TEST_GOLDEN) / name);
 }
 
 // Two sockets of four cores; two cores share an L2, a socket shares an L3; a third node is memory alone.
