@@ -183,7 +183,8 @@ void Recorder::wakeKeeper() {
 void Recorder::keep() {
   pthread_setname_np(pthread_self(), "stretto-trace");
   std::chrono::milliseconds pause = kFirstAnchor;
-  auto next = std::chrono::system_clock::now() + pause;
+  using Clock = std::chrono::steady_clock;  // the other one steps when somebody sets it
+  auto next = Clock::now() + pause;
   std::unique_lock lock(keeperMutex_);
   while (!keeperEnds_) {
     keeperWakes_.wait_until(lock, next, [this] { return keeperEnds_ || roomNeeded_; });
@@ -192,10 +193,10 @@ void Recorder::keep() {
     if (keeperEnds_) return;
     lock.unlock();
     if (room) file_.prepare();
-    if (std::chrono::system_clock::now() >= next) {
+    if (Clock::now() >= next) {
       definitions_.anchor(0);
       pause = std::min<std::chrono::milliseconds>(2 * pause, kAnchorEach);
-      next = std::chrono::system_clock::now() + pause;
+      next = Clock::now() + pause;
     }
     lock.lock();
   }
