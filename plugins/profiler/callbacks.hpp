@@ -174,15 +174,15 @@ inline bool appendKernelCh(ThreadWriter& writer, const ThreadWriter::Head& head,
     r.gpuNs = gpuNs;
   });
 }
-// How many bytes lie behind `data` follows from the plugin's kind alone: 1 InfiniBand, 2 socket. Of others
-// nothing is read.
+// How many bytes lie behind `data` follows from the plugin alone: its kind (1 InfiniBand, 2 socket), and the
+// version of its events. Of others nothing is read.
 inline bool appendNetPlugin(ThreadWriter& writer, const ThreadWriter::Head& head, int64_t plugin,
                             const void* data) {
   return writer.start<format::NetPlugin>(head, [&](format::NetPlugin& r) {
     r.plugin = plugin;
-    const size_t bytes = data == nullptr ? 0 : plugin >> 16 == 1 ? 40 : plugin >> 16 == 2 ? 24 : 0;
+    const size_t bytes = plugin == 0x10001 ? 40 : plugin == 0x20001 ? 24 : 0;
     memset(r.data, 0xff, sizeof r.data);
-    if (bytes != 0) memcpy(r.data, data, bytes);
+    if (data != nullptr && bytes != 0) memcpy(r.data, data, bytes);
   });
 }
 inline bool appendBare(ThreadWriter& writer, const ThreadWriter::Head& head) {

@@ -7,7 +7,8 @@
 namespace stretto::profiler {
 
 // Only the member that belongs to the state is looked at: for states of a group's API some versions of NCCL
-// pass a structure that nobody filled.
+// pass a structure that nobody filled. What a network plugin's update points at is the plugin's own affair,
+// and neither its size nor whose it is comes with it: it is not read.
 inline StateArguments readStateOfV4(int state, Type type, const ArgumentsV4& arguments) {
   StateArguments said;
   switch (type) {
@@ -25,11 +26,6 @@ inline StateArguments readStateOfV4(int state, Type type, const ArgumentsV4& arg
       break;
     case Type::kKernelPhase:
       if (state == kKernelPhaseStop) said.first = arguments.kernelCh.gpuNs;
-      break;
-    case Type::kNetPlugin:
-      if (state == kNetPluginUpdate && arguments.netPlugin.data != nullptr) {
-        memcpy(&said, arguments.netPlugin.data, sizeof said);
-      }
       break;
     default:
       break;

@@ -120,12 +120,18 @@ TEST_F(ProfilerRobust, UnknownStatesDoNotTouchTheirArguments) {
 
 TEST_F(ProfilerRobust, NetworkPluginsOfUnknownKindsAreNotReadFrom) {
   open();
-  auto d = describe<5>(Type::kNetPlugin, nullptr, 0);
-  d.netPlugin = {int64_t{77} << 16, reinterpret_cast<void*>(1)};  // would fault
-  void* handle = nullptr;
-  EXPECT_EQ(table_->start(context_, &handle, &d), 0);
-  const auto record = read().of(format::Kind::kStart)[0].as<format::NetPlugin>();
-  for (const uint8_t byte : record.data) EXPECT_EQ(byte, 0xff);
+  constexpr int64_t kLaterInfiniBand = 1 << 16 | 2;
+  for (const int64_t plugin : {int64_t{77} << 16, kLaterInfiniBand}) {
+    auto d = describe<5>(Type::kNetPlugin, nullptr, 0);
+    d.netPlugin = {plugin, reinterpret_cast<void*>(1)};  // would fault
+    void* handle = nullptr;
+    EXPECT_EQ(table_->start(context_, &handle, &d), 0);
+  }
+  const auto starts = read().of(format::Kind::kStart);
+  ASSERT_EQ(starts.size(), 2u);
+  for (const auto& start : starts) {
+    for (const uint8_t byte : start.as<format::NetPlugin>().data) EXPECT_EQ(byte, 0xff);
+  }
 }
 
 TEST_F(ProfilerRobust, StopsComeTwiceAndAfterFinalize) {
