@@ -42,7 +42,9 @@ GpuRank::GpuRank(const Setup& setup, const Library& library, Watchdog& watchdog,
       crew_(memory, rank, setup.ranks, std::max(setup.timeout, kStartSeconds)),
       rank_(rank),
       sharedDevice_(setup.sharedDevice),
-      timeout_(setup.timeout) {
+      timeout_(setup.timeout),
+      seats_(setup.seats) {
+  bindLoosely(seats_, rank_);
   watchdog_.expect(rank_, "making the communicator", std::max(timeout_, kStartSeconds));
   check(cudaSetDevice(sharedDevice_ ? 0 : rank), "cudaSetDevice (is there a GPU for every rank?)");
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
@@ -280,7 +282,7 @@ uint64_t GpuRank::checkOnce() {
 }
 
 Times GpuRank::measure(size_t warmup, size_t batch, size_t batches, uint64_t* wrong) {
-  batch = std::clamp<size_t>(batch, 1, kMostCallsInGraph);
+  batch = std::clamp<size_t>(batch, 1, inGraph_ ? kMostCallsInGraph : kMostEagerCalls);
   watchdog_.expect(rank_, "a timed run", timeout_);
   // In place, results become inputs: zeros stay zeros, where sums of sums would run out of the type's range.
   if (request_.inPlace) {
@@ -291,6 +293,7 @@ Times GpuRank::measure(size_t warmup, size_t batch, size_t batches, uint64_t* wr
   }
   makeGraph(batch);
   finish();
+  const Seat seat(seats_, rank_);
   crew_.meet();
   for (size_t done = 0; done < std::max<size_t>(warmup, 1); done += batch) run(batch);
   finish();

@@ -19,6 +19,7 @@
 namespace stretto::bench {
 
 constexpr size_t kMostCallsInGraph = 200;
+constexpr size_t kMostEagerCalls = 20000;  // in one batch
 
 // Microseconds of one operation on this rank, one for each replay or batch.
 struct Times {
@@ -86,6 +87,7 @@ class GpuRank {
   const int rank_;
   const bool sharedDevice_;
   const double timeout_;
+  const Seats seats_;
   size_t maxBytes_ = 0;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t began_ = nullptr;

@@ -44,6 +44,16 @@ Take list(std::vector<std::string>* value) {
   return [value](const std::string& text) { return !(*value = split(text, ',')).empty(); };
 }
 
+Take numbers(std::vector<int>* value) {
+  return [value](const std::string& text) {
+    value->clear();
+    for (const std::string& part : split(text, ',')) {
+      if (!whole(&value->emplace_back())(part) || value->back() >= CPU_SETSIZE) return false;
+    }
+    return !value->empty();
+  };
+}
+
 bool parseVariable(const std::string& text, Setup* setup) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) return false;
@@ -63,6 +73,8 @@ std::map<std::string, Take> valued(Setup* s) {
       {"--env", [s](const std::string& text) { return parseVariable(text, s); }},
       {"--force", [s](const std::string& text) { return parseForced(text, &s->forced); }},
       {"--blocks", whole(&s->blocks)},
+      {"--cores", numbers(&s->seats.cores)},
+      {"--helpers", numbers(&s->seats.helpers)},
       {"--collective", list(&s->sweep.collectives)},
       {"--type", list(&s->sweep.types)},
       {"--op", any(&s->sweep.op)},
@@ -96,6 +108,9 @@ std::string faultOf(const Setup& s) {
   }
   if (!s.folder.empty() && (s.rank >= s.ranks || s.maxBytes == 0))
     return "--folder needs --rank and --max-bytes";
+  if (s.seats.cores.empty() != s.seats.helpers.empty()) return "--cores and --helpers need each other";
+  if (!s.seats.cores.empty() && s.seats.cores.size() < static_cast<size_t>(s.ranks))
+    return "--cores names fewer cores than there are ranks";
   return "";
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../request.hpp"
+#include "seat.hpp"
 
 namespace stretto::bench {
 
@@ -52,6 +53,7 @@ struct Setup {
   std::vector<std::pair<std::string, std::string>> environment;
   Forced forced;
   Sweep sweep;
+  Seats seats;
 };
 
 // Returns what is wrong with the command line, or nothing.
