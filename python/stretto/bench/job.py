@@ -79,6 +79,11 @@ class Job:
             self.kill()
             raise
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the ranks' processes, by rank, once they are ready."""
+        return list(self._pids)
+
     def wait_ready(self, seconds: float) -> None:
         """Returns when every rank has said that it is there."""
         began = time.monotonic()

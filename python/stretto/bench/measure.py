@@ -103,11 +103,18 @@ def _plan_on_gpu(options: Options, estimate: float) -> Schedule:
     return Schedule(options.warmup, batch, max(_LEAST_REPLAYS, min(_MOST_REPLAYS, batches)), 0)
 
 
+# How a turn goes, given about how long a call takes.
+Planner = Callable[[Options, float], Schedule]
+
+
 class Turns:
     """Runs one size after the other on a set of jobs. A job that fails is ended and left out from then on."""
 
-    def __init__(self, options: Options, jobs: dict[str, Job], unverified: frozenset[str]) -> None:
+    def __init__(
+        self, options: Options, jobs: dict[str, Job], unverified: frozenset[str], planner: Planner = plan
+    ) -> None:
         self._options = options
+        self._planner = planner
         self._jobs = jobs
         self._unverified = unverified
         self._count = 0
@@ -152,13 +159,13 @@ class Turns:
         how = self._ask(job, cell, self._request(job), 0)[0].get("how")
         cell.how = how if isinstance(how, dict) else {}
         if self._options.on_gpu:
-            cell.schedule = plan(self._options, self._estimate_on_gpu(job, cell))
+            cell.schedule = self._planner(self._options, self._estimate_on_gpu(job, cell))
             return
         estimate = self._estimate(job, cell, Schedule(1, 1, 3, 0))
         if estimate < _LONG_MICROSECONDS:
             calls = max(1, min(1000, int(1000 / max(estimate, 0.01))))
             estimate = self._estimate(job, cell, Schedule(1, calls, 3, 0))
-        cell.schedule = plan(self._options, max(estimate, 0.001))
+        cell.schedule = self._planner(self._options, max(estimate, 0.001))
 
     def _request(self, job: Job) -> str:
         options = self._options
