@@ -358,7 +358,7 @@ TEST(ChooseProperty, RefusesOnlyWhenNothingAllowedIsPossible) {
 }
 
 // The bound is generous because other work may share the cores; the number is printed.
-TEST(ChooseSpeed, ATableLookUpIsQuick) {
+TEST(ChooseCost, ATableLookUpIsQuick) {
   std::string entries;
   for (const char* collective : {"all_reduce", "broadcast"}) {
     for (int ranks = 2; ranks <= 64; ++ranks) {

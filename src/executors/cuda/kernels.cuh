@@ -3,6 +3,7 @@
 #pragma once
 
 #include "algorithms/rows.hpp"
+#include "algorithms/shares.hpp"
 #include "executors/cuda/kernels.hpp"
 #include "primitives/cuda/cuda.cuh"
 
@@ -21,9 +22,9 @@ using stretto::cuda::WideLines;
 // What one block does of an operation: a run of elements, of every block of the buffers. Empty for blocks
 // that come too late, and then on every rank.
 __device__ inline Arguments shareOf(const Arguments& all, unsigned block, unsigned blocks) {
-  constexpr size_t kGrainBytes = 128;
   Arguments mine = all;
-  const algorithms::Split split(all.count, blocks, std::max<size_t>(1, kGrainBytes / all.elementBytes));
+  const algorithms::Split split(all.count, blocks,
+                                std::max<size_t>(1, algorithms::kShareGrain / all.elementBytes));
   const algorithms::Span span = split[block];
   mine.stride = all.stride != 0 ? all.stride : all.count;
   mine.count = span.size;

@@ -42,11 +42,10 @@ __host__ __device__ constexpr int sharesOf(uint64_t bytes, int most) {
 template <typename Backend>
 __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, const Message& message,
                               int lane, int mostShares) {
-  constexpr size_t kGrainBytes = 128;
   const int shares = sharesOf(message.bytes, mostShares);
   if (lane >= shares) return {};
-  const algorithms::Span share =
-      algorithms::Split(message.bytes, static_cast<size_t>(shares), kGrainBytes)[static_cast<size_t>(lane)];
+  const algorithms::Span share = algorithms::Split(message.bytes, static_cast<size_t>(shares),
+                                                   algorithms::kShareGrain)[static_cast<size_t>(lane)];
   std::byte* const data = message.data + share.begin;
   backend.setTag(message.tag);
   return queue.isSend != 0 ? backend.sendRuns(queue.peer, data, share.size)
