@@ -25,6 +25,7 @@ struct BlockShared {
   uint32_t progress[kMostStages];           // chunks that each stage of a pipeline has done
   uint32_t failed;                          // somebody gave up
   uint32_t looked;                          // when a thread looked at the host's word
+  uint32_t word;                            // the host's, if it was not 0
   uint64_t began;                           // the block's turn, if stamps are wanted
 };
 
@@ -78,7 +79,7 @@ class Cuda {
   // Every thread comes here. Prepares what needs nothing of the operation before, waits for its end, and
   // takes over what it left in the lane. `first`: of the block's lanes, if it has several.
   __device__ void begin(bool first = true) {
-    if (threadIdx.x == 0) shared_.failed = shared_.looked = 0;
+    if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = 0;
     // What is needed right after the wait is read from the parameters before it.
     asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(layout().lineRegion), "r"(layout().wideRegion),
                  "r"(layout().bareRegion), "l"(tag_));
@@ -470,7 +471,9 @@ __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) con
   if (now > patience.deadline) return Code::kTimeout;
   const uint32_t turn = static_cast<uint32_t>(now >> kLookBits);
   if (atomicExch(&shared_.looked, turn) == turn) return Code::kOk;
-  return static_cast<Code>(loadRelaxed32(&context_.control->abort) & 0xff);
+  const uint32_t word = loadRelaxed32(&context_.control->abort) & 0xff;
+  if (word != 0) tell(shared_.word, word);
+  return static_cast<Code>(word);
 }
 
 // By one thread of the block, at its end.
@@ -490,6 +493,10 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::report(Code code, int peer, uint64_t theirTag) {
   failed_ = true;
   shared_.failed = 1;
+  // The host has ended the wait, though only one of the threads that wait has seen it.
+  if (const uint32_t word = look(shared_.word); word != 0 && code == Code::kTimeout) {
+    code = static_cast<Code>(word);
+  }
   Control& control = *context_.control;
   if (atomicCAS_system(&control.reported, 0u, 1u) != 0) return;
   control.code = static_cast<uint32_t>(code);
@@ -543,7 +550,11 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
   if (chunks <= 1) {
     if (chunks == 0) return status;
     nextEpoch();
-    (void)((status = stages(0), coop_.sync(), status.ok()) && ...);
+    // Lines tell each thread for itself; were one to leave out a stage, others would wait for it there.
+    const auto together = [&](const Status& mine) {
+      return anyThread(coop_.barrier, coop_.count, !mine.ok()) ? Status{Code::kRemote} : mine;
+    };
+    (void)((status = together(stages(0)), status.ok()) && ...);
     return status;
   }
   const Coop whole = coop_;

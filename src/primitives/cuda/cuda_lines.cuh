@@ -101,8 +101,10 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     Code code = exhausted(patience);
     if (__any_sync(kAll, failed_)) code = Code::kRemote;
     if (!__any_sync(kAll, code != Code::kOk)) continue;
-    if (late >= 0 && !failed_) {
-      const bool differs = holdsFlag<Format>(lane) && (seen ^ flag) >> kTagBits == 0;
+    __syncwarp();
+    // Of a line's threads the one that sees the flag, where there is one, knows most.
+    if (late >= 0 && !failed_ && (Format::kBare || holdsFlag<Format>(lane))) {
+      const bool differs = !Format::kBare && (seen ^ flag) >> kTagBits == 0;
       report(differs             ? Code::kInvalidUsage
              : code == Code::kOk ? Code::kTimeout
                                  : code,
@@ -114,14 +116,15 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
   return true;
 }
 
-// The tags of an operation in bare lines: one thread for each peer tells its own and looks at theirs. With
-// more peers than threads, all are told first: ranks come to each other at different times.
+// The tags of an operation in bare lines: one thread for each peer tells its own and looks at theirs. Where
+// there may be more peers than threads all are told first: ranks come to each other at different times.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::exchangeTags(int thread, int threads) {
+  constexpr bool kThreadEach = kRanks != 0;
+  const auto tellPeer = [&](int step) { storeRelaxed(cellAt(peerAt(step), Leg::kScatter), {epoch_, tag_}); };
+  for (int step = 1 + thread; !kThreadEach && step < ranks(); step += threads) tellPeer(step);
   for (int step = 1 + thread; step < ranks(); step += threads) {
-    storeRelaxed(cellAt(peerAt(step), Leg::kScatter), {epoch_, tag_});
-  }
-  for (int step = 1 + thread; step < ranks(); step += threads) {
+    if (kThreadEach) tellPeer(step);
     const int peer = peerAt(step);
     (void)awaitCell(peer, cellFrom(peer, Leg::kScatter), epoch_, true);
   }

@@ -1,0 +1,523 @@
+// The kernels of this library, as its engine launches them, among emulated GPUs: every algorithm in every
+// protocol, by any number of ranks, in courses of events that no GPU takes twice. Several operations follow
+// each other without a pause, so that what one leaves behind is what the next one finds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "communicator/device_layout.hpp"
+#include "communicator/device_side.hpp"
+#include "cuda_runtime_api.h"
+#include "emulator/machine.hpp"
+#include "executors/cuda/engine.hpp"
+#include "harness/conformance.hpp"
+#include "planner/choose.hpp"
+#include "planner/cuda_model.hpp"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+using algorithms::Descriptor;
+using algorithms::Protocol;
+using emulator::Machine;
+using executors::cuda::Engine;
+using executors::cuda::Launch;
+using executors::cuda::Transfer;
+
+// Ranks that are connected as a communicator's are, each with one stream of its own.
+class Ranks {
+ public:
+  Ranks(Machine& machine, int ranks, int lanes, int resident = 132)
+      : machine_(machine), shape_(communicator::deviceShape(ranks, lanes)) {
+    EXPECT_TRUE(communicator::describe(shape_, planner::Gpus{}, planned_).ok());
+    executors::cuda::Setup setup;
+    setup.ranks = ranks;
+    setup.shape = shape_;
+    setup.timeoutSeconds = 500;
+    setup.residentBlocks = resident;
+    for (int rank = 0; rank < ranks; ++rank) {
+      setup.windows[rank] = machine.allocate(shape_.windowBytes());
+      EXPECT_TRUE(executors::cuda::prepareWindow(0, setup.windows[rank], shape_).ok());
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      setup.rank = rank;
+      auto engine = Engine::create(setup);
+      EXPECT_TRUE(engine.ok());
+      engines_.push_back(std::move(engine.value()));
+      streams_.push_back(machine.makeStream());
+    }
+  }
+
+  Engine& engine(int rank) { return *engines_[static_cast<size_t>(rank)]; }
+  cudaStream_t stream(int rank) { return streams_[static_cast<size_t>(rank)]; }
+  const planner::Machine& planned() const { return planned_; }
+  const stretto::cuda::Shape& shape() const { return shape_; }
+  int size() const { return static_cast<int>(engines_.size()); }
+
+  // Until all kernels have ended; empty, or why they cannot, or what the machine has seen.
+  std::string end() {
+    try {
+      machine_.run();
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return machine_.complaint();
+  }
+  // The same, and what they reported.
+  std::string run() {
+    std::string wrong = end();
+    for (int rank = 0; rank < size(); ++rank) {
+      const auto report = engine(rank).report();
+      if (report.status.ok()) continue;
+      wrong += "; rank " + std::to_string(rank) + " gave up operation " + std::to_string(report.sequence) +
+               ": " + nameOf(report.status.code) + ", peer " + std::to_string(report.status.peer);
+    }
+    return wrong;
+  }
+
+ private:
+  Machine& machine_;
+  const stretto::cuda::Shape shape_;
+  planner::Machine planned_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<cudaStream_t> streams_;
+};
+
+// A buffer of a rank, with a guard on either side.
+class Buffer {
+ public:
+  Buffer(Machine& machine, size_t bytes, size_t offset)
+      : bytes_(bytes), memory_(machine.allocate(bytes + 2 * kGuard + 64)) {
+    std::memset(memory_, kUntouched, bytes + 2 * kGuard + 64);
+    data_ = memory_ + kGuard + offset;
+  }
+  std::byte* data() const { return data_; }
+  bool isGuarded() const {
+    const auto untouched = [](std::byte each) { return each == std::byte{kUntouched}; };
+    return std::all_of(memory_, data_, untouched) &&
+           std::all_of(data_ + bytes_, memory_ + bytes_ + 2 * kGuard + 64, untouched);
+  }
+
+ private:
+  static constexpr size_t kGuard = 128;
+  static constexpr uint8_t kUntouched = 0x5a;
+  size_t bytes_;
+  std::byte* memory_;
+  std::byte* data_;
+};
+
+// One collective of all ranks, with its buffers and what must be in them afterwards.
+struct Step {
+  Case one;
+  planner::Plan plan;
+  std::vector<Buffer> send, receive;
+
+  size_t element() const { return sizeOf(one.data->type); }
+  size_t block() const { return one.count * element(); }
+};
+
+std::vector<char> expectedOf(const Case& one, int rank) {
+  const size_t block = one.count * sizeOf(one.data->type);
+  const auto input = [&](int from) { return one.data->inputs[static_cast<size_t>(from)].data(); };
+  const size_t mine = static_cast<size_t>(rank) * block;
+  std::vector<char> result;
+  const auto append = [&](const char* from) { result.insert(result.end(), from, from + block); };
+  switch (one.row->collective) {
+    case Collective::kReduceScatter:
+      append(one.data->expected.data() + mine);
+      break;
+    case Collective::kAllGather:
+    case Collective::kGather:
+      for (int from = 0; from < one.data->ranks; ++from) append(input(from));
+      break;
+    case Collective::kAllToAll:
+      for (int from = 0; from < one.data->ranks; ++from) append(input(from) + mine);
+      break;
+    case Collective::kBroadcast:
+      append(input(one.root));
+      break;
+    case Collective::kScatter:
+      append(input(one.root) + mine);
+      break;
+    default:
+      append(one.data->expected.data());
+  }
+  const bool toRoot =
+      one.row->collective == Collective::kReduce || one.row->collective == Collective::kGather;
+  return toRoot && rank != one.root ? std::vector<char>{} : result;
+}
+
+class Course {
+ public:
+  Course(Machine& machine, Ranks& ranks, const std::vector<Dataset>& data, uint64_t seed)
+      : machine_(machine), ranks_(ranks), data_(data), random_(seed) {}
+
+  void add(const Descriptor& row) {
+    Step step;
+    if (!draw(row, step)) return;
+    for (int rank = 0; rank < ranks_.size(); ++rank) prepare(step, rank);
+    for (int rank = 0; rank < ranks_.size(); ++rank) launch(step, rank);
+    steps_.push_back(std::move(step));
+  }
+  void check() {
+    const std::string wrong = ranks_.run();
+    ASSERT_TRUE(wrong.empty()) << wrong << "\n" << lastOf();
+    for (const Step& step : steps_) {
+      for (int rank = 0; rank < ranks_.size(); ++rank) {
+        const auto place = static_cast<size_t>(rank);
+        const auto expected = expectedOf(step.one, rank);
+        const std::string what = step.one.describe() + ", rank " + std::to_string(rank);
+        const auto* const got = reinterpret_cast<const char*>(step.receive[place].data());
+        const auto differs = std::mismatch(expected.begin(), expected.end(), got);
+        ASSERT_TRUE(differs.first == expected.end())
+            << what << ", " << static_cast<int>(step.plan.blocks) << " blocks: byte " << differs.second - got
+            << " of " << expected.size();
+        ASSERT_TRUE(step.send[place].isGuarded() && step.receive[place].isGuarded()) << what;
+      }
+    }
+  }
+  size_t steps() const { return steps_.size(); }
+
+ private:
+  template <typename T>
+  T one(std::initializer_list<T> of) {
+    return std::data(of)[random_() % of.size()];
+  }
+  // Sizes around what a line, a run, a slot or a pass holds.
+  bool draw(const Descriptor& row, Step& step) {
+    Case& one_ = step.one;
+    one_.row = &row;
+    // Sums of floats in another order have other bits: those of integers have not.
+    do {
+      one_.data = &data_[random_() % data_.size()];
+    } while (!row.rankOrder && isReduction(row.collective) && isFloating(one_.data->type));
+    const size_t element = sizeOf(one_.data->type);
+    planner::Request request{row.collective, one_.data->type, static_cast<Operator>(one_.data->op), 0,
+                             ranks_.size()};
+    const size_t most = one_.data->elements / static_cast<size_t>(ranks_.size());
+    one_.count = std::min<size_t>(
+        most, one<size_t>({1, 3, 17, 64, 129, 500, 1024, 2047, 6000, 20000}) + random_() % 7);
+    request.bytes = one_.count * element;
+    if (planner::obstacleTo(row, request, ranks_.planned()) != planner::Obstacle::kNone) return false;
+    planner::Forced forced;
+    const int blocks = row.protocol == Protocol::kBare ? 0 : one<int>({0, 1, 2, 3});
+    EXPECT_TRUE(forced
+                    .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),
+                           algorithms::nameOf(row.protocol), 0, blocks)
+                    .ok());
+    const auto plan = planner::choose(request, ranks_.planned(), planner::Table(), forced);
+    if (!plan.ok()) return false;
+    step.plan = plan.value();
+    one_.root = static_cast<int>(random_() % static_cast<uint64_t>(ranks_.size()));
+    one_.sendOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
+    one_.receiveOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
+    one_.inPlace = row.collective == Collective::kAllReduce && random_() % 3 == 0;
+    return true;
+  }
+  void prepare(Step& step, int rank) {
+    const size_t sends = sendBlocks(step.one.row->collective, ranks_.size()) * step.block();
+    step.receive.emplace_back(machine_, receiveBlocks(step.one.row->collective, ranks_.size()) * step.block(),
+                              step.one.receiveOffset);
+    step.send.emplace_back(machine_, sends, step.one.sendOffset);
+    const auto& to = step.one.inPlace ? step.receive.back() : step.send.back();
+    std::memcpy(to.data(), step.one.data->inputs[static_cast<size_t>(rank)].data(), sends);
+  }
+  void launch(const Step& step, int rank) {
+    const auto place = static_cast<size_t>(rank);
+    Launch launch;
+    launch.collective = step.one.row->collective;
+    launch.algorithm = step.plan.algorithm;
+    launch.protocol = step.plan.protocol;
+    launch.blocks = step.plan.blocks;
+    launch.tag = 0x1000 + steps_.size();
+    launch.sequence = steps_.size() + 1;
+    Arguments& arguments = launch.arguments;
+    arguments.receive = step.receive[place].data();
+    arguments.send = step.one.inPlace ? arguments.receive : step.send[place].data();
+    arguments.count = step.one.count;
+    arguments.elementBytes = step.element();
+    arguments.reduce = {step.one.data->type, static_cast<Operator>(step.one.data->op),
+                        static_cast<uint32_t>(ranks_.size())};
+    arguments.root = step.one.root;
+    arguments.chunkBytes = step.plan.chunkBytes;
+    arguments.rings = step.plan.rings;
+    ASSERT_TRUE(ranks_.engine(rank).launch(launch, ranks_.stream(rank)).ok()) << lastError();
+  }
+  std::string lastOf() const {
+    std::string all;
+    for (const Step& step : steps_) all += step.one.describe() + "\n";
+    return all;
+  }
+
+  Machine& machine_;
+  Ranks& ranks_;
+  const std::vector<Dataset>& data_;
+  Random random_;
+  std::vector<Step> steps_;
+};
+
+const std::vector<Dataset>& datasets(int ranks) {
+  static std::map<int, std::vector<Dataset>> all;
+  auto& data = all[ranks];
+  if (!data.empty()) return data;
+  const size_t elements = (ranks > 8 ? 600 : 6000) * static_cast<size_t>(ranks);
+  const auto op = [](Operator each) { return static_cast<int>(each); };
+  data.push_back(makeDataset(DataType::kFloat32, op(Operator::kSum), ranks, elements));
+  data.push_back(makeDataset(DataType::kBfloat16, op(Operator::kAvg), ranks, elements));
+  data.push_back(makeDataset(DataType::kFloat16, op(Operator::kSum), ranks, elements));
+  data.push_back(makeDataset(DataType::kInt8, op(Operator::kMax), ranks, elements));
+  data.push_back(makeDataset(DataType::kInt64, op(Operator::kProd), ranks, elements));
+  return data;
+}
+
+// STRETTO_EMULATED_ROUNDS: longer runs, by hand.
+int rounds() {
+  const char* const given = std::getenv("STRETTO_EMULATED_ROUNDS");
+  return given == nullptr ? 1 : std::atoi(given);
+}
+
+bool hasKernel(const Descriptor& row) {
+  const bool isMessage = row.collective == Collective::kSend || row.collective == Collective::kReceive;
+  return !isMessage && row.algorithm != algorithms::Algorithm::kLocal;
+}
+
+// ---- Collectives ------------------------------------------------------------------------------------------
+
+struct Shape {
+  int ranks;
+  Protocol protocol;
+};
+
+class EngineAmong : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(EngineAmong, EveryAlgorithmIsRight) {
+  const auto [count, protocol] = GetParam();
+  size_t steps = 0;
+  for (int round = 0; round < rounds(); ++round) {
+    const auto seed = static_cast<uint64_t>(round + 1) * 1000 + static_cast<uint64_t>(count);
+    for (const Descriptor& row : algorithms::descriptors(algorithms::Device::kCuda)) {
+      if (!hasKernel(row) || row.protocol != protocol) continue;
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      Machine machine({seed, true});
+      Ranks ranks(machine, count, 4);
+      Course course(machine, ranks, datasets(count), seed);
+      constexpr size_t kSteps = 4;
+      for (int draws = 0; course.steps() < kSteps && draws < 40; ++draws) course.add(row);
+      course.check();
+      if (HasFatalFailure()) return;
+      steps += course.steps();
+    }
+  }
+  EXPECT_GT(steps, 3u);
+}
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all;
+  for (const int ranks : {2, 3, 4, 5, 8}) {
+    for (int protocol = 0; protocol < algorithms::kProtocols; ++protocol) {
+      all.push_back({ranks, static_cast<Protocol>(protocol)});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EngineAmong, ::testing::ValuesIn(shapes()), [](const auto& suite) {
+  return std::to_string(suite.param.ranks) + "_" + algorithms::nameOf(suite.param.protocol);
+});
+
+// ---- Messages ---------------------------------------------------------------------------------------------
+
+struct Message {
+  int from;
+  int to;
+  Buffer sent;
+  Buffer received;
+  size_t bytes;
+};
+
+// Groups of messages between ranks that are drawn; `resident` blocks of each rank fit on its GPU.
+void exchange(int count, int resident, uint64_t seed) {
+  SCOPED_TRACE(std::to_string(count) + " ranks, seed " + std::to_string(seed));
+  Machine machine({seed, true});
+  Ranks ranks(machine, count, 8, resident);
+  Random random(seed);
+  std::vector<Message> messages;
+  for (int group = 0; group < 3; ++group) {
+    const size_t before = messages.size();
+    const int most = 3 * count;
+    for (int i = 0; i < most; ++i) {
+      const auto from = static_cast<int>(random() % static_cast<uint64_t>(count));
+      const auto to = static_cast<int>(random() % static_cast<uint64_t>(count));
+      constexpr size_t kBytes[] = {0, 1, 100, 2048, 5000, 40000, 120000};
+      const size_t bytes = kBytes[random() % std::size(kBytes)] + random() % 3;
+      messages.push_back({from, to, {machine, bytes, random() % 16}, {machine, bytes, random() % 16}, bytes});
+      for (size_t at = 0; at < bytes; ++at)
+        messages.back().sent.data()[at] = static_cast<std::byte>(random());
+    }
+    for (int rank = 0; rank < count; ++rank) {
+      std::vector<Transfer> transfers;
+      for (size_t i = before; i < messages.size(); ++i) {
+        const Message& each = messages[i];
+        const uint64_t tag = 77 + each.bytes;
+        if (each.from == rank) transfers.push_back({true, each.to, each.sent.data(), each.bytes, tag});
+        if (each.to == rank) transfers.push_back({false, each.from, each.received.data(), each.bytes, tag});
+      }
+      const auto status =
+          ranks.engine(rank).launchTransfers(transfers, static_cast<uint64_t>(group) + 1, ranks.stream(rank));
+      ASSERT_TRUE(status.ok()) << lastError();
+    }
+  }
+  const std::string wrong = ranks.run();
+  ASSERT_TRUE(wrong.empty()) << wrong;
+  for (const Message& each : messages) {
+    ASSERT_EQ(std::memcmp(each.sent.data(), each.received.data(), each.bytes), 0)
+        << each.bytes << " bytes from " << each.from << " to " << each.to;
+    ASSERT_TRUE(each.received.isGuarded());
+  }
+}
+
+TEST(EngineMessages, ArriveInGroups) {
+  for (int round = 0; round < rounds(); ++round) {
+    for (const int count : {2, 3, 4, 6}) exchange(count, 132, static_cast<uint64_t>(100 * round + count));
+  }
+}
+
+// Sixteen ranks on a GPU of 132 multiprocessors have 8 blocks each, for 30 queues.
+TEST(EngineMessages, OfManyRanksThatShareAGpuGoInSeveralLaunches) {
+  exchange(16, 8, 3);
+  exchange(7, 1, 4);
+}
+
+// ---- What goes wrong --------------------------------------------------------------------------------------
+
+Launch launchOf(const Descriptor& row, const planner::Plan& plan, std::byte* send, std::byte* receive,
+                size_t count, uint64_t tag) {
+  Launch launch;
+  launch.collective = row.collective;
+  launch.algorithm = row.algorithm;
+  launch.protocol = row.protocol;
+  launch.blocks = plan.blocks;
+  launch.tag = tag;
+  launch.sequence = 1;
+  launch.arguments.send = send;
+  launch.arguments.receive = receive;
+  launch.arguments.count = count;
+  launch.arguments.elementBytes = sizeof(float);
+  launch.arguments.chunkBytes = plan.chunkBytes;
+  launch.arguments.rings = plan.rings;
+  return launch;
+}
+
+// Launches it on the first `present` ranks; the last of them with a tag of its own if `tags` differ.
+void launchSome(Ranks& ranks, Machine& machine, const Descriptor& row, int present, bool differs) {
+  constexpr size_t kCount = 700;
+  const planner::Request request{row.collective, DataType::kFloat32, Operator::kSum, kCount * sizeof(float),
+                                 ranks.size()};
+  planner::Forced forced;
+  ASSERT_TRUE(forced
+                  .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),
+                         algorithms::nameOf(row.protocol), 0, 0)
+                  .ok());
+  const auto plan = planner::choose(request, ranks.planned(), planner::Table(), forced);
+  ASSERT_TRUE(plan.ok()) << lastError();
+  const size_t bytes = kCount * sizeof(float) * static_cast<size_t>(ranks.size());
+  for (int rank = 0; rank < present; ++rank) {
+    const uint64_t tag = differs && rank + 1 == present ? 0xbad : 0x600d;
+    std::byte* const send = machine.allocate(bytes);
+    ASSERT_TRUE(ranks.engine(rank)
+                    .launch(launchOf(row, plan.value(), send, machine.allocate(bytes), kCount, tag),
+                            ranks.stream(rank))
+                    .ok());
+  }
+}
+
+std::vector<Descriptor> rowsWithKernels(int ranks) {
+  std::vector<Descriptor> rows;
+  for (const Descriptor& row : algorithms::descriptors(algorithms::Device::kCuda)) {
+    if (!hasKernel(row) || (ranks == 2 && row.algorithm == algorithms::Algorithm::kTwoShot)) continue;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+std::string nameOfRow(const Descriptor& row) {
+  return std::string(nameOf(row.collective)) + " by " + algorithms::nameOf(row.algorithm) + " with " +
+         algorithms::nameOf(row.protocol);
+}
+
+// Whoever waits says so when the time is over, and every kernel ends.
+TEST(EngineFailure, ARankThatDoesNotComeEndsEveryAlgorithm) {
+  for (const int count : {2, 3}) {
+    for (const Descriptor& row : rowsWithKernels(count)) {
+      SCOPED_TRACE(nameOfRow(row));
+      Machine machine({11});
+      Ranks ranks(machine, count, 2);
+      launchSome(ranks, machine, row, count - 1, false);
+      ASSERT_EQ(ranks.end(), "");
+      int timeouts = 0;
+      for (int rank = 0; rank + 1 < count; ++rank) {
+        const auto status = ranks.engine(rank).report().status;
+        if (status.code == Code::kTimeout) ++timeouts;
+        EXPECT_TRUE(status.ok() || status.code == Code::kTimeout) << nameOf(status.code);
+      }
+      // Who only sends does not wait.
+      const bool fromRoot =
+          row.collective == Collective::kBroadcast || row.collective == Collective::kScatter;
+      EXPECT_TRUE(fromRoot || timeouts > 0);
+    }
+  }
+}
+
+TEST(EngineFailure, AnAbortEndsEveryAlgorithm) {
+  for (const Descriptor& row : rowsWithKernels(3)) {
+    SCOPED_TRACE(nameOfRow(row));
+    Machine machine({12});
+    Ranks ranks(machine, 3, 2);
+    launchSome(ranks, machine, row, 2, false);
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.engine(rank).abort(static_cast<uint32_t>(Code::kAborted));
+    }
+    ASSERT_EQ(ranks.end(), "");
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto status = ranks.engine(rank).report().status;
+      EXPECT_TRUE(status.ok() || status.code == Code::kAborted) << nameOf(status.code);
+    }
+  }
+}
+
+// Ranks that call different operations hear of each other's.
+TEST(EngineFailure, OtherTagsAreNamed) {
+  for (const Descriptor& row : rowsWithKernels(2)) {
+    SCOPED_TRACE(nameOfRow(row));
+    Machine machine({13});
+    Ranks ranks(machine, 2, 2);
+    launchSome(ranks, machine, row, 2, true);
+    ASSERT_EQ(ranks.end(), "");
+    int named = 0;
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto report = ranks.engine(rank).report();
+      if (report.status.code == Code::kInvalidUsage) ++named;
+    }
+    EXPECT_GT(named, 0);
+  }
+}
+
+// More ranks than a warp has threads.
+TEST(EngineAmongMany, BareLinesAndRunsWork) {
+  for (const Descriptor& row : rowsWithKernels(40)) {
+    if (row.collective != Collective::kAllReduce) continue;
+    if (row.protocol == Protocol::kChunks) continue;  // 512 threads each: minutes
+    SCOPED_TRACE(nameOfRow(row));
+    Machine machine({14});
+    Ranks ranks(machine, 40, 1);
+    Course course(machine, ranks, datasets(40), 14);
+    for (int step = 0; step < 2; ++step) course.add(row);
+    course.check();
+  }
+}
+
+}  // namespace
+}  // namespace stretto

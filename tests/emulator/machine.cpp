@@ -1,0 +1,394 @@
+#include "emulator/machine.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+namespace stretto::emulator {
+namespace {
+
+Machine* gCurrent = nullptr;
+
+constexpr uint64_t kQuiet = 8;             // rounds after which slow warps are not waited for
+constexpr uint64_t kVeryQuiet = 32;        // and after which time leaps, each round
+constexpr uint64_t kLeap = 1'000'000'000;  // nanoseconds
+constexpr int kMostYields = 64;
+constexpr uint64_t kForever = 20'000;  // quiet rounds: more than a deadline takes
+
+const char* nameOf(Lane::State state) {
+  constexpr const char* kNames[] = {"run", "vote", "wait at a barrier", "await their turn", "are done"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+}  // namespace
+
+class Machine::Call {
+ public:
+  explicit Call(const Machine& machine) : calling_(machine.calling_) {
+    ++calling_;
+    lock_ = std::unique_lock(machine.mutex_);
+    --calling_;
+  }
+  std::unique_lock<std::mutex>& lock() { return lock_; }
+
+ private:
+  std::atomic<int>& calling_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+Machine::Machine(const Settings& settings) : settings_(settings), random_(settings.seed) {
+  if (gCurrent != nullptr) throw std::logic_error("a second machine");
+  gCurrent = this;
+  if (settings.live) driver_ = std::thread(&Machine::drive, this);
+}
+
+Machine::~Machine() {
+  if (driver_.joinable()) {
+    {
+      const Call call(*this);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    driver_.join();
+  }
+  for (const auto& [begin, bytes] : memory_) std::free(const_cast<std::byte*>(begin));
+  gCurrent = nullptr;
+}
+
+Machine& Machine::current() {
+  static std::mutex mutex;
+  if (gCurrent != nullptr) return *gCurrent;
+  std::lock_guard lock(mutex);
+  if (gCurrent == nullptr) new Machine({.live = true});  // as a GPU, it outlives the program
+  return *gCurrent;
+}
+
+std::byte* Machine::allocate(size_t bytes) {
+  constexpr size_t kPage = 4096;
+  const size_t whole = std::max<size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, whole));
+  if (memory == nullptr) return nullptr;
+  std::memset(memory, 0, whole);
+  const Call call(*this);
+  memory_[memory] = bytes;
+  return memory;
+}
+
+bool Machine::release(void* memory) {
+  const Call call(*this);
+  const auto found = memory_.find(static_cast<const std::byte*>(memory));
+  if (found == memory_.end()) return false;
+  if (order() != nullptr) order()->forget(memory, found->second);
+  memory_.erase(found);
+  std::free(memory);
+  return true;
+}
+
+std::byte* Machine::find(const void* address) {
+  const Call call(*this);
+  const auto after = memory_.upper_bound(static_cast<const std::byte*>(address));
+  if (after == memory_.begin()) return nullptr;
+  const auto& [memory, size] = *std::prev(after);
+  return static_cast<const std::byte*>(address) < memory + size ? const_cast<std::byte*>(memory) : nullptr;
+}
+
+void Machine::check(const void* at, size_t bytes, const char* what) {
+  const auto* const begin = static_cast<const std::byte*>(at);
+  const auto after = memory_.upper_bound(begin);
+  if (after != memory_.begin()) {
+    const auto& [memory, size] = *std::prev(after);
+    if (begin >= memory && begin + bytes <= memory + size) return;
+  }
+  complain(std::string("block ") + std::to_string(lane_->block.index) + ", thread " +
+           std::to_string(lane_->thread) + " " + what + " beyond all memory");
+}
+
+void Machine::complain(const std::string& what) {
+  if (complaint_.empty()) complaint_ = what;
+}
+
+std::string Machine::complaint() const {
+  const Call call(*this);
+  return complaint_.empty() ? order_.race() : complaint_;
+}
+
+Stream* Machine::makeStream() {
+  const Call call(*this);
+  streams_.push_back(std::make_unique<Stream>());
+  streams_.back()->id = streams_.size();
+  return streams_.back().get();
+}
+
+bool Machine::isIdle(const Stream* stream) {
+  const Call call(*this);
+  return stream->tasks.empty();
+}
+
+void Machine::launch(Stream* stream, LaunchSize size, std::function<void()> body) {
+  Task task;
+  task.grid = std::make_unique<Grid>(Grid{*stream, size, std::move(body), {}});
+  const Call call(*this);
+  stream->tasks.push_back(std::move(task));
+  changed_.notify_all();
+}
+
+void Machine::enqueue(Stream* stream, std::function<void()> work, std::function<bool()> ready) {
+  Task task;
+  task.work = std::move(work);
+  task.ready = std::move(ready);
+  const Call call(*this);
+  stream->tasks.push_back(std::move(task));
+  changed_.notify_all();
+}
+
+bool Machine::hasWork() const {
+  return std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return !each->tasks.empty(); });
+}
+
+void Machine::await(const std::function<bool()>& condition) {
+  Call call(*this);
+  if (settings_.live) {
+    changed_.wait(call.lock(), [&] { return condition() || !hasWork(); });
+    return;
+  }
+  while (!condition()) {
+    while (startTasks()) {
+    }
+    if (warps_.empty()) return;
+    round();
+    if (quiet_ > kForever) throw std::runtime_error("nothing moves any more: " + describe());
+  }
+}
+
+// The thread of a live machine. It steps aside for callers, and where kernels only wait, for everybody.
+void Machine::drive() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || hasWork(); });
+    if (ending_) return;
+    while (startTasks()) changed_.notify_all();
+    if (!warps_.empty()) round();
+    const bool waits = quiet_ > kQuiet || warps_.empty();
+    lock.unlock();
+    if (waits) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    // Not for ever: who asks all the time waits for what kernels do.
+    for (int turn = 0; calling_ > 0 && turn < kMostYields; ++turn) std::this_thread::yield();
+    lock.lock();
+  }
+}
+
+uint64_t Machine::nanoseconds() const {
+  if (!settings_.live) return now_;
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+bool Machine::startTasks() {
+  bool any = false;
+  for (const auto& stream : streams_) any = startTasks(*stream) || any;
+  return any;
+}
+
+// True if something was done that may let others go on.
+bool Machine::startTasks(Stream& stream) {
+  if (stream.tasks.empty()) return false;
+  Task& first = stream.tasks.front();
+  if (first.grid == nullptr) {
+    if (first.ready && !first.ready()) return false;
+    const auto work = std::move(first.work);
+    stream.tasks.pop_front();
+    if (work) work();
+    return true;
+  }
+  Grid& grid = *first.grid;
+  if (!grid.started) start(grid);
+  if (!grid.hasTurn) giveTurn(grid);
+  if (grid.alive == 0) {
+    finish(stream);
+    return true;
+  }
+  const bool letsNext = grid.lettingNext == size_t{grid.size.blocks} * grid.size.threads;
+  if (letsNext && stream.tasks.size() > 1) {
+    Grid* const next = stream.tasks[1].grid.get();
+    if (next != nullptr && next->size.early && !next->started) start(*next);
+  }
+  return false;
+}
+
+void Machine::start(Grid& grid) {
+  grid.started = true;
+  for (unsigned index = 0; index < grid.size.blocks; ++index) {
+    Block& block = grid.blocks.emplace_back(Block{grid, index, {}, {}, {}});
+    for (unsigned thread = 0; thread < grid.size.threads; ++thread) {
+      const int number = order() == nullptr ? -1 : order()->numberOf(grid.stream.id, index, thread);
+      if (thread % kWarp == 0) warps_.push_back(std::make_unique<Warp>());
+      Warp& warp = *warps_.back();
+      block.lanes.push_back(std::make_unique<Lane>(block, warp, thread, number, grid.body));
+      warp.lanes.push_back(block.lanes.back().get());
+    }
+  }
+  grid.alive = size_t{grid.size.blocks} * grid.size.threads;
+  drawPaces();
+}
+
+void Machine::giveTurn(Grid& grid) {
+  grid.hasTurn = true;
+  progress();
+  std::vector<int> numbers = std::move(grid.stream.last);
+  for (Block& block : grid.blocks) {
+    for (const auto& lane : block.lanes) {
+      if (lane->state == Lane::State::kAwaitsTurn) lane->become(Lane::State::kReady);
+      numbers.push_back(lane->number);
+    }
+  }
+  if (order() != nullptr) order()->meet(numbers);
+}
+
+void Machine::finish(Stream& stream) {
+  Grid& grid = *stream.tasks.front().grid;
+  std::erase_if(warps_, [&](const auto& warp) { return &warp->lanes.front()->block.grid == &grid; });
+  stream.last.clear();
+  for (const Block& block : grid.blocks) {
+    for (const auto& lane : block.lanes) stream.last.push_back(lane->number);
+  }
+  stream.tasks.pop_front();
+}
+
+// Some warps run far ahead of others, for a while.
+void Machine::drawPaces() {
+  constexpr double kPaces[] = {1, 1, 0.5, 0.1, 0.01};
+  for (const auto& warp : warps_) warp->pace = kPaces[random_() % std::size(kPaces)];
+}
+
+void Machine::round() {
+  constexpr uint64_t kRoundsOfOnePace = 64;
+  if (++rounds_ % kRoundsOfOnePace == 0) drawPaces();
+  now_ += ++quiet_ > kVeryQuiet ? kLeap : 100;
+  std::shuffle(warps_.begin(), warps_.end(), random_);
+  constexpr double kWhole = static_cast<double>(std::mt19937_64::max());
+  for (const auto& warp : warps_) {
+    if (warp->ready == 0) continue;
+    if (quiet_ > kQuiet || static_cast<double>(random_()) <= warp->pace * kWhole) step(*warp);
+  }
+}
+
+void Machine::step(Warp& warp) {
+  for (Lane* const lane : warp.lanes) {
+    if (lane->state != Lane::State::kReady) continue;
+    lane_ = lane;
+    lane->fiber.resume();
+    lane_ = nullptr;
+    if (!lane->fiber.done()) continue;
+    lane->become(Lane::State::kDone);
+    --lane->block.grid.alive;
+    progress();
+  }
+  // All of a warp at the same time, also those that come after the last to arrive.
+  for (Lane* const lane : released_) lane->become(Lane::State::kReady);
+  released_.clear();
+  settle(warp);
+}
+
+// Threads that meet go on when all of their warp's have come.
+void Machine::settle(Warp& warp) {
+  std::vector<Lane*> met;
+  for (Lane* const lane : warp.lanes) {
+    if (lane->state == Lane::State::kMeets) {
+      met.push_back(lane);
+    } else if (lane->state != Lane::State::kDone) {
+      return;
+    }
+  }
+  if (met.empty()) return;
+  using Meeting = Lane::Meeting;
+  const Meeting meeting = met.front()->meeting;
+  bool all = true, any = false;
+  std::vector<int> values(kWarp), numbers;
+  for (const Lane* const lane : met) {
+    if (lane->meeting != meeting) complain("threads of one warp vote, or synchronise, in different places");
+    all = all && lane->value != 0;
+    any = any || lane->value != 0;
+    values[lane->thread % kWarp] = lane->value;
+    numbers.push_back(lane->number);
+  }
+  for (Lane* const lane : met) {
+    if (meeting == Meeting::kAll) lane->value = all ? 1 : 0;
+    if (meeting == Meeting::kAny) lane->value = any ? 1 : 0;
+    if (meeting == Meeting::kShuffle) lane->value = values[static_cast<size_t>(lane->from) % kWarp];
+    lane->become(Lane::State::kReady);
+  }
+  if (meeting == Meeting::kSync && order() != nullptr) order()->meet(numbers);
+}
+
+void Machine::step() {
+  lane_->fiber.pause();
+}
+
+void Machine::mayStep() {
+  constexpr uint64_t kOneIn = 8;
+  if (random_() % kOneIn == 0) step();
+}
+
+int Machine::meet(Lane::Meeting meeting, int value, int from) {
+  Lane& self = *lane_;
+  self.become(Lane::State::kMeets);
+  self.meeting = meeting;
+  self.value = value;
+  self.from = from;
+  self.fiber.pause();
+  return self.value;
+}
+
+bool Machine::barrier(int number, unsigned threads, bool mine) {
+  Lane& self = *lane_;
+  Block::Barrier& at = self.block.barriers.at(static_cast<size_t>(number));
+  at.arrived.push_back(&self);
+  at.any = at.any || mine;
+  self.become(Lane::State::kAtBarrier);
+  if (at.arrived.size() == threads) {
+    progress();
+    std::vector<int> numbers;
+    released_.insert(released_.end(), at.arrived.begin(), at.arrived.end());
+    for (Lane* const lane : at.arrived) {
+      lane->value = at.any ? 1 : 0;
+      numbers.push_back(lane->number);
+    }
+    if (order() != nullptr) order()->meet(numbers);
+    at = {};
+  }
+  self.fiber.pause();
+  return self.value != 0;
+}
+
+void Machine::awaitTurn() {
+  if (lane_->block.grid.hasTurn) return;
+  lane_->become(Lane::State::kAwaitsTurn);
+  step();
+}
+
+void Machine::letNextBegin() {
+  ++lane_->block.grid.lettingNext;
+}
+
+std::byte* Machine::blockShared(size_t bytes) {
+  auto& shared = lane_->block.shared;
+  if (shared.empty()) shared.resize(bytes, std::byte{0xa5});
+  return shared.data();
+}
+
+std::string Machine::describe() const {
+  std::map<std::string, int> threads;
+  for (const auto& warp : warps_) {
+    for (const Lane* const lane : warp->lanes) {
+      const std::string where = "of stream " + std::to_string(lane->block.grid.stream.id) + ", block " +
+                                std::to_string(lane->block.index) + " ";
+      ++threads[where + nameOf(lane->state)];
+    }
+  }
+  std::string text;
+  for (const auto& [what, count] : threads) text += std::to_string(count) + " threads " + what + "; ";
+  return text;
+}
+
+}  // namespace stretto::emulator

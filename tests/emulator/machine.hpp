@@ -1,0 +1,214 @@
+// GPUs that are made up, and that really run kernels: every thread of every block is a fiber, on the CPU. The
+// kernels of this library are compiled for it from the same files (include/ stands in for CUDA's headers and
+// for the one file of instructions), so that what they do among any number of ranks can be seen on a machine
+// without a GPU: results, deadlocks, accesses beyond a buffer, races.
+//
+// What is as on a GPU: warps step together, so that their stores of one instruction arrive as one; blocks and
+// warps run in any order, at any pace, drawn from a seed; kernels of one stream follow each other, and begin
+// before the end of the one before where the launch allows it; all blocks are resident. What is not: memory
+// is never late (what depends on that is found by order.hpp, not by its result), and time is made up: it
+// leaps when all threads only wait, so that deadlines pass at once.
+//
+// Either the caller drives it: run(), await(). One seed, one course of events. Or, where the threads of a
+// program launch kernels that wait for each other, a thread of its own does (`live`), and time is the
+// clock's.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "emulator/fiber.hpp"
+#include "emulator/order.hpp"
+
+struct CUstream_st;  // as CUDA calls it
+
+namespace stretto::emulator {
+
+using Stream = CUstream_st;
+
+struct LaunchSize {
+  unsigned blocks = 1;
+  unsigned threads = 32;
+  bool early = false;  // may begin before the kernel before it has ended
+};
+
+struct Block;
+struct Grid;
+struct Lane;
+
+struct Warp {
+  std::vector<Lane*> lanes;
+  size_t ready = 0;  // of them
+  double pace = 1;
+};
+
+// What a stream does next: a kernel; or work that is done at once when its turn has come and `ready` agrees.
+struct Task {
+  std::unique_ptr<Grid> grid;
+  std::function<void()> work;
+  std::function<bool()> ready;
+};
+
+// One thread of a kernel.
+struct Lane {
+  enum class State : uint8_t { kReady, kMeets, kAtBarrier, kAwaitsTurn, kDone };
+  enum class Meeting : uint8_t { kSync, kAll, kAny, kShuffle };
+
+  Lane(Block& inBlock, Warp& inWarp, unsigned place, int order, std::function<void()> body)
+      : block(inBlock), warp(inWarp), thread(place), number(order), fiber(std::move(body)) {
+    ++warp.ready;
+  }
+  void become(State next) {
+    if (state == State::kReady) --warp.ready;
+    if (next == State::kReady) ++warp.ready;
+    state = next;
+  }
+
+  Block& block;
+  Warp& warp;
+  const unsigned thread;
+  const int number;  // to Order; -1: not kept
+  State state = State::kReady;
+  Meeting meeting = Meeting::kSync;
+  int value = 0;  // what it brings to a meeting, and then what came of it
+  int from = 0;   // of a shuffle
+  Fiber fiber;
+};
+
+struct Block {
+  struct Barrier {
+    std::vector<Lane*> arrived;
+    bool any = false;
+  };
+  Grid& grid;
+  unsigned index;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::array<Barrier, 16> barriers;
+  std::vector<std::byte> shared;
+};
+
+struct Grid {
+  Stream& stream;
+  LaunchSize size;
+  std::function<void()> body;
+  std::deque<Block> blocks;
+  size_t alive = 0;        // threads
+  size_t lettingNext = 0;  // threads that let the next kernel begin
+  bool started = false;
+  bool hasTurn = false;  // the kernel before it has ended
+};
+
+}  // namespace stretto::emulator
+
+struct CUstream_st {
+  uint64_t id = 0;
+  std::deque<stretto::emulator::Task> tasks;
+  std::vector<int> last;  // threads of the kernel that ended last
+};
+
+namespace stretto::emulator {
+
+class Machine {
+ public:
+  struct Settings {
+    uint64_t seed = 1;
+    bool keepsOrder = false;  // looks for races, which takes time
+    bool live = false;
+  };
+  explicit Machine(const Settings& settings);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+  // The one there is; a live one is made if there is none. Kernels find it here.
+  static Machine& current();
+
+  // Any thread, for this and what follows.
+  std::byte* allocate(size_t bytes);  // zeroed
+  bool release(void* memory);         // false: nothing that was allocated begins there
+  // The allocation that holds it; null: none.
+  std::byte* find(const void* address);
+
+  Stream* makeStream();
+  bool isIdle(const Stream* stream);
+  void launch(Stream* stream, LaunchSize size, std::function<void()> body);
+  void enqueue(Stream* stream, std::function<void()> work, std::function<bool()> ready = {});
+  // Until the condition holds, or nothing is left to do. Throws std::runtime_error, with what every thread
+  // waits for, if that is for ever; a live machine waits on.
+  void await(const std::function<bool()>& condition);
+  void run() {
+    await([] { return false; });
+  }
+
+  // What went wrong first in any kernel: a race, an access beyond all memory, a warp whose threads met in
+  // different places. Empty: nothing.
+  std::string complaint() const;
+
+  // For the functions that kernels call, in the fiber of a thread.
+  Lane& lane() { return *lane_; }
+  // The accesses that follow, up to the next call, happen at the same time as those of the warp's others.
+  void step();
+  // The same now and then.
+  void mayStep();
+  int meet(Lane::Meeting meeting, int value, int from = 0);
+  bool barrier(int number, unsigned threads, bool mine);
+  void awaitTurn();
+  void letNextBegin();
+  void progress() { quiet_ = 0; }
+  uint64_t nanoseconds() const;
+  std::byte* blockShared(size_t bytes);
+  void check(const void* at, size_t bytes, const char* what);
+  Order* order() { return settings_.keepsOrder ? &order_ : nullptr; }
+
+ private:
+  static constexpr unsigned kWarp = 32;
+
+  // Locks, before the driving thread takes the lock again.
+  class Call;
+
+  void drive();
+  bool hasWork() const;
+  bool startTasks();
+  bool startTasks(Stream& stream);
+  void start(Grid& grid);
+  void giveTurn(Grid& grid);
+  void finish(Stream& stream);
+  void round();
+  void step(Warp& warp);
+  void settle(Warp& warp);
+  void drawPaces();
+  void complain(const std::string& what);
+  std::string describe() const;
+
+  const Settings settings_;
+  std::mt19937_64 random_;
+  Order order_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<std::unique_ptr<Warp>> warps_;
+  std::vector<Lane*> released_;  // by a barrier, in the step that is going on
+  std::map<const std::byte*, size_t> memory_;
+  Lane* lane_ = nullptr;
+  uint64_t now_ = 1;
+  uint64_t rounds_ = 0;
+  uint64_t quiet_ = 0;  // rounds in which threads only looked
+  std::string complaint_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  mutable std::atomic<int> calling_{0};  // threads that want the lock
+  bool ending_ = false;
+  std::thread driver_;  // of a live machine
+};
+
+}  // namespace stretto::emulator

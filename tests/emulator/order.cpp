@@ -1,0 +1,144 @@
+#include "emulator/order.hpp"
+
+#include <algorithm>
+
+namespace stretto::emulator {
+
+int Order::numberOf(uint64_t stream, unsigned block, unsigned thread) {
+  const uint64_t key = stream << 32 | uint64_t{block} << 16 | thread;
+  const auto [found, isNew] = numbers_.try_emplace(key, static_cast<int>(threads_.size()));
+  if (isNew) {
+    static const auto kNothing = std::make_shared<const Clock>();
+    Thread& made = threads_.emplace_back();
+    made.name = "stream " + std::to_string(stream) + ", block " + std::to_string(block) + ", thread " +
+                std::to_string(thread);
+    made.knows = {kNothing, found->second, 0};
+  }
+  return found->second;
+}
+
+std::shared_ptr<const Order::Clock> Order::joined(std::span<const Knowledge* const> all) const {
+  auto clock = std::make_shared<Clock>(*all.front()->others);
+  clock->resize(threads_.size());
+  const Clock* last = all.front()->others.get();
+  for (const Knowledge* const each : all) {
+    const Clock& others = *each->others;
+    // Most have met before, and share one.
+    if (&others != last) {
+      for (size_t i = 0; i < others.size(); ++i) (*clock)[i] = std::max((*clock)[i], others[i]);
+    }
+    last = &others;
+    uint32_t& own = (*clock)[static_cast<size_t>(each->thread)];
+    own = std::max(own, each->own);
+  }
+  return clock;
+}
+
+void Order::learn(int thread, std::span<const Knowledge* const> from) {
+  Knowledge& knows = of(thread).knows;
+  std::vector<const Knowledge*> all{&knows};
+  for (const Knowledge* const each : from) {
+    const bool isNews = each->others != knows.others || each->own != 0;
+    if (isNews) all.push_back(each);
+  }
+  if (all.size() > 1) knows.others = joined(all);
+}
+
+void Order::plainStore(int thread, const void* at, size_t bytes) {
+  const uint32_t number = ++of(thread).knows.own;
+  const auto begin = reinterpret_cast<uintptr_t>(at);
+  for (uintptr_t word = begin / kGrain; word < (begin + bytes + kGrain - 1) / kGrain; ++word) {
+    written_[word] = {thread, number};
+  }
+}
+
+void Order::plainLoad(int thread, const void* at, size_t bytes) {
+  const Clock& others = *of(thread).knows.others;
+  const auto begin = reinterpret_cast<uintptr_t>(at);
+  for (uintptr_t word = begin / kGrain; word < (begin + bytes + kGrain - 1) / kGrain; ++word) {
+    const auto found = written_.find(word);
+    if (found == written_.end() || found->second.by == thread) continue;
+    const auto by = static_cast<size_t>(found->second.by);
+    if (by < others.size() && others[by] >= found->second.number) continue;
+    if (race_.empty()) race_ = of(thread).name + " reads what " + of(found->second.by).name + " wrote";
+    return;
+  }
+}
+
+void Order::store(int thread, const void* at, Scope scope) {
+  const auto word = reinterpret_cast<uintptr_t>(at);
+  if (const auto& fenced = of(thread).fenced[static_cast<size_t>(scope)]; fenced) {
+    told_[word] = *fenced;
+  } else {
+    told_.erase(word);
+  }
+}
+
+void Order::load(int thread, const void* at, Scope scope) {
+  const auto found = told_.find(reinterpret_cast<uintptr_t>(at));
+  if (found == told_.end()) return;
+  const Knowledge& told = found->second;
+  auto& pending = of(thread).pending[static_cast<size_t>(scope)];
+  if (std::find(pending.begin(), pending.end(), told) == pending.end()) pending.push_back(told);
+}
+
+void Order::relaxedStore(int thread, const void* at) {
+  store(thread, at, Scope::kSystem);
+}
+void Order::relaxedLoad(int thread, const void* at) {
+  load(thread, at, Scope::kSystem);
+}
+void Order::sharedStore(int thread, const void* at) {
+  store(thread, at, Scope::kBlock);
+}
+void Order::sharedLoad(int thread, const void* at) {
+  load(thread, at, Scope::kBlock);
+}
+
+void Order::releaseStore(int thread, const void* at) {
+  told_[reinterpret_cast<uintptr_t>(at)] = of(thread).knows;
+}
+
+void Order::acquireLoad(int thread, const void* at) {
+  const auto found = told_.find(reinterpret_cast<uintptr_t>(at));
+  if (found == told_.end()) return;
+  const Knowledge& told = found->second;
+  Thread& self = of(thread);
+  if (self.acquired && *self.acquired == told) return;  // who polls reads the same again and again
+  self.acquired = told;
+  const Knowledge* const all[] = {&told};
+  learn(thread, all);
+}
+
+void Order::fence(int thread, Scope scope) {
+  Thread& self = of(thread);
+  std::vector<const Knowledge*> read;
+  for (size_t each = 0; each <= static_cast<size_t>(scope); ++each) {
+    for (const Knowledge& told : self.pending[each]) read.push_back(&told);
+  }
+  if (!read.empty()) learn(thread, read);
+  for (size_t each = 0; each <= static_cast<size_t>(scope); ++each) {
+    self.pending[each].clear();
+    self.fenced[each] = self.knows;
+  }
+}
+
+void Order::meet(std::span<const int> threads) {
+  std::vector<const Knowledge*> all;
+  for (const int thread : threads) all.push_back(&of(thread).knows);
+  const auto together = joined(all);
+  for (const int thread : threads) of(thread).knows.others = together;
+}
+
+void Order::forget(const void* begin, size_t bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(begin);
+  if (bytes / kGrain < written_.size()) {
+    for (uintptr_t word = first / kGrain; word < (first + bytes) / kGrain; ++word) written_.erase(word);
+  } else {
+    std::erase_if(written_, [&](const auto& each) {
+      return each.first >= first / kGrain && each.first < (first + bytes) / kGrain;
+    });
+  }
+}
+
+}  // namespace stretto::emulator
