@@ -82,7 +82,7 @@ TEST_F(OnMachine, FindsAFenceOfTheWrongScope) {
 }
 
 TEST_F(OnMachine, FindsAWriteBeyondABuffer) {
-  EXPECT_NE(run({[](Memory* memory) { storeUnit(&memory->data[512 + threadIdx.x], 1); }}), "");
+  EXPECT_NE(run({[](Memory* memory) { storeUnit(memory->data, 512 + threadIdx.x, 1); }}), "");
 }
 
 TEST_F(OnMachine, FindsThreadsOfAWarpThatMeetInDifferentPlaces) {
@@ -115,7 +115,7 @@ TEST_F(OnMachine, VotesShufflesAndBarriersSayWhatTheyShould) {
                       __any_sync(0xffffffff, lane == 3) != 0 && __all_sync(0xffffffff, lane < 31) == 0 &&
                       anyThread(1, static_cast<int>(blockDim.x), threadIdx.x == 40) &&
                       !anyThread(1, static_cast<int>(blockDim.x), false);
-    storeUnit(&memory->data[threadIdx.x], fine ? 1 : 0);
+    storeUnit(memory->data, threadIdx.x, fine ? 1 : 0);
   };
   auto* const memory = reinterpret_cast<Memory*>(machine_.allocate(sizeof(Memory)));
   machine_.launch(machine_.makeStream(), {1, 64, false}, [=] { kernel(memory); });
@@ -132,9 +132,9 @@ TEST_F(OnMachine, KernelsOfAStreamFollowEachOther) {
     machine_.launch(stream, {2, 64, turn % 2 == 1}, [=] {
       letNextBegin();
       awaitPrevious();
-      uint64_t* const place = &memory->data[blockIdx.x * 64 + threadIdx.x];
-      const uint64_t before = loadUnit(place);
-      storeUnit(place, before == turn ? turn + 1 : 1000);
+      const size_t place = blockIdx.x * 64 + threadIdx.x;
+      const uint64_t before = loadUnit(memory->data, place);
+      storeUnit(memory->data, place, before == turn ? turn + 1 : 1000);
     });
   }
   machine_.run();

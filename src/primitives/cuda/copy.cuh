@@ -51,14 +51,14 @@ struct UnitView {
   __device__ size_t units() const { return (bytes + kUnitBytes - 1) / kUnitBytes; }
   // Anything beyond the end.
   __device__ Unit load(size_t unit) const {
-    if (unit < plain) return loadUnit(begin + unit * kUnitBytes);
+    if (unit < plain) return loadUnit(begin, unit);
     const size_t at = unit * kUnitBytes;
     return at < bytes ? loadOddUnit(begin + at, rest(at)) : 0;
   }
   // Nothing beyond the end.
   __device__ void store(size_t unit, Unit value) const {
     if (unit < plain) {
-      storeUnit(begin + unit * kUnitBytes, value);
+      storeUnit(begin, unit, value);
     } else if (const size_t at = unit * kUnitBytes; at < bytes) {
       storeOddUnit(begin + at, value, rest(at));
     }

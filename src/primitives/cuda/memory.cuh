@@ -76,11 +76,11 @@ __device__ inline void storePack(void* at, Pack value) {
 }
 
 // Units of a user's buffer.
-__device__ inline uint64_t loadUnit(const void* at) {
-  return *static_cast<const uint64_t*>(at);
+__device__ inline uint64_t loadUnit(const void* begin, size_t unit) {
+  return static_cast<const uint64_t*>(begin)[unit];
 }
-__device__ inline void storeUnit(void* at, uint64_t value) {
-  *static_cast<uint64_t*>(at) = value;
+__device__ inline void storeUnit(void* begin, size_t unit, uint64_t value) {
+  static_cast<uint64_t*>(begin)[unit] = value;
 }
 
 // The memory that the threads of a block share, one T, uninitialised; and its words that one thread tells and

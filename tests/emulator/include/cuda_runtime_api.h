@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 
-
 #define CUDART_VERSION 13000
 
 enum cudaError_t {

@@ -68,8 +68,7 @@ inline void storeRelaxed64(uint64_t* at, uint64_t value) {
 }
 
 inline void fenceSystem() {
-  emulatedOrder(
-      [](emulator::Order& order, int self) { order.fence(self, emulator::Order::Scope::kSystem); });
+  emulatedOrder([](emulator::Order& order, int self) { order.fence(self, emulator::Order::Scope::kSystem); });
 }
 inline void fenceBlock() {
   emulatedOrder([](emulator::Order& order, int self) { order.fence(self, emulator::Order::Scope::kBlock); });
@@ -98,11 +97,13 @@ inline void storePack(void* at, Pack value) {
 }
 
 // No step: threads of one line, of which some have a unit and some have two, must not part.
-inline uint64_t loadUnit(const void* at) {
+inline uint64_t loadUnit(const void* begin, size_t unit) {
+  const auto* const at = static_cast<const uint64_t*>(begin) + unit;
   emulatedOrder([&](emulator::Order& order, int self) { order.plainLoad(self, at, sizeof(uint64_t)); });
   return emulatedLoad<uint64_t>(at);
 }
-inline void storeUnit(void* at, uint64_t value) {
+inline void storeUnit(void* begin, size_t unit, uint64_t value) {
+  auto* const at = static_cast<uint64_t*>(begin) + unit;
   emulatedOrder([&](emulator::Order& order, int self) { order.plainStore(self, at, sizeof(uint64_t)); });
   emulatedStore(at, value);
 }
