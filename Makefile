@@ -48,7 +48,7 @@ viewer: setup ## the timeline, as one page: viewer/dist/viewer.html
 
 python: native viewer ## the Python half: the package, with the `stretto` command, into .venv/
 	@$(STEP) python $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps \
-	  -C build-dir=build -C cmake.build-type=$(BUILD_TYPE) --editable .
+	  --config-settings build-dir=build --config-settings cmake.build-type=$(BUILD_TYPE) --editable .
 
 test: ctest pytest viewertest tsan asan fuzz ## all tests: C++, Python, viewer, sanitizers, a short fuzz run
 

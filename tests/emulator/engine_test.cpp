@@ -155,12 +155,17 @@ class Course {
   Course(Machine& machine, Ranks& ranks, const std::vector<Dataset>& data, uint64_t seed)
       : machine_(machine), ranks_(ranks), data_(data), random_(seed) {}
 
-  void add(const Descriptor& row) {
-    Step step;
-    if (!draw(row, step)) return;
-    for (int rank = 0; rank < ranks_.size(); ++rank) prepare(step, rank);
-    for (int rank = 0; rank < ranks_.size(); ++rank) launch(step, rank);
-    steps_.push_back(std::move(step));
+  // So many steps of one row; what is drawn and does not suit it is drawn again.
+  void add(const Descriptor& row, size_t steps) {
+    const size_t wanted = steps_.size() + steps;
+    for (int draws = 0; steps_.size() < wanted && draws < 100; ++draws) {
+      Step step;
+      if (!draw(row, step)) continue;
+      for (int rank = 0; rank < ranks_.size(); ++rank) prepare(step, rank);
+      for (int rank = 0; rank < ranks_.size(); ++rank) launch(step, rank);
+      steps_.push_back(std::move(step));
+    }
+    EXPECT_EQ(steps_.size(), wanted);
   }
   void check() {
     const std::string wrong = ranks_.run();
@@ -179,7 +184,6 @@ class Course {
       }
     }
   }
-  size_t steps() const { return steps_.size(); }
 
  private:
   template <typename T>
@@ -188,19 +192,19 @@ class Course {
   }
   // Sizes around what a line, a run, a slot or a pass holds.
   bool draw(const Descriptor& row, Step& step) {
-    Case& one_ = step.one;
-    one_.row = &row;
+    Case& asked = step.one;
+    asked.row = &row;
     // Sums of floats in another order have other bits: those of integers have not.
     do {
-      one_.data = &data_[random_() % data_.size()];
-    } while (!row.rankOrder && isReduction(row.collective) && isFloating(one_.data->type));
-    const size_t element = sizeOf(one_.data->type);
-    planner::Request request{row.collective, one_.data->type, static_cast<Operator>(one_.data->op), 0,
+      asked.data = &data_[random_() % data_.size()];
+    } while (!row.rankOrder && isReduction(row.collective) && isFloating(asked.data->type));
+    const size_t element = sizeOf(asked.data->type);
+    planner::Request request{row.collective, asked.data->type, static_cast<Operator>(asked.data->op), 0,
                              ranks_.size()};
-    const size_t most = one_.data->elements / static_cast<size_t>(ranks_.size());
-    one_.count = std::min<size_t>(
-        most, one<size_t>({1, 3, 17, 64, 129, 500, 1024, 2047, 6000, 20000}) + random_() % 7);
-    request.bytes = one_.count * element;
+    const size_t most = asked.data->elements / static_cast<size_t>(ranks_.size());
+    const auto around = one<size_t>({1, 3, 17, 64, 129, 500, 1024, 2047, 6000, 20000});
+    asked.count = std::min<size_t>(most, around + random_() % 7);
+    request.bytes = asked.count * element;
     if (planner::obstacleTo(row, request, ranks_.planned()) != planner::Obstacle::kNone) return false;
     planner::Forced forced;
     const int blocks = row.protocol == Protocol::kBare ? 0 : one<int>({0, 1, 2, 3});
@@ -211,10 +215,10 @@ class Course {
     const auto plan = planner::choose(request, ranks_.planned(), planner::Table(), forced);
     if (!plan.ok()) return false;
     step.plan = plan.value();
-    one_.root = static_cast<int>(random_() % static_cast<uint64_t>(ranks_.size()));
-    one_.sendOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
-    one_.receiveOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
-    one_.inPlace = row.collective == Collective::kAllReduce && random_() % 3 == 0;
+    asked.root = static_cast<int>(random_() % static_cast<uint64_t>(ranks_.size()));
+    asked.sendOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
+    asked.receiveOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
+    asked.inPlace = row.collective == Collective::kAllReduce && random_() % 3 == 0;
     return true;
   }
   void prepare(Step& step, int rank) {
@@ -279,6 +283,10 @@ int rounds() {
   return given == nullptr ? 1 : std::atoi(given);
 }
 
+// Between two ranks a two-shot saves nothing.
+bool isForPairs(const Descriptor& row) {
+  return row.algorithm != algorithms::Algorithm::kTwoShot;
+}
 bool hasKernel(const Descriptor& row) {
   const bool isMessage = row.collective == Collective::kSend || row.collective == Collective::kReceive;
   return !isMessage && row.algorithm != algorithms::Algorithm::kLocal;
@@ -295,7 +303,6 @@ class EngineAmong : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(EngineAmong, EveryAlgorithmIsRight) {
   const auto [count, protocol] = GetParam();
-  size_t steps = 0;
   for (int round = 0; round < rounds(); ++round) {
     const auto seed = static_cast<uint64_t>(round + 1) * 1000 + static_cast<uint64_t>(count);
     for (const Descriptor& row : algorithms::descriptors(algorithms::Device::kCuda)) {
@@ -304,14 +311,11 @@ TEST_P(EngineAmong, EveryAlgorithmIsRight) {
       Machine machine({seed, true});
       Ranks ranks(machine, count, 4);
       Course course(machine, ranks, datasets(count), seed);
-      constexpr size_t kSteps = 4;
-      for (int draws = 0; course.steps() < kSteps && draws < 40; ++draws) course.add(row);
+      course.add(row, isForPairs(row) || count > 2 ? 4 : 0);
       course.check();
       if (HasFatalFailure()) return;
-      steps += course.steps();
     }
   }
-  EXPECT_GT(steps, 3u);
 }
 
 std::vector<Shape> shapes() {
@@ -338,17 +342,19 @@ struct Message {
   size_t bytes;
 };
 
-// Groups of messages between ranks that are drawn; `resident` blocks of each rank fit on its GPU.
-void exchange(int count, int resident, uint64_t seed) {
+constexpr int kGroups = 3;
+
+// Groups of messages between ranks that are drawn, so many of each rank; `resident` blocks of each fit on its
+// GPU. The launches of all ranks together.
+void exchange(int count, int resident, int each, uint64_t seed, uint64_t& launches) {
   SCOPED_TRACE(std::to_string(count) + " ranks, seed " + std::to_string(seed));
   Machine machine({seed, true});
-  Ranks ranks(machine, count, 8, resident);
+  Ranks ranks(machine, count, std::min(8, resident), resident);
   Random random(seed);
   std::vector<Message> messages;
-  for (int group = 0; group < 3; ++group) {
+  for (int group = 0; group < kGroups; ++group) {
     const size_t before = messages.size();
-    const int most = 3 * count;
-    for (int i = 0; i < most; ++i) {
+    for (int i = 0; i < each * count; ++i) {
       const auto from = static_cast<int>(random() % static_cast<uint64_t>(count));
       const auto to = static_cast<int>(random() % static_cast<uint64_t>(count));
       constexpr size_t kBytes[] = {0, 1, 100, 2048, 5000, 40000, 120000};
@@ -360,10 +366,10 @@ void exchange(int count, int resident, uint64_t seed) {
     for (int rank = 0; rank < count; ++rank) {
       std::vector<Transfer> transfers;
       for (size_t i = before; i < messages.size(); ++i) {
-        const Message& each = messages[i];
-        const uint64_t tag = 77 + each.bytes;
-        if (each.from == rank) transfers.push_back({true, each.to, each.sent.data(), each.bytes, tag});
-        if (each.to == rank) transfers.push_back({false, each.from, each.received.data(), each.bytes, tag});
+        const Message& one = messages[i];
+        const uint64_t tag = 77 + one.bytes;
+        if (one.from == rank) transfers.push_back({true, one.to, one.sent.data(), one.bytes, tag});
+        if (one.to == rank) transfers.push_back({false, one.from, one.received.data(), one.bytes, tag});
       }
       const auto status =
           ranks.engine(rank).launchTransfers(transfers, static_cast<uint64_t>(group) + 1, ranks.stream(rank));
@@ -372,23 +378,50 @@ void exchange(int count, int resident, uint64_t seed) {
   }
   const std::string wrong = ranks.run();
   ASSERT_TRUE(wrong.empty()) << wrong;
-  for (const Message& each : messages) {
-    ASSERT_EQ(std::memcmp(each.sent.data(), each.received.data(), each.bytes), 0)
-        << each.bytes << " bytes from " << each.from << " to " << each.to;
-    ASSERT_TRUE(each.received.isGuarded());
+  for (int rank = 0; rank < count; ++rank) launches += ranks.engine(rank).lastLaunch().number;
+  for (const Message& one : messages) {
+    ASSERT_EQ(std::memcmp(one.sent.data(), one.received.data(), one.bytes), 0)
+        << one.bytes << " bytes from " << one.from << " to " << one.to;
+    ASSERT_TRUE(one.received.isGuarded());
   }
 }
 
 TEST(EngineMessages, ArriveInGroups) {
   for (int round = 0; round < rounds(); ++round) {
-    for (const int count : {2, 3, 4, 6}) exchange(count, 132, static_cast<uint64_t>(100 * round + count));
+    for (const int count : {2, 3, 4, 6}) {
+      uint64_t launches = 0;
+      exchange(count, 132, 3, static_cast<uint64_t>(100 * round + count), launches);
+      EXPECT_LE(launches, static_cast<uint64_t>(count * kGroups));
+    }
   }
 }
 
-// Sixteen ranks on a GPU of 132 multiprocessors have 8 blocks each, for 30 queues.
+// Sixteen ranks on a GPU of 132 multiprocessors have 8 blocks each, for up to 30 queues.
 TEST(EngineMessages, OfManyRanksThatShareAGpuGoInSeveralLaunches) {
-  exchange(16, 8, 3);
-  exchange(7, 1, 4);
+  uint64_t launches = 0;
+  exchange(16, 8, 8, 3, launches);
+  EXPECT_GT(launches, uint64_t{16 * kGroups});
+  exchange(7, 2, 3, 4, launches);
+}
+
+// Whose queues fit has one launch for all of them: these messages wait for each other in a circle.
+TEST(EngineMessages, OfAFewStepsGoTogether) {
+  Machine machine({5, true});
+  Ranks ranks(machine, 16, 8, 8);
+  constexpr size_t kBytes = 200000;  // more than is under way
+  const auto launch = [&](int rank, std::initializer_list<std::pair<int, bool>> peers) {
+    std::vector<Transfer> transfers;
+    for (const auto& [peer, isSend] : peers) {
+      transfers.push_back({isSend, peer, machine.allocate(kBytes), kBytes, 9});
+    }
+    ASSERT_TRUE(ranks.engine(rank).launchTransfers(transfers, 1, ranks.stream(rank)).ok());
+  };
+  launch(0, {{5, true}, {15, false}});
+  launch(5, {{0, false}});
+  launch(5, {{15, true}});
+  launch(15, {{5, false}});
+  launch(15, {{0, true}});
+  EXPECT_EQ(ranks.run(), "");
 }
 
 // ---- What goes wrong --------------------------------------------------------------------------------------
@@ -437,8 +470,7 @@ void launchSome(Ranks& ranks, Machine& machine, const Descriptor& row, int prese
 std::vector<Descriptor> rowsWithKernels(int ranks) {
   std::vector<Descriptor> rows;
   for (const Descriptor& row : algorithms::descriptors(algorithms::Device::kCuda)) {
-    if (!hasKernel(row) || (ranks == 2 && row.algorithm == algorithms::Algorithm::kTwoShot)) continue;
-    rows.push_back(row);
+    if (hasKernel(row) && (ranks > 2 || isForPairs(row))) rows.push_back(row);
   }
   return rows;
 }
@@ -446,6 +478,11 @@ std::vector<Descriptor> rowsWithKernels(int ranks) {
 std::string nameOfRow(const Descriptor& row) {
   return std::string(nameOf(row.collective)) + " by " + algorithms::nameOf(row.algorithm) + " with " +
          algorithms::nameOf(row.protocol);
+}
+
+// What waits for the root alone need not wait for one that is missing.
+bool isFromRoot(const Descriptor& row) {
+  return row.collective == Collective::kBroadcast || row.collective == Collective::kScatter;
 }
 
 // Whoever waits says so when the time is over, and every kernel ends.
@@ -463,10 +500,7 @@ TEST(EngineFailure, ARankThatDoesNotComeEndsEveryAlgorithm) {
         if (status.code == Code::kTimeout) ++timeouts;
         EXPECT_TRUE(status.ok() || status.code == Code::kTimeout) << nameOf(status.code);
       }
-      // Who only sends does not wait.
-      const bool fromRoot =
-          row.collective == Collective::kBroadcast || row.collective == Collective::kScatter;
-      EXPECT_TRUE(fromRoot || timeouts > 0);
+      EXPECT_TRUE(timeouts > 0 || isFromRoot(row));
     }
   }
 }
@@ -481,10 +515,13 @@ TEST(EngineFailure, AnAbortEndsEveryAlgorithm) {
       ranks.engine(rank).abort(static_cast<uint32_t>(Code::kAborted));
     }
     ASSERT_EQ(ranks.end(), "");
+    int aborted = 0;
     for (int rank = 0; rank < 2; ++rank) {
       const auto status = ranks.engine(rank).report().status;
+      if (status.code == Code::kAborted) ++aborted;
       EXPECT_TRUE(status.ok() || status.code == Code::kAborted) << nameOf(status.code);
     }
+    EXPECT_TRUE(aborted > 0 || isFromRoot(row));
   }
 }
 
@@ -499,7 +536,10 @@ TEST(EngineFailure, OtherTagsAreNamed) {
     int named = 0;
     for (int rank = 0; rank < 2; ++rank) {
       const auto report = ranks.engine(rank).report();
-      if (report.status.code == Code::kInvalidUsage) ++named;
+      if (report.status.code != Code::kInvalidUsage) continue;
+      ++named;
+      EXPECT_EQ(report.status.peer, 1 - rank);
+      EXPECT_EQ(report.theirTag & 0xfffff, rank == 0 ? 0xbadu : 0x600du);
     }
     EXPECT_GT(named, 0);
   }
@@ -514,7 +554,7 @@ TEST(EngineAmongMany, BareLinesAndRunsWork) {
     Machine machine({14});
     Ranks ranks(machine, 40, 1);
     Course course(machine, ranks, datasets(40), 14);
-    for (int step = 0; step < 2; ++step) course.add(row);
+    course.add(row, 2);
     course.check();
   }
 }

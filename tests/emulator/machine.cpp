@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -9,7 +10,7 @@
 namespace stretto::emulator {
 namespace {
 
-Machine* gCurrent = nullptr;
+std::atomic<Machine*> gCurrent{nullptr};
 
 constexpr uint64_t kQuiet = 8;             // rounds after which slow warps are not waited for
 constexpr uint64_t kVeryQuiet = 32;        // and after which time leaps, each round
@@ -94,19 +95,25 @@ std::byte* Machine::find(const void* address) {
   return static_cast<const std::byte*>(address) < memory + size ? const_cast<std::byte*>(memory) : nullptr;
 }
 
-void Machine::check(const void* at, size_t bytes, const char* what) {
+bool Machine::check(const void* at, size_t bytes, const char* what) {
   const auto* const begin = static_cast<const std::byte*>(at);
+  const bool isAligned = reinterpret_cast<uintptr_t>(at) % bytes == 0;
   const auto after = memory_.upper_bound(begin);
-  if (after != memory_.begin()) {
+  if (isAligned && after != memory_.begin()) {
     const auto& [memory, size] = *std::prev(after);
-    if (begin >= memory && begin + bytes <= memory + size) return;
+    if (begin + bytes <= memory + size) return true;
   }
   complain(std::string("block ") + std::to_string(lane_->block.index) + ", thread " +
-           std::to_string(lane_->thread) + " " + what + " beyond all memory");
+           std::to_string(lane_->thread) + " " + what + " " + std::to_string(bytes) + " bytes " +
+           (isAligned ? "beyond all memory" : "at an address that is not aligned to them"));
+  return false;
 }
 
 void Machine::complain(const std::string& what) {
   if (complaint_.empty()) complaint_ = what;
+  if (!settings_.live) return;
+  fprintf(stderr, "emulated GPU: %s\n", what.c_str());
+  std::abort();
 }
 
 std::string Machine::complaint() const {
@@ -128,8 +135,9 @@ bool Machine::isIdle(const Stream* stream) {
 
 void Machine::launch(Stream* stream, LaunchSize size, std::function<void()> body) {
   Task task;
-  task.grid = std::make_unique<Grid>(Grid{*stream, size, std::move(body), {}});
   const Call call(*this);
+  task.grid = std::make_unique<Grid>(Grid{*stream, size, std::move(body), {}});
+  task.grid->odd = ++stream->launched % 2 == 1;
   stream->tasks.push_back(std::move(task));
   changed_.notify_all();
 }
@@ -211,7 +219,10 @@ bool Machine::startTasks(Stream& stream) {
   const bool letsNext = grid.lettingNext == size_t{grid.size.blocks} * grid.size.threads;
   if (letsNext && stream.tasks.size() > 1) {
     Grid* const next = stream.tasks[1].grid.get();
-    if (next != nullptr && next->size.early && !next->started) start(*next);
+    if (next != nullptr && next->size.early && !next->started) {
+      ++earlyStarts_;
+      start(*next);
+    }
   }
   return false;
 }
@@ -221,7 +232,7 @@ void Machine::start(Grid& grid) {
   for (unsigned index = 0; index < grid.size.blocks; ++index) {
     Block& block = grid.blocks.emplace_back(Block{grid, index, {}, {}, {}});
     for (unsigned thread = 0; thread < grid.size.threads; ++thread) {
-      const int number = order() == nullptr ? -1 : order()->numberOf(grid.stream.id, index, thread);
+      const int number = order() == nullptr ? -1 : order()->numberOf(grid.stream.id, grid.odd, index, thread);
       if (thread % kWarp == 0) warps_.push_back(std::make_unique<Warp>());
       Warp& warp = *warps_.back();
       block.lanes.push_back(std::make_unique<Lane>(block, warp, thread, number, grid.body));
@@ -232,25 +243,28 @@ void Machine::start(Grid& grid) {
   drawPaces();
 }
 
+// A kernel that begins in its turn knows of the one before; of one that began early those threads do that
+// waited for the turn.
 void Machine::giveTurn(Grid& grid) {
   grid.hasTurn = true;
   progress();
-  std::vector<int> numbers = std::move(grid.stream.last);
   for (Block& block : grid.blocks) {
     for (const auto& lane : block.lanes) {
       if (lane->state == Lane::State::kAwaitsTurn) lane->become(Lane::State::kReady);
-      numbers.push_back(lane->number);
+      if (order() != nullptr && !grid.size.early) order()->hear(lane->number, grid.stream.last);
     }
   }
-  if (order() != nullptr) order()->meet(numbers);
 }
 
 void Machine::finish(Stream& stream) {
   Grid& grid = *stream.tasks.front().grid;
   std::erase_if(warps_, [&](const auto& warp) { return &warp->lanes.front()->block.grid == &grid; });
-  stream.last.clear();
-  for (const Block& block : grid.blocks) {
-    for (const auto& lane : block.lanes) stream.last.push_back(lane->number);
+  if (order() != nullptr) {
+    std::vector<int> numbers;
+    for (const Block& block : grid.blocks) {
+      for (const auto& lane : block.lanes) numbers.push_back(lane->number);
+    }
+    stream.last = order()->together(numbers);
   }
   stream.tasks.pop_front();
 }
@@ -269,11 +283,11 @@ void Machine::round() {
   constexpr double kWhole = static_cast<double>(std::mt19937_64::max());
   for (const auto& warp : warps_) {
     if (warp->ready == 0) continue;
-    if (quiet_ > kQuiet || static_cast<double>(random_()) <= warp->pace * kWhole) step(*warp);
+    if (quiet_ > kQuiet || static_cast<double>(random_()) <= warp->pace * kWhole) advance(*warp);
   }
 }
 
-void Machine::step(Warp& warp) {
+void Machine::advance(Warp& warp) {
   for (Lane* const lane : warp.lanes) {
     if (lane->state != Lane::State::kReady) continue;
     lane_ = lane;
@@ -340,31 +354,44 @@ int Machine::meet(Lane::Meeting meeting, int value, int from) {
   return self.value;
 }
 
+// All who are waited for have come, whole warps of them.
+void Machine::open(Block::Barrier& barrier) {
+  progress();
+  std::map<const Warp*, size_t> warps;
+  std::vector<int> numbers;
+  for (Lane* const lane : barrier.arrived) {
+    lane->value = barrier.any ? 1 : 0;
+    ++warps[&lane->warp];
+    numbers.push_back(lane->number);
+  }
+  for (const auto& [warp, count] : warps) {
+    if (count != warp->lanes.size()) complain("threads of one warp wait at different barriers");
+  }
+  if (order() != nullptr) order()->meet(numbers);
+  released_.insert(released_.end(), barrier.arrived.begin(), barrier.arrived.end());
+  barrier = {};
+}
+
 bool Machine::barrier(int number, unsigned threads, bool mine) {
   Lane& self = *lane_;
   Block::Barrier& at = self.block.barriers.at(static_cast<size_t>(number));
+  if (at.arrived.empty()) at.threads = threads;
+  if (at.threads != threads) complain("threads of a block wait at one barrier for different numbers of them");
   at.arrived.push_back(&self);
   at.any = at.any || mine;
   self.become(Lane::State::kAtBarrier);
-  if (at.arrived.size() == threads) {
-    progress();
-    std::vector<int> numbers;
-    released_.insert(released_.end(), at.arrived.begin(), at.arrived.end());
-    for (Lane* const lane : at.arrived) {
-      lane->value = at.any ? 1 : 0;
-      numbers.push_back(lane->number);
-    }
-    if (order() != nullptr) order()->meet(numbers);
-    at = {};
-  }
+  if (at.arrived.size() == threads) open(at);
   self.fiber.pause();
   return self.value != 0;
 }
 
 void Machine::awaitTurn() {
-  if (lane_->block.grid.hasTurn) return;
-  lane_->become(Lane::State::kAwaitsTurn);
-  step();
+  const Grid& grid = lane_->block.grid;
+  if (!grid.hasTurn) {
+    lane_->become(Lane::State::kAwaitsTurn);
+    step();
+  }
+  if (order() != nullptr && grid.size.early) order()->hear(lane_->number, grid.stream.last);
 }
 
 void Machine::letNextBegin() {

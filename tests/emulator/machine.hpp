@@ -90,6 +90,7 @@ struct Lane {
 struct Block {
   struct Barrier {
     std::vector<Lane*> arrived;
+    unsigned threads = 0;
     bool any = false;
   };
   Grid& grid;
@@ -106,6 +107,7 @@ struct Grid {
   std::deque<Block> blocks;
   size_t alive = 0;        // threads
   size_t lettingNext = 0;  // threads that let the next kernel begin
+  bool odd = false;        // of the kernels of its stream
   bool started = false;
   bool hasTurn = false;  // the kernel before it has ended
 };
@@ -115,7 +117,8 @@ struct Grid {
 struct CUstream_st {
   uint64_t id = 0;
   std::deque<stretto::emulator::Task> tasks;
-  std::vector<int> last;  // threads of the kernel that ended last
+  uint64_t launched = 0;                 // kernels
+  stretto::emulator::Order::Heard last;  // what the threads knew of the kernel that ended last
 };
 
 namespace stretto::emulator {
@@ -151,9 +154,11 @@ class Machine {
     await([] { return false; });
   }
 
-  // What went wrong first in any kernel: a race, an access beyond all memory, a warp whose threads met in
-  // different places. Empty: nothing.
+  // What went wrong first in any kernel: a race, an access that may not be, a warp whose threads met in
+  // different places. Empty: nothing. A live machine, which nobody asks, ends the program instead.
   std::string complaint() const;
+  // Kernels that began before the one before them had ended.
+  uint64_t earlyStarts() const { return earlyStarts_; }
 
   // For the functions that kernels call, in the fiber of a thread.
   Lane& lane() { return *lane_; }
@@ -168,7 +173,8 @@ class Machine {
   void progress() { quiet_ = 0; }
   uint64_t nanoseconds() const;
   std::byte* blockShared(size_t bytes);
-  void check(const void* at, size_t bytes, const char* what);
+  // False, and a complaint, for an access of so many bytes that is beyond all memory or not aligned to them.
+  bool check(const void* at, size_t bytes, const char* what);
   Order* order() { return settings_.keepsOrder ? &order_ : nullptr; }
 
  private:
@@ -185,8 +191,9 @@ class Machine {
   void giveTurn(Grid& grid);
   void finish(Stream& stream);
   void round();
-  void step(Warp& warp);
+  void advance(Warp& warp);
   void settle(Warp& warp);
+  void open(Block::Barrier& barrier);
   void drawPaces();
   void complain(const std::string& what);
   std::string describe() const;
@@ -201,6 +208,7 @@ class Machine {
   Lane* lane_ = nullptr;
   uint64_t now_ = 1;
   uint64_t rounds_ = 0;
+  uint64_t earlyStarts_ = 0;
   uint64_t quiet_ = 0;  // rounds in which threads only looked
   std::string complaint_;
 

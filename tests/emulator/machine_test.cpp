@@ -11,8 +11,8 @@ namespace stretto::cuda {
 namespace {
 
 struct Memory {
+  alignas(16) uint64_t data[512];
   uint64_t flag;
-  uint64_t data[512];
 };
 
 // One block, or two on streams of their own, over memory that all share; what is complained of.
@@ -82,7 +82,45 @@ TEST_F(OnMachine, FindsAFenceOfTheWrongScope) {
 }
 
 TEST_F(OnMachine, FindsAWriteBeyondABuffer) {
-  EXPECT_NE(run({[](Memory* memory) { storeUnit(memory->data, 512 + threadIdx.x, 1); }}), "");
+  EXPECT_NE(run({[](Memory* memory) { storeUnit(memory->data, 514 + threadIdx.x, 1); }}), "");
+}
+
+TEST_F(OnMachine, FindsAnAccessThatIsNotAligned) {
+  EXPECT_NE(run({[](Memory* memory) { (void)loadPack(&memory->data[threadIdx.x % 2]); }}), "");
+}
+
+// What one kernel wrote, the next reads before its turn.
+TEST_F(OnMachine, FindsAReadBeforeTheTurn) {
+  auto* const memory = reinterpret_cast<Memory*>(machine_.allocate(sizeof(Memory)));
+  auto* const stream = machine_.makeStream();
+  for (int turn = 0; turn < 6; ++turn) {
+    machine_.launch(stream, {1, 32, true}, [=] {
+      letNextBegin();
+      __syncthreads();
+      if (threadIdx.x == 0) (void)loadPack(memory->data);
+      awaitPrevious();
+      storePack(memory->data, {1, 2});
+    });
+  }
+  machine_.run();
+  EXPECT_GT(machine_.earlyStarts(), 0u);
+  EXPECT_NE(machine_.complaint(), "");
+}
+
+TEST_F(OnMachine, FindsAPlainLoadOfALine) {
+  const auto send = [](Memory* memory) { storeRelaxed(memory->data, {1, 2}); };
+  const auto read = [](bool relaxed) {
+    return [=](Memory* memory) {
+      while ((relaxed ? loadRelaxed(memory->data) : loadPack(memory->data)).low == 0) {
+      }
+    };
+  };
+  EXPECT_EQ(run({send, read(true)}), "");
+  EXPECT_NE(run({send, read(false)}), "");
+}
+
+TEST_F(OnMachine, FindsHalvesOfAWarpAtDifferentBarriers) {
+  EXPECT_NE(run({[](Memory*) { syncThreads(1 + static_cast<int>(threadIdx.x % 2), 32); }}), "");
 }
 
 TEST_F(OnMachine, FindsThreadsOfAWarpThatMeetInDifferentPlaces) {
@@ -131,7 +169,9 @@ TEST_F(OnMachine, KernelsOfAStreamFollowEachOther) {
   for (uint64_t turn = 0; turn < 8; ++turn) {
     machine_.launch(stream, {2, 64, turn % 2 == 1}, [=] {
       letNextBegin();
+      __syncthreads();
       awaitPrevious();
+      __syncthreads();
       const size_t place = blockIdx.x * 64 + threadIdx.x;
       const uint64_t before = loadUnit(memory->data, place);
       storeUnit(memory->data, place, before == turn ? turn + 1 : 1000);
@@ -139,6 +179,7 @@ TEST_F(OnMachine, KernelsOfAStreamFollowEachOther) {
   }
   machine_.run();
   for (int place = 0; place < 128; ++place) EXPECT_EQ(memory->data[place], 8u);
+  EXPECT_GT(machine_.earlyStarts(), 0u);
   EXPECT_EQ(machine_.complaint(), "");
 }
 

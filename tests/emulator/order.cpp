@@ -4,8 +4,8 @@
 
 namespace stretto::emulator {
 
-int Order::numberOf(uint64_t stream, unsigned block, unsigned thread) {
-  const uint64_t key = stream << 32 | uint64_t{block} << 16 | thread;
+int Order::numberOf(uint64_t stream, bool odd, unsigned block, unsigned thread) {
+  const uint64_t key = stream << 33 | uint64_t{odd} << 32 | uint64_t{block} << 16 | thread;
   const auto [found, isNew] = numbers_.try_emplace(key, static_cast<int>(threads_.size()));
   if (isNew) {
     static const auto kNothing = std::make_shared<const Clock>();
@@ -17,7 +17,7 @@ int Order::numberOf(uint64_t stream, unsigned block, unsigned thread) {
   return found->second;
 }
 
-std::shared_ptr<const Order::Clock> Order::joined(std::span<const Knowledge* const> all) const {
+Order::Heard Order::joined(std::span<const Knowledge* const> all) const {
   auto clock = std::make_shared<Clock>(*all.front()->others);
   clock->resize(threads_.size());
   const Clock* last = all.front()->others.get();
@@ -124,21 +124,37 @@ void Order::fence(int thread, Scope scope) {
 }
 
 void Order::meet(std::span<const int> threads) {
+  const Heard all = together(threads);
+  for (const int thread : threads) of(thread).knows.others = all;
+}
+
+Order::Heard Order::together(std::span<const int> threads) const {
   std::vector<const Knowledge*> all;
   for (const int thread : threads) all.push_back(&of(thread).knows);
-  const auto together = joined(all);
-  for (const int thread : threads) of(thread).knows.others = together;
+  return all.empty() ? nullptr : joined(all);
+}
+
+void Order::hear(int thread, const Heard& heard) {
+  if (heard == nullptr) return;
+  Knowledge& knows = of(thread).knows;
+  if (hearing_.before != knows.others || hearing_.heard != heard) {
+    hearing_.before = knows.others;
+    hearing_.heard = heard;
+    auto both = std::make_shared<Clock>(*heard);
+    if (both->size() < knows.others->size()) both->resize(knows.others->size());
+    for (size_t i = 0; i < knows.others->size(); ++i) (*both)[i] = std::max((*both)[i], (*knows.others)[i]);
+    hearing_.after = both;
+  }
+  knows.others = hearing_.after;
 }
 
 void Order::forget(const void* begin, size_t bytes) {
   const auto first = reinterpret_cast<uintptr_t>(begin);
-  if (bytes / kGrain < written_.size()) {
-    for (uintptr_t word = first / kGrain; word < (first + bytes) / kGrain; ++word) written_.erase(word);
-  } else {
-    std::erase_if(written_, [&](const auto& each) {
-      return each.first >= first / kGrain && each.first < (first + bytes) / kGrain;
-    });
-  }
+  const uintptr_t last = first + bytes;
+  std::erase_if(written_, [&](const auto& each) {
+    return (each.first + 1) * kGrain > first && each.first * kGrain < last;
+  });
+  std::erase_if(told_, [&](const auto& each) { return each.first >= first && each.first < last; });
 }
 
 }  // namespace stretto::emulator

@@ -20,9 +20,9 @@ namespace stretto::emulator {
 
 class Order {
  public:
-  // The number of a thread: the same for the threads of a stream's kernels that have the same place in them,
-  // as those run one after the other.
-  int numberOf(uint64_t stream, unsigned block, unsigned thread);
+  // The number of a thread: the same for the threads of a stream's every second kernel that have the same
+  // place in them. Two kernels may run at the same time, if the later one may begin early.
+  int numberOf(uint64_t stream, bool odd, unsigned block, unsigned thread);
 
   void plainStore(int thread, const void* at, size_t bytes);
   void plainLoad(int thread, const void* at, size_t bytes);
@@ -38,6 +38,11 @@ class Order {
   void fence(int thread, Scope scope);
   // All of them know what each of them knew.
   void meet(std::span<const int> threads);
+  // What some know together, for others to hear of later.
+  using Clock = std::vector<uint32_t>;  // by thread: how many of its stores are known
+  using Heard = std::shared_ptr<const Clock>;
+  Heard together(std::span<const int> threads) const;
+  void hear(int thread, const Heard& heard);
 
   // The memory is another's now.
   void forget(const void* begin, size_t bytes);
@@ -47,11 +52,10 @@ class Order {
 
  private:
   static constexpr uintptr_t kGrain = 8;
-  using Clock = std::vector<uint32_t>;  // by thread: how many of its stores are known
   // What a thread knew at some time: of others, which it shares with all who met where it met last, and its
   // own stores.
   struct Knowledge {
-    std::shared_ptr<const Clock> others;
+    Heard others;
     int thread;
     uint32_t own;
     bool operator==(const Knowledge&) const = default;
@@ -69,16 +73,23 @@ class Order {
     uint32_t number;
   };
   // What all of them know together.
-  std::shared_ptr<const Clock> joined(std::span<const Knowledge* const> all) const;
+  Heard joined(std::span<const Knowledge* const> all) const;
   void learn(int thread, std::span<const Knowledge* const> from);
   void store(int thread, const void* at, Scope scope);
   void load(int thread, const void* at, Scope scope);
   Thread& of(int thread) { return threads_[static_cast<size_t>(thread)]; }
+  const Thread& of(int thread) const { return threads_[static_cast<size_t>(thread)]; }
 
   std::unordered_map<uint64_t, int> numbers_;
   std::vector<Thread> threads_;
   std::unordered_map<uintptr_t, Written> written_;
   std::unordered_map<uintptr_t, Knowledge> told_;
+  // Of the thread that heard last: those of one block know, and hear, the same.
+  struct {
+    Heard before;
+    Heard heard;
+    Heard after;
+  } hearing_;
   std::string race_;
 };
 

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -300,7 +301,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->capturing = captureOf(stream) != nullptr ? stream : nullptr;
   if (event->capturing != nullptr) return cudaSuccess;
   const uint64_t number = ++event->recorded;
-  return enqueue(stream, [event, number] { event->reached = number; });
+  return enqueue(stream, [event, number] { event->reached = std::max<uint64_t>(event->reached, number); });
 }
 // A graph runs on one stream here, in the order of the calls, so that events of a capture order nothing more.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -311,6 +312,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (capture != nullptr) capture->streams.insert(stream);
     return capture == nullptr ? result(cudaErrorInvalidValue) : cudaSuccess;
   }
+  if (captureOf(stream) != nullptr) return result(cudaErrorStreamCaptureUnsupported);
   const uint64_t number = event->recorded;
   Machine::current().enqueue(stream, {}, [event, number] { return event->reached >= number; });
   return cudaSuccess;

@@ -352,8 +352,15 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
   launched_.channels = launched_.stamps = 0;
   transfersLaunched_.clear();
   STRETTO_TRY(copyToSelf(transfers, setup_.rank, stream));
-  // The blocks of all ranks that share a GPU must fit on it at once, as they wait for each other. Where the
-  // queues of all steps would not, there are several launches, each of the same steps on every rank.
+  // The blocks of all ranks that share a GPU must fit on it at once, as they wait for each other. A rank
+  // whose queues would not has several launches, of so many steps each as are sure to fit: with the same
+  // steps on all ranks, what a launch waits for is in one of those that are running. Messages of later steps
+  // then begin when earlier ones have ended, also where the other end has no group.
+  Queues whole(transfers, setup_.rank, setup_.ranks, setup_.shape.deepLanes);
+  for (int step = 1; step < setup_.ranks; ++step) whole.addStep(step);
+  whole.finish(setup_.shape.lanes);
+  if (whole.count() == 0) return kOkStatus;
+  if (whole.count() <= setup_.residentBlocks) return launchQueues(whole, sequence, stream);
   const int atOnce = std::max(1, setup_.residentBlocks / 2);
   for (int first = 1; first < setup_.ranks; first += atOnce) {
     Queues queues(transfers, setup_.rank, setup_.ranks, setup_.shape.deepLanes);

@@ -7,8 +7,7 @@
 // is relaxed loads by one thread, then a fence and a barrier. Lines carry their own readiness (lines.cuh).
 //
 // A wait that gives up reports once per rank (state.hpp), tells the coop, and makes every later wait of the
-// block end at once. Lines tell each thread for itself, and a pipeline makes that its
-// stage's verdict.
+// block end at once. Lines tell each thread for itself, and a pipeline makes that its stage's verdict.
 #pragma once
 
 #include "primitives/backend.hpp"
@@ -346,9 +345,7 @@ class Cuda {
     storeRelaxed(cell, {value, tag_});
   }
   __device__ Status verdict(Coop coop, bool bad) {
-    const bool any = coop.barrier == Threads::kOneWarp ? __any_sync(0xffffffff, bad) != 0
-                                                       : anyThread(coop.barrier, coop.count, bad);
-    if (!any) return {};
+    if (!anyThread(coop.barrier, coop.count, bad)) return {};
     return Status{Code::kRemote};  // the host knows more (Control)
   }
 
@@ -492,13 +489,15 @@ __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue) const 
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::report(Code code, int peer, uint64_t theirTag) {
   failed_ = true;
-  shared_.failed = 1;
   // The host has ended the wait, though only one of the threads that wait has seen it.
   if (const uint32_t word = look(shared_.word); word != 0 && code == Code::kTimeout) {
     code = static_cast<Code>(word);
   }
   Control& control = *context_.control;
-  if (atomicCAS_system(&control.reported, 0u, 1u) != 0) return;
+  // Before others of the block hear of it, who would say that a peer has failed.
+  const bool isFirst = atomicCAS_system(&control.reported, 0u, 1u) == 0;
+  shared_.failed = 1;
+  if (!isFirst) return;
   control.code = static_cast<uint32_t>(code);
   control.peer = peer;
   control.lane = static_cast<uint32_t>(lane_);

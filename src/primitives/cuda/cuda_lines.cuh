@@ -121,6 +121,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::exchangeTags(int thread, int threads) {
   constexpr bool kThreadEach = kRanks != 0;
+  static_assert(kRanks <= kWarp + 1);
   const auto tellPeer = [&](int step) { storeRelaxed(cellAt(peerAt(step), Leg::kScatter), {epoch_, tag_}); };
   for (int step = 1 + thread; !kThreadEach && step < ranks(); step += threads) tellPeer(step);
   for (int step = 1 + thread; step < ranks(); step += threads) {

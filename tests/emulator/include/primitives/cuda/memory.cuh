@@ -17,18 +17,17 @@ struct alignas(16) Pack {
   uint64_t high;
 };
 
+// An access that may not be is not made.
 template <typename T>
-T emulatedLoad(const void* at, const char* what = "reads") {
-  Machine::current().check(at, sizeof(T), what);
-  T value;
-  std::memcpy(&value, at, sizeof value);
+T emulatedLoad(const void* at) {
+  T value{};
+  if (Machine::current().check(at, sizeof(T), "reads")) std::memcpy(&value, at, sizeof value);
   return value;
 }
 template <typename T>
 void emulatedStore(void* at, T value) {
-  Machine::current().check(at, sizeof(T), "writes");
   Machine::current().progress();
-  std::memcpy(at, &value, sizeof value);
+  if (Machine::current().check(at, sizeof(T), "writes")) std::memcpy(at, &value, sizeof value);
 }
 
 // Calls what `told` says of an order that is kept.
@@ -44,10 +43,14 @@ T emulatedRelaxedLoad(const T* at) {
   emulatedOrder([&](emulator::Order& order, int self) { order.relaxedLoad(self, at); });
   return emulatedLoad<T>(at);
 }
+// What lies there is also a write: who reads it by a plain load must know of it.
 template <typename T>
 void emulatedRelaxedStore(T* at, T value) {
   Machine::current().step();
-  emulatedOrder([&](emulator::Order& order, int self) { order.relaxedStore(self, at); });
+  emulatedOrder([&](emulator::Order& order, int self) {
+    order.relaxedStore(self, at);
+    order.plainStore(self, at, sizeof(T));
+  });
   emulatedStore(at, value);
 }
 
@@ -70,13 +73,13 @@ inline void storeRelaxed64(uint64_t* at, uint64_t value) {
 inline void fenceSystem() {
   emulatedOrder([](emulator::Order& order, int self) { order.fence(self, emulator::Order::Scope::kSystem); });
 }
-inline void fenceBlock() {
-  emulatedOrder([](emulator::Order& order, int self) { order.fence(self, emulator::Order::Scope::kBlock); });
-}
 
 inline void storeRelease(uint64_t* at, uint64_t value) {
   Machine::current().step();
-  emulatedOrder([&](emulator::Order& order, int self) { order.releaseStore(self, at); });
+  emulatedOrder([&](emulator::Order& order, int self) {
+    order.releaseStore(self, at);
+    order.plainStore(self, at, sizeof value);
+  });
   emulatedStore(at, value);
 }
 inline uint64_t loadAcquire(const uint64_t* at) {
@@ -188,7 +191,8 @@ inline int __shfl_sync(unsigned, int mine, int from) {
   return stretto::emulator::Machine::current().meet(stretto::emulator::Lane::Meeting::kShuffle, mine, from);
 }
 inline void __threadfence_block() {
-  stretto::cuda::fenceBlock();
+  using stretto::emulator::Order;
+  stretto::cuda::emulatedOrder([](Order& order, int self) { order.fence(self, Order::Scope::kBlock); });
 }
 inline void __threadfence_system() {
   stretto::cuda::fenceSystem();
