@@ -10,9 +10,11 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -38,8 +40,12 @@ const char* gPlugin = nullptr;
 class Plugin {
  public:
   Plugin(const char* path, const char* mode) {
-    char pattern[] = "/tmp/stretto-bench-XXXXXX";
-    folder_ = mkdtemp(pattern);
+    std::string pattern = std::filesystem::temp_directory_path() / "stretto-bench-XXXXXX";
+    if (mkdtemp(pattern.data()) == nullptr) {
+      fprintf(stderr, "profiler_benchmark: no folder %s: %s\n", pattern.c_str(), strerror(errno));
+      exit(1);
+    }
+    folder_ = pattern;
     setenv("STRETTO_TRACE_DIR", (folder_ + "/run").c_str(), 1);
     setenv("STRETTO_TRACE_EVENTS", "all", 1);
     setenv("STRETTO_TRACE_MODE", mode, 1);
@@ -49,6 +55,7 @@ class Plugin {
     table_ = library == nullptr ? nullptr : testing::loadTable<5>(library);
     if (table_ == nullptr) {
       fprintf(stderr, "profiler_benchmark: %s is no profiler plugin\n", path);
+      std::filesystem::remove_all(folder_);
       exit(1);
     }
     int mask = 0;

@@ -24,8 +24,8 @@ namespace stretto::testing {
 class ProfilerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/stretto-profiler-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
+    std::string pattern = std::filesystem::temp_directory_path() / "stretto-profiler-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr) << pattern;
     folder_ = pattern;
     directory_ = folder_ + "/run";
     set("STRETTO_TRACE_DIR", directory_);

@@ -1,9 +1,12 @@
 // A made-up host: a folder that looks like the kernel's files, removed when the test is over.
 #pragma once
 
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "topology/probe.hpp"
 
@@ -13,7 +16,8 @@ class MadeUpHost {
  public:
   MadeUpHost() {
     std::string pattern = (std::filesystem::temp_directory_path() / "stretto_host_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
+    if (mkdtemp(pattern.data()) == nullptr) throw std::system_error(errno, std::generic_category(), pattern);
+    folder_ = pattern;
   }
   ~MadeUpHost() { std::filesystem::remove_all(folder_); }
   MadeUpHost(const MadeUpHost&) = delete;
