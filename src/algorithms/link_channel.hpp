@@ -3,9 +3,15 @@
 // slots in the receiver's window. The sender's chunk k goes to slot k mod depth as soon as fewer than depth
 // chunks are unacknowledged; the receiver hands back credit every half depth. Chunks of at most
 // Cell::kInlineBytes travel inside the slot's cell, in the cache line that says they are there.
+//
+// A backend may have links of its own (LinkingBackend): several strands of threads then run an algorithm at
+// the same time, each with every n-th place of a ring for itself, which is why all of them make equally many
+// exchanges, the last ones empty (Chunks). At least two places are a strand's: one is held while the next is
+// waited for.
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,6 +25,14 @@ STRETTO_ANYWHERE inline std::byte* payloadOf(Cell* cell, size_t bytes) {
   return bytes <= Cell::kInlineBytes ? cell->inlined : reinterpret_cast<std::byte*>(cell + 1);
 }
 
+template <typename B>
+concept LinkingBackend = requires(B b, int peer, std::byte* to, const std::byte* from) {
+  { b.acquireLink(peer, to) } -> std::same_as<Status>;
+  {b.publishLink(peer)};
+  { b.awaitLink(peer, from) } -> std::same_as<Status>;
+  {b.releaseLink(peer)};
+};
+
 // The sending end towards one peer. Cursors live in the backend and survive operations.
 template <Backend B>
 class Outlet {
@@ -31,14 +45,22 @@ class Outlet {
   STRETTO_ANYWHERE bool open() const { return b_.ready(b_.creditFrom(peer_), owed()); }
   // Waits for a free slot; `place` is then where the chunk's `bytes` go.
   STRETTO_ANYWHERE Status acquire(size_t bytes, std::byte*& place) {
-    STRETTO_TRY(b_.waitCount(b_.coop(), peer_, b_.creditFrom(peer_), owed()));
-    place = payloadOf(cell(), bytes);
-    return kOkStatus;
+    if constexpr (LinkingBackend<B>) {
+      return b_.acquireLink(peer_, place);
+    } else {
+      STRETTO_TRY(b_.waitCount(b_.coop(), peer_, b_.creditFrom(peer_), owed()));
+      place = payloadOf(cell(), bytes);
+      return kOkStatus;
+    }
   }
   // Makes the chunk that acquire() gave the place for visible.
   STRETTO_ANYWHERE void publish() {
-    Cell* const at = cell();
-    b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
+    if constexpr (LinkingBackend<B>) {
+      b_.publishLink(peer_);
+    } else {
+      Cell* const at = cell();
+      b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
+    }
   }
   STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) {
     std::byte* place = nullptr;
@@ -70,15 +92,23 @@ class Inlet {
   STRETTO_ANYWHERE bool arrived() const { return b_.ready(cell(), next()); }
   // Waits for the next chunk of `bytes`; `place` stays valid until release().
   STRETTO_ANYWHERE Status await(size_t bytes, const std::byte*& place) {
-    STRETTO_TRY(b_.wait(b_.coop(), peer_, cell(), next()));
-    place = payloadOf(const_cast<Cell*>(cell()), bytes);
-    return kOkStatus;
+    if constexpr (LinkingBackend<B>) {
+      return b_.awaitLink(peer_, place);
+    } else {
+      STRETTO_TRY(b_.wait(b_.coop(), peer_, cell(), next()));
+      place = payloadOf(const_cast<Cell*>(cell()), bytes);
+      return kOkStatus;
+    }
   }
   // The chunk has been read; its slot may be used again.
   STRETTO_ANYWHERE void release() {
-    const uint64_t received = ++b_.cursors(peer_).received;
-    if (received % (WindowLayout::kLinkDepth / 2) == 0) {
-      b_.signal(b_.coop(), peer_, b_.creditAt(peer_), received);
+    if constexpr (LinkingBackend<B>) {
+      b_.releaseLink(peer_);
+    } else {
+      const uint64_t received = ++b_.cursors(peer_).received;
+      if (received % (WindowLayout::kLinkDepth / 2) == 0) {
+        b_.signal(b_.coop(), peer_, b_.creditAt(peer_), received);
+      }
     }
   }
   STRETTO_ANYWHERE Status receive(std::byte* to, size_t bytes, bool stream) {

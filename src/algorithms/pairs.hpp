@@ -15,7 +15,7 @@ STRETTO_ANYWHERE size_t linkBytes(const B& b, const Arguments& a) {
 template <Backend B>
 STRETTO_ANYWHERE Status gatherFlat(B& b, const Arguments& a) {
   const bool isRoot = b.rank() == a.root;
-  for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a))) {
+  for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
     if (!isRoot) {
       STRETTO_TRY(Outlet<B>(b, a.root).send(a.send + chunk.begin, chunk.size));
       continue;
@@ -35,7 +35,7 @@ STRETTO_ANYWHERE Status gatherFlat(B& b, const Arguments& a) {
 template <Backend B>
 STRETTO_ANYWHERE Status scatterFlat(B& b, const Arguments& a) {
   const bool isRoot = b.rank() == a.root;
-  for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a))) {
+  for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
     if (!isRoot) {
       STRETTO_TRY(Inlet<B>(b, a.root).receive(a.receive + chunk.begin, chunk.size, a.stream));
       continue;
@@ -59,7 +59,7 @@ STRETTO_ANYWHERE Status allToAllPairwise(B& b, const Arguments& a) {
   for (int round = 1; round < b.ranks(); ++round) {
     Outlet<B> to(b, rotated(b.rank(), round, b.ranks()));
     Inlet<B> from(b, rotated(b.rank(), b.ranks() - round, b.ranks()));
-    for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a))) {
+    for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
       STRETTO_TRY(to.send(a.send + block(to.peer()) + chunk.begin, chunk.size));
       STRETTO_TRY(from.receive(a.receive + block(from.peer()) + chunk.begin, chunk.size, a.stream));
     }

@@ -120,7 +120,7 @@ STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   partial.op = a.reduce.op == Operator::kAvg ? Operator::kSum : a.reduce.op;
   partial.divisor = 1;
   int turn = 0;
-  for (const Span window : Chunks(a.count, most)) {
+  for (const Span window : Chunks(a.count, most, a.largest)) {
     Ring<B> ring(b, turn++ % a.rings);
     const Split shards(window.size, ranks, grain);
     const auto block = [&](int rank) {
@@ -147,7 +147,7 @@ STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
   partial.op = a.reduce.op == Operator::kAvg ? Operator::kSum : a.reduce.op;
   partial.divisor = 1;
   int turn = 0;
-  for (const Span chunk : Chunks(a.count, piece)) {
+  for (const Span chunk : Chunks(a.count, piece, a.largest)) {
     Ring<B> ring(b, turn++ % a.rings);
     const auto block = [&](int rank) {
       return Span{a.block(rank) / a.elementBytes + chunk.begin, chunk.size};
@@ -163,7 +163,7 @@ template <Backend B>
 STRETTO_ANYWHERE Status allGatherRing(B& b, const Arguments& a) {
   const size_t most = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
   int turn = 0;
-  for (const Span chunk : Chunks(a.bytes(), most)) {
+  for (const Span chunk : Chunks(a.bytes(), most, a.largestBytes())) {
     Ring<B> ring(b, turn++ % a.rings);
     const auto place = [&](int rank) { return a.receive + a.block(rank) + chunk.begin; };
     STRETTO_TRY(ring.send(a.send + chunk.begin, chunk.size));

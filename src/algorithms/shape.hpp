@@ -32,11 +32,15 @@ class Split {
   size_t each_;
 };
 
-// `count` elements taken `most` at a time: a range for `for`.
+// `count` elements taken `most` at a time: a range for `for`. As many chunks as `largest` elements would make,
+// if these are more: the last ones are empty.
 class Chunks {
  public:
-  constexpr Chunks(size_t count, size_t most) : count_(count), most_(std::max<size_t>(1, most)) {}
-  constexpr size_t size() const { return count_ <= most_ ? (count_ != 0) : (count_ + most_ - 1) / most_; }
+  constexpr Chunks(size_t count, size_t most, size_t largest = 0)
+      : count_(count), most_(std::max<size_t>(1, most)), longest_(std::max(count, largest)) {}
+  constexpr size_t size() const {
+    return longest_ <= most_ ? (longest_ != 0) : (longest_ + most_ - 1) / most_;
+  }
   constexpr Span operator[](size_t index) const {
     const size_t begin = std::min(count_, index * most_);
     return {begin, std::min(most_, count_ - begin)};
@@ -58,6 +62,7 @@ class Chunks {
  private:
   size_t count_;
   size_t most_;
+  size_t longest_;
 };
 
 // Elements that fit in `bytes`, at least one.

@@ -103,7 +103,7 @@ STRETTO_ANYWHERE size_t treeChunk(const B& b, const Arguments& a) {
 template <Backend B>
 STRETTO_ANYWHERE Status broadcastTree(B& b, const Arguments& a) {
   Tree<B> tree(b, a.root, a.arity);
-  for (const Span chunk : Chunks(a.count, treeChunk(b, a))) {
+  for (const Span chunk : Chunks(a.count, treeChunk(b, a), a.largest)) {
     const size_t at = chunk.begin * a.elementBytes;
     const size_t bytes = chunk.size * a.elementBytes;
     if (tree.isRoot()) {
@@ -120,7 +120,7 @@ template <Backend B>
 STRETTO_ANYWHERE Status reduceTree(B& b, const Arguments& a) {
   Tree<B> tree(b, a.root, a.arity);
   const ReduceSpec spec = treeSpec(tree, a.reduce);
-  for (const Span chunk : Chunks(a.count, treeChunk(b, a))) {
+  for (const Span chunk : Chunks(a.count, treeChunk(b, a), a.largest)) {
     const size_t at = chunk.begin * a.elementBytes;
     STRETTO_TRY(tree.passUp(spec, a.send + at, a.receive + at, chunk.size));
   }
@@ -134,7 +134,7 @@ STRETTO_ANYWHERE Status allReduceTree(B& b, const Arguments& a) {
   constexpr size_t kLag = WindowLayout::kLinkDepth / 2;
   Tree<B> tree(b, 0, a.arity);
   const ReduceSpec spec = treeSpec(tree, a.reduce);
-  const Chunks chunks(a.count, treeChunk(b, a));
+  const Chunks chunks(a.count, treeChunk(b, a), a.largest);
   const size_t lag = std::min(kLag, chunks.size());
   for (size_t turn = 0; turn < chunks.size() + lag; ++turn) {
     if (turn < chunks.size()) {

@@ -12,14 +12,13 @@ constexpr uint32_t kSlots = 4;
 // Of the only peer. With more of them each gets less, but not less than the other number.
 constexpr uint32_t kLineRegion = 4096, kLeastLines = 512;       // half of it payload
 constexpr uint32_t kWideRegion = 144 * 128, kLeastWide = 1024;  // 17,280 bytes of payload
-constexpr uint32_t kBareRegion = 33 * 1024, kLeastBare = 1024;
-constexpr uint32_t kSlotBytes = 4096, kLeastSlot = 1024;
-constexpr uint32_t kLinkChunk = 8192, kLeastLinkChunk = 1024;
+constexpr uint32_t kBareRegion = 66 * 1024, kLeastBare = 1024;
+constexpr uint32_t kSlotBytes = 1024;
 // Runs of collectives: with several peers many lanes of short rings do more than few of long ones. Those of
 // links are longer, up to what one warp should wait for; as many as a block has warps.
 constexpr uint32_t kRunBytes = 4096;
 constexpr uint32_t kRuns = 32, kLeastRuns = 8;
-constexpr uint32_t kLinkRunBytes = 16384, kLeastLinkRunBytes = 4096;
+constexpr uint32_t kLinkChunk = 16384, kLeastLinkChunk = 4096;
 constexpr uint32_t kLinkRuns = WindowLayout::kRunCredits;
 
 // What lanes may take together, where there are several peers; with one, all of them fit.
@@ -49,11 +48,10 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedLanes) {
   const uint32_t parts = std::bit_ceil(layout.ranks);
   layout.lineRegion = share(kLineRegion, parts, kLeastLines);
   layout.wideRegion = share(kWideRegion, parts * layout.lineLegs, kLeastWide);
-  layout.bareRegion = share(kBareRegion, parts, kLeastBare);
-  layout.slotBytes = share(kSlotBytes, parts, kLeastSlot);
+  layout.bareRegion = share(kBareRegion, parts * layout.lineLegs, kLeastBare);
+  layout.slotBytes = kSlotBytes;
   layout.linkChunk = share(kLinkChunk, parts, kLeastLinkChunk);
   layout.runBytes = kRunBytes;
-  layout.linkRunBytes = share(kLinkRunBytes, parts, kLeastLinkRunBytes);
   layout.linkRuns = kLinkRuns;
   layout.runs = share(kRuns, parts, kLeastRuns);
 

@@ -24,6 +24,7 @@ struct Arguments {
   const std::byte* send = nullptr;
   std::byte* receive = nullptr;
   size_t count = 0;
+  size_t largest = 0;  // elements of the largest of the shares that threads beside these take of the same links
   size_t elementBytes = 1;
   ReduceSpec reduce;
   size_t stride = 0;  // elements from one peer's block to the next, where there are blocks; 0: `count`
@@ -34,6 +35,7 @@ struct Arguments {
   bool stream = false;  // results are larger than the caches: write past them
 
   constexpr size_t bytes() const { return count * elementBytes; }
+  constexpr size_t largestBytes() const { return largest * elementBytes; }
   // Where the block of `peer` begins in a buffer of one block per rank, in bytes.
   constexpr size_t block(int peer) const {
     return static_cast<size_t>(peer) * (stride != 0 ? stride : count) * elementBytes;

@@ -86,9 +86,8 @@ struct WindowLayout {
   uint32_t lineRegion = kLineRegionBytes;  // of one source in one slot
   uint32_t wideRegion = 0;                 // the same for wide lines, which have their own memory
   uint32_t runs = 0;                       // of one source, a power of two, where there are runs
-  uint32_t linkRuns = 0;                   // the same for one source's link
-  uint32_t runBytes = 0;                   // most that a run holds, a multiple of 64
-  uint32_t linkRunBytes = 0;               // the same for those of links
+  uint32_t linkRuns = 0;                   // the same for one source's link: not chunks, then
+  uint32_t runBytes = 0;                   // most that a run holds, a multiple of 64; linkChunk of a link's
   uint32_t lineLegs = kLegs;               // exchanges that lines and runs serve in one epoch
   uint32_t bareRegion = 0;                 // of one source in one of kSlots places, for bare lines
 
@@ -96,10 +95,10 @@ struct WindowLayout {
     return kCells +
            ((slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source)) * kCellBytes;
   }
-  // Runs of a link have credits of their own, a cell for each of the receiver's warps.
+  // Runs of a link have credits of their own, a cell for each place of the ring.
   static constexpr uint32_t kRunCredits = 16;
-  constexpr size_t runCredit(int receiver, uint32_t warp) const {
-    return runCreditsBegin() + (static_cast<size_t>(receiver) * kRunCredits + warp) * kCellBytes;
+  constexpr size_t runCredit(int receiver, uint64_t run) const {
+    return runCreditsBegin() + (static_cast<size_t>(receiver) * kRunCredits + run % kRunCredits) * kCellBytes;
   }
   constexpr size_t credit(int receiver) const {
     return kCells + (slots * kLegs * ranks + static_cast<uint32_t>(receiver)) * kCellBytes;
@@ -126,12 +125,13 @@ struct WindowLayout {
   constexpr size_t bareBytes() const { return size_t{kSlots} * lineLegs * ranks * bareRegion; }
   // Where the large regions begin: slots, then links.
   constexpr size_t slotsBegin() const { return roundToPage(bareBegin() + bareBytes()); }
-  // A ring of runs: their payload, then a word for each.
+  // A ring of runs: their payload, then a word for each. Rings begin on whole lines: a warp's store that
+  // straddles one more line puts more on the wire.
   static constexpr size_t runRing(size_t count, size_t runBytes) {
-    return count * (runBytes + sizeof(uint64_t));
+    return roundTo(kLineAlignment, count * (runBytes + sizeof(uint64_t)));
   }
   constexpr size_t linkRunsOf(int source) const {
-    return linkRunsBegin() + static_cast<size_t>(source) * runRing(linkRuns, linkRunBytes);
+    return linkRunsBegin() + static_cast<size_t>(source) * runRing(linkRuns, linkChunk);
   }
   // From the begin of a region of their own, of allRunBytes().
   constexpr size_t runsOf(Leg leg, int source) const {
@@ -146,27 +146,27 @@ struct WindowLayout {
     return roundToPage(runRooms() + size_t{lineLegs} * ranks * runs * sizeof(uint64_t));
   }
   constexpr size_t bytes() const {
-    return roundToPage(linkRunsBegin() + ranks * runRing(linkRuns, linkRunBytes));
+    return roundToPage(linkRunsBegin() + ranks * runRing(linkRuns, linkChunk));
   }
 
  private:
   constexpr size_t runRooms() const { return size_t{lineLegs} * ranks * runRing(runs, runBytes); }
-  static constexpr size_t roundToPage(size_t bytes) {
-    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  }
+  static constexpr size_t roundTo(size_t grain, size_t bytes) { return (bytes + grain - 1) / grain * grain; }
+  static constexpr size_t roundToPage(size_t bytes) { return roundTo(kPageBytes, bytes); }
   static constexpr size_t kLineAlignment = 128;
   static constexpr size_t kCells = (sizeof(WindowHeader) + kCellBytes - 1) / kCellBytes * kCellBytes;
   constexpr size_t runCreditsBegin() const { return kCells + (slots * kLegs + 1) * ranks * kCellBytes; }
   constexpr size_t linesBegin() const {
     const size_t credits = linkRuns == 0 ? 0 : size_t{ranks} * kRunCredits * kCellBytes;
-    return (runCreditsBegin() + credits + kLineAlignment - 1) / kLineAlignment * kLineAlignment;
+    return roundTo(kLineAlignment, runCreditsBegin() + credits);
   }
   constexpr size_t lineIndex(uint32_t slot, Leg leg, int source) const {
     return (size_t{slot} * lineLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source);
   }
   constexpr size_t wideBegin() const { return linesBegin() + size_t{slots} * lineLegs * ranks * lineRegion; }
   constexpr size_t linkRunsBegin() const {
-    return roundToPage(linksBegin() + size_t{ranks} * kLinkDepth * linkSlotBytes());
+    const size_t chunks = linkRuns == 0 ? size_t{ranks} * kLinkDepth : 0;
+    return roundToPage(linksBegin() + chunks * linkSlotBytes());
   }
   constexpr size_t linksBegin() const {
     return roundToPage(slotsBegin() + size_t{slots} * kLegs * ranks * slotBytes);

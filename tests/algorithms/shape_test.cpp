@@ -33,6 +33,18 @@ TEST(Split, CoversEveryElementOnce) {
   }
 }
 
+TEST(Chunks, AreAsManyAsTheLargestNeighboursTheLastOnesEmpty) {
+  const Chunks none(0, 8, 20), less(9, 8, 20), whole(20, 8, 20);
+  ASSERT_EQ(none.size(), 3u);
+  ASSERT_EQ(less.size(), 3u);
+  ASSERT_EQ(whole.size(), 3u);
+  EXPECT_EQ(Chunks(20, 8, 9).size(), 3u) << "what there is counts";
+  EXPECT_EQ(less[1].size, 1u);
+  for (const Span span : none) EXPECT_EQ(span.size, 0u);
+  EXPECT_EQ(less[2].begin, 9u);
+  EXPECT_EQ(less[2].size, 0u);
+}
+
 TEST(Chunks, CoverEveryElementOnce) {
   for (const size_t count : {0, 1, 2, 63, 64, 65, 1000}) {
     for (const size_t most : {0, 1, 2, 63, 64, 2000}) {

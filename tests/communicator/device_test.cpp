@@ -86,6 +86,32 @@ TEST(DeviceShape, WhatIsPlannedInBareLinesFitsThem) {
   EXPECT_GT(planned, 2000);
 }
 
+// A warp stores whole lines of 128 bytes only if what it stores to begins on one.
+TEST(DeviceShape, WhatWarpsStoreToBeginsOnWholeLines) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    const auto shape = deviceShape(ranks, kMostLanes);
+    const WindowLayout& layout = shape.layout;
+    const auto isWhole = [](size_t offset) { return offset % 128 == 0; };
+    EXPECT_TRUE(isWhole(shape.nearBytes()) && isWhole(layout.runBytes) && isWhole(layout.linkChunk)) << ranks;
+    for (int source = 0; source < ranks - 1; ++source) {
+      for (uint32_t leg = 0; leg < layout.lineLegs; ++leg) {
+        EXPECT_TRUE(isWhole(shape.runBegin(1) + layout.runsOf(static_cast<Leg>(leg), source))) << ranks;
+        EXPECT_TRUE(isWhole(layout.wideLines(1, static_cast<Leg>(leg), source))) << ranks;
+      }
+      EXPECT_TRUE(isWhole(shape.deepBegin(1) + layout.linkRunsOf(source))) << ranks;
+    }
+  }
+}
+
+// A warp fills one place while another is read, and strands of a link hold one while they wait for the next.
+TEST(DeviceShape, RingsHaveTwoPlacesForEachWarp) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    const WindowLayout layout = deviceShape(ranks, kMostLanes).layout;
+    EXPECT_GE(layout.runs, 2u * 4) << ranks << " ranks";
+    EXPECT_EQ(layout.linkRuns, WindowLayout::kRunCredits);
+  }
+}
+
 TEST(DeviceShape, LanesDoNotOverlap) {
   const auto shape = deviceShape(4, 32);
   for (int lane = 0; lane + 1 < shape.lanes; ++lane) {

@@ -14,20 +14,23 @@ using stretto::cuda::BareLines;
 using stretto::cuda::BlockShared;
 using stretto::cuda::Context;
 using stretto::cuda::Cuda;
+using stretto::cuda::LinkRuns;
 using stretto::cuda::ManyBareLines;
 using stretto::cuda::RunLines;
 using stretto::cuda::ShortLines;
 using stretto::cuda::WideLines;
 
 // What one block does of an operation: a run of elements, of every block of the buffers. Empty for blocks
-// that come too late, and then on every rank.
-__device__ inline Arguments shareOf(const Arguments& all, unsigned block, unsigned blocks) {
+// that come too late, and then on every rank. Where a block has several strands it is what this one does.
+__device__ inline Arguments shareOf(const Arguments& all, unsigned strands) {
   Arguments mine = all;
-  const algorithms::Split split(all.count, blocks,
+  const algorithms::Split split(all.count, gridDim.x * strands,
                                 std::max<size_t>(1, algorithms::kShareGrain / all.elementBytes));
-  const algorithms::Span span = split[block];
+  constexpr unsigned kWarp = 32;
+  const algorithms::Span span = split[blockIdx.x * strands + (strands == 1 ? 0 : threadIdx.x / kWarp)];
   mine.stride = all.stride != 0 ? all.stride : all.count;
   mine.count = span.size;
+  mine.largest = split[blockIdx.x * strands].size;
   if (mine.send != nullptr) mine.send += span.begin * all.elementBytes;
   if (mine.receive != nullptr) mine.receive += span.begin * all.elementBytes;
   return mine;
@@ -35,17 +38,17 @@ __device__ inline Arguments shareOf(const Arguments& all, unsigned block, unsign
 
 // `blocksAtOnce`: how many fit on a multiprocessor. With two, the next operation's can wait there for the end
 // of this one's.
-template <typename Code, typename Backend, bool links, int mostThreads, int blocksAtOnce>
+template <typename Code, typename Backend, int mostThreads, int blocksAtOnce>
 __global__ void __launch_bounds__(mostThreads, blocksAtOnce)
     collective(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
   stretto::cuda::letNextBegin();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
-  const Arguments mine = shareOf(arguments, blockIdx.x, gridDim.x);
+  const Arguments mine = shareOf(arguments, Backend::kStrands);
   backend.begin();
-  if constexpr (links) backend.beginLinks();
-  if (mine.count != 0) (void)Code::run(backend, mine);  // what goes wrong is in Control
-  if constexpr (links) backend.endLinks();
+  if constexpr (Backend::kLinks) backend.beginLinks();
+  if (mine.largest != 0) (void)Code::run(backend, mine);  // what goes wrong is in Control
+  if constexpr (Backend::kLinks) backend.endLinks();
   backend.end();
 }
 
@@ -58,10 +61,11 @@ constexpr bool usesLinks(algorithms::Algorithm algorithm) {
 // Of a block, at most. With more there are too few registers to keep loads under way.
 inline constexpr int kLineThreads = 512;
 inline constexpr int kChunkThreads = 512;
+inline constexpr int kLinkThreads = 32 * LinkRuns::kStrands;
 
-template <typename Code, typename Backend, bool links, int mostThreads, int blocksAtOnce>
+template <typename Code, typename Backend, int mostThreads, int blocksAtOnce>
 Kernel kernelOf() {
-  return {collective<Code, Backend, links, mostThreads, blocksAtOnce>, mostThreads};
+  return {collective<Code, Backend, mostThreads, blocksAtOnce>, mostThreads};
 }
 
 // The kernels of one row with one reducer, in one protocol after the other.
@@ -78,6 +82,8 @@ class RowKernels {
       addRuns();
       constexpr bool kHasBare = Row::kCollective != Collective::kReduce;
       if constexpr (kHasBare && !std::is_same_v<Reducer, AnyReducer>) addBare();
+    } else if constexpr (usesLinks(Row::kAlgorithm)) {
+      add<Cuda<Reducer, LinkRuns>, kLinkThreads, 1>(P::kChunks, Fit::kAny);
     } else {
       add<Cuda<Reducer, ShortLines>, kChunkThreads, 1>(P::kChunks, Fit::kAny);
     }
@@ -90,9 +96,8 @@ class RowKernels {
 
   template <typename Backend, int mostThreads, int blocksAtOnce>
   void add(algorithms::Protocol protocol, Fit fit) {
-    constexpr bool kLinks = usesLinks(Row::kAlgorithm) && Row::kProtocol == algorithms::Protocol::kChunks;
     table_.add(Row::kCollective, Row::kAlgorithm, protocol, kind_, fit,
-               kernelOf<typename Row::Code, Backend, kLinks, mostThreads, blocksAtOnce>());
+               kernelOf<typename Row::Code, Backend, mostThreads, blocksAtOnce>());
   }
   // Lines are for latency: kernels for a known number of ranks, and room for the next one. What branches by
   // type, or copies, or has a flag in each thread, needs more registers than two full blocks leave each.
@@ -112,12 +117,17 @@ class RowKernels {
       add<Cuda<Reducer, BareLines, 4>, kLineThreads, 1>(kBare, Fit::kFour);  // for one-shots no gain
     }
   }
-  // Runs are for bandwidth: registers rather than room, and no warp that no stage has.
+  // Runs are for bandwidth: registers rather than room. Four warps a stage have two places each in the
+  // shortest rings; more of them would wait for one another, and spill.
   void addRuns() {
     constexpr auto kRuns = algorithms::Protocol::kRuns;
-    constexpr int kThreads = kServesPairs ? kChunkThreads : 3 * 160;
+    constexpr int kThreads = (kServesPairs ? 2 : 3) * 128;
     add<Cuda<Reducer, RunLines>, kThreads, 1>(kRuns, Fit::kAny);
-    if constexpr (kServesPairs) add<Cuda<Reducer, RunLines, 2>, kThreads, 1>(kRuns, Fit::kPair);
+    if constexpr (kServesPairs) {
+      add<Cuda<Reducer, RunLines, 2>, kChunkThreads, 1>(kRuns, Fit::kPair);
+    } else if constexpr (!std::is_same_v<Reducer, AnyReducer>) {
+      add<Cuda<Reducer, RunLines, 4>, kThreads, 1>(kRuns, Fit::kFour);
+    }
   }
 
   KernelTable& table_;

@@ -59,6 +59,8 @@ class Cuda {
   using Coop = Threads;
   static constexpr size_t kLineBytes = Format::kLineBytes;
   static constexpr bool kOneEpoch = Format::kBare;  // an operation must be one epoch
+  static constexpr bool kLinks = Format::kLinks;    // each strand runs the algorithm on a share of its own
+  static constexpr int kStrands = Format::kStrands;
 
   __device__ Cuda(const Context& context, BlockShared& shared, int lane)
       : context_(context),
@@ -70,7 +72,7 @@ class Cuda {
         state_(context.lanes[lane]),
         lane_(lane),
         tag_(context.tag),
-        coop_{0, static_cast<int>(blockDim.x) - (Format::kBare ? kWarp : 0), 0} {
+        coop_(firstCoop()) {
 #pragma unroll
     for (int step = 1; step < kRanks; ++step) peerNear_[step - 1] = window(peerAt(step)) + nearBegin_;
   }
@@ -91,7 +93,13 @@ class Cuda {
     finished_ = state_.finished;
   }
   __device__ void beginLinks() {
-    for (int peer = 0; peer < ranks(); ++peer) cursors_[peer] = state_.links[peer];
+    for (int peer = 0; peer < ranks(); ++peer) {
+      cursors_[peer] = state_.links[peer];
+      if constexpr (Format::kLinks) {
+        cursors_[peer].sent += untilMine(cursors_[peer].sent);
+        cursors_[peer].received += untilMine(cursors_[peer].received);
+      }
+    }
   }
   // And here, whatever its verdict.
   __device__ void end() {
@@ -101,10 +109,13 @@ class Cuda {
     state_.finished = finished_ + 1;
     leaveStamp(0);
   }
-  __device__ void endLinks() {
+  // All strands have made equally many exchanges.
+  __device__ void endLinks() requires(Format::kLinks) {
     __syncthreads();
-    if (threadIdx.x >= static_cast<unsigned>(ranks())) return;
-    state_.links[threadIdx.x] = cursors_[threadIdx.x];
+    for (int peer = static_cast<int>(threadIdx.x); peer < ranks(); peer += static_cast<int>(blockDim.x)) {
+      LinkCursors& link = state_.links[peer];
+      link = {cursors_[peer].sent - untilMine(link.sent), cursors_[peer].received - untilMine(link.received)};
+    }
   }
 
   // Instead of both, for a block that sent to one peer or received from it, beside others on the same lane.
@@ -114,9 +125,9 @@ class Cuda {
     const bool failed = shared_.failed != 0;
     if (threadIdx.x == 0) {
       if (sent) {
-        state_.links[peer].runsSent = cursors_[peer].runsSent;
+        state_.links[peer].sent = cursors_[peer].sent;
       } else {
-        state_.links[peer].runsReceived = cursors_[peer].runsReceived;
+        state_.links[peer].received = cursors_[peer].received;
       }
       if (last || failed) leaveStamp(2 * (static_cast<uint64_t>(peer) + 1) + (sent ? 1 : 0));
     }
@@ -161,21 +172,6 @@ class Cuda {
   __device__ const Cell* cellFrom(int source, Leg leg) const {
     return cell(near(rank(), layout().cell(turn(), leg, placeAt(rank(), source))));
   }
-  __device__ LinkCursors& cursors(int peer) {
-    return cursors_[peer];
-  }
-  __device__ Cell* linkAt(int peer, uint64_t chunk) const {
-    return cell(deep(peer, layout().link(placeAt(peer, rank()), chunk)));
-  }
-  __device__ const Cell* linkFrom(int source, uint64_t chunk) const {
-    return cell(deep(rank(), layout().link(placeAt(rank(), source), chunk)));
-  }
-  __device__ Cell* creditAt(int sender) const {
-    return cell(near(sender, layout().credit(placeAt(sender, rank()))));
-  }
-  __device__ const Cell* creditFrom(int receiver) const {
-    return cell(near(rank(), layout().credit(placeAt(rank(), receiver))));
-  }
 
   // The verbs.
   __device__ void put(Coop coop, int /*peer*/, void* to, const void* from, size_t bytes) {
@@ -195,11 +191,6 @@ class Cuda {
   __device__ Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
     bool bad = false;
     if (coop.rank() == 0) bad = !await(peer, cell, value, true);
-    return verdict(coop, bad);
-  }
-  __device__ Status waitCount(Coop coop, int peer, const Cell* cell, uint64_t value) {
-    bool bad = false;
-    if (coop.rank() == 0) bad = !await(peer, cell, value, false);
     return verdict(coop, bad);
   }
   __device__ Status waitAll(Coop coop, Leg leg) {
@@ -223,9 +214,6 @@ class Cuda {
   }
   __device__ void copy(Coop coop, void* to, const void* from, size_t bytes, bool /*stream*/) {
     if (to != from) put(coop, rank(), to, from, bytes);
-  }
-  __device__ bool ready(const Cell* cell, uint64_t value) const {
-    return loadRelaxed(cell).low >= value;
   }
   __device__ void setTag(uint64_t tag) {
     tag_ = tag;
@@ -287,6 +275,12 @@ class Cuda {
   // A whole message over a link, in runs; the other end does the other.
   __device__ Status sendRuns(int peer, const std::byte* from, size_t bytes);
   __device__ Status receiveRuns(int peer, std::byte* to, size_t bytes);
+
+  // A link, by one strand (algorithms/link_channel.hpp).
+  __device__ Status acquireLink(int peer, std::byte*& place) requires(Format::kLinks);
+  __device__ void publishLink(int peer) requires(Format::kLinks);
+  __device__ Status awaitLink(int peer, const std::byte*& place) requires(Format::kLinks);
+  __device__ void releaseLink(int peer) requires(Format::kLinks);
 
   // Stages run at the same time, each by its own warps. A stage of a chunk begins when the stage before has
   // done that chunk. The first stage runs ahead of the last by half as many chunks as there are slots; where
@@ -365,7 +359,7 @@ class Cuda {
   }
   __device__ RunRing linkRunsOf(int owner, int source) const {
     return {deep(owner, layout().linkRunsOf(placeAt(owner, source))), layout().linkRuns,
-            layout().linkRunBytes};
+            layout().linkChunk};
   }
   __device__ void putRun(const RunRing& ring, uint64_t number, uint64_t flag, const std::byte* from,
                          size_t bytes) const;
@@ -396,7 +390,22 @@ class Cuda {
   __device__ void readRunAll(Leg leg, Place place);
   template <typename... Stages>
   __device__ Status pipelineOfWarps(size_t chunks, Stages... stages);
-  __device__ bool awaitCredit(int peer, const Cell* at, uint64_t owed);
+  __device__ Coop firstCoop() const {
+    const int threads = static_cast<int>(blockDim.x);
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    if constexpr (Format::kLinks) return {warp * kWarp, kWarp, Threads::kOneWarp};
+    return {0, threads - (Format::kBare ? kWarp : 0), 0};
+  }
+  // Runs of a link from number `cursor` on that come before this strand's next one.
+  __device__ static uint64_t untilMine(uint64_t cursor) requires(Format::kLinks) {
+    return (threadIdx.x / kWarp - cursor) % Format::kStrands;
+  }
+  // Where a receiver says that it has read what was in the place of a run of its link.
+  __device__ const Cell* creditFrom(int receiver, uint64_t number) const {
+    return cell(near(rank(), layout().runCredit(placeAt(rank(), receiver), number)));
+  }
+  __device__ bool awaitPlace(int peer, uint64_t number);
+  __device__ void giveCredit(int sender, uint64_t number) const;
   template <typename Visit>
   __device__ void forEachRun(uint64_t& cursor, size_t bytes, Visit visit);
   template <int kLines>
@@ -450,7 +459,6 @@ class Cuda {
   uint64_t finished_ = 0;
   Coop coop_;
   bool failed_ = false;
-  uint64_t credit_ = 0;  // seen by this warp for the one peer that sendRuns() sends to
   LinkCursors cursors_[kMaxRanks];
 };
 

@@ -100,7 +100,10 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     if (__all_sync(kAll, late < 0)) break;
     Code code = exhausted(patience);
     if (__any_sync(kAll, failed_)) code = Code::kRemote;
-    if (!__any_sync(kAll, code != Code::kOk)) continue;
+    if (!__any_sync(kAll, code != Code::kOk)) {
+      if constexpr (Format::kPauses) pause();
+      continue;
+    }
     __syncwarp();
     // Of a line's threads the one that sees the flag, where there is one, knows most.
     if (late >= 0 && !failed_ && (Format::kBare || holdsFlag<Format>(lane))) {

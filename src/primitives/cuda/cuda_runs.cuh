@@ -178,7 +178,8 @@ template <typename... Stages>
 __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, Stages... stages) {
   constexpr int kStages = sizeof...(Stages);
   constexpr bool kHalfRing = kRanks == 2;
-  const int warps = coop_.count / kStages / kWarp;
+  const int places = static_cast<int>(layout().runs) / 2;  // a warp fills one while the other is read
+  const int warps = std::min(coop_.count / kStages / kWarp, places);
   const uint32_t ahead = kHalfRing ? layout().runs / (2 * static_cast<uint32_t>(warps)) : ~0u;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int mine = warp / warps;
@@ -225,14 +226,8 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::sendRuns(int peer, const std::byte* from, size_t bytes) {
   const RunRing ring = linkRunsOf(peer, rank());
-  const uint32_t warp = threadIdx.x / kWarp;
-  forEachRun(cursors_[peer].runsSent, bytes, [&](uint64_t number, size_t begin, size_t size) {
-    const Cell* const credit = cell(near(rank(), layout().runCredit(placeAt(rank(), peer), warp)));
-    const uint64_t owed = number < ring.count ? 0 : number + 1 - ring.count;
-    bool bad = false;
-    if (threadIdx.x % kWarp == 0 && credit_ < owed) bad = !awaitCredit(peer, credit, owed);
-    if (!agreed(__any_sync(0xffffffff, bad || failed_) == 0)) return;
-    putRun(ring, number, runFlag(number), from + begin, size);
+  forEachRun(cursors_[peer].sent, bytes, [&](uint64_t number, size_t begin, size_t size) {
+    if (awaitPlace(peer, number)) putRun(ring, number, runFlag(number), from + begin, size);
   });
   return failed_ ? Status{Code::kRemote} : Status{};
 }
@@ -240,26 +235,63 @@ __device__ Status Cuda<Reducer, Format, kRanks>::sendRuns(int peer, const std::b
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::receiveRuns(int peer, std::byte* to, size_t bytes) {
   const RunRing ring = linkRunsOf(rank(), peer);
-  const uint32_t warp = threadIdx.x / kWarp;
-  forEachRun(cursors_[peer].runsReceived, bytes, [&](uint64_t number, size_t begin, size_t size) {
+  forEachRun(cursors_[peer].received, bytes, [&](uint64_t number, size_t begin, size_t size) {
     if (failed_ || !readRun(peer, ring, number, runFlag(number), to + begin, size).ok()) return;
-    __syncwarp();
-    // Loads that have returned are before any store: no fence.
-    Cell* const credit = cell(near(peer, layout().runCredit(placeAt(peer, rank()), warp)));
-    if (threadIdx.x % kWarp == 0) storeRelaxed(credit, {number + 1, tag_});
+    giveCredit(peer, number);
   });
   return failed_ ? Status{Code::kRemote} : Status{};
 }
 
+// By the whole warp: true when the place of run `number` of a link is free.
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitCredit(int peer, const Cell* at, uint64_t owed) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitPlace(int peer, uint64_t number) {
+  const uint64_t owed = number < layout().linkRuns ? 0 : number + 1 - layout().linkRuns;
+  const Cell* const credit = creditFrom(peer, number);
   Patience patience;
-  while ((credit_ = loadRelaxed(at).low) < owed) {
+  while (threadIdx.x % kWarp == 0 && !failed_ && loadRelaxed(credit).low < owed) {
     const Code code = exhausted(patience);
     if (code != Code::kOk) report(code, peer, 0);
-    if (failed_) return false;
   }
-  return true;
+  return agreed(__any_sync(0xffffffff, failed_) == 0);
+}
+
+// Loads that have returned are before any store: no fence.
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t number) const {
+  Cell* const credit = cell(near(sender, layout().runCredit(placeAt(sender, rank()), number)));
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) storeRelaxed(credit, {number + 1, tag_});
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer, std::byte*& place) requires(
+    Format::kLinks) {
+  const uint64_t number = cursors_[peer].sent;
+  place = linkRunsOf(peer, rank()).data(number);
+  return awaitPlace(peer, number) ? Status{} : Status{Code::kRemote};
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::publishLink(int peer) requires(Format::kLinks) {
+  const uint64_t number = cursors_[peer].sent;
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) storeRelease(linkRunsOf(peer, rank()).flag(number), runFlag(number));
+  cursors_[peer].sent = number + Format::kStrands;
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ Status Cuda<Reducer, Format, kRanks>::awaitLink(int peer, const std::byte*& place) requires(
+    Format::kLinks) {
+  const RunRing ring = linkRunsOf(rank(), peer);
+  const uint64_t number = cursors_[peer].received;
+  place = ring.data(number);
+  return awaitRun(peer, ring.flag(number), runFlag(number)) ? Status{} : Status{Code::kRemote};
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::releaseLink(int peer) requires(Format::kLinks) {
+  giveCredit(peer, cursors_[peer].received);
+  cursors_[peer].received += Format::kStrands;
 }
 
 // Calls visit(number, begin, bytes) for the runs of this warp, of a message that begins with run `cursor` of
@@ -268,7 +300,7 @@ template <typename Reducer, typename Format, int kRanks>
 template <typename Visit>
 __device__ void Cuda<Reducer, Format, kRanks>::forEachRun(uint64_t& cursor, size_t bytes, Visit visit) {
   constexpr uint64_t kWarps = WindowLayout::kRunCredits;
-  const size_t most = layout().linkRunBytes;
+  const size_t most = layout().linkChunk;
   const uint64_t runs = (bytes + most - 1) / most;
   const uint64_t warp = threadIdx.x / kWarp;
   const uint64_t first = cursor + (warp + kWarps - cursor % kWarps) % kWarps;

@@ -28,8 +28,11 @@ struct AnyFormat {
   static constexpr bool kWide = false;
   static constexpr bool kBare = false;
   static constexpr bool kRuns = false;
+  static constexpr bool kLinks = false;
+  static constexpr int kStrands = 1;
   static constexpr int kAtOnce = 2;     // lines that a thread puts or reads at once,
   static constexpr int kPairLines = 2;  // or reduces, between two ranks; both measured
+  static constexpr bool kPauses = false;  // between looks: those of a whole GPU keep its memory busy
 };
 
 struct ShortLines : AnyFormat {
@@ -78,6 +81,7 @@ struct BareLines : AnyFormat {
 // The same for kernels in which a thread has many of them under way between two ranks, and most registers.
 struct ManyBareLines : BareLines {
   static constexpr int kPairLines = 6;
+  static constexpr bool kPauses = true;
 };
 
 // Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag
@@ -87,6 +91,13 @@ struct RunLines : AnyFormat {
   static constexpr size_t kLineBytes = 0;  // they have no lines
 
   __device__ static size_t lineBytes(const WindowLayout& layout) { return layout.runBytes; }
+};
+
+// Links in runs, by several strands of a block at the same time: each is a warp, and every kStrands-th run of
+// a link is a strand's, as are two places of its ring.
+struct LinkRuns : RunLines {
+  static constexpr bool kLinks = true;
+  static constexpr int kStrands = WindowLayout::kRunCredits / 2;
 };
 
 // A ring of runs and their flags; run `number` has its place, whoever's it was before.

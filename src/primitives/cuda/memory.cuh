@@ -103,6 +103,11 @@ __device__ inline uint64_t nanoseconds() {
   return now;
 }
 
+// A few hundred nanoseconds at most in which a waiting warp leaves memory to others.
+__device__ inline void pause() {
+  __nanosleep(100);
+}
+
 // Programmatic dependent launch. The first lets the next kernel of the stream begin its preparations; the
 // second waits until the kernel before this one has ended and its writes are visible. Both do nothing in a
 // launch without the attribute.

@@ -13,13 +13,10 @@
 
 namespace stretto::cuda {
 
-// How far a link has come: in chunks, and apart from that in runs, which have a ring and credits of their
-// own.
+// How far a link has come, in runs.
 struct LinkCursors {
   uint64_t sent;
   uint64_t received;
-  uint64_t runsSent;
-  uint64_t runsReceived;
 };
 
 // Written by the blocks that run on this lane, at their end, each its own part; read at the next ones' begin.

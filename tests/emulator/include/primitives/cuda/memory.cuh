@@ -130,6 +130,9 @@ inline void tell(uint32_t& word, uint32_t value) {
 inline uint64_t nanoseconds() {
   return Machine::current().nanoseconds();
 }
+inline void pause() {
+  Machine::current().step();
+}
 inline void letNextBegin() {
   Machine::current().letNextBegin();
 }
