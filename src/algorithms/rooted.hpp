@@ -155,9 +155,7 @@ STRETTO_ANYWHERE Status reduceTwoShotLines(B& b, const Arguments& a) {
       },
       [&](size_t chunk) {
         if (isRoot) {
-          for (int step = 1; step < b.ranks(); ++step) {
-            b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), nullptr, 0, Leg::kGather);
-          }
+          putLinesAll(b, Leg::kGather, 0, [](int) { return Piece{nullptr, 0}; });
           return Status{};
         }
         const int own = ownerOf(b.rank());

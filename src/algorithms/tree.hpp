@@ -108,11 +108,11 @@ STRETTO_ANYWHERE Status broadcastTree(B& b, const Arguments& a) {
     const size_t bytes = chunk.size * a.elementBytes;
     if (tree.isRoot()) {
       STRETTO_TRY(tree.sendToChildren(a.send + at, bytes));
+      b.copy(b.coop(), a.receive + at, a.send + at, bytes, a.stream);
     } else {
       STRETTO_TRY(tree.passDown(a.receive + at, bytes, a.stream));
     }
   }
-  if (tree.isRoot()) b.copy(b.coop(), a.receive, a.send, a.bytes(), a.stream);
   return kOkStatus;
 }
 

@@ -9,9 +9,8 @@ namespace {
 
 // Microseconds, and bytes per microsecond.
 struct CudaConstants {
-  double launch = 1.2;     // a kernel in a graph, its first loads and its last stores
-  double local = 2500e3;   // own memory
-  double linkChunk = 0.4;  // bookkeeping of one more chunk of a link
+  double launch = 1.2;    // a kernel in a graph, its first loads and its last stores
+  double local = 2500e3;  // own memory
 };
 constexpr CudaConstants kCuda;
 
@@ -22,9 +21,11 @@ struct ProtocolConstants {
   double wireFactor;
   double wireRate;
   size_t bytesPerBlock;
+  double perBlock = 24e3;  // bytes per microsecond that one block moves
 };
-constexpr ProtocolConstants constantsOf(Protocol protocol) {
-  switch (protocol) {
+ProtocolConstants constantsOf(const Descriptor& row) {
+  if (wayOf(row) == Way::kLinks) return {6.5, 1.0, 325e3, 65536, 10.5e3};
+  switch (row.protocol) {
     case Protocol::kLines:
       return {0.85, 2.0, 340e3, 1024};
     case Protocol::kWide:
@@ -45,15 +46,13 @@ double hopOf(const Descriptor& row) {
                         : row.protocol == Protocol::kRuns    ? 3.5
                         : row.protocol == Protocol::kChunks  ? 2.0
                                                              : 1.0;
-  return constantsOf(row.protocol).hop + second;
+  return constantsOf(row).hop + second;
 }
 
 constexpr size_t kMostPass = size_t{1} << 20;
 constexpr double kTurnsOfWide = 280e3;
 constexpr double kTurnsPassedOn = 150e3;  // read and sent on by the same threads
 constexpr double kTwoShotsInRuns = 300e3;
-
-constexpr double kPerBlock = 24e3;  // bytes per microsecond that one block moves
 
 size_t shardsOf(const Descriptor& row, const Request& request) {
   return algorithms::shardsOf(row.algorithm, request.ranks);
@@ -86,7 +85,7 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
   const bool twoShot = row.algorithm == Algorithm::kTwoShot;
   if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
   if (takesTurns && twoShot) return kTurnsPassedOn;
-  return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row.protocol).wireRate;
+  return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row).wireRate;
 }
 
 }  // namespace
@@ -98,7 +97,7 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   const bool few = row.protocol == Protocol::kBare && request.bytes <= kFew;
   const size_t each =
-      std::min(constantsOf(row.protocol).bytesPerBlock * (few ? 2 : 1), inOnePass(row, request, machine));
+      std::min(constantsOf(row).bytesPerBlock * (few ? 2 : 1), inOnePass(row, request, machine));
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
@@ -129,13 +128,9 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
       row.cost(pointToPoint ? 2 : request.ranks, static_cast<double>(request.bytes));
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
   const double blocks = preferredBlocks(row, request, machine);
-  const double wire = cost.wireBytes * constantsOf(row.protocol).wireFactor /
-                      std::min(rateOf(row, request, machine), kPerBlock * blocks);
-  const double share = static_cast<double>(request.bytes) / blocks;
-  const double turns =
-      wayOf(row) == Way::kLinks ? std::max(1.0, share / static_cast<double>(machine.linkChunk)) : 1.0;
-  return kCuda.launch + cost.hops * hopOf(row) + wire + cost.localBytes / kCuda.local +
-         (turns - 1) * kCuda.linkChunk;
+  const double wire = cost.wireBytes * constantsOf(row).wireFactor /
+                      std::min(rateOf(row, request, machine), constantsOf(row).perBlock * blocks);
+  return kCuda.launch + cost.hops * hopOf(row) + wire + cost.localBytes / kCuda.local;
 }
 
 }  // namespace stretto::planner

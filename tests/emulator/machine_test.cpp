@@ -66,7 +66,7 @@ TEST_F(OnMachine, FindsAFenceOfTheWrongScope) {
     return [=](Memory* memory) {
       if (threadIdx.x != 0) return;
       storePack(memory->data, {1, 2});
-      system ? fenceSystem() : __threadfence_block();
+      system ? fenceSystem() : fenceBlock();
       storeRelaxed64(&memory->flag, 1);
     };
   };

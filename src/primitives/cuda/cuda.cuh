@@ -542,7 +542,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitTurn(int stage, size_t chunk
     const size_t needed = stage != 0 ? chunk + 1 : chunk + 1 > ahead ? chunk + 1 - ahead : 0;
     // Bounded: the stage waited for ends by its own deadline, and says so.
     while (look(before) < needed && !bad) bad = look(shared_.failed) != 0;
-    __threadfence_block();
+    fenceBlock();
   }
   return !anyThread(coop_.barrier, coop_.count, bad);
 }
@@ -581,7 +581,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
       if (anyThread(coop_.barrier, coop_.count, !status.ok())) {
         status = Status{Code::kRemote};
       } else if (coop_.rank() == 0) {
-        __threadfence_block();
+        fenceBlock();
         tell(shared_.progress[mine], static_cast<uint32_t>(chunk + 1));
       }
     }

@@ -100,10 +100,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     if (__all_sync(kAll, late < 0)) break;
     Code code = exhausted(patience);
     if (__any_sync(kAll, failed_)) code = Code::kRemote;
-    if (!__any_sync(kAll, code != Code::kOk)) {
-      if constexpr (Format::kPauses) pause();
-      continue;
-    }
+    if (!__any_sync(kAll, code != Code::kOk)) continue;
     __syncwarp();
     // Of a line's threads the one that sees the flag, where there is one, knows most.
     if (late >= 0 && !failed_ && (Format::kBare || holdsFlag<Format>(lane))) {
@@ -261,25 +258,33 @@ template <int kLines>
 __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer, const UnitTarget& target,
                                                           const LinePart<Format> (&parts)[kLines],
                                                           const Pack (&own)[kLines], int lane) {
-  Pack got[1][kLines] = {};
+  constexpr int kRead = std::min(kLines, Format::kReadLines);
+  static_assert(kLines % kRead == 0);
   const int peer = 1 - rank();
   const std::byte* const lines[1] = {linesOf(rank(), Leg::kScatter, peer)};
-  if (!awaitParts(got, lines, lineFlag(), peer, parts, lane)) return;
-  if (Format::kBare) eraseBatch(peer, Leg::kScatter, parts);
 #pragma unroll
-  for (int i = 0; i < kLines; ++i) {
-    if (!parts[i].inside) continue;
-    const Pack first = peer == 0 ? got[0][i] : own[i];
-    const Pack second = peer == 0 ? own[i] : got[0][i];
-    auto low = reducer.start(first.low);
-    reducer.join(low, second.low);
-    if constexpr (!kPairs<Format>) {
-      target.store(parts[i].unit, reducer.finish(low));
-      continue;
+  for (int from = 0; from < kLines; from += kRead) {
+    Pack got[1][kRead] = {};
+    LinePart<Format> some[kRead];
+#pragma unroll
+    for (int i = 0; i < kRead; ++i) some[i] = parts[from + i];
+    if (!awaitParts(got, lines, lineFlag(), peer, some, lane)) return;
+    if (Format::kBare) eraseBatch(peer, Leg::kScatter, some);
+#pragma unroll
+    for (int i = 0; i < kRead; ++i) {
+      if (!some[i].inside) continue;
+      const Pack first = peer == 0 ? got[0][i] : own[from + i];
+      const Pack second = peer == 0 ? own[from + i] : got[0][i];
+      auto low = reducer.start(first.low);
+      reducer.join(low, second.low);
+      if constexpr (!kPairs<Format>) {
+        target.store(some[i].unit, reducer.finish(low));
+        continue;
+      }
+      auto high = reducer.start(first.high);
+      reducer.join(high, second.high);
+      storeLineOf<Format>(target, some[i].unit, {reducer.finish(low), reducer.finish(high)}, lane);
     }
-    auto high = reducer.start(first.high);
-    reducer.join(high, second.high);
-    storeLineOf<Format>(target, parts[i].unit, {reducer.finish(low), reducer.finish(high)}, lane);
   }
 }
 

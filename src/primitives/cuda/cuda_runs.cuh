@@ -102,9 +102,11 @@ __device__ Status Cuda<Reducer, Format, kRanks>::reducePutRun(const ReduceSpec& 
   return {};
 }
 
-// What the warp has put into the runs of all peers is there: one fence for all of them.
+// What the warp has put into the runs of all peers is there: one fence for all of them. Who sends in the
+// second leg has read what came in the first; its place need not wait for the fence.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::flagRunAll(Leg leg) const {
+  if (leg == Leg::kGather) giveRoom(Leg::kScatter);
   __syncwarp();
   for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); step < ranks(); step += kWarp) {
     storeRelease(runsOf(peerAt(step), leg, rank()).flag(epoch_), lineFlag());
@@ -200,19 +202,18 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     }
     __syncwarp();
     if (__any_sync(0xffffffff, look(shared_.failed) != 0)) break;
-    __threadfence_block();
+    fenceBlock();
     epoch_ = before + chunk + 1;
     if (!kHalfRing && mine + 1 < kStages && !awaitRoom(static_cast<Leg>(mine))) break;
     int stage = 0;
     ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
-    if (!kHalfRing && mine > 0 && status.ok()) {
+    if (!kHalfRing && mine + 1 == kStages && status.ok()) {
       // The last stage speaks for legs that this operation does not have, too: their places go by the same
       // epochs.
-      const uint32_t legs = mine + 1 < kStages ? static_cast<uint32_t>(mine) : layout().lineLegs;
-      for (uint32_t leg = static_cast<uint32_t>(mine) - 1; leg < legs; ++leg) giveRoom(static_cast<Leg>(leg));
+      for (uint32_t leg = kStages - 2; leg < layout().lineLegs; ++leg) giveRoom(static_cast<Leg>(leg));
     }
     __syncwarp();
-    __threadfence_block();
+    fenceBlock();
     if (threadIdx.x % kWarp == 0) tell(shared_.done[mine * BlockShared::kMostWarps + place], turn + 1);
   }
   coop_ = whole;

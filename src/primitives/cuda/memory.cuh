@@ -50,6 +50,11 @@ __device__ inline void fenceSystem() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+// The same for the threads of this block alone.
+__device__ inline void fenceBlock() {
+  asm volatile("fence.acq_rel.cta;" ::: "memory");
+}
+
 // A word that says that what this thread, and its warp before a __syncwarp(), has written is there.
 __device__ inline void storeRelease(uint64_t* at, uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
@@ -84,7 +89,7 @@ __device__ inline void storeUnit(void* begin, size_t unit, uint64_t value) {
 }
 
 // The memory that the threads of a block share, one T, uninitialised; and its words that one thread tells and
-// others look at, ordered by __threadfence_block() on both sides.
+// others look at, ordered by fenceBlock() on both sides.
 template <typename T>
 __device__ __forceinline__ T& blockShared() {
   __shared__ T shared;
@@ -101,11 +106,6 @@ __device__ inline uint64_t nanoseconds() {
   uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
-}
-
-// A few hundred nanoseconds at most in which a waiting warp leaves memory to others.
-__device__ inline void pause() {
-  __nanosleep(100);
 }
 
 // Programmatic dependent launch. The first lets the next kernel of the stream begin its preparations; the

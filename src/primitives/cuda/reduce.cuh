@@ -55,13 +55,15 @@ __device__ __forceinline__ void reducePacks(const Reducer& reducer, const Destin
       }
     }
   }
+  // One destination after the other: what goes to one peer leaves together.
+  Pack result[kPacks];
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
-    if (place(i) >= packs) continue;
-    const Pack result{reducer.finish(low[i]), reducer.finish(high[i])};
-    storePack(to.own + place(i) * sizeof(Pack), result);
-    for (int push = 0; push < to.pushedCount; ++push) {
-      storePack(to.pushed[push] + place(i) * sizeof(Pack), result);
+  for (int i = 0; i < kPacks; ++i) result[i] = {reducer.finish(low[i]), reducer.finish(high[i])};
+  for (int push = -1; push < to.pushedCount; ++push) {
+    std::byte* const destination = push < 0 ? to.own : to.pushed[push];
+#pragma unroll
+    for (int i = 0; i < kPacks; ++i) {
+      if (place(i) < packs) storePack(destination + place(i) * sizeof(Pack), result[i]);
     }
   }
 }

@@ -70,6 +70,9 @@ inline void storeRelaxed64(uint64_t* at, uint64_t value) {
   emulatedRelaxedStore(at, value);
 }
 
+inline void fenceBlock() {
+  emulatedOrder([](emulator::Order& order, int self) { order.fence(self, emulator::Order::Scope::kBlock); });
+}
 inline void fenceSystem() {
   emulatedOrder([](emulator::Order& order, int self) { order.fence(self, emulator::Order::Scope::kSystem); });
 }
@@ -130,9 +133,6 @@ inline void tell(uint32_t& word, uint32_t value) {
 inline uint64_t nanoseconds() {
   return Machine::current().nanoseconds();
 }
-inline void pause() {
-  Machine::current().step();
-}
 inline void letNextBegin() {
   Machine::current().letNextBegin();
 }
@@ -192,10 +192,6 @@ inline int __any_sync(unsigned, int mine) {
 }
 inline int __shfl_sync(unsigned, int mine, int from) {
   return stretto::emulator::Machine::current().meet(stretto::emulator::Lane::Meeting::kShuffle, mine, from);
-}
-inline void __threadfence_block() {
-  using stretto::emulator::Order;
-  stretto::cuda::emulatedOrder([](Order& order, int self) { order.fence(self, Order::Scope::kBlock); });
 }
 inline void __threadfence_system() {
   stretto::cuda::fenceSystem();
