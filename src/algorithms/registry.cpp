@@ -72,6 +72,18 @@ Cost rootedDirect(int, double bytes) {
   return {2, bytes, bytes};
 }
 
+// Copied from buffer to buffer between two barriers. Own blocks are copied at the same time as others.
+Cost blocksCopied(int n, double bytes) {
+  return {2, (n - 1) * bytes, 0};
+}
+Cost rootedCopied(int n, double bytes) {
+  return {2, (n - 1) * bytes, 0};
+}
+// With two more barriers around the reduction of each chunk, which the model adds.
+Cost reduceCopied(int n, double bytes) {
+  return {2, 2 * (n - 1) * bytes / n, (n + 1) * bytes / n};
+}
+
 using C = Collective;
 using A = Algorithm;
 using P = Protocol;
@@ -150,9 +162,13 @@ constexpr Descriptor kRows[] = {
     {C::kScatter, A::kPush, P::kRuns, true, false, kLineLimit, rootedPush},
     {C::kAllToAll, A::kPush, P::kWide, true, false, kLineLimit, blocksPush},
     {C::kAllToAll, A::kPush, P::kRuns, true, false, kLineLimit, blocksPush},
+    {C::kAllReduce, A::kTwoShot, P::kCopy, true, false, 0, reduceCopied},
+    {C::kAllGather, A::kPush, P::kCopy, true, false, 0, blocksCopied},
+    {C::kAllToAll, A::kPush, P::kCopy, true, false, 0, blocksCopied},
+    {C::kBroadcast, A::kPush, P::kCopy, true, false, 0, rootedCopied},
 };
 constexpr size_t kHostOnly = 5;
-constexpr size_t kCudaOnly = 31;
+constexpr size_t kCudaOnly = 35;
 
 }  // namespace
 
@@ -163,7 +179,7 @@ const char* nameOf(Algorithm algorithm) {
 }
 
 const char* nameOf(Protocol protocol) {
-  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide", "bare", "runs"};
+  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide", "bare", "runs", "copy"};
   return kNames[static_cast<int>(protocol)];
 }
 

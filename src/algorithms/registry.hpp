@@ -31,17 +31,19 @@ enum class Protocol : uint8_t {
   kWide,    // readiness inside the data, in lines that are wider, and slower when there are few
   kBare,    // the data itself says that it is there: floats only
   kRuns,    // runs of 4 KB, on links of up to 16, each with a flag beside it
+  kCopy,    // copy engines, from buffer to buffer: results must lie in a window that users have registered
 };
-inline constexpr int kProtocols = 5;
+inline constexpr int kProtocols = 6;
 
 // Needs slots or links, which only the first lanes of a device window have.
 constexpr bool isDeep(Protocol protocol) {
   return protocol == Protocol::kChunks;
 }
 
-// A plan says how large its chunks are. (A run is a chunk, or what of it goes to one owner.)
+// A plan says how large its chunks are. (A run is a chunk, or what of it goes to one owner; a copied shard is
+// cut into chunks.)
 constexpr bool takesChunk(Protocol protocol) {
-  return protocol == Protocol::kChunks || protocol == Protocol::kRuns;
+  return protocol == Protocol::kChunks || protocol == Protocol::kRuns || protocol == Protocol::kCopy;
 }
 
 // What ranks run on.

@@ -31,11 +31,12 @@ class PlanCache {
   };
 
   static bool same(const planner::Request& a, const planner::Request& b) {
-    return a.bytes == b.bytes && a.collective == b.collective && a.type == b.type && a.op == b.op;
+    return a.bytes == b.bytes && a.collective == b.collective && a.type == b.type && a.op == b.op &&
+           a.windowed == b.windowed;
   }
   static size_t indexOf(const planner::Request& request) {
     const size_t kind = static_cast<size_t>(request.collective) * 31 + static_cast<size_t>(request.type) * 7 +
-                        static_cast<size_t>(request.op);
+                        static_cast<size_t>(request.op) * 2 + (request.windowed ? 1 : 0);
     return (request.bytes * 0x9e3779b97f4a7c15u >> 40 ^ kind) % kEntries;
   }
   std::array<Entry, kEntries> entries_{};

@@ -135,6 +135,18 @@ bool fromModel(const Request& request, const Machine& machine, const Forced::Cho
   return found;
 }
 
+// Tables are measured in memory that nobody has registered. What needs a window competes with what was
+// measured, by the model.
+void considerCopies(const Request& request, const Machine& machine, const Forced::Choice& choice,
+                    Plan& plan) {
+  if (!request.windowed || plan.why != Why::kTable) return;
+  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
+    if (wayOf(row) != Way::kCopies || !usable(row, request, machine, choice)) continue;
+    const Plan candidate = planOf(row, request, machine, choice.chunkBytes);
+    if (candidate.predictedMicroseconds < plan.predictedMicroseconds) plan = candidate;
+  }
+}
+
 // Names of what could run, and what stands in the way of what was asked for.
 Status refuse(const Request& request, const Machine& machine, const Forced::Choice& choice) {
   std::string possible;
@@ -221,6 +233,7 @@ Result<Plan> choose(const Request& request, const Machine& machine, const Table&
   if (!fromTable(request, seen, table, choice, plan) && !fromModel(request, seen, choice, plan)) {
     return refuse(request, seen, choice);
   }
+  considerCopies(request, seen, choice, plan);
   if (alone) {
     plan.why = Why::kOnlyOne;
   } else if (choice.any()) {

@@ -1,6 +1,7 @@
 #include "planner/cuda_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "algorithms/shares.hpp"
 
@@ -13,6 +14,14 @@ struct CudaConstants {
   double local = 2500e3;  // own memory
 };
 constexpr CudaConstants kCuda;
+
+// Copy engines (two H200s): ranks meet in a kernel of one block, and a copy costs that much beside its bytes.
+struct CopyConstants {
+  double meeting = 3.0;
+  double copy = 3.0;
+  double rate = 390e3;
+};
+constexpr CopyConstants kCopies;
 
 // What a protocol costs: one way, what it puts on the wire for a byte, how fast that goes, and how many bytes
 // make one more block worth while.
@@ -34,6 +43,8 @@ ProtocolConstants constantsOf(const Descriptor& row) {
       return {0.80, 1.0, 330e3, 1024};
     case Protocol::kRuns:
       return {3.0, 1.0, 355e3, 16384};
+    case Protocol::kCopy:
+      return {kCopies.meeting, 1.0, kCopies.rate, 65536};
     case Protocol::kChunks:
       break;
   }
@@ -88,6 +99,23 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
   return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row).wireRate;
 }
 
+// Copies of one rank that follow each other, for one chunk of what it sends.
+double copiesOf(const Descriptor& row, int ranks) {
+  return (reduces(row.collective) ? 2.0 : 1.0) * (ranks - 1);
+}
+
+// While a chunk is reduced the next is copied; the last has nothing to hide behind.
+double predictCopies(const Descriptor& row, const Request& request) {
+  const algorithms::Cost cost = row.cost(request.ranks, static_cast<double>(request.bytes));
+  const double wire = cost.wireBytes / kCopies.rate;
+  const double meetings = cost.hops * kCopies.meeting;
+  if (!reduces(row.collective)) return meetings + copiesOf(row, request.ranks) * kCopies.copy + wire;
+  const double shard = static_cast<double>(request.bytes) / request.ranks;
+  const double chunks = std::max(1.0, std::ceil(shard / static_cast<double>(preferredCopy(row, request))));
+  return 2 * meetings + chunks * copiesOf(row, request.ranks) * kCopies.copy + wire +
+         cost.localBytes / chunks / kCuda.local;
+}
+
 }  // namespace
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
@@ -122,7 +150,20 @@ size_t preferredInRuns(const Descriptor& row, const Request& request, const Mach
                     std::min(most, kLeastRun * shardsOf(row, request)), most);
 }
 
+// More chunks hide more of the reduction, and are more copies.
+size_t preferredCopy(const Descriptor& row, const Request& request) {
+  constexpr double kMostChunks = 8;
+  const auto shard = static_cast<double>(request.bytes) / request.ranks;
+  if (!reduces(row.collective)) return request.bytes;
+  const double reducing =
+      row.cost(request.ranks, static_cast<double>(request.bytes)).localBytes / kCuda.local;
+  const double best = std::sqrt(reducing / (copiesOf(row, request.ranks) * kCopies.copy));
+  const double lines = shard / kGrain / std::clamp(std::round(best), 1.0, kMostChunks);
+  return static_cast<size_t>(std::max(1.0, std::ceil(lines))) * kGrain;
+}
+
 double predictCuda(const Descriptor& row, const Request& request, const Machine& machine) {
+  if (wayOf(row) == Way::kCopies) return predictCopies(row, request);
   const bool pointToPoint = row.collective == Collective::kSend || row.collective == Collective::kReceive;
   const algorithms::Cost cost =
       row.cost(pointToPoint ? 2 : request.ranks, static_cast<double>(request.bytes));

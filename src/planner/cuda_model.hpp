@@ -17,6 +17,9 @@ size_t mostInBareLines(const Descriptor& row, const Request& request, const Mach
 size_t mostInRuns(const Descriptor& row, const Request& request, const Machine& machine);
 size_t preferredInRuns(const Descriptor& row, const Request& request, const Machine& machine);
 
+// Bytes of a shard that are copied at once, while what was copied before them is reduced.
+size_t preferredCopy(const Descriptor& row, const Request& request);
+
 // Microseconds from launch to launch of the same operation in a graph.
 double predictCuda(const Descriptor& row, const Request& request, const Machine& machine);
 

@@ -84,7 +84,8 @@ Status noAlgorithm(Collective collective, std::string_view name) {
 }
 
 Status noProtocol(std::string_view name) {
-  return fail(Code::kInvalidUsage, "there is no protocol \"%s\"; there are lines, chunks, wide, bare, runs",
+  return fail(Code::kInvalidUsage,
+              "there is no protocol \"%s\"; there are lines, chunks, wide, bare, runs, copy",
               shortened(name).c_str());
 }
 

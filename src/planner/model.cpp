@@ -103,10 +103,17 @@ size_t mostBytesOf(const Descriptor& row, const Request& request, const Machine&
   return machine.gpu || row.mostBytes == 0 ? SIZE_MAX : row.mostBytes;
 }
 
+// Shards that are copied lie in each other's places, so they are equally large.
+bool cutsEvenly(const Descriptor& row, const Request& request) {
+  constexpr size_t kShardGrain = 16;
+  return !reduces(row.collective) || request.bytes % (kShardGrain * static_cast<size_t>(request.ranks)) == 0;
+}
+
 }  // namespace
 
 Way wayOf(const Descriptor& row) {
   if (row.algorithm == Algorithm::kLocal) return Way::kLocal;
+  if (row.protocol == Protocol::kCopy) return Way::kCopies;
   if (row.protocol != Protocol::kChunks) return Way::kLines;
   if (row.needsReach) return Way::kReach;
   const bool slots = row.algorithm == Algorithm::kOneShot || row.algorithm == Algorithm::kTwoShot ||
@@ -125,6 +132,8 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   }
   if (row.protocol == Protocol::kBare && !cuda::isFixed(request.type, request.op)) return Obstacle::kType;
   if (request.bytes > mostBytesOf(row, request, machine)) return Obstacle::kBytes;
+  if (way == Way::kCopies && !request.windowed) return Obstacle::kWindow;
+  if (way == Way::kCopies && !cutsEvenly(row, request)) return Obstacle::kShards;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
   if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
   return Obstacle::kNone;
@@ -153,6 +162,11 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
       return "there are no slots of at least 64 bytes";
     case Obstacle::kLinks:
       return "there are no links with chunks of at least 64 bytes";
+    case Obstacle::kWindow:
+      return "its results do not go into a window that copy engines of all ranks can write "
+             "(ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC), or they go where its input is";
+    case Obstacle::kShards:
+      return "there is no shard of as many times 16 bytes for each rank";
   }
   return "unknown";
 }
@@ -165,6 +179,7 @@ uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine&
       if (row.protocol == Protocol::kRuns) return toGrain(mostInRuns(row, request, machine));
       return machine.gpu || row.mostBytes == 0 ? kMostAny : toGrain(row.mostBytes);
     case Way::kReach:
+    case Way::kCopies:
       return kMostAny;
     case Way::kLinks:
       return toGrain(machine.linkChunk);
@@ -179,6 +194,7 @@ uint32_t preferredChunk(const Descriptor& row, const Request& request, const Mac
   const uint32_t most = mostChunk(row, request, machine);
   const Way way = wayOf(row);
   if (row.protocol == Protocol::kRuns) return toGrain(preferredInRuns(row, request, machine));
+  if (way == Way::kCopies) return toGrain(std::min<size_t>(preferredCopy(row, request), most));
   if (way == Way::kLocal || way == Way::kLines || machine.gpu) return most;
   size_t wanted = isSharded(row) ? kSlotPiece * static_cast<size_t>(request.ranks) : kSlotPiece;
   if (way == Way::kLinks) {

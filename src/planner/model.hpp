@@ -10,7 +10,7 @@ namespace stretto::planner {
 using algorithms::Descriptor;
 
 // How an algorithm's bytes travel.
-enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kReach };
+enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kReach, kCopies };
 Way wayOf(const Descriptor& row);
 
 // Why an algorithm cannot serve a request.
@@ -24,7 +24,9 @@ enum class Obstacle : uint8_t {
   kBytes,
   kSlots,
   kLinks,
-  kType
+  kType,
+  kWindow,
+  kShards
 };
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine);
 // What goes after "because", for what obstacleTo() said of the same; for kNone the empty text.
@@ -35,6 +37,7 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
 constexpr int mostBlocks(const Descriptor& row, const Machine& machine) {
   if (!machine.gpu) return 1;
   if (row.protocol == Protocol::kRuns) return machine.runLanes;
+  if (row.protocol == Protocol::kCopy && !reduces(row.collective)) return 1;
   return algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
 }
 

@@ -22,6 +22,9 @@ struct Request {
   Operator op = Operator::kSum;
   size_t bytes = 0;  // as the collective counts them: Arguments::count times the element's size
   int ranks = 1;
+  // Between GPUs: the results go to where copy engines of all ranks may write them
+  // (communicator/windows.hpp).
+  bool windowed = false;
 };
 
 inline constexpr int kMostBlocks = 255;  // that a plan can hold; how many there are is the machine's to say
