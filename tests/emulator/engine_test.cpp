@@ -204,13 +204,21 @@ class Course {
     const size_t most = asked.data->elements / static_cast<size_t>(ranks_.size());
     const auto around = one<size_t>({1, 3, 17, 64, 129, 500, 1024, 2047, 6000, 20000});
     asked.count = std::min<size_t>(most, around + random_() % 7);
+    if (row.protocol == Protocol::kCopy && isReduction(row.collective)) {
+      asked.count -= asked.count % (16 / element * static_cast<size_t>(ranks_.size()));
+    }
     request.bytes = asked.count * element;
-    if (planner::obstacleTo(row, request, ranks_.planned()) != planner::Obstacle::kNone) return false;
+    request.windowed = row.protocol == Protocol::kCopy;
+    if (asked.count == 0 || planner::obstacleTo(row, request, ranks_.planned()) != planner::Obstacle::kNone)
+      return false;
     planner::Forced forced;
-    const int blocks = row.protocol == Protocol::kBare ? 0 : one<int>({0, 1, 2, 3});
+    const bool copies = row.protocol == Protocol::kCopy;
+    const bool many = row.protocol != Protocol::kBare && (!copies || isReduction(row.collective));
+    const int blocks = many ? one<int>({0, 1, 2, 3}) : 0;
+    const auto chunk = copies ? one<size_t>({0, 64, 1024, 4096}) : 0;
     EXPECT_TRUE(forced
                     .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),
-                           algorithms::nameOf(row.protocol), 0, blocks)
+                           algorithms::nameOf(row.protocol), chunk, blocks)
                     .ok());
     const auto plan = planner::choose(request, ranks_.planned(), planner::Table(), forced);
     if (!plan.ok()) return false;
@@ -218,7 +226,7 @@ class Course {
     asked.root = static_cast<int>(random_() % static_cast<uint64_t>(ranks_.size()));
     asked.sendOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
     asked.receiveOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
-    asked.inPlace = row.collective == Collective::kAllReduce && random_() % 3 == 0;
+    asked.inPlace = row.collective == Collective::kAllReduce && !copies && random_() % 3 == 0;
     return true;
   }
   void prepare(Step& step, int rank) {
@@ -248,6 +256,9 @@ class Course {
     arguments.root = step.one.root;
     arguments.chunkBytes = step.plan.chunkBytes;
     arguments.rings = step.plan.rings;
+    std::vector<std::byte*> receives;
+    for (const Buffer& each : step.receive) receives.push_back(each.data());
+    launch.receives = receives.data();
     ASSERT_TRUE(ranks_.engine(rank).launch(launch, ranks_.stream(rank)).ok()) << lastError();
   }
   std::string lastOf() const {
@@ -446,9 +457,10 @@ Launch launchOf(const Descriptor& row, const planner::Plan& plan, std::byte* sen
 
 // Launches it on the first `present` ranks; the last of them with a tag of its own if `tags` differ.
 void launchSome(Ranks& ranks, Machine& machine, const Descriptor& row, int present, bool differs) {
-  constexpr size_t kCount = 700;
-  const planner::Request request{row.collective, DataType::kFloat32, Operator::kSum, kCount * sizeof(float),
-                                 ranks.size()};
+  constexpr size_t kCount = 720;
+  const bool copies = row.protocol == Protocol::kCopy;
+  const planner::Request request{row.collective,         DataType::kFloat32, Operator::kSum,
+                                 kCount * sizeof(float), ranks.size(),       copies};
   planner::Forced forced;
   ASSERT_TRUE(forced
                   .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),
@@ -457,13 +469,14 @@ void launchSome(Ranks& ranks, Machine& machine, const Descriptor& row, int prese
   const auto plan = planner::choose(request, ranks.planned(), planner::Table(), forced);
   ASSERT_TRUE(plan.ok()) << lastError();
   const size_t bytes = kCount * sizeof(float) * static_cast<size_t>(ranks.size());
+  std::vector<std::byte*> receives;
+  for (int rank = 0; rank < ranks.size(); ++rank) receives.push_back(machine.allocate(bytes));
   for (int rank = 0; rank < present; ++rank) {
     const uint64_t tag = differs && rank + 1 == present ? 0xbad : 0x600d;
-    std::byte* const send = machine.allocate(bytes);
-    ASSERT_TRUE(ranks.engine(rank)
-                    .launch(launchOf(row, plan.value(), send, machine.allocate(bytes), kCount, tag),
-                            ranks.stream(rank))
-                    .ok());
+    Launch launch = launchOf(row, plan.value(), machine.allocate(bytes), receives[static_cast<size_t>(rank)],
+                             kCount, tag);
+    launch.receives = receives.data();
+    ASSERT_TRUE(ranks.engine(rank).launch(launch, ranks.stream(rank)).ok());
   }
 }
 

@@ -87,11 +87,12 @@ bool Machine::release(void* memory) {
   return true;
 }
 
-std::byte* Machine::find(const void* address) {
+std::byte* Machine::find(const void* address, size_t* bytes) {
   const Call call(*this);
   const auto after = memory_.upper_bound(static_cast<const std::byte*>(address));
   if (after == memory_.begin()) return nullptr;
   const auto& [memory, size] = *std::prev(after);
+  if (bytes != nullptr) *bytes = size;
   return static_cast<const std::byte*>(address) < memory + size ? const_cast<std::byte*>(memory) : nullptr;
 }
 

@@ -140,8 +140,8 @@ class Machine {
   // Any thread, for this and what follows.
   std::byte* allocate(size_t bytes);  // zeroed
   bool release(void* memory);         // false: nothing that was allocated begins there
-  // The allocation that holds it; null: none.
-  std::byte* find(const void* address);
+  // The allocation that holds it, and its size; null: none.
+  std::byte* find(const void* address, size_t* bytes = nullptr);
 
   Stream* makeStream();
   bool isIdle(const Stream* stream);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -56,6 +57,7 @@ std::vector<cudaStream_t> gDefaultStreams;
 std::vector<CUgraph_st*> gCaptures;
 unsigned long long gCaptureCount = 0;
 std::set<const void*> gPinned;
+std::map<const void*, int> gOwners;  // the devices of allocations
 
 int devices() {
   static const int count = [] {
@@ -98,9 +100,9 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 }
 
 int cuMemGetAddressRange(unsigned long long* base, size_t* bytes, unsigned long long address) {
-  std::byte* const found = Machine::current().find(reinterpret_cast<const void*>(address));
-  *base = reinterpret_cast<unsigned long long>(found);
   *bytes = 0;
+  std::byte* const found = Machine::current().find(reinterpret_cast<const void*>(address), bytes);
+  *base = reinterpret_cast<unsigned long long>(found);
   return found == nullptr ? 1 : 0;
 }
 
@@ -202,6 +204,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = Machine::current().allocate(bytes);
+  std::lock_guard lock(gMutex);
+  gOwners[*memory] = gDevice;
   return *memory == nullptr ? result(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
@@ -251,7 +255,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   *attributes = {found == nullptr            ? cudaMemoryTypeUnregistered
                  : gPinned.count(found) != 0 ? cudaMemoryTypeHost
                                              : cudaMemoryTypeDevice,
-                 gDevice};
+                 found == nullptr ? gDevice : gOwners[found]};
   return cudaSuccess;
 }
 // Between processes nothing is shared.

@@ -10,6 +10,7 @@
 
 #include "algorithms/shares.hpp"
 #include "base/log.hpp"
+#include "executors/cuda/copies.hpp"
 #include "executors/cuda/transfers.cuh"
 #include "platform/cuda/device.hpp"
 
@@ -107,7 +108,7 @@ class Queues {
 
 class KernelEngine final : public Engine {
  public:
-  explicit KernelEngine(const Setup& setup) : setup_(setup) {}
+  explicit KernelEngine(const Setup& setup) : setup_(setup), copies_(setup.device, setup.rank, setup.ranks) {}
   ~KernelEngine() override;
 
   Status begin();
@@ -125,12 +126,13 @@ class KernelEngine final : public Engine {
  private:
   Context contextFor(uint64_t tag, uint64_t sequence) const;
   template <typename... Parameters>
-  Status launchKernel(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
+  Status launchKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
                       const Parameters&... parameters);
   // An empty one for what needs none.
   Status findKernel(const Launch& launch, Kernel& found) const;
   Status launchLocal(const Launch& launch, cudaStream_t stream) const;
   Status launchQueues(const Queues& queues, uint64_t sequence, cudaStream_t stream);
+  Status launchCopies(const Launch& launch, StreamHandle stream);
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
   int threadsFor(const Launch& launch, const Kernel& kernel) const;
   // Parts that a message goes through lines in.
@@ -151,6 +153,7 @@ class KernelEngine final : public Engine {
   Launched launched_;
   std::vector<LaunchedQueue> transfersLaunched_;  // of the last group
   cudaStream_t inspection_ = nullptr;             // for looking at the device while its kernels run
+  Copies copies_;
 };
 
 KernelEngine::~KernelEngine() {
@@ -202,19 +205,19 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
 // Ranks that share a device do without programmatic launch: kernels that only wait for their turn would keep
 // those out that they wait for.
 template <typename... Parameters>
-Status KernelEngine::launchKernel(void (*kernel)(Parameters...), int blocks, int threads, cudaStream_t stream,
+Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
                                   const Parameters&... parameters) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.gridDim = dim3(static_cast<unsigned>(size.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(size.threads));
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = setup_.sharedDevice ? 0 : 1;
-  const int channels = std::min(blocks, kMostStamps);
-  launched_ = {launched_.number + 1, channels, stamps_.host == nullptr ? 0 : channels};
+  config.numAttrs = setup_.sharedDevice || !size.early ? 0 : 1;
+  const int channels = std::min(size.blocks, kMostStamps);
+  launched_ = {launched_.number + 1, channels, stamps_.host == nullptr ? 0 : channels, 1};
   return check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching a kernel");
 }
 
@@ -292,7 +295,8 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   STRETTO_TRY(device.status());
   const auto stream = static_cast<cudaStream_t>(handle);
   Kernel kernel;
-  launched_.channels = launched_.stamps = 0;
+  launched_.channels = launched_.stamps = launched_.kernels = 0;
+  if (launch.protocol == algorithms::Protocol::kCopy) return launchCopies(launch, stream);
   STRETTO_TRY(findKernel(launch, kernel));
   Launch how = launch;
   void* scratch = nullptr;
@@ -302,14 +306,31 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
     status = launchLocal(how, stream);
   } else if (status.ok()) {
     const Context context = contextFor(how.tag, how.sequence);
-    status =
-        launchKernel(kernel.function, how.blocks, threadsFor(how, kernel), stream, context, how.arguments);
+    status = launchKernel(kernel.function, Size{how.blocks, threadsFor(how, kernel)}, stream, context,
+                          how.arguments);
   }
   if (scratch != nullptr) {
     const Status freed = check(cudaFreeAsync(scratch, stream), "freeing memory of PreMulSum");
     if (status.ok()) status = freed;
   }
   return status;
+}
+
+// All kernels of an operation by copy engines are one launch to whoever reads stamps.
+Status KernelEngine::launchCopies(const Launch& launch, StreamHandle stream) {
+  ++launched_.number;
+  const auto launchPart = [&](const Kernel& kernel, Size size, const Arguments& arguments,
+                              StreamHandle where) {
+    const Launched before = launched_;
+    --launched_.number;
+    STRETTO_TRY(launchKernel(kernel.function, size, static_cast<cudaStream_t>(where),
+                             contextFor(launch.tag, launch.sequence), arguments));
+    launched_.channels += before.channels;
+    launched_.stamps += before.stamps;
+    launched_.kernels += before.kernels;
+    return kOkStatus;
+  };
+  return copies_.run(launch, launchPart, stream);
 }
 
 namespace {
@@ -349,7 +370,7 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
     return fail(Code::kInvalidUsage, "a group of %zu sends and receives on one communicator: %d are possible",
                 transfers.size(), Messages::kMost);
   }
-  launched_.channels = launched_.stamps = 0;
+  launched_.channels = launched_.stamps = launched_.kernels = 0;
   transfersLaunched_.clear();
   STRETTO_TRY(copyToSelf(transfers, setup_.rank, stream));
   // The blocks of all ranks that share a GPU must fit on it at once, as they wait for each other. A rank
@@ -373,7 +394,7 @@ Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64
 
 Status KernelEngine::launchQueues(const Queues& queues, uint64_t sequence, cudaStream_t stream) {
   const Messages& messages = queues.messages();
-  STRETTO_TRY(launchKernel(cuda::transfers, queues.count() * messages.blocks, kChunkThreads, stream,
+  STRETTO_TRY(launchKernel(cuda::transfers, Size{queues.count() * messages.blocks, kChunkThreads}, stream,
                            contextFor(0, sequence), messages));
   for (int i = 0; i < queues.count(); ++i) {
     const int channels = channelsOfQueue(i, messages.blocks);

@@ -46,6 +46,8 @@ struct Launch {
   bool scaled = false;    // PreMulSum: the input times `scalar`, then kSum
   alignas(8) uint8_t scalar[8] = {};
   const void* scalarPlace = nullptr;  // device memory to read it from when the operation runs, instead
+  // Protocol::kCopy: every rank's receive buffer as this device addresses it, by rank. Read by launch().
+  std::byte* const* receives = nullptr;
 };
 
 // One message of a group.
@@ -90,7 +92,7 @@ class Engine {
   virtual void abort(uint32_t word) = 0;
   // kOk while no kernel has given up.
   virtual Report report() const = 0;
-  // Collectives that kernels finished since create(), graph replays included; kLocal is no kernel and
+  // Kernels of collectives that have ended since create(), graph replays included; kLocal is no kernel and
   // transfers are not counted. Asks the device, with calls that a capture of another thread may forbid.
   virtual uint64_t finished() const = 0;
 
@@ -102,6 +104,7 @@ class Engine {
     uint64_t number = 0;  // from 1
     int channels = 0;     // how many of its blocks tell of themselves when stamps are wanted
     int stamps = 0;       // and how many will
+    int kernels = 0;      // of a collective: how many finished() will count
   };
   virtual Launched lastLaunch() const = 0;
   // If it was of transfers, as far as it moves the messages of one peer and direction.

@@ -129,11 +129,11 @@ class Idle final : public Engine {
  public:
   Status launch(const Launch& launch, StreamHandle) override {
     ++done_;
-    launched_.channels = launched_.stamps = 0;
+    launched_.channels = launched_.stamps = launched_.kernels = 0;
     if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
     const std::lock_guard lock(mutex_);
     const int channels = std::min(launch.blocks, kMostStamps);
-    launched_ = {launched_.number + 1, channels, stamped_ ? channels : 0};
+    launched_ = {launched_.number + 1, channels, stamped_ ? channels : 0, 1};
     for (int block = 0; block < launched_.stamps; ++block) stamps_.push_back({block, launched_.number, 5, 6});
     return kOkStatus;
   }

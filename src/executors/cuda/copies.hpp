@@ -1,0 +1,57 @@
+// Collectives by copy engines (Protocol::kCopy): from the user's buffers into the peers', which lie in
+// windows that all ranks have registered. Ranks meet before anything is written to a peer, whose buffer may
+// still be in use, and again when all copies have ended; kernels do that, and reduce. All of it is put on the
+// user's stream, and on one beside it that is joined to it, so that it can be captured. The engine's, on its
+// thread.
+#pragma once
+
+#include <functional>
+
+#include "executors/cuda/engine.hpp"
+#include "executors/cuda/kernels.hpp"
+#include "executors/cuda/order.hpp"
+
+namespace stretto::executors::cuda {
+
+// Of a kernel launch. `early`: it may begin before the end of the kernel before it.
+struct Size {
+  int blocks;
+  int threads;
+  bool early = true;
+};
+
+// Every rank has come here; one block. Of its arguments only the count matters, which is not 0.
+Kernel meetingKernel();
+
+// Of an all-reduce in shards: every rank's contribution to this rank's shard has come; reduces them; every
+// rank has reduced its own. `send` is the own contribution, `receive` the result buffer, in whose block p the
+// contribution of rank p lies; the result goes into the own block.
+Kernel reductionKernel(KernelTable::Kind kind);
+
+class Copies {
+ public:
+  // Puts one kernel of the operation on a stream.
+  using LaunchKernel = std::function<Status(const Kernel&, Size, const Arguments&, StreamHandle)>;
+
+  Copies(int device, int rank, int ranks) : device_(device), rank_(rank), ranks_(ranks), branches_(device) {}
+  ~Copies();
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+  // Enqueues the whole operation.
+  Status run(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream);
+
+ private:
+  Status meet(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream, bool early) const;
+  Status copyBlocks(const Launch& launch, StreamHandle stream);
+  Status reduceShards(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream);
+  Status beginBranch(StreamHandle stream);
+
+  const int device_;
+  const int rank_;
+  const int ranks_;
+  StreamHandle branch_ = nullptr;  // made at first need
+  Order branches_;
+};
+
+}  // namespace stretto::executors::cuda
