@@ -96,6 +96,19 @@ Status registerRange(const char* function, ncclComm_t comm, const void* buffer, 
   return stretto::kOkStatus;
 }
 
+// Between GPUs all ranks do it together, so that one that cannot tells the others.
+Status registerWindow(stretto::communicator::Communicator& communicator, ncclComm_t comm, void* buffer,
+                      size_t bytes, ncclWindow_t* window, bool symmetric) {
+  void** const handle = reinterpret_cast<void**>(window);
+  const Status mine = registerRange("ncclCommWindowRegister", comm, buffer, bytes, handle);
+  if (!symmetric || !communicator.sharesWindows()) return mine;
+  const Status all = communicator.registerWindow(mine.ok() ? *handle : nullptr, buffer, bytes, mine);
+  if (all.ok() || !mine.ok()) return all;
+  (void)stretto::memory::removeRegistration(comm, *handle);
+  *handle = nullptr;
+  return all;
+}
+
 Status deregisterRange(const char* function, ncclComm_t comm, void* handle) {
   if (handle == nullptr || stretto::memory::removeRegistration(comm, handle)) return stretto::kOkStatus;
   return stretto::fail(Code::kInvalidArgument, "%s: %p is not a registration of this communicator", function,
@@ -130,8 +143,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
         stretto::fail(Code::kInvalidArgument, "ncclCommWindowRegister: unknown flags %#x", winFlags));
   }
   constexpr auto kName = "ncclCommWindowRegister";
-  const auto ours = [=](auto&) {
-    return registerRange(kName, comm, buff, size, reinterpret_cast<void**>(win));
+  const auto ours = [=](auto& communicator) {
+    return registerWindow(communicator, comm, buff, size, win, winFlags == NCCL_WIN_COLL_SYMMETRIC);
   };
   return finish(serveTogether(comm, kName, ours, &ForeignLibrary::ncclCommWindowRegister, kTheirs, buff, size,
                               win, winFlags));
@@ -142,7 +155,11 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
 STRETTO_API(ncclCommWindowDeregister)
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) try {
   constexpr auto kName = "ncclCommWindowDeregister";
-  const auto ours = [=](auto&) { return deregisterRange(kName, comm, win); };
+  const auto ours = [=](auto& communicator) {
+    STRETTO_TRY(deregisterRange(kName, comm, win));
+    communicator.deregisterWindow(win);
+    return stretto::kOkStatus;
+  };
   return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommWindowDeregister, kTheirs, win));
 } catch (...) {
   return stretto::api::caught("ncclCommWindowDeregister");

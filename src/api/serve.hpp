@@ -31,11 +31,13 @@ template <typename Ours, typename Function, typename... Arguments>
 Status serveTogether(ncclComm_t handle, const char* name, Ours ours, Function ForeignLibrary::*theirs,
                      Arguments... arguments) {
   communicator::Communicator* const communicator = find(handle, name);
-  const bool puts = communicator != nullptr && communicator->foreign() != nullptr;
+  const bool puts =
+      communicator != nullptr && (communicator->foreign() != nullptr || communicator->sharesWindows());
   if (!puts || !communicator::Group::current().open()) return serve(handle, name, ours, theirs, arguments...);
   communicator::Group::current().addJob(
-      [kept = communicator->shared_from_this(), name, theirs, arguments...] {
-        return kept->foreign()->call(name, theirs, arguments...);
+      communicator, [kept = communicator->shared_from_this(), name, ours, theirs, arguments...] {
+        communicator::Foreign* const foreign = kept->foreign();
+        return foreign == nullptr ? ours(*kept) : foreign->call(name, theirs, arguments...);
       });
   return kOkStatus;
 }

@@ -65,7 +65,9 @@ Result<std::string> explainHere(const planner::Request& request) {
   return planner::explainJson(request, machine.value(), table.value(), forced.value());
 }
 
-std::string explainFor(communicator::Communicator& communicator, const planner::Request& request) {
+// As of buffers in its windows, if it has some.
+std::string explainFor(communicator::Communicator& communicator, planner::Request request) {
+  request.windowed = communicator.hasWindows();
   return planner::explainJson(request, communicator.machine(), communicator.table(), communicator.forced());
 }
 

@@ -72,7 +72,7 @@ class LaunchLog {
  public:
   struct Entry {
     uint64_t place = 0;     // in the flight recorder
-    uint64_t number = 0;    // done when so many collectives have finished
+    uint64_t number = 0;    // done when so many kernels of collectives have ended
     uint64_t sequence = 0;  // 0: transfers
     uint64_t ticks = 0;
   };
@@ -147,6 +147,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void abort();
   void revoke();
 
+  // ncclCommWindowRegister between GPUs: collective. `handle` is the user's name for it; `refused` is what
+  // this rank tells all others instead of a buffer. Ranks of one host only.
+  bool sharesWindows() const { return device_ != nullptr && ranks_ > 1; }
+  Status registerWindow(const void* handle, void* buffer, size_t bytes, Status refused);
+  void deregisterWindow(const void* handle);
+  // Whether results can go where copy engines of all ranks write them.
+  bool hasWindows() const { return device_ != nullptr && device_->hasWindows(); }
+
   // The index of the new operator. `immediate`: the scalar is copied now, else read at each submission.
   int addPreMultiplier(DataType type, const void* scalar, bool immediate);
   Status removePreMultiplier(int index);
@@ -188,6 +196,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status mayLaunch(std::span<const Operation> operations);
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
                         uint64_t tag);
+  uint64_t placeOf(const Operation& operation, const planner::Plan& plan) const;
   void followKernels();
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
   Status concludeLaunch(const Operation& operation, bool counted, Status status);
@@ -198,7 +207,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool noteReport();
   std::string wordsOf(const executors::cuda::Report& report) const;
   void letGoOfDevice();
-  void announce(const Operation& operation, uint64_t tag, uint64_t ticks);
+  void announce(const Operation& operation, uint64_t tag, uint64_t place, uint64_t ticks);
   Status conclude(const Operation& operation, Status status);
   Status explainFailure(const Operation& operation, Status status);
   void peerLost(const bootstrap::PeerLoss& loss);

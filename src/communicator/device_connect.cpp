@@ -30,7 +30,23 @@ struct Progress {
     if (!status.ok()) snprintf(progress.text, sizeof progress.text, "%s", lastError().c_str());
     return progress;
   }
+  static Progress outOfReach() {
+    Progress progress;
+    progress.apart = 1;
+    snprintf(progress.text, sizeof progress.text, "%s", lastError().c_str());
+    return progress;
+  }
 };
+
+// The words of the first rank that something is out of reach for, so that they are the same everywhere.
+template <typename T>
+std::string whyApart(const std::vector<T>& all) {
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](const T& one) { return one.progress.apart != 0; });
+  if (first == all.end()) return {};
+  const auto& text = first->progress.text;
+  return std::string(text, strnlen(text, sizeof text));
+}
 
 // What a rank brings along, before anything is made.
 struct Offer {
@@ -44,6 +60,12 @@ struct Offer {
 struct Opened {
   Progress progress;
   DeviceEndpoint endpoint;
+};
+
+struct Registered {
+  Progress progress;
+  DeviceEndpoint endpoint;
+  uint64_t number = 0;
 };
 
 struct Reached {
@@ -156,15 +178,20 @@ void agree(const std::vector<Offer>& offers, DeviceConnections& connections) {
   connections.shape = deviceShape(static_cast<int>(offers.size()), lanes);
 }
 
-Status makeWindow(const DeviceRequest& request, DeviceConnections& connections, DeviceEndpoint& mine) {
+// Memory of this rank, but for its name.
+Status describeMine(const DeviceConnections& connections, int rank, size_t bytes, DeviceEndpoint& mine) {
   auto identity = currentIdentity();
   if (!identity.ok()) return identity.status();
   mine.process = identity.value();
-  mine.rank = request.rank;
-  mine.device = request.device;
+  mine.rank = rank;
+  mine.device = connections.device;
   mine.facts = connections.facts;
-  mine.windowBytes = connections.shape.windowBytes();
-  STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&mine.token), sizeof mine.token}));
+  mine.windowBytes = bytes;
+  return fillRandom({reinterpret_cast<uint8_t*>(&mine.token), sizeof mine.token});
+}
+
+Status makeWindow(const DeviceRequest& request, DeviceConnections& connections, DeviceEndpoint& mine) {
+  STRETTO_TRY(describeMine(connections, request.rank, connections.shape.windowBytes(), mine));
   auto region = memory::DeviceRegion::create(request.device, mine.windowBytes, mine.token);
   if (!region.ok()) return region.status();
   connections.region = std::move(region.value());
@@ -190,28 +217,78 @@ Result<links::DeviceLink> openLink(const DeviceEndpoint& mine, const DeviceEndpo
                    mine.process.hostname, theirs.process.hostname);
 }
 
-Status openAll(const std::vector<Opened>& opened, const DeviceRequest& request,
-               DeviceConnections& connections, bool& apart) {
-  const DeviceEndpoint& mine = opened[static_cast<size_t>(request.rank)].endpoint;
+Status checkWindows(const std::vector<Opened>& opened, int own) {
+  const DeviceEndpoint& mine = opened[static_cast<size_t>(own)].endpoint;
   for (size_t rank = 0; rank < opened.size(); ++rank) {
-    DeviceEndpoint theirs = opened[rank].endpoint;
+    const DeviceEndpoint& theirs = opened[rank].endpoint;
     const int peer = static_cast<int>(rank);
-    if (theirs.rank != peer || theirs.windowBytes != mine.windowBytes) {
-      return failAbout(peer, Code::kInternal,
-                       "rank %d offers a device window of %llu bytes as rank %d, not %llu", peer,
-                       static_cast<unsigned long long>(theirs.windowBytes), theirs.rank,
-                       static_cast<unsigned long long>(mine.windowBytes));
-    }
+    if (theirs.rank == peer && theirs.windowBytes == mine.windowBytes) continue;
+    return failAbout(peer, Code::kInternal,
+                     "rank %d offers a device window of %llu bytes as rank %d, not %llu", peer,
+                     static_cast<unsigned long long>(theirs.windowBytes), theirs.rank,
+                     static_cast<unsigned long long>(mine.windowBytes));
+  }
+  return kOkStatus;
+}
+
+// What `all` offer, as `own` reaches it. `apart`: that it failed because something is out of reach.
+template <typename T>
+Status openAll(const std::vector<T>& all, int own, std::vector<links::DeviceLink>& links, bool& apart) {
+  const DeviceEndpoint& mine = all[static_cast<size_t>(own)].endpoint;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    DeviceEndpoint theirs = all[rank].endpoint;
+    const int peer = static_cast<int>(rank);
+    theirs.rank = peer;
     auto link = openLink(mine, theirs);
     if (!link.ok()) {
       // A peer that has gone is lost; any other is out of reach.
       apart = link.status().code != Code::kRemote;
       return failAbout(peer, link.status().code,
                        "rank %d on the GPU %.63s (%.19s) cannot reach rank %d on the GPU %.63s (%.19s): %s",
-                       request.rank, mine.facts.name, mine.facts.busId, peer, theirs.facts.name,
-                       theirs.facts.busId, lastError().c_str());
+                       own, mine.facts.name, mine.facts.busId, peer, theirs.facts.name, theirs.facts.busId,
+                       lastError().c_str());
     }
-    connections.links.push_back(std::move(link.value()));
+    links.push_back(std::move(link.value()));
+  }
+  return kOkStatus;
+}
+
+template <typename T>
+Progress progressOfOpening(const std::vector<T>& all, int own, std::vector<links::DeviceLink>& links) {
+  bool apart = false;
+  const Status status = openAll(all, own, links, apart);
+  return apart ? Progress::outOfReach() : Progress::of(status);
+}
+
+// Memory that peers in every process can write: what CUDA has a name for. Says why not.
+Status nameBuffer(const DeviceConnections& connections, const WindowRequest& request, DeviceEndpoint& mine) {
+  if (connections.shared) {
+    return fail(Code::kInvalidUsage, "rank %d shares its GPU with other ranks", request.rank);
+  }
+  const auto place = platform::cuda::placeOf(request.buffer);
+  if (!place.ok()) return place.status();
+  if (place.value().place != platform::cuda::Place::kDevice || place.value().device != connections.device) {
+    return fail(Code::kInvalidUsage, "the buffer of rank %d is no memory of its GPU %d", request.rank,
+                connections.device);
+  }
+  const auto name = platform::cuda::nameForOthers(request.buffer);
+  if (name.ok() && name.value().room >= request.bytes) {
+    mine.name = name.value();
+    mine.named = 1;
+    return kOkStatus;
+  }
+  return fail(Code::kInvalidUsage, "the buffer of rank %d does not lie in one allocation of cudaMalloc%s%s",
+              request.rank, name.ok() ? "" : ": ", name.ok() ? "" : std::string(lastError()).c_str());
+}
+
+Status checkNumbers(const std::vector<Registered>& all) {
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].number == all[0].number) continue;
+    return failAbout(static_cast<int>(rank), Code::kInvalidUsage,
+                     "rank %zu registers its window number %llu and rank 0 its number %llu: all ranks must "
+                     "register their windows together, in the same order",
+                     rank, static_cast<unsigned long long>(all[rank].number),
+                     static_cast<unsigned long long>(all[0].number));
   }
   return kOkStatus;
 }
@@ -235,27 +312,49 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   if (mine.progress.code == 0 && request.ranks > 1) nameWindow(connections, mine.endpoint);
   const auto opened = gatherAll(membership, "device window", mine, request.timeoutSeconds);
   if (!opened.ok()) return opened.status();
-  bool apart = false;
+  STRETTO_TRY(checkWindows(opened.value(), request.rank));
   Reached reached;
-  reached.progress = Progress::of(openAll(opened.value(), request, connections, apart));
-  if (apart) {
-    reached.progress.apart = 1;
-    reached.progress.code = 0;
-  }
+  reached.progress = progressOfOpening(opened.value(), request.rank, connections.links);
   const std::vector<DeviceFacts> facts = factsOf(offers.value());
   reached.links = static_cast<uint8_t>(linksOf(static_cast<size_t>(request.rank), facts));
   const auto all = gatherAll(membership, "device connected", reached, request.timeoutSeconds);
   if (!all.ok()) return all.status();
-  const auto first = std::find_if(all.value().begin(), all.value().end(),
-                                  [](const Reached& one) { return one.progress.apart != 0; });
-  if (first != all.value().end()) {
-    const auto& text = first->progress.text;
-    connections.apart = std::string(text, strnlen(text, sizeof text));
-  }
+  connections.apart = whyApart(all.value());
   uint8_t links = 0;
   for (const Reached& one : all.value()) links = std::max(links, one.links);
   connections.gpus =
       gpusOf(facts, static_cast<planner::Links>(std::min<uint8_t>(links, planner::kLinkKinds - 1)));
+  return kOkStatus;
+}
+
+Status connectWindow(bootstrap::Membership& membership, const DeviceConnections& connections,
+                     const WindowRequest& request, ConnectedWindow& window) {
+  Registered mine;
+  mine.number = request.number;
+  Status status = request.refused;
+  if (status.ok()) status = describeMine(connections, request.rank, request.bytes, mine.endpoint);
+  mine.progress = Progress::of(status);
+  if (status.ok() && !nameBuffer(connections, request, mine.endpoint).ok()) {
+    mine.progress = Progress::outOfReach();
+  }
+  window.begin = request.buffer;
+  window.region =
+      memory::DeviceRegion::borrow(connections.device, request.buffer, request.bytes, mine.endpoint.token);
+  const auto all = gatherAll(membership, "window", mine, request.timeoutSeconds);
+  if (!all.ok()) return all.status();
+  STRETTO_TRY(checkNumbers(all.value()));
+  window.bytes = request.bytes;
+  for (const Registered& one : all.value()) {
+    window.bytes = std::min<size_t>(window.bytes, one.endpoint.windowBytes);
+  }
+  window.apart = whyApart(all.value());
+  if (!window.apart.empty()) return kOkStatus;
+  Reached reached;
+  reached.progress = progressOfOpening(all.value(), request.rank, window.links);
+  const auto ends = gatherAll(membership, "window connected", reached, request.timeoutSeconds);
+  if (!ends.ok()) return ends.status();
+  window.apart = whyApart(ends.value());
+  if (!window.apart.empty()) window.links.clear();
   return kOkStatus;
 }
 

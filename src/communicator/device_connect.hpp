@@ -38,6 +38,26 @@ struct DeviceRequest {
 Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& request,
                       DeviceConnections& connections);
 
+// A buffer of every rank that the others' copy engines write (windows.hpp).
+struct ConnectedWindow {
+  std::byte* begin = nullptr;            // this rank's
+  size_t bytes = 0;                      // that every rank has
+  std::vector<links::DeviceLink> links;  // by rank; none if it cannot be used
+  std::string apart;                     // why it cannot, the same words everywhere; else empty
+  std::shared_ptr<memory::DeviceRegion> region;
+};
+struct WindowRequest {
+  int rank = 0;
+  uint64_t number = 0;  // equal on all ranks
+  std::byte* buffer = nullptr;
+  size_t bytes = 0;
+  Status refused;  // what this rank says to all others instead
+  double timeoutSeconds = 0;
+};
+// Collective over the membership. A buffer that some rank cannot reach is no error.
+Status connectWindow(bootstrap::Membership& membership, const DeviceConnections& connections,
+                     const WindowRequest& request, ConnectedWindow& window);
+
 // What measurements between ranks 0, 1, ... of this machine's devices are kept by; with more ranks than
 // devices they share.
 Result<planner::Gpus> gpusOfThisHost(int ranks);

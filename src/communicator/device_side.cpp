@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "platform/clock.hpp"
 
@@ -108,6 +109,26 @@ Status DeviceSide::checkBuffer(const Operation& operation, const void* buffer, c
   return kOkStatus;
 }
 
+// ---- Windows ----------------------------------------------------------------------------------------------
+
+// Said once: what goes for one buffer goes for most.
+Status DeviceSide::registerWindow(bootstrap::Membership& membership, const void* handle,
+                                  WindowRequest request) {
+  request.number = windows_.nextNumber();
+  request.rank = rank_;
+  if (request.refused.ok()) request.refused = windows_.mayAdd(rank_);
+  ConnectedWindow window;
+  STRETTO_TRY(connectWindow(membership, connections_, request, window));
+  if (!window.apart.empty() && !std::exchange(toldApart_, true)) {
+    STRETTO_LOG(kWarn, kInit,
+                "rank %d: the window at %p (%zu bytes) is registered, but operations on it do without copy "
+                "engines: %s. Said of the first such window only.",
+                rank_, static_cast<void*>(request.buffer), request.bytes, window.apart.c_str());
+  }
+  windows_.add(handle, request.number, std::move(window));
+  return kOkStatus;
+}
+
 // ---- Enqueueing -------------------------------------------------------------------------------------------
 
 template <typename Enqueue>
@@ -124,7 +145,7 @@ Status DeviceSide::inOrder(StreamHandle stream, const Enqueue& enqueue) {
 
 Status DeviceSide::launch(const executors::cuda::Launch& what, StreamHandle stream) {
   STRETTO_TRY(inOrder(stream, [&] { return engine_->launch(what, stream); }));
-  if (lastRuns_ && what.algorithm != algorithms::Algorithm::kLocal) ++counted_;
+  if (lastRuns_) counted_ += static_cast<uint64_t>(engine_->lastLaunch().kernels);
   return kOkStatus;
 }
 

@@ -13,6 +13,7 @@
 #include "communicator/connect.hpp"
 #include "communicator/device_connect.hpp"
 #include "communicator/operation.hpp"
+#include "communicator/windows.hpp"
 #include "executors/cuda/engine.hpp"
 #include "executors/cuda/order.hpp"
 
@@ -32,6 +33,17 @@ class DeviceSide {
   // That kernels of this device can use the buffers: asked of CUDA once for each place.
   Status checkBuffers(const Operation& operation);
 
+  // A buffer that all ranks register together; `handle` is its user's name for it.
+  Status registerWindow(bootstrap::Membership& membership, const void* handle, WindowRequest request);
+  void deregisterWindow(const void* handle) { windows_.remove(handle); }
+  bool hasWindows() const { return windows_.any(); }
+  // Where copy engines of all ranks may write the results of an operation; no window if they may not.
+  WindowPlace resultsOf(const Operation& operation) const { return windows_.resultsOf(operation, ranks_); }
+  // That, or that there are none.
+  bool takesCopies(const Operation& operation) const {
+    return windows_.any() && (operation.count == 0 || resultsOf(operation).window != nullptr);
+  }
+
   // Enqueue on the user's stream, after everything enqueued here before.
   Status launch(const executors::cuda::Launch& launch, StreamHandle stream);
   // The sends and receives among `operations`, all at once: on the stream of the first, the others wait for
@@ -48,9 +60,9 @@ class DeviceSide {
 
   void abort(uint32_t word) { engine_->abort(word); }
   executors::cuda::Report report() const { return engine_->report(); }
-  // Collectives that kernels have finished, replays of graphs included. Asks the device: some microseconds.
+  // Kernels of collectives that have ended, replays of graphs included. Asks the device: some microseconds.
   uint64_t finished() const;
-  // Collectives enqueued so far that finished() will count; captured ones left out.
+  // Those enqueued so far that finished() will count; captured ones left out.
   uint64_t counted() const { return counted_; }
   // Whether the last operation was enqueued to run, not captured.
   bool lastRuns() const { return lastRuns_; }
@@ -67,6 +79,8 @@ class DeviceSide {
   Status inOrder(StreamHandle stream, const Enqueue& enqueue);
 
   DeviceConnections connections_;  // outlives the engine, whose kernels use it
+  Windows windows_;                // and so do these
+  bool toldApart_ = false;         // that one of them is not used
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;

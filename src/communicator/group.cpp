@@ -198,12 +198,21 @@ Result<double> Group::predictForeign() {
 
 Status Group::runJobs() {
   if (jobs_.empty()) return kOkStatus;
+  std::vector<std::vector<const Job*>> queues;
+  for (const Job& job : jobs_) {
+    const auto same = [&](const auto& queue) { return job.of != nullptr && queue.front()->of == job.of; };
+    const auto queue = std::find_if(queues.begin(), queues.end(), same);
+    queue == queues.end() ? queues.push_back({&job}) : queue->push_back(&job);
+  }
   FirstFailure failure;
   std::vector<std::jthread> threads;
-  for (size_t job = 1; job < jobs_.size(); ++job) {
-    threads.emplace_back([&, job] { failure.note(jobs_[job]()); });
+  const auto run = [&](const std::vector<const Job*>& queue) {
+    for (const Job* const job : queue) failure.note(job->run());
+  };
+  for (size_t queue = 1; queue < queues.size(); ++queue) {
+    threads.emplace_back([&, queue] { run(queues[queue]); });
   }
-  failure.note(jobs_[0]());
+  run(queues[0]);
   for (std::jthread& thread : threads) thread.join();
   return failure.take();
 }

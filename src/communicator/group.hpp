@@ -28,8 +28,9 @@ class Group {
   // `stream` is null for "return when done".
   void add(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
            const std::shared_ptr<executors::host::Stream>& stream);
-  // Work that must run at the same time as other such work of this group: making communicators.
-  void addJob(std::function<Status()> job) { jobs_.push_back(std::move(job)); }
+  // Work that must run at the same time as other such work of this group: what ranks do together, of which
+  // this thread may have several. Jobs of one communicator (null: of none yet) run in the order of the calls.
+  void addJob(const Communicator* of, std::function<Status()> job) { jobs_.push_back({of, std::move(job)}); }
   // A call inside the group failed: the group will not run, and end() says so again.
   void poison(Status status);
 
@@ -49,6 +50,11 @@ class Group {
     std::vector<Operation> operations;
   };
 
+  struct Job {
+    const Communicator* of;
+    std::function<Status()> run;
+  };
+
   static Result<double> predicted(const Batch& batch);
   Status runForeign();
   Result<double> predictForeign();
@@ -63,7 +69,7 @@ class Group {
   ProfiledGroup profiled_;
   Status poisoned_;
   std::string poisonText_;
-  std::vector<std::function<Status()>> jobs_;
+  std::vector<Job> jobs_;
   std::vector<Batch> batches_;
 };
 

@@ -251,7 +251,8 @@ Result<planner::Plan> Communicator::predict(const planner::Request& request) con
 }
 
 planner::Request Communicator::requestFor(const Operation& operation) const {
-  return {operation.collective, operation.type, operation.op, operation.bytes(), ranks_};
+  const bool windowed = device_ != nullptr && device_->takesCopies(operation);
+  return {operation.collective, operation.type, operation.op, operation.bytes(), ranks_, windowed};
 }
 
 Result<planner::Plan> Communicator::planFor(const planner::Request& request) {
@@ -266,10 +267,12 @@ Status Communicator::runCollective(const Operation& operation) {
   const planner::Plan& how = plan.value();
   // In host memory it holds all operations before it, so that who disagreed without noticing notices now; a
   // graph that replays an operation has no such history.
+  const uint64_t place = placeOf(operation, how);
   uint64_t tag = tagOf(operation, how);
+  if (place != 0) tag = mix(tag, place);
   if (!onDevice()) tag = history_ = mix(history_, tag);
   const observe::FlightRecord record = recordOf(operation, ++sequence_, how, onDevice());
-  announce(operation, tag, record.startTicks);
+  announce(operation, tag, place, record.startTicks);
   recorded_ = flight_.begin(record);
   if (watch::anybody()) [[unlikely]]
     beginWatched(operation, how, record.startTicks);
@@ -308,11 +311,11 @@ void Communicator::endWatched(const Operation& operation, Status status, uint64_
 // that this rank did not join them.
 Status Communicator::refusePlan(const Operation& operation, Status status) {
   ++sequence_;
-  announce(operation, ~tagOf(operation, {}), platform::ticks());
+  announce(operation, ~tagOf(operation, {}), 0, platform::ticks());
   return status;
 }
 
-void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t ticks) {
+void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t place, uint64_t ticks) {
   Announcement what{};
   what.sequence = sequence_;
   what.tag = tag;
@@ -322,6 +325,7 @@ void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t t
   what.type = static_cast<uint8_t>(operation.type);
   what.op = operation.reduces ? static_cast<uint8_t>(operation.op) : uint8_t{0xff};
   what.root = operation.root;
+  what.place = place;
   if (onDevice()) return connections_.ledger(rank_).enter(what);
   stretto::announce(connections_.header(), what);
 }

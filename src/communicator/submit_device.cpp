@@ -1,4 +1,6 @@
 // Operations of a rank on a GPU: enqueued here, and what kernels said when they gave up.
+#include <algorithm>
+#include <array>
 #include <cinttypes>
 
 #include "base/log.hpp"
@@ -18,6 +20,11 @@ std::string inWords(const Announcement& what) {
   std::string words = text;
   if (what.op != 0xff) words += std::string(" ") + nameOf(static_cast<Operator>(what.op % kOperators));
   if (what.root >= 0) words += " root " + std::to_string(what.root);
+  constexpr int kOffsetBits = 48;
+  if (what.place != 0) {
+    words += " into window " + std::to_string(what.place >> kOffsetBits) + " at byte " +
+             std::to_string(what.place & ((uint64_t{1} << kOffsetBits) - 1));
+  }
   return words;
 }
 
@@ -27,6 +34,17 @@ Announcement calledInstead(const Ledger& theirs, const Announcement& mine, uint6
   const Announcement same = theirs.find(mine.sequence);
   if (same.sequence != 0 && same.tag != mine.tag) return same;
   return theirs.findTag(tag);
+}
+
+// What a rank that did not come has called under the same number, if that is not the same: forms of one
+// collective wait in different places.
+std::string calledElsewhere(const Ledger& theirs, const Announcement& mine, const std::string& whom) {
+  const Announcement same = theirs.find(mine.sequence);
+  if (mine.sequence == 0 || same.sequence == 0 || same.tag == mine.tag) return "";
+  return "; " + whom + " called " + inWords(same) +
+         (same.place == mine.place
+              ? ""
+              : ", and all ranks must give a collective the same place in the same window");
 }
 
 }  // namespace
@@ -56,11 +74,34 @@ Status Communicator::makeDevice() {
   return kOkStatus;
 }
 
+Status Communicator::registerWindow(const void* handle, void* buffer, size_t bytes, Status refused) {
+  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
+  if (!timeout.ok()) return timeout.status();
+  STRETTO_TRY(usable());
+  STRETTO_TRY(connected("register"));
+  WindowRequest request;
+  request.buffer = static_cast<std::byte*>(buffer);
+  request.bytes = bytes;
+  request.refused = refused;
+  request.timeoutSeconds = timeout.value();
+  return device_->registerWindow(*membership_, handle, request);
+}
+
+void Communicator::deregisterWindow(const void* handle) {
+  if (device_ != nullptr) device_->deregisterWindow(handle);
+}
+
 // Before anything of it is announced: what is refused here, this rank has not called.
 Status Communicator::mayLaunch(std::span<const Operation> operations) {
   STRETTO_TRY(poll());
   for (const Operation& operation : operations) STRETTO_TRY(device_->checkBuffers(operation));
   return kOkStatus;
+}
+
+// In a window of its results, if copy engines write them there; else 0.
+uint64_t Communicator::placeOf(const Operation& operation, const planner::Plan& plan) const {
+  const bool copies = plan.protocol == planner::Protocol::kCopy && operation.count != 0;
+  return copies ? device_->resultsOf(operation).word() : 0;
 }
 
 Status Communicator::launchOnDevice(const Operation& operation, const planner::Plan& plan,
@@ -77,6 +118,13 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
   if (operation.scaled) {
     std::copy_n(operation.scalar, sizeof launch.scalar, launch.scalar);
     launch.scalarPlace = operation.scalarPlace;
+  }
+  std::array<std::byte*, kMaxRanks> receives;
+  if (plan.protocol == planner::Protocol::kCopy) {
+    const WindowPlace place = device_->resultsOf(operation);
+    std::transform(place.window->links.begin(), place.window->links.end(), receives.begin(),
+                   [&](const links::DeviceLink& link) { return link.window + place.offset; });
+    launch.receives = receives.data();
   }
   const bool counted = plan.algorithm != planner::Algorithm::kLocal;
   if (profile_.wantsKernels(operation)) [[unlikely]]
@@ -233,6 +281,7 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
     }
     case Code::kTimeout:
       return me + " waited longer than STRETTO_TIMEOUT for " + whom + " in " + what +
+             (known ? calledElsewhere(connections_.ledger(peer), mine, whom) : "") +
              ". Look at that rank with `stretto doctor`.";
     case Code::kRemote:
       return me + ": " + whom + " has given up or was lost in " + what;

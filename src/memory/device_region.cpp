@@ -24,16 +24,25 @@ DeviceRegion::~DeviceRegion() {
     std::lock_guard lock(regions().mutex);
     regions().byToken.erase(token_);
   }
-  platform::cuda::release(device_, data_);
+  if (owned_) platform::cuda::release(device_, data_);
+}
+
+std::shared_ptr<DeviceRegion> DeviceRegion::enter(DeviceRegion* made) {
+  std::shared_ptr<DeviceRegion> region(made);
+  std::lock_guard lock(regions().mutex);
+  regions().byToken.emplace(region->token_, region);
+  return region;
 }
 
 Result<std::shared_ptr<DeviceRegion>> DeviceRegion::create(int device, size_t bytes, uint64_t token) {
   const auto memory = platform::cuda::allocate(device, bytes);
   if (!memory.ok()) return memory.status();
-  std::shared_ptr<DeviceRegion> region(new DeviceRegion(device, memory.value(), bytes, token));
-  std::lock_guard lock(regions().mutex);
-  regions().byToken.emplace(token, region);
-  return region;
+  return enter(new DeviceRegion(device, memory.value(), bytes, token, true));
+}
+
+std::shared_ptr<DeviceRegion> DeviceRegion::borrow(int device, std::byte* data, size_t bytes,
+                                                   uint64_t token) {
+  return enter(new DeviceRegion(device, data, bytes, token, false));
 }
 
 std::shared_ptr<DeviceRegion> DeviceRegion::find(uint64_t token) {

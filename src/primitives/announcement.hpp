@@ -22,7 +22,7 @@ inline Announcement& placeOf(const WindowHeader& window, uint64_t sequence) {
 }
 
 // The last words of an announcement are padding and are left out.
-inline constexpr size_t kAnnouncementWords = (offsetof(Announcement, root) + sizeof(int32_t) + 7) / 8;
+inline constexpr size_t kAnnouncementWords = (offsetof(Announcement, place) + sizeof(uint64_t)) / 8;
 
 inline void announceAt(Announcement& place, const Announcement& what) {
   const auto words = std::bit_cast<AnnouncementWords>(what);

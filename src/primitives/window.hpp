@@ -39,6 +39,7 @@ struct alignas(kCellBytes) Announcement {
   uint8_t op;
   uint8_t finished;
   int32_t root;
+  uint64_t place;  // of the results in a window that users have registered, if that matters; else 0
 };
 
 struct WindowHeader {

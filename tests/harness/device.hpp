@@ -18,8 +18,11 @@ namespace stretto::testing {
 // STRETTO_TEST_DEVICE=cuda; STRETTO_TEST_GRAPH=1: calls are captured and run as graphs.
 bool testsOnDevice();
 bool testsInGraphs();
-// Whether there is a device at all, asked by a child. For GTEST_SKIP.
-bool deviceThere();
+// How many devices there are, and whether there is one at all, asked by a child. For GTEST_SKIP.
+int devicesThere();
+inline bool deviceThere() {
+  return devicesThere() > 0;
+}
 
 // One rank's GPU. Everything is allocated when it is made and freed when it is destroyed, because CUDA waits
 // for a device's kernels when memory is freed, and those may wait for this rank. Used on one thread; throws

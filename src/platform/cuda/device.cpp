@@ -98,8 +98,12 @@ Result<DeviceFacts> readFacts(int device) {
   return facts;
 }
 
-// Where the allocation that holds `memory` begins. Only the driver's own interface says it.
-Result<const std::byte*> baseOf(const void* memory) {
+// The allocation that holds `memory`. Only the driver's own interface says it.
+struct Allocation {
+  const std::byte* base;
+  size_t bytes;
+};
+Result<Allocation> allocationOf(const void* memory) {
   using Range = int (*)(unsigned long long* base, size_t* bytes, unsigned long long address);
   static const Range range = [] {
     void* function = nullptr;
@@ -122,7 +126,7 @@ Result<const std::byte*> baseOf(const void* memory) {
     return fail(Code::kSystem, "the driver does not say in which allocation %p lies (error %d)", memory,
                 error);
   }
-  return reinterpret_cast<const std::byte*>(base);
+  return Allocation{reinterpret_cast<const std::byte*>(base), bytes};
 }
 
 }  // namespace
@@ -269,14 +273,16 @@ void releaseHostMapped(int device, HostMapped memory) {
 
 Result<IpcName> nameForOthers(const void* memory) {
   static_assert(sizeof(cudaIpcMemHandle_t) == sizeof IpcName{}.bytes);
-  const auto base = baseOf(memory);
-  if (!base.ok()) return base.status();
+  const auto allocation = allocationOf(memory);
+  if (!allocation.ok()) return allocation.status();
+  const auto& [base, bytes] = allocation.value();
   cudaIpcMemHandle_t handle;
-  STRETTO_CUDA_TRY(cudaIpcGetMemHandle(&handle, const_cast<std::byte*>(base.value())),
+  STRETTO_CUDA_TRY(cudaIpcGetMemHandle(&handle, const_cast<std::byte*>(base)),
                    "a handle by which other processes open device memory (IPC)");
   IpcName name;
   std::memcpy(name.bytes, &handle, sizeof handle);
-  name.offset = static_cast<uint64_t>(static_cast<const std::byte*>(memory) - base.value());
+  name.offset = static_cast<uint64_t>(static_cast<const std::byte*>(memory) - base);
+  name.room = bytes - name.offset;
   return name;
 }
 

@@ -82,10 +82,12 @@ Result<HostMapped> allocateHostMapped(int device, size_t bytes);
 void releaseHostMapped(int device, HostMapped memory);
 
 // A name under which another process of this host opens device memory of allocate() or cudaMalloc: of the
-// whole allocation, at whose `offset` the address given lies.
+// whole allocation, at whose `offset` the address given lies, and `room` bytes before its end. Whatever else
+// device memory may be has no name.
 struct IpcName {
   uint8_t bytes[64] = {};
   uint64_t offset = 0;
+  uint64_t room = 0;
 };
 Result<IpcName> nameForOthers(const void* memory);
 // The named allocation's base in this process, for kernels of `device`; closed by closeNamed(base).

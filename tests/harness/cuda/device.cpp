@@ -77,21 +77,22 @@ class CudaDevice final : public OnDevice {
   char* memory_ = nullptr;
 };
 
-bool askChild() {
+int askChild() {
   fflush(nullptr);
   const pid_t pid = ::fork();
   if (pid == 0) {
     int devices = 0;
-    ::_exit(cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0 ? 0 : 1);
+    ::_exit(cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0);
   }
-  int status = 1;
-  return pid > 0 && ::waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  int status = 0;
+  const bool answered = pid > 0 && ::waitpid(pid, &status, 0) == pid && WIFEXITED(status);
+  return answered ? WEXITSTATUS(status) : 0;
 }
 
 }  // namespace
 
-bool deviceThere() {
-  static const bool there = askChild();
+int devicesThere() {
+  static const int there = askChild();
   return there;
 }
 

@@ -1,0 +1,55 @@
+#include "communicator/windows.hpp"
+
+#include <utility>
+
+namespace stretto::communicator {
+
+Status Windows::mayAdd(int rank) const {
+  if (numbers_ > kMostNumber) {
+    return fail(Code::kInvalidUsage, "rank %d has registered %llu windows: make a new communicator", rank,
+                static_cast<unsigned long long>(kMostNumber));
+  }
+  if (entries_.size() < kMost) return kOkStatus;
+  return fail(Code::kInvalidUsage,
+              "rank %d has %zu windows of this communicator: deregister some first, or register larger ones",
+              rank, entries_.size());
+}
+
+void Windows::add(const void* handle, uint64_t number, ConnectedWindow window) {
+  entries_.push_back({handle, number, std::move(window)});
+}
+
+void Windows::remove(const void* handle) {
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.handle == handle; });
+}
+
+WindowPlace Windows::find(const void* begin, size_t bytes) const {
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  for (const Entry& entry : entries_) {
+    const auto first = reinterpret_cast<uintptr_t>(entry.window.begin);
+    const uint64_t offset = address - first;
+    if (address < first || offset > entry.window.bytes || entry.window.bytes - offset < bytes) continue;
+    return entry.window.links.empty() ? WindowPlace{} : WindowPlace{&entry.window, entry.number, offset};
+  }
+  return {};
+}
+
+WindowPlace Windows::resultsOf(const Operation& operation, int ranks) const {
+  switch (operation.collective) {
+    case Collective::kAllGather:
+      return find(operation.receive, operation.bytes() * static_cast<size_t>(ranks));
+    case Collective::kBroadcast:
+      return find(operation.receive, operation.bytes());
+    // A rank's input must last while its peers' data comes.
+    case Collective::kAllToAll:
+      if (operation.send == operation.receive) return {};
+      return find(operation.receive, operation.bytes() * static_cast<size_t>(ranks));
+    case Collective::kAllReduce:
+      if (operation.send == operation.receive || operation.scaled) return {};
+      return find(operation.receive, operation.bytes());
+    default:
+      return {};
+  }
+}
+
+}  // namespace stretto::communicator
