@@ -163,6 +163,8 @@ Status refuse(const Request& request, const Machine& machine, const Forced::Choi
     } else if (choice.blocks > mostBlocks(row, machine)) {
       reasons += "; " + name + ": at most " + std::to_string(mostBlocks(row, machine)) +
                  " blocks can take part here";
+    } else if (mostChunk(row, request, machine) == 0 && choice.chunkBytes != 0) {
+      reasons += "; " + name + ": it has no chunks";
     } else if (!fits(row, request, machine, choice)) {
       reasons += "; " + name + ": its chunks are " + std::to_string(mostChunk(row, request, machine)) +
                  " bytes at most";

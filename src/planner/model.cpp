@@ -179,8 +179,9 @@ uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine&
       if (row.protocol == Protocol::kRuns) return toGrain(mostInRuns(row, request, machine));
       return machine.gpu || row.mostBytes == 0 ? kMostAny : toGrain(row.mostBytes);
     case Way::kReach:
-    case Way::kCopies:
       return kMostAny;
+    case Way::kCopies:
+      return reduces(row.collective) ? kMostAny : 0;
     case Way::kLinks:
       return toGrain(machine.linkChunk);
     case Way::kSlots:
@@ -194,7 +195,7 @@ uint32_t preferredChunk(const Descriptor& row, const Request& request, const Mac
   const uint32_t most = mostChunk(row, request, machine);
   const Way way = wayOf(row);
   if (row.protocol == Protocol::kRuns) return toGrain(preferredInRuns(row, request, machine));
-  if (way == Way::kCopies) return toGrain(std::min<size_t>(preferredCopy(row, request), most));
+  if (way == Way::kCopies) return std::min(most, toGrain(preferredCopy(row, request)));
   if (way == Way::kLocal || way == Way::kLines || machine.gpu) return most;
   size_t wanted = isSharded(row) ? kSlotPiece * static_cast<size_t>(request.ranks) : kSlotPiece;
   if (way == Way::kLinks) {

@@ -85,7 +85,7 @@ struct Plan {
   Why why = Why::kModel;
   uint8_t rings = 1;
   uint8_t blocks = 1;       // of a kernel; 1 on the host
-  uint32_t chunkBytes = 0;  // for Arguments::chunkBytes; a multiple of 64, never 0 except for kLocal
+  uint32_t chunkBytes = 0;  // for Arguments::chunkBytes; a multiple of 64; 0 where there are none
   bool stream = false;
   float predictedMicroseconds = 0;
 

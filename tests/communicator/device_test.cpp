@@ -51,6 +51,7 @@ TEST(DeviceShape, BareLinesHoldTwoShotsOfFourMegabytes) {
                              ranks};
     for (const auto& row : algorithms::descriptors(algorithms::Device::kCuda)) {
       if (row.collective != request.collective || row.algorithm != algorithms::Algorithm::kTwoShot) continue;
+      if (row.protocol == algorithms::Protocol::kCopy) continue;  // needs no lines, but a window
       EXPECT_EQ(obstacleTo(row, request, machine), planner::Obstacle::kNone) << ranks << " ranks";
     }
   }

@@ -58,7 +58,8 @@ TEST(Forced, RefusalsListWhatThereIs) {
       refusal("all_deduce:ring"),
       "there is no collective \"all_deduce\"; there are all_reduce, reduce_scatter, all_gather, all_to_all, "
       "broadcast, reduce, gather, scatter, send, receive");
-  EXPECT_EQ(refusal("", "wave"), "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs");
+  EXPECT_EQ(refusal("", "wave"),
+            "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs, copy");
   EXPECT_EQ(refusal("ring", "lines"),
             "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
 }
@@ -122,7 +123,7 @@ TEST(Force, RefusesAndLeavesThingsAsTheyWere) {
   EXPECT_EQ(lastError(),
             "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
   EXPECT_FALSE(forced.force("broadcast", "", "bare", 0, 0).ok());
-  EXPECT_EQ(lastError(), "broadcast has no protocol bare; it has chunks, lines, wide, runs");
+  EXPECT_EQ(lastError(), "broadcast has no protocol bare; it has chunks, lines, wide, runs, copy");
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "lines", 64, 0).ok());
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", 63, 0).ok());
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", (size_t{1} << 30) + 64, 0).ok());
