@@ -215,7 +215,7 @@ class Course {
     const bool copies = row.protocol == Protocol::kCopy;
     const bool many = row.protocol != Protocol::kBare && (!copies || isReduction(row.collective));
     const int blocks = many ? one<int>({0, 1, 2, 3}) : 0;
-    const auto chunk = copies ? one<size_t>({0, 64, 1024, 4096}) : 0;
+    const auto chunk = copies && many ? one<size_t>({0, 64, 1024, 4096}) : 0;
     EXPECT_TRUE(forced
                     .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),
                            algorithms::nameOf(row.protocol), chunk, blocks)

@@ -80,15 +80,18 @@ Status Copies::run(const Launch& launch, const LaunchKernel& kernel, StreamHandl
   return meet(launch, kernel, stream, false);
 }
 
-Status Copies::meet(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream, bool early) const {
-  const Kernel how = meetingKernel();
+// Only the first follows a kernel of another operation, and may begin before its end.
+Status Copies::meet(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream,
+                    bool isFirst) const {
+  const Kernel how = meetingKernel(isFirst);
   const int threads = wholeWarps(static_cast<size_t>(ranks_) - 1, how.mostThreads);
-  return kernel(how, {1, threads, early}, launch.arguments, stream);
+  return kernel(how, {1, threads, isFirst}, launch.arguments, stream);
 }
 
 // What is put on it next waits for what is on `stream` now.
 Status Copies::beginBranch(StreamHandle stream) {
   if (branch_ == nullptr) {
+    const platform::cuda::AmidCaptures amid;
     cudaStream_t made = nullptr;
     STRETTO_TRY(check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "creating a stream"));
     branch_ = made;

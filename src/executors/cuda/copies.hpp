@@ -20,8 +20,9 @@ struct Size {
   bool early = true;
 };
 
-// Every rank has come here; one block. Of its arguments only the count matters, which is not 0.
-Kernel meetingKernel();
+// Every rank has come here; one block. Of its arguments only the count matters, which is not 0. `isFirst`: of
+// the operation's kernels.
+Kernel meetingKernel(bool isFirst);
 
 // Of an all-reduce in shards: every rank's contribution to this rank's shard has come; reduces them; every
 // rank has reduced its own. `send` is the own contribution, `receive` the result buffer, in whose block p the
@@ -42,7 +43,7 @@ class Copies {
   Status run(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream);
 
  private:
-  Status meet(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream, bool early) const;
+  Status meet(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream, bool isFirst) const;
   Status copyBlocks(const Launch& launch, StreamHandle stream);
   Status reduceShards(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream);
   Status beginBranch(StreamHandle stream);

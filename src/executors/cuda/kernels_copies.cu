@@ -7,10 +7,31 @@ namespace {
 
 using stretto::cuda::FixedReducer;
 
+// Of kernels that belong to one operation: all but the first look whether one before them gave up, and then
+// do not wait as long again.
+template <typename Base>
+class InSequence : public Base {
+ public:
+  __device__ InSequence(const Context& context, BlockShared& shared, int lane)
+      : Base(context, shared, lane), control_(context.control) {}
+
+  // The same for the whole block.
+  __device__ bool isOver() const {
+    const auto coop = this->coop();
+    const bool over = coop.rank() == 0 && stretto::cuda::loadRelaxed32(&control_->reported) != 0;
+    return stretto::cuda::anyThread(coop.barrier, coop.count, over);
+  }
+
+ private:
+  const stretto::cuda::Control* control_;
+};
+
 // What a rank's stream has done before, copies to peers among it, is done when its peers go on.
+template <bool isFirst>
 struct Meeting {
   template <typename B>
   __device__ static Status run(B& b, const Arguments&) {
+    if (!isFirst && b.isOver()) return Status{Code::kRemote};
     b.nextEpoch();
     algorithms::signalAll(b, Leg::kScatter);
     return algorithms::waitAll(b, Leg::kScatter);
@@ -21,6 +42,7 @@ struct Meeting {
 struct Reduction {
   template <typename B>
   __device__ static Status run(B& b, const Arguments& a) {
+    if (b.isOver()) return Status{Code::kRemote};
     b.nextEpoch();
     algorithms::signalAll(b, Leg::kScatter);
     STRETTO_TRY(algorithms::waitAll(b, Leg::kScatter));
@@ -36,13 +58,18 @@ struct Reduction {
 
 template <typename Reducer>
 Kernel reductionBy() {
-  return kernelOf<Reduction, Cuda<Reducer, ShortLines>, false, kChunkThreads, 1>();
+  return kernelOf<Reduction, InSequence<Cuda<Reducer, ShortLines>>, false, kChunkThreads, 1>();
+}
+
+template <bool isFirst>
+Kernel meeting() {
+  return kernelOf<Meeting<isFirst>, InSequence<Cuda<AnyReducer, ShortLines>>, false, kMaxRanks, 1>();
 }
 
 }  // namespace
 
-Kernel meetingKernel() {
-  return kernelOf<Meeting, Cuda<AnyReducer, ShortLines>, false, kMaxRanks, 1>();
+Kernel meetingKernel(bool isFirst) {
+  return isFirst ? meeting<true>() : meeting<false>();
 }
 
 Kernel reductionKernel(KernelTable::Kind kind) {
