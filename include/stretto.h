@@ -56,7 +56,8 @@ typedef struct {
   size_t bytes;
   ncclDataType_t type;
   ncclRedOp_t op;
-  int ranks; /* of this machine; not read when a communicator is asked */
+  int ranks;   /* of this machine; not read when a communicator is asked */
+  int windows; /* 1: the results go into windows that GPU ranks have registered, and not to where the input is */
 } strettoQuestion_t;
 
 /* Answers as JSON, {"schema":"stretto.explain/1", "candidates":[...], "chosen":...}: for `comm`, or, if that

@@ -371,9 +371,14 @@ std::string GpuRank::how() const {
     return std::string(R"({"algorithm":")") + (algorithm == nullptr ? "default" : algorithm) +
            R"(","protocol":")" + (protocol == nullptr ? "default" : protocol) + R"("})";
   }
-  const strettoQuestion_t question{collective, static_cast<size_t>(largerSide(request_)),
+  const bool isOverwritten = request_.inPlace && request_.collective == Collective::kAllReduce;
+  const bool isWindowed = !windows_.empty() && !isOverwritten;
+  const strettoQuestion_t question{collective,
+                                   static_cast<size_t>(largerSide(request_)),
                                    static_cast<ncclDataType_t>(request_.type),
-                                   static_cast<ncclRedOp_t>(request_.op), 0};
+                                   static_cast<ncclRedOp_t>(request_.op),
+                                   0,
+                                   isWindowed ? 1 : 0};
   std::string text(65536, ' ');
   size_t needed = 0;
   const ncclResult_t result = library_.explain(comm_, &question, text.data(), text.size(), &needed);

@@ -373,7 +373,7 @@ nb::dict Communicator::counters() {
 std::string Communicator::explain(const std::string& collective, size_t bytes, int type, int op) {
   const ncclComm_t comm = open();
   return readText([&](char* text, size_t capacity, size_t* needed) {
-    const strettoQuestion_t question{collective.c_str(), bytes, typeOf(type), opOf(op), 0};
+    const strettoQuestion_t question{collective.c_str(), bytes, typeOf(type), opOf(op), 0, 0};
     return strettoExplain(comm, &question, text, capacity, needed);
   });
 }

@@ -49,6 +49,7 @@ Result<planner::Request> makeRequest(const strettoQuestion_t& question, int rank
   request.type = static_cast<DataType>(type);
   request.op = static_cast<Operator>(op);
   request.ranks = ranks;
+  request.windowed = question.windows != 0;
   request.bytes =
       countsBlocks(request.collective) ? question.bytes / static_cast<size_t>(ranks) : question.bytes;
   return request;
@@ -65,9 +66,7 @@ Result<std::string> explainHere(const planner::Request& request) {
   return planner::explainJson(request, machine.value(), table.value(), forced.value());
 }
 
-// As of buffers in its windows, if it has some.
-std::string explainFor(communicator::Communicator& communicator, planner::Request request) {
-  request.windowed = communicator.hasWindows();
+std::string explainFor(communicator::Communicator& communicator, const planner::Request& request) {
   return planner::explainJson(request, communicator.machine(), communicator.table(), communicator.forced());
 }
 

@@ -152,8 +152,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool sharesWindows() const { return device_ != nullptr && ranks_ > 1; }
   Status registerWindow(const void* handle, void* buffer, size_t bytes, Status refused);
   void deregisterWindow(const void* handle);
-  // Whether results can go where copy engines of all ranks write them.
-  bool hasWindows() const { return device_ != nullptr && device_->hasWindows(); }
 
   // The index of the new operator. `immediate`: the scalar is copied now, else read at each submission.
   int addPreMultiplier(DataType type, const void* scalar, bool immediate);

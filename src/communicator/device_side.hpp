@@ -36,7 +36,6 @@ class DeviceSide {
   // A buffer that all ranks register together; `handle` is its user's name for it.
   Status registerWindow(bootstrap::Membership& membership, const void* handle, WindowRequest request);
   void deregisterWindow(const void* handle) { windows_.remove(handle); }
-  bool hasWindows() const { return windows_.any(); }
   // Where copy engines of all ranks may write the results of an operation; no window if they may not.
   WindowPlace resultsOf(const Operation& operation) const { return windows_.resultsOf(operation, ranks_); }
   // That, or that there are none.

@@ -81,7 +81,7 @@ def launch_library(name: str, library: Path, options: Options, folder: Path, buf
     command += ["--window"] if options.buffers == "alloc" else []
     command += ["--shared-device"] if options.shared_device else []
     environment = dict(_SHARED) if options.shared_device else {}
-    if name == "stretto":
+    if name.startswith("stretto"):
         command += ["--blocks", str(options.blocks)] if options.blocks else []
         if options.threads:
             return Launch([[*command, "--threads"]], environment)

@@ -127,6 +127,15 @@ class NcclWindows(Nccl):
     window = True
 
 
+class StrettoWindows(Peer):
+    name = "stretto-windows"
+    note = "this library, both buffers from ncclMemAlloc and registered as symmetric windows"
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        own = dataclasses.replace(options, buffers="alloc")
+        return gpu.launch_library(self.name, gpu.find_stretto(options), own, folder, buffer_bytes)
+
+
 class SymmMem(Peer):
     """torch.ops.symm_mem, whose input lies in symmetric memory."""
 
@@ -158,7 +167,7 @@ class SymmMemTwoShot(SymmMem):
 
 
 _ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), Memcpy())
-_ON_GPU: tuple[Peer, ...] = (Nccl(), NcclRing(), NcclWindows(), SymmMemOneShot(), SymmMemTwoShot())
+_ON_GPU: tuple[Peer, ...] = (Nccl(), NcclRing(), NcclWindows(), StrettoWindows(), SymmMemOneShot(), SymmMemTwoShot())
 PEERS: dict[str, dict[str, Peer]] = {
     "cpu": {peer.name: peer for peer in _ON_CPU},
     "cuda": {peer.name: peer for peer in _ON_GPU},

@@ -21,12 +21,21 @@ _COLOURS = {
     "nccl": "#1d4ed8",
     "nccl-ring": "#60a5fa",
     "nccl-windows": "#0f766e",
+    "stretto-windows": "#f59e0b",
     "symm-mem-one-shot": "#7c3aed",
     "symm-mem-two-shot": "#a16207",
     FLOOR: "#9ca3af",
 }
 _OTHER_COLOURS = ("#be185d", "#4d7c0f", "#374151")
-_MARKERS = {SUBJECT: "o", "openmpi": "s", "gloo": "^", "nccl": "s", "nccl-ring": "v", "nccl-windows": "^"}
+_MARKERS = {
+    SUBJECT: "o",
+    "openmpi": "s",
+    "gloo": "^",
+    "nccl": "s",
+    "nccl-ring": "v",
+    "nccl-windows": "^",
+    "stretto-windows": "D",
+}
 _INK = "#1f2937"
 _FAINT = "#e5e7eb"
 
