@@ -334,7 +334,13 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, vo
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 
 /* Registers one buffer per rank, of the same size, as a window that the peers may address. Collective: all
- * ranks call. *win is null where windows are not possible; operations then work as without. */
+ * ranks call; inside a group it is done at its end. Between GPUs and with NCCL_WIN_COLL_SYMMETRIC, copy
+ * engines may then write results of large collectives straight into it. If some rank's buffer cannot be
+ * reached by every other (memory of cudaMalloc and ncclMemAlloc can) it is registered and not used, and
+ * operations work as without. At most 256 windows of one communicator at a time.
+ * Deregistering is local. Before it, operations on the window are done on all ranks, and graphs that hold one
+ * do not run again. After an error or an abort, free the memory when the communicators of all ranks have
+ * ended: copies of peers that were enqueued may still come. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
