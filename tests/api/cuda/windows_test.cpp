@@ -244,6 +244,50 @@ TEST_P(Windows, CopiesAndKernelsFollowEachOther) {
   });
 }
 
+// Results are taken out of the window by the stream alone, late on one rank or another: what comes next must
+// not come before, and what is taken must have come.
+TEST_P(Windows, ResultsStayUntilTheStreamHasReadThem) {
+  run([](Member& member) {
+    const Side side(member);
+    constexpr size_t kBytes = 20000, kTurns = 16, kLate = size_t{6} << 20;
+    const auto ranks = static_cast<size_t>(member.ranks());
+    for (const char* const collective : {"all_gather", "all_to_all"}) {
+      if (!force(member, collective, "copy")) return;
+      const bool gathers = strcmp(collective, "all_gather") == 0;
+      const size_t sent = gathers ? kBytes : kBytes * ranks;
+      const auto inputOf = [&](int rank, size_t turn) { return bytesOf(rank, sent, turn); };
+      for (size_t turn = 0; turn < kTurns; ++turn) {
+        side.upload(side.input() + turn * sent, inputOf(member.rank, turn));
+      }
+      char* const taken = side.results(kWindowBytes);
+      const auto copy = [&](char* to, const char* from, size_t bytes) {
+        member.check(
+            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, member.stream()) == cudaSuccess,
+            "a copy");
+      };
+      for (size_t turn = 0; turn < kTurns; ++turn) {
+        const char* const from = side.input() + turn * sent;
+        member.expect(
+            gathers ? ncclAllGather(from, side.results(0), kBytes, ncclUint8, member.comm, member.stream())
+                    : ncclAlltoAll(from, side.results(0), kBytes, ncclUint8, member.comm, member.stream()),
+            collective);
+        if (turn % ranks == static_cast<size_t>(member.rank)) {
+          copy(taken + 2 * kLate, taken + kLate, kLate);
+        }
+        copy(taken + turn * kBytes * ranks, side.results(0), kBytes * ranks);
+      }
+      std::vector<char> wanted;
+      for (size_t turn = 0; turn < kTurns; ++turn) {
+        for (int rank = 0; rank < member.ranks(); ++rank) {
+          append(wanted, inputOf(rank, turn), gathers ? 0 : static_cast<size_t>(member.rank) * kBytes,
+                 kBytes);
+        }
+      }
+      if (!side.holds(taken, wanted, collective)) return;
+    }
+  });
+}
+
 TEST_P(Windows, GraphsHoldCopies) {
   run([](Member& member) {
     const Side side(member);
