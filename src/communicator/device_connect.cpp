@@ -329,6 +329,8 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
 
 Status connectWindow(bootstrap::Membership& membership, const DeviceConnections& connections,
                      const WindowRequest& request, ConnectedWindow& window) {
+  const platform::cuda::ScopedDevice current(connections.device);
+  STRETTO_TRY(current.status());
   Registered mine;
   mine.number = request.number;
   Status status = request.refused;

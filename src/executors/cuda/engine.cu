@@ -318,6 +318,10 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
 
 // All kernels of an operation by copy engines are one launch to whoever reads stamps.
 Status KernelEngine::launchCopies(const Launch& launch, StreamHandle stream) {
+  if (launch.blocks < 1 || launch.blocks > setup_.shape.lanes) {
+    return fail(Code::kInternal, "%s by copy engines on %d of %d lanes", nameOf(launch.collective),
+                launch.blocks, setup_.shape.lanes);
+  }
   ++launched_.number;
   const auto launchPart = [&](const Kernel& kernel, Size size, const Arguments& arguments,
                               StreamHandle where) {

@@ -273,6 +273,10 @@ void releaseHostMapped(int device, HostMapped memory) {
 
 Result<IpcName> nameForOthers(const void* memory) {
   static_assert(sizeof(cudaIpcMemHandle_t) == sizeof IpcName{}.bytes);
+  // The driver's interface needs a context, which a thread that is new to CUDA's runtime does not have yet.
+  const auto device = currentDevice();
+  if (!device.ok()) return device.status();
+  STRETTO_CUDA_TRY(cudaSetDevice(device.value()), "making a device current");
   const auto allocation = allocationOf(memory);
   if (!allocation.ok()) return allocation.status();
   const auto& [base, bytes] = allocation.value();
