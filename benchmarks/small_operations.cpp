@@ -2,12 +2,12 @@
 // after call, in many short batches. Each cell runs in processes of its own, all cells in turns, so that what
 // the machine does meanwhile meets them alike.
 //
-//   small_operations ROUNDS one|threads|processes BYTES LIBRARY[,PLUGIN]...
+//   small_operations ROUNDS one|threads|processes BYTES LIBRARY[,PLUGIN[,EVERY]]...
 //
 // `one` is a communicator of one rank: the way through the library and nothing else. PLUGIN is what
-// NCCL_PROFILER_PLUGIN becomes; none without it. Ranks are kept on processors 0 and 1. Prints, for each cell,
-// nanoseconds an operation: the least batch of all rounds, the median of the rounds' least, and the median,
-// least and largest of the rounds' medians.
+// NCCL_PROFILER_PLUGIN becomes; none without it. EVERY is what STRETTO_PROFILE_EVERY becomes. Ranks are kept
+// on processors 0 and 1. Prints, for each cell, nanoseconds an operation: the least batch of all rounds, the
+// median of the rounds' least, and the median, least and largest of the rounds' medians.
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/wait.h>
@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -115,14 +116,22 @@ void runCell(std::string_view mode, const std::string& path, size_t bytes, int o
   if (write(out, &times, sizeof times) != sizeof times) Library::fail("write");
 }
 
+std::vector<std::string> partsOf(const std::string& cell) {
+  std::vector<std::string> parts;
+  std::istringstream text(cell);
+  for (std::string part; std::getline(text, part, ',');) parts.push_back(part);
+  return parts;
+}
+
 Times measure(std::string_view mode, const std::string& cell, size_t bytes) {
   int result[2];
   if (pipe(result) != 0) Library::fail("pipe");
   const pid_t child = fork();
   if (child == 0) {
-    const size_t comma = cell.find(',');
-    setenv("NCCL_PROFILER_PLUGIN", comma == std::string::npos ? "none" : cell.c_str() + comma + 1, 1);
-    runCell(mode, cell.substr(0, comma), bytes, result[1]);
+    const std::vector<std::string> parts = partsOf(cell);
+    setenv("NCCL_PROFILER_PLUGIN", parts.size() < 2 ? "none" : parts[1].c_str(), 1);
+    if (parts.size() > 2) setenv("STRETTO_PROFILE_EVERY", parts[2].c_str(), 1);
+    runCell(mode, parts[0], bytes, result[1]);
     exit(0);
   }
   close(result[1]);
@@ -138,7 +147,7 @@ Times measure(std::string_view mode, const std::string& cell, size_t bytes) {
 int main(int count, char** words) {
   const std::string_view mode = count < 5 ? "" : words[2];
   if (mode != "one" && mode != "threads" && mode != "processes") {
-    fprintf(stderr, "small_operations ROUNDS one|threads|processes BYTES LIBRARY[,PLUGIN]...\n");
+    fprintf(stderr, "small_operations ROUNDS one|threads|processes BYTES LIBRARY[,PLUGIN[,EVERY]]...\n");
     return 2;
   }
   const std::vector<std::string> cells(words + 4, words + count);
