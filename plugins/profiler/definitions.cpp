@@ -123,6 +123,14 @@ void Definitions::foreignContext(uint32_t number, uint32_t tag, uint32_t foreign
   append(format::Kind::kForeignContext, record);
 }
 
+void Definitions::sample(uint32_t context, uint64_t every) {
+  format::Sample record{};
+  record.number = context;
+  record.every = every;
+  std::lock_guard lock(mutex_);
+  append(format::Kind::kSample, record);
+}
+
 void Definitions::anchor(uint64_t olderThanNs) {
   std::lock_guard lock(mutex_);
   if (lastAnchor_ != 0 && platform::monotonicNanoseconds() - lastAnchor_ < olderThanNs) return;

@@ -38,6 +38,8 @@ class Definitions {
   void fork(uint32_t parentPid);
   // Our number for a context of another process: `tag` and `foreignNumber` are what its handle says.
   void foreignContext(uint32_t number, uint32_t tag, uint32_t foreignNumber);
+  // Of the operations of this context every n-th is recorded.
+  void sample(uint32_t context, uint64_t every);
   // Ties ticks to the host's clocks, unless that was done less than `olderThanNs` ago.
   void anchor(uint64_t olderThanNs);
 

@@ -32,6 +32,7 @@ enum class Kind : uint8_t {
   kAnchor = 35,
   kFork = 36,
   kForeignContext = 37,
+  kSample = 38,
 };
 
 struct Header {
@@ -127,6 +128,13 @@ struct ForeignContext {
   uint32_t foreignNumber;
   uint32_t zero;
 };
+struct Sample {
+  Record record;
+  uint32_t number;
+  uint32_t zero;
+  uint64_t every;
+};
+static_assert(sizeof(Sample) == 32);
 static_assert(sizeof(Context) == 48 && sizeof(Anchor) == 40 && sizeof(ForeignContext) == 32);
 
 struct Start {

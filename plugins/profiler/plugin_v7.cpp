@@ -1,5 +1,5 @@
 // ncclProfiler_v5, _v6 and _v7: NCCL 2.28 and later. One decoder; what a version lacks is not read. And
-// strettoProfiler_v1: v7 with the caller's stamps.
+// strettoProfiler_v2: v7 with the caller's stamps, of all operations or of a sample of them.
 #include "profiler/abi_v4.hpp"
 #include "profiler/plugin_v4.hpp"
 
@@ -160,6 +160,10 @@ template <int Abi>
 int start(void* context, void** handle, DescriptorV7* descriptor) {
   return startAt<Abi>(context, handle, descriptor, 0);
 }
+int sample(void* context, uint64_t every) {
+  sampleContext(context, every);
+  return kSuccess;
+}
 template <int Abi>
 constexpr TableV5 kTable = {kName, ncclInit<Abi>, start<Abi>, stopEvent, stateOfV4, finalize};
 
@@ -169,5 +173,6 @@ constexpr TableV5 kTable = {kName, ncclInit<Abi>, start<Abi>, stopEvent, stateOf
 STRETTO_PROFILER_EXPORT stretto::profiler::TableV5 ncclProfiler_v5 = stretto::profiler::kTable<5>;
 STRETTO_PROFILER_EXPORT stretto::profiler::TableV5 ncclProfiler_v6 = stretto::profiler::kTable<6>;
 STRETTO_PROFILER_EXPORT stretto::profiler::TableV5 ncclProfiler_v7 = stretto::profiler::kTable<7>;
-STRETTO_PROFILER_EXPORT stretto::profiler::StampedTable strettoProfiler_v1 = {
-    stretto::profiler::startAt<7>, stretto::profiler::stopEventAt, stretto::profiler::stateOfV4At};
+STRETTO_PROFILER_EXPORT stretto::profiler::StampedTable strettoProfiler_v2 = {
+    stretto::profiler::startAt<7>, stretto::profiler::stopEventAt, stretto::profiler::stateOfV4At,
+    stretto::profiler::sample};

@@ -81,17 +81,33 @@ Recorder* get(Logger logger) {
   return make(logger);
 }
 
-// What the library that calls us says its version is; 0 when it cannot be asked.
-uint32_t versionOf(const void* caller) {
+// The library that calls us.
+struct Host {
+  uint32_t version = 0;  // as it says; 0 when it cannot be asked
+  bool isStretto = false;
+};
+Host hostOf(const void* caller) {
   Dl_info info{};
-  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return 0;
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return {};
   void* library = dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (library == nullptr) return 0;
+  if (library == nullptr) return {};
   auto* ask = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
   int version = 0;
   if (ask == nullptr || ask(&version) != kSuccess) version = 0;
+  const bool isStretto = dlsym(library, "strettoVersion") != nullptr;
   dlclose(library);
-  return static_cast<uint32_t>(version);
+  return {static_cast<uint32_t>(version), isStretto};
+}
+
+// Once: NCCL tells of every operation, and not before its Coll event which number one has.
+void sayWhatCannotBe(const Host& host, Logger logger) {
+  static std::atomic<bool> said{false};
+  const Parameter& every = parameters::kProfileEvery;
+  if (host.isStretto || !every.isSet() || every.text() == every.fallback() || said.exchange(true)) return;
+  notice(logger, LogLevel::kWarn,
+         "%s=%s leaves nothing out here: only Stretto can, and this communicator is another library's, which "
+         "tells of every operation",
+         every.name(), every.text().c_str());
 }
 
 }  // namespace
@@ -113,12 +129,18 @@ void initContext(void** context, int* mask, const ContextFacts& facts, Logger lo
   void* handle = nullptr;
   uint32_t types = 0;
   if (recorder != nullptr) {
-    handle = recorder->open(facts, versionOf(caller));
+    const Host host = hostOf(caller);
+    sayWhatCannotBe(host, logger);
+    handle = recorder->open(facts, host.version);
     if (recorder->isRecording()) types = recorder->settings().mask & typesOf(facts.abi);
     if ((recorder->extras() & kChain) != 0) types |= chain().open(handle, facts, logger);
   }
   if (context != nullptr) *context = handle;
   if (mask != nullptr) std::atomic_ref(*mask).store(static_cast<int>(types), std::memory_order_relaxed);
+}
+
+void sampleContext(void* context, uint64_t every) {
+  if (Recorder* recorder = gRecorder.load(std::memory_order_acquire)) recorder->sample(context, every);
 }
 
 void finalizeContext(void* context) {

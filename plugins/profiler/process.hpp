@@ -10,6 +10,7 @@ namespace stretto::profiler {
 // recorded the mask is 0, the context null, and the logger says why. `caller` is an address in the library
 // that calls.
 void initContext(void** context, int* mask, const ContextFacts& facts, Logger logger, const void* caller);
+void sampleContext(void* context, uint64_t every);
 void finalizeContext(void* context);
 
 }  // namespace stretto::profiler

@@ -104,10 +104,20 @@ void* Recorder::open(const ContextFacts& facts, uint32_t ncclVersion) {
   return reinterpret_cast<void*>(kContextType << kTypeShift | uint64_t{tag_} << kTagShift | number);
 }
 
+// A context's handle of this process.
+bool Recorder::isOwn(uint64_t handle) const {
+  return handle >> kTagShift == (kContextType << (kTypeShift - kTagShift) | tag_);
+}
+
+void Recorder::sample(void* context, uint64_t every) {
+  const auto handle = reinterpret_cast<uint64_t>(context);
+  if (isOwn(handle)) definitions_.sample(static_cast<uint32_t>(handle), every);
+}
+
 bool Recorder::close(void* context) {
   const auto handle = reinterpret_cast<uint64_t>(context);
   const auto number = static_cast<uint32_t>(handle);
-  if (handle >> kTagShift != (kContextType << (kTypeShift - kTagShift) | tag_)) return false;
+  if (!isOwn(handle)) return false;
   bool last = false;
   {
     std::lock_guard lock(mutex_);

@@ -40,6 +40,9 @@ class Recorder {
   // told.
   void learn(uint32_t context, const ContextFacts& facts);
 
+  // Of the operations of a communicator that is open every n-th is told of.
+  void sample(void* context, uint64_t every);
+
   // The writer of the calling thread, a new one or one that an ended thread left.
   ThreadWriter* attach();
   void detach(ThreadWriter* writer);
@@ -72,6 +75,7 @@ class Recorder {
  private:
   static constexpr uint32_t kMostContexts = 1 << 20;
 
+  bool isOwn(uint64_t handle) const;
   void startKeeper();
   void stopKeeper();
   void endKeeper();

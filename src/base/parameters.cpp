@@ -104,16 +104,18 @@ constexpr Parameter kSocketInterface{"NCCL_SOCKET_IFNAME", "",
 constexpr Parameter kProfilerPlugin{
     "NCCL_PROFILER_PLUGIN", "",
     "profiler plugin: a path, a name, STATIC_PLUGIN or none (default: libnccl-profiler.so)"};
+constexpr Parameter kProfileEvery{"STRETTO_PROFILE_EVERY", "1",
+                                  "a profiler plugin is told of every n-th operation of each function"};
 constexpr Parameter kTopologyFile{"STRETTO_TOPO_FILE", "", "read the topology from this file, do not probe"};
 constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology found to this file"};
 
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout,        &kInitTimeout,  &kAlgo,         &kProto,     &kLink,
-      &kDevice,         &kSharedDevice, &kLanes,        &kBlocks,    &kDeterministic,
-      &kTable,          &kSpin,         &kRings,        &kSlotBytes, &kFlightDirectory,
-      &kEvents,         &kCpuLevel,     &kAffinity,     &kHostId,    &kSocketInterface,
-      &kProfilerPlugin, &kTopologyFile, &kTopologyDump, &kRealNccl};
+      &kTimeout,        &kInitTimeout,  &kAlgo,         &kProto,        &kLink,
+      &kDevice,         &kSharedDevice, &kLanes,        &kBlocks,       &kDeterministic,
+      &kTable,          &kSpin,         &kRings,        &kSlotBytes,    &kFlightDirectory,
+      &kEvents,         &kCpuLevel,     &kAffinity,     &kHostId,       &kSocketInterface,
+      &kProfilerPlugin, &kProfileEvery, &kTopologyFile, &kTopologyDump, &kRealNccl};
   return kAll;
 }
 

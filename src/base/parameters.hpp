@@ -59,6 +59,7 @@ extern const Parameter kAffinity;
 extern const Parameter kHostId;
 extern const Parameter kSocketInterface;
 extern const Parameter kProfilerPlugin;
+extern const Parameter kProfileEvery;
 extern const Parameter kTopologyFile;
 extern const Parameter kTopologyDump;
 

@@ -182,7 +182,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status runForeign(std::span<const Operation> operations);
   Status pollForeign();
   Status openFlight();
-  void openProfile();
+  Status openProfile();
   Status runTurn(std::span<const Operation> operations);
   Status runProfiled(std::span<const Operation> operations);
   Status runCollective(const Operation& operation);

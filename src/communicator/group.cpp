@@ -129,6 +129,11 @@ void Group::clear() {
   batches_.clear();
 }
 
+// Nothing of it runs.
+void Group::takeBack() {
+  for (const Batch& batch : batches_) batch.communicator->profile().takeBack(batch.operations);
+}
+
 Status Group::end() {
   STRETTO_TRY(leave());
   if (depth_ > 0) return kOkStatus;
@@ -136,7 +141,11 @@ Status Group::end() {
   Status status = poisoned_;
   if (!status.ok()) setLastError("the group was not run: " + poisonText_);
   if (status.ok()) status = runJobs();
-  if (status.ok()) status = runBatches();
+  if (status.ok()) {
+    status = runBatches();
+  } else {
+    takeBack();
+  }
   clear();
   return status;
 }
@@ -158,6 +167,7 @@ Status Group::simulate(double* microseconds) {
     if (!total.ok()) status = total.status();
     *microseconds = std::max(*microseconds, total.value());
   }
+  takeBack();
   clear();
   return status;
 }

@@ -62,6 +62,7 @@ class Group {
   Status runJobs();
   Status runBatches();
   static Stream& threadFor(Batch& batch, std::vector<Stream*>& taken);
+  void takeBack();
   void clear();
 
   int depth_ = 0;

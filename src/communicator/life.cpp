@@ -169,7 +169,7 @@ Status Communicator::initialiseSteps(events::Id parent) {
   if (ranks_ <= kMaxRanks) STRETTO_TRY(makeHost());
   if (onDevice() && header_.load() != nullptr) STRETTO_TRY(makeDevice());
   STRETTO_TRY(connections_.apart.empty() && ranks_ <= kMaxRanks ? openFlight() : handOver());
-  openProfile();
+  STRETTO_TRY(openProfile());
   counters_.connectNanoseconds = platform::monotonicNanoseconds() - joined;
   return kOkStatus;
 }
@@ -238,11 +238,16 @@ Status Communicator::openFlight() {
 
 // Last of what may fail, so that a plugin hears of communicators that work. Of one that was handed over NCCL
 // tells its own.
-void Communicator::openProfile() {
-  if (foreign() != nullptr) return;
+Status Communicator::openProfile() {
+  if (foreign() != nullptr) return kOkStatus;
+  const auto every = parameters::kProfileEvery.integer(1, UINT32_MAX);
+  if (!every.ok()) return every.status();
   std::set<std::string> hosts;
   for (const bootstrap::MemberInfo& member : membership_->members()) hosts.insert(member.host);
-  profile_.open({identity_, config_.name, static_cast<int>(hosts.size()), ranks_, rank_}, onDevice());
+  profile_.open({identity_, config_.name, static_cast<int>(hosts.size()), ranks_, rank_,
+                 static_cast<uint64_t>(every.value())},
+                onDevice());
+  return kOkStatus;
 }
 
 executors::host::Stream& Communicator::worker() {

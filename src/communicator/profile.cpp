@@ -41,11 +41,6 @@ const char* protocolName(planner::Protocol protocol) {
   return kNames[static_cast<size_t>(protocol)];
 }
 
-bool isCaptured(void* stream) {
-  const auto capture = executors::cuda::Order::captureOf(stream);
-  return capture.ok() && capture.value() != 0;
-}
-
 // The first operation that somebody listens to; null if there is none.
 const Operation* firstProfiled(std::span<const Operation> operations) {
   const auto found = std::find_if(operations.begin(), operations.end(),
@@ -85,6 +80,9 @@ void ProfiledGroup::end() {
 void Profile::open(const SessionIdentity& identity, bool onDevice) {
   onDevice_ = onDevice;
   auto session = Session::open(identity);
+  counts_ = session != nullptr;
+  every_ = identity.every;
+  if (counts_) messages_.resize(2 * static_cast<size_t>(identity.ranks));
   const std::lock_guard lock(mutex_);
   session_ = std::move(session);
 }
@@ -100,14 +98,28 @@ std::shared_ptr<Session> Profile::found() const {
   return session_;
 }
 
-uint64_t Profile::call(Operation& operation, ProfiledGroup& group, int depth) const {
+bool Profile::isCaptured(const Operation& operation) {
+  const auto capture = executors::cuda::Order::captureOf(operation.stream);
+  return capture.ok() && capture.value() != 0;
+}
+
+void Profile::takeBack(std::span<const Operation> operations) {
+  if (!counts_) return;
+  for (const Operation& operation : operations) {
+    if (isUncounted(operation) || (onDevice_ && isCaptured(operation))) continue;
+    seriesOf(operation).giveBack(every_);
+  }
+}
+
+uint64_t Profile::call(Operation& operation, Counted counted, ProfiledGroup& group, int depth) const {
   const uint32_t mask = observe::profiler::mask();
   std::shared_ptr<Session> held = mask != 0 ? found() : nullptr;
   if (held == nullptr) return 0;
   const Session& session = *held;  // which the group may take over
-  const bool captured = onDevice_ && isCaptured(operation.stream);
+  const bool captured = counted.captured;
   const uint64_t at = session.now();
   operation.profiled.mask = mask;
+  operation.profiled.sequence = counted.number;
   operation.profiled.groupApi = group.enter(held, {mask, depth, captured, at});
   const bool isTransfer = operation.isTransfer();
   if ((mask & (isTransfer ? kP2pApiBits : kCollectiveApiBits)) == 0) return at;
@@ -148,8 +160,7 @@ void Profile::HandOver::begin(const Profile& profile, std::span<Operation> opera
 void Profile::beginTurn(std::span<const Operation> operations) {
   const Operation* const first = firstProfiled(operations);
   ended_ = 0;
-  groupWanted_ = first != nullptr && (first->profiled.mask & kGroupBits) != 0;
-  if (first == nullptr) return;
+  groupWanted_ = (first->profiled.mask & kGroupBits) != 0;
   const uint64_t at = session_->now();
   if (!first->profiled.handedOver) launch_ = startLaunch(*session_, *first, at);
   if (onDevice_) return;
@@ -174,15 +185,11 @@ void Profile::endTurn() {
 
 // ---- Collectives ------------------------------------------------------------------------------------------
 
-uint64_t Profile::number(const Operation& operation) {
-  return sequences_[static_cast<size_t>(operation.collective)]++;
-}
-
-void* Profile::startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence,
-                               uint8_t channels, uint64_t at) const {
+void* Profile::startCollective(const Operation& operation, const planner::Plan& plan, uint8_t channels,
+                               uint64_t at) const {
   DescriptorV7 descriptor = session_->describe(Type::kColl, operation.profiled.api);
   CollV5& event = descriptor.coll;
-  event.sequence = sequence;
+  event.sequence = operation.profiled.sequence;
   event.function = functionName(operation.collective);
   event.sendBuffer = operation.send;
   event.receiveBuffer = operation.receive;
@@ -197,12 +204,10 @@ void* Profile::startCollective(const Operation& operation, const planner::Plan& 
   return session_->start(descriptor, at);
 }
 
-// Counted whether or not anybody listens: the numbers are the same on all ranks, whenever a plugin listens.
 void Profile::beginCollective(const Operation& operation, const planner::Plan& plan, uint64_t at) {
-  const uint64_t sequence = number(operation);
   const uint32_t mask = operation.profiled.mask;
   if ((mask & kCollectiveBits) == 0) return;
-  collective_ = startCollective(operation, plan, sequence, 1, at);
+  collective_ = startCollective(operation, plan, 1, at);
   if ((mask & bit(Type::kKernelCh)) != 0)
     channel_ = startChannel(collective_, {0, platform::realtimeNanoseconds()}, at);
 }
@@ -233,9 +238,8 @@ void Profile::stopChannel(void* event, uint64_t timer, uint64_t at) const {
 
 void Profile::enqueued(const Operation& operation, const planner::Plan& plan,
                        const executors::cuda::Engine::Launched& launched) {
-  const uint64_t sequence = operation.isTransfer() ? 0 : number(operation);
   const uint32_t wanted = operation.isTransfer() ? kP2pBits : kCollectiveBits;
-  if ((operation.profiled.mask & wanted) != 0) enqueued_.push_back({operation, plan, sequence, launched});
+  if ((operation.profiled.mask & wanted) != 0) enqueued_.push_back({operation, plan, launched});
 }
 
 // The kernels are on their way; NCCL tells of the operations only now, too.
@@ -246,9 +250,8 @@ void Profile::tellEnqueued(uint64_t at) {
   for (const Enqueued& one : enqueued_) {
     // As many as will tell of themselves by KernelCh, which some plugins wait for.
     const auto channels = static_cast<uint8_t>(withoutKernels_ ? 0 : one.launched.channels);
-    events.push_back(one.operation.isTransfer()
-                         ? startP2p(one.operation, channels, at)
-                         : startCollective(one.operation, one.plan, one.sequence, channels, at));
+    events.push_back(one.operation.isTransfer() ? startP2p(one.operation, channels, at)
+                                                : startCollective(one.operation, one.plan, channels, at));
     expectKernel(one, events.back());
   }
   for (void* const event : events) session_->stop(event, at);
@@ -264,6 +267,7 @@ void Profile::expectKernel(const Enqueued& enqueued, void* event) const {
 
 Status Profile::followKernels(StampFollower::Take take) {
   const auto tell = [this](void* parent, const KernelStamp& stamp) {
+    if (parent == nullptr && every_ > 1) return;  // of a replay, or of an operation that is not told of
     const uint64_t at = session_->now();
     void* const event = startChannel(parent, {static_cast<uint8_t>(stamp.block), stamp.start}, at);
     if (event != nullptr) stopChannel(event, stamp.stop, at);
@@ -383,8 +387,9 @@ void Profile::moved(const Transfer& transfer) {
 
 // ---- The worker -------------------------------------------------------------------------------------------
 
+// They belong to no operation and come with each: where not all are told of, neither are they.
 bool Profile::wanted() const {
-  return (observe::profiler::mask() & bit(Type::kProxyCtrl)) != 0 && on();
+  return every_ == 1 && (observe::profiler::mask() & bit(Type::kProxyCtrl)) != 0 && on();
 }
 
 void Profile::rests() {

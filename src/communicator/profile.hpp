@@ -13,6 +13,10 @@
 // kernel has ended, by its own stamps, one for each of its first blocks (stamps.hpp); those of a graph's
 // replays have no parent.
 //
+// Of each function's operations every n-th is told, those whose number modulo STRETTO_PROFILE_EVERY is 0. A
+// call takes its number whether or not anybody hears of it; one that is not told of has no other part in
+// this. See docs/decisions/0013-profiler-sampling.md.
+//
 // `at` is when an event is told to have happened, by platform::ticks() (observe::profiler::StampedTable):
 // callbacks that are made at once one after the other share one reading of the clock, and those around the
 // work have the two that the flight recorder takes anyway. 0: when the callback is made.
@@ -84,9 +88,35 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   // Whether a plugin has taken this communicator. To be asked by the operation whose turn it is.
   bool on() const { return session_ != nullptr; }
 
+  // What a call is among those of its kind: collectives are counted by function, as on every other rank,
+  // messages by peer and direction, as at their other end. What moves nothing has no number, and what is
+  // captured none either: it is always told of.
+  struct Counted {
+    bool told = false;  // if anybody listens
+    bool captured = false;
+    uint64_t number = 0;
+  };
+  // To be asked once for each call, by the caller.
+  Counted count(const Operation& operation) {
+    if (!counts_) return {};
+    const bool captured = onDevice_ && isCaptured(operation);
+    if (captured || isUncounted(operation)) return {captured || every_ == 1, captured};
+    return seriesOf(operation).take(every_);
+  }
+  // These calls were the last ones, and will not be run: the next ones get their numbers.
+  void takeBack(std::span<const Operation> operations);
+
   // The call itself: its GroupApi event, if that is new, and its own. Latches the mask into the operation.
   // Returns when that was told to have happened; 0 if nothing was told.
-  uint64_t call(Operation& operation, ProfiledGroup& group, int depth) const;
+  uint64_t call(Operation& operation, Counted counted, ProfiledGroup& group, int depth) const;
+
+  // Whether any of these calls was told of.
+  static bool anyTold(std::span<const Operation> operations) {
+    for (const Operation& operation : operations) {
+      if (operation.profiled.mask != 0) return true;
+    }
+    return false;
+  }
 
   // While it lives, operations are being handed over to whoever runs them: the KernelLaunch event.
   class HandOver {
@@ -109,7 +139,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     void* event_ = nullptr;
   };
 
-  // Around what one turn runs or enqueues: the Group event.
+  // Around what one turn runs or enqueues, if any of it was told of: the Group event.
   void beginTurn(std::span<const Operation> operations);
   void endTurn();
 
@@ -144,10 +174,24 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void takes() override;
 
  private:
+  // Calls of one kind.
+  struct Series {
+    uint64_t next = 0;  // the number of the next one
+    uint64_t due = 0;   // that of the next one to be told of
+
+    Counted take(uint64_t every) {
+      const uint64_t number = next++;
+      if (number != due) return {false, false, number};
+      due += every;
+      return {true, false, number};
+    }
+    void giveBack(uint64_t every) {
+      if (--next + every == due) due = next;
+    }
+  };
   struct Enqueued {
     Operation operation;
     planner::Plan plan;
-    uint64_t sequence;
     executors::cuda::Engine::Launched launched;
   };
   // A send or receive that runs.
@@ -161,10 +205,18 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
     int steps = 0;  // done
   };
 
+  static bool isCaptured(const Operation& operation);
+  static bool isUncounted(const Operation& operation) {
+    return operation.count == 0 && !operation.isTransfer();
+  }
+  Series& seriesOf(const Operation& operation) {
+    if (!operation.isTransfer()) return collectives_[static_cast<size_t>(operation.collective)];
+    return messages_[2 * static_cast<size_t>(operation.root) + (operation.collective == Collective::kSend)];
+  }
   void endTransfers(uint64_t at);
   void startGroup(uint64_t at);
-  void* startCollective(const Operation& operation, const planner::Plan& plan, uint64_t sequence,
-                        uint8_t channels, uint64_t at) const;
+  void* startCollective(const Operation& operation, const planner::Plan& plan, uint8_t channels,
+                        uint64_t at) const;
   void* startP2p(const Operation& operation, uint8_t channels, uint64_t at) const;
   void* startChannel(void* parent, observe::profiler::KernelChV4 channel, uint64_t at) const;
   void stopChannel(void* event, uint64_t timer, uint64_t at) const;
@@ -174,7 +226,6 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void startStep(Moving& moving, uint64_t at) const;
   void tellEnqueued(uint64_t at);
   void expectKernel(const Enqueued& enqueued, void* event) const;
-  uint64_t number(const Operation& operation);
 
   void ready(const executors::host::Transfer& transfer, size_t bytes) override;
   void moved(const executors::host::Transfer& transfer) override;
@@ -183,7 +234,11 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   mutable std::mutex mutex_;          // of session_, where it is not this operation's turn
   std::shared_ptr<Session> session_;  // changed when no operation runs
   bool onDevice_ = false;
-  std::array<uint64_t, kCollectives> sequences_{};  // collectives so far, by function; as on every other rank
+  // By the caller of operations. Set once, before the first one.
+  bool counts_ = false;
+  uint64_t every_ = 1;
+  std::array<Series, kCollectives> collectives_{};
+  std::vector<Series> messages_;  // two for each peer
   // Of the turn that runs.
   void* group_ = nullptr;
   void* launch_ = nullptr;

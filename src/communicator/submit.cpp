@@ -89,8 +89,8 @@ Status hand(Communicator& communicator, const Operation& operation,
   return communicator.start({operation}, stream.get());
 }
 
-Status submitTraced(Communicator& communicator, Operation operation,
-                    const std::shared_ptr<executors::host::Stream>& stream) {
+[[gnu::noinline]] Status submitTraced(Communicator& communicator, Operation operation,
+                                      const std::shared_ptr<executors::host::Stream>& stream) {
   const auto type = operation.isTransfer() ? events::Type::kP2pApi : events::Type::kCollectiveApi;
   events::Scope call(type, Group::current().event(), payloadOf(communicator, operation, 0), platform::ticks);
   operation.parent = call.id();
@@ -99,28 +99,34 @@ Status submitTraced(Communicator& communicator, Operation operation,
   return status;
 }
 
-// The same for a profiler plugin. A call outside of a group is a group of its own.
-Status submitProfiled(Communicator& communicator, Operation operation,
-                      const std::shared_ptr<executors::host::Stream>& stream) {
+// The same for a profiler plugin. A call outside of a group is a group of its own. Out of line: only one
+// operation of many may be told of.
+[[gnu::noinline]] Status submitProfiled(Communicator& communicator, const Operation& called,
+                                        Profile::Counted counted,
+                                        const std::shared_ptr<executors::host::Stream>& stream) {
+  Operation operation = called;
   const auto go = [&] {
     return events::on() ? submitTraced(communicator, operation, stream)
                         : hand(communicator, operation, stream);
   };
   Group& group = Group::current();
   if (group.open()) {
-    communicator.profile().call(operation, group.profiled(), group.depth() + 1);
+    communicator.profile().call(operation, counted, group.profiled(), group.depth() + 1);
     return go();
   }
   ProfiledGroup alone;
-  alone.closes(communicator.profile().call(operation, alone, 1));
+  alone.closes(communicator.profile().call(operation, counted, alone, 1));
   return go();
 }
 
 // Somebody watches this process; out of line, so that an operation that nobody watches has none of it.
 [[gnu::noinline]] Status submitWatched(Communicator& communicator, const Operation& operation,
                                        const std::shared_ptr<executors::host::Stream>& stream) {
-  if (observe::profiler::mask() != 0) return submitProfiled(communicator, operation, stream);
-  if (events::on()) return submitTraced(communicator, operation, stream);
+  const Profile::Counted counted = communicator.profile().count(operation);
+  if (counted.told && observe::profiler::mask() != 0) [[unlikely]]
+    return submitProfiled(communicator, operation, counted, stream);
+  if (events::on()) [[unlikely]]
+    return submitTraced(communicator, operation, stream);
   return hand(communicator, operation, stream);
 }
 
@@ -223,7 +229,7 @@ Status Communicator::run(std::span<const Operation> operations, uint64_t number)
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
   if (foreign() != nullptr) return runForeign(operations);
-  if (watch::anybody() && profile_.on()) [[unlikely]]
+  if (Profile::anyTold(operations) && profile_.on()) [[unlikely]]
     return runProfiled(operations);
   return runTurn(operations);
 }
@@ -274,7 +280,7 @@ Status Communicator::runCollective(const Operation& operation) {
   const observe::FlightRecord record = recordOf(operation, ++sequence_, how, onDevice());
   announce(operation, tag, place, record.startTicks);
   recorded_ = flight_.begin(record);
-  if (watch::anybody()) [[unlikely]]
+  if (operation.profiled.mask != 0 || events::on()) [[unlikely]]
     beginWatched(operation, how, record.startTicks);
   if (operation.count == 0) return conclude(operation, kOkStatus);
 
@@ -347,7 +353,8 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
                                   [](const Operation& operation) { return operation.isTransfer(); });
   if (first == operations.end()) return kOkStatus;
   recorded_ = flight_.begin(recordOf(*first, 0, {}, onDevice()));
-  watched_ = watch::anybody();
+  const bool told = Profile::anyTold(operations);
+  watched_ = told || events::on();
   if (events::on())
     event_ = events::start(events::Type::kP2p, first->parent, payloadOf(*this, *first, 0), platform::ticks());
   if (onDevice()) return launchTransfers(*first, operations);
@@ -364,7 +371,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
     transfers_.push_back(transfer);
   }
   executors::host::TransferWatch* watch = nullptr;
-  if (watched_ && profile_.on()) [[unlikely]]
+  if (told && profile_.on()) [[unlikely]]
     watch = profile_.beginTransfers(operations, transfers_, host_->layout().linkChunk);
   host_->begin(0, 0, event_);
   const Status status = executors::host::runTransfers(*host_, transfers_, watch);

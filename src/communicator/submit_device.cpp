@@ -94,7 +94,12 @@ void Communicator::deregisterWindow(const void* handle) {
 // Before anything of it is announced: what is refused here, this rank has not called.
 Status Communicator::mayLaunch(std::span<const Operation> operations) {
   STRETTO_TRY(poll());
-  for (const Operation& operation : operations) STRETTO_TRY(device_->checkBuffers(operation));
+  for (const Operation& operation : operations) {
+    const Status status = device_->checkBuffers(operation);
+    if (status.ok()) continue;
+    profile_.takeBack(operations);
+    return status;
+  }
   return kOkStatus;
 }
 
@@ -153,8 +158,10 @@ void Communicator::followKernels() {
 }
 
 Status Communicator::launchTransfers(const Operation& first, std::span<const Operation> operations) {
-  if (profile_.wantsKernels(first)) [[unlikely]]
-    followKernels();
+  for (const Operation& operation : operations) {
+    if (profile_.wantsKernels(operation)) [[unlikely]]
+      followKernels();
+  }
   const Status status = device_->launchTransfers(operations);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
     for (const Operation& operation : operations) {

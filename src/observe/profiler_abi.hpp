@@ -310,17 +310,19 @@ using InitV5 = int (*)(void** context, uint64_t communicator, int* mask, const c
 using TableV5 = Table<InitV5, DescriptorV7, ArgumentsV4>;
 static_assert(sizeof(TableV5) == 48);
 
-// What a plugin may export beside ncclProfiler_v7, as strettoProfiler_v1, to be called through instead: the
+// What a plugin may export beside ncclProfiler_v7, as strettoProfiler_v2, to be called through instead: the
 // same calls with the time at which they happened, by platform::ticks() of the calling thread, so that
 // callbacks which follow each other at once share one reading of the clock, or use one that was made anyway;
 // 0 stands for now. It is not later than the call, not earlier than the thread's call before, and what the
 // thread has done since then is no more than make callbacks and hand the operation on: well under a
-// microsecond. NCCL knows nothing of this.
+// microsecond. `sample` follows an init, once and before any event, where only every n-th operation of that
+// context is told of, n > 1. NCCL knows nothing of this.
 struct StampedTable {
   int (*start)(void* context, void** handle, DescriptorV7* descriptor, uint64_t ticks);
   int (*stop)(void* handle, uint64_t ticks);
   int (*state)(void* handle, int state, ArgumentsV4* arguments, uint64_t ticks);
+  int (*sample)(void* context, uint64_t every);
 };
-inline constexpr const char* kStampedTable = "strettoProfiler_v1";
+inline constexpr const char* kStampedTable = "strettoProfiler_v2";
 
 }  // namespace stretto::observe::profiler

@@ -1,5 +1,6 @@
 #include "observe/profiler_host.hpp"
 
+#include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -65,9 +66,11 @@ std::shared_ptr<Session> Session::open(const SessionIdentity& identity) {
     releasePlugin();
     return nullptr;
   }
+  if (identity.every > 1 && tables.stamped != nullptr) (void)tables.stamped->sample(context, identity.every);
   ++gSessions;
   noteSessions();
-  STRETTO_LOG(kInfo, kInit, "rank %d: the profiler plugin wants events %#x", identity.rank, mask());
+  STRETTO_LOG(kInfo, kInit, "rank %d: the profiler plugin wants events %#x, of 1 in %" PRIu64 " operations",
+              identity.rank, mask(), identity.every);
   return std::shared_ptr<Session>(new Session(tables, context, identity.rank));
 }
 

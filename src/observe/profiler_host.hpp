@@ -47,6 +47,7 @@ struct SessionIdentity {
   int nodes = 1;
   int ranks = 1;
   int rank = 0;
+  uint64_t every = 1;  // of each function's operations one in so many is told of
 };
 
 // One communicator's place in the plugin: its context, from init to finalize. The plugin stays loaded while

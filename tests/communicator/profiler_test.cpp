@@ -1,19 +1,10 @@
 // What a communicator tells a profiler plugin: which events each mask brings, when a mask takes effect,
-// numbers of operations, sends and receives with their chunks, workers, and groups that fail. Each case runs
-// its ranks in a process of its own, because a process has one plugin.
+// numbers of operations, sends and receives with their chunks, workers, and groups that fail.
 #include <dlfcn.h>
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <functional>
-
-#include "harness/ranks.hpp"
-#include "harness/watchdog.hpp"
+#include "communicator/profiler_calls.hpp"
 #include "observe/profiler_abi.hpp"
 #include "platform/clock.hpp"
-#include "profiler/journal.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -23,60 +14,15 @@ using namespace stretto::testing;
 using observe::profiler::bit;
 using observe::profiler::Type;
 
-std::string plugin(const std::string& which = "v7") {
-  return std::string(STRETTO_TEST_PROFILERS) + "/libnccl-profiler-recording-" + which + ".so";
-}
-
 // As a plugin may do at any time, through the pointer that its init was given.
 void setMask(int mask) {
-  void* const library = dlopen(plugin().c_str(), RTLD_NOW | RTLD_NOLOAD);
+  void* const library = dlopen(recordingPlugin().c_str(), RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(library, nullptr);
   const auto set = reinterpret_cast<void (*)(int)>(dlsym(library, "recordingSetMask"));
   ASSERT_NE(set, nullptr);
   set(mask);
   dlclose(library);
 }
-
-void sum(Member& member, size_t count = 16) {
-  std::vector<float> data(count, 1);
-  member.expect(ncclAllReduce(data.data(), data.data(), count, ncclFloat, ncclSum, member.comm, nullptr),
-                "ncclAllReduce");
-}
-
-class ProfilerCalls : public ::testing::Test {
- protected:
-  // `body` on every rank of one process, a thread each, under the recording plugin.
-  Journal run(uint64_t mask, const Body& body, int ranks = 2) {
-    const std::string log = ::testing::TempDir() + "profiler_calls_" + std::to_string(getpid());
-    unlink(log.c_str());
-    setenv("STRETTO_TEST_PROFILE_LOG", log.c_str(), 1);
-    setenv("STRETTO_TEST_PROFILE_MASK", std::to_string(mask).c_str(), 1);
-    setenv("NCCL_PROFILER_PLUGIN", plugin(which_).c_str(), 1);
-    const Board board(ranks);
-    {
-      Processes process(board, connected(body), 60, Processes::kOneForAll);
-      process.finish();
-    }
-    unsetenv("NCCL_PROFILER_PLUGIN");
-    Journal journal = Journal::read(log);
-    unlink(log.c_str());
-    EXPECT_EQ(journal.complaints(), std::vector<std::string>());
-    EXPECT_TRUE(journal.neverStopped().empty());
-    EXPECT_EQ(journal.of("init", "").size(), static_cast<size_t>(ranks));
-    EXPECT_EQ(journal.of("finalize", "").size(), static_cast<size_t>(ranks));
-    return journal;
-  }
-  // The types of rank 0's events, in the order in which they started.
-  static std::string startedBy(const Journal& journal) {
-    std::string all;
-    for (const JournalCall& call : journal.of("start", "")) {
-      if (call.word("rank") == "0") all += call.word("event") + " ";
-    }
-    return all;
-  }
-
-  std::string which_ = "v7";
-};
 
 // A lower event brings those above it; nothing else comes unasked.
 TEST_F(ProfilerCalls, AMaskBringsItsEventsAndTheirAncestors) {
@@ -234,7 +180,7 @@ TEST_F(ProfilerCalls, AGroupThatFailsIsClosed) {
 }
 
 // Nested groups are one; a group in which nothing is called is none.
-// What a plugin with strettoProfiler_v1 is told of time: the same calls in the same order, none out of it,
+// What a plugin with strettoProfiler_v2 is told of time: the same calls in the same order, none out of it,
 // none from outside of the operation, and callbacks that follow each other at once at one time.
 TEST_F(ProfilerCalls, CallbacksMadeAtOnceShareOneReadingOfTheClock) {
   const Body twoSums = [](Member& member) {
@@ -310,7 +256,7 @@ TEST_F(ProfilerCalls, ChildrenAreCommunicatorsOfTheirOwn) {
     ncclCommDestroy(child);
   };
   setenv("STRETTO_TEST_PROFILE_LOG", (log + "children").c_str(), 1);
-  setenv("NCCL_PROFILER_PLUGIN", plugin().c_str(), 1);
+  setenv("NCCL_PROFILER_PLUGIN", recordingPlugin().c_str(), 1);
   { Processes(board, connected(body), 60, Processes::kOneEach).finish(); }
   unsetenv("NCCL_PROFILER_PLUGIN");
   std::ifstream file(log + "children");

@@ -49,6 +49,9 @@ void define(RecordingFileContents& into, const RecordedEvent& event) {
     case format::Kind::kForeignContext:
       into.foreign.push_back(event.as<format::ForeignContext>());
       return;
+    case format::Kind::kSample:
+      into.samples.push_back(event.as<format::Sample>());
+      return;
     default:
       throw std::runtime_error("recording: no definition has that kind");
   }

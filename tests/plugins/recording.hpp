@@ -44,6 +44,7 @@ struct RecordingFileContents {
   std::vector<format::Anchor> anchors;
   std::vector<format::Fork> forks;
   std::vector<format::ForeignContext> foreign;
+  std::vector<format::Sample> samples;
   std::vector<RecordedEvent> events;  // by thread, in its order
   uint64_t eventSegments = 0;
   uint64_t definitionSegments = 0;

@@ -169,7 +169,7 @@ TEST_F(ProfilerRobust, PollsOfAPeerAreOneRecordWithACount) {
   EXPECT_EQ(states[3].as<format::State>().count, 1u);
 }
 
-// strettoProfiler_v1: a host that has read the clock anyway says so; 0 is now.
+// strettoProfiler_v2: a host that has read the clock anyway says so; 0 is now.
 TEST_F(ProfilerRobust, ACallersStampIsKept) {
   void* const library = load();
   const auto& seven = table<7>(library);
@@ -205,6 +205,30 @@ TEST_F(ProfilerRobust, ACallersStampIsKept) {
   }
   EXPECT_GE(contents.header.selfSamples, 4u);
   EXPECT_LT(contents.header.selfTicks, after - first);
+}
+
+// It stands in the recording, and where the library tells of all there is nothing about it but a warning.
+TEST_F(ProfilerRobust, ASampleIsSaidToBeOne) {
+  set("STRETTO_PROFILE_EVERY", "16");
+  void* const library = load();
+  const auto& seven = table<7>(library);
+  const auto* const stamped =
+      static_cast<const profiler::StampedTable*>(dlsym(library, profiler::kStampedTable));
+  ASSERT_NE(stamped, nullptr);
+  void* contexts[2] = {};
+  int mask = 0;
+  for (void*& context : contexts) ASSERT_EQ(callInit<7>(seven, &context, &mask, {}, logger), 0);
+  EXPECT_EQ(stamped->sample(contexts[1], 16), 0);
+  EXPECT_EQ(stamped->sample(nullptr, 16), 0);
+  const auto samples = read().samples;
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0].number, 1u);
+  EXPECT_EQ(samples[0].every, 16u);
+  size_t warnings = 0;
+  for (const auto& [level, text] : logged()) {
+    warnings += level == 2 && text.find("STRETTO_PROFILE_EVERY=16 leaves nothing out") != std::string::npos;
+  }
+  EXPECT_EQ(warnings, 1u) << "this program is no Stretto";
 }
 
 TEST_F(ProfilerRobust, IdsNameTypeProcessAndEvent) {

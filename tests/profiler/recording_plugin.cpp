@@ -1,7 +1,7 @@
 // A profiler plugin that writes down every call it gets, one line each, to the file STRETTO_TEST_PROFILE_LOG
 // names: `key=value` words, handles and contexts as small numbers. STRETTO_TEST_PROFILE_MASK is the mask it
 // asks for (default: everything), STRETTO_TEST_PROFILE_REFUSE=1 makes init fail. Built once per version of
-// the interface, with symbols of old versions only, and with strettoProfiler_v1, which writes down as `at`
+// the interface, with symbols of old versions only, and with strettoProfiler_v2, which writes down as `at`
 // when each call is said to have happened.
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace stretto::observe::profiler;
 
-thread_local const uint64_t* tAt = nullptr;  // within a call of strettoProfiler_v1
+thread_local const uint64_t* tAt = nullptr;  // within a call of strettoProfiler_v2
 
 std::atomic<int*> gMask{nullptr};
 std::atomic<uintptr_t> gHandles{0};
@@ -191,14 +191,18 @@ STRETTO_TABLE(6);
 STRETTO_TABLE(7);
 #endif
 #ifdef STRETTO_TEST_PROFILER_STAMPED
-[[gnu::visibility("default")]] extern const StampedTable strettoProfiler_v1;
-const StampedTable strettoProfiler_v1{
+[[gnu::visibility("default")]] extern const StampedTable strettoProfiler_v2;
+const StampedTable strettoProfiler_v2{
     [](void* context, void** handle, DescriptorV7* descriptor, uint64_t at) {
       return stamped(at, [&] { return start(context, handle, descriptor); });
     },
     [](void* handle, uint64_t at) { return stamped(at, [&] { return stop(handle); }); },
     [](void* handle, int state, ArgumentsV4* arguments, uint64_t at) {
       return stamped(at, [&] { return record(handle, state, arguments); });
+    },
+    [](void* context, uint64_t every) {
+      say("call=sample ctx=%lu every=%llu", number(context), wide(every));
+      return 0;
     }};
 #endif
 #endif

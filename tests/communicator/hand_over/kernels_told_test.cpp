@@ -59,6 +59,32 @@ TEST(KernelsTold, AreAsManyAsTheOperationSays) {
   for (const JournalCall& call : journal.of("start", "KernelCh")) EXPECT_NE(call.word("in"), "");
 }
 
+// Kernels of operations that are not told of leave stamps all the same.
+TEST(KernelsTold, AreThoseOfTheOperationsThatAreToldOf) {
+  const ScopedVariable every("STRETTO_PROFILE_EVERY", "2");
+  const Journal journal = told(2, [](Member& member) {
+    for (int i = 0; i < 5; ++i) sum(member);
+    float data[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      ncclGroupStart();
+      ncclSend(data, 1, ncclFloat, 1 - member.rank, member.comm, nullptr);
+      ncclRecv(data + 1, 1, ncclFloat, 1 - member.rank, member.comm, nullptr);
+      member.expect(ncclGroupEnd(), "ncclGroupEnd");
+    }
+  });
+  uint64_t channels = 0;
+  std::string numbers;
+  for (const JournalCall& call : journal.of("start", "Coll")) {
+    channels += call.number("channels");
+    if (call.word("rank") == "1") numbers += call.word("seq") + " ";
+  }
+  EXPECT_EQ(numbers, "0 2 4 ");
+  EXPECT_EQ(journal.of("start", "P2p").size(), 4u);
+  for (const JournalCall& call : journal.of("start", "P2p")) channels += call.number("channels");
+  EXPECT_EQ(journal.of("start", "KernelCh").size(), channels);
+  for (const JournalCall& call : journal.of("start", "KernelCh")) EXPECT_NE(call.word("in"), "");
+}
+
 // A copy: plugins that wait for the kernels of an operation would wait for ever.
 TEST(KernelsTold, AreNoneOfAnOperationWithoutAKernel) {
   const Journal journal = told(1, [](Member& member) { sum(member); });
