@@ -18,7 +18,7 @@ from pathlib import Path
 
 NONE = 0xFFFFFFFF
 START, STOP, STATE, INIT, FINALIZE = 1, 2, 3, 4, 5
-STRING, CONTEXT, THREAD, ANCHOR, FORK = 32, 33, 34, 35, 36
+STRING, CONTEXT, THREAD, ANCHOR, FORK, SAMPLE = 32, 33, 34, 35, 36, 38
 
 # What follows `rank` and `threads` in a start, by type: format and name; an `s` in `_TEXT` is a string.
 _FIELDS: dict[int, str] = {
@@ -154,6 +154,9 @@ class Writer:
         """The definition of a context, which may come again."""
         text = self.string(name)
         self.define(CONTEXT, struct.pack("<IiiiQII", number, rank, ranks, nodes, communicator, text, self.abi))
+
+    def sample(self, context: int, every: int) -> None:
+        self.define(SAMPLE, struct.pack("<IIQ", context, 0, every))
 
     def thread(self, tid: int, name: str = "") -> ThreadWriter:
         made = ThreadWriter(self, len(self.threads))

@@ -52,6 +52,12 @@ def record(
         typer.Option("--events", "-e", help="none, api, default, net, timing, all, types such as CollApi, or a mask."),
     ] = None,
     flight: Annotated[bool, typer.Option("--flight", help="Keep only the last events of each thread.")] = False,
+    every: Annotated[
+        int | None,
+        typer.Option(
+            "--every", metavar="N", min=1, help="Record every N-th operation of each function (Stretto only)."
+        ),
+    ] = None,
     chain: Annotated[
         str | None,
         typer.Option("--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
@@ -73,7 +79,7 @@ def record(
     if not words:
         stop("trace record: nothing to run. For example: stretto trace record -- stretto run -n 4 script.py")
     folder = (output or recording.default_folder()).absolute()
-    options = recording.Options(folder, (plugin or profiler_plugin_path()).absolute(), events, flight, chain)
+    options = recording.Options(folder, (plugin or profiler_plugin_path()).absolute(), events, flight, chain, every)
     options.check()
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
     if other and chain is None:

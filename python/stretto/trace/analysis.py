@@ -157,7 +157,7 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
         overhead=_overhead(recording),
         duration_ns=_duration(recording, alignment),
         runs=_runs(recording, alignment),
-        notes=list(dict.fromkeys(recording.quality.notes + operations.notes + alignment.notes)),
+        notes=list(dict.fromkeys(recording.quality.notes + operations.samples + operations.notes + alignment.notes)),
     )
 
 

@@ -54,6 +54,10 @@ class _Chain:
 
 def critical_path(operations: Operations, timeline: Timeline, late: Lateness) -> CriticalPath:
     """The critical path of a recording and what would have shortened it."""
+    if any(item.every > 1 for item in operations.communicators):
+        return CriticalPath(
+            reason="not every operation was recorded, so nobody knows what ranks did between two of them"
+        )
     chain = _chain(operations, timeline)
     if not chain.usable.any():
         return CriticalPath(

@@ -113,9 +113,8 @@ class Job:
             contexts[mine] = len(self.contexts)
             began = clock.one(one.ticks) + shift
             name = known.strings.get(one.name, "")
-            self.contexts.append(
-                Context(number, one.communicator, name, one.rank, one.ranks, one.nodes, began, finalize_ns=-1)
-            )
+            member = (number, one.communicator, name, one.rank, one.ranks, one.nodes)
+            self.contexts.append(Context(*member, init_ns=began, finalize_ns=-1, every=known.samples.get(mine, 1)))
         threads = {}
         for mine, (tid, called) in sorted(known.threads.items()):
             threads[mine] = len(self.threads)

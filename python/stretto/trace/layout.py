@@ -19,7 +19,7 @@ NONE64 = (1 << 64) - 1
 
 DEFINITIONS, EVENTS = 1, 2  # kinds of segments
 START, STOP, STATE, INIT, FINALIZE, CHANGE = 1, 2, 3, 4, 5, 6  # kinds of records in segments of events
-STRING, CONTEXT, THREAD, ANCHOR, FORK, FOREIGN = 32, 33, 34, 35, 36, 37  # and of definitions
+STRING, CONTEXT, THREAD, ANCHOR, FORK, FOREIGN, SAMPLE = 32, 33, 34, 35, 36, 37, 38  # and of definitions
 CLOCK_COUNTER, CLOCK_MONOTONIC = 1, 2
 
 HEADER = np.dtype(

@@ -82,6 +82,7 @@ class Context:
     nodes: int
     init_ns: int
     finalize_ns: int  # -1 while open
+    every: int = 1  # of each function's operations those are recorded whose number is a multiple of it
 
 
 # Columns of `Recording.spans` and their types. `sequence` counts per (communicator, function).

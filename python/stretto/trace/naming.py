@@ -87,3 +87,10 @@ class Links:
     def number(self, id_: int, process: int) -> int:
         owner = self._owners.one(id_ >> 40 & 0xFFFF, process)
         return mixed(id_ ^ mixed(owner if owner >= 0 else process))
+
+
+def nth(number: int) -> str:
+    """16th, 1st."""
+    tens = number // 10 % 10
+    ending = "th" if tens == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -7,6 +7,7 @@ that `align` can stand on it. Rows of an operation are neighbours, ordered by ra
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,9 +29,11 @@ from stretto.trace.columns import (
     times,
 )
 from stretto.trace.model import EventType, Recording
+from stretto.trace.naming import nth
 
 _SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter")
 _EXCHANGING = ("AlltoAll", "AllToAll")
+_NEVER = 1 << 62  # more than there are numbers
 _GROUP_END = 24  # NCCL's state "GroupEndApiStart"
 _PARENTS = (EventType.GROUP_API, EventType.COLL_API, EventType.COLL, EventType.CE_COLL, EventType.PROXY_OP)
 
@@ -44,6 +47,7 @@ class Communicator:
     ranks: int
     contexts: tuple[int, ...]
     recorded: int  # ranks of which there is a file
+    every: int = 1  # of each function's operations all ranks recorded those whose number is a multiple of it
     label: str = ""  # its name, or a part of its id, or both: no two have the same
 
     def goes_by(self, text: str) -> bool:
@@ -87,6 +91,7 @@ class Operations:
     synchronising: Int  # functions after which no rank can end before the last one began
     exchanging: Int  # those of which this is so when all ranks take part
     workers: list[str] = field(default_factory=list)
+    samples: list[str] = field(default_factory=list)  # in words, where not every operation was recorded
     notes: list[str] = field(default_factory=list)
     suspects: int = 0  # kernel stamps that cannot be
 
@@ -130,7 +135,7 @@ def join(recording: Recording) -> Operations:
     communicators, of_context = communicators_of(recording)
     notes: list[str] = []
     index = SpanIndex(recording, _PARENTS)
-    coll, api, sequence = _rows(recording, of_context, index, notes)
+    coll, api, sequence = _shared(recording, communicators, of_context, _rows(recording, of_context, index, notes))
     source = np.where(coll >= 0, coll, api)
     spans = recording.spans
     context, function = take(ints(spans, "context"), source), take(ints(spans, "function"), source)
@@ -161,6 +166,7 @@ def join(recording: Recording) -> Operations:
         synchronising=_functions(recording, _SYNCHRONISING),
         exchanging=_functions(recording, _EXCHANGING),
         workers=names,
+        samples=_sample_notes(recording, communicators),
         notes=notes,
         suspects=suspects,
         **stamps,
@@ -184,7 +190,8 @@ def communicators_of(recording: Recording) -> tuple[list[Communicator], Int]:
         name = next((fact.name for fact in facts if fact.name), "")
         ranks = max(1, *(fact.ranks for fact in facts), *(1 + fact.rank for fact in facts))
         recorded = len({fact.rank for fact in facts})
-        found.append(Communicator(number, name, ranks, tuple(contexts), recorded))
+        every = min(math.lcm(*{fact.every for fact in facts}), _NEVER)
+        found.append(Communicator(number, name, ranks, tuple(contexts), recorded, every))
     return _labelled(found), of_context
 
 
@@ -218,12 +225,52 @@ def _rows(recording: Recording, of_context: Int, index: SpanIndex, notes: list[s
     pair = of_context[np.maximum(context, 0)] * functions + function
     bare = calls[~np.isin(pair[calls], np.unique(pair[coll]))]
     bare = bare[_countable(recording, notes)[ints(spans, "process")[bare]]] if len(bare) else bare
-    count = ordinals(context[bare] * functions + function[bare], ints(spans, "start")[bare])
+    every = every_of(recording)
+    # What is captured has no number: it is recorded beside a sample, not as one of it.
+    bare = bare[(every[context[bare]] == 1) | (ints(spans, "flag")[bare] != 1)]
+    count = ordinals(context[bare] * functions + function[bare], ints(spans, "start")[bare]) * every[context[bare]]
     return (
         np.concatenate((coll, np.full(len(bare), -1, np.int64))),
         np.concatenate((parent, bare)),
         np.concatenate((sequence[coll], count)),
     )
+
+
+def every_of(recording: Recording) -> Int:
+    """Of each context, that one operation of each function is recorded in so many."""
+    return np.array([item.every for item in recording.contexts] or [1], np.int64)
+
+
+def _shared(
+    recording: Recording, communicators: list[Communicator], of_context: Int, rows: tuple[Int, Int, Int]
+) -> tuple[Int, Int, Int]:
+    """The rows of operations that all ranks of their communicator recorded, where these recorded different samples."""
+    coll, api, sequence = rows
+    context = take(ints(recording.spans, "context"), np.where(coll >= 0, coll, api))
+    every = np.array([item.every for item in communicators] or [1], np.int64)
+    kept = sequence % every[of_context[context]] == 0
+    return coll[kept], api[kept], sequence[kept]
+
+
+def _sample_notes(recording: Recording, communicators: list[Communicator]) -> list[str]:
+    """What there is to say of communicators of which not every operation was recorded."""
+    alike: dict[tuple[int, ...], list[Communicator]] = {}
+    for item in communicators:
+        every = {recording.contexts[context].every for context in item.contexts}
+        alike.setdefault(tuple(sorted(every)), []).append(item)
+    notes = []
+    for recorded, items in alike.items():
+        names = ", ".join(item.label for item in items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
+        where = f" on {names}" if len(alike) > 1 else ""
+        if len(recorded) > 1:
+            others = " and ".join(f"every {nth(number)}" for number in recorded)
+            common = f"every {nth(items[0].every)}" if items[0].every < _NEVER else "the first"
+            notes.append(
+                f"ranks recorded different samples{where} ({others}): {common} operation of each function is looked at"
+            )
+        elif recorded[0] > 1:
+            notes.append(f"every {nth(recorded[0])} operation of each function was recorded{where}")
+    return notes
 
 
 def _countable(recording: Recording, notes: list[str]) -> Bool:
@@ -251,7 +298,7 @@ def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> tupl
     issued = _issued(recording, group)
     ended = [take(stop, item, NONE) for item in (coll, api, group)]
     # The event of the operation itself ends with it if any does; else the call, or a group that has no other.
-    alone = _alone(group)
+    alone = _alone(group) & _is_whole(recording, group)
     end = np.where(coll >= 0, ended[0], np.where(alone, np.maximum(ended[1], ended[2]), ended[1]))
     pending = ((coll >= 0) & (ended[0] == NONE)) | ((api >= 0) & (ended[1] == NONE))
     return {
@@ -271,6 +318,13 @@ def _alone(group: Int) -> Bool:
     """Rows whose group holds nothing else, or that have none."""
     _, inverse, counts = np.unique(group, return_inverse=True, return_counts=True)
     return np.asarray((counts[inverse] == 1) | (group < 0), np.bool_)
+
+
+def _is_whole(recording: Recording, group: Int) -> Bool:
+    """Whether all that a row's group holds is recorded: of a sample, only where the call is a group of its own."""
+    spans = recording.spans
+    every = every_of(recording)[np.maximum(take(ints(spans, "context"), group), 0)]
+    return np.asarray((every == 1) | (take(ints(spans, "detail"), group) == 1), np.bool_)
 
 
 def _issued(recording: Recording, group: Int) -> Int:

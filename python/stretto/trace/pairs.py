@@ -9,7 +9,7 @@ import numpy as np
 from stretto.trace.align import Alignment
 from stretto.trace.columns import NONE, Float, Int, SpanIndex, dense, ints, ordinals, runs, take
 from stretto.trace.model import EventType, Recording
-from stretto.trace.operations import communicators_of
+from stretto.trace.operations import communicators_of, every_of
 from stretto.trace.transfers import type_bytes
 
 
@@ -48,7 +48,12 @@ def pairs(recording: Recording, alignment: Alignment) -> list[Pair]:
     source, destination = np.where(way == 0, own, peer), np.where(way == 0, peer, own)
     communicator = of_context[context[rows]]
     called = _called(recording, rows)
-    ordinal = ordinals(dense(communicator, source, destination, way), called)
+    # The number of the message between the two: of a sample every so many are there.
+    ordinal = ordinals(dense(communicator, source, destination, way), called) * every_of(recording)[context[rows]]
+    every = np.array([item.every for item in communicators], np.int64)[communicator]
+    kept = ordinal % every == 0
+    rows, communicator, source, destination = rows[kept], communicator[kept], source[kept], destination[kept]
+    way, called, ordinal = way[kept], called[kept], ordinal[kept]
     order = np.lexsort((way, ordinal, destination, source, communicator))
     message = dense(communicator, source, destination, ordinal)[order]
     first = runs(message)

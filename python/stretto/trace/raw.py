@@ -29,6 +29,7 @@ Index = npt.NDArray[np.int64]
 
 LARGEST_TEXT = 64 << 20  # of all strings of one file together
 MOST_DEFINITIONS = 4_000_000  # of one file
+LARGEST_SAMPLE = 0xFFFFFFFF  # one operation in so many
 _LARGEST_RECORD = 1 << 16  # bytes, and more
 SMALLEST_WINDOW = 4096
 _MOST_NOTHING = 10_000  # segments that are none: a file with a hole has no end of them
@@ -134,6 +135,7 @@ class Definitions:
     contexts: dict[int, ContextDefinition] = field(default_factory=dict)
     threads: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid, name
     foreign: dict[int, tuple[int, int]] = field(default_factory=dict)  # contexts of others: tag, their number
+    samples: dict[int, int] = field(default_factory=dict)  # contexts of whose operations every n-th is recorded: n
     anchors: list[tuple[int, int, int, int]] = field(default_factory=list)  # ticks, monotonic, realtime, uncertainty
     fork_of: int = 0
     text: int = 0
@@ -166,6 +168,11 @@ class Definitions:
         elif kind == layout.FOREIGN:
             number, tag, theirs = struct.unpack_from("<III", data)
             self.foreign[number] = (tag, theirs)
+        elif kind == layout.SAMPLE:
+            number, _, every = struct.unpack_from("<IIQ", data)
+            if not 1 <= every <= LARGEST_SAMPLE:
+                raise ValueError(f"every {every}-th operation is recorded: that cannot be")
+            self.samples[number] = every
 
 
 def walk(words: Words, end: int) -> tuple[Index, int]:

@@ -34,6 +34,7 @@ class Options:
     events: str | None = None
     flight: bool = False
     chain: str | None = None
+    every: int | None = None
 
     def check(self) -> None:
         """Raises where recording could not work, before anything runs."""
@@ -54,6 +55,8 @@ class Options:
             made["STRETTO_TRACE_EVENTS"] = self.events
         if self.flight:
             made["STRETTO_TRACE_MODE"] = "flight"
+        if self.every is not None:
+            made["STRETTO_PROFILE_EVERY"] = str(self.every)
         if self.chain is not None:
             path = Path(self.chain)
             made["STRETTO_TRACE_CHAIN"] = str(path.resolve()) if path.exists() else self.chain

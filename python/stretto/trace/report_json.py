@@ -35,6 +35,7 @@ def document(report: Report, top: int) -> dict[str, Any]:
                 "id": f"{item.number & 0xFFFFFFFFFFFFFFFF:#018x}",
                 "ranks": item.ranks,
                 "recorded": sorted({recording.contexts[one].rank for one in item.contexts}),
+                "every": item.every,
             }
             for item in report.operations.communicators
         ],

@@ -93,11 +93,12 @@ def _summary(report: Report) -> Section:
         f" {_plural(len(operations.communicators), 'communicator')},"
         f" {_plural(operations.count, 'collective operation')} in {duration(report.duration_ns)}."
     )
+    sample = [f"{text[0].upper()}{text[1:]}; counts and costs are of these." for text in operations.samples]
     several = (
         f"These are {report.runs} runs, one after the other, that share no communicator: name the files of one to see"
         " what held that one up."
     )
-    return Section("What held the job up", [facts, *([several] if report.runs > 1 else []), *verdict(report)])
+    return Section("What held the job up", [facts, *sample, *([several] if report.runs > 1 else []), *verdict(report)])
 
 
 def verdict(report: Report) -> list[str]:

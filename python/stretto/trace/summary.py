@@ -14,7 +14,7 @@ from rich.text import Text
 from stretto.cli.output import printable
 from stretto.trace import layout
 from stretto.trace.job import Job, Source, open_job
-from stretto.trace.naming import rank_text
+from stretto.trace.naming import nth, rank_text
 
 SCHEMA = "stretto.trace.info/1"
 _MOST_SHOWN = 20  # threads and communicators of a process
@@ -69,6 +69,7 @@ def _with_members(job: Job, processes: list[dict[str, Any]]) -> None:
                 "rank": one.rank,
                 "ranks": one.ranks,
                 "nodes": one.nodes,
+                "every": one.every,
             }
         )
 
@@ -130,7 +131,8 @@ def show(found: dict[str, Any], console: Console, table: Callable[..., Table]) -
 
 def _context(one: dict[str, Any]) -> str:
     name = f" {one['name']}" if one["name"] else ""
-    return f"communicator {one['communicator']}{name}: {rank_text(one['rank'], one['ranks'])}"
+    sample = "" if one["every"] == 1 else f", every {nth(one['every'])} operation"
+    return f"communicator {one['communicator']}{name}: {rank_text(one['rank'], one['ranks'])}{sample}"
 
 
 def _some(lines: list[str], what: str, console: Console) -> None:

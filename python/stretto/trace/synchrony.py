@@ -84,7 +84,9 @@ def _inside(operations: Operations, rows: Int, start: Int, end: Int) -> Bool:
     took = (end[own] - start[own])[next_].astype(np.float64)
     period = np.diff(start[own])[next_].astype(np.float64)
     spent = _median(took, communicator[next_], count)
-    return np.asarray(spent > _INSIDE * _median(period, communicator[next_], count), np.bool_)
+    # Of a sample, the next one that is recorded is so many later.
+    every = np.array([item.every for item in operations.communicators], np.float64)
+    return np.asarray(spent > _INSIDE * _median(period, communicator[next_], count) / every, np.bool_)
 
 
 def _order(operation: Int, clock: Int, start: Int, end: Int, communicator: Int, count: int) -> tuple[Bool, Bool]:
