@@ -40,6 +40,14 @@ constexpr int lowestLike(int abi) {
   return abi >= 5 ? 5 : abi;
 }
 
+// A kernel whose parent is a call: that has stopped long ago, and other plugins take a KernelCh's parent for
+// an operation.
+bool isReplay(const extras::Started& event) {
+  uint64_t parent = 0;
+  memcpy(&parent, static_cast<const char*>(event.descriptor) + offsetof(DescriptorV7, parent), sizeof parent);
+  return event.type == Type::kKernelCh && ThreadWriter::typeOf(parent) == Type::kCollApi;
+}
+
 }  // namespace
 
 bool HandleTable::make() {
@@ -158,6 +166,7 @@ void Chain::start(const extras::Started& event) {
     memcpy(copy + offset, &theirs, sizeof theirs);
   };
   translate(offsetof(DescriptorV7, parent));
+  if (isReplay(event)) memset(copy + offsetof(DescriptorV7, parent), 0, sizeof(void*));
   if (event.abi >= 5 && event.type == Type::kColl) translate(offsetof(DescriptorV7, coll.parentGroup));
   if (event.abi >= 5 && event.type == Type::kP2p) translate(offsetof(DescriptorV7, p2p.parentGroup));
   void* theirs = nullptr;
@@ -174,7 +183,7 @@ void Chain::stop(uint64_t id) {
 void Chain::state(uint64_t id, int state, void* arguments) {
   const AnyTable* table = table_.load(std::memory_order_acquire);
   void* theirs = handles_.get(id);
-  if (table != nullptr && theirs != nullptr) table->state(theirs, state, arguments);
+  if (table != nullptr && theirs != nullptr && state != kReplayed) table->state(theirs, state, arguments);
 }
 
 }  // namespace stretto::profiler

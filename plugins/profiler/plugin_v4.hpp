@@ -23,6 +23,7 @@ inline StateArguments readStateOfV4(int state, Type type, const ArgumentsV4& arg
       break;
     case Type::kKernelCh:
       if (state == kKernelChStop) said.first = arguments.kernelCh.gpuNs;
+      if (state == kReplayed) said.first = arguments.replayed.number;
       break;
     case Type::kKernelPhase:
       if (state == kKernelPhaseStop) said.first = arguments.kernelCh.gpuNs;

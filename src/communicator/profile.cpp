@@ -265,15 +265,33 @@ void Profile::expectKernel(const Enqueued& enqueued, void* event) const {
                     operation.isTransfer() ? operation.root : -1, operation.collective == Collective::kSend);
 }
 
+// Another plugin takes the parent of a KernelCh for an operation's event.
+void Profile::captured(const Operation& operation, const executors::cuda::Engine::Launched& launched) {
+  const bool wanted = (operation.profiled.mask & bit(Type::kKernelCh)) != 0 && launched.stamps > 0;
+  if (wanted && follower_ != nullptr && operation.profiled.api != nullptr && session_->isStamped())
+    follower_->captured(launched.number, operation.profiled.api);
+}
+
+// One that nobody expected is of a replay, or of an operation that is not told of.
+void Profile::tellKernel(const StampMatcher::Matched& matched) const {
+  const auto& [parent, stamp, call] = matched;
+  if (parent == nullptr && every_ > 1) return;
+  const uint64_t at = session_->now();
+  void* const above = call != nullptr ? call : parent;
+  void* const event = startChannel(above, {static_cast<uint8_t>(stamp.block), stamp.start}, at);
+  if (event == nullptr) return;
+  if (call != nullptr) {
+    ArgumentsV4 arguments;
+    arguments.replayed.number = stamp.operation;
+    session_->record(event, kReplayed, &arguments, at);
+  }
+  stopChannel(event, stamp.stop, at);
+}
+
 Status Profile::followKernels(StampFollower::Take take) {
-  const auto tell = [this](void* parent, const KernelStamp& stamp) {
-    if (parent == nullptr && every_ > 1) return;  // of a replay, or of an operation that is not told of
-    const uint64_t at = session_->now();
-    void* const event = startChannel(parent, {static_cast<uint8_t>(stamp.block), stamp.start}, at);
-    if (event != nullptr) stopChannel(event, stamp.stop, at);
-  };
   try {
-    follower_ = std::make_unique<StampFollower>(std::move(take), tell);
+    follower_ = std::make_unique<StampFollower>(
+        std::move(take), [this](const StampMatcher::Matched& matched) { tellKernel(matched); });
   } catch (const std::exception& error) {  // no memory, or no thread
     return fail(Code::kSystem, "collecting the times of kernels: %s", error.what());
   }

@@ -11,7 +11,7 @@
 //
 // On a GPU nothing is done when Coll stops, as in NCCL: the operation is enqueued. KernelCh follows when the
 // kernel has ended, by its own stamps, one for each of its first blocks (stamps.hpp); those of a graph's
-// replays have no parent.
+// replays have no parent, except for plugins of ours, which are told which replay of which call it is.
 //
 // Of each function's operations every n-th is told, those whose number modulo STRETTO_PROFILE_EVERY is 0. A
 // call takes its number whether or not anybody hears of it; one that is not told of has no other part in
@@ -156,6 +156,8 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   // On a GPU, after each was enqueued to run (not captured): told to the plugin at the end of the turn.
   void enqueued(const Operation& operation, const planner::Plan& plan,
                 const executors::cuda::Engine::Launched& launched);
+  // The same for one that was captured.
+  void captured(const Operation& operation, const executors::cuda::Engine::Launched& launched);
   // Whether the kernels' own spans are wanted, and nobody collects them yet.
   bool wantsKernels(const Operation& operation) const {
     return (operation.profiled.mask & observe::profiler::bit(observe::profiler::Type::kKernelCh)) != 0 &&
@@ -225,6 +227,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void startProxyOp(Moving& moving, size_t chunkBytes, uint64_t at) const;
   void startStep(Moving& moving, uint64_t at) const;
   void tellEnqueued(uint64_t at);
+  void tellKernel(const StampMatcher::Matched& matched) const;
   void expectKernel(const Enqueued& enqueued, void* event) const;
 
   void ready(const executors::host::Transfer& transfer, size_t bytes) override;

@@ -11,7 +11,8 @@
 namespace stretto::communicator {
 namespace {
 
-constexpr size_t kMostExpected = 4096;  // operations, and as many stamps that wait for theirs
+constexpr size_t kMostExpected = 4096;     // operations, and as many stamps that wait for theirs
+constexpr size_t kMostCaptured = 1 << 20;  // calls
 constexpr uint64_t kHeldNanoseconds = 10'000'000;
 
 }  // namespace
@@ -30,8 +31,16 @@ void StampMatcher::expect(uint64_t launch, int stamps, void* parent, int peer, b
   std::erase_if(held_, [&](const Held& held) { return held.stamp.launch == launch && match(held.stamp); });
 }
 
+void StampMatcher::captured(uint64_t launch, void* call) {
+  if (captured_.size() < kMostCaptured) captured_.emplace(launch, call);
+}
+
 // A transfer's stamp is that of all messages of its queue; a collective's launch has but one event.
 bool StampMatcher::match(const KernelStamp& stamp) {
+  if (const auto call = captured_.find(stamp.launch); call != captured_.end()) {
+    matched_.push_back({nullptr, stamp, call->second});
+    return true;
+  }
   const auto found = expected_.find(stamp.launch);
   if (found == expected_.end()) return false;
   bool matched = false;
@@ -39,7 +48,7 @@ bool StampMatcher::match(const KernelStamp& stamp) {
     if (one.peer != stamp.peer || (one.peer >= 0 && one.isSend != stamp.isSend) || one.left == 0) continue;
     --one.left;
     matched = true;
-    matched_.push_back({one.parent, stamp});
+    matched_.push_back({one.parent, stamp, nullptr});
   }
   return matched;
 }
@@ -53,7 +62,7 @@ void StampMatcher::arrived(const KernelStamp& stamp, uint64_t nowNanoseconds) {
 
 void StampMatcher::giveUpBefore(uint64_t nanoseconds) {
   while (!held_.empty() && held_.front().since < nanoseconds) {
-    matched_.push_back({nullptr, held_.front().stamp});
+    matched_.push_back({nullptr, held_.front().stamp, nullptr});
     held_.pop_front();
   }
 }
@@ -88,6 +97,11 @@ void StampFollower::expect(uint64_t launch, int stamps, void* parent, int peer, 
   changed_.notify_one();
 }
 
+void StampFollower::captured(uint64_t launch, void* call) {
+  const std::lock_guard lock(mutex_);
+  matcher_.captured(launch, call);
+}
+
 // Returns how many came.
 size_t StampFollower::collect() {
   std::array<KernelStamp, 256> stamps;
@@ -111,7 +125,7 @@ void StampFollower::tellMatched(uint64_t nanoseconds) {
     matcher_.giveUpBefore(nanoseconds);
     matched = matcher_.take();
   }
-  for (const auto& [parent, stamp] : matched) tell_(parent, stamp);
+  for (const StampMatcher::Matched& one : matched) tell_(one);
 }
 
 // Looks often while something is expected or comes: a block's ring holds 64 stamps, which small operations of

@@ -22,16 +22,20 @@ using executors::cuda::KernelStamp;
 
 // Whose a stamp is. An operation's stamps may come before it is said whose they are, and those of a graph's
 // replays come again and again after nobody expects them any more: both are held for a while, then go with no
-// event. It tells nobody: what is to be told is for its owner to take. Not thread-safe.
+// event. Replays of a call that is known go with that at once. It tells nobody: what is to be told is for its
+// owner to take. Not thread-safe.
 class StampMatcher {
  public:
   struct Matched {
     void* parent;  // the operation's event; null if nothing is known of it
     KernelStamp stamp;
+    void* captured = nullptr;  // of a replay, the event of the call that was captured, if that is known
   };
 
   // `stamps` of launch `launch` are `parent`'s; of a transfer those of one peer and direction.
   void expect(uint64_t launch, int stamps, void* parent, int peer = -1, bool isSend = false);
+  // `call` was captured as launch `launch`.
+  void captured(uint64_t launch, void* call);
   void arrived(const KernelStamp& stamp, uint64_t nowNanoseconds);
   // Of what has been held too long; with UINT64_MAX, of all that is held.
   void giveUpBefore(uint64_t nanoseconds);
@@ -54,6 +58,7 @@ class StampMatcher {
   std::vector<Matched> matched_;
   std::unordered_map<uint64_t, std::vector<Expected>> expected_;
   std::deque<uint64_t> launches_;  // keys of expected_, oldest first
+  std::unordered_map<uint64_t, void*> captured_;
   std::deque<Held> held_;
   uint64_t newestHeld_ = 0;  // the largest launch that was ever among them
 };
@@ -64,7 +69,7 @@ class StampFollower {
  public:
   // Fills the span with what has come, returns how many, adds to `lost`.
   using Take = std::function<size_t(std::span<KernelStamp>, uint64_t& lost)>;
-  using Tell = std::function<void(void* parent, const KernelStamp&)>;
+  using Tell = std::function<void(const StampMatcher::Matched&)>;
   StampFollower(Take take, Tell tell);
   // Collects what is there, says how many were lost, ends the thread.
   ~StampFollower();
@@ -72,6 +77,7 @@ class StampFollower {
   StampFollower& operator=(const StampFollower&) = delete;
 
   void expect(uint64_t launch, int stamps, void* parent, int peer = -1, bool isSend = false);
+  void captured(uint64_t launch, void* call);
 
  private:
   void follow();

@@ -135,8 +135,13 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
   if (profile_.wantsKernels(operation)) [[unlikely]]
     followKernels();
   const Status status = device_->launch(launch, operation.stream);
-  if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]]
-    profile_.enqueued(operation, plan, device_->lastLaunch());
+  if (profile_.on() && status.ok()) [[unlikely]] {
+    if (device_->lastRuns()) {
+      profile_.enqueued(operation, plan, device_->lastLaunch());
+    } else {
+      profile_.captured(operation, device_->lastLaunch());
+    }
+  }
   return concludeLaunch(operation, counted, status);
 }
 

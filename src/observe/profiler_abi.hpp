@@ -94,6 +94,7 @@ enum State : int {
   kGroupStartApiStop = 23,
   kGroupEndApiStart = 24,
   kKernelPhaseStop = 31,
+  kReplayed = 1000,  // no state of NCCL's: see StampedTable
 };
 
 // The table that a plugin exports as ncclProfiler_vN: the same six words in every version.
@@ -141,6 +142,9 @@ union ArgumentsV4 {
   struct {
     uint64_t gpuNs;
   } kernelCh;  // KernelPhaseStop uses it too
+  struct {
+    uint64_t number;
+  } replayed;
 };
 static_assert(sizeof(ArgumentsV4) == 8);
 
@@ -316,7 +320,9 @@ static_assert(sizeof(TableV5) == 48);
 // 0 stands for now. It is not later than the call, not earlier than the thread's call before, and what the
 // thread has done since then is no more than make callbacks and hand the operation on: well under a
 // microsecond. `sample` follows an init, once and before any event, where only every n-th operation of that
-// context is told of, n > 1. NCCL knows nothing of this.
+// context is told of, n > 1. A KernelCh of a graph's replay has the CollApi that was captured as its parent,
+// which has stopped, and a state kReplayed: the number of that replay among the collectives of which the
+// block was a part, from 1, equal on all ranks. NCCL knows nothing of this.
 struct StampedTable {
   int (*start)(void* context, void** handle, DescriptorV7* descriptor, uint64_t ticks);
   int (*stop)(void* handle, uint64_t ticks);

@@ -68,6 +68,8 @@ class Session {
     descriptor.parent = parent;
     return descriptor;
   }
+  // Whether the plugin is called through StampedTable.
+  bool isStamped() const { return stamped_ != nullptr; }
   // When callbacks that are made now are to be told to have happened, for `at`; 0 for a plugin that does not
   // care.
   uint64_t now() const { return stamped_ != nullptr ? platform::ticks() : 0; }

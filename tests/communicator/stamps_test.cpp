@@ -30,7 +30,9 @@ class Matcher : public ::testing::Test {
  protected:
   // All that there was to tell so far.
   const std::vector<Told>& told() {
-    for (const auto& [parent, stamp] : matcher_.take()) told_.push_back({parent, stamp.launch, stamp.block});
+    for (const auto& [parent, stamp, captured] : matcher_.take()) {
+      told_.push_back({captured != nullptr ? captured : parent, stamp.launch, stamp.block});
+    }
     return told_;
   }
 
@@ -84,6 +86,17 @@ TEST_F(Matcher, TellsReplaysWithNoEventOnceItHasWaited) {
   EXPECT_EQ(told(), (std::vector<Told>{{&events_[0], 3, 0}, {nullptr, 3, 0}}));
 }
 
+// A captured launch never runs, and its replays need not wait for anybody.
+TEST_F(Matcher, TellsReplaysWithTheCallThatWasCaptured) {
+  matcher_.captured(3, &events_[0]);
+  matcher_.expect(4, 1, &events_[1]);
+  for (int replay = 0; replay < 2; ++replay) matcher_.arrived(stampOf(3, replay), 100);
+  matcher_.arrived(stampOf(4, 0), 100);
+  const std::vector<Told> expected{{&events_[0], 3, 0}, {&events_[0], 3, 1}, {&events_[1], 4, 0}};
+  EXPECT_EQ(told(), expected);
+  for (const auto& one : matcher_.take()) EXPECT_EQ(one.parent, nullptr);
+}
+
 TEST_F(Matcher, GivesAQueuesStampToAllItsMessages) {
   matcher_.expect(5, 1, &events_[0], 1, true);
   matcher_.expect(5, 1, &events_[1], 1, true);
@@ -116,7 +129,7 @@ TEST(Follower, CollectsUntilItsEnd) {
           }
           return taken;
         },
-        [&](void*, const KernelStamp&) { ++told; });
+        [&](const StampMatcher::Matched&) { ++told; });
     follower.expect(1, 1000, &there);
     there = 600;
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -143,7 +156,7 @@ TEST(Follower, LetsOperationsBeExpectedWhileItTells) {
         room[0] = stampOf(1, 0);
         return there.exchange(0) > 0 ? 1 : 0;
       },
-      [&](void*, const KernelStamp&) {
+      [&](const StampMatcher::Matched&) {
         telling = true;
         inTime = waitFor(expected);
       });
@@ -163,7 +176,7 @@ TEST(Follower, EndsThoughStampsDoNot) {
           for (KernelStamp& stamp : room) stamp = stampOf(1, 0);
           return room.size();
         },
-        [&](void*, const KernelStamp&) { ++told; });
+        [&](const StampMatcher::Matched&) { ++told; });
   }
   EXPECT_GT(told, 0u);
 }

@@ -70,6 +70,27 @@ TEST_F(ProfilerChain, GetsItsOwnHandlesAndContextsAsParents) {
   EXPECT_EQ(read().of(format::Kind::kStart).size(), 5u);
 }
 
+// A graph's replay: what Stretto says of it is between the two, and other plugins would not take a call for
+// the parent of a kernel.
+TEST_F(ProfilerChain, HearsOfReplaysAsOfKernelsWithoutAParent) {
+  open<7>(static_cast<int>(bit(Type::kKernelCh)));
+  void* const call = start<7>(describe<7>(Type::kCollApi, nullptr, 0));
+  void* const coll = start<7>(describe<7>(Type::kColl, call, 0));
+  void* const replay = start<7>(describe<7>(Type::kKernelCh, call, 0));
+  start<7>(describe<7>(Type::kKernelCh, coll, 0));
+  ASSERT_EQ(log_->starts, 4);
+  EXPECT_EQ(log_->started[2].parent, nullptr);
+  EXPECT_EQ(log_->started[3].parent, log_->started[1].handle);
+  ArgumentsOf<7> number{};
+  number.replayed.number = 77;
+  table<7>(library_).state(replay, profiler::kReplayed, &number);
+  EXPECT_EQ(log_->states, 0);
+  const auto contents = read();
+  EXPECT_EQ(contents.of(format::Kind::kStart, static_cast<int>(Type::kKernelCh)).at(0).start().parent,
+            reinterpret_cast<uint64_t>(call));
+  EXPECT_EQ(contents.of(format::Kind::kState).at(0).as<format::State>().argument, 77u);
+}
+
 TEST_F(ProfilerChain, SpeaksTheLatestVersionThatTheCallerSpeaksToo) {
   open<7>(2);
   EXPECT_EQ(log_->abi, 5);

@@ -124,6 +124,9 @@ int record(void* handle, int state, ArgumentsV4* arguments) {
     case kKernelChStop:
       say("call=state h=%lu state=%d timer=%llu", number(handle), state, wide(arguments->kernelCh.gpuNs));
       break;
+    case kReplayed:
+      say("call=state h=%lu state=%d number=%llu", number(handle), state, wide(arguments->replayed.number));
+      break;
     case kCtrlAppendEnd:
       say("call=state h=%lu state=%d appended=%d", number(handle), state, arguments->proxyCtrl.appended);
       break;

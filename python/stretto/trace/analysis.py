@@ -33,11 +33,14 @@ class Clock:
 
 @dataclass(frozen=True)
 class Kind:
-    """The operations of a communicator that have the same function and size. Bandwidths in GB/s; NaN unknown."""
+    """The operations of a communicator that have the same function and size, graphs' replays apart. Bandwidths in GB/s;
+    NaN unknown.
+    """
 
     communicator: str
     function: str
     bytes: int
+    replay: bool  # of graphs
     ranks: int
     count: int
     algorithm: str
@@ -239,7 +242,7 @@ def _kinds(recording: Recording, operations: Operations, late: Lateness, moved: 
     waits = np.add.reduceat(np.where(late.wait > NONE, late.wait, 0), first) / operations.sizes
     source = np.where(operations.coll >= 0, operations.coll, operations.api)[first]
     texts = [recording.spans[name].astype(np.int64)[source] for name in ("algorithm", "protocol")]
-    group = dense(operations.communicator, operations.function, moved.bytes)
+    group = dense(operations.communicator, operations.function, operations.replay, moved.bytes)
     order = np.argsort(group, kind="stable")
     found = []
     for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
@@ -252,6 +255,7 @@ def _kinds(recording: Recording, operations: Operations, late: Lateness, moved: 
                 communicator=item.label,
                 function=recording.strings[int(operations.function[one])],
                 bytes=int(moved.bytes[one]),
+                replay=bool(operations.replay[one]),
                 ranks=item.ranks,
                 count=len(rows),
                 algorithm=words[0],

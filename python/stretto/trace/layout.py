@@ -227,6 +227,7 @@ STATE_NAMES: dict[int, str] = {
     29: "CeBatchStart",
     30: "CeBatchComplete",
     31: "KernelPhaseStop",
+    1000: "Replayed",  # no state of NCCL's
 }
 
 

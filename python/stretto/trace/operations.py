@@ -35,6 +35,7 @@ _SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter")
 _EXCHANGING = ("AlltoAll", "AllToAll")
 _NEVER = 1 << 62  # more than there are numbers
 _GROUP_END = 24  # NCCL's state "GroupEndApiStart"
+_REPLAYED = 1000  # Stretto's own, of a KernelCh: which operation of the communicator's kernels this replay is
 _PARENTS = (EventType.GROUP_API, EventType.COLL_API, EventType.COLL, EventType.CE_COLL, EventType.PROXY_OP)
 
 
@@ -68,6 +69,7 @@ class Operations:
     communicator: Int
     function: Int
     sequence: Int
+    replay: Int  # 1 where a graph replayed it: the sequence is then counted by the kernels, in numbers of their own
     first: Int
     # Of a row.
     operation: Int
@@ -104,7 +106,7 @@ class Operations:
         return np.diff(self.first)
 
 
-_OF_OPERATION = ("communicator", "function", "sequence")
+_OF_OPERATION = ("communicator", "function", "sequence", "replay")
 _OF_ROW = (
     *("context", "process", "rank", "worker", "coll", "api", "group", "called", "launched", "began", "host_end"),
     *("seen", "gpu_start", "gpu_stop", "proxy_end", "pending", "alone"),
@@ -113,17 +115,24 @@ _OF_ROW = (
 
 def only(operations: Operations, communicators: list[int]) -> Operations:
     """The operations of some communicators, which are numbered anew."""
-    keep = np.isin(operations.communicator, communicators)
-    rows = keep[operations.operation] if operations.count else np.zeros(0, np.bool_)
     number = np.full(len(operations.communicators), -1, np.int64)
     number[communicators] = np.arange(len(communicators))
+    kept = chosen(operations, np.isin(operations.communicator, communicators))
+    return replace(
+        kept,
+        communicators=[operations.communicators[item] for item in communicators],
+        communicator=number[kept.communicator],
+    )
+
+
+def chosen(operations: Operations, keep: Bool) -> Operations:
+    """Some of the operations, of the same communicators."""
+    rows = keep[operations.operation] if operations.count else np.zeros(0, np.bool_)
     changed: dict[str, Any] = {name: getattr(operations, name)[keep] for name in _OF_OPERATION}
     changed |= {name: getattr(operations, name)[rows] for name in _OF_ROW}
-    changed["communicator"] = number[changed["communicator"]]
     sizes = operations.sizes[keep]
     return replace(
         operations,
-        communicators=[operations.communicators[item] for item in communicators],
         first=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
         operation=np.repeat(np.arange(len(sizes)), sizes),
         **changed,
@@ -136,25 +145,32 @@ def join(recording: Recording) -> Operations:
     notes: list[str] = []
     index = SpanIndex(recording, _PARENTS)
     coll, api, sequence = _shared(recording, communicators, of_context, _rows(recording, of_context, index, notes))
+    calls, replay, numbers = _replays(recording, index)
+    coll = np.concatenate((coll, np.full(len(calls), -1, np.int64)))
+    api, sequence = np.concatenate((api, calls)), np.concatenate((sequence, numbers))
+    replay = np.concatenate((np.full(len(coll) - len(calls), -1, np.int64), replay))
     source = np.where(coll >= 0, coll, api)
     spans = recording.spans
     context, function = take(ints(spans, "context"), source), take(ints(spans, "function"), source)
     ranks = np.array([item.rank for item in recording.contexts] or [0], np.int64)
-    kind = take(ints(spans, "type"), source)
+    kind = take(ints(spans, "type"), np.where(replay >= 0, replay, source))
     communicator, rank = of_context[context], ranks[context]
-    called = take(ints(spans, "start"), np.where(api >= 0, api, coll))
+    called = take(ints(spans, "start"), np.where(replay >= 0, replay, np.where(api >= 0, api, coll)))
     repeat = ordinals(dense(communicator, rank, kind, function, sequence), called)
     order = np.lexsort((rank, repeat, sequence, function, kind, communicator))
-    coll, api, source = coll[order], api[order], source[order]
+    coll, api, source, replay = coll[order], api[order], source[order], replay[order]
     number = dense(communicator[order], kind[order], function[order], sequence[order], repeat[order])
     first = runs(number)
-    stamps, suspects = _stamps(recording, coll, api, index)
+    stamps, suspects = _stamps(recording, coll, np.where(replay >= 0, -1, api), index)
+    for name, column in (("gpu_start", "gpu_start"), ("gpu_stop", "gpu_stop"), ("seen", "stop")):
+        stamps[name] = np.where(replay >= 0, take(ints(spans, column), replay), stamps[name])
     workers, names = workers_of(recording, communicators)
     return Operations(
         communicators=communicators,
         communicator=communicator[order][first],
         function=function[order][first],
         sequence=sequence[order][first],
+        replay=(replay[first] >= 0).astype(np.int64),
         first=np.append(first, len(number)).astype(np.int64),
         operation=number,
         context=context[order],
@@ -234,6 +250,23 @@ def _rows(recording: Recording, of_context: Int, index: SpanIndex, notes: list[s
         np.concatenate((parent, bare)),
         np.concatenate((sequence[coll], count)),
     )
+
+
+def _replays(recording: Recording, index: SpanIndex) -> tuple[Int, Int, Int]:
+    """(CollApi that was captured, KernelCh, number) of every replay of a graph. Of its first block: that is part of all
+    operations, so that its numbers are the communicator's.
+    """
+    spans, states = recording.spans, recording.states
+    rows = np.flatnonzero((ints(states, "state") == _REPLAYED) & (ints(states, "span") >= 0)).astype(np.int64)
+    kernel, number = ints(states, "span")[rows], ints(states, "argument")[rows]
+    kind, context = ints(spans, "type"), ints(spans, "context")
+    call = index.parents(kernel)
+    begin, end = ints(spans, "gpu_start")[kernel], ints(spans, "gpu_stop")[kernel]
+    of = take(context, call)
+    good = (kind[kernel] == EventType.KERNEL_CH) & (ints(spans, "channel")[kernel] == 0) & (number > 0)
+    good &= (begin > 0) & (end >= begin) & (take(kind, call) == EventType.COLL_API)
+    good &= (of >= 0) & (of < len(recording.contexts)) & (take(ints(spans, "function"), call) > 0)
+    return call[good], kernel[good], number[good]
 
 
 def every_of(recording: Recording) -> Int:

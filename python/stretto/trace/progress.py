@@ -11,7 +11,7 @@ import numpy as np
 
 from stretto.trace.columns import Int, dense, ints, ordinals, runs, take
 from stretto.trace.model import Recording
-from stretto.trace.operations import Communicator, Operations
+from stretto.trace.operations import Communicator, Operations, chosen
 from stretto.trace.transfers import operation_bytes, type_bytes
 
 _MOST = 20
@@ -54,7 +54,8 @@ class Progress:
 
 
 def progress(recording: Recording, operations: Operations) -> Progress:
-    """How far all ranks came."""
+    """How far all ranks came. Of graphs' replays only those are known whose stamps were not lost."""
+    operations = chosen(operations, operations.replay == 0)
     absent = {item.label: missing for item in operations.communicators if (missing := _absent(recording, item))}
     behind = _behind(recording, operations)
     recorded = np.array([item.recorded for item in operations.communicators] or [0], np.int64)

@@ -75,6 +75,7 @@ def operation(report: Report, number: int) -> dict[str, Any]:
         "communicator": operations.communicators[int(operations.communicator[number])].label,
         "function": report.recording.strings[int(operations.function[number])],
         "sequence": int(operations.sequence[number]),
+        "replay": bool(operations.replay[number]),
         "begin_ns": _time(int(timeline.begin[number])),
         "stage": STAGES[int(timeline.stage[number])],
         "last_rank": int(operations.rank[last]) if last >= 0 else None,

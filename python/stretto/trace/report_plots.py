@@ -119,8 +119,9 @@ def _bandwidth(report: Report, axes: Axes) -> bool:
     for place, kind in enumerate(report.kinds[: len(_COLOURS)]):
         function = np.array(report.recording.strings)[operations.function] == kind.function
         here = known & function & (sizes == kind.bytes) & (labels == kind.communicator)
+        here &= operations.replay == kind.replay
         if here.any():
-            name = f"{kind.communicator} {kind.function}, {kind.bytes:,} B"
+            name = f"{kind.communicator} {kind.function}{' in graphs' * kind.replay}, {kind.bytes:,} B"
             look: dict[str, Any] = {"histtype": "step", "linewidth": 1.8, "color": _COLOURS[place]}
             axes.hist(bandwidth[here], bins=edges, label=name, **look)
             drawn = True

@@ -165,7 +165,7 @@ def _worst(report: Report, top: int) -> Section:
         rows.append(
             [
                 item["communicator"],
-                f"{item['function']} #{item['sequence']}",
+                f"{item['function']} {'replay ' * item['replay']}#{item['sequence']}",
                 duration(item["begin_ns"] if item["begin_ns"] is not None else math.nan),
                 str(item["last_rank"]),
                 duration(item["lead_ns"]),
@@ -210,7 +210,7 @@ def _kinds(report: Report, top: int) -> Section:
     rows = [
         [
             item.communicator,
-            item.function,
+            item.function + " in graphs" * item.replay,
             amount(item.bytes),
             f"{item.count:,}",
             " ".join(word for word in (item.algorithm, item.protocol) if word) or "-",

@@ -100,7 +100,9 @@ def transfers(recording: Recording, operations: Operations, timeline: Timeline) 
         ]
         or [1.0]
     )[: operations.count]
-    like = dense(operations.communicator, operations.function, size) if operations.count else size
+    like = size
+    if operations.count:
+        like = dense(operations.communicator, operations.function, operations.replay, size)
     excess = _excess(took, like)
     row, state = _proxies(recording, operations, timeline, excess, like)
     return Transfers(size, took, algorithm, algorithm * factor, excess, row, state)

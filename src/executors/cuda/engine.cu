@@ -469,13 +469,15 @@ size_t KernelEngine::takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) {
         whole = whole && fits && std::atomic_ref(fact.number).load(std::memory_order_relaxed) == number;
         return value;
       };
+      KernelStamp& found = stamps[taken];
+      found = {block, read(stamp.launch), read(stamp.start), read(stamp.stop)};
       const uint64_t queue = read(stamp.queue);
-      stamps[taken] = {block,
-                       read(stamp.launch),
-                       read(stamp.start),
-                       read(stamp.stop),
-                       static_cast<int>(queue / 2) - 1,
-                       queue % 2 == 1};
+      if ((queue & Stamp::kCollective) != 0) {
+        found.operation = queue & ~Stamp::kCollective;
+      } else {
+        found.peer = static_cast<int>(queue / 2) - 1;
+        found.isSend = queue % 2 == 1;
+      }
       const bool waitsForRest = !whole && number == before + 1;
       if (waitsForRest) break;  // it is on its way
       lost += number - before - (whole ? 1 : 0);

@@ -75,6 +75,9 @@ struct KernelStamp {
   uint64_t stop = 0;
   int peer = -1;        // of a transfer
   bool isSend = false;  // of a transfer
+  // Of a collective: its number, from 1, among those that this block took part in since create(), replays of
+  // graphs included; equal on all ranks. 0: a transfer.
+  uint64_t operation = 0;
 };
 
 class Engine {

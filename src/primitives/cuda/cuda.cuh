@@ -481,7 +481,7 @@ __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) con
   return static_cast<Code>(word);
 }
 
-// By one thread of the block, at its end.
+// By one thread of the block, at its end. `queue`: 0 for a collective, which has been counted by now.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue) const {
   const int block = static_cast<int>(blockIdx.x);
@@ -491,7 +491,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue) const 
   storeRelaxed(&stamp.start, {shared_.began, number});
   storeRelaxed(&stamp.stop, {nanoseconds(), number});
   storeRelaxed(&stamp.launch, {context_.launch, number});
-  storeRelaxed(&stamp.queue, {queue, number});
+  storeRelaxed(&stamp.queue, {queue != 0 ? queue : Stamp::kCollective | state_.finished, number});
 }
 
 template <typename Reducer, typename Format, int kRanks>

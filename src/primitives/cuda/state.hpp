@@ -51,7 +51,10 @@ struct Stamp {
   Fact start;  // %globaltimer, nanoseconds
   Fact stop;
   Fact launch;  // Context::launch: equal in every replay of a graph
-  Fact queue;   // of a transfer: 2 * (peer + 1), and 1 more if it sends; 0: not a transfer
+  Fact queue;   // of a transfer: 2 * (peer + 1), and 1 more if it sends; of a collective: as below
+
+  // And LaneState::finished of the block's lane after it: equal on all ranks, replays of graphs included.
+  static constexpr uint64_t kCollective = uint64_t{1} << 63;
 };
 
 // A ring for each of the first blocks; later ones leave no stamps.
