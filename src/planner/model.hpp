@@ -41,8 +41,8 @@ constexpr int mostBlocks(const Descriptor& row, const Machine& machine) {
   return algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
 }
 
-// Most bytes that one chunk of this algorithm may have here, a multiple of 64; 0 if it has no chunks. Only for
-// rows without an obstacle.
+// Most bytes that one chunk of this algorithm may have here, a multiple of 64; 0 if it has no chunks. Only
+// for rows without an obstacle.
 uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine& machine);
 // The chunk that the model prefers, at most mostChunk().
 uint32_t preferredChunk(const Descriptor& row, const Request& request, const Machine& machine);
