@@ -312,9 +312,10 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   if (mine.progress.code == 0 && request.ranks > 1) nameWindow(connections, mine.endpoint);
   const auto opened = gatherAll(membership, "device window", mine, request.timeoutSeconds);
   if (!opened.ok()) return opened.status();
-  STRETTO_TRY(checkWindows(opened.value(), request.rank));
+  const Status fitting = checkWindows(opened.value(), request.rank);
   Reached reached;
-  reached.progress = progressOfOpening(opened.value(), request.rank, connections.links);
+  reached.progress = fitting.ok() ? progressOfOpening(opened.value(), request.rank, connections.links)
+                                  : Progress::of(fitting);
   const std::vector<DeviceFacts> facts = factsOf(offers.value());
   reached.links = static_cast<uint8_t>(linksOf(static_cast<size_t>(request.rank), facts));
   const auto all = gatherAll(membership, "device connected", reached, request.timeoutSeconds);
@@ -329,6 +330,7 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
 
 Status connectWindow(bootstrap::Membership& membership, const DeviceConnections& connections,
                      const WindowRequest& request, ConnectedWindow& window) {
+  const std::string before = lastError();  // what is out of reach is no error
   const platform::cuda::ScopedDevice current(connections.device);
   STRETTO_TRY(current.status());
   Registered mine;
@@ -350,13 +352,16 @@ Status connectWindow(bootstrap::Membership& membership, const DeviceConnections&
     window.bytes = std::min<size_t>(window.bytes, one.endpoint.windowBytes);
   }
   window.apart = whyApart(all.value());
-  if (!window.apart.empty()) return kOkStatus;
   Reached reached;
-  reached.progress = progressOfOpening(all.value(), request.rank, window.links);
+  if (window.apart.empty()) {
+    reached.progress = progressOfOpening(all.value(), request.rank, window.links);
+  }
   const auto ends = gatherAll(membership, "window connected", reached, request.timeoutSeconds);
   if (!ends.ok()) return ends.status();
-  window.apart = whyApart(ends.value());
-  if (!window.apart.empty()) window.links.clear();
+  if (window.apart.empty()) window.apart = whyApart(ends.value());
+  if (window.apart.empty()) return kOkStatus;
+  window.links.clear();
+  setLastError(before);
   return kOkStatus;
 }
 
