@@ -32,8 +32,8 @@ class Split {
   size_t each_;
 };
 
-// `count` elements taken `most` at a time: a range for `for`. As many chunks as `largest` elements would make,
-// if these are more: the last ones are empty.
+// `count` elements taken `most` at a time: a range for `for`. As many chunks as `largest` elements would
+// make, if these are more: the last ones are empty.
 class Chunks {
  public:
   constexpr Chunks(size_t count, size_t most, size_t largest = 0)

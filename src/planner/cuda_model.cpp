@@ -20,6 +20,7 @@ struct CopyConstants {
   double meeting = 3.0;
   double copy = 3.0;
   double rate = 390e3;
+  double rateBesideKernels = 230e3;  // why so much less is not known
 };
 constexpr CopyConstants kCopies;
 
@@ -107,7 +108,7 @@ double copiesOf(const Descriptor& row, int ranks) {
 // While a chunk is reduced the next is copied; the last has nothing to hide behind.
 double predictCopies(const Descriptor& row, const Request& request) {
   const algorithms::Cost cost = row.cost(request.ranks, static_cast<double>(request.bytes));
-  const double wire = cost.wireBytes / kCopies.rate;
+  const double wire = cost.wireBytes / (reduces(row.collective) ? kCopies.rateBesideKernels : kCopies.rate);
   const double meetings = cost.hops * kCopies.meeting;
   if (!reduces(row.collective)) return meetings + copiesOf(row, request.ranks) * kCopies.copy + wire;
   const double shard = static_cast<double>(request.bytes) / request.ranks;

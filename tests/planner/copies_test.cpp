@@ -54,7 +54,8 @@ TEST(Copies, AreForLargeMessagesIntoWindows) {
     EXPECT_NE(planned(windowed(collective, 65536)).protocol, Protocol::kCopy) << nameOf(collective);
     EXPECT_NE(planned(exampleRequest(collective, kLarge, 2)).protocol, Protocol::kCopy) << nameOf(collective);
   }
-  EXPECT_EQ(planned(windowed(Collective::kAllReduce, size_t{1} << 29)).protocol, Protocol::kCopy);
+  // Measured: copies beside kernels are slow, so that it is there for who asks for it only.
+  EXPECT_NE(planned(windowed(Collective::kAllReduce, size_t{1} << 29)).protocol, Protocol::kCopy);
 }
 
 // A root that sends to several peers one after the other does not gain from it.

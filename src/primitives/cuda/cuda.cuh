@@ -358,8 +358,7 @@ class Cuda {
             layout().runBytes};
   }
   __device__ RunRing linkRunsOf(int owner, int source) const {
-    return {deep(owner, layout().linkRunsOf(placeAt(owner, source))), layout().linkRuns,
-            layout().linkChunk};
+    return {deep(owner, layout().linkRunsOf(placeAt(owner, source))), layout().linkRuns, layout().linkChunk};
   }
   __device__ void putRun(const RunRing& ring, uint64_t number, uint64_t flag, const std::byte* from,
                          size_t bytes) const;

@@ -258,33 +258,25 @@ template <int kLines>
 __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer, const UnitTarget& target,
                                                           const LinePart<Format> (&parts)[kLines],
                                                           const Pack (&own)[kLines], int lane) {
-  constexpr int kRead = std::min(kLines, Format::kReadLines);
-  static_assert(kLines % kRead == 0);
+  Pack got[1][kLines] = {};
   const int peer = 1 - rank();
   const std::byte* const lines[1] = {linesOf(rank(), Leg::kScatter, peer)};
+  if (!awaitParts(got, lines, lineFlag(), peer, parts, lane)) return;
+  if (Format::kBare) eraseBatch(peer, Leg::kScatter, parts);
 #pragma unroll
-  for (int from = 0; from < kLines; from += kRead) {
-    Pack got[1][kRead] = {};
-    LinePart<Format> some[kRead];
-#pragma unroll
-    for (int i = 0; i < kRead; ++i) some[i] = parts[from + i];
-    if (!awaitParts(got, lines, lineFlag(), peer, some, lane)) return;
-    if (Format::kBare) eraseBatch(peer, Leg::kScatter, some);
-#pragma unroll
-    for (int i = 0; i < kRead; ++i) {
-      if (!some[i].inside) continue;
-      const Pack first = peer == 0 ? got[0][i] : own[from + i];
-      const Pack second = peer == 0 ? own[from + i] : got[0][i];
-      auto low = reducer.start(first.low);
-      reducer.join(low, second.low);
-      if constexpr (!kPairs<Format>) {
-        target.store(some[i].unit, reducer.finish(low));
-        continue;
-      }
-      auto high = reducer.start(first.high);
-      reducer.join(high, second.high);
-      storeLineOf<Format>(target, some[i].unit, {reducer.finish(low), reducer.finish(high)}, lane);
+  for (int i = 0; i < kLines; ++i) {
+    if (!parts[i].inside) continue;
+    const Pack first = peer == 0 ? got[0][i] : own[i];
+    const Pack second = peer == 0 ? own[i] : got[0][i];
+    auto low = reducer.start(first.low);
+    reducer.join(low, second.low);
+    if constexpr (!kPairs<Format>) {
+      target.store(parts[i].unit, reducer.finish(low));
+      continue;
     }
+    auto high = reducer.start(first.high);
+    reducer.join(high, second.high);
+    storeLineOf<Format>(target, parts[i].unit, {reducer.finish(low), reducer.finish(high)}, lane);
   }
 }
 

@@ -265,8 +265,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t n
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer, std::byte*& place) requires(
-    Format::kLinks) {
+__device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer,
+                                                             std::byte*& place) requires(Format::kLinks) {
   const uint64_t number = cursors_[peer].sent;
   place = linkRunsOf(peer, rank()).data(number);
   return awaitPlace(peer, number) ? Status{} : Status{Code::kRemote};
@@ -281,8 +281,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::publishLink(int peer) requires(Fo
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::awaitLink(int peer, const std::byte*& place) requires(
-    Format::kLinks) {
+__device__ Status Cuda<Reducer, Format, kRanks>::awaitLink(int peer,
+                                                           const std::byte*& place) requires(Format::kLinks) {
   const RunRing ring = linkRunsOf(rank(), peer);
   const uint64_t number = cursors_[peer].received;
   place = ring.data(number);

@@ -31,8 +31,7 @@ struct AnyFormat {
   static constexpr bool kLinks = false;
   static constexpr int kStrands = 1;
   static constexpr int kAtOnce = 2;     // lines that a thread puts or reads at once,
-  static constexpr int kPairLines = 2;  // or puts and reduces, between two ranks; both measured
-  static constexpr int kReadLines = 2;  // of them reduces at once: early ones while late ones are under way
+  static constexpr int kPairLines = 2;  // or reduces, between two ranks; both measured
 };
 
 struct ShortLines : AnyFormat {
@@ -80,8 +79,7 @@ struct BareLines : AnyFormat {
 
 // The same for kernels in which a thread has many of them under way between two ranks, and most registers.
 struct ManyBareLines : BareLines {
-  static constexpr int kPairLines = 9;
-  static constexpr int kReadLines = 3;
+  static constexpr int kPairLines = 6;
 };
 
 // Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag
