@@ -117,6 +117,7 @@ Status DeviceSide::registerWindow(bootstrap::Membership& membership, const void*
   request.number = windows_.nextNumber();
   request.rank = rank_;
   if (request.refused.ok()) request.refused = windows_.mayAdd(rank_);
+  if (request.refused.ok()) request.refused = engine_->wantCopies();
   ConnectedWindow window;
   STRETTO_TRY(connectWindow(membership, connections_, request, window));
   if (!window.apart.empty() && !std::exchange(toldApart_, true)) {

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "algorithms/shape.hpp"
 #include "platform/cuda/device.hpp"
@@ -69,10 +70,30 @@ Copies::~Copies() {
   if (branch_ != nullptr) (void)cudaStreamDestroy(static_cast<cudaStream_t>(branch_));
 }
 
+Status Copies::prepare() {
+  if (branch_ != nullptr) return kOkStatus;
+  const platform::cuda::AmidCaptures amid;
+  std::vector<Kernel> kernels = {meetingKernel(true), meetingKernel(false)};
+  for (int kind = 0; kind < stretto::cuda::kReducerKinds; ++kind) {
+    kernels.push_back(reductionKernel(static_cast<KernelTable::Kind>(kind)));
+  }
+  for (const Kernel& kernel : kernels) {
+    cudaFuncAttributes attributes;
+    STRETTO_TRY(check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel.function)),
+                      "loading a kernel"));
+  }
+  cudaStream_t made = nullptr;
+  STRETTO_TRY(check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "creating a stream"));
+  branch_ = made;
+  return kOkStatus;
+}
+
 Status Copies::run(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream) {
-  if (launch.receives == nullptr || launch.scaled) {
+  if (launch.receives == nullptr || launch.scaled || branch_ == nullptr) {
     return fail(Code::kInternal, "%s by copy engines: %s", nameOf(launch.collective),
-                launch.scaled ? "its input is scaled" : "the peers' buffers are not known");
+                launch.scaled        ? "its input is scaled"
+                : branch_ == nullptr ? "they are not prepared"
+                                     : "the peers' buffers are not known");
   }
   STRETTO_TRY(meet(launch, kernel, stream, true));
   STRETTO_TRY(launch.collective == Collective::kAllReduce ? reduceShards(launch, kernel, stream)
@@ -88,17 +109,6 @@ Status Copies::meet(const Launch& launch, const LaunchKernel& kernel, StreamHand
   return kernel(how, {1, threads, isFirst}, launch.arguments, stream);
 }
 
-// What is put on it next waits for what is on `stream` now.
-Status Copies::beginBranch(StreamHandle stream) {
-  if (branch_ == nullptr) {
-    const platform::cuda::AmidCaptures amid;
-    cudaStream_t made = nullptr;
-    STRETTO_TRY(check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "creating a stream"));
-    branch_ = made;
-  }
-  return branches_.join(branch_, stream);
-}
-
 // One peer after the other, beginning with the next rank, so that each is written by one rank at a time. The
 // own block does not leave the device: it is copied at the same time.
 Status Copies::copyBlocks(const Launch& launch, StreamHandle stream) {
@@ -111,7 +121,7 @@ Status Copies::copyBlocks(const Launch& launch, StreamHandle stream) {
   };
   const bool inPlace = from(rank_) == a.receive + at;
   if (!inPlace) {
-    STRETTO_TRY(beginBranch(stream));
+    STRETTO_TRY(branches_.join(branch_, stream));
     STRETTO_TRY(copy(a.receive + at, from(rank_), a.bytes(), branch_));
   }
   for (int step = 1; step < ranks_; ++step) {
@@ -141,7 +151,7 @@ Status Copies::reduceShards(const Launch& launch, const LaunchKernel& kernel, St
   const auto contribution = [&](int peer) { return a.send + shards.begin(peer); };
   const auto result = [&](int) -> const std::byte* { return a.receive + shards.begin(rank_); };
   const auto reduce = [&](size_t index) {
-    STRETTO_TRY(beginBranch(stream));
+    STRETTO_TRY(branches_.join(branch_, stream));
     const Kernel how = reductionKernel(stretto::cuda::kindOf(a.reduce));
     const Arguments part = shards.ofKernel(rank_, index);
     const int threads = threadsFor(part.bytes() / static_cast<size_t>(launch.blocks), how.mostThreads);

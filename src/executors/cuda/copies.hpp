@@ -39,19 +39,20 @@ class Copies {
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
 
-  // Enqueues the whole operation.
+  // Loads and makes what run() needs.
+  Status prepare();
+  // Enqueues the whole operation; after prepare().
   Status run(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream);
 
  private:
   Status meet(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream, bool isFirst) const;
   Status copyBlocks(const Launch& launch, StreamHandle stream);
   Status reduceShards(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream);
-  Status beginBranch(StreamHandle stream);
 
   const int device_;
   const int rank_;
   const int ranks_;
-  StreamHandle branch_ = nullptr;  // made at first need
+  StreamHandle branch_ = nullptr;  // beside the user's
   Order branches_;
 };
 

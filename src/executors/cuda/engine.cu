@@ -112,6 +112,7 @@ class KernelEngine final : public Engine {
   ~KernelEngine() override;
 
   Status begin();
+  Status wantCopies() override;
   Status launch(const Launch& launch, StreamHandle stream) override;
   Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
                          StreamHandle stream) override;
@@ -314,6 +315,12 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
     if (status.ok()) status = freed;
   }
   return status;
+}
+
+Status KernelEngine::wantCopies() {
+  const ScopedDevice device(setup_.device);
+  STRETTO_TRY(device.status());
+  return copies_.prepare();
 }
 
 // All kernels of an operation by copy engines are one launch to whoever reads stamps.

@@ -85,6 +85,9 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const Setup& setup);
   virtual ~Engine() = default;
 
+  // Before the first launch by copy engines: loads its kernels. To do that while one of them waits for a rank
+  // that this thread has yet to call for could last for ever.
+  virtual Status wantCopies() = 0;
   // Enqueues; returns when enqueued. Capturable.
   virtual Status launch(const Launch& launch, StreamHandle stream) = 0;
   // Messages of one group, in the order of the calls; all make progress at once.

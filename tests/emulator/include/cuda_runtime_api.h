@@ -138,6 +138,8 @@ struct dim3 {
   explicit constexpr dim3(unsigned width) : x(width) {}
 };
 enum cudaLaunchAttributeID { cudaLaunchAttributeNone, cudaLaunchAttributeProgrammaticStreamSerialization };
+struct cudaFuncAttributes {};
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
