@@ -340,7 +340,8 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
  * operations work as without. At most 256 windows of one communicator at a time.
  * Deregistering is local. Before it, operations on the window are done on all ranks, and graphs that hold one
  * do not run again. After an error or an abort, free the memory when the communicators of all ranks have
- * ended: copies of peers that were enqueued may still come. */
+ * ended: copies of peers that were enqueued may still come. When a rank does not come in time, the others get
+ * an error, and the communicator exchanges nothing any more: abort it and make another. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);

@@ -32,7 +32,8 @@ Status serveTogether(ncclComm_t handle, const char* name, Ours ours, Function Fo
                      Arguments... arguments) {
   communicator::Communicator* const communicator = find(handle, name);
   const bool puts =
-      communicator != nullptr && (communicator->foreign() != nullptr || communicator->sharesWindows());
+      communicator != nullptr &&
+      (communicator->foreign() != nullptr || (communicator->usable().ok() && communicator->sharesWindows()));
   if (!puts || !communicator::Group::current().open()) return serve(handle, name, ours, theirs, arguments...);
   communicator::Group::current().addJob(
       communicator, [kept = communicator->shared_from_this(), name, ours, theirs, arguments...] {

@@ -15,7 +15,8 @@ constexpr uint32_t kWideRegion = 144 * 128, kLeastWide = 1024;  // 17,280 bytes 
 constexpr uint32_t kBareRegion = 66 * 1024, kLeastBare = 1024;
 constexpr uint32_t kSlotBytes = 1024;
 // Runs of collectives: with several peers many lanes of short rings do more than few of long ones. Those of
-// links are longer, up to what one warp should wait for; as many as a block has warps.
+// links are longer, up to what one warp should wait for: one for each warp of a message's block, two for each
+// strand.
 constexpr uint32_t kRunBytes = 4096;
 constexpr uint32_t kRuns = 32, kLeastRuns = 8;
 constexpr uint32_t kLinkChunk = 16384, kLeastLinkChunk = 4096;

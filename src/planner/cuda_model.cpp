@@ -1,7 +1,6 @@
 #include "planner/cuda_model.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "algorithms/shares.hpp"
 
@@ -16,11 +15,16 @@ struct CudaConstants {
 constexpr CudaConstants kCuda;
 
 // Copy engines (two H200s): ranks meet in a kernel of one block, and a copy costs that much beside its bytes.
+// Reductions go beside copies; by more blocks than these they are in their way (512 MB: 1467 us by 16 blocks,
+// 1665 by 64, 2409 by 128).
 struct CopyConstants {
   double meeting = 3.0;
   double copy = 3.0;
   double rate = 390e3;
-  double rateBesideKernels = 230e3;  // why so much less is not known
+  double rateBesideKernels = 375e3;
+  double reducing = 1360e3;
+  size_t chunks = 4;  // of a shard that is reduced
+  int blocks = 16;
 };
 constexpr CopyConstants kCopies;
 
@@ -34,6 +38,8 @@ struct ProtocolConstants {
   double perBlock = 24e3;  // bytes per microsecond that one block moves
 };
 ProtocolConstants constantsOf(const Descriptor& row) {
+  const bool isMessage = row.collective == Collective::kSend || row.collective == Collective::kReceive;
+  if (isMessage) return {5.0, 1.0, 345e3, 16384};
   if (wayOf(row) == Way::kLinks) return {6.5, 1.0, 325e3, 65536, 10.5e3};
   switch (row.protocol) {
     case Protocol::kLines:
@@ -105,16 +111,17 @@ double copiesOf(const Descriptor& row, int ranks) {
   return (reduces(row.collective) ? 2.0 : 1.0) * (ranks - 1);
 }
 
-// While a chunk is reduced the next is copied; the last has nothing to hide behind.
+// While a chunk is reduced others are copied, results of the one before the last among them.
 double predictCopies(const Descriptor& row, const Request& request) {
   const algorithms::Cost cost = row.cost(request.ranks, static_cast<double>(request.bytes));
-  const double wire = cost.wireBytes / (reduces(row.collective) ? kCopies.rateBesideKernels : kCopies.rate);
   const double meetings = cost.hops * kCopies.meeting;
-  if (!reduces(row.collective)) return meetings + copiesOf(row, request.ranks) * kCopies.copy + wire;
-  const double shard = static_cast<double>(request.bytes) / request.ranks;
-  const double chunks = std::max(1.0, std::ceil(shard / static_cast<double>(preferredCopy(row, request))));
-  return 2 * meetings + chunks * copiesOf(row, request.ranks) * kCopies.copy + wire +
-         cost.localBytes / chunks / kCuda.local;
+  const double copies = copiesOf(row, request.ranks) * kCopies.copy;
+  if (!reduces(row.collective)) return meetings + copies + cost.wireBytes / kCopies.rate;
+  const double chunks = static_cast<double>(kCopies.chunks);
+  const double wire = cost.wireBytes / kCopies.rateBesideKernels;
+  const double reduction = cost.localBytes / chunks / kCopies.reducing;
+  const double hidden = wire / 2 / chunks;
+  return 2 * meetings + chunks * copies + wire + std::max(0.0, reduction - hidden);
 }
 
 }  // namespace
@@ -122,7 +129,8 @@ double predictCopies(const Descriptor& row, const Request& request) {
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
   constexpr size_t kFew = 16384;  // below, fewer blocks begin and end sooner
   if (row.algorithm == Algorithm::kLocal) return 1;
-  const int most = mostBlocks(row, machine);
+  const int most =
+      std::min(mostBlocks(row, machine), wayOf(row) == Way::kCopies ? kCopies.blocks : kMostBlocks);
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   const bool few = row.protocol == Protocol::kBare && request.bytes <= kFew;
   const size_t each =
@@ -151,16 +159,11 @@ size_t preferredInRuns(const Descriptor& row, const Request& request, const Mach
                     std::min(most, kLeastRun * shardsOf(row, request)), most);
 }
 
-// More chunks hide more of the reduction, and are more copies.
 size_t preferredCopy(const Descriptor& row, const Request& request) {
-  constexpr double kMostChunks = 8;
-  const auto shard = static_cast<double>(request.bytes) / request.ranks;
   if (!reduces(row.collective)) return request.bytes;
-  const double reducing =
-      row.cost(request.ranks, static_cast<double>(request.bytes)).localBytes / kCuda.local;
-  const double best = std::sqrt(reducing / (copiesOf(row, request.ranks) * kCopies.copy));
-  const double lines = shard / kGrain / std::clamp(std::round(best), 1.0, kMostChunks);
-  return static_cast<size_t>(std::max(1.0, std::ceil(lines))) * kGrain;
+  const size_t shard = request.bytes / static_cast<size_t>(request.ranks);
+  const size_t lines = (shard + kCopies.chunks * kGrain - 1) / (kCopies.chunks * kGrain);
+  return std::max<size_t>(1, lines) * kGrain;
 }
 
 double predictCuda(const Descriptor& row, const Request& request, const Machine& machine) {

@@ -39,7 +39,9 @@ TEST(DeviceShape, FitsWhateverTheRanksAndLanes) {
 }
 
 TEST(DeviceShape, TwoRanksGetTheLanesTheyWant) {
-  for (const int lanes : {1, 32, 64}) EXPECT_EQ(deviceShape(2, lanes).lanes, lanes);
+  for (const int lanes : {1, 32, 64, kMostLanes}) EXPECT_EQ(deviceShape(2, lanes).lanes, lanes);
+  EXPECT_EQ(deviceShape(2, kMostLanes).runLanes, kMostLanes);
+  EXPECT_GE(deviceShape(2, kMostLanes).deepLanes, 59) << "measured with these";
 }
 
 // What has no flag of its own does not take turns, and should serve messages of a few megabytes.

@@ -67,11 +67,14 @@ struct Shards {
 
 Copies::~Copies() {
   const platform::cuda::ScopedDevice current(device_);
-  if (branch_ != nullptr) (void)cudaStreamDestroy(static_cast<cudaStream_t>(branch_));
+  branches_.push_back(spine_);
+  for (StreamHandle stream : branches_) {
+    if (stream != nullptr) (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+  }
 }
 
 Status Copies::prepare() {
-  if (branch_ != nullptr) return kOkStatus;
+  if (spine_ != nullptr) return kOkStatus;
   const platform::cuda::AmidCaptures amid;
   std::vector<Kernel> kernels = {meetingKernel(true), meetingKernel(false)};
   for (int kind = 0; kind < stretto::cuda::kReducerKinds; ++kind) {
@@ -82,23 +85,60 @@ Status Copies::prepare() {
     STRETTO_TRY(check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel.function)),
                       "loading a kernel"));
   }
-  cudaStream_t made = nullptr;
-  STRETTO_TRY(check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "creating a stream"));
-  branch_ = made;
+  STRETTO_TRY(addBranch());
+  STRETTO_TRY(addBranch());
+  spine_ = branches_.back();
+  branches_.pop_back();
   return kOkStatus;
 }
 
-Status Copies::run(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream) {
-  if (launch.receives == nullptr || launch.scaled || branch_ == nullptr) {
-    return fail(Code::kInternal, "%s by copy engines: %s", nameOf(launch.collective),
-                launch.scaled        ? "its input is scaled"
-                : branch_ == nullptr ? "they are not prepared"
-                                     : "the peers' buffers are not known");
+Status Copies::addBranch() {
+  const platform::cuda::AmidCaptures amid;
+  cudaStream_t made = nullptr;
+  STRETTO_TRY(check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "creating a stream"));
+  branches_.push_back(made);
+  return kOkStatus;
+}
+
+Result<StreamHandle> Copies::branchFor(StreamHandle stream) {
+  const auto wanted = Order::captureOf(stream);
+  if (!wanted.ok()) return wanted.status();
+  for (StreamHandle branch : branches_) {
+    const auto capture = Order::captureOf(branch);
+    if (capture.ok() && (capture.value() == 0 || capture.value() == wanted.value())) return branch;
   }
+  STRETTO_TRY(addBranch());
+  return branches_.back();
+}
+
+// A copy between two devices in the legacy default stream waits for what either of them has to do, and so for
+// kernels that wait for the copy.
+Status Copies::run(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream) {
+  if (launch.receives == nullptr || launch.scaled || spine_ == nullptr) {
+    return fail(Code::kInternal, "%s by copy engines: %s", nameOf(launch.collective),
+                launch.scaled       ? "its input is scaled"
+                : spine_ == nullptr ? "they are not prepared"
+                                    : "the peers' buffers are not known");
+  }
+  if (stream != nullptr && stream != cudaStreamLegacy) return runOn(launch, kernel, stream);
+  STRETTO_TRY(joins_.join(spine_, stream));
+  const Status status = runOn(launch, kernel, spine_);
+  const Status joined = joins_.join(stream, spine_);
+  return status.ok() ? joined : status;
+}
+
+// The branch is joined whatever happens: a capture could not end without.
+Status Copies::runOn(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream) {
+  const auto branch = branchFor(stream);
+  if (!branch.ok()) return branch.status();
   STRETTO_TRY(meet(launch, kernel, stream, true));
-  STRETTO_TRY(launch.collective == Collective::kAllReduce ? reduceShards(launch, kernel, stream)
-                                                          : copyBlocks(launch, stream));
-  return meet(launch, kernel, stream, false);
+  STRETTO_TRY(joins_.join(branch.value(), stream));
+  Status status = launch.collective == Collective::kAllReduce
+                      ? reduceShards(launch, kernel, stream, branch.value())
+                      : copyBlocks(launch, stream, branch.value());
+  const Status joined = joins_.join(stream, branch.value());
+  if (status.ok()) status = joined;
+  return status.ok() ? meet(launch, kernel, stream, false) : status;
 }
 
 // Only the first follows a kernel of another operation, and may begin before its end.
@@ -111,7 +151,7 @@ Status Copies::meet(const Launch& launch, const LaunchKernel& kernel, StreamHand
 
 // One peer after the other, beginning with the next rank, so that each is written by one rank at a time. The
 // own block does not leave the device: it is copied at the same time.
-Status Copies::copyBlocks(const Launch& launch, StreamHandle stream) {
+Status Copies::copyBlocks(const Launch& launch, StreamHandle stream, StreamHandle branch) {
   const Arguments& a = launch.arguments;
   const bool fromRoot = launch.collective == Collective::kBroadcast;
   if (fromRoot && a.root != rank_) return kOkStatus;
@@ -120,25 +160,31 @@ Status Copies::copyBlocks(const Launch& launch, StreamHandle stream) {
     return launch.collective == Collective::kAllToAll ? a.send + a.block(peer) : a.send;
   };
   const bool inPlace = from(rank_) == a.receive + at;
-  if (!inPlace) {
-    STRETTO_TRY(branches_.join(branch_, stream));
-    STRETTO_TRY(copy(a.receive + at, from(rank_), a.bytes(), branch_));
-  }
+  if (!inPlace) STRETTO_TRY(copy(a.receive + at, from(rank_), a.bytes(), branch));
   for (int step = 1; step < ranks_; ++step) {
     const int peer = rotated(rank_, step, ranks_);
     STRETTO_TRY(copy(launch.receives[peer] + at, from(peer), a.bytes(), stream));
   }
-  return inPlace ? kOkStatus : branches_.join(stream, branch_);
+  return kOkStatus;
 }
 
 // Block p of a rank's receive buffer is free until the results of shard p come: until then it holds what rank
 // p adds to this rank's shard. While one chunk of the shards is reduced, the next one is copied.
-Status Copies::reduceShards(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream) {
+Status Copies::reduceShards(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream,
+                            StreamHandle branch) {
   const Arguments& a = launch.arguments;
   const Shards shards{a, ranks_};
   if (!shards.fit()) {
     return fail(Code::kInternal, "%zu elements of %zu bytes in %d shards of chunks of %zu bytes", a.count,
                 a.elementBytes, ranks_, a.chunkBytes);
+  }
+  constexpr size_t kMostChunks = 64;
+  if (shards.chunks() > kMostChunks) {
+    return fail(
+        Code::kInvalidUsage,
+        "an all-reduce by copies of shards of %zu bytes in chunks of %zu: more than %zu copies to each "
+        "rank; force a larger chunk",
+        shards.bytes, a.chunkBytes, kMostChunks);
   }
   const auto toAll = [&](size_t index, auto from) {
     for (int step = 1; step < ranks_; ++step) {
@@ -151,18 +197,18 @@ Status Copies::reduceShards(const Launch& launch, const LaunchKernel& kernel, St
   const auto contribution = [&](int peer) { return a.send + shards.begin(peer); };
   const auto result = [&](int) -> const std::byte* { return a.receive + shards.begin(rank_); };
   const auto reduce = [&](size_t index) {
-    STRETTO_TRY(branches_.join(branch_, stream));
+    STRETTO_TRY(joins_.join(branch, stream));
     const Kernel how = reductionKernel(stretto::cuda::kindOf(a.reduce));
     const Arguments part = shards.ofKernel(rank_, index);
     const int threads = threadsFor(part.bytes() / static_cast<size_t>(launch.blocks), how.mostThreads);
-    return kernel(how, {launch.blocks, threads, false}, part, branch_);
+    return kernel(how, {launch.blocks, threads, false, false}, part, branch);
   };
   STRETTO_TRY(toAll(0, contribution));
   STRETTO_TRY(reduce(0));
   for (size_t index = 0; index < shards.chunks(); ++index) {
     const bool last = index + 1 == shards.chunks();
     if (!last) STRETTO_TRY(toAll(index + 1, contribution));
-    STRETTO_TRY(branches_.join(stream, branch_));
+    STRETTO_TRY(joins_.join(stream, branch));
     if (!last) STRETTO_TRY(reduce(index + 1));
     STRETTO_TRY(toAll(index, result));
   }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "executors/cuda/engine.hpp"
 #include "executors/cuda/kernels.hpp"
@@ -13,11 +14,13 @@
 
 namespace stretto::executors::cuda {
 
-// Of a kernel launch. `early`: it may begin before the end of the kernel before it.
+// Of a kernel launch. `early`: it may begin before the end of the kernel before it. `told`: it leaves stamps
+// for who wants any.
 struct Size {
   int blocks;
   int threads;
   bool early = true;
+  bool told = true;
 };
 
 // Every rank has come here; one block. Of its arguments only the count matters, which is not 0. `isFirst`: of
@@ -34,7 +37,7 @@ class Copies {
   // Puts one kernel of the operation on a stream.
   using LaunchKernel = std::function<Status(const Kernel&, Size, const Arguments&, StreamHandle)>;
 
-  Copies(int device, int rank, int ranks) : device_(device), rank_(rank), ranks_(ranks), branches_(device) {}
+  Copies(int device, int rank, int ranks) : device_(device), rank_(rank), ranks_(ranks), joins_(device) {}
   ~Copies();
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
@@ -46,14 +49,20 @@ class Copies {
 
  private:
   Status meet(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream, bool isFirst) const;
-  Status copyBlocks(const Launch& launch, StreamHandle stream);
-  Status reduceShards(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream);
+  Status runOn(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream);
+  Status copyBlocks(const Launch& launch, StreamHandle stream, StreamHandle branch);
+  Status reduceShards(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream,
+                      StreamHandle branch);
+  Status addBranch();
+  // One that may be joined to `stream`: a stream that takes part in a capture does so until its end.
+  Result<StreamHandle> branchFor(StreamHandle stream);
 
   const int device_;
   const int rank_;
   const int ranks_;
-  StreamHandle branch_ = nullptr;  // beside the user's
-  Order branches_;
+  StreamHandle spine_ = nullptr;        // instead of the legacy default stream
+  std::vector<StreamHandle> branches_;  // beside the user's; as many as were captured at a time, and one
+  Order joins_;
 };
 
 }  // namespace stretto::executors::cuda

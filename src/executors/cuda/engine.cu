@@ -217,7 +217,7 @@ Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cuda
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = setup_.sharedDevice || !size.early ? 0 : 1;
-  const int channels = std::min(size.blocks, kMostStamps);
+  const int channels = size.told ? std::min(size.blocks, kMostStamps) : 0;
   launched_ = {launched_.number + 1, channels, stamps_.host == nullptr ? 0 : channels, 1};
   return check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching a kernel");
 }
@@ -323,7 +323,8 @@ Status KernelEngine::wantCopies() {
   return copies_.prepare();
 }
 
-// All kernels of an operation by copy engines are one launch to whoever reads stamps.
+// All kernels of an operation by copy engines are one launch to whoever reads stamps, of which the first and
+// the last leave some.
 Status KernelEngine::launchCopies(const Launch& launch, StreamHandle stream) {
   if (launch.blocks < 1 || launch.blocks > setup_.shape.lanes) {
     return fail(Code::kInternal, "%s by copy engines on %d of %d lanes", nameOf(launch.collective),
@@ -334,8 +335,9 @@ Status KernelEngine::launchCopies(const Launch& launch, StreamHandle stream) {
                               StreamHandle where) {
     const Launched before = launched_;
     --launched_.number;
-    STRETTO_TRY(launchKernel(kernel.function, size, static_cast<cudaStream_t>(where),
-                             contextFor(launch.tag, launch.sequence), arguments));
+    Context context = contextFor(launch.tag, launch.sequence);
+    if (!size.told) context.stamps = nullptr;
+    STRETTO_TRY(launchKernel(kernel.function, size, static_cast<cudaStream_t>(where), context, arguments));
     launched_.channels += before.channels;
     launched_.stamps += before.stamps;
     launched_.kernels += before.kernels;
