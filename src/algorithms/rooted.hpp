@@ -155,6 +155,7 @@ STRETTO_ANYWHERE Status reduceTwoShotLines(B& b, const Arguments& a) {
       },
       [&](size_t chunk) {
         if (isRoot) {
+          // To all at once, which tells them too that their places of the first leg are free.
           putLinesAll(b, Leg::kGather, 0, [](int) { return Piece{nullptr, 0}; });
           return Status{};
         }

@@ -128,7 +128,7 @@ STRETTO_ANYWHERE Status reduceTree(B& b, const Arguments& a) {
 }
 
 // Reduce to rank 0 and broadcast from it, overlapped: results of early chunks come down while late ones go
-// up. The lag keeps fewer chunks under way than a link holds, so nobody blocks going up.
+// up. Where the lag keeps fewer chunks under way than a link holds nobody blocks going up.
 template <Backend B>
 STRETTO_ANYWHERE Status allReduceTree(B& b, const Arguments& a) {
   constexpr size_t kLag = WindowLayout::kLinkDepth / 2;

@@ -117,8 +117,8 @@ class RowKernels {
       add<Cuda<Reducer, BareLines, 4>, kLineThreads, 1>(kBare, Fit::kFour);  // for one-shots no gain
     }
   }
-  // Runs are for bandwidth: registers rather than room. Four warps a stage have two places each in the
-  // shortest rings; more of them would wait for one another, and spill.
+  // Runs are for bandwidth: registers rather than room. Among several peers four warps a stage have two
+  // places each in the shortest rings; more of them would wait for one another, and spill.
   void addRuns() {
     constexpr auto kRuns = algorithms::Protocol::kRuns;
     constexpr int kThreads = (kServesPairs ? 2 : 3) * 128;

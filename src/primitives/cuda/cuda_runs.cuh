@@ -17,7 +17,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::putRun(const RunRing& ring, uint6
   if (lane == 0) storeRelease(ring.flag(number), flag);
 }
 
-// By one thread: true when the run has come.
+// By one thread: true when the run has come. Its number with another tag stays: the peer runs another
+// operation.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitFlag(int peer, const uint64_t* at, uint64_t flag) {
   Patience patience;
@@ -25,7 +26,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitFlag(int peer, const uint64_
   while (seen != flag && !failed_) {
     const Code code = exhausted(patience);
     const bool differs = (seen ^ flag) >> kTagBits == 0;
-    if (code != Code::kOk) report(differs ? Code::kInvalidUsage : code, peer, differs ? seen : 0);
+    if (differs || code != Code::kOk) report(differs ? Code::kInvalidUsage : code, peer, differs ? seen : 0);
     seen = loadAcquire(at);
   }
   return seen == flag && !failed_;
