@@ -215,7 +215,10 @@ class Course {
     const bool copies = row.protocol == Protocol::kCopy;
     const bool many = row.protocol != Protocol::kBare && (!copies || isReduction(row.collective));
     const int blocks = many ? one<int>({0, 1, 2, 3}) : 0;
-    const auto chunk = copies && many ? one<size_t>({0, 64, 1024, 4096}) : 0;
+    const bool links = planner::wayOf(row) == planner::Way::kLinks;
+    const size_t chunk = links            ? one<size_t>({0, 0, 256, 1024})
+                         : copies && many ? one<size_t>({0, 64, 1024, 4096})
+                                          : 0;
     EXPECT_TRUE(forced
                     .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),
                            algorithms::nameOf(row.protocol), chunk, blocks)
@@ -562,7 +565,7 @@ TEST(EngineFailure, OtherTagsAreNamed) {
 TEST(EngineAmongMany, BareLinesAndRunsWork) {
   for (const Descriptor& row : rowsWithKernels(40)) {
     if (row.collective != Collective::kAllReduce) continue;
-    if (row.protocol == Protocol::kChunks) continue;  // 512 threads each: minutes
+    if (row.protocol == Protocol::kChunks) continue;  // 256 threads each: minutes
     SCOPED_TRACE(nameOfRow(row));
     Machine machine({14});
     Ranks ranks(machine, 40, 1);
