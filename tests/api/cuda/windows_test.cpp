@@ -319,6 +319,33 @@ TEST_P(Windows, GraphsHoldCopies) {
   });
 }
 
+// A stream that was joined to a capture is in it until its end.
+TEST_P(Windows, EagerCallsAmidACaptureAndOnTheDefaultStreamWork) {
+  run([](Member& member) {
+    const Side side(member);
+    constexpr size_t kBytes = 4096;
+    if (!force(member, "all_gather", "copy")) return;
+    side.upload(side.input(), bytesOf(member.rank, kBytes, 0));
+    const auto gatherOn = [&](size_t place, cudaStream_t stream) {
+      return member.expect(
+          ncclAllGather(side.input(), side.results(place), kBytes, ncclUint8, member.comm, stream),
+          "all-gather");
+    };
+    constexpr size_t kCaptured = 0, kEager = size_t{1} << 20, kDefault = size_t{2} << 20;
+    const auto work = [&] {
+      return gatherOn(kCaptured, member.stream()) && gatherOn(kEager, member.device->secondStream());
+    };
+    if (!member.check(member.device->inGraph(work, 2, [&] { return member.board.meet(); }), "a graph"))
+      return;
+    if (!gatherOn(kDefault, nullptr)) return;
+    std::vector<char> wanted;
+    for (int rank = 0; rank < member.ranks(); ++rank) append(wanted, bytesOf(rank, kBytes, 0), 0, kBytes);
+    for (const size_t place : {kCaptured, kEager, kDefault}) {
+      side.holds(side.results(place), wanted, "an all-gather");
+    }
+  });
+}
+
 // What needs a window, and is not there, is refused when it is forced, and else goes as it always did.
 void expectNoCopies(const Member& member, const Side& side, size_t offset, const char* what) {
   if (!force(member, "all_gather", "copy")) return;
