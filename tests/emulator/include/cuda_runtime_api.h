@@ -56,6 +56,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
 // ---- Memory -----------------------------------------------------------------------------------------------
 
 using cudaStream_t = struct CUstream_st*;
+#define cudaStreamLegacy ((cudaStream_t)0x1)
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice,
   cudaMemcpyDeviceToHost,
