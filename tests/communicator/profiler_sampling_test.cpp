@@ -103,7 +103,7 @@ TEST_F(ProfilerSampling, MessagesAreToldOfAtBothEnds) {
   const Journal journal = every(
       2,
       [](Member& member) {
-        float data[4] = {};
+        float data[5] = {};
         for (int times = 0; times < 5; ++times) {
           // Rank 0 sends to 1 each time, to 2 every other time.
           ncclGroupStart();

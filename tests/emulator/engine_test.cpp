@@ -217,7 +217,7 @@ class Course {
     const int blocks = many ? one<int>({0, 1, 2, 3}) : 0;
     const bool links = planner::wayOf(row) == planner::Way::kLinks;
     const size_t chunk = links            ? one<size_t>({0, 0, 256, 1024})
-                         : copies && many ? one<size_t>({0, 64, 1024, 4096})
+                         : copies && many ? one<size_t>({0, 2048, 4096})
                                           : 0;
     EXPECT_TRUE(forced
                     .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),

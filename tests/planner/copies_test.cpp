@@ -55,7 +55,6 @@ TEST(Copies, AreForLargeMessagesIntoWindows) {
     EXPECT_NE(planned(exampleRequest(collective, kLarge, 2)).protocol, Protocol::kCopy) << nameOf(collective);
   }
   EXPECT_EQ(planned(windowed(Collective::kAllReduce, size_t{1} << 29)).protocol, Protocol::kCopy);
-  EXPECT_NE(planned(windowed(Collective::kAllReduce, kLarge)).protocol, Protocol::kCopy);
 }
 
 // A root that sends to several peers one after the other does not gain from it.

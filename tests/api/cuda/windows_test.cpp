@@ -331,16 +331,18 @@ TEST_P(Windows, EagerCallsAmidACaptureAndOnTheDefaultStreamWork) {
           ncclAllGather(side.input(), side.results(place), kBytes, ncclUint8, member.comm, stream),
           "all-gather");
     };
-    constexpr size_t kCaptured = 0, kEager = size_t{1} << 20, kDefault = size_t{2} << 20;
+    constexpr size_t kCaptured = 0, kEager = size_t{1} << 20, kDefault = size_t{2} << 20,
+                     kLast = size_t{3} << 20;
     const auto work = [&] {
       return gatherOn(kCaptured, member.stream()) && gatherOn(kEager, member.device->secondStream());
     };
     if (!member.check(member.device->inGraph(work, 2, [&] { return member.board.meet(); }), "a graph"))
       return;
-    if (!gatherOn(kDefault, nullptr)) return;
+    // The last one comes after those on other streams.
+    if (!gatherOn(kDefault, nullptr) || !gatherOn(kLast, member.stream())) return;
     std::vector<char> wanted;
     for (int rank = 0; rank < member.ranks(); ++rank) append(wanted, bytesOf(rank, kBytes, 0), 0, kBytes);
-    for (const size_t place : {kCaptured, kEager, kDefault}) {
+    for (const size_t place : {kCaptured, kEager, kDefault, kLast}) {
       side.holds(side.results(place), wanted, "an all-gather");
     }
   });
