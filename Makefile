@@ -20,7 +20,7 @@ BENCHMARKS := $(if $(wildcard benchmarks/CMakeLists.txt),ON,OFF)
 # build: tests that start processes, and tests that hold a time against a limit, by the words in their names.
 SANITIZED := base platform primitives memory topology algorithms links bootstrap planner observe executors communicator api plugins
 SANITIZED_TESTS := $(foreach folder,$(SANITIZED),$(if $(wildcard tests/$(folder)/*_test.cpp),$(folder)_tests))
-NOT_SANITIZED := *Process*:*Fork*:*Child*:*Zombie*:*Killed*:*Cost*:ProfilerCalls*
+NOT_SANITIZED := *Process*:*Fork*:*Child*:*Zombie*:*Killed*:*Cost*:ProfilerCalls*:ProfilerSampling*
 # Arithmetic on one thread has no races to find, and takes minutes under ThreadSanitizer.
 ONE_THREAD := Copy.*:Reduce.*:*EveryNarrowFloat*:*EveryType*
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
