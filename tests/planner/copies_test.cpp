@@ -9,22 +9,6 @@ namespace {
 
 using namespace stretto::testing;
 
-Machine gpuMachine() {
-  Machine machine;
-  machine.gpu = true;
-  snprintf(machine.gpus.name, sizeof machine.gpus.name, "NVIDIA H200");
-  machine.gpus.links = Links::kNvlink;
-  machine.lanes = machine.runLanes = 128;
-  machine.deepLanes = 64;
-  machine.slotBytes = 4096;
-  machine.linkChunk = 8192;
-  machine.lineBytes = 2048;
-  machine.wideBytes = 17280;
-  machine.bareBytes = size_t{33} << 10;
-  machine.runBytes = 4096;
-  return machine;
-}
-
 Request windowed(Collective collective, size_t bytes, int ranks = 2) {
   Request request = exampleRequest(collective, bytes, ranks);
   request.windowed = true;

@@ -32,23 +32,6 @@ std::string gpuEntry(const std::string& rows, const GpuCase& c = {}, const char*
   return entryText(rows, collective, rest.c_str());
 }
 
-Machine gpuMachine(const char* gpu = "NVIDIA H200") {
-  Machine machine;
-  machine.gpu = true;
-  machine.cores = 1;  // of the host; what it has does not matter here
-  snprintf(machine.gpus.name, sizeof machine.gpus.name, "%s", gpu);
-  machine.gpus.links = Links::kNvlink;
-  machine.lanes = machine.runLanes = 128;
-  machine.deepLanes = 64;
-  machine.slotBytes = 4096;
-  machine.linkChunk = 8192;
-  machine.lineBytes = 2048;
-  machine.wideBytes = 17280;
-  machine.bareBytes = size_t{33} << 10;
-  machine.runBytes = 4096;
-  return machine;
-}
-
 Request sumOf(size_t bytes, DataType type = DataType::kBfloat16) {
   Request request = exampleRequest(Collective::kAllReduce, bytes, 2);
   request.type = type;

@@ -1,6 +1,7 @@
 // Requests, machines and tables that the planner's tests share.
 #pragma once
 
+#include <cstdio>
 #include <initializer_list>
 #include <string>
 
@@ -15,6 +16,23 @@ inline planner::Machine exampleMachine(int cores = 8) {
   machine.slotBytes = size_t{1} << 20;
   machine.linkChunk = size_t{128} << 10;
   machine.cacheBytes = size_t{100} << 20;
+  return machine;
+}
+
+inline planner::Machine gpuMachine(const char* gpu = "NVIDIA H200") {
+  planner::Machine machine;
+  machine.gpu = true;
+  machine.cores = 1;  // of the host; what it has does not matter here
+  snprintf(machine.gpus.name, sizeof machine.gpus.name, "%s", gpu);
+  machine.gpus.links = planner::Links::kNvlink;
+  machine.lanes = machine.runLanes = 128;
+  machine.deepLanes = 64;
+  machine.slotBytes = 4096;
+  machine.linkChunk = 8192;
+  machine.lineBytes = 2048;
+  machine.wideBytes = 17280;
+  machine.bareBytes = size_t{33} << 10;
+  machine.runBytes = 4096;
   return machine;
 }
 
