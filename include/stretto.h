@@ -57,8 +57,8 @@ typedef struct {
   ncclDataType_t type;
   ncclRedOp_t op;
   int ranks;   /* of this machine; not read when a communicator is asked */
-  int windows; /* 1: the results go into windows that GPU ranks have registered, and not to where the input is
-                */
+  int windows; /* 1: the results go into windows that GPU ranks have registered, and not to where the input
+                * is, which of an all-reduce lies in one too; 2: an all-reduce in place in one */
 } strettoQuestion_t;
 
 /* Answers as JSON, {"schema":"stretto.explain/1", "candidates":[...], "chosen":...}: for `comm`, or, if that

@@ -270,6 +270,7 @@ uint64_t GpuRank::checkOnce() {
   watchdog_.expect(rank_, "a checked run", timeout_);
   makeGraph(1);
   judge_->turn();
+  crew_.meet();  // peers may still read what they read before, if nothing at the end waits for that
   spoil();
   judge_->fillInput(ends_.send, sendCount(request_));
   finish();
@@ -284,6 +285,7 @@ uint64_t GpuRank::checkOnce() {
 Times GpuRank::measure(size_t warmup, size_t batch, size_t batches, uint64_t* wrong) {
   batch = std::clamp<size_t>(batch, 1, inGraph_ ? kMostCallsInGraph : kMostEagerCalls);
   watchdog_.expect(rank_, "a timed run", timeout_);
+  crew_.meet();  // as in a checked run
   // In place, results become inputs: zeros stay zeros, where sums of sums would run out of the type's range.
   if (request_.inPlace) {
     check(cudaMemsetAsync(receive_, 0, static_cast<size_t>(largerSide(request_)), stream_),
@@ -372,13 +374,13 @@ std::string GpuRank::how() const {
            R"(","protocol":")" + (protocol == nullptr ? "default" : protocol) + R"("})";
   }
   const bool isOverwritten = request_.inPlace && request_.collective == Collective::kAllReduce;
-  const bool isWindowed = !windows_.empty() && !isOverwritten;
+  const int windows = windows_.empty() ? 0 : isOverwritten ? 2 : 1;
   const strettoQuestion_t question{collective,
                                    static_cast<size_t>(largerSide(request_)),
                                    static_cast<ncclDataType_t>(request_.type),
                                    static_cast<ncclRedOp_t>(request_.op),
                                    0,
-                                   isWindowed ? 1 : 0};
+                                   windows};
   std::string text(65536, ' ');
   size_t needed = 0;
   const ncclResult_t result = library_.explain(comm_, &question, text.data(), text.size(), &needed);

@@ -29,6 +29,16 @@ Cost reduceTwoShot(int n, double bytes) {
 Cost reduceDirect(int n, double bytes) {
   return {3, 2 * (n - 1) * bytes / n, 2 * bytes};
 }
+// Between two barriers, of which the last one may be left out; two shots have one more, as reduceDirect().
+Cost reducePulled(int n, double bytes) {
+  return {2, (n - 1) * bytes, 2 * bytes};
+}
+Cost reducePulledNosync(int n, double bytes) {
+  return {1, (n - 1) * bytes, 2 * bytes};
+}
+Cost reduceDirectNosync(int n, double bytes) {
+  return {2, 2 * (n - 1) * bytes / n, 2 * bytes};
+}
 Cost reduceRing(int n, double bytes) {
   return {2.0 * (n - 1), 2 * (n - 1) * bytes / n, 4 * (n - 1) * bytes / n};
 }
@@ -166,9 +176,13 @@ constexpr Descriptor kRows[] = {
     {C::kAllGather, A::kPush, P::kCopy, true, false, 0, blocksCopied},
     {C::kAllToAll, A::kPush, P::kCopy, true, false, 0, blocksCopied},
     {C::kBroadcast, A::kPush, P::kCopy, true, false, 0, rootedCopied},
+    {C::kAllReduce, A::kOneShot, P::kPull, true, false, 0, reducePulled},
+    {C::kAllReduce, A::kTwoShot, P::kPull, true, false, 0, reduceDirect},
+    {C::kAllReduce, A::kOneShot, P::kPullNosync, true, false, 0, reducePulledNosync},
+    {C::kAllReduce, A::kTwoShot, P::kPullNosync, true, false, 0, reduceDirectNosync},
 };
 constexpr size_t kHostOnly = 5;
-constexpr size_t kCudaOnly = 35;
+constexpr size_t kCudaOnly = 39;
 
 }  // namespace
 
@@ -179,7 +193,8 @@ const char* nameOf(Algorithm algorithm) {
 }
 
 const char* nameOf(Protocol protocol) {
-  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide", "bare", "runs", "copy"};
+  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide", "bare",
+                                              "runs",  "copy",   "pull", "pull_nosync"};
   return kNames[static_cast<int>(protocol)];
 }
 

@@ -32,13 +32,28 @@ enum class Protocol : uint8_t {
   kBare,    // the data itself says that it is there: floats only
   kRuns,    // runs of 4 KB, on links of up to 16, each with a flag beside it
   kCopy,    // copy engines, from buffer to buffer: results must lie in a window that users have registered
+  kPull,    // kernels read peers' buffers where they are, between barriers: these must lie in such windows
+  kPullNosync,  // the same without the last barrier: users promise not to write what peers may still read
 };
-inline constexpr int kProtocols = 6;
+inline constexpr int kProtocols = 8;
 
 // Needs slots or links, which only the first lanes of a device window have.
 constexpr bool isDeep(Protocol protocol) {
   return protocol == Protocol::kChunks;
 }
+
+constexpr bool isPull(Protocol protocol) {
+  return protocol == Protocol::kPull || protocol == Protocol::kPullNosync;
+}
+
+// Right only for callers who promise more than NCCL asks of them: nobody gets it without asking for it by
+// name.
+constexpr bool needsPromise(Protocol protocol) {
+  return protocol == Protocol::kPullNosync;
+}
+
+// Ranks whose buffers a kernel that pulls can be told of.
+inline constexpr int kMostPulled = 16;
 
 // A plan says how large its chunks are. (A run is a chunk, or what of it goes to one owner; a copied shard is
 // cut into chunks.)

@@ -49,7 +49,8 @@ Result<planner::Request> makeRequest(const strettoQuestion_t& question, int rank
   request.type = static_cast<DataType>(type);
   request.op = static_cast<Operator>(op);
   request.ranks = ranks;
-  request.windowed = question.windows != 0;
+  request.windowed = request.pullsOnce = question.windows == 1;
+  request.pullsTwice = question.windows != 0;
   request.bytes =
       countsBlocks(request.collective) ? question.bytes / static_cast<size_t>(ranks) : question.bytes;
   return request;

@@ -75,9 +75,9 @@ namespace parameters {
 constexpr Parameter kTimeout{"STRETTO_TIMEOUT", "1800", "seconds until a wait on a peer gives up"};
 constexpr Parameter kInitTimeout{"STRETTO_INIT_TIMEOUT", "300", "seconds until all ranks must have joined"};
 constexpr Parameter kAlgo{"STRETTO_ALGO", "", "force an algorithm: NAME or COLLECTIVE:NAME,..."};
-constexpr Parameter kProto{
-    "STRETTO_PROTO", "",
-    "force a readiness protocol: lines or chunks; between GPUs also wide, bare, runs, copy"};
+constexpr Parameter kProto{"STRETTO_PROTO", "",
+                           "force a readiness protocol: lines or chunks; between GPUs also wide, bare, runs, "
+                           "copy, pull, pull_nosync"};
 constexpr Parameter kLink{"STRETTO_LINK", "", "force how ranks reach each other: memory, shm"};
 constexpr Parameter kRealNccl{"STRETTO_REAL_NCCL", "",
                               "path of NVIDIA's libnccl.so.2, for what is handed to it; none: never"};

@@ -194,7 +194,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status mayLaunch(std::span<const Operation> operations);
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
                         uint64_t tag);
-  uint64_t placeOf(const Operation& operation, const planner::Plan& plan) const;
+  std::pair<uint64_t, uint64_t> placesOf(const Operation& operation, const planner::Plan& plan) const;
   void followKernels();
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
   Status concludeLaunch(const Operation& operation, bool counted, Status status);

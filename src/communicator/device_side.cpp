@@ -117,7 +117,7 @@ Status DeviceSide::registerWindow(bootstrap::Membership& membership, const void*
   request.number = windows_.nextNumber();
   request.rank = rank_;
   if (request.refused.ok()) request.refused = windows_.mayAdd(rank_);
-  if (request.refused.ok()) request.refused = engine_->wantCopies();
+  if (request.refused.ok()) request.refused = engine_->wantWindows();
   ConnectedWindow window;
   STRETTO_TRY(connectWindow(membership, connections_, request, window));
   if (!window.apart.empty() && !std::exchange(toldApart_, true)) {
@@ -128,6 +128,15 @@ Status DeviceSide::registerWindow(bootstrap::Membership& membership, const void*
   }
   windows_.add(handle, request.number, std::move(window));
   return kOkStatus;
+}
+
+void DeviceSide::addWindows(const Operation& operation, planner::Request& request) const {
+  if (!windows_.any()) return;
+  const bool isEmpty = operation.count == 0;
+  const PullPlaces pulls = pullsOf(operation);
+  request.windowed = isEmpty || resultsOf(operation).window != nullptr;
+  request.pullsOnce = isEmpty || pulls.once();
+  request.pullsTwice = isEmpty || pulls.twice();
 }
 
 // ---- Enqueueing -------------------------------------------------------------------------------------------

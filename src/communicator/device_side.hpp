@@ -38,10 +38,10 @@ class DeviceSide {
   void deregisterWindow(const void* handle) { windows_.remove(handle); }
   // Where copy engines of all ranks may write the results of an operation; no window if they may not.
   WindowPlace resultsOf(const Operation& operation) const { return windows_.resultsOf(operation, ranks_); }
-  // That, or that there are none.
-  bool takesCopies(const Operation& operation) const {
-    return windows_.any() && (operation.count == 0 || resultsOf(operation).window != nullptr);
-  }
+  // What kernels of all ranks may read of it.
+  PullPlaces pullsOf(const Operation& operation) const { return windows_.pullsOf(operation); }
+  // Tells the planner of both; where nothing is moved, that there are windows.
+  void addWindows(const Operation& operation, planner::Request& request) const;
 
   // Enqueue on the user's stream, after everything enqueued here before.
   Status launch(const executors::cuda::Launch& launch, StreamHandle stream);

@@ -32,7 +32,7 @@ class PlanCache {
 
   static bool same(const planner::Request& a, const planner::Request& b) {
     return a.bytes == b.bytes && a.collective == b.collective && a.type == b.type && a.op == b.op &&
-           a.windowed == b.windowed;
+           a.windowed == b.windowed && a.pullsOnce == b.pullsOnce && a.pullsTwice == b.pullsTwice;
   }
   static size_t indexOf(const planner::Request& request) {
     const size_t kind = static_cast<size_t>(request.collective) * 31 + static_cast<size_t>(request.type) * 7 +

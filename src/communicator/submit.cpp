@@ -257,8 +257,9 @@ Result<planner::Plan> Communicator::predict(const planner::Request& request) con
 }
 
 planner::Request Communicator::requestFor(const Operation& operation) const {
-  const bool windowed = device_ != nullptr && device_->takesCopies(operation);
-  return {operation.collective, operation.type, operation.op, operation.bytes(), ranks_, windowed};
+  planner::Request request{operation.collective, operation.type, operation.op, operation.bytes(), ranks_};
+  if (device_ != nullptr) device_->addWindows(operation, request);
+  return request;
 }
 
 Result<planner::Plan> Communicator::planFor(const planner::Request& request) {
@@ -273,9 +274,10 @@ Status Communicator::runCollective(const Operation& operation) {
   const planner::Plan& how = plan.value();
   // In host memory it holds all operations before it, so that who disagreed without noticing notices now; a
   // graph that replays an operation has no such history.
-  const uint64_t place = placeOf(operation, how);
+  const auto [place, other] = placesOf(operation, how);
   uint64_t tag = tagOf(operation, how);
   if (place != 0) tag = mix(tag, place);
+  if (other != 0) tag = mix(tag, other);
   if (!onDevice()) tag = history_ = mix(history_, tag);
   const observe::FlightRecord record = recordOf(operation, ++sequence_, how, onDevice());
   announce(operation, tag, place, record.startTicks);

@@ -22,8 +22,10 @@ std::string inWords(const Announcement& what) {
   if (what.root >= 0) words += " root " + std::to_string(what.root);
   constexpr int kOffsetBits = 48;
   if (what.place != 0) {
-    words += " into window " + std::to_string(what.place >> kOffsetBits) + " at byte " +
-             std::to_string(what.place & ((uint64_t{1} << kOffsetBits) - 1));
+    // An all-reduce by copies tells of its results, one that pulls of its inputs.
+    const bool isReduction = what.collective == static_cast<uint8_t>(Collective::kAllReduce);
+    words += (isReduction ? " in window " : " into window ") + std::to_string(what.place >> kOffsetBits) +
+             " at byte " + std::to_string(what.place & ((uint64_t{1} << kOffsetBits) - 1));
   }
   return words;
 }
@@ -45,6 +47,15 @@ std::string calledElsewhere(const Ledger& theirs, const Announcement& mine, cons
          (same.place == mine.place
               ? ""
               : ", and all ranks must give a collective the same place in the same window");
+}
+
+// A place as this rank addresses it, by rank; null if it is none.
+using AddressOfRanks = std::array<std::byte*, kMaxRanks>;
+std::byte* const* addressesOf(const WindowPlace& place, AddressOfRanks& addresses) {
+  if (place.window == nullptr) return nullptr;
+  std::transform(place.window->links.begin(), place.window->links.end(), addresses.begin(),
+                 [&](const links::DeviceLink& link) { return link.window + place.offset; });
+  return addresses.data();
 }
 
 }  // namespace
@@ -103,10 +114,15 @@ Status Communicator::mayLaunch(std::span<const Operation> operations) {
   return kOkStatus;
 }
 
-// In a window of its results, if copy engines write them there; else 0.
-uint64_t Communicator::placeOf(const Operation& operation, const planner::Plan& plan) const {
-  const bool copies = plan.protocol == planner::Protocol::kCopy && operation.count != 0;
-  return copies ? device_->resultsOf(operation).word() : 0;
+// In windows, of its results if copy engines write them there; of its inputs, and of results that are read as
+// well, if kernels read them there; else 0.
+std::pair<uint64_t, uint64_t> Communicator::placesOf(const Operation& operation,
+                                                     const planner::Plan& plan) const {
+  if (operation.count == 0) return {0, 0};
+  if (plan.protocol == planner::Protocol::kCopy) return {device_->resultsOf(operation).word(), 0};
+  if (!algorithms::isPull(plan.protocol)) return {0, 0};
+  const PullPlaces pulls = device_->pullsOf(operation);
+  return {pulls.inputs.word(), plan.algorithm == planner::Algorithm::kTwoShot ? pulls.results.word() : 0};
 }
 
 Status Communicator::launchOnDevice(const Operation& operation, const planner::Plan& plan,
@@ -124,12 +140,13 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
     std::copy_n(operation.scalar, sizeof launch.scalar, launch.scalar);
     launch.scalarPlace = operation.scalarPlace;
   }
-  std::array<std::byte*, kMaxRanks> receives;
+  AddressOfRanks sends, receives;
   if (plan.protocol == planner::Protocol::kCopy) {
-    const WindowPlace place = device_->resultsOf(operation);
-    std::transform(place.window->links.begin(), place.window->links.end(), receives.begin(),
-                   [&](const links::DeviceLink& link) { return link.window + place.offset; });
-    launch.receives = receives.data();
+    launch.receives = addressesOf(device_->resultsOf(operation), receives);
+  } else if (algorithms::isPull(plan.protocol)) {
+    const PullPlaces pulls = device_->pullsOf(operation);
+    launch.sends = addressesOf(pulls.inputs, sends);
+    launch.receives = addressesOf(pulls.results, receives);
   }
   const bool counted = plan.algorithm != planner::Algorithm::kLocal;
   if (profile_.wantsKernels(operation)) [[unlikely]]

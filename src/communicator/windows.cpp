@@ -52,4 +52,9 @@ WindowPlace Windows::resultsOf(const Operation& operation, int ranks) const {
   }
 }
 
+PullPlaces Windows::pullsOf(const Operation& operation) const {
+  if (operation.collective != Collective::kAllReduce || operation.scaled) return {};
+  return {find(operation.send, operation.bytes()), find(operation.receive, operation.bytes())};
+}
+
 }  // namespace stretto::communicator

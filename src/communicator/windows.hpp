@@ -1,7 +1,7 @@
 // Buffers that the ranks of a communicator on GPUs have registered together (NCCL_WIN_COLL_SYMMETRIC): where
-// copy engines of all ranks may write. Their user promises that all ranks give a collective the same place in
-// them, so that each computes its peers' addresses from its own. Owned by the device side; one thread at a
-// time.
+// copy engines of all ranks may write, and kernels of all ranks read. Their user promises that all ranks give
+// a collective the same place in them, so that each computes its peers' addresses from its own. Owned by the
+// device side; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,17 @@ struct WindowPlace {
   uint64_t word() const { return number << 48 | offset; }
 };
 
+// What kernels of all ranks may read of an all-reduce.
+struct PullPlaces {
+  WindowPlace inputs;
+  WindowPlace results;  // the inputs' where these are overwritten
+
+  bool inPlace() const { return inputs.word() == results.word(); }
+  // While results are written; between the writing of shards.
+  bool once() const { return inputs.window != nullptr && !inPlace(); }
+  bool twice() const { return inputs.window != nullptr && results.window != nullptr; }
+};
+
 class Windows {
  public:
   static constexpr size_t kMost = 256;            // of one communicator, at once
@@ -41,6 +52,8 @@ class Windows {
   // Where the results of a collective go; no window if that is not in one, if the input is there too and must
   // not be, or if there is no form of it by copy engines.
   WindowPlace resultsOf(const Operation& operation, int ranks) const;
+  // Nothing of other collectives, nor of one whose input is scaled first.
+  PullPlaces pullsOf(const Operation& operation) const;
 
  private:
   struct Entry {

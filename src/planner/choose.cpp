@@ -137,11 +137,12 @@ bool fromModel(const Request& request, const Machine& machine, const Forced::Cho
 
 // Tables are measured in memory that nobody has registered. What needs a window competes with what was
 // measured, by the model.
-void considerCopies(const Request& request, const Machine& machine, const Forced::Choice& choice,
-                    Plan& plan) {
-  if (!request.windowed || plan.why != Why::kTable) return;
+void considerWindows(const Request& request, const Machine& machine, const Forced::Choice& choice,
+                     Plan& plan) {
+  const bool any = request.windowed || request.pullsOnce || request.pullsTwice;
+  if (!any || plan.why != Why::kTable) return;
   for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
-    if (wayOf(row) != Way::kCopies || !usable(row, request, machine, choice)) continue;
+    if (!needsWindow(row) || !usable(row, request, machine, choice)) continue;
     const Plan candidate = planOf(row, request, machine, choice.chunkBytes);
     if (candidate.predictedMicroseconds < plan.predictedMicroseconds) plan = candidate;
   }
@@ -178,6 +179,8 @@ Status refuse(const Request& request, const Machine& machine, const Forced::Choi
 std::string describe(const Descriptor& row, const Plan& plan, const Forced::Choice& choice, Why why,
                      double best) {
   if (why == Why::kOnlyOne) return "there is one rank only";
+  const bool isPromised = !choice.any() && algorithms::needsPromise(row.protocol);
+  if (isPromised) return "it is only for who forces it, and keeps what that promises";
   if (!choice.allows(row)) return "something else is forced";
   char text[96];
   const double behind = plan.predictedMicroseconds - best;
@@ -235,7 +238,7 @@ Result<Plan> choose(const Request& request, const Machine& machine, const Table&
   if (!fromTable(request, seen, table, choice, plan) && !fromModel(request, seen, choice, plan)) {
     return refuse(request, seen, choice);
   }
-  considerCopies(request, seen, choice, plan);
+  considerWindows(request, seen, choice, plan);
   if (alone) {
     plan.why = Why::kOnlyOne;
   } else if (choice.any()) {

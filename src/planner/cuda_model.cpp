@@ -52,18 +52,23 @@ ProtocolConstants constantsOf(const Descriptor& row) {
       return {3.0, 1.0, 355e3, 16384};
     case Protocol::kCopy:
       return {kCopies.meeting, 1.0, kCopies.rate, 65536};
+    case Protocol::kPull:
+    case Protocol::kPullNosync:
+      return {3.0, 1.0, 334e3, 16384, 25e3};
     case Protocol::kChunks:
       break;
   }
   return {5.0, 1.0, 240e3, 16384};
 }
 
-// The second leg of a two-shot begins when all shards have come and been reduced (four H200s).
+// The second leg of a two-shot begins when all shards have come and been reduced (four H200s); where it is
+// pulled there is a barrier of its own.
 double hopOf(const Descriptor& row) {
-  const double second = row.algorithm != Algorithm::kTwoShot ? 0
-                        : row.protocol == Protocol::kRuns    ? 3.5
-                        : row.protocol == Protocol::kChunks  ? 2.0
-                                                             : 1.0;
+  const bool follows = row.algorithm == Algorithm::kTwoShot && wayOf(row) != Way::kPulls;
+  const double second = !follows                            ? 0
+                        : row.protocol == Protocol::kRuns   ? 3.5
+                        : row.protocol == Protocol::kChunks ? 2.0
+                                                            : 1.0;
   return constantsOf(row).hop + second;
 }
 
@@ -71,6 +76,7 @@ constexpr size_t kMostPass = size_t{1} << 20;
 constexpr double kTurnsOfWide = 280e3;
 constexpr double kTurnsPassedOn = 150e3;  // read and sent on by the same threads
 constexpr double kTwoShotsInRuns = 300e3;
+constexpr double kTwoShotsPulled = 300e3;
 
 size_t shardsOf(const Descriptor& row, const Request& request) {
   return algorithms::shardsOf(row.algorithm, request.ranks);
@@ -103,6 +109,7 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
   const bool twoShot = row.algorithm == Algorithm::kTwoShot;
   if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
   if (takesTurns && twoShot) return kTurnsPassedOn;
+  if (twoShot && wayOf(row) == Way::kPulls) return kTwoShotsPulled;
   return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row).wireRate;
 }
 

@@ -84,9 +84,12 @@ Status noAlgorithm(Collective collective, std::string_view name) {
 }
 
 Status noProtocol(std::string_view name) {
-  return fail(Code::kInvalidUsage,
-              "there is no protocol \"%s\"; there are lines, chunks, wide, bare, runs, copy",
-              shortened(name).c_str());
+  std::string names;
+  for (int i = 0; i < algorithms::kProtocols; ++i) {
+    appendName(names, algorithms::nameOf(static_cast<Protocol>(i)));
+  }
+  return fail(Code::kInvalidUsage, "there is no protocol \"%s\"; there are %s", shortened(name).c_str(),
+              names.c_str());
 }
 
 Status notTogether(Collective collective, Algorithm algorithm, Protocol protocol) {

@@ -20,8 +20,10 @@ class Forced {
     int blocks = 0;           // 0: the planner's
 
     bool any() const { return algorithm || protocol || chunkBytes != 0 || blocks != 0; }
+    // What needs a promise is there for those who name it.
     bool allows(const algorithms::Descriptor& row) const {
-      return (!algorithm || *algorithm == row.algorithm) && (!protocol || *protocol == row.protocol);
+      return (!algorithm || *algorithm == row.algorithm) &&
+             (protocol ? *protocol == row.protocol : !algorithms::needsPromise(row.protocol));
     }
   };
 

@@ -103,6 +103,11 @@ size_t mostBytesOf(const Descriptor& row, const Request& request, const Machine&
   return machine.gpu || row.mostBytes == 0 ? SIZE_MAX : row.mostBytes;
 }
 
+// Two shots read results as well.
+bool mayPull(const Descriptor& row, const Request& request) {
+  return row.algorithm == Algorithm::kTwoShot ? request.pullsTwice : request.pullsOnce;
+}
+
 // Shards that are copied lie in each other's places, so they are equally large.
 bool cutsEvenly(const Descriptor& row, const Request& request) {
   constexpr size_t kShardGrain = 16;
@@ -114,6 +119,7 @@ bool cutsEvenly(const Descriptor& row, const Request& request) {
 Way wayOf(const Descriptor& row) {
   if (row.algorithm == Algorithm::kLocal) return Way::kLocal;
   if (row.protocol == Protocol::kCopy) return Way::kCopies;
+  if (algorithms::isPull(row.protocol)) return Way::kPulls;
   if (row.protocol != Protocol::kChunks) return Way::kLines;
   if (row.needsReach) return Way::kReach;
   const bool slots = row.algorithm == Algorithm::kOneShot || row.algorithm == Algorithm::kTwoShot ||
@@ -134,6 +140,8 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (request.bytes > mostBytesOf(row, request, machine)) return Obstacle::kBytes;
   if (way == Way::kCopies && !request.windowed) return Obstacle::kWindow;
   if (way == Way::kCopies && !cutsEvenly(row, request)) return Obstacle::kShards;
+  if (way == Way::kPulls && request.ranks > algorithms::kMostPulled) return Obstacle::kManyPeers;
+  if (way == Way::kPulls && !mayPull(row, request)) return Obstacle::kInputs;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
   if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
   return Obstacle::kNone;
@@ -167,6 +175,15 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
              "(ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC), or they go where its input is";
     case Obstacle::kShards:
       return "there is no shard of as many times 16 bytes for each rank";
+    case Obstacle::kInputs:
+      return std::string(
+                 row.algorithm == Algorithm::kTwoShot
+                     ? "its input and its results do not lie in windows that all ranks can read "
+                     : "its input does not lie in a window that all ranks can read, or its results go "
+                       "where that is ") +
+             "(ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC), or it scales its input";
+    case Obstacle::kManyPeers:
+      return "its kernels read from at most " + std::to_string(algorithms::kMostPulled) + " ranks";
   }
   return "unknown";
 }
@@ -174,6 +191,7 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
 uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine& machine) {
   switch (wayOf(row)) {
     case Way::kLocal:
+    case Way::kPulls:
       return 0;
     case Way::kLines:
       if (row.protocol == Protocol::kRuns) return toGrain(mostInRuns(row, request, machine));

@@ -10,8 +10,12 @@ namespace stretto::planner {
 using algorithms::Descriptor;
 
 // How an algorithm's bytes travel.
-enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kReach, kCopies };
+enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kReach, kCopies, kPulls };
 Way wayOf(const Descriptor& row);
+// Only between buffers that users have registered.
+constexpr bool needsWindow(const Descriptor& row) {
+  return row.protocol == Protocol::kCopy || algorithms::isPull(row.protocol);
+}
 
 // Why an algorithm cannot serve a request.
 enum class Obstacle : uint8_t {
@@ -26,7 +30,9 @@ enum class Obstacle : uint8_t {
   kLinks,
   kType,
   kWindow,
-  kShards
+  kShards,
+  kInputs,
+  kManyPeers
 };
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine);
 // What goes after "because", for what obstacleTo() said of the same; for kNone the empty text.

@@ -25,6 +25,10 @@ struct Request {
   // Between GPUs: the results go to where copy engines of all ranks may write them
   // (communicator/windows.hpp).
   bool windowed = false;
+  // Of an all-reduce between GPUs: kernels of all ranks may read the inputs, and write no results there; they
+  // may read inputs and results.
+  bool pullsOnce = false;
+  bool pullsTwice = false;
 };
 
 inline constexpr int kMostBlocks = 255;  // that a plan can hold; how many there are is the machine's to say

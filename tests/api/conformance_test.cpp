@@ -24,10 +24,10 @@ constexpr size_t kMostChunks = 300;        // that one case is cut into
 constexpr size_t kMostDeviceChunk = 1024;  // that every device window can carry
 constexpr size_t kAreaBytes = size_t{4} << 20;
 
-// What copies into windows is for windows_test.cpp.
+// What needs windows is for windows_test.cpp and pulls_test.cpp.
 bool moves(const Descriptor& row) {
-  return row.protocol != Protocol::kCopy && row.collective != Collective::kSend &&
-         row.collective != Collective::kReceive;
+  return row.protocol != Protocol::kCopy && !algorithms::isPull(row.protocol) &&
+         row.collective != Collective::kSend && row.collective != Collective::kReceive;
 }
 
 std::vector<const Descriptor*> rowsFor(int ranks) {

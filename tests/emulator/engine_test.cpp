@@ -7,11 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "communicator/device_layout.hpp"
-#include "communicator/device_side.hpp"
-#include "cuda_runtime_api.h"
-#include "emulator/machine.hpp"
-#include "executors/cuda/engine.hpp"
+#include "emulator/ranks.hpp"
 #include "harness/conformance.hpp"
 #include "planner/choose.hpp"
 #include "planner/cuda_model.hpp"
@@ -22,92 +18,11 @@ namespace {
 using namespace stretto::testing;
 using algorithms::Descriptor;
 using algorithms::Protocol;
+using emulator::Buffer;
 using emulator::Machine;
-using executors::cuda::Engine;
+using emulator::Ranks;
 using executors::cuda::Launch;
 using executors::cuda::Transfer;
-
-// Ranks that are connected as a communicator's are, each with one stream of its own.
-class Ranks {
- public:
-  Ranks(Machine& machine, int ranks, int lanes, int resident = 132)
-      : machine_(machine), shape_(communicator::deviceShape(ranks, lanes)) {
-    EXPECT_TRUE(communicator::describe(shape_, planner::Gpus{}, planned_).ok());
-    executors::cuda::Setup setup;
-    setup.ranks = ranks;
-    setup.shape = shape_;
-    setup.timeoutSeconds = 500;
-    setup.residentBlocks = resident;
-    for (int rank = 0; rank < ranks; ++rank) {
-      setup.windows[rank] = machine.allocate(shape_.windowBytes());
-      EXPECT_TRUE(executors::cuda::prepareWindow(0, setup.windows[rank], shape_).ok());
-    }
-    for (int rank = 0; rank < ranks; ++rank) {
-      setup.rank = rank;
-      auto engine = Engine::create(setup);
-      EXPECT_TRUE(engine.ok() && engine.value()->wantCopies().ok());
-      engines_.push_back(std::move(engine.value()));
-      streams_.push_back(machine.makeStream());
-    }
-  }
-
-  Engine& engine(int rank) { return *engines_[static_cast<size_t>(rank)]; }
-  cudaStream_t stream(int rank) { return streams_[static_cast<size_t>(rank)]; }
-  const planner::Machine& planned() const { return planned_; }
-  const stretto::cuda::Shape& shape() const { return shape_; }
-  int size() const { return static_cast<int>(engines_.size()); }
-
-  // Until all kernels have ended; empty, or why they cannot, or what the machine has seen.
-  std::string end() {
-    try {
-      machine_.run();
-    } catch (const std::runtime_error& error) {
-      return error.what();
-    }
-    return machine_.complaint();
-  }
-  // The same, and what they reported.
-  std::string run() {
-    std::string wrong = end();
-    for (int rank = 0; rank < size(); ++rank) {
-      const auto report = engine(rank).report();
-      if (report.status.ok()) continue;
-      wrong += "; rank " + std::to_string(rank) + " gave up operation " + std::to_string(report.sequence) +
-               ": " + nameOf(report.status.code) + ", peer " + std::to_string(report.status.peer);
-    }
-    return wrong;
-  }
-
- private:
-  Machine& machine_;
-  const stretto::cuda::Shape shape_;
-  planner::Machine planned_;
-  std::vector<std::unique_ptr<Engine>> engines_;
-  std::vector<cudaStream_t> streams_;
-};
-
-// A buffer of a rank, with a guard on either side.
-class Buffer {
- public:
-  Buffer(Machine& machine, size_t bytes, size_t offset)
-      : bytes_(bytes), memory_(machine.allocate(bytes + 2 * kGuard + 64)) {
-    std::memset(memory_, kUntouched, bytes + 2 * kGuard + 64);
-    data_ = memory_ + kGuard + offset;
-  }
-  std::byte* data() const { return data_; }
-  bool isGuarded() const {
-    const auto untouched = [](std::byte each) { return each == std::byte{kUntouched}; };
-    return std::all_of(memory_, data_, untouched) &&
-           std::all_of(data_ + bytes_, memory_ + bytes_ + 2 * kGuard + 64, untouched);
-  }
-
- private:
-  static constexpr size_t kGuard = 128;
-  static constexpr uint8_t kUntouched = 0x5a;
-  size_t bytes_;
-  std::byte* memory_;
-  std::byte* data_;
-};
 
 // One collective of all ranks, with its buffers and what must be in them afterwards.
 struct Step {
@@ -209,6 +124,7 @@ class Course {
     }
     request.bytes = asked.count * element;
     request.windowed = row.protocol == Protocol::kCopy;
+    request.pullsOnce = request.pullsTwice = algorithms::isPull(row.protocol);
     if (asked.count == 0 || planner::obstacleTo(row, request, ranks_.planned()) != planner::Obstacle::kNone)
       return false;
     planner::Forced forced;
@@ -229,7 +145,9 @@ class Course {
     asked.root = static_cast<int>(random_() % static_cast<uint64_t>(ranks_.size()));
     asked.sendOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
     asked.receiveOffset = one<size_t>({0, 0, 16, 8, 4}) / element * element;
-    asked.inPlace = row.collective == Collective::kAllReduce && !copies && random_() % 3 == 0;
+    const bool keepsInputs =
+        copies || (algorithms::isPull(row.protocol) && row.algorithm == algorithms::Algorithm::kOneShot);
+    asked.inPlace = row.collective == Collective::kAllReduce && !keepsInputs && random_() % 3 == 0;
     return true;
   }
   void prepare(Step& step, int rank) {
@@ -259,8 +177,10 @@ class Course {
     arguments.root = step.one.root;
     arguments.chunkBytes = step.plan.chunkBytes;
     arguments.rings = step.plan.rings;
-    std::vector<std::byte*> receives;
+    std::vector<std::byte*> sends, receives;
+    for (const Buffer& each : step.one.inPlace ? step.receive : step.send) sends.push_back(each.data());
     for (const Buffer& each : step.receive) receives.push_back(each.data());
+    launch.sends = sends.data();
     launch.receives = receives.data();
     ASSERT_TRUE(ranks_.engine(rank).launch(launch, ranks_.stream(rank)).ok()) << lastError();
   }
@@ -297,9 +217,9 @@ int rounds() {
   return given == nullptr ? 1 : std::atoi(given);
 }
 
-// Between two ranks a two-shot saves nothing.
+// Between two ranks a two-shot saves nothing; one that pulls is there for comparison.
 bool isForPairs(const Descriptor& row) {
-  return row.algorithm != algorithms::Algorithm::kTwoShot;
+  return row.algorithm != algorithms::Algorithm::kTwoShot || algorithms::isPull(row.protocol);
 }
 bool hasKernel(const Descriptor& row) {
   const bool isMessage = row.collective == Collective::kSend || row.collective == Collective::kReceive;
@@ -462,8 +382,10 @@ Launch launchOf(const Descriptor& row, const planner::Plan& plan, std::byte* sen
 void launchSome(Ranks& ranks, Machine& machine, const Descriptor& row, int present, bool differs) {
   constexpr size_t kCount = 720;
   const bool copies = row.protocol == Protocol::kCopy;
-  const planner::Request request{row.collective,         DataType::kFloat32, Operator::kSum,
-                                 kCount * sizeof(float), ranks.size(),       copies};
+  const bool pulls = algorithms::isPull(row.protocol);
+  const planner::Request request{
+      row.collective, DataType::kFloat32, Operator::kSum, kCount * sizeof(float), ranks.size(), copies, pulls,
+      pulls};
   planner::Forced forced;
   ASSERT_TRUE(forced
                   .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),
@@ -472,12 +394,16 @@ void launchSome(Ranks& ranks, Machine& machine, const Descriptor& row, int prese
   const auto plan = planner::choose(request, ranks.planned(), planner::Table(), forced);
   ASSERT_TRUE(plan.ok()) << lastError();
   const size_t bytes = kCount * sizeof(float) * static_cast<size_t>(ranks.size());
-  std::vector<std::byte*> receives;
-  for (int rank = 0; rank < ranks.size(); ++rank) receives.push_back(machine.allocate(bytes));
+  std::vector<std::byte*> sends, receives;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    sends.push_back(machine.allocate(bytes));
+    receives.push_back(machine.allocate(bytes));
+  }
   for (int rank = 0; rank < present; ++rank) {
     const uint64_t tag = differs && rank + 1 == present ? 0xbad : 0x600d;
-    Launch launch = launchOf(row, plan.value(), machine.allocate(bytes), receives[static_cast<size_t>(rank)],
-                             kCount, tag);
+    const auto place = static_cast<size_t>(rank);
+    Launch launch = launchOf(row, plan.value(), sends[place], receives[place], kCount, tag);
+    launch.sends = sends.data();
     launch.receives = receives.data();
     ASSERT_TRUE(ranks.engine(rank).launch(launch, ranks.stream(rank)).ok());
   }
@@ -566,6 +492,7 @@ TEST(EngineAmongMany, BareLinesAndRunsWork) {
   for (const Descriptor& row : rowsWithKernels(40)) {
     if (row.collective != Collective::kAllReduce) continue;
     if (row.protocol == Protocol::kChunks) continue;  // 256 threads each: minutes
+    if (algorithms::isPull(row.protocol)) continue;   // for fewer ranks
     SCOPED_TRACE(nameOfRow(row));
     Machine machine({14});
     Ranks ranks(machine, 40, 1);

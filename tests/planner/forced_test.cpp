@@ -59,7 +59,8 @@ TEST(Forced, RefusalsListWhatThereIs) {
       "there is no collective \"all_deduce\"; there are all_reduce, reduce_scatter, all_gather, all_to_all, "
       "broadcast, reduce, gather, scatter, send, receive");
   EXPECT_EQ(refusal("", "wave"),
-            "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs, copy");
+            "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs, copy, "
+            "pull, pull_nosync");
   EXPECT_EQ(refusal("ring", "lines"),
             "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
 }

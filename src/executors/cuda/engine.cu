@@ -11,6 +11,7 @@
 #include "algorithms/shares.hpp"
 #include "base/log.hpp"
 #include "executors/cuda/copies.hpp"
+#include "executors/cuda/pulls.hpp"
 #include "executors/cuda/transfers.cuh"
 #include "platform/cuda/device.hpp"
 
@@ -112,7 +113,7 @@ class KernelEngine final : public Engine {
   ~KernelEngine() override;
 
   Status begin();
-  Status wantCopies() override;
+  Status wantWindows() override;
   Status launch(const Launch& launch, StreamHandle stream) override;
   Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
                          StreamHandle stream) override;
@@ -134,6 +135,7 @@ class KernelEngine final : public Engine {
   Status launchLocal(const Launch& launch, cudaStream_t stream) const;
   Status launchQueues(const Queues& queues, uint64_t sequence, cudaStream_t stream);
   Status launchCopies(const Launch& launch, StreamHandle stream);
+  Status launchPull(const Launch& launch, cudaStream_t stream);
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
   int threadsFor(const Launch& launch, const Kernel& kernel) const;
   // Parts that a message goes through lines in.
@@ -298,6 +300,7 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   Kernel kernel;
   launched_.channels = launched_.stamps = launched_.kernels = 0;
   if (launch.protocol == algorithms::Protocol::kCopy) return launchCopies(launch, stream);
+  if (algorithms::isPull(launch.protocol)) return launchPull(launch, stream);
   STRETTO_TRY(findKernel(launch, kernel));
   Launch how = launch;
   void* scratch = nullptr;
@@ -317,10 +320,11 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   return status;
 }
 
-Status KernelEngine::wantCopies() {
+Status KernelEngine::wantWindows() {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
-  return copies_.prepare();
+  STRETTO_TRY(copies_.prepare());
+  return preparePulls();
 }
 
 // All kernels of an operation by copy engines are one launch to whoever reads stamps, of which the first and
@@ -344,6 +348,33 @@ Status KernelEngine::launchCopies(const Launch& launch, StreamHandle stream) {
     return kOkStatus;
   };
   return copies_.run(launch, launchPart, stream);
+}
+
+Status KernelEngine::launchPull(const Launch& launch, cudaStream_t stream) {
+  using algorithms::Algorithm;
+  const Arguments& a = launch.arguments;
+  const bool twoShots = launch.algorithm == Algorithm::kTwoShot;
+  const bool known = launch.sends != nullptr && (!twoShots || launch.receives != nullptr);
+  const bool serves = launch.collective == Collective::kAllReduce && !launch.scaled &&
+                      (twoShots || (launch.algorithm == Algorithm::kOneShot && a.send != a.receive));
+  if (!known || !serves || setup_.ranks > algorithms::kMostPulled || launch.blocks < 1 ||
+      launch.blocks > setup_.shape.lanes) {
+    return fail(Code::kInternal, "no kernel that pulls for %s by %s of %d ranks on %d of %d lanes%s",
+                nameOf(launch.collective), algorithms::nameOf(launch.algorithm), setup_.ranks, launch.blocks,
+                setup_.shape.lanes, known ? "" : ": the peers' buffers are not known");
+  }
+  PeerBuffers peers{};
+  std::copy_n(launch.sends, setup_.ranks, peers.sends);
+  if (twoShots) std::copy_n(launch.receives, setup_.ranks, peers.receives);
+  peers.sends[setup_.rank] = a.send;
+  peers.part = !algorithms::needsPromise(launch.protocol);
+  constexpr size_t kWarp = 32;
+  const PullKernel kernel = pullKernel(launch.algorithm, kindOf(a.reduce));
+  const size_t packs =
+      a.bytes() / static_cast<size_t>(launch.blocks) / shardsOf(launch) / sizeof(stretto::cuda::Pack);
+  const size_t threads = std::min(roundUp(packs + 1, kWarp), static_cast<size_t>(kernel.mostThreads));
+  return launchKernel(kernel.function, Size{launch.blocks, static_cast<int>(threads)}, stream,
+                      contextFor(launch.tag, launch.sequence), a, peers);
 }
 
 namespace {

@@ -46,7 +46,9 @@ struct Launch {
   bool scaled = false;    // PreMulSum: the input times `scalar`, then kSum
   alignas(8) uint8_t scalar[8] = {};
   const void* scalarPlace = nullptr;  // device memory to read it from when the operation runs, instead
-  // Protocol::kCopy: every rank's receive buffer as this device addresses it, by rank. Read by launch().
+  // Every rank's buffers as this device addresses them, by rank. Read by launch(). Protocol::kCopy: receive
+  // buffers; kPull, kPullNosync: send buffers, and of two shots both.
+  std::byte* const* sends = nullptr;
   std::byte* const* receives = nullptr;
 };
 
@@ -85,9 +87,9 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const Setup& setup);
   virtual ~Engine() = default;
 
-  // Before the first launch by copy engines: loads its kernels. To do that while one of them waits for a rank
-  // that this thread has yet to call for could last for ever.
-  virtual Status wantCopies() = 0;
+  // Before the first launch between registered windows: loads its kernels. To do that while one of them waits
+  // for a rank that this thread has yet to call for could last for ever.
+  virtual Status wantWindows() = 0;
   // Enqueues; returns when enqueued. Capturable.
   virtual Status launch(const Launch& launch, StreamHandle stream) = 0;
   // Messages of one group, in the order of the calls; all make progress at once.

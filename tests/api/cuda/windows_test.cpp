@@ -8,33 +8,16 @@
 #include <cstring>
 #include <vector>
 
+#include "api/cuda/sides.hpp"
 #include "base/scoped_variable.hpp"
 #include "harness/conformance.hpp"
-#include "harness/device_mode.hpp"
-#include "harness/ranks.hpp"
 
 namespace stretto {
 namespace {
 
 using namespace stretto::testing;
 
-constexpr size_t kWindowBytes = size_t{8} << 20;
-
-struct Among {
-  bool threads;
-  int ranks;
-};
-
-class Windows : public ::testing::TestWithParam<Among> {
- protected:
-  void SetUp() override {
-    if (devicesThere() < GetParam().ranks) GTEST_SKIP() << "there is no GPU for every rank";
-  }
-  static void run(const Body& body) {
-    const auto [threads, ranks] = GetParam();
-    threads ? asThreads(ranks, connected(body)) : asProcesses(ranks, connected(body));
-  }
-};
+class Windows : public AmongGpus {};
 
 bool force(const Member& member, const char* collective, const char* protocol, size_t chunk = 0) {
   const char* const algorithm = protocol == nullptr                     ? nullptr
@@ -42,48 +25,6 @@ bool force(const Member& member, const char* collective, const char* protocol, s
                                                                         : "push";
   return member.expect(strettoCommForce(member.comm, collective, algorithm, protocol, chunk, 0), collective);
 }
-
-// A rank's input, and a window for its results.
-class Side {
- public:
-  explicit Side(Member& member) : member_(member) {
-    member.expect(
-        ncclCommWindowRegister(member.comm, results(0), kWindowBytes, &window_, NCCL_WIN_COLL_SYMMETRIC),
-        "register");
-  }
-  void deregister() {
-    member_.expect(ncclCommWindowDeregister(member_.comm, window_), "deregister");
-    window_ = nullptr;
-  }
-
-  char* input() const { return member_.device->at(0, nullptr); }
-  char* results(size_t offset) const { return member_.device->at(1, nullptr) + offset; }
-
-  void upload(char* to, const std::vector<char>& bytes) const {
-    if (!bytes.empty()) member_.device->upload(to, bytes.data(), bytes.size());
-  }
-  std::vector<char> download(const char* from, size_t bytes) const {
-    std::vector<char> got(bytes);
-    if (bytes != 0) member_.device->download(got.data(), from, bytes);
-    return got;
-  }
-  // That `place` holds it, once all that was enqueued is done.
-  bool holds(const char* place, const std::vector<char>& wanted, const char* what) const {
-    member_.device->synchronize();
-    ncclResult_t later = ncclSuccess;
-    member_.expect(ncclCommGetAsyncError(member_.comm, &later), "ncclCommGetAsyncError");
-    if (!member_.expect(later, what)) return false;
-    const std::vector<char> got = download(place, wanted.size());
-    const auto differs = std::mismatch(wanted.begin(), wanted.end(), got.begin());
-    if (differs.first == wanted.end()) return true;
-    member_.complain("%s: byte %td of %zu", what, differs.first - wanted.begin(), wanted.size());
-    return false;
-  }
-
- private:
-  Member& member_;
-  ncclWindow_t window_ = nullptr;
-};
 
 // What `rank` has, of any kind; `salt` tells operations apart.
 std::vector<char> bytesOf(int rank, size_t bytes, size_t salt) {
@@ -426,21 +367,6 @@ TEST_P(Windows, RegistrationsAreChecked) {
 
 // ---- What goes wrong --------------------------------------------------------------------------------------
 
-bool streamEnds(const Member& member, double seconds) {
-  return eventually(seconds, [&] { return cudaStreamQuery(member.stream()) != cudaErrorNotReady; });
-}
-ncclResult_t errorOf(const Member& member) {
-  ncclResult_t later = ncclSuccess;
-  member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
-  return later;
-}
-void abort(Member& member) {
-  member.board.meet();  // nobody frees what a copy may still go to
-  member.expect(ncclCommAbort(member.comm), "abort");
-  member.comm = nullptr;
-  member.board.meet();
-}
-
 TEST_P(Windows, OtherPlacesAreNamed) {
   run([](Member& member) {
     const Side side(member);
@@ -520,17 +446,7 @@ TEST_P(Windows, AnAbortEndsWaits) {
   });
 }
 
-std::vector<Among> cases() {
-  std::vector<Among> all;
-  for (const bool threads : {true, false}) {
-    for (const int ranks : {2, 3, 4}) all.push_back({threads, ranks});
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Among, Windows, ::testing::ValuesIn(cases()), [](const auto& suite) {
-  return (suite.param.threads ? "Threads" : "Processes") + std::to_string(suite.param.ranks);
-});
+INSTANTIATE_TEST_SUITE_P(Among, Windows, ::testing::ValuesIn(threadsAndProcesses()), nameOfAmong);
 
 // ---- One thread, several ranks ----------------------------------------------------------------------------
 

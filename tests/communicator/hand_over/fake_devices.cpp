@@ -127,7 +127,7 @@ namespace {
 
 class Idle final : public Engine {
  public:
-  Status wantCopies() override { return kOkStatus; }
+  Status wantWindows() override { return kOkStatus; }
   Status launch(const Launch& launch, StreamHandle) override {
     ++done_;
     launched_.channels = launched_.stamps = launched_.kernels = 0;

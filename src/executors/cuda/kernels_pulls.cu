@@ -1,0 +1,131 @@
+#include "executors/cuda/kernels.cuh"
+#include "executors/cuda/pulls.hpp"
+
+#include <cuda_runtime.h>
+
+#include "platform/cuda/device.hpp"
+
+namespace stretto::executors::cuda {
+namespace {
+
+using stretto::cuda::FixedReducer;
+
+// Every rank's block has come here; what its stream did before is visible to the others.
+template <typename B>
+__device__ Status meet(B& b, Leg leg) {
+  algorithms::signalAll(b, leg);
+  return algorithms::waitAll(b, leg);
+}
+
+// What one block does, found before the operation's turn comes.
+struct Share {
+  Arguments arguments;
+  size_t at;                 // bytes of the buffers before it
+  algorithms::Split shards;  // one for each rank; for all together in one shot
+
+  __device__ Share(const Arguments& all, int parts)
+      : arguments(shareOf(all, 1)),
+        at(static_cast<size_t>(arguments.receive - all.receive)),
+        shards(arguments.count, static_cast<size_t>(parts), algorithms::lineGrain(all.elementBytes)) {}
+};
+
+template <typename B>
+__device__ void reduceInputs(B& b, const Share& share, const PeerBuffers& peers, int part) {
+  const Arguments& a = share.arguments;
+  const algorithms::Span span = share.shards[static_cast<size_t>(part)];
+  const size_t skipped = span.begin * a.elementBytes;
+  const std::byte* sources[algorithms::kMostPulled];
+  for (int rank = 0; rank < b.ranks(); ++rank) sources[rank] = peers.sends[rank] + share.at + skipped;
+  b.reduce(b.coop(), a.reduce, {a.receive + skipped}, sources, b.ranks(), span.size, a.stream);
+}
+
+// From those who have reduced them: loads of several peers are under way together.
+template <typename B>
+__device__ void readResults(const B& b, const Share& share, const PeerBuffers& peers) {
+  constexpr int kPeersAtOnce = 4;
+  const Arguments& a = share.arguments;
+  for (int first = 1; first < b.ranks(); first += kPeersAtOnce) {
+    stretto::cuda::Copies<kPeersAtOnce> copies;
+#pragma unroll
+    for (int i = 0; i < kPeersAtOnce; ++i) {
+      if (first + i >= b.ranks()) continue;
+      const int peer = algorithms::rotated(b.rank(), first + i, b.ranks());
+      const algorithms::Span span = share.shards[static_cast<size_t>(peer)];
+      const size_t skipped = span.begin * a.elementBytes;
+      copies.set(i, a.receive + skipped, peers.receives[peer] + share.at + skipped,
+                 span.size * a.elementBytes);
+    }
+    copies.run(b.coop().rank(), b.coop().size());
+  }
+}
+
+// In place is safe: a rank's input of a shard is read by the shard's owner alone, before the owner's block
+// comes to the second meeting, and only after that does the rank write there.
+template <bool twoShots, typename B>
+__device__ Status pullShare(B& b, const Share& share, const PeerBuffers& peers) {
+  b.nextEpoch();
+  STRETTO_TRY(meet(b, Leg::kScatter));
+  reduceInputs(b, share, peers, twoShots ? b.rank() : 0);
+  if constexpr (twoShots) {
+    STRETTO_TRY(meet(b, Leg::kGather));
+    readResults(b, share, peers);
+  }
+  if (!peers.part) return kOkStatus;
+  b.nextEpoch();
+  return meet(b, Leg::kScatter);
+}
+
+template <typename Backend, bool twoShots, int mostThreads>
+__global__ void __launch_bounds__(mostThreads, 1)
+    pull(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments,
+         const __grid_constant__ PeerBuffers peers) {
+  auto& shared = stretto::cuda::blockShared<BlockShared>();
+  stretto::cuda::letNextBegin();
+  Backend backend(context, shared, static_cast<int>(blockIdx.x));
+  const Share share(arguments, twoShots ? context.ranks : 1);
+  backend.begin();
+  if (share.arguments.count != 0) (void)pullShare<twoShots>(backend, share, peers);  // errors are in Control
+  backend.end();
+}
+
+template <typename Reducer>
+PullKernel pullBy(bool twoShots) {
+  using Backend = Cuda<Reducer, ShortLines>;
+  return {twoShots ? pull<Backend, true, kChunkThreads> : pull<Backend, false, kChunkThreads>, kChunkThreads};
+}
+
+}  // namespace
+
+PullKernel pullKernel(algorithms::Algorithm algorithm, KernelTable::Kind kind) {
+  const bool twoShots = algorithm == algorithms::Algorithm::kTwoShot;
+  switch (kind) {
+    case KernelTable::Kind::kFloat32:
+      return pullBy<FixedReducer<DataType::kFloat32, Operator::kSum>>(twoShots);
+    case KernelTable::Kind::kFloat16:
+      return pullBy<FixedReducer<DataType::kFloat16, Operator::kSum>>(twoShots);
+    case KernelTable::Kind::kBfloat16:
+      return pullBy<FixedReducer<DataType::kBfloat16, Operator::kSum>>(twoShots);
+    case KernelTable::Kind::kAny:
+      break;
+  }
+  return pullBy<AnyReducer>(twoShots);
+}
+
+Status preparePulls() {
+  const platform::cuda::AmidCaptures amid;
+  for (int kind = 0; kind < stretto::cuda::kReducerKinds; ++kind) {
+    for (const auto algorithm : {algorithms::Algorithm::kOneShot, algorithms::Algorithm::kTwoShot}) {
+      cudaFuncAttributes attributes;
+      const PullKernel kernel = pullKernel(algorithm, static_cast<KernelTable::Kind>(kind));
+      const cudaError_t error =
+          cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel.function));
+      if (error == cudaSuccess) continue;
+      (void)cudaGetLastError();
+      return fail(Code::kSystem, "CUDA: loading a kernel: %s (%s)", cudaGetErrorString(error),
+                  cudaGetErrorName(error));
+    }
+  }
+  return kOkStatus;
+}
+
+}  // namespace stretto::executors::cuda

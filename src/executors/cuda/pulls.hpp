@@ -1,0 +1,37 @@
+// All-reduces that read the peers' buffers where they are (Protocol::kPull, kPullNosync): one kernel each, by
+// any number of blocks. The buffers lie in windows that all ranks have registered. The engine's, on its
+// thread; plain C++.
+//
+//   one shot    meet | reduce everybody's inputs | part
+//   two shots   meet | reduce everybody's inputs of one shard | meet | read the other shards' results | part
+//
+// Ranks meet block by block, in cells of the block's lane. To part is to meet once more: then nobody reads
+// what this rank has, and whoever comes next on the stream may write it. Without that the user promises to
+// leave it alone until an operation later on the same communicator has ended here, of which all ranks hear
+// from all: they began it when they had ended this one.
+#pragma once
+
+#include "algorithms/registry.hpp"
+#include "executors/cuda/kernels.hpp"
+
+namespace stretto::executors::cuda {
+
+// By rank, as this device addresses them. A parameter of the kernel.
+struct PeerBuffers {
+  const std::byte* sends[algorithms::kMostPulled];
+  const std::byte* receives[algorithms::kMostPulled];  // of two shots
+  bool part;
+};
+
+struct PullKernel {
+  void (*function)(stretto::cuda::Context, Arguments, PeerBuffers) = nullptr;  // a __global__ one
+  int mostThreads = 0;
+};
+
+// By kOneShot or kTwoShot.
+PullKernel pullKernel(algorithms::Algorithm algorithm, KernelTable::Kind kind);
+
+// Loads all of them, on the current device.
+Status preparePulls();
+
+}  // namespace stretto::executors::cuda

@@ -1,0 +1,109 @@
+// What tests between registered windows of GPUs have in common: ranks as threads and as processes, each with
+// a GPU of its own, and their buffers.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "harness/device_mode.hpp"
+#include "harness/ranks.hpp"
+
+namespace stretto::testing {
+
+constexpr size_t kWindowBytes = size_t{8} << 20;
+
+struct Among {
+  bool threads;
+  int ranks;
+};
+
+class AmongGpus : public ::testing::TestWithParam<Among> {
+ protected:
+  void SetUp() override {
+    if (devicesThere() < GetParam().ranks) GTEST_SKIP() << "there is no GPU for every rank";
+  }
+  static void run(const Body& body) {
+    const auto [threads, ranks] = GetParam();
+    threads ? asThreads(ranks, connected(body)) : asProcesses(ranks, connected(body));
+  }
+};
+
+inline std::vector<Among> threadsAndProcesses() {
+  std::vector<Among> all;
+  for (const bool threads : {true, false}) {
+    for (const int ranks : {2, 3, 4}) all.push_back({threads, ranks});
+  }
+  return all;
+}
+
+inline std::string nameOfAmong(const ::testing::TestParamInfo<Among>& suite) {
+  return (suite.param.threads ? "Threads" : "Processes") + std::to_string(suite.param.ranks);
+}
+
+// A rank's input, and a window for its results; another for the input if that is `shared`.
+class Side {
+ public:
+  explicit Side(Member& member, bool shared = false) : member_(member) {
+    registerAt(results(0), &window_);
+    if (shared) registerAt(input(), &inputWindow_);
+  }
+  void deregister() {
+    member_.expect(ncclCommWindowDeregister(member_.comm, window_), "deregister");
+    window_ = nullptr;
+  }
+
+  char* input() const { return member_.device->at(0, nullptr); }
+  char* results(size_t offset) const { return member_.device->at(1, nullptr) + offset; }
+
+  void upload(char* to, const std::vector<char>& bytes) const {
+    if (!bytes.empty()) member_.device->upload(to, bytes.data(), bytes.size());
+  }
+  std::vector<char> download(const char* from, size_t bytes) const {
+    std::vector<char> got(bytes);
+    if (bytes != 0) member_.device->download(got.data(), from, bytes);
+    return got;
+  }
+  // That `place` holds it, once all that was enqueued is done.
+  bool holds(const char* place, const std::vector<char>& wanted, const char* what) const {
+    member_.device->synchronize();
+    ncclResult_t later = ncclSuccess;
+    member_.expect(ncclCommGetAsyncError(member_.comm, &later), "ncclCommGetAsyncError");
+    if (!member_.expect(later, what)) return false;
+    const std::vector<char> got = download(place, wanted.size());
+    const auto differs = std::mismatch(wanted.begin(), wanted.end(), got.begin());
+    if (differs.first == wanted.end()) return true;
+    member_.complain("%s: byte %td of %zu", what, differs.first - wanted.begin(), wanted.size());
+    return false;
+  }
+
+ private:
+  void registerAt(char* begin, ncclWindow_t* window) const {
+    member_.expect(ncclCommWindowRegister(member_.comm, begin, kWindowBytes, window, NCCL_WIN_COLL_SYMMETRIC),
+                   "register");
+  }
+
+  Member& member_;
+  ncclWindow_t window_ = nullptr;
+  ncclWindow_t inputWindow_ = nullptr;
+};
+
+inline bool streamEnds(const Member& member, double seconds) {
+  return eventually(seconds, [&] { return cudaStreamQuery(member.stream()) != cudaErrorNotReady; });
+}
+inline ncclResult_t errorOf(const Member& member) {
+  ncclResult_t later = ncclSuccess;
+  member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
+  return later;
+}
+inline void abort(Member& member) {
+  member.board.meet();  // nobody frees what a copy may still go to
+  member.expect(ncclCommAbort(member.comm), "abort");
+  member.comm = nullptr;
+  member.board.meet();
+}
+
+}  // namespace stretto::testing
