@@ -42,7 +42,7 @@ __device__ void reduceInputs(B& b, const Share& share, const PeerBuffers& peers,
 // From those who have reduced them: loads of several peers are under way together.
 template <typename B>
 __device__ void readResults(const B& b, const Share& share, const PeerBuffers& peers) {
-  constexpr int kPeersAtOnce = 4;
+  constexpr int kPeersAtOnce = 3;  // with more registers are spilled
   const Arguments& a = share.arguments;
   for (int first = 1; first < b.ranks(); first += kPeersAtOnce) {
     stretto::cuda::Copies<kPeersAtOnce> copies;

@@ -80,7 +80,7 @@ TEST_P(PullWindows, AllReduceIsRight) {
 TEST_P(PullWindows, GraphsHoldTwoBuffersThatTakeTurns) {
   run([](Member& member) {
     const Side side(member, true);
-    constexpr size_t kCount = 20001, kBytes = kCount * sizeof(float), kTurns = 6;
+    constexpr size_t kCount = 8001, kBytes = kCount * sizeof(float), kTurns = 4;
     const char* const ones = side.input() + kWindowBytes;
     side.upload(side.input() + kWindowBytes, manyOf(1, kCount));
     for (const Form& form : kForms) {
