@@ -79,6 +79,12 @@ def test_forced_runs_go_as_far_as_the_sweep_where_there_is_time(machine: Machine
         assert [value(sweep, "-e") for sweep in of(calls, "python", "standalone.py")] in ([], [most])
 
 
+def test_forms_between_windows_get_windows(machine: Machine) -> None:
+    wanted = {"two_shot:runs": False, "two_shot:copy": True, "one_shot:pull": True, "one_shot:pull_nosync::8": True}
+    _, calls = machine.run("gpu_bench", "--seconds", "100", "--peers", "none", "--force", ",".join(wanted))
+    assert {value(call, "--force"): "--window" in call for call in of(calls, "nccl_driver", "--force")} == wanted
+
+
 def test_runs_that_have_no_time_left_are_left_out(machine: Machine) -> None:
     """`timeout 0` would let them run for ever, and less than that is no time at all."""
     for name in ("a_perf", "b_perf", "c_perf"):
