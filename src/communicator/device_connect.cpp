@@ -9,6 +9,8 @@
 #include "executors/cuda/engine.hpp"
 #include "links/ipc/link.hpp"
 #include "links/memory/device_link.hpp"
+#include "platform/cuda/mapped.hpp"
+#include "platform/descriptors.hpp"
 #include "platform/random.hpp"
 
 namespace stretto::communicator {
@@ -210,9 +212,9 @@ void nameWindow(const DeviceConnections& connections, DeviceEndpoint& mine) {
   }
 }
 
-Result<links::DeviceLink> openLink(const DeviceEndpoint& mine, const DeviceEndpoint& theirs) {
-  if (links::memory::applies(mine, theirs)) return links::memory::open(mine, theirs);
-  if (links::ipc::applies(mine, theirs)) return links::ipc::open(mine, theirs);
+Result<links::DeviceLink> openLink(const DeviceEndpoint& mine, const DeviceEndpoint& theirs, double seconds) {
+  if (links::memory::applies(mine, theirs)) return links::memory::open(mine, theirs, seconds);
+  if (links::ipc::applies(mine, theirs)) return links::ipc::open(mine, theirs, seconds);
   return failAbout(theirs.rank, Code::kInvalidUsage, "they are on different hosts (%.64s and %.64s)",
                    mine.process.hostname, theirs.process.hostname);
 }
@@ -233,13 +235,14 @@ Status checkWindows(const std::vector<Opened>& opened, int own) {
 
 // What `all` offer, as `own` reaches it. `apart`: that it failed because something is out of reach.
 template <typename T>
-Status openAll(const std::vector<T>& all, int own, std::vector<links::DeviceLink>& links, bool& apart) {
+Status openAll(const std::vector<T>& all, int own, double seconds, std::vector<links::DeviceLink>& links,
+               bool& apart) {
   const DeviceEndpoint& mine = all[static_cast<size_t>(own)].endpoint;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     DeviceEndpoint theirs = all[rank].endpoint;
     const int peer = static_cast<int>(rank);
     theirs.rank = peer;
-    auto link = openLink(mine, theirs);
+    auto link = openLink(mine, theirs, seconds);
     if (!link.ok()) {
       // A peer that has gone is lost; any other is out of reach.
       apart = link.status().code != Code::kRemote;
@@ -254,14 +257,42 @@ Status openAll(const std::vector<T>& all, int own, std::vector<links::DeviceLink
 }
 
 template <typename T>
-Progress progressOfOpening(const std::vector<T>& all, int own, std::vector<links::DeviceLink>& links) {
+Progress progressOfOpening(const std::vector<T>& all, int own, double seconds,
+                           std::vector<links::DeviceLink>& links) {
   bool apart = false;
-  const Status status = openAll(all, own, links, apart);
+  const Status status = openAll(all, own, seconds, links, apart);
   return apart ? Progress::outOfReach() : Progress::of(status);
 }
 
-// Memory that peers in every process can write: what CUDA has a name for. Says why not.
-Status nameBuffer(const DeviceConnections& connections, const WindowRequest& request, DeviceEndpoint& mine) {
+using PiecesSource = std::unique_ptr<platform::DescriptorSource>;
+
+// Mapped memory, of which other processes are handed the pieces while `source` lives.
+Status shareMapped(const DeviceConnections& connections, const WindowRequest& request, DeviceEndpoint& mine,
+                   PiecesSource& source) {
+  auto pieces = platform::cuda::Pieces::behind(connections.device, request.buffer, request.bytes);
+  if (!pieces.ok()) return pieces.status();
+  mine.mapped = 1;
+  mine.offset = pieces.value().offset();
+  const bool apart =
+      std::any_of(connections.links.begin(), connections.links.end(),
+                  [](const links::DeviceLink& link) { return link.kind == links::ipc::kName; });
+  if (!apart) return kOkStatus;
+  const auto held = std::make_shared<platform::cuda::Pieces>(std::move(pieces.value()));
+  const auto open = [held](size_t index) -> Result<platform::NumberedDescriptor> {
+    auto descriptor = held->share(index);
+    if (!descriptor.ok()) return descriptor.status();
+    return platform::NumberedDescriptor{std::move(descriptor.value()), held->bytesOf(index)};
+  };
+  auto made = platform::DescriptorSource::create(held->count(), open);
+  if (!made.ok()) return made.status();
+  source = std::move(made.value());
+  mine.pieces = source->address();
+  return kOkStatus;
+}
+
+// Memory that peers in every process can write: what CUDA has a name for, or pieces. Says why not.
+Status nameBuffer(const DeviceConnections& connections, const WindowRequest& request, DeviceEndpoint& mine,
+                  PiecesSource& source) {
   if (connections.shared) {
     return fail(Code::kInvalidUsage, "rank %d shares its GPU with other ranks", request.rank);
   }
@@ -270,6 +301,12 @@ Status nameBuffer(const DeviceConnections& connections, const WindowRequest& req
   if (place.value().place != platform::cuda::Place::kDevice || place.value().device != connections.device) {
     return fail(Code::kInvalidUsage, "the buffer of rank %d is no memory of its GPU %d", request.rank,
                 connections.device);
+  }
+  if (platform::cuda::isMapped(connections.device, request.buffer)) {
+    if (shareMapped(connections, request, mine, source).ok()) return kOkStatus;
+    mine.mapped = 0;
+    return fail(Code::kInvalidUsage, "the buffer of rank %d cannot be shared: %s", request.rank,
+                std::string(lastError()).c_str());
   }
   const auto name = platform::cuda::nameForOthers(request.buffer);
   if (name.ok() && name.value().room >= request.bytes) {
@@ -314,7 +351,8 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   if (!opened.ok()) return opened.status();
   const Status fitting = checkWindows(opened.value(), request.rank);
   Reached reached;
-  reached.progress = fitting.ok() ? progressOfOpening(opened.value(), request.rank, connections.links)
+  reached.progress = fitting.ok() ? progressOfOpening(opened.value(), request.rank, request.timeoutSeconds,
+                                                      connections.links)
                                   : Progress::of(fitting);
   const std::vector<DeviceFacts> facts = factsOf(offers.value());
   reached.links = static_cast<uint8_t>(linksOf(static_cast<size_t>(request.rank), facts));
@@ -338,7 +376,8 @@ Status connectWindow(bootstrap::Membership& membership, const DeviceConnections&
   Status status = request.refused;
   if (status.ok()) status = describeMine(connections, request.rank, request.bytes, mine.endpoint);
   mine.progress = Progress::of(status);
-  if (status.ok() && !nameBuffer(connections, request, mine.endpoint).ok()) {
+  PiecesSource source;  // until all have what they need
+  if (status.ok() && !nameBuffer(connections, request, mine.endpoint, source).ok()) {
     mine.progress = Progress::outOfReach();
   }
   window.begin = request.buffer;
@@ -354,7 +393,7 @@ Status connectWindow(bootstrap::Membership& membership, const DeviceConnections&
   window.apart = whyApart(all.value());
   Reached reached;
   if (window.apart.empty()) {
-    reached.progress = progressOfOpening(all.value(), request.rank, window.links);
+    reached.progress = progressOfOpening(all.value(), request.rank, request.timeoutSeconds, window.links);
   }
   const auto ends = gatherAll(membership, "window connected", reached, request.timeoutSeconds);
   if (!ends.ok()) return ends.status();

@@ -103,6 +103,12 @@ Status DeviceSide::checkBuffer(const Operation& operation, const void* buffer, c
                   nameOf(operation.collective), which, buffer, device, rank_, connections_.device);
     }
     STRETTO_TRY(platform::cuda::enableReach(connections_.device, device));
+    if (!platform::cuda::mayUse(connections_.device, buffer)) {
+      return fail(Code::kInvalidArgument,
+                  "%s: the %s buffer %p is mapped memory of GPU %d that GPU %d of rank %d may not use: grant "
+                  "it with cuMemSetAccess",
+                  nameOf(operation.collective), which, buffer, device, connections_.device, rank_);
+    }
   }
   // Pinned memory may share its page with ordinary memory.
   if (where != Place::kHostPinned) known = page;
@@ -137,6 +143,25 @@ void DeviceSide::addWindows(const Operation& operation, planner::Request& reques
   request.windowed = isEmpty || resultsOf(operation).window != nullptr;
   request.pullsOnce = isEmpty || pulls.once();
   request.pullsTwice = isEmpty || pulls.twice();
+}
+
+// Copies to memory that has gone would take the whole process's use of the GPU with them.
+void DeviceSide::deregisterWindow(const void* handle) {
+  if (!windows_.goesAtOnce(handle)) return windows_.remove(handle);
+  constexpr uint64_t kPatience = 2'000'000'000;
+  const uint64_t began = platform::monotonicNanoseconds();
+  while (finished() < counted_) {
+    if (platform::monotonicNanoseconds() - began > kPatience) {
+      STRETTO_LOG(
+          kInfo, kInit,
+          "rank %d: operations still run 2 s after a window was deregistered; its peers' memory stays "
+          "mapped until the communicator ends",
+          rank_);
+      return windows_.retire(handle);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  windows_.remove(handle);
 }
 
 // ---- Enqueueing -------------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ class DeviceSide {
 
   // A buffer that all ranks register together; `handle` is its user's name for it.
   Status registerWindow(bootstrap::Membership& membership, const void* handle, WindowRequest request);
-  void deregisterWindow(const void* handle) { windows_.remove(handle); }
+  // What is under way there may end first, for a moment.
+  void deregisterWindow(const void* handle);
   // Where copy engines of all ranks may write the results of an operation; no window if they may not.
   WindowPlace resultsOf(const Operation& operation) const { return windows_.resultsOf(operation, ranks_); }
   // What kernels of all ranks may read of it.

@@ -1,5 +1,6 @@
 #include "communicator/windows.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace stretto::communicator {
@@ -21,6 +22,21 @@ void Windows::add(const void* handle, uint64_t number, ConnectedWindow window) {
 
 void Windows::remove(const void* handle) {
   std::erase_if(entries_, [&](const Entry& entry) { return entry.handle == handle; });
+}
+
+bool Windows::goesAtOnce(const void* handle) const {
+  const auto isMapped = [](const links::DeviceLink& link) { return link.import.isMapped(); };
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    const auto& links = entry.window.links;
+    return entry.handle == handle && std::any_of(links.begin(), links.end(), isMapped);
+  });
+}
+
+void Windows::retire(const void* handle) {
+  for (Entry& entry : entries_) {
+    if (entry.handle == handle) retired_.push_back(std::move(entry.window));
+  }
+  remove(handle);
 }
 
 WindowPlace Windows::find(const void* begin, size_t bytes) const {

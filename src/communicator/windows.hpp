@@ -47,6 +47,10 @@ class Windows {
   void add(const void* handle, uint64_t number, ConnectedWindow window);
   // Unmaps what peers have there; the handle may be that of no window.
   void remove(const void* handle);
+  // Whether to remove() it, CUDA would not wait for copies that are under way there.
+  bool goesAtOnce(const void* handle) const;
+  // Instead of remove(): no operation finds it any more, but it stays mapped until the communicator ends.
+  void retire(const void* handle);
 
   bool any() const { return !entries_.empty(); }
   // Where the results of a collective go; no window if that is not in one, if the input is there too and must
@@ -64,6 +68,7 @@ class Windows {
   WindowPlace find(const void* begin, size_t bytes) const;
 
   std::vector<Entry> entries_;  // by number, so that of windows that overlap all ranks take the same
+  std::vector<ConnectedWindow> retired_;
   uint64_t numbers_ = 0;
 };
 

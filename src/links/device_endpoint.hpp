@@ -1,6 +1,6 @@
 // What a rank on a GPU tells the others so that their kernels can reach its window, and what a link to that
 // window is. The same shape as links/endpoint.hpp: `applies(mine, theirs)` says whether a kind of link can
-// serve this pair, `open(mine, theirs)` makes it.
+// serve this pair, `open(mine, theirs, seconds)` makes it.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "base/status.hpp"
 #include "memory/device_region.hpp"
 #include "platform/cuda/device.hpp"
+#include "platform/descriptors.hpp"
 #include "platform/identity.hpp"
 
 namespace stretto::links {
@@ -24,7 +25,10 @@ struct DeviceEndpoint {
   uint64_t windowBytes = 0;
   uint64_t token = 0;
   platform::cuda::IpcName name;
-  uint8_t named = 0;  // `name` means something
+  uint8_t named = 0;    // `name` means something
+  uint8_t mapped = 0;   // the window lies in mapped memory (platform/cuda/mapped.hpp), which has no name
+  uint64_t offset = 0;  // of a mapped window, in its first piece
+  platform::DescriptorAddress pieces;  // where other processes get them
 };
 static_assert(std::is_trivially_copyable_v<DeviceEndpoint>);
 

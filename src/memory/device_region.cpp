@@ -52,17 +52,21 @@ std::shared_ptr<DeviceRegion> DeviceRegion::find(uint64_t token) {
 }
 
 DeviceImport::DeviceImport(DeviceImport&& other) noexcept
-    : device_(other.device_), base_(std::exchange(other.base_, nullptr)), offset_(other.offset_) {}
+    : device_(other.device_),
+      base_(std::exchange(other.base_, nullptr)),
+      offset_(other.offset_),
+      mapping_(std::move(other.mapping_)) {}
 
 DeviceImport& DeviceImport::operator=(DeviceImport&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(base_, other.base_);
   std::swap(offset_, other.offset_);
+  std::swap(mapping_, other.mapping_);
   return *this;
 }
 
 DeviceImport::~DeviceImport() {
-  if (base_ != nullptr) platform::cuda::closeNamed(device_, base_);
+  if (base_ != nullptr && !isMapped()) platform::cuda::closeNamed(device_, base_);
 }
 
 Result<DeviceImport> DeviceImport::open(int device, const platform::cuda::IpcName& name) {
@@ -72,6 +76,24 @@ Result<DeviceImport> DeviceImport::open(int device, const platform::cuda::IpcNam
   import.device_ = device;
   import.base_ = base.value();
   import.offset_ = name.offset;
+  return import;
+}
+
+Result<DeviceImport> DeviceImport::map(int device, const platform::cuda::Pieces& pieces, uint64_t offset,
+                                       uint64_t bytes) {
+  const uint64_t all = pieces.bytes();
+  if (offset > all || all - offset < bytes) {
+    return fail(Code::kInternal, "%llu bytes at byte %llu of %llu of mapped memory",
+                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(offset),
+                static_cast<unsigned long long>(all));
+  }
+  auto mapping = platform::cuda::Mapping::make({&device, 1}, pieces);
+  if (!mapping.ok()) return mapping.status();
+  DeviceImport import;
+  import.device_ = device;
+  import.base_ = mapping.value().data();
+  import.offset_ = offset;
+  import.mapping_ = std::move(mapping.value());
   return import;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/status.hpp"
 #include "platform/cuda/device.hpp"
+#include "platform/cuda/mapped.hpp"
 
 namespace stretto::memory {
 
@@ -41,7 +42,8 @@ class DeviceRegion {
   const bool owned_;
 };
 
-// Device memory of another process, opened for kernels of one device. Movable.
+// Memory of a peer, as kernels of one device find it: of another process, by its name or in pieces, or of
+// this one, if it is mapped for other devices only. Keeps the memory, also when its owner frees it. Movable.
 class DeviceImport {
  public:
   DeviceImport() = default;
@@ -49,14 +51,19 @@ class DeviceImport {
   DeviceImport& operator=(DeviceImport&& other) noexcept;
   ~DeviceImport();
   static Result<DeviceImport> open(int device, const platform::cuda::IpcName& name);
+  // [`offset`, +`bytes`) of the pieces.
+  static Result<DeviceImport> map(int device, const platform::cuda::Pieces& pieces, uint64_t offset,
+                                  uint64_t bytes);
 
-  // The address that was named, not its allocation's begin.
+  // The address that was asked for, not its allocation's begin.
   std::byte* data() const { return base_ + offset_; }
+  bool isMapped() const { return mapping_.data() != nullptr; }
 
  private:
   int device_ = -1;
   std::byte* base_ = nullptr;
   uint64_t offset_ = 0;
+  platform::cuda::Mapping mapping_;  // what `base_` is the begin of, unless it was opened by name
 };
 
 }  // namespace stretto::memory

@@ -2,10 +2,13 @@
 
 #include <map>
 #include <mutex>
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "base/log.hpp"
 #include "platform/cuda/device.hpp"
+#include "platform/cuda/mapped.hpp"
 #include "platform/random.hpp"
 #include "platform/shared_memory.hpp"
 
@@ -28,10 +31,14 @@ Allocations& allocations() {
   return *all;
 }
 
-// Memory of GPUs: which one each address is of.
+// Memory of GPUs, by its begin.
+struct DeviceAllocation {
+  int device = -1;
+  platform::cuda::Mapping mapping;  // none if it is cudaMalloc's
+};
 struct DeviceAllocations {
   std::mutex mutex;
-  std::unordered_map<void*, int> devices;
+  std::unordered_map<void*, DeviceAllocation> byBegin;
 };
 DeviceAllocations& deviceAllocations() {
   static auto* all = new DeviceAllocations;
@@ -41,15 +48,15 @@ DeviceAllocations& deviceAllocations() {
 // False if it is not ours.
 bool releaseOnDevice(void* pointer) {
   DeviceAllocations& all = deviceAllocations();
-  int device = -1;
+  DeviceAllocation last;  // freed after the lock is gone
   {
     std::lock_guard lock(all.mutex);
-    const auto found = all.devices.find(pointer);
-    if (found == all.devices.end()) return false;
-    device = found->second;
-    all.devices.erase(found);
+    const auto found = all.byBegin.find(pointer);
+    if (found == all.byBegin.end()) return false;
+    last = std::move(found->second);
+    all.byBegin.erase(found);
   }
-  platform::cuda::release(device, static_cast<std::byte*>(pointer));
+  if (last.mapping.data() == nullptr) platform::cuda::release(last.device, static_cast<std::byte*>(pointer));
   return true;
 }
 
@@ -95,12 +102,30 @@ Result<void*> allocate(size_t bytes) {
 }
 
 Result<void*> allocateOn(int device, size_t bytes) {
-  const auto memory = platform::cuda::allocate(device, bytes == 0 ? kPage : bytes);
-  if (!memory.ok()) return memory.status();
+  const size_t size = bytes == 0 ? kPage : bytes;
+  DeviceAllocation allocation;
+  allocation.device = device;
+  std::string why = platform::cuda::whyNotMapped(device);
+  if (why.empty()) {
+    auto mapping = platform::cuda::allocateMapped(device, size);
+    if (mapping.ok()) {
+      allocation.mapping = std::move(mapping.value());
+    } else {
+      why = lastError();
+    }
+  }
+  void* begin = allocation.mapping.data();
+  if (begin == nullptr) {
+    const auto memory = platform::cuda::allocate(device, size);
+    if (!memory.ok()) return memory.status();
+    begin = memory.value();
+    STRETTO_LOG(kInfo, kAlloc, "%zu bytes of ncclMemAlloc on GPU %d are cudaMalloc's: %s", size, device,
+                why.c_str());
+  }
   DeviceAllocations& all = deviceAllocations();
   std::lock_guard lock(all.mutex);
-  all.devices.emplace(memory.value(), device);
-  return static_cast<void*>(memory.value());
+  all.byBegin.emplace(begin, std::move(allocation));
+  return begin;
 }
 
 Status release(void* pointer) {

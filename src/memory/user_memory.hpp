@@ -1,6 +1,7 @@
 // Memory that users ask the library for (ncclMemAlloc) and ranges they register. What allocate() gives is a
 // shared segment, so that ranks in other processes can read it in place (imports.hpp); like all shared memory
-// it is the same for a forked child, not a copy. allocateOn() gives memory of a GPU. A registration changes
+// it is the same for a forked child, not a copy. allocateOn() gives memory of a GPU, mapped so that it can be
+// shared in pieces where that can be (platform/cuda/mapped.hpp), else cudaMalloc's. A registration changes
 // nothing; it is checked and undone, so that programs written for NCCL run. Any thread.
 #pragma once
 
@@ -15,7 +16,8 @@ namespace stretto::memory {
 Result<void*> allocate(size_t bytes);
 // The same on a GPU, aligned as its driver does.
 Result<void*> allocateOn(int device, size_t bytes);
-// kInvalidArgument unless `pointer` came from either and was not released before; null is ignored.
+// kInvalidArgument unless `pointer` came from either and was not released before; null is ignored. Of a GPU's
+// memory: once nothing uses it, as NCCL has it, for mapped memory goes without waiting.
 Status release(void* pointer);
 
 // What the range is in, if it lies in one allocation of this process; else `id` 0.

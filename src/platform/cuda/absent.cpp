@@ -1,5 +1,6 @@
 // A library built without CUDA: no device, and everything that would need one says so.
 #include "platform/cuda/device.hpp"
+#include "platform/cuda/mapped.hpp"
 
 namespace stretto::platform::cuda {
 namespace {
@@ -67,8 +68,48 @@ Result<Pointed> placeOf(const void*) {
 bool waitForDevice(int, double) {
   return true;
 }
+Status clearNow(int, std::byte*, size_t) {
+  return refuse("device memory");
+}
 Status copyNow(void*, const void*, size_t) {
   return refuse("a copy between devices");
+}
+
+std::string whyNotMapped(int) {
+  return kWhy;
+}
+bool isMapped(int, const void*) {
+  return false;
+}
+bool mayUse(int, const void*) {
+  return true;
+}
+Pieces::Pieces(Pieces&&) noexcept = default;
+Pieces& Pieces::operator=(Pieces&&) noexcept = default;
+Pieces::~Pieces() = default;
+Result<Pieces> Pieces::create(int, size_t) {
+  return refuse("mapped memory");
+}
+Result<Pieces> Pieces::behind(int, const void*, size_t) {
+  return refuse("mapped memory");
+}
+Status Pieces::append(int, const FileDescriptor&, size_t) {
+  return refuse("mapped memory");
+}
+size_t Pieces::bytes() const {
+  return 0;
+}
+Result<FileDescriptor> Pieces::share(size_t) const {
+  return refuse("mapped memory");
+}
+Mapping::Mapping(Mapping&&) noexcept = default;
+Mapping& Mapping::operator=(Mapping&&) noexcept = default;
+Mapping::~Mapping() = default;
+Result<Mapping> Mapping::make(std::span<const int>, const Pieces&) {
+  return refuse("mapped memory");
+}
+Result<Mapping> allocateMapped(int, size_t) {
+  return refuse("mapped memory");
 }
 
 }  // namespace stretto::platform::cuda

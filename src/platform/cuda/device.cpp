@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "platform/cuda/driver.hpp"
 
 namespace stretto::platform::cuda {
 namespace {
@@ -105,19 +106,7 @@ struct Allocation {
 };
 Result<Allocation> allocationOf(const void* memory) {
   using Range = int (*)(unsigned long long* base, size_t* bytes, unsigned long long address);
-  static const Range range = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult outcome;
-#if CUDART_VERSION >= 12050
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 12000,
-                                                               cudaEnableDefault, &outcome);
-#else
-    const cudaError_t error =
-        cudaGetDriverEntryPoint("cuMemGetAddressRange", &function, cudaEnableDefault, &outcome);
-#endif
-    if (error != cudaSuccess) (void)cudaGetLastError();
-    return error == cudaSuccess ? reinterpret_cast<Range>(function) : nullptr;
-  }();
+  static const auto range = reinterpret_cast<Range>(driverFunction("cuMemGetAddressRange"));
   unsigned long long base = 0;
   size_t bytes = 0;
   const int error =
@@ -130,6 +119,20 @@ Result<Allocation> allocationOf(const void* memory) {
 }
 
 }  // namespace
+
+void* driverFunction(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult outcome;
+#if CUDART_VERSION >= 12050
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &outcome);
+#else
+  const cudaError_t error = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &outcome);
+#endif
+  if (error == cudaSuccess && outcome == cudaDriverEntryPointSuccess) return function;
+  (void)cudaGetLastError();
+  return nullptr;
+}
 
 int deviceCount() {
   return found().count;
@@ -226,19 +229,16 @@ Result<std::byte*> allocate(int device, size_t bytes) {
   const AmidCaptures amid;
   const ScopedDevice current(device);
   STRETTO_TRY(current.status());
-  const OwnStream stream;
-  STRETTO_CUDA_TRY(stream.error(), "a stream");
   void* memory = nullptr;
   if (const cudaError_t error = cudaMalloc(&memory, bytes); error != cudaSuccess) {
     (void)cudaGetLastError();
     return fail(Code::kSystem, "%zu bytes of memory of device %d: CUDA says \"%s\"", bytes, device,
                 cudaGetErrorString(error));
   }
-  cudaError_t error = cudaMemsetAsync(memory, 0, bytes, stream.get());
-  if (error == cudaSuccess) error = stream.wait();
-  if (error == cudaSuccess) return static_cast<std::byte*>(memory);
-  (void)cudaFree(memory);
-  return refused(error, "clearing device memory");
+  const Status cleared = clearNow(device, static_cast<std::byte*>(memory), bytes);
+  if (cleared.ok()) return static_cast<std::byte*>(memory);
+  if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();
+  return cleared;
 }
 
 void release(int device, std::byte* memory) {
@@ -358,6 +358,17 @@ bool waitForDevice(int device, double seconds) {
       waiting->changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return waiting->done; });
   waiting->abandoned = true;
   return done;
+}
+
+Status clearNow(int device, std::byte* memory, size_t bytes) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  STRETTO_TRY(current.status());
+  const OwnStream stream;
+  STRETTO_CUDA_TRY(stream.error(), "a stream");
+  STRETTO_CUDA_TRY(cudaMemsetAsync(memory, 0, bytes, stream.get()), "clearing device memory");
+  STRETTO_CUDA_TRY(stream.wait(), "clearing device memory");
+  return kOkStatus;
 }
 
 Status copyNow(void* to, const void* from, size_t bytes) {

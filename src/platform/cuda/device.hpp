@@ -106,6 +106,8 @@ Result<Pointed> placeOf(const void* address);
 // capture that another thread has open on the device: only where kernels cannot be counted instead.
 bool waitForDevice(int device, double seconds);
 
+// Makes memory of `device` zero, also while other streams capture; returns when done.
+Status clearNow(int device, std::byte* memory, size_t bytes);
 // Copies between any two places; returns when done. Not for hot paths.
 Status copyNow(void* to, const void* from, size_t bytes);
 

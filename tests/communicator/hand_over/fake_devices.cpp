@@ -13,6 +13,7 @@
 #include "executors/cuda/engine.hpp"
 #include "executors/cuda/order.hpp"
 #include "platform/cuda/device.hpp"
+#include "platform/cuda/mapped.hpp"
 
 namespace {
 
@@ -115,9 +116,50 @@ Result<Pointed> placeOf(const void*) {
 bool waitForDevice(int, double) {
   return true;
 }
+Status clearNow(int, std::byte* memory, size_t bytes) {
+  std::memset(memory, 0, bytes);
+  return kOkStatus;
+}
 Status copyNow(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   return kOkStatus;
+}
+
+std::string whyNotMapped(int) {
+  return "made-up GPUs map nothing";
+}
+bool isMapped(int, const void*) {
+  return false;
+}
+bool mayUse(int, const void*) {
+  return true;
+}
+Pieces::Pieces(Pieces&&) noexcept = default;
+Pieces& Pieces::operator=(Pieces&&) noexcept = default;
+Pieces::~Pieces() = default;
+Result<Pieces> Pieces::create(int, size_t) {
+  return Status{Code::kSystem};
+}
+Result<Pieces> Pieces::behind(int, const void*, size_t) {
+  return Status{Code::kSystem};
+}
+Status Pieces::append(int, const FileDescriptor&, size_t) {
+  return Status{Code::kSystem};
+}
+size_t Pieces::bytes() const {
+  return 0;
+}
+Result<FileDescriptor> Pieces::share(size_t) const {
+  return Status{Code::kSystem};
+}
+Mapping::Mapping(Mapping&&) noexcept = default;
+Mapping& Mapping::operator=(Mapping&&) noexcept = default;
+Mapping::~Mapping() = default;
+Result<Mapping> Mapping::make(std::span<const int>, const Pieces&) {
+  return Status{Code::kSystem};
+}
+Result<Mapping> allocateMapped(int, size_t) {
+  return Status{Code::kSystem};
 }
 
 }  // namespace stretto::platform::cuda
