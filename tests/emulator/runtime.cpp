@@ -11,11 +11,11 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "emulator/machine.hpp"
+#include "emulator/vmm.hpp"
 
 using stretto::emulator::LaunchSize;
 using stretto::emulator::Machine;
@@ -97,13 +97,6 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
     Machine::current().enqueue(stream, std::move(work));
   }
   return cudaSuccess;
-}
-
-int cuMemGetAddressRange(unsigned long long* base, size_t* bytes, unsigned long long address) {
-  *bytes = 0;
-  std::byte* const found = Machine::current().find(reinterpret_cast<const void*>(address), bytes);
-  *base = reinterpret_cast<unsigned long long>(found);
-  return found == nullptr ? 1 : 0;
 }
 
 }  // namespace
@@ -197,9 +190,8 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* outcome) {
   *outcome = cudaDriverEntryPointSuccess;
-  if (std::string_view(name) != "cuMemGetAddressRange") return result(cudaErrorNotSupported);
-  *function = reinterpret_cast<void*>(&cuMemGetAddressRange);
-  return cudaSuccess;
+  *function = stretto::emulator::vmmFunction(name);
+  return *function == nullptr ? result(cudaErrorNotSupported) : cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
@@ -253,6 +245,10 @@ cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
+  if (const int mapped = stretto::emulator::vmmDeviceAt(address); mapped >= 0) {
+    *attributes = {cudaMemoryTypeDevice, mapped};
+    return cudaSuccess;
+  }
   std::byte* const found = Machine::current().find(address);
   std::lock_guard lock(gMutex);
   *attributes = {found == nullptr            ? cudaMemoryTypeUnregistered
@@ -263,6 +259,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 // Between processes nothing is shared.
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
+  if (stretto::emulator::vmmDeviceAt(memory) >= 0) return result(cudaErrorInvalidValue);
   const auto pid = getpid();
   std::memcpy(handle->reserved, &pid, sizeof pid);
   std::memcpy(handle->reserved + sizeof memory, &memory, sizeof memory);
