@@ -7,6 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "emulator/vmm.hpp"
+
 namespace stretto::emulator {
 namespace {
 
@@ -104,6 +106,7 @@ bool Machine::check(const void* at, size_t bytes, const char* what) {
     const auto& [memory, size] = *std::prev(after);
     if (begin + bytes <= memory + size) return true;
   }
+  if (isAligned && vmmHolds(at, bytes)) return true;
   complain(std::string("block ") + std::to_string(lane_->block.index) + ", thread " +
            std::to_string(lane_->thread) + " " + what + " " + std::to_string(bytes) + " bytes " +
            (isAligned ? "beyond all memory" : "at an address that is not aligned to them"));

@@ -282,6 +282,17 @@ int vmmDeviceAt(const void* address) {
   return found == gMapped.end() ? -1 : gPieces[found->second.handle].properties.location.id;
 }
 
+bool vmmHolds(const void* address, size_t bytes) {
+  const std::lock_guard lock(gMutex);
+  const auto begin = reinterpret_cast<CUdeviceptr>(address);
+  for (CUdeviceptr at = begin; at < begin + bytes;) {
+    const auto found = mappedAt(at);
+    if (found == gMapped.end() || found->second.devices.empty()) return false;
+    at = found->first + found->second.bytes;
+  }
+  return true;
+}
+
 size_t vmmPieces() {
   const std::lock_guard lock(gMutex);
   return gPieces.size();
