@@ -1,5 +1,8 @@
 #include "emulator/machine.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,6 +22,16 @@ constexpr uint64_t kVeryQuiet = 32;        // and after which time leaps, each r
 constexpr uint64_t kLeap = 1'000'000'000;  // nanoseconds
 constexpr int kMostYields = 64;
 constexpr uint64_t kForever = 20'000;  // quiet rounds: more than a deadline takes
+
+// A page that nobody may touch lies behind each allocation, so that its end is seen.
+constexpr size_t kPage = 4096;
+size_t wholePages(size_t bytes) {
+  return std::max<size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
+}
+void unmap(void* memory, size_t bytes, int descriptor) {
+  munmap(memory, wholePages(bytes) + kPage);
+  close(descriptor);
+}
 
 const char* nameOf(Lane::State state) {
   constexpr const char* kNames[] = {"run", "vote", "wait at a barrier", "await their turn", "are done"};
@@ -56,7 +69,7 @@ Machine::~Machine() {
     changed_.notify_all();
     driver_.join();
   }
-  for (const auto& [begin, bytes] : memory_) std::free(const_cast<std::byte*>(begin));
+  for (const auto& [begin, all] : memory_) unmap(const_cast<std::byte*>(begin), all.bytes, all.descriptor);
   gCurrent = nullptr;
 }
 
@@ -69,23 +82,42 @@ Machine& Machine::current() {
 }
 
 std::byte* Machine::allocate(size_t bytes) {
-  constexpr size_t kPage = 4096;
-  const size_t whole = std::max<size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
-  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, whole));
-  if (memory == nullptr) return nullptr;
-  std::memset(memory, 0, whole);
-  const Call call(*this);
-  memory_[memory] = bytes;
+  const int descriptor = memfd_create("emulated memory", MFD_CLOEXEC);
+  if (descriptor < 0) return nullptr;
+  const bool fits = ftruncate(descriptor, static_cast<off_t>(wholePages(bytes))) == 0;
+  std::byte* const memory = fits ? adopt(descriptor, bytes) : nullptr;
+  if (memory == nullptr) close(descriptor);
   return memory;
+}
+
+std::byte* Machine::adopt(int descriptor, size_t bytes) {
+  const size_t whole = wholePages(bytes);
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const room = mmap(nullptr, whole + kPage, PROT_NONE, kFlags, -1, 0);
+  if (room == MAP_FAILED) return nullptr;
+  if (mmap(room, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0) == MAP_FAILED) {
+    munmap(room, whole + kPage);
+    return nullptr;
+  }
+  const Call call(*this);
+  memory_[static_cast<std::byte*>(room)] = {bytes, descriptor};
+  return static_cast<std::byte*>(room);
+}
+
+int Machine::descriptorOf(const void* memory) const {
+  const Call call(*this);
+  const auto found = memory_.find(static_cast<const std::byte*>(memory));
+  return found == memory_.end() ? -1 : found->second.descriptor;
 }
 
 bool Machine::release(void* memory) {
   const Call call(*this);
   const auto found = memory_.find(static_cast<const std::byte*>(memory));
   if (found == memory_.end()) return false;
-  if (order() != nullptr) order()->forget(memory, found->second);
+  const auto [bytes, descriptor] = found->second;
+  if (order() != nullptr) order()->forget(memory, bytes);
   memory_.erase(found);
-  std::free(memory);
+  unmap(memory, bytes, descriptor);
   return true;
 }
 
@@ -93,9 +125,10 @@ std::byte* Machine::find(const void* address, size_t* bytes) {
   const Call call(*this);
   const auto after = memory_.upper_bound(static_cast<const std::byte*>(address));
   if (after == memory_.begin()) return nullptr;
-  const auto& [memory, size] = *std::prev(after);
-  if (bytes != nullptr) *bytes = size;
-  return static_cast<const std::byte*>(address) < memory + size ? const_cast<std::byte*>(memory) : nullptr;
+  const auto& [memory, all] = *std::prev(after);
+  if (bytes != nullptr) *bytes = all.bytes;
+  const bool in = static_cast<const std::byte*>(address) < memory + all.bytes;
+  return in ? const_cast<std::byte*>(memory) : nullptr;
 }
 
 bool Machine::check(const void* at, size_t bytes, const char* what) {
@@ -103,8 +136,8 @@ bool Machine::check(const void* at, size_t bytes, const char* what) {
   const bool isAligned = reinterpret_cast<uintptr_t>(at) % bytes == 0;
   const auto after = memory_.upper_bound(begin);
   if (isAligned && after != memory_.begin()) {
-    const auto& [memory, size] = *std::prev(after);
-    if (begin + bytes <= memory + size) return true;
+    const auto& [memory, all] = *std::prev(after);
+    if (begin + bytes <= memory + all.bytes) return true;
   }
   if (isAligned && vmmHolds(at, bytes)) return true;
   complain(std::string("block ") + std::to_string(lane_->block.index) + ", thread " +

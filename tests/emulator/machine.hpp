@@ -138,8 +138,10 @@ class Machine {
   static Machine& current();
 
   // Any thread, for this and what follows.
-  std::byte* allocate(size_t bytes);  // zeroed
-  bool release(void* memory);         // false: nothing that was allocated begins there
+  std::byte* allocate(size_t bytes);               // zeroed; a file in memory, for other processes
+  std::byte* adopt(int descriptor, size_t bytes);  // what another process allocated; takes the descriptor
+  bool release(void* memory);                      // false: neither's result begins there
+  int descriptorOf(const void* memory) const;      // -1 likewise
   // The allocation that holds it, and its size; null: none.
   std::byte* find(const void* address, size_t* bytes = nullptr);
 
@@ -204,7 +206,11 @@ class Machine {
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Warp>> warps_;
   std::vector<Lane*> released_;  // by a barrier, in the step that is going on
-  std::map<const std::byte*, size_t> memory_;
+  struct Allocation {
+    size_t bytes;
+    int descriptor;
+  };
+  std::map<const std::byte*, Allocation> memory_;
   Lane* lane_ = nullptr;
   uint64_t now_ = 1;
   uint64_t rounds_ = 0;

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "base/scoped_variable.hpp"
+#include "emulator/machine.hpp"
 #include "emulator/vmm.hpp"
 #include "harness/cuda/expandable.hpp"
 #include "harness/ranks.hpp"
@@ -32,6 +33,7 @@ class Mapped : public ::testing::Test {
  protected:
   void SetUp() override {
     (void)mappedFirst();
+    testing::Expandable(0, {1});
     pieces_ = emulator::vmmPieces();
     reservations_ = emulator::vmmReservations();
     descriptors_ = testing::descriptorsNow();
@@ -47,6 +49,7 @@ class Mapped : public ::testing::Test {
   static bool mappedFirst() { return deviceCount() > 0 && isMapped(0, nullptr); }
 
   const testing::Watchdog watchdog_{"mapped memory", 60};
+  emulator::Machine machine_{{}};
   size_t pieces_ = 0;
   size_t reservations_ = 0;
   size_t descriptors_ = 0;

@@ -1,6 +1,7 @@
 // CUDA's runtime interface (include/cuda_runtime_api.h) on the emulator. Devices differ by their number
 // alone: each reaches the memory of all, as over NVLink.
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -201,6 +202,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   return *memory == nullptr ? result(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
+  {
+    std::lock_guard lock(gMutex);
+    gOwners.erase(memory);
+  }
   return memory == nullptr || Machine::current().release(memory) ? cudaSuccess
                                                                  : result(cudaErrorInvalidValue);
 }
@@ -257,23 +262,42 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
                  found == nullptr ? gDevice : gOwners[found]};
   return cudaSuccess;
 }
-// Between processes nothing is shared.
+// A name is of the file behind the memory, in its owner's process.
+struct IpcName {
+  pid_t owner;
+  int descriptor;
+  void* memory;
+  size_t bytes;
+};
+static_assert(sizeof(IpcName) <= sizeof(cudaIpcMemHandle_t));
+
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
-  if (stretto::emulator::vmmDeviceAt(memory) >= 0) return result(cudaErrorInvalidValue);
-  const auto pid = getpid();
-  std::memcpy(handle->reserved, &pid, sizeof pid);
-  std::memcpy(handle->reserved + sizeof memory, &memory, sizeof memory);
+  IpcName name{getpid(), Machine::current().descriptorOf(memory), memory, 0};
+  if (name.descriptor < 0) return result(cudaErrorInvalidValue);
+  (void)Machine::current().find(memory, &name.bytes);
+  std::memcpy(handle->reserved, &name, sizeof name);
   return cudaSuccess;
 }
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
-  pid_t pid = 0;
-  std::memcpy(&pid, handle.reserved, sizeof pid);
-  if (pid != getpid()) return result(cudaErrorNotSupported);
-  std::memcpy(memory, handle.reserved + sizeof *memory, sizeof *memory);
-  return cudaSuccess;
+  IpcName name;
+  std::memcpy(&name, handle.reserved, sizeof name);
+  *memory = name.memory;
+  if (name.owner == getpid()) return cudaSuccess;
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(name.owner), name.descriptor);
+  const int descriptor = open(path, O_RDWR | O_CLOEXEC);
+  *memory = descriptor < 0 ? nullptr : Machine::current().adopt(descriptor, name.bytes);
+  if (*memory != nullptr) return cudaSuccess;
+  if (descriptor >= 0) close(descriptor);
+  return result(cudaErrorNotSupported);
 }
-cudaError_t cudaIpcCloseMemHandle(void*) {
-  return cudaSuccess;
+// What is this process's own was not opened.
+cudaError_t cudaIpcCloseMemHandle(void* memory) {
+  {
+    std::lock_guard lock(gMutex);
+    if (gOwners.count(memory) != 0) return cudaSuccess;
+  }
+  return Machine::current().release(memory) ? cudaSuccess : result(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

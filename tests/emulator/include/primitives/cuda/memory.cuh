@@ -17,17 +17,30 @@ struct alignas(16) Pack {
   uint64_t high;
 };
 
+// In one piece also for other processes, whose kernels run at the same time: as a GPU does it. Compilers would
+// make two moves of it.
+template <typename T>
+void emulatedMove(void* to, const void* from) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(T) == 16) {
+    asm volatile("movdqa (%1), %%xmm0\n\tmovdqa %%xmm0, (%0)" : : "r"(to), "r"(from) : "xmm0", "memory");
+    return;
+  }
+#endif
+  std::memcpy(to, from, sizeof(T));
+}
+
 // An access that may not be is not made.
 template <typename T>
 T emulatedLoad(const void* at) {
   T value{};
-  if (Machine::current().check(at, sizeof(T), "reads")) std::memcpy(&value, at, sizeof value);
+  if (Machine::current().check(at, sizeof(T), "reads")) emulatedMove<T>(&value, at);
   return value;
 }
 template <typename T>
 void emulatedStore(void* at, T value) {
   Machine::current().progress();
-  if (Machine::current().check(at, sizeof(T), "writes")) std::memcpy(at, &value, sizeof value);
+  if (Machine::current().check(at, sizeof(T), "writes")) emulatedMove<T>(at, &value);
 }
 
 // Calls what `told` says of an order that is kept.
