@@ -1,7 +1,6 @@
 #include "bootstrap/service.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,28 +16,13 @@
 #include "base/log.hpp"
 #include "bootstrap/loop.hpp"
 #include "platform/random.hpp"
+#include "platform/signals.hpp"
 
 namespace stretto::bootstrap {
 namespace {
 
 constexpr size_t kMaxWaitingSessions = 65536;
 constexpr auto kExitTime = std::chrono::seconds(2);
-
-// A thread of the library's own must not take the program's signals.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
@@ -80,7 +64,7 @@ Status ServiceUse::start(Registry& here) {
   }
   Result<std::shared_ptr<Loop>> made = Loop::create();
   STRETTO_TRY(made.status());
-  const SignalsBlocked quiet;
+  const platform::SignalsBlocked quiet;
   try {
     here.thread = std::thread([&here, loop = made.value()] {
       pthread_setname_np(pthread_self(), "stretto-boot");

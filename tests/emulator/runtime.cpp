@@ -240,6 +240,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
   return cudaSuccess;  // there is nothing to load
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  using stretto::emulator::vmmMayUse;
+  if (!vmmMayUse(gDevice, to) || !vmmMayUse(gDevice, from)) return result(cudaErrorInvalidValue);
   return enqueue(stream, [=] { std::memmove(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {

@@ -282,6 +282,12 @@ int vmmDeviceAt(const void* address) {
   return found == gMapped.end() ? -1 : gPieces[found->second.handle].properties.location.id;
 }
 
+bool vmmMayUse(int device, const void* address) {
+  const std::lock_guard lock(gMutex);
+  const auto found = mappedAt(reinterpret_cast<CUdeviceptr>(address));
+  return found == gMapped.end() || found->second.devices.count(device) != 0;
+}
+
 bool vmmHolds(const void* address, size_t bytes) {
   const std::lock_guard lock(gMutex);
   const auto begin = reinterpret_cast<CUdeviceptr>(address);

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 
 #include <algorithm>
 #include <numeric>
@@ -246,6 +247,7 @@ Result<FileDescriptor> Pieces::share(size_t index) const {
   FileDescriptor made = FileDescriptor::create([&] {
     int descriptor = -1;
     error = driver().share(&descriptor, pieces_[index].handle, kShareable, 0);
+    if (error == CUDA_SUCCESS) (void)::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
     return error == CUDA_SUCCESS ? descriptor : -1;
   });
   if (made.valid()) return made;

@@ -67,6 +67,7 @@ class Mapping {
   // For kernels and copy engines of all `devices`. The pieces need not be held any longer.
   static Result<Mapping> make(std::span<const int> devices, const Pieces& pieces);
 
+  int device() const { return device_; }  // the first of those it is for; -1 if it maps nothing
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 

@@ -3,6 +3,7 @@
 #include "platform/descriptors.hpp"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "platform/clock.hpp"
 #include "platform/random.hpp"
+#include "platform/signals.hpp"
 
 namespace stretto::platform {
 namespace {
@@ -184,8 +186,12 @@ Result<NumberedDescriptor> hear(const FileDescriptor& socket, Answer& answer, co
 Result<std::unique_ptr<DescriptorSource>> DescriptorSource::create(size_t count, Open open) {
   std::unique_ptr<DescriptorSource> source(new DescriptorSource(count, std::move(open)));
   STRETTO_TRY(source->listen());
+  const SignalsBlocked quiet;
   try {
-    source->thread_ = std::thread([raw = source.get()] { raw->serve(); });
+    source->thread_ = std::thread([raw = source.get()] {
+      pthread_setname_np(pthread_self(), "stretto-share");
+      raw->serve();
+    });
   } catch (const std::system_error& error) {
     return fail(Code::kSystem, "a thread that shares memory: %s", error.what());
   }

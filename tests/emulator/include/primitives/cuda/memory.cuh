@@ -17,8 +17,8 @@ struct alignas(16) Pack {
   uint64_t high;
 };
 
-// In one piece also for other processes, whose kernels run at the same time: as a GPU does it. Compilers would
-// make two moves of it.
+// In one piece also for other processes, whose kernels run at the same time: as a GPU does it. Compilers
+// would make two moves of it.
 template <typename T>
 void emulatedMove(void* to, const void* from) {
 #if defined(__x86_64__)
