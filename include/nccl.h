@@ -259,7 +259,8 @@ __attribute__((deprecated("ncclResetDebugInit is kept for old programs only"))) 
 /* Allocates at least `size` bytes that every kind of operation can use without copying: device memory on a
  * GPU, page-aligned host memory otherwise. The caller frees it, with ncclMemFree and nothing else. */
 ncclResult_t ncclMemAlloc(void** ptr, size_t size);
-/* Frees memory from ncclMemAlloc; null does nothing. No operation may still use it. */
+/* Frees memory from ncclMemAlloc; null does nothing. No operation and no other work of a GPU may still use
+ * it: unlike cudaFree it does not wait. */
 ncclResult_t ncclMemFree(void* ptr);
 
 /* --- Making a communicator --- */
@@ -336,8 +337,9 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 /* Registers one buffer per rank, of the same size, as a window that the peers may address. Collective: all
  * ranks call; inside a group it is done at its end. Between GPUs and with NCCL_WIN_COLL_SYMMETRIC, copy
  * engines may then write results of large collectives straight into it. If some rank's buffer cannot be
- * reached by every other (memory of cudaMalloc and ncclMemAlloc can) it is registered and not used, and
- * operations work as without. At most 256 windows of one communicator at a time.
+ * reached by every other (memory of cudaMalloc and ncclMemAlloc can, and mapped memory that was made with a
+ * POSIX file descriptor, such as expandable segments) it is registered and not used, and operations work as
+ * without. At most 256 windows of one communicator at a time.
  * Deregistering is local. Before it, operations on the window are done on all ranks, and graphs that hold one
  * do not run again. After an error or an abort, free the memory when the communicators of all ranks have
  * ended: copies of peers that were enqueued may still come. When a rank does not come in time, the others get
