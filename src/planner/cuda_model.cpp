@@ -22,6 +22,10 @@ struct CopyConstants {
   double copy = 3.0;
   double rate = 390e3;
   double rateBesideKernels = 375e3;
+  // Of chunks below 64 MB, that wait for each other's ends (2 GPUs: 479 us for 128 MB, 790 for 256 MB, 1455
+  // for 512 MB; 4 GPUs: 1451 for 256 MB, 2653 for 512 MB, 4536 for 1 GB).
+  size_t largeChunk = size_t{64} << 20;
+  double rateOfSmallChunks = 300e3;
   double reducing = 1360e3;
   size_t chunks = 4;  // of a shard that is reduced
   int blocks = 16;
@@ -54,7 +58,7 @@ ProtocolConstants constantsOf(const Descriptor& row) {
       return {kCopies.meeting, 1.0, kCopies.rate, 65536};
     case Protocol::kPull:
     case Protocol::kPullNosync:
-      return {3.0, 1.0, 310e3, 16384, 25e3};  // loads alone 334e3; not measured with reductions
+      return {2.7, 1.0, 333e3, 65536, 25e3};
     case Protocol::kChunks:
       break;
   }
@@ -75,8 +79,9 @@ double hopOf(const Descriptor& row) {
 constexpr size_t kMostPass = size_t{1} << 20;
 constexpr double kTurnsOfWide = 280e3;
 constexpr double kTurnsPassedOn = 150e3;  // read and sent on by the same threads
-constexpr double kTwoShotsInRuns = 300e3;
-constexpr double kTwoShotsPulled = 290e3;  // as torch's
+constexpr double kTwoShotsInRuns = 333e3;
+constexpr double kTwoShotsPulled = 325e3;
+constexpr double kAmongSeveral = 205e3;  // links, whose runs are short then (four H200s)
 
 size_t shardsOf(const Descriptor& row, const Request& request) {
   return algorithms::shardsOf(row.algorithm, request.ranks);
@@ -110,6 +115,7 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
   if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
   if (takesTurns && twoShot) return kTurnsPassedOn;
   if (twoShot && wayOf(row) == Way::kPulls) return kTwoShotsPulled;
+  if (wayOf(row) == Way::kLinks && request.ranks > 2) return kAmongSeveral;
   return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row).wireRate;
 }
 
@@ -125,7 +131,8 @@ double predictCopies(const Descriptor& row, const Request& request) {
   const double copies = copiesOf(row, request.ranks) * kCopies.copy;
   if (!reduces(row.collective)) return meetings + copies + cost.wireBytes / kCopies.rate;
   const double chunks = static_cast<double>(kCopies.chunks);
-  const double wire = cost.wireBytes / kCopies.rateBesideKernels;
+  const bool large = preferredCopy(row, request) >= kCopies.largeChunk;
+  const double wire = cost.wireBytes / (large ? kCopies.rateBesideKernels : kCopies.rateOfSmallChunks);
   const double reduction = cost.localBytes / chunks / kCopies.reducing;
   const double hidden = wire / 2 / chunks;
   return 2 * meetings + chunks * copies + wire + std::max(0.0, reduction - hidden);
@@ -182,7 +189,10 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   const double blocks = preferredBlocks(row, request, machine);
   const double wire = cost.wireBytes * constantsOf(row).wireFactor /
                       std::min(rateOf(row, request, machine), constantsOf(row).perBlock * blocks);
-  return kCuda.launch + cost.hops * hopOf(row) + wire + cost.localBytes / kCuda.local;
+  // Lines are packed before they leave and unpacked when they have come; the rest overlaps.
+  const double local = cost.localBytes / kCuda.local;
+  const bool overlaps = row.protocol == Protocol::kRuns || wayOf(row) != Way::kLines;
+  return kCuda.launch + cost.hops * hopOf(row) + (overlaps ? std::max(wire, local) : wire + local);
 }
 
 }  // namespace stretto::planner

@@ -41,6 +41,13 @@ TEST(Copies, AreForLargeMessagesIntoWindows) {
   EXPECT_EQ(planned(windowed(Collective::kAllReduce, size_t{1} << 29)).protocol, Protocol::kCopy);
 }
 
+// Below 64 MB a chunk costs more than its copies save.
+TEST(Copies, OfAnAllReduceNeedLargeChunks) {
+  EXPECT_NE(planned(windowed(Collective::kAllReduce, size_t{1} << 28)).protocol, Protocol::kCopy);
+  EXPECT_NE(planned(windowed(Collective::kAllReduce, size_t{1} << 29, 4)).protocol, Protocol::kCopy);
+  EXPECT_EQ(planned(windowed(Collective::kAllReduce, size_t{1} << 30, 4)).protocol, Protocol::kCopy);
+}
+
 // A root that sends to several peers one after the other does not gain from it.
 TEST(Copies, DoNotBroadcastToMany) {
   EXPECT_NE(planned(windowed(Collective::kBroadcast, kLarge, 8)).protocol, Protocol::kCopy);

@@ -139,14 +139,8 @@ TEST_P(PullWindows, OtherPlacesAreNamed) {
     if (!force(member, "one_shot", "pull")) return;
     const size_t offset = member.rank == 0 ? 0 : 4096;
     member.expect(sum(member, side.input() + offset, side.results(0), 1000), "all-reduce");
-    member.check(streamEnds(member, 10), "a disagreement hangs");
-    member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
-    member.expect(errorOf(member), "the error", ncclInvalidUsage);
-    std::vector<std::string> words = {"ranks disagree", "all_reduce"};
-    if (member.ranks() == 2) {
-      words.insert(words.end(), {"in window 2 at byte 0", "in window 2 at byte 4096"});
-    }
-    member.expectError("the disagreement", words);
+    expectDisagreement(member, {"ranks disagree", "all_reduce"},
+                       {"in window 2 at byte 0", "in window 2 at byte 4096"});
     abort(member);
   });
 }

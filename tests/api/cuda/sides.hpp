@@ -99,6 +99,18 @@ inline ncclResult_t errorOf(const Member& member) {
   member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
   return later;
 }
+// That ranks disagreed ended the operation, with both sides' words between two ranks. Among more a rank may
+// hear that another has given up because of it before it sees it itself.
+inline void expectDisagreement(Member& member, std::vector<std::string> words,
+                               const std::vector<std::string>& sides) {
+  member.check(streamEnds(member, 10), "a disagreement hangs");
+  member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
+  const ncclResult_t error = errorOf(member);
+  const bool heard = member.ranks() > 2 && error == ncclRemoteError;
+  if (!heard) member.expect(error, "the error", ncclInvalidUsage);
+  if (member.ranks() == 2) words.insert(words.end(), sides.begin(), sides.end());
+  member.expectError("the disagreement", words);
+}
 inline void abort(Member& member) {
   member.board.meet();  // nobody frees what a copy may still go to
   member.expect(ncclCommAbort(member.comm), "abort");

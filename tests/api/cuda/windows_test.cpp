@@ -375,14 +375,8 @@ TEST_P(Windows, OtherPlacesAreNamed) {
     member.expect(
         ncclAllGather(side.input(), side.results(offset), 1000, ncclUint8, member.comm, member.stream()),
         "all-gather");
-    member.check(streamEnds(member, 10), "a disagreement hangs");
-    member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
-    member.expect(errorOf(member), "the error", ncclInvalidUsage);
-    std::vector<std::string> words = {"ranks disagree", "all_gather"};
-    if (member.ranks() == 2) {
-      words.insert(words.end(), {"into window 1 at byte 0", "into window 1 at byte 4096"});
-    }
-    member.expectError("the disagreement", words);
+    expectDisagreement(member, {"ranks disagree", "all_gather"},
+                       {"into window 1 at byte 0", "into window 1 at byte 4096"});
     abort(member);
   });
 }
