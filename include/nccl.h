@@ -115,7 +115,7 @@ typedef enum {
 #define NCCL_SPLIT_NOCOLOR -1
 
 /* winFlags of ncclCommWindowRegister. COLL_SYMMETRIC promises that every rank passes the same offset into its
- * window to each collective. */
+ * window to each collective, and that what one rank has in windows, or in place, all have. */
 #define NCCL_WIN_DEFAULT 0x00
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
 /* The address of a window's buffer is a multiple of this many bytes. */
@@ -146,8 +146,8 @@ typedef struct ncclConfig_v22800 {
   unsigned int version;
   int blocking;            /* 1 (default): calls return when done; 0: they may return ncclInProgress */
   int cgaClusterSize;      /* thread blocks per cluster of a kernel */
-  int minCTAs;             /* thread blocks per operation, at least */
-  int maxCTAs;             /* thread blocks per operation, at most */
+  int minCTAs;             /* thread blocks per operation, at least; no more than an operation has use for */
+  int maxCTAs;             /* thread blocks per operation, at most, of all ranks' values; NCCL_MAX_CTAS goes before it */
   const char* netName;     /* the network plugin to use, by its name */
   int splitShare;          /* 1: children made by ncclCommSplit use the parent's resources */
   int trafficClass;        /* class of service for the network plugin */

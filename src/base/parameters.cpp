@@ -98,6 +98,9 @@ constexpr Parameter kFlightDirectory{"STRETTO_FLIGHT_DIR", "",
 constexpr Parameter kEvents{"STRETTO_EVENTS", "0", "1: record every operation in the event rings"};
 constexpr Parameter kCpuLevel{"STRETTO_CPU", "", "force the vector level: scalar, avx2, avx512 or neon"};
 constexpr Parameter kAffinity{"STRETTO_AFFINITY", "0", "1: pin worker threads to cores"};
+constexpr Parameter kMaxCtas{
+    "NCCL_MAX_CTAS", "",
+    "thread blocks that an operation may take at most, in place of ncclConfig_t's maxCTAs"};
 constexpr Parameter kHostId{"NCCL_HOSTID", "", "text that replaces this host's identity"};
 constexpr Parameter kSocketInterface{"NCCL_SOCKET_IFNAME", "",
                                      "network interface where ranks of other hosts reach this one"};
@@ -111,11 +114,12 @@ constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology f
 
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout,        &kInitTimeout,  &kAlgo,         &kProto,        &kLink,
-      &kDevice,         &kSharedDevice, &kLanes,        &kBlocks,       &kDeterministic,
-      &kTable,          &kSpin,         &kRings,        &kSlotBytes,    &kFlightDirectory,
-      &kEvents,         &kCpuLevel,     &kAffinity,     &kHostId,       &kSocketInterface,
-      &kProfilerPlugin, &kProfileEvery, &kTopologyFile, &kTopologyDump, &kRealNccl};
+      &kTimeout,         &kInitTimeout,    &kAlgo,         &kProto,        &kLink,
+      &kDevice,          &kSharedDevice,   &kLanes,        &kBlocks,       &kDeterministic,
+      &kTable,           &kSpin,           &kRings,        &kSlotBytes,    &kFlightDirectory,
+      &kEvents,          &kCpuLevel,       &kAffinity,     &kHostId,       &kMaxCtas,
+      &kSocketInterface, &kProfilerPlugin, &kProfileEvery, &kTopologyFile, &kTopologyDump,
+      &kRealNccl};
   return kAll;
 }
 

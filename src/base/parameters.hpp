@@ -57,6 +57,7 @@ extern const Parameter kEvents;
 extern const Parameter kCpuLevel;
 extern const Parameter kAffinity;
 extern const Parameter kHostId;
+extern const Parameter kMaxCtas;
 extern const Parameter kSocketInterface;
 extern const Parameter kProfilerPlugin;
 extern const Parameter kProfileEvery;

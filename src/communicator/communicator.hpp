@@ -42,6 +42,7 @@ struct Config {
   bool blocking = true;
   std::string name;
   int device = kHostDevice;  // the GPU that the rank is on
+  int mostBlocks = 0;        // that an operation may take there; 0: as many as STRETTO_LANES says
   // All of what the user wrote, for a communicator that is handed over; may be null.
   std::shared_ptr<const ForeignConfig> given = nullptr;
 };

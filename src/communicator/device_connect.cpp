@@ -96,7 +96,8 @@ Result<std::vector<T>> gatherAll(bootstrap::Membership& membership, const char* 
   return all;
 }
 
-Status prepareOffer(int device, Offer& offer) {
+Status prepareOffer(const DeviceRequest& request, Offer& offer) {
+  const int device = request.device;
   const auto facts = platform::cuda::factsOf(device);
   if (!facts.ok()) return facts.status();
   const auto lanes = parameters::kLanes.integer(1, kMostLanes);
@@ -107,6 +108,7 @@ Status prepareOffer(int device, Offer& offer) {
   if (!resident.ok()) return resident.status();
   offer.facts = facts.value();
   offer.lanes = static_cast<int32_t>(lanes.value());
+  if (request.mostBlocks > 0) offer.lanes = std::min(offer.lanes, request.mostBlocks);
   offer.mayShare = mayShare.value() ? 1 : 0;
   offer.residentBlocks = resident.value();
   return kOkStatus;
@@ -336,7 +338,7 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
                       DeviceConnections& connections) {
   connections.device = request.device;
   Offer offer;
-  offer.progress = Progress::of(prepareOffer(request.device, offer));
+  offer.progress = Progress::of(prepareOffer(request, offer));
   const auto offers = gatherAll(membership, "device", offer, request.timeoutSeconds);
   if (!offers.ok()) return offers.status();
   STRETTO_TRY(checkSharing(offers.value()));

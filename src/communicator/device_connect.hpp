@@ -31,6 +31,7 @@ struct DeviceRequest {
   int ranks = 1;
   int device = 0;
   double timeoutSeconds = 0;
+  int mostBlocks = 0;  // of an operation; the least of all ranks' counts; 0: any number
 };
 
 // Collective over the membership. Ranks that cannot go on say why, and then none does. GPUs that cannot reach

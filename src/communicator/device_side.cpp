@@ -146,20 +146,15 @@ void DeviceSide::addWindows(const Operation& operation, planner::Request& reques
 }
 
 // Copies to memory that has gone would take the whole process's use of the GPU with them.
-void DeviceSide::deregisterWindow(const void* handle) {
-  if (!windows_.goesAtOnce(handle)) return windows_.remove(handle);
-  constexpr uint64_t kPatience = 2'000'000'000;
-  const uint64_t began = platform::monotonicNanoseconds();
-  while (finished() < counted_) {
-    if (platform::monotonicNanoseconds() - began > kPatience) {
-      STRETTO_LOG(
-          kInfo, kInit,
-          "rank %d: operations still run 2 s after a window was deregistered; its peers' memory stays "
-          "mapped until the communicator ends",
-          rank_);
-      return windows_.retire(handle);
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+void DeviceSide::deregisterWindow(const void* handle, const std::atomic<uint32_t>& ending) {
+  constexpr double kPatience = 2.0;
+  if (windows_.goesAtOnce(handle) && !idle(kPatience, &ending)) {
+    STRETTO_LOG(
+        kInfo, kInit,
+        "rank %d: its GPU was still busy %.0f s after a window was deregistered; its peers' memory stays "
+        "mapped until the communicator ends",
+        rank_, kPatience);
+    return windows_.retire(handle);
   }
   windows_.remove(handle);
 }

@@ -35,8 +35,8 @@ class DeviceSide {
 
   // A buffer that all ranks register together; `handle` is its user's name for it.
   Status registerWindow(bootstrap::Membership& membership, const void* handle, WindowRequest request);
-  // What is under way there may end first, for a moment.
-  void deregisterWindow(const void* handle);
+  // Waits for what this rank's GPU runs where that is needed, not long, and not once `ending` is non-zero.
+  void deregisterWindow(const void* handle, const std::atomic<uint32_t>& ending);
   // Where copy engines of all ranks may write the results of an operation; no window if they may not.
   WindowPlace resultsOf(const Operation& operation) const { return windows_.resultsOf(operation, ranks_); }
   // What kernels of all ranks may read of it.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/parameters.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/group.hpp"
 #include "executors/host/launch.hpp"
@@ -221,6 +222,28 @@ Status Communicator::start(std::vector<Operation> operations, executors::host::S
     if (!operation.isTransfer()) STRETTO_TRY(runCollective(operation));
   }
   return kOkStatus;
+}
+
+// Windows take turns like operations, so that an abort on another thread finds them under way.
+Status Communicator::registerWindow(const void* handle, void* buffer, size_t bytes, Status refused) {
+  const Turn turn(*this, takeTurn());
+  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
+  if (!timeout.ok()) return timeout.status();
+  STRETTO_TRY(usable());
+  if (!turn.mine())
+    return stretto::fail(Code::kAborted, "rank %d: aborted before the window was registered", rank_);
+  STRETTO_TRY(connected("register"));
+  WindowRequest request;
+  request.buffer = static_cast<std::byte*>(buffer);
+  request.bytes = bytes;
+  request.refused = refused;
+  request.timeoutSeconds = timeout.value();
+  return device_->registerWindow(*membership_, handle, request);
+}
+
+void Communicator::deregisterWindow(const void* handle) {
+  const Turn turn(*this, takeTurn());
+  if (turn.mine() && device_ != nullptr) device_->deregisterWindow(handle, abort_);
 }
 
 Status Communicator::run(std::span<const Operation> operations, uint64_t number) {

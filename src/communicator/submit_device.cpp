@@ -67,8 +67,8 @@ Status Communicator::makeDevice() {
   if (!timeout.ok()) return timeout.status();
   freeWhatCanBe();
   DeviceConnections connections;
-  STRETTO_TRY(
-      connectDevices(*membership_, {rank_, ranks_, config_.device, initTimeout.value()}, connections));
+  STRETTO_TRY(connectDevices(
+      *membership_, {rank_, ranks_, config_.device, initTimeout.value(), config_.mostBlocks}, connections));
   if (!connections.apart.empty()) {
     connections_.apart = std::move(connections.apart);
     return kOkStatus;
@@ -83,23 +83,6 @@ Status Communicator::makeDevice() {
   abortable_.store(device_.get());
   if (abort_.load() != 0) device_->abort(abort_.load());
   return kOkStatus;
-}
-
-Status Communicator::registerWindow(const void* handle, void* buffer, size_t bytes, Status refused) {
-  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
-  if (!timeout.ok()) return timeout.status();
-  STRETTO_TRY(usable());
-  STRETTO_TRY(connected("register"));
-  WindowRequest request;
-  request.buffer = static_cast<std::byte*>(buffer);
-  request.bytes = bytes;
-  request.refused = refused;
-  request.timeoutSeconds = timeout.value();
-  return device_->registerWindow(*membership_, handle, request);
-}
-
-void Communicator::deregisterWindow(const void* handle) {
-  if (device_ != nullptr) device_->deregisterWindow(handle);
 }
 
 // Before anything of it is announced: what is refused here, this rank has not called.

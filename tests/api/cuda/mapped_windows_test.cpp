@@ -6,9 +6,11 @@
 #include <stretto.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "harness/cuda/expandable.hpp"
@@ -97,6 +99,7 @@ class Window {
   Window& operator=(const Window&) = delete;
 
   void deregister() {
+    if (window_ == nullptr) return;
     member_.expect(ncclCommWindowDeregister(member_.comm, std::exchange(window_, nullptr)), "deregister");
   }
   // Where `bytes` lie across the middle.
@@ -285,6 +288,33 @@ TEST_P(MappedWindows, MayGoWhileCopiesAreUnderWay) {
       if (!holds(member, to, gatheredOf(member, 3), "all-gather")) break;
     }
     together(member);
+  });
+}
+
+// It waits for the GPU, which here waits for a rank that does not come.
+TEST_P(MappedWindows, AnAbortEndsADeregistration) {
+  run([](Member& member) {
+    const Memory memory(member, Kind::kExpandable);
+    if (!force(member, "all_gather", "copy")) return;
+    Window window(member, memory);
+    char* const to = window.across(kGathered * static_cast<size_t>(member.ranks()));
+    std::thread deregisters;
+    if (member.rank == 0) {
+      member.expect(enqueueGather(member, to), "all-gather");
+      deregisters = std::thread([&] { window.deregister(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    } else {
+      window.deregister();
+    }
+    member.board.meet();
+    const auto began = std::chrono::steady_clock::now();
+    member.expect(ncclCommAbort(member.comm), "abort");
+    if (deregisters.joinable()) deregisters.join();
+    member.check(std::chrono::steady_clock::now() - began < std::chrono::milliseconds(1500),
+                 "it was not ended");
+    member.comm = nullptr;
+    member.device->synchronize();
+    member.board.meet();
   });
 }
 
