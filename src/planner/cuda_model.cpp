@@ -41,19 +41,20 @@ struct ProtocolConstants {
   size_t bytesPerBlock;
   double perBlock = 24e3;  // bytes per microsecond that one block moves
 };
+constexpr double kLinesPerBlock = 5e3;
 ProtocolConstants constantsOf(const Descriptor& row) {
   const bool isMessage = row.collective == Collective::kSend || row.collective == Collective::kReceive;
   if (isMessage) return {5.0, 1.0, 345e3, 16384};
   if (wayOf(row) == Way::kLinks) return {6.5, 1.0, 325e3, 65536, 10.5e3};
   switch (row.protocol) {
     case Protocol::kLines:
-      return {0.85, 2.0, 340e3, 1024};
+      return {0.85, 2.0, 340e3, 1024, kLinesPerBlock};
     case Protocol::kWide:
-      return {1.05, 128.0 / 120, 340e3, 4096};
+      return {1.05, 128.0 / 120, 340e3, 4096, kLinesPerBlock};
     case Protocol::kBare:
-      return {0.80, 1.0, 330e3, 1024};
+      return {0.80, 1.0, 330e3, 1024, 10e3};
     case Protocol::kRuns:
-      return {3.0, 1.0, 355e3, 16384};
+      return {3.0, 1.0, 355e3, 16384, 9e3};
     case Protocol::kCopy:
       return {kCopies.meeting, 1.0, kCopies.rate, 65536};
     case Protocol::kPull:
