@@ -177,6 +177,7 @@ void agree(const std::vector<Offer>& offers, DeviceConnections& connections) {
     const int own = residentFor(offer.residentBlocks, sharersOf(offers, offer));
     resident = std::min(resident, own);
     lanes = std::min({lanes, offer.lanes, own});
+    connections.fewBlocks = connections.fewBlocks || offer.lanes < kMostLanes;
   }
   connections.residentBlocks = resident;
   connections.shape = deviceShape(static_cast<int>(offers.size()), lanes);

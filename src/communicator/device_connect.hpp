@@ -20,6 +20,7 @@ struct DeviceConnections {
   planner::Gpus gpus;  // of all ranks
   stretto::cuda::Shape shape;
   bool shared = false;     // with other ranks of this communicator
+  bool fewBlocks = false;  // somebody allows operations less than kMostLanes
   int residentBlocks = 1;  // that each rank may count on: the least of all, and of who shares a device
   std::shared_ptr<memory::DeviceRegion> region;
   std::vector<links::DeviceLink> links;  // by rank; this rank's own entry points at its own window

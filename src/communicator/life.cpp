@@ -99,6 +99,7 @@ Result<planner::Machine> machineOfThisHost(int ranks) {
   const auto gpus = gpusOfThisHost(ranks);
   if (!gpus.ok()) return gpus.status();
   STRETTO_TRY(describe(deviceShape(ranks, static_cast<int>(lanes.value())), gpus.value(), machine));
+  machine.fewBlocks = lanes.value() < kMostLanes;
   return machine;
 }
 

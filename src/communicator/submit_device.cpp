@@ -74,6 +74,7 @@ Status Communicator::makeDevice() {
     return kOkStatus;
   }
   STRETTO_TRY(describe(connections.shape, connections.gpus, machine_));
+  machine_.fewBlocks = connections.fewBlocks;
   auto device = DeviceSide::create(std::move(connections), rank_, ranks_, timeout.value());
   if (!device.ok()) return device.status();
   {

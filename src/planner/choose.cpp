@@ -67,6 +67,11 @@ Judgement judge(const Table::Row& row, const Request& request, const Machine& ma
   if (obstacle != Obstacle::kNone) return {Unfit::kObstacle, obstacle};
   if (machine.blocks != 0 && row.blocks != machine.blocks) return {Unfit::kOtherBlocks};
   if (row.blocks > mostBlocks(descriptor, machine)) return {Unfit::kFewBlocks};
+  // The planner's number was another where there were more.
+  if (row.blocks == 0 && machine.fewBlocks &&
+      preferredBlocks(descriptor, request, machine) >= mostBlocks(descriptor, machine)) {
+    return {Unfit::kFewBlocks};
+  }
   if (!fits(descriptor, request, machine, choice)) return {Unfit::kForced};
   return {};
 }

@@ -63,7 +63,7 @@ ProtocolConstants constantsOf(const Descriptor& row) {
     case Protocol::kChunks:
       break;
   }
-  return {5.0, 1.0, 240e3, 16384};
+  return {5.0, 1.0, 240e3, 16384, 0.3e3};  // slots of 1 KB, four of them
 }
 
 // The second leg of a two-shot begins when all shards have come and been reduced (four H200s); where it is

@@ -61,6 +61,7 @@ struct Machine {
   bool gpu = false;
   Gpus gpus;
   int lanes = 0;
+  bool fewBlocks = false;  // there could be more blocks, but users allow no more
   int runLanes = 0;
   int deepLanes = 0;
   int blocks = 0;

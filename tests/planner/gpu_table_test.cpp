@@ -196,6 +196,24 @@ TEST(GpuTable, BlocksBeyondTheLanesGiveWayWithAReason) {
   EXPECT_EQ(planned(deep, sumOf(65536)).why, Why::kModel);
 }
 
+// What was measured with all blocks says nothing of few, where as many as there are would be taken.
+TEST(GpuTable, IsNotForFewerBlocksThanWereMeasured) {
+  const std::string entry =
+      gpuEntry(rowText(size_t{1} << 26, "one_shot", "runs", R"("chunk_bytes": 0, "blocks": 0, "us": 2)") +
+               "," + rowText(1024, "one_shot", "bare", R"("chunk_bytes": 0, "blocks": 0, "us": 2)"));
+  Machine few = gpuMachine();
+  few.lanes = few.runLanes = few.deepLanes = 16;
+  few.fewBlocks = true;
+  EXPECT_EQ(planned(entry, sumOf(size_t{1} << 26)).why, Why::kTable);
+  EXPECT_EQ(planned(entry, sumOf(size_t{1} << 26), few).why, Why::kModel);
+  EXPECT_EQ(planned(entry, sumOf(1024), few).why, Why::kTable);
+  // Registered inputs are pulled, as few blocks do that best.
+  Request windowed = sumOf(size_t{1} << 26);
+  windowed.pullsOnce = true;
+  EXPECT_EQ(planned(entry, windowed, few).protocol, Protocol::kPull);
+  EXPECT_EQ(planned(entry, windowed).protocol, Protocol::kRuns);
+}
+
 TEST(GpuTable, WhoInsistsOnBlocksIsNotOverruled) {
   const std::string entry =
       gpuEntry(rowText(65536, "one_shot", "wide", R"("chunk_bytes": 0, "blocks": 4, "us": 2)"));

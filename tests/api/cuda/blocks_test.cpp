@@ -72,12 +72,14 @@ TEST_F(Blocks, OfTheEnvironmentGoBeforeThoseOfTheConfiguration) {
 
 TEST_F(Blocks, CannotBeNone) {
   const ScopedVariable most("NCCL_MAX_CTAS", "0");
-  ncclUniqueId id;
-  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  ncclComm_t comm = nullptr;
-  EXPECT_NE(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
-  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("NCCL_MAX_CTAS"), std::string::npos)
-      << ncclGetLastError(nullptr);
+  asThreads(1, [](Member& member) {
+    ncclUniqueId id;
+    member.device = OnDevice::make(member.rank);
+    member.expect(ncclGetUniqueId(&id), "id");
+    member.check(ncclCommInitRank(&member.comm, 1, id, 0) != ncclSuccess, "no blocks were allowed");
+    member.expectError("the refusal", {"NCCL_MAX_CTAS"});
+    member.comm = nullptr;
+  });
 }
 
 }  // namespace
