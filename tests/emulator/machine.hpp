@@ -138,7 +138,10 @@ class Machine {
   static Machine& current();
 
   // Any thread, for this and what follows.
-  std::byte* allocate(size_t bytes);               // zeroed; a file in memory, for other processes
+  std::byte* allocate(size_t bytes);  // zeroed; a file in memory, for other processes
+  // Kernels of other processes run at the same time, in memory that this one has opened.
+  void openedOthersMemory() { othersMemory_.store(true, std::memory_order_relaxed); }
+  bool hasOthersMemory() const { return othersMemory_.load(std::memory_order_relaxed); }
   std::byte* adopt(int descriptor, size_t bytes);  // what another process allocated; takes the descriptor
   bool release(void* memory);                      // false: neither's result begins there
   int descriptorOf(const void* memory) const;      // -1 likewise
@@ -223,6 +226,7 @@ class Machine {
   mutable std::atomic<int> calling_{0};  // threads that want the lock
   bool ending_ = false;
   std::thread driver_;  // of a live machine
+  std::atomic<bool> othersMemory_{false};
 };
 
 }  // namespace stretto::emulator

@@ -289,7 +289,10 @@ cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsig
   snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(name.owner), name.descriptor);
   const int descriptor = open(path, O_RDWR | O_CLOEXEC);
   *memory = descriptor < 0 ? nullptr : Machine::current().adopt(descriptor, name.bytes);
-  if (*memory != nullptr) return cudaSuccess;
+  if (*memory != nullptr) {
+    Machine::current().openedOthersMemory();
+    return cudaSuccess;
+  }
   if (descriptor >= 0) close(descriptor);
   return result(cudaErrorNotSupported);
 }

@@ -70,8 +70,16 @@ void emulatedRelaxedStore(T* at, T value) {
 inline void storeRelaxed(void* at, Pack value) {
   emulatedRelaxedStore(static_cast<Pack*>(at), value);
 }
+// Eight threads that look at a wide line together see it whole, though kernels of other processes may store
+// it between one thread's look and the next one's: the last, which has the flag, goes by what it saw before
+// the others look again. (It is stored last: threads of a warp go one after the other.)
 inline Pack loadRelaxed(const void* at) {
-  return emulatedRelaxedLoad(static_cast<const Pack*>(at));
+  constexpr unsigned kLineThreads = 8;
+  const auto* const pack = static_cast<const Pack*>(at);
+  const Pack seen = emulatedRelaxedLoad(pack);
+  if (!Machine::current().hasOthersMemory()) return seen;
+  const Pack again = emulatedRelaxedLoad(pack);
+  return Machine::current().lane().thread % kLineThreads == kLineThreads - 1 ? seen : again;
 }
 inline uint32_t loadRelaxed32(const uint32_t* at) {
   return emulatedRelaxedLoad(at);
