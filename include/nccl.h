@@ -144,10 +144,10 @@ typedef struct ncclConfig_v22800 {
   size_t size;
   unsigned int magic;
   unsigned int version;
-  int blocking;       /* 1 (default): calls return when done; 0: they may return ncclInProgress */
-  int cgaClusterSize; /* thread blocks per cluster of a kernel */
-  int minCTAs;        /* thread blocks per operation, at least; no more than an operation has use for */
-  int maxCTAs; /* thread blocks per operation, at most, of all ranks' values; NCCL_MAX_CTAS goes before it */
+  int blocking;            /* 1 (default): calls return when done; 0: they may return ncclInProgress */
+  int cgaClusterSize;      /* thread blocks per cluster of a kernel */
+  int minCTAs;             /* thread blocks per operation, at least; no more than an operation has use for */
+  int maxCTAs;             /* the same at most: the least of all ranks'; NCCL_MAX_CTAS instead */
   const char* netName;     /* the network plugin to use, by its name */
   int splitShare;          /* 1: children made by ncclCommSplit use the parent's resources */
   int trafficClass;        /* class of service for the network plugin */
