@@ -4,17 +4,16 @@
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <memory>
 
 #include "base/scoped_variable.hpp"
 #include "emulator/machine.hpp"
 #include "emulator/vmm.hpp"
+#include "harness/child.hpp"
 #include "harness/cuda/expandable.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
@@ -27,6 +26,7 @@ namespace stretto::platform::cuda {
 namespace {
 
 using testing::Expandable;
+using testing::inChild;
 
 // Nothing of a test outlives it.
 class Mapped : public ::testing::Test {
@@ -54,15 +54,6 @@ class Mapped : public ::testing::Test {
   size_t reservations_ = 0;
   size_t descriptors_ = 0;
 };
-
-// What `body` returns in a child: 0 for good.
-int inChild(const std::function<int()>& body) {
-  const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(body());
-  int status = 0;
-  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 TEST_F(Mapped, MemoryIsZeroedAndForAllDevices) {
   EXPECT_EQ(whyNotMapped(0), "");

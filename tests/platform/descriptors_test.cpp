@@ -16,11 +16,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "harness/child.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 
@@ -29,6 +29,7 @@ namespace {
 
 using testing::descriptorsNow;
 using testing::eventually;
+using testing::inChild;
 using testing::secondsNow;
 using testing::threadsNow;
 using testing::Watchdog;
@@ -71,15 +72,6 @@ std::string takeAll(const DescriptorAddress& address, size_t wanted) {
   const Status status = takeDescriptors(address, 10, take);
   if (!status.ok()) return lastError();
   return taken == wanted ? wrong : "too few";
-}
-
-// What `body` returns in a child: 0 for good.
-int inChild(const std::function<int()>& body) {
-  const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(body());
-  int status = 0;
-  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 // A stranger's connection to where a source listens.

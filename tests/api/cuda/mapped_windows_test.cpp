@@ -1,11 +1,12 @@
 // Windows in mapped memory (CUDA's virtual memory management), through nccl.h: what ncclMemAlloc gives, and
 // ranges of several pieces as PyTorch's expandable segments are; ranks as threads and as processes. Where
-// devices have no mapped memory that can be shared, a line on stderr says so and nothing is tested.
+// devices have no mapped memory that can be shared, a line on stderr says so and the test is skipped.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <stretto.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/cuda/sides.hpp"
 #include "harness/cuda/expandable.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
@@ -23,24 +25,20 @@ namespace {
 
 using namespace stretto::testing;
 
-struct Among {
-  bool threads;
-  int ranks;
-};
-
-class MappedWindows : public ::testing::TestWithParam<Among> {
+class MappedWindows : public AmongGpus {
  protected:
-  void SetUp() override {
-    if (devicesThere() < GetParam().ranks) GTEST_SKIP() << "there is no GPU for every rank";
-  }
   static void run(const Body& body) {
     const auto [threads, ranks] = GetParam();
+    const Board board(ranks);
+    std::atomic<uint64_t>& untested = board.word(0);
     const Body where = [&](Member& member) {
       const std::string why = platform::cuda::whyNotMapped(member.rank);
       if (why.empty()) return body(member);
       fprintf(stderr, "rank %d tests nothing: %s\n", member.rank, why.c_str());
+      untested = 1;
     };
-    threads ? asThreads(ranks, connected(where)) : asProcesses(ranks, connected(where));
+    threads ? asThreads(board, connected(where)) : asProcesses(board, connected(where));
+    if (untested != 0) GTEST_SKIP() << "a GPU has no mapped memory that can be shared (its rank said why)";
   }
 };
 
@@ -349,17 +347,7 @@ TEST_P(MappedWindows, LeaveNothingBehind) {
   });
 }
 
-std::vector<Among> cases() {
-  std::vector<Among> all;
-  for (const bool threads : {true, false}) {
-    for (const int ranks : {2, 3, 4}) all.push_back({threads, ranks});
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Among, MappedWindows, ::testing::ValuesIn(cases()), [](const auto& suite) {
-  return (suite.param.threads ? "Threads" : "Processes") + std::to_string(suite.param.ranks);
-});
+INSTANTIATE_TEST_SUITE_P(Among, MappedWindows, ::testing::ValuesIn(threadsAndProcesses()), nameOfAmong);
 
 }  // namespace
 }  // namespace stretto

@@ -111,6 +111,17 @@ inline void expectDisagreement(Member& member, std::vector<std::string> words,
   if (member.ranks() == 2) words.insert(words.end(), sides.begin(), sides.end());
   member.expectError("the disagreement", words);
 }
+// Rank 0 has enqueued what waits for the others, which do not come: aborting ends it.
+inline void expectAbortEnds(Member& member) {
+  if (member.rank != 0) member.board.meet();
+  const double began = secondsNow();
+  member.expect(ncclCommAbort(member.comm), "abort");
+  member.comm = nullptr;
+  if (member.rank != 0) return;
+  member.check(secondsNow() - began < 1.5, "the abort took long");
+  member.check(streamEnds(member, 2), "kernels went on after the abort");
+  member.board.meet();
+}
 inline void abort(Member& member) {
   member.board.meet();  // nobody frees what a copy may still go to
   member.expect(ncclCommAbort(member.comm), "abort");
