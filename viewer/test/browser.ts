@@ -51,6 +51,11 @@ export async function openPage(browser: Browser, file: string, options: { hash?:
   return { page, faults };
 }
 
+/** What was changed before is on the screen: pages draw once a frame. */
+export function drawn(page: Page): Promise<void> {
+  return page.evaluate(() => new Promise<void>((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
+}
+
 export async function screenshot(page: Page, name: string, size?: { width: number; height: number }): Promise<void> {
   if (size !== undefined) {
     await page.setViewport(size);

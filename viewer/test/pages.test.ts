@@ -3,7 +3,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { Browser, Page } from 'puppeteer-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { kOut, launch, openPage, screenshot, type Opened } from './browser';
+import { drawn, kOut, launch, openPage, screenshot, type Opened } from './browser';
 
 interface Truth {
   events: number;
@@ -140,6 +140,7 @@ describe('lanes', () => {
     const before = await page.evaluate(() => window.strettoViewer!.view().total);
     await page.click('.lane[data-kind="process"]');
     await page.waitForFunction((total) => window.strettoViewer!.view().total < total, {}, before);
+    await drawn(page);
     expect(await page.$eval('.lane[data-kind="process"]', (lane) => lane.getAttribute('aria-expanded'))).toBe('false');
     await page.click('.lane[data-kind="process"]');
     await page.waitForFunction((total) => window.strettoViewer!.view().total === total, {}, before);
@@ -195,8 +196,10 @@ describe('an event', () => {
     const page = await open(recording('one_device.html'));
     const bar = await barOf(page, 1);
     await page.mouse.click(bar.x, bar.y);
-    await page.keyboard.press('f');
     await page.waitForFunction(() => location.hash.includes('e='));
+    const selected = await page.evaluate(() => location.hash);
+    await page.keyboard.press('f');
+    await page.waitForFunction((before) => location.hash !== before, {}, selected);
     const [hash, view] = await page.evaluate(() => [location.hash, window.strettoViewer!.view()] as const);
     await page.close();
     const again = await open(recording('one_device.html'), { hash });
@@ -220,6 +223,7 @@ describe('controls', () => {
     const truth = truthOf('aggregated');
     expect([first, second].map((row) => truth.function[row])).toEqual(['ReduceScatter', 'ReduceScatter']);
     expect([first, second].map((row) => truth.rank[row])).toEqual([2, 2]);
+    await drawn(page);
     expect(await page.$eval('#found', (output) => output.textContent)).toBe('2 of 2');
   });
 
