@@ -36,7 +36,7 @@ typedef struct {
   size_t size;
   uint64_t initNanoseconds;          /* all of ncclCommInitRank */
   uint64_t initBootstrapNanoseconds; /* meeting the other ranks */
-  uint64_t initConnectNanoseconds;   /* making and mapping windows */
+  uint64_t initConnectNanoseconds;   /* making and mapping windows; on a GPU also at the first operation */
   uint64_t operations;               /* operations finished */
   uint64_t bytes;                    /* bytes of their buffers, as nccl-tests counts "size" */
   uint64_t slowWaits;                /* waits that were not over at once */
@@ -44,7 +44,7 @@ typedef struct {
   uint64_t wakeups;                  /* times it woke a peer */
   uint64_t allocations;              /* times the library allocated memory after init */
   uint64_t windowBytes;              /* size of this rank's window (in host memory touched pages only are
-                                        resident) */
+                                        resident; on a GPU 0 until an operation of some rank needs it) */
 } strettoCounters_t;
 ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters);
 

@@ -20,8 +20,13 @@ Status failWith(int rank, const Refusal& why) {
 }  // namespace
 
 ClientLink::ClientLink(const Rendezvous& place, const MemberInfo& who, int rankCount, AbortCheck abort,
-                       LossCallback callback)
-    : where(place), self(who), ranks(rankCount), abort_(abort), callback_(std::move(callback)) {}
+                       LossCallback onLost, NudgeCallback onNudged)
+    : where(place),
+      self(who),
+      ranks(rankCount),
+      abort_(abort),
+      onLost_(std::move(onLost)),
+      onNudged_(std::move(onNudged)) {}
 
 template <typename Predicate>
 Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, AbortCheck abort,
@@ -118,7 +123,15 @@ void ClientLink::disrupt(int peer, std::string text) {
 void ClientLink::deliver(const MemberInfo& who, const std::string& reason) {
   const auto call = [&]() noexcept {
     std::lock_guard lock(callbackMutex_);
-    if (callback_) callback_(PeerLoss{who.rank, who.pid, who.host, reason});
+    if (onLost_) onLost_(PeerLoss{who.rank, who.pid, who.host, reason});
+  };
+  call();
+}
+
+void ClientLink::nudged() {
+  const auto call = [&]() noexcept {
+    std::lock_guard lock(callbackMutex_);
+    if (onNudged_) onNudged_();
   };
   call();
 }
@@ -333,7 +346,8 @@ void ClientLink::silence() {
   }
   changed_.notify_all();
   std::lock_guard lock(callbackMutex_);
-  callback_ = nullptr;
+  onLost_ = nullptr;
+  onNudged_ = nullptr;
 }
 
 }  // namespace stretto::bootstrap

@@ -1,6 +1,6 @@
 // What a Membership and the background thread share: the thread writes down what the host says, the
 // Membership's callers wait for it. For bootstrap/ only. Every member is guarded by the mutex unless it says
-// otherwise; the loss callback has a mutex of its own, never held together with the other.
+// otherwise; the callbacks have a mutex of their own, never held together with the other.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ enum class Reach : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
 class ClientLink {
  public:
   ClientLink(const Rendezvous& where, const MemberInfo& self, int ranks, AbortCheck abort,
-             LossCallback callback);
+             LossCallback onLost, NudgeCallback onNudged);
 
   // Set at birth.
   const Rendezvous where;
@@ -48,6 +48,7 @@ class ClientLink {
   void told(Missing missing);
   void peerLeft(int rank);
   void peerLost(const Lost& loss);
+  void nudged();
   void hostLeaves();
   void hostVanished(const std::string& why);
   void detached();  // the goodbye has been passed on, or cannot be
@@ -85,7 +86,8 @@ class ClientLink {
 
   const AbortCheck abort_;
   std::mutex callbackMutex_;
-  LossCallback callback_;  // guarded by callbackMutex_
+  LossCallback onLost_;     // guarded by callbackMutex_
+  NudgeCallback onNudged_;  // the same
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

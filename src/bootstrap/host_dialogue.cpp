@@ -5,8 +5,8 @@
 namespace stretto::bootstrap {
 
 int64_t HostDialogue::limit(FrameType type) const {
-  const bool member =
-      type == FrameType::kExchange || type == FrameType::kQuery || type == FrameType::kGoodbye;
+  const bool member = type == FrameType::kExchange || type == FrameType::kQuery ||
+                      type == FrameType::kNudge || type == FrameType::kGoodbye;
   const bool welcome = (stage_ == Stage::kAwaitHello && type == FrameType::kHello) ||
                        (stage_ == Stage::kAwaitJoin && type == FrameType::kJoin) ||
                        (stage_ == Stage::kMember && member);
@@ -100,6 +100,10 @@ bool HostDialogue::onMemberFrame(Session& session, FrameType type, std::span<con
       return breakOff(session, "malformed query");
     }
     session.answer(rank_, kind);
+    return true;
+  }
+  if (type == FrameType::kNudge) {
+    session.nudge(rank_);
     return true;
   }
   Goodbye goodbye;

@@ -33,6 +33,7 @@ int64_t MemberDialogue::limit(FrameType type) const {
     case FrameType::kExchangeResult:
     case FrameType::kExchangeFailed:
     case FrameType::kLeft:
+    case FrameType::kNudge:
       expected = stage_ == Stage::kMember;
       break;
     default:
@@ -153,6 +154,9 @@ bool MemberDialogue::onNews(FrameType type, std::span<const uint8_t> payload) {
     }
     case FrameType::kLost:
       return onLoss(payload);
+    case FrameType::kNudge:
+      link_->nudged();
+      return true;
     case FrameType::kHostLeaving:
       stage_ = Stage::kDone;
       link_->hostLeaves();

@@ -86,7 +86,7 @@ Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int ran
   STRETTO_TRY(service.status());
   Loop& loop = service.value()->loop();
   auto link = std::make_shared<ClientLink>(where.value(), describeSelf(rank, loop, options), ranks, abort,
-                                           std::move(options.onPeerLost));
+                                           std::move(options.onPeerLost), std::move(options.onNudged));
   auto membership = std::unique_ptr<Membership>(new Membership(id, std::move(service.value()), link));
   if (!loop.post([link](Loop& running) { running.connect(link); })) {
     return stopped(rank);
@@ -194,6 +194,11 @@ Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {
   }
   link_->spoilExchanges({Code::kTimeout, -1, text});
   return fail(Code::kTimeout, "rank %d: %s", rank(), text.c_str());
+}
+
+void Membership::nudge() {
+  if (pid_ != ::getpid() || left_.load()) return;
+  service_->loop().post([link = link_](Loop& loop) { loop.sendFrom(*link, encodeEmpty(FrameType::kNudge)); });
 }
 
 void Membership::sayGoodbye(Leaving how, const std::string& why) {

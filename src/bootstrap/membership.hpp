@@ -4,9 +4,9 @@
 // exchanged here.
 //
 // Threads: different Memberships are independent (many ranks may live in one process, one background thread
-// serves them all). Of one Membership, exchange() is for one thread at a time; sayGoodbye() may come from any
-// thread and makes a waiting exchange() return. After fork() a child's Memberships are dead: their methods
-// fail with kInvalidUsage and their destructors leave the parent's alone.
+// serves them all). Of one Membership, exchange() is for one thread at a time; nudge() and sayGoodbye() may
+// come from any thread, and the latter makes a waiting exchange() return. After fork() a child's Memberships
+// are dead: their methods fail with kInvalidUsage and their destructors leave the parent's alone.
 #pragma once
 
 #include <sys/types.h>
@@ -38,14 +38,18 @@ struct PeerLoss {
 // Called on the background thread, once per lost rank: it must be quick (set a flag, wake somebody), must not
 // throw, and must not call into or destroy the Membership.
 using LossCallback = std::function<void(const PeerLoss&)>;
+// Called on the background thread when another rank has called nudge(); the same goes for it.
+using NudgeCallback = std::function<void()>;
 
 // The communicator's abort word: non-zero means give up. It must outlive the Membership; may be null. Waits
 // look at it at least every 50 ms.
 using AbortCheck = const std::atomic<uint32_t>*;
 
 struct JoinOptions {
-  std::string version;      // the library's; ranks that say something else are refused. At most 64 bytes
-  LossCallback onPeerLost;  // may be called from the moment that all have joined, even before join() returns
+  std::string version;  // the library's; ranks that say something else are refused. At most 64 bytes
+  // Both may be called from the moment that all have joined, even before join() returns.
+  LossCallback onPeerLost;
+  NudgeCallback onNudged;
 };
 
 enum class Leaving : uint8_t {
@@ -80,6 +84,10 @@ class Membership {
   // either. An exchange of nothing is a barrier.
   Result<std::vector<std::vector<uint8_t>>> exchange(const char* name, std::span<const uint8_t> mine,
                                                      double timeoutSeconds);
+
+  // Asks every other rank for what its onNudged does. Returns at once; nothing says whether it got there, and
+  // it gets nowhere once the hosting process has gone.
+  void nudge();
 
   // Leaves. Returns when the host has passed it on to all others, or after half a second; saying it again
   // does nothing. `why` replaces "called ncclCommAbort" in what the others are told.

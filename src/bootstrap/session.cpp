@@ -194,6 +194,14 @@ void Session::answer(int rank, QueryKind kind) {
   members_[static_cast<size_t>(rank)].port->send(encode(missing));
 }
 
+void Session::nudge(int rank) {
+  if (!complete_) return;
+  const SharedBytes frame = encodeEmpty(FrameType::kNudge);
+  for (const Member& member : members_) {
+    if (member.port != nullptr && member.info.rank != rank) member.port->send(frame);
+  }
+}
+
 void Session::leave(int rank, const Goodbye& goodbye) {
   Member& member = members_[static_cast<size_t>(rank)];
   switch (goodbye.kind) {

@@ -128,7 +128,7 @@ bool FrameSplitter::parseHeader() {
   type_ = static_cast<FrameType>(type);
   haveHeader_ = true;
   return mark == kMark && type >= static_cast<uint16_t>(FrameType::kHello) &&
-         type <= static_cast<uint16_t>(FrameType::kHostLeaving);
+         type <= static_cast<uint16_t>(FrameType::kNudge);
 }
 
 Hash128 proofOf(const Key128& secret, std::string_view label, uint64_t session, const Nonce& first,
@@ -372,6 +372,7 @@ int64_t longestPayload(FrameType type) {
       return int64_t{sizeof(Nonce) + kProofBytes};
     case FrameType::kNotYet:
     case FrameType::kHostLeaving:
+    case FrameType::kNudge:
       return 0;
     case FrameType::kRefused:
       return kRefusalBytes;

@@ -10,8 +10,9 @@
 //   Join{proof, who I am}            ->
 //                                    <-    Welcome{who hosts} | Refused
 //                                    <-    Table{all members}            once everyone has joined
-//   Exchange, Query, Goodbye         ->
-//                                    <-    ExchangeResult, ExchangeFailed, Missing, Left, Lost, HostLeaving
+//   Exchange, Query, Nudge, Goodbye  ->
+//                                    <-    ExchangeResult, ExchangeFailed, Missing, Left, Lost, HostLeaving,
+//                                          Nudge
 //
 // Nothing after the handshake carries a MAC. Over loopback nobody but root can put bytes into somebody else's
 // connection. Sessions leave the host only where NCCL_SOCKET_IFNAME names an interface, which then must be of
@@ -63,6 +64,7 @@ enum class FrameType : uint16_t {
   kLeft,
   kLost,
   kHostLeaving,
+  kNudge,
 };
 
 // Appends values to a frame; take() closes it.

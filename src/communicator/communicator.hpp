@@ -196,6 +196,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
                         uint64_t tag);
   std::pair<uint64_t, uint64_t> placesOf(const Operation& operation, const planner::Plan& plan) const;
+  Status reachWindows();
   void followKernels();
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
   Status concludeLaunch(const Operation& operation, bool counted, Status status);
@@ -210,6 +211,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status conclude(const Operation& operation, Status status);
   Status explainFailure(const Operation& operation, Status status);
   void peerLost(const bootstrap::PeerLoss& loss);
+  void nudged();
   void markBroken(Code code, State state, const std::string& text);
   void raiseAbort(Code code, int peer);
   void stopOperations(uint32_t word);
@@ -246,6 +248,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex deviceMutex_;  // held while device_ is set or let go, and by poll()
   std::unique_ptr<DeviceSide> device_;
   std::atomic<DeviceSide*> abortable_{nullptr};  // device_, for whoever ends its waits
+  std::atomic<bool> nudged_{false};              // a peer waits for this rank's device window
   std::unique_ptr<Foreign> foreign_;             // stays to the end, for calls on their way out
   std::atomic<Foreign*> foreignNow_{nullptr};
   std::mutex launchMutex_;

@@ -9,6 +9,7 @@
 
 #include "bootstrap/membership.hpp"
 #include "communicator/ledger.hpp"
+#include "communicator/own_window.hpp"
 #include "links/endpoint.hpp"
 #include "memory/imports.hpp"
 #include "memory/region.hpp"
@@ -20,7 +21,7 @@ namespace stretto::communicator {
 
 // Everything that reaches other ranks. Owned by the communicator; peers point into region and links.
 struct Connections {
-  std::shared_ptr<memory::Region> region;  // this rank's window, and its ledger
+  std::shared_ptr<memory::Region> region;  // this rank's window, its ledger and its post
   size_t ledgerOffset = 0;                 // of every rank's region
   std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;                 // by rank
@@ -28,6 +29,10 @@ struct Connections {
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
   Ledger ledger(int rank) const { return Ledger(peers[static_cast<size_t>(rank)].window + ledgerOffset); }
+  size_t postOffset() const { return ledgerOffset + Ledger::kBytes; }
+  const DevicePost& post(int rank) const {
+    return *reinterpret_cast<DevicePost*>(peers[static_cast<size_t>(rank)].window + postOffset());
+  }
 };
 
 // Shared buffers of users, for the backend: ours described, others' mapped.

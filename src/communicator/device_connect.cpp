@@ -6,6 +6,7 @@
 
 #include "base/parameters.hpp"
 #include "communicator/gather.hpp"
+#include "communicator/own_window.hpp"
 #include "executors/cuda/engine.hpp"
 #include "links/ipc/link.hpp"
 #include "links/memory/device_link.hpp"
@@ -183,36 +184,36 @@ void agree(const std::vector<Offer>& offers, DeviceConnections& connections) {
   connections.shape = deviceShape(static_cast<int>(offers.size()), lanes);
 }
 
-// Memory of this rank, but for its name.
-Status describeMine(const DeviceConnections& connections, int rank, size_t bytes, DeviceEndpoint& mine) {
+// This rank, but for its memory.
+Status describeSelf(int rank, DeviceConnections& connections) {
   auto identity = currentIdentity();
   if (!identity.ok()) return identity.status();
-  mine.process = identity.value();
-  mine.rank = rank;
-  mine.device = connections.device;
-  mine.facts = connections.facts;
+  connections.self.process = identity.value();
+  connections.self.rank = rank;
+  connections.self.device = connections.device;
+  connections.self.facts = connections.facts;
+  return kOkStatus;
+}
+
+// Memory of `bytes` of this rank, but for its name.
+Status describeMemory(const DeviceConnections& connections, size_t bytes, DeviceEndpoint& mine) {
+  mine = connections.self;
   mine.windowBytes = bytes;
   return fillRandom({reinterpret_cast<uint8_t*>(&mine.token), sizeof mine.token});
 }
 
-Status makeWindow(const DeviceRequest& request, DeviceConnections& connections, DeviceEndpoint& mine) {
-  STRETTO_TRY(describeMine(connections, request.rank, connections.shape.windowBytes(), mine));
-  auto region = memory::DeviceRegion::create(request.device, mine.windowBytes, mine.token);
+// Windows are made when they are first needed. Whether GPUs reach each other must be known before, and a few
+// bytes tell.
+constexpr size_t kProbeBytes = 4096;
+Status makeProbe(DeviceConnections& connections, std::shared_ptr<memory::DeviceRegion>& probe,
+                 DeviceEndpoint& mine) {
+  STRETTO_TRY(describeSelf(connections.self.rank, connections));
+  STRETTO_TRY(describeMemory(connections, kProbeBytes, mine));
+  auto region = memory::DeviceRegion::create(connections.device, kProbeBytes, mine.token);
   if (!region.ok()) return region.status();
-  connections.region = std::move(region.value());
-  return executors::cuda::prepareWindow(request.device, connections.region->data(), connections.shape);
-}
-
-// Only ranks of other processes need the name, and not every machine can give one.
-void nameWindow(const DeviceConnections& connections, DeviceEndpoint& mine) {
-  const std::string before = lastError();
-  const auto name = platform::cuda::nameForOthers(connections.region->data());
-  if (name.ok()) {
-    mine.name = name.value();
-    mine.named = 1;
-  } else {
-    setLastError(before);
-  }
+  probe = std::move(region.value());
+  nameMemory(*probe, mine);
+  return kOkStatus;
 }
 
 Result<links::DeviceLink> openLink(const DeviceEndpoint& mine, const DeviceEndpoint& theirs, double seconds) {
@@ -222,27 +223,12 @@ Result<links::DeviceLink> openLink(const DeviceEndpoint& mine, const DeviceEndpo
                    mine.process.hostname, theirs.process.hostname);
 }
 
-Status checkWindows(const std::vector<Opened>& opened, int own) {
-  const DeviceEndpoint& mine = opened[static_cast<size_t>(own)].endpoint;
-  for (size_t rank = 0; rank < opened.size(); ++rank) {
-    const DeviceEndpoint& theirs = opened[rank].endpoint;
-    const int peer = static_cast<int>(rank);
-    if (theirs.rank == peer && theirs.windowBytes == mine.windowBytes) continue;
-    return failAbout(peer, Code::kInternal,
-                     "rank %d offers a device window of %llu bytes as rank %d, not %llu", peer,
-                     static_cast<unsigned long long>(theirs.windowBytes), theirs.rank,
-                     static_cast<unsigned long long>(mine.windowBytes));
-  }
-  return kOkStatus;
-}
-
 // What `all` offer, as `own` reaches it. `apart`: that it failed because something is out of reach.
-template <typename T>
-Status openAll(const std::vector<T>& all, int own, double seconds, std::vector<links::DeviceLink>& links,
-               bool& apart) {
-  const DeviceEndpoint& mine = all[static_cast<size_t>(own)].endpoint;
+Status openAll(const std::vector<DeviceEndpoint>& all, int own, double seconds,
+               std::vector<links::DeviceLink>& links, bool& apart) {
+  const DeviceEndpoint& mine = all[static_cast<size_t>(own)];
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    DeviceEndpoint theirs = all[rank].endpoint;
+    DeviceEndpoint theirs = all[rank];
     const int peer = static_cast<int>(rank);
     theirs.rank = peer;
     auto link = openLink(mine, theirs, seconds);
@@ -262,8 +248,10 @@ Status openAll(const std::vector<T>& all, int own, double seconds, std::vector<l
 template <typename T>
 Progress progressOfOpening(const std::vector<T>& all, int own, double seconds,
                            std::vector<links::DeviceLink>& links) {
+  std::vector<DeviceEndpoint> endpoints;
+  for (const T& one : all) endpoints.push_back(one.endpoint);
   bool apart = false;
-  const Status status = openAll(all, own, seconds, links, apart);
+  const Status status = openAll(endpoints, own, seconds, links, apart);
   return apart ? Progress::outOfReach() : Progress::of(status);
 }
 
@@ -276,10 +264,7 @@ Status shareMapped(const DeviceConnections& connections, const WindowRequest& re
   if (!pieces.ok()) return pieces.status();
   mine.mapped = 1;
   mine.offset = pieces.value().offset();
-  const bool apart =
-      std::any_of(connections.links.begin(), connections.links.end(),
-                  [](const links::DeviceLink& link) { return link.kind == links::ipc::kName; });
-  if (!apart) return kOkStatus;
+  if (!connections.manyProcesses) return kOkStatus;
   const auto held = std::make_shared<platform::cuda::Pieces>(std::move(pieces.value()));
   const auto open = [held](size_t index) -> Result<platform::NumberedDescriptor> {
     auto descriptor = held->share(index);
@@ -348,15 +333,19 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   agree(offers.value(), connections);
 
   Opened mine;
-  mine.progress = Progress::of(makeWindow(request, connections, mine.endpoint));
-  if (mine.progress.code == 0 && request.ranks > 1) nameWindow(connections, mine.endpoint);
-  const auto opened = gatherAll(membership, "device window", mine, request.timeoutSeconds);
+  std::shared_ptr<memory::DeviceRegion> probe;  // until all have looked
+  connections.self.rank = request.rank;
+  mine.progress = Progress::of(makeProbe(connections, probe, mine.endpoint));
+  const auto opened = gatherAll(membership, "device probe", mine, request.timeoutSeconds);
   if (!opened.ok()) return opened.status();
-  const Status fitting = checkWindows(opened.value(), request.rank);
   Reached reached;
-  reached.progress = fitting.ok() ? progressOfOpening(opened.value(), request.rank, request.timeoutSeconds,
-                                                      connections.links)
-                                  : Progress::of(fitting);
+  {
+    std::vector<links::DeviceLink> links;
+    reached.progress = progressOfOpening(opened.value(), request.rank, request.timeoutSeconds, links);
+    connections.manyProcesses = std::any_of(links.begin(), links.end(), [](const links::DeviceLink& link) {
+      return link.kind == links::ipc::kName;
+    });
+  }
   const std::vector<DeviceFacts> facts = factsOf(offers.value());
   reached.links = static_cast<uint8_t>(linksOf(static_cast<size_t>(request.rank), facts));
   const auto all = gatherAll(membership, "device connected", reached, request.timeoutSeconds);
@@ -369,6 +358,21 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   return kOkStatus;
 }
 
+Status openWindows(const std::vector<links::DeviceEndpoint>& all, double seconds,
+                   const DeviceConnections& connections, std::vector<links::DeviceLink>& links) {
+  const platform::cuda::ScopedDevice current(connections.device);
+  STRETTO_TRY(current.status());
+  for (const DeviceEndpoint& theirs : all) {
+    if (theirs.windowBytes == connections.shape.windowBytes()) continue;
+    return failAbout(theirs.rank, Code::kInternal,
+                     "rank %d has a device window of %llu bytes, rank %d expects %zu", theirs.rank,
+                     static_cast<unsigned long long>(theirs.windowBytes), connections.self.rank,
+                     connections.shape.windowBytes());
+  }
+  bool apart = false;
+  return openAll(all, connections.self.rank, seconds, links, apart);
+}
+
 Status connectWindow(bootstrap::Membership& membership, const DeviceConnections& connections,
                      const WindowRequest& request, ConnectedWindow& window) {
   const std::string before = lastError();  // what is out of reach is no error
@@ -377,7 +381,7 @@ Status connectWindow(bootstrap::Membership& membership, const DeviceConnections&
   Registered mine;
   mine.number = request.number;
   Status status = request.refused;
-  if (status.ok()) status = describeMine(connections, request.rank, request.bytes, mine.endpoint);
+  if (status.ok()) status = describeMemory(connections, request.bytes, mine.endpoint);
   mine.progress = Progress::of(status);
   PiecesSource source;  // until all have what they need
   if (status.ok() && !nameBuffer(connections, request, mine.endpoint, source).ok()) {

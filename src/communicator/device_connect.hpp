@@ -1,5 +1,6 @@
-// Makes the ranks of a communicator reach each other's GPUs. Runs once, after connect(), when all ranks have
-// said that they are on GPUs; the only place that sees both device links and the engine's windows.
+// Makes the ranks of a communicator reach each other's GPUs: finds out whether they can once, after
+// connect(), when all ranks have said that they are on GPUs; opens what each offers when it is needed. The
+// only place that sees both device links and the engine's windows.
 #pragma once
 
 #include <memory>
@@ -19,11 +20,12 @@ struct DeviceConnections {
   platform::cuda::DeviceFacts facts;
   planner::Gpus gpus;  // of all ranks
   stretto::cuda::Shape shape;
-  bool shared = false;     // with other ranks of this communicator
-  bool fewBlocks = false;  // somebody allows operations less than kMostLanes
-  int residentBlocks = 1;  // that each rank may count on: the least of all, and of who shares a device
-  std::shared_ptr<memory::DeviceRegion> region;
-  std::vector<links::DeviceLink> links;  // by rank; this rank's own entry points at its own window
+  bool shared = false;         // with other ranks of this communicator
+  bool fewBlocks = false;      // somebody allows operations less than kMostLanes
+  int residentBlocks = 1;      // that each rank may count on: the least of all, and of who shares a device
+  links::DeviceEndpoint self;  // of this rank, but for its memory
+  bool manyProcesses = false;  // ranks are threads of more than one
+  std::vector<links::DeviceLink> links;  // by rank, once the windows have been opened
   std::string apart;                     // why some cannot be reached, the same words everywhere; else empty
 };
 
@@ -39,6 +41,10 @@ struct DeviceRequest {
 // each other's memory are no error: `apart` says so, and the connections are of no use.
 Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& request,
                       DeviceConnections& connections);
+
+// Opens the windows that all ranks, in order, have offered; this rank's own is among them.
+Status openWindows(const std::vector<links::DeviceEndpoint>& all, double seconds,
+                   const DeviceConnections& connections, std::vector<links::DeviceLink>& links);
 
 // A buffer of every rank that the others' copy engines write (windows.hpp).
 struct ConnectedWindow {

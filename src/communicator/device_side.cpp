@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -20,8 +21,8 @@ constexpr int kPageBits = 21;
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connections, int rank, int ranks,
-                                                       double timeoutSeconds) {
+Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connections, const Connections& host,
+                                                       int rank, int ranks, double timeoutSeconds) {
   const platform::cuda::ScopedDevice current(connections.device);
   STRETTO_TRY(current.status());
   executors::cuda::Setup setup;
@@ -32,12 +33,9 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
   setup.timeoutSeconds = timeoutSeconds;
   setup.sharedDevice = connections.shared;
   setup.residentBlocks = connections.residentBlocks;
-  for (size_t peer = 0; peer < connections.links.size(); ++peer) {
-    setup.windows[peer] = connections.links[peer].window;
-  }
   auto engine = executors::cuda::Engine::create(setup);
   if (!engine.ok()) return engine.status();
-  std::unique_ptr<DeviceSide> side(new DeviceSide(std::move(connections), rank, ranks));
+  std::unique_ptr<DeviceSide> side(new DeviceSide(std::move(connections), host, rank, ranks, timeoutSeconds));
   side->engine_ = std::move(engine.value());
   return side;
 }
@@ -62,6 +60,71 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
   machine.bareBytes = stretto::cuda::barePayload(shape.layout);
   machine.runBytes = shape.layout.runBytes;
   return kOkStatus;
+}
+
+// ---- Device windows ---------------------------------------------------------------------------------------
+
+// The thread shares the window and nothing else, so that nobody waits for it.
+void DeviceSide::offerSoon() {
+  if (offering_.exchange(true)) return;
+  try {
+    std::thread([own = own_] { (void)own->offer(); }).detach();
+  } catch (const std::system_error& error) {
+    STRETTO_LOG(kWarn, kInit, "rank %d: no thread to make its device window for peers that wait: %s", rank_,
+                error.what());
+  }
+}
+
+Status DeviceSide::reachAll(const Connections& host, const std::function<void()>& nudge) {
+  STRETTO_TRY(own_->offer());
+  const auto isMissing = [&](const Peer& peer) {
+    return host.post(peer.rank).read() == DevicePost::kNothing;
+  };
+  if (std::any_of(host.peers.begin(), host.peers.end(), isMissing)) nudge();
+  const uint64_t began = platform::monotonicNanoseconds();
+  std::vector<links::DeviceEndpoint> endpoints;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    STRETTO_TRY(awaitPost(host, peer, began));
+    endpoints.push_back(host.post(peer).endpoint);
+    endpoints.back().rank = peer;
+  }
+  std::vector<links::DeviceLink> links;
+  STRETTO_TRY(openWindows(endpoints, timeoutSeconds_, connections_, links));
+  std::array<std::byte*, kMaxRanks> windows{};
+  std::transform(links.begin(), links.end(), windows.begin(),
+                 [](const links::DeviceLink& link) { return link.window; });
+  STRETTO_TRY(engine_->useWindows(windows.data()));
+  connections_.links = std::move(links);
+  return kOkStatus;
+}
+
+// What ends a kernel's wait ends this one.
+Status DeviceSide::awaitPost(const Connections& host, int peer, uint64_t began) const {
+  constexpr auto kSlice = std::chrono::microseconds(20);
+  const DevicePost& post = host.post(peer);
+  WindowHeader& theirs = host.peers[static_cast<size_t>(peer)].header();
+  DevicePost::State state = post.read();
+  for (; state == DevicePost::kNothing; state = post.read()) {
+    if (const uint32_t word = std::atomic_ref(host.header().abort).load(); word != 0) {
+      return failAbout(static_cast<int>(word >> 8) - 1, static_cast<Code>(word & 0xff),
+                       "rank %d waited for the device window of rank %d", rank_, peer);
+    }
+    if (std::atomic_ref(theirs.failed).load() != 0 || std::atomic_ref(theirs.left).load() != 0) {
+      return failAbout(peer, Code::kRemote,
+                       "rank %d, whose device window rank %d waits for, has given up or left", peer, rank_);
+    }
+    if (static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9 > timeoutSeconds_) {
+      return failAbout(peer, Code::kTimeout,
+                       "rank %d waited longer than STRETTO_TIMEOUT (%g s) for the device window of rank %d: "
+                       "its process or its GPU is stopped or very busy. Look at that rank with `stretto "
+                       "doctor`.",
+                       rank_, timeoutSeconds_, peer);
+    }
+    std::this_thread::sleep_for(kSlice);
+  }
+  if (state == DevicePost::kOffered) return kOkStatus;
+  return failAbout(peer, static_cast<Code>(post.code), "rank %d could not make its device window: %.*s", peer,
+                   static_cast<int>(sizeof post.text) - 1, post.text);
 }
 
 // ---- Buffers ----------------------------------------------------------------------------------------------

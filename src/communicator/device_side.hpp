@@ -7,12 +7,14 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 
 #include "communicator/connect.hpp"
 #include "communicator/device_connect.hpp"
 #include "communicator/operation.hpp"
+#include "communicator/own_window.hpp"
 #include "communicator/windows.hpp"
 #include "executors/cuda/engine.hpp"
 #include "executors/cuda/order.hpp"
@@ -23,12 +25,20 @@ using executors::cuda::StreamHandle;
 
 class DeviceSide {
  public:
-  static Result<std::unique_ptr<DeviceSide>> create(DeviceConnections connections, int rank, int ranks,
-                                                    double timeoutSeconds);
+  // `host`: what reaches the ranks' posts.
+  static Result<std::unique_ptr<DeviceSide>> create(DeviceConnections connections, const Connections& host,
+                                                    int rank, int ranks, double timeoutSeconds);
 
   int device() const { return connections_.device; }
   const stretto::cuda::Shape& shape() const { return connections_.shape; }
-  size_t windowBytes() const { return connections_.region->bytes(); }
+  size_t windowBytes() const { return own_->bytes(); }
+
+  // Has this rank's window made and offered, by a thread of its own: for peers that wait for it. Any thread.
+  void offerSoon();
+  // Before the first kernel: opens the windows of all ranks. `nudge` asks those for theirs who have none yet;
+  // they are waited for as kernels wait.
+  bool reachesAll() const { return !connections_.links.empty(); }
+  Status reachAll(const Connections& host, const std::function<void()>& nudge);
 
   // That kernels of this device can use the buffers: asked of CUDA once for each place.
   Status checkBuffers(const Operation& operation);
@@ -71,20 +81,32 @@ class DeviceSide {
   bool idle(double seconds, const std::atomic<uint32_t>* ending = nullptr) const;
 
  private:
-  DeviceSide(DeviceConnections connections, int rank, int ranks)
-      : connections_(std::move(connections)), order_(connections_.device), rank_(rank), ranks_(ranks) {}
+  DeviceSide(DeviceConnections connections, const Connections& host, int rank, int ranks,
+             double timeoutSeconds)
+      : connections_(std::move(connections)),
+        own_(std::make_shared<OwnWindow>(connections_.self, connections_.shape, host.region,
+                                         host.postOffset())),
+        order_(connections_.device),
+        rank_(rank),
+        ranks_(ranks),
+        timeoutSeconds_(timeoutSeconds) {}
+
+  Status awaitPost(const Connections& host, int peer, uint64_t began) const;
 
   Status checkBuffer(const Operation& operation, const void* buffer, const char* which);
   template <typename Enqueue>
   Status inOrder(StreamHandle stream, const Enqueue& enqueue);
 
-  DeviceConnections connections_;  // outlives the engine, whose kernels use it
-  Windows windows_;                // and so do these
-  bool toldApart_ = false;         // that one of them is not used
+  DeviceConnections connections_;   // outlives the engine, whose kernels use it
+  std::shared_ptr<OwnWindow> own_;  // and so does this, also while a thread makes it
+  Windows windows_;                 // and these
+  bool toldApart_ = false;          // that one of them is not used
+  std::atomic<bool> offering_{false};
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;
   const int ranks_;
+  const double timeoutSeconds_;
   uint64_t counted_ = 0;
   bool lastRuns_ = false;
   // Pages (of 2 MiB) of buffers that were found to be the device's.

@@ -181,6 +181,7 @@ Status Communicator::join() {
   bootstrap::JoinOptions options;
   options.version = kLibraryVersion;
   options.onPeerLost = [this](const bootstrap::PeerLoss& loss) { peerLost(loss); };
+  options.onNudged = [this] { nudged(); };
   auto joined = bootstrap::Membership::join(id_, rank_, ranks_, timeout.value(), &abort_, std::move(options));
   if (!joined.ok()) return joined.status();
   std::lock_guard lock(membershipMutex_);
@@ -369,6 +370,12 @@ void Communicator::stopOperations(uint32_t word) {
   std::atomic_ref(header->abort).store(word, std::memory_order_seq_cst);
   std::atomic_ref(header->bell).fetch_add(1, std::memory_order_seq_cst);
   platform::futexWake(&header->bell);
+}
+
+// On the bootstrap's thread: a peer needs this rank's device window, which may not have a place yet.
+void Communicator::nudged() {
+  nudged_.store(true);
+  if (DeviceSide* device = abortable_.load(); device != nullptr) device->offerSoon();
 }
 
 // On the bootstrap's thread.

@@ -75,7 +75,7 @@ Status Communicator::makeDevice() {
   }
   STRETTO_TRY(describe(connections.shape, connections.gpus, machine_));
   machine_.fewBlocks = connections.fewBlocks;
-  auto device = DeviceSide::create(std::move(connections), rank_, ranks_, timeout.value());
+  auto device = DeviceSide::create(std::move(connections), connections_, rank_, ranks_, timeout.value());
   if (!device.ok()) return device.status();
   {
     std::lock_guard lock(deviceMutex_);
@@ -83,6 +83,24 @@ Status Communicator::makeDevice() {
   }
   abortable_.store(device_.get());
   if (abort_.load() != 0) device_->abort(abort_.load());
+  if (nudged_.load()) device_->offerSoon();
+  return kOkStatus;
+}
+
+// Device windows are made when the first operation needs them.
+Status Communicator::reachWindows() {
+  if (ranks_ == 1 || device_->reachesAll()) [[likely]] {
+    return kOkStatus;
+  }
+  const uint64_t began = platform::monotonicNanoseconds();
+  STRETTO_TRY(device_->reachAll(connections_, [this] {
+    std::lock_guard lock(membershipMutex_);
+    if (membership_ != nullptr) membership_->nudge();
+  }));
+  const uint64_t taken = platform::monotonicNanoseconds() - began;
+  counters_.connectNanoseconds += taken;
+  STRETTO_LOG(kInfo, kInit, "rank %d of %d: device windows of %zu bytes made and opened in %.2f ms", rank_,
+              ranks_, device_->windowBytes(), static_cast<double>(taken) * 1e-6);
   return kOkStatus;
 }
 
@@ -135,7 +153,8 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
   const bool counted = plan.algorithm != planner::Algorithm::kLocal;
   if (profile_.wantsKernels(operation)) [[unlikely]]
     followKernels();
-  const Status status = device_->launch(launch, operation.stream);
+  Status status = counted ? reachWindows() : kOkStatus;
+  if (status.ok()) status = device_->launch(launch, operation.stream);
   if (profile_.on() && status.ok()) [[unlikely]] {
     if (device_->lastRuns()) {
       profile_.enqueued(operation, plan, device_->lastLaunch());
@@ -168,7 +187,8 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
     if (profile_.wantsKernels(operation)) [[unlikely]]
       followKernels();
   }
-  const Status status = device_->launchTransfers(operations);
+  Status status = reachWindows();
+  if (status.ok()) status = device_->launchTransfers(operations);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
     for (const Operation& operation : operations) {
       if (operation.isTransfer()) profile_.enqueued(operation, {}, device_->lastTransfers(operation));

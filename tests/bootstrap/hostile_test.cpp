@@ -69,7 +69,7 @@ TEST_F(Hostile, OversizedFramesAreDroppedAtTheirHeader) {
 TEST_F(Hostile, MessagesOfMembersAreNotForStrangers) {
   for (const SharedBytes& frame :
        {encodeExchange(0, "hello", {}), encodeQuery(QueryKind::kJoin), encode(Goodbye{}), encodeLeft(0),
-        encodeEmpty(FrameType::kHostLeaving), encode(Welcome{})}) {
+        encodeEmpty(FrameType::kHostLeaving), encodeEmpty(FrameType::kNudge), encode(Welcome{})}) {
     Stranger stranger(id_);
     stranger.send(frame);
     EXPECT_TRUE(stranger.isDropped());

@@ -65,6 +65,32 @@ void exchangeTwice(Membership& membership, int rank, int ranks) {
   }
 }
 
+TEST(Nudge, IsHeardByTheOthers) {
+  const Watchdog watchdog("nudge", 60);
+  constexpr int kRanks = 3;
+  const UniqueId id = newId();
+  std::atomic<int> heard[kRanks] = {};
+  std::vector<std::unique_ptr<Membership>> all(kRanks);
+  asThreads(kRanks, [&](int rank) {
+    JoinOptions options;
+    options.onNudged = [&heard, rank] { ++heard[rank]; };
+    Made made = Membership::join(id, rank, kRanks, 20, nullptr, std::move(options));
+    ASSERT_TRUE(made.ok()) << lastError();
+    all[static_cast<size_t>(rank)] = std::move(made.value());
+  });
+  all[1]->nudge();
+  // What comes after it on every connection.
+  asThreads(kRanks, [&](int rank) { exchangeTwice(*all[static_cast<size_t>(rank)], rank, kRanks); });
+  EXPECT_EQ(heard[0], 1);
+  EXPECT_EQ(heard[1], 0);
+  EXPECT_EQ(heard[2], 1);
+  all[2]->sayGoodbye(Leaving::kNormally);
+  all[2]->nudge();
+  all[0]->nudge();
+  asThreads(1, [&](int) { all[1].reset(); });
+  EXPECT_EQ(heard[2], 1) << "it has left";
+}
+
 class ManyRanks : public ::testing::TestWithParam<int> {};
 
 TEST_P(ManyRanks, JoinInAnyOrderAndExchange) {

@@ -82,6 +82,7 @@ Machine& Machine::current() {
 }
 
 std::byte* Machine::allocate(size_t bytes) {
+  if (bytes >= refusedFrom_) return nullptr;
   const int descriptor = memfd_create("emulated memory", MFD_CLOEXEC);
   if (descriptor < 0) return nullptr;
   const bool fits = ftruncate(descriptor, static_cast<off_t>(wholePages(bytes))) == 0;

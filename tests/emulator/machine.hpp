@@ -138,7 +138,8 @@ class Machine {
   static Machine& current();
 
   // Any thread, for this and what follows.
-  std::byte* allocate(size_t bytes);  // zeroed; a file in memory, for other processes
+  std::byte* allocate(size_t bytes);  // zeroed; a file in memory, for other processes; null: it has no more
+  void refuseFrom(size_t bytes) { refusedFrom_ = bytes; }  // allocations of so many bytes, from now on
   // Kernels of other processes run at the same time, in memory that this one has opened.
   void openedOthersMemory() { othersMemory_.store(true, std::memory_order_relaxed); }
   bool hasOthersMemory() const { return othersMemory_.load(std::memory_order_relaxed); }
@@ -227,6 +228,7 @@ class Machine {
   bool ending_ = false;
   std::thread driver_;  // of a live machine
   std::atomic<bool> othersMemory_{false};
+  std::atomic<size_t> refusedFrom_{SIZE_MAX};
 };
 
 }  // namespace stretto::emulator

@@ -31,14 +31,16 @@ class Ranks {
     setup.shape = shape_;
     setup.timeoutSeconds = 500;
     setup.residentBlocks = resident;
+    std::vector<std::byte*> windows;
     for (int rank = 0; rank < ranks; ++rank) {
-      setup.windows[rank] = machine.allocate(shape_.windowBytes());
-      EXPECT_TRUE(executors::cuda::prepareWindow(0, setup.windows[rank], shape_).ok());
+      windows.push_back(machine.allocate(shape_.windowBytes()));
+      EXPECT_TRUE(executors::cuda::prepareWindow(0, windows.back(), shape_).ok());
     }
     for (int rank = 0; rank < ranks; ++rank) {
       setup.rank = rank;
       auto engine = Engine::create(setup);
-      EXPECT_TRUE(engine.ok() && engine.value()->wantWindows().ok());
+      EXPECT_TRUE(engine.ok() && engine.value()->useWindows(windows.data()).ok());
+      EXPECT_TRUE(engine.value()->wantWindows().ok());
       engines_.push_back(std::move(engine.value()));
       streams_.push_back(machine.makeStream());
     }

@@ -58,7 +58,11 @@ std::vector<cudaStream_t> gDefaultStreams;
 std::vector<CUgraph_st*> gCaptures;
 unsigned long long gCaptureCount = 0;
 std::set<const void*> gPinned;
-std::map<const void*, int> gOwners;  // the devices of allocations
+struct Owned {
+  int device;
+  size_t bytes;
+};
+std::map<const void*, Owned> gOwners;  // allocations
 
 int devices() {
   static const int count = [] {
@@ -198,8 +202,9 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = Machine::current().allocate(bytes);
   std::lock_guard lock(gMutex);
-  gOwners[*memory] = gDevice;
-  return *memory == nullptr ? result(cudaErrorMemoryAllocation) : cudaSuccess;
+  if (*memory == nullptr) return result(cudaErrorMemoryAllocation);
+  gOwners[*memory] = {gDevice, bytes};
+  return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
   {
@@ -233,7 +238,9 @@ cudaError_t cudaHostGetDevicePointer(void** mapped, void* host, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  std::lock_guard lock(gMutex);
   *free = *total = kMemoryBytes;
+  for (const auto& [memory, owned] : gOwners) *free -= owned.device == gDevice ? owned.bytes : 0;
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
@@ -247,9 +254,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   return enqueue(stream, [=] { std::memset(to, value, bytes); });
 }
-cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) {
-  for (size_t row = 0; row < height; ++row) std::memset(static_cast<char*>(to) + row * pitch, value, width);
-  return cudaSuccess;
+cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+  return enqueue(stream, [=] {
+    for (size_t row = 0; row < height; ++row) std::memset(static_cast<char*>(to) + row * pitch, value, width);
+  });
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
   if (const int mapped = stretto::emulator::vmmDeviceAt(address); mapped >= 0) {
@@ -261,7 +270,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   *attributes = {found == nullptr            ? cudaMemoryTypeUnregistered
                  : gPinned.count(found) != 0 ? cudaMemoryTypeHost
                                              : cudaMemoryTypeDevice,
-                 found == nullptr ? gDevice : gOwners[found]};
+                 found == nullptr ? gDevice : gOwners[found].device};
   return cudaSuccess;
 }
 // A name is of the file behind the memory, in its owner's process.

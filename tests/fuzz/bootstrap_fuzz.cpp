@@ -84,8 +84,8 @@ void fuzzMember(int stage, std::span<const uint8_t> data) {
   Rendezvous where;
   where.session = kSession;
   where.secret = kSecret;
-  const auto link =
-      std::make_shared<ClientLink>(where, member(0), kRanks, nullptr, [](const PeerLoss&) noexcept {});
+  const auto link = std::make_shared<ClientLink>(
+      where, member(0), kRanks, nullptr, [](const PeerLoss&) noexcept {}, [] {});
   LastFrame port;
   MemberDialogue dialogue(link, port, kNonce);
   dialogue.open();

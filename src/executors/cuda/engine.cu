@@ -113,6 +113,7 @@ class KernelEngine final : public Engine {
   ~KernelEngine() override;
 
   Status begin();
+  Status useWindows(std::byte* const* windows) override;
   Status wantWindows() override;
   Status launch(const Launch& launch, StreamHandle stream) override;
   Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
@@ -149,7 +150,8 @@ class KernelEngine final : public Engine {
 
   const Setup setup_;
   LaneState* lanes_ = nullptr;
-  std::byte** windows_ = nullptr;  // a copy of setup_.windows
+  std::byte* windows_[kMaxRanks] = {};  // by rank, once they are known
+  std::byte** windowsThere_ = nullptr;  // a copy, in device memory
   platform::cuda::HostMapped control_;
   platform::cuda::HostMapped stamps_;          // once they are wanted
   std::array<uint64_t, kMostStamps> taken_{};  // stamps of each block
@@ -163,7 +165,7 @@ KernelEngine::~KernelEngine() {
   const ScopedDevice device(setup_.device);
   if (inspection_ != nullptr) (void)cudaStreamDestroy(inspection_);
   platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(lanes_));
-  platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(windows_));
+  platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(windowsThere_));
   platform::cuda::releaseHostMapped(setup_.device, control_);
   platform::cuda::releaseHostMapped(setup_.device, stamps_);
 }
@@ -178,20 +180,26 @@ Status KernelEngine::begin() {
   auto lanes = platform::cuda::allocate(setup_.device, sizeof(LaneState) * static_cast<size_t>(states));
   if (!lanes.ok()) return lanes.status();
   lanes_ = reinterpret_cast<LaneState*>(lanes.value());
-  auto windows = platform::cuda::allocate(setup_.device, sizeof setup_.windows);
+  auto windows = platform::cuda::allocate(setup_.device, sizeof windows_);
   if (!windows.ok()) return windows.status();
-  windows_ = reinterpret_cast<std::byte**>(windows.value());
-  STRETTO_TRY(platform::cuda::copyNow(windows_, setup_.windows, sizeof setup_.windows));
+  windowsThere_ = reinterpret_cast<std::byte**>(windows.value());
   auto control = platform::cuda::allocateHostMapped(setup_.device, sizeof(Control));
   if (!control.ok()) return control.status();
   control_ = control.value();
   return check(cudaStreamCreateWithFlags(&inspection_, cudaStreamNonBlocking), "creating a stream");
 }
 
+Status KernelEngine::useWindows(std::byte* const* windows) {
+  const ScopedDevice device(setup_.device);
+  STRETTO_TRY(device.status());
+  std::copy_n(windows, setup_.ranks, windows_);
+  return platform::cuda::copyNow(windowsThere_, windows_, sizeof windows_);
+}
+
 Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   Context context{};
-  std::copy_n(setup_.windows, Context::kAtHand, context.windows);
-  context.allWindows = windows_;
+  std::copy_n(windows_, Context::kAtHand, context.windows);
+  context.allWindows = windowsThere_;
   context.shape = setup_.shape;
   context.lanes = lanes_;
   context.control = reinterpret_cast<Control*>(control_.device);
@@ -210,6 +218,9 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
 template <typename... Parameters>
 Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
                                   const Parameters&... parameters) {
+  if (windows_[setup_.rank] == nullptr) {
+    return fail(Code::kInternal, "a kernel of rank %d before its windows are known", setup_.rank);
+  }
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -535,13 +546,10 @@ Result<std::unique_ptr<Engine>> Engine::create(const Setup& setup) {
 }
 
 Status prepareWindow(int device, std::byte* window, const stretto::cuda::Shape& shape) {
-  const ScopedDevice current(device);
-  STRETTO_TRY(current.status());
   if (shape.layout.bareRegion == 0) return kOkStatus;
-  STRETTO_TRY(check(cudaMemset2D(window + shape.layout.bareBegin(), shape.nearBytes(), 0xff,
-                                 shape.layout.bareBytes(), static_cast<size_t>(shape.lanes)),
-                    "preparing a window"));
-  return check(cudaDeviceSynchronize(), "preparing a window");
+  return platform::cuda::fillNow(
+      device, window + shape.layout.bareBegin(), 0xff,
+      {shape.nearBytes(), shape.layout.bareBytes(), static_cast<size_t>(shape.lanes)});
 }
 
 Result<int> mostResidentBlocks(int device) {

@@ -1,6 +1,6 @@
 // One rank's side on its GPU: the state that its kernels share, and how operations are launched. Made by the
-// communicator once the ranks' device windows are connected; kernels take everything from here. Plain C++: a
-// library built without CUDA has it too (absent.cpp) and says so.
+// communicator; kernels take everything from here. Plain C++: a library built without CUDA has it too
+// (absent.cpp) and says so.
 //
 // Threads: one at a time launches; abort() and report() may come from any.
 #pragma once
@@ -27,11 +27,10 @@ struct Setup {
   int device = 0;
   int rank = 0;
   int ranks = 1;
-  stretto::cuda::Shape shape;          // of every rank's window
-  std::byte* windows[kMaxRanks] = {};  // by rank, as this device addresses them
-  double timeoutSeconds = 0;           // of a wait in a kernel
-  bool sharedDevice = false;           // other ranks of this communicator run on the same device
-  int residentBlocks = 1;              // that a rank may count on, the least of all ranks
+  stretto::cuda::Shape shape;  // of every rank's window
+  double timeoutSeconds = 0;   // of a wait in a kernel
+  bool sharedDevice = false;   // other ranks of this communicator run on the same device
+  int residentBlocks = 1;      // that a rank may count on, the least of all ranks
 };
 
 // How one collective runs; all ranks give the same, but for their own buffers.
@@ -87,6 +86,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const Setup& setup);
   virtual ~Engine() = default;
 
+  // Before the first launch of a kernel: all ranks' windows, by rank, as this device addresses them.
+  virtual Status useWindows(std::byte* const* windows) = 0;
   // Before the first launch between registered windows: loads its kernels. To do that while one of them waits
   // for a rank that this thread has yet to call for could last for ever.
   virtual Status wantWindows() = 0;

@@ -71,6 +71,9 @@ bool waitForDevice(int, double) {
 Status clearNow(int, std::byte*, size_t) {
   return refuse("device memory");
 }
+Status fillNow(int, std::byte*, uint8_t, Rows) {
+  return refuse("device memory");
+}
 Status copyNow(void*, const void*, size_t) {
   return refuse("a copy between devices");
 }

@@ -371,6 +371,18 @@ Status clearNow(int device, std::byte* memory, size_t bytes) {
   return kOkStatus;
 }
 
+Status fillNow(int device, std::byte* memory, uint8_t value, Rows where) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  STRETTO_TRY(current.status());
+  const OwnStream stream;
+  STRETTO_CUDA_TRY(stream.error(), "a stream");
+  STRETTO_CUDA_TRY(cudaMemset2DAsync(memory, where.pitch, value, where.bytes, where.rows, stream.get()),
+                   "filling device memory");
+  STRETTO_CUDA_TRY(stream.wait(), "filling device memory");
+  return kOkStatus;
+}
+
 Status copyNow(void* to, const void* from, size_t bytes) {
   const AmidCaptures amid;
   const OwnStream stream;

@@ -106,8 +106,15 @@ Result<Pointed> placeOf(const void* address);
 // capture that another thread has open on the device: only where kernels cannot be counted instead.
 bool waitForDevice(int device, double seconds);
 
-// Makes memory of `device` zero, also while other streams capture; returns when done.
+// Makes memory of `device` zero, or sets `rows` runs of `bytes` in it, `pitch` apart, to one value; also
+// while other streams capture or kernels wait. Returns when done.
 Status clearNow(int device, std::byte* memory, size_t bytes);
+struct Rows {
+  size_t pitch;
+  size_t bytes;
+  size_t rows;
+};
+Status fillNow(int device, std::byte* memory, uint8_t value, Rows where);
 // Copies between any two places; returns when done. Not for hot paths.
 Status copyNow(void* to, const void* from, size_t bytes);
 

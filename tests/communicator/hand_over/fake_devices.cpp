@@ -120,6 +120,10 @@ Status clearNow(int, std::byte* memory, size_t bytes) {
   std::memset(memory, 0, bytes);
   return kOkStatus;
 }
+Status fillNow(int, std::byte* memory, uint8_t value, Rows where) {
+  for (size_t row = 0; row < where.rows; ++row) std::memset(memory + row * where.pitch, value, where.bytes);
+  return kOkStatus;
+}
 Status copyNow(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   return kOkStatus;
@@ -190,6 +194,7 @@ class Idle final : public Engine {
     stamped_ = true;
     return kOkStatus;
   }
+  Status useWindows(std::byte* const*) override { return kOkStatus; }
   Launched lastLaunch() const override { return launched_; }
   Launched lastTransfers(int, bool) const override { return {}; }
   size_t takeStamps(std::span<KernelStamp> stamps, uint64_t&) override {

@@ -1,0 +1,146 @@
+// Device windows are made when an operation first needs them, whatever the other ranks' users do at that
+// time.
+#include <cuda_runtime_api.h>
+
+#include "api/cuda/sides.hpp"
+#include "stretto.h"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+
+constexpr size_t kCount = 3000;
+
+size_t windowBytesOf(const Member& member) {
+  strettoCounters_t counters{};
+  counters.size = sizeof counters;
+  member.expect(strettoCommCounters(member.comm, &counters), "strettoCommCounters");
+  return counters.windowBytes;
+}
+
+// Every rank's i-th float is rank + 1 + i % 7.
+void fillInput(const Member& member) {
+  std::vector<float> values(kCount);
+  for (size_t i = 0; i < kCount; ++i)
+    values[i] = static_cast<float>(member.rank + 1 + static_cast<int>(i % 7));
+  member.device->upload(member.device->at(0, nullptr), reinterpret_cast<const char*>(values.data()),
+                        kCount * sizeof(float));
+}
+bool enqueueSum(const Member& member) {
+  return member.expect(ncclAllReduce(member.device->at(0, nullptr), member.device->at(1, nullptr), kCount,
+                                     ncclFloat, ncclSum, member.comm, member.stream()),
+                       "all-reduce");
+}
+bool holdsSum(const Member& member) {
+  member.device->synchronize();
+  std::vector<float> got(kCount);
+  member.device->download(reinterpret_cast<char*>(got.data()), member.device->at(1, nullptr),
+                          kCount * sizeof(float));
+  const int ranks = member.ranks();
+  for (size_t i = 0; i < kCount; ++i) {
+    const auto wanted = static_cast<float>(ranks * (ranks + 1) / 2 + ranks * static_cast<int>(i % 7));
+    if (got[i] == wanted) continue;
+    member.complain("element %zu is %g, not %g", i, static_cast<double>(got[i]), static_cast<double>(wanted));
+    return false;
+  }
+  return true;
+}
+
+class FirstUse : public AmongGpus {};
+
+TEST_P(FirstUse, NothingIsTakenBefore) {
+  constexpr size_t kBefore = size_t{4} << 20, kAfter = size_t{64} << 20;
+  const auto [threads, ranks] = GetParam();
+  const Body body = [](Member& member) {
+    member.device = OnDevice::make(member.rank);
+    fillInput(member);
+    member.board.meet();
+    size_t before = 0, after = 0, all = 0;
+    cudaMemGetInfo(&before, &all);
+    member.board.meet();
+    ncclUniqueId id;
+    if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
+    if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init")) return;
+    member.board.meet();
+    cudaMemGetInfo(&after, &all);
+    if (before > after + kBefore) member.complain("%zu bytes taken before first use", before - after);
+    member.check(windowBytesOf(member) == 0, "a window before first use");
+    member.board.meet();
+    enqueueSum(member);
+    holdsSum(member);
+    member.check(windowBytesOf(member) > 0 && windowBytesOf(member) <= kAfter, "the window's size");
+    member.expect(ncclCommDestroy(member.comm), "destroy");
+    member.comm = nullptr;
+  };
+  threads ? asThreads(ranks, body) : asProcesses(ranks, body);
+}
+
+// Enqueueing returns although the peers' users call nothing until it has.
+TEST_P(FirstUse, NobodyWaitsForWhatPeersCall) {
+  run([](Member& member) {
+    fillInput(member);
+    if (member.rank != 0) member.board.meet();
+    enqueueSum(member);
+    if (member.rank == 0) member.board.meet();
+    holdsSum(member);
+  });
+}
+
+TEST_P(FirstUse, MayBeInACapture) {
+  run([](Member& member) {
+    fillInput(member);
+    member.board.meet();
+    member.device->inGraph([&] { return enqueueSum(member); }, 3, [&] { return member.board.meet(); });
+    holdsSum(member);
+  });
+}
+
+// The others take no part, now or ever.
+TEST_P(FirstUse, MayBeOfTwoRanks) {
+  run([](Member& member) {
+    fillInput(member);
+    if (member.rank == 0) {
+      member.expect(
+          ncclSend(member.device->at(0, nullptr), kCount, ncclFloat, 1, member.comm, member.stream()),
+          "send");
+    } else if (member.rank == 1) {
+      char* const to = member.device->at(1, nullptr);
+      member.expect(ncclRecv(to, kCount, ncclFloat, 0, member.comm, member.stream()), "receive");
+      member.device->synchronize();
+      float last = 0;
+      member.device->download(reinterpret_cast<char*>(&last), to + (kCount - 1) * sizeof(float), sizeof last);
+      member.check(last == static_cast<float>(1 + (kCount - 1) % 7), "what was received");
+    }
+    member.board.meet();
+  });
+}
+
+TEST_P(FirstUse, NeverIsFine) {
+  run([](Member& member) { member.check(windowBytesOf(member) == 0, "a window that nothing needs"); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Among, FirstUse, ::testing::ValuesIn(threadsAndProcesses()), nameOfAmong);
+
+// What NCCL asks a group for, and what costs nothing to allow.
+TEST(FirstUseByOneThread, NeedsNoGroup) {
+  constexpr int kRanks = 2;
+  if (devicesThere() < kRanks) GTEST_SKIP() << "there is no GPU for every rank";
+  const Board board(kRanks);
+  asThreads(1, [&](Member& only) {
+    ncclComm_t comms[kRanks];
+    if (!only.expect(ncclCommInitAll(comms, kRanks, nullptr), "init")) return;
+    std::vector<Member> members;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      members.push_back({rank, board, comms[rank], OnDevice::make(rank)});
+      fillInput(members.back());
+    }
+    for (const Member& member : members) only.check(enqueueSum(member), "all-reduce");
+    for (const Member& member : members) only.check(holdsSum(member), "its result");
+    for (ncclComm_t comm : comms) only.expect(ncclCommDestroy(comm), "destroy");
+  });
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(board.complaints(rank), "");
+}
+
+}  // namespace
+}  // namespace stretto
