@@ -220,7 +220,7 @@ STRETTO_EXTRA ncclResult_t strettoParameters(char* json, size_t capacity, size_t
 }
 
 STRETTO_EXTRA ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed) try {
-  const auto facts = stretto::topology::facts();
+  const auto facts = stretto::topology::factsWithDevices();
   return facts.ok() ? writeText(stretto::topology::toJson(*facts.value()), json, capacity, needed)
                     : toResult(facts.status());
 } catch (...) {

@@ -13,6 +13,7 @@
 #include "platform/cuda/mapped.hpp"
 #include "platform/descriptors.hpp"
 #include "platform/random.hpp"
+#include "topology/probe.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -136,12 +137,24 @@ Status checkSharing(const std::vector<Offer>& offers) {
   return kOkStatus;
 }
 
-// A peer that this process cannot see may be linked in any way.
+// Of GPUs that this process cannot both see, as with one GPU visible to each rank, the driver's management
+// library knows.
+planner::Links linksUnseen(const DeviceFacts& mine, const DeviceFacts& theirs) {
+  const std::string before = lastError();
+  const auto facts = topology::factsWithDevices();
+  const auto linked = facts.ok() ? topology::nvlinkBetween(facts.value()->devices, mine.busId, theirs.busId)
+                                 : topology::Nvlink::kUnknown;
+  setLastError(before);
+  return linked == topology::Nvlink::kYes  ? planner::Links::kNvlink
+         : linked == topology::Nvlink::kNo ? planner::Links::kPcie
+                                           : planner::Links::kUnknown;
+}
+
 planner::Links linksBetween(const DeviceFacts& mine, const DeviceFacts& theirs) {
   if (sameDevice(mine, theirs)) return planner::Links::kSameGpu;
   const int from = platform::cuda::ordinalOf(mine.uuid);
   const int to = platform::cuda::ordinalOf(theirs.uuid);
-  if (from < 0 || to < 0) return planner::Links::kUnknown;
+  if (from < 0 || to < 0) return linksUnseen(mine, theirs);
   return platform::cuda::hasNvlink(from, to) ? planner::Links::kNvlink : planner::Links::kPcie;
 }
 

@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "base/json.hpp"
-#include "base/log.hpp"
 
 namespace stretto::topology {
 namespace {
@@ -60,12 +59,41 @@ Status readInto(const json::Value& object, Cache& cache) {
   return fail(Code::kInvalidUsage, "line %u: a cache needs at least one core", object.line());
 }
 
+Status readInto(const json::Value& object, platform::nvml::Links& links) {
+  auto to = object.textAt("to", kMostName);
+  if (!to.ok()) return to.status();
+  const auto count = object.integerAt("count", 1, 1024);
+  if (!count.ok()) return count.status();
+  const auto speed = object.integerAt("megabytes_per_second", 0, 1000000);
+  if (!speed.ok()) return speed.status();
+  links = {std::move(to.value()), static_cast<int>(count.value()), static_cast<int>(speed.value())};
+  return kOkStatus;
+}
+
+Status readInto(const json::Value& object, Device& device);
+
 template <typename T>
 Status readList(const json::Value& root, const char* key, size_t most, std::vector<T>& into) {
   const auto list = root.itemsAt(key, json::Kind::kObject, most);
   if (!list.ok()) return list.status();
   for (const json::Value& object : list.value()) STRETTO_TRY(readInto(object, into.emplace_back()));
   return kOkStatus;
+}
+
+Status readInto(const json::Value& object, Device& device) {
+  for (const auto& [key, into] : {std::pair{"name", &device.gpu.name}, std::pair{"uuid", &device.gpu.uuid},
+                                  std::pair{"bus_id", &device.gpu.busId}}) {
+    auto text = object.textAt(key, kMostName);
+    if (!text.ok()) return text.status();
+    *into = std::move(text.value());
+  }
+  const auto node = object.integerAt("node", -1, kMostCores);
+  if (!node.ok()) return node.status();
+  const auto memory = object.integerAt("memory_bytes", 0, kMostMemory);
+  if (!memory.ok()) return memory.status();
+  device.node = static_cast<int>(node.value());
+  device.gpu.memoryBytes = static_cast<uint64_t>(memory.value());
+  return readList(object, "nvlinks", kMostDevices, device.gpu.links);
 }
 
 Status readHost(const json::Value& root, Facts& facts) {
@@ -157,7 +185,18 @@ std::string toJson(const Facts& facts) {
     writer.key("bytes").integer(static_cast<int64_t>(cache.bytes));
     writer.key("cores").text(toText(cache.cores)).endObject();
   }
-  writer.endArray().key("devices").beginArray().endArray().endObject();
+  writer.endArray().key("devices").beginArray();
+  for (const auto& [gpu, node] : facts.devices) {
+    writer.beginObject().key("name").text(gpu.name).key("uuid").text(gpu.uuid).key("bus_id").text(gpu.busId);
+    writer.key("node").integer(node).key("memory_bytes").integer(static_cast<int64_t>(gpu.memoryBytes));
+    writer.key("nvlinks").beginArray();
+    for (const platform::nvml::Links& links : gpu.links) {
+      writer.beginObject().key("to").text(links.to).key("count").integer(links.count);
+      writer.key("megabytes_per_second").integer(links.megabytesPerSecond).endObject();
+    }
+    writer.endArray().endObject();
+  }
+  writer.endArray().endObject();
   return writer.take() + "\n";
 }
 
@@ -175,12 +214,7 @@ Result<Facts> fromJson(std::string_view text) {
   STRETTO_TRY(readList(root, "nodes", kMostNodes, facts.nodes));
   STRETTO_TRY(readList(root, "caches", kMostCaches, facts.caches));
   STRETTO_TRY(checkNodes(facts.nodes));
-  const auto devices = root.itemsAt("devices", json::Kind::kObject, kMostDevices);
-  if (!devices.ok()) return devices.status();
-  if (!devices.value().empty()) {
-    STRETTO_LOG(kInfo, kGraph, "topology: %zu devices are listed; this version knows none and ignores them",
-                devices.value().size());
-  }
+  STRETTO_TRY(readList(root, "devices", kMostDevices, facts.devices));
   return facts;
 }
 
@@ -195,6 +229,23 @@ uint64_t lastLevelCacheBytes(const Facts& facts) {
     level = cache.level;
   }
   return bytes;
+}
+
+Nvlink nvlinkBetween(const std::vector<Device>& devices, std::string_view busId, std::string_view other) {
+  const auto find = [&](std::string_view id) {
+    return std::find_if(devices.begin(), devices.end(),
+                        [&](const Device& device) { return device.gpu.busId == id; });
+  };
+  const auto one = find(busId), two = find(other);
+  if (one == devices.end() || two == devices.end()) return Nvlink::kUnknown;
+  const auto leads = [](const Device& from, std::string_view to) {
+    const auto& links = from.gpu.links;
+    return std::any_of(links.begin(), links.end(), [&](const auto& each) { return each.to == to; });
+  };
+  using platform::nvml::kSwitch;
+  const bool linked =
+      leads(*one, other) || leads(*two, busId) || (leads(*one, kSwitch) && leads(*two, kSwitch));
+  return linked ? Nvlink::kYes : Nvlink::kNo;
 }
 
 int nodeOf(const Facts& facts, int core) {

@@ -1,6 +1,7 @@
 // Facts about this host that Stretto uses: which cores the process may use, how they are grouped into NUMA
-// nodes, which caches they share, how much memory there is. Plain values; probed from the kernel's files or
-// read from a file. What is unknown (a container without sysfs) is empty or zero, never invented.
+// nodes, which caches they share, how much memory there is; its GPUs and their links. Plain values; probed
+// from the kernel's files or read from a file. What is unknown (a container without sysfs) is empty or zero,
+// never invented.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "platform/nvml.hpp"
 
 namespace stretto::topology {
 
@@ -36,6 +38,14 @@ struct Cache {
   bool operator==(const Cache&) const = default;
 };
 
+// A GPU of the host, whether this process may use it or not.
+struct Device {
+  platform::nvml::Device gpu;
+  int node = -1;  // of NUMA; -1: unknown
+
+  bool operator==(const Device&) const = default;
+};
+
 struct Facts {
   std::string hostname;
   std::string processor;  // the model's name; empty where the kernel does not say
@@ -43,7 +53,7 @@ struct Facts {
   std::vector<Node> nodes;
   std::vector<Cache> caches;  // by level, then first core
   uint64_t memoryBytes = 0;
-  // GPUs and their links will be `devices`; the file format has the (empty) list already.
+  std::vector<Device> devices;
 
   bool operator==(const Facts&) const = default;
 };
@@ -57,6 +67,10 @@ Result<Facts> fromJson(std::string_view text);
 
 // The largest cache that a usable core has at the highest level; 0 when unknown.
 uint64_t lastLevelCacheBytes(const Facts& facts);
+// Whether NVLink leads from one GPU to another, directly or because both are on switches. kUnknown where one
+// of them is not listed.
+enum class Nvlink : uint8_t { kNo, kYes, kUnknown };
+Nvlink nvlinkBetween(const std::vector<Device>& devices, std::string_view busId, std::string_view other);
 // The node that holds `core`, or -1.
 int nodeOf(const Facts& facts, int core);
 

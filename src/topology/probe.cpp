@@ -154,10 +154,24 @@ Facts probe(const Sources& sources) {
   return found;
 }
 
+std::vector<Device> probeDevices(const Sources& sources, const char* nvml) {
+  std::string why;
+  std::vector<Device> devices;
+  for (platform::nvml::Device& gpu : platform::nvml::devices(&why, nvml)) {
+    int node = -1;
+    const std::string text = readText(sources.sys + "/bus/pci/devices/" + gpu.busId + "/numa_node");
+    std::from_chars(text.data(), text.data() + text.size(), node);
+    devices.push_back({std::move(gpu), std::clamp(node, -1, kMostNodeId)});
+  }
+  if (devices.empty()) STRETTO_LOG(kInfo, kGraph, "topology: no GPUs: %s", why.c_str());
+  return devices;
+}
+
 Result<Facts> loadFacts() {
   Result<Facts> found = parameters::kTopologyFile.isSet() ? factsFromFile(parameters::kTopologyFile.text())
                                                           : Result<Facts>(probe());
   if (found.ok() && parameters::kTopologyDump.isSet()) {
+    if (!parameters::kTopologyFile.isSet()) found.value().devices = probeDevices();
     STRETTO_TRY(dump(found.value(), parameters::kTopologyDump.text()));
   }
   return found;
@@ -172,6 +186,17 @@ Result<const Facts*> facts() {
   if (found.result.ok()) return &found.result.value();
   setLastError(found.error);
   return found.result.status();
+}
+
+Result<const Facts*> factsWithDevices() {
+  const auto known = facts();
+  if (!known.ok() || parameters::kTopologyFile.isSet()) return known;
+  static const Facts whole = [&] {
+    Facts all = *known.value();
+    if (all.devices.empty()) all.devices = probeDevices();
+    return all;
+  }();
+  return &whole;
 }
 
 }  // namespace stretto::topology

@@ -76,6 +76,22 @@ def test_topo() -> None:
     assert document["hostname"] in text and "usable cores" in text
 
 
+def test_topo_shows_gpus(tmp_path: Path) -> None:
+    document = json_of("topo")
+    links = [{"to": "nvswitch", "count": 18, "megabytes_per_second": 26562}]
+    gpu = {"name": "Example GPU", "uuid": "GPU-0", "bus_id": "0000:1b:00.0", "node": 1, "memory_bytes": 2**37}
+    last = {"to": "0000:1b:00.0", "count": 2, "megabytes_per_second": 0}
+    document["devices"] = [
+        gpu | {"nvlinks": links},
+        gpu | {"uuid": "GPU-1", "bus_id": "0000:1c:00.0", "node": -1, "nvlinks": [last]},
+    ]
+    file = tmp_path / "topology.json"
+    file.write_text(json.dumps(document))
+    assert json_of("topo", STRETTO_TOPO_FILE=str(file))["devices"] == document["devices"]
+    text = stretto("topo", STRETTO_TOPO_FILE=str(file), COLUMNS="200").stdout
+    assert "18 x 26.56 GB/s to nvswitch" in text and "2 to GPU 0" in text and "128 GiB" in text
+
+
 def test_info(tmp_path: Path) -> None:
     document = json_of("info", STRETTO_TIMEOUT="12.5", STRETTO_RENDEZVOUS_SECRET="hush", STRETTO_UNIQUE_ID="ab")
     assert document["schema"] == "stretto.info/1" and document["version"] == package.__version__

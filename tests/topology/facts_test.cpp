@@ -61,17 +61,12 @@ TEST(Facts, RefuseWhatIsNotOfTheSchema) {
       {"\"cores\": \"0,4\"", "\"cores\": \"\""},
       {"\"nodes\": [", "\"nodes\": [7,"},
       {"\"devices\": []", "\"devices\": {}"},
+      {"\"devices\": []", "\"devices\": [{\"name\": \"without the rest\"}]"},
       {"\"processor\"", "\"processors\""},
   };
   for (const auto& [from, to] : kWrong) {
     EXPECT_EQ(fromJson(withReplaced(from, to)).status().code, Code::kInvalidUsage) << to;
   }
-}
-
-TEST(Facts, IgnoreDevicesOfLaterVersions) {
-  const auto read = fromJson(withReplaced("\"devices\": []", "\"devices\": [{\"kind\": \"gpu\"}]"));
-  ASSERT_TRUE(read.ok()) << lastError();
-  EXPECT_EQ(read.value(), example());
 }
 
 TEST(Facts, LastLevelCacheIsOneOfOurs) {

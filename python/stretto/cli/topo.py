@@ -27,10 +27,31 @@ def _show(document: dict[str, Any]) -> None:
     for cache in document["caches"]:
         rows.add_row(f"L{cache['level']} cache", _bytes(cache["bytes"]), str(cache["cores"]))
     console.print(rows)
+    if document["devices"]:
+        _show_devices(document["devices"])
+
+
+def _links(device: dict[str, Any], names: dict[str, str]) -> str:
+    """NVLinks of one GPU in words: 18 x 26.6 GB/s to nvswitch."""
+    words = []
+    for links in device["nvlinks"]:
+        speed = f" x {links['megabytes_per_second'] / 1000:.4g} GB/s" if links["megabytes_per_second"] else ""
+        words.append(f"{links['count']}{speed} to {names.get(links['to'], links['to'] or 'an unknown end')}")
+    return ", ".join(words) or "none"
+
+
+def _show_devices(devices: list[dict[str, Any]]) -> None:
+    names = {device["bus_id"]: f"GPU {index}" for index, device in enumerate(devices)}
+    rows = table("GPU", "name", "memory", "bus id", "NUMA node", "NVLinks, each way", right=(0, 2, 4))
+    for index, device in enumerate(devices):
+        node = str(device["node"]) if device["node"] >= 0 else ""
+        memory = _bytes(device["memory_bytes"])
+        rows.add_row(str(index), device["name"], memory, device["bus_id"], node, _links(device, names))
+    console.print(rows)
 
 
 def topo(json: JsonOption = None) -> None:
-    """Show this machine's cores, NUMA nodes, caches and memory. STRETTO_TOPO_FILE replaces what is found."""
+    """Show this machine's cores, NUMA nodes, caches, memory and GPUs. STRETTO_TOPO_FILE replaces what is found."""
     import stretto
 
     document = stretto.topology()
