@@ -34,8 +34,9 @@ enum class Protocol : uint8_t {
   kCopy,    // copy engines, from buffer to buffer: results must lie in a window that users have registered
   kPull,    // kernels read peers' buffers where they are, between barriers: these must lie in such windows
   kPullNosync,  // the same without the last barrier: users promise not to write what peers may still read
+  kPullPush,    // kernels read peers' inputs where they are, and write the results where those belong
 };
-inline constexpr int kProtocols = 8;
+inline constexpr int kProtocols = 9;
 
 // Needs slots or links, which only the first lanes of a device window have.
 constexpr bool isDeep(Protocol protocol) {
@@ -43,7 +44,7 @@ constexpr bool isDeep(Protocol protocol) {
 }
 
 constexpr bool isPull(Protocol protocol) {
-  return protocol == Protocol::kPull || protocol == Protocol::kPullNosync;
+  return protocol == Protocol::kPull || protocol == Protocol::kPullNosync || protocol == Protocol::kPullPush;
 }
 
 // Right only for callers who promise more than NCCL asks of them: nobody gets it without asking for it by

@@ -36,8 +36,8 @@ const char* algorithmName(planner::Algorithm algorithm) {
 }
 
 const char* protocolName(planner::Protocol protocol) {
-  static constexpr const char* kNames[algorithms::kProtocols] = {"LINES", "CHUNKS", "WIDE", "BARE",
-                                                                 "RUNS",  "COPY",   "PULL", "PULL_NOSYNC"};
+  static constexpr const char* kNames[algorithms::kProtocols] = {
+      "LINES", "CHUNKS", "WIDE", "BARE", "RUNS", "COPY", "PULL", "PULL_NOSYNC", "PULL_PUSH"};
   return kNames[static_cast<size_t>(protocol)];
 }
 

@@ -59,6 +59,7 @@ ProtocolConstants constantsOf(const Descriptor& row) {
       return {kCopies.meeting, 1.0, kCopies.rate, 65536};
     case Protocol::kPull:
     case Protocol::kPullNosync:
+    case Protocol::kPullPush:
       return {2.7, 1.0, 333e3, 65536, 25e3};
     case Protocol::kChunks:
       break;

@@ -128,7 +128,9 @@ INSTANTIATE_TEST_SUITE_P(Forms, Pulls,
                                            Form{Algorithm::kTwoShot, Protocol::kPull, true, 1},
                                            Form{Algorithm::kOneShot, Protocol::kPullNosync, false, 2},
                                            Form{Algorithm::kTwoShot, Protocol::kPullNosync, false, 2},
-                                           Form{Algorithm::kTwoShot, Protocol::kPullNosync, true, 2}),
+                                           Form{Algorithm::kTwoShot, Protocol::kPullNosync, true, 2},
+                                           Form{Algorithm::kTwoShot, Protocol::kPullPush, false, 1},
+                                           Form{Algorithm::kTwoShot, Protocol::kPullPush, true, 1}),
                          [](const auto& suite) {
                            return std::string(nameOf(suite.param.algorithm)) + "_" +
                                   nameOf(suite.param.protocol) + (suite.param.inPlace ? "_in_place" : "");

@@ -380,7 +380,7 @@ Status KernelEngine::launchPull(const Launch& launch, cudaStream_t stream) {
   peers.sends[setup_.rank] = a.send;
   peers.part = !algorithms::needsPromise(launch.protocol);
   constexpr size_t kWarp = 32;
-  const PullKernel kernel = pullKernel(launch.algorithm, kindOf(a.reduce));
+  const PullKernel kernel = pullKernel(launch.algorithm, launch.protocol, kindOf(a.reduce));
   const size_t packs =
       a.bytes() / static_cast<size_t>(launch.blocks) / shardsOf(launch) / sizeof(stretto::cuda::Pack);
   const size_t threads = std::min(roundUp(packs + 1, kWarp), static_cast<size_t>(kernel.mostThreads));

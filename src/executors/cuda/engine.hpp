@@ -46,7 +46,7 @@ struct Launch {
   alignas(8) uint8_t scalar[8] = {};
   const void* scalarPlace = nullptr;  // device memory to read it from when the operation runs, instead
   // Every rank's buffers as this device addresses them, by rank. Read by launch(). Protocol::kCopy: receive
-  // buffers; kPull, kPullNosync: send buffers, and of two shots both.
+  // buffers; protocols that pull: send buffers, and of two shots both.
   std::byte* const* sends = nullptr;
   std::byte* const* receives = nullptr;
 };

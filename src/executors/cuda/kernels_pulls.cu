@@ -29,14 +29,24 @@ struct Share {
         shards(arguments.count, static_cast<size_t>(parts), algorithms::lineGrain(all.elementBytes)) {}
 };
 
-template <typename B>
+// Here, and if `pushes` at all peers.
+template <bool pushes, typename B>
 __device__ void reduceInputs(B& b, const Share& share, const PeerBuffers& peers, int part) {
   const Arguments& a = share.arguments;
   const algorithms::Span span = share.shards[static_cast<size_t>(part)];
   const size_t skipped = span.begin * a.elementBytes;
   const std::byte* sources[algorithms::kMostPulled];
   for (int rank = 0; rank < b.ranks(); ++rank) sources[rank] = peers.sends[rank] + share.at + skipped;
-  b.reduce(b.coop(), a.reduce, {a.receive + skipped}, sources, b.ranks(), span.size, a.stream);
+  if constexpr (pushes) {
+    std::byte* others[algorithms::kMostPulled];
+    for (int step = 1; step < b.ranks(); ++step) {
+      others[step - 1] = peers.receives[algorithms::rotated(b.rank(), step, b.ranks())] + share.at + skipped;
+    }
+    b.reduce(b.coop(), a.reduce, {a.receive + skipped, others, b.ranks() - 1}, sources, b.ranks(), span.size,
+             a.stream);
+  } else {
+    b.reduce(b.coop(), a.reduce, {a.receive + skipped}, sources, b.ranks(), span.size, a.stream);
+  }
 }
 
 // From those who have reduced them: loads of several peers are under way together.
@@ -59,14 +69,17 @@ __device__ void readResults(const B& b, const Share& share, const PeerBuffers& p
   }
 }
 
-// In place is safe: a rank's input of a shard is read by the shard's owner alone, before the owner's block
-// comes to the second meeting, and only after that does the rank write there.
-template <bool twoShots, typename B>
+enum class Form : uint8_t { kOneShot, kTwoShots, kPushed };
+
+// Two shots in place are safe: a rank's input of a shard is read by the shard's owner alone. Results are
+// written there by the owner, element by element after it has read it, or by the rank itself, after the
+// owner's block has come to the second meeting.
+template <Form form, typename B>
 __device__ Status pullShare(B& b, const Share& share, const PeerBuffers& peers) {
   b.nextEpoch();
   STRETTO_TRY(meet(b, Leg::kScatter));
-  reduceInputs(b, share, peers, twoShots ? b.rank() : 0);
-  if constexpr (twoShots) {
+  reduceInputs<form == Form::kPushed>(b, share, peers, form == Form::kOneShot ? 0 : b.rank());
+  if constexpr (form == Form::kTwoShots) {
     STRETTO_TRY(meet(b, Leg::kGather));
     readResults(b, share, peers);
   }
@@ -75,48 +88,61 @@ __device__ Status pullShare(B& b, const Share& share, const PeerBuffers& peers) 
   return meet(b, Leg::kScatter);
 }
 
-template <typename Backend, bool twoShots, int mostThreads>
+template <typename Backend, Form form, int mostThreads>
 __global__ void __launch_bounds__(mostThreads, 1)
     pull(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments,
          const __grid_constant__ PeerBuffers peers) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
   stretto::cuda::letNextBegin();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
-  const Share share(arguments, twoShots ? context.ranks : 1);
+  const Share share(arguments, form == Form::kOneShot ? 1 : context.ranks);
   backend.begin();
-  if (share.arguments.count != 0) (void)pullShare<twoShots>(backend, share, peers);  // errors are in Control
+  if (share.arguments.count != 0) (void)pullShare<form>(backend, share, peers);  // errors are in Control
   backend.end();
 }
 
 template <typename Reducer>
-PullKernel pullBy(bool twoShots) {
+PullKernel pullBy(Form form) {
   using Backend = Cuda<Reducer, ShortLines>;
-  return {twoShots ? pull<Backend, true, kChunkThreads> : pull<Backend, false, kChunkThreads>, kChunkThreads};
+  switch (form) {
+    case Form::kOneShot:
+      return {pull<Backend, Form::kOneShot, kChunkThreads>, kChunkThreads};
+    case Form::kTwoShots:
+      return {pull<Backend, Form::kTwoShots, kChunkThreads>, kChunkThreads};
+    case Form::kPushed:
+      break;
+  }
+  return {pull<Backend, Form::kPushed, kChunkThreads>, kChunkThreads};
+}
+
+PullKernel pullBy(Form form, KernelTable::Kind kind) {
+  switch (kind) {
+    case KernelTable::Kind::kFloat32:
+      return pullBy<FixedReducer<DataType::kFloat32, Operator::kSum>>(form);
+    case KernelTable::Kind::kFloat16:
+      return pullBy<FixedReducer<DataType::kFloat16, Operator::kSum>>(form);
+    case KernelTable::Kind::kBfloat16:
+      return pullBy<FixedReducer<DataType::kBfloat16, Operator::kSum>>(form);
+    case KernelTable::Kind::kAny:
+      break;
+  }
+  return pullBy<AnyReducer>(form);
 }
 
 }  // namespace
 
-PullKernel pullKernel(algorithms::Algorithm algorithm, KernelTable::Kind kind) {
-  const bool twoShots = algorithm == algorithms::Algorithm::kTwoShot;
-  switch (kind) {
-    case KernelTable::Kind::kFloat32:
-      return pullBy<FixedReducer<DataType::kFloat32, Operator::kSum>>(twoShots);
-    case KernelTable::Kind::kFloat16:
-      return pullBy<FixedReducer<DataType::kFloat16, Operator::kSum>>(twoShots);
-    case KernelTable::Kind::kBfloat16:
-      return pullBy<FixedReducer<DataType::kBfloat16, Operator::kSum>>(twoShots);
-    case KernelTable::Kind::kAny:
-      break;
-  }
-  return pullBy<AnyReducer>(twoShots);
+PullKernel pullKernel(algorithms::Algorithm algorithm, algorithms::Protocol protocol,
+                      KernelTable::Kind kind) {
+  if (protocol == algorithms::Protocol::kPullPush) return pullBy(Form::kPushed, kind);
+  return pullBy(algorithm == algorithms::Algorithm::kTwoShot ? Form::kTwoShots : Form::kOneShot, kind);
 }
 
 Status preparePulls() {
   const platform::cuda::AmidCaptures amid;
   for (int kind = 0; kind < stretto::cuda::kReducerKinds; ++kind) {
-    for (const auto algorithm : {algorithms::Algorithm::kOneShot, algorithms::Algorithm::kTwoShot}) {
+    for (const Form form : {Form::kOneShot, Form::kTwoShots, Form::kPushed}) {
       cudaFuncAttributes attributes;
-      const PullKernel kernel = pullKernel(algorithm, static_cast<KernelTable::Kind>(kind));
+      const PullKernel kernel = pullBy(form, static_cast<KernelTable::Kind>(kind));
       const cudaError_t error =
           cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel.function));
       if (error == cudaSuccess) continue;

@@ -1,9 +1,10 @@
-// All-reduces that read the peers' buffers where they are (Protocol::kPull, kPullNosync): one kernel each, by
-// any number of blocks. The buffers lie in windows that all ranks have registered. The engine's, on its
-// thread; plain C++.
+// All-reduces that read the peers' buffers where they are (Protocol::kPull, kPullNosync, kPullPush): one
+// kernel each, by any number of blocks. The buffers lie in windows that all ranks have registered. The
+// engine's, on its thread; plain C++.
 //
 //   one shot    meet | reduce everybody's inputs | part
 //   two shots   meet | reduce everybody's inputs of one shard | meet | read the other shards' results | part
+//   pushed      meet | reduce everybody's inputs of one shard into everybody's results | part
 //
 // Ranks meet block by block, in cells of the block's lane. To part is to meet once more: then nobody reads
 // what this rank has, and whoever comes next on the stream may write it. Without that the user promises to
@@ -19,7 +20,7 @@ namespace stretto::executors::cuda {
 // By rank, as this device addresses them. A parameter of the kernel.
 struct PeerBuffers {
   const std::byte* sends[algorithms::kMostPulled];
-  const std::byte* receives[algorithms::kMostPulled];  // of two shots
+  std::byte* receives[algorithms::kMostPulled];  // of two shots
   bool part;
 };
 
@@ -28,8 +29,8 @@ struct PullKernel {
   int mostThreads = 0;
 };
 
-// By kOneShot or kTwoShot.
-PullKernel pullKernel(algorithms::Algorithm algorithm, KernelTable::Kind kind);
+// By kOneShot or kTwoShot; with kPullPush by the latter.
+PullKernel pullKernel(algorithms::Algorithm algorithm, algorithms::Protocol protocol, KernelTable::Kind kind);
 
 // Loads all of them, on the current device.
 Status preparePulls();

@@ -119,6 +119,9 @@ __device__ void reduceBytes(const Reducer& reducer, const Destinations& to, cons
   for (int source = 0; source < sourceCount; ++source) {
     aligned = aligned && isAligned(sources[source], sizeof(Pack));
   }
+  for (int push = 0; push < to.pushedCount; ++push) {
+    aligned = aligned && isAligned(to.pushed[push], sizeof(Pack));
+  }
   const size_t packs = aligned ? bytes / sizeof(Pack) : 0;
   const size_t step = static_cast<size_t>(threads);
   constexpr int kPairs = 2 * kUnroll;

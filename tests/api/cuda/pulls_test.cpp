@@ -25,7 +25,8 @@ struct Form {
 };
 constexpr Form kForms[] = {{"one_shot", "pull", false},        {"two_shot", "pull", false},
                            {"two_shot", "pull", true},         {"one_shot", "pull_nosync", false},
-                           {"two_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", true}};
+                           {"two_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", true},
+                           {"two_shot", "pull_push", false},   {"two_shot", "pull_push", true}};
 
 bool force(const Member& member, const char* algorithm, const char* protocol, int blocks = 0) {
   return member.expect(strettoCommForce(member.comm, "all_reduce", algorithm, protocol, 0, blocks), protocol);
