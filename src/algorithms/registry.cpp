@@ -189,18 +189,36 @@ constexpr Descriptor kRows[] = {
 constexpr size_t kHostOnly = 5;
 constexpr size_t kCudaOnly = 40;
 
+// As much is sent as by rings that reduce; what is read is less.
+constexpr Descriptor kUnreducedRows[] = {
+    {C::kAllReduce, A::kUnreducedRing, P::kChunks, false, false, 0, reduceRing},
+    {C::kReduceScatter, A::kUnreducedRing, P::kChunks, false, false, 0, blocksRing},
+};
+
 }  // namespace
 
 const char* nameOf(Algorithm algorithm) {
-  constexpr const char* kNames[kAlgorithms] = {"local", "one_shot", "two_shot", "direct", "ring",
-                                               "tree",  "chain",    "flat",     "push",   "pairwise"};
+  constexpr const char* kNames[kAlgorithms] = {"local", "one_shot", "two_shot",      "direct",
+                                               "ring",  "tree",     "chain",         "flat",
+                                               "push",  "pairwise", "unreduced_ring"};
   return kNames[static_cast<int>(algorithm)];
+}
+
+const char* nameOf(Directions directions) {
+  return directions == Directions::kBothWays ? "both_ways" : "one_way";
 }
 
 const char* nameOf(Protocol protocol) {
   constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide",        "bare",     "runs",
                                               "copy",  "pull",   "pull_nosync", "pull_push"};
   return kNames[static_cast<int>(protocol)];
+}
+
+// The row's is one way: n - 1 hops gather. Both ways blocks have half as far to go, rounded up.
+Cost costOf(const Descriptor& row, int ranks, double bytes, Directions directions) {
+  Cost cost = row.cost(ranks, bytes);
+  if (gathersAlongRing(row) && directions == Directions::kBothWays) cost.hops -= (ranks - 1) / 2;
+  return cost;
 }
 
 std::span<const Descriptor> descriptors(Device device) {
@@ -210,6 +228,10 @@ std::span<const Descriptor> descriptors(Device device) {
 
 std::span<const Descriptor> allDescriptors() {
   return kRows;
+}
+
+std::span<const Descriptor> unreducedDescriptors() {
+  return kUnreducedRows;
 }
 
 }  // namespace stretto::algorithms

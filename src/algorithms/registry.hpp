@@ -22,8 +22,18 @@ enum class Algorithm : uint8_t {
   kFlat,      // links between the root and everybody
   kPush,      // push to every peer's slot
   kPairwise,  // links, one partner a round
+  // A ring that combines nothing: wrong results, for benchmarks.
+  kUnreducedRing,
 };
-inline constexpr int kAlgorithms = 10;
+inline constexpr int kAlgorithms = 11;
+
+constexpr bool isRing(Algorithm algorithm) {
+  return algorithm == Algorithm::kRing || algorithm == Algorithm::kUnreducedRing;
+}
+// Whether elements are combined.
+constexpr bool combines(Collective collective, Algorithm algorithm) {
+  return reduces(collective) && algorithm != Algorithm::kUnreducedRing;
+}
 
 enum class Protocol : uint8_t {
   kLines,   // readiness inside the data, in the backend's shortest lines
@@ -66,8 +76,11 @@ constexpr bool takesChunk(Protocol protocol) {
 enum class Device : uint8_t { kHost, kCuda };
 
 inline constexpr int kMaxRings = 4;  // of a ring algorithm: 1, 2 or 4
+// Of a ring's gather phase.
+enum class Directions : uint8_t { kOneWay = 1, kBothWays = 2 };
 
 const char* nameOf(Algorithm algorithm);
+const char* nameOf(Directions directions);
 const char* nameOf(Protocol protocol);
 
 // What one operation costs one rank, counted: the planner multiplies by measured constants.
@@ -88,8 +101,17 @@ struct Descriptor {
   Cost (*cost)(int ranks, double bytes);  // bytes: as the collective counts them (Arguments::count)
 };
 
+// What an operation by this row costs, where rings gather in so many directions.
+Cost costOf(const Descriptor& row, int ranks, double bytes, Directions directions);
+// A ring that passes finished blocks on.
+constexpr bool gathersAlongRing(const Descriptor& row) {
+  return isRing(row.algorithm) && row.collective != Collective::kReduceScatter;
+}
+
 // The rows that run on a device, and all rows; the order has no meaning.
 std::span<const Descriptor> descriptors(Device device = Device::kHost);
 std::span<const Descriptor> allDescriptors();
+// Those that are not among them: their results are wrong. They run on every device.
+std::span<const Descriptor> unreducedDescriptors();
 
 }  // namespace stretto::algorithms

@@ -3,8 +3,9 @@
 //
 // A ring visits positions 0 .. n-1; position p is rank p * stride mod n. In the reduce phase step t sends the
 // block of position p-1-t and receives that of p-2-t, adding its own input on the way; after n-1 steps
-// position p holds its own block, reduced. The gather phase passes finished blocks on. A block is reduced
-// along one path only, so all ranks get the same bits; the order is the ring's, not the ranks'.
+// position p holds its own block, reduced. The gather phase passes finished blocks on: all of them one way
+// round, or each both ways, half as far (Arguments::directions). A block is reduced along one path only, so
+// all ranks get the same bits; the order is the ring's, not the ranks'.
 #pragma once
 
 #include "algorithms/link_channel.hpp"
@@ -32,60 +33,82 @@ STRETTO_ANYWHERE inline int ringStride(int ring, int ranks) {
   return strides[ring % found];
 }
 
-// One ring as one rank sees it.
-template <Backend B>
+// A sum on its way round: it is divided where it ends. With one source per step there is no sum (below).
+template <int kSources>
+STRETTO_ANYWHERE ReduceSpec partialOf(const ReduceSpec& spec) {
+  const bool sums = kSources == 1 || spec.op == Operator::kAvg;
+  return {spec.type, sums ? Operator::kSum : spec.op, 1};
+}
+
+// One ring as one rank sees it. A step of its reduce phase has two sources: what arrived, and this rank's own
+// input. With the first of them alone it copies instead, so the results are wrong: that is for benchmarks,
+// which find what reducing costs.
+template <Backend B, int kSources>
 class Ring {
  public:
   STRETTO_ANYWHERE Ring(B& b, int index)
       : b_(b),
         stride_(ringStride(index, b.ranks())),
-        next_(b, (b.rank() + stride_) % b.ranks()),
-        previous_(b, (b.rank() + b.ranks() - stride_ % b.ranks()) % b.ranks()) {
+        next_((b.rank() + stride_) % b.ranks()),
+        previous_((b.rank() + b.ranks() - stride_ % b.ranks()) % b.ranks()) {
     while (position_ * stride_ % b.ranks() != b.rank()) ++position_;
   }
 
-  // The rank whose block this rank handles `back` positions before its own.
+  // The rank whose block this rank handles `back` positions before its own; after it, if that is negative.
   STRETTO_ANYWHERE int blockAt(int back) const {
     const int position = ((position_ - back) % b_.ranks() + b_.ranks()) % b_.ranks();
     return position * stride_ % b_.ranks();
   }
 
-  STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) { return next_.send(from, bytes); }
+  // To the successor, and of two directions to the predecessor as well.
+  STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes, int directions) {
+    STRETTO_TRY(Outlet<B>(b_, next_).send(from, bytes));
+    return directions < 2 ? kOkStatus : Outlet<B>(b_, previous_).send(from, bytes);
+  }
 
   // Receives a partial block, adds `own`, and passes the sum on without touching the user's memory.
   STRETTO_ANYWHERE Status reduceForward(const ReduceSpec& spec, const std::byte* own, size_t count) {
     const size_t bytes = count * sizeOf(spec.type);
     const std::byte* sources[2] = {nullptr, own};
     std::byte* place = nullptr;
-    STRETTO_TRY(previous_.await(bytes, sources[0]));
-    STRETTO_TRY(next_.acquire(bytes, place));
-    b_.reduce(b_.coop(), spec, {place}, sources, 2, count, false);
-    next_.publish();
-    previous_.release();
+    Inlet<B> from(b_, previous_);
+    Outlet<B> onward(b_, next_);
+    STRETTO_TRY(from.await(bytes, sources[0]));
+    STRETTO_TRY(onward.acquire(bytes, place));
+    b_.reduce(b_.coop(), partialOf<kSources>(spec), {place}, sources, kSources, count, false);
+    onward.publish();
+    from.release();
     return kOkStatus;
   }
 
-  // Receives a partial block, adds `own`, keeps the finished block and, if `forward`, passes it on.
+  // Receives a partial block, adds `own`, keeps the finished block and passes it on, in so many directions.
+  // To the predecessor it goes from where it is kept: publish() has let the whole coop see it there.
   STRETTO_ANYWHERE Status reduceKeep(const ReduceSpec& spec, const std::byte* own, std::byte* to,
-                                     size_t count, bool forward) {
+                                     size_t count, int directions) {
+    const ReduceSpec whole = kSources == 1 ? partialOf<kSources>(spec) : spec;
     const size_t bytes = count * sizeOf(spec.type);
+    const bool forward = directions > 0;
     const std::byte* sources[2] = {nullptr, own};
     std::byte* place = nullptr;
-    STRETTO_TRY(previous_.await(bytes, sources[0]));
-    if (forward) STRETTO_TRY(next_.acquire(bytes, place));
-    b_.reduce(b_.coop(), spec, {to, &place, forward ? 1 : 0}, sources, 2, count, false);
-    if (forward) next_.publish();
-    previous_.release();
-    return kOkStatus;
+    Inlet<B> from(b_, previous_);
+    Outlet<B> onward(b_, next_);
+    STRETTO_TRY(from.await(bytes, sources[0]));
+    if (forward) STRETTO_TRY(onward.acquire(bytes, place));
+    b_.reduce(b_.coop(), whole, {to, &place, forward ? 1 : 0}, sources, kSources, count, false);
+    if (forward) onward.publish();
+    from.release();
+    return directions < 2 ? kOkStatus : Outlet<B>(b_, previous_).send(to, bytes);
   }
 
-  // Receives a finished block, keeps it and, if `forward`, passes it on.
-  STRETTO_ANYWHERE Status keep(std::byte* to, size_t bytes, bool forward, bool stream) {
+  // Receives the finished block from `back` positions before, or after, its own; keeps it and, if `forward`,
+  // passes it on the same way round.
+  STRETTO_ANYWHERE Status keep(int back, std::byte* to, size_t bytes, bool forward, bool stream) {
     const std::byte* arrived = nullptr;
-    STRETTO_TRY(previous_.await(bytes, arrived));
-    if (forward) STRETTO_TRY(next_.send(arrived, bytes));
+    Inlet<B> from(b_, back > 0 ? previous_ : next_);
+    STRETTO_TRY(from.await(bytes, arrived));
+    if (forward) STRETTO_TRY(Outlet<B>(b_, back > 0 ? next_ : previous_).send(arrived, bytes));
     b_.copy(b_.coop(), to, arrived, bytes, stream && !forward);
-    previous_.release();
+    from.release();
     return kOkStatus;
   }
 
@@ -93,70 +116,92 @@ class Ring {
   B& b_;
   int stride_;
   int position_ = 0;
-  Outlet<B> next_;
-  Inlet<B> previous_;
+  int next_;
+  int previous_;
 };
 
 // One window of one ring: block(rank) are elements of the whole buffer.
-template <Backend B, typename Block>
-STRETTO_ANYWHERE Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, const ReduceSpec& partial,
-                                        Block block) {
+template <Backend B, int kSources, typename Block>
+STRETTO_ANYWHERE Status ringReducePhase(B& b, Ring<B, kSources>& ring, const Arguments& a, Block block) {
   const auto own = [&](int back) { return a.send + block(ring.blockAt(back)).begin * a.elementBytes; };
   const auto sizeAt = [&](int back) { return block(ring.blockAt(back)).size; };
-  STRETTO_TRY(ring.send(own(1), sizeAt(1) * a.elementBytes));
+  STRETTO_TRY(ring.send(own(1), sizeAt(1) * a.elementBytes, 1));
   for (int step = 2; step < b.ranks(); ++step) {
-    STRETTO_TRY(ring.reduceForward(partial, own(step), sizeAt(step)));
+    STRETTO_TRY(ring.reduceForward(a.reduce, own(step), sizeAt(step)));
   }
   return kOkStatus;
 }
 
-template <Backend B>
+// Between two ranks both ways are the same one.
+STRETTO_ANYWHERE inline int gatherDirections(const Arguments& a, int ranks) {
+  return std::min(a.directions, ranks - 1);
+}
+
+// Every rank has sent its own finished block; place(rank) are bytes of the whole result. Both ways round
+// blocks come in turns from both neighbours: 1 position before, 1 after, 2 before, ...
+template <Backend B, int kSources, typename Place>
+STRETTO_ANYWHERE Status ringGatherPhase(B& b, Ring<B, kSources>& ring, const Arguments& a, Place place) {
+  const int directions = gatherDirections(a, b.ranks());
+  int back = 1;
+  for (int left = b.ranks() - 1; left > 0; --left) {
+    const Span other = place(ring.blockAt(back));
+    STRETTO_TRY(ring.keep(back, a.receive + other.begin, other.size, left > directions, a.stream));
+    back = directions == 1 ? back + 1 : back > 0 ? -back : 1 - back;
+  }
+  return kOkStatus;
+}
+
+template <Backend B, int kSources = 2>
 STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   const size_t ranks = static_cast<size_t>(b.ranks());
   const size_t grain = lineGrain(a.elementBytes);
   const size_t piece = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
   const size_t most = std::max<size_t>(1, piece / a.elementBytes / grain) * grain * ranks;
-  ReduceSpec partial = a.reduce;
-  partial.op = a.reduce.op == Operator::kAvg ? Operator::kSum : a.reduce.op;
-  partial.divisor = 1;
   int turn = 0;
   for (const Span window : Chunks(a.count, most, a.largest)) {
-    Ring<B> ring(b, turn++ % a.rings);
+    Ring<B, kSources> ring(b, turn++ % a.rings);
     const Split shards(window.size, ranks, grain);
     const auto block = [&](int rank) {
       const Span shard = shards[static_cast<size_t>(rank)];
       return Span{window.begin + shard.begin, shard.size};
     };
-    STRETTO_TRY(ringReducePhase(b, ring, a, partial, block));
+    STRETTO_TRY(ringReducePhase(b, ring, a, block));
     const Span mine = block(b.rank());
     const size_t at = mine.begin * a.elementBytes;
-    STRETTO_TRY(ring.reduceKeep(a.reduce, a.send + at, a.receive + at, mine.size, true));
-    for (int step = 1; step < b.ranks(); ++step) {
-      const Span other = block(ring.blockAt(step));
-      STRETTO_TRY(ring.keep(a.receive + other.begin * a.elementBytes, other.size * a.elementBytes,
-                            step + 1 < b.ranks(), a.stream));
-    }
+    STRETTO_TRY(
+        ring.reduceKeep(a.reduce, a.send + at, a.receive + at, mine.size, gatherDirections(a, b.ranks())));
+    STRETTO_TRY(ringGatherPhase(b, ring, a, [&](int rank) {
+      const Span other = block(rank);
+      return Span{other.begin * a.elementBytes, other.size * a.elementBytes};
+    }));
+  }
+  return kOkStatus;
+}
+
+template <Backend B, int kSources = 2>
+STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
+  const size_t piece = elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
+  int turn = 0;
+  for (const Span chunk : Chunks(a.count, piece, a.largest)) {
+    Ring<B, kSources> ring(b, turn++ % a.rings);
+    const auto block = [&](int rank) {
+      return Span{a.block(rank) / a.elementBytes + chunk.begin, chunk.size};
+    };
+    STRETTO_TRY(ringReducePhase(b, ring, a, block));
+    const std::byte* own = a.send + block(b.rank()).begin * a.elementBytes;
+    STRETTO_TRY(ring.reduceKeep(a.reduce, own, a.receive + chunk.begin * a.elementBytes, chunk.size, 0));
   }
   return kOkStatus;
 }
 
 template <Backend B>
-STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
-  const size_t piece = elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
-  ReduceSpec partial = a.reduce;
-  partial.op = a.reduce.op == Operator::kAvg ? Operator::kSum : a.reduce.op;
-  partial.divisor = 1;
-  int turn = 0;
-  for (const Span chunk : Chunks(a.count, piece, a.largest)) {
-    Ring<B> ring(b, turn++ % a.rings);
-    const auto block = [&](int rank) {
-      return Span{a.block(rank) / a.elementBytes + chunk.begin, chunk.size};
-    };
-    STRETTO_TRY(ringReducePhase(b, ring, a, partial, block));
-    const std::byte* own = a.send + block(b.rank()).begin * a.elementBytes;
-    STRETTO_TRY(ring.reduceKeep(a.reduce, own, a.receive + chunk.begin * a.elementBytes, chunk.size, false));
-  }
-  return kOkStatus;
+STRETTO_ANYWHERE Status allReduceUnreducedRing(B& b, const Arguments& a) {
+  return allReduceRing<B, 1>(b, a);
+}
+
+template <Backend B>
+STRETTO_ANYWHERE Status reduceScatterUnreducedRing(B& b, const Arguments& a) {
+  return reduceScatterRing<B, 1>(b, a);
 }
 
 template <Backend B>
@@ -164,13 +209,11 @@ STRETTO_ANYWHERE Status allGatherRing(B& b, const Arguments& a) {
   const size_t most = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
   int turn = 0;
   for (const Span chunk : Chunks(a.bytes(), most, a.largestBytes())) {
-    Ring<B> ring(b, turn++ % a.rings);
-    const auto place = [&](int rank) { return a.receive + a.block(rank) + chunk.begin; };
-    STRETTO_TRY(ring.send(a.send + chunk.begin, chunk.size));
-    b.copy(b.coop(), place(b.rank()), a.send + chunk.begin, chunk.size, a.stream);
-    for (int step = 1; step < b.ranks(); ++step) {
-      STRETTO_TRY(ring.keep(place(ring.blockAt(step)), chunk.size, step + 1 < b.ranks(), a.stream));
-    }
+    Ring<B, 1> ring(b, turn++ % a.rings);
+    const auto place = [&](int rank) { return Span{a.block(rank) + chunk.begin, chunk.size}; };
+    STRETTO_TRY(ring.send(a.send + chunk.begin, chunk.size, gatherDirections(a, b.ranks())));
+    b.copy(b.coop(), a.receive + place(b.rank()).begin, a.send + chunk.begin, chunk.size, a.stream);
+    STRETTO_TRY(ringGatherPhase(b, ring, a, place));
   }
   return kOkStatus;
 }

@@ -41,6 +41,8 @@ STRETTO_CODE(AllReduceTree, allReduceTree);
 STRETTO_CODE(ReduceScatterPushLines, reduceScatterPushLines);
 STRETTO_CODE(ReduceScatterPush, reduceScatterPush);
 STRETTO_CODE(ReduceScatterRing, reduceScatterRing);
+STRETTO_CODE(AllReduceUnreducedRing, allReduceUnreducedRing);
+STRETTO_CODE(ReduceScatterUnreducedRing, reduceScatterUnreducedRing);
 STRETTO_CODE(AllGatherPushLines, allGatherPushLines);
 STRETTO_CODE(AllGatherPush, allGatherPush);
 STRETTO_CODE(AllGatherRing, allGatherRing);
@@ -100,5 +102,11 @@ using PortableRows =
                Row<Collective::kReduce, Algorithm::kChain, Protocol::kChunks, WithArity<ReduceTree, 1>>,
                Row<Collective::kGather, Algorithm::kFlat, Protocol::kChunks, GatherFlat>,
                Row<Collective::kScatter, Algorithm::kFlat, Protocol::kChunks, ScatterFlat>>;
+
+// Whose results are wrong (unreducedDescriptors()).
+using UnreducedRows = std::tuple<
+    Row<Collective::kAllReduce, Algorithm::kUnreducedRing, Protocol::kChunks, AllReduceUnreducedRing>,
+    Row<Collective::kReduceScatter, Algorithm::kUnreducedRing, Protocol::kChunks,
+        ReduceScatterUnreducedRing>>;
 
 }  // namespace stretto::algorithms

@@ -90,6 +90,8 @@ constexpr Parameter kBlocks{"STRETTO_BLOCKS", "", "how many of them every operat
 constexpr Parameter kDeterministic{"STRETTO_DETERMINISTIC", "0", "1: the same bits from every algorithm"};
 constexpr Parameter kTable{"STRETTO_TABLE", "", "file with the measured table (default: the shipped one)"};
 constexpr Parameter kRings{"STRETTO_RINGS", "1", "rings that a ring algorithm uses: 1, 2 or 4"};
+constexpr Parameter kRingGather{"STRETTO_RING_GATHER", "one_way",
+                                "how a ring passes finished blocks on: one_way or both_ways round"};
 constexpr Parameter kSpin{"STRETTO_SPIN", "",
                           "microseconds a wait spins before it yields (default: by cores)"};
 constexpr Parameter kSlotBytes{"STRETTO_SLOT_BYTES", "", "bytes of slots per rank (default: by ranks)"};
@@ -114,12 +116,11 @@ constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology f
 
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout,         &kInitTimeout,    &kAlgo,         &kProto,        &kLink,
-      &kDevice,          &kSharedDevice,   &kLanes,        &kBlocks,       &kDeterministic,
-      &kTable,           &kSpin,           &kRings,        &kSlotBytes,    &kFlightDirectory,
-      &kEvents,          &kCpuLevel,       &kAffinity,     &kHostId,       &kMaxCtas,
-      &kSocketInterface, &kProfilerPlugin, &kProfileEvery, &kTopologyFile, &kTopologyDump,
-      &kRealNccl};
+      &kTimeout,      &kInitTimeout,  &kAlgo,      &kProto,           &kLink,           &kDevice,
+      &kSharedDevice, &kLanes,        &kBlocks,    &kDeterministic,   &kTable,          &kSpin,
+      &kRings,        &kRingGather,   &kSlotBytes, &kFlightDirectory, &kEvents,         &kCpuLevel,
+      &kAffinity,     &kHostId,       &kMaxCtas,   &kSocketInterface, &kProfilerPlugin, &kProfileEvery,
+      &kTopologyFile, &kTopologyDump, &kRealNccl};
   return kAll;
 }
 

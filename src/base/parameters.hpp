@@ -51,6 +51,7 @@ extern const Parameter kDeterministic;
 extern const Parameter kTable;
 extern const Parameter kSpin;
 extern const Parameter kRings;
+extern const Parameter kRingGather;
 extern const Parameter kSlotBytes;
 extern const Parameter kFlightDirectory;
 extern const Parameter kEvents;

@@ -174,8 +174,8 @@ Status agree(const std::vector<Verdict>& verdicts, int rank) {
     }
     if (std::memcmp(theirs.forced, mine.forced, sizeof mine.forced) != 0) {
       return failAbout(peer, Code::kInvalidUsage,
-                       "ranks %d and %d force different algorithms: STRETTO_ALGO, STRETTO_PROTO and "
-                       "STRETTO_RINGS are \"%.*s\" there, "
+                       "ranks %d and %d force different algorithms: STRETTO_RINGS, STRETTO_RING_GATHER, "
+                       "STRETTO_PROTO and STRETTO_ALGO are \"%.*s\" there, "
                        "\"%.*s\" here",
                        rank, peer, static_cast<int>(sizeof theirs.forced) - 1, theirs.forced,
                        static_cast<int>(sizeof mine.forced) - 1, mine.forced);

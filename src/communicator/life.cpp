@@ -62,7 +62,13 @@ Status addRings(planner::Machine& machine) {
     return fail(Code::kInvalidUsage, "STRETTO_RINGS=3: there can be 1, 2 or 4");
   }
   machine.rings = static_cast<uint8_t>(rings.value());
-  return kOkStatus;
+  const std::string gather = parameters::kRingGather.text();
+  for (const auto directions : {planner::Directions::kOneWay, planner::Directions::kBothWays}) {
+    if (gather != nameOf(directions)) continue;
+    machine.directions = directions;
+    return kOkStatus;
+  }
+  return fail(Code::kInvalidUsage, "STRETTO_RING_GATHER=%s: write one_way or both_ways", gather.c_str());
 }
 
 // As WindowHeader::abort holds it.
@@ -202,8 +208,9 @@ Status Communicator::makeHost() {
   request.slotBytes = slotBytes.value();
   request.linkChunk = kLinkChunk;
   request.tableHash = table_.hash();
-  request.forced =
-      parameters::kAlgo.text() + " " + parameters::kProto.text() + " " + parameters::kRings.text();
+  // The long one last: what does not fit is left out.
+  request.forced = parameters::kRings.text() + " " + parameters::kRingGather.text() + " " +
+                   parameters::kProto.text() + " " + parameters::kAlgo.text();
   request.deterministic = deterministic.value();
   request.onDevice = onDevice();
   request.timeoutSeconds = timeout.value();

@@ -31,7 +31,8 @@ const char* typeName(DataType type) {
 // Ours, spelt as NCCL spells its own; RING and TREE mean the same in both.
 const char* algorithmName(planner::Algorithm algorithm) {
   static constexpr const char* kNames[algorithms::kAlgorithms] = {
-      "LOCAL", "ONE_SHOT", "TWO_SHOT", "DIRECT", "RING", "TREE", "CHAIN", "FLAT", "PUSH", "PAIRWISE"};
+      "LOCAL", "ONE_SHOT", "TWO_SHOT", "DIRECT",   "RING",          "TREE",
+      "CHAIN", "FLAT",     "PUSH",     "PAIRWISE", "UNREDUCED_RING"};
   return kNames[static_cast<size_t>(algorithm)];
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/group.hpp"
@@ -26,7 +27,8 @@ uint64_t tagOf(const Operation& operation, const planner::Plan& plan) {
   tag = mix(tag, operation.count);
   tag = mix(tag, static_cast<uint64_t>(operation.root + 1));
   return mix(tag, static_cast<uint64_t>(plan.blocks) << 56 | static_cast<uint64_t>(plan.algorithm) << 48 |
-                      static_cast<uint64_t>(plan.protocol) << 40 | static_cast<uint64_t>(plan.rings) << 32 |
+                      static_cast<uint64_t>(plan.protocol) << 40 |
+                      static_cast<uint64_t>(plan.directions) << 36 | static_cast<uint64_t>(plan.rings) << 32 |
                       plan.chunkBytes);
 }
 
@@ -70,6 +72,7 @@ Arguments argumentsOf(const Operation& operation, const planner::Plan& plan, int
   arguments.root = operation.root;
   arguments.chunkBytes = plan.chunkBytes;
   arguments.rings = plan.rings;
+  arguments.directions = static_cast<int>(plan.directions);
   arguments.stream = plan.stream;
   return arguments;
 }
@@ -272,6 +275,10 @@ Status Communicator::force(const char* collective, const char* algorithm, const 
   }
   const Status status = forced_.force(collective, algorithm, protocol, chunkBytes, blocks);
   plans_.clear();
+  if (status.ok() && std::strcmp(algorithm, nameOf(planner::Algorithm::kUnreducedRing)) == 0) {
+    STRETTO_LOG(kWarn, kTuning, "rank %d: from here on %s by %s gives WRONG RESULTS, as a benchmark asked",
+                rank_, collective, algorithm);
+  }
   return status;
 }
 

@@ -24,6 +24,12 @@ bool fits(const Descriptor& row, const Request& request, const Machine& machine,
          choice.blocks <= mostBlocks(row, machine);
 }
 
+// What can be chosen: never what gives wrong results, unless that is forced.
+std::span<const Descriptor> rowsFor(const Machine& machine, const Forced::Choice& choice) {
+  const bool unreduced = choice.algorithm == Algorithm::kUnreducedRing;
+  return unreduced ? algorithms::unreducedDescriptors() : algorithms::descriptors(deviceOf(machine));
+}
+
 // The machine as a plan sees it that has so many blocks; 0 leaves them open.
 Machine withBlocks(Machine machine, int blocks) {
   if (blocks != 0) machine.blocks = blocks;
@@ -40,7 +46,8 @@ Plan planOf(const Descriptor& row, const Request& request, const Machine& machin
   Plan plan;
   plan.algorithm = row.algorithm;
   plan.protocol = row.protocol;
-  plan.rings = row.algorithm == Algorithm::kRing ? machine.rings : uint8_t{1};
+  plan.rings = algorithms::isRing(row.algorithm) ? machine.rings : uint8_t{1};
+  plan.directions = algorithms::gathersAlongRing(row) ? machine.directions : Directions::kOneWay;
   const bool takesChunk =
       chunkBytes != 0 && wayOf(row) != Way::kLocal && algorithms::takesChunk(row.protocol);
   plan.chunkBytes = takesChunk ? std::min(chunkBytes, mostChunk(row, request, machine))
@@ -130,7 +137,7 @@ bool fromTable(const Request& request, const Machine& machine, const Table& tabl
 
 bool fromModel(const Request& request, const Machine& machine, const Forced::Choice& choice, Plan& plan) {
   bool found = false;
-  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
+  for (const Descriptor& row : rowsFor(machine, choice)) {
     if (!usable(row, request, machine, choice)) continue;
     const Plan candidate = planOf(row, request, machine, choice.chunkBytes);
     if (found && candidate.predictedMicroseconds >= plan.predictedMicroseconds) continue;
@@ -157,7 +164,7 @@ void considerWindows(const Request& request, const Machine& machine, const Force
 Status refuse(const Request& request, const Machine& machine, const Forced::Choice& choice) {
   std::string possible;
   std::string reasons;
-  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
+  for (const Descriptor& row : rowsFor(machine, choice)) {
     if (row.collective != request.collective) continue;
     const std::string name =
         std::string(algorithms::nameOf(row.algorithm)) + "/" + algorithms::nameOf(row.protocol);
@@ -195,8 +202,9 @@ std::string describe(const Descriptor& row, const Plan& plan, const Forced::Choi
   return text;
 }
 
-const char* describeChosen(Why why) {
-  switch (why) {
+const char* describeChosen(const Plan& plan) {
+  if (plan.algorithm == Algorithm::kUnreducedRing) return "forced; its results are wrong";
+  switch (plan.why) {
     case Why::kOnlyOne:
       return "there is one rank only";
     case Why::kTable:
@@ -259,7 +267,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
   const Machine seen = seenBy(choice, machine);
   const Table::Match match = table.find(request, seen);
   std::vector<Candidate> candidates;
-  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
+  for (const Descriptor& row : rowsFor(machine, choice)) {
     if (row.collective != request.collective) continue;
     Candidate& candidate = candidates.emplace_back();
     const Obstacle obstacle = obstacleTo(row, request, seen);
@@ -271,7 +279,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
       candidate.plan = candidate.chosen ? chosen.value() : planOf(row, request, seen, 0);
     const Plan best = chosen.ok() ? chosen.value() : candidate.plan;
     if (candidate.chosen) {
-      candidate.reason = describeChosen(best.why);
+      candidate.reason = describeChosen(best);
       continue;
     }
     candidate.reason = whyUnfit(row, match, request, seen, choice);

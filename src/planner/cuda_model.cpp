@@ -185,8 +185,8 @@ size_t preferredCopy(const Descriptor& row, const Request& request) {
 double predictCuda(const Descriptor& row, const Request& request, const Machine& machine) {
   if (wayOf(row) == Way::kCopies) return predictCopies(row, request);
   const bool pointToPoint = row.collective == Collective::kSend || row.collective == Collective::kReceive;
-  const algorithms::Cost cost =
-      row.cost(pointToPoint ? 2 : request.ranks, static_cast<double>(request.bytes));
+  const algorithms::Cost cost = algorithms::costOf(row, pointToPoint ? 2 : request.ranks,
+                                                   static_cast<double>(request.bytes), machine.directions);
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
   const double blocks = preferredBlocks(row, request, machine);
   const double wire = cost.wireBytes * constantsOf(row).wireFactor /

@@ -88,6 +88,7 @@ void writeChosen(json::Writer& out, const Result<Plan>& chosen) {
   out.beginObject();
   writePlan(out, plan);
   out.key("rings").integer(plan.rings);
+  out.key("ring_gather").text(algorithms::nameOf(plan.directions));
   out.key("stream").boolean(plan.stream);
   out.key("predicted_us").number(rounded(plan.predictedMicroseconds)).endObject();
   out.key("why").text(nameOf(plan.why)).key("error").null();

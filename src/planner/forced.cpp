@@ -39,10 +39,10 @@ std::string collectiveNames() {
 
 template <typename Match>
 bool exists(Match match) {
-  for (const Descriptor& row : algorithms::allDescriptors()) {
-    if (match(row)) return true;
-  }
-  return false;
+  const auto among = [&](std::span<const Descriptor> rows) {
+    return std::any_of(rows.begin(), rows.end(), match);
+  };
+  return among(algorithms::allDescriptors()) || among(algorithms::unreducedDescriptors());
 }
 
 // For a protocol that hosts know, collectives count that have it there; on GPUs more of them do.
@@ -81,6 +81,15 @@ Status noAlgorithm(Collective collective, std::string_view name) {
   const std::string names = algorithmNames([&](const Descriptor& r) { return r.collective == collective; });
   return fail(Code::kInvalidUsage, "%s has no algorithm \"%s\"; it has %s", nameOf(collective),
               shortened(name).c_str(), names.c_str());
+}
+
+Status notForUse(Collective collective) {
+  return fail(
+      Code::kInvalidUsage,
+      "%s by %s would give wrong results, since it leaves the reduction out: it is for benchmarks that "
+      "use no result and have said so by strettoCommAllowWrongResults. For results force \"%s\"",
+      nameOf(collective), algorithms::nameOf(Algorithm::kUnreducedRing),
+      algorithms::nameOf(Algorithm::kRing));
 }
 
 Status noProtocol(std::string_view name) {
@@ -186,8 +195,10 @@ Status Forced::force(std::string_view collective, std::string_view algorithm, st
   if (!which) return noCollective(collective);
   Choice choice;
   if (!algorithm.empty()) {
-    choice.algorithm = algorithmNamed(algorithm);
+    const bool unreduced = algorithm == algorithms::nameOf(Algorithm::kUnreducedRing);
+    choice.algorithm = unreduced ? Algorithm::kUnreducedRing : algorithmNamed(algorithm);
     if (!choice.algorithm || !has(*which, choice)) return noAlgorithm(*which, algorithm);
+    if (unreduced && !wrongResults_) return notForUse(*which);
   }
   if (!protocol.empty()) {
     choice.protocol = protocolNamed(protocol);

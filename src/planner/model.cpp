@@ -65,7 +65,7 @@ uint32_t toGrain(size_t bytes) {
 
 // Bytes that pass one link in one round of the algorithm.
 size_t linkMessage(const Descriptor& row, const Request& request) {
-  const bool shards = row.collective == Collective::kAllReduce && row.algorithm == Algorithm::kRing;
+  const bool shards = row.collective == Collective::kAllReduce && algorithms::isRing(row.algorithm);
   return shards ? request.bytes / static_cast<size_t>(request.ranks) : request.bytes;
 }
 
@@ -233,7 +233,8 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
   if (machine.gpu) return predictCuda(row, request, machine);
   const Way way = wayOf(row);
   const int ranks = isPointToPoint(row.collective) ? 2 : request.ranks;
-  const algorithms::Cost cost = row.cost(ranks, static_cast<double>(request.bytes));
+  const algorithms::Cost cost =
+      algorithms::costOf(row, ranks, static_cast<double>(request.bytes), machine.directions);
   const double crowding = static_cast<double>(request.ranks) / std::max(1, machine.cores);
   const double hop = hopTime(way, ranks - 1, crowding);
   const double turns = turnsOf(row, request, chunkBytes);

@@ -14,6 +14,7 @@
 namespace stretto::planner {
 
 using algorithms::Algorithm;
+using algorithms::Directions;
 using algorithms::Protocol;
 
 struct Request {
@@ -54,6 +55,8 @@ struct Machine {
   bool reach = false;          // every rank can read every peer's ordinary memory
   uint8_t rings = 1;           // STRETTO_RINGS: how many a ring algorithm uses
   bool deterministic = false;  // STRETTO_DETERMINISTIC: only algorithms that reduce in rank order
+  // STRETTO_RING_GATHER: how a ring passes finished blocks on.
+  Directions directions = Directions::kOneWay;
   size_t slotBytes = 0;
   size_t linkChunk = 0;
   // Ranks are GPUs: how many blocks can take part at most, with lines, runs or chunks, how many are insisted
@@ -89,6 +92,7 @@ struct Plan {
   Protocol protocol = Protocol::kChunks;
   Why why = Why::kModel;
   uint8_t rings = 1;
+  Directions directions = Directions::kOneWay;
   uint8_t blocks = 1;       // of a kernel; 1 on the host
   uint32_t chunkBytes = 0;  // for Arguments::chunkBytes; a multiple of 64; 0 where there are none
   bool stream = false;

@@ -65,6 +65,7 @@ Arguments argumentsOf(const Step& step, const void* send, void* receive) {
   arguments.root = one.root;
   arguments.chunkBytes = one.chunkBytes;
   arguments.rings = step.algorithm.rings;
+  arguments.directions = static_cast<int>(step.algorithm.directions);
   return arguments;
 }
 

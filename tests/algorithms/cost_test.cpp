@@ -119,6 +119,7 @@ std::vector<Count> countsOf(const Algorithm<Counting>& algorithm, int ranks, siz
     arguments.elementBytes = sizeof(float);
     arguments.reduce = {DataType::kFloat32, Operator::kSum, static_cast<uint32_t>(ranks)};
     arguments.chunkBytes = kRoom;
+    arguments.directions = static_cast<int>(algorithm.directions);
     job.host(member.rank).begin(1, 0);
     const Status status = algorithm.run(backend, arguments);
     job.host(member.rank).end();
@@ -151,7 +152,7 @@ TEST_P(Cost, IsWhatTheRowSays) {
       moved = std::max(moved, static_cast<double>(std::max(each.out, each.in)));
       hops = std::max(hops, static_cast<double>(each.hops));
     }
-    const algorithms::Cost cost = row.cost(ranks, bytes);
+    const algorithms::Cost cost = algorithms::costOf(row, ranks, bytes, algorithm.directions);
     // Who reads in place first says where to.
     const double words = row.needsReach ? 128.0 * (ranks - 1) : 0;
     EXPECT_GE(moved, cost.wireBytes) << ranks << " ranks";
@@ -162,10 +163,14 @@ TEST_P(Cost, IsWhatTheRowSays) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, Cost, ::testing::ValuesIn([] {
                            auto all = everyAlgorithm<Counting>();
+                           for (const auto& each : everyUnreduced<Counting>()) all.push_back(each);
                            std::erase_if(all, [](const auto& each) { return each.rings > 1; });
                            return all;
                          }()),
-                         [](const auto& suite) { return nameOfRow(*suite.param.row); });
+                         [](const auto& suite) {
+                           const bool both = suite.param.directions == algorithms::Directions::kBothWays;
+                           return nameOfRow(*suite.param.row) + (both ? "_both_ways" : "");
+                         });
 
 }  // namespace
 }  // namespace stretto

@@ -21,6 +21,7 @@ struct Algorithm {
   const algorithms::Descriptor* row;
   Status (*run)(B&, const Arguments&);
   int rings = 1;
+  algorithms::Directions directions = algorithms::Directions::kOneWay;
 };
 
 // 0: the star.
@@ -33,8 +34,10 @@ Status withArity(B& backend, const Arguments& arguments) {
 
 inline const algorithms::Descriptor* rowOf(Collective collective, algorithms::Algorithm algorithm,
                                            algorithms::Protocol protocol) {
-  for (const algorithms::Descriptor& row : algorithms::allDescriptors()) {
-    if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return &row;
+  for (const auto rows : {algorithms::allDescriptors(), algorithms::unreducedDescriptors()}) {
+    for (const algorithms::Descriptor& row : rows) {
+      if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return &row;
+    }
   }
   return nullptr;
 }
@@ -48,8 +51,10 @@ std::vector<Algorithm<B>> everyAlgorithm() {
   std::vector<Algorithm<B>> all;
   const auto add = [&](C collective, A algorithm, P protocol, Status (*run)(B&, const Arguments&)) {
     all.push_back({rowOf(collective, algorithm, protocol), run});
-    if (algorithm != A::kRing) return;
+    if (!al::isRing(algorithm)) return;
     for (const int rings : {2, 4}) all.push_back({all.back().row, run, rings});
+    if (!al::gathersAlongRing(*all.back().row)) return;
+    for (const int rings : {1, 2, 4}) all.push_back({all.back().row, run, rings, al::Directions::kBothWays});
   };
   add(C::kAllReduce, A::kOneShot, P::kLines, al::allReduceOneShotLines<B>);
   add(C::kAllReduce, A::kOneShot, P::kChunks, al::allReduceOneShot<B>);
@@ -85,6 +90,23 @@ std::vector<Algorithm<B>> everyAlgorithm() {
   add(C::kReduce, A::kChain, P::kChunks, withArity<B, al::reduceTree<B>, 1>);
   add(C::kGather, A::kFlat, P::kChunks, al::gatherFlat<B>);
   add(C::kScatter, A::kFlat, P::kChunks, al::scatterFlat<B>);
+  return all;
+}
+
+// Those whose results are wrong.
+template <typename B>
+std::vector<Algorithm<B>> everyUnreduced() {
+  using algorithms::Directions;
+  const auto row = [](Collective collective) {
+    return rowOf(collective, algorithms::Algorithm::kUnreducedRing, algorithms::Protocol::kChunks);
+  };
+  std::vector<Algorithm<B>> all;
+  for (const int rings : {1, 2, 4}) {
+    for (const Directions directions : {Directions::kOneWay, Directions::kBothWays}) {
+      all.push_back({row(Collective::kAllReduce), algorithms::allReduceUnreducedRing<B>, rings, directions});
+    }
+    all.push_back({row(Collective::kReduceScatter), algorithms::reduceScatterUnreducedRing<B>, rings});
+  }
   return all;
 }
 

@@ -288,7 +288,9 @@ Status KernelEngine::launchLocal(const Launch& launch, cudaStream_t stream) cons
 
 Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
   if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
-  const auto kind = reduces(launch.collective) ? kindOf(launch.arguments.reduce) : KernelTable::Kind::kAny;
+  const auto kind = algorithms::combines(launch.collective, launch.algorithm)
+                        ? kindOf(launch.arguments.reduce)
+                        : KernelTable::Kind::kAny;
   const int lanes = lanesOf(setup_.shape, launch.protocol);
   const size_t bytes = launch.arguments.bytes();
   const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));

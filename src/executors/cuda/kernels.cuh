@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(mostThreads, blocksAtOnce)
 
 constexpr bool usesLinks(algorithms::Algorithm algorithm) {
   using A = algorithms::Algorithm;
-  return algorithm == A::kRing || algorithm == A::kTree || algorithm == A::kChain || algorithm == A::kFlat ||
-         algorithm == A::kPairwise;
+  return algorithms::isRing(algorithm) || algorithm == A::kTree || algorithm == A::kChain ||
+         algorithm == A::kFlat || algorithm == A::kPairwise;
 }
 
 // Of a block, at most. With more there are too few registers to keep loads under way.

@@ -28,7 +28,7 @@ class KernelTable {
 
   // Every kernel of the library.
   static const KernelTable& all();
-  // The one that fits best. Collectives that reduce nothing are kept under kAny. A null function: there is no
+  // The one that fits best. What combines nothing is kept under kAny. A null function: there is no
   // such kernel.
   const Kernel& find(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
                      Kind kind, int ranks, size_t bytesPerBlock) const {

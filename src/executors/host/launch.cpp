@@ -53,6 +53,7 @@ constexpr void addPortable(Table& table, std::tuple<Rows...>) {
 constexpr Table makeTable() {
   Table table{};
   addPortable(table, algorithms::PortableRows{});
+  addPortable(table, algorithms::UnreducedRows{});
   for (const HostRow& row : kHostRows) at(table, row.collective, row.algorithm, row.protocol) = row.run;
   for (int i = 0; i < kCollectives; ++i) {
     at(table, static_cast<Collective>(i), A::kLocal, P::kChunks) = copyLocal;
