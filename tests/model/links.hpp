@@ -154,6 +154,30 @@ inline void allReduceRing(LinkEnds& me) {
   }
 }
 
+// The same with a gather phase both ways round: finished blocks come in turns from either side, and go half
+// as far.
+inline void allReduceRingBothWays(LinkEnds& me) {
+  int right = (me.rank() + 1) % me.ranks(), left = (me.rank() + me.ranks() - 1) % me.ranks();
+  for (int window = 0; window < me.setting().messages; ++window) {
+    me.send(right);
+    for (int step = 1; step < me.ranks(); ++step) {
+      me.await(left);
+      me.acquire(right);
+      me.read(left);
+      me.publish(right);
+      me.release(left);
+    }
+    me.send(left);
+    for (int block = 1; block < me.ranks(); ++block) {
+      int from = block % 2 == 1 ? left : right, onward = block % 2 == 1 ? right : left;
+      me.await(from);
+      if (block + 2 < me.ranks()) me.send(onward);
+      me.read(from);
+      me.release(from);
+    }
+  }
+}
+
 // Everybody to everybody, pairwise: round t sends to rank + t and receives from rank - t.
 inline void allToAllPairwise(LinkEnds& me) {
   for (int round = 1; round < me.ranks(); ++round) {

@@ -53,9 +53,25 @@ TEST(Links, AllReduceOverLinks) {
   expectSafe("three of them", linksModel(setting, {allReduceChain, allReduceChain, allReduceChain}), {true});
   setting.messages = 2;
   expectSafe("ring, 3 ranks, depth 4", linksModel(setting, {allReduceRing, allReduceRing}), {true});
+  expectSafe("ring both ways, 3 ranks, depth 4",
+             linksModel(setting, {allReduceRingBothWays, allReduceRingBothWays}), {true});
   expectSafe("pairwise all-to-all, 3 ranks, depth 4", linksModel(setting, {allToAllPairwise}), {true});
   expectSafe("broadcast, all-reduce, ring",
              linksModel(setting, {broadcastChain, allReduceChain, allReduceRing}), {true});
+}
+
+// A strand of a GPU has two places of a link, and gives credit for each (docs/decisions/0015); with one it
+// would hold what came in while it waits for room for what goes out, as would everybody else.
+TEST(Links, RingsNeedTwoPlaces) {
+  for (const auto ring : {allReduceRing, allReduceRingBothWays}) {
+    const char* const name = ring == allReduceRing ? "ring" : "ring both ways";
+    LinkSetting setting{3, 2, 2};
+    expectSafe(std::string(name) + ", 3 ranks, two places", linksModel(setting, {ring}), {true});
+    setting = {4, 1, 2};
+    expectSafe(std::string(name) + ", 4 ranks, two places", linksModel(setting, {ring}), {true});
+    setting = {3, 1, 1};
+    expectBroken(std::string(name) + ", 3 ranks, one place", linksModel(setting, {ring}), &Verdict::deadlock);
+  }
 }
 
 TEST(Links, BrokenWithoutCredits) {
