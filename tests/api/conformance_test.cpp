@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/scoped_variable.hpp"
 #include "harness/conformance.hpp"
 #include "primitives/cuda/reducer_kind.hpp"
 #include "stretto.h"
@@ -187,22 +188,85 @@ TEST_P(Large, AmongProcesses) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Large, ::testing::Values(2, 4));
 
-// STRETTO_RINGS: data goes round several rings at once.
-class Rings : public Conformance<std::tuple<int, int>> {};
+// STRETTO_RINGS: data goes round several rings at once; STRETTO_RING_GATHER: and finished blocks both ways.
+class Rings : public Conformance<std::tuple<int, int, const char*>> {};
 
 TEST_P(Rings, ComputeWhatTheyMust) {
-  const auto [ranks, rings] = GetParam();
+  const auto [ranks, rings, gather] = GetParam();
   const Datasets datasets = makeDatasets(ranks, kMostCount * static_cast<size_t>(ranks));
   std::vector<Case> cases = drawAll(ranks, datasets, shareOf(1));
   std::erase_if(cases, [](const Case& one) { return one.row->algorithm != algorithms::Algorithm::kRing; });
   ASSERT_FALSE(cases.empty());
-  setenv("STRETTO_RINGS", std::to_string(rings).c_str(), 1);
+  const ScopedVariable number("STRETTO_RINGS", std::to_string(rings).c_str());
+  const ScopedVariable directions("STRETTO_RING_GATHER", gather);
   asThreads(Board(ranks, kAreaBytes), runAll(cases), 120);
-  unsetenv("STRETTO_RINGS");
 }
 
-INSTANTIATE_TEST_SUITE_P(Number, Rings,
-                         ::testing::Combine(::testing::Values(2, 5, 8), ::testing::Values(2, 4)));
+constexpr auto kNameOfRings = [](const auto& suite) {
+  const auto [ranks, rings, gather] = suite.param;
+  return std::to_string(ranks) + "_by_" + std::to_string(rings) + "_" + gather;
+};
+INSTANTIATE_TEST_SUITE_P(OneWay, Rings,
+                         ::testing::Combine(::testing::Values(2, 5, 8), ::testing::Values(2, 4),
+                                            ::testing::Values("one_way")),
+                         kNameOfRings);
+INSTANTIATE_TEST_SUITE_P(BothWays, Rings,
+                         ::testing::Combine(::testing::Values(2, 3, 4, 5, 8), ::testing::Values(1, 2, 4),
+                                            ::testing::Values("both_ways")),
+                         kNameOfRings);
+
+// Ranks that would wait for blocks from different sides are told so when they connect.
+TEST(RingGather, IsAlikeOnAllRanks) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
+  if (testsOnDevice()) GTEST_SKIP() << "in host memory only";
+  asProcesses(3, [](Member& member) {
+    const ScopedVariable gather("STRETTO_RING_GATHER", member.rank == 1 ? "both_ways" : "one_way");
+    ncclUniqueId id;
+    if (!member.check(member.board.shareId(member.rank, &id), "no unique id")) return;
+    member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init", ncclInvalidUsage);
+    member.expectError("init", {"STRETTO_RING_GATHER", "both_ways", "one_way"});
+  });
+}
+
+TEST(RingGather, IsOneOfTwo) {
+  const ScopedVariable gather("STRETTO_RING_GATHER", "sideways");
+  asThreads(1, [](Member& member) {
+    ncclUniqueId id;
+    member.expect(ncclGetUniqueId(&id), "id");
+    member.expect(ncclCommInitRank(&member.comm, 1, id, 0), "init", ncclInvalidUsage);
+    member.expectError("init", {"STRETTO_RING_GATHER=sideways", "one_way or both_ways"});
+  });
+}
+
+// With the same input everywhere, what a ring passes on without reducing it is the result.
+class UnreducedRings : public Conformance<std::tuple<int, const char*>> {};
+
+TEST_P(UnreducedRings, PassOnWhatTheyGet) {
+  const auto [ranks, gather] = GetParam();
+  Datasets datasets;
+  for (const Dataset& each : makeDatasets(ranks, kMostCount * static_cast<size_t>(ranks))) {
+    if (each.op != kPreMulSum) datasets.push_back(withoutReduction(each));
+  }
+  std::vector<Case> cases;
+  Random random(static_cast<uint64_t>(ranks));
+  for (const Descriptor& row : algorithms::unreducedDescriptors()) {
+    for (const Dataset& data : datasets) {
+      cases.push_back(draw(row, data, kCounts[cases.size() % std::size(kCounts)], random));
+    }
+  }
+  const ScopedVariable directions("STRETTO_RING_GATHER", gather);
+  asThreads(Board(ranks, kAreaBytes), connected([&cases](Member& member) {
+              member.expect(strettoCommAllowWrongResults(member.comm, STRETTO_NO_RESULT_IS_USED), "promise");
+              for (const Case& one : cases) {
+                if (!runCase(member, one)) return;
+              }
+            }),
+            120);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, UnreducedRings,
+                         ::testing::Combine(::testing::Values(2, 3, 4, 5, 8),
+                                            ::testing::Values("one_way", "both_ways")));
 
 // The bound that other orders are held to says something about most elements.
 TEST(Datasets, MostElementsAreTold) {

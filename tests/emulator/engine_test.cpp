@@ -117,6 +117,9 @@ class Course {
     planner::Request request{row.collective, asked.data->type, static_cast<Operator>(asked.data->op), 0,
                              ranks_.size()};
     const size_t most = asked.data->elements / static_cast<size_t>(ranks_.size());
+    planner::Machine machine = ranks_.planned();
+    machine.rings = one<uint8_t>({1, 1, 2, 4});
+    machine.directions = one({algorithms::Directions::kOneWay, algorithms::Directions::kBothWays});
     const auto around = one<size_t>({1, 3, 17, 64, 129, 500, 1024, 2047, 6000, 20000});
     asked.count = std::min<size_t>(most, around + random_() % 7);
     if (row.protocol == Protocol::kCopy && isReduction(row.collective)) {
@@ -125,9 +128,10 @@ class Course {
     request.bytes = asked.count * element;
     request.windowed = row.protocol == Protocol::kCopy;
     request.pullsOnce = request.pullsTwice = algorithms::isPull(row.protocol);
-    if (asked.count == 0 || planner::obstacleTo(row, request, ranks_.planned()) != planner::Obstacle::kNone)
+    if (asked.count == 0 || planner::obstacleTo(row, request, machine) != planner::Obstacle::kNone)
       return false;
     planner::Forced forced;
+    if (row.algorithm == algorithms::Algorithm::kUnreducedRing) forced.allowWrongResults();
     const bool copies = row.protocol == Protocol::kCopy;
     const bool many = row.protocol != Protocol::kBare && (!copies || isReduction(row.collective));
     const int blocks = many ? one<int>({0, 1, 2, 3}) : 0;
@@ -139,7 +143,7 @@ class Course {
                     .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),
                            algorithms::nameOf(row.protocol), chunk, blocks)
                     .ok());
-    const auto plan = planner::choose(request, ranks_.planned(), planner::Table(), forced);
+    const auto plan = planner::choose(request, machine, planner::Table(), forced);
     if (!plan.ok()) return false;
     step.plan = plan.value();
     asked.root = static_cast<int>(random_() % static_cast<uint64_t>(ranks_.size()));
@@ -177,6 +181,7 @@ class Course {
     arguments.root = step.one.root;
     arguments.chunkBytes = step.plan.chunkBytes;
     arguments.rings = step.plan.rings;
+    arguments.directions = static_cast<int>(step.plan.directions);
     std::vector<std::byte*> sends, receives;
     for (const Buffer& each : step.one.inPlace ? step.receive : step.send) sends.push_back(each.data());
     for (const Buffer& each : step.receive) receives.push_back(each.data());
@@ -251,6 +256,26 @@ TEST_P(EngineAmong, EveryAlgorithmIsRight) {
     }
   }
 }
+
+// With the same input everywhere, what a ring passes on without reducing it is the result.
+class EngineUnreduced : public ::testing::TestWithParam<int> {};
+
+TEST_P(EngineUnreduced, PassesOnWhatItGets) {
+  std::vector<Dataset> data;
+  for (const Dataset& each : datasets(GetParam())) data.push_back(withoutReduction(each));
+  for (int round = 0; round < rounds(); ++round) {
+    const auto seed = static_cast<uint64_t>(round + 1) * 1000 + static_cast<uint64_t>(GetParam());
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Machine machine({seed, true});
+    Ranks ranks(machine, GetParam(), 4);
+    Course course(machine, ranks, data, seed);
+    for (const Descriptor& row : algorithms::unreducedDescriptors()) course.add(row, 4);
+    course.check();
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EngineUnreduced, ::testing::Values(2, 3, 4, 5, 8));
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
@@ -375,6 +400,7 @@ Launch launchOf(const Descriptor& row, const planner::Plan& plan, std::byte* sen
   launch.arguments.elementBytes = sizeof(float);
   launch.arguments.chunkBytes = plan.chunkBytes;
   launch.arguments.rings = plan.rings;
+  launch.arguments.directions = static_cast<int>(plan.directions);
   return launch;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/scoped_variable.hpp"
+#include "planner/names.hpp"
 #include "planner/planner_examples.hpp"
 #include "platform/clock.hpp"
 
@@ -158,6 +159,44 @@ TEST(Choose, AForcedChunkIsObeyedOrRefused) {
   const auto free = choose(request, machine, kNoTable, forcedTo("all_reduce", "", "", machine.slotBytes * 4));
   ASSERT_TRUE(free.ok()) << lastError();
   EXPECT_EQ(free.value().chunkBytes, machine.slotBytes * 4);
+}
+
+TEST(Choose, RingsGatherAsTheMachineSays) {
+  const Request request = exampleRequest(Collective::kAllReduce, 1 << 20, 5);
+  for (Machine machine : {exampleMachine(), gpuMachine()}) {
+    const Plan oneWay = choose(request, machine, kNoTable, forcedTo("all_reduce", "ring")).value();
+    EXPECT_EQ(oneWay.directions, Directions::kOneWay);
+    machine.directions = Directions::kBothWays;
+    const Plan bothWays = choose(request, machine, kNoTable, forcedTo("all_reduce", "ring")).value();
+    EXPECT_EQ(bothWays.directions, Directions::kBothWays);
+    EXPECT_LT(bothWays.predictedMicroseconds, oneWay.predictedMicroseconds) << "two hops of eight less";
+    for (const auto& [collective, algorithm] :
+         {std::pair{"reduce_scatter", "ring"}, {"all_reduce", "tree"}}) {
+      const Request other = exampleRequest(*collectiveNamed(collective), 1 << 20, 5);
+      const auto plan = choose(other, machine, kNoTable, forcedTo(collective, algorithm));
+      EXPECT_EQ(plan.value().directions, Directions::kOneWay) << collective << " by " << algorithm;
+    }
+  }
+}
+
+TEST(Choose, NothingWithoutItsReductionIsChosenUnlessForced) {
+  for (const Machine& machine : {exampleMachine(), gpuMachine()}) {
+    const Request request = exampleRequest(Collective::kAllReduce, 1 << 20, 4);
+    for (const Candidate& one : explain(request, machine, kNoTable, kFree)) {
+      EXPECT_NE(one.plan.algorithm, Algorithm::kUnreducedRing);
+    }
+    Forced forced;
+    forced.allowWrongResults();
+    EXPECT_NE(choose(request, machine, kNoTable, forced).value().algorithm, Algorithm::kUnreducedRing);
+    ASSERT_TRUE(forced.force("all_reduce", "unreduced_ring", "", 4096, 0).ok()) << lastError();
+    const auto plan = choose(request, machine, kNoTable, forced);
+    ASSERT_TRUE(plan.ok()) << lastError();
+    EXPECT_EQ(plan.value().algorithm, Algorithm::kUnreducedRing);
+    EXPECT_EQ(plan.value().chunkBytes, 4096u);
+    const auto candidates = explain(request, machine, kNoTable, forced);
+    ASSERT_EQ(candidates.size(), 1u);
+    EXPECT_EQ(candidates[0].reason, "forced; its results are wrong");
+  }
 }
 
 TEST(Choose, TheTableBeatsTheModel) {

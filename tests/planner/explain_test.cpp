@@ -81,6 +81,19 @@ TEST(ExplainJson, TellsWhyNothingWasChosen) {
   EXPECT_NE(parsed.value().find("error")->text().find("cannot run as forced"), std::string::npos);
 }
 
+TEST(ExplainJson, SaysHowARingGathers) {
+  Forced ring;
+  ASSERT_TRUE(ring.force("all_reduce", "ring", "", 0, 0).ok());
+  for (const Directions directions : {Directions::kOneWay, Directions::kBothWays}) {
+    Machine machine = exampleMachine();
+    machine.directions = directions;
+    const auto parsed = json::parse(
+        explainJson(exampleRequest(Collective::kAllReduce, 1 << 20, 4), machine, tableOf(""), ring));
+    ASSERT_TRUE(parsed.ok()) << lastError();
+    EXPECT_EQ(parsed.value().find("chosen")->textAt("ring_gather", 99).value(), nameOf(directions));
+  }
+}
+
 TEST(ExplainJson, NamesTheTableAndTheMeasurement) {
   const Table table = tableOf(entryText(rowText(2048, "tree", "chunks")));
   const std::string text =
