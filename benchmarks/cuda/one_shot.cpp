@@ -97,8 +97,9 @@ void print(const GpuRank& rank, const Request& request, const Setup& setup, cons
   printf(",\"batch\":%zu,\"replays\":%zu,\"us_min\":%.3f,\"us_median\":%.3f,\"us_p99\":%.3f,\"host_us\":%.3f",
          result.batch, result.device.size(), at(result.device, 0), median, at(result.device, 0.99),
          at(result.host, 0.5));
-  printf(",\"algbw_gbps\":%.3f,\"busbw_gbps\":%.3f,\"wrong\":%llu,\"how\":%s}\n", rate,
-         rate * busFactor(request), static_cast<unsigned long long>(result.wrong), how.c_str());
+  const std::string wrong = rank.judges() ? std::to_string(result.wrong) : "null";
+  printf(",\"algbw_gbps\":%.3f,\"busbw_gbps\":%.3f,\"wrong\":%s,\"how\":%s}\n", rate,
+         rate * busFactor(request), wrong.c_str(), how.c_str());
   fflush(stdout);
 }
 

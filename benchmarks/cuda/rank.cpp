@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "../unreduced.hpp"
+
 namespace stretto::bench {
 namespace {
 
@@ -146,15 +148,7 @@ void GpuRank::prepare(const Request& request, const Forced& forced, bool inGraph
   const bool swaps =
       request.collective == Collective::kAllToAll || request.collective == Collective::kSendReceive;
   if (request.inPlace && swaps) throw Refusal("neither all_to_all nor send_recv works in place");
-  const bool isForced = !forced.algorithm.empty();
-  if (isForced && library_.commForce == nullptr) throw Refusal("algorithms of this library cannot be forced");
-  if (library_.commForce != nullptr && request.collective != Collective::kSendReceive) {
-    mayRefuse(library_.commForce(comm_, kCollectiveNames[static_cast<int>(request.collective)],
-                                 isForced ? forced.algorithm.c_str() : nullptr,
-                                 forced.protocol.empty() ? nullptr : forced.protocol.c_str(),
-                                 forced.chunkBytes, forced.blocks),
-              "strettoCommForce");
-  }
+  force(forced);
   ends_ = request.inPlace ? endsInPlace(request, receive_) : Ends{send_, receive_};
   judge_->prepare(request);
   // What allocates or frees may wait for the whole GPU, so nobody starts before all are through with that.
@@ -164,6 +158,23 @@ void GpuRank::prepare(const Request& request, const Forced& forced, bool inGraph
   finish();
   crew_.meet();
   watchdog_.rest(rank_);
+}
+
+// What is prepared, that is. Results that are wrong whatever the library does are not judged.
+void GpuRank::force(const Forced& forced) {
+  const bool isForced = !forced.algorithm.empty();
+  if (isForced && library_.commForce == nullptr) throw Refusal("algorithms of this library cannot be forced");
+  if (library_.commForce == nullptr || request_.collective == Collective::kSendReceive) return;
+  if (isUnreduced(forced.algorithm)) {
+    if (library_.allowWrongResults == nullptr) throw Refusal("this library always reduces");
+    mayRefuse(library_.allowWrongResults(comm_, STRETTO_NO_RESULT_IS_USED), "strettoCommAllowWrongResults");
+    request_.check = false;
+  }
+  mayRefuse(library_.commForce(comm_, kCollectiveNames[static_cast<int>(request_.collective)],
+                               isForced ? forced.algorithm.c_str() : nullptr,
+                               forced.protocol.empty() ? nullptr : forced.protocol.c_str(), forced.chunkBytes,
+                               forced.blocks),
+            "strettoCommForce");
 }
 
 ncclResult_t GpuRank::sendReceive() {

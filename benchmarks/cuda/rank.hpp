@@ -52,6 +52,8 @@ class GpuRank {
   // Which operation follows, and whether graphs of it are to be run. Throws Refusal where the implementation
   // cannot, on every rank alike.
   void prepare(const Request& request, const Forced& forced, bool inGraph);
+  // Whether results of what was prepared are judged.
+  bool judges() const { return request_.check; }
   // Fresh inputs, one operation, and how many elements of this rank's result are wrong.
   uint64_t checkOnce();
   // `batch` operations, timed `batches` times, all ranks at the same moment; wrong elements of the last
@@ -67,6 +69,7 @@ class GpuRank {
  private:
   void makeCommunicator(const Setup& setup);
   void allocate(const Setup& setup);
+  void force(const Forced& forced);
   void call();           // one operation into the stream
   ncclResult_t start();  // the same, unchecked
   ncclResult_t sendReceive();

@@ -74,6 +74,11 @@ def _named(flag: str, path: Path) -> Path:
     return path.resolve()
 
 
+def rings(options: Options) -> dict[str, str]:
+    """The environment in which Stretto's rings are as was asked for."""
+    return {"STRETTO_RING_GATHER": options.ring_gather} if options.ring_gather else {}
+
+
 def launch_library(name: str, library: Path, options: Options, folder: Path, buffer_bytes: int) -> Launch:
     """nccl_driver's processes for one library; its ranks are threads only where that is asked of Stretto."""
     command = [str(find_driver(DRIVER)), "--library", str(library), "--name", name, "--folder", str(folder)]
@@ -82,6 +87,7 @@ def launch_library(name: str, library: Path, options: Options, folder: Path, buf
     command += ["--shared-device"] if options.shared_device else []
     environment = dict(_SHARED) if options.shared_device else {}
     if name.startswith("stretto"):
+        environment |= rings(options)
         command += ["--blocks", str(options.blocks)] if options.blocks else []
         if options.threads:
             return Launch([[*command, "--threads"]], environment)

@@ -7,6 +7,9 @@ from pathlib import Path
 from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS, TYPE_ALIASES, parse_size, sweep
 
 MOST_GPU_RANKS = 16  # as in benchmarks/cuda/crew.hpp
+# Stretto's ring with its reductions left out, as a peer: what it gives back is no result.
+UNREDUCED = "stretto-unreduced"
+UNREDUCED_ALGORITHM = "unreduced_ring"
 
 # Annotations stay real types here: the command line reads them.
 
@@ -41,6 +44,7 @@ class Options:
     protocol: str = ""
     chunk: str = ""
     blocks: int = 0
+    ring_gather: str = ""
     limits: bool = False
     rounds: int = 7
     budget_ms: float = 30.0
@@ -84,6 +88,7 @@ class Options:
         self._expect("buffers", self.buffers, ("plain", "alloc"))
         self._expect("bind", self.bind, ("core", "none"))
         self._expect("check", self.check, (0, 1))
+        self._expect("ring-gather", self.ring_gather, ("", "one_way", "both_ways"))
         try:
             _ = self.sizes, self.chunk_bytes
         except ValueError as error:
@@ -106,6 +111,14 @@ class Options:
             self._validate_on_cpu()
         if (self.protocol or self.chunk or self.blocks) and not self.algorithm:
             raise UsageError("--protocol, --chunk and --blocks need --algorithm: they belong to one")
+        self._validate_unreduced()
+
+    def _validate_unreduced(self) -> None:
+        if self.algorithm == UNREDUCED_ALGORITHM:
+            raise UsageError(f"--algorithm {UNREDUCED_ALGORITHM} has no results: use --algorithm ring --peers {UNREDUCED}")
+        reduces = self.collective in ("all_reduce", "reduce_scatter")
+        if UNREDUCED in self.peers.split(",") and not (reduces and self.algorithm == "ring"):
+            raise UsageError(f"--peers {UNREDUCED} goes with --algorithm ring, of all_reduce or reduce_scatter")
 
     def _validate_on_gpu(self) -> None:
         if self.ranks > MOST_GPU_RANKS:

@@ -14,7 +14,7 @@ from typing import ClassVar
 from stretto.bench import gpu
 from stretto.bench.drivers import Missing, compile_driver, find_driver, find_program
 from stretto.bench.job import Launch
-from stretto.bench.options import Options, UsageError
+from stretto.bench.options import UNREDUCED, Options, UsageError
 
 
 class Peer(ABC):
@@ -49,10 +49,18 @@ class Stretto(Peer):
         if options.on_gpu:
             return gpu.launch_library(self.name, gpu.find_stretto(options), options, folder, buffer_bytes)
         command = [str(find_driver("stretto_driver")), *_arguments(options, folder, buffer_bytes)]
-        here = {"STRETTO_DEVICE": "cpu"}  # also where there are GPUs
+        here = {"STRETTO_DEVICE": "cpu", **gpu.rings(options)}  # also where there are GPUs
         if options.threads:
             return Launch([[*command, "--threads"]], here)
         return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)], here)
+
+
+class StrettoUnreduced(Stretto):
+    """What reducing costs: the time of --algorithm ring less this one's. No rival either."""
+
+    name = UNREDUCED
+    note = "Stretto's ring with every reduction left out: WRONG RESULTS, which are not verified"
+    verifies = False
 
 
 class OpenMpi(Peer):
@@ -166,8 +174,11 @@ class SymmMemTwoShot(SymmMem):
     note = "torch.ops.symm_mem.two_shot_all_reduce_, in place in symmetric memory"
 
 
-_ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), Memcpy())
-_ON_GPU: tuple[Peer, ...] = (Nccl(), NcclRing(), NcclWindows(), StrettoWindows(), SymmMemOneShot(), SymmMemTwoShot())
+_ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), Memcpy(), StrettoUnreduced())
+_ON_GPU: tuple[Peer, ...] = (
+    *(Nccl(), NcclRing(), NcclWindows(), StrettoWindows()),
+    *(SymmMemOneShot(), SymmMemTwoShot(), StrettoUnreduced()),
+)
 PEERS: dict[str, dict[str, Peer]] = {
     "cpu": {peer.name: peer for peer in _ON_CPU},
     "cuda": {peer.name: peer for peer in _ON_GPU},
@@ -180,7 +191,7 @@ def chosen_peers(text: str, device: str) -> list[Peer]:
     if text == "none":
         return []
     if text == "all":
-        return list(peers.values())
+        return [peer for name, peer in peers.items() if name != UNREDUCED]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in peers:

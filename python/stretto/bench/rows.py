@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from stretto.bench.measure import SUBJECT, Cell
-from stretto.bench.options import Options
+from stretto.bench.options import UNREDUCED, Options
 from stretto.bench.workload import COLLECTIVES
 
 Row = dict[str, Any]
 SCHEMA = "stretto.bench/1"
 FLOOR = "memcpy"
+# Measured beside Stretto without computing what it computes: never compared with, never verified.
+NO_RIVALS = (FLOOR, UNREDUCED)
 # Below this a copy's time is mostly that of the call, and says nothing about memory.
 FLOOR_FROM_BYTES = 64 * 1024
 
@@ -53,8 +55,8 @@ def row_of(cell: Cell, options: Options) -> Row:
         "us_host": statistics.median(cell.host) if cell.host else None,
         "algbw_gbps": algbw,
         "busbw_gbps": algbw * facts.bus(options.ranks),
-        "verified": bool(options.check) and cell.implementation != FLOOR,
-        "wrong": cell.wrong,
+        "verified": bool(options.check) and cell.implementation not in NO_RIVALS,
+        "wrong": None if cell.implementation == UNREDUCED else cell.wrong,
     }
 
 
@@ -69,9 +71,11 @@ def _how(cell: Cell) -> dict[str, object]:
         candidates = cell.how.get("candidates")
         chosen = candidates[chosen] if isinstance(candidates, list) and chosen < len(candidates) else {}
     if isinstance(chosen, str):
-        return {"algorithm": chosen, "protocol": cell.how.get("protocol")}
+        chosen = {"algorithm": chosen, "protocol": cell.how.get("protocol")}
     chosen = chosen if isinstance(chosen, dict) else {}
-    return {"algorithm": chosen.get("algorithm"), "protocol": chosen.get("protocol")}
+    algorithm = chosen.get("algorithm")
+    gather = chosen.get("ring_gather") if str(algorithm).endswith("ring") else None
+    return {"algorithm": algorithm, "protocol": chosen.get("protocol"), "ring_gather": gather}
 
 
 def machine() -> dict[str, Any]:
@@ -104,7 +108,7 @@ def ratios(rows: Iterable[Row], field: str = "us_median") -> dict[str, list[tupl
     out: dict[str, list[tuple[int, float]]] = {}
     for (name, size), time in times.items():
         own = times.get((SUBJECT, size))
-        if name not in (SUBJECT, FLOOR) and own:
+        if name not in (SUBJECT, *NO_RIVALS) and own:
             out.setdefault(name, []).append((size, time / own))
     return out
 
@@ -134,11 +138,11 @@ def summary(rows: list[Row]) -> dict[str, Any]:
     shares = {
         name: [share for size in large if (share := floor_share(rows, name, size)) is not None]
         for name in names
-        if name != FLOOR
+        if name not in NO_RIVALS
     }
     return {
         "geometric_mean_ratio": _mean_ratios(rows, "us_median"),
         "geometric_mean_ratio_of_fastest_batches": _mean_ratios(rows, "us_min"),
         "median_floor_share_from_1M": {name: statistics.median(own) for name, own in shares.items() if own},
-        "wrong": sum(row["wrong"] for row in rows),
+        "wrong": sum(row["wrong"] or 0 for row in rows),
     }

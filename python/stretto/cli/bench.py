@@ -38,6 +38,7 @@ FLAGS: dict[str, Any] = {
     "protocol": typer.Option("--protocol", help="Force this protocol of the forced algorithm."),
     "chunk": typer.Option("--chunk", help="On GPUs: force this chunk of the forced algorithm; 0 leaves it to Stretto."),
     "blocks": typer.Option("--blocks", help="On GPUs: force this many thread blocks; 0 leaves them to Stretto."),
+    "ring_gather": typer.Option("--ring-gather", help="How Stretto's rings gather: one_way or both_ways round."),
     "limits": typer.Option("--limits", help="On GPUs: measure what the machine allows instead of a collective."),
     "rounds": typer.Option("--rounds", help="Turns that each implementation gets at each size."),
     "budget_ms": typer.Option("--budget-ms", help="About how long a turn lasts, in milliseconds."),
