@@ -115,7 +115,7 @@ class Options:
 
     def _validate_unreduced(self) -> None:
         if self.algorithm == UNREDUCED_ALGORITHM:
-            raise UsageError(f"--algorithm {UNREDUCED_ALGORITHM} has no results: use --algorithm ring --peers {UNREDUCED}")
+            raise UsageError(f"{UNREDUCED_ALGORITHM} has no results: use --algorithm ring --peers {UNREDUCED}")
         reduces = self.collective in ("all_reduce", "reduce_scatter")
         if UNREDUCED in self.peers.split(",") and not (reduces and self.algorithm == "ring"):
             raise UsageError(f"--peers {UNREDUCED} goes with --algorithm ring, of all_reduce or reduce_scatter")
