@@ -11,6 +11,7 @@
 #include "algorithms/shares.hpp"
 #include "base/log.hpp"
 #include "executors/cuda/copies.hpp"
+#include "executors/cuda/fused.hpp"
 #include "executors/cuda/pulls.hpp"
 #include "executors/cuda/transfers.cuh"
 #include "platform/cuda/device.hpp"
@@ -64,47 +65,6 @@ size_t roundUp(size_t value, size_t grain) {
   return (value + grain - 1) / grain * grain;
 }
 
-// The queues of one launch, of some steps of an exchange: in each a rank sends to the rank that many further,
-// and receives from the one that many before. One for every peer and direction that has messages.
-class Queues {
- public:
-  Queues(std::span<const Transfer> transfers, int rank, int ranks, int mostShares)
-      : transfers_(transfers), rank_(rank), ranks_(ranks) {
-    messages_.mostShares = mostShares;
-  }
-  void addStep(int step) {
-    add(algorithms::rotated(rank_, step, ranks_), true);
-    add(algorithms::rotated(rank_, ranks_ - step, ranks_), false);
-  }
-  // All of them should run at the same time, and as many as there are lanes do.
-  void finish(int lanes) {
-    if (count_ > 0) messages_.blocks = std::clamp(lanes / count_, 1, messages_.shares);
-  }
-
-  int count() const { return count_; }
-  const Messages& messages() const { return messages_; }
-
- private:
-  void add(int peer, bool isSend) {
-    Messages::Queue queue{static_cast<int16_t>(peer), static_cast<int16_t>(isSend),
-                          static_cast<int16_t>(filled_), 0};
-    for (const Transfer& transfer : transfers_) {
-      if (transfer.peer != peer || transfer.isSend != isSend || transfer.bytes == 0) continue;
-      messages_.message[filled_++] = {transfer.data, transfer.bytes, transfer.tag};
-      messages_.shares = std::max(messages_.shares, sharesOf(transfer.bytes, messages_.mostShares));
-      ++queue.count;
-    }
-    if (queue.count > 0) messages_.queue[count_++] = queue;
-  }
-
-  std::span<const Transfer> transfers_;
-  int rank_;
-  int ranks_;
-  int count_ = 0;
-  int filled_ = 0;
-  Messages messages_{};
-};
-
 }  // namespace
 
 class KernelEngine final : public Engine {
@@ -116,6 +76,8 @@ class KernelEngine final : public Engine {
   Status useWindows(std::byte* const* windows) override;
   Status wantWindows() override;
   Status launch(const Launch& launch, StreamHandle stream) override;
+  bool joins(std::span<const Launch> before, const Launch& next) const override;
+  Status launchTogether(std::span<const Launch> launches, StreamHandle stream) override;
   Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
                          StreamHandle stream) override;
   void abort(uint32_t word) override;
@@ -123,6 +85,7 @@ class KernelEngine final : public Engine {
   uint64_t finished() const override;
   Status wantStamps() override;
   Launched lastLaunch() const override { return launched_; }
+  Launched lastOf(size_t place) const override { return together_[place]; }
   Launched lastTransfers(int peer, bool isSend) const override;
   size_t takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) override;
 
@@ -132,6 +95,7 @@ class KernelEngine final : public Engine {
   Status launchKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
                       const Parameters&... parameters);
   // An empty one for what needs none.
+  const Kernel& kernelFor(const Launch& launch) const;
   Status findKernel(const Launch& launch, Kernel& found) const;
   Status launchLocal(const Launch& launch, cudaStream_t stream) const;
   Status launchQueues(const Queues& queues, uint64_t sequence, cudaStream_t stream);
@@ -156,6 +120,7 @@ class KernelEngine final : public Engine {
   platform::cuda::HostMapped stamps_;          // once they are wanted
   std::array<uint64_t, kMostStamps> taken_{};  // stamps of each block
   Launched launched_;
+  std::array<Launched, Fused::kMost> together_;   // of the last that were launched together
   std::vector<LaunchedQueue> transfersLaunched_;  // of the last group
   cudaStream_t inspection_ = nullptr;             // for looking at the device while its kernels run
   Copies copies_;
@@ -206,8 +171,7 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   context.stamps = reinterpret_cast<Stamps*>(stamps_.device);
   context.launch = launched_.number + 1;
   context.timeoutNanoseconds = static_cast<uint64_t>(setup_.timeoutSeconds * 1e9);
-  context.tag = tag;
-  context.sequence = sequence;
+  context.called = {tag, sequence};
   context.rank = setup_.rank;
   context.ranks = setup_.ranks;
   return context;
@@ -286,16 +250,21 @@ Status KernelEngine::launchLocal(const Launch& launch, cudaStream_t stream) cons
   return check(cudaMemcpyAsync(a.receive, a.send, a.bytes(), cudaMemcpyDeviceToDevice, stream), "copying");
 }
 
-Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
-  if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
+const Kernel& KernelEngine::kernelFor(const Launch& launch) const {
   const auto kind = algorithms::combines(launch.collective, launch.algorithm)
                         ? kindOf(launch.arguments.reduce)
                         : KernelTable::Kind::kAny;
+  const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
+  return KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks,
+                                 launch.arguments.bytes() / blocks);
+}
+
+Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
+  if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
   const int lanes = lanesOf(setup_.shape, launch.protocol);
   const size_t bytes = launch.arguments.bytes();
   const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
-  found = KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks,
-                                  bytes / blocks);
+  found = kernelFor(launch);
   const size_t payload = stretto::cuda::barePayload(setup_.shape.layout);
   const bool tooLarge = launch.protocol == algorithms::Protocol::kBare &&
                         bytes > algorithms::mostInBareLines(payload, blocks, shardsOf(launch));
@@ -331,6 +300,41 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
     if (status.ok()) status = freed;
   }
   return status;
+}
+
+bool KernelEngine::joins(std::span<const Launch> before, const Launch& next) const {
+  const auto fused = kernelFor(next).fused;
+  if (fused == nullptr || !isSmall(next, setup_.ranks)) return false;
+  return before.empty() ||
+         (kernelFor(before.front()).fused == fused && hasRoomFor(before, next, setup_.ranks));
+}
+
+// As many threads as the operation with the most to do has: the others' wait at the end of each.
+Status KernelEngine::launchTogether(std::span<const Launch> launches, StreamHandle stream) {
+  if (launches.size() == 1) {
+    const Status status = launch(launches.front(), stream);
+    together_[0] = launched_;
+    return status;
+  }
+  const ScopedDevice device(setup_.device);
+  STRETTO_TRY(device.status());
+  Kernel kernel;
+  Fused fused{};
+  Size size{0, 0};
+  for (const Launch& one : launches) {
+    STRETTO_TRY(findKernel(one, kernel));
+    fused.items[fused.count++] = {one.arguments, {one.tag, one.sequence}, static_cast<uint32_t>(one.blocks)};
+    size.blocks = std::max(size.blocks, one.blocks);
+    size.threads = std::max(size.threads, threadsFor(one, kernel));
+  }
+  const uint64_t before = launched_.number;
+  STRETTO_TRY(launchKernel(kernel.fused, size, static_cast<cudaStream_t>(stream), contextFor(0, 0), fused));
+  for (size_t place = 0; place < launches.size(); ++place) {
+    const int channels = std::min(launches[place].blocks, kMostStamps);
+    together_[place] = {before + 1 + place, channels, stamps_.host == nullptr ? 0 : channels, 1};
+  }
+  launched_ = together_[launches.size() - 1];
+  return kOkStatus;
 }
 
 Status KernelEngine::wantWindows() {

@@ -93,6 +93,11 @@ class Engine {
   virtual Status wantWindows() = 0;
   // Enqueues; returns when enqueued. Capturable.
   virtual Status launch(const Launch& launch, StreamHandle stream) = 0;
+  // Several collectives of one group in one launch: they run as if they had been launched one after the
+  // other, also to ranks that do so. `joins` says whether `next` may share one with those before it, which
+  // may be none. To each its own lastLaunch(): lastOf(), by its place among them.
+  virtual bool joins(std::span<const Launch> before, const Launch& next) const = 0;
+  virtual Status launchTogether(std::span<const Launch> launches, StreamHandle stream) = 0;
   // Messages of one group, in the order of the calls; all make progress at once.
   virtual Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
                                  StreamHandle stream) = 0;
@@ -116,6 +121,8 @@ class Engine {
     int kernels = 0;      // of a collective: how many finished() will count
   };
   virtual Launched lastLaunch() const = 0;
+  // One of those that were launched together last.
+  virtual Launched lastOf(size_t place) const = 0;
   // If it was of transfers, as far as it moves the messages of one peer and direction.
   virtual Launched lastTransfers(int peer, bool isSend) const = 0;
   // Queues of messages have equally many blocks, one queue's after the other's; the first of all leave

@@ -20,11 +20,12 @@ using stretto::cuda::RunLines;
 using stretto::cuda::ShortLines;
 using stretto::cuda::WideLines;
 
-// What one block does of an operation: a run of elements, of every block of the buffers. Empty for blocks
-// that come too late, and then on every rank. Where a block has several strands it is what this one does.
-__device__ inline Arguments shareOf(const Arguments& all, unsigned strands) {
+// What one block of `blocks` does of an operation: a run of elements, of every block of the buffers. Empty
+// for blocks that come too late, and then on every rank. Where a block has several strands it is what this
+// one does.
+__device__ inline Arguments shareOf(const Arguments& all, unsigned strands, unsigned blocks = gridDim.x) {
   Arguments mine = all;
-  const algorithms::Split split(all.count, gridDim.x * strands,
+  const algorithms::Split split(all.count, blocks * strands,
                                 std::max<size_t>(1, algorithms::kShareGrain / all.elementBytes));
   constexpr unsigned kWarp = 32;
   const algorithms::Span span = split[blockIdx.x * strands + (strands == 1 ? 0 : threadIdx.x / kWarp)];
@@ -52,6 +53,28 @@ __global__ void __launch_bounds__(mostThreads, blocksAtOnce)
   backend.end();
 }
 
+// Operations of a group one after the other, each as `collective` would run it: a block leaves behind in its
+// lane what as many launches would, so that nobody can tell from outside. Blocks do not wait for each other
+// between two operations. More registers than `collective` is given keep the loop from spilling; the kernel
+// after it finds less room to wait in, once for all of them.
+template <typename Code, typename Backend, int mostThreads>
+__global__ void __launch_bounds__(mostThreads, 1)
+    fused(const __grid_constant__ Context context, const __grid_constant__ Fused all) {
+  auto& shared = stretto::cuda::blockShared<BlockShared>();
+  stretto::cuda::letNextBegin();
+  Backend backend(context, shared, static_cast<int>(blockIdx.x));
+  backend.begin();
+  bool over = false;
+  for (uint32_t i = 0; i < all.count; ++i) {
+    const Fused::Item& item = all.items[i];
+    if (blockIdx.x >= item.blocks) continue;
+    backend.take(item.called, i);
+    const Arguments mine = shareOf(item.arguments, Backend::kStrands, item.blocks);
+    if (!over && mine.largest != 0) (void)Code::run(backend, mine);
+    over = backend.leave();
+  }
+}
+
 constexpr bool usesLinks(algorithms::Algorithm algorithm) {
   using A = algorithms::Algorithm;
   return algorithms::isRing(algorithm) || algorithm == A::kTree || algorithm == A::kChain ||
@@ -63,9 +86,11 @@ inline constexpr int kLineThreads = 512;
 inline constexpr int kChunkThreads = 512;
 inline constexpr int kLinkThreads = 32 * LinkRuns::kStrands;
 
-template <typename Code, typename Backend, int mostThreads, int blocksAtOnce>
+template <typename Code, typename Backend, int mostThreads, int blocksAtOnce, bool fuses = false>
 Kernel kernelOf() {
-  return {collective<Code, Backend, mostThreads, blocksAtOnce>, mostThreads};
+  Kernel kernel{collective<Code, Backend, mostThreads, blocksAtOnce>, mostThreads};
+  if constexpr (fuses) kernel.fused = fused<Code, Backend, mostThreads>;
+  return kernel;
 }
 
 // The kernels of one row with one reducer, in one protocol after the other.
@@ -94,10 +119,21 @@ class RowKernels {
   // Between two ranks a two-shot has nothing to save.
   static constexpr bool kServesPairs = Row::kAlgorithm != algorithms::Algorithm::kTwoShot;
 
-  template <typename Backend, int mostThreads, int blocksAtOnce>
+  // What groups hold, in the kernels that small sizes are planned with: the other collectives come alone,
+  // runs and chunks are for more bytes, and kernels for four ranks or for much in a block are of no use below
+  // them. Each takes a second to compile, a tenth of the time of all. An all-gather in wide lines between two
+  // ranks would spill; it is chosen from where operations are launched alone.
+  static constexpr bool kFuses = Row::kCollective == Collective::kAllReduce ||
+                                 Row::kCollective == Collective::kReduceScatter ||
+                                 Row::kCollective == Collective::kAllGather;
+  template <typename Format>
+  static constexpr bool kFusesPairs =
+      kFuses && !(Row::kCollective == Collective::kAllGather && Format::kWide);
+
+  template <typename Backend, int mostThreads, int blocksAtOnce, bool fuses = false>
   void add(algorithms::Protocol protocol, Fit fit) {
     table_.add(Row::kCollective, Row::kAlgorithm, protocol, kind_, fit,
-               kernelOf<typename Row::Code, Backend, mostThreads, blocksAtOnce>());
+               kernelOf<typename Row::Code, Backend, mostThreads, blocksAtOnce, fuses>());
   }
   // Lines are for latency: kernels for a known number of ranks, and room for the next one. What branches by
   // type, or copies, or has a flag in each thread, needs more registers than two full blocks leave each.
@@ -105,8 +141,10 @@ class RowKernels {
   void addLines(algorithms::Protocol protocol) {
     constexpr bool kNeedsMany = std::is_same_v<Reducer, AnyReducer> || std::is_same_v<Format, ShortLines>;
     constexpr int kBlocks = kNeedsMany ? 1 : 2;
-    add<Cuda<Reducer, Format>, kLineThreads, 1>(protocol, Fit::kAny);
-    if constexpr (kServesPairs) add<Cuda<Reducer, Format, 2>, kLineThreads, kBlocks>(protocol, Fit::kPair);
+    add<Cuda<Reducer, Format>, kLineThreads, 1, kFuses>(protocol, Fit::kAny);
+    if constexpr (kServesPairs) {
+      add<Cuda<Reducer, Format, 2>, kLineThreads, kBlocks, kFusesPairs<Format>>(protocol, Fit::kPair);
+    }
   }
   void addBare() {
     constexpr auto kBare = algorithms::Protocol::kBare;

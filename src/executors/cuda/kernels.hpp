@@ -11,9 +11,25 @@
 
 namespace stretto::executors::cuda {
 
+// Several operations in one launch. The parameters of a kernel are 4 KB at most, where every driver takes
+// them.
+struct Fused {
+  static constexpr int kMost = 32;
+  struct Item {
+    Arguments arguments;
+    stretto::cuda::Called called;
+    uint32_t blocks;  // the first ones of the launch
+  };
+  Item items[kMost];
+  uint32_t count;
+};
+static_assert(sizeof(stretto::cuda::Context) + sizeof(Fused) <= 4096);
+
+// __global__ functions.
 struct Kernel {
-  void (*function)(stretto::cuda::Context, Arguments) = nullptr;  // a __global__ one
+  void (*function)(stretto::cuda::Context, Arguments) = nullptr;
   int mostThreads = 0;
+  void (*fused)(stretto::cuda::Context, Fused) = nullptr;  // the same for several operations, if there is one
 };
 
 class KernelTable {

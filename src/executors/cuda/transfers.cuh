@@ -5,6 +5,10 @@
 // first lane of the first message that is unfinished always has its two blocks, however many each end has.
 #pragma once
 
+#include <algorithm>
+#include <span>
+
+#include "executors/cuda/engine.hpp"
 #include "executors/cuda/kernels.cuh"
 
 namespace stretto::executors::cuda {
@@ -38,6 +42,47 @@ __host__ __device__ constexpr int sharesOf(uint64_t bytes, int most) {
   const uint64_t shares = (bytes + kShareBytes - 1) / kShareBytes;
   return shares < static_cast<uint64_t>(most) ? static_cast<int>(shares) : most;
 }
+
+// The queues of one launch, of some steps of an exchange: in each a rank sends to the rank that many further,
+// and receives from the one that many before. One for every peer and direction that has messages.
+class Queues {
+ public:
+  Queues(std::span<const Transfer> transfers, int rank, int ranks, int mostShares)
+      : transfers_(transfers), rank_(rank), ranks_(ranks) {
+    messages_.mostShares = mostShares;
+  }
+  void addStep(int step) {
+    add(algorithms::rotated(rank_, step, ranks_), true);
+    add(algorithms::rotated(rank_, ranks_ - step, ranks_), false);
+  }
+  // All of them should run at the same time, and as many as there are lanes do.
+  void finish(int lanes) {
+    if (count_ > 0) messages_.blocks = std::clamp(lanes / count_, 1, messages_.shares);
+  }
+
+  int count() const { return count_; }
+  const Messages& messages() const { return messages_; }
+
+ private:
+  void add(int peer, bool isSend) {
+    Messages::Queue queue{static_cast<int16_t>(peer), static_cast<int16_t>(isSend),
+                          static_cast<int16_t>(filled_), 0};
+    for (const Transfer& transfer : transfers_) {
+      if (transfer.peer != peer || transfer.isSend != isSend || transfer.bytes == 0) continue;
+      messages_.message[filled_++] = {transfer.data, transfer.bytes, transfer.tag};
+      messages_.shares = std::max(messages_.shares, sharesOf(transfer.bytes, messages_.mostShares));
+      ++queue.count;
+    }
+    if (queue.count > 0) messages_.queue[count_++] = queue;
+  }
+
+  std::span<const Transfer> transfers_;
+  int rank_;
+  int ranks_;
+  int count_ = 0;
+  int filled_ = 0;
+  Messages messages_{};
+};
 
 template <typename Backend>
 __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, const Message& message,

@@ -52,6 +52,22 @@ struct Patience {
   uint64_t deadline = 0;
 };
 
+// The operation's place in its launch. Several share one in lines only: backends that live in memory are not
+// made larger by it.
+struct OnlyOne {
+  static constexpr uint32_t number = 0;
+
+  __device__ explicit OnlyOne(const Context&) {}
+  __device__ const Called& called(const Context& context) const { return context.called; }
+};
+struct OneOfSeveral {
+  const Called* its;
+  uint32_t number = 0;
+
+  __device__ explicit OneOfSeveral(const Context& context) : its(&context.called) {}
+  __device__ const Called& called(const Context&) const { return *its; }
+};
+
 // kRanks: as many ranks as the kernel was compiled for, 0 for any number.
 template <typename Reducer, typename Format, int kRanks = 0>
 class Cuda {
@@ -71,7 +87,8 @@ class Cuda {
         deepBegin_(context.shape.deepBegin(lane)),
         state_(context.lanes[lane]),
         lane_(lane),
-        tag_(context.tag),
+        place_(context),
+        tag_(context.called.tag),
         coop_(firstCoop()) {
 #pragma unroll
     for (int step = 1; step < kRanks; ++step) peerNear_[step - 1] = window(peerAt(step)) + nearBegin_;
@@ -109,6 +126,13 @@ class Cuda {
     state_.finished = finished_ + 1;
     leaveStamp(0);
   }
+
+  // Instead of end(), of one of several operations of a launch: each lies between take() and leave(), all of
+  // them between begin() and the kernel's end. Every thread comes to both. leave() says the same to the whole
+  // block: true when this operation or one before it was given up, so that the next ones must not run.
+  __device__ void take(const Called& called, uint32_t number) requires(!Format::kRuns);
+  __device__ bool leave() requires(!Format::kRuns);
+
   // All strands have made equally many exchanges.
   __device__ void endLinks() requires(Format::kLinks) {
     __syncthreads();
@@ -453,6 +477,7 @@ class Cuda {
   size_t deepBegin_;
   LaneState& state_;
   int lane_;
+  [[no_unique_address]] std::conditional_t<Format::kRuns, OnlyOne, OneOfSeveral> place_;
   uint64_t tag_;
   uint64_t epoch_ = 0;
   uint64_t finished_ = 0;
@@ -489,7 +514,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue) const 
   Stamp& stamp = context_.stamps->of[block][number % Stamps::kPlaces];
   storeRelaxed(&stamp.start, {shared_.began, number});
   storeRelaxed(&stamp.stop, {nanoseconds(), number});
-  storeRelaxed(&stamp.launch, {context_.launch, number});
+  storeRelaxed(&stamp.launch, {context_.launch + place_.number, number});
   storeRelaxed(&stamp.queue, {queue != 0 ? queue : Stamp::kCollective | state_.finished, number});
 }
 
@@ -508,7 +533,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::report(Code code, int peer, uint6
   control.code = static_cast<uint32_t>(code);
   control.peer = peer;
   control.lane = static_cast<uint32_t>(lane_);
-  control.sequence = context_.sequence;
+  control.sequence = place_.called(context_).sequence;
   control.theirTag = theirTag;
   __threadfence_system();
   atomicExch_system(&control.reported, 2u);
@@ -532,66 +557,8 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* c
   return false;
 }
 
-template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitTurn(int stage, size_t chunk, int stages) {
-  const size_t ahead = layout().slots / 2;
-  bool bad = false;
-  if (coop_.rank() == 0) {
-    const uint32_t& before = shared_.progress[stage == 0 ? stages - 1 : stage - 1];
-    const size_t needed = stage != 0 ? chunk + 1 : chunk + 1 > ahead ? chunk + 1 - ahead : 0;
-    // Bounded: the stage waited for ends by its own deadline, and says so.
-    while (look(before) < needed && !bad) bad = look(shared_.failed) != 0;
-    fenceBlock();
-  }
-  return !anyThread(coop_.barrier, coop_.count, bad);
-}
-
-template <typename Reducer, typename Format, int kRanks>
-template <typename... Stages>
-__device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages... stages) {
-  constexpr int kStages = sizeof...(Stages);
-  static_assert(kStages <= BlockShared::kMostStages);
-  if constexpr (Format::kRuns) return pipelineOfWarps(chunks, stages...);
-  Status status;
-  if (chunks <= 1) {
-    if (chunks == 0) return status;
-    nextEpoch();
-    // Lines tell each thread for itself; were one to leave out a stage, others would wait for it there.
-    const auto together = [&](const Status& mine) {
-      return anyThread(coop_.barrier, coop_.count, !mine.ok()) ? Status{Code::kRemote} : mine;
-    };
-    (void)((status = together(stages(0)), status.ok()) && ...);
-    return status;
-  }
-  const Coop whole = coop_;
-  const int each = whole.count / kStages / kWarp * kWarp;
-  const int mine = whole.rank() / each;
-  const uint64_t before = epoch_;
-  if (threadIdx.x < kStages) shared_.progress[threadIdx.x] = 0;
-  __syncthreads();
-  if (mine < kStages) {
-    coop_ = {mine * each, each, 1 + mine};
-    for (size_t chunk = 0; chunk < chunks && status.ok(); ++chunk) {
-      if (!awaitTurn(mine, chunk, kStages)) break;
-      epoch_ = before + chunk + 1;
-      int stage = 0;
-      ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
-      // Lines tell each thread for itself; from here on all of the stage's have the same verdict.
-      if (anyThread(coop_.barrier, coop_.count, !status.ok())) {
-        status = Status{Code::kRemote};
-      } else if (coop_.rank() == 0) {
-        fenceBlock();
-        tell(shared_.progress[mine], static_cast<uint32_t>(chunk + 1));
-      }
-    }
-  }
-  coop_ = whole;
-  __syncthreads();
-  epoch_ = before + chunks;
-  return shared_.failed != 0 ? Status{Code::kRemote} : Status{};
-}
-
 }  // namespace stretto::cuda
 
 #include "primitives/cuda/cuda_lines.cuh"
 #include "primitives/cuda/cuda_runs.cuh"
+#include "primitives/cuda/cuda_turns.cuh"

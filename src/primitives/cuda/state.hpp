@@ -100,6 +100,12 @@ struct Shape {
   }
 };
 
+// Which operation a kernel runs, as the host called it.
+struct Called {
+  uint64_t tag;
+  uint64_t sequence;
+};
+
 struct Context {
   // Windows by rank: of the first ranks here, where a kernel finds them soonest, of all in device memory.
   static constexpr int kAtHand = 8;
@@ -111,8 +117,7 @@ struct Context {
   Stamps* stamps;  // null: nobody wants any
   uint64_t launch;
   uint64_t timeoutNanoseconds;  // of every wait
-  uint64_t tag;                 // of the operation
-  uint64_t sequence;
+  Called called;                // of a launch of several operations: nothing
   int32_t rank;
   int32_t ranks;
 };

@@ -184,6 +184,8 @@ class Idle final : public Engine {
     for (int block = 0; block < launched_.stamps; ++block) stamps_.push_back({block, launched_.number, 5, 6});
     return kOkStatus;
   }
+  bool joins(std::span<const Launch>, const Launch&) const override { return false; }
+  Status launchTogether(std::span<const Launch>, StreamHandle) override { return kOkStatus; }
   Status launchTransfers(std::span<const Transfer>, uint64_t, StreamHandle) override { return kOkStatus; }
   void abort(uint32_t) override {}
   Report report() const override { return {}; }
@@ -196,6 +198,7 @@ class Idle final : public Engine {
   }
   Status useWindows(std::byte* const*) override { return kOkStatus; }
   Launched lastLaunch() const override { return launched_; }
+  Launched lastOf(size_t) const override { return launched_; }
   Launched lastTransfers(int, bool) const override { return {}; }
   size_t takeStamps(std::span<KernelStamp> stamps, uint64_t&) override {
     const std::lock_guard lock(mutex_);

@@ -1,0 +1,95 @@
+// How the threads of the Cuda backend go on from one stage to the next, and from one operation of a launch to
+// the next. Part of cuda.cuh.
+#pragma once
+
+#include "primitives/cuda/cuda.cuh"
+
+namespace stretto::cuda {
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitTurn(int stage, size_t chunk, int stages) {
+  const size_t ahead = layout().slots / 2;
+  bool bad = false;
+  if (coop_.rank() == 0) {
+    const uint32_t& before = shared_.progress[stage == 0 ? stages - 1 : stage - 1];
+    const size_t needed = stage != 0 ? chunk + 1 : chunk + 1 > ahead ? chunk + 1 - ahead : 0;
+    // Bounded: the stage waited for ends by its own deadline, and says so.
+    while (look(before) < needed && !bad) bad = look(shared_.failed) != 0;
+    fenceBlock();
+  }
+  return !anyThread(coop_.barrier, coop_.count, bad);
+}
+
+template <typename Reducer, typename Format, int kRanks>
+template <typename... Stages>
+__device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages... stages) {
+  constexpr int kStages = sizeof...(Stages);
+  static_assert(kStages <= BlockShared::kMostStages);
+  if constexpr (Format::kRuns) return pipelineOfWarps(chunks, stages...);
+  Status status;
+  if (chunks <= 1) {
+    if (chunks == 0) return status;
+    nextEpoch();
+    // Lines tell each thread for itself; were one to leave out a stage, others would wait for it there.
+    const auto together = [&](const Status& mine) {
+      return anyThread(coop_.barrier, coop_.count, !mine.ok()) ? Status{Code::kRemote} : mine;
+    };
+    (void)((status = together(stages(0)), status.ok()) && ...);
+    return status;
+  }
+  const Coop whole = coop_;
+  const int each = whole.count / kStages / kWarp * kWarp;
+  const int mine = whole.rank() / each;
+  const uint64_t before = epoch_;
+  if (threadIdx.x < kStages) shared_.progress[threadIdx.x] = 0;
+  __syncthreads();
+  if (mine < kStages) {
+    coop_ = {mine * each, each, 1 + mine};
+    for (size_t chunk = 0; chunk < chunks && status.ok(); ++chunk) {
+      if (!awaitTurn(mine, chunk, kStages)) break;
+      epoch_ = before + chunk + 1;
+      int stage = 0;
+      ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
+      // Lines tell each thread for itself; from here on all of the stage's have the same verdict.
+      if (anyThread(coop_.barrier, coop_.count, !status.ok())) {
+        status = Status{Code::kRemote};
+      } else if (coop_.rank() == 0) {
+        fenceBlock();
+        tell(shared_.progress[mine], static_cast<uint32_t>(chunk + 1));
+      }
+    }
+  }
+  coop_ = whole;
+  __syncthreads();
+  epoch_ = before + chunks;
+  return shared_.failed != 0 ? Status{Code::kRemote} : Status{};
+}
+
+// Threads have met since the operation before (leave()), so its lines have been read before any of this one
+// are sent, as where a kernel has ended in between: no more is needed for slots. Bare lines were erased, too,
+// where they were read, and peers may write there again as soon as they have this operation's lines. The end
+// of a kernel puts the erasing first; here a fence does.
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called,
+                                                    uint32_t number) requires(!Format::kRuns) {
+  if constexpr (Format::kBare) {
+    if (number > 0) fenceSystem();
+  }
+  tag_ = called.tag;
+  place_.its = &called;
+  place_.number = number;
+  if (context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::leave() requires(!Format::kRuns) {
+  const bool over = anyThread(0, static_cast<int>(blockDim.x), failed_);
+  ++finished_;
+  if (threadIdx.x != 0) return over;
+  state_.epoch = epoch_;
+  state_.finished = finished_;
+  leaveStamp(0);
+  return over;
+}
+
+}  // namespace stretto::cuda
