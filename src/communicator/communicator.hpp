@@ -25,6 +25,7 @@
 #include "communicator/operation.hpp"
 #include "communicator/plan_cache.hpp"
 #include "communicator/profile.hpp"
+#include "communicator/together.hpp"
 #include "executors/host/stream.hpp"
 #include "executors/host/transfers.hpp"
 #include "observe/flight.hpp"
@@ -189,6 +190,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status runTurn(std::span<const Operation> operations);
   Status runProfiled(std::span<const Operation> operations);
   Status runCollective(const Operation& operation);
+  uint64_t enter(const Operation& operation, const planner::Plan& how);
+  Status runTogether(std::span<const Operation> operations);
+  bool joins(const Operation& operation);
   void beginWatched(const Operation& operation, const planner::Plan& plan, uint64_t ticks);
   void endWatched(const Operation& operation, Status status, uint64_t ticks);
   Status refusePlan(const Operation& operation, Status status);
@@ -197,11 +201,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status mayLaunch(std::span<const Operation> operations);
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
                         uint64_t tag);
+  Status launchTogether();
+  void tellLaunched(const Operation& operation, const planner::Plan& plan,
+                    const executors::cuda::Engine::Launched& launched);
   std::pair<uint64_t, uint64_t> placesOf(const Operation& operation, const planner::Plan& plan) const;
   Status reachWindows();
   void followKernels();
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
-  Status concludeLaunch(const Operation& operation, bool counted, Status status);
+  Status concludeLaunch(const Operation& operation, uint64_t number, Status status);
   int reapLaunches(bool all);
   int absentee(uint64_t sequence) const;
   bool noteAbsence(int gone);
@@ -274,6 +281,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Counters counters_;
   std::vector<std::byte> scaled_;  // PreMulSum's input
   std::vector<executors::host::Transfer> transfers_;
+  Together together_;  // of the group that runs
   std::vector<PreMultiplier> preMultipliers_;
 
   std::atomic<uint64_t> submitted_{0};  // turns handed out, by the caller's thread

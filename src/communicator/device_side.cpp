@@ -242,6 +242,12 @@ Status DeviceSide::launch(const executors::cuda::Launch& what, StreamHandle stre
   return kOkStatus;
 }
 
+Status DeviceSide::launchTogether(std::span<const executors::cuda::Launch> launches, StreamHandle stream) {
+  STRETTO_TRY(inOrder(stream, [&] { return engine_->launchTogether(launches, stream); }));
+  if (lastRuns_) counted_ += launches.size();
+  return kOkStatus;
+}
+
 Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
   transfers_.clear();
   std::vector<StreamHandle> streams;

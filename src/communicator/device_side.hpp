@@ -56,6 +56,11 @@ class DeviceSide {
 
   // Enqueue on the user's stream, after everything enqueued here before.
   Status launch(const executors::cuda::Launch& launch, StreamHandle stream);
+  // Several of one stream in one launch, if the engine says that each joins those before it.
+  bool joins(std::span<const executors::cuda::Launch> before, const executors::cuda::Launch& next) const {
+    return engine_->joins(before, next);
+  }
+  Status launchTogether(std::span<const executors::cuda::Launch> launches, StreamHandle stream);
   // The sends and receives among `operations`, all at once: on the stream of the first, the others wait for
   // it.
   Status launchTransfers(std::span<const Operation> operations);
@@ -63,6 +68,7 @@ class DeviceSide {
   // Spans of kernels, for profilers: as the engine says.
   Status wantStamps() { return engine_->wantStamps(); }
   executors::cuda::Engine::Launched lastLaunch() const { return engine_->lastLaunch(); }
+  executors::cuda::Engine::Launched lastOf(size_t place) const { return engine_->lastOf(place); }
   executors::cuda::Engine::Launched lastTransfers(const Operation& operation) const;
   size_t takeStamps(std::span<executors::cuda::KernelStamp> stamps, uint64_t& lost) {
     return engine_->takeStamps(stamps, lost);

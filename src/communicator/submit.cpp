@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
@@ -220,7 +221,10 @@ Status Communicator::start(std::vector<Operation> operations, executors::host::S
 // In both of its callers, so that what runs unwatched makes no call for being possibly watched.
 [[gnu::always_inline]] inline Status Communicator::runTurn(std::span<const Operation> operations) {
   if (onDevice()) STRETTO_TRY(mayLaunch(operations));
-  if (operations.size() > 1 || operations[0].isTransfer()) STRETTO_TRY(runTransfers(operations));
+  if (operations.size() > 1 || operations[0].isTransfer()) {
+    STRETTO_TRY(runTransfers(operations));
+    if (onDevice()) return runTogether(operations);
+  }
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) STRETTO_TRY(runCollective(operation));
   }
@@ -298,12 +302,11 @@ Result<planner::Plan> Communicator::planFor(const planner::Request& request) {
   return plan.ok() ? Result<planner::Plan>(plans_.keep(request, plan.value())) : plan;
 }
 
-Status Communicator::runCollective(const Operation& operation) {
-  const auto plan = planFor(requestFor(operation));
-  if (!plan.ok()) return refusePlan(operation, plan.status());
-  const planner::Plan& how = plan.value();
-  // In host memory it holds all operations before it, so that who disagreed without noticing notices now; a
-  // graph that replays an operation has no such history.
+// The next operation, announced and recorded; returns its tag. In host memory that holds all operations
+// before it, so that who disagreed without noticing notices now; a graph that replays an operation has no
+// such history.
+[[gnu::always_inline]] inline uint64_t Communicator::enter(const Operation& operation,
+                                                           const planner::Plan& how) {
   const auto [place, other] = placesOf(operation, how);
   uint64_t tag = tagOf(operation, how);
   if (place != 0) tag = mix(tag, place);
@@ -314,6 +317,14 @@ Status Communicator::runCollective(const Operation& operation) {
   recorded_ = flight_.begin(record);
   if (operation.profiled.mask != 0 || events::on()) [[unlikely]]
     beginWatched(operation, how, record.startTicks);
+  return tag;
+}
+
+Status Communicator::runCollective(const Operation& operation) {
+  const auto plan = planFor(requestFor(operation));
+  if (!plan.ok()) return refusePlan(operation, plan.status());
+  const planner::Plan& how = plan.value();
+  const uint64_t tag = enter(operation, how);
   if (operation.count == 0) return conclude(operation, kOkStatus);
 
   Arguments arguments = argumentsOf(operation, how, ranks_);
@@ -324,6 +335,34 @@ Status Communicator::runCollective(const Operation& operation) {
       executors::host::launch(*host_, operation.collective, how.algorithm, how.protocol, arguments);
   host_->end();
   return conclude(operation, status);
+}
+
+// The collectives of a group on a GPU, in the order of the calls. What can shares a launch with those before
+// it; what cannot comes after them.
+Status Communicator::runTogether(std::span<const Operation> operations) {
+  together_.clear();
+  for (const Operation& operation : operations) {
+    if (operation.isTransfer() || joins(operation)) continue;
+    STRETTO_TRY(launchTogether());
+    if (!joins(operation)) STRETTO_TRY(runCollective(operation));
+  }
+  return launchTogether();
+}
+
+// False if it must be launched by itself, or not with those that wait. Else it has been called, and waits
+// too.
+bool Communicator::joins(const Operation& operation) {
+  if (operation.count == 0 || !together_.isOn(operation.stream)) return false;
+  const auto plan = planFor(requestFor(operation));
+  if (!plan.ok()) return false;  // runCollective() says it
+  auto launch = launchOf(operation, plan.value(), argumentsOf(operation, plan.value(), ranks_));
+  if (!device_->joins(together_.launches(), launch)) return false;
+  launch.tag = enter(operation, plan.value());
+  launch.sequence = sequence_;
+  together_.add({&operation, plan.value(), recorded_, std::exchange(watched_, false),
+                 std::exchange(event_, events::Id::kNone)},
+                launch);
+  return true;
 }
 
 // A collective that is about to run, or on a GPU to be launched, which is told of afterwards.

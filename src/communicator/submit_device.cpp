@@ -60,6 +60,22 @@ std::byte* const* addressesOf(const WindowPlace& place, AddressOfRanks& addresse
 
 }  // namespace
 
+executors::cuda::Launch launchOf(const Operation& operation, const planner::Plan& plan,
+                                 const Arguments& arguments) {
+  executors::cuda::Launch launch;
+  launch.collective = operation.collective;
+  launch.algorithm = plan.algorithm;
+  launch.protocol = plan.protocol;
+  launch.blocks = plan.blocks;
+  launch.arguments = arguments;
+  launch.scaled = operation.scaled;
+  if (operation.scaled) {
+    std::copy_n(operation.scalar, sizeof launch.scalar, launch.scalar);
+    launch.scalarPlace = operation.scalarPlace;
+  }
+  return launch;
+}
+
 Status Communicator::makeDevice() {
   const auto initTimeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   const auto timeout = parameters::kTimeout.seconds(0.001, 1e7);
@@ -129,19 +145,9 @@ std::pair<uint64_t, uint64_t> Communicator::placesOf(const Operation& operation,
 
 Status Communicator::launchOnDevice(const Operation& operation, const planner::Plan& plan,
                                     const Arguments& arguments, uint64_t tag) {
-  executors::cuda::Launch launch;
-  launch.collective = operation.collective;
-  launch.algorithm = plan.algorithm;
-  launch.protocol = plan.protocol;
-  launch.blocks = plan.blocks;
-  launch.arguments = arguments;
+  executors::cuda::Launch launch = launchOf(operation, plan, arguments);
   launch.tag = tag;
   launch.sequence = sequence_;
-  launch.scaled = operation.scaled;
-  if (operation.scaled) {
-    std::copy_n(operation.scalar, sizeof launch.scalar, launch.scalar);
-    launch.scalarPlace = operation.scalarPlace;
-  }
   AddressOfRanks sends, receives;
   if (plan.protocol == planner::Protocol::kCopy) {
     launch.receives = addressesOf(device_->resultsOf(operation), receives);
@@ -155,14 +161,46 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
     followKernels();
   Status status = counted ? reachWindows() : kOkStatus;
   if (status.ok()) status = device_->launch(launch, operation.stream);
-  if (profile_.on() && status.ok()) [[unlikely]] {
-    if (device_->lastRuns()) {
-      profile_.enqueued(operation, plan, device_->lastLaunch());
-    } else {
-      profile_.captured(operation, device_->lastLaunch());
-    }
+  if (profile_.on() && status.ok()) [[unlikely]]
+    tellLaunched(operation, plan, device_->lastLaunch());
+  return concludeLaunch(operation, device_->counted() + (counted ? 0 : 1), status);
+}
+
+void Communicator::tellLaunched(const Operation& operation, const planner::Plan& plan,
+                                const executors::cuda::Engine::Launched& launched) {
+  if (device_->lastRuns()) {
+    profile_.enqueued(operation, plan, launched);
+  } else {
+    profile_.captured(operation, launched);
   }
-  return concludeLaunch(operation, counted, status);
+}
+
+// Each is concluded as if it had been launched by itself; the last one's number is sequence_ before and
+// after.
+Status Communicator::launchTogether() {
+  const Together& together = together_;
+  if (together.empty()) return kOkStatus;
+  for (size_t i = 0; i < together.size(); ++i) {
+    if (profile_.wantsKernels(*together[i].operation)) [[unlikely]]
+      followKernels();
+  }
+  Status status = reachWindows();
+  if (status.ok()) status = device_->launchTogether(together.launches(), together.stream());
+  const uint64_t before = device_->counted() - (status.ok() && device_->lastRuns() ? together.size() : 0);
+  Status first;
+  for (size_t i = 0; i < together.size(); ++i) {
+    const Together::Member& member = together[i];
+    sequence_ = together.launches()[i].sequence;
+    recorded_ = member.recorded;
+    watched_ = member.watched;
+    event_ = member.event;
+    if (profile_.on() && status.ok()) [[unlikely]]
+      tellLaunched(*member.operation, member.plan, device_->lastOf(i));
+    const Status own = concludeLaunch(*member.operation, before + 1 + i, status);
+    if (first.ok()) first = own;
+  }
+  together_.clear();
+  return first;
 }
 
 // The operation is announced by now, and goes on without its stamps if they cannot be had; so do all later
@@ -194,12 +232,12 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
       if (operation.isTransfer()) profile_.enqueued(operation, {}, device_->lastTransfers(operation));
     }
   }
-  return concludeLaunch(first, false, status);
+  return concludeLaunch(first, device_->counted() + 1, status);
 }
 
-// In the flight recorder an operation goes on until it is seen to be done; one that was captured ends here.
-// What is not counted itself is done when the next one that is counted is.
-Status Communicator::concludeLaunch(const Operation& operation, bool counted, Status status) {
+// In the flight recorder an operation goes on until it is seen to be done, when so many kernels have ended;
+// one that was captured ends here. What is not counted itself is done when the next one that is counted is.
+Status Communicator::concludeLaunch(const Operation& operation, uint64_t number, Status status) {
   if (!status.ok() || !device_->lastRuns()) return conclude(operation, status);
   if (watched_) [[unlikely]]
     endWatched(operation, status, platform::ticks());
@@ -207,8 +245,7 @@ Status Communicator::concludeLaunch(const Operation& operation, bool counted, St
   counters_.bytes += operation.bytes();
   {
     std::lock_guard lock(launchMutex_);
-    launches_.add({recorded_, device_->counted() + (counted ? 0 : 1), operation.isTransfer() ? 0 : sequence_,
-                   platform::ticks()});
+    launches_.add({recorded_, number, operation.isTransfer() ? 0 : sequence_, platform::ticks()});
   }
   reapLaunches(false);
   return kOkStatus;
