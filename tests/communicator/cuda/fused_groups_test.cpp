@@ -1,0 +1,116 @@
+// What is told and recorded of collectives that share a launch: of each as if it had its own.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/scoped_variable.hpp"
+#include "harness/device_mode.hpp"
+#include "harness/ranks.hpp"
+#include "observe/flight_reader.hpp"
+#include "profiler/journal.hpp"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+
+constexpr size_t kCount = 300;
+
+// Sums in places of their own.
+bool sums(const Member& member, size_t many) {
+  member.expect(ncclGroupStart(), "a group's begin");
+  for (size_t i = 0; i < many; ++i) {
+    auto* const at = reinterpret_cast<float*>(member.device->at(0, nullptr)) + i * kCount;
+    member.expect(ncclAllReduce(at, at, kCount, ncclFloat, ncclSum, member.comm, member.stream()), "a sum");
+  }
+  return member.expect(ncclGroupEnd(), "a group");
+}
+
+// By rank: the kernels' first blocks that are told with each operation, and the replays' numbers, as they
+// came.
+struct Told {
+  std::map<std::string, std::vector<size_t>> kernels;
+  std::map<std::string, std::string> replays;
+
+  explicit Told(const Journal& journal) {
+    std::map<std::string, size_t> kernelsOf;
+    std::map<std::string, std::string> rankOf;
+    for (const JournalCall& call : journal.of("start", "KernelCh")) {
+      if (call.word("channel") != "0") continue;
+      ++kernelsOf[call.word("in")];
+      rankOf[call.event] = call.word("rank");
+    }
+    for (const JournalCall& call : journal.of("start", "Coll")) {
+      kernels[call.word("rank")].push_back(kernelsOf[call.event]);
+    }
+    for (const JournalCall& call : journal.of("state", "KernelCh")) {
+      const bool isReplay = call.word("state") == "1000" && rankOf.count(call.event) != 0;
+      if (isReplay) replays[rankOf[call.event]] += call.word("number") + " ";
+    }
+  }
+};
+
+TEST(FusedGroups, AreToldCallByCall) {
+  if (!deviceThere()) GTEST_SKIP() << "no GPU";
+  const std::string plugin = STRETTO_TEST_PROFILERS "/libnccl-profiler-recording-stamped.so";
+  if (!std::filesystem::exists(plugin)) GTEST_SKIP() << plugin << " is not on this machine";
+  const std::string log = ::testing::TempDir() + "fused_groups_" + std::to_string(getpid());
+  unlink(log.c_str());
+  const ScopedVariable place("STRETTO_TEST_PROFILE_LOG", log.c_str());
+  const ScopedVariable named("NCCL_PROFILER_PLUGIN", plugin.c_str());
+  asThreads(3, connected([](Member& member) {
+              if (!sums(member, 5)) return;
+              const auto meet = [&] { return member.board.meet(); };
+              member.check(member.device->inGraph([&] { return sums(member, 3); }, 4, meet), "a graph");
+              sums(member, 2);
+              member.device->synchronize();
+            }));
+  const Journal journal = Journal::read(log);
+  unlink(log.c_str());
+  EXPECT_EQ(journal.complaints(), std::vector<std::string>());
+  EXPECT_EQ(journal.neverStopped(), std::set<std::string>());
+  Told told(journal);
+  for (const char* rank : {"0", "1", "2"}) {
+    EXPECT_EQ(told.kernels[rank], std::vector<size_t>(7, 1)) << rank;
+    EXPECT_EQ(told.replays[rank], "6 7 8 9 10 11 12 13 14 15 16 17 ") << rank;
+  }
+}
+
+// The states of this rank's operations.
+std::string statesOf(const Member& member) {
+  ncclResult_t later = ncclSuccess;  // asking looks at what is done
+  member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
+  const auto reading = observe::readProcess(getpid());
+  std::string states;
+  if (!reading.ok()) return lastError();
+  for (const observe::FlightSnapshot& snapshot : reading.value().snapshots) {
+    if (snapshot.rank != member.rank) continue;
+    for (const observe::FlightOperation& one : snapshot.operations)
+      states += one.state == observe::OperationState::kDone ? 'd' : 'r';
+  }
+  return states;
+}
+void expectStates(const Member& member, const char* wanted) {
+  if (eventually(5, [&] { return statesOf(member) == wanted; })) return;
+  member.complain("operations are %s, not %s", statesOf(member).c_str(), wanted);
+}
+
+// Those that are done are, while later ones of the same launch still wait.
+TEST(FusedGroups, AreRecordedCallByCall) {
+  if (devicesThere() < 2) GTEST_SKIP() << "there is no GPU for every rank";
+  asThreads(2, connected([](Member& member) {
+              sums(member, member.rank == 0 ? 7 : 4);
+              if (member.rank == 0) expectStates(member, "ddddrrr");
+              if (!member.board.meet()) return;
+              if (member.rank == 1) sums(member, 3);
+              expectStates(member, "ddddddd");
+            }));
+}
+
+}  // namespace
+}  // namespace stretto
