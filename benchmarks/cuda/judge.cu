@@ -98,25 +98,29 @@ const std::byte* Judge::tableOf(int source) const {
   return tables_ + static_cast<size_t>(index) * kPeriod * request_.elementBytes();
 }
 
-void Judge::fillInput(void* buffer, size_t count) {
+void Judge::fillInput(void* buffer, size_t count, size_t place) {
   if (count == 0) return;
   withWord(request_.elementBytes(), [&](auto* word) {
     using Word = std::remove_pointer_t<decltype(word)>;
     fillKernel<<<blocksFor(count), kThreads, 0, stream_>>>(
-        static_cast<Word*>(buffer), reinterpret_cast<const Word*>(tableOf(request_.rank)), shift(), count);
+        static_cast<Word*>(buffer), reinterpret_cast<const Word*>(tableOf(request_.rank)), shift(place),
+        count);
   });
   check(cudaGetLastError(), "filling the inputs");
 }
 
-void Judge::judge(const void* result) {
+void Judge::begin() {
   check(cudaMemsetAsync(wrong_, 0, sizeof *wrong_, stream_), "cudaMemsetAsync");
+}
+
+void Judge::judge(const void* result, size_t place) {
   const auto* at = static_cast<const std::byte*>(result);
   for (const Block& block : expectedBlocks(request_)) {
     withWord(request_.elementBytes(), [&](auto* word) {
       using Word = std::remove_pointer_t<decltype(word)>;
       judgeKernel<<<blocksFor(block.count), kThreads, 0, stream_>>>(
           reinterpret_cast<const Word*>(at), reinterpret_cast<const Word*>(tableOf(block.source)),
-          block.first + shift(), block.count, allowedSteps_, wrong_);
+          block.first + shift(place), block.count, allowedSteps_, wrong_);
     });
     check(cudaGetLastError(), "judging the result");
     at += block.count * request_.elementBytes();

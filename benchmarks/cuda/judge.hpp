@@ -26,13 +26,16 @@ class Judge {
   // Another round: everything is filled and judged with other values. All ranks count rounds alike.
   void turn() { ++round_; }
 
-  void fillInput(void* buffer, size_t count);
-  // Enqueues; wrong() is valid once the stream is idle.
-  void judge(const void* result);
+  // `place`: of an operation in its group; each has values of its own.
+  void fillInput(void* buffer, size_t count, size_t place);
+  // Both enqueue: that nothing is wrong so far, and what is in one more result. wrong() is valid once the
+  // stream is idle.
+  void begin();
+  void judge(const void* result, size_t place);
   uint64_t wrong() const { return *count_; }
 
  private:
-  size_t shift() const { return (round_ * 389) % kPeriod; }
+  size_t shift(size_t place) const { return ((round_ + place * 7) * 389) % kPeriod; }
   const std::byte* tableOf(int source) const;
 
   cudaStream_t stream_;

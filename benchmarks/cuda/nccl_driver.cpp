@@ -150,7 +150,8 @@ int main(int argc, char** argv) {
     return kExitUsage;
   }
   setEnvironment(setup);
-  if (setup.maxBytes < setup.sweep.most) setup.maxBytes = setup.sweep.most;
+  setup.maxBytes =
+      std::max(setup.maxBytes, setup.sweep.most + (setup.sweep.group - 1) * apart(setup.sweep.most));
   try {
     if (!setup.folder.empty()) return runSession(setup);
     return setup.processes ? runProcesses(setup) : runThreads(setup);

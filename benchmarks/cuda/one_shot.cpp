@@ -80,7 +80,7 @@ Result measureOne(GpuRank& rank, const Request& request, const Setup& setup, boo
 void print(const GpuRank& rank, const Request& request, const Setup& setup, const Result& result,
            bool inGraph) {
   const double median = at(result.device, 0.5);
-  const double rate = static_cast<double>(result.bytes) / median / 1000;
+  const double rate = static_cast<double>(result.bytes * setup.sweep.group) / median / 1000;
   std::string how = rank.how();
   printf(
       "{\"implementation\":%s,\"version\":%s,\"collective\":\"%s\",\"ranks\":%d,\"ranks_as\":\"%s\","
@@ -94,10 +94,11 @@ void print(const GpuRank& rank, const Request& request, const Setup& setup, cons
       setup.sharedDevice ? "true" : "false", kTypes[static_cast<int>(request.type)].name,
       kOperatorNames[static_cast<int>(request.op)], result.bytes, request.inPlace ? "true" : "false",
       inGraph ? "true" : "false", setup.window ? "window" : "plain");
-  printf(",\"batch\":%zu,\"replays\":%zu,\"us_min\":%.3f,\"us_median\":%.3f,\"us_p99\":%.3f,\"host_us\":%.3f",
-         result.batch, result.device.size(), at(result.device, 0), median, at(result.device, 0.99),
-         at(result.host, 0.5));
   const std::string wrong = rank.judges() ? std::to_string(result.wrong) : "null";
+  printf(",\"group\":%zu,\"batch\":%zu,\"replays\":%zu", setup.sweep.group, result.batch,
+         result.device.size());
+  printf(",\"us_min\":%.3f,\"us_median\":%.3f,\"us_p99\":%.3f,\"host_us\":%.3f", at(result.device, 0), median,
+         at(result.device, 0.99), at(result.host, 0.5));
   printf(",\"algbw_gbps\":%.3f,\"busbw_gbps\":%.3f,\"wrong\":%s,\"how\":%s}\n", rate,
          rate * busFactor(request), wrong.c_str(), how.c_str());
   fflush(stdout);

@@ -45,6 +45,7 @@ GpuRank::GpuRank(const Setup& setup, const Library& library, Watchdog& watchdog,
       rank_(rank),
       sharedDevice_(setup.sharedDevice),
       timeout_(setup.timeout),
+      group_(setup.sweep.group),
       seats_(setup.seats) {
   bindLoosely(seats_, rank_);
   watchdog_.expect(rank_, "making the communicator", std::max(timeout_, kStartSeconds));
@@ -142,7 +143,8 @@ void GpuRank::prepare(const Request& request, const Forced& forced, bool inGraph
   recorded_ = {};
   request_ = request;
   inGraph_ = inGraph;
-  if (largerSide(request) > static_cast<double>(maxBytes_)) {
+  apart_ = apart(static_cast<size_t>(largerSide(request)));
+  if (largerSide(request) + static_cast<double>((group_ - 1) * apart_) > static_cast<double>(maxBytes_)) {
     throw Failure("larger than the buffers that this driver was started with");
   }
   const bool swaps =
@@ -177,22 +179,31 @@ void GpuRank::force(const Forced& forced) {
             "strettoCommForce");
 }
 
-ncclResult_t GpuRank::sendReceive() {
+ncclResult_t GpuRank::sendReceive(void* send, void* receive) {
   const auto type = static_cast<ncclDataType_t>(request_.type);
   const int right = (rank_ + 1) % crew_.ranks();
   const int left = (rank_ + crew_.ranks() - 1) % crew_.ranks();
   checkNccl(library_.groupStart(), "ncclGroupStart");
-  checkNccl(library_.send(ends_.send, request_.count, type, right, comm_, stream_), "ncclSend");
-  checkNccl(library_.receive(ends_.receive, request_.count, type, left, comm_, stream_), "ncclRecv");
+  checkNccl(library_.send(send, request_.count, type, right, comm_, stream_), "ncclSend");
+  checkNccl(library_.receive(receive, request_.count, type, left, comm_, stream_), "ncclRecv");
   return library_.groupEnd();
 }
 
 ncclResult_t GpuRank::start() {
+  if (group_ == 1) return startOne(0);
+  checkNccl(library_.groupStart(), "ncclGroupStart");
+  for (size_t place = 0; place < group_; ++place) {
+    checkNccl(startOne(place), kCollectiveNames[static_cast<int>(request_.collective)]);
+  }
+  return library_.groupEnd();
+}
+
+ncclResult_t GpuRank::startOne(size_t place) {
   const auto type = static_cast<ncclDataType_t>(request_.type);
   const auto op = static_cast<ncclRedOp_t>(request_.op);
   const Library& l = library_;
-  void* const send = ends_.send;
-  void* const receive = ends_.receive;
+  void* const send = static_cast<std::byte*>(ends_.send) + place * apart_;
+  void* const receive = static_cast<std::byte*>(ends_.receive) + place * apart_;
   const size_t count = request_.count;
   const int root = request_.root;
   switch (request_.collective) {
@@ -213,7 +224,7 @@ ncclResult_t GpuRank::start() {
     case Collective::kScatter:
       return l.scatter(send, receive, count, type, root, comm_, stream_);
     case Collective::kSendReceive:
-      return sendReceive();
+      return sendReceive(send, receive);
   }
   return ncclInvalidArgument;
 }
@@ -273,8 +284,21 @@ void GpuRank::finish() {
 }
 
 void GpuRank::spoil() {
-  check(cudaMemsetAsync(ends_.receive, 0xa5, receiveCount(request_) * request_.elementBytes(), stream_),
-        "cudaMemsetAsync");
+  const size_t bytes = receiveCount(request_) * request_.elementBytes() + (group_ - 1) * apart_;
+  check(cudaMemsetAsync(ends_.receive, 0xa5, bytes, stream_), "cudaMemsetAsync");
+}
+
+void GpuRank::fillInputs() {
+  for (size_t place = 0; place < group_; ++place) {
+    judge_->fillInput(static_cast<std::byte*>(ends_.send) + place * apart_, sendCount(request_), place);
+  }
+}
+
+void GpuRank::judgeResults() {
+  judge_->begin();
+  for (size_t place = 0; place < group_; ++place) {
+    judge_->judge(static_cast<const std::byte*>(ends_.receive) + place * apart_, place);
+  }
 }
 
 uint64_t GpuRank::checkOnce() {
@@ -283,11 +307,11 @@ uint64_t GpuRank::checkOnce() {
   judge_->turn();
   crew_.meet();  // peers may still read what they read before, if nothing at the end waits for that
   spoil();
-  judge_->fillInput(ends_.send, sendCount(request_));
+  fillInputs();
   finish();
   crew_.meet();  // no rank may write where another still fills
   run(1);
-  if (request_.check) judge_->judge(ends_.receive);
+  if (request_.check) judgeResults();
   finish();
   watchdog_.rest(rank_);
   return request_.check ? judge_->wrong() : 0;
@@ -299,8 +323,8 @@ Times GpuRank::measure(size_t warmup, size_t batch, size_t batches, uint64_t* wr
   crew_.meet();  // as in a checked run
   // In place, results become inputs: zeros stay zeros, where sums of sums would run out of the type's range.
   if (request_.inPlace) {
-    check(cudaMemsetAsync(receive_, 0, static_cast<size_t>(largerSide(request_)), stream_),
-          "cudaMemsetAsync");
+    const size_t bytes = static_cast<size_t>(largerSide(request_)) + (group_ - 1) * apart_;
+    check(cudaMemsetAsync(receive_, 0, bytes, stream_), "cudaMemsetAsync");
   } else {
     spoil();
   }
@@ -322,7 +346,7 @@ Times GpuRank::measure(size_t warmup, size_t batch, size_t batches, uint64_t* wr
   // A rank that starts late may find that all is there; the slowest one waited for it.
   for (const double slowest : crew_.slowest(times.device)) refuseImpossible(slowest);
   if (request_.check && !request_.inPlace) {
-    judge_->judge(ends_.receive);
+    judgeResults();
     finish();
     *wrong += judge_->wrong();
   }
@@ -369,10 +393,10 @@ void GpuRank::refuseImpossible(double microseconds) const {
       request_.collective == Collective::kBroadcast || request_.collective == Collective::kReduce ||
       request_.collective == Collective::kGather || request_.collective == Collective::kScatter;
   if (isRooted) return;
-  const double least = crossing(request_) / (sharedDevice_ ? kFastestMemory : kFastestLink) * 1e6;
+  const double bytes = static_cast<double>(group_) * crossing(request_);
+  const double least = bytes / (sharedDevice_ ? kFastestMemory : kFastestLink) * 1e6;
   if (microseconds >= std::max(least, kLeastMicroseconds)) return;
-  throw Failure("impossible: " + std::to_string(microseconds) + " us for " +
-                std::to_string(crossing(request_)) +
+  throw Failure("impossible: " + std::to_string(microseconds) + " us for " + std::to_string(bytes) +
                 " bytes between ranks; no link is that fast, so the operation did not run");
 }
 

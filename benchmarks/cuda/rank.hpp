@@ -21,7 +21,14 @@ namespace stretto::bench {
 constexpr size_t kMostCallsInGraph = 200;
 constexpr size_t kMostEagerCalls = 20000;  // in one batch
 
-// Microseconds of one operation on this rank, one for each replay or batch.
+// From one operation's buffer to the next one's of its group.
+constexpr size_t apart(size_t bytes) {
+  constexpr size_t kLine = 256;
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
+// Microseconds of one call, of an operation or of a group of them, on this rank, one for each replay or
+// batch.
 struct Times {
   std::vector<double> device;
   std::vector<double> host;  // what a call costs the caller; empty for graphs
@@ -70,14 +77,17 @@ class GpuRank {
   void makeCommunicator(const Setup& setup);
   void allocate(const Setup& setup);
   void force(const Forced& forced);
-  void call();           // one operation into the stream
+  void call();           // one operation, or one group, into the stream
   ncclResult_t start();  // the same, unchecked
-  ncclResult_t sendReceive();
+  ncclResult_t startOne(size_t place);
+  ncclResult_t sendReceive(void* send, void* receive);
   Recorded::Graph capture(size_t batch);
   void makeGraph(size_t batch);
   void run(size_t batch);  // as graph, which has been made, or as calls
   void finish();           // waits for the stream
   void spoil();
+  void fillInputs();
+  void judgeResults();
   void checkNccl(ncclResult_t result, const char* what) const;
   void mayRefuse(ncclResult_t result, const char* what) const;
   double timeGraph(size_t batch);
@@ -90,6 +100,7 @@ class GpuRank {
   const int rank_;
   const bool sharedDevice_;
   const double timeout_;
+  const size_t group_;
   const Seats seats_;
   size_t maxBytes_ = 0;
   cudaStream_t stream_ = nullptr;
@@ -102,7 +113,8 @@ class GpuRank {
   std::unique_ptr<Judge> judge_;
   std::unique_ptr<Gate> gate_;
   Request request_;
-  Ends ends_;
+  Ends ends_;         // of the first operation of a group
+  size_t apart_ = 0;  // bytes to the next one's
   bool inGraph_ = false;
   Recorded recorded_;
 };

@@ -10,6 +10,8 @@
 namespace stretto::bench {
 namespace {
 
+constexpr size_t kMostInGroup = 1024;
+
 using Take = std::function<bool(const std::string&)>;
 
 bool parseWhole(const std::string& text, size_t* value) {
@@ -81,6 +83,7 @@ std::map<std::string, Take> valued(Setup* s) {
       {"-b", whole(&s->sweep.least)},
       {"-e", whole(&s->sweep.most)},
       {"-f", whole(&s->sweep.factor)},
+      {"--group", whole(&s->sweep.group)},
       {"--budget-ms", positive(&s->sweep.budgetMilliseconds)},
   };
 }
@@ -106,6 +109,8 @@ std::string faultOf(const Setup& s) {
   if (s.folder.empty() && (s.sweep.least < 1 || s.sweep.most < s.sweep.least || s.sweep.factor < 2)) {
     return "sizes need 1 <= -b <= -e and -f of at least 2";
   }
+  if (s.sweep.group < 1 || s.sweep.group > kMostInGroup)
+    return "--group goes from 1 to " + std::to_string(kMostInGroup);
   if (!s.folder.empty() && (s.rank >= s.ranks || s.maxBytes == 0))
     return "--folder needs --rank and --max-bytes";
   if (s.seats.cores.empty() != s.seats.helpers.empty()) return "--cores and --helpers need each other";

@@ -21,6 +21,7 @@ struct Sweep {
   size_t most = 1024;
   size_t factor = 2;
   bool inPlace = false;
+  size_t group = 1;  // operations of each call, in one group, each with buffers of its own
   bool graph = true;
   bool eager = false;
   double budgetMilliseconds = 100;  // of timed replays at each size

@@ -127,7 +127,7 @@ def shoot(on_host: dict[str, Path], *words: str, **environment: str) -> subproce
     )
 
 
-@pytest.mark.parametrize("how", [[], ["--processes"], ["--in-place"], ["--eager", "--shared-device"], ["--op", "avg"]])
+@pytest.mark.parametrize("how", [[], ["--processes"], ["--in-place"], ["--eager", "--shared-device"], ["--op", "avg"], ["--group", "5"]])
 def test_one_shot_verifies_every_collective(how: list[str], on_host: dict[str, Path]) -> None:
     words = ["--collective", COLLECTIVES, "--type", "float16,int32", "--ranks", "3", "-b", "6000"]
     done = shoot(on_host, *words, *how)
@@ -178,6 +178,7 @@ def test_one_shot_says_when_results_are_wrong_or_never_come(on_host: dict[str, P
         (["--env", "NAME"], "not understood"),
         (["--force", "a:b:c:d:e"], "not understood"),
         (["--blocks", "4"], "no STRETTO_BLOCKS"),
+        (["--group", "0"], "--group goes from 1"),
         (["--colour", "red"], "unknown option"),
         (["--timeout"], "needs a value"),
     ],

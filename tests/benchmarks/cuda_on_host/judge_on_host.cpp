@@ -38,24 +38,27 @@ const std::byte* Judge::tableOf(int source) const {
   return tables_ + static_cast<size_t>(index) * kPeriod * request_.elementBytes();
 }
 
-void Judge::fillInput(void* buffer, size_t count) {
+void Judge::fillInput(void* buffer, size_t count, size_t place) {
   const size_t bytes = request_.elementBytes();
   for (size_t i = 0; i < count; ++i) {
     memcpy(static_cast<std::byte*>(buffer) + i * bytes,
-           tableOf(request_.rank) + (i + shift()) % kPeriod * bytes, bytes);
+           tableOf(request_.rank) + (i + shift(place)) % kPeriod * bytes, bytes);
   }
 }
 
-void Judge::judge(const void* result) {
+void Judge::begin() {
+  *wrong_ = 0;
+}
+
+void Judge::judge(const void* result, size_t place) {
   const size_t bytes = request_.elementBytes();
   const bool rounds =
       request_.op == Operator::kAvg && kTypes[static_cast<int>(request_.type)].exponentBits != 0;
   const auto* at = static_cast<const std::byte*>(result);
-  *wrong_ = 0;
   for (const Block& block : expectedBlocks(request_)) {
     for (size_t i = 0; i < block.count; ++i, at += bytes) {
       const uint64_t want =
-          wordAt(tableOf(block.source) + (block.first + i + shift()) % kPeriod * bytes, bytes);
+          wordAt(tableOf(block.source) + (block.first + i + shift(place)) % kPeriod * bytes, bytes);
       const uint64_t is = wordAt(at, bytes);
       *wrong_ += std::max(is, want) - std::min(is, want) > (rounds ? 1 : 0) ? 1 : 0;
     }

@@ -37,12 +37,18 @@ bool fault(const char* name) {
 }
 
 thread_local std::vector<Call>* group = nullptr;
+thread_local int depth = 0;  // of groups
+// The driver puts a group into one stream, of one communicator.
+thread_local cudaStream_t groupStream = nullptr;
+thread_local ncclComm_t groupComm = nullptr;
 thread_local ncclResult_t outcome = ncclSuccess;  // of what ran last
 
 // What is not captured runs at once, and then its outcome is the call's.
 ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, Call call) {
   if (group != nullptr) {
     group->push_back(std::move(call));
+    groupStream = stream;
+    groupComm = comm;
     return ncclSuccess;
   }
   if (fault("idle")) return ncclSuccess;
@@ -67,10 +73,6 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, Call call) {
 void spoil(void* result) {
   if (fault("wrong")) static_cast<unsigned char*>(result)[0] ^= 0x55;
 }
-
-// The driver puts a group into one stream, of one communicator.
-thread_local cudaStream_t groupStream = nullptr;
-thread_local ncclComm_t groupComm = nullptr;
 
 }  // namespace
 
@@ -143,21 +145,18 @@ SHIM ncclScatter(const void* send, void* receive, size_t count, ncclDataType_t t
 }
 SHIM ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
               cudaStream_t stream) {
-  groupStream = stream;
-  groupComm = comm;
   return enqueue(comm, stream, [=] { return real().send(send, count, type, peer, comm, nullptr); });
 }
 SHIM ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
               cudaStream_t stream) {
-  groupStream = stream;
-  groupComm = comm;
   return enqueue(comm, stream, [=] { return real().receive(receive, count, type, peer, comm, nullptr); });
 }
 SHIM ncclGroupStart() {
-  group = new std::vector<Call>;
+  if (depth++ == 0) group = new std::vector<Call>;
   return ncclSuccess;
 }
 SHIM ncclGroupEnd() {
+  if (--depth > 0) return ncclSuccess;
   const std::unique_ptr<std::vector<Call>> calls(std::exchange(group, nullptr));
   return enqueue(groupComm, groupStream, [calls = *calls] {
     real().groupStart();
