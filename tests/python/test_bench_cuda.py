@@ -127,7 +127,9 @@ def shoot(on_host: dict[str, Path], *words: str, **environment: str) -> subproce
     )
 
 
-@pytest.mark.parametrize("how", [[], ["--processes"], ["--in-place"], ["--eager", "--shared-device"], ["--op", "avg"], ["--group", "5"]])
+@pytest.mark.parametrize(
+    "how", [[], ["--processes"], ["--in-place"], ["--eager", "--shared-device"], ["--op", "avg"], ["--group", "5"]]
+)
 def test_one_shot_verifies_every_collective(how: list[str], on_host: dict[str, Path]) -> None:
     words = ["--collective", COLLECTIVES, "--type", "float16,int32", "--ranks", "3", "-b", "6000"]
     done = shoot(on_host, *words, *how)
