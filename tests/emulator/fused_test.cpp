@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "emulator/ranks.hpp"
@@ -172,6 +173,12 @@ class Steps {
   std::vector<Step> steps_;
 };
 
+// STRETTO_EMULATED_ROUNDS: longer runs, by hand.
+uint64_t rounds() {
+  const char* const given = std::getenv("STRETTO_EMULATED_ROUNDS");
+  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
+}
+
 const auto kNever = [] { return false; };
 
 // ---- Results ----------------------------------------------------------------------------------------------
@@ -181,7 +188,7 @@ class Fused : public ::testing::TestWithParam<Form> {};
 TEST_P(Fused, OperationsGiveWhatLaunchesOfTheirOwnGive) {
   const Form form = GetParam();
   constexpr size_t kSteps = 9;
-  for (const uint64_t seed : {1, 2, 3}) {
+  for (uint64_t seed = 1; seed <= 3 * rounds(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Machine machine({seed * 100 + static_cast<uint64_t>(form.ranks), true});
     Ranks ranks(machine, form.ranks, 4);

@@ -282,7 +282,7 @@ TEST_F(Launches, EndAtAnAbort) {
   asThreads(2, connected([](Member& member) {
               const Caller all(member, equalCalls(6, 2)), some(member, equalCalls(3, 2));
               (member.rank == 0 ? all : some).callAll(true);
-              expectAbortEnds(member);
+              if (member.board.meet()) expectAbortEnds(member);
             }));
 }
 
