@@ -59,8 +59,9 @@ ProtocolConstants constantsOf(const Descriptor& row) {
       return {kCopies.meeting, 1.0, kCopies.rate, 65536};
     case Protocol::kPull:
     case Protocol::kPullNosync:
-    case Protocol::kPullPush:
       return {2.7, 1.0, 333e3, 65536, 25e3};
+    case Protocol::kPullPush:
+      return {2.7, 1.0, 329e3, 65536, 36e3};
     case Protocol::kChunks:
       break;
   }
@@ -116,7 +117,8 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
   const bool twoShot = row.algorithm == Algorithm::kTwoShot;
   if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
   if (takesTurns && twoShot) return kTurnsPassedOn;
-  if (twoShot && wayOf(row) == Way::kPulls) return kTwoShotsPulled;
+  const bool readsResults = wayOf(row) == Way::kPulls && row.protocol != Protocol::kPullPush;
+  if (twoShot && readsResults) return kTwoShotsPulled;
   if (wayOf(row) == Way::kLinks && request.ranks > 2) return kAmongSeveral;
   return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row).wireRate;
 }
