@@ -192,7 +192,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status runCollective(const Operation& operation);
   uint64_t enter(const Operation& operation, const planner::Plan& how);
   Status runTogether(std::span<const Operation> operations);
-  bool joins(const Operation& operation);
+  uint64_t layOut(std::span<const Operation> operations);
+  bool joins(const Operation& operation, const Together::Placed& placed);
   void beginWatched(const Operation& operation, const planner::Plan& plan, uint64_t ticks);
   void endWatched(const Operation& operation, Status status, uint64_t ticks);
   Status refusePlan(const Operation& operation, Status status);
@@ -281,7 +282,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Counters counters_;
   std::vector<std::byte> scaled_;  // PreMulSum's input
   std::vector<executors::host::Transfer> transfers_;
-  Together together_;  // of the group that runs
+  Together together_;         // of the group that runs
+  uint64_t groupLayout_ = 0;  // of its lanes, until the first of its calls has it in its tag
   std::vector<PreMultiplier> preMultipliers_;
 
   std::atomic<uint64_t> submitted_{0};  // turns handed out, by the caller's thread

@@ -57,6 +57,7 @@ class DeviceSide {
   // Enqueue on the user's stream, after everything enqueued here before.
   Status launch(const executors::cuda::Launch& launch, StreamHandle stream);
   // Several of one stream in one launch, if the engine says that each joins those before it.
+  bool mayShare(const executors::cuda::Launch& launch) const { return engine_->mayShare(launch); }
   bool joins(std::span<const executors::cuda::Launch> before, const executors::cuda::Launch& next) const {
     return engine_->joins(before, next);
   }

@@ -312,6 +312,8 @@ Result<planner::Plan> Communicator::planFor(const planner::Request& request) {
   if (place != 0) tag = mix(tag, place);
   if (other != 0) tag = mix(tag, other);
   if (!onDevice()) tag = history_ = mix(history_, tag);
+  if (groupLayout_ != 0 && operation.count != 0) [[unlikely]]
+    tag = mix(tag, std::exchange(groupLayout_, 0));
   const observe::FlightRecord record = recordOf(operation, ++sequence_, how, onDevice());
   announce(operation, tag, place, record.startTicks);
   recorded_ = flight_.begin(record);
@@ -337,29 +339,58 @@ Status Communicator::runCollective(const Operation& operation) {
   return conclude(operation, status);
 }
 
+// Plans the collectives of a group on a GPU and gives them their lanes. Returns what tells groups of other
+// lanes from this one; 0 for lanes that the same calls would have without a group. What cannot be planned
+// says so when it is run.
+uint64_t Communicator::layOut(std::span<const Operation> operations) {
+  GroupLanes lanes(device_->shape().lanes);
+  bool anyBeside = false;
+  uint64_t layout = 0;
+  together_.placed.clear();
+  for (const Operation& operation : operations) {
+    if (operation.isTransfer()) continue;
+    Together::Placed& placed = together_.placed.emplace_back();
+    if (operation.count == 0) continue;
+    const auto plan = planFor(requestFor(operation));
+    if (!plan.ok()) continue;
+    placed.plan = plan.value();
+    placed.launch = launchOf(operation, placed.plan, argumentsOf(operation, placed.plan, ranks_));
+    placed.shares = device_->mayShare(placed.launch);
+    placed.launch.firstLane = lanes.place(placed.shares, placed.launch.blocks);
+    anyBeside = anyBeside || placed.launch.firstLane != 0;
+    layout = mix(layout, static_cast<uint64_t>(placed.launch.firstLane) << 32 |
+                             static_cast<uint64_t>(placed.launch.blocks));
+  }
+  return anyBeside ? layout : 0;
+}
+
 // The collectives of a group on a GPU, in the order of the calls. What can shares a launch with those before
-// it; what cannot comes after them.
+// it; what cannot comes after them. Ranks that group the same calls in another way would wait in other lanes:
+// the first call's tag tells them at once.
 Status Communicator::runTogether(std::span<const Operation> operations) {
   together_.clear();
+  groupLayout_ = layOut(operations);
+  auto placed = together_.placed.begin();
   for (const Operation& operation : operations) {
-    if (operation.isTransfer() || joins(operation)) continue;
+    if (operation.isTransfer()) continue;
+    const Together::Placed& own = *placed++;
+    if (joins(operation, own)) continue;
     STRETTO_TRY(launchTogether());
-    if (!joins(operation)) STRETTO_TRY(runCollective(operation));
+    if (!joins(operation, own)) STRETTO_TRY(runCollective(operation));
   }
   return launchTogether();
 }
 
 // False if it must be launched by itself, or not with those that wait. Else it has been called, and waits
 // too.
-bool Communicator::joins(const Operation& operation) {
-  if (operation.count == 0 || !together_.isOn(operation.stream)) return false;
-  const auto plan = planFor(requestFor(operation));
-  if (!plan.ok()) return false;  // runCollective() says it
-  auto launch = launchOf(operation, plan.value(), argumentsOf(operation, plan.value(), ranks_));
-  if (!device_->joins(together_.launches(), launch)) return false;
-  launch.tag = enter(operation, plan.value());
+bool Communicator::joins(const Operation& operation, const Together::Placed& placed) {
+  const bool may = placed.shares && together_.isOn(operation.stream) &&
+                   device_->joins(together_.launches(), placed.launch);
+  if (!may) return false;
+  executors::cuda::Launch launch = placed.launch;
+  launch.tag = enter(operation, placed.plan);
   launch.sequence = sequence_;
-  together_.add({&operation, plan.value(), recorded_, std::exchange(watched_, false),
+  together_.add({&operation, placed.plan, recorded_, std::exchange(watched_, false),
                  std::exchange(event_, events::Id::kNone)},
                 launch);
   return true;

@@ -346,8 +346,7 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
       return "ranks disagree: " + me + " called " + what + ", " + whom + " called " +
              (theirs.sequence != 0 ? inWords(theirs) : "another operation") +
              ". All ranks of a communicator must call the same operations with the same count, type, "
-             "operator and "
-             "root, in the same order.";
+             "operator and root, in the same order and in the same groups.";
     }
     case Code::kTimeout:
       return me + " waited longer than STRETTO_TIMEOUT for " + whom + " in " + what +

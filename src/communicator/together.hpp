@@ -16,9 +16,34 @@ namespace stretto::communicator {
 executors::cuda::Launch launchOf(const Operation& operation, const planner::Plan& plan,
                                  const Arguments& arguments);
 
+// Where the operations of a group have their lanes: side by side as long as there are lanes, then from the
+// first again; those that are launched by themselves from the first. All ranks lay out a group alike, as it
+// depends on plans alone; what shares a launch may differ.
+class GroupLanes {
+ public:
+  explicit GroupLanes(int lanes) : lanes_(lanes) {}
+
+  // Of the next operation, its first.
+  int place(bool shares, int blocks) {
+    const int first = shares && next_ + blocks <= lanes_ ? next_ : 0;
+    next_ = shares ? first + blocks : 0;
+    return first;
+  }
+
+ private:
+  const int lanes_;
+  int next_ = 0;
+};
+
 class Together {
  public:
-  // One of them, and what the communicator keeps of the operation that it runs.
+  // A collective of the group before it is called.
+  struct Placed {
+    planner::Plan plan;
+    executors::cuda::Launch launch;
+    bool shares = false;  // it may be launched with others; else nothing here is of use
+  };
+  // One of those that wait, and what the communicator keeps of the operation that it runs.
   struct Member {
     const Operation* operation;  // the group's
     planner::Plan plan;
@@ -39,10 +64,14 @@ class Together {
     members_.push_back(member);
     launches_.push_back(launch);
   }
+  // Launched.
   void clear() {
     members_.clear();
     launches_.clear();
   }
+
+  // The group's collectives, in the order of the calls.
+  std::vector<Placed> placed;
 
  private:
   std::vector<Member> members_;

@@ -76,6 +76,7 @@ class KernelEngine final : public Engine {
   Status useWindows(std::byte* const* windows) override;
   Status wantWindows() override;
   Status launch(const Launch& launch, StreamHandle stream) override;
+  bool mayShare(const Launch& launch) const override;
   bool joins(std::span<const Launch> before, const Launch& next) const override;
   Status launchTogether(std::span<const Launch> launches, StreamHandle stream) override;
   Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
@@ -268,8 +269,8 @@ Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
   const size_t payload = stretto::cuda::barePayload(setup_.shape.layout);
   const bool tooLarge = launch.protocol == algorithms::Protocol::kBare &&
                         bytes > algorithms::mostInBareLines(payload, blocks, shardsOf(launch));
-  if (found.function != nullptr && launch.blocks >= 1 && launch.blocks <= lanes && !tooLarge)
-    return kOkStatus;
+  const bool hasLanes = launch.blocks >= 1 && launch.firstLane + launch.blocks <= lanes;
+  if (found.function != nullptr && hasLanes && !tooLarge) return kOkStatus;
   return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes", bytes,
               nameOf(launch.collective), algorithms::nameOf(launch.algorithm),
               algorithms::nameOf(launch.protocol), launch.blocks, lanes);
@@ -302,16 +303,18 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   return status;
 }
 
+bool KernelEngine::mayShare(const Launch& launch) const {
+  return kernelFor(launch).fused != nullptr && isSmall(launch, setup_.ranks);
+}
+
 bool KernelEngine::joins(std::span<const Launch> before, const Launch& next) const {
-  const auto fused = kernelFor(next).fused;
-  if (fused == nullptr || !isSmall(next, setup_.ranks)) return false;
   return before.empty() ||
-         (kernelFor(before.front()).fused == fused && hasRoomFor(before, next, setup_.ranks));
+         (kernelFor(before.front()).fused == kernelFor(next).fused && hasRoomFor(before, next, setup_.ranks));
 }
 
 // As many threads as the operation with the most to do has: the others' wait at the end of each.
 Status KernelEngine::launchTogether(std::span<const Launch> launches, StreamHandle stream) {
-  if (launches.size() == 1) {
+  if (launches.size() == 1 && launches.front().firstLane == 0) {
     const Status status = launch(launches.front(), stream);
     together_[0] = launched_;
     return status;
@@ -323,14 +326,17 @@ Status KernelEngine::launchTogether(std::span<const Launch> launches, StreamHand
   Size size{0, 0};
   for (const Launch& one : launches) {
     STRETTO_TRY(findKernel(one, kernel));
-    fused.items[fused.count++] = {one.arguments, {one.tag, one.sequence}, static_cast<uint32_t>(one.blocks)};
-    size.blocks = std::max(size.blocks, one.blocks);
+    fused.items[fused.count++] = {one.arguments,
+                                  {one.tag, one.sequence},
+                                  static_cast<uint16_t>(one.firstLane),
+                                  static_cast<uint16_t>(one.blocks)};
+    size.blocks = std::max(size.blocks, one.firstLane + one.blocks);
     size.threads = std::max(size.threads, threadsFor(one, kernel));
   }
   const uint64_t before = launched_.number;
   STRETTO_TRY(launchKernel(kernel.fused, size, static_cast<cudaStream_t>(stream), contextFor(0, 0), fused));
   for (size_t place = 0; place < launches.size(); ++place) {
-    const int channels = std::min(launches[place].blocks, kMostStamps);
+    const int channels = std::clamp(kMostStamps - launches[place].firstLane, 0, launches[place].blocks);
     together_[place] = {before + 1 + place, channels, stamps_.host == nullptr ? 0 : channels, 1};
   }
   launched_ = together_[launches.size() - 1];

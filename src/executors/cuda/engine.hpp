@@ -38,7 +38,8 @@ struct Launch {
   Collective collective = Collective::kAllReduce;
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
   algorithms::Protocol protocol = algorithms::Protocol::kChunks;
-  int blocks = 1;  // lanes that take part
+  int blocks = 1;     // lanes that take part
+  int firstLane = 0;  // of them: not 0 only where several operations share a launch
   Arguments arguments;
   uint64_t tag = 0;       // equal on all ranks exactly if they run the same operation
   uint64_t sequence = 0;  // for reports
@@ -93,9 +94,12 @@ class Engine {
   virtual Status wantWindows() = 0;
   // Enqueues; returns when enqueued. Capturable.
   virtual Status launch(const Launch& launch, StreamHandle stream) = 0;
-  // Several collectives of one group in one launch: they run as if they had been launched one after the
-  // other, also to ranks that do so. `joins` says whether `next` may share one with those before it, which
-  // may be none. To each its own lastLaunch(): lastOf(), by its place among them.
+  // Several collectives of one group in one launch: side by side where their lanes differ, else in their
+  // order; peers may launch them in another number of launches. `mayShare`: whether it may be among several,
+  // and in lanes that do not begin at 0; the same on all ranks. `joins`: whether `next`, which may share, may
+  // do so with those before it, which may be none; that depends on this rank's buffers. To each its own
+  // lastLaunch(): lastOf(), by its place among them.
+  virtual bool mayShare(const Launch& launch) const = 0;
   virtual bool joins(std::span<const Launch> before, const Launch& next) const = 0;
   virtual Status launchTogether(std::span<const Launch> launches, StreamHandle stream) = 0;
   // Messages of one group, in the order of the calls; all make progress at once.

@@ -20,18 +20,20 @@ using stretto::cuda::RunLines;
 using stretto::cuda::ShortLines;
 using stretto::cuda::WideLines;
 
-// What one block of `blocks` does of an operation: a run of elements, of every block of the buffers. Empty
-// for blocks that come too late, and then on every rank. Where a block has several strands it is what this
-// one does.
-__device__ inline Arguments shareOf(const Arguments& all, unsigned strands, unsigned blocks = gridDim.x) {
+// What one block of `blocks`, the first of which is `first`, does of an operation: a run of elements, of
+// every block of the buffers. Empty for blocks that come too late, and then on every rank. Where a block has
+// several strands it is what this one does.
+__device__ inline Arguments shareOf(const Arguments& all, unsigned strands, unsigned blocks = gridDim.x,
+                                    unsigned first = 0) {
   Arguments mine = all;
   const algorithms::Split split(all.count, blocks * strands,
                                 std::max<size_t>(1, algorithms::kShareGrain / all.elementBytes));
   constexpr unsigned kWarp = 32;
-  const algorithms::Span span = split[blockIdx.x * strands + (strands == 1 ? 0 : threadIdx.x / kWarp)];
+  const unsigned own = (blockIdx.x - first) * strands;
+  const algorithms::Span span = split[own + (strands == 1 ? 0 : threadIdx.x / kWarp)];
   mine.stride = all.stride != 0 ? all.stride : all.count;
   mine.count = span.size;
-  mine.largest = split[blockIdx.x * strands].size;
+  mine.largest = split[own].size;
   if (mine.send != nullptr) mine.send += span.begin * all.elementBytes;
   if (mine.receive != nullptr) mine.receive += span.begin * all.elementBytes;
   return mine;
@@ -53,10 +55,10 @@ __global__ void __launch_bounds__(mostThreads, blocksAtOnce)
   backend.end();
 }
 
-// Operations of a group one after the other, each as `collective` would run it: a block leaves behind in its
-// lane what as many launches would, so that nobody can tell from outside. Blocks do not wait for each other
-// between two operations. More registers than `collective` is given keep the loop from spilling; the kernel
-// after it finds less room to wait in, once for all of them.
+// Operations of a group side by side, each in lanes of its own as `collective` would run it there; those that
+// have a lane in common one after the other. Blocks do not wait for each other between two operations. More
+// registers than `collective` is given keep the loop from spilling; the kernel after it finds less room to
+// wait in, once for all of them.
 template <typename Code, typename Backend, int mostThreads>
 __global__ void __launch_bounds__(mostThreads, 1)
     fused(const __grid_constant__ Context context, const __grid_constant__ Fused all) {
@@ -64,15 +66,17 @@ __global__ void __launch_bounds__(mostThreads, 1)
   stretto::cuda::letNextBegin();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
   backend.begin();
-  bool over = false;
+  bool isFirst = true, over = false;
   for (uint32_t i = 0; i < all.count; ++i) {
     const Fused::Item& item = all.items[i];
-    if (blockIdx.x >= item.blocks) continue;
-    backend.take(item.called, i);
-    const Arguments mine = shareOf(item.arguments, Backend::kStrands, item.blocks);
+    if (blockIdx.x - item.first >= item.blocks) continue;  // also those before, as numbers go round
+    backend.take(item.called, i, isFirst);
+    isFirst = false;
+    const Arguments mine = shareOf(item.arguments, Backend::kStrands, item.blocks, item.first);
     if (!over && mine.largest != 0) (void)Code::run(backend, mine);
     over = backend.leave();
   }
+  backend.endAll(all.count);
 }
 
 constexpr bool usesLinks(algorithms::Algorithm algorithm) {

@@ -18,7 +18,8 @@ struct Fused {
   struct Item {
     Arguments arguments;
     stretto::cuda::Called called;
-    uint32_t blocks;  // the first ones of the launch
+    uint16_t first;   // the lanes, and the launch's blocks, that it takes: from here
+    uint16_t blocks;  // so many
   };
   Item items[kMost];
   uint32_t count;

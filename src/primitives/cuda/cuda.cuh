@@ -124,14 +124,17 @@ class Cuda {
     if (threadIdx.x != 0) return;
     (Format::kRuns ? state_.runEpoch : state_.epoch) = epoch_;
     state_.finished = finished_ + 1;
-    leaveStamp(0);
+    leaveStamp(0, finished_ + 1);
   }
 
   // Instead of end(), of one of several operations of a launch: each lies between take() and leave(), all of
   // them between begin() and the kernel's end. Every thread comes to both. leave() says the same to the whole
   // block: true when this operation or one before it was given up, so that the next ones must not run.
-  __device__ void take(const Called& called, uint32_t number) requires(!Format::kRuns);
+  // `number`: its place in the launch. `isFirst`: of this block.
+  __device__ void take(const Called& called, uint32_t number, bool isFirst) requires(!Format::kRuns);
   __device__ bool leave() requires(!Format::kRuns);
+  // At the kernel's end, by every thread of every block.
+  __device__ void endAll(uint32_t operations) requires(!Format::kRuns);
 
   // All strands have made equally many exchanges.
   __device__ void endLinks() requires(Format::kLinks) {
@@ -465,7 +468,7 @@ class Cuda {
                             size_t bytes);
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
   __device__ Code exhausted(Patience& patience) const;
-  __device__ void leaveStamp(uint64_t queue) const;
+  __device__ void leaveStamp(uint64_t queue, uint64_t finished = 0) const;
   __device__ void report(Code code, int peer, uint64_t theirTag);
 
   const Context& context_;
@@ -507,7 +510,7 @@ __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) con
 
 // By one thread of the block, at its end. `queue`: 0 for a collective, which has been counted by now.
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue) const {
+__device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue, uint64_t finished) const {
   const int block = static_cast<int>(blockIdx.x);
   if (context_.stamps == nullptr || block >= Stamps::kBlocks) return;
   const uint64_t number = ++context_.lanes[block].stamped;
@@ -515,7 +518,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue) const 
   storeRelaxed(&stamp.start, {shared_.began, number});
   storeRelaxed(&stamp.stop, {nanoseconds(), number});
   storeRelaxed(&stamp.launch, {context_.launch + place_.number, number});
-  storeRelaxed(&stamp.queue, {queue != 0 ? queue : Stamp::kCollective | state_.finished, number});
+  storeRelaxed(&stamp.queue, {queue != 0 ? queue : Stamp::kCollective | finished, number});
 }
 
 template <typename Reducer, typename Format, int kRanks>

@@ -65,15 +65,15 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
   return shared_.failed != 0 ? Status{Code::kRemote} : Status{};
 }
 
-// Threads have met since the operation before (leave()), so its lines have been read before any of this one
-// are sent, as where a kernel has ended in between: no more is needed for slots. Bare lines were erased, too,
-// where they were read, and peers may write there again as soon as they have this operation's lines. The end
-// of a kernel puts the erasing first; here a fence does.
+// Threads have met since the block's operation before (leave()), so its lines have been read before any of
+// this one are sent, as where a kernel has ended in between: no more is needed for slots. Bare lines were
+// erased, too, where they were read, and peers may write there again as soon as they have this operation's
+// lines. The end of a kernel puts the erasing first; here a fence does.
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called,
-                                                    uint32_t number) requires(!Format::kRuns) {
+__device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32_t number,
+                                                    bool isFirst) requires(!Format::kRuns) {
   if constexpr (Format::kBare) {
-    if (number > 0) fenceSystem();
+    if (!isFirst) fenceSystem();
   }
   tag_ = called.tag;
   place_.its = &called;
@@ -81,15 +81,26 @@ __device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called,
   if (context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
 }
 
+// The first lane counts the operations of a launch when all of them have ended: it may have had part in none.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::leave() requires(!Format::kRuns) {
   const bool over = anyThread(0, static_cast<int>(blockDim.x), failed_);
-  ++finished_;
+  const uint64_t finished = lane_ == 0 ? finished_ + place_.number + 1 : ++finished_;
   if (threadIdx.x != 0) return over;
   state_.epoch = epoch_;
-  state_.finished = finished_;
-  leaveStamp(0);
+  if (lane_ != 0) state_.finished = finished;
+  leaveStamp(0, finished);
   return over;
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::endAll(uint32_t operations) requires(!Format::kRuns) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  LaneState& first = context_.lanes[0];
+  if (atomicAdd(&first.ended, 1u) + 1 != gridDim.x) return;
+  first.ended = 0;
+  first.finished += operations;
 }
 
 }  // namespace stretto::cuda

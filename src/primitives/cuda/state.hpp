@@ -23,8 +23,9 @@ struct LinkCursors {
 struct alignas(128) LaneState {
   uint64_t epoch;
   uint64_t runEpoch;  // exchanges in runs are counted apart, as each says when its place is free
-  uint64_t finished;  // operations
+  uint64_t finished;  // operations; of the first lane all, of others those that it took part in
   uint64_t stamped;   // by the blocks of this number, which is not the lane's where transfers run
+  uint32_t ended;     // of the first lane: blocks of the launch of several operations that runs
   LinkCursors links[kMaxRanks];
 };
 

@@ -184,6 +184,7 @@ class Idle final : public Engine {
     for (int block = 0; block < launched_.stamps; ++block) stamps_.push_back({block, launched_.number, 5, 6});
     return kOkStatus;
   }
+  bool mayShare(const Launch&) const override { return false; }
   bool joins(std::span<const Launch>, const Launch&) const override { return false; }
   Status launchTogether(std::span<const Launch>, StreamHandle) override { return kOkStatus; }
   Status launchTransfers(std::span<const Transfer>, uint64_t, StreamHandle) override { return kOkStatus; }

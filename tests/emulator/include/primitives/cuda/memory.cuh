@@ -223,6 +223,11 @@ inline uint32_t atomicExch(uint32_t* at, uint32_t value) {
   *at = value;
   return before;
 }
+inline uint32_t atomicAdd(uint32_t* at, uint32_t value) {
+  const uint32_t before = *at;
+  *at = before + value;
+  return before;
+}
 inline uint32_t atomicExch_system(uint32_t* at, uint32_t value) {
   return atomicExch(at, value);
 }
