@@ -404,12 +404,13 @@ uint64_t runWithoutLast(const Form& form, size_t steps, bool aborts, Code expect
   return machine.nanoseconds();
 }
 
-// One of those that are given up is named; in a lane those after it count as ended, and take no time.
+// One of those that are given up is named; in a lane those after it count as ended, and take no time: four in a
+// row would take four times as long.
 TEST(FusedFailure, ARankThatIsMissingInTheMiddleEndsTheRest) {
   for (const Form& form : failing()) {
     SCOPED_TRACE(nameOfForm(form));
     const uint64_t one = runWithoutLast(form, kFailing + 1, false, Code::kTimeout);
-    EXPECT_LT(runWithoutLast(form, kAll, false, Code::kTimeout), one + one / 2);
+    EXPECT_LT(runWithoutLast(form, kAll, false, Code::kTimeout), 3 * one);
   }
 }
 
@@ -417,7 +418,7 @@ TEST(FusedFailure, AnAbortEndsTheRest) {
   for (const Form& form : failing()) {
     SCOPED_TRACE(nameOfForm(form));
     const uint64_t one = runWithoutLast(form, kFailing + 1, true, Code::kAborted);
-    EXPECT_LT(runWithoutLast(form, kAll, true, Code::kAborted), one + one / 2);
+    EXPECT_LT(runWithoutLast(form, kAll, true, Code::kAborted), 3 * one);
   }
 }
 

@@ -468,6 +468,7 @@ class Cuda {
                             size_t bytes);
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
   __device__ Code exhausted(Patience& patience) const;
+  // `finished`: of a collective, its number.
   __device__ void leaveStamp(uint64_t queue, uint64_t finished = 0) const;
   __device__ void report(Code code, int peer, uint64_t theirTag);
 
@@ -489,7 +490,7 @@ class Cuda {
   LinkCursors cursors_[kMaxRanks];
 };
 
-// What ends a wait: nothing (kOk), another thread of the block that gave up, the deadline, or the host's
+// What ends a wait: nothing (kOk), another thread of the rank that gave up, the deadline, or the host's
 // word. That word lies in the host's memory, and a wait can be that of all threads of a GPU: were each to
 // look, they would keep the bus so busy for milliseconds that the rank they wait for is late because of it.
 // One thread of a block looks, twice a millisecond.
@@ -505,7 +506,9 @@ __device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) con
   if (atomicExch(&shared_.looked, turn) == turn) return Code::kOk;
   const uint32_t word = loadRelaxed32(&context_.control->abort) & 0xff;
   if (word != 0) tell(shared_.word, word);
-  return static_cast<Code>(word);
+  if (word != 0) return static_cast<Code>(word);
+  // What another block of this rank has given up, the others will not see the end of either.
+  return loadRelaxed32(&context_.control->reported) != 0 ? Code::kRemote : Code::kOk;
 }
 
 // By one thread of the block, at its end. `queue`: 0 for a collective, which has been counted by now.

@@ -85,11 +85,11 @@ __device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::leave() requires(!Format::kRuns) {
   const bool over = anyThread(0, static_cast<int>(blockDim.x), failed_);
-  const uint64_t finished = lane_ == 0 ? finished_ + place_.number + 1 : ++finished_;
+  ++finished_;
   if (threadIdx.x != 0) return over;
   state_.epoch = epoch_;
-  if (lane_ != 0) state_.finished = finished;
-  leaveStamp(0, finished);
+  if (lane_ != 0) state_.finished = finished_;
+  leaveStamp(0, context_.lanes[0].finished + place_.number + 1);
   return over;
 }
 
