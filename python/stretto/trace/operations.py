@@ -253,8 +253,9 @@ def _rows(recording: Recording, of_context: Int, index: SpanIndex, notes: list[s
 
 
 def _replays(recording: Recording, index: SpanIndex) -> tuple[Int, Int, Int]:
-    """(CollApi that was captured, KernelCh, number) of every replay of a graph. Of its first block: that is part of all
-    operations, so that its numbers are the communicator's.
+    """(CollApi that was captured, KernelCh, number) of every replay of a graph. Of the operation's first block: the
+    communicator's first, which is part of all operations, or one of several that share a launch. Its numbers are the
+    communicator's; those of others are their own.
     """
     spans, states = recording.spans, recording.states
     rows = np.flatnonzero((ints(states, "state") == _REPLAYED) & (ints(states, "span") >= 0)).astype(np.int64)
@@ -263,8 +264,12 @@ def _replays(recording: Recording, index: SpanIndex) -> tuple[Int, Int, Int]:
     call = index.parents(kernel)
     begin, end = ints(spans, "gpu_start")[kernel], ints(spans, "gpu_stop")[kernel]
     of = take(context, call)
-    good = (kind[kernel] == EventType.KERNEL_CH) & (ints(spans, "channel")[kernel] == 0) & (number > 0)
+    channel = ints(spans, "channel")[kernel]
+    good = (kind[kernel] == EventType.KERNEL_CH) & (number > 0) & (channel >= 0)
     good &= (begin > 0) & (end >= begin) & (take(kind, call) == EventType.COLL_API)
+    first = np.full(len(kind), np.iinfo(np.int64).max)
+    np.minimum.at(first, call[good], channel[good])
+    good &= channel == take(first, call)
     good &= (of >= 0) & (of < len(recording.contexts)) & (take(ints(spans, "function"), call) > 0)
     return call[good], kernel[good], number[good]
 
