@@ -151,7 +151,8 @@ TEST_P(Fused, GroupsOfMixedCallsGiveTheirResults) {
 TEST_P(Fused, GroupsThatDifferAreTold) {
   run([](Member& member) {
     const Caller caller(member, equalCalls(3, member.ranks()));
-    caller.callAll(member.rank != 0);
+    const bool called = member.rank == 0 ? caller.call(0) : caller.callAll(true);
+    if (!called) return;
     expectDisagreement(member, {"ranks disagree", "#1", "groups"}, {});
     abort(member);
   });
