@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "algorithms/registry.hpp"
 
@@ -16,13 +17,22 @@ constexpr size_t shardsOf(Algorithm algorithm, int ranks) {
 // Blocks begin on whole cache lines, and so do shards: what one block has may be so much more than its part.
 inline constexpr size_t kShareGrain = 128;
 
-// Bytes of one block's part of a shard that bare lines of `payload` bytes take: there is no second round.
+// Bytes of one block's part of a shard that bare lines of `payload` bytes take in one round.
 constexpr size_t mostInBareShard(size_t payload) {
   return payload < kShareGrain ? 0 : payload - kShareGrain;
 }
+// Whether there are more rounds. Each must have lines for every thread: rounds of half the payload, and that
+// of more lines than a block has threads.
+constexpr bool hasBareRounds(Collective collective, Algorithm algorithm, int ranks, size_t payload) {
+  constexpr size_t kLeastPayload = 32768;
+  return collective == Collective::kAllReduce && algorithm == Algorithm::kOneShot && ranks == 2 &&
+         payload >= kLeastPayload;
+}
 // Of an operation of so many blocks and shards.
-constexpr size_t mostInBareLines(size_t payload, size_t blocks, size_t shards) {
-  return mostInBareShard(payload) * blocks * shards;
+constexpr size_t mostInBareLines(size_t payload, size_t blocks, Collective collective, Algorithm algorithm,
+                                 int ranks) {
+  if (hasBareRounds(collective, algorithm, ranks, payload)) return SIZE_MAX;
+  return mostInBareShard(payload) * blocks * shardsOf(algorithm, ranks);
 }
 
 }  // namespace stretto::algorithms

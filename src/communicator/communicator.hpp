@@ -193,6 +193,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t enter(const Operation& operation, const planner::Plan& how);
   Status runTogether(std::span<const Operation> operations);
   uint64_t layOut(std::span<const Operation> operations);
+  void narrow(Together::Placed& placed, int wanted) const;
   bool joins(const Operation& operation, const Together::Placed& placed);
   void beginWatched(const Operation& operation, const planner::Plan& plan, uint64_t ticks);
   void endWatched(const Operation& operation, Status status, uint64_t ticks);

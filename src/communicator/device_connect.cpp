@@ -309,7 +309,7 @@ Status nameBuffer(const DeviceConnections& connections, const WindowRequest& req
     return fail(Code::kInvalidUsage, "the buffer of rank %d cannot be shared: %s", request.rank,
                 std::string(lastError()).c_str());
   }
-  const auto name = platform::cuda::nameForOthers(request.buffer);
+  const auto name = platform::cuda::nameForOthers(connections.device, request.buffer);
   if (name.ok() && name.value().room >= request.bytes) {
     mine.name = name.value();
     mine.named = 1;

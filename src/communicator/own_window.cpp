@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdio>
 
+#include "base/log.hpp"
 #include "executors/cuda/engine.hpp"
 #include "platform/random.hpp"
 
@@ -61,11 +62,13 @@ Status OwnWindow::make() {
 
 void nameMemory(const memory::DeviceRegion& region, links::DeviceEndpoint& endpoint) {
   const std::string before = lastError();
-  const auto name = platform::cuda::nameForOthers(region.data());
+  const auto name = platform::cuda::nameForOthers(endpoint.device, region.data());
   if (name.ok()) {
     endpoint.name = name.value();
     endpoint.named = 1;
   } else {
+    STRETTO_LOG(kInfo, kInit, "rank %d: its memory has no name for other processes: %s", endpoint.rank,
+                lastError().c_str());
     setLastError(before);
   }
 }

@@ -339,13 +339,23 @@ Status Communicator::runCollective(const Operation& operation) {
   return conclude(operation, status);
 }
 
+// Of the blocks that the operations of a group would have by themselves, `wanted` in all, this one keeps its
+// part of the lanes: no fewer than the kernel for several takes it in.
+void Communicator::narrow(Together::Placed& placed, int wanted) const {
+  const int lanes = device_->shape().lanes, whole = placed.plan.blocks;
+  if (!placed.shares || wanted <= lanes) return;
+  for (int blocks = std::max(1, whole * lanes / wanted); blocks < whole; blocks *= 2) {
+    placed.plan.blocks = placed.launch.blocks = blocks;
+    if (device_->mayShare(placed.launch)) return;
+  }
+  placed.plan.blocks = placed.launch.blocks = whole;
+}
+
 // Plans the collectives of a group on a GPU and gives them their lanes. Returns what tells groups of other
 // lanes from this one; 0 for lanes that the same calls would have without a group. What cannot be planned
 // says so when it is run.
 uint64_t Communicator::layOut(std::span<const Operation> operations) {
-  GroupLanes lanes(device_->shape().lanes);
-  bool anyBeside = false;
-  uint64_t layout = 0;
+  int wanted = 0;
   together_.placed.clear();
   for (const Operation& operation : operations) {
     if (operation.isTransfer()) continue;
@@ -356,6 +366,13 @@ uint64_t Communicator::layOut(std::span<const Operation> operations) {
     placed.plan = plan.value();
     placed.launch = launchOf(operation, placed.plan, argumentsOf(operation, placed.plan, ranks_));
     placed.shares = device_->mayShare(placed.launch);
+    if (placed.shares) wanted += placed.plan.blocks;
+  }
+  GroupLanes lanes(device_->shape().lanes);
+  bool anyBeside = false;
+  uint64_t layout = 0;
+  for (Together::Placed& placed : together_.placed) {
+    narrow(placed, wanted);
     placed.launch.firstLane = lanes.place(placed.shares, placed.launch.blocks);
     anyBeside = anyBeside || placed.launch.firstLane != 0;
     layout = mix(layout, static_cast<uint64_t>(placed.launch.firstLane) << 32 |

@@ -160,7 +160,7 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
 size_t mostInBareLines(const Descriptor& row, const Request& request, const Machine& machine) {
   const size_t blocks =
       static_cast<size_t>(machine.blocks != 0 ? std::min(machine.blocks, machine.lanes) : machine.lanes);
-  return algorithms::mostInBareLines(machine.bareBytes, blocks, shardsOf(row, request));
+  return algorithms::mostInBareLines(machine.bareBytes, blocks, row.collective, row.algorithm, request.ranks);
 }
 
 size_t mostInRuns(const Descriptor& row, const Request& request, const Machine& machine) {

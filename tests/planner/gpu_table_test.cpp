@@ -161,15 +161,16 @@ TEST(GpuTable, ARowForTypesThatItCannotServeGivesWay) {
             "bfloat16 only");
 }
 
-// Four blocks of bare lines carry about 131,000 bytes: the row is the nearest to 180,000 and cannot serve
-// them.
+// Four blocks of bare lines too short for rounds carry about 65,000 bytes: the row is the nearest to 180,000
+// and cannot serve them.
 TEST(GpuTable, ARowCarriesOnlyWhatItsBlocksCan) {
-  const Machine machine = gpuMachine();
+  Machine machine = gpuMachine();
+  machine.bareBytes = 16384;
   const size_t most = (machine.bareBytes - 128) * 4;
-  EXPECT_EQ(planned(kEntry, sumOf(most)).why, Why::kTable);
-  EXPECT_EQ(planned(kEntry, sumOf(most + 1)).why, Why::kModel);
+  EXPECT_EQ(planned(kEntry, sumOf(most), machine).why, Why::kTable);
+  EXPECT_EQ(planned(kEntry, sumOf(most + 1), machine).why, Why::kModel);
   const std::string two = gpuEntry(kRow + "," + rowText(size_t{1} << 20, "one_shot", "wide", kFreeRow));
-  const Plan plan = planned(two, sumOf(180000));
+  const Plan plan = planned(two, sumOf(180000), machine);
   EXPECT_EQ(plan.why, Why::kTable);
   EXPECT_EQ(plan.protocol, Protocol::kWide) << "the next row";
   EXPECT_EQ(reasonFor(two, sumOf(180000), machine, Algorithm::kOneShot, Protocol::kBare),
@@ -177,6 +178,7 @@ TEST(GpuTable, ARowCarriesOnlyWhatItsBlocksCan) {
   const size_t inAll = (machine.bareBytes - 128) * static_cast<size_t>(machine.lanes);
   EXPECT_EQ(reasonFor("", sumOf(inAll + 1), machine, Algorithm::kOneShot, Protocol::kBare),
             "it carries at most " + std::to_string(inAll) + " bytes");
+  EXPECT_EQ(planned(kEntry, sumOf(180000)).why, Why::kTable) << "rounds carry any number of bytes";
 }
 
 TEST(GpuTable, BlocksBeyondTheLanesGiveWayWithAReason) {

@@ -104,6 +104,7 @@ class KernelEngine final : public Engine {
   Status launchPull(const Launch& launch, cudaStream_t stream);
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
   int threadsFor(const Launch& launch, const Kernel& kernel) const;
+  bool isTooLarge(const Launch& launch) const;
   // Parts that a message goes through lines in.
   size_t shardsOf(const Launch& launch) const { return algorithms::shardsOf(launch.algorithm, setup_.ranks); }
 
@@ -263,16 +264,11 @@ const Kernel& KernelEngine::kernelFor(const Launch& launch) const {
 Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
   if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
   const int lanes = lanesOf(setup_.shape, launch.protocol);
-  const size_t bytes = launch.arguments.bytes();
-  const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
   found = kernelFor(launch);
-  const size_t payload = stretto::cuda::barePayload(setup_.shape.layout);
-  const bool tooLarge = launch.protocol == algorithms::Protocol::kBare &&
-                        bytes > algorithms::mostInBareLines(payload, blocks, shardsOf(launch));
   const bool hasLanes = launch.blocks >= 1 && launch.firstLane + launch.blocks <= lanes;
-  if (found.function != nullptr && hasLanes && !tooLarge) return kOkStatus;
-  return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes", bytes,
-              nameOf(launch.collective), algorithms::nameOf(launch.algorithm),
+  if (found.function != nullptr && hasLanes && !isTooLarge(launch)) return kOkStatus;
+  return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes",
+              launch.arguments.bytes(), nameOf(launch.collective), algorithms::nameOf(launch.algorithm),
               algorithms::nameOf(launch.protocol), launch.blocks, lanes);
 }
 
@@ -303,8 +299,17 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   return status;
 }
 
+// By so many blocks as it has.
+bool KernelEngine::isTooLarge(const Launch& launch) const {
+  const size_t payload = stretto::cuda::barePayload(setup_.shape.layout);
+  const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
+  return launch.protocol == algorithms::Protocol::kBare &&
+         launch.arguments.bytes() >
+             algorithms::mostInBareLines(payload, blocks, launch.collective, launch.algorithm, setup_.ranks);
+}
+
 bool KernelEngine::mayShare(const Launch& launch) const {
-  return kernelFor(launch).fused != nullptr && isSmall(launch, setup_.ranks);
+  return kernelFor(launch).fused != nullptr && isSmall(launch, setup_.ranks) && !isTooLarge(launch);
 }
 
 bool KernelEngine::joins(std::span<const Launch> before, const Launch& next) const {

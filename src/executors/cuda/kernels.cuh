@@ -154,7 +154,9 @@ class RowKernels {
     constexpr auto kBare = algorithms::Protocol::kBare;
     addLines<BareLines>(kBare);
     if constexpr (kServesPairs) {
-      add<Cuda<Reducer, ManyBareLines, 2>, kLineThreads, 1>(kBare, Fit::kLargePair);
+      // What comes in rounds has a power of two of threads, and the warp of the tags.
+      constexpr int kMost = Row::kCollective == Collective::kAllReduce ? kLineThreads + 32 : kLineThreads;
+      add<Cuda<Reducer, ManyBareLines, 2>, kMost, 1>(kBare, Fit::kLargePair);
     } else {
       add<Cuda<Reducer, BareLines, 4>, kLineThreads, 1>(kBare, Fit::kFour);  // for one-shots no gain
     }

@@ -54,7 +54,7 @@ Result<HostMapped> allocateHostMapped(int, size_t) {
 }
 void releaseHostMapped(int, HostMapped) {}
 
-Result<IpcName> nameForOthers(const void*) {
+Result<IpcName> nameForOthers(int, const void*) {
   return refuse("a name of device memory");
 }
 Result<std::byte*> openNamed(int, const IpcName&) {

@@ -206,6 +206,7 @@ bool hasNvlink(int from, int to) {
 
 Status enableReach(int device, int peer) {
   if (device == peer) return kOkStatus;
+  const AmidCaptures amid;
   const ScopedDevice current(device);
   STRETTO_TRY(current.status());
   const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
@@ -271,12 +272,13 @@ void releaseHostMapped(int device, HostMapped memory) {
   if (memory.host != nullptr && cudaFreeHost(memory.host) != cudaSuccess) (void)cudaGetLastError();
 }
 
-Result<IpcName> nameForOthers(const void* memory) {
+Result<IpcName> nameForOthers(int device, const void* memory) {
   static_assert(sizeof(cudaIpcMemHandle_t) == sizeof IpcName{}.bytes);
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  STRETTO_TRY(current.status());
   // The driver's interface needs a context, which a thread that is new to CUDA's runtime does not have yet.
-  const auto device = currentDevice();
-  if (!device.ok()) return device.status();
-  STRETTO_CUDA_TRY(cudaSetDevice(device.value()), "making a device current");
+  STRETTO_CUDA_TRY(cudaSetDevice(device), "making a device current");
   const auto allocation = allocationOf(memory);
   if (!allocation.ok()) return allocation.status();
   const auto& [base, bytes] = allocation.value();

@@ -89,7 +89,7 @@ struct IpcName {
   uint64_t offset = 0;
   uint64_t room = 0;
 };
-Result<IpcName> nameForOthers(const void* memory);
+Result<IpcName> nameForOthers(int device, const void* memory);
 // The named allocation's base in this process, for kernels of `device`; closed by closeNamed(base).
 Result<std::byte*> openNamed(int device, const IpcName& name);
 void closeNamed(int device, std::byte* base);

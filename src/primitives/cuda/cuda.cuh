@@ -74,7 +74,8 @@ class Cuda {
  public:
   using Coop = Threads;
   static constexpr size_t kLineBytes = Format::kLineBytes;
-  static constexpr bool kOneEpoch = Format::kBare;  // an operation must be one epoch
+  static constexpr bool kOneEpoch = Format::kBare;  // an operation must be one epoch,
+  static constexpr bool kRounds = Format::kRounds;  // or goes on by nextRound()
   static constexpr bool kLinks = Format::kLinks;    // each strand runs the algorithm on a share of its own
   static constexpr int kStrands = Format::kStrands;
 
@@ -176,6 +177,14 @@ class Cuda {
   }
   __device__ uint64_t nextEpoch() {
     return ++epoch_;
+  }
+  // The next epoch of the same operation in bare lines, after the first. What was erased is so before
+  // anything more is sent: a thread that has the peer's lines of this epoch may write where the same thread
+  // there has read those of the one before. So each thread has lines in every round, and both ranks as many
+  // threads.
+  __device__ void nextRound() requires(Format::kRounds) {
+    fenceSystem();
+    nextEpoch();
   }
   __device__ uint64_t epoch() const {
     return epoch_;
@@ -454,6 +463,8 @@ class Cuda {
                              const LinePart<Format> (&parts)[kLines], const Pack (&own)[kLines], int lane);
   template <bool put, int kLines, typename ReduceOne>
   __device__ void passLines(Coop coop, const UnitSource& source, ReduceOne reduceOne);
+  template <int kLines, typename ReduceOne>
+  __device__ void passLinesAhead(Coop coop, const UnitSource& source, ReduceOne reduceOne);
   template <int kLines>
   __device__ void loadBatch(Pack (&own)[kLines], const UnitSource& source,
                             const LinePart<Format> (&parts)[kLines], int lane) const;
@@ -467,7 +478,11 @@ class Cuda {
   __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                             size_t bytes);
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
-  __device__ Code exhausted(Patience& patience) const;
+  __device__ Code exhausted(Patience& patience) const {
+    return exhausted(patience, [] { return false; });
+  }
+  template <typename Differs>
+  __device__ Code exhausted(Patience& patience, Differs differs) const;
   // `finished`: of a collective, its number.
   __device__ void leaveStamp(uint64_t queue, uint64_t finished = 0) const;
   __device__ void report(Code code, int peer, uint64_t theirTag);
@@ -493,11 +508,13 @@ class Cuda {
 // What ends a wait: nothing (kOk), another thread of the rank that gave up, the deadline, or the host's
 // word. That word lies in the host's memory, and a wait can be that of all threads of a GPU: were each to
 // look, they would keep the bus so busy for milliseconds that the rank they wait for is late because of it.
-// One thread of a block looks, twice a millisecond.
+// One thread of a block looks, twice a millisecond. `differs()`: what has come is another operation's.
 template <typename Reducer, typename Format, int kRanks>
-__device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience) const {
+template <typename Differs>
+__device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience, Differs differs) const {
   constexpr int kLookBits = 19;  // of nanoseconds
   if (++patience.polls % kPollsPerLook != 0) return Code::kOk;
+  if (differs()) return Code::kInvalidUsage;
   if (look(shared_.failed) != 0) return Code::kRemote;
   const uint64_t now = nanoseconds();
   if (patience.deadline == 0) patience.deadline = now + context_.timeoutNanoseconds;

@@ -98,17 +98,22 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
       }
     }
     if (__all_sync(kAll, late < 0)) break;
-    Code code = exhausted(patience);
+    const auto differs = [&] {
+      return late >= 0 && holdsFlag<Format>(lane) && (seen ^ flag) >> kTagBits == 0;
+    };
+    Code code = exhausted(patience, differs);
     if (__any_sync(kAll, failed_)) code = Code::kRemote;
     if (!__any_sync(kAll, code != Code::kOk)) continue;
     __syncwarp();
-    // Of a line's threads the one that sees the flag, where there is one, knows most.
-    if (late >= 0 && !failed_ && (Format::kBare || holdsFlag<Format>(lane))) {
-      const bool differs = !Format::kBare && (seen ^ flag) >> kTagBits == 0;
-      report(differs             ? Code::kInvalidUsage
+    // Who has seen that operations differ says so, if anybody has; of a line's threads the one that sees the
+    // flag, where there is one, knows most.
+    const bool anyDiffers = __any_sync(kAll, differs());
+    const bool knows = late >= 0 && (Format::kBare || holdsFlag<Format>(lane));
+    if (knows && !failed_ && differs() == anyDiffers) {
+      report(anyDiffers          ? Code::kInvalidUsage
              : code == Code::kOk ? Code::kTimeout
                                  : code,
-             late, differs ? seen : 0);
+             late, anyDiffers ? seen : 0);
     }
     failed_ = true;
     return false;
@@ -280,15 +285,16 @@ __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer
   }
 }
 
-// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces.
+// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces. Between two ranks a
+// thread waits for lines as soon as it has put its own: bytes leave while others come.
 template <typename Reducer, typename Format, int kRanks>
 template <bool put, int kLines, typename ReduceOne>
 __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSource& source,
                                                          ReduceOne reduceOne) {
   const uint32_t lines = linesFor<Format>(source.units());
   const uint32_t atOnce = static_cast<uint32_t>(kLines * coop.size() / Format::kLineThreads);
-  const bool fused = put && lines <= atOnce;
-  if (put && !fused) {
+  const bool mixed = put && (kRanks == 2 || lines <= atOnce);
+  if (put && !mixed) {
     for (int step = 1; step < ranks(); ++step) {
       putLines(coop, peerAt(step), source.begin, source.bytes);
     }
@@ -298,11 +304,37 @@ __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSo
                                  Pack own[kLines] = {};
                                  loadBatch(own, source, parts, lane);
 #pragma unroll(kUnroll)
-                                 for (int step = 1; fused && step < ranks(); ++step) {
+                                 for (int step = 1; mixed && step < ranks(); ++step) {
                                    putBatch(linesAt(step, Leg::kScatter), lineFlag(), own, parts, lane);
                                  }
                                  reduceOne(parts, own, lane);
                                });
+}
+
+// The same, and the next lines are put before one waits for these.
+template <typename Reducer, typename Format, int kRanks>
+template <int kLines, typename ReduceOne>
+__device__ void Cuda<Reducer, Format, kRanks>::passLinesAhead(Coop coop, const UnitSource& source,
+                                                              ReduceOne reduceOne) {
+  const Batches<Format, kLines> all(linesFor<Format>(source.units()), coop.rank(), coop.size());
+  Pack own[kLines] = {}, next[kLines] = {};
+  const auto putOne = [&](uint32_t batch) {
+    LinePart<Format> parts[kLines];
+    all.find(parts, batch);
+    loadBatch(next, source, parts, all.lane);
+    putBatch(linesAt(1, Leg::kScatter), lineFlag(), next, parts, all.lane);
+  };
+  uint32_t batch = all.first;
+  if (batch < all.lines) putOne(batch);
+  while (batch < all.lines) {
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) own[i] = next[i];
+    if (all.after(batch) < all.lines) putOne(all.after(batch));
+    LinePart<Format> parts[kLines];
+    all.find(parts, batch);
+    reduceOne(parts, own, all.lane);
+    batch = all.after(batch);
+  }
 }
 
 template <typename Reducer, typename Format, int kRanks>
@@ -318,10 +350,16 @@ __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const Reduce
   const UnitSource source(own, bytes);
   const UnitTarget target(to, bytes);
   if constexpr (kRanks == 2) {
-    constexpr int kPair = std::is_same_v<Reducer, AnyReducer> ? 1 : Format::kPairLines;
-    passLines<put, kPair>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
+    constexpr int kLines = put ? AnyFormat::kPairLines : Format::kPairLines;
+    constexpr int kPair = std::is_same_v<Reducer, AnyReducer> ? 1 : kLines;
+    const auto reduceOne = [&](const auto& parts, const auto& mine, int lane) {
       reducePair<kPair>(reducer, target, parts, mine, lane);
-    });
+    };
+    if constexpr (put && Format::kPutsAhead) {
+      passLinesAhead<kPair>(coop, source, reduceOne);
+    } else {
+      passLines<put, kPair>(coop, source, reduceOne);
+    }
   } else {
     passLines<put, 1>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
       reduceBatch<1, kAtOnce>(reducer, parts, mine, lane, [&](const auto& result) {

@@ -11,8 +11,8 @@
 //   bare    16 bytes of payload and no flag: a first word of all ones means that nothing has come yet. No
 //           element is sent that looks so: all ones is a NaN in the formats that use this, and any NaN will
 //           do for a NaN, since a reducer's result has one of its own. Who has read a line puts the ones
-//           back, so an operation must be one epoch; and the tags, for which there is no room, travel beside
-//           the data.
+//           back, which must be ordered before an operation's next round; and the tags, for which there is no
+//           room, travel beside the data.
 //
 // A flag holds the epoch and the operation's tag, so that no line of another epoch is ever taken for this
 // one. Formats never share memory: one's payload could look like the other's flag.
@@ -30,8 +30,10 @@ struct AnyFormat {
   static constexpr bool kRuns = false;
   static constexpr bool kLinks = false;
   static constexpr int kStrands = 1;
-  static constexpr int kAtOnce = 2;     // lines that a thread puts or reads at once,
-  static constexpr int kPairLines = 2;  // or reduces, between two ranks; both measured
+  static constexpr int kAtOnce = 2;          // lines that a thread puts or reads at once,
+  static constexpr int kPairLines = 2;       // or reduces, between two ranks; both measured
+  static constexpr bool kPutsAhead = false;  // those that it puts and reduces in turns: the next before these
+  static constexpr bool kRounds = false;     // an operation may be several epochs, one after the other
 };
 
 struct ShortLines : AnyFormat {
@@ -77,9 +79,11 @@ struct BareLines : AnyFormat {
   }
 };
 
-// The same for kernels in which a thread has many of them under way between two ranks, and most registers.
+// The same for kernels in which a thread has many of them under way between two ranks.
 struct ManyBareLines : BareLines {
   static constexpr int kPairLines = 6;
+  static constexpr bool kPutsAhead = true;
+  static constexpr bool kRounds = true;
 };
 
 // Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag
@@ -142,24 +146,43 @@ __device__ uint32_t linesForBytes(size_t bytes) {
   return linesFor<Format>((bytes + kUnitBytes - 1) / kUnitBytes);
 }
 
-// The lines that this thread has a part in, kLines at a time: visit(parts, lane). All threads of a warp make
-// the same number of calls, so that they may speak to each other; some parts may lie behind the last line.
-template <typename Format, int kLines, typename Visit>
-__device__ void forEachBatch(uint32_t lines, int thread, int threads, Visit visit) {
-  constexpr int kWarp = 32;
-  constexpr uint32_t kPerWarp = kWarp / Format::kLineThreads;
-  const int lane = thread % kWarp;
-  const uint32_t step = static_cast<uint32_t>(threads / kWarp) * kPerWarp;
-  for (uint32_t first = static_cast<uint32_t>(thread / kWarp) * kPerWarp; first < lines;
-       first += kLines * step) {
-    LinePart<Format> parts[kLines];
+// The lines that this thread has a part in, kLines at a time. All threads of a warp have as many batches, so
+// that they may speak to each other; some parts may lie behind the last line. A batch is named by the warp's
+// first line.
+template <typename Format, int kLines>
+struct Batches {
+  static constexpr int kWarp = 32;
+  static constexpr uint32_t kPerWarp = kWarp / Format::kLineThreads;
+  uint32_t lines;
+  uint32_t first;
+  uint32_t step;  // from one line of a batch to the next
+  int lane;
+
+  __device__ Batches(uint32_t allLines, int thread, int threads)
+      : lines(allLines),
+        first(static_cast<uint32_t>(thread / kWarp) * kPerWarp),
+        step(static_cast<uint32_t>(threads / kWarp) * kPerWarp),
+        lane(thread % kWarp) {}
+
+  __device__ uint32_t after(uint32_t batch) const { return batch + kLines * step; }
+  __device__ void find(LinePart<Format> (&parts)[kLines], uint32_t batch) const {
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {
       const uint32_t line =
-          first + static_cast<uint32_t>(lane / Format::kLineThreads) + static_cast<uint32_t>(i) * step;
+          batch + static_cast<uint32_t>(lane / Format::kLineThreads) + static_cast<uint32_t>(i) * step;
       parts[i] = LinePart<Format>(line, lines, lane);
     }
-    visit(parts, lane);
+  }
+};
+
+// visit(parts, lane)
+template <typename Format, int kLines, typename Visit>
+__device__ void forEachBatch(uint32_t lines, int thread, int threads, Visit visit) {
+  const Batches<Format, kLines> all(lines, thread, threads);
+  for (uint32_t batch = all.first; batch < lines; batch = all.after(batch)) {
+    LinePart<Format> parts[kLines];
+    all.find(parts, batch);
+    visit(parts, all.lane);
   }
 }
 

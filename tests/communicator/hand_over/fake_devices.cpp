@@ -100,7 +100,7 @@ void releaseHostMapped(int device, HostMapped memory) {
   release(device, memory.host);
 }
 
-Result<IpcName> nameForOthers(const void*) {
+Result<IpcName> nameForOthers(int, const void*) {
   return IpcName{};
 }
 Result<std::byte*> openNamed(int device, const IpcName&) {
