@@ -61,7 +61,7 @@ ProtocolConstants constantsOf(const Descriptor& row) {
     case Protocol::kPullNosync:
       return {2.7, 1.0, 333e3, 65536, 25e3};
     case Protocol::kPullPush:
-      return {2.7, 1.0, 329e3, 65536, 36e3};
+      return {2.7, 1.0, 338e3, 65536, 41e3};
     case Protocol::kChunks:
       break;
   }

@@ -25,6 +25,7 @@ constexpr uint64_t kForever = 20'000;  // quiet rounds: more than a deadline tak
 
 // A page that nobody may touch lies behind each allocation, so that its end is seen.
 constexpr size_t kPage = 4096;
+constexpr size_t kPack = 16;
 size_t wholePages(size_t bytes) {
   return std::max<size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
 }
@@ -141,10 +142,32 @@ bool Machine::check(const void* at, size_t bytes, const char* what) {
     if (begin + bytes <= memory + all.bytes) return true;
   }
   if (isAligned && vmmHolds(at, bytes)) return true;
-  complain(std::string("block ") + std::to_string(lane_->block.index) + ", thread " +
-           std::to_string(lane_->thread) + " " + what + " " + std::to_string(bytes) + " bytes " +
-           (isAligned ? "beyond all memory" : "at an address that is not aligned to them"));
+  complainOf(std::string(what) + " " + std::to_string(bytes) + " bytes " +
+             (isAligned ? "beyond all memory" : "at an address that is not aligned to them"));
   return false;
+}
+
+bool Machine::checkCopy(const void* at, size_t bytes, const char* what) {
+  bool fine = bytes != 0 && bytes % kPack == 0;
+  if (!fine) complainOf("copies " + std::to_string(bytes) + " bytes, which are not whole packs");
+  const auto* const begin = static_cast<const std::byte*>(at);
+  for (size_t done = 0; fine && done < bytes; done += kPack) fine = check(begin + done, kPack, what);
+  return fine;
+}
+
+bool Machine::checkShared(const void* at, size_t bytes) {
+  const auto& shared = lane_->block.launchShared;
+  const auto* const begin = static_cast<const std::byte*>(at);
+  const bool isIn = begin >= shared.data() && begin + bytes <= shared.data() + shared.size();
+  if (isIn && reinterpret_cast<uintptr_t>(at) % kPack == 0 && bytes % kPack == 0) return true;
+  complainOf("uses " + std::to_string(bytes) + " bytes " +
+             (isIn ? "of shared memory that are not whole packs" : "beyond its shared memory"));
+  return false;
+}
+
+void Machine::complainOf(const std::string& what) {
+  complain("block " + std::to_string(lane_->block.index) + ", thread " + std::to_string(lane_->thread) + " " +
+           what);
 }
 
 void Machine::complain(const std::string& what) {
@@ -268,7 +291,11 @@ bool Machine::startTasks(Stream& stream) {
 void Machine::start(Grid& grid) {
   grid.started = true;
   for (unsigned index = 0; index < grid.size.blocks; ++index) {
-    Block& block = grid.blocks.emplace_back(Block{grid, index, {}, {}, {}});
+    Block& block = grid.blocks.emplace_back(Block{grid, index, {}, {}, {}, {}});
+    block.launchShared.resize(grid.size.shared, std::byte{0xa5});
+    if (order() != nullptr && grid.size.shared != 0) {
+      order()->forget(block.launchShared.data(), grid.size.shared);
+    }
     for (unsigned thread = 0; thread < grid.size.threads; ++thread) {
       const int number = order() == nullptr ? -1 : order()->numberOf(grid.stream.id, grid.odd, index, thread);
       if (thread % kWarp == 0) warps_.push_back(std::make_unique<Warp>());

@@ -22,18 +22,15 @@ struct Form {
   Protocol protocol;
   bool inPlace;
   size_t buffers;  // that take turns
+  int ranks = 3;
+  size_t count = 300;
+  int blocks = 2;
+  size_t offset = 0;  // of all buffers from where they are aligned
+
+  size_t bytes() const { return count * sizeof(float); }
 };
 
-constexpr int kRanks = 3;
-constexpr size_t kCount = 300;
-constexpr size_t kBytes = kCount * sizeof(float);
 constexpr size_t kTurns = 6;
-
-const Dataset& data() {
-  static const Dataset made =
-      makeDataset(DataType::kFloat32, static_cast<int>(Operator::kSum), kRanks, kCount * kTurns);
-  return made;
-}
 
 // A rank's buffers: as many as take turns, what goes into them, and what came of it.
 struct Side {
@@ -44,33 +41,44 @@ struct Side {
 
 class Turns {
  public:
-  Turns(uint64_t seed, const Form& form) : machine_({seed, true}), ranks_(machine_, kRanks, 2), form_(form) {
-    for (int rank = 0; rank < kRanks; ++rank) {
+  Turns(uint64_t seed, const Form& form, size_t turns = kTurns)
+      : machine_({seed, true}),
+        ranks_(machine_, form.ranks, form.blocks),
+        form_(form),
+        turns_(turns),
+        data_(makeDataset(DataType::kFloat32, static_cast<int>(Operator::kSum), form.ranks,
+                          form.count * turns)) {
+    const size_t bytes = form.bytes();
+    for (int rank = 0; rank < form.ranks; ++rank) {
       Side& side = sides_.emplace_back();
       for (size_t i = 0; i < form.buffers; ++i) {
-        side.send.emplace_back(machine_, kBytes, 0);
-        side.receive.emplace_back(machine_, kBytes, 0);
+        side.send.emplace_back(machine_, bytes, form.offset);
+        side.receive.emplace_back(machine_, bytes, form.offset);
       }
-      side.given = machine_.allocate(kBytes * kTurns);
-      side.taken = machine_.allocate(kBytes * kTurns);
-      std::memcpy(side.given, data().inputs[static_cast<size_t>(rank)].data(), kBytes * kTurns);
+      side.given = machine_.allocate(bytes * turns);
+      side.taken = machine_.allocate(bytes * turns);
+      std::memcpy(side.given, data_.inputs[static_cast<size_t>(rank)].data(), bytes * turns);
     }
   }
 
   // How many results are right, of all ranks and turns; the machine must have nothing to say.
   size_t run() {
-    for (size_t turn = 0; turn < kTurns; ++turn) {
-      for (int rank = 0; rank < kRanks; ++rank) enqueue(rank, turn);
+    for (size_t turn = 0; turn < turns_; ++turn) {
+      for (int rank = 0; rank < form_.ranks; ++rank) enqueue(rank, turn);
     }
     EXPECT_EQ(ranks_.run(), "");
     size_t right = 0;
     for (const Side& side : sides_) {
-      for (size_t at = 0; at < kBytes * kTurns; at += kBytes) {
-        if (std::memcmp(side.taken + at, data().expected.data() + at, kBytes) == 0) ++right;
+      for (const auto* const buffers : {&side.send, &side.receive}) {
+        for (const Buffer& buffer : *buffers) EXPECT_TRUE(buffer.isGuarded());
+      }
+      for (size_t at = 0; at < form_.bytes() * turns_; at += form_.bytes()) {
+        if (std::memcmp(side.taken + at, data_.expected.data() + at, form_.bytes()) == 0) ++right;
       }
     }
     return right;
   }
+  uint64_t unitCopies() const { return machine_.unitCopies(); }
 
  private:
   void enqueue(int rank, size_t turn) {
@@ -87,31 +95,34 @@ class Turns {
     launch.collective = Collective::kAllReduce;
     launch.algorithm = form_.algorithm;
     launch.protocol = form_.protocol;
-    launch.blocks = 2;
+    launch.blocks = form_.blocks;
     launch.tag = 0x70 + turn;
     launch.sequence = turn + 1;
     launch.sends = sends.data();
     launch.receives = receives.data();
     launch.arguments.send = sends[static_cast<size_t>(rank)];
     launch.arguments.receive = receives[static_cast<size_t>(rank)];
-    launch.arguments.count = kCount;
+    launch.arguments.count = form_.count;
     launch.arguments.elementBytes = sizeof(float);
     const Side& side = sides_[static_cast<size_t>(rank)];
+    const size_t bytes = form_.bytes();
     const cudaStream_t stream = ranks_.stream(rank);
-    cudaMemcpyAsync(sends[static_cast<size_t>(rank)], side.given + turn * kBytes, kBytes,
+    cudaMemcpyAsync(sends[static_cast<size_t>(rank)], side.given + turn * bytes, bytes,
                     cudaMemcpyDeviceToDevice, stream);
     EXPECT_TRUE(ranks_.engine(rank).launch(launch, stream).ok()) << lastError();
-    cudaMemcpyAsync(side.taken + turn * kBytes, launch.arguments.receive, kBytes, cudaMemcpyDeviceToDevice,
+    cudaMemcpyAsync(side.taken + turn * bytes, launch.arguments.receive, bytes, cudaMemcpyDeviceToDevice,
                     stream);
   }
 
   Machine machine_;
   Ranks ranks_;
   const Form form_;
+  const size_t turns_;
+  const Dataset data_;
   std::vector<Side> sides_;
 };
 
-constexpr size_t kAll = kTurns * kRanks;
+constexpr size_t kAll = kTurns * 3;
 constexpr uint64_t kSeeds = 12;
 
 class Pulls : public ::testing::TestWithParam<Form> {};
@@ -134,6 +145,35 @@ INSTANTIATE_TEST_SUITE_P(Forms, Pulls,
                          [](const auto& suite) {
                            return std::string(nameOf(suite.param.algorithm)) + "_" +
                                   nameOf(suite.param.protocol) + (suite.param.inPlace ? "_in_place" : "");
+                         });
+
+// By copy units: more tiles than there are stages, with and without a rest that is no whole tile or pack;
+// the next turn's input is written as soon as this turn's kernel has ended.
+class PushedInTiles : public ::testing::TestWithParam<Form> {};
+
+TEST_P(PushedInTiles, ResultsAreRight) {
+  const Form& form = GetParam();
+  constexpr size_t kFewTurns = 2;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    Turns turns(seed, form, kFewTurns);
+    ASSERT_EQ(turns.run(), kFewTurns * static_cast<size_t>(form.ranks)) << "seed " << seed;
+    EXPECT_EQ(turns.unitCopies() != 0, form.offset % 16 == 0);
+  }
+}
+
+constexpr Form tiled(bool inPlace, int ranks, size_t count, int blocks, size_t offset = 0) {
+  return {Algorithm::kTwoShot, Protocol::kPullPush, inPlace, 1, ranks, count, blocks, offset};
+}
+INSTANTIATE_TEST_SUITE_P(Forms, PushedInTiles,
+                         ::testing::Values(tiled(false, 2, 131072, 1), tiled(true, 2, 280003, 1),
+                                           tiled(false, 3, 50001, 2, 16), tiled(true, 3, 100003, 1),
+                                           tiled(false, 5, 100001, 1, 48), tiled(true, 5, 90000, 2),
+                                           tiled(true, 2, 40001, 1, 4), tiled(false, 3, 40002, 1, 8)),
+                         [](const auto& suite) {
+                           const Form& form = suite.param;
+                           return std::to_string(form.ranks) + "_ranks_" + std::to_string(form.count) +
+                                  "_offset_" + std::to_string(form.offset) +
+                                  (form.inPlace ? "_in_place" : "");
                          });
 
 // So these tests can fail: what the name asks for is needed.

@@ -62,7 +62,8 @@ struct Owned {
   int device;
   size_t bytes;
 };
-std::map<const void*, Owned> gOwners;  // allocations
+std::map<const void*, Owned> gOwners;                   // allocations
+std::map<std::pair<int, const void*>, size_t> gShared;  // by device and kernel: what a launch may ask for
 
 int devices() {
   static const int count = [] {
@@ -94,6 +95,14 @@ CUgraph_st* captureOf(cudaStream_t stream) {
   return nullptr;
 }
 
+// As a GPU: of more than the first it must have been told.
+constexpr size_t kSharedUntold = 48 << 10, kSharedAtMost = 227 << 10;
+size_t sharedOf(const void* kernel) {
+  std::lock_guard lock(gMutex);
+  const auto found = gShared.find({gDevice, kernel});
+  return found == gShared.end() ? kSharedUntold : found->second;
+}
+
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
   stream = streamOf(stream);
   if (CUgraph_st* const capture = captureOf(stream); capture != nullptr) {
@@ -108,15 +117,17 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 
 namespace stretto::emulator {
 
-cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> body) {
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body) {
   bool early = false;
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config.attrs[i];
     early = early || (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization &&
                       attribute.val.programmaticStreamSerializationAllowed != 0);
   }
-  const LaunchSize size{config.gridDim.x, config.blockDim.x, early};
-  if (size.threads % 32 != 0 || size.threads > 1024) return result(cudaErrorInvalidValue);
+  const LaunchSize size{config.gridDim.x, config.blockDim.x, early, config.dynamicSmemBytes};
+  if (size.threads % 32 != 0 || size.threads > 1024 || size.shared > sharedOf(kernel)) {
+    return result(cudaErrorInvalidValue);
+  }
   const cudaStream_t stream = streamOf(config.stream);
   if (CUgraph_st* const capture = captureOf(stream); capture != nullptr) {
     capture->nodes.push_back({size, std::move(body), {}});
@@ -245,6 +256,13 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
   return cudaSuccess;  // there is nothing to load
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
+  const auto bytes = static_cast<size_t>(value);
+  if (bytes > kSharedAtMost) return result(cudaErrorInvalidValue);
+  std::lock_guard lock(gMutex);
+  gShared[{gDevice, kernel}] = bytes;
+  return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   using stretto::emulator::vmmMayUse;

@@ -93,6 +93,16 @@ TEST(Pulls, WithoutABarrierArePredictedToBeFaster) {
   }
 }
 
+// Copy units keep a link busy from a few blocks: 208 us for 64 MB between two H200s.
+TEST(Pulls, PushedByFewBlocksReachTheLink) {
+  Machine machine = gpuMachine();
+  machine.blocks = 8;
+  const auto plan = choose(pulling(size_t{64} << 20, 2, true, true), machine, tableOf(""), {});
+  ASSERT_TRUE(plan.ok()) << lastError();
+  EXPECT_EQ(plan.value().protocol, Protocol::kPullPush);
+  EXPECT_NEAR(plan.value().predictedMicroseconds, 208, 6);
+}
+
 // What travels in the data waits for no barrier.
 TEST(Pulls, AreNotForSmallMessages) {
   for (size_t bytes = 8; bytes <= size_t{1} << 20; bytes *= 2) {

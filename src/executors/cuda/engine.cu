@@ -126,6 +126,7 @@ class KernelEngine final : public Engine {
   std::vector<LaunchedQueue> transfersLaunched_;  // of the last group
   cudaStream_t inspection_ = nullptr;             // for looking at the device while its kernels run
   Copies copies_;
+  bool copyUnits_ = false;  // the device's may be used
 };
 
 KernelEngine::~KernelEngine() {
@@ -193,6 +194,7 @@ Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cuda
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(size.blocks));
   config.blockDim = dim3(static_cast<unsigned>(size.threads));
+  config.dynamicSmemBytes = size.sharedBytes;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = setup_.sharedDevice || !size.early ? 0 : 1;
@@ -352,7 +354,9 @@ Status KernelEngine::wantWindows() {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
   STRETTO_TRY(copies_.prepare());
-  return preparePulls();
+  const auto prepared = preparePulls();
+  copyUnits_ = prepared.ok() && prepared.value();
+  return prepared.status();
 }
 
 // All kernels of an operation by copy engines are one launch to whoever reads stamps, of which the first and
@@ -395,14 +399,12 @@ Status KernelEngine::launchPull(const Launch& launch, cudaStream_t stream) {
   std::copy_n(launch.sends, setup_.ranks, peers.sends);
   if (twoShots) std::copy_n(launch.receives, setup_.ranks, peers.receives);
   peers.sends[setup_.rank] = a.send;
+  peers.receives[setup_.rank] = a.receive;
   peers.part = !algorithms::needsPromise(launch.protocol);
-  constexpr size_t kWarp = 32;
-  const PullKernel kernel = pullKernel(launch.algorithm, launch.protocol, kindOf(a.reduce));
-  const size_t packs =
-      a.bytes() / static_cast<size_t>(launch.blocks) / shardsOf(launch) / sizeof(stretto::cuda::Pack);
-  const size_t threads = std::min(roundUp(packs + 1, kWarp), static_cast<size_t>(kernel.mostThreads));
-  return launchKernel(kernel.function, Size{launch.blocks, static_cast<int>(threads)}, stream,
-                      contextFor(launch.tag, launch.sequence), a, peers);
+  const PullKernel kernel = pullKernel(launch, peers, setup_.ranks, copyUnits_);
+  Size size{launch.blocks, kernel.threads};
+  size.sharedBytes = kernel.sharedBytes;
+  return launchKernel(kernel.function, size, stream, contextFor(launch.tag, launch.sequence), a, peers);
 }
 
 namespace {

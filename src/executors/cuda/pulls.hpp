@@ -13,6 +13,7 @@
 #pragma once
 
 #include "algorithms/registry.hpp"
+#include "executors/cuda/engine.hpp"
 #include "executors/cuda/kernels.hpp"
 
 namespace stretto::executors::cuda {
@@ -26,13 +27,15 @@ struct PeerBuffers {
 
 struct PullKernel {
   void (*function)(stretto::cuda::Context, Arguments, PeerBuffers) = nullptr;  // a __global__ one
-  int mostThreads = 0;
+  int threads = 0;                                                             // of a block
+  size_t sharedBytes = 0;                                                      // for each block
 };
 
-// By kOneShot or kTwoShot; with kPullPush by the latter.
-PullKernel pullKernel(algorithms::Algorithm algorithm, algorithms::Protocol protocol, KernelTable::Kind kind);
+// By kOneShot or kTwoShot; with kPullPush by the latter. `copies`: the device's copy units may be used; then
+// results are pushed by these (primitives/cuda/tiles.cuh) where the buffers let them.
+PullKernel pullKernel(const Launch& launch, const PeerBuffers& peers, int ranks, bool copies);
 
-// Loads all of them, on the current device.
-Status preparePulls();
+// Loads all of them, on the current device. Whether its copy units can be used.
+Result<bool> preparePulls();
 
 }  // namespace stretto::executors::cuda

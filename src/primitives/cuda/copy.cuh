@@ -9,7 +9,7 @@
 
 namespace stretto::cuda {
 
-__device__ inline bool isAligned(const void* pointer, size_t to) {
+STRETTO_BOTH bool isAligned(const void* pointer, size_t to) {
   return reinterpret_cast<uintptr_t>(pointer) % to == 0;
 }
 

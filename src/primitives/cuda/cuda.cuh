@@ -251,6 +251,13 @@ class Cuda {
   __device__ void copy(Coop coop, void* to, const void* from, size_t bytes, bool /*stream*/) {
     if (to != from) put(coop, rank(), to, from, bytes);
   }
+  // Where stages of a block hand over to each other: until `come` says so. False when the block gives up.
+  template <typename Come>
+  __device__ bool awaitStage(Come come);
+  // Every thread comes here, each with what it has seen; the same for all.
+  __device__ Status agree(bool fine) {
+    return verdict(coop_, !fine);
+  }
   __device__ void setTag(uint64_t tag) {
     tag_ = tag;
   }

@@ -138,4 +138,97 @@ __device__ inline bool anyThread(int barrier, int threads, bool mine) {
   return any != 0;
 }
 
+// ---- The copy unit of a multiprocessor --------------------------------------------------------------------
+//
+// It copies whole runs between global memory and the block's shared memory (PTX ISA, "cp.async.bulk", and
+// "mbarrier" in shared memory). Addresses and sizes are multiples of 16 bytes. It is not ordered with the
+// loads and stores of threads but by fenceCopies(), on the side of the threads.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kHasCopyUnit = false;
+#else
+inline constexpr bool kHasCopyUnit = true;
+#endif
+
+__device__ inline uint32_t sharedAddress(const void* at) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+}
+
+// In shared memory. A phase ends when all have arrived and the bytes that they announced have come.
+struct PhaseBarrier {
+  uint64_t word;
+};
+// By one thread, before a barrier of the block.
+__device__ inline void prepare(PhaseBarrier& barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(&barrier)), "r"(arrivals)
+               : "memory");
+}
+__device__ inline void arrive(PhaseBarrier& barrier) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(&barrier))
+               : "memory");
+}
+__device__ inline void arriveAwaiting(PhaseBarrier& barrier, uint32_t bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(&barrier)),
+      "r"(bytes)
+      : "memory");
+}
+// Of the current phase and the one before it. May wait a while before it says no.
+__device__ inline bool hasEnded(const PhaseBarrier& barrier, uint32_t phase) {
+  uint32_t ended;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
+      "p; }"
+      : "=r"(ended)
+      : "r"(sharedAddress(&barrier)), "r"(phase & 1)
+      : "memory");
+  return ended != 0;
+}
+
+// What a launch asked for beyond blockShared().
+__device__ inline std::byte* launchShared() {
+  extern __shared__ __align__(128) unsigned char strettoLaunchShared[];
+  return reinterpret_cast<std::byte*>(strettoLaunchShared);
+}
+__device__ inline Pack loadShared(const void* at) {
+  return *static_cast<const Pack*>(at);
+}
+__device__ inline void storeShared(void* at, Pack value) {
+  *static_cast<Pack*>(at) = value;
+}
+
+// Into shared memory; `come` hears of the bytes.
+__device__ inline void copyIn(void* to, const void* from, uint32_t bytes, PhaseBarrier& come) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          sharedAddress(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(sharedAddress(&come))
+      : "memory");
+}
+// And out of it. Copies of one thread up to endCopies() are a group.
+__device__ inline void copyOut(void* to, const void* from, uint32_t bytes) {
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+      "r"(sharedAddress(from)), "r"(bytes)
+      : "memory");
+}
+__device__ inline void endCopies() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// All groups of this thread but the last `kept` have been read from shared memory; have been written.
+template <size_t kept>
+__device__ inline void awaitRead() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(static_cast<int>(kept)) : "memory");
+}
+__device__ inline void awaitWritten() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+// Orders what this thread, and threads it has synchronised with, did by loads and stores against copies that
+// follow, and the reverse; of shared memory alone.
+__device__ inline void fenceCopies() {
+  asm volatile("fence.proxy.async;" ::: "memory");
+}
+__device__ inline void fenceSharedCopies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 }  // namespace stretto::cuda

@@ -76,6 +76,25 @@ TEST_P(PullWindows, AllReduceIsRight) {
   });
 }
 
+// One block has enough of a shard for the copy unit, with a rest; where buffers begin on no whole pack, not.
+TEST_P(PullWindows, ResultsArePushedInTiles) {
+  run([](Member& member) {
+    const Side side(member, true);
+    constexpr size_t kCount = 100007;
+    const std::pair<DataType, Operator> kinds[] = {{DataType::kFloat32, Operator::kAvg},
+                                                   {DataType::kBfloat16, Operator::kSum},
+                                                   {DataType::kFloat16, Operator::kAvg},
+                                                   {DataType::kInt32, Operator::kSum}};
+    if (!force(member, "two_shot", "pull_push", 1)) return;
+    for (const auto& [type, op] : kinds) {
+      const Dataset data = makeDataset(type, static_cast<int>(op), member.ranks(), kCount);
+      for (const size_t offset : {0, 16, 24}) {
+        if (!reduces(member, side, {"two_shot", "pull_push", offset == 16}, data, offset)) return;
+      }
+    }
+  });
+}
+
 // The stream alone writes the next input: without a barrier two buffers take turns, in each replay of a graph
 // and from one to the next.
 TEST_P(PullWindows, GraphsHoldTwoBuffersThatTakeTurns) {

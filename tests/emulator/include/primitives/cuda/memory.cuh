@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "emulator/machine.hpp"
 
@@ -166,6 +167,109 @@ inline void syncThreads(int barrier, int threads) {
 inline bool anyThread(int barrier, int threads, bool mine) {
   return Machine::current().barrier(barrier, static_cast<unsigned>(threads), mine);
 }
+
+// ---- The copy unit ----------------------------------------------------------------------------------------
+//
+// By the thread that asks for it: into shared memory at once, out of it as late as may be, when it is
+// awaited. So what is read or written again too early is seen; that fences are needed between threads and
+// copies is not.
+inline constexpr bool kHasCopyUnit = true;
+
+struct PhaseBarrier {
+  uint32_t arrivals;
+  uint32_t missing;
+  int64_t bytes;  // announced, and not come
+  uint64_t phase;
+};
+// All who arrived before are heard by who sees the phase's end.
+inline void emulatedArrival(PhaseBarrier& barrier, uint32_t arrivals, int64_t bytes) {
+  emulatedOrder([&](emulator::Order& order, int self) { order.releaseAlso(self, &barrier); });
+  barrier.missing -= arrivals;
+  barrier.bytes += bytes;
+  if (barrier.missing != 0 || barrier.bytes != 0) return;
+  barrier.missing = barrier.arrivals;
+  ++barrier.phase;
+  Machine::current().progress();
+}
+inline void prepare(PhaseBarrier& barrier, uint32_t arrivals) {
+  emulatedOrder([&](emulator::Order& order, int self) { order.releaseStore(self, &barrier); });
+  barrier = {arrivals, arrivals, 0, 0};
+}
+inline void arrive(PhaseBarrier& barrier) {
+  Machine::current().step();
+  emulatedArrival(barrier, 1, 0);
+}
+inline void arriveAwaiting(PhaseBarrier& barrier, uint32_t bytes) {
+  Machine::current().step();
+  emulatedArrival(barrier, 1, bytes);
+}
+inline bool hasEnded(const PhaseBarrier& barrier, uint32_t phase) {
+  Machine::current().step();
+  if ((barrier.phase & 1) == (phase & 1)) return false;
+  emulatedOrder([&](emulator::Order& order, int self) { order.acquireLoad(self, &barrier); });
+  return true;
+}
+
+inline std::byte* launchShared() {
+  return Machine::current().lane().block.launchShared.data();
+}
+inline Pack loadShared(const void* at) {
+  Machine::current().mayStep();
+  emulatedOrder([&](emulator::Order& order, int self) { order.plainLoad(self, at, sizeof(Pack)); });
+  Pack value{};
+  if (Machine::current().checkShared(at, sizeof value)) std::memcpy(&value, at, sizeof value);
+  return value;
+}
+inline void storeShared(void* at, Pack value) {
+  Machine::current().mayStep();
+  emulatedOrder([&](emulator::Order& order, int self) { order.plainStore(self, at, sizeof(Pack)); });
+  if (Machine::current().checkShared(at, sizeof value)) std::memcpy(at, &value, sizeof value);
+}
+
+// Pauses now and then.
+inline void emulatedCopy(void* to, const void* from, uint32_t bytes) {
+  constexpr uint32_t kAtOnce = 1024;
+  for (uint32_t at = 0; at < bytes; at += static_cast<uint32_t>(sizeof(Pack))) {
+    if (at % kAtOnce == 0) Machine::current().step();
+    auto* const target = static_cast<std::byte*>(to) + at;
+    const auto* const source = static_cast<const std::byte*>(from) + at;
+    emulatedOrder([&](emulator::Order& order, int self) {
+      order.plainLoad(self, source, sizeof(Pack));
+      order.plainStore(self, target, sizeof(Pack));
+    });
+    emulatedMove<Pack>(target, source);
+  }
+  Machine::current().progress();
+  Machine::current().countUnitCopy();
+}
+inline void copyIn(void* to, const void* from, uint32_t bytes, PhaseBarrier& come) {
+  Machine& machine = Machine::current();
+  if (machine.checkShared(to, bytes) && machine.checkCopy(from, bytes, "reads")) {
+    emulatedCopy(to, from, bytes);
+  }
+  emulatedArrival(come, 0, -int64_t{bytes});
+}
+inline void copyOut(void* to, const void* from, uint32_t bytes) {
+  Machine& machine = Machine::current();
+  if (!machine.checkShared(from, bytes) || !machine.checkCopy(to, bytes, "writes")) return;
+  machine.lane().copies.push_back([=] { emulatedCopy(to, from, bytes); });
+}
+inline void endCopies() {
+  auto& lane = Machine::current().lane();
+  lane.groups.push_back(std::exchange(lane.copies, {}));
+}
+template <size_t kept>
+void awaitRead() {
+  auto& groups = Machine::current().lane().groups;
+  for (; groups.size() > kept; groups.erase(groups.begin())) {
+    for (const auto& copy : groups.front()) copy();
+  }
+}
+inline void awaitWritten() {
+  awaitRead<0>();
+}
+inline void fenceCopies() {}
+inline void fenceSharedCopies() {}
 
 }  // namespace stretto::cuda
 
