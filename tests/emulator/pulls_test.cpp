@@ -166,9 +166,9 @@ constexpr Form tiled(bool inPlace, int ranks, size_t count, int blocks, size_t o
 }
 INSTANTIATE_TEST_SUITE_P(Forms, PushedInTiles,
                          ::testing::Values(tiled(false, 2, 131072, 1), tiled(true, 2, 280003, 1),
-                                           tiled(false, 3, 50001, 2, 16), tiled(true, 3, 100003, 1),
-                                           tiled(false, 5, 100001, 1, 48), tiled(true, 5, 90000, 2),
-                                           tiled(true, 2, 40001, 1, 4), tiled(false, 3, 40002, 1, 8)),
+                                           tiled(false, 3, 100001, 2, 16), tiled(true, 3, 100003, 1),
+                                           tiled(false, 5, 100001, 1, 48), tiled(true, 5, 170000, 2),
+                                           tiled(true, 2, 70001, 1, 4), tiled(false, 3, 80002, 1, 8)),
                          [](const auto& suite) {
                            const Form& form = suite.param;
                            return std::to_string(form.ranks) + "_ranks_" + std::to_string(form.count) +

@@ -169,11 +169,11 @@ Form formOf(const Launch& launch) {
   return launch.algorithm == algorithms::Algorithm::kTwoShot ? Form::kTwoShots : Form::kOneShot;
 }
 
-// Copy units move whole packs. Below so much of a shard in each block, threads have all of it under way at
-// once, and are there sooner.
+// Copy units move whole packs. So much of a shard threads of one block have under way at once, and are there
+// sooner.
 bool fitsTiles(const PeerBuffers& peers, int ranks, size_t shareBytes) {
-  constexpr size_t kLeast = 32 << 10;
-  bool fits = ranks > 1 && shareBytes >= kLeast;
+  constexpr size_t kAtOnce = 64 << 10;
+  bool fits = ranks > 1 && shareBytes > kAtOnce;
   for (int rank = 0; rank < ranks; ++rank) {
     fits = fits && stretto::cuda::isAligned(peers.sends[rank], sizeof(Pack)) &&
            stretto::cuda::isAligned(peers.receives[rank], sizeof(Pack));

@@ -80,7 +80,7 @@ TEST_P(PullWindows, AllReduceIsRight) {
 TEST_P(PullWindows, ResultsArePushedInTiles) {
   run([](Member& member) {
     const Side side(member, true);
-    constexpr size_t kCount = 100007;
+    constexpr size_t kCount = 150001;
     const std::pair<DataType, Operator> kinds[] = {{DataType::kFloat32, Operator::kAvg},
                                                    {DataType::kBfloat16, Operator::kSum},
                                                    {DataType::kFloat16, Operator::kAvg},
