@@ -72,7 +72,7 @@ class Tiles {
   static constexpr uint32_t kWarp = 32;
   static constexpr uint32_t kMostTile = 16384, kLeastTile = 2048;
   static constexpr uint32_t kLeastStages = 6;    // of the largest tiles
-  static constexpr uint32_t kTilesOfShare = 16;  // so that stages overlap
+  static constexpr uint32_t kTilesOfShare = 32;  // so that stages overlap
 
   __device__ uint32_t stageOf(uint32_t tile) const { return tile % stages_; }
   __device__ size_t beginOf(uint32_t tile) const { return size_t{tile} * bytes_; }
