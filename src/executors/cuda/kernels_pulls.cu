@@ -30,7 +30,8 @@ struct Share {
   __device__ Share(const Arguments& all, int parts)
       : arguments(shareOf(all, 1)),
         at(static_cast<size_t>(arguments.receive - all.receive)),
-        shards(arguments.count, static_cast<size_t>(parts), algorithms::lineGrain(all.elementBytes)) {}
+        shards(arguments.count, static_cast<size_t>(parts),
+               std::max<size_t>(1, algorithms::kShareGrain / all.elementBytes)) {}
 };
 
 // Here, and if `pushes` at all peers.

@@ -285,15 +285,15 @@ __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer
   }
 }
 
-// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces. Between two ranks a
-// thread waits for lines as soon as it has put its own: bytes leave while others come.
+// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces. In bare lines between
+// two ranks a thread waits for lines as soon as it has put its own: bytes leave while others come.
 template <typename Reducer, typename Format, int kRanks>
 template <bool put, int kLines, typename ReduceOne>
 __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSource& source,
                                                          ReduceOne reduceOne) {
   const uint32_t lines = linesFor<Format>(source.units());
   const uint32_t atOnce = static_cast<uint32_t>(kLines * coop.size() / Format::kLineThreads);
-  const bool mixed = put && (kRanks == 2 || lines <= atOnce);
+  const bool mixed = put && ((kRanks == 2 && Format::kBare) || lines <= atOnce);
   if (put && !mixed) {
     for (int step = 1; step < ranks(); ++step) {
       putLines(coop, peerAt(step), source.begin, source.bytes);

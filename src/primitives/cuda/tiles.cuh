@@ -45,12 +45,13 @@ class Tiles {
 
   __device__ Tiles(Backend& b, TileShared& shared, const TiledBuffers& buffers)
       : b_(b), shared_(shared), buffers_(buffers), ranks_(static_cast<uint32_t>(b.ranks())) {
-    while (bytes_ > kLeastTile &&
-           (bytes_ * ranks_ * kLeastStages > kTileBytes || bytes_ * kTilesOfShare > buffers.bytes)) {
-      bytes_ /= 2;
+    const auto bytes = [&] { return size_t{1} << shift_; };
+    while (shift_ > kLeastShift &&
+           (bytes() * ranks_ * kLeastStages > kTileBytes || bytes() * kTilesOfShare > buffers.bytes)) {
+      --shift_;
     }
-    stages_ = std::min<uint32_t>(TileShared::kMostTileStages, kTileBytes / (bytes_ * ranks_));
-    count_ = static_cast<uint32_t>((buffers.bytes + bytes_ - 1) / bytes_);
+    stages_ = std::min<uint32_t>(TileShared::kMostTileStages, kTileBytes / (bytes() * ranks_));
+    count_ = static_cast<uint32_t>((buffers.bytes + bytes() - 1) / bytes());
   }
 
   // Once in a kernel, by every thread of the block. When it returns, results are where they belong, for who
@@ -70,17 +71,26 @@ class Tiles {
 
  private:
   static constexpr uint32_t kWarp = 32;
-  static constexpr uint32_t kMostTile = 16384, kLeastTile = 2048;
-  static constexpr uint32_t kLeastStages = 6;    // of the largest tiles
-  static constexpr uint32_t kTilesOfShare = 32;  // so that stages overlap
+  static constexpr uint32_t kMostShift = 14, kLeastShift = 11;
+  static constexpr uint32_t kLeastStages = 6;   // of the largest tiles
+  static constexpr uint32_t kTilesOfShare = 8;  // so that stages overlap
 
-  __device__ uint32_t stageOf(uint32_t tile) const { return tile % stages_; }
-  __device__ size_t beginOf(uint32_t tile) const { return size_t{tile} * bytes_; }
+  // A tile, and where it is in turn: counted, as one thread that divides takes longer than the copies.
+  struct Turn {
+    uint32_t tile = 0, stage = 0, round = 0;
+    __device__ void goOn(uint32_t stages) {
+      ++tile;
+      if (++stage < stages) return;
+      stage = 0;
+      ++round;
+    }
+  };
+  __device__ size_t beginOf(uint32_t tile) const { return size_t{tile} << shift_; }
   __device__ uint32_t sizeOf(uint32_t tile) const {
-    return static_cast<uint32_t>(std::min<size_t>(bytes_, buffers_.bytes - beginOf(tile)));
+    return static_cast<uint32_t>(std::min<size_t>(size_t{1} << shift_, buffers_.bytes - beginOf(tile)));
   }
-  __device__ std::byte* at(uint32_t tile, uint32_t rank) const {
-    return launchShared() + (stageOf(tile) * ranks_ + rank) * bytes_;
+  __device__ std::byte* at(uint32_t stage, uint32_t rank) const {
+    return launchShared() + ((stage * ranks_ + rank) << shift_);
   }
   __device__ bool await(const PhaseBarrier& barrier, uint32_t round) const {
     return b_.awaitStage([&] { return hasEnded(barrier, round); });
@@ -95,54 +105,55 @@ class Tiles {
 
   __device__ bool copyAllIn() {
     fenceCopies();  // the barriers, and what the inputs hold
-    uint32_t tile = 0;
-    for (; tile < count_; ++tile) {
-      const uint32_t stage = stageOf(tile), round = tile / stages_, size = sizeOf(tile);
-      if (round > 0 && !await(shared_.empty[stage], round - 1)) break;
-      arriveAwaiting(shared_.come[stage], size * ranks_);
+    Turn turn;
+    for (; turn.tile < count_; turn.goOn(stages_)) {
+      if (turn.round > 0 && !await(shared_.empty[turn.stage], turn.round - 1)) break;
+      const uint32_t size = sizeOf(turn.tile);
+      const size_t begin = buffers_.begin + beginOf(turn.tile);
+      PhaseBarrier& come = shared_.come[turn.stage];
+      arriveAwaiting(come, size * ranks_);
       forEachRank([&](int rank) {
-        copyIn(at(tile, static_cast<uint32_t>(rank)), buffers_.sources[rank] + buffers_.begin + beginOf(tile),
-               size, shared_.come[stage]);
+        copyIn(at(turn.stage, static_cast<uint32_t>(rank)), buffers_.sources[rank] + begin, size, come);
       });
     }
-    if (tile == count_) return true;
+    if (turn.tile == count_) return true;
     // What is under way comes, as what a load waits for does; not after the kernel's end.
-    for (uint32_t last = tile - std::min(tile, stages_); last < tile; ++last) {
-      while (!hasEnded(shared_.come[stageOf(last)], last / stages_)) {
+    for (uint32_t last = turn.tile - std::min(turn.tile, stages_); last < turn.tile; ++last) {
+      while (!hasEnded(shared_.come[last % stages_], last / stages_)) {
       }
     }
     return false;
   }
 
   __device__ bool copyAllOut() {
-    uint32_t tile = 0;
-    for (; tile < count_ && await(shared_.reduced[stageOf(tile)], tile / stages_); ++tile) {
-      forEachRank([&](int rank) {
-        copyOut(buffers_.results[rank] + buffers_.begin + beginOf(tile), at(tile, 0), sizeOf(tile));
-      });
+    Turn turn, before;
+    for (; turn.tile < count_ && await(shared_.reduced[turn.stage], turn.round); turn.goOn(stages_)) {
+      const uint32_t size = sizeOf(turn.tile);
+      const size_t begin = buffers_.begin + beginOf(turn.tile);
+      forEachRank([&](int rank) { copyOut(buffers_.results[rank] + begin, at(turn.stage, 0), size); });
       endCopies();
       awaitRead<1>();  // the tile before: this one is left to go on
-      if (tile > 0) arrive(shared_.empty[stageOf(tile - 1)]);
+      if (turn.tile > 0) arrive(shared_.empty[before.stage]);
+      before = turn;
     }
     awaitWritten();
     fenceCopies();
-    return tile == count_;
+    return turn.tile == count_;
   }
 
   __device__ bool reduce(const Reducer& reducer) {
     const uint32_t thread = threadIdx.x - 2 * kWarp;
-    for (uint32_t tile = 0; tile < count_; ++tile) {
-      const uint32_t stage = stageOf(tile);
-      const bool come = await(shared_.come[stage], tile / stages_);
+    for (Turn turn; turn.tile < count_; turn.goOn(stages_)) {
+      const bool come = await(shared_.come[turn.stage], turn.round);
       if (__all_sync(0xffffffff, come) == 0) return false;
-      const uint32_t packs = sizeOf(tile) / sizeof(Pack);
+      const uint32_t packs = sizeOf(turn.tile) / sizeof(Pack);
       constexpr uint32_t kStep = kTileThreads - 2 * kWarp;
       for (uint32_t pack = thread; pack < packs; pack += kPacks * kStep) {
-        reducePacks<kStep>(reducer, at(tile, 0), pack, packs);
+        reducePacks<kStep>(reducer, at(turn.stage, 0), pack, packs);
       }
       fenceSharedCopies();
       __syncwarp();
-      if (thread % kWarp == 0) arrive(shared_.reduced[stage]);
+      if (thread % kWarp == 0) arrive(shared_.reduced[turn.stage]);
     }
     return true;
   }
@@ -156,7 +167,7 @@ class Tiles {
       Pack loaded[kPacks] = {};
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        if (place(i) < packs) loaded[i] = loadShared(tiles + rank * bytes_ + place(i) * sizeof(Pack));
+        if (place(i) < packs) loaded[i] = loadShared(tiles + (rank << shift_) + place(i) * sizeof(Pack));
       }
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
@@ -180,7 +191,7 @@ class Tiles {
   TileShared& shared_;
   const TiledBuffers buffers_;
   const uint32_t ranks_;
-  uint32_t bytes_ = kMostTile;  // of a tile
+  uint32_t shift_ = kMostShift;  // bytes of a tile, a power of two
   uint32_t stages_;
   uint32_t count_;
 };
