@@ -84,6 +84,7 @@ constexpr double kTurnsOfWide = 280e3;
 constexpr double kTurnsPassedOn = 150e3;  // read and sent on by the same threads
 constexpr double kTwoShotsInRuns = 333e3;
 constexpr double kTwoShotsPulled = 325e3;
+constexpr double kBareInTurns = 345e3;
 constexpr double kAmongSeveral = 205e3;  // links, whose runs are short then (four H200s)
 
 size_t shardsOf(const Descriptor& row, const Request& request) {
@@ -91,6 +92,12 @@ size_t shardsOf(const Descriptor& row, const Request& request) {
 }
 
 constexpr size_t kGrain = algorithms::kShareGrain;
+
+// Lines that are put and read in turns.
+bool takesRounds(const Descriptor& row, const Request& request, const Machine& machine) {
+  return row.protocol == Protocol::kBare &&
+         algorithms::hasBareRounds(row.collective, row.algorithm, request.ranks, machine.bareBytes);
+}
 
 // Bytes of an operation that one block takes without a second round through its lines, which bare ones do not
 // make.
@@ -115,6 +122,7 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
   const size_t inOneTurn = machine.wideBytes * static_cast<size_t>(machine.lanes) * shardsOf(row, request);
   const bool takesTurns = row.protocol == Protocol::kWide && request.bytes > inOneTurn;
   const bool twoShot = row.algorithm == Algorithm::kTwoShot;
+  if (takesRounds(row, request, machine)) return kBareInTurns;
   if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
   if (takesTurns && twoShot) return kTurnsPassedOn;
   const bool readsResults = wayOf(row) == Way::kPulls && row.protocol != Protocol::kPullPush;
@@ -195,7 +203,8 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
                       std::min(rateOf(row, request, machine), constantsOf(row).perBlock * blocks);
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.
   const double local = cost.localBytes / kCuda.local;
-  const bool overlaps = row.protocol == Protocol::kRuns || wayOf(row) != Way::kLines;
+  const bool overlaps =
+      row.protocol == Protocol::kRuns || wayOf(row) != Way::kLines || takesRounds(row, request, machine);
   return kCuda.launch + cost.hops * hopOf(row) + (overlaps ? std::max(wire, local) : wire + local);
 }
 

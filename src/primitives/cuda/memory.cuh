@@ -172,14 +172,16 @@ __device__ inline void arriveAwaiting(PhaseBarrier& barrier, uint32_t bytes) {
       "r"(bytes)
       : "memory");
 }
-// Of the current phase and the one before it. May wait a while before it says no.
+// Of the current phase and the one before it. Sleeps for a while before it says no: who asks again and again
+// takes turns from the threads that start copies.
 __device__ inline bool hasEnded(const PhaseBarrier& barrier, uint32_t phase) {
+  constexpr uint32_t kNanoseconds = 20000;
   uint32_t ended;
   asm volatile(
-      "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
-      "p; }"
+      "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2, %3; selp.u32 %0, 1, "
+      "0, p; }"
       : "=r"(ended)
-      : "r"(sharedAddress(&barrier)), "r"(phase & 1)
+      : "r"(sharedAddress(&barrier)), "r"(phase & 1), "r"(kNanoseconds)
       : "memory");
   return ended != 0;
 }
