@@ -185,9 +185,10 @@ constexpr Descriptor kRows[] = {
     {C::kAllReduce, A::kOneShot, P::kPullNosync, true, false, 0, reducePulledNosync},
     {C::kAllReduce, A::kTwoShot, P::kPullNosync, true, false, 0, reduceDirectNosync},
     {C::kAllReduce, A::kTwoShot, P::kPullPush, true, false, 0, reducePulledPushed},
+    {C::kAllReduce, A::kTwoShot, P::kPullBulk, true, false, 0, reducePulledPushed},
 };
 constexpr size_t kHostOnly = 5;
-constexpr size_t kCudaOnly = 40;
+constexpr size_t kCudaOnly = 41;
 
 // As much is sent as by rings that reduce; what is read is less.
 constexpr Descriptor kUnreducedRows[] = {
@@ -209,8 +210,8 @@ const char* nameOf(Directions directions) {
 }
 
 const char* nameOf(Protocol protocol) {
-  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide",        "bare",     "runs",
-                                              "copy",  "pull",   "pull_nosync", "pull_push"};
+  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide",        "bare",      "runs",
+                                              "copy",  "pull",   "pull_nosync", "pull_push", "pull_bulk"};
   return kNames[static_cast<int>(protocol)];
 }
 

@@ -45,16 +45,20 @@ enum class Protocol : uint8_t {
   kPull,    // kernels read peers' buffers where they are, between barriers: these must lie in such windows
   kPullNosync,  // the same without the last barrier: users promise not to write what peers may still read
   kPullPush,    // kernels read peers' inputs where they are, and write the results where those belong
+  kPullBulk,    // the same by the copy units of few blocks (TMA); where these cannot be used, by threads
 };
-inline constexpr int kProtocols = 9;
+inline constexpr int kProtocols = 10;
 
 // Needs slots or links, which only the first lanes of a device window have.
 constexpr bool isDeep(Protocol protocol) {
   return protocol == Protocol::kChunks;
 }
 
+constexpr bool pushesResults(Protocol protocol) {
+  return protocol == Protocol::kPullPush || protocol == Protocol::kPullBulk;
+}
 constexpr bool isPull(Protocol protocol) {
-  return protocol == Protocol::kPull || protocol == Protocol::kPullNosync || protocol == Protocol::kPullPush;
+  return protocol == Protocol::kPull || protocol == Protocol::kPullNosync || pushesResults(protocol);
 }
 
 // Right only for callers who promise more than NCCL asks of them: nobody gets it without asking for it by

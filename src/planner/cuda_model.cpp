@@ -61,7 +61,9 @@ ProtocolConstants constantsOf(const Descriptor& row) {
     case Protocol::kPullNosync:
       return {2.7, 1.0, 333e3, 65536, 25e3};
     case Protocol::kPullPush:
-      return {2.7, 1.0, 338e3, 65536, 41e3};
+      return {2.7, 1.0, 329e3, 65536, 36e3};
+    case Protocol::kPullBulk:
+      return {2.7, 1.0, 325e3, 65536, 34e3};
     case Protocol::kChunks:
       break;
   }
@@ -125,7 +127,7 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
   if (takesRounds(row, request, machine)) return kBareInTurns;
   if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
   if (takesTurns && twoShot) return kTurnsPassedOn;
-  const bool readsResults = wayOf(row) == Way::kPulls && row.protocol != Protocol::kPullPush;
+  const bool readsResults = wayOf(row) == Way::kPulls && !algorithms::pushesResults(row.protocol);
   if (twoShot && readsResults) return kTwoShotsPulled;
   if (wayOf(row) == Way::kLinks && request.ranks > 2) return kAmongSeveral;
   return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row).wireRate;

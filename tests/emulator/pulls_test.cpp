@@ -162,7 +162,7 @@ TEST_P(PushedInTiles, ResultsAreRight) {
 }
 
 constexpr Form tiled(bool inPlace, int ranks, size_t count, int blocks, size_t offset = 0) {
-  return {Algorithm::kTwoShot, Protocol::kPullPush, inPlace, 1, ranks, count, blocks, offset};
+  return {Algorithm::kTwoShot, Protocol::kPullBulk, inPlace, 1, ranks, count, blocks, offset};
 }
 INSTANTIATE_TEST_SUITE_P(Forms, PushedInTiles,
                          ::testing::Values(tiled(false, 2, 131072, 1), tiled(true, 2, 280003, 1),

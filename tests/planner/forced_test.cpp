@@ -60,7 +60,7 @@ TEST(Forced, RefusalsListWhatThereIs) {
       "broadcast, reduce, gather, scatter, send, receive");
   EXPECT_EQ(refusal("", "wave"),
             "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs, copy, "
-            "pull, pull_nosync, pull_push");
+            "pull, pull_nosync, pull_push, pull_bulk");
   EXPECT_EQ(refusal("ring", "lines"),
             "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
 }

@@ -93,14 +93,14 @@ TEST(Pulls, WithoutABarrierArePredictedToBeFaster) {
   }
 }
 
-// Copy units keep a link busy from a few blocks: 208 us for 64 MB between two H200s.
+// 235 us for 64 MB between two H200s.
 TEST(Pulls, PushedByFewBlocksReachTheLink) {
   Machine machine = gpuMachine();
   machine.blocks = 8;
   const auto plan = choose(pulling(size_t{64} << 20, 2, true, true), machine, tableOf(""), {});
   ASSERT_TRUE(plan.ok()) << lastError();
   EXPECT_EQ(plan.value().protocol, Protocol::kPullPush);
-  EXPECT_NEAR(plan.value().predictedMicroseconds, 208, 6);
+  EXPECT_NEAR(plan.value().predictedMicroseconds, 238, 6);
 }
 
 // What travels in the data waits for no barrier.

@@ -166,7 +166,7 @@ PullKernel pullBy(Form form, KernelTable::Kind kind) {
 }
 
 Form formOf(const Launch& launch) {
-  if (launch.protocol == algorithms::Protocol::kPullPush) return Form::kPushed;
+  if (algorithms::pushesResults(launch.protocol)) return Form::kPushed;
   return launch.algorithm == algorithms::Algorithm::kTwoShot ? Form::kTwoShots : Form::kOneShot;
 }
 
@@ -189,7 +189,8 @@ PullKernel pullKernel(const Launch& launch, const PeerBuffers& peers, int ranks,
   const Form form = formOf(launch);
   const size_t shareBytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) /
                             algorithms::shardsOf(launch.algorithm, ranks);
-  if (copies && form == Form::kPushed && fitsTiles(peers, ranks, shareBytes)) {
+  const bool bulk = launch.protocol == algorithms::Protocol::kPullBulk;
+  if (copies && bulk && fitsTiles(peers, ranks, shareBytes)) {
     return pullBy(Form::kPushedInTiles, kind);
   }
   PullKernel kernel = pullBy(form, kind);

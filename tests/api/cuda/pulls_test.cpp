@@ -23,10 +23,10 @@ struct Form {
   const char* protocol;
   bool inPlace;
 };
-constexpr Form kForms[] = {{"one_shot", "pull", false},        {"two_shot", "pull", false},
-                           {"two_shot", "pull", true},         {"one_shot", "pull_nosync", false},
-                           {"two_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", true},
-                           {"two_shot", "pull_push", false},   {"two_shot", "pull_push", true}};
+constexpr Form kForms[] = {
+    {"one_shot", "pull", false},        {"two_shot", "pull", false},        {"two_shot", "pull", true},
+    {"one_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", true},
+    {"two_shot", "pull_push", false},   {"two_shot", "pull_push", true},    {"two_shot", "pull_bulk", false}};
 
 bool force(const Member& member, const char* algorithm, const char* protocol, int blocks = 0) {
   return member.expect(strettoCommForce(member.comm, "all_reduce", algorithm, protocol, 0, blocks), protocol);
@@ -85,11 +85,11 @@ TEST_P(PullWindows, ResultsArePushedInTiles) {
                                                    {DataType::kBfloat16, Operator::kSum},
                                                    {DataType::kFloat16, Operator::kAvg},
                                                    {DataType::kInt32, Operator::kSum}};
-    if (!force(member, "two_shot", "pull_push", 1)) return;
+    if (!force(member, "two_shot", "pull_bulk", 1)) return;
     for (const auto& [type, op] : kinds) {
       const Dataset data = makeDataset(type, static_cast<int>(op), member.ranks(), kCount);
       for (const size_t offset : {0, 16, 24}) {
-        if (!reduces(member, side, {"two_shot", "pull_push", offset == 16}, data, offset)) return;
+        if (!reduces(member, side, {"two_shot", "pull_bulk", offset == 16}, data, offset)) return;
       }
     }
   });
