@@ -404,8 +404,8 @@ uint64_t runWithoutLast(const Form& form, size_t steps, bool aborts, Code expect
   return machine.nanoseconds();
 }
 
-// One of those that are given up is named; in a lane those after it count as ended, and take no time: four in a
-// row would take four times as long.
+// One of those that are given up is named; in a lane those after it count as ended, and take no time: four in
+// a row would take four times as long.
 TEST(FusedFailure, ARankThatIsMissingInTheMiddleEndsTheRest) {
   for (const Form& form : failing()) {
     SCOPED_TRACE(nameOfForm(form));

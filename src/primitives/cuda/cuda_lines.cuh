@@ -285,8 +285,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer
   }
 }
 
-// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces. In bare lines between
-// two ranks a thread waits for lines as soon as it has put its own: bytes leave while others come.
+// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces. In bare lines
+// between two ranks a thread waits for lines as soon as it has put its own: bytes leave while others come.
 template <typename Reducer, typename Format, int kRanks>
 template <bool put, int kLines, typename ReduceOne>
 __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSource& source,
