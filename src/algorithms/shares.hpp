@@ -21,8 +21,8 @@ inline constexpr size_t kShareGrain = 128;
 constexpr size_t mostInBareShard(size_t payload) {
   return payload < kShareGrain ? 0 : payload - kShareGrain;
 }
-// Whether there are more rounds. Each must have lines for every thread: rounds of half the payload, and that
-// of more lines than a block has threads.
+// Whether there are more rounds. Each must have lines for every thread: they hold half the payload at least,
+// which is 1024 lines of 16 bytes or more, and a block has 512 threads that put them.
 constexpr bool hasBareRounds(Collective collective, Algorithm algorithm, int ranks, size_t payload) {
   constexpr size_t kLeastPayload = 32768;
   return collective == Collective::kAllReduce && algorithm == Algorithm::kOneShot && ranks == 2 &&
