@@ -229,6 +229,7 @@ TEST(RingGather, IsAlikeOnAllRanks) {
 }
 
 TEST(RingGather, IsOneOfTwo) {
+  if (testsOnDevice() && !deviceThere()) GTEST_SKIP() << "no GPU";
   const ScopedVariable gather("STRETTO_RING_GATHER", "sideways");
   asThreads(1, [](Member& member) {
     ncclUniqueId id;
