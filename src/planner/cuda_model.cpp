@@ -101,8 +101,7 @@ bool takesRounds(const Descriptor& row, const Request& request, const Machine& m
          algorithms::hasBareRounds(row.collective, row.algorithm, request.ranks, machine.bareBytes);
 }
 
-// Bytes of an operation that one block takes without a second round through its lines, which bare ones do not
-// make.
+// Bytes of an operation that one block takes without a second round through its lines.
 size_t inOnePass(const Descriptor& row, const Request& request, const Machine& machine) {
   const auto payload = [&]() -> size_t {
     switch (row.protocol) {

@@ -1,6 +1,6 @@
-// Loads, stores, fences and clocks of the Cuda backend, as the PTX memory model names them (PTX ISA 8.3 and
-// later, chapters "Memory Consistency Model" and "ld"/"st"). What peers write at the same time is only
-// touched through the relaxed accesses; everything else is ordered by a fence and a barrier around it.
+// Loads, stores, fences, clocks and copy units of the Cuda backend, as the PTX memory model names them (PTX
+// ISA 8.3 and later, chapters "Memory Consistency Model" and "ld"/"st"). What peers write at the same time is
+// only touched through the relaxed accesses; everything else is ordered by a fence and a barrier around it.
 #pragma once
 
 #include <cstddef>
@@ -172,8 +172,7 @@ __device__ inline void arriveAwaiting(PhaseBarrier& barrier, uint32_t bytes) {
       "r"(bytes)
       : "memory");
 }
-// Of the current phase and the one before it. Sleeps for a while before it says no: who asks again and again
-// takes turns from the threads that start copies.
+// Of the current phase and the one before it. May sleep so long before it says no.
 __device__ inline bool hasEnded(const PhaseBarrier& barrier, uint32_t phase) {
   constexpr uint32_t kNanoseconds = 20000;
   uint32_t ended;
