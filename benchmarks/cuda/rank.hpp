@@ -18,7 +18,7 @@
 
 namespace stretto::bench {
 
-constexpr size_t kMostCallsInGraph = 200;
+constexpr size_t kMostCallsInGraph = 1000;
 constexpr size_t kMostEagerCalls = 20000;  // in one batch
 
 // From one operation's buffer to the next one's of its group.

@@ -21,7 +21,7 @@ import torch.distributed._symmetric_memory as symm_mem
 from stretto.bench.torch_driver import TYPES, Pattern, Reply, Unsupported, serve
 
 INIT_SECONDS = 60
-MOST_CALLS_IN_GRAPH = 200
+MOST_CALLS_IN_GRAPH = 1000
 # About a third of a millisecond on a GPU of 2 GHz: longer than it takes to launch a graph.
 PAUSE_CYCLES = 700_000
 FASTEST_LINK = 900e9  # bytes a second, as in benchmarks/cuda/rank.cpp
