@@ -193,7 +193,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t enter(const Operation& operation, const planner::Plan& how);
   Status runTogether(std::span<const Operation> operations);
   uint64_t layOut(std::span<const Operation> operations);
-  void narrow(Together::Placed& placed, int wanted) const;
   bool joins(const Operation& operation, const Together::Placed& placed);
   void beginWatched(const Operation& operation, const planner::Plan& plan, uint64_t ticks);
   void endWatched(const Operation& operation, Status status, uint64_t ticks);
@@ -284,7 +283,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<std::byte> scaled_;  // PreMulSum's input
   std::vector<executors::host::Transfer> transfers_;
   Together together_;         // of the group that runs
-  uint64_t groupLayout_ = 0;  // of its lanes, until the first of its calls has it in its tag
+  uint64_t groupLayout_ = 0;  // of its lanes, until the first of its calls has it in its tag, or it ends
   std::vector<PreMultiplier> preMultipliers_;
 
   std::atomic<uint64_t> submitted_{0};  // turns handed out, by the caller's thread

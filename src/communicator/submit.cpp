@@ -339,23 +339,10 @@ Status Communicator::runCollective(const Operation& operation) {
   return conclude(operation, status);
 }
 
-// Of the blocks that the operations of a group would have by themselves, `wanted` in all, this one keeps its
-// part of the lanes: no fewer than the kernel for several takes it in.
-void Communicator::narrow(Together::Placed& placed, int wanted) const {
-  const int lanes = device_->shape().lanes, whole = placed.plan.blocks;
-  if (!placed.shares || wanted <= lanes) return;
-  for (int blocks = std::max(1, whole * lanes / wanted); blocks < whole; blocks *= 2) {
-    placed.plan.blocks = placed.launch.blocks = blocks;
-    if (device_->mayShare(placed.launch)) return;
-  }
-  placed.plan.blocks = placed.launch.blocks = whole;
-}
-
 // Plans the collectives of a group on a GPU and gives them their lanes. Returns what tells groups of other
 // lanes from this one; 0 for lanes that the same calls would have without a group. What cannot be planned
 // says so when it is run.
 uint64_t Communicator::layOut(std::span<const Operation> operations) {
-  int wanted = 0;
   together_.placed.clear();
   for (const Operation& operation : operations) {
     if (operation.isTransfer()) continue;
@@ -366,25 +353,41 @@ uint64_t Communicator::layOut(std::span<const Operation> operations) {
     placed.plan = plan.value();
     placed.launch = launchOf(operation, placed.plan, argumentsOf(operation, placed.plan, ranks_));
     placed.shares = device_->mayShare(placed.launch);
-    if (placed.shares) wanted += placed.plan.blocks;
   }
-  GroupLanes lanes(device_->shape().lanes);
-  bool anyBeside = false;
+  together_.lanes.clear();
+  for (const Together::Placed& placed : together_.placed) {
+    together_.lanes.push_back({placed.shares, placed.launch.blocks});
+  }
+  giveLanes(together_.lanes, device_->shape().lanes, [this](size_t place) {
+    executors::cuda::Launch launch = together_.placed[place].launch;
+    return leastBlocks(launch.blocks, [&](int blocks) {
+      launch.blocks = blocks;
+      return device_->mayShare(launch);
+    });
+  });
+  bool differs = false;
   uint64_t layout = 0;
-  for (Together::Placed& placed : together_.placed) {
-    narrow(placed, wanted);
-    placed.launch.firstLane = lanes.place(placed.shares, placed.launch.blocks);
-    anyBeside = anyBeside || placed.launch.firstLane != 0;
-    layout = mix(layout, static_cast<uint64_t>(placed.launch.firstLane) << 32 |
-                             static_cast<uint64_t>(placed.launch.blocks));
+  for (size_t i = 0; i < together_.placed.size(); ++i) {
+    const LaneShare& given = together_.lanes[i];
+    Together::Placed& placed = together_.placed[i];
+    placed.launch.firstLane = given.first;
+    placed.launch.blocks = given.blocks;
+    placed.plan.blocks = static_cast<uint8_t>(given.blocks);
+    differs = differs || given.first != 0 || given.blocks != given.wanted;
+    layout = mix(layout, static_cast<uint64_t>(given.first) << 32 | static_cast<uint64_t>(given.blocks));
   }
-  return anyBeside ? layout : 0;
+  return differs ? layout : 0;
 }
 
 // The collectives of a group on a GPU, in the order of the calls. What can shares a launch with those before
 // it; what cannot comes after them. Ranks that group the same calls in another way would wait in other lanes:
 // the first call's tag tells them at once.
 Status Communicator::runTogether(std::span<const Operation> operations) {
+  // However it ends: no operation after the group has it in its tag.
+  const struct Forget {
+    uint64_t& layout;
+    ~Forget() { layout = 0; }
+  } forget{groupLayout_};
   together_.clear();
   groupLayout_ = layOut(operations);
   auto placed = together_.placed.begin();

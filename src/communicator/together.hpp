@@ -2,7 +2,9 @@
 // any other, one after the other, and then enqueued by one launch. The communicator's, in its turns.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,24 +18,34 @@ namespace stretto::communicator {
 executors::cuda::Launch launchOf(const Operation& operation, const planner::Plan& plan,
                                  const Arguments& arguments);
 
-// Where the operations of a group have their lanes: side by side as long as there are lanes, then from the
-// first again; those that are launched by themselves from the first. All ranks lay out a group alike, as it
-// depends on plans alone; what shares a launch may differ.
-class GroupLanes {
- public:
-  explicit GroupLanes(int lanes) : lanes_(lanes) {}
-
-  // Of the next operation, its first.
-  int place(bool shares, int blocks) {
-    const int first = shares && next_ + blocks <= lanes_ ? next_ : 0;
-    next_ = shares ? first + blocks : 0;
-    return first;
-  }
-
- private:
-  const int lanes_;
-  int next_ = 0;
+// An operation of a group, as far as lanes are concerned: what it asks for, and what giveLanes gives it.
+struct LaneShare {
+  bool shares = false;  // it may have lanes beside others'
+  int wanted = 1;       // blocks, at least one: as many as it has by itself
+  int first = 0;        // given: a lane,
+  int blocks = 0;       // and so many from there
+  int least = 0;        // giveLanes's own: blocks that it cannot do without
 };
+
+// Gives the operations of a group their lanes, in the order of the calls. Those that share, up to the next
+// one that does not, are side by side. What they want beyond the lanes that there are is cut in proportion,
+// and no lane is idle then; but none gets less than leastOf its place in the group, which is asked only if
+// lanes are short. If there are not even so many, they take turns, each from the first lane. One that does
+// not share has all that it wants, from the first lane. Nothing else decides: ranks that give the same get
+// the same.
+void giveLanes(std::span<LaneShare> group, int lanes, const std::function<int(size_t)>& leastOf);
+
+// The fewest blocks that will do for an operation, of `whole`, which do; so do more than any that do.
+template <typename WillDo>
+int leastBlocks(int whole, WillDo willDo) {
+  if (willDo(1)) return 1;  // most operations
+  int tooFew = 1;
+  while (whole - tooFew > 1) {
+    const int middle = tooFew + (whole - tooFew) / 2;
+    (willDo(middle) ? whole : tooFew) = middle;
+  }
+  return whole;
+}
 
 class Together {
  public:
@@ -70,8 +82,9 @@ class Together {
     launches_.clear();
   }
 
-  // The group's collectives, in the order of the calls.
+  // The group's collectives, in the order of the calls, and their lanes.
   std::vector<Placed> placed;
+  std::vector<LaneShare> lanes;
 
  private:
   std::vector<Member> members_;
