@@ -43,7 +43,8 @@ Status launch(Shared communicator, ncclComm_t* slot) {
     return Status{Code::kInProgress};
   }
   if (Group::current().open()) {
-    Group::current().addJob(nullptr, [communicator, slot] { return initialiseOrDrop(communicator, slot); });
+    Group::current().addJob(nullptr, communicator->config().device,
+                            [communicator, slot] { return initialiseOrDrop(communicator, slot); });
     return kOkStatus;
   }
   return initialiseOrDrop(communicator, slot);
@@ -123,7 +124,7 @@ Status split(const Shared& parent, const Wanted& wanted, ncclComm_t* slot) {
     return makeChild(parent->split(wanted.colour, wanted.key, wanted.config), slot);
   };
   if (!Group::current().open()) return run();
-  Group::current().addJob(nullptr, run);
+  Group::current().addJob(nullptr, wanted.config.device, run);
   return kOkStatus;
 }
 
@@ -274,7 +275,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) try {
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = communicator->usable(); !status.ok()) return finish(status);
   if (communicator->foreign() != nullptr && Group::current().open()) {
-    Group::current().addJob(communicator,
+    Group::current().addJob(communicator, communicator->config().device,
                             [kept = communicator->shared_from_this()] { return kept->startFinalise(); });
     return ncclSuccess;
   }

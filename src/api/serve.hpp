@@ -36,7 +36,8 @@ Status serveTogether(ncclComm_t handle, const char* name, Ours ours, Function Fo
       (communicator->foreign() != nullptr || (communicator->usable().ok() && communicator->sharesWindows()));
   if (!puts || !communicator::Group::current().open()) return serve(handle, name, ours, theirs, arguments...);
   communicator::Group::current().addJob(
-      communicator, [kept = communicator->shared_from_this(), name, ours, theirs, arguments...] {
+      communicator, communicator->config().device,
+      [kept = communicator->shared_from_this(), name, ours, theirs, arguments...] {
         communicator::Foreign* const foreign = kept->foreign();
         return foreign == nullptr ? ours(*kept) : foreign->call(name, theirs, arguments...);
       });

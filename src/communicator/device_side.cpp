@@ -68,7 +68,10 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
 void DeviceSide::offerSoon() {
   if (offering_.exchange(true)) return;
   try {
-    std::thread([own = own_] { (void)own->offer(); }).detach();
+    std::thread([own = own_, device = connections_.device] {
+      (void)platform::cuda::stayOn(device);  // or offer() says why not
+      (void)own->offer();
+    }).detach();
   } catch (const std::system_error& error) {
     STRETTO_LOG(kWarn, kInit, "rank %d: no thread to make its device window for peers that wait: %s", rank_,
                 error.what());

@@ -101,19 +101,19 @@ Status agree(const std::vector<Offer>& offers, const Foreign::Seat& seat) {
 // On its own thread.
 void make(const ForeignLibrary& library, const Foreign::Seat& seat, const ncclUniqueId& id,
           Attempt& attempt) {
+  const Status current = platform::cuda::stayOn(seat.device);
   ForeignConfig config = seat.config == nullptr ? ForeignConfig{} : *seat.config;
   // Who asked for a communicator that does not block waits for none of this: it is made on a worker.
   config.values.blocking = 1;
   config.values.netName = config.network.empty() ? nullptr : config.network.c_str();
   config.values.commName = config.name.empty() ? nullptr : config.name.c_str();
-  const platform::cuda::ScopedDevice current(seat.device);
   ncclComm_t made = nullptr;
   const ncclResult_t result =
-      current.status().ok() ? library.ncclCommInitRankConfig(&made, seat.ranks, id, seat.rank, &config.values)
-                            : ncclUnhandledCudaError;
+      current.ok() ? library.ncclCommInitRankConfig(&made, seat.ranks, id, seat.rank, &config.values)
+                   : ncclUnhandledCudaError;
   std::lock_guard lock(attempt.mutex);
   if (result != ncclSuccess) {
-    attempt.words = current.status().ok() ? wordsOf(library, result) : lastError();
+    attempt.words = current.ok() ? wordsOf(library, result) : lastError();
   } else if (attempt.abandoned) {
     (void)library.ncclCommAbort(made);
   }

@@ -220,7 +220,10 @@ Status Group::runJobs() {
     for (const Job* const job : queue) failure.note(job->run());
   };
   for (size_t queue = 1; queue < queues.size(); ++queue) {
-    threads.emplace_back([&, queue] { run(queues[queue]); });
+    threads.emplace_back([&run, &jobs = queues[queue]] {
+      if (const int device = jobs.front()->device; device >= 0) (void)platform::cuda::stayOn(device);
+      run(jobs);
+    });
   }
   run(queues[0]);
   for (std::jthread& thread : threads) thread.join();

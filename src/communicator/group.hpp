@@ -30,7 +30,10 @@ class Group {
            const std::shared_ptr<executors::host::Stream>& stream);
   // Work that must run at the same time as other such work of this group: what ranks do together, of which
   // this thread may have several. Jobs of one communicator (null: of none yet) run in the order of the calls.
-  void addJob(const Communicator* of, std::function<Status()> job) { jobs_.push_back({of, std::move(job)}); }
+  // `device`: of its rank, negative in host memory.
+  void addJob(const Communicator* of, int device, std::function<Status()> job) {
+    jobs_.push_back({of, device, std::move(job)});
+  }
   // A call inside the group failed: the group will not run, and end() says so again.
   void poison(Status status);
 
@@ -52,6 +55,7 @@ class Group {
 
   struct Job {
     const Communicator* of;
+    int device;
     std::function<Status()> run;
   };
 

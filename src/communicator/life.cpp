@@ -261,7 +261,10 @@ Status Communicator::openProfile() {
 
 executors::host::Stream& Communicator::worker() {
   std::lock_guard lock(workerMutex_);
-  if (worker_ == nullptr) worker_ = std::make_unique<executors::host::Stream>(&profile_);
+  if (worker_ != nullptr) return *worker_;
+  std::function<void()> begins;
+  if (onDevice()) begins = [device = config_.device] { (void)platform::cuda::stayOn(device); };
+  worker_ = std::make_unique<executors::host::Stream>(&profile_, std::move(begins));
   return *worker_;
 }
 

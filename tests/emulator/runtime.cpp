@@ -58,6 +58,7 @@ std::vector<cudaStream_t> gDefaultStreams;
 std::vector<CUgraph_st*> gCaptures;
 unsigned long long gCaptureCount = 0;
 std::set<const void*> gPinned;
+std::set<int> gContexts;  // devices that have one
 struct Owned {
   int device;
   size_t bytes;
@@ -76,6 +77,18 @@ int devices() {
 cudaError_t result(cudaError_t error) {
   if (error != cudaSuccess) gLastError = error;
   return error;
+}
+
+// As CUDA since release 12 a device has a context when it has been made current; before, since it was used.
+void makeContext() {
+  std::lock_guard lock(gMutex);
+  gContexts.insert(gDevice);
+}
+int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  std::lock_guard lock(gMutex);
+  *flags = 0;
+  *active = gContexts.count(device) != 0 ? 1 : 0;
+  return 0;
 }
 
 cudaStream_t streamOf(cudaStream_t stream) {
@@ -169,6 +182,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= devices()) return result(cudaErrorInvalidValue);
   gDevice = device;
+  makeContext();
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -196,6 +210,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  makeContext();
   Machine::current().run();
   return cudaSuccess;
 }
@@ -206,11 +221,14 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* outcome) {
   *outcome = cudaDriverEntryPointSuccess;
-  *function = stretto::emulator::vmmFunction(name);
+  const bool asksForContext = std::strcmp(name, "cuDevicePrimaryCtxGetState") == 0;
+  *function = asksForContext ? reinterpret_cast<void*>(&cuDevicePrimaryCtxGetState)
+                             : stretto::emulator::vmmFunction(name);
   return *function == nullptr ? result(cudaErrorNotSupported) : cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  makeContext();
   *memory = Machine::current().allocate(bytes);
   std::lock_guard lock(gMutex);
   if (*memory == nullptr) return result(cudaErrorMemoryAllocation);
@@ -333,6 +351,7 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  makeContext();
   *stream = Machine::current().makeStream();
   return cudaSuccess;
 }

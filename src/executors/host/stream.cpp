@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <unordered_map>
+#include <utility>
 
 namespace stretto::executors::host {
 namespace {
@@ -18,7 +19,11 @@ Streams& streams() {
 
 }  // namespace
 
-Stream::Stream(StreamWatch* watch) : watch_(watch), thread_([this] { loop(); }) {}
+Stream::Stream(StreamWatch* watch, std::function<void()> begins)
+    : watch_(watch), thread_([this, begins = std::move(begins)] {
+        if (begins) begins();
+        loop();
+      }) {}
 
 Stream::~Stream() {
   if (forkGeneration_ != platform::forkGeneration()) {

@@ -29,8 +29,8 @@ class StreamWatch {
 // Any thread may call any function, except that the destructor is last and not on the stream's own thread.
 class Stream {
  public:
-  // `watch` may be null.
-  explicit Stream(StreamWatch* watch = nullptr);
+  // `watch` may be null. `begins`, if there is any, is what the thread does first.
+  explicit Stream(StreamWatch* watch = nullptr, std::function<void()> begins = {});
   // Finishes what was submitted.
   ~Stream();
   Stream(const Stream&) = delete;

@@ -28,6 +28,9 @@ AmidCaptures::~AmidCaptures() = default;
 
 ScopedDevice::ScopedDevice(int) : status_(refuse("a device")) {}
 ScopedDevice::~ScopedDevice() = default;
+Status stayOn(int) {
+  return refuse("a device");
+}
 
 Result<DeviceFacts> factsOf(int) {
   return refuse("a device");

@@ -174,6 +174,11 @@ ScopedDevice::~ScopedDevice() {
   if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) (void)cudaGetLastError();
 }
 
+Status stayOn(int device) {
+  STRETTO_CUDA_TRY(cudaSetDevice(device), "making a device current");
+  return kOkStatus;
+}
+
 // They take milliseconds to read and never change.
 Result<DeviceFacts> factsOf(int device) {
   static std::mutex mutex;
@@ -336,12 +341,12 @@ bool waitForDevice(int device, double seconds) {
   };
   const auto waiting = std::make_shared<Waiting>();
   const auto work = [waiting, device] {
+    const bool current = stayOn(device).ok();
     const AmidCaptures amid;
-    const ScopedDevice current(device);
     std::unique_lock lock(waiting->mutex);
     while (!waiting->done && !waiting->abandoned) {
       lock.unlock();
-      const cudaError_t error = current.status().ok() ? cudaDeviceSynchronize() : cudaSuccess;
+      const cudaError_t error = current ? cudaDeviceSynchronize() : cudaSuccess;
       if (error != cudaSuccess) (void)cudaGetLastError();
       lock.lock();
       // A device that refuses to answer for another reason runs nothing any more.

@@ -47,6 +47,11 @@ class ScopedDevice {
   Status status_;
 };
 
+// Makes `device` the calling thread's current one for good. For threads of the library alone, as the first
+// thing they do: they begin with device 0, and a ScopedDevice that restores it, like most calls of CUDA,
+// would make a context there: some 500 MB of a GPU that this process may have no other use for.
+Status stayOn(int device);
+
 // What tells one device from every other of this host, and what plans depend on. Travels between ranks.
 struct DeviceFacts {
   uint8_t uuid[16] = {};

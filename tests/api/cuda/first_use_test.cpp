@@ -2,7 +2,10 @@
 // time.
 #include <cuda_runtime_api.h>
 
+#include <stdexcept>
+
 #include "api/cuda/sides.hpp"
+#include "platform/cuda/driver.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -118,6 +121,40 @@ TEST_P(FirstUse, MayBeOfTwoRanks) {
 
 TEST_P(FirstUse, NeverIsFine) {
   run([](Member& member) { member.check(windowBytesOf(member) == 0, "a window that nothing needs"); });
+}
+
+bool hasContext(int device) {
+  using Ask = int (*)(int device, unsigned* flags, int* active);
+  const auto ask = reinterpret_cast<Ask>(platform::cuda::driverFunction("cuDevicePrimaryCtxGetState"));
+  unsigned flags = 0;
+  int active = 0;
+  if (ask == nullptr || ask(device, &flags, &active) != 0) {
+    throw std::runtime_error("the driver does not say whether a GPU has a context");
+  }
+  return active != 0;
+}
+
+// Threads begin with GPU 0 current, the library's own ones too: rank 1's window is made on one of them, and
+// more wait for the GPUs at the end. No rank is on GPU 0, where a context would take some 500 MB.
+TEST_P(FirstUse, LeavesOtherGpusAlone) {
+  constexpr double kLinger = 0.3;  // of threads that nobody waits for, at most
+  const int others = devicesThere() - 1;
+  if (others < 1) GTEST_SKIP() << "there is one GPU alone";
+  const auto [threads, ranks] = GetParam();
+  const Body use = connected([](Member& member) {
+    fillInput(member);
+    if (member.rank != 0) member.board.meet();
+    enqueueSum(member);
+    if (member.rank == 0) member.board.meet();
+    holdsSum(member);
+  });
+  const Body body = [&](Member& member) {
+    member.device = OnDevice::make(1 + member.rank % others);
+    if (!member.check(!hasContext(0), "GPU 0 has a context before")) return;
+    use(member);
+    member.check(!eventually(kLinger, [] { return hasContext(0); }), "GPU 0 has got a context");
+  };
+  threads ? asThreads(ranks, body) : asProcesses(ranks, body);
 }
 
 INSTANTIATE_TEST_SUITE_P(Among, FirstUse, ::testing::ValuesIn(threadsAndProcesses()), nameOfAmong);

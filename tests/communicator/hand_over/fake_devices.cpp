@@ -62,6 +62,10 @@ ScopedDevice::ScopedDevice(int device) : before_(std::exchange(gCurrent, device)
 ScopedDevice::~ScopedDevice() {
   gCurrent = before_;
 }
+Status stayOn(int device) {
+  gCurrent = device;
+  return kOkStatus;
+}
 
 Result<DeviceFacts> factsOf(int device) {
   DeviceFacts facts;
