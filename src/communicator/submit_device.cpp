@@ -350,8 +350,8 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
     }
     case Code::kTimeout:
       return me + " waited longer than STRETTO_TIMEOUT for " + whom + " in " + what +
-             (known ? calledElsewhere(connections_.ledger(peer), mine, whom) : "") +
-             ". Look at that rank with `stretto doctor`.";
+             (known ? calledElsewhere(connections_.ledger(peer), mine, whom) : "") + ". Look at " +
+             (known ? "that rank" : "them") + " with `stretto doctor`.";
     case Code::kRemote:
       return me + ": " + whom + " has given up or was lost in " + what;
     case Code::kAborted:

@@ -361,6 +361,7 @@ void Machine::advance(Warp& warp) {
     if (!lane->fiber.done()) continue;
     lane->become(Lane::State::kDone);
     --lane->block.grid.alive;
+    if (lane->isCopying()) complain("a thread ended before its copies by the copy unit had");
     progress();
   }
   // All of a warp at the same time, also those that come after the last to arrive.

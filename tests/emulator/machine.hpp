@@ -88,6 +88,7 @@ struct Lane {
   using Copies = std::vector<std::function<void()>>;
   Copies copies;               // asked for, not made yet
   std::vector<Copies> groups;  // the same in groups that have ended
+  bool isCopying() const { return !copies.empty() || !groups.empty(); }
   Fiber fiber;
 };
 
@@ -172,6 +173,9 @@ class Machine {
   uint64_t earlyStarts() const { return earlyStarts_; }
   // Copies that copy units have made.
   uint64_t unitCopies() const { return unitCopies_; }
+  // Whether they make no progress.
+  void holdUnitCopies(bool hold) { holdsUnitCopies_ = hold; }
+  bool holdsUnitCopies() const { return holdsUnitCopies_; }
 
   // For the functions that kernels call, in the fiber of a thread.
   Lane& lane() { return *lane_; }
@@ -232,6 +236,7 @@ class Machine {
   uint64_t rounds_ = 0;
   uint64_t earlyStarts_ = 0;
   uint64_t unitCopies_ = 0;
+  bool holdsUnitCopies_ = false;
   uint64_t quiet_ = 0;  // rounds in which threads only looked
   std::string complaint_;
 

@@ -3,6 +3,8 @@
 // do, and one does not.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "emulator/ranks.hpp"
 #include "harness/conformance.hpp"
 
@@ -61,11 +63,14 @@ class Turns {
     }
   }
 
-  // How many results are right, of all ranks and turns; the machine must have nothing to say.
-  size_t run() {
+  void enqueueAll() {
     for (size_t turn = 0; turn < turns_; ++turn) {
       for (int rank = 0; rank < form_.ranks; ++rank) enqueue(rank, turn);
     }
+  }
+  // How many results are right, of all ranks and turns; the machine must have nothing to say.
+  size_t run() {
+    enqueueAll();
     EXPECT_EQ(ranks_.run(), "");
     size_t right = 0;
     for (const Side& side : sides_) {
@@ -79,6 +84,19 @@ class Turns {
     return right;
   }
   uint64_t unitCopies() const { return machine_.unitCopies(); }
+  // What rank 0 reports when it is aborted after so many copies by copy units, while those that are under way
+  // make no progress; the machine must have nothing to say of that either.
+  Status abortAfter(uint64_t copies) {
+    enqueueAll();
+    machine_.await([&] { return unitCopies() >= copies; });
+    executors::cuda::Engine& engine = ranks_.engine(0);
+    machine_.holdUnitCopies(true);
+    engine.abort(static_cast<uint32_t>(Code::kAborted));
+    machine_.await([&] { return !engine.report().status.ok(); });
+    machine_.holdUnitCopies(false);
+    EXPECT_EQ(ranks_.end(), "");
+    return engine.report().status;
+  }
 
  private:
   void enqueue(int rank, size_t turn) {
@@ -175,6 +193,28 @@ INSTANTIATE_TEST_SUITE_P(Forms, PushedInTiles,
                                   "_offset_" + std::to_string(form.offset) +
                                   (form.inPlace ? "_in_place" : "");
                          });
+
+// Given up amid its tiles a kernel ends when what it had asked for has been copied, and says nothing of who
+// did not come, as its threads waited for each other. A rank makes 64 copies: at 30 some are still to come.
+TEST(PushedInTilesGivenUp, LeaveNoCopyUnderWay) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    for (const uint64_t copies : {5, 15, 30}) {
+      Turns turns(seed, tiled(false, 2, 131072, 1), 1);
+      const Status status = turns.abortAfter(copies);
+      EXPECT_EQ(status.code, Code::kAborted) << "seed " << seed << ", after " << copies;
+      EXPECT_EQ(status.peer, stretto::cuda::kNobody) << "seed " << seed << ", after " << copies;
+    }
+  }
+}
+
+// Kernels in tiles that were compiled for devices without copy units are empty, on every device.
+TEST(PushedInTilesOfOldCode, AreLeftToThreads) {
+  setenv("STRETTO_EMULATED_PTX", "80", 1);
+  Turns turns(1, tiled(false, 2, 131072, 1), 1);
+  unsetenv("STRETTO_EMULATED_PTX");
+  EXPECT_EQ(turns.run(), 2u);
+  EXPECT_EQ(turns.unitCopies(), 0u);
+}
 
 // So these tests can fail: what the name asks for is needed.
 TEST(PullsWithoutABarrier, GoWrongWithOneBuffer) {

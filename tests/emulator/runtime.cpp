@@ -272,8 +272,11 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   for (const auto& [memory, owned] : gOwners) *free -= owned.device == gDevice ? owned.bytes : 0;
   return cudaSuccess;
 }
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
-  return cudaSuccess;  // there is nothing to load
+// There is nothing to load. STRETTO_EMULATED_PTX=80 makes code that was compiled for older devices.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  const char* const given = std::getenv("STRETTO_EMULATED_PTX");
+  attributes->ptxVersion = given == nullptr ? 90 : std::atoi(given);
+  return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
   const auto bytes = static_cast<size_t>(value);

@@ -201,6 +201,7 @@ PullKernel pullKernel(const Launch& launch, const PeerBuffers& peers, int ranks,
 }
 
 Result<bool> preparePulls() {
+  constexpr int kLeastPtx = 90;  // of which kernels in tiles must be compiled: machine code says it, too
   const platform::cuda::AmidCaptures amid;
   bool copies = true;
   for (int kind = 0; kind < stretto::cuda::kReducerKinds; ++kind) {
@@ -213,10 +214,12 @@ Result<bool> preparePulls() {
         return fail(Code::kSystem, "CUDA: loading a kernel: %s (%s)", cudaGetErrorString(error),
                     cudaGetErrorName(error));
       }
+      if (kernel.sharedBytes == 0) continue;
+      // What was made from PTX for older devices does nothing (stretto::cuda::kHasCopyUnit), on any device.
+      copies = copies && attributes.ptxVersion >= kLeastPtx;
       // No device without copy units has so much shared memory.
       constexpr auto kShared = cudaFuncAttributeMaxDynamicSharedMemorySize;
-      if (kernel.sharedBytes == 0 ||
-          cudaFuncSetAttribute(function, kShared, static_cast<int>(kernel.sharedBytes)) == cudaSuccess) {
+      if (cudaFuncSetAttribute(function, kShared, static_cast<int>(kernel.sharedBytes)) == cudaSuccess) {
         continue;
       }
       (void)cudaGetLastError();

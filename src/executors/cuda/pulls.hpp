@@ -35,7 +35,8 @@ struct PullKernel {
 // used; by kPullBulk they are (primitives/cuda/tiles.cuh) where the buffers let them.
 PullKernel pullKernel(const Launch& launch, const PeerBuffers& peers, int ranks, bool copies);
 
-// Loads all of them, on the current device. Whether its copy units can be used.
+// Loads all of them, on the current device. Whether its copy units can be used: it has them, and so has the
+// code that was loaded.
 Result<bool> preparePulls();
 
 }  // namespace stretto::executors::cuda

@@ -27,7 +27,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitStage(Come come) {
   while (!come()) {
     if (look(shared_.failed) != 0) return false;
     if (const Code code = exhausted(patience); code != Code::kOk) {
-      report(code, rank(), 0);
+      report(code, kNobody, 0);  // threads of this block wait for each other
       return false;
     }
   }

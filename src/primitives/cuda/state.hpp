@@ -29,13 +29,16 @@ struct alignas(128) LaneState {
   LinkCursors links[kMaxRanks];
 };
 
+// Instead of a peer, where it is not known who did not come.
+inline constexpr int kNobody = -1;
+
 // As WindowHeader::abort: low 8 bits Code, then peer + 1.
 struct Control {
   alignas(64) uint32_t abort;  // the host writes
   // One block of the device writes: `reported` goes from 0 to 1 when it begins, to 2 when the rest is there.
   alignas(64) uint32_t reported;
   uint32_t code;
-  int32_t peer;
+  int32_t peer;  // or kNobody
   uint32_t lane;
   uint64_t sequence;
   uint64_t theirTag;

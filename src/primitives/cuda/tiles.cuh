@@ -116,13 +116,13 @@ class Tiles {
         copyIn(at(turn.stage, static_cast<uint32_t>(rank)), buffers_.sources[rank] + begin, size, come);
       });
     }
-    if (turn.tile == count_) return true;
-    // What is under way comes, as what a load waits for does; not after the kernel's end.
+    // What is under way comes, as what a load waits for does. It must not after the kernel's end, and who
+    // else waits for it may have given up, also when all tiles were asked for.
     for (uint32_t last = turn.tile - std::min(turn.tile, stages_); last < turn.tile; ++last) {
       while (!hasEnded(shared_.come[last % stages_], last / stages_)) {
       }
     }
-    return false;
+    return turn.tile == count_;
   }
 
   __device__ bool copyAllOut() {

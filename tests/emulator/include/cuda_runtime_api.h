@@ -142,7 +142,9 @@ struct dim3 {
   explicit constexpr dim3(unsigned width) : x(width) {}
 };
 enum cudaLaunchAttributeID { cudaLaunchAttributeNone, cudaLaunchAttributeProgrammaticStreamSerialization };
-struct cudaFuncAttributes {};
+struct cudaFuncAttributes {
+  int ptxVersion;  // what the kernel was compiled for
+};
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);

@@ -231,6 +231,7 @@ inline void emulatedCopy(void* to, const void* from, uint32_t bytes) {
   constexpr uint32_t kAtOnce = 1024;
   for (uint32_t at = 0; at < bytes; at += static_cast<uint32_t>(sizeof(Pack))) {
     if (at % kAtOnce == 0) Machine::current().step();
+    while (Machine::current().holdsUnitCopies()) Machine::current().step();
     auto* const target = static_cast<std::byte*>(to) + at;
     const auto* const source = static_cast<const std::byte*>(from) + at;
     emulatedOrder([&](emulator::Order& order, int self) {
