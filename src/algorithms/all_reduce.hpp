@@ -11,29 +11,9 @@
 
 namespace stretto::algorithms {
 
-// Rounds of equal length, but for one line: in each there are some for every thread (shares.hpp).
-template <Backend B>
-STRETTO_ANYWHERE Status allReduceInRounds(B& b, const Arguments& a) {
-  constexpr size_t kLine = 16;
-  const uint32_t lines = static_cast<uint32_t>((a.bytes() + kLine - 1) / kLine);
-  const uint32_t most = static_cast<uint32_t>(b.lineBytes() / kLine);
-  const uint32_t rounds = (lines + most - 1) / most;
-  const auto upTo = [&](uint32_t round) {
-    return std::min(a.bytes(), uint64_t{lines} * round / rounds * kLine);
-  };
-  b.nextEpoch();
-  for (uint32_t round = 0; round < rounds; ++round) {
-    if (round != 0) b.nextRound();
-    const size_t begin = upTo(round);
-    STRETTO_TRY(b.shareLines(b.coop(), a.reduce, a.receive + begin, a.send + begin, upTo(round + 1) - begin));
-  }
-  return kOkStatus;
-}
-
 // Readiness in the lines, as many bytes in one epoch as they hold.
 template <Backend B>
 STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
-  if constexpr (requires { requires B::kRounds; }) return allReduceInRounds(b, a);
   if constexpr (requires { requires B::kOneEpoch; }) {
     b.nextEpoch();
     return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());

@@ -79,7 +79,11 @@ STRETTO_ANYWHERE Status allToAllPush(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
-  if constexpr (requires { requires B::kOneEpoch; }) {
+  if constexpr (requires { b.tradeLines(b.coop(), a.reduce, a.receive, a.send, a.send, a.bytes()); }) {
+    b.nextEpoch();
+    const std::byte* const own = a.send + a.block(b.rank());
+    return b.tradeLines(b.coop(), a.reduce, a.receive, own, a.send + a.block(1 - b.rank()), a.bytes());
+  } else if constexpr (requires { requires B::kOneEpoch; }) {
     b.nextEpoch();
     putLinesAll(b, Leg::kScatter, a.bytes(), [&](int peer) {
       return Piece{a.send + a.block(peer), a.bytes()};

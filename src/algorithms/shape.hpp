@@ -18,7 +18,9 @@ struct Span {
 class Split {
  public:
   constexpr Split(size_t count, size_t parts, size_t grain = 1)
-      : count_(count), each_(roundUp((count + parts - 1) / parts, grain)) {}
+      : Split(count, roundUp((count + parts - 1) / parts, grain), Each{}) {}
+  // Parts of so many elements each.
+  static constexpr Split ofEach(size_t count, size_t each) { return {count, each, Each{}}; }
   constexpr Span operator[](size_t part) const {
     const size_t begin = std::min(count_, part * each_);
     return {begin, std::min(count_, begin + each_) - begin};
@@ -27,6 +29,8 @@ class Split {
   constexpr size_t each() const { return each_; }
 
  private:
+  struct Each {};
+  constexpr Split(size_t count, size_t each, Each) : count_(count), each_(each) {}
   static constexpr size_t roundUp(size_t value, size_t grain) { return (value + grain - 1) / grain * grain; }
   size_t count_;
   size_t each_;

@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "algorithms/registry.hpp"
+#include "algorithms/shape.hpp"
+#include "primitives/operation.hpp"
 
 namespace stretto::algorithms {
 
@@ -17,22 +19,33 @@ constexpr size_t shardsOf(Algorithm algorithm, int ranks) {
 // Blocks begin on whole cache lines, and so do shards: what one block has may be so much more than its part.
 inline constexpr size_t kShareGrain = 128;
 
+// An operation as it is cut among so many shares, of blocks or of strands.
+constexpr Arguments withShares(Arguments arguments, int shares) {
+  const size_t grain = std::max<size_t>(1, kShareGrain / arguments.elementBytes);
+  arguments.largest = Split(arguments.count, static_cast<size_t>(std::max(1, shares)), grain).each();
+  return arguments;
+}
+
 // Bytes of one block's part of a shard that bare lines of `payload` bytes take in one round.
 constexpr size_t mostInBareShard(size_t payload) {
   return payload < kShareGrain ? 0 : payload - kShareGrain;
 }
-// Whether there are more rounds. Each must have lines for every thread: they hold half the payload at least,
-// which is 1024 lines of 16 bytes or more, and a block has 512 threads that put them.
+// Threads of a block that put bare lines, one of 16 bytes each at a time.
+inline constexpr size_t kMostBareThreads = 1024;
+// Whether there are more rounds. Each must have lines for every thread: they hold half the payload at least.
 constexpr bool hasBareRounds(Collective collective, Algorithm algorithm, int ranks, size_t payload) {
-  constexpr size_t kLeastPayload = 32768;
-  return collective == Collective::kAllReduce && algorithm == Algorithm::kOneShot && ranks == 2 &&
-         payload >= kLeastPayload;
+  const bool trades = (collective == Collective::kAllReduce && algorithm == Algorithm::kOneShot) ||
+                      (collective == Collective::kReduceScatter && algorithm == Algorithm::kPush);
+  return trades && ranks == 2 && payload >= 2 * 16 * kMostBareThreads;
 }
-// Of an operation of so many blocks and shards.
+// Of an operation of so many blocks, in one round; in all.
+constexpr size_t mostInBareRound(size_t payload, size_t blocks, Algorithm algorithm, int ranks) {
+  return mostInBareShard(payload) * blocks * shardsOf(algorithm, ranks);
+}
 constexpr size_t mostInBareLines(size_t payload, size_t blocks, Collective collective, Algorithm algorithm,
                                  int ranks) {
   if (hasBareRounds(collective, algorithm, ranks, payload)) return SIZE_MAX;
-  return mostInBareShard(payload) * blocks * shardsOf(algorithm, ranks);
+  return mostInBareRound(payload, blocks, algorithm, ranks);
 }
 
 }  // namespace stretto::algorithms

@@ -24,6 +24,8 @@ TEST(Split, CoversEveryElementOnce) {
           ASSERT_EQ(span.begin, next);
           ASSERT_LE(span.size, split.each());
           ASSERT_TRUE(span.size == 0 || span.begin % grain == 0);
+          const Span same = Split::ofEach(count, split.each())[part];
+          ASSERT_TRUE(same.begin == span.begin && same.size == span.size);
           next += span.size;
         }
         ASSERT_EQ(next, count) << parts << " parts of grain " << grain;

@@ -69,7 +69,8 @@ size_t roundUp(size_t value, size_t grain) {
 
 class KernelEngine final : public Engine {
  public:
-  explicit KernelEngine(const Setup& setup) : setup_(setup), copies_(setup.device, setup.rank, setup.ranks) {}
+  explicit KernelEngine(const Setup& setup)
+      : setup_(setup), places_(setup.shape), copies_(setup.device, setup.rank, setup.ranks) {}
   ~KernelEngine() override;
 
   Status begin();
@@ -115,6 +116,7 @@ class KernelEngine final : public Engine {
   };
 
   const Setup setup_;
+  const stretto::cuda::Places places_;
   LaneState* lanes_ = nullptr;
   std::byte* windows_[kMaxRanks] = {};  // by rank, once they are known
   std::byte** windowsThere_ = nullptr;  // a copy, in device memory
@@ -169,6 +171,7 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   std::copy_n(windows_, Context::kAtHand, context.windows);
   context.allWindows = windowsThere_;
   context.shape = setup_.shape;
+  context.places = places_;
   context.lanes = lanes_;
   context.control = reinterpret_cast<Control*>(control_.device);
   context.stamps = reinterpret_cast<Stamps*>(stamps_.device);
@@ -214,8 +217,9 @@ int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
   const size_t parts = launch.protocol == P::kWide   ? (bytes + 119) / 120 * WideLines::kLineThreads
                        : launch.protocol == P::kBare ? bytes / sizeof(stretto::cuda::Pack)
                                                      : bytes / stretto::cuda::kUnitBytes;
-  // One more warp exchanges the tags of bare lines. Elsewhere each of a two-shot's three stages needs a warp.
-  const size_t more = launch.protocol == P::kBare ? kWarp : 0;
+  // Among several ranks one more warp exchanges the tags of bare lines. Elsewhere each of a two-shot's three
+  // stages needs a warp.
+  const size_t more = launch.protocol == P::kBare && setup_.ranks != 2 ? kWarp : 0;
   const bool threeStages = launch.protocol != P::kBare && launch.algorithm == algorithms::Algorithm::kTwoShot;
   const size_t least = (threeStages ? 3 : 1) * kWarp;
   const size_t most = static_cast<size_t>(kernel.mostThreads);
@@ -258,9 +262,7 @@ const Kernel& KernelEngine::kernelFor(const Launch& launch) const {
   const auto kind = algorithms::combines(launch.collective, launch.algorithm)
                         ? kindOf(launch.arguments.reduce)
                         : KernelTable::Kind::kAny;
-  const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
-  return KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks,
-                                 launch.arguments.bytes() / blocks);
+  return KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks);
 }
 
 Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
@@ -292,7 +294,7 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   } else if (status.ok()) {
     const Context context = contextFor(how.tag, how.sequence);
     status = launchKernel(kernel.function, Size{how.blocks, threadsFor(how, kernel)}, stream, context,
-                          how.arguments);
+                          algorithms::withShares(how.arguments, how.blocks * kernel.strands));
   }
   if (scratch != nullptr) {
     const Status freed = check(cudaFreeAsync(scratch, stream), "freeing memory of PreMulSum");
@@ -310,8 +312,14 @@ bool KernelEngine::isTooLarge(const Launch& launch) const {
              algorithms::mostInBareLines(payload, blocks, launch.collective, launch.algorithm, setup_.ranks);
 }
 
+// Kernels for several operations know of no rounds: how many threads they have depends on the launch.
 bool KernelEngine::mayShare(const Launch& launch) const {
-  return kernelFor(launch).fused != nullptr && isSmall(launch, setup_.ranks) && !isTooLarge(launch);
+  const size_t payload = stretto::cuda::barePayload(setup_.shape.layout);
+  const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
+  const bool inOneRound = launch.protocol != algorithms::Protocol::kBare ||
+                          launch.arguments.bytes() <=
+                              algorithms::mostInBareRound(payload, blocks, launch.algorithm, setup_.ranks);
+  return kernelFor(launch).fused != nullptr && isSmall(launch, setup_.ranks) && inOneRound;
 }
 
 bool KernelEngine::joins(std::span<const Launch> before, const Launch& next) const {
@@ -333,12 +341,12 @@ Status KernelEngine::launchTogether(std::span<const Launch> launches, StreamHand
   Size size{0, 0};
   for (const Launch& one : launches) {
     STRETTO_TRY(findKernel(one, kernel));
-    fused.items[fused.count++] = {one.arguments,
+    fused.items[fused.count++] = {algorithms::withShares(one.arguments, one.blocks * kernel.strands),
                                   {one.tag, one.sequence},
                                   static_cast<uint16_t>(one.firstLane),
                                   static_cast<uint16_t>(one.blocks)};
     size.blocks = std::max(size.blocks, one.firstLane + one.blocks);
-    size.threads = std::max(size.threads, threadsFor(one, kernel));
+    size.threads = std::max(size.threads, std::min(threadsFor(one, kernel), Fused::kMostThreads));
   }
   const uint64_t before = launched_.number;
   STRETTO_TRY(launchKernel(kernel.fused, size, static_cast<cudaStream_t>(stream), contextFor(0, 0), fused));
@@ -373,7 +381,8 @@ Status KernelEngine::launchCopies(const Launch& launch, StreamHandle stream) {
     --launched_.number;
     Context context = contextFor(launch.tag, launch.sequence);
     if (!size.told) context.stamps = nullptr;
-    STRETTO_TRY(launchKernel(kernel.function, size, static_cast<cudaStream_t>(where), context, arguments));
+    STRETTO_TRY(launchKernel(kernel.function, size, static_cast<cudaStream_t>(where), context,
+                             algorithms::withShares(arguments, size.blocks)));
     launched_.channels += before.channels;
     launched_.stamps += before.stamps;
     launched_.kernels += before.kernels;
@@ -404,7 +413,8 @@ Status KernelEngine::launchPull(const Launch& launch, cudaStream_t stream) {
   const PullKernel kernel = pullKernel(launch, peers, setup_.ranks, copyUnits_);
   Size size{launch.blocks, kernel.threads};
   size.sharedBytes = kernel.sharedBytes;
-  return launchKernel(kernel.function, size, stream, contextFor(launch.tag, launch.sequence), a, peers);
+  return launchKernel(kernel.function, size, stream, contextFor(launch.tag, launch.sequence),
+                      algorithms::withShares(a, launch.blocks), peers);
 }
 
 namespace {

@@ -15,40 +15,42 @@ using stretto::cuda::BlockShared;
 using stretto::cuda::Context;
 using stretto::cuda::Cuda;
 using stretto::cuda::LinkRuns;
-using stretto::cuda::ManyBareLines;
 using stretto::cuda::RunLines;
 using stretto::cuda::ShortLines;
 using stretto::cuda::WideLines;
 
-// What one block of `blocks`, the first of which is `first`, does of an operation: a run of elements, of
-// every block of the buffers. Empty for blocks that come too late, and then on every rank. Where a block has
-// several strands it is what this one does.
-__device__ inline Arguments shareOf(const Arguments& all, unsigned strands, unsigned blocks = gridDim.x,
-                                    unsigned first = 0) {
+// What one block, of those from `first` on, does of an operation (Arguments::largest says how it is cut): a
+// run of elements, of every block of the buffers. Empty for blocks that come too late, and then on every
+// rank. Where a block has several strands it is what this one does.
+// `elementBytes`: where a kernel knows them.
+template <unsigned strands = 1, size_t elementBytes = 0>
+__device__ Arguments shareOf(const Arguments& all, unsigned first = 0) {
   Arguments mine = all;
-  const algorithms::Split split(all.count, blocks * strands,
-                                std::max<size_t>(1, algorithms::kShareGrain / all.elementBytes));
+  if constexpr (elementBytes != 0) mine.elementBytes = elementBytes;
+  const auto split = algorithms::Split::ofEach(all.count, all.largest);
   constexpr unsigned kWarp = 32;
   const unsigned own = (blockIdx.x - first) * strands;
   const algorithms::Span span = split[own + (strands == 1 ? 0 : threadIdx.x / kWarp)];
   mine.stride = all.stride != 0 ? all.stride : all.count;
   mine.count = span.size;
   mine.largest = split[own].size;
-  if (mine.send != nullptr) mine.send += span.begin * all.elementBytes;
-  if (mine.receive != nullptr) mine.receive += span.begin * all.elementBytes;
+  if (mine.send != nullptr) mine.send += span.begin * mine.elementBytes;
+  if (mine.receive != nullptr) mine.receive += span.begin * mine.elementBytes;
   return mine;
 }
 
-// `blocksAtOnce`: how many fit on a multiprocessor. With two, the next operation's can wait there for the end
-// of this one's.
-template <typename Code, typename Backend, int mostThreads, int blocksAtOnce>
-__global__ void __launch_bounds__(mostThreads, blocksAtOnce)
+template <typename Code, typename Backend, int mostThreads>
+__global__ void __launch_bounds__(mostThreads, 1)
     collective(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
   stretto::cuda::letNextBegin();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
-  const Arguments mine = shareOf(arguments, Backend::kStrands);
-  backend.begin();
+  const Arguments mine = shareOf<Backend::kStrands, Backend::kElementBytes>(arguments);
+  if constexpr (Backend::kTurns) {
+    backend.prepare();
+  } else {
+    backend.begin();
+  }
   if constexpr (Backend::kLinks) backend.beginLinks();
   if (mine.largest != 0) (void)Code::run(backend, mine);  // what goes wrong is in Control
   if constexpr (Backend::kLinks) backend.endLinks();
@@ -59,8 +61,8 @@ __global__ void __launch_bounds__(mostThreads, blocksAtOnce)
 // have a lane in common one after the other. Blocks do not wait for each other between two operations. More
 // registers than `collective` is given keep the loop from spilling; the kernel after it finds less room to
 // wait in, once for all of them.
-template <typename Code, typename Backend, int mostThreads>
-__global__ void __launch_bounds__(mostThreads, 1)
+template <typename Code, typename Backend>
+__global__ void __launch_bounds__(Fused::kMostThreads, 1)
     fused(const __grid_constant__ Context context, const __grid_constant__ Fused all) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
   stretto::cuda::letNextBegin();
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(mostThreads, 1)
     if (blockIdx.x - item.first >= item.blocks) continue;  // also those before, as numbers go round
     backend.take(item.called, i, isFirst);
     isFirst = false;
-    const Arguments mine = shareOf(item.arguments, Backend::kStrands, item.blocks, item.first);
+    const Arguments mine = shareOf<Backend::kStrands, Backend::kElementBytes>(item.arguments, item.first);
     if (!over && mine.largest != 0) (void)Code::run(backend, mine);
     over = backend.leave();
   }
@@ -90,10 +92,10 @@ inline constexpr int kLineThreads = 512;
 inline constexpr int kChunkThreads = 512;
 inline constexpr int kLinkThreads = 32 * LinkRuns::kStrands;
 
-template <typename Code, typename Backend, int mostThreads, int blocksAtOnce, bool fuses = false>
+template <typename Code, typename Backend, int mostThreads, bool fuses = false>
 Kernel kernelOf() {
-  Kernel kernel{collective<Code, Backend, mostThreads, blocksAtOnce>, mostThreads};
-  if constexpr (fuses) kernel.fused = fused<Code, Backend, mostThreads>;
+  Kernel kernel{collective<Code, Backend, mostThreads>, mostThreads, Backend::kStrands};
+  if constexpr (fuses) kernel.fused = fused<Code, Backend>;
   return kernel;
 }
 
@@ -112,9 +114,9 @@ class RowKernels {
       constexpr bool kHasBare = Row::kCollective != Collective::kReduce;
       if constexpr (kHasBare && !std::is_same_v<Reducer, AnyReducer>) addBare();
     } else if constexpr (usesLinks(Row::kAlgorithm)) {
-      add<Cuda<Reducer, LinkRuns>, kLinkThreads, 1>(P::kChunks, Fit::kAny);
+      add<Cuda<Reducer, LinkRuns>, kLinkThreads>(P::kChunks, Fit::kAny);
     } else {
-      add<Cuda<Reducer, ShortLines>, kChunkThreads, 1>(P::kChunks, Fit::kAny);
+      add<Cuda<Reducer, ShortLines>, kChunkThreads>(P::kChunks, Fit::kAny);
     }
   }
 
@@ -134,31 +136,26 @@ class RowKernels {
   static constexpr bool kFusesPairs =
       kFuses && !(Row::kCollective == Collective::kAllGather && Format::kWide);
 
-  template <typename Backend, int mostThreads, int blocksAtOnce, bool fuses = false>
+  template <typename Backend, int mostThreads, bool fuses = false>
   void add(algorithms::Protocol protocol, Fit fit) {
     table_.add(Row::kCollective, Row::kAlgorithm, protocol, kind_, fit,
-               kernelOf<typename Row::Code, Backend, mostThreads, blocksAtOnce, fuses>());
+               kernelOf<typename Row::Code, Backend, mostThreads, fuses>());
   }
-  // Lines are for latency: kernels for a known number of ranks, and room for the next one. What branches by
-  // type, or copies, or has a flag in each thread, needs more registers than two full blocks leave each.
+  // Lines are for latency: kernels for a known number of ranks.
   template <typename Format>
   void addLines(algorithms::Protocol protocol) {
-    constexpr bool kNeedsMany = std::is_same_v<Reducer, AnyReducer> || std::is_same_v<Format, ShortLines>;
-    constexpr int kBlocks = kNeedsMany ? 1 : 2;
-    add<Cuda<Reducer, Format>, kLineThreads, 1, kFuses>(protocol, Fit::kAny);
+    add<Cuda<Reducer, Format>, kLineThreads, kFuses>(protocol, Fit::kAny);
     if constexpr (kServesPairs) {
-      add<Cuda<Reducer, Format, 2>, kLineThreads, kBlocks, kFusesPairs<Format>>(protocol, Fit::kPair);
+      add<Cuda<Reducer, Format, 2>, kLineThreads, kFusesPairs<Format>>(protocol, Fit::kPair);
     }
   }
   void addBare() {
     constexpr auto kBare = algorithms::Protocol::kBare;
-    addLines<BareLines>(kBare);
+    add<Cuda<Reducer, BareLines>, kLineThreads, kFuses>(kBare, Fit::kAny);
     if constexpr (kServesPairs) {
-      // What comes in rounds has a power of two of threads, and the warp of the tags.
-      constexpr int kMost = Row::kCollective == Collective::kAllReduce ? kLineThreads + 32 : kLineThreads;
-      add<Cuda<Reducer, ManyBareLines, 2>, kMost, 1>(kBare, Fit::kLargePair);
+      add<Cuda<Reducer, BareLines, 2>, algorithms::kMostBareThreads, kFuses>(kBare, Fit::kPair);
     } else {
-      add<Cuda<Reducer, BareLines, 4>, kLineThreads, 1>(kBare, Fit::kFour);  // for one-shots no gain
+      add<Cuda<Reducer, BareLines, 4>, kLineThreads>(kBare, Fit::kFour);  // for one-shots no gain
     }
   }
   // Runs are for bandwidth: registers rather than room. Among several peers four warps a stage have two
@@ -166,11 +163,11 @@ class RowKernels {
   void addRuns() {
     constexpr auto kRuns = algorithms::Protocol::kRuns;
     constexpr int kThreads = (kServesPairs ? 2 : 3) * 128;
-    add<Cuda<Reducer, RunLines>, kThreads, 1>(kRuns, Fit::kAny);
+    add<Cuda<Reducer, RunLines>, kThreads>(kRuns, Fit::kAny);
     if constexpr (kServesPairs) {
-      add<Cuda<Reducer, RunLines, 2>, kChunkThreads, 1>(kRuns, Fit::kPair);
+      add<Cuda<Reducer, RunLines, 2>, kChunkThreads>(kRuns, Fit::kPair);
     } else if constexpr (!std::is_same_v<Reducer, AnyReducer>) {
-      add<Cuda<Reducer, RunLines, 4>, kThreads, 1>(kRuns, Fit::kFour);
+      add<Cuda<Reducer, RunLines, 4>, kThreads>(kRuns, Fit::kFour);
     }
   }
 

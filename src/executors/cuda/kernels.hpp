@@ -15,6 +15,7 @@ namespace stretto::executors::cuda {
 // them.
 struct Fused {
   static constexpr int kMost = 32;
+  static constexpr int kMostThreads = 512;  // of a block
   struct Item {
     Arguments arguments;
     stretto::cuda::Called called;
@@ -30,6 +31,7 @@ static_assert(sizeof(stretto::cuda::Context) + sizeof(Fused) <= 4096);
 struct Kernel {
   void (*function)(stretto::cuda::Context, Arguments) = nullptr;
   int mostThreads = 0;
+  int strands = 1;                                         // of a block, which share what it has
   void (*fused)(stretto::cuda::Context, Fused) = nullptr;  // the same for several operations, if there is one
 };
 
@@ -37,22 +39,17 @@ class KernelTable {
  public:
   using Kind = stretto::cuda::ReducerKind;
 
-  // What a kernel was made for. Those for two ranks that have much to move in each block go before others for
-  // two.
-  enum class Fit : uint8_t { kAny, kPair, kLargePair, kFour };
-  // In each block, more than others take in one pass.
-  static constexpr size_t kMuch = 15360;
+  // What a kernel was made for: any number of ranks, two, or four.
+  enum class Fit : uint8_t { kAny, kPair, kFour };
 
   // Every kernel of the library.
   static const KernelTable& all();
   // The one that fits best. What combines nothing is kept under kAny. A null function: there is no
   // such kernel.
   const Kernel& find(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
-                     Kind kind, int ranks, size_t bytesPerBlock) const {
+                     Kind kind, int ranks) const {
     const size_t index = indexOf(collective, algorithm, protocol, kind);
     const auto of = [&](Fit fit) -> const Kernel& { return kernels_[static_cast<size_t>(fit)][index]; };
-    if (ranks == 2 && bytesPerBlock > kMuch && of(Fit::kLargePair).function != nullptr)
-      return of(Fit::kLargePair);
     if (ranks == 2 && of(Fit::kPair).function != nullptr) return of(Fit::kPair);
     if (ranks == 4 && of(Fit::kFour).function != nullptr) return of(Fit::kFour);
     return of(Fit::kAny);
@@ -74,7 +71,7 @@ class KernelTable {
   }
   using Rows =
       std::array<Kernel, size_t{kCollectives} * algorithms::kAlgorithms * algorithms::kProtocols * kKinds>;
-  std::array<Rows, 4> kernels_{};
+  std::array<Rows, 3> kernels_{};
 };
 
 void addMoves(KernelTable& table);

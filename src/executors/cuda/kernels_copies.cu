@@ -58,12 +58,12 @@ struct Reduction {
 
 template <typename Reducer>
 Kernel reductionBy() {
-  return kernelOf<Reduction, InSequence<Cuda<Reducer, ShortLines>>, kChunkThreads, 1>();
+  return kernelOf<Reduction, InSequence<Cuda<Reducer, ShortLines>>, kChunkThreads>();
 }
 
 template <bool isFirst>
 Kernel meeting() {
-  return kernelOf<Meeting<isFirst>, InSequence<Cuda<AnyReducer, ShortLines>>, kMaxRanks, 1>();
+  return kernelOf<Meeting<isFirst>, InSequence<Cuda<AnyReducer, ShortLines>>, kMaxRanks>();
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct Share {
   algorithms::Split shards;  // one for each rank; for all together in one shot
 
   __device__ Share(const Arguments& all, int parts)
-      : arguments(shareOf(all, 1)),
+      : arguments(shareOf(all)),
         at(static_cast<size_t>(arguments.receive - all.receive)),
         shards(arguments.count, static_cast<size_t>(parts),
                std::max<size_t>(1, algorithms::kShareGrain / all.elementBytes)) {}

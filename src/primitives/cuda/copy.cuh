@@ -14,15 +14,15 @@ STRETTO_BOTH bool isAligned(const void* pointer, size_t to) {
 }
 
 // The unit at `at`, of which `bytes` (1 to 8) are there; the rest of it is anything. Reads whole aligned
-// words, and only such as hold a byte of the buffer. Kept out of line: the common case needs neither.
-__device__ __noinline__ inline Unit loadOddUnit(const std::byte* at, unsigned bytes) {
+// words, and only such as hold a byte of the buffer.
+__device__ inline Unit oddUnit(const std::byte* at, unsigned bytes) {
   const unsigned shift = static_cast<unsigned>(reinterpret_cast<uintptr_t>(at) % kUnitBytes);
   const auto* word = reinterpret_cast<const Unit*>(at - shift);
   Unit unit = word[0] >> (8 * shift);
   if (shift + bytes > kUnitBytes) unit |= word[1] << (8 * (kUnitBytes - shift));
   return unit;
 }
-__device__ __noinline__ inline void storeOddUnit(std::byte* at, Unit unit, unsigned bytes) {
+__device__ inline void setOddUnit(std::byte* at, Unit unit, unsigned bytes) {
   if (bytes == kUnitBytes && isAligned(at, 4)) {
     reinterpret_cast<uint32_t*>(at)[0] = static_cast<uint32_t>(unit);
     reinterpret_cast<uint32_t*>(at)[1] = static_cast<uint32_t>(unit >> 32);
@@ -33,6 +33,30 @@ __device__ __noinline__ inline void storeOddUnit(std::byte* at, Unit unit, unsig
   } else {
     for (unsigned i = 0; i < bytes; ++i) at[i] = static_cast<std::byte>(unit >> (8 * i));
   }
+}
+
+// The same, and two units from `at` on, of which there may be fewer: kept out of line, as the common case
+// needs none of them.
+__device__ __noinline__ inline Unit loadOddUnit(const std::byte* at, unsigned bytes) {
+  return oddUnit(at, bytes);
+}
+__device__ __noinline__ inline void storeOddUnit(std::byte* at, Unit unit, unsigned bytes) {
+  setOddUnit(at, unit, bytes);
+}
+__device__ __noinline__ inline Pack loadOddPair(const std::byte* at, size_t bytes) {
+  const auto part = [&](size_t skipped) -> Unit {
+    if (bytes <= skipped) return 0;
+    return oddUnit(at + skipped, static_cast<unsigned>(std::min(size_t{kUnitBytes}, bytes - skipped)));
+  };
+  return {part(0), part(kUnitBytes)};
+}
+__device__ __noinline__ inline void storeOddPair(std::byte* at, Pack pair, size_t bytes) {
+  const auto part = [&](size_t skipped, Unit unit) {
+    if (bytes <= skipped) return;
+    setOddUnit(at + skipped, unit, static_cast<unsigned>(std::min(size_t{kUnitBytes}, bytes - skipped)));
+  };
+  part(0, pair.low);
+  part(kUnitBytes, pair.high);
 }
 
 // A user's buffer as units, those that are whole and aligned first.
@@ -66,14 +90,14 @@ struct UnitView {
   // Two units from an even one on.
   __device__ Pack loadPair(size_t unit) const {
     if (unit < paired) return loadPack(begin + unit * kUnitBytes);
-    return {load(unit), load(unit + 1)};
+    return unit * kUnitBytes < bytes ? loadOddPair(begin + unit * kUnitBytes, bytes - unit * kUnitBytes)
+                                     : Pack{};
   }
   __device__ void storePair(size_t unit, Pack value) const {
     if (unit < paired) {
       storePack(begin + unit * kUnitBytes, value);
-    } else {
-      store(unit, value.low);
-      store(unit + 1, value.high);
+    } else if (unit * kUnitBytes < bytes) {
+      storeOddPair(begin + unit * kUnitBytes, value, bytes - unit * kUnitBytes);
     }
   }
 

@@ -10,23 +10,13 @@
 // block end at once. Lines tell each thread for itself, and a pipeline makes that its stage's verdict.
 #pragma once
 
-#include "primitives/backend.hpp"
+#include "primitives/cuda/block.cuh"
+#include "primitives/cuda/course.cuh"
 #include "primitives/cuda/lines.cuh"
 #include "primitives/cuda/reduce.cuh"
 #include "primitives/cuda/state.hpp"
 
 namespace stretto::cuda {
-
-struct BlockShared {
-  static constexpr int kMostStages = 3;
-  static constexpr int kMostWarps = 16;
-  uint32_t done[kMostStages * kMostWarps];  // chunks that each warp of each stage has done, in runs
-  uint32_t progress[kMostStages];           // chunks that each stage of a pipeline has done
-  uint32_t failed;                          // somebody gave up
-  uint32_t looked;                          // when a thread looked at the host's word
-  uint32_t word;                            // the host's, if it was not 0
-  uint64_t began;                           // the block's turn, if stamps are wanted
-};
 
 // Some warps of a block, which have a barrier of their own.
 struct Threads {
@@ -44,12 +34,6 @@ struct Threads {
       syncThreads(barrier, count);
     }
   }
-};
-
-// How long one thread has waited.
-struct Patience {
-  uint32_t polls = 0;
-  uint64_t deadline = 0;
 };
 
 // The operation's place in its launch. Several share one in lines only: backends that live in memory are not
@@ -74,15 +58,16 @@ class Cuda {
  public:
   using Coop = Threads;
   static constexpr size_t kLineBytes = Format::kLineBytes;
-  static constexpr bool kOneEpoch = Format::kBare;  // an operation must be one epoch,
-  static constexpr bool kRounds = Format::kRounds;  // or goes on by nextRound()
-  static constexpr bool kLinks = Format::kLinks;    // each strand runs the algorithm on a share of its own
+  static constexpr bool kOneEpoch = Format::kBare;  // an operation must be one epoch, to the algorithm
+  static constexpr bool kTurns = kRanks == 2 && Format::kBare;  // lines are put and read in turns
+  static constexpr bool kLinks = Format::kLinks;  // each strand runs the algorithm on a share of its own
   static constexpr int kStrands = Format::kStrands;
+  static constexpr size_t kElementBytes = Reducer::kElementBytes;  // 0: not known
 
   __device__ Cuda(const Context& context, BlockShared& shared, int lane)
       : context_(context),
         shared_(shared),
-        nearBegin_(context.shape.nearBegin(lane)),
+        nearBegin_(size_t{context.places.bytes} * static_cast<uint32_t>(lane)),
         ownNear_(window(context.rank) + nearBegin_),
         runBegin_(context.shape.runBegin(lane)),
         deepBegin_(context.shape.deepBegin(lane)),
@@ -95,20 +80,38 @@ class Cuda {
     for (int step = 1; step < kRanks; ++step) peerNear_[step - 1] = window(peerAt(step)) + nearBegin_;
   }
 
-  // Every thread comes here. Prepares what needs nothing of the operation before, waits for its end, and
-  // takes over what it left in the lane. `first`: of the block's lanes, if it has several.
-  __device__ void begin(bool first = true) {
+  // Every thread comes to both: prepare(), what needs nothing of the operation before, and come(), which
+  // waits for its end and takes over what it left in the lane; returns the epoch, which is to be added to
+  // what has been counted meanwhile. Verbs that go by turns do that themselves, as late as they can. `first`:
+  // of the block's lanes, if it has several.
+  __device__ void prepare() {
     if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = 0;
-    // What is needed right after the wait is read from the parameters before it.
-    asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(layout().lineRegion), "r"(layout().wideRegion),
-                 "r"(layout().bareRegion), "l"(tag_));
+    // What is needed right after the wait is read from the parameters before it. What branches by type has no
+    // registers to spare for that.
+    if constexpr (!kTurns && !Format::kRuns && kElementBytes != 0) {
+      asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(Format::region(layout())), "l"(tag_));
 #pragma unroll
-    for (int step = 1; step < kRanks; ++step) asm volatile("" ::"l"(peerNear_[step - 1]));
+      for (int step = 1; step < kRanks; ++step) asm volatile("" ::"l"(peerNear_[step - 1]));
+    }
     __syncthreads();
+  }
+  __device__ uint64_t come(bool first = true) {
+    // A compiler that knew that all threads load the same word would wait for it at once, to keep it once for
+    // all, before loads that need nothing of it.
+    constexpr bool kKeepsItsOwn = kElementBytes != 0 && !Format::kRuns;
+    const uint64_t* epochAt =
+        (Format::kRuns ? &state_.runEpoch : &state_.epoch) + (kKeepsItsOwn ? threadIdx.y : 0);  // which is 0
+    if constexpr (kKeepsItsOwn) keepAtHand(epochAt);
     awaitPrevious();
     if (first && context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
-    epoch_ = Format::kRuns ? state_.runEpoch : state_.epoch;
+    const uint64_t before = loadRelaxed64(epochAt);
     finished_ = state_.finished;
+    hasCome_ = true;
+    return before;
+  }
+  __device__ void begin(bool first = true) {
+    prepare();
+    epoch_ += come(first);
   }
   __device__ void beginLinks() {
     for (int peer = 0; peer < ranks(); ++peer) {
@@ -121,6 +124,7 @@ class Cuda {
   }
   // And here, whatever its verdict.
   __device__ void end() {
+    if (kTurns && !hasCome_) epoch_ += come();
     __syncthreads();
     if (threadIdx.x != 0) return;
     (Format::kRuns ? state_.runEpoch : state_.epoch) = epoch_;
@@ -178,14 +182,6 @@ class Cuda {
   __device__ uint64_t nextEpoch() {
     return ++epoch_;
   }
-  // The next epoch of the same operation in bare lines, after the first. What was erased is so before
-  // anything more is sent: a thread that has the peer's lines of this epoch may write where the same thread
-  // there has read those of the one before. So each thread has lines in every round, and both ranks as many
-  // threads.
-  __device__ void nextRound() requires(Format::kRounds) {
-    fenceSystem();
-    nextEpoch();
-  }
   __device__ uint64_t epoch() const {
     return epoch_;
   }
@@ -203,10 +199,10 @@ class Cuda {
     return deep(rank(), layout().slot(turn(), leg, placeAt(rank(), source)));
   }
   __device__ Cell* cellAt(int peer, Leg leg) const {
-    return cell(near(peer, layout().cell(turn(), leg, placeAt(peer, rank()))));
+    return cell((kRanks == 2 ? peerNear_[0] : near(peer, 0)) + cellPlace(leg, placeAt(peer, rank())));
   }
   __device__ const Cell* cellFrom(int source, Leg leg) const {
-    return cell(near(rank(), layout().cell(turn(), leg, placeAt(rank(), source))));
+    return cell(ownNear_ + cellPlace(leg, placeAt(rank(), source)));
   }
 
   // The verbs.
@@ -290,7 +286,16 @@ class Cuda {
   // putLines() to every peer and reduceLines(), reading the input once where each thread has little of it.
   __device__ Status shareLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                size_t bytes) requires(!Format::kRuns) {
-    return inLines<true>(coop, spec, to, own, bytes);
+    if constexpr (kTurns) {
+      return inTurns<true>(coop, spec, to, own, own, bytes);
+    } else {
+      return inLines<true>(coop, spec, to, own, bytes);
+    }
+  }
+  // The same where the peer gets `theirs` instead.
+  __device__ Status tradeLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                               const std::byte* theirs, size_t bytes) requires(kTurns) {
+    return inTurns<false>(coop, spec, to, own, theirs, bytes);
   }
 
   // For all peers at once (algorithms/exchange.hpp), so that loads of several are under way together. Parts
@@ -334,7 +339,6 @@ class Cuda {
  private:
   static constexpr int kUnroll = kRanks > 1 ? kRanks - 1 : 1;  // of loops over peers
   static constexpr int kTagBits = 20;                          // of a line's flag; the rest is the epoch
-  static constexpr int kPollsPerLook = 1024;
   static constexpr int kWarp = 32;
 
   // The peer that comes `step` ranks later, going round; a division would take long.
@@ -345,10 +349,13 @@ class Cuda {
   }
   // Windows have room for peers only: the place of `source` in the window of `owner`.
   __device__ static int placeAt(int owner, int source) {
+    if constexpr (kRanks == 2) return 0;
     return source - (source > owner ? 1 : 0);
   }
   __device__ std::byte* window(int peer) const {
-    return peer < Context::kAtHand ? context_.windows[peer] : context_.allWindows[peer];
+    static_assert(kRanks <= Context::kAtHand);
+    if constexpr (kRanks == 2) return peer == 0 ? context_.windows[0] : context_.windows[1];
+    return kRanks != 0 || peer < Context::kAtHand ? context_.windows[peer] : context_.allWindows[peer];
   }
   __device__ std::byte* near(int peer, size_t offset) const {
     if (peer == rank()) return ownNear_ + offset;
@@ -363,13 +370,28 @@ class Cuda {
   __device__ uint32_t turn() const {
     return static_cast<uint32_t>(epoch_) & (layout().slots - 1);
   }
+  // Of one source's lines of this epoch. Pairs have one leg and one source.
+  __device__ uint32_t linePlace(Leg leg, int source) const {
+    const uint32_t slot = Format::kPlaces != 0 ? static_cast<uint32_t>(epoch_) % Format::kPlaces : turn();
+    uint32_t index = slot;
+    if constexpr (kRanks != 2) {
+      index = (slot * layout().lineLegs + static_cast<uint32_t>(leg)) * layout().ranks +
+              static_cast<uint32_t>(source);
+    }
+    return Format::begin(context_.places) + index * Format::region(layout());
+  }
+  // And a peer's word to a rank about this epoch.
+  __device__ size_t cellPlace(Leg leg, int source) const {
+    if constexpr (kRanks == 2) return WindowLayout{.ranks = 1}.cell(turn(), leg, 0);
+    return layout().cell(turn(), leg, source);
+  }
   __device__ std::byte* linesOf(int owner, Leg leg, int source) const {
-    return near(owner, Format::place(layout(), turn(), leg, placeAt(owner, source)));
+    return near(owner, linePlace(leg, placeAt(owner, source)));
   }
   // This rank's at the peer `step` further: a constant, wherever `step` is one.
   __device__ std::byte* linesAt(int step, Leg leg) const {
-    const size_t place = Format::place(layout(), turn(), leg, placeAt(peerAt(step), rank()));
-    return (kRanks > 1 ? peerNear_[step - 1] : window(peerAt(step)) + nearBegin_) + place;
+    return (kRanks > 1 ? peerNear_[step - 1] : window(peerAt(step)) + nearBegin_) +
+           linePlace(leg, placeAt(peerAt(step), rank()));
   }
   __device__ uint64_t lineFlag() const {
     return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1));
@@ -436,7 +458,7 @@ class Cuda {
     const int threads = static_cast<int>(blockDim.x);
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     if constexpr (Format::kLinks) return {warp * kWarp, kWarp, Threads::kOneWarp};
-    return {0, threads - (Format::kBare ? kWarp : 0), 0};
+    return {0, threads - (Format::kBare && !kTurns ? kWarp : 0), 0};
   }
   // Runs of a link from number `cursor` on that come before this strand's next one.
   __device__ static uint64_t untilMine(uint64_t cursor) requires(Format::kLinks) {
@@ -470,8 +492,6 @@ class Cuda {
                              const LinePart<Format> (&parts)[kLines], const Pack (&own)[kLines], int lane);
   template <bool put, int kLines, typename ReduceOne>
   __device__ void passLines(Coop coop, const UnitSource& source, ReduceOne reduceOne);
-  template <int kLines, typename ReduceOne>
-  __device__ void passLinesAhead(Coop coop, const UnitSource& source, ReduceOne reduceOne);
   template <int kLines>
   __device__ void loadBatch(Pack (&own)[kLines], const UnitSource& source,
                             const LinePart<Format> (&parts)[kLines], int lane) const;
@@ -481,6 +501,12 @@ class Cuda {
   template <int kLines>
   __device__ void eraseBatch(int source, Leg leg, const LinePart<Format> (&parts)[kLines]) const;
   __device__ void exchangeTags(int thread, int threads);
+  __device__ bool awaitLine(Pack& line, const std::byte* at, const Cell* tagAt);
+  template <bool shares, typename Source, typename Target>
+  __device__ void goThrough(Course course, Reducer reducer, Source sent, Source kept, Target target);
+  template <bool shares>
+  __device__ Status inTurns(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                            const std::byte* theirs, size_t bytes);
   template <bool put>
   __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                             size_t bytes);
@@ -488,11 +514,27 @@ class Cuda {
   __device__ Code exhausted(Patience& patience) const {
     return exhausted(patience, [] { return false; });
   }
+  // `differs()`: what has come is another operation's.
   template <typename Differs>
-  __device__ Code exhausted(Patience& patience, Differs differs) const;
+  __device__ Code exhausted(Patience& patience, Differs differs) const {
+    if (!patience.isDue()) return Code::kOk;
+    if (differs()) return Code::kInvalidUsage;
+    const Look seen = kTurns ? lookAroundApart(context_, shared_, patience.deadline)
+                             : lookAround(context_, shared_, patience.deadline);
+    patience.deadline = seen.deadline;
+    return seen.code;
+  }
   // `finished`: of a collective, its number.
   __device__ void leaveStamp(uint64_t queue, uint64_t finished = 0) const;
-  __device__ void report(Code code, int peer, uint64_t theirTag);
+  __device__ void report(Code code, int peer, uint64_t theirTag) {
+    failed_ = true;
+    const Failure failure{code, peer, lane_, theirTag};
+    if constexpr (kTurns) {
+      reportApart(context_, place_.called(context_), shared_, failure);
+    } else {
+      reportOnce(context_, place_.called(context_), shared_, failure);
+    }
+  }
 
   const Context& context_;
   BlockShared& shared_;
@@ -505,35 +547,13 @@ class Cuda {
   int lane_;
   [[no_unique_address]] std::conditional_t<Format::kRuns, OnlyOne, OneOfSeveral> place_;
   uint64_t tag_;
-  uint64_t epoch_ = 0;
+  uint64_t epoch_ = 0;  // before come(): so many after the lane's
   uint64_t finished_ = 0;
   Coop coop_;
   bool failed_ = false;
+  bool hasCome_ = false;
   LinkCursors cursors_[kMaxRanks];
 };
-
-// What ends a wait: nothing (kOk), another thread of the rank that gave up, the deadline, or the host's
-// word. That word lies in the host's memory, and a wait can be that of all threads of a GPU: were each to
-// look, they would keep the bus so busy for milliseconds that the rank they wait for is late because of it.
-// One thread of a block looks, twice a millisecond. `differs()`: what has come is another operation's.
-template <typename Reducer, typename Format, int kRanks>
-template <typename Differs>
-__device__ Code Cuda<Reducer, Format, kRanks>::exhausted(Patience& patience, Differs differs) const {
-  constexpr int kLookBits = 19;  // of nanoseconds
-  if (++patience.polls % kPollsPerLook != 0) return Code::kOk;
-  if (differs()) return Code::kInvalidUsage;
-  if (look(shared_.failed) != 0) return Code::kRemote;
-  const uint64_t now = nanoseconds();
-  if (patience.deadline == 0) patience.deadline = now + context_.timeoutNanoseconds;
-  if (now > patience.deadline) return Code::kTimeout;
-  const uint32_t turn = static_cast<uint32_t>(now >> kLookBits);
-  if (atomicExch(&shared_.looked, turn) == turn) return Code::kOk;
-  const uint32_t word = loadRelaxed32(&context_.control->abort) & 0xff;
-  if (word != 0) tell(shared_.word, word);
-  if (word != 0) return static_cast<Code>(word);
-  // What another block of this rank has given up, the others will not see the end of either.
-  return loadRelaxed32(&context_.control->reported) != 0 ? Code::kRemote : Code::kOk;
-}
 
 // By one thread of the block, at its end. `queue`: 0 for a collective, which has been counted by now.
 template <typename Reducer, typename Format, int kRanks>
@@ -546,27 +566,6 @@ __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue, uint64
   storeRelaxed(&stamp.stop, {nanoseconds(), number});
   storeRelaxed(&stamp.launch, {context_.launch + place_.number, number});
   storeRelaxed(&stamp.queue, {queue != 0 ? queue : Stamp::kCollective | finished, number});
-}
-
-template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::report(Code code, int peer, uint64_t theirTag) {
-  failed_ = true;
-  // The host has ended the wait, though only one of the threads that wait has seen it.
-  if (const uint32_t word = look(shared_.word); word != 0 && code == Code::kTimeout) {
-    code = static_cast<Code>(word);
-  }
-  Control& control = *context_.control;
-  // Before others of the block hear of it, who would say that a peer has failed.
-  const bool isFirst = atomicCAS_system(&control.reported, 0u, 1u) == 0;
-  shared_.failed = 1;
-  if (!isFirst) return;
-  control.code = static_cast<uint32_t>(code);
-  control.peer = peer;
-  control.lane = static_cast<uint32_t>(lane_);
-  control.sequence = place_.called(context_).sequence;
-  control.theirTag = theirTag;
-  __threadfence_system();
-  atomicExch_system(&control.reported, 2u);
 }
 
 template <typename Reducer, typename Format, int kRanks>
@@ -590,5 +589,6 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* c
 }  // namespace stretto::cuda
 
 #include "primitives/cuda/cuda_lines.cuh"
+#include "primitives/cuda/cuda_pairs.cuh"
 #include "primitives/cuda/cuda_runs.cuh"
 #include "primitives/cuda/cuda_turns.cuh"

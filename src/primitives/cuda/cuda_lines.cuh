@@ -257,7 +257,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reduce
   take(result);
 }
 
-// The same between two ranks, whose order is known.
+// The same between two ranks, whose order is known; bare lines go in turns then (cuda_pairs.cuh).
 template <typename Reducer, typename Format, int kRanks>
 template <int kLines>
 __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer, const UnitTarget& target,
@@ -267,7 +267,6 @@ __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer
   const int peer = 1 - rank();
   const std::byte* const lines[1] = {linesOf(rank(), Leg::kScatter, peer)};
   if (!awaitParts(got, lines, lineFlag(), peer, parts, lane)) return;
-  if (Format::kBare) eraseBatch(peer, Leg::kScatter, parts);
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
     if (!parts[i].inside) continue;
@@ -285,15 +284,14 @@ __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer
   }
 }
 
-// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces. In bare lines
-// between two ranks a thread waits for lines as soon as it has put its own: bytes leave while others come.
+// One pass over the lines, kLines of this thread's at a time, which `reduceOne` reduces.
 template <typename Reducer, typename Format, int kRanks>
 template <bool put, int kLines, typename ReduceOne>
 __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSource& source,
                                                          ReduceOne reduceOne) {
   const uint32_t lines = linesFor<Format>(source.units());
   const uint32_t atOnce = static_cast<uint32_t>(kLines * coop.size() / Format::kLineThreads);
-  const bool mixed = put && ((kRanks == 2 && Format::kBare) || lines <= atOnce);
+  const bool mixed = put && lines <= atOnce;
   if (put && !mixed) {
     for (int step = 1; step < ranks(); ++step) {
       putLines(coop, peerAt(step), source.begin, source.bytes);
@@ -311,32 +309,6 @@ __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSo
                                });
 }
 
-// The same, and the next lines are put before one waits for these.
-template <typename Reducer, typename Format, int kRanks>
-template <int kLines, typename ReduceOne>
-__device__ void Cuda<Reducer, Format, kRanks>::passLinesAhead(Coop coop, const UnitSource& source,
-                                                              ReduceOne reduceOne) {
-  const Batches<Format, kLines> all(linesFor<Format>(source.units()), coop.rank(), coop.size());
-  Pack own[kLines] = {}, next[kLines] = {};
-  const auto putOne = [&](uint32_t batch) {
-    LinePart<Format> parts[kLines];
-    all.find(parts, batch);
-    loadBatch(next, source, parts, all.lane);
-    putBatch(linesAt(1, Leg::kScatter), lineFlag(), next, parts, all.lane);
-  };
-  uint32_t batch = all.first;
-  if (batch < all.lines) putOne(batch);
-  while (batch < all.lines) {
-#pragma unroll
-    for (int i = 0; i < kLines; ++i) own[i] = next[i];
-    if (all.after(batch) < all.lines) putOne(all.after(batch));
-    LinePart<Format> parts[kLines];
-    all.find(parts, batch);
-    reduceOne(parts, own, all.lane);
-    batch = all.after(batch);
-  }
-}
-
 template <typename Reducer, typename Format, int kRanks>
 template <bool put>
 __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const ReduceSpec& spec, std::byte* to,
@@ -350,16 +322,11 @@ __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const Reduce
   const UnitSource source(own, bytes);
   const UnitTarget target(to, bytes);
   if constexpr (kRanks == 2) {
-    constexpr int kLines = put ? AnyFormat::kPairLines : Format::kPairLines;
-    constexpr int kPair = std::is_same_v<Reducer, AnyReducer> ? 1 : kLines;
+    constexpr int kPair = std::is_same_v<Reducer, AnyReducer> ? 1 : Format::kPairLines;
     const auto reduceOne = [&](const auto& parts, const auto& mine, int lane) {
       reducePair<kPair>(reducer, target, parts, mine, lane);
     };
-    if constexpr (put && Format::kPutsAhead) {
-      passLinesAhead<kPair>(coop, source, reduceOne);
-    } else {
-      passLines<put, kPair>(coop, source, reduceOne);
-    }
+    passLines<put, kPair>(coop, source, reduceOne);
   } else {
     passLines<put, 1>(coop, source, [&](const auto& parts, const auto& mine, int lane) {
       reduceBatch<1, kAtOnce>(reducer, parts, mine, lane, [&](const auto& result) {

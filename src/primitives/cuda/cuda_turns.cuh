@@ -87,7 +87,7 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32_t number,
                                                     bool isFirst) requires(!Format::kRuns) {
   if constexpr (Format::kBare) {
-    if (!isFirst) fenceSystem();
+    if (!isFirst) fenceSystemByWarp();
   }
   tag_ = called.tag;
   place_.its = &called;

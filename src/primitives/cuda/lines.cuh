@@ -30,10 +30,9 @@ struct AnyFormat {
   static constexpr bool kRuns = false;
   static constexpr bool kLinks = false;
   static constexpr int kStrands = 1;
-  static constexpr int kAtOnce = 2;          // lines that a thread puts or reads at once,
-  static constexpr int kPairLines = 2;       // or reduces, between two ranks; both measured
-  static constexpr bool kPutsAhead = false;  // those that it puts and reduces in turns: the next before these
-  static constexpr bool kRounds = false;     // an operation may be several epochs, one after the other
+  static constexpr uint32_t kPlaces = 0;  // that lines take turns in, if not as many as slots
+  static constexpr int kAtOnce = 2;       // lines that a thread puts or reads at once,
+  static constexpr int kPairLines = 2;    // or reduces, between two ranks; both measured
 };
 
 struct ShortLines : AnyFormat {
@@ -41,9 +40,8 @@ struct ShortLines : AnyFormat {
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
 
-  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, Leg leg, int source) {
-    return layout.lines(slot, leg, source);
-  }
+  __device__ static uint32_t begin(const Places& places) { return places.lines; }
+  __device__ static uint32_t region(const WindowLayout& layout) { return layout.lineRegion; }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return linePayload(layout); }
 };
 
@@ -54,9 +52,8 @@ struct WideLines : AnyFormat {
   static constexpr int kLineThreads = 8;
   static constexpr bool kWide = true;
 
-  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, Leg leg, int source) {
-    return layout.wideLines(slot, leg, source);
-  }
+  __device__ static uint32_t begin(const Places& places) { return places.wide; }
+  __device__ static uint32_t region(const WindowLayout& layout) { return layout.wideRegion; }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return widePayload(layout); }
 };
 
@@ -65,11 +62,11 @@ struct BareLines : AnyFormat {
   static constexpr size_t kLineUnits = 2;
   static constexpr int kLineThreads = 1;
   static constexpr bool kBare = true;
+  static constexpr uint32_t kPlaces = WindowLayout::kSlots;
   static constexpr uint32_t kAbsent = 0xffffffff;
 
-  __device__ static size_t place(const WindowLayout& layout, uint32_t slot, Leg leg, int source) {
-    return layout.bareLines(slot % WindowLayout::kSlots, leg, source);
-  }
+  __device__ static uint32_t begin(const Places& places) { return places.bare; }
+  __device__ static uint32_t region(const WindowLayout& layout) { return layout.bareRegion; }
   __device__ static size_t lineBytes(const WindowLayout& layout) { return barePayload(layout); }
   __device__ static bool absent(const Pack& part) { return static_cast<uint32_t>(part.low) == kAbsent; }
   // Another NaN, of one element of 32 bits or two of 16.
@@ -77,13 +74,6 @@ struct BareLines : AnyFormat {
     if (absent(part)) part.low &= ~uint64_t{0x80000000};
     return part;
   }
-};
-
-// The same for kernels in which a thread has many of them under way between two ranks.
-struct ManyBareLines : BareLines {
-  static constexpr int kPairLines = 6;
-  static constexpr bool kPutsAhead = true;
-  static constexpr bool kRounds = true;
 };
 
 // Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag

@@ -44,10 +44,29 @@ __device__ inline void storeRelaxed64(uint64_t* at, uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
+// Computes `value` here and keeps it, where a compiler would do so again or later.
+template <typename T>
+__device__ inline void keepAtHand(T& value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  if constexpr (sizeof(T) == 4) {
+    asm volatile("" : "+r"(value));
+  } else {
+    asm volatile("" : "+l"(value));
+  }
+}
+
 // Orders everything that this thread, and threads it has synchronised with, did before against what follows,
 // for all devices and the host.
 __device__ inline void fenceSystem() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+// The same for a warp, all of which comes here: one thread fences for all, as each that does takes its turn.
+__device__ inline void fenceSystemByWarp() {
+  constexpr unsigned kWarp = 32;
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) fenceSystem();
+  __syncwarp();
 }
 
 // The same for the threads of this block alone.

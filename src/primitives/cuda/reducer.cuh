@@ -27,6 +27,7 @@ class FixedReducer {
 
  public:
   using Accumulator = typename Elements::Accumulators;
+  static constexpr size_t kElementBytes = sizeOf(type);
 
   // Dividing by a power of two is multiplying by its reciprocal, exact in the same way; a sum's is 1. The
   // reciprocal is the power with its exponent negated.
@@ -36,6 +37,11 @@ class FixedReducer {
     const float whole = static_cast<float>(divisor);
     factor_ = divides_ ? whole : as<float>(kTwiceBias - as<uint32_t>(whole));
   }
+
+  // Of two ranks, whose average is half of the sum.
+  struct Two {};
+  STRETTO_BOTH FixedReducer(const ReduceSpec& spec, Two)
+      : factor_(spec.op == Operator::kAvg ? 0.5f : 1.0f), divides_(false) {}
 
   STRETTO_BOTH Accumulator start(Unit first) const { return Elements::decode(first); }
 
@@ -118,6 +124,7 @@ STRETTO_BOTH_CALLED Unit finishAny(DataType type, uint32_t divisor, AnyAccumulat
 class AnyReducer {
  public:
   using Accumulator = AnyAccumulator;
+  static constexpr size_t kElementBytes = 0;
 
   STRETTO_BOTH explicit AnyReducer(const ReduceSpec& spec)
       : type_(spec.type), op_(spec.op), divisor_(spec.op == Operator::kAvg ? spec.divisor : 1) {}

@@ -43,6 +43,12 @@ struct ReduceBody {
   }
 };
 
+// As kernels for two ranks make it.
+template <typename Reducer>
+struct OfTwo : Reducer {
+  __host__ __device__ explicit OfTwo(const ReduceSpec& spec) : Reducer(spec, typename Reducer::Two{}) {}
+};
+
 struct Scalar {
   uint8_t bytes[8];
 };
@@ -103,6 +109,14 @@ class Reducers : public ::testing::TestWithParam<std::tuple<Place, DataType>> {
     expectSame(to.data(), expected, describe(spec, sources, name));
   }
 
+  template <typename Reducer>
+  void checkFixed(const ReduceSpec& spec, const Shared<Unit>& from, size_t stride, int sources,
+                  const std::vector<Unit>& expected, const std::string& name) {
+    check<Reducer>(spec, from, stride, sources, expected, name.c_str());
+    const bool isOfTwo = sources == 2 && (spec.op == Operator::kSum || spec.divisor == 2);
+    if (isOfTwo) check<OfTwo<Reducer>>(spec, from, stride, sources, expected, (name + " of two").c_str());
+  }
+
   // Every reducer that serves it.
   void checkAll(const ReduceSpec& spec, const Shared<Unit>& from, size_t stride, int sources,
                 const std::vector<Unit>& expected) {
@@ -110,13 +124,13 @@ class Reducers : public ::testing::TestWithParam<std::tuple<Place, DataType>> {
     switch (cuda::kindOf(spec)) {
       case ReducerKind::kFloat32:
         using Float32 = FixedReducer<DataType::kFloat32, Operator::kSum>;
-        return check<Float32>(spec, from, stride, sources, expected, "float32");
+        return checkFixed<Float32>(spec, from, stride, sources, expected, "float32");
       case ReducerKind::kFloat16:
         using Float16 = FixedReducer<DataType::kFloat16, Operator::kSum>;
-        return check<Float16>(spec, from, stride, sources, expected, "float16");
+        return checkFixed<Float16>(spec, from, stride, sources, expected, "float16");
       case ReducerKind::kBfloat16:
         using Bfloat16 = FixedReducer<DataType::kBfloat16, Operator::kSum>;
-        return check<Bfloat16>(spec, from, stride, sources, expected, "bfloat16");
+        return checkFixed<Bfloat16>(spec, from, stride, sources, expected, "bfloat16");
       case ReducerKind::kAny:
         return;
     }

@@ -88,6 +88,8 @@ inline uint32_t loadRelaxed32(const uint32_t* at) {
 inline uint64_t loadRelaxed64(const uint64_t* at) {
   return emulatedRelaxedLoad(at);
 }
+template <typename T>
+void keepAtHand(T&) {}
 inline void storeRelaxed64(uint64_t* at, uint64_t value) {
   emulatedRelaxedStore(at, value);
 }
@@ -276,12 +278,13 @@ inline void fenceSharedCopies() {}
 
 namespace stretto::emulator {
 
-// Reads as the x of CUDA's variables.
+// Reads as the x of CUDA's variables; there is no other dimension.
 template <unsigned (*read)()>
 struct Index {
   struct {
     operator unsigned() const { return read(); }
   } x;
+  unsigned y = 0;
 };
 
 inline unsigned threadIndex() {
@@ -322,6 +325,17 @@ inline int __shfl_sync(unsigned, int mine, int from) {
 inline void __threadfence_system() {
   stretto::cuda::fenceSystem();
 }
+
+namespace stretto::cuda {
+
+inline void fenceSystemByWarp() {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) fenceSystem();
+  __syncwarp();
+}
+
+}  // namespace stretto::cuda
+
 // Rare, and no step of a protocol: one thread runs at a time.
 inline uint32_t atomicExch(uint32_t* at, uint32_t value) {
   const uint32_t before = *at;

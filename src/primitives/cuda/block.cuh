@@ -1,0 +1,93 @@
+// What the threads of a block share, and what they do when a wait takes long: looks at the clock and the
+// host's word, and the report of whoever gives up first.
+#pragma once
+
+#include "primitives/backend.hpp"
+#include "primitives/cuda/memory.cuh"
+#include "primitives/cuda/state.hpp"
+
+namespace stretto::cuda {
+
+struct BlockShared {
+  static constexpr int kMostStages = 3;
+  static constexpr int kMostWarps = 16;
+  uint32_t done[kMostStages * kMostWarps];  // chunks that each warp of each stage has done, in runs
+  uint32_t progress[kMostStages];           // chunks that each stage of a pipeline has done
+  uint32_t failed;                          // somebody gave up
+  uint32_t looked;                          // when a thread looked at the host's word
+  uint32_t word;                            // the host's, if it was not 0
+  uint64_t began;                           // the block's turn, if stamps are wanted
+};
+
+// How long one thread has waited.
+struct Patience {
+  static constexpr uint32_t kPollsPerLook = 1024;
+  uint32_t polls = 0;
+  uint64_t deadline = 0;
+
+  __device__ bool isDue() { return ++polls % kPollsPerLook == 0; }
+};
+
+// What ends a wait: nothing (kOk), another thread of the rank that gave up, the deadline, or the host's
+// word. That word lies in the host's memory, and a wait can be that of all threads of a GPU: were each to
+// look, they would keep the bus so busy for milliseconds that the rank they wait for is late because of it.
+// One thread of a block looks, twice a millisecond.
+struct Look {
+  Code code;
+  uint64_t deadline;
+};
+__device__ inline Look lookAround(const Context& context, BlockShared& shared, uint64_t deadline) {
+  constexpr int kLookBits = 19;  // of nanoseconds
+  if (look(shared.failed) != 0) return {Code::kRemote, deadline};
+  const uint64_t now = nanoseconds();
+  if (deadline == 0) deadline = now + context.timeoutNanoseconds;
+  if (now > deadline) return {Code::kTimeout, deadline};
+  const uint32_t turn = static_cast<uint32_t>(now >> kLookBits);
+  if (atomicExch(&shared.looked, turn) == turn) return {Code::kOk, deadline};
+  const uint32_t word = loadRelaxed32(&context.control->abort) & 0xff;
+  if (word != 0) tell(shared.word, word);
+  if (word != 0) return {static_cast<Code>(word), deadline};
+  // What another block of this rank has given up, the others will not see the end of either.
+  const bool others = loadRelaxed32(&context.control->reported) != 0;
+  return {others ? Code::kRemote : Code::kOk, deadline};
+}
+
+// Who gives up, and because of whom.
+struct Failure {
+  Code code;
+  int peer;
+  int lane;
+  uint64_t theirTag;
+};
+__device__ inline void reportOnce(const Context& context, const Called& called, BlockShared& shared,
+                                  Failure failure) {
+  Control& control = *context.control;
+  // The host has ended the wait, though only one of the threads that wait has seen it.
+  if (const uint32_t word = look(shared.word); word != 0 && failure.code == Code::kTimeout) {
+    failure.code = static_cast<Code>(word);
+  }
+  // Before others of the block hear of it, who would say that a peer has failed.
+  const bool isFirst = atomicCAS_system(&control.reported, 0u, 1u) == 0;
+  shared.failed = 1;
+  if (!isFirst) return;
+  control.code = static_cast<uint32_t>(failure.code);
+  control.peer = failure.peer;
+  control.lane = static_cast<uint32_t>(failure.lane);
+  control.sequence = called.sequence;
+  control.theirTag = failure.theirTag;
+  __threadfence_system();
+  atomicExch_system(&control.reported, 2u);
+}
+
+// The same as functions of their own, for kernels that have registers to spare for a call: what they run in
+// the common case stays short.
+__device__ __noinline__ inline Look lookAroundApart(const Context& context, BlockShared& shared,
+                                                    uint64_t deadline) {
+  return lookAround(context, shared, deadline);
+}
+__device__ __noinline__ inline void reportApart(const Context& context, const Called& called,
+                                                BlockShared& shared, Failure failure) {
+  reportOnce(context, called, shared, failure);
+}
+
+}  // namespace stretto::cuda
