@@ -27,8 +27,10 @@ struct CopyConstants {
   size_t largeChunk = size_t{64} << 20;
   double rateOfSmallChunks = 300e3;
   double reducing = 1360e3;
-  size_t chunks = 4;  // of a shard that is reduced
   int blocks = 16;
+  // Of a shard that is reduced: as few as hide the reduction of the last one (2 GPUs, 256 MB: 744 us by 2,
+  // 766 by 4; 512 MB: 1429 and 1466). Of more GPUs only 4 were measured.
+  constexpr size_t chunks(int ranks) const { return ranks == 2 ? 2 : 4; }
 };
 constexpr CopyConstants kCopies;
 
@@ -86,7 +88,7 @@ constexpr double kTurnsOfWide = 280e3;
 constexpr double kTurnsPassedOn = 150e3;  // read and sent on by the same threads
 constexpr double kTwoShotsInRuns = 333e3;
 constexpr double kTwoShotsPulled = 325e3;
-constexpr double kBareInTurns = 345e3;
+constexpr double kBareInTurns = 356e3;
 constexpr double kAmongSeveral = 205e3;  // links, whose runs are short then (four H200s)
 
 size_t shardsOf(const Descriptor& row, const Request& request) {
@@ -143,7 +145,7 @@ double predictCopies(const Descriptor& row, const Request& request) {
   const double meetings = cost.hops * kCopies.meeting;
   const double copies = copiesOf(row, request.ranks) * kCopies.copy;
   if (!reduces(row.collective)) return meetings + copies + cost.wireBytes / kCopies.rate;
-  const double chunks = static_cast<double>(kCopies.chunks);
+  const double chunks = static_cast<double>(kCopies.chunks(request.ranks));
   const bool large = preferredCopy(row, request) >= kCopies.largeChunk;
   const double wire = cost.wireBytes / (large ? kCopies.rateBesideKernels : kCopies.rateOfSmallChunks);
   const double reduction = cost.localBytes / chunks / kCopies.reducing;
@@ -154,14 +156,16 @@ double predictCopies(const Descriptor& row, const Request& request) {
 }  // namespace
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
-  constexpr size_t kFew = 16384;  // below, fewer blocks begin and end sooner
+  constexpr size_t kFew = 16384;
   if (row.algorithm == Algorithm::kLocal) return 1;
   const int most =
       std::min(mostBlocks(row, machine), wayOf(row) == Way::kCopies ? kCopies.blocks : kMostBlocks);
   if (machine.blocks != 0) return std::min(machine.blocks, most);
-  const bool few = row.protocol == Protocol::kBare && request.bytes <= kFew;
+  // Bare lines between two ranks have more threads to put them, and where there is little, fewer blocks begin
+  // and end sooner.
+  const bool fewer = row.protocol == Protocol::kBare && (request.ranks == 2 || request.bytes <= kFew);
   const size_t each =
-      std::min(constantsOf(row).bytesPerBlock * (few ? 2 : 1), inOnePass(row, request, machine));
+      std::min(constantsOf(row).bytesPerBlock * (fewer ? 2 : 1), inOnePass(row, request, machine));
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
@@ -189,7 +193,8 @@ size_t preferredInRuns(const Descriptor& row, const Request& request, const Mach
 size_t preferredCopy(const Descriptor& row, const Request& request) {
   if (!reduces(row.collective)) return request.bytes;
   const size_t shard = request.bytes / static_cast<size_t>(request.ranks);
-  const size_t lines = (shard + kCopies.chunks * kGrain - 1) / (kCopies.chunks * kGrain);
+  const size_t cut = kCopies.chunks(request.ranks) * kGrain;
+  const size_t lines = (shard + cut - 1) / cut;
   return std::max<size_t>(1, lines) * kGrain;
 }
 
