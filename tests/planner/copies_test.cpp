@@ -43,7 +43,8 @@ TEST(Copies, AreForLargeMessagesIntoWindows) {
 
 // Below 64 MB a chunk costs more than its copies save.
 TEST(Copies, OfAnAllReduceNeedLargeChunks) {
-  EXPECT_NE(planned(windowed(Collective::kAllReduce, size_t{1} << 28)).protocol, Protocol::kCopy);
+  EXPECT_NE(planned(windowed(Collective::kAllReduce, size_t{1} << 27)).protocol, Protocol::kCopy);
+  EXPECT_EQ(planned(windowed(Collective::kAllReduce, size_t{1} << 28)).protocol, Protocol::kCopy);
   EXPECT_NE(planned(windowed(Collective::kAllReduce, size_t{1} << 29, 4)).protocol, Protocol::kCopy);
   EXPECT_EQ(planned(windowed(Collective::kAllReduce, size_t{1} << 30, 4)).protocol, Protocol::kCopy);
 }

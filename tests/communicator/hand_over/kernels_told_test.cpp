@@ -32,9 +32,15 @@ Journal told(int ranks, const Body& body) {
   const std::string plugin = std::string(STRETTO_TEST_PROFILERS) + "/libnccl-profiler-recording-v7.so";
   const ScopedVariable named("NCCL_PROFILER_PLUGIN", plugin.c_str());
   const Board board(ranks);
-  const Body onGpu = [body = connected(body)](Member& member) {
-    fakeSetDevice(member.rank);
+  // Kernels that are made up wait for nobody; a rank that left before another had its window would not be
+  // found.
+  const Body together = connected([&](Member& member) {
     body(member);
+    member.check(member.board.meet(), "a rank has left");
+  });
+  const Body onGpu = [&](Member& member) {
+    fakeSetDevice(member.rank);
+    together(member);
   };
   Processes(board, onGpu, 60, Processes::kOneForAll).finish();
   Journal journal = Journal::read(log);
