@@ -62,6 +62,8 @@ struct Failure {
 __device__ inline void reportOnce(const Context& context, const Called& called, BlockShared& shared,
                                   Failure failure) {
   Control& control = *context.control;
+  // That word is the host's: thousands of threads that ask for it would take milliseconds.
+  if (look(shared.failed) != 0) return;
   // The host has ended the wait, though only one of the threads that wait has seen it.
   if (const uint32_t word = look(shared.word); word != 0 && failure.code == Code::kTimeout) {
     failure.code = static_cast<Code>(word);

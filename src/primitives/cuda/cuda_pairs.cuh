@@ -47,7 +47,8 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitLine(Pack& line, const std::
       const Pack told = loadRelaxed(tagAt);
       const bool isTold = told.low >= epoch_;
       if (isTold && told.high != tag_) {
-        report(Code::kInvalidUsage, peerAt(1), told.high);
+        failed_ = true;  // all of the warp see it, and one says so
+        if (coop_.rank() == 0) report(Code::kInvalidUsage, peerAt(1), told.high);
         return false;
       }
       come = come && isTold;
