@@ -59,8 +59,9 @@ void check(uint32_t lines, uint32_t most, uint32_t threads) {
       }
       ASSERT_GE(part.lines.size(), 3u) << "thread " << thread << ", round " << round;
       ASSERT_EQ(part.fences.size(), round == 0 ? 0u : 1u);
+      // Before the last line it would be too late for the first of the round after the next.
       if (round > 0) {
-        ASSERT_TRUE(part.fences[0] >= 1 && part.fences[0] < part.lines.size());
+        ASSERT_TRUE(part.fences[0] >= 1 && part.fences[0] + 2 <= part.lines.size());
       }
     }
   }

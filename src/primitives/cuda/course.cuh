@@ -12,7 +12,8 @@ namespace stretto::cuda {
 
 // A warp's way through the lines of an operation, one for each of its threads at a time. What one epoch
 // cannot hold goes in rounds of equal length but for a line. In each of them every thread that takes part has
-// three lines or more, and its warp fences once before one that is not the first.
+// three lines or more, and in all but the first its warp fences once, before a line that is neither the first
+// nor the last.
 class Course {
  public:
   __device__ Course(uint32_t lines, uint32_t most, uint32_t thread, uint32_t threads)
@@ -58,7 +59,7 @@ class Course {
     each_ = lines_ / rounds;
     longer_ = lines_ % rounds;
     step_ = std::min(step_, each_ / kLeast / kWarp * kWarp);
-    phase_ = 1 + begin_ / kWarp % (each_ / step_ - 1);
+    phase_ = 1 + begin_ / kWarp % (each_ / step_ - 2);
     end_ = 0;
     lengthen();
   }

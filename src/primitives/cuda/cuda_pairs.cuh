@@ -64,8 +64,8 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitLine(Pack& line, const std::
 // A thread has put line j when it waits for line j - 1, so it puts j when it has j - 2. Where it writes then,
 // the same thread of the peer has read, and erased, a line of the last round but one. That is so, and not
 // only on its way, if the peer has fenced after erasing and before it put j - 2; which holds with one fence
-// in every round before any of its lines but the first, if it has three. The same of the round before the
-// last one, when the last line has come: the next operation writes there.
+// in every round but the first, before any of its lines but the first and the last, if it has three. The same
+// of the round before the last one, when the last line has come: the next operation writes there.
 //
 // All that needs nothing of the operation before is done before the wait for its end, and the first load does
 // not wait for what that one has left.
