@@ -17,25 +17,26 @@ STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
   if constexpr (requires { requires B::kOneEpoch; }) {
     b.nextEpoch();
     return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
-  }
-  const LineChunks chunks(b, a);
-  if constexpr (requires { b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes()); }) {
-    if (chunks.size() == 1) {
-      b.nextEpoch();
-      return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
+  } else {
+    const LineChunks chunks(b, a);
+    if constexpr (requires { b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes()); }) {
+      if (chunks.size() == 1) {
+        b.nextEpoch();
+        return b.shareLines(b.coop(), a.reduce, a.receive, a.send, a.bytes());
+      }
     }
+    return pipeline(
+        b, chunks.size(),
+        [&](size_t chunk) {
+          const Piece all{a.send + chunks.at(chunk), chunks.bytes(chunk)};
+          putLinesAll(b, Leg::kScatter, all.bytes, [&](int) { return all; });
+          return Status{};
+        },
+        [&](size_t chunk) {
+          return b.reduceLines(b.coop(), a.reduce, a.receive + chunks.at(chunk), a.send + chunks.at(chunk),
+                               chunks.bytes(chunk));
+        });
   }
-  return pipeline(
-      b, chunks.size(),
-      [&](size_t chunk) {
-        const Piece all{a.send + chunks.at(chunk), chunks.bytes(chunk)};
-        putLinesAll(b, Leg::kScatter, all.bytes, [&](int) { return all; });
-        return Status{};
-      },
-      [&](size_t chunk) {
-        return b.reduceLines(b.coop(), a.reduce, a.receive + chunks.at(chunk), a.send + chunks.at(chunk),
-                             chunks.bytes(chunk));
-      });
 }
 
 template <Backend B>

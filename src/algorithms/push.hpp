@@ -89,20 +89,21 @@ STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
       return Piece{a.send + a.block(peer), a.bytes()};
     });
     return b.reduceLines(b.coop(), a.reduce, a.receive, a.send + a.block(b.rank()), a.bytes());
-  }
-  const LineChunks chunks(b, a);
-  return pipeline(
-      b, chunks.size(),
-      [&](size_t chunk) {
-        putLinesAll(b, Leg::kScatter, chunks.bytes(chunk), [&](int peer) {
-          return Piece{a.send + a.block(peer) + chunks.at(chunk), chunks.bytes(chunk)};
+  } else {
+    const LineChunks chunks(b, a);
+    return pipeline(
+        b, chunks.size(),
+        [&](size_t chunk) {
+          putLinesAll(b, Leg::kScatter, chunks.bytes(chunk), [&](int peer) {
+            return Piece{a.send + a.block(peer) + chunks.at(chunk), chunks.bytes(chunk)};
+          });
+          return Status{};
+        },
+        [&](size_t chunk) {
+          return b.reduceLines(b.coop(), a.reduce, a.receive + chunks.at(chunk),
+                               a.send + a.block(b.rank()) + chunks.at(chunk), chunks.bytes(chunk));
         });
-        return Status{};
-      },
-      [&](size_t chunk) {
-        return b.reduceLines(b.coop(), a.reduce, a.receive + chunks.at(chunk),
-                             a.send + a.block(b.rank()) + chunks.at(chunk), chunks.bytes(chunk));
-      });
+  }
 }
 
 template <Backend B>

@@ -32,7 +32,8 @@ constexpr size_t mostInBareShard(size_t payload) {
 }
 // Threads of a block that put bare lines, one of 16 bytes each at a time.
 inline constexpr size_t kMostBareThreads = 1024;
-// Whether there are more rounds. Each must have lines for every thread: they hold half the payload at least.
+// Whether there are more rounds. Each holds half the payload at least, which must be three lines for each
+// thread of some warps, and is so many that half of all or more take part.
 constexpr bool hasBareRounds(Collective collective, Algorithm algorithm, int ranks, size_t payload) {
   const bool trades = (collective == Collective::kAllReduce && algorithm == Algorithm::kOneShot) ||
                       (collective == Collective::kReduceScatter && algorithm == Algorithm::kPush);

@@ -10,7 +10,8 @@ namespace stretto::planner {
 // Blocks that the model prefers, as many as the protocol has lanes at most; machine.blocks if that is set.
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine);
 
-// Most bytes of an operation that all blocks together carry in bare lines, which do not take turns.
+// Most bytes of an operation that all blocks together carry in bare lines, which do not take turns but
+// between two ranks.
 size_t mostInBareLines(const Descriptor& row, const Request& request, const Machine& machine);
 
 // Bytes of a chunk that goes in runs: as many as they hold, and as many as are best.

@@ -97,7 +97,7 @@ double wireRate(Way way, const Machine& machine) {
   }
 }
 
-// Most bytes that its lines carry. On a GPU lines take turns, as chunks do; all but bare ones.
+// Most bytes that its lines carry. On a GPU lines take turns, as chunks do; bare ones not always.
 size_t mostBytesOf(const Descriptor& row, const Request& request, const Machine& machine) {
   if (row.protocol == Protocol::kBare) return mostInBareLines(row, request, machine);
   return machine.gpu || row.mostBytes == 0 ? SIZE_MAX : row.mostBytes;

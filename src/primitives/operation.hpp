@@ -24,7 +24,9 @@ struct Arguments {
   const std::byte* send = nullptr;
   std::byte* receive = nullptr;
   size_t count = 0;
-  size_t largest = 0;  // elements of the largest share that threads beside these take of the same links
+  // On a GPU, from the host: elements of every share but the last; to one share: of the largest that threads
+  // beside these take of the same links.
+  size_t largest = 0;
   size_t elementBytes = 1;
   ReduceSpec reduce;
   size_t stride = 0;  // elements from one peer's block to the next, where there are blocks; 0: `count`

@@ -2,8 +2,11 @@
 // before the last was read, and so does the next operation.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <deque>
+#include <random>
+#include <vector>
 
 #include "emulator/ranks.hpp"
 #include "harness/conformance.hpp"
@@ -26,6 +29,10 @@ struct Step {
   int blocks;
   bool inPlace;
   size_t offset;  // bytes of both buffers
+  Collective collective = Collective::kAllReduce;
+  Protocol protocol = Protocol::kBare;
+
+  size_t sends() const { return collective == Collective::kReduceScatter ? kRanks : 1; }
 };
 
 // Around what one block takes in two rounds and in three, then little, which comes to the same places, and so
@@ -34,6 +41,7 @@ constexpr Step kSteps[] = {{35000, 1, false, 0}, {33792, 1, true, 0},  {16896, 1
                            {70001, 2, false, 4}, {9, 1, false, 0},     {50700, 1, true, 0},
                            {4000, 1, false, 0},  {16901, 1, false, 0}, {60000, 1, false, 8}};
 constexpr size_t kMost = 70001;
+constexpr uint32_t kChunk = 4096;
 
 const Dataset& data() {
   static const Dataset made =
@@ -43,34 +51,41 @@ const Dataset& data() {
 
 class Course {
  public:
-  Course(Collective collective, uint64_t seed)
-      : collective_(collective), machine_({seed, true}), ranks_(machine_, kRanks, 2) {}
+  explicit Course(uint64_t seed) : machine_({seed, true}), ranks_(machine_, kRanks, 3) {}
 
   // `count`: other than the step's, on a rank that is wrong.
   void enqueue(const Step& step, int rank, uint64_t number, size_t count) {
-    const size_t bytes = count * sizeof(float), sent = bytes * blocks();
+    const size_t bytes = count * sizeof(float), sent = bytes * step.sends();
     Buffer& result = results_.emplace_back(machine_, bytes, step.offset);
-    const Buffer& input = isInPlace(step) ? result : inputs_.emplace_back(machine_, sent, step.offset);
+    const bool inPlace = step.inPlace && step.sends() == 1;
+    const Buffer& input = inPlace ? result : inputs_.emplace_back(machine_, sent, step.offset);
     std::memcpy(input.data(), data().inputs[static_cast<size_t>(rank)].data(), sent);
     Launch launch;
-    launch.collective = collective_;
-    launch.algorithm = blocks() == 1 ? Algorithm::kOneShot : Algorithm::kPush;
-    launch.protocol = Protocol::kBare;
+    launch.collective = step.collective;
+    launch.algorithm = step.sends() == 1 ? Algorithm::kOneShot : Algorithm::kPush;
+    launch.protocol = step.protocol;
     launch.blocks = step.blocks;
     launch.arguments.send = input.data();
     launch.arguments.receive = result.data();
     launch.arguments.count = count;
     launch.arguments.elementBytes = sizeof(float);
+    launch.arguments.chunkBytes = kChunk;
     launch.tag = 0x50 + number;
     launch.sequence = number;
     EXPECT_TRUE(ranks_.engine(rank).launch(launch, ranks_.stream(rank)).ok()) << lastError();
   }
+  void enqueue(std::vector<Step> steps) {
+    steps_ = std::move(steps);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      for (int rank = 0; rank < kRanks; ++rank) enqueue(steps_[i], rank, i + 1, steps_[i].count);
+    }
+  }
   void check() {
     ASSERT_EQ(ranks_.run(), "");
     for (size_t i = 0; i < results_.size(); ++i) {
-      const Step& step = kSteps[i / kRanks];
+      const Step& step = steps_[i / kRanks];
       const size_t bytes = step.count * sizeof(float), rank = i % kRanks;
-      const char* const expected = data().expected.data() + (blocks() == 1 ? 0 : rank * bytes);
+      const char* const expected = data().expected.data() + (step.sends() == 1 ? 0 : rank * bytes);
       ASSERT_EQ(std::memcmp(results_[i].data(), expected, bytes), 0)
           << step.count << " elements by " << step.blocks << " blocks, rank " << rank;
       ASSERT_TRUE(results_[i].isGuarded());
@@ -79,26 +94,55 @@ class Course {
   Ranks& ranks() { return ranks_; }
 
  private:
-  size_t blocks() const { return collective_ == Collective::kReduceScatter ? kRanks : 1; }
-  bool isInPlace(const Step& step) const { return step.inPlace && blocks() == 1; }
-
-  const Collective collective_;
   Machine machine_;
   Ranks ranks_;
+  std::vector<Step> steps_;
   std::deque<Buffer> inputs_, results_;
 };
 
-class Rounds : public ::testing::TestWithParam<Collective> {};
+class Rounds : public ::testing::TestWithParam<Collective> {
+ protected:
+  static Step first() {
+    Step step = kSteps[0];
+    step.collective = GetParam();
+    return step;
+  }
+};
 
 TEST_P(Rounds, FollowEachOtherInTheSamePlaces) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     SCOPED_TRACE(seed);
-    Course course(GetParam(), seed);
-    uint64_t number = 0;
-    for (const Step& step : kSteps) {
-      ++number;
-      for (int rank = 0; rank < kRanks; ++rank) course.enqueue(step, rank, number, step.count);
+    std::vector<Step> steps(std::begin(kSteps), std::end(kSteps));
+    for (Step& step : steps) step.collective = GetParam();
+    Course course(seed);
+    course.enqueue(steps);
+    course.check();
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Of any length, by as many blocks as they like, before and after operations of other protocols, which count
+// the same epochs.
+TEST(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const auto one = [&](auto... of) { return std::array{of...}[random() % sizeof...(of)]; };
+    std::vector<Step> steps;
+    for (int i = 0; i < 30; ++i) {
+      Step step{};
+      step.protocol = one(Protocol::kBare, Protocol::kBare, Protocol::kBare, Protocol::kLines,
+                          Protocol::kWide, Protocol::kRuns);
+      const bool isLong = step.protocol == Protocol::kBare && random() % 2 == 0;
+      step.count = 1 + random() % (isLong ? kMost : size_t{3000});
+      step.blocks = static_cast<int>(1 + random() % 3);
+      step.inPlace = random() % 2 == 0;
+      step.offset = one(0u, 0u, 4u, 8u);
+      step.collective = one(Collective::kAllReduce, Collective::kReduceScatter);
+      steps.push_back(step);
     }
+    Course course(seed);
+    course.enqueue(steps);
     course.check();
     if (HasFatalFailure()) return;
   }
@@ -106,8 +150,8 @@ TEST_P(Rounds, FollowEachOtherInTheSamePlaces) {
 
 // Of which the other rank, that takes it for a shorter operation, sends nothing.
 TEST_P(Rounds, ThatDoNotComeEndTheOperation) {
-  Course course(GetParam(), 5);
-  const Step& step = kSteps[0];
+  Course course(5);
+  const Step step = first();
   course.enqueue(step, 0, 1, step.count);
   course.enqueue(step, 1, 1, step.count / 3);
   ASSERT_EQ(course.ranks().end(), "");
@@ -118,8 +162,8 @@ TEST_P(Rounds, ThatDoNotComeEndTheOperation) {
 }
 
 TEST_P(Rounds, EndWithAnAbort) {
-  Course course(GetParam(), 6);
-  course.enqueue(kSteps[0], 0, 1, kSteps[0].count);
+  Course course(6);
+  course.enqueue(first(), 0, 1, first().count);
   course.ranks().engine(0).abort(static_cast<uint32_t>(Code::kAborted));
   ASSERT_EQ(course.ranks().end(), "");
   EXPECT_EQ(course.ranks().engine(0).report().status.code, Code::kAborted);
@@ -127,9 +171,9 @@ TEST_P(Rounds, EndWithAnAbort) {
 
 // Told by the first round, whatever the others' lengths.
 TEST_P(Rounds, OfDifferentOperationsAreNamed) {
-  Course course(GetParam(), 7);
-  course.enqueue(kSteps[0], 0, 1, kSteps[0].count);
-  course.enqueue(kSteps[0], 1, 2, kSteps[0].count);
+  Course course(7);
+  course.enqueue(first(), 0, 1, first().count);
+  course.enqueue(first(), 1, 2, first().count);
   ASSERT_EQ(course.ranks().end(), "");
   int named = 0;
   for (int rank = 0; rank < kRanks; ++rank) {

@@ -58,9 +58,7 @@ __global__ void __launch_bounds__(mostThreads, 1)
 }
 
 // Operations of a group side by side, each in lanes of its own as `collective` would run it there; those that
-// have a lane in common one after the other. Blocks do not wait for each other between two operations. More
-// registers than `collective` is given keep the loop from spilling; the kernel after it finds less room to
-// wait in, once for all of them.
+// have a lane in common one after the other. Blocks do not wait for each other between two operations.
 template <typename Code, typename Backend>
 __global__ void __launch_bounds__(Fused::kMostThreads, 1)
     fused(const __grid_constant__ Context context, const __grid_constant__ Fused all) {
@@ -87,7 +85,8 @@ constexpr bool usesLinks(algorithms::Algorithm algorithm) {
          algorithm == A::kFlat || algorithm == A::kPairwise;
 }
 
-// Of a block, at most. With more there are too few registers to keep loads under way.
+// Of a block, at most. With more there are too few registers to keep loads under way; bare lines between two
+// ranks need few.
 inline constexpr int kLineThreads = 512;
 inline constexpr int kChunkThreads = 512;
 inline constexpr int kLinkThreads = 32 * LinkRuns::kStrands;

@@ -81,7 +81,7 @@ __device__ inline void reportOnce(const Context& context, const Called& called, 
   atomicExch_system(&control.reported, 2u);
 }
 
-// The same as functions of their own, for kernels that have registers to spare for a call: what they run in
+// The same as functions of their own, for kernels that a call does not make spill: what they run in
 // the common case stays short.
 __device__ __noinline__ inline Look lookAroundApart(const Context& context, BlockShared& shared,
                                                     uint64_t deadline) {

@@ -1,7 +1,8 @@
 // The Cuda backend: the verbs by the threads of one block, over windows in device memory that NVLink reaches.
 // Block k of every rank talks to block k of its peers through lane k of the windows and to nobody else, so
-// ranks whose blocks run at different times, or in different numbers of threads, cannot mix anything up. One
-// Cuda per thread, its members in registers; what the block shares is in BlockShared.
+// ranks whose blocks run at different times, or in different numbers of threads, cannot mix anything up
+// (equal numbers are asked for where there are rounds: cuda_pairs.cuh). One Cuda per thread, its members in
+// registers; what the block shares is in BlockShared.
 //
 // Ordering: a signal is a barrier of the coop, then a system fence and a relaxed store by one thread; a wait
 // is relaxed loads by one thread, then a fence and a barrier. Lines carry their own readiness (lines.cuh).
