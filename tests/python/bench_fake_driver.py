@@ -14,6 +14,8 @@ from typing import Any
 
 def answer(verb: str, words: dict[str, str], mode: str, us: float) -> dict[str, Any]:
     if verb == "prepare":
+        if mode == "refuse":
+            return {"ok": False, "error": "it went wrong elsewhere"}
         if mode == "unsupported":
             return {"ok": False, "unsupported": "not mine"}
         return {"ok": True, "wrong": 0, "how": {"algorithm": "fake", "protocol": "none"}}
@@ -29,6 +31,9 @@ def misbehave(mode: str, rank: int) -> None:
     if mode == "crash" and rank == 1:
         print("this is the fake driver's last word", flush=True)
         os._exit(7)
+    if mode == "refuse" and rank == 1:
+        print("rank 1 says why", flush=True)
+        time.sleep(600)
     if mode == "hang" and rank == 1:
         time.sleep(600)
 

@@ -297,6 +297,13 @@ def test_a_job_reports_each_way_to_go_wrong(tmp_path: Path) -> None:
         job.kill()
 
 
+def test_a_job_tells_what_other_ranks_printed_than_the_one_that_failed_first(tmp_path: Path) -> None:
+    job = start("refuse", tmp_path)
+    with pytest.raises(JobError, match=r"(?s)rank 0: it went wrong elsewhere.*rank 1 says why"):
+        job.ask("prepare count=8", 20)
+    job.kill()
+
+
 def test_a_job_ends_by_itself_when_told_to(tmp_path: Path) -> None:
     assert start("ok", tmp_path).close() == ""
 

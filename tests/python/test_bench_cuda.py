@@ -248,8 +248,8 @@ def test_too_few_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_turn_on_gpus_is_of_graphs_that_are_long_enough() -> None:
     for estimate in (0.5, 2.3, 40.0, 199.0, 1617.0):
         schedule = plan(options(budget_ms=30.0), estimate)
-        assert schedule.batch <= 200
-        assert schedule.batch == 200 or schedule.batch * estimate >= 200
+        assert schedule.batch <= 1000
+        assert schedule.batch == 1000 or schedule.batch * estimate >= 2000
         assert 5 <= schedule.batches <= 500
         assert schedule.singles == 0
     assert plan(options(iterations=30), 2.3) == plan(options(iterations=30), 3.0)
@@ -273,6 +273,16 @@ def launched(monkeypatch: pytest.MonkeyPatch, name: str, tmp_path: Path, **given
     library.touch()
     monkeypatch.setattr(gpu, "find_driver", lambda name: Path("/drivers") / name)
     return PEERS["cuda"][name].launch(options(nccl=library, **given), tmp_path, 4096)
+
+
+def test_strettos_waits_end_before_the_drivers_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(gpu, "find_driver", lambda name: Path("/drivers") / name)
+    monkeypatch.delenv("STRETTO_TIMEOUT", raising=False)
+    limited = options(timeout=20.0)
+    assert gpu.launch_library("stretto", tmp_path, limited, tmp_path, 1).environment == {"STRETTO_TIMEOUT": "10"}
+    assert gpu.launch_library("nccl", tmp_path, limited, tmp_path, 1).environment == {}
+    monkeypatch.setenv("STRETTO_TIMEOUT", "3")
+    assert gpu.launch_library("stretto", tmp_path, limited, tmp_path, 1).environment == {}
 
 
 def test_each_variant_of_nccl_is_started_as_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from stretto.bench.options import Options
 DRIVER = "nccl_driver"
 # Loading a kernel at its first launch may wait for the whole GPU, and so for a rank that waits for this one.
 _SHARED = {"STRETTO_SHARED_DEVICE": "1", "CUDA_MODULE_LOADING": "EAGER"}
+_WAITS = "STRETTO_TIMEOUT"
 
 
 def count_gpus() -> int:
@@ -88,6 +89,8 @@ def launch_library(name: str, library: Path, options: Options, folder: Path, buf
     environment = dict(_SHARED) if options.shared_device else {}
     if name.startswith("stretto"):
         environment |= rings(options)
+        # A wait in a kernel ends before the driver's own limit, and says who waited for whom, in which operation.
+        environment |= {} if _WAITS in os.environ else {_WAITS: f"{options.timeout / 2:g}"}
         command += ["--blocks", str(options.blocks)] if options.blocks else []
         if options.threads:
             return Launch([[*command, "--threads"]], environment)

@@ -208,7 +208,8 @@ class Job:
             raise JobError(f"rank {rank} answered {line[:200]!r}, which is no object")
         # At once: the other ranks may wait for this one, and would answer only much later.
         if not reply.get("ok") and "unsupported" not in reply:
-            raise JobError(f"rank {rank}: {reply.get('error', 'no reason given')}")
+            # Who hears of a failure first may be another rank than the one that failed, which has printed why.
+            raise JobError(f"rank {rank}: {reply.get('error', 'no reason given')}{self._log_tail()}")
         return reply
 
     def _check_processes(self) -> None:
