@@ -3,7 +3,10 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "primitives/cuda/course.cuh"
@@ -93,6 +96,92 @@ TEST(Course, VisitsEveryLineOnce) {
       if (HasFatalFailure()) return;
     }
   }
+}
+
+// ---- Who may write where --------------------------------------------------------------------------------
+
+// What both ranks' threads have erased in one place of a lane: line `index` of that thread of operation
+// `operation`, which it reads, and erases, before it puts index + 2.
+struct Erased {
+  size_t operation;
+  uint32_t thread;
+  size_t index;
+};
+struct Way {
+  std::vector<std::pair<uint32_t, uint32_t>> places;  // of its lines, in their order: parity and position
+  std::vector<size_t> fences;                         // before which of them
+};
+
+Way wayOf(uint32_t lines, uint32_t most, uint32_t thread, uint32_t threads, uint32_t epoch) {
+  Way way;
+  Course course(lines, most, thread, threads);
+  bool goesOn = course.begins();
+  while (goesOn) {
+    if (course.isToFence()) way.fences.push_back(way.places.size());
+    if (course.isInside()) way.places.emplace_back(epoch % 2, course.at() / sizeof(Pack));
+    goesOn = course.next([&] { ++epoch; });
+  }
+  return way;
+}
+
+struct Operation {
+  uint32_t lines;
+  uint32_t threads;
+};
+
+// Of both ranks, as they do the same. A put must come after the erasing of what lay there, by an order that
+// stores keep however late they are: a fence of that thread after it, or the end of its kernel, then a line
+// that the writer has.
+void checkOrder(const std::vector<Operation>& operations, uint32_t most) {
+  std::map<std::pair<uint32_t, uint32_t>, Erased> places;
+  std::vector<std::vector<Way>> ways;
+  uint32_t epoch = 0;
+  const auto isFenced = [&](const Erased& erased, size_t before) {
+    const auto& fences = ways[erased.operation][erased.thread].fences;
+    return std::any_of(fences.begin(), fences.end(),
+                       [&](size_t fence) { return fence >= erased.index + 2 && fence <= before; });
+  };
+  for (size_t number = 0; number < operations.size(); ++number) {
+    const auto [lines, threads] = operations[number];
+    ways.emplace_back();
+    for (uint32_t thread = 0; thread < threads; ++thread)
+      ways.back().push_back(wayOf(lines, most, thread, threads, epoch));
+    for (uint32_t thread = 0; thread < threads; ++thread) {
+      const auto& mine = ways.back()[thread].places;
+      for (size_t put = 0; put < mine.size(); ++put) {
+        const auto found = places.find(mine[put]);
+        if (found != places.end()) {
+          const Erased& erased = found->second;
+          const bool inThis = erased.operation == number;
+          ASSERT_TRUE(!inThis || erased.thread == thread);
+          // In this operation the writer has line put - 2; of the one before, all, and of this one some if
+          // put > 1.
+          const size_t last = inThis ? put - 2 : ways[erased.operation][erased.thread].places.size() - 1;
+          const bool hasEnded = erased.operation + 1 < number || (erased.operation + 1 == number && put >= 2);
+          ASSERT_TRUE(hasEnded || isFenced(erased, last))
+              << "operation " << number << " of " << lines << " lines, thread " << thread << ", line " << put;
+        }
+        places[mine[put]] = {number, thread, put};
+      }
+    }
+    epoch += (lines + most - 1) / most;
+  }
+}
+
+TEST(Course, WritesWhereErasingIsKnownToBeOver) {
+  std::mt19937_64 random(8);
+  for (int i = 0; i < 60; ++i) {
+    const auto most = static_cast<uint32_t>(2048 + random() % 3000);
+    std::vector<Operation> operations(1 + random() % 5);
+    for (Operation& one : operations) {
+      const uint64_t atMost = random() % 3 == 0 ? most : 7 * most;
+      one = {static_cast<uint32_t>(1 + random() % atMost), static_cast<uint32_t>(32 * (1 + random() % 32))};
+    }
+    SCOPED_TRACE(testing::Message() << "course " << i << ", " << most << " lines in a round");
+    checkOrder(operations, most);
+    if (HasFatalFailure()) return;
+  }
+  checkOrder({{12288, 1024}}, 4224);  // where a fence before a round's last line is too late
 }
 
 }  // namespace
