@@ -125,9 +125,9 @@ class RowKernels {
   static constexpr bool kServesPairs = Row::kAlgorithm != algorithms::Algorithm::kTwoShot;
 
   // What groups hold, in the kernels that small sizes are planned with: the other collectives come alone,
-  // runs and chunks are for more bytes, and kernels for four ranks or for much in a block are of no use below
-  // them. Each takes a second to compile, a tenth of the time of all. An all-gather in wide lines between two
-  // ranks would spill; it is chosen from where operations are launched alone.
+  // runs and chunks are for more bytes, and kernels for four ranks are of no use below them. Each takes a
+  // second to compile, a tenth of the time of all. An all-gather in wide lines between two ranks would spill;
+  // it is chosen from where operations are launched alone.
   static constexpr bool kFuses = Row::kCollective == Collective::kAllReduce ||
                                  Row::kCollective == Collective::kReduceScatter ||
                                  Row::kCollective == Collective::kAllGather;
