@@ -43,13 +43,13 @@ bool othersHaveLeft(const Rest& rest) {
   return std::all_of(rest.connections.peers.begin(), rest.connections.peers.end(), [&](const Peer& peer) {
     const bool absent = std::find(rest.absent.begin(), rest.absent.end(), peer.rank) != rest.absent.end();
     return absent || peer.reach == Reach::kAddress ||
-           std::atomic_ref(peer.header().left).load(std::memory_order_acquire) != 0;
+           std::atomic_ref(peer.header().left).load(std::memory_order_acquire) == WindowHeader::kGone;
   });
 }
 
 bool canGo(const Rest& rest, double patience) {
   if (!rest.device->idle(patience)) return false;
-  std::atomic_ref(rest.connections.header().left).store(1, std::memory_order_release);
+  std::atomic_ref(rest.connections.header().left).store(WindowHeader::kGone, std::memory_order_release);
   while (!othersHaveLeft(rest)) {
     if (secondsSince(rest.since) > kMournSeconds) return true;
     if (secondsSince(rest.since) > patience) return false;

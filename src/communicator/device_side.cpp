@@ -112,7 +112,8 @@ Status DeviceSide::awaitPost(const Connections& host, int peer, uint64_t began) 
       return failAbout(static_cast<int>(word >> 8) - 1, static_cast<Code>(word & 0xff),
                        "rank %d waited for the device window of rank %d", rank_, peer);
     }
-    if (std::atomic_ref(theirs.failed).load() != 0 || std::atomic_ref(theirs.left).load() != 0) {
+    if (std::atomic_ref(theirs.failed).load() != 0 ||
+        std::atomic_ref(theirs.left).load() == WindowHeader::kGone) {
       return failAbout(peer, Code::kRemote,
                        "rank %d, whose device window rank %d waits for, has given up or left", peer, rank_);
     }
@@ -214,7 +215,7 @@ void DeviceSide::addWindows(const Operation& operation, planner::Request& reques
 // Copies to memory that has gone would take the whole process's use of the GPU with them.
 void DeviceSide::deregisterWindow(const void* handle, const std::atomic<uint32_t>& ending) {
   constexpr double kPatience = 2.0;
-  if (windows_.goesAtOnce(handle) && !idle(kPatience, &ending)) {
+  if (windows_.goesAtOnce(handle) && !idle(kPatience, [&] { return ending.load() != 0; })) {
     STRETTO_LOG(
         kInfo, kInit,
         "rank %d: its GPU was still busy %.0f s after a window was deregistered; its peers' memory stays "
@@ -295,15 +296,8 @@ uint64_t DeviceSide::finished() const {
 
 // Whether graphs of this rank still run, or transfers, is the device's to say: kernels count collectives
 // only.
-bool DeviceSide::idle(double seconds, const std::atomic<uint32_t>* ending) const {
-  constexpr double kSlice = 0.2;
-  const uint64_t began = platform::monotonicNanoseconds();
-  double left = seconds;
-  while (!platform::cuda::waitForDevice(connections_.device, std::clamp(left, 0.001, kSlice))) {
-    left = seconds - static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9;
-    if (left <= 0 || (ending != nullptr && ending->load() != 0)) return false;
-  }
-  return true;
+bool DeviceSide::idle(double seconds, const std::function<bool()>& ends) const {
+  return platform::cuda::waitForDevice(connections_.device, seconds, ends);
 }
 
 }  // namespace stretto::communicator

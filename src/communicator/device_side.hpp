@@ -83,9 +83,8 @@ class DeviceSide {
   uint64_t counted() const { return counted_; }
   // Whether the last operation was enqueued to run, not captured.
   bool lastRuns() const { return lastRuns_; }
-  // Waits until no kernel of this rank runs, for `seconds` at most; sooner back when `ending` becomes
-  // non-zero.
-  bool idle(double seconds, const std::atomic<uint32_t>* ending = nullptr) const;
+  // Waits until no kernel of this rank runs, for `seconds` at most and until `ends()` says true.
+  bool idle(double seconds, const std::function<bool()>& ends = {}) const;
 
  private:
   DeviceSide(DeviceConnections connections, const Connections& host, int rank, int ranks,

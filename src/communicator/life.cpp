@@ -446,11 +446,15 @@ Status Communicator::finalise() {
     turnChanged_.wait(lock, [&] { return quiet(); });
     --turnWaiters_;
   }
+  WindowHeader* const header = header_.load();
+  const auto leave = [&](uint32_t how) {
+    if (header != nullptr) std::atomic_ref(header->left).store(how, std::memory_order_release);
+  };
+  // Before the wait: kernels of this device may wait for a peer's that waits for what this rank never calls.
+  if (state() == State::kReady) leave(WindowHeader::kCallsOver);
   const bool done = !onDevice() || finishLaunches();
   const bool healthy = state() == State::kReady && advance(State::kFinalised);
-  if (WindowHeader* header = header_.load(); header != nullptr && healthy && done) {
-    std::atomic_ref(header->left).store(1, std::memory_order_release);
-  }
+  if (healthy && done) leave(WindowHeader::kGone);
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) {
     if (healthy) {

@@ -365,15 +365,12 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
 // has no deadline, so that the wait has one.
 bool Communicator::finishLaunches() {
   constexpr double kLongest = 60;
-  constexpr double kSlice = 0.5;
+  constexpr double kAfterAbort = 0.5;
   if (device_ == nullptr) return true;
-  const uint64_t began = platform::ticks();
-  bool done = device_->idle(kSlice, &abort_);
-  while (!done && abort_.load() == 0 && platform::tickSeconds(platform::ticks() - began) < kLongest) {
+  const bool done = device_->idle(kLongest, [&] {
     (void)poll();
-    done = device_->idle(kSlice, &abort_);
-  }
-  if (!done) done = device_->idle(kSlice);
+    return abort_.load() != 0;
+  }) || device_->idle(kAfterAbort);
   (void)poll();
   if (done && state() == State::kReady) (void)reapLaunches(true);
   return done;

@@ -57,7 +57,9 @@ struct WindowHeader {
   alignas(kCellBytes) uint32_t abort;
   // The owner's communicator is broken (a Code): peers that wait long look here, and give up too.
   uint32_t failed;
-  // The owner has finalised its communicator: what it has not done by now it never will.
+  // How far the owner's end has come: it has begun to finalise, so that what it has not called by now it
+  // never will; and nothing of its work runs any more, so that it uses nobody's memory.
+  static constexpr uint32_t kCallsOver = 1, kGone = 2;
   uint32_t left;
 
   // sleeping: 1 while the owner sleeps; bell: whoever wakes it adds one.

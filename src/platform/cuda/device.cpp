@@ -332,7 +332,8 @@ Result<Pointed> placeOf(const void* address) {
 
 // CUDA has no wait with a limit for a device: another thread waits, and is left behind past the limit. While
 // somebody captures, CUDA does not answer, and it asks again.
-bool waitForDevice(int device, double seconds) {
+bool waitForDevice(int device, double seconds, const std::function<bool()>& ends) {
+  constexpr std::chrono::milliseconds kSlice{200};
   struct Waiting {
     std::mutex mutex;
     std::condition_variable changed;
@@ -360,11 +361,20 @@ bool waitForDevice(int device, double seconds) {
   } catch (const std::system_error&) {
     return false;
   }
+  using Clock = std::chrono::steady_clock;
+  const auto limit =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::unique_lock lock(waiting->mutex);
-  const bool done =
-      waiting->changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return waiting->done; });
+  while (!waiting->changed.wait_until(lock, std::min(limit, Clock::now() + kSlice), [&] {
+    return waiting->done;
+  }) && Clock::now() < limit) {
+    lock.unlock();
+    const bool enough = ends && ends();
+    lock.lock();
+    if (enough) break;
+  }
   waiting->abandoned = true;
-  return done;
+  return waiting->done;
 }
 
 Status clearNow(int device, std::byte* memory, size_t bytes) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/status.hpp"
@@ -107,9 +108,10 @@ struct Pointed {
 };
 Result<Pointed> placeOf(const void* address);
 
-// Waits until all work of `device` is done, but no longer than `seconds`; false when some still runs. Ends a
-// capture that another thread has open on the device: only where kernels cannot be counted instead.
-bool waitForDevice(int device, double seconds);
+// Waits until all work of `device` is done, but no longer than `seconds`, and only until `ends()`, which is
+// asked a few times a second, says true; false when some still runs. Ends a capture that another thread has
+// open on the device: only where kernels cannot be counted instead.
+bool waitForDevice(int device, double seconds, const std::function<bool()>& ends = {});
 
 // Makes memory of `device` zero, or sets `rows` runs of `bytes` in it, `pitch` apart, to one value; also
 // while other streams capture or kernels wait. Returns when done.
