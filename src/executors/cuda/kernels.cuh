@@ -42,7 +42,7 @@ __device__ Arguments shareOf(const Arguments& all, unsigned first = 0) {
 template <typename Code, typename Backend, int mostThreads>
 __global__ void __launch_bounds__(mostThreads, 1)
     collective(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments) {
-  auto& shared = stretto::cuda::blockShared<BlockShared>();
+  auto& shared = stretto::cuda::blockShared<typename Backend::Shared>();
   stretto::cuda::letNextBegin();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
   const Arguments mine = shareOf<Backend::kStrands, Backend::kElementBytes>(arguments);

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kChunkThreads)
       Cuda<AnyReducer, RunLines> backend(context, shared, lane);
       backend.begin(!begun);
       begun = true;
-      backend.beginLinks();
+      backend.beginTransfers(queue.peer, queue.isSend != 0);
       for (int i = first; i < first + together; ++i) {
         const Message& message = messages.message[queue.first + i];
         if (!moveMessage(backend, queue, message, lane, messages.mostShares).ok()) break;

@@ -19,6 +19,12 @@ struct BlockShared {
   uint64_t began;                           // the block's turn, if stamps are wanted
 };
 
+// Of a block whose strands use links: how far each has come, by peer and strand. In memory of a thread's own
+// it would be a kilobyte for each.
+struct LinksShared : BlockShared {
+  LinkCursors cursors[kMaxRanks][WindowLayout::kRunCredits / 2];
+};
+
 // How long one thread has waited.
 struct Patience {
   static constexpr uint32_t kPollsPerLook = 1024;

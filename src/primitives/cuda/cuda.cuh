@@ -63,9 +63,10 @@ class Cuda {
   static constexpr bool kTurns = kRanks == 2 && Format::kBare;  // lines are put and read in turns
   static constexpr bool kLinks = Format::kLinks;  // each strand runs the algorithm on a share of its own
   static constexpr int kStrands = Format::kStrands;
+  using Shared = std::conditional_t<kLinks, LinksShared, BlockShared>;
   static constexpr size_t kElementBytes = Reducer::kElementBytes;  // 0: not known
 
-  __device__ Cuda(const Context& context, BlockShared& shared, int lane)
+  __device__ Cuda(const Context& context, Shared& shared, int lane)
       : context_(context),
         shared_(shared),
         nearBegin_(size_t{context.places.bytes} * static_cast<uint32_t>(lane)),
@@ -114,14 +115,12 @@ class Cuda {
     prepare();
     epoch_ += come(first);
   }
-  __device__ void beginLinks() {
-    for (int peer = 0; peer < ranks(); ++peer) {
-      cursors_[peer] = state_.links[peer];
-      if constexpr (Format::kLinks) {
-        cursors_[peer].sent += untilMine(cursors_[peer].sent);
-        cursors_[peer].received += untilMine(cursors_[peer].received);
-      }
+  __device__ void beginLinks() requires(Format::kLinks) {
+    for (int peer = static_cast<int>(threadIdx.x % kWarp); peer < ranks(); peer += kWarp) {
+      const LinkCursors link = state_.links[peer];
+      cursors(peer) = {link.sent + untilMine(link.sent), link.received + untilMine(link.received)};
     }
+    __syncwarp();
   }
   // And here, whatever its verdict.
   __device__ void end() {
@@ -147,21 +146,20 @@ class Cuda {
     __syncthreads();
     for (int peer = static_cast<int>(threadIdx.x); peer < ranks(); peer += static_cast<int>(blockDim.x)) {
       LinkCursors& link = state_.links[peer];
-      link = {cursors_[peer].sent - untilMine(link.sent), cursors_[peer].received - untilMine(link.received)};
+      link = {cursors(peer).sent - untilMine(link.sent), cursors(peer).received - untilMine(link.received)};
     }
   }
 
   // Instead of both, for a block that sent to one peer or received from it, beside others on the same lane.
   // `last`: of the block's lanes. The same for the whole block: false when it should give up.
+  __device__ void beginTransfers(int peer, bool sends) {
+    cursor_ = sends ? state_.links[peer].sent : state_.links[peer].received;
+  }
   __device__ bool endTransfers(int peer, bool sent, bool last) {
     __syncthreads();
     const bool failed = shared_.failed != 0;
     if (threadIdx.x == 0) {
-      if (sent) {
-        state_.links[peer].sent = cursors_[peer].sent;
-      } else {
-        state_.links[peer].received = cursors_[peer].received;
-      }
+      (sent ? state_.links[peer].sent : state_.links[peer].received) = cursor_;
       if (last || failed) leaveStamp(2 * (static_cast<uint64_t>(peer) + 1) + (sent ? 1 : 0));
     }
     __syncthreads();
@@ -461,6 +459,10 @@ class Cuda {
     if constexpr (Format::kLinks) return {warp * kWarp, kWarp, Threads::kOneWarp};
     return {0, threads - (Format::kBare && !kTurns ? kWarp : 0), 0};
   }
+  // This strand's: all of its threads read, one writes, between two barriers of the warp.
+  __device__ LinkCursors& cursors(int peer) const requires(Format::kLinks) {
+    return shared_.cursors[peer][threadIdx.x / kWarp];
+  }
   // Runs of a link from number `cursor` on that come before this strand's next one.
   __device__ static uint64_t untilMine(uint64_t cursor) requires(Format::kLinks) {
     return (threadIdx.x / kWarp - cursor) % Format::kStrands;
@@ -538,7 +540,7 @@ class Cuda {
   }
 
   const Context& context_;
-  BlockShared& shared_;
+  Shared& shared_;
   size_t nearBegin_;
   std::byte* ownNear_;
   std::byte* peerNear_[kRanks > 1 ? kRanks - 1 : 1];  // by step, where their number is known
@@ -551,9 +553,8 @@ class Cuda {
   uint64_t epoch_ = 0;  // before come(): so many after the lane's
   uint64_t finished_ = 0;
   Coop coop_;
-  bool failed_ = false;
-  bool hasCome_ = false;
-  LinkCursors cursors_[kMaxRanks];
+  bool failed_ = false, hasCome_ = false;
+  uint64_t cursor_ = 0;  // of the one end of a link that the block moves, where transfers run
 };
 
 // By one thread of the block, at its end. `queue`: 0 for a collective, which has been counted by now.

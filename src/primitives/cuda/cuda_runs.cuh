@@ -228,7 +228,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::sendRuns(int peer, const std::byte* from, size_t bytes) {
   const RunRing ring = linkRunsOf(peer, rank());
-  forEachRun(cursors_[peer].sent, bytes, [&](uint64_t number, size_t begin, size_t size) {
+  forEachRun(cursor_, bytes, [&](uint64_t number, size_t begin, size_t size) {
     if (awaitPlace(peer, number)) putRun(ring, number, runFlag(number), from + begin, size);
   });
   return failed_ ? Status{Code::kRemote} : Status{};
@@ -237,7 +237,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::sendRuns(int peer, const std::b
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::receiveRuns(int peer, std::byte* to, size_t bytes) {
   const RunRing ring = linkRunsOf(rank(), peer);
-  forEachRun(cursors_[peer].received, bytes, [&](uint64_t number, size_t begin, size_t size) {
+  forEachRun(cursor_, bytes, [&](uint64_t number, size_t begin, size_t size) {
     if (failed_ || !readRun(peer, ring, number, runFlag(number), to + begin, size).ok()) return;
     giveCredit(peer, number);
   });
@@ -268,32 +268,37 @@ __device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t n
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer,
                                                              std::byte*& place) requires(Format::kLinks) {
-  const uint64_t number = cursors_[peer].sent;
+  const uint64_t number = cursors(peer).sent;
   place = linkRunsOf(peer, rank()).data(number);
   return awaitPlace(peer, number) ? Status{} : Status{Code::kRemote};
 }
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::publishLink(int peer) requires(Format::kLinks) {
-  const uint64_t number = cursors_[peer].sent;
+  const uint64_t number = cursors(peer).sent;
   __syncwarp();
-  if (threadIdx.x % kWarp == 0) storeRelease(linkRunsOf(peer, rank()).flag(number), runFlag(number));
-  cursors_[peer].sent = number + Format::kStrands;
+  if (threadIdx.x % kWarp == 0) {
+    storeRelease(linkRunsOf(peer, rank()).flag(number), runFlag(number));
+    cursors(peer).sent = number + Format::kStrands;
+  }
+  __syncwarp();
 }
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::awaitLink(int peer,
                                                            const std::byte*& place) requires(Format::kLinks) {
   const RunRing ring = linkRunsOf(rank(), peer);
-  const uint64_t number = cursors_[peer].received;
+  const uint64_t number = cursors(peer).received;
   place = ring.data(number);
   return awaitRun(peer, ring.flag(number), runFlag(number)) ? Status{} : Status{Code::kRemote};
 }
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::releaseLink(int peer) requires(Format::kLinks) {
-  giveCredit(peer, cursors_[peer].received);
-  cursors_[peer].received += Format::kStrands;
+  const uint64_t number = cursors(peer).received;
+  giveCredit(peer, number);
+  if (threadIdx.x % kWarp == 0) cursors(peer).received = number + Format::kStrands;
+  __syncwarp();
 }
 
 // Calls visit(number, begin, bytes) for the runs of this warp, of a message that begins with run `cursor` of
