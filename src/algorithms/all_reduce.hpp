@@ -53,24 +53,9 @@ STRETTO_ANYWHERE Status allReduceOneShot(B& b, const Arguments& a) {
       },
       [&](size_t chunk) {
         STRETTO_TRY(waitAll(b, Leg::kScatter));
-        const Sources<B> sources(b, Leg::kScatter, own(chunk));
-        b.reduce(b.coop(), a.reduce, {a.receive + chunks[chunk].begin * a.elementBytes}, sources.at,
-                 b.ranks(), chunks[chunk].size, a.stream);
+        reduceSlots(b, a, a.receive + chunks[chunk].begin * a.elementBytes, own(chunk), chunks[chunk].size);
         return kOkStatus;
       });
-}
-
-// The owner's half of a two-shot chunk: reduces its shard and pushes the result to every peer.
-template <Backend B>
-STRETTO_ANYWHERE void reduceAndPush(B& b, const Arguments& a, size_t at, size_t count) {
-  const Sources<B> sources(b, Leg::kScatter, a.send + at);
-  std::byte* pushed[kMaxRanks];
-  for (int step = 1; step < b.ranks(); ++step) {
-    pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Leg::kGather);
-  }
-  b.reduce(b.coop(), a.reduce, {a.receive + at, pushed, b.ranks() - 1}, sources.at, b.ranks(), count,
-           a.stream);
-  signalAll(b, Leg::kGather);
 }
 
 template <Backend B>
@@ -86,7 +71,8 @@ STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
       },
       [&](size_t chunk) {
         STRETTO_TRY(waitAll(b, Leg::kScatter));
-        reduceAndPush(b, a, shards.begin(chunk, b.rank()), shards.bytes(chunk, b.rank()) / a.elementBytes);
+        const size_t at = shards.begin(chunk, b.rank());
+        reducePutSlots(b, a, a.receive + at, a.send + at, shards.bytes(chunk, b.rank()) / a.elementBytes);
         return kOkStatus;
       },
       [&](size_t chunk) {

@@ -193,15 +193,43 @@ STRETTO_ANYWHERE Status reducePutLines(B& b, const ReduceSpec& spec, std::byte* 
   }
 }
 
-// One source per rank, in rank order: `own` for this rank, `leg`'s slot for the others.
+// One source per rank, in rank order: `own` for this rank, the slot of kScatter for the others.
 template <Backend B>
 struct Sources {
-  STRETTO_ANYWHERE Sources(B& b, Leg leg, const std::byte* own) {
+  STRETTO_ANYWHERE Sources(B& b, const std::byte* own) {
     for (int source = 0; source < b.ranks(); ++source) {
-      at[source] = source == b.rank() ? own : b.slotFrom(source, leg);
+      at[source] = source == b.rank() ? own : b.slotFrom(source, Leg::kScatter);
     }
   }
   const std::byte* at[kMaxRanks];
 };
+
+// Reduces what pushAll() of every peer has brought with `own` into `to`.
+template <Backend B>
+STRETTO_ANYWHERE void reduceSlots(B& b, const Arguments& a, std::byte* to, const std::byte* own,
+                                  size_t count) {
+  if constexpr (requires { b.reduceSlots(b.coop(), a.reduce, to, own, count); }) {
+    b.reduceSlots(b.coop(), a.reduce, to, own, count);
+  } else {
+    b.reduce(b.coop(), a.reduce, {to}, Sources<B>(b, own).at, b.ranks(), count, a.stream);
+  }
+}
+
+// And pushes the result into this rank's slot of kGather at every peer.
+template <Backend B>
+STRETTO_ANYWHERE void reducePutSlots(B& b, const Arguments& a, std::byte* to, const std::byte* own,
+                                     size_t count) {
+  if constexpr (requires { b.reducePutSlots(b.coop(), a.reduce, to, own, count); }) {
+    b.reducePutSlots(b.coop(), a.reduce, to, own, count);
+  } else {
+    std::byte* pushed[kMaxRanks];
+    for (int step = 1; step < b.ranks(); ++step) {
+      pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Leg::kGather);
+    }
+    b.reduce(b.coop(), a.reduce, {to, pushed, b.ranks() - 1}, Sources<B>(b, own).at, b.ranks(), count,
+             a.stream);
+  }
+  signalAll(b, Leg::kGather);
+}
 
 }  // namespace stretto::algorithms

@@ -123,9 +123,8 @@ STRETTO_ANYWHERE Status reduceScatterPush(B& b, const Arguments& a) {
       },
       [&](size_t chunk) {
         STRETTO_TRY(waitAll(b, Leg::kScatter));
-        const Sources<B> sources(b, Leg::kScatter, block(b.rank(), chunk));
-        b.reduce(b.coop(), a.reduce, {a.receive + chunks[chunk].begin * a.elementBytes}, sources.at,
-                 b.ranks(), chunks[chunk].size, a.stream);
+        reduceSlots(b, a, a.receive + chunks[chunk].begin * a.elementBytes, block(b.rank(), chunk),
+                    chunks[chunk].size);
         return kOkStatus;
       });
 }

@@ -58,6 +58,14 @@ def test_memory_is_told(tmp_path: Path, symbol: str, sizes: dict[str, int]) -> N
     assert "Why: " in done.stderr and "FIX: " in done.stderr
 
 
+@pytest.mark.parametrize(("stack", "status"), [(960, 0), (968, 1)])
+def test_no_kernel_has_more_local_memory_than_devices_keep(tmp_path: Path, stack: int, status: int) -> None:
+    put(tmp_path, said(QUICK) + said(UNUSED, stack=stack, stores=8))
+    done = check(tmp_path)
+    assert done.returncode == status
+    assert (f"(sm_90) has {stack} bytes of stack\n" in done.stderr) == bool(status)
+
+
 def test_nothing_to_look_at_is_no_success(tmp_path: Path) -> None:
     put(tmp_path, said(BULK))
     put(tmp_path, said(QUICK), "tests/executors/cuda/push.cu")

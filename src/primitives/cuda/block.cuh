@@ -1,5 +1,5 @@
-// What the threads of a block share, and what they do when a wait takes long: looks at the clock and the
-// host's word, and the report of whoever gives up first.
+// What the threads of a block share, how some of them meet, and what they do when a wait takes long: looks at
+// the clock and the host's word, and the report of whoever gives up first.
 #pragma once
 
 #include "primitives/backend.hpp"
@@ -23,6 +23,24 @@ struct BlockShared {
 // it would be a kilobyte for each.
 struct LinksShared : BlockShared {
   LinkCursors cursors[kMaxRanks][WindowLayout::kRunCredits / 2];
+};
+
+// Some warps of a block, which have a barrier of their own.
+struct Threads {
+  int begin;
+  int count;
+  int barrier;
+
+  __device__ int rank() const { return static_cast<int>(threadIdx.x) - begin; }
+  __device__ int size() const { return count; }
+  static constexpr int kOneWarp = -1;  // instead of a barrier
+  __device__ void sync() const {
+    if (barrier == kOneWarp) {
+      __syncwarp();
+    } else {
+      syncThreads(barrier, count);
+    }
+  }
 };
 
 // How long one thread has waited.

@@ -19,24 +19,6 @@
 
 namespace stretto::cuda {
 
-// Some warps of a block, which have a barrier of their own.
-struct Threads {
-  int begin;
-  int count;
-  int barrier;
-
-  __device__ int rank() const { return static_cast<int>(threadIdx.x) - begin; }
-  __device__ int size() const { return count; }
-  static constexpr int kOneWarp = -1;  // instead of a barrier
-  __device__ void sync() const {
-    if (barrier == kOneWarp) {
-      __syncwarp();
-    } else {
-      syncThreads(barrier, count);
-    }
-  }
-};
-
 // The operation's place in its launch. Several share one in lines only: backends that live in memory are not
 // made larger by it.
 struct OnlyOne {
@@ -243,6 +225,11 @@ class Cuda {
     }
     reduceBytes(Reducer(spec), to, sources, sourceCount, count * sizeOf(spec.type), coop.rank(), coop.size());
   }
+  // What has come into the slots of kScatter, with `own`, in rank order; and to the peers' slots of kGather.
+  __device__ void reduceSlots(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                              size_t count);
+  __device__ void reducePutSlots(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                                 size_t count);
   __device__ void copy(Coop coop, void* to, const void* from, size_t bytes, bool /*stream*/) {
     if (to != from) put(coop, rank(), to, from, bytes);
   }
@@ -442,7 +429,12 @@ class Cuda {
     return reinterpret_cast<uint64_t*>(window(owner) + runBegin_ +
                                        layout().runRoom(leg, placeAt(owner, reader), place));
   }
-  __device__ bool awaitSources(const std::byte** sources, const std::byte* own);
+  // Where this epoch's slots or runs of a leg lie in every window; the same as operands of a reduction, with
+  // `own` in this rank's place; and at `only`, or at all peers, as where its result goes: to `to` as well.
+  __device__ Row slotRow(Leg leg) const;
+  __device__ Row runRow(Leg leg) const;
+  __device__ auto operandsIn(const Row& row, const std::byte* own) const;
+  __device__ auto targetsIn(const Row& row, std::byte* to, int only = -1) const;
   __device__ Status reduceRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
   __device__ Status reducePutRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes,
                                  int only);
@@ -593,4 +585,5 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* c
 #include "primitives/cuda/cuda_lines.cuh"
 #include "primitives/cuda/cuda_pairs.cuh"
 #include "primitives/cuda/cuda_runs.cuh"
+#include "primitives/cuda/cuda_slots.cuh"
 #include "primitives/cuda/cuda_turns.cuh"

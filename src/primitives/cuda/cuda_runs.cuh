@@ -68,37 +68,28 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRunAll(Leg leg) {
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitSources(const std::byte** sources, const std::byte* own) {
-  if (!awaitRunAll(Leg::kScatter)) return false;
-  for (int source = 0; source < ranks(); ++source) {
-    sources[source] = source == rank() ? own : runsOf(rank(), Leg::kScatter, source).data(epoch_);
-  }
-  return true;
+__device__ Row Cuda<Reducer, Format, kRanks>::runRow(Leg leg) const {
+  const RunRing first{nullptr, layout().runs, layout().runBytes};
+  return {runBegin_ + layout().runsOf(leg, 0) + size_t{first.slot(epoch_)} * first.bytes,
+          layout().runsOf(leg, 1) - layout().runsOf(leg, 0)};
 }
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::reduceRun(const ReduceSpec& spec, std::byte* to,
                                                            const std::byte* own, size_t bytes) {
-  const std::byte* sources[kRanks != 0 ? kRanks : kMaxRanks];
-  if (!awaitSources(sources, own)) return Status{Code::kRemote};
-  reduceBytes(Reducer(spec), {to}, sources, ranks(), bytes, static_cast<int>(threadIdx.x % kWarp), kWarp);
+  if (!awaitRunAll(Leg::kScatter)) return Status{Code::kRemote};
+  reduceBytes(Reducer(spec), Destinations{to}, operandsIn(runRow(Leg::kScatter), own), ranks(), bytes,
+              static_cast<int>(threadIdx.x % kWarp), kWarp);
   return {};
 }
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::reducePutRun(const ReduceSpec& spec, std::byte* to,
                                                               const std::byte* own, size_t bytes, int only) {
-  const std::byte* sources[kMaxRanks];
-  std::byte* pushed[kMaxRanks];
-  if (!awaitSources(sources, own)) return Status{Code::kRemote};
-  int count = 0;
-  for (int step = 1; step < ranks(); ++step) {
-    const int peer = peerAt(step);
-    if (only < 0 || peer == only) pushed[count++] = runsOf(peer, Leg::kGather, rank()).data(epoch_);
-  }
-  if (to == nullptr) to = pushed[--count];
-  reduceBytes(Reducer(spec), {to, pushed, count}, sources, ranks(), bytes,
-              static_cast<int>(threadIdx.x % kWarp), kWarp);
+  if (!awaitRunAll(Leg::kScatter)) return Status{Code::kRemote};
+  reduceBytes(Reducer(spec), targetsIn(runRow(Leg::kGather), to, only),
+              operandsIn(runRow(Leg::kScatter), own), ranks(), bytes, static_cast<int>(threadIdx.x % kWarp),
+              kWarp);
   flagRunAll(Leg::kGather);
   return {};
 }

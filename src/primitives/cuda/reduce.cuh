@@ -20,12 +20,39 @@ inline constexpr int kSourcesAtOnce = 4;
 template <>
 inline constexpr int kSourcesAtOnce<AnyReducer> = 1;
 
+// Where operands lie, as a function says it: in place of an array of pointers, which would be in local
+// memory, half a kilobyte for each thread.
+template <typename At>
+struct Computed {
+  At at;
+  __device__ auto operator[](int index) const { return at(index); }
+};
+template <typename At>
+Computed(At) -> Computed<At>;
+
+// A place for each source, one behind the other, in everybody's window.
+struct Row {
+  size_t begin;
+  size_t stride;
+
+  __device__ size_t at(int place) const { return begin + static_cast<size_t>(place) * stride; }
+};
+
+// As Destinations, of places that are computed.
+template <typename Places>
+struct Targets {
+  std::byte* own;
+  Places pushed;
+  int pushedCount;
+};
+
+// In all of what follows `to` is Destinations or Targets, and `sources` an array of pointers or Computed.
+
 // One thread's packs at `at`, `at + step`, ..., below `packs`, of every source, reduced and stored
 // everywhere. Loads of several sources are under way together.
-template <typename Reducer, int kPacks>
-__device__ __forceinline__ void reducePacks(const Reducer& reducer, const Destinations& to,
-                                            const std::byte* const* sources, int sourceCount, size_t packs,
-                                            size_t at, size_t step) {
+template <int kPacks, typename Reducer, typename To, typename Sources>
+__device__ __forceinline__ void reducePacks(const Reducer& reducer, const To& to, const Sources& sources,
+                                            int sourceCount, size_t packs, size_t at, size_t step) {
   constexpr int kAtOnce = kSourcesAtOnce<Reducer>;
   const auto place = [&](int i) { return at + static_cast<size_t>(i) * step; };
   typename Reducer::Accumulator low[kPacks], high[kPacks];
@@ -69,10 +96,9 @@ __device__ __forceinline__ void reducePacks(const Reducer& reducer, const Destin
 }
 
 // The same for two sources: more packs at once, since each is done with as soon as both are there.
-template <typename Reducer, int kPacks>
-__device__ __forceinline__ void reduceTwo(const Reducer& reducer, const Destinations& to,
-                                          const std::byte* const* sources, size_t packs, size_t at,
-                                          size_t step) {
+template <int kPacks, typename Reducer, typename To, typename Sources>
+__device__ __forceinline__ void reduceTwo(const Reducer& reducer, const To& to, const Sources& sources,
+                                          size_t packs, size_t at, size_t step) {
   const auto place = [&](int i) { return (at + static_cast<size_t>(i) * step) * sizeof(Pack); };
   Pack first[kPacks] = {}, second[kPacks] = {};
 #pragma unroll
@@ -97,9 +123,9 @@ __device__ __forceinline__ void reduceTwo(const Reducer& reducer, const Destinat
 }
 
 // Units `first`, `first + step`, ... of every source.
-template <typename Reducer>
-__device__ void reduceUnits(const Reducer& reducer, const Destinations& to, const std::byte* const* sources,
-                            int sourceCount, size_t bytes, size_t first, size_t step) {
+template <typename Reducer, typename To, typename Sources>
+__device__ void reduceUnits(const Reducer& reducer, const To& to, const Sources& sources, int sourceCount,
+                            size_t bytes, size_t first, size_t step) {
   for (size_t unit = first; unit * kUnitBytes < bytes; unit += step) {
     auto sum = reducer.start(UnitSource(sources[0], bytes).load(unit));
     for (int source = 1; source < sourceCount; ++source) {
@@ -111,9 +137,9 @@ __device__ void reduceUnits(const Reducer& reducer, const Destinations& to, cons
   }
 }
 
-template <typename Reducer>
-__device__ void reduceBytes(const Reducer& reducer, const Destinations& to, const std::byte* const* sources,
-                            int sourceCount, size_t bytes, int thread, int threads) {
+template <typename Reducer, typename To, typename Sources>
+__device__ void reduceBytes(const Reducer& reducer, const To& to, const Sources& sources, int sourceCount,
+                            size_t bytes, int thread, int threads) {
   constexpr int kUnroll = kReduceUnroll<Reducer>;
   bool aligned = isAligned(to.own, sizeof(Pack));
   for (int source = 0; source < sourceCount; ++source) {
@@ -127,10 +153,10 @@ __device__ void reduceBytes(const Reducer& reducer, const Destinations& to, cons
   constexpr int kPairs = 2 * kUnroll;
   size_t at = static_cast<size_t>(thread);
   for (; sourceCount == 2 && at < packs; at += kPairs * step) {
-    reduceTwo<Reducer, kPairs>(reducer, to, sources, packs, at, step);
+    reduceTwo<kPairs>(reducer, to, sources, packs, at, step);
   }
   for (; at < packs; at += kUnroll * step) {
-    reducePacks<Reducer, kUnroll>(reducer, to, sources, sourceCount, packs, at, step);
+    reducePacks<kUnroll>(reducer, to, sources, sourceCount, packs, at, step);
   }
   if (packs * sizeof(Pack) != bytes) {
     const size_t first = packs * sizeof(Pack) / kUnitBytes + static_cast<size_t>(thread);
