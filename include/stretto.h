@@ -12,9 +12,7 @@
  *   - every rank has a device of its own, unless STRETTO_SHARED_DEVICE=1 is set, which is for tests: ranks of
  *     one process that share a device then need streams of their own (not 0, which is one for all), and
  *     CUDA_DEVICE_MAX_CONNECTIONS at least as large as their number and CUDA_MODULE_LOADING=EAGER, because
- *     their kernels wait for each other; memory must not be freed while one of them does. The first launch
- *     of a kernel with more local memory than any before waits until the device is idle: ranks must not call
- *     different operations there before each has run once;
+ *     their kernels wait for each other; memory must not be freed while one of them does;
  *   - STRETTO_LANES limits the thread blocks, and with them the memory, that a communicator uses. */
 #ifndef STRETTO_H_
 #define STRETTO_H_

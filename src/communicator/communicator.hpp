@@ -206,7 +206,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void tellLaunched(const Operation& operation, const planner::Plan& plan,
                     const executors::cuda::Engine::Launched& launched);
   std::pair<uint64_t, uint64_t> placesOf(const Operation& operation, const planner::Plan& plan) const;
-  Status reachWindows();
+  Status reachWindows(int peer);  // that an operation needs, or DeviceSide::kEverybody
   void followKernels();
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
   Status concludeLaunch(const Operation& operation, uint64_t number, Status status);

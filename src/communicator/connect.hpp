@@ -19,7 +19,7 @@
 
 namespace stretto::communicator {
 
-// Everything that reaches other ranks. Owned by the communicator; peers point into region and links.
+// Everything that reaches other ranks. Peers point into region and links, which any copy keeps.
 struct Connections {
   std::shared_ptr<memory::Region> region;  // this rank's window, its ledger and its post
   size_t ledgerOffset = 0;                 // of every rank's region
@@ -30,7 +30,7 @@ struct Connections {
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
   Ledger ledger(int rank) const { return Ledger(peers[static_cast<size_t>(rank)].window + ledgerOffset); }
   size_t postOffset() const { return ledgerOffset + Ledger::kBytes; }
-  const DevicePost& post(int rank) const {
+  DevicePost& post(int rank) const {
     return *reinterpret_cast<DevicePost*>(peers[static_cast<size_t>(rank)].window + postOffset());
   }
 };

@@ -236,22 +236,29 @@ Result<links::DeviceLink> openLink(const DeviceEndpoint& mine, const DeviceEndpo
                    mine.process.hostname, theirs.process.hostname);
 }
 
+// The same, with both ends named if it fails.
+Result<links::DeviceLink> openNamed(const DeviceEndpoint& mine, const DeviceEndpoint& theirs,
+                                    double seconds) {
+  auto link = openLink(mine, theirs, seconds);
+  if (link.ok()) return link;
+  return failAbout(theirs.rank, link.status().code,
+                   "rank %d on the GPU %.63s (%.19s) cannot reach rank %d on the GPU %.63s (%.19s): %s",
+                   mine.rank, mine.facts.name, mine.facts.busId, theirs.rank, theirs.facts.name,
+                   theirs.facts.busId, std::string(lastError()).c_str());
+}
+
 // What `all` offer, as `own` reaches it. `apart`: that it failed because something is out of reach.
 Status openAll(const std::vector<DeviceEndpoint>& all, int own, double seconds,
                std::vector<links::DeviceLink>& links, bool& apart) {
   const DeviceEndpoint& mine = all[static_cast<size_t>(own)];
   for (size_t rank = 0; rank < all.size(); ++rank) {
     DeviceEndpoint theirs = all[rank];
-    const int peer = static_cast<int>(rank);
-    theirs.rank = peer;
-    auto link = openLink(mine, theirs, seconds);
+    theirs.rank = static_cast<int>(rank);
+    auto link = openNamed(mine, theirs, seconds);
     if (!link.ok()) {
       // A peer that has gone is lost; any other is out of reach.
       apart = link.status().code != Code::kRemote;
-      return failAbout(peer, link.status().code,
-                       "rank %d on the GPU %.63s (%.19s) cannot reach rank %d on the GPU %.63s (%.19s): %s",
-                       own, mine.facts.name, mine.facts.busId, peer, theirs.facts.name, theirs.facts.busId,
-                       lastError().c_str());
+      return link.status();
     }
     links.push_back(std::move(link.value()));
   }
@@ -371,19 +378,15 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   return kOkStatus;
 }
 
-Status openWindows(const std::vector<links::DeviceEndpoint>& all, double seconds,
-                   const DeviceConnections& connections, std::vector<links::DeviceLink>& links) {
-  const platform::cuda::ScopedDevice current(connections.device);
-  STRETTO_TRY(current.status());
-  for (const DeviceEndpoint& theirs : all) {
-    if (theirs.windowBytes == connections.shape.windowBytes()) continue;
+Result<links::DeviceLink> openWindow(const DeviceEndpoint& theirs, double seconds,
+                                     const DeviceConnections& connections) {
+  if (theirs.windowBytes != connections.shape.windowBytes()) {
     return failAbout(theirs.rank, Code::kInternal,
                      "rank %d has a device window of %llu bytes, rank %d expects %zu", theirs.rank,
                      static_cast<unsigned long long>(theirs.windowBytes), connections.self.rank,
                      connections.shape.windowBytes());
   }
-  bool apart = false;
-  return openAll(all, connections.self.rank, seconds, links, apart);
+  return openNamed(connections.self, theirs, seconds);
 }
 
 Status connectWindow(bootstrap::Membership& membership, const DeviceConnections& connections,

@@ -14,7 +14,7 @@
 
 namespace stretto::communicator {
 
-// Everything that reaches other ranks' device windows. Kernels use it until they are done.
+// What ranks have agreed upon when they found that they reach each other's GPUs.
 struct DeviceConnections {
   int device = 0;
   platform::cuda::DeviceFacts facts;
@@ -25,8 +25,7 @@ struct DeviceConnections {
   int residentBlocks = 1;      // that each rank may count on: the least of all, and of who shares a device
   links::DeviceEndpoint self;  // of this rank, but for its memory
   bool manyProcesses = false;  // ranks are threads of more than one
-  std::vector<links::DeviceLink> links;  // by rank, once the windows have been opened
-  std::string apart;                     // why some cannot be reached, the same words everywhere; else empty
+  std::string apart;           // why some cannot be reached, the same words everywhere; else empty
 };
 
 struct DeviceRequest {
@@ -42,9 +41,9 @@ struct DeviceRequest {
 Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& request,
                       DeviceConnections& connections);
 
-// Opens the windows that all ranks, in order, have offered; this rank's own is among them.
-Status openWindows(const std::vector<links::DeviceEndpoint>& all, double seconds,
-                   const DeviceConnections& connections, std::vector<links::DeviceLink>& links);
+// Opens a window that a rank, which may be this one, has offered.
+Result<links::DeviceLink> openWindow(const links::DeviceEndpoint& theirs, double seconds,
+                                     const DeviceConnections& connections);
 
 // A buffer of every rank that the others' copy engines write (windows.hpp).
 struct ConnectedWindow {

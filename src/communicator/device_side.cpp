@@ -1,14 +1,12 @@
 #include "communicator/device_side.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
-#include "platform/clock.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -64,13 +62,13 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
 
 // ---- Device windows ---------------------------------------------------------------------------------------
 
-// The thread shares the window and nothing else, so that nobody waits for it.
-void DeviceSide::offerSoon() {
-  if (offering_.exchange(true)) return;
+// The thread shares the windows and nothing else, so that nobody waits for it.
+void DeviceSide::reachSoon() {
+  if (reaching_.exchange(true)) return;
   try {
-    std::thread([own = own_, device = connections_.device] {
+    std::thread([reached = reached_, device = connections_.device] {
       (void)platform::cuda::stayOn(device);  // or offer() says why not
-      (void)own->offer();
+      if (reached->offer().ok()) (void)reached->open();
     }).detach();
   } catch (const std::system_error& error) {
     STRETTO_LOG(kWarn, kInit, "rank %d: no thread to make its device window for peers that wait: %s", rank_,
@@ -78,57 +76,21 @@ void DeviceSide::offerSoon() {
   }
 }
 
-Status DeviceSide::reachAll(const Connections& host, const std::function<void()>& nudge) {
-  STRETTO_TRY(own_->offer());
-  const auto isMissing = [&](const Peer& peer) {
-    return host.post(peer.rank).read() == DevicePost::kNothing;
-  };
-  if (std::any_of(host.peers.begin(), host.peers.end(), isMissing)) nudge();
-  const uint64_t began = platform::monotonicNanoseconds();
-  std::vector<links::DeviceEndpoint> endpoints;
-  for (int peer = 0; peer < ranks_; ++peer) {
-    STRETTO_TRY(awaitPost(host, peer, began));
-    endpoints.push_back(host.post(peer).endpoint);
-    endpoints.back().rank = peer;
-  }
-  std::vector<links::DeviceLink> links;
-  STRETTO_TRY(openWindows(endpoints, timeoutSeconds_, connections_, links));
-  std::array<std::byte*, kMaxRanks> windows{};
-  std::transform(links.begin(), links.end(), windows.begin(),
-                 [](const links::DeviceLink& link) { return link.window; });
-  STRETTO_TRY(engine_->useWindows(windows.data()));
-  connections_.links = std::move(links);
+Status DeviceSide::reachAll(const std::function<void()>& nudge) {
+  STRETTO_TRY(reached_->offer());
+  if (reached_->isMissing()) nudge();
+  STRETTO_TRY(reached_->open());
+  STRETTO_TRY(engine_->useWindows(reached_->addresses().data()));
+  hasReached_ = true;
+  reachesAll_ = absentee() < 0;
   return kOkStatus;
 }
 
-// What ends a kernel's wait ends this one.
-Status DeviceSide::awaitPost(const Connections& host, int peer, uint64_t began) const {
-  constexpr auto kSlice = std::chrono::microseconds(20);
-  const DevicePost& post = host.post(peer);
-  WindowHeader& theirs = host.peers[static_cast<size_t>(peer)].header();
-  DevicePost::State state = post.read();
-  for (; state == DevicePost::kNothing; state = post.read()) {
-    if (const uint32_t word = std::atomic_ref(host.header().abort).load(); word != 0) {
-      return failAbout(static_cast<int>(word >> 8) - 1, static_cast<Code>(word & 0xff),
-                       "rank %d waited for the device window of rank %d", rank_, peer);
-    }
-    if (std::atomic_ref(theirs.failed).load() != 0 ||
-        std::atomic_ref(theirs.left).load() == WindowHeader::kGone) {
-      return failAbout(peer, Code::kRemote,
-                       "rank %d, whose device window rank %d waits for, has given up or left", peer, rank_);
-    }
-    if (static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9 > timeoutSeconds_) {
-      return failAbout(peer, Code::kTimeout,
-                       "rank %d waited longer than STRETTO_TIMEOUT (%g s) for the device window of rank %d: "
-                       "its process or its GPU is stopped or very busy. Look at that rank with `stretto "
-                       "doctor`.",
-                       rank_, timeoutSeconds_, peer);
-    }
-    std::this_thread::sleep_for(kSlice);
+int DeviceSide::absentee() const {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (window(peer) == nullptr) return peer;
   }
-  if (state == DevicePost::kOffered) return kOkStatus;
-  return failAbout(peer, static_cast<Code>(post.code), "rank %d could not make its device window: %.*s", peer,
-                   static_cast<int>(sizeof post.text) - 1, post.text);
+  return -1;
 }
 
 // ---- Buffers ----------------------------------------------------------------------------------------------

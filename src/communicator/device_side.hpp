@@ -13,8 +13,8 @@
 
 #include "communicator/connect.hpp"
 #include "communicator/device_connect.hpp"
+#include "communicator/device_windows.hpp"
 #include "communicator/operation.hpp"
-#include "communicator/own_window.hpp"
 #include "communicator/windows.hpp"
 #include "executors/cuda/engine.hpp"
 #include "executors/cuda/order.hpp"
@@ -31,14 +31,23 @@ class DeviceSide {
 
   int device() const { return connections_.device; }
   const stretto::cuda::Shape& shape() const { return connections_.shape; }
-  size_t windowBytes() const { return own_->bytes(); }
+  size_t windowBytes() const { return reached_->bytes(); }
 
-  // Has this rank's window made and offered, by a thread of its own: for peers that wait for it. Any thread.
-  void offerSoon();
+  // Has this rank's window made and offered, and those of the others opened, by a thread of its own: for
+  // peers that wait for it. Any thread.
+  void reachSoon();
   // Before the first kernel: opens the windows of all ranks. `nudge` asks those for theirs who have none yet;
   // they are waited for as kernels wait.
-  bool reachesAll() const { return !connections_.links.empty(); }
-  Status reachAll(const Connections& host, const std::function<void()>& nudge);
+  bool hasReached() const { return hasReached_; }
+  Status reachAll(const std::function<void()>& nudge);
+  // Whether it has come to one rank's, or to everybody's.
+  static constexpr int kEverybody = -1;
+  bool reaches(int peer) const { return reachesAll_ || (peer != kEverybody && window(peer) != nullptr); }
+  // Who had left before, if not all are reached; else -1.
+  int absentee() const;
+  // Once nothing runs any more, by a rank that leaves: waits, for `seconds` at most, until peers have what
+  // they need to read what it has sent. Whether they have.
+  bool mayLeave(double seconds) const { return !hasReached_ || reached_->openedByAll(seconds); }
 
   // That kernels of this device can use the buffers: asked of CUDA once for each place.
   Status checkBuffers(const Operation& operation);
@@ -90,24 +99,27 @@ class DeviceSide {
   DeviceSide(DeviceConnections connections, const Connections& host, int rank, int ranks,
              double timeoutSeconds)
       : connections_(std::move(connections)),
-        own_(std::make_shared<OwnWindow>(connections_.self, connections_.shape, host.region,
-                                         host.postOffset())),
+        reached_(std::make_shared<DeviceWindows>(connections_, host, timeoutSeconds)),
         order_(connections_.device),
         rank_(rank),
         ranks_(ranks),
         timeoutSeconds_(timeoutSeconds) {}
 
-  Status awaitPost(const Connections& host, int peer, uint64_t began) const;
+  std::byte* window(int peer) const {
+    return hasReached_ ? reached_->addresses()[static_cast<size_t>(peer)] : nullptr;
+  }
 
   Status checkBuffer(const Operation& operation, const void* buffer, const char* which);
   template <typename Enqueue>
   Status inOrder(StreamHandle stream, const Enqueue& enqueue);
 
-  DeviceConnections connections_;   // outlives the engine, whose kernels use it
-  std::shared_ptr<OwnWindow> own_;  // and so does this, also while a thread makes it
-  Windows windows_;                 // and these
-  bool toldApart_ = false;          // that one of them is not used
-  std::atomic<bool> offering_{false};
+  const DeviceConnections connections_;
+  const std::shared_ptr<DeviceWindows> reached_;  // outlives the engine, whose kernels use it; and a thread
+  bool hasReached_ = false;                       // that it is open
+  bool reachesAll_ = false;                       // and nobody was absent
+  Windows windows_;                               // outlives the engine, too
+  bool toldApart_ = false;                        // that one of them is not used
+  std::atomic<bool> reaching_{false};
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;

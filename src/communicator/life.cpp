@@ -385,7 +385,7 @@ void Communicator::stopOperations(uint32_t word) {
 // On the bootstrap's thread: a peer needs this rank's device window, which may not have a place yet.
 void Communicator::nudged() {
   nudged_.store(true);
-  if (DeviceSide* device = abortable_.load(); device != nullptr) device->offerSoon();
+  if (DeviceSide* device = abortable_.load(); device != nullptr) device->reachSoon();
 }
 
 // On the bootstrap's thread.

@@ -1,9 +1,6 @@
 // A rank's device window: made when some rank of the communicator first needs one, told to the others in the
-// rank's post. Whoever needs them nudges the other ranks, whose bootstrap threads then have it made, so that
-// nobody waits for what a peer's user calls when (docs/decisions/0021-windows-at-first-use.md).
-//
-// The post lies behind the ledger in the rank's shared region: the rank itself writes it once, its peers
-// read.
+// rank's post, which lies behind the ledger in the rank's shared region: the rank itself writes, its peers
+// read (docs/decisions/0021-windows-at-first-use.md).
 #pragma once
 
 #include <cstddef>
@@ -21,6 +18,7 @@ namespace stretto::communicator {
 struct DevicePost {
   enum State : uint32_t { kNothing = 0, kOffered, kRefused };
   alignas(64) uint32_t state;  // written last, with release
+  uint64_t opened;             // a bit for each rank whose window this one has opened
   uint8_t code;                // refused: why
   char text[400];              // refused: in words
   links::DeviceEndpoint endpoint;

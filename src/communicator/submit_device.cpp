@@ -99,25 +99,32 @@ Status Communicator::makeDevice() {
   }
   abortable_.store(device_.get());
   if (abort_.load() != 0) device_->abort(abort_.load());
-  if (nudged_.load()) device_->offerSoon();
+  if (nudged_.load()) device_->reachSoon();
   return kOkStatus;
 }
 
-// Device windows are made when the first operation needs them.
-Status Communicator::reachWindows() {
-  if (ranks_ == 1 || device_->reachesAll()) [[likely]] {
+// Device windows are made when the first operation needs them. A rank that had left before is missed by those
+// who need it only.
+Status Communicator::reachWindows(int peer) {
+  if (ranks_ == 1 || device_->reaches(peer)) [[likely]] {
     return kOkStatus;
   }
-  const uint64_t began = platform::monotonicNanoseconds();
-  STRETTO_TRY(device_->reachAll(connections_, [this] {
-    std::lock_guard lock(membershipMutex_);
-    if (membership_ != nullptr) membership_->nudge();
-  }));
-  const uint64_t taken = platform::monotonicNanoseconds() - began;
-  counters_.connectNanoseconds += taken;
-  STRETTO_LOG(kInfo, kInit, "rank %d of %d: device windows of %zu bytes made and opened in %.2f ms", rank_,
-              ranks_, device_->windowBytes(), static_cast<double>(taken) * 1e-6);
-  return kOkStatus;
+  if (!device_->hasReached()) {
+    const uint64_t began = platform::monotonicNanoseconds();
+    STRETTO_TRY(device_->reachAll([this] {
+      std::lock_guard lock(membershipMutex_);
+      if (membership_ != nullptr) membership_->nudge();
+    }));
+    const uint64_t taken = platform::monotonicNanoseconds() - began;
+    counters_.connectNanoseconds += taken;
+    STRETTO_LOG(kInfo, kInit, "rank %d of %d: device windows of %zu bytes made and opened in %.2f ms", rank_,
+                ranks_, device_->windowBytes(), static_cast<double>(taken) * 1e-6);
+  }
+  if (device_->reaches(peer)) return kOkStatus;
+  const int absent = peer == DeviceSide::kEverybody ? device_->absentee() : peer;
+  return failAbout(absent, Code::kRemote,
+                   "rank %d left the communicator before rank %d called an operation that needs it", absent,
+                   rank_);
 }
 
 // Before anything of it is announced: what is refused here, this rank has not called.
@@ -159,7 +166,7 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
   const bool counted = plan.algorithm != planner::Algorithm::kLocal;
   if (profile_.wantsKernels(operation)) [[unlikely]]
     followKernels();
-  Status status = counted ? reachWindows() : kOkStatus;
+  Status status = counted ? reachWindows(DeviceSide::kEverybody) : kOkStatus;
   if (status.ok()) status = device_->launch(launch, operation.stream);
   if (profile_.on() && status.ok()) [[unlikely]]
     tellLaunched(operation, plan, device_->lastLaunch());
@@ -184,7 +191,7 @@ Status Communicator::launchTogether() {
     if (profile_.wantsKernels(*together[i].operation)) [[unlikely]]
       followKernels();
   }
-  Status status = reachWindows();
+  Status status = reachWindows(DeviceSide::kEverybody);
   if (status.ok()) status = device_->launchTogether(together.launches(), together.stream());
   const uint64_t before = device_->counted() - (status.ok() && device_->lastRuns() ? together.size() : 0);
   Status first;
@@ -225,7 +232,10 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
     if (profile_.wantsKernels(operation)) [[unlikely]]
       followKernels();
   }
-  Status status = reachWindows();
+  Status status;
+  for (const Operation& operation : operations) {
+    if (status.ok() && operation.isTransfer()) status = reachWindows(operation.root);
+  }
   if (status.ok()) status = device_->launchTransfers(operations);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
     for (const Operation& operation : operations) {
@@ -366,14 +376,23 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
 bool Communicator::finishLaunches() {
   constexpr double kLongest = 60;
   constexpr double kAfterAbort = 0.5;
+  constexpr double kLongestForPeers = 10;
   if (device_ == nullptr) return true;
   const bool done = device_->idle(kLongest, [&] {
     (void)poll();
     return abort_.load() != 0;
   }) || device_->idle(kAfterAbort);
   (void)poll();
-  if (done && state() == State::kReady) (void)reapLaunches(true);
-  return done;
+  if (!done || state() != State::kReady) return done;
+  (void)reapLaunches(true);
+  if (!device_->mayLeave(kLongestForPeers) && abort_.load() == 0) {
+    STRETTO_LOG(
+        kWarn, kInit,
+        "rank %d leaves although peers have not opened its device window within %g s: what it has sent "
+        "them may be lost",
+        rank_, kLongestForPeers);
+  }
+  return true;
 }
 
 void Communicator::letGoOfDevice() {

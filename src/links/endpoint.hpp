@@ -25,12 +25,12 @@ struct Endpoint {
 };
 static_assert(std::is_trivially_copyable_v<Endpoint>);
 
-// One peer's window in our address space, and what keeps it there: a mapping of our own, or a share in the
-// window of another rank of this process.
+// One peer's window in our address space, and what keeps it there: a mapping, or a share in the window of
+// another rank of this process. A copy keeps it as well.
 struct Link {
   const char* kind = "";
   std::byte* window = nullptr;
-  platform::SharedMemory mapping;
+  std::shared_ptr<const platform::SharedMemory> mapping;
   std::shared_ptr<memory::Region> shared;
 };
 

@@ -18,7 +18,7 @@ inline Result<Link> open(const Endpoint& theirs) {
   Link link;
   link.kind = kName;
   link.window = mapping.value().data();
-  link.mapping = std::move(mapping.value());
+  link.mapping = std::make_shared<const platform::SharedMemory>(std::move(mapping.value()));
   return link;
 }
 

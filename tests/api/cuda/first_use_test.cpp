@@ -50,6 +50,21 @@ bool holdsSum(const Member& member) {
   return true;
 }
 
+// From rank 0 to rank 1.
+void sendInput(const Member& member) {
+  fillInput(member);
+  member.expect(ncclSend(member.device->at(0, nullptr), kCount, ncclFloat, 1, member.comm, member.stream()),
+                "send");
+}
+void receiveInput(const Member& member) {
+  char* const to = member.device->at(1, nullptr);
+  member.expect(ncclRecv(to, kCount, ncclFloat, 0, member.comm, member.stream()), "receive");
+  member.device->synchronize();
+  float last = 0;
+  member.device->download(reinterpret_cast<char*>(&last), to + (kCount - 1) * sizeof(float), sizeof last);
+  member.check(last == static_cast<float>(1 + (kCount - 1) % 7), "what was received");
+}
+
 class FirstUse : public AmongGpus {};
 
 TEST_P(FirstUse, NothingIsTakenBefore) {
@@ -102,19 +117,8 @@ TEST_P(FirstUse, MayBeInACapture) {
 // The others take no part, now or ever.
 TEST_P(FirstUse, MayBeOfTwoRanks) {
   run([](Member& member) {
-    fillInput(member);
-    if (member.rank == 0) {
-      member.expect(
-          ncclSend(member.device->at(0, nullptr), kCount, ncclFloat, 1, member.comm, member.stream()),
-          "send");
-    } else if (member.rank == 1) {
-      char* const to = member.device->at(1, nullptr);
-      member.expect(ncclRecv(to, kCount, ncclFloat, 0, member.comm, member.stream()), "receive");
-      member.device->synchronize();
-      float last = 0;
-      member.device->download(reinterpret_cast<char*>(&last), to + (kCount - 1) * sizeof(float), sizeof last);
-      member.check(last == static_cast<float>(1 + (kCount - 1) % 7), "what was received");
-    }
+    if (member.rank == 0) sendInput(member);
+    if (member.rank == 1) receiveInput(member);
     member.board.meet();
   });
 }
@@ -158,6 +162,44 @@ TEST_P(FirstUse, LeavesOtherGpusAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Among, FirstUse, ::testing::ValuesIn(threadsAndProcesses()), nameOfAmong);
+
+// Also where ranks share a GPU.
+class FirstUseBeforeLeaving : public FirstUse {
+ protected:
+  void SetUp() override {
+    if (!deviceThere()) GTEST_SKIP() << "no GPU";
+  }
+};
+
+// What was sent arrives although its sender has left before its receiver called anything, and although those
+// who had nothing to do left before both.
+TEST_P(FirstUseBeforeLeaving, IsHeard) {
+  run([](Member& member) {
+    const auto leave = [&] {
+      member.expect(ncclCommDestroy(member.comm), "destroy");
+      member.comm = nullptr;
+    };
+    if (member.rank > 1) leave();
+    member.board.meet();
+    if (member.rank == 0) {
+      sendInput(member);
+      leave();
+    }
+    member.board.meet();
+    if (member.rank != 1) return;
+    receiveInput(member);
+    if (member.ranks() == 2) return;
+    member.expect(ncclAllReduce(member.device->at(0, nullptr), member.device->at(1, nullptr), kCount,
+                                ncclFloat, ncclSum, member.comm, member.stream()),
+                  "all-reduce with ranks that have left", ncclRemoteError);
+    member.expectError("their absence", {"rank 2 left the communicator before rank 1"});
+    member.expect(ncclCommAbort(member.comm), "abort");
+    member.comm = nullptr;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Among, FirstUseBeforeLeaving, ::testing::ValuesIn(threadsAndProcesses()),
+                         nameOfAmong);
 
 // What NCCL asks a group for, and what costs nothing to allow.
 TEST(FirstUseByOneThread, NeedsNoGroup) {

@@ -1,0 +1,134 @@
+#include "communicator/device_windows.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "base/log.hpp"
+#include "platform/clock.hpp"
+#include "platform/cuda/device.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+constexpr auto kSlice = std::chrono::microseconds(20);
+
+double secondsSince(uint64_t nanoseconds) {
+  return static_cast<double>(platform::monotonicNanoseconds() - nanoseconds) * 1e-9;
+}
+
+}  // namespace
+
+DeviceWindows::DeviceWindows(const DeviceConnections& connections, const Connections& host,
+                             double timeoutSeconds)
+    : connections_(connections),
+      host_(host),
+      timeoutSeconds_(timeoutSeconds),
+      own_(connections.self, connections.shape, host.region, host.postOffset()),
+      pending_(host.peers.size()) {
+  std::iota(pending_.begin(), pending_.end(), 0);
+}
+
+bool DeviceWindows::isMissing() const {
+  return std::any_of(host_.peers.begin(), host_.peers.end(),
+                     [&](const Peer& peer) { return host_.post(peer.rank).read() == DevicePost::kNothing; });
+}
+
+bool DeviceWindows::hasLeft(int peer) const {
+  return std::atomic_ref(headerOf(peer).left).load(std::memory_order_acquire) == WindowHeader::kGone;
+}
+
+Status DeviceWindows::open() {
+  const std::lock_guard lock(mutex_);
+  const platform::cuda::ScopedDevice current(connections_.device);
+  STRETTO_TRY(current.status());
+  const uint64_t began = platform::monotonicNanoseconds();
+  for (;;) {
+    const auto all = openOffered();
+    if (!all.ok()) return all.status();
+    if (all.value()) return kOkStatus;
+    STRETTO_TRY(mayWait(began));
+    std::this_thread::sleep_for(kSlice);
+  }
+}
+
+Result<bool> DeviceWindows::openOffered() {
+  for (size_t i = 0; i < pending_.size();) {
+    const int peer = pending_[i];
+    // Before the post is read: who has left posts nothing any more.
+    const bool left = hasLeft(peer);
+    const DevicePost& post = host_.post(peer);
+    const DevicePost::State state = post.read();
+    if (state == DevicePost::kRefused) {
+      return failAbout(peer, static_cast<Code>(post.code), "rank %d could not make its device window: %.*s",
+                       peer, static_cast<int>(sizeof post.text) - 1, post.text);
+    }
+    if (state == DevicePost::kNothing && !left) {
+      ++i;
+      continue;
+    }
+    if (state == DevicePost::kOffered) STRETTO_TRY(openOne(peer));
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return pending_.empty();
+}
+
+// A peer that leaves meanwhile takes its window with it.
+Status DeviceWindows::openOne(int peer) {
+  links::DeviceEndpoint theirs = host_.post(peer).endpoint;
+  theirs.rank = peer;
+  const std::string before = lastError();
+  auto link = openWindow(theirs, timeoutSeconds_, connections_);
+  if (!link.ok()) {
+    if (!hasLeft(peer)) return link.status();
+    setLastError(before);
+    return kOkStatus;
+  }
+  addresses_[static_cast<size_t>(peer)] = link.value().window;
+  links_.push_back(std::move(link.value()));
+  std::atomic_ref(host_.post(connections_.self.rank).opened)
+      .fetch_or(uint64_t{1} << peer, std::memory_order_release);
+  return kOkStatus;
+}
+
+// What ends a kernel's wait ends this one.
+Status DeviceWindows::mayWait(uint64_t began) const {
+  const int rank = connections_.self.rank;
+  const int peer = pending_.front();
+  if (const uint32_t word = std::atomic_ref(host_.header().abort).load(); word != 0) {
+    return failAbout(static_cast<int>(word >> 8) - 1, static_cast<Code>(word & 0xff),
+                     "rank %d waited for the device window of rank %d", rank, peer);
+  }
+  if (std::atomic_ref(host_.header().left).load() != 0) {
+    return fail(Code::kAborted, "rank %d needs no device windows any more", rank);
+  }
+  for (const int missing : pending_) {
+    if (std::atomic_ref(headerOf(missing).failed).load() == 0) continue;
+    return failAbout(missing, Code::kRemote, "rank %d, whose device window rank %d waits for, has given up",
+                     missing, rank);
+  }
+  if (secondsSince(began) <= timeoutSeconds_) return kOkStatus;
+  return failAbout(peer, Code::kTimeout,
+                   "rank %d waited longer than STRETTO_TIMEOUT (%g s) for the device window of rank %d: its "
+                   "process or its GPU is stopped or very busy. Look at that rank with `stretto doctor`.",
+                   rank, timeoutSeconds_, peer);
+}
+
+bool DeviceWindows::openedByAll(double seconds) const {
+  const int rank = connections_.self.rank;
+  const uint64_t began = platform::monotonicNanoseconds();
+  const auto needsNothing = [&](const Peer& peer) {
+    const uint64_t opened = std::atomic_ref(host_.post(peer.rank).opened).load(std::memory_order_acquire);
+    return peer.rank == rank || (opened >> rank & 1) != 0 ||
+           std::atomic_ref(peer.header().left).load() != 0 ||
+           std::atomic_ref(peer.header().failed).load() != 0;
+  };
+  while (!std::all_of(host_.peers.begin(), host_.peers.end(), needsNothing)) {
+    if (std::atomic_ref(host_.header().abort).load() != 0 || secondsSince(began) > seconds) return false;
+    std::this_thread::sleep_for(kSlice);
+  }
+  return true;
+}
+
+}  // namespace stretto::communicator

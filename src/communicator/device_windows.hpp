@@ -1,0 +1,60 @@
+// The device windows of all ranks, as one rank has them: its own, made and offered, and those of its peers,
+// opened as soon as they are offered. Shared with the thread that does it for peers who wait.
+//
+// Who has offered its window opens all others, whatever its user calls, and says whose it has: so a rank that
+// sends and leaves at once can wait until all who may need its window have it, and needs to wait for nobody's
+// user (docs/decisions/0021-windows-at-first-use.md).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "communicator/connect.hpp"
+#include "communicator/device_connect.hpp"
+#include "communicator/own_window.hpp"
+
+namespace stretto::communicator {
+
+class DeviceWindows {
+ public:
+  // `host`: what reaches the ranks' posts.
+  DeviceWindows(const DeviceConnections& connections, const Connections& host, double timeoutSeconds);
+
+  // As OwnWindow.
+  Status offer() { return own_.offer(); }
+  size_t bytes() const { return own_.bytes(); }
+  // Some peer has not offered its own yet.
+  bool isMissing() const;
+
+  // Opens them all, and waits for those that are not offered yet, as kernels wait: until this rank's end, an
+  // abort, a loss, a peer's failure, or for `timeoutSeconds`. A peer that has left, with its window or
+  // without one, is absent. Any thread; at once where it has been done.
+  Status open();
+  // By rank, and null for who is absent. After open().
+  const std::array<std::byte*, kMaxRanks>& addresses() const { return addresses_; }
+
+  // Waits until all peers that are there have opened this rank's window, `seconds` at most and until this
+  // rank's abort; whether they have.
+  bool openedByAll(double seconds) const;
+
+ private:
+  // Whether all are open or absent now.
+  Result<bool> openOffered();
+  Status openOne(int peer);
+  bool hasLeft(int peer) const;
+  Status mayWait(uint64_t began) const;
+  WindowHeader& headerOf(int peer) const { return host_.peers[static_cast<size_t>(peer)].header(); }
+
+  const DeviceConnections connections_;
+  const Connections host_;
+  const double timeoutSeconds_;
+  OwnWindow own_;
+  std::mutex mutex_;  // held while peers' are opened
+  std::vector<links::DeviceLink> links_;
+  std::array<std::byte*, kMaxRanks> addresses_{};
+  std::vector<int> pending_;  // ranks whose windows are not open yet
+};
+
+}  // namespace stretto::communicator
