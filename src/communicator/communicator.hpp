@@ -213,6 +213,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int reapLaunches(bool all);
   int absentee(uint64_t sequence) const;
   bool noteAbsence(int gone);
+  bool noteAbsentee();
+  void nudgePeers();
+  void tellPeers(const char* what);
   bool finishLaunches();
   bool noteReport();
   std::string wordsOf(const executors::cuda::Report& report) const;
@@ -262,8 +265,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_ptr<Foreign> foreign_;             // stays to the end, for calls on their way out
   std::atomic<Foreign*> foreignNow_{nullptr};
   std::mutex launchMutex_;
-  LaunchLog launches_;        // that were not seen to be done, by launchMutex_
-  uint64_t lookedTicks_ = 0;  // when that was last looked at
+  LaunchLog launches_;         // that were not seen to be done, by launchMutex_
+  uint64_t lastLaunched_ = 0;  // the sequence of a collective, by the same
+  std::atomic<bool> somebodyLeft_{false};
+  std::atomic<bool> owesNews_{false};  // of a failure that was found where peers could not be told
+  uint64_t lookedTicks_ = 0;           // when that was last looked at
   planner::Machine machine_;
   planner::Table table_;
   planner::Forced forced_;
@@ -294,7 +300,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::set<uint64_t> abandoned_;  // turns given up before they came, by turnMutex_
 
   std::atomic<bool> finalising_{false};
-  std::mutex lifeMutex_;  // held while the communicator is being made, and while it lets go
+  std::timed_mutex lifeMutex_;  // held while the communicator is made, finalised, or lets go
   std::mutex workerMutex_;
   std::unique_ptr<executors::host::Stream> worker_;
   std::mutex membershipMutex_;                         // held while membership_ is set, and by abort()

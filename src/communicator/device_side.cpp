@@ -63,12 +63,12 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
 // ---- Device windows ---------------------------------------------------------------------------------------
 
 // The thread shares the windows and nothing else, so that nobody waits for it.
-void DeviceSide::reachSoon() {
-  if (reaching_.exchange(true)) return;
+void DeviceSide::serveSoon() {
+  if (!reached_->isWanted()) return;
   try {
     std::thread([reached = reached_, device = connections_.device] {
-      (void)platform::cuda::stayOn(device);  // or offer() says why not
-      if (reached->offer().ok()) (void)reached->open();
+      (void)platform::cuda::stayOn(device);  // or serve() says why not
+      reached->serve();
     }).detach();
   } catch (const std::system_error& error) {
     STRETTO_LOG(kWarn, kInit, "rank %d: no thread to make its device window for peers that wait: %s", rank_,

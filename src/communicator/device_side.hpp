@@ -33,9 +33,9 @@ class DeviceSide {
   const stretto::cuda::Shape& shape() const { return connections_.shape; }
   size_t windowBytes() const { return reached_->bytes(); }
 
-  // Has this rank's window made and offered, and those of the others opened, by a thread of its own: for
-  // peers that wait for it. Any thread.
-  void reachSoon();
+  // If some rank needs windows, has this one's made and offered, and those of the others opened, by a thread
+  // of its own. Any thread.
+  void serveSoon();
   // Before the first kernel: opens the windows of all ranks. `nudge` asks those for theirs who have none yet;
   // they are waited for as kernels wait.
   bool hasReached() const { return hasReached_; }
@@ -46,8 +46,8 @@ class DeviceSide {
   // Who had left before, if not all are reached; else -1.
   int absentee() const;
   // Once nothing runs any more, by a rank that leaves: waits, for `seconds` at most, until peers have what
-  // they need to read what it has sent. Whether they have.
-  bool mayLeave(double seconds) const { return !hasReached_ || reached_->openedByAll(seconds); }
+  // they need to read what it has sent. Returns one that has not, or -1.
+  int awaitPeers(double seconds) const { return hasReached_ ? reached_->awaitOpened(seconds) : -1; }
 
   // That kernels of this device can use the buffers: asked of CUDA once for each place.
   Status checkBuffers(const Operation& operation);
@@ -102,8 +102,7 @@ class DeviceSide {
         reached_(std::make_shared<DeviceWindows>(connections_, host, timeoutSeconds)),
         order_(connections_.device),
         rank_(rank),
-        ranks_(ranks),
-        timeoutSeconds_(timeoutSeconds) {}
+        ranks_(ranks) {}
 
   std::byte* window(int peer) const {
     return hasReached_ ? reached_->addresses()[static_cast<size_t>(peer)] : nullptr;
@@ -119,12 +118,10 @@ class DeviceSide {
   bool reachesAll_ = false;                       // and nobody was absent
   Windows windows_;                               // outlives the engine, too
   bool toldApart_ = false;                        // that one of them is not used
-  std::atomic<bool> reaching_{false};
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;
   const int ranks_;
-  const double timeoutSeconds_;
   uint64_t counted_ = 0;
   bool lastRuns_ = false;
   // Pages (of 2 MiB) of buffers that were found to be the device's.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <string>
 #include <thread>
 
 #include "base/log.hpp"
@@ -35,8 +36,25 @@ bool DeviceWindows::isMissing() const {
                      [&](const Peer& peer) { return host_.post(peer.rank).read() == DevicePost::kNothing; });
 }
 
+bool DeviceWindows::isWanted() const {
+  return !isOpen_.load() && std::any_of(host_.peers.begin(), host_.peers.end(), [&](const Peer& peer) {
+    return host_.post(peer.rank).read() != DevicePost::kNothing;
+  });
+}
+
 bool DeviceWindows::hasLeft(int peer) const {
   return std::atomic_ref(headerOf(peer).left).load(std::memory_order_acquire) == WindowHeader::kGone;
+}
+
+void DeviceWindows::serve() {
+  if (std::atomic_ref(host_.header().left).load() != 0 || serving_.exchange(true)) return;
+  Status status = offer();
+  if (status.ok()) status = open();
+  serving_.store(false);
+  // A rank that fails or leaves serves nobody, and one whose window cannot be made has said so in its post.
+  if (status.ok() || status.code == Code::kAborted || bytes() == 0) return;
+  STRETTO_LOG(kWarn, kInit, "rank %d could not open the device windows of all peers before it uses them: %s",
+              connections_.self.rank, lastError().c_str());
 }
 
 Status DeviceWindows::open() {
@@ -45,33 +63,38 @@ Status DeviceWindows::open() {
   STRETTO_TRY(current.status());
   const uint64_t began = platform::monotonicNanoseconds();
   for (;;) {
-    const auto all = openOffered();
-    if (!all.ok()) return all.status();
-    if (all.value()) return kOkStatus;
+    STRETTO_TRY(openOffered());
+    if (pending_.empty()) break;
     STRETTO_TRY(mayWait(began));
     std::this_thread::sleep_for(kSlice);
   }
+  isOpen_.store(true);
+  return kOkStatus;
 }
 
-Result<bool> DeviceWindows::openOffered() {
-  for (size_t i = 0; i < pending_.size();) {
-    const int peer = pending_[i];
-    // Before the post is read: who has left posts nothing any more.
+// One that fails does not keep the others closed. Nobody needs the window of a rank that has left without
+// waiting for it, and its memory may be another's by now.
+Status DeviceWindows::openOffered() {
+  Status first;
+  std::string words;
+  std::erase_if(pending_, [&](int peer) {
     const bool left = hasLeft(peer);
     const DevicePost& post = host_.post(peer);
     const DevicePost::State state = post.read();
-    if (state == DevicePost::kRefused) {
-      return failAbout(peer, static_cast<Code>(post.code), "rank %d could not make its device window: %.*s",
-                       peer, static_cast<int>(sizeof post.text) - 1, post.text);
+    if (left || state == DevicePost::kNothing) return left;
+    const Status status =
+        state == DevicePost::kOffered
+            ? openOne(peer)
+            : failAbout(peer, static_cast<Code>(post.code), "rank %d could not make its device window: %.*s",
+                        peer, static_cast<int>(sizeof post.text) - 1, post.text);
+    if (!status.ok() && first.ok()) {
+      first = status;
+      words = lastError();
     }
-    if (state == DevicePost::kNothing && !left) {
-      ++i;
-      continue;
-    }
-    if (state == DevicePost::kOffered) STRETTO_TRY(openOne(peer));
-    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  return pending_.empty();
+    return status.ok();
+  });
+  if (!first.ok()) setLastError(words);
+  return first;
 }
 
 // A peer that leaves meanwhile takes its window with it.
@@ -100,7 +123,8 @@ Status DeviceWindows::mayWait(uint64_t began) const {
     return failAbout(static_cast<int>(word >> 8) - 1, static_cast<Code>(word & 0xff),
                      "rank %d waited for the device window of rank %d", rank, peer);
   }
-  if (std::atomic_ref(host_.header().left).load() != 0) {
+  if (std::atomic_ref(host_.header().left).load() != 0 ||
+      std::atomic_ref(host_.header().failed).load() != 0) {
     return fail(Code::kAborted, "rank %d needs no device windows any more", rank);
   }
   for (const int missing : pending_) {
@@ -111,24 +135,26 @@ Status DeviceWindows::mayWait(uint64_t began) const {
   if (secondsSince(began) <= timeoutSeconds_) return kOkStatus;
   return failAbout(peer, Code::kTimeout,
                    "rank %d waited longer than STRETTO_TIMEOUT (%g s) for the device window of rank %d: its "
-                   "process or its GPU is stopped or very busy. Look at that rank with `stretto doctor`.",
+                   "process or its GPU is stopped or very busy, or it has called nothing and the process of "
+                   "rank 0, which could have asked it, has ended. Look at that rank with `stretto doctor`.",
                    rank, timeoutSeconds_, peer);
 }
 
-bool DeviceWindows::openedByAll(double seconds) const {
+int DeviceWindows::awaitOpened(double seconds) const {
   const int rank = connections_.self.rank;
   const uint64_t began = platform::monotonicNanoseconds();
-  const auto needsNothing = [&](const Peer& peer) {
+  const auto needsIt = [&](const Peer& peer) {
     const uint64_t opened = std::atomic_ref(host_.post(peer.rank).opened).load(std::memory_order_acquire);
-    return peer.rank == rank || (opened >> rank & 1) != 0 ||
-           std::atomic_ref(peer.header().left).load() != 0 ||
-           std::atomic_ref(peer.header().failed).load() != 0;
+    return peer.rank != rank && (opened >> rank & 1) == 0 &&
+           std::atomic_ref(peer.header().left).load() == 0 &&
+           std::atomic_ref(peer.header().failed).load() == 0;
   };
-  while (!std::all_of(host_.peers.begin(), host_.peers.end(), needsNothing)) {
-    if (std::atomic_ref(host_.header().abort).load() != 0 || secondsSince(began) > seconds) return false;
+  for (;;) {
+    const auto peer = std::find_if(host_.peers.begin(), host_.peers.end(), needsIt);
+    if (peer == host_.peers.end()) return -1;
+    if (std::atomic_ref(host_.header().abort).load() != 0 || secondsSince(began) > seconds) return peer->rank;
     std::this_thread::sleep_for(kSlice);
   }
-  return true;
 }
 
 }  // namespace stretto::communicator

@@ -28,20 +28,24 @@ class DeviceWindows {
   // Some peer has not offered its own yet.
   bool isMissing() const;
 
-  // Opens them all, and waits for those that are not offered yet, as kernels wait: until this rank's end, an
-  // abort, a loss, a peer's failure, or for `timeoutSeconds`. A peer that has left, with its window or
-  // without one, is absent. Any thread; at once where it has been done.
+  // Opens them all, and waits for those that are not offered yet, as kernels wait: until this rank fails or
+  // leaves, an abort, a loss, a peer's failure, or for `timeoutSeconds`. A peer that has left before its
+  // window was opened is absent. Any thread; at once where it has been done.
   Status open();
   // By rank, and null for who is absent. After open().
   const std::array<std::byte*, kMaxRanks>& addresses() const { return addresses_; }
 
-  // Waits until all peers that are there have opened this rank's window, `seconds` at most and until this
-  // rank's abort; whether they have.
-  bool openedByAll(double seconds) const;
+  // Some rank has offered its window, so it needs the others', and has them to come.
+  bool isWanted() const;
+  // offer() and open() for its sake. What goes wrong is logged, and may be tried again.
+  void serve();
+  // Waits until all peers that are there have opened this rank's window, `seconds` at most and until an abort
+  // or a loss. Returns a peer that has not, or -1.
+  int awaitOpened(double seconds) const;
 
  private:
-  // Whether all are open or absent now.
-  Result<bool> openOffered();
+  // Those that are offered now, all that can be.
+  Status openOffered();
   Status openOne(int peer);
   bool hasLeft(int peer) const;
   Status mayWait(uint64_t began) const;
@@ -51,6 +55,8 @@ class DeviceWindows {
   const Connections host_;
   const double timeoutSeconds_;
   OwnWindow own_;
+  std::atomic<bool> serving_{false};
+  std::atomic<bool> isOpen_{false};
   std::mutex mutex_;  // held while peers' are opened
   std::vector<links::DeviceLink> links_;
   std::array<std::byte*, kMaxRanks> addresses_{};

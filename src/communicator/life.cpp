@@ -280,7 +280,8 @@ void Communicator::release() {
   if (!quiet()) return;
   endWorker();  // before the lock: the worker may be making the communicator, and ends that at the abort's
                 // word
-  const std::unique_lock life(lifeMutex_, std::try_to_lock);
+  constexpr auto kEndOfFinalise = std::chrono::seconds(1);
+  const std::unique_lock life(lifeMutex_, kEndOfFinalise);
   if (!life.owns_lock()) return;
   if (foreign() != nullptr && state() == State::kFinalised) (void)foreign_->destroy();
   if (foreign() != nullptr) foreign_->abort();  // nothing, after that
@@ -382,10 +383,17 @@ void Communicator::stopOperations(uint32_t word) {
   platform::futexWake(&header->bell);
 }
 
-// On the bootstrap's thread: a peer needs this rank's device window, which may not have a place yet.
+// On the bootstrap's thread: a peer needs this rank's device window, which may not have a place yet, or calls
+// nothing any more.
 void Communicator::nudged() {
   nudged_.store(true);
-  if (DeviceSide* device = abortable_.load(); device != nullptr) device->reachSoon();
+  DeviceSide* const device = abortable_.load();
+  if (device == nullptr) return;
+  device->serveSoon();
+  const auto hasLeft = [](const Peer& peer) { return std::atomic_ref(peer.header().left).load() != 0; };
+  if (std::none_of(connections_.peers.begin(), connections_.peers.end(), hasLeft)) return;
+  somebodyLeft_.store(true);
+  (void)noteAbsentee();
 }
 
 // On the bootstrap's thread.
@@ -446,12 +454,14 @@ Status Communicator::finalise() {
     turnChanged_.wait(lock, [&] { return quiet(); });
     --turnWaiters_;
   }
+  const std::lock_guard life(lifeMutex_);  // an abort by another thread lets go when this has seen it
   WindowHeader* const header = header_.load();
   const auto leave = [&](uint32_t how) {
     if (header != nullptr) std::atomic_ref(header->left).store(how, std::memory_order_release);
   };
   // Before the wait: kernels of this device may wait for a peer's that waits for what this rank never calls.
   if (state() == State::kReady) leave(WindowHeader::kCallsOver);
+  if (onDevice()) nudgePeers();
   const bool done = !onDevice() || finishLaunches();
   const bool healthy = state() == State::kReady && advance(State::kFinalised);
   if (healthy && done) leave(WindowHeader::kGone);

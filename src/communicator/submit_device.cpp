@@ -99,8 +99,19 @@ Status Communicator::makeDevice() {
   }
   abortable_.store(device_.get());
   if (abort_.load() != 0) device_->abort(abort_.load());
-  if (nudged_.load()) device_->reachSoon();
+  if (nudged_.load()) nudged();
   return kOkStatus;
+}
+
+void Communicator::nudgePeers() {
+  std::lock_guard lock(membershipMutex_);
+  if (membership_ != nullptr) membership_->nudge();
+}
+
+// Peers wait in kernels, which see no host memory: they are told as they are told of a rank that aborts.
+void Communicator::tellPeers(const char* what) {
+  std::lock_guard lock(membershipMutex_);
+  if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell(what));
 }
 
 // Device windows are made when the first operation needs them. A rank that had left before is missed by those
@@ -111,10 +122,7 @@ Status Communicator::reachWindows(int peer) {
   }
   if (!device_->hasReached()) {
     const uint64_t began = platform::monotonicNanoseconds();
-    STRETTO_TRY(device_->reachAll([this] {
-      std::lock_guard lock(membershipMutex_);
-      if (membership_ != nullptr) membership_->nudge();
-    }));
+    STRETTO_TRY(device_->reachAll([this] { nudgePeers(); }));
     const uint64_t taken = platform::monotonicNanoseconds() - began;
     counters_.connectNanoseconds += taken;
     STRETTO_LOG(kInfo, kInit, "rank %d of %d: device windows of %zu bytes made and opened in %.2f ms", rank_,
@@ -234,7 +242,7 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
   }
   Status status;
   for (const Operation& operation : operations) {
-    if (status.ok() && operation.isTransfer()) status = reachWindows(operation.root);
+    if (status.ok() && operation.isTransfer() && operation.count != 0) status = reachWindows(operation.root);
   }
   if (status.ok()) status = device_->launchTransfers(operations);
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
@@ -248,7 +256,12 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
 // In the flight recorder an operation goes on until it is seen to be done, when so many kernels have ended;
 // one that was captured ends here. What is not counted itself is done when the next one that is counted is.
 Status Communicator::concludeLaunch(const Operation& operation, uint64_t number, Status status) {
-  if (!status.ok() || !device_->lastRuns()) return conclude(operation, status);
+  if (!status.ok()) {
+    status = conclude(operation, status);
+    tellPeers("could not launch an operation");
+    return status;
+  }
+  if (!device_->lastRuns()) return conclude(operation, status);
   if (watched_) [[unlikely]]
     endWatched(operation, status, platform::ticks());
   ++counters_.operations;
@@ -256,6 +269,10 @@ Status Communicator::concludeLaunch(const Operation& operation, uint64_t number,
   {
     std::lock_guard lock(launchMutex_);
     launches_.add({recorded_, number, operation.isTransfer() ? 0 : sequence_, platform::ticks()});
+    if (!operation.isTransfer()) lastLaunched_ = sequence_;
+  }
+  if (!operation.isTransfer() && somebodyLeft_.load() && noteAbsentee()) [[unlikely]] {
+    return usable();
   }
   reapLaunches(false);
   return kOkStatus;
@@ -303,14 +320,23 @@ Status Communicator::poll() {
       mine = noteReport();
     }
   }
-  if (mine) {
-    // Peers wait in kernels, which see no host memory: they are told as they are told of a rank that aborts.
-    std::lock_guard lock(membershipMutex_);
-    if (membership_ != nullptr) {
-      membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("gave up in a kernel"));
-    }
-  }
+  if (mine || owesNews_.exchange(false)) tellPeers("gave up in a kernel");
   return mine || state() != State::kReady ? usable() : kOkStatus;
+}
+
+// Looks whether one that has left called the last operation that runs here. Where one has left before the
+// look is due: both that and the launch are seen by whoever comes second. Also on the bootstrap's thread,
+// which may not tell others.
+bool Communicator::noteAbsentee() {
+  uint64_t last = 0;
+  {
+    std::lock_guard lock(launchMutex_);
+    last = lastLaunched_;
+  }
+  const int gone = last == 0 ? -1 : absentee(last);
+  if (gone < 0 || !noteAbsence(gone)) return false;
+  owesNews_.store(true);
+  return true;
 }
 
 bool Communicator::noteAbsence(int gone) {
@@ -385,12 +411,12 @@ bool Communicator::finishLaunches() {
   (void)poll();
   if (!done || state() != State::kReady) return done;
   (void)reapLaunches(true);
-  if (!device_->mayLeave(kLongestForPeers) && abort_.load() == 0) {
-    STRETTO_LOG(
-        kWarn, kInit,
-        "rank %d leaves although peers have not opened its device window within %g s: what it has sent "
-        "them may be lost",
-        rank_, kLongestForPeers);
+  const int peer = device_->awaitPeers(kLongestForPeers);
+  if (peer >= 0 && abort_.load() == 0) {
+    STRETTO_LOG(kWarn, kInit,
+                "rank %d leaves although rank %d has not opened its device window within %g s: what it has "
+                "sent may be lost",
+                rank_, peer, kLongestForPeers);
   }
   return true;
 }

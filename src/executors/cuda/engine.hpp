@@ -87,7 +87,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const Setup& setup);
   virtual ~Engine() = default;
 
-  // Before the first launch of a kernel: all ranks' windows, by rank, as this device addresses them.
+  // Before the first launch of a kernel: all ranks' windows, by rank, as this device addresses them; null for
+  // who takes no part in anything.
   virtual Status useWindows(std::byte* const* windows) = 0;
   // Before the first launch between registered windows: loads its kernels. To do that while one of them waits
   // for a rank that this thread has yet to call for could last for ever.

@@ -418,8 +418,7 @@ class Cuda {
   __device__ bool awaitRun(int peer, const uint64_t* at, uint64_t flag);
   __device__ Status readRun(int peer, const RunRing& ring, uint64_t number, uint64_t flag, std::byte* to,
                             size_t bytes);
-  // The runs of this epoch of all peers, and the same with this rank's own in its place; false when one did
-  // not come.
+  // The runs of this epoch of all peers; false when one did not come.
   __device__ bool awaitRunAll(Leg leg);
   // That peers have read what lay where this epoch's runs of `leg` go, and that this rank has read theirs.
   __device__ bool awaitRoom(Leg leg);

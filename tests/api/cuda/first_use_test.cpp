@@ -176,8 +176,10 @@ class FirstUseBeforeLeaving : public FirstUse {
 TEST_P(FirstUseBeforeLeaving, IsHeard) {
   run([](Member& member) {
     const auto leave = [&] {
+      const double began = secondsNow();
       member.expect(ncclCommDestroy(member.comm), "destroy");
       member.comm = nullptr;
+      member.check(secondsNow() - began < 8, "it waited for peers until its limit");
     };
     if (member.rank > 1) leave();
     member.board.meet();

@@ -217,7 +217,8 @@ TEST_F(Failure, ADisagreementIsNamedLongAfterItsCall) {
             }));
 }
 
-// Where they share a GPU the rank that leaves waits for the kernel that waits for it.
+// Nobody asks: the other's thread hears of it. Where they share a GPU the rank that leaves waits for the
+// kernel that waits for it.
 TEST_F(Failure, ARankThatLeavesWithoutTheOperationIsNamed) {
   asThreads(2, connected([](Member& member) {
               member.expect(sum(member), "a first operation");
@@ -229,9 +230,27 @@ TEST_F(Failure, ARankThatLeavesWithoutTheOperationIsNamed) {
                 member.comm = nullptr;
                 return;
               }
-              member.check(eventually(10, [&] { return errorOf(member) != ncclSuccess; }), "a silent hang");
+              member.check(streamEnds(member, 10), "a silent hang");
+              member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
               member.expectError("the absence", {"rank 1", "finalised"});
-              member.check(streamEnds(member, 2), "the kernel goes on");
+              abort(member);
+            }));
+}
+
+TEST_F(Failure, OfAnOperationAfterARankHasLeftIsToldAtOnce) {
+  asThreads(2, connected([](Member& member) {
+              member.expect(sum(member), "a first operation");
+              member.device->synchronize();
+              if (member.rank == 1) {
+                member.expect(ncclCommDestroy(member.comm), "destroy");
+                member.comm = nullptr;
+              }
+              member.board.meet();
+              if (member.rank == 1) return;
+              (void)sum(member);  // which may be before the news
+              member.check(streamEnds(member, 10), "a silent hang");
+              member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
+              member.expectError("the absence", {"rank 1", "finalised"});
               abort(member);
             }));
 }
