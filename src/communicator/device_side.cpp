@@ -76,19 +76,22 @@ void DeviceSide::serveSoon() {
   }
 }
 
-Status DeviceSide::reachAll(const std::function<void()>& nudge) {
+Status DeviceSide::reach(int peer, const std::function<void()>& nudge) {
   STRETTO_TRY(reached_->offer());
   if (reached_->isMissing()) nudge();
-  STRETTO_TRY(reached_->open());
-  STRETTO_TRY(engine_->useWindows(reached_->addresses().data()));
+  STRETTO_TRY(reached_->open(peer));
+  const auto addresses = reached_->addresses();
+  if (addresses != windowsOf_) STRETTO_TRY(engine_->useWindows(addresses.data()));
+  windowsOf_ = addresses;
   hasReached_ = true;
   reachesAll_ = absentee() < 0;
+  if (!reachesAll_) serveSoon();
   return kOkStatus;
 }
 
 int DeviceSide::absentee() const {
   for (int peer = 0; peer < ranks_; ++peer) {
-    if (window(peer) == nullptr) return peer;
+    if (windowsOf_[static_cast<size_t>(peer)] == nullptr) return peer;
   }
   return -1;
 }

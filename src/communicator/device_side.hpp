@@ -36,14 +36,14 @@ class DeviceSide {
   // If some rank needs windows, has this one's made and offered, and those of the others opened, by a thread
   // of its own. Any thread.
   void serveSoon();
-  // Before the first kernel: opens the windows of all ranks. `nudge` asks those for theirs who have none yet;
-  // they are waited for as kernels wait.
-  bool hasReached() const { return hasReached_; }
-  Status reachAll(const std::function<void()>& nudge);
-  // Whether it has come to one rank's, or to everybody's.
-  static constexpr int kEverybody = -1;
-  bool reaches(int peer) const { return reachesAll_ || (peer != kEverybody && window(peer) != nullptr); }
-  // Who had left before, if not all are reached; else -1.
+  // Before a kernel that needs `peer`, or everybody: opens their windows. `nudge` asks those for theirs who
+  // have none yet; who is needed is waited for as kernels wait.
+  static constexpr int kEverybody = DeviceWindows::kEverybody;
+  bool reaches(int peer) const {
+    return reachesAll_ || (peer != kEverybody && windowsOf_[static_cast<size_t>(peer)] != nullptr);
+  }
+  Status reach(int peer, const std::function<void()>& nudge);
+  // Who has left before it was reached; else -1.
   int absentee() const;
   // Once nothing runs any more, by a rank that leaves: waits, for `seconds` at most, until peers have what
   // they need to read what it has sent. Returns one that has not, or -1.
@@ -104,20 +104,17 @@ class DeviceSide {
         rank_(rank),
         ranks_(ranks) {}
 
-  std::byte* window(int peer) const {
-    return hasReached_ ? reached_->addresses()[static_cast<size_t>(peer)] : nullptr;
-  }
-
   Status checkBuffer(const Operation& operation, const void* buffer, const char* which);
   template <typename Enqueue>
   Status inOrder(StreamHandle stream, const Enqueue& enqueue);
 
   const DeviceConnections connections_;
-  const std::shared_ptr<DeviceWindows> reached_;  // outlives the engine, whose kernels use it; and a thread
-  bool hasReached_ = false;                       // that it is open
-  bool reachesAll_ = false;                       // and nobody was absent
-  Windows windows_;                               // outlives the engine, too
-  bool toldApart_ = false;                        // that one of them is not used
+  const std::shared_ptr<DeviceWindows> reached_;   // outlives the engine, whose kernels use it; and a thread
+  std::array<std::byte*, kMaxRanks> windowsOf_{};  // as the engine has them; null for who is not reached
+  bool hasReached_ = false;                        // that it is open
+  bool reachesAll_ = false;                        // and nobody was absent
+  Windows windows_;                                // outlives the engine, too
+  bool toldApart_ = false;                         // that one of them is not used
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;

@@ -13,10 +13,15 @@
 namespace stretto::communicator {
 namespace {
 
-constexpr auto kSlice = std::chrono::microseconds(20);
-
 double secondsSince(uint64_t nanoseconds) {
   return static_cast<double>(platform::monotonicNanoseconds() - nanoseconds) * 1e-9;
+}
+
+// A while, the longer the longer it has been.
+void rest(uint64_t began) {
+  constexpr double kLeast = 20e-6, kMost = 5e-3;
+  std::this_thread::sleep_for(
+      std::chrono::duration<double>(std::clamp(secondsSince(began) / 16, kLeast, kMost)));
 }
 
 }  // namespace
@@ -49,7 +54,7 @@ bool DeviceWindows::hasLeft(int peer) const {
 void DeviceWindows::serve() {
   if (std::atomic_ref(host_.header().left).load() != 0 || serving_.exchange(true)) return;
   Status status = offer();
-  if (status.ok()) status = open();
+  if (status.ok()) status = open(kEverybody);
   serving_.store(false);
   // A rank that fails or leaves serves nobody, and one whose window cannot be made has said so in its post.
   if (status.ok() || status.code == Code::kAborted || bytes() == 0) return;
@@ -57,44 +62,65 @@ void DeviceWindows::serve() {
               connections_.self.rank, lastError().c_str());
 }
 
-Status DeviceWindows::open() {
-  const std::lock_guard lock(mutex_);
+Status DeviceWindows::open(int needed) {
   const platform::cuda::ScopedDevice current(connections_.device);
   STRETTO_TRY(current.status());
   const uint64_t began = platform::monotonicNanoseconds();
   for (;;) {
-    STRETTO_TRY(openOffered());
-    if (pending_.empty()) break;
-    STRETTO_TRY(mayWait(began));
-    std::this_thread::sleep_for(kSlice);
+    const auto missing = openOffered(needed);
+    if (!missing.ok()) return missing.status();
+    if (missing.value() < 0) return kOkStatus;
+    STRETTO_TRY(mayWait(missing.value(), began));
+    rest(began);
   }
-  isOpen_.store(true);
-  return kOkStatus;
 }
 
-// One that fails does not keep the others closed. Nobody needs the window of a rank that has left without
-// waiting for it, and its memory may be another's by now.
-Status DeviceWindows::openOffered() {
+// One that fails does not keep the others closed, and is no error to who does not need it.
+Result<int> DeviceWindows::openOffered(int needed) {
+  const std::lock_guard lock(mutex_);
   Status first;
   std::string words;
   std::erase_if(pending_, [&](int peer) {
-    const bool left = hasLeft(peer);
-    const DevicePost& post = host_.post(peer);
-    const DevicePost::State state = post.read();
-    if (left || state == DevicePost::kNothing) return left;
-    const Status status =
-        state == DevicePost::kOffered
-            ? openOne(peer)
-            : failAbout(peer, static_cast<Code>(post.code), "rank %d could not make its device window: %.*s",
-                        peer, static_cast<int>(sizeof post.text) - 1, post.text);
-    if (!status.ok() && first.ok()) {
-      first = status;
+    const auto settled = settle(peer);
+    if (settled.ok()) return settled.value();
+    if (first.ok() && (needed == kEverybody || needed == peer)) {
+      first = settled.status();
       words = lastError();
     }
-    return status.ok();
+    return false;
   });
-  if (!first.ok()) setLastError(words);
-  return first;
+  isOpen_.store(pending_.empty());
+  if (!first.ok()) {
+    setLastError(words);
+    return first;
+  }
+  if (needed == kEverybody) return pending_.empty() ? -1 : pending_.front();
+  return std::find(pending_.begin(), pending_.end(), needed) == pending_.end() ? -1 : needed;
+}
+
+// Nobody needs the window of a rank that has left without waiting for it, and its memory may be another's by
+// now.
+Result<bool> DeviceWindows::settle(int peer) {
+  const bool left = hasLeft(peer);
+  const DevicePost& post = host_.post(peer);
+  const DevicePost::State state = post.read();
+  if (left) return true;
+  if (state == DevicePost::kRefused) {
+    return failAbout(peer, static_cast<Code>(post.code), "rank %d could not make its device window: %.*s",
+                     peer, static_cast<int>(sizeof post.text) - 1, post.text);
+  }
+  if (state == DevicePost::kNothing) {
+    if (std::atomic_ref(headerOf(peer).failed).load() == 0) return false;
+    return failAbout(peer, Code::kRemote, "rank %d, whose device window rank %d waits for, has given up",
+                     peer, connections_.self.rank);
+  }
+  STRETTO_TRY(openOne(peer));
+  return true;
+}
+
+std::array<std::byte*, kMaxRanks> DeviceWindows::addresses() const {
+  const std::lock_guard lock(mutex_);
+  return addresses_;
 }
 
 // A peer that leaves meanwhile takes its window with it.
@@ -116,9 +142,8 @@ Status DeviceWindows::openOne(int peer) {
 }
 
 // What ends a kernel's wait ends this one.
-Status DeviceWindows::mayWait(uint64_t began) const {
+Status DeviceWindows::mayWait(int peer, uint64_t began) const {
   const int rank = connections_.self.rank;
-  const int peer = pending_.front();
   if (const uint32_t word = std::atomic_ref(host_.header().abort).load(); word != 0) {
     return failAbout(static_cast<int>(word >> 8) - 1, static_cast<Code>(word & 0xff),
                      "rank %d waited for the device window of rank %d", rank, peer);
@@ -126,11 +151,6 @@ Status DeviceWindows::mayWait(uint64_t began) const {
   if (std::atomic_ref(host_.header().left).load() != 0 ||
       std::atomic_ref(host_.header().failed).load() != 0) {
     return fail(Code::kAborted, "rank %d needs no device windows any more", rank);
-  }
-  for (const int missing : pending_) {
-    if (std::atomic_ref(headerOf(missing).failed).load() == 0) continue;
-    return failAbout(missing, Code::kRemote, "rank %d, whose device window rank %d waits for, has given up",
-                     missing, rank);
   }
   if (secondsSince(began) <= timeoutSeconds_) return kOkStatus;
   return failAbout(peer, Code::kTimeout,
@@ -145,15 +165,15 @@ int DeviceWindows::awaitOpened(double seconds) const {
   const uint64_t began = platform::monotonicNanoseconds();
   const auto needsIt = [&](const Peer& peer) {
     const uint64_t opened = std::atomic_ref(host_.post(peer.rank).opened).load(std::memory_order_acquire);
-    return peer.rank != rank && (opened >> rank & 1) == 0 &&
-           std::atomic_ref(peer.header().left).load() == 0 &&
+    return peer.rank != rank && host_.post(peer.rank).read() == DevicePost::kOffered &&
+           (opened >> rank & 1) == 0 && std::atomic_ref(peer.header().left).load() == 0 &&
            std::atomic_ref(peer.header().failed).load() == 0;
   };
   for (;;) {
     const auto peer = std::find_if(host_.peers.begin(), host_.peers.end(), needsIt);
     if (peer == host_.peers.end()) return -1;
     if (std::atomic_ref(host_.header().abort).load() != 0 || secondsSince(began) > seconds) return peer->rank;
-    std::this_thread::sleep_for(kSlice);
+    rest(began);
   }
 }
 

@@ -28,27 +28,30 @@ class DeviceWindows {
   // Some peer has not offered its own yet.
   bool isMissing() const;
 
-  // Opens them all, and waits for those that are not offered yet, as kernels wait: until this rank fails or
-  // leaves, an abort, a loss, a peer's failure, or for `timeoutSeconds`. A peer that has left before its
-  // window was opened is absent. Any thread; at once where it has been done.
-  Status open();
-  // By rank, and null for who is absent. After open().
-  const std::array<std::byte*, kMaxRanks>& addresses() const { return addresses_; }
+  // Opens those that are offered, and waits until that of `needed` is, or everybody's: as kernels wait, until
+  // this rank fails or leaves, an abort, a loss, a peer's failure, or for `timeoutSeconds`. A peer that has
+  // left before its window was opened is absent. Any thread; at once where it has been done.
+  static constexpr int kEverybody = -1;
+  Status open(int needed);
+  // By rank, and null for who is absent or not needed yet.
+  std::array<std::byte*, kMaxRanks> addresses() const;
 
   // Some rank has offered its window, so it needs the others', and has them to come.
   bool isWanted() const;
   // offer() and open() for its sake. What goes wrong is logged, and may be tried again.
   void serve();
-  // Waits until all peers that are there have opened this rank's window, `seconds` at most and until an abort
-  // or a loss. Returns a peer that has not, or -1.
+  // Waits until all peers that have windows, too, have opened this rank's: `seconds` at most and until an
+  // abort or a loss. Returns a peer that has not, or -1.
   int awaitOpened(double seconds) const;
 
  private:
-  // Those that are offered now, all that can be.
-  Status openOffered();
+  // Those that are offered now, all that can be. Returns one of those that are needed and still missing, or
+  // -1.
+  Result<int> openOffered(int needed);
+  Result<bool> settle(int peer);  // whether it is open or absent now
   Status openOne(int peer);
   bool hasLeft(int peer) const;
-  Status mayWait(uint64_t began) const;
+  Status mayWait(int peer, uint64_t began) const;
   WindowHeader& headerOf(int peer) const { return host_.peers[static_cast<size_t>(peer)].header(); }
 
   const DeviceConnections connections_;
@@ -57,7 +60,7 @@ class DeviceWindows {
   OwnWindow own_;
   std::atomic<bool> serving_{false};
   std::atomic<bool> isOpen_{false};
-  std::mutex mutex_;  // held while peers' are opened
+  mutable std::mutex mutex_;  // for what follows
   std::vector<links::DeviceLink> links_;
   std::array<std::byte*, kMaxRanks> addresses_{};
   std::vector<int> pending_;  // ranks whose windows are not open yet

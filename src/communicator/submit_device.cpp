@@ -114,20 +114,18 @@ void Communicator::tellPeers(const char* what) {
   if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell(what));
 }
 
-// Device windows are made when the first operation needs them. A rank that had left before is missed by those
-// who need it only.
+// Device windows are made and opened when the first operation needs them. A rank that had left before is
+// missed by those who need it only.
 Status Communicator::reachWindows(int peer) {
   if (ranks_ == 1 || device_->reaches(peer)) [[likely]] {
     return kOkStatus;
   }
-  if (!device_->hasReached()) {
-    const uint64_t began = platform::monotonicNanoseconds();
-    STRETTO_TRY(device_->reachAll([this] { nudgePeers(); }));
-    const uint64_t taken = platform::monotonicNanoseconds() - began;
-    counters_.connectNanoseconds += taken;
-    STRETTO_LOG(kInfo, kInit, "rank %d of %d: device windows of %zu bytes made and opened in %.2f ms", rank_,
-                ranks_, device_->windowBytes(), static_cast<double>(taken) * 1e-6);
-  }
+  const uint64_t began = platform::monotonicNanoseconds();
+  STRETTO_TRY(device_->reach(peer, [this] { nudgePeers(); }));
+  const uint64_t taken = platform::monotonicNanoseconds() - began;
+  counters_.connectNanoseconds += taken;
+  STRETTO_LOG(kInfo, kInit, "rank %d of %d: device windows of %zu bytes made and opened in %.2f ms", rank_,
+              ranks_, device_->windowBytes(), static_cast<double>(taken) * 1e-6);
   if (device_->reaches(peer)) return kOkStatus;
   const int absent = peer == DeviceSide::kEverybody ? device_->absentee() : peer;
   return failAbout(absent, Code::kRemote,

@@ -33,6 +33,9 @@ class WindowsOfPeers : public ::testing::Test {
   }
 
   void say(uint32_t& word, uint32_t value) { std::atomic_ref(word).store(value); }
+  void offerAll() {
+    for (int rank = 0; rank < kRanks; ++rank) say(host_.post(rank).state, DevicePost::kOffered);
+  }
   void open(int rank, int whose) { std::atomic_ref(host_.post(rank).opened).fetch_or(uint64_t{1} << whose); }
   WindowHeader& header(int rank) { return host_.peers[static_cast<size_t>(rank)].header(); }
 
@@ -53,7 +56,9 @@ TEST_F(WindowsOfPeers, AreWantedOnceSomebodyOffersOne) {
   EXPECT_FALSE(windows_->isMissing());
 }
 
-TEST_F(WindowsOfPeers, WhoLeavesWaitsUntilAllHaveItsWindow) {
+TEST_F(WindowsOfPeers, WhoLeavesWaitsUntilAllWithWindowsHaveItsOwn) {
+  EXPECT_EQ(windows_->awaitOpened(kShort), -1);
+  offerAll();
   EXPECT_EQ(windows_->awaitOpened(kShort), 0);
   open(0, 0);  // another's
   open(0, 2);
@@ -65,6 +70,7 @@ TEST_F(WindowsOfPeers, WhoLeavesWaitsUntilAllHaveItsWindow) {
 }
 
 TEST_F(WindowsOfPeers, NobodyWaitsForThoseWhoNeedNothing) {
+  offerAll();
   say(header(0).left, WindowHeader::kCallsOver);
   EXPECT_EQ(windows_->awaitOpened(kShort), 2);
   say(header(2).failed, 1);
@@ -72,6 +78,7 @@ TEST_F(WindowsOfPeers, NobodyWaitsForThoseWhoNeedNothing) {
 }
 
 TEST_F(WindowsOfPeers, AnAbortEndsTheWait) {
+  offerAll();
   say(header(kOwn).abort, 1);
   EXPECT_EQ(windows_->awaitOpened(60), 0);
 }

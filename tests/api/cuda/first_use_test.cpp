@@ -50,19 +50,26 @@ bool holdsSum(const Member& member) {
   return true;
 }
 
-// From rank 0 to rank 1.
+// To rank 1.
 void sendInput(const Member& member) {
   fillInput(member);
   member.expect(ncclSend(member.device->at(0, nullptr), kCount, ncclFloat, 1, member.comm, member.stream()),
                 "send");
 }
-void receiveInput(const Member& member) {
+void receiveInput(const Member& member, int from = 0) {
   char* const to = member.device->at(1, nullptr);
-  member.expect(ncclRecv(to, kCount, ncclFloat, 0, member.comm, member.stream()), "receive");
+  member.expect(ncclRecv(to, kCount, ncclFloat, from, member.comm, member.stream()), "receive");
   member.device->synchronize();
   float last = 0;
   member.device->download(reinterpret_cast<char*>(&last), to + (kCount - 1) * sizeof(float), sizeof last);
-  member.check(last == static_cast<float>(1 + (kCount - 1) % 7), "what was received");
+  member.check(last == static_cast<float>(from + 1 + (kCount - 1) % 7), "what was received");
+}
+
+void leave(Member& member) {
+  const double began = secondsNow();
+  member.expect(ncclCommDestroy(member.comm), "destroy");
+  member.comm = nullptr;
+  member.check(secondsNow() - began < 8, "it waited for peers until its limit");
 }
 
 class FirstUse : public AmongGpus {};
@@ -175,17 +182,11 @@ class FirstUseBeforeLeaving : public FirstUse {
 // who had nothing to do left before both.
 TEST_P(FirstUseBeforeLeaving, IsHeard) {
   run([](Member& member) {
-    const auto leave = [&] {
-      const double began = secondsNow();
-      member.expect(ncclCommDestroy(member.comm), "destroy");
-      member.comm = nullptr;
-      member.check(secondsNow() - began < 8, "it waited for peers until its limit");
-    };
-    if (member.rank > 1) leave();
+    if (member.rank > 1) leave(member);
     member.board.meet();
     if (member.rank == 0) {
       sendInput(member);
-      leave();
+      leave(member);
     }
     member.board.meet();
     if (member.rank != 1) return;
@@ -197,6 +198,23 @@ TEST_P(FirstUseBeforeLeaving, IsHeard) {
     member.expectError("their absence", {"rank 2 left the communicator before rank 1"});
     member.expect(ncclCommAbort(member.comm), "abort");
     member.comm = nullptr;
+  });
+}
+
+// Rank 1 has used its window for rank 0 only, and has called nothing else when rank 2 sends to it and leaves.
+TEST_P(FirstUseBeforeLeaving, IsHeardByWhoUsedItsWindowForAnother) {
+  if (GetParam().ranks == 2) GTEST_SKIP() << "there is no other";
+  run([](Member& member) {
+    if (member.rank == 0) sendInput(member);
+    if (member.rank == 1) receiveInput(member);
+    member.board.meet();
+    if (member.rank == 2) {
+      sendInput(member);
+      leave(member);
+    }
+    member.board.meet();
+    if (member.rank == 1) receiveInput(member, 2);
+    member.board.meet();
   });
 }
 
