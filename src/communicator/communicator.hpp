@@ -213,7 +213,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int reapLaunches(bool all);
   int absentee(uint64_t sequence) const;
   bool noteAbsence(int gone);
-  bool noteAbsentee();
+  void watchSoon();
+  bool watch();
   void nudgePeers();
   void tellPeers(const char* what);
   bool finishLaunches();
@@ -261,15 +262,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex deviceMutex_;  // held while device_ is set or let go, and by poll()
   std::unique_ptr<DeviceSide> device_;
   std::atomic<DeviceSide*> abortable_{nullptr};  // device_, for whoever ends its waits
-  std::atomic<bool> nudged_{false};              // a peer waits for this rank's device window
+  std::atomic<bool> nudged_{false};              // a peer waits for this rank's device window, or has left
   std::unique_ptr<Foreign> foreign_;             // stays to the end, for calls on their way out
   std::atomic<Foreign*> foreignNow_{nullptr};
   std::mutex launchMutex_;
-  LaunchLog launches_;         // that were not seen to be done, by launchMutex_
-  uint64_t lastLaunched_ = 0;  // the sequence of a collective, by the same
-  std::atomic<bool> somebodyLeft_{false};
-  std::atomic<bool> owesNews_{false};  // of a failure that was found where peers could not be told
-  uint64_t lookedTicks_ = 0;           // when that was last looked at
+  LaunchLog launches_;                     // that were not seen to be done, by launchMutex_
+  std::atomic<bool> somebodyLeft_{false};  // so that a thread must look after launches
+  std::atomic<bool> watching_{false};      // it does; cleared by launchMutex_
+  uint64_t lookedTicks_ = 0;               // when that was last looked at
   planner::Machine machine_;
   planner::Table table_;
   planner::Forced forced_;

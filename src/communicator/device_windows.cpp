@@ -47,19 +47,30 @@ bool DeviceWindows::isWanted() const {
   });
 }
 
+bool DeviceWindows::isOver() const {
+  WindowHeader& own = host_.header();
+  return std::atomic_ref(own.abort).load() != 0 || std::atomic_ref(own.left).load() != 0 ||
+         std::atomic_ref(own.failed).load() != 0;
+}
+
 bool DeviceWindows::hasLeft(int peer) const {
   return std::atomic_ref(headerOf(peer).left).load(std::memory_order_acquire) == WindowHeader::kGone;
 }
 
+// One thread serves; what is asked of it meanwhile it looks at once more.
 void DeviceWindows::serve() {
-  if (std::atomic_ref(host_.header().left).load() != 0 || serving_.exchange(true)) return;
-  Status status = offer();
-  if (status.ok()) status = open(kEverybody);
-  serving_.store(false);
-  // A rank that fails or leaves serves nobody, and one whose window cannot be made has said so in its post.
-  if (status.ok() || status.code == Code::kAborted || bytes() == 0) return;
-  STRETTO_LOG(kWarn, kInit, "rank %d could not open the device windows of all peers before it uses them: %s",
-              connections_.self.rank, lastError().c_str());
+  if (asked_.fetch_add(1) != 0) return;
+  for (uint32_t seen = asked_.load(); seen != 0 && !isOver();) {
+    Status status = offer();
+    if (status.ok()) status = open(kEverybody);
+    // A rank that fails or leaves serves nobody, and one whose window cannot be made has said so in its post.
+    if (!status.ok() && !isOver() && bytes() != 0) {
+      STRETTO_LOG(kWarn, kInit,
+                  "rank %d could not open the device windows of all peers before it uses them: %s",
+                  connections_.self.rank, lastError().c_str());
+    }
+    if (asked_.compare_exchange_strong(seen, 0)) seen = 0;
+  }
 }
 
 Status DeviceWindows::open(int needed) {
@@ -143,15 +154,15 @@ Status DeviceWindows::openOne(int peer) {
 
 // What ends a kernel's wait ends this one.
 Status DeviceWindows::mayWait(int peer, uint64_t began) const {
+  constexpr auto kUntilTheWord = std::chrono::milliseconds(5);
   const int rank = connections_.self.rank;
+  const bool over = isOver();
+  if (over) std::this_thread::sleep_for(kUntilTheWord);  // who fails says so before it says why
   if (const uint32_t word = std::atomic_ref(host_.header().abort).load(); word != 0) {
     return failAbout(static_cast<int>(word >> 8) - 1, static_cast<Code>(word & 0xff),
                      "rank %d waited for the device window of rank %d", rank, peer);
   }
-  if (std::atomic_ref(host_.header().left).load() != 0 ||
-      std::atomic_ref(host_.header().failed).load() != 0) {
-    return fail(Code::kAborted, "rank %d needs no device windows any more", rank);
-  }
+  if (over) return fail(Code::kAborted, "rank %d needs no device windows any more", rank);
   if (secondsSince(began) <= timeoutSeconds_) return kOkStatus;
   return failAbout(peer, Code::kTimeout,
                    "rank %d waited longer than STRETTO_TIMEOUT (%g s) for the device window of rank %d: its "

@@ -50,6 +50,7 @@ class DeviceWindows {
   Result<int> openOffered(int needed);
   Result<bool> settle(int peer);  // whether it is open or absent now
   Status openOne(int peer);
+  bool isOver() const;  // this rank's need of windows
   bool hasLeft(int peer) const;
   Status mayWait(int peer, uint64_t began) const;
   WindowHeader& headerOf(int peer) const { return host_.peers[static_cast<size_t>(peer)].header(); }
@@ -58,7 +59,7 @@ class DeviceWindows {
   const Connections host_;
   const double timeoutSeconds_;
   OwnWindow own_;
-  std::atomic<bool> serving_{false};
+  std::atomic<uint32_t> asked_{0};  // how often to serve; 0: no thread does
   std::atomic<bool> isOpen_{false};
   mutable std::mutex mutex_;  // for what follows
   std::vector<links::DeviceLink> links_;

@@ -393,7 +393,7 @@ void Communicator::nudged() {
   const auto hasLeft = [](const Peer& peer) { return std::atomic_ref(peer.header().left).load() != 0; };
   if (std::none_of(connections_.peers.begin(), connections_.peers.end(), hasLeft)) return;
   somebodyLeft_.store(true);
-  (void)noteAbsentee();
+  watchSoon();
 }
 
 // On the bootstrap's thread.

@@ -1,7 +1,10 @@
 // Operations of a rank on a GPU: enqueued here, and what kernels said when they gave up.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cinttypes>
+#include <system_error>
+#include <thread>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
@@ -256,6 +259,8 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
 Status Communicator::concludeLaunch(const Operation& operation, uint64_t number, Status status) {
   if (!status.ok()) {
     status = conclude(operation, status);
+    if (state() != State::kFailed) return status;
+    raiseAbort(status.code, status.peer);
     tellPeers("could not launch an operation");
     return status;
   }
@@ -267,11 +272,9 @@ Status Communicator::concludeLaunch(const Operation& operation, uint64_t number,
   {
     std::lock_guard lock(launchMutex_);
     launches_.add({recorded_, number, operation.isTransfer() ? 0 : sequence_, platform::ticks()});
-    if (!operation.isTransfer()) lastLaunched_ = sequence_;
   }
-  if (!operation.isTransfer() && somebodyLeft_.load() && noteAbsentee()) [[unlikely]] {
-    return usable();
-  }
+  if (somebodyLeft_.load()) [[unlikely]]
+    watchSoon();
   reapLaunches(false);
   return kOkStatus;
 }
@@ -318,23 +321,37 @@ Status Communicator::poll() {
       mine = noteReport();
     }
   }
-  if (mine || owesNews_.exchange(false)) tellPeers("gave up in a kernel");
+  if (mine) tellPeers("gave up in a kernel");
   return mine || state() != State::kReady ? usable() : kOkStatus;
 }
 
-// Looks whether one that has left called the last operation that runs here. Where one has left before the
-// look is due: both that and the launch are seen by whoever comes second. Also on the bootstrap's thread,
-// which may not tell others.
-bool Communicator::noteAbsentee() {
-  uint64_t last = 0;
-  {
-    std::lock_guard lock(launchMutex_);
-    last = lastLaunched_;
+// Somebody has left: a thread asks, as a user's watchdog would, until nothing is enqueued any more. Any
+// thread.
+void Communicator::watchSoon() {
+  if (state() != State::kReady || watching_.exchange(true)) return;
+  try {
+    std::thread([weak = weak_from_this(), device = config_.device] {
+      (void)platform::cuda::stayOn(device);  // or poll() says why not
+      for (bool goesOn = true; goesOn;) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(250));
+        const std::shared_ptr<Communicator> self = weak.lock();
+        goesOn = self != nullptr && self->watch();
+      }
+    }).detach();
+  } catch (const std::system_error& error) {
+    watching_.store(false);
+    STRETTO_LOG(kWarn, kInit,
+                "rank %d: no thread to look after operations that a rank which left may miss: %s", rank_,
+                error.what());
   }
-  const int gone = last == 0 ? -1 : absentee(last);
-  if (gone < 0 || !noteAbsence(gone)) return false;
-  owesNews_.store(true);
-  return true;
+}
+
+bool Communicator::watch() {
+  (void)poll();
+  std::lock_guard lock(launchMutex_);
+  const bool goesOn = state() == State::kReady && launches_.oldest() != nullptr;
+  if (!goesOn) watching_.store(false);
+  return goesOn;
 }
 
 bool Communicator::noteAbsence(int gone) {

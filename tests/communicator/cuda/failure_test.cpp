@@ -237,7 +237,7 @@ TEST_F(Failure, ARankThatLeavesWithoutTheOperationIsNamed) {
             }));
 }
 
-TEST_F(Failure, OfAnOperationAfterARankHasLeftIsToldAtOnce) {
+TEST_F(Failure, OfAnOperationAfterARankHasLeftIsTold) {
   asThreads(2, connected([](Member& member) {
               member.expect(sum(member), "a first operation");
               member.device->synchronize();
