@@ -83,6 +83,12 @@ class LaunchLog {
     entries_[end_++ % kEntries] = entry;
   }
   const Entry* oldest() const { return begin_ == end_ ? nullptr : &entries_[begin_ % kEntries]; }
+  const Entry* oldestCollective() const {
+    for (size_t i = begin_; i < end_; ++i) {
+      if (entries_[i % kEntries].sequence != 0) return &entries_[i % kEntries];
+    }
+    return nullptr;
+  }
   void drop() { ++begin_; }
 
  private:

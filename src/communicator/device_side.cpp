@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
+#include "platform/signals.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -65,6 +66,7 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
 // The thread shares the windows and nothing else, so that nobody waits for it.
 void DeviceSide::serveSoon() {
   if (!reached_->isWanted()) return;
+  const platform::SignalsBlocked quiet;
   try {
     std::thread([reached = reached_, device = connections_.device] {
       (void)platform::cuda::stayOn(device);  // or serve() says why not

@@ -10,6 +10,8 @@
 #include "base/parameters.hpp"
 #include "communicator/communicator.hpp"
 #include "platform/clock.hpp"
+#include "platform/fork.hpp"
+#include "platform/signals.hpp"
 #include "primitives/announcement.hpp"
 
 namespace stretto::communicator {
@@ -258,8 +260,9 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
 // one that was captured ends here. What is not counted itself is done when the next one that is counted is.
 Status Communicator::concludeLaunch(const Operation& operation, uint64_t number, Status status) {
   if (!status.ok()) {
+    const bool isNews = state() != State::kFailed;
     status = conclude(operation, status);
-    if (state() != State::kFailed) return status;
+    if (!isNews || state() != State::kFailed) return status;
     raiseAbort(status.code, status.peer);
     tellPeers("could not launch an operation");
     return status;
@@ -280,7 +283,7 @@ Status Communicator::concludeLaunch(const Operation& operation, uint64_t number,
 }
 
 // Looking costs more than an operation, so it is done now and then; `all`: the device is known to be idle.
-// Returns a rank that has left without the operation that is the next to end, or -1.
+// Returns a rank that has left without the collective that is the next to end, or -1.
 int Communicator::reapLaunches(bool all) {
   constexpr double kRestSeconds = 0.1;
   constexpr double kPatienceSeconds = 1;
@@ -295,8 +298,9 @@ int Communicator::reapLaunches(bool all) {
     launches_.drop();
   }
   lookedTicks_ = platform::ticks();
-  const bool stuck = oldest != nullptr && platform::tickSeconds(now - oldest->ticks) > kPatienceSeconds;
-  return stuck && oldest->sequence != 0 ? absentee(oldest->sequence) : -1;
+  const LaunchLog::Entry* next = launches_.oldestCollective();
+  const bool stuck = next != nullptr && platform::tickSeconds(now - next->ticks) > kPatienceSeconds;
+  return stuck ? absentee(next->sequence) : -1;
 }
 
 // What a rank has not called when it finalises it never will.
@@ -309,6 +313,10 @@ int Communicator::absentee(uint64_t sequence) const {
 }
 
 Status Communicator::poll() {
+  // A forked child has the parent's locks as they were.
+  if (forkGeneration_ != platform::forkGeneration()) [[unlikely]] {
+    return usable();
+  }
   if (foreign() != nullptr) return pollForeign();
   bool mine = false;
   {
@@ -329,6 +337,7 @@ Status Communicator::poll() {
 // thread.
 void Communicator::watchSoon() {
   if (state() != State::kReady || watching_.exchange(true)) return;
+  const platform::SignalsBlocked quiet;
   try {
     std::thread([weak = weak_from_this(), device = config_.device] {
       (void)platform::cuda::stayOn(device);  // or poll() says why not
@@ -349,7 +358,7 @@ void Communicator::watchSoon() {
 bool Communicator::watch() {
   (void)poll();
   std::lock_guard lock(launchMutex_);
-  const bool goesOn = state() == State::kReady && launches_.oldest() != nullptr;
+  const bool goesOn = state() == State::kReady && launches_.oldestCollective() != nullptr;
   if (!goesOn) watching_.store(false);
   return goesOn;
 }

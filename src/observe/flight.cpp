@@ -136,7 +136,7 @@ FlightRecorder::FlightRecorder(FlightRecorder&& other) noexcept {
 FlightRecorder& FlightRecorder::operator=(FlightRecorder&& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(base_, other.base_);
-  std::swap(begun_, other.begun_);
+  begun_ = other.begun_.exchange(begun_);
   std::swap(owner_, other.owner_);
   std::swap(path_, other.path_);
   return *this;
@@ -165,7 +165,8 @@ FlightSlot* FlightRecorder::slotOf(uint64_t place) const {
 
 uint64_t FlightRecorder::begin(const FlightRecord& record) noexcept {
   if (base_ == nullptr) return 0;
-  const uint64_t place = ++begun_;
+  const uint64_t place = begun_.load(std::memory_order_relaxed) + 1;
+  begun_.store(place, std::memory_order_relaxed);
   FlightSlot& slot = *slotOf(place);
   store(slot.position, 0);
   store(slot.sequence, record.sequence);
@@ -182,7 +183,8 @@ uint64_t FlightRecorder::begin(const FlightRecord& record) noexcept {
 }
 
 void FlightRecorder::end(uint64_t place, Status outcome, uint64_t ticks) noexcept {
-  if (base_ == nullptr || place == 0 || place + kFlightRecords <= begun_) return;
+  if (base_ == nullptr || place == 0 || place + kFlightRecords <= begun_.load(std::memory_order_relaxed))
+    return;
   FlightSlot& slot = *slotOf(place);
   const auto state = outcome.ok() ? OperationState::kDone : OperationState::kFailed;
   store(slot.endTicks, ticks);
@@ -190,7 +192,8 @@ void FlightRecorder::end(uint64_t place, Status outcome, uint64_t ticks) noexcep
 }
 
 void FlightRecorder::waiting(uint64_t place, int peer) noexcept {
-  if (base_ == nullptr || place == 0 || place + kFlightRecords <= begun_) return;
+  if (base_ == nullptr || place == 0 || place + kFlightRecords <= begun_.load(std::memory_order_relaxed))
+    return;
   store(slotOf(place)->outcome, outcomeWord(OperationState::kRunning, kOkStatus, peer));
 }
 

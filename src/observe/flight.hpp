@@ -7,6 +7,7 @@
 // it is the file stretto-HOST-PID-COMMUNICATOR-RANK.flight there, mode 0600, which stays.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -50,9 +51,9 @@ struct FlightRecord {
   bool enqueued = false;  // on a GPU: it begins later, and its end is noticed later still
 };
 
-// Owns the memory. begin, end and waiting: one thread at a time (nccl.h's rule for a communicator); note and
-// setState: any thread. A recorder that was never opened, or was moved from, ignores all calls; so does, for
-// note, setState and the destructor, its copy in a forked child.
+// Owns the memory. begin and waiting: one thread at a time (nccl.h's rule for a communicator); end: one of
+// an operation; note and setState: any thread. A recorder that was never opened, or was moved from, ignores
+// all calls; so does, for note, setState and the destructor, its copy in a forked child.
 class FlightRecorder {
  public:
   FlightRecorder() = default;
@@ -83,7 +84,7 @@ class FlightRecorder {
 
   platform::SharedMemory memory_;
   std::byte* base_ = nullptr;
-  uint64_t begun_ = 0;
+  std::atomic<uint64_t> begun_{0};  // written by whoever begins
   int32_t owner_ = 0;  // pid: a forked child maps the same memory, and must not speak for its parent
   std::string path_;
 };

@@ -240,6 +240,11 @@ TEST_F(Failure, ARankThatLeavesWithoutTheOperationIsNamed) {
 TEST_F(Failure, OfAnOperationAfterARankHasLeftIsTold) {
   asThreads(2, connected([](Member& member) {
               member.expect(sum(member), "a first operation");
+              member.expect(
+                  member.rank == 0
+                      ? ncclSend(inputOf(member), kCount, ncclFloat, 1, member.comm, member.stream())
+                      : ncclRecv(outputOf(member), kCount, ncclFloat, 0, member.comm, member.stream()),
+                  "a transfer");
               member.device->synchronize();
               if (member.rank == 1) {
                 member.expect(ncclCommDestroy(member.comm), "destroy");
