@@ -306,7 +306,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::set<uint64_t> abandoned_;  // turns given up before they came, by turnMutex_
 
   std::atomic<bool> finalising_{false};
-  std::timed_mutex lifeMutex_;  // held while the communicator is made, finalised, or lets go
+  std::mutex lifeMutex_;  // held while the communicator is made, finalised, or lets go
   std::mutex workerMutex_;
   std::unique_ptr<executors::host::Stream> worker_;
   std::mutex membershipMutex_;                         // held while membership_ is set, and by abort()
