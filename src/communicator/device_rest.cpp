@@ -34,10 +34,6 @@ Rests& rests() {
   return *here;
 }
 
-double secondsSince(uint64_t nanoseconds) {
-  return static_cast<double>(platform::monotonicNanoseconds() - nanoseconds) * 1e-9;
-}
-
 // Peers of this process hold a share in what they use; only those of others must be waited for.
 bool othersHaveLeft(const Rest& rest) {
   return std::all_of(rest.connections.peers.begin(), rest.connections.peers.end(), [&](const Peer& peer) {
@@ -51,8 +47,8 @@ bool canGo(const Rest& rest, double patience) {
   if (!rest.device->idle(patience)) return false;
   std::atomic_ref(rest.connections.header().left).store(WindowHeader::kGone, std::memory_order_release);
   while (!othersHaveLeft(rest)) {
-    if (secondsSince(rest.since) > kMournSeconds) return true;
-    if (secondsSince(rest.since) > patience) return false;
+    if (platform::secondsSince(rest.since) > kMournSeconds) return true;
+    if (platform::secondsSince(rest.since) > patience) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return true;

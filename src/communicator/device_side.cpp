@@ -1,13 +1,11 @@
 #include "communicator/device_side.hpp"
 
 #include <algorithm>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
-#include "platform/signals.hpp"
+#include "communicator/apart.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -66,16 +64,8 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
 // The thread shares the windows and nothing else, so that nobody waits for it.
 void DeviceSide::serveSoon() {
   if (!reached_->isWanted()) return;
-  const platform::SignalsBlocked quiet;
-  try {
-    std::thread([reached = reached_, device = connections_.device] {
-      (void)platform::cuda::stayOn(device);  // or serve() says why not
-      reached->serve();
-    }).detach();
-  } catch (const std::system_error& error) {
-    STRETTO_LOG(kWarn, kInit, "rank %d: no thread to make its device window for peers that wait: %s", rank_,
-                error.what());
-  }
+  (void)startApart(rank_, connections_.device, "to make its device window for peers that wait",
+                   [reached = reached_] { reached->serve(); });
 }
 
 Status DeviceSide::reach(int peer, const std::function<void()>& nudge) {

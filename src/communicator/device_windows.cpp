@@ -13,15 +13,11 @@
 namespace stretto::communicator {
 namespace {
 
-double secondsSince(uint64_t nanoseconds) {
-  return static_cast<double>(platform::monotonicNanoseconds() - nanoseconds) * 1e-9;
-}
-
 // A while, the longer the longer it has been.
 void rest(uint64_t began) {
   constexpr double kLeast = 20e-6, kMost = 5e-3;
   std::this_thread::sleep_for(
-      std::chrono::duration<double>(std::clamp(secondsSince(began) / 16, kLeast, kMost)));
+      std::chrono::duration<double>(std::clamp(platform::secondsSince(began) / 16, kLeast, kMost)));
 }
 
 }  // namespace
@@ -163,7 +159,7 @@ Status DeviceWindows::mayWait(int peer, uint64_t began) const {
                      "rank %d waited for the device window of rank %d", rank, peer);
   }
   if (over) return fail(Code::kAborted, "rank %d needs no device windows any more", rank);
-  if (secondsSince(began) <= timeoutSeconds_) return kOkStatus;
+  if (platform::secondsSince(began) <= timeoutSeconds_) return kOkStatus;
   return failAbout(peer, Code::kTimeout,
                    "rank %d waited longer than STRETTO_TIMEOUT (%g s) for the device window of rank %d: its "
                    "process or its GPU is stopped or very busy, or it has called nothing and the process of "
@@ -183,7 +179,8 @@ int DeviceWindows::awaitOpened(double seconds) const {
   for (;;) {
     const auto peer = std::find_if(host_.peers.begin(), host_.peers.end(), needsIt);
     if (peer == host_.peers.end()) return -1;
-    if (std::atomic_ref(host_.header().abort).load() != 0 || secondsSince(began) > seconds) return peer->rank;
+    if (std::atomic_ref(host_.header().abort).load() != 0 || platform::secondsSince(began) > seconds)
+      return peer->rank;
     rest(began);
   }
 }

@@ -3,15 +3,14 @@
 #include <array>
 #include <chrono>
 #include <cinttypes>
-#include <system_error>
 #include <thread>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
+#include "communicator/apart.hpp"
 #include "communicator/communicator.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
-#include "platform/signals.hpp"
 #include "primitives/announcement.hpp"
 
 namespace stretto::communicator {
@@ -333,25 +332,19 @@ Status Communicator::poll() {
   return mine || state() != State::kReady ? usable() : kOkStatus;
 }
 
-// Somebody has left: a thread asks, as a user's watchdog would, until nothing is enqueued any more. Any
+// Somebody has left: a thread asks, as a user's watchdog would, until no collective is enqueued any more. Any
 // thread.
 void Communicator::watchSoon() {
   if (state() != State::kReady || watching_.exchange(true)) return;
-  const platform::SignalsBlocked quiet;
-  try {
-    std::thread([weak = weak_from_this(), device = config_.device] {
-      (void)platform::cuda::stayOn(device);  // or poll() says why not
-      for (bool goesOn = true; goesOn;) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(250));
-        const std::shared_ptr<Communicator> self = weak.lock();
-        goesOn = self != nullptr && self->watch();
-      }
-    }).detach();
-  } catch (const std::system_error& error) {
+  const auto ask = [weak = weak_from_this()] {
+    for (bool goesOn = true; goesOn;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(250));
+      const std::shared_ptr<Communicator> self = weak.lock();
+      goesOn = self != nullptr && self->watch();
+    }
+  };
+  if (!startApart(rank_, config_.device, "to look after operations that a rank which left may miss", ask)) {
     watching_.store(false);
-    STRETTO_LOG(kWarn, kInit,
-                "rank %d: no thread to look after operations that a rank which left may miss: %s", rank_,
-                error.what());
   }
 }
 

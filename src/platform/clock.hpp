@@ -39,5 +39,9 @@ inline double tickSeconds(uint64_t difference) {
 // CLOCK_MONOTONIC and CLOCK_REALTIME in nanoseconds.
 uint64_t monotonicNanoseconds();
 uint64_t realtimeNanoseconds();
+// Since a time of monotonicNanoseconds().
+inline double secondsSince(uint64_t nanoseconds) {
+  return static_cast<double>(monotonicNanoseconds() - nanoseconds) * 1e-9;
+}
 
 }  // namespace stretto::platform

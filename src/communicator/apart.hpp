@@ -1,0 +1,32 @@
+// Threads that nobody joins: what a rank on a GPU does for its peers while its user calls nothing. Their work
+// shares what it needs, and ends by itself.
+#pragma once
+
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/log.hpp"
+#include "platform/cuda/device.hpp"
+#include "platform/signals.hpp"
+
+namespace stretto::communicator {
+
+// Runs `work` on a thread of its own, on that device and without signals. False, and logged, if there is no
+// thread for `purpose`.
+template <typename Work>
+bool startApart(int rank, int device, const char* purpose, Work work) {
+  const platform::SignalsBlocked quiet;
+  try {
+    std::thread([device, work = std::move(work)] {
+      (void)platform::cuda::stayOn(device);  // or the work says why not
+      work();
+    }).detach();
+    return true;
+  } catch (const std::system_error& error) {
+    STRETTO_LOG(kWarn, kInit, "rank %d: no thread %s: %s", rank, purpose, error.what());
+    return false;
+  }
+}
+
+}  // namespace stretto::communicator
