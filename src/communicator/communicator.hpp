@@ -231,9 +231,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status conclude(const Operation& operation, Status status);
   Status explainFailure(const Operation& operation, Status status);
   void peerLost(const bootstrap::PeerLoss& loss);
+  std::string disagreementBehind(int lost) const;
   void nudged();
   void markBroken(Code code, State state, const std::string& text);
-  void raiseAbort(Code code, int peer);
+  void raiseAbort(Status why);
   void stopOperations(uint32_t word);
   std::string nameOperation(const std::string& words);
   std::string farewell(const char* what) const;

@@ -155,7 +155,7 @@ Status DeviceWindows::mayWait(int peer, uint64_t began) const {
   const bool over = isOver();
   if (over) std::this_thread::sleep_for(kUntilTheWord);  // who fails says so before it says why
   if (const uint32_t word = std::atomic_ref(host_.header().abort).load(); word != 0) {
-    return failAbout(static_cast<int>(word >> 8) - 1, static_cast<Code>(word & 0xff),
+    return failAbout(statusOfAbort(word).peer, statusOfAbort(word).code,
                      "rank %d waited for the device window of rank %d", rank, peer);
   }
   if (over) return fail(Code::kAborted, "rank %d needs no device windows any more", rank);

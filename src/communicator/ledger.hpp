@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "primitives/announcement.hpp"
+#include "primitives/disagreement.hpp"
 
 namespace stretto::communicator {
 
@@ -38,6 +38,11 @@ class Ledger {
       if (sequence > last) last = sequence;
     }
     return last;
+  }
+  Difference firstDifferenceTo(const Ledger& theirs) const {
+    return firstDifference(
+        last(), kEntries, [this](uint64_t at) { return find(at); },
+        [&](uint64_t at) { return theirs.find(at); });
   }
 
  private:

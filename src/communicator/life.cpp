@@ -1,7 +1,6 @@
 // A communicator from its first word with the others to its end.
 #include <algorithm>
 #include <chrono>
-#include <cinttypes>
 #include <thread>
 #include <utility>
 
@@ -11,7 +10,6 @@
 #include "communicator/foreign.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
-#include "platform/futex.hpp"
 #include "primitives/host/reduce.hpp"
 #include "topology/probe.hpp"
 
@@ -71,11 +69,6 @@ Status addRings(planner::Machine& machine) {
     return kOkStatus;
   }
   return fail(Code::kInvalidUsage, "STRETTO_RING_GATHER=%s: write one_way or both_ways", gather.c_str());
-}
-
-// As WindowHeader::abort holds it.
-constexpr uint32_t abortWord(Code code, int peer) {
-  return static_cast<uint32_t>(code) | static_cast<uint32_t>(peer + 1) << 8;
 }
 
 uint64_t hashOf(const bootstrap::UniqueId& id) {
@@ -353,42 +346,6 @@ Status Communicator::error(std::string* text) const {
   return Status{busy ? Code::kInProgress : Code::kOk};
 }
 
-// The first error stays; later ones are its consequences.
-void Communicator::markBroken(Code code, State state, const std::string& text) {
-  {
-    std::lock_guard lock(errorMutex_);
-    if (errorCode_ == Code::kOk) {
-      errorCode_ = code;
-      errorText_ = text;
-    }
-  }
-  advance(state);
-  if (WindowHeader* header = header_.load(); header != nullptr) {
-    const Code told = code == Code::kOk ? Code::kAborted : code;
-    std::atomic_ref(header->failed).store(static_cast<uint32_t>(told));
-  }
-}
-
-void Communicator::raiseAbort(Code code, int peer) {
-  uint32_t none = 0;
-  abort_.compare_exchange_strong(none, abortWord(code, peer));
-  stopOperations(abort_.load());
-}
-
-// Ends the waits of operations; exchanges with the others stay possible.
-void Communicator::stopOperations(uint32_t word) {
-  if (DeviceSide* device = abortable_.load(); device != nullptr) device->abort(word);
-  {
-    std::lock_guard lock(turnMutex_);
-    turnChanged_.notify_all();
-  }
-  WindowHeader* const header = header_.load();
-  if (header == nullptr) return;
-  std::atomic_ref(header->abort).store(word, std::memory_order_seq_cst);
-  std::atomic_ref(header->bell).fetch_add(1, std::memory_order_seq_cst);
-  platform::futexWake(&header->bell);
-}
-
 // On the bootstrap's thread: a peer needs this rank's device window, which may not have a place yet, or calls
 // nothing any more.
 void Communicator::nudged() {
@@ -400,55 +357,6 @@ void Communicator::nudged() {
   if (std::none_of(connections_.peers.begin(), connections_.peers.end(), hasLeft)) return;
   somebodyLeft_.store(true);
   watchSoon();
-}
-
-// On the bootstrap's thread.
-void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
-  char text[1200];
-  snprintf(text, sizeof text, "rank %d lost rank %d (host %s, process %u): %s", rank_, loss.rank,
-           loss.host.c_str(), loss.pid, loss.reason.c_str());
-  {
-    std::lock_guard lock(errorMutex_);
-    lost_.push_back(loss.rank);
-  }
-  (void)noteReport();
-  if (state() == State::kReady || state() == State::kInitialising) {
-    markBroken(Code::kRemote, State::kFailed, text);
-  }
-  flight_.note(text);
-  raiseAbort(Code::kRemote, loss.rank);
-}
-
-Status Communicator::explainFailure(const Operation& operation, Status status) {
-  std::string text = lastError();
-  std::string what = nameOf(operation.collective);
-  if (!operation.isTransfer()) what += " #" + std::to_string(sequence_);
-  if (status.code == Code::kRemote) {
-    text =
-        abort_.load() != 0 ? nameOperation(what + " did not finish") : text + "; " + what + " did not finish";
-  } else if (status.code == Code::kAborted) {
-    text = "rank " + std::to_string(rank_) + ": " + what +
-           " was ended by ncclCommAbort or ncclCommRevoke of this rank";
-  }
-  setLastError(text);
-  flight_.note(text.c_str());
-  if (state() == State::kReady || state() == State::kFailed) markBroken(status.code, State::kFailed, text);
-  return status;
-}
-
-// A loss is told without knowing what runs; the first operation that it ends, or keeps from starting, is
-// added.
-std::string Communicator::nameOperation(const std::string& words) {
-  std::lock_guard lock(errorMutex_);
-  if (errorCode_ == Code::kRemote && !std::exchange(errorNamesOperation_, true)) errorText_ += "; " + words;
-  return errorText_;
-}
-
-Status Communicator::refuse(const Operation& operation, Status status) {
-  if (abort_.load() != 0 && state() == State::kFailed) {
-    setLastError(nameOperation(std::string(nameOf(operation.collective)) + " was not started"));
-  }
-  return status;
 }
 
 Status Communicator::finalise() {
@@ -496,17 +404,10 @@ Status Communicator::startFinalise() {
   return Status{Code::kInProgress};
 }
 
-// What the others are told: with this rank's own error, as it may be the cause of theirs.
-std::string Communicator::farewell(const char* what) const {
-  std::string own;
-  (void)error(&own);
-  return own.empty() ? what : std::string(what) + " after an error: " + own;
-}
-
 void Communicator::abort() {
   advance(State::kAborted);
   flight_.setState(observe::FlightState::kAborted);
-  raiseAbort(Code::kAborted, -1);
+  raiseAbort({Code::kAborted});
   if (foreign() != nullptr) foreign_->abort();
   if (!waitUntilQuiet(0.4)) {
     STRETTO_LOG(kWarn, kInit, "rank %d: an operation still runs 0.4 s after the abort; its memory is kept",
@@ -523,7 +424,7 @@ void Communicator::abort() {
 
 void Communicator::revoke() {
   markBroken(Code::kOk, State::kRevoked, "");
-  stopOperations(abortWord(Code::kAborted, -1));
+  stopOperations(abortWord({Code::kAborted}));
   if (foreign() != nullptr) foreign_->abort();
 }
 

@@ -1,8 +1,7 @@
-// Operations of a rank on a GPU: enqueued here, and what kernels said when they gave up.
+// Operations of a rank on a GPU: enqueued here, and looked after until they have ended.
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cinttypes>
 #include <thread>
 
 #include "base/log.hpp"
@@ -11,47 +10,9 @@
 #include "communicator/communicator.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
-#include "primitives/announcement.hpp"
 
 namespace stretto::communicator {
 namespace {
-
-std::string inWords(const Announcement& what) {
-  char text[200];
-  snprintf(text, sizeof text, "#%" PRIu64 " %s %s x %" PRIu64, what.sequence,
-           nameOf(static_cast<Collective>(what.collective % kCollectives)),
-           nameOf(static_cast<DataType>(what.type % kDataTypes)), what.count);
-  std::string words = text;
-  if (what.op != 0xff) words += std::string(" ") + nameOf(static_cast<Operator>(what.op % kOperators));
-  if (what.root >= 0) words += " root " + std::to_string(what.root);
-  constexpr int kOffsetBits = 48;
-  if (what.place != 0) {
-    // An all-reduce by copies tells of its results, one that pulls of its inputs.
-    const bool isReduction = what.collective == static_cast<uint8_t>(Collective::kAllReduce);
-    words += (isReduction ? " in window " : " into window ") + std::to_string(what.place >> kOffsetBits) +
-             " at byte " + std::to_string(what.place & ((uint64_t{1} << kOffsetBits) - 1));
-  }
-  return words;
-}
-
-// What a rank has called instead of `mine`, by the tag that a kernel saw, else under the same number;
-// sequence 0 if that is not known (any more).
-Announcement calledInstead(const Ledger& theirs, const Announcement& mine, uint64_t tag) {
-  const Announcement same = theirs.find(mine.sequence);
-  if (same.sequence != 0 && same.tag != mine.tag) return same;
-  return theirs.findTag(tag);
-}
-
-// What a rank that did not come has called under the same number, if that is not the same: forms of one
-// collective wait in different places.
-std::string calledElsewhere(const Ledger& theirs, const Announcement& mine, const std::string& whom) {
-  const Announcement same = theirs.find(mine.sequence);
-  if (mine.sequence == 0 || same.sequence == 0 || same.tag == mine.tag) return "";
-  return "; " + whom + " called " + inWords(same) +
-         (same.place == mine.place
-              ? ""
-              : ", and all ranks must give a collective the same place in the same window");
-}
 
 // A place as this rank addresses it, by rank; null if it is none.
 using AddressOfRanks = std::array<std::byte*, kMaxRanks>;
@@ -110,12 +71,6 @@ Status Communicator::makeDevice() {
 void Communicator::nudgePeers() {
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) membership_->nudge();
-}
-
-// Peers wait in kernels, which see no host memory: they are told as they are told of a rank that aborts.
-void Communicator::tellPeers(const char* what) {
-  std::lock_guard lock(membershipMutex_);
-  if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell(what));
 }
 
 // Device windows are made and opened when the first operation needs them. A rank that had left before is
@@ -262,7 +217,7 @@ Status Communicator::concludeLaunch(const Operation& operation, uint64_t number,
     const bool isNews = state() != State::kFailed;
     status = conclude(operation, status);
     if (!isNews || state() != State::kFailed) return status;
-    raiseAbort(status.code, status.peer);
+    raiseAbort(status);
     tellPeers("could not launch an operation");
     return status;
   }
@@ -354,64 +309,6 @@ bool Communicator::watch() {
   const bool goesOn = state() == State::kReady && launches_.oldestCollective() != nullptr;
   if (!goesOn) watching_.store(false);
   return goesOn;
-}
-
-bool Communicator::noteAbsence(int gone) {
-  if (state() != State::kReady) return false;
-  char text[300];
-  snprintf(text, sizeof text,
-           "rank %d waits for rank %d, which has finalised its communicator without calling the same "
-           "operation: all "
-           "ranks of a communicator must make the same calls",
-           rank_, gone);
-  markBroken(Code::kRemote, State::kFailed, text);
-  flight_.note(text);
-  raiseAbort(Code::kRemote, gone);
-  return true;
-}
-
-// True if it became this communicator's error now. Also on the bootstrap's thread.
-bool Communicator::noteReport() {
-  const DeviceSide* device = abortable_.load();
-  if (device == nullptr) return false;
-  const executors::cuda::Report report = device->report();
-  if (report.status.ok() || state() != State::kReady) return false;
-  const std::string text = wordsOf(report);
-  markBroken(report.status.code, State::kFailed, text);
-  flight_.note(text.c_str());
-  raiseAbort(report.status.code, report.status.peer);
-  return true;
-}
-
-std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
-  const Announcement mine = connections_.ledger(rank_).find(report.sequence);
-  const std::string what = report.sequence == 0 ? "a point-to-point transfer"
-                           : mine.sequence != 0 ? inWords(mine)
-                                                : "operation #" + std::to_string(report.sequence);
-  const int peer = report.status.peer;
-  const bool known = peer >= 0 && peer < ranks_;
-  const std::string whom = known ? "rank " + std::to_string(peer) : "its peers";
-  const std::string me = "rank " + std::to_string(rank_);
-  switch (report.status.code) {
-    case Code::kInvalidUsage: {
-      const Announcement theirs =
-          known ? calledInstead(connections_.ledger(peer), mine, report.theirTag) : Announcement{};
-      return "ranks disagree: " + me + " called " + what + ", " + whom + " called " +
-             (theirs.sequence != 0 ? inWords(theirs) : "another operation") +
-             ". All ranks of a communicator must call the same operations with the same count, type, "
-             "operator and root, in the same order and in the same groups.";
-    }
-    case Code::kTimeout:
-      return me + " waited longer than STRETTO_TIMEOUT for " + whom + " in " + what +
-             (known ? calledElsewhere(connections_.ledger(peer), mine, whom) : "") + ". Look at " +
-             (known ? "that rank" : "them") + " with `stretto doctor`.";
-    case Code::kRemote:
-      return me + ": " + whom + " has given up or was lost in " + what;
-    case Code::kAborted:
-      return me + ": " + what + " was ended by an abort";
-    default:
-      return me + ": the kernel of " + what + " failed (" + nameOf(report.status.code) + ")";
-  }
 }
 
 // Bounded: kernels give up at their own deadlines, and at an abort. Work of the user's that lies before them

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/status.hpp"
+
 namespace stretto {
 
 inline constexpr int kMaxRanks = 64;        // per communicator, on one host
@@ -52,8 +54,8 @@ struct WindowHeader {
   uint32_t linkChunk;
   uint64_t token;  // proves to a peer that it mapped what it meant to map
 
-  // The owner's process writes it (ncclCommAbort, liveness); non-zero ends every wait of this rank.
-  // Low 8 bits: Code; bits 8..31: peer + 1.
+  // The owner's process writes it (ncclCommAbort, liveness); non-zero ends every wait of this rank. Made by
+  // abortWord().
   alignas(kCellBytes) uint32_t abort;
   // The owner's communicator is broken (a Code): peers that wait long look here, and give up too.
   uint32_t failed;
@@ -69,6 +71,14 @@ struct WindowHeader {
   static constexpr int kAnnouncements = 4;
   alignas(kCellBytes) Announcement announcements[kAnnouncements];
 };
+
+// Low 8 bits: Code; bits 8..31: peer + 1.
+constexpr uint32_t abortWord(Status why) {
+  return static_cast<uint32_t>(why.code) | static_cast<uint32_t>(why.peer + 1) << 8;
+}
+constexpr Status statusOfAbort(uint32_t word) {
+  return {static_cast<Code>(word & 0xff), static_cast<int16_t>(static_cast<int>(word >> 8) - 1)};
+}
 static_assert(std::is_standard_layout_v<WindowHeader> && std::is_trivially_destructible_v<WindowHeader>);
 
 // Which of the two exchanges of an operation a slot or a cell belongs to.

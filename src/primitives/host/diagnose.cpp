@@ -1,9 +1,9 @@
 // Why a wait does not end, in words: what this rank runs, what its peers say they run.
-#include <cinttypes>
+#include <ranges>
 #include <string>
 
 #include "platform/futex.hpp"
-#include "primitives/announcement.hpp"
+#include "primitives/disagreement.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto {
@@ -12,41 +12,18 @@ namespace {
 // How long what a peer only passed on waits for this rank's own word of it.
 constexpr double kSecondHandSeconds = 0.5;
 
-std::string inWords(const Announcement& what) {
-  if (what.sequence == 0) return "another operation";
-  const auto collective = static_cast<Collective>(what.collective % kCollectives);
-  char text[200];
-  snprintf(text, sizeof text, "#%" PRIu64 " %s %s x %" PRIu64, what.sequence, nameOf(collective),
-           nameOf(static_cast<DataType>(what.type % kDataTypes)), what.count);
-  std::string words = text;
-  if (what.op != 0xff) words += std::string(" ") + nameOf(static_cast<Operator>(what.op % kOperators));
-  if (what.root >= 0) words += " root " + std::to_string(what.root);
-  return words;
-}
-
 }  // namespace
 
-// The first of the latest operations in which the two differ, as far as both still remember it; else what
-// each is in now.
+// The first call in which the two differ; else what each is in now.
 Status Host::mismatch(int peer) const {
   const WindowHeader& other = peers_[static_cast<size_t>(peer)].header();
-  Announcement mine = announced(header(), sequence_);
-  Announcement theirs = announced(other, sequence_);
-  if (theirs.sequence == 0) theirs = announced(other, lastAnnounced(other));
-  const uint64_t remembered = std::min<uint64_t>(sequence_, WindowHeader::kAnnouncements);
-  for (uint64_t sequence = sequence_ - remembered + 1; sequence <= sequence_; ++sequence) {
-    const Announcement here = announced(header(), sequence);
-    const Announcement there = announced(other, sequence);
-    if (here.sequence == 0 || there.sequence == 0 || here.tag == there.tag) continue;
-    mine = here;
-    theirs = there;
-    break;
+  Difference calls = firstDifference(header(), other);
+  if (!calls.found()) {
+    calls = {announced(header(), sequence_), announced(other, sequence_)};
+    if (calls.theirs.sequence == 0) calls.theirs = announced(other, lastAnnounced(other));
   }
-  return failAbout(
-      peer, Code::kInvalidUsage,
-      "ranks disagree: rank %d called %s, rank %d called %s. All ranks of a communicator must call the "
-      "same operations with the same count, type, operator and root, in the same order.",
-      rank_, inWords(mine).c_str(), peer, inWords(theirs).c_str());
+  return failAbout(peer, Code::kInvalidUsage, "%s",
+                   ranksDisagree(rank_, inWords(calls.mine), peer, inWords(calls.theirs)).c_str());
 }
 
 // A peer that gave up because of a third one is not the cause: this rank's own word of that one is under way.
@@ -64,18 +41,19 @@ bool Host::hasLeft(const Peer& other, int waitedFor) const {
 }
 
 Status Host::disagreement(Doubts& doubts, int waitedFor) const {
+  const auto isOther = [this](const Peer& peer) { return peer.rank != rank_; };
+  // Before what others say of it: who gives up because ranks disagree may have looked earlier than this one.
+  for (const Peer& other : peers_ | std::views::filter(isOther)) {
+    if (firstDifference(header(), other.header()).found()) return mismatch(other.rank);
+  }
   int gone = -1;
-  for (const Peer& other : peers_) {
-    if (other.rank == rank_) continue;
+  for (const Peer& other : peers_ | std::views::filter(isOther)) {
     if (hasGivenUp(other, doubts)) {
       return failAbout(other.rank, Code::kRemote,
                        "rank %d: rank %d has given up on this communicator (%s); its own error says why",
                        rank_, other.rank, nameOf(static_cast<Code>(other.header().failed)));
     }
     if (hasLeft(other, waitedFor)) gone = other.rank;
-    if (sequence_ == 0) continue;  // a point-to-point transfer: others need not take part
-    const Announcement theirs = announced(other.header(), sequence_);
-    if (theirs.sequence != 0 && theirs.tag != tag_) return mismatch(other.rank);
   }
   // What it did last may have arrived since the caller looked: it looks once more.
   if (gone < 0 || doubts.missed++ == 0) return kOkStatus;
@@ -91,9 +69,7 @@ std::string Host::current() const {
 }
 
 Status Host::givenUp() const {
-  const uint32_t word = std::atomic_ref(header().abort).load(std::memory_order_acquire);
-  const auto code = static_cast<Code>(word & 0xff);
-  return Status{code, static_cast<int16_t>(static_cast<int>(word >> 8) - 1)};
+  return statusOfAbort(std::atomic_ref(header().abort).load(std::memory_order_acquire));
 }
 
 // Memory of a peer could not be read: most likely it has died, and word of it comes through liveness.

@@ -99,16 +99,15 @@ inline ncclResult_t errorOf(const Member& member) {
   member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
   return later;
 }
-// That ranks disagreed ended the operation, with both sides' words between two ranks. Among more a rank may
-// hear that another has given up because of it before it sees it itself.
+// That ranks disagreed ended the operation, with both sides' words on every rank; nobody is told of it before
+// all have called.
 inline void expectDisagreement(Member& member, std::vector<std::string> words,
                                const std::vector<std::string>& sides) {
-  member.check(streamEnds(member, 10), "a disagreement hangs");
+  if (!member.board.meet()) return;
+  member.check(streamEnds(member, 30), "a disagreement hangs");
   member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
-  const ncclResult_t error = errorOf(member);
-  const bool heard = member.ranks() > 2 && error == ncclRemoteError;
-  if (!heard) member.expect(error, "the error", ncclInvalidUsage);
-  if (member.ranks() == 2) words.insert(words.end(), sides.begin(), sides.end());
+  member.expect(errorOf(member), "the error", ncclInvalidUsage);
+  words.insert(words.end(), sides.begin(), sides.end());
   member.expectError("the disagreement", words);
 }
 // Rank 0 has enqueued what waits for the others, which do not come: aborting ends it.
