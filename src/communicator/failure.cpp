@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "communicator/communicator.hpp"
+#include "platform/fork.hpp"
 #include "platform/futex.hpp"
 #include "primitives/disagreement.hpp"
 
@@ -34,16 +35,18 @@ std::string calledElsewhere(const Ledger& theirs, const Announcement& mine, cons
 
 // The first error stays; later ones are its consequences.
 void Communicator::markBroken(Code code, State state, const std::string& text) {
+  Code first = Code::kOk;
   {
     std::lock_guard lock(errorMutex_);
     if (errorCode_ == Code::kOk) {
       errorCode_ = code;
       errorText_ = text;
     }
+    first = errorCode_;
   }
   advance(state);
   if (WindowHeader* header = header_.load(); header != nullptr) {
-    const Code told = code == Code::kOk ? Code::kAborted : code;
+    const Code told = first == Code::kOk ? Code::kAborted : first;
     std::atomic_ref(header->failed).store(static_cast<uint32_t>(told));
   }
 }
@@ -112,9 +115,13 @@ Status Communicator::explainFailure(const Operation& operation, Status status) {
   if (status.code == Code::kAborted) {
     text = "rank " + std::to_string(rank_) + ": " + what +
            " was ended by ncclCommAbort or ncclCommRevoke of this rank";
-  } else if (live && (status.code == Code::kRemote || isTold)) {
-    markBroken(status.code, State::kFailed, text);  // unless the reason is known
-    text = nameOperation(what + " did not finish");
+  } else if (status.code == Code::kRemote || isTold) {
+    if (live) markBroken(status.code, State::kFailed, text);  // unless the reason is known
+    std::string reason = nameOperation(what + " did not finish");
+    if (!reason.empty()) {
+      text = std::move(reason);
+      status.code = error(nullptr).code;
+    }
   }
   setLastError(text);
   flight_.note(text.c_str());
@@ -131,7 +138,8 @@ std::string Communicator::nameOperation(const std::string& words) {
 }
 
 Status Communicator::refuse(const Operation& operation, Status status) {
-  if (state() == State::kFailed) {
+  const bool isForked = forkGeneration_ != platform::forkGeneration();
+  if (!isForked && state() == State::kFailed) {
     setLastError(nameOperation(std::string(nameOf(operation.collective)) + " was not started"));
   }
   return status;

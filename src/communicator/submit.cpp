@@ -256,7 +256,7 @@ void Communicator::deregisterWindow(const void* handle) {
 Status Communicator::run(std::span<const Operation> operations, uint64_t number) {
   const Turn turn(*this, number);
   if (const Status status = usable(); !status.ok()) [[unlikely]]
-    return refuse(operations[0], status);
+    return turn.mine() ? refuse(operations[0], status) : status;  // what runs is named first
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
   if (foreign() != nullptr) return runForeign(operations);

@@ -94,7 +94,7 @@ Status Communicator::reachWindows(int peer) {
 
 // Before anything of it is announced: what is refused here, this rank has not called.
 Status Communicator::mayLaunch(std::span<const Operation> operations) {
-  STRETTO_TRY(poll());
+  if (const Status status = poll(); !status.ok()) return refuse(operations[0], status);
   for (const Operation& operation : operations) {
     const Status status = device_->checkBuffers(operation);
     if (status.ok()) continue;

@@ -34,13 +34,22 @@ std::string inWords(const Announcement& what) {
 std::string ranksDisagree(int rank, const std::string& mine, int peer, const std::string& theirs) {
   return "ranks disagree: rank " + std::to_string(rank) + " called " + mine + ", rank " +
          std::to_string(peer) + " called " + theirs +
+         (mine == theirs ? ", in another group or after another call" : "") +
          ". All ranks of a communicator must call the same operations with the same count, type, operator "
          "and root, in the same order and in the same groups.";
 }
 
+// There a tag holds all before it: the latest that both remember mostly says that nothing differs.
 Difference firstDifference(const WindowHeader& mine, const WindowHeader& theirs) {
+  const uint64_t last = lastAnnounced(mine);
+  for (uint64_t back = 0; back < WindowHeader::kAnnouncements && back < last; ++back) {
+    const Announcement other = announced(theirs, last - back);
+    if (other.sequence == 0) continue;
+    if (other.tag == announced(mine, last - back).tag) return {};
+    break;
+  }
   return firstDifference(
-      lastAnnounced(mine), WindowHeader::kAnnouncements, [&](uint64_t at) { return announced(mine, at); },
+      last, WindowHeader::kAnnouncements, [&](uint64_t at) { return announced(mine, at); },
       [&](uint64_t at) { return announced(theirs, at); });
 }
 

@@ -13,7 +13,8 @@ namespace stretto {
 // is "another operation".
 std::string inWords(const Announcement& what);
 
-// What `rank` says of it; both calls in words.
+// What `rank` says of it; both calls in words. They may be alike where an earlier one, which is not
+// remembered any more, differed.
 std::string ranksDisagree(int rank, const std::string& mine, int peer, const std::string& theirs);
 
 struct Difference {

@@ -68,7 +68,8 @@ struct WindowHeader {
   alignas(kCellBytes) uint32_t sleeping;
   uint32_t bell;
 
-  static constexpr int kAnnouncements = 4;
+  // More than the operations by which a rank that waits for nobody may be ahead, but for those of no bytes.
+  static constexpr int kAnnouncements = 16;
   alignas(kCellBytes) Announcement announcements[kAnnouncements];
 };
 

@@ -116,29 +116,39 @@ INSTANTIATE_TEST_SUITE_P(About, EveryDisagreement, ::testing::ValuesIn(disagreem
                            return std::string(suite.param.name) + "_" + std::to_string(suite.param.count);
                          });
 
-// The root has waited for nobody when the other finds out, and gives up.
+// The root has waited for nobody when the other finds out, and gives up; it may be some calls ahead.
+void tellTheRoot(Member& member, int more, bool revokes) {
+  float values[4] = {};
+  const bool isRoot = member.rank == 0;
+  const auto broadcast = [&](size_t count) {
+    return ncclBroadcast(values, values, count, ncclFloat32, 0, member.comm, nullptr);
+  };
+  member.expect(broadcast(isRoot ? 3 : 4), "the broadcast", isRoot ? ncclSuccess : ncclInvalidUsage);
+  if (isRoot) {
+    for (int i = 0; i < more; ++i) (void)broadcast(3);
+    const auto asked = [&] {
+      ncclResult_t state = ncclSuccess;
+      member.expect(ncclCommGetAsyncError(member.comm, &state), "asking");
+      return state;
+    };
+    member.check(eventually(10, [&] { return asked() != ncclSuccess; }), "nobody told the root");
+    member.expect(asked(), "what the root was told", ncclInvalidUsage);
+    member.expect(sumOne(member, values), "the next operation", ncclInvalidUsage);
+  }
+  member.expectError("the disagreement",
+                     {"ranks disagree", "#1 broadcast float32 x 3", "#1 broadcast float32 x 4"});
+  if (revokes) member.expect(ncclCommRevoke(member.comm, NCCL_REVOKE_DEFAULT), "revoke");
+  member.expect(ncclCommAbort(member.comm), "abort");
+  member.comm = nullptr;
+}
+
 TEST(Disagreement, WhoIsToldOfItHearsBothCalls) {
-  asThreads(2, connected([](Member& member) {
-              float values[4] = {};
-              const bool isRoot = member.rank == 0;
-              member.expect(
-                  ncclBroadcast(values, values, isRoot ? 3 : 4, ncclFloat32, 0, member.comm, nullptr),
-                  "the broadcast", isRoot ? ncclSuccess : ncclInvalidUsage);
-              if (isRoot) {
-                const auto asked = [&] {
-                  ncclResult_t state = ncclSuccess;
-                  member.expect(ncclCommGetAsyncError(member.comm, &state), "asking");
-                  return state;
-                };
-                member.check(eventually(10, [&] { return asked() != ncclSuccess; }), "nobody told the root");
-                member.expect(asked(), "what the root was told", ncclInvalidUsage);
-                member.expect(sumOne(member, values), "the next operation", ncclInvalidUsage);
-              }
-              member.expectError("the disagreement",
-                                 {"ranks disagree", "#1 broadcast float32 x 3", "#1 broadcast float32 x 4"});
-              member.expect(ncclCommAbort(member.comm), "abort");
-              member.comm = nullptr;
-            }));
+  for (const int more : {0, 6}) {
+    for (const bool revokes : {false, true}) {
+      SCOPED_TRACE(std::to_string(more) + (revokes ? " revoked" : " aborted"));
+      asThreads(2, connected([&](Member& member) { tellTheRoot(member, more, revokes); }));
+    }
+  }
 }
 
 TEST(Disagreement, ASendAndItsReceiveDifferInCount) {

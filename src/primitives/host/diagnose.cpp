@@ -1,5 +1,4 @@
 // Why a wait does not end, in words: what this rank runs, what its peers say they run.
-#include <ranges>
 #include <string>
 
 #include "platform/futex.hpp"
@@ -14,14 +13,16 @@ constexpr double kSecondHandSeconds = 0.5;
 
 }  // namespace
 
-// The first call in which the two differ; else what each is in now.
 Status Host::mismatch(int peer) const {
   const WindowHeader& other = peers_[static_cast<size_t>(peer)].header();
-  Difference calls = firstDifference(header(), other);
-  if (!calls.found()) {
-    calls = {announced(header(), sequence_), announced(other, sequence_)};
-    if (calls.theirs.sequence == 0) calls.theirs = announced(other, lastAnnounced(other));
-  }
+  const Difference calls = firstDifference(header(), other);
+  if (calls.found()) return mismatch(peer, calls);
+  const Announcement theirs = announced(other, sequence_);
+  return mismatch(peer, {announced(header(), sequence_),
+                         theirs.sequence != 0 ? theirs : announced(other, lastAnnounced(other))});
+}
+
+Status Host::mismatch(int peer, const Difference& calls) const {
   return failAbout(peer, Code::kInvalidUsage, "%s",
                    ranksDisagree(rank_, inWords(calls.mine), peer, inWords(calls.theirs)).c_str());
 }
@@ -41,19 +42,22 @@ bool Host::hasLeft(const Peer& other, int waitedFor) const {
 }
 
 Status Host::disagreement(Doubts& doubts, int waitedFor) const {
-  const auto isOther = [this](const Peer& peer) { return peer.rank != rank_; };
-  // Before what others say of it: who gives up because ranks disagree may have looked earlier than this one.
-  for (const Peer& other : peers_ | std::views::filter(isOther)) {
-    if (firstDifference(header(), other.header()).found()) return mismatch(other.rank);
-  }
-  int gone = -1;
-  for (const Peer& other : peers_ | std::views::filter(isOther)) {
-    if (hasGivenUp(other, doubts)) {
-      return failAbout(other.rank, Code::kRemote,
-                       "rank %d: rank %d has given up on this communicator (%s); its own error says why",
-                       rank_, other.rank, nameOf(static_cast<Code>(other.header().failed)));
-    }
+  int lost = -1, gone = -1;
+  for (const Peer& other : peers_) {
+    if (other.rank == rank_) continue;
+    if (lost < 0 && hasGivenUp(other, doubts)) lost = other.rank;
     if (hasLeft(other, waitedFor)) gone = other.rank;
+  }
+  // After that look: what a rank has given up because of was called before.
+  for (const Peer& other : peers_) {
+    const Difference calls = firstDifference(header(), other.header());
+    if (calls.found()) return mismatch(other.rank, calls);
+  }
+  if (lost >= 0) {
+    WindowHeader& other = peers_[static_cast<size_t>(lost)].header();
+    return failAbout(lost, Code::kRemote,
+                     "rank %d: rank %d has given up on this communicator (%s); its own error says why", rank_,
+                     lost, nameOf(static_cast<Code>(std::atomic_ref(other.failed).load())));
   }
   // What it did last may have arrived since the caller looked: it looks once more.
   if (gone < 0 || doubts.missed++ == 0) return kOkStatus;

@@ -47,6 +47,7 @@ struct WaitCounters {
 };
 
 class Host;
+struct Difference;
 
 // What a wait has seen of others that may be the reason why it does not end.
 struct Doubts {
@@ -207,6 +208,7 @@ class Host {
   std::string current() const;
   Status unreadable(int peer, size_t bytes) const;
   Status mismatch(int peer) const;
+  Status mismatch(int peer, const Difference& calls) const;
   void ringIfDue() {
     if (ringDue_) ring();
   }
