@@ -9,6 +9,7 @@
 #include "base/log.hpp"
 #include "platform/clock.hpp"
 #include "platform/cuda/device.hpp"
+#include "primitives/announcement.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -108,7 +109,9 @@ Result<int> DeviceWindows::openOffered(int needed) {
 // Nobody needs the window of a rank that has left without waiting for it, and its memory may be another's by
 // now.
 Result<bool> DeviceWindows::settle(int peer) {
+  // Before the look at its post: who leaves or fails after that has posted.
   const bool left = hasLeft(peer);
+  const bool failed = std::atomic_ref(headerOf(peer).failed).load() != 0;
   const DevicePost& post = host_.post(peer);
   const DevicePost::State state = post.read();
   if (left) return true;
@@ -117,7 +120,9 @@ Result<bool> DeviceWindows::settle(int peer) {
                      peer, static_cast<int>(sizeof post.text) - 1, post.text);
   }
   if (state == DevicePost::kNothing) {
-    if (std::atomic_ref(headerOf(peer).failed).load() == 0) return false;
+    // Why it has given up its peers hear as well: another's post, or word of a loss.
+    if (failed && failedSince_ == 0) failedSince_ = platform::monotonicNanoseconds();
+    if (!failed || platform::secondsSince(failedSince_) < kSecondHandSeconds) return false;
     return failAbout(peer, Code::kRemote, "rank %d, whose device window rank %d waits for, has given up",
                      peer, connections_.self.rank);
   }

@@ -64,6 +64,7 @@ class DeviceWindows {
   mutable std::mutex mutex_;  // for what follows
   std::vector<links::DeviceLink> links_;
   std::array<std::byte*, kMaxRanks> addresses_{};
+  uint64_t failedSince_ = 0;  // when a peer without a window was first seen to have given up
   std::vector<int> pending_;  // ranks whose windows are not open yet
 };
 

@@ -10,6 +10,10 @@
 
 namespace stretto {
 
+// How long a rank that sees a peer to have given up waits for its own word of the reason, which may be a
+// third one.
+inline constexpr double kSecondHandSeconds = 0.5;
+
 using AnnouncementWords = std::array<uint64_t, sizeof(Announcement) / sizeof(uint64_t)>;
 static_assert(std::is_trivially_copyable_v<Announcement> && offsetof(Announcement, sequence) == 0);
 

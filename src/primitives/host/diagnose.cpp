@@ -6,12 +6,6 @@
 #include "primitives/host/host.hpp"
 
 namespace stretto {
-namespace {
-
-// How long what a peer only passed on waits for this rank's own word of it.
-constexpr double kSecondHandSeconds = 0.5;
-
-}  // namespace
 
 Status Host::mismatch(int peer) const {
   const WindowHeader& other = peers_[static_cast<size_t>(peer)].header();
