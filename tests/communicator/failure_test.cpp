@@ -168,6 +168,7 @@ TEST(Death, LeavesNoFilesBehind) {
                         while (callOnce(Collective::kAllReduce, member, 100, buffer.data()) == ncclSuccess) {
                           ++member.board.word(kDone);
                         }
+                        ::pause();  // the others are killed first
                       }));
   ASSERT_TRUE(eventually(20, [&] { return board.word(kDone) > 30; }));
   for (int rank = 0; rank < 3; ++rank) processes.kill(rank);
