@@ -91,7 +91,9 @@ Result<int> DeviceWindows::openOffered(int needed) {
   std::erase_if(pending_, [&](int peer) {
     const auto settled = settle(peer);
     if (settled.ok()) return settled.value();
-    if (first.ok() && (needed == kEverybody || needed == peer)) {
+    // A refusal is the reason of those who have given up because of it.
+    const bool explains = first.code == Code::kRemote && settled.status().code != Code::kRemote;
+    if ((first.ok() || explains) && (needed == kEverybody || needed == peer)) {
       first = settled.status();
       words = lastError();
     }
