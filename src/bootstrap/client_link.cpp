@@ -7,7 +7,7 @@
 namespace stretto::bootstrap {
 namespace {
 
-constexpr auto kAbortPoll = std::chrono::milliseconds(20);
+constexpr auto kStopPoll = std::chrono::milliseconds(20);
 
 std::string describe(const MemberInfo& who) {
   return "rank " + std::to_string(who.rank) + " (" + who.host + ", pid " + std::to_string(who.pid) + ")";
@@ -19,27 +19,27 @@ Status failWith(int rank, const Refusal& why) {
 
 }  // namespace
 
-ClientLink::ClientLink(const Rendezvous& place, const MemberInfo& who, int rankCount, AbortCheck abort,
+ClientLink::ClientLink(const Rendezvous& place, const MemberInfo& who, int rankCount, StopCheck stop,
                        LossCallback onLost, NudgeCallback onNudged)
     : where(place),
       self(who),
       ranks(rankCount),
-      abort_(abort),
+      stop_(std::move(stop)),
       onLost_(std::move(onLost)),
       onNudged_(std::move(onNudged)) {}
 
 template <typename Predicate>
-Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, AbortCheck abort,
+Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
                          Predicate&& satisfied) {
   while (!satisfied()) {
-    if (abort != nullptr && abort->load(std::memory_order_acquire) != 0) {
-      return Waited::kAborted;
+    if (stop && !stop().ok()) {
+      return Waited::kStopped;
     }
     const Clock::time_point now = Clock::now();
     if (now >= deadline) {
       return Waited::kTimeout;
     }
-    changed_.wait_until(lock, abort != nullptr ? std::min(deadline, now + kAbortPoll) : deadline);
+    changed_.wait_until(lock, stop ? std::min(deadline, now + kStopPoll) : deadline);
   }
   return Waited::kDone;
 }
@@ -234,7 +234,7 @@ void ClientLink::orphaned() {
 
 Waited ClientLink::waitJoined(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  return await(lock, deadline, abort_, [&] { return joined_ || joinFailure_; });
+  return await(lock, deadline, stop_, [&] { return joined_ || joinFailure_; });
 }
 
 Status ClientLink::joinOutcome() const {
@@ -293,7 +293,7 @@ Result<uint32_t> ClientLink::beginExchange(const char* name) {
 
 Waited ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  return await(lock, deadline, abort_,
+  return await(lock, deadline, stop_,
                [&] { return resultsSeen_ > sequence || spoiled_ || disruption_ || silenced_; });
 }
 
@@ -326,7 +326,7 @@ void ClientLink::expectAnswer() {
 bool ClientLink::waitAnswer(Clock::time_point deadline, Missing& answer) {
   std::unique_lock lock(mutex_);
   // What was waited for may still come, or fail for a better reason: that ends the wait as well.
-  await(lock, deadline, abort_, [&] { return answer_ || joinFailure_ || disruption_; });
+  await(lock, deadline, stop_, [&] { return answer_ || joinFailure_ || disruption_; });
   if (!answer_) {
     return false;
   }
@@ -336,7 +336,7 @@ bool ClientLink::waitAnswer(Clock::time_point deadline, Missing& answer) {
 
 void ClientLink::waitDetached(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  await(lock, deadline, nullptr, [&] { return detached_; });
+  await(lock, deadline, {}, [&] { return detached_; });
 }
 
 void ClientLink::silence() {

@@ -19,13 +19,13 @@ namespace stretto::bootstrap {
 
 using Clock = std::chrono::steady_clock;
 
-enum class Waited : uint8_t { kDone, kTimeout, kAborted };
+enum class Waited : uint8_t { kDone, kTimeout, kStopped };
 // How far the way to the host has come, for a timeout's explanation.
 enum class Reach : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
 
 class ClientLink {
  public:
-  ClientLink(const Rendezvous& where, const MemberInfo& self, int ranks, AbortCheck abort,
+  ClientLink(const Rendezvous& where, const MemberInfo& self, int ranks, StopCheck stop,
              LossCallback onLost, NudgeCallback onNudged);
 
   // Set at birth.
@@ -55,6 +55,7 @@ class ClientLink {
   void orphaned();  // this process is exiting: nothing will happen any more
 
   // --- for callers: waiting ------------------------------------------------------------------------
+  // Each returns kStopped once the stop check is not ok; stopReason() then asks it again, for its words.
   Waited waitJoined(Clock::time_point deadline);
   // After waitJoined: kOk, or why not. Sets the caller's last error.
   Status joinOutcome() const;
@@ -72,19 +73,20 @@ class ClientLink {
   void waitDetached(Clock::time_point deadline);
   // Makes waiting callers return and lets no callback run any more.
   void silence();
+  Status stopReason() const { return stop_ ? stop_() : kOkStatus; }
 
   // Valid, and constant, once joined.
   std::span<const MemberInfo> members() const { return members_; }
 
  private:
   template <typename Predicate>
-  Waited await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, AbortCheck abort,
+  Waited await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
                Predicate&& satisfied);
   void deliver(const MemberInfo& who, const std::string& reason);
   void disrupt(int peer, std::string text);
   bool markGone(int rank);
 
-  const AbortCheck abort_;
+  const StopCheck stop_;
   std::mutex callbackMutex_;
   LossCallback onLost_;     // guarded by callbackMutex_
   NudgeCallback onNudged_;  // the same

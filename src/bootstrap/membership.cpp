@@ -76,7 +76,7 @@ Membership::Membership(const UniqueId& id, std::unique_ptr<ServiceUse> service,
     : id_(id), pid_(::getpid()), service_(std::move(service)), link_(std::move(link)) {}
 
 Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int rank, int ranks,
-                                                     double timeoutSeconds, AbortCheck abort,
+                                                     double timeoutSeconds, StopCheck stop,
                                                      JoinOptions options) {
   const Result<Rendezvous> where = decodeId(id, rank);
   STRETTO_TRY(where.status());
@@ -85,7 +85,7 @@ Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int ran
   Result<std::unique_ptr<ServiceUse>> service = ServiceUse::acquire();
   STRETTO_TRY(service.status());
   Loop& loop = service.value()->loop();
-  auto link = std::make_shared<ClientLink>(where.value(), describeSelf(rank, loop, options), ranks, abort,
+  auto link = std::make_shared<ClientLink>(where.value(), describeSelf(rank, loop, options), ranks, std::move(stop),
                                            std::move(options.onPeerLost), std::move(options.onNudged));
   auto membership = std::unique_ptr<Membership>(new Membership(id, std::move(service.value()), link));
   if (!loop.post([link](Loop& running) { running.connect(link); })) {
@@ -101,11 +101,14 @@ Status Membership::finishJoin(double timeoutSeconds) {
       return link_->joinOutcome();
     case Waited::kTimeout:
       return giveUpJoining(timeoutSeconds);
-    case Waited::kAborted:
+    case Waited::kStopped:
       break;
   }
-  leave(Farewell::kAborted, "");
-  return fail(Code::kAborted, "rank %d: aborted while the %d ranks were joining", rank(), link_->ranks);
+  const Status why = link_->stopReason();
+  const std::string words = lastError();
+  leave(Farewell::kAborted, why.code == Code::kAborted ? "" : words);
+  return failAbout(why.peer, why.code, "rank %d: gave up while the %d ranks were joining: %s", rank(),
+                   link_->ranks, words.c_str());
 }
 
 Status Membership::giveUpJoining(double timeoutSeconds) {
@@ -172,11 +175,13 @@ Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
       return link_->exchangeOutcome(name, sequence.value());
     case Waited::kTimeout:
       return exchangeTimedOut(name, timeoutSeconds);
-    case Waited::kAborted:
+    case Waited::kStopped:
       break;
   }
-  link_->spoilExchanges({Code::kAborted, -1, std::string("aborted during exchange \"") + name + "\""});
-  return fail(Code::kAborted, "rank %d: aborted during exchange \"%s\"", rank(), name);
+  const Status why = link_->stopReason();
+  const std::string words = lastError();
+  link_->spoilExchanges({why.code, why.peer, words});
+  return failAbout(why.peer, why.code, "rank %d: gave up exchange \"%s\": %s", rank(), name, words.c_str());
 }
 
 Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {

@@ -41,9 +41,10 @@ using LossCallback = std::function<void(const PeerLoss&)>;
 // Called on the background thread when another rank has called nudge(); the same goes for it.
 using NudgeCallback = std::function<void()>;
 
-// The communicator's abort word: non-zero means give up. It must outlive the Membership; may be null. Waits
-// look at it at least every 50 ms.
-using AbortCheck = const std::atomic<uint32_t>*;
+// Asked by every wait of a Membership at least every 50 ms: not ok ends the wait with that status and the words
+// in lastError(). It is called on the waiting thread, must be quick, must outlive the Membership and must not
+// call into it. May be empty: nothing but the deadline ends a wait then.
+using StopCheck = std::function<Status()>;
 
 struct JoinOptions {
   std::string version;  // the library's; ranks that say something else are refused. At most 64 bytes
@@ -62,9 +63,9 @@ class Membership {
   // Blocks until all `ranks` ranks have joined. Errors: kInvalidArgument (the id, the rank), kInvalidUsage
   // (ranks disagree about the number of ranks, about who is who, or about the library's version: both sides
   // are named), kTimeout (says how many and which ranks are missing), kRemote (a rank or the hosting process
-  // died, gave up or aborted meanwhile), kAborted, kSystem.
+  // died, gave up or aborted meanwhile), kSystem, and whatever `stop` says.
   static Result<std::unique_ptr<Membership>> join(const UniqueId& id, int rank, int ranks,
-                                                  double timeoutSeconds, AbortCheck abort = nullptr,
+                                                  double timeoutSeconds, StopCheck stop = {},
                                                   JoinOptions options = {});
   // Says goodbye (normally), if nothing was said. No callback runs once this has returned.
   ~Membership();

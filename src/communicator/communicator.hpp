@@ -186,6 +186,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void logReady() const;
   Status connected(const char* what) const;
   Status join();
+  Status mayWait() const;
   Status makeHost();
   Status makeDevice();
   Status handOver();

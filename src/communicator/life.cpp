@@ -183,11 +183,23 @@ Status Communicator::join() {
   options.version = kLibraryVersion;
   options.onPeerLost = [this](const bootstrap::PeerLoss& loss) { peerLost(loss); };
   options.onNudged = [this] { nudged(); };
-  auto joined = bootstrap::Membership::join(id_, rank_, ranks_, timeout.value(), &abort_, std::move(options));
+  auto joined = bootstrap::Membership::join(id_, rank_, ranks_, timeout.value(),
+                                           [this] { return mayWait(); }, std::move(options));
   if (!joined.ok()) return joined.status();
   std::lock_guard lock(membershipMutex_);
   membership_ = std::move(joined.value());
   return kOkStatus;
+}
+
+// What ends this communicator's waits for its ranks while it is made and in exchanges.
+Status Communicator::mayWait() const {
+  const uint32_t word = abort_.load(std::memory_order_acquire);
+  if (word == 0) return kOkStatus;
+  const Status why = statusOfAbort(word);
+  std::string text;
+  (void)error(&text);
+  return stretto::failAbout(why.peer, why.code, "%s",
+                            text.empty() ? "this rank called ncclCommAbort" : text.c_str());
 }
 
 Status Communicator::makeHost() {

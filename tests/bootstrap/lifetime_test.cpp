@@ -68,7 +68,7 @@ TEST(Lifetime, FailedJoinsLeaveNothing) {
     EXPECT_EQ(Membership::join(id, 0, 2, 0.01).status().code, Code::kTimeout);
     std::atomic<uint32_t> abort{1};
     const UniqueId other = newId();
-    EXPECT_EQ(Membership::join(other, 0, 2, 5, &abort).status().code, Code::kAborted);
+    EXPECT_EQ(Membership::join(other, 0, 2, 5, stopOn(abort)).status().code, Code::kAborted);
     Service::closeSession(id);
     Service::closeSession(other);
   }

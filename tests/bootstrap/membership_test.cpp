@@ -46,7 +46,7 @@ std::vector<std::unique_ptr<Membership>> joinAll(int ranks, std::vector<Losses>*
   const UniqueId id = newId();
   asThreads(ranks, [&](int rank) {
     const auto index = static_cast<size_t>(rank);
-    Made made = Membership::join(id, rank, ranks, 20, nullptr,
+    Made made = Membership::join(id, rank, ranks, 20, {},
                                  losses == nullptr ? JoinOptions{} : telling((*losses)[index]));
     EXPECT_TRUE(made.ok()) << lastError();
     all[index] = std::move(made.value());
@@ -104,7 +104,7 @@ TEST_P(ManyRanks, JoinInAnyOrderAndExchange) {
     const int rank = order[static_cast<size_t>(slot)];
     JoinOptions options;
     options.version = "1.2.3";
-    const Made made = Membership::join(id, rank, ranks, 20, nullptr, options);
+    const Made made = Membership::join(id, rank, ranks, 20, {}, options);
     ASSERT_TRUE(made.ok()) << lastError();
     Membership& membership = *made.value();
     EXPECT_EQ(membership.rank(), rank);
@@ -282,7 +282,7 @@ TEST(Membership, AbortEndsAJoin) {
   const UniqueId id = newId();
   std::atomic<uint32_t> abort{0};
   std::thread waiting(
-      [&] { EXPECT_EQ(Membership::join(id, 0, 3, 20, &abort).status().code, Code::kAborted); });
+      [&] { EXPECT_EQ(Membership::join(id, 0, 3, 20, stopOn(abort)).status().code, Code::kAborted); });
   std::thread other([&] {
     EXPECT_EQ(Membership::join(id, 2, 3, 20).status().code, Code::kRemote);
     EXPECT_NE(lastError().find("called ncclCommAbort"), std::string::npos) << lastError();
@@ -300,7 +300,7 @@ TEST(Membership, AbortEndsAnExchange) {
   const UniqueId id = newId();
   std::atomic<uint32_t> abort{0};
   asThreads(2, [&](int rank) {
-    const Made made = Membership::join(id, rank, 2, 20, rank == 0 ? &abort : nullptr);
+    const Made made = Membership::join(id, rank, 2, 20, rank == 0 ? stopOn(abort) : StopCheck());
     ASSERT_TRUE(made.ok()) << lastError();
     if (rank == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

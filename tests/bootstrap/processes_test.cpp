@@ -62,10 +62,10 @@ void waitFor(const std::atomic<int>& flag, int value) {
 }
 
 // The rank's Membership, with its losses written to the page; null after printing why not.
-std::unique_ptr<Membership> joinPage(Page& page, int rank, int ranks, AbortCheck abort = nullptr) {
+std::unique_ptr<Membership> joinPage(Page& page, int rank, int ranks, StopCheck stop = {}) {
   JoinOptions options;
   options.onPeerLost = [&page, rank](const PeerLoss& loss) { page.heard[rank].note(loss); };
-  Made made = Membership::join(page.id.wait(), rank, ranks, 20, abort, options);
+  Made made = Membership::join(page.id.wait(), rank, ranks, 20, std::move(stop), options);
   if (!made.ok()) {
     fprintf(stderr, "rank %d: %s\n", rank, lastError().c_str());
     return nullptr;

@@ -40,6 +40,11 @@ inline double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Ends a Membership's waits once `word` is not zero, as ncclCommAbort does.
+inline StopCheck stopOn(const std::atomic<uint32_t>& word) {
+  return [&word] { return word == 0 ? kOkStatus : fail(Code::kAborted, "the test has aborted"); };
+}
+
 inline bool eventually(double seconds, const std::function<bool()>& condition) {
   const auto start = std::chrono::steady_clock::now();
   while (!condition()) {
