@@ -96,6 +96,9 @@ void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
     std::lock_guard lock(errorMutex_);
     lost_.push_back(loss.rank);
   }
+  if (WindowHeader* header = header_.load(); header != nullptr) {
+    std::atomic_ref(header->lost).fetch_or(uint64_t{1} << loss.rank);
+  }
   (void)noteReport();
   const std::string disagreement = disagreementBehind(loss.rank);
   const std::string words = disagreement.empty() ? text : disagreement;
