@@ -9,9 +9,10 @@
 // In place is safe: the owner of a shard announces its result after it has read everybody's input of that
 // shard, and only then do the others overwrite theirs.
 //
-// After a fault the owner of a buffer may have changed it while it was read. So a rank signals the end barrier,
-// without which nobody reports success, only after it has found that no peer had failed when it had read all
-// (endReading), and a rank that fails keeps its caller waiting until nobody reads its buffers (awaitReaders).
+// After a fault the owner of a buffer may have changed it while it was read. So a rank signals the end
+// barrier, without which nobody reports success, only after it has found that no peer had failed when it had
+// read all (endReading), and a rank that fails keeps its caller waiting until nobody reads its buffers
+// (awaitReaders).
 #pragma once
 
 #include "algorithms/exchange.hpp"

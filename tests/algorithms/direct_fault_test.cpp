@@ -1,6 +1,6 @@
-// Algorithms that read peers' buffers in place, when a rank fails while another one still reads: the reader must
-// not report success over what the failed rank's caller has written since, and the failed rank must not return
-// while it is read (docs/decisions/0023-what-holds-after-a-fault.md).
+// Algorithms that read peers' buffers in place, when a rank fails while another one still reads: the reader
+// must not report success over what the failed rank's caller has written since, and the failed rank must not
+// return while it is read (docs/decisions/0023-what-holds-after-a-fault.md).
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -70,7 +70,8 @@ const Form kForms[] = {
        return valueOf(static_cast<int>(i / kCount), static_cast<size_t>(rank) * kCount + i % kCount);
      },
      kRanks},
-    {"broadcast", algorithms::broadcastDirect<Stalling>, [](int, size_t i) { return valueOf(kFailing, i); }, 1},
+    {"broadcast", algorithms::broadcastDirect<Stalling>, [](int, size_t i) { return valueOf(kFailing, i); },
+     1},
 };
 
 // Three ranks that run one form; the reader stalls before its piece `stall`.
@@ -97,11 +98,11 @@ class Trial {
   Stalling& reader() { return *backends_[kReader]; }
   WindowHeader& header(int rank) { return job_.host(rank).header(); }
   // What liveness does when it has heard of a loss.
-  void tell(int rank) {
-    std::atomic_ref(header(rank).abort).store(abortWord({Code::kRemote, 1}));
-  }
+  void tell(int rank) { std::atomic_ref(header(rank).abort).store(abortWord({Code::kRemote, 1})); }
   bool returned(int rank) const { return returned_[rank].load(); }
-  bool waitFor(int rank) const { return eventually(20, [&] { return returned(rank); }); }
+  bool waitFor(int rank) const {
+    return eventually(20, [&] { return returned(rank); });
+  }
   void poison(int rank) {
     std::fill(send_[rank].begin(), send_[rank].end(), kPoison);
     std::fill(receive_[rank].begin(), receive_[rank].end(), kPoison);
