@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
-from stretto import _native
+from stretto import _native, failures
 from stretto.arrays import empty, parts, shape_of, whole
 from stretto.errors import InvalidArgument, StrettoError
 from stretto.values import DType, Op, PreMulSum, dtype_code, op_code, scalar_bytes
@@ -96,10 +96,13 @@ class Communicator:
     Used as a context manager it is closed at the end of the block, and aborted if the block raises.
     """
 
-    def __init__(self, native: _native.Communicator) -> None:
+    def __init__(self, native: _native.Communicator, record: failures.RankRecord | None = None) -> None:
         self._native = native
         self._rank = native.rank
         self._size = native.size
+        # Of the rank whose failure aborts this communicator: for a child its parent's, whatever thread asked for it.
+        self._record = failures.current() if record is None else record
+        self._record.communicators.add(self)
         _open.add(self)
 
     @property
@@ -306,7 +309,7 @@ class Communicator:
         if color is not None and color < 0:
             raise InvalidArgument(f"color={color}: a color is 0 or more, and None joins no communicator")
         native = self._native.split(color, self._rank if key is None else key)
-        return None if native is None else Communicator(native)
+        return None if native is None else Communicator(native, self._record)
 
     def shrink(self, exclude: Sequence[int], *, abort: bool = False) -> Communicator:
         """Makes a communicator of the ranks that are not in `exclude`; only they call.
@@ -314,7 +317,7 @@ class Communicator:
         They keep their order. With `abort`, running operations are ended first and the excluded may be dead:
         what a survivor of a `RemoteError` needs.
         """
-        return Communicator(self._native.shrink(list(exclude), abort))
+        return Communicator(self._native.shrink(list(exclude), abort), self._record)
 
     # --- Ending. ---
 
@@ -344,9 +347,10 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if error is None:
             self.close()
         else:
+            self._record.note_failure(error)
             self.abort()
 
     # --- Asking. ---
@@ -389,10 +393,18 @@ def _end_all() -> None:
     """
     if os.getpid() != _owner:
         return  # A forked child has the parent's handles, and nothing to say for it.
+    failures.note_end()
     failed = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    for communicator in list(_open):
+    if failed is not None:
+        failures.current().note_failure(failed)
+    part_from_peers(list(_open), failed is not None)
+
+
+def part_from_peers(communicators: Sequence[Communicator], failed: bool) -> None:
+    """Ends what a rank has left open."""
+    for communicator in communicators:
         try:
-            if failed is not None:
+            if failed:
                 communicator.abort()
             else:
                 communicator.close()

@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stretto import _native, launch, rendezvous
 from stretto.communicator import Communicator
-from stretto.errors import InvalidArgument, RemoteError
+from stretto.errors import InvalidArgument
+from stretto.rank_threads import ThreadPlace, current_place, run_threads
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass
-class _Ids:
-    """The unique ids that threads of one process share: the first to ask makes it, as the process that
-    answers is the same for all of them.
-    """
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    by_generation: dict[int, bytes] = field(default_factory=dict)
-    joined: list[Communicator] = field(default_factory=list)
-
-    def get(self, generation: int) -> bytes:
-        with self.lock:
-            if generation not in self.by_generation:
-                self.by_generation[generation] = _native.make_unique_id()
-            return self.by_generation[generation]
-
-
-@dataclass
-class _ThreadPlace:
-    rank: int
-    ranks: int
-    ids: _Ids
-    calls: int = 0
-
-
-class _Here(threading.local):
-    place: _ThreadPlace | None = None
-
-
-_here = _Here()
 _generations = itertools.count()
 
 
@@ -86,8 +55,9 @@ def init(
         if rank is None or ranks is None or unique_id is None:
             raise InvalidArgument("init: give all of rank=, ranks= and unique_id=, or none of them")
         return Communicator(_native.join(ranks, unique_id, rank, name))
-    if _here.place is not None:
-        return _join_thread(_here.place, name)
+    here = current_place()
+    if here is not None:
+        return _join_thread(here, name)
     place = launch.place()
     generation = next(_generations)
     if place.unique_id is not None:
@@ -106,11 +76,13 @@ def _meet(place: launch.Place, generation: int, name: str) -> Communicator:
     return Communicator(_native.join(place.ranks, learned, place.rank, name))
 
 
-def _join_thread(place: _ThreadPlace, name: str) -> Communicator:
+def _join_thread(place: ThreadPlace, name: str) -> Communicator:
     generation, place.calls = place.calls, place.calls + 1
-    made = Communicator(_native.join(place.ranks, place.ids.get(generation), place.rank, name))
-    place.ids.joined.append(made)
-    return made
+    place.record.joining = True
+    try:
+        return Communicator(_native.join(place.ranks, place.ids.get(generation), place.rank, name))
+    finally:
+        place.record.joining = False
 
 
 def init_timeout() -> float:
@@ -131,16 +103,6 @@ def init_all(ranks: int) -> list[Communicator]:
     return [Communicator(native) for native in _native.init_all(ranks)]
 
 
-@contextlib.contextmanager
-def thread_place(rank: int, ranks: int, ids: _Ids) -> Iterator[None]:
-    """Makes `init()` in this thread join as that rank, for as long as the block lasts."""
-    _here.place = _ThreadPlace(rank, ranks, ids)
-    try:
-        yield
-    finally:
-        _here.place = None
-
-
 def threads(
     ranks: int, function: Callable[Concatenate[Communicator, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> list[T]:
@@ -158,41 +120,6 @@ def threads(
             return function(comm, *args, **kwargs)
 
     return run_threads(ranks, lambda rank: body(rank, init()))
-
-
-def run_threads(ranks: int, body: Callable[[int], T]) -> list[T]:
-    """Runs `body(rank)` on threads whose `init()` joins one job. Raises the first error that is no `RemoteError`, or
-    the first.
-    """
-    ids = _Ids()
-    results: dict[int, T] = {}
-    errors: list[tuple[int, BaseException]] = []
-
-    def run(rank: int) -> None:
-        try:
-            with thread_place(rank, ranks, ids):
-                results[rank] = body(rank)
-        except BaseException as error:
-            errors.append((rank, error))
-
-    running = [
-        threading.Thread(target=run, args=(rank,), name=f"stretto-rank-{rank}", daemon=True) for rank in range(ranks)
-    ]
-    for thread in running:
-        thread.start()
-    try:
-        for thread in running:
-            thread.join()
-    except BaseException:  # Ctrl-C: the ranks' operations end, and the threads with them.
-        for comm in ids.joined:
-            comm.abort()
-        raise
-    if errors:
-        # Those that only lost a rank are not the cause, even if they were told before the cause had unwound.
-        rank, first = min(errors, key=lambda one: isinstance(one[1], RemoteError))
-        first.add_note(f"on rank {rank} of {ranks} (a thread of this process)")
-        raise first
-    return [results[rank] for rank in range(ranks)]
 
 
 __all__ = ["Any", "init", "init_all", "threads", "unique_id"]

@@ -22,13 +22,13 @@ SETTINGS = {
 }
 
 
-def _command(words: list[str], threads: int) -> list[str]:
+def _command(words: list[str], threads: int, grace: float) -> list[str]:
     """A .py file is run by this Python; everything else as it stands."""
     script = words[0].endswith(".py")
     if threads:
         if not script:
             stop("run --threads runs a Python script: its ranks are threads of one Python")
-        return [sys.executable, "-m", "stretto.cli.thread_script", str(threads), *words]
+        return [sys.executable, "-m", "stretto.cli.thread_script", str(threads), str(grace), *words]
     return [sys.executable, *words] if script else words
 
 
@@ -50,8 +50,7 @@ def _report(job: Job, status: int) -> dict[str, Any]:
         }
         for rank in job.ranks
     ]
-    failed = job.first_failure.number if job.first_failure is not None else None
-    return {"schema": "stretto.run/1", "ranks": rows, "first_failure": failed, "exit_status": status}
+    return {"schema": "stretto.run/1", "ranks": rows, "first_failure": job.failed_rank(), "exit_status": status}
 
 
 def run(
@@ -69,7 +68,8 @@ def run(
 
     Programs find their rank in STRETTO_RANK and STRETTO_RANKS, and stretto.init() reads them. When a rank
     fails, the others have --grace seconds to fail by themselves (their library tells them at once), then
-    they are ended. The exit status is that of the first failure.
+    they are ended. The exit status is that of the first failure: of the rank that failed by itself, and not of one
+    that failed because it lost another, though it may have ended sooner.
     """
     words = list(context.args)
     if not words:
@@ -80,7 +80,7 @@ def run(
     if tag:
         for environment in environments:
             environment.setdefault("PYTHONUNBUFFERED", "1")
-    job = Job(_command(words, ranks if threads else 0), environments, tag, grace, timeout)
+    job = Job(_command(words, ranks if threads else 0, grace), environments, tag, grace, timeout, threads)
     try:
         status = job.run()
     except BrokenPipeError:
