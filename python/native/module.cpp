@@ -88,6 +88,7 @@ void defineCommunicator(nb::module_& m) {
   c.def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def_prop_ro("closed", &Communicator::closed)
+      .def_prop_ro("inherited", &Communicator::inherited)
       .def("barrier", &Communicator::barrier)
       .def(
           "create_pre_mul_sum",
@@ -117,6 +118,7 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);
   nb::class_<Stream>(m, "Stream")
       .def(nb::init<>())
+      .def_prop_ro("inherited", &Stream::inherited)
       .def("synchronize", &Stream::synchronize)
       .def("idle", &Stream::idle)
       .def("close", &Stream::close);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
@@ -53,7 +52,8 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if not self._native.inherited:
+            self.close()
 
 
 @contextmanager
@@ -94,6 +94,9 @@ class Communicator:
     the communicator is closed, and `RemoteError` when a peer is gone.
 
     Used as a context manager it is closed at the end of the block, and aborted if the block raises.
+
+    A forked child, such as a data loader's worker, has a copy that it cannot use: its calls raise
+    `InvalidUsage`, and it may end, forget the copy or leave the block without any effect on the parent.
     """
 
     def __init__(self, native: _native.Communicator, record: failures.RankRecord | None = None) -> None:
@@ -347,6 +350,8 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._native.inherited:
+            return  # A forked child leaves the block by itself; the parent is still in it.
         if error is None:
             self.close()
         else:
@@ -383,21 +388,16 @@ class Communicator:
         return f"<stretto.Communicator rank {self._rank} of {self._size}{', closed' if self.closed else ''}>"
 
 
-_owner = os.getpid()
-
-
 @atexit.register
 def _end_all() -> None:
     """A program that ends without closing still parts from its peers: in peace, or in alarm if it ends by an
-    error.
+    error. A forked child does so for what it made itself.
     """
-    if os.getpid() != _owner:
-        return  # A forked child has the parent's handles, and nothing to say for it.
     failures.note_end()
     failed = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if failed is not None:
         failures.current().note_failure(failed)
-    part_from_peers(list(_open), failed is not None)
+    part_from_peers([one for one in _open if not one._native.inherited], failed is not None)
 
 
 def part_from_peers(communicators: Sequence[Communicator], failed: bool) -> None:

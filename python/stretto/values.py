@@ -65,7 +65,8 @@ class PreMulSum:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if not self._native.inherited:
+            self.close()
 
 
 Op: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
