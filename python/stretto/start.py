@@ -12,12 +12,15 @@ from stretto import _native, launch, rendezvous
 from stretto.communicator import Communicator
 from stretto.errors import InvalidArgument
 from stretto.rank_threads import ThreadPlace, current_place, run_threads
+from stretto.values import shown, text, whole_number
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 _generations = itertools.count()
+# Above what the library takes, which has its own words for that; below what only allocating would take for ever.
+_MAX_RANKS = 4096
 
 
 def unique_id() -> bytes:
@@ -50,11 +53,15 @@ def init(
     Raises `InvalidUsage` if no launcher can be seen, `Timeout` if rank 0 is not found and `RemoteError` if a
     rank does not come within STRETTO_INIT_TIMEOUT seconds.
     """
+    name = text(name, "name")
     given = [argument is not None for argument in (rank, ranks, unique_id)]
     if any(given):
         if rank is None or ranks is None or unique_id is None:
             raise InvalidArgument("init: give all of rank=, ranks= and unique_id=, or none of them")
-        return Communicator(_native.join(ranks, unique_id, rank, name))
+        if not isinstance(unique_id, bytes | bytearray | memoryview):
+            raise InvalidArgument(f"unique_id={shown(unique_id)}: it must be the bytes that stretto.unique_id() made")
+        numbers = whole_number(ranks, "ranks", 1), whole_number(rank, "rank")
+        return Communicator(_native.join(numbers[0], bytes(unique_id), numbers[1], name))
     here = current_place()
     if here is not None:
         return _join_thread(here, name)
@@ -100,7 +107,7 @@ def init_all(ranks: int) -> list[Communicator]:
 
     One thread can drive them all, inside `with stretto.group():`; or each gets a thread of its own.
     """
-    return [Communicator(native) for native in _native.init_all(ranks)]
+    return [Communicator(native) for native in _native.init_all(whole_number(ranks, "ranks", 1, _MAX_RANKS))]
 
 
 def threads(
@@ -112,8 +119,9 @@ def threads(
     If one raises, its communicator is aborted, so that the others' operations fail and do not wait for it;
     when all have ended, the error that began it is raised. Communicators are closed at the end.
     """
-    if ranks < 1:
-        raise InvalidArgument(f"ranks={ranks}: at least 1")
+    ranks = whole_number(ranks, "ranks", 1, _MAX_RANKS)
+    if not callable(function):
+        raise InvalidArgument(f"function={shown(function)}: it must be a function of a communicator")
 
     def body(rank: int, comm: Communicator) -> T:
         with comm:

@@ -31,6 +31,7 @@ _PR_SET_PDEATHSIG = 1
 _KILL_AFTER = 2.0
 # A program that writes nothing down and fails may have done so because of a rank that is about to die by a signal.
 _SILENT_SECONDS = 0.25
+_LONGEST_SLEEP = 3600.0  # select takes no more than some days
 _libc = ctypes.CDLL(None)
 
 
@@ -143,7 +144,7 @@ class Job:
         moments = [moment for moment in timers if moment is not None]
         if self._verdict is not None and deadline in moments:
             moments.remove(deadline)
-        wait = max(0.0, min(moments) - time.monotonic()) if moments else None
+        wait = min(max(0.0, min(moments) - time.monotonic()), _LONGEST_SLEEP) if moments else None
         for key, _ in selector.select(wait):
             if isinstance(key.data, Rank):
                 selector.unregister(key.fd)

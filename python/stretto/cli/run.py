@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from stretto.cli.launcher import Job
 from stretto.cli.output import JsonOption, emit, stop
 
+_LONGEST = 1e9  # seconds: thirty years, where no clock overflows
 # What follows the command's name is the command's own.
 SETTINGS = {
     "context_settings": {
@@ -39,6 +41,20 @@ def _environments(ranks: int) -> list[dict[str, str]]:
     return [{**common, "STRETTO_RANK": str(rank)} for rank in range(ranks)]
 
 
+def _expect_writable(json: str | None) -> None:
+    """Before a job of hours, and not after it."""
+    if json is None or json == "-":
+        return
+    path = Path(json)
+    try:
+        new = not path.exists()
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        stop(f"run: cannot write {json}: {error.strerror}")
+
+
 def _report(job: Job, status: int) -> dict[str, Any]:
     rows = [
         {
@@ -59,9 +75,11 @@ def run(
     threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one Python process.")] = False,
     tag: Annotated[bool, typer.Option("--tag", help="Put [RANK] before each line that a rank prints.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(min=0.0, help="End the job after so many seconds (status 124).")
+        float | None, typer.Option(min=0.0, max=_LONGEST, help="End the job after so many seconds (status 124).")
     ] = None,
-    grace: Annotated[float, typer.Option(min=0.0, help="Seconds that ranks have to end by themselves.")] = 3.0,
+    grace: Annotated[
+        float, typer.Option(min=0.0, max=_LONGEST, help="Seconds that ranks have to end by themselves.")
+    ] = 3.0,
     json: JsonOption = None,
 ) -> None:
     """Run COMMAND as the ranks of one job: a .py file with its arguments, or any program after --.
@@ -76,6 +94,7 @@ def run(
         stop("run: nothing to run. For example: stretto run -n 4 script.py")
     if threads and tag:
         stop("run: --tag tells processes apart, and with --threads there is only one")
+    _expect_writable(json)
     environments = [dict(os.environ)] if threads else _environments(ranks)
     if tag:
         for environment in environments:

@@ -19,6 +19,7 @@ from stretto.rank_threads import Failure, RankThreads
 _INTERRUPTED = 130
 # For threads that unwind after Ctrl-C, and for what atexit does after a failure when the ranks have ended.
 _LAST_SECONDS = 1.0
+_said = threading.Lock()
 
 
 def main(arguments: list[str]) -> int:
@@ -69,7 +70,8 @@ def _run_script(code: CodeType, script: Path) -> None:
 
 
 def _say(failure: Failure) -> None:
-    if failure.blame == failures.Blame.CAUSE:
+    """At once, of the first that was no consequence; what is found to be the first failure is said at the end."""
+    if failure.blame == failures.Blame.CAUSE and _said.acquire(blocking=False):
         words = failures.words_of(failure.error)
         print(f"stretto run: rank {failure.rank} failed ({words}); its communicators are aborted", file=sys.stderr)
 
