@@ -336,8 +336,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) tr
         stretto::fail(Code::kInvalidArgument, "ncclCommGetAsyncError: comm or asyncError is not valid"));
   }
   if (const Status status = communicator->mayTouch(); !status.ok()) return finish(status);
-  if (communicator->onDevice()) (void)communicator->poll();
-  *asyncError = toResult(communicator->error(nullptr));
+  const Status seen = communicator->onDevice() ? communicator->poll() : stretto::kOkStatus;
+  const Status kept = communicator->error(nullptr);
+  *asyncError = toResult(kept.ok() && seen.code == Code::kRemote ? seen : kept);
   return ncclSuccess;
 } catch (...) {
   return stretto::api::caught("ncclCommGetAsyncError");
