@@ -136,16 +136,17 @@ typedef enum {
 #define NCCL_REVOKE_DEFAULT 0x00
 
 /* How a communicator is to be made. Start from NCCL_CONFIG_INITIALIZER and set members by name; a member that
- * stays undefined keeps its default. The first three members tell the library how large the caller's struct
- * is, so that programs built against another release keep working: do not write them. A config without the
- * magic number is ncclInvalidArgument. The library copies what it needs; the struct and its strings may go
- * when the call returns. */
+ * stays undefined keeps its default. One that is out of its range, or minCTAs above maxCTAs, is
+ * ncclInvalidArgument, whether it means something here or not. The first three members tell the library how
+ * large the caller's struct is, so that programs built against another release keep working: do not write
+ * them. A config without the magic number is ncclInvalidArgument. The library copies what it needs; the
+ * struct and its strings may go when the call returns. */
 typedef struct ncclConfig_v22800 {
   size_t size;
   unsigned int magic;
   unsigned int version;
   int blocking;            /* 1 (default): calls return when done; 0: they may return ncclInProgress */
-  int cgaClusterSize;      /* thread blocks per cluster of a kernel */
+  int cgaClusterSize;      /* thread blocks per cluster of a kernel, 0 to 8 */
   int minCTAs;             /* thread blocks per operation, at least; no more than an operation has use for */
   int maxCTAs;             /* the same at most: the least of all ranks'; NCCL_MAX_CTAS instead */
   const char* netName;     /* the network plugin to use, by its name */
@@ -156,7 +157,7 @@ typedef struct ncclConfig_v22800 {
   int CTAPolicy;           /* NCCL_CTA_POLICY_* */
   int shrinkShare;         /* 1: children made by ncclCommShrink use the parent's resources */
   int nvlsCTAs;            /* thread blocks for NVLink multicast */
-  int nChannelsPerNetPeer; /* connections to each peer on another host */
+  int nChannelsPerNetPeer; /* connections to each peer on another host, 1 to 64 */
   int nvlinkCentricSched;  /* 1: place work by NVLink first */
 } ncclConfig_t;
 
