@@ -136,16 +136,17 @@ typedef enum {
 #define NCCL_REVOKE_DEFAULT 0x00
 
 /* How a communicator is to be made. Start from NCCL_CONFIG_INITIALIZER and set members by name; a member that
- * stays undefined keeps its default. The first three members tell the library how large the caller's struct
- * is, so that programs built against another release keep working: do not write them. A config without the
- * magic number is ncclInvalidArgument. The library copies what it needs; the struct and its strings may go
- * when the call returns. */
+ * stays undefined keeps its default. One that is out of its range, or minCTAs above maxCTAs, is
+ * ncclInvalidArgument, whether it means something here or not. The first three members tell the library how
+ * large the caller's struct is, so that programs built against another release keep working: do not write
+ * them. A config without the magic number is ncclInvalidArgument. The library copies what it needs; the
+ * struct and its strings may go when the call returns. */
 typedef struct ncclConfig_v22800 {
   size_t size;
   unsigned int magic;
   unsigned int version;
   int blocking;            /* 1 (default): calls return when done; 0: they may return ncclInProgress */
-  int cgaClusterSize;      /* thread blocks per cluster of a kernel */
+  int cgaClusterSize;      /* thread blocks per cluster of a kernel, 0 to 8 */
   int minCTAs;             /* thread blocks per operation, at least; no more than an operation has use for */
   int maxCTAs;             /* the same at most: the least of all ranks'; NCCL_MAX_CTAS instead */
   const char* netName;     /* the network plugin to use, by its name */
@@ -156,7 +157,7 @@ typedef struct ncclConfig_v22800 {
   int CTAPolicy;           /* NCCL_CTA_POLICY_* */
   int shrinkShare;         /* 1: children made by ncclCommShrink use the parent's resources */
   int nvlsCTAs;            /* thread blocks for NVLink multicast */
-  int nChannelsPerNetPeer; /* connections to each peer on another host */
+  int nChannelsPerNetPeer; /* connections to each peer on another host, 1 to 64 */
   int nvlinkCentricSched;  /* 1: place work by NVLink first */
 } ncclConfig_t;
 
@@ -200,13 +201,23 @@ typedef struct ncclSimInfo_v22200 {
 /* Exists only to give ncclRedOp_t a size before ncclRedOp_t is defined. */
 typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
 
-/* How elements are combined. Sums of 16- and 8-bit floats are accumulated in fp32, in an order that does not
- * depend on timing; every rank gets the same bits. */
+/* How elements are combined: in an order that does not depend on timing, and every rank gets the same bits.
+ *
+ * Sums, averages and products of 16- and 8-bit floats are accumulated in fp32, in the order of the ranks, and
+ * rounded once, with one exception: ncclReduce of more than 1 KB among three ranks or more in host memory may
+ * go along a chain or a tree, where each rank on the way rounds what it passes on. So do the rings, trees and
+ * chains that nothing but STRETTO_ALGO, or a table in STRETTO_TABLE, chooses for other operations. With
+ * STRETTO_DETERMINISTIC=1 there are none of these: all is the fp32 fold in the order of the ranks. A
+ * communicator that was handed over to NCCL has NCCL's arithmetic.
+ *
+ * The maximum and the minimum are NaN where any rank has a NaN, for every type of float, on CPUs and GPUs: a
+ * NaN is never hidden, and -0 is below +0, so that neither depends on an order. (NCCL takes the number where
+ * the other operand is a NaN.) */
 typedef enum {
   ncclSum = 0,
   ncclProd = 1,
-  ncclMax = 2,
-  ncclMin = 3,
+  ncclMax = 2, /* NaN if any operand is one */
+  ncclMin = 3, /* the same */
   ncclAvg = 4,    /* the sum divided by the number of ranks; rounds toward zero for integers */
   ncclNumOps = 5, /* first value of an operator made by ncclRedOpCreate... */
   /* Last such value. It fills a signed value of this enum's size, so that the enum can never change size. */
