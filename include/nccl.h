@@ -216,8 +216,8 @@ typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
 typedef enum {
   ncclSum = 0,
   ncclProd = 1,
-  ncclMax = 2, /* NaN if any operand is one */
-  ncclMin = 3, /* the same */
+  ncclMax = 2,    /* NaN if any operand is one */
+  ncclMin = 3,    /* the same */
   ncclAvg = 4,    /* the sum divided by the number of ranks; rounds toward zero for integers */
   ncclNumOps = 5, /* first value of an operator made by ncclRedOpCreate... */
   /* Last such value. It fills a signed value of this enum's size, so that the enum can never change size. */
