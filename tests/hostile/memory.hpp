@@ -1,0 +1,62 @@
+// Where buffers come from, how they are filled and looked at: host memory, or a GPU's. The rest of the
+// program does not know which.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "nccl.h"
+
+namespace hostile {
+
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  // Null if there is none. `kind` is any number; what it means is the class's.
+  virtual void* allocate(size_t bytes, int kind) = 0;
+  virtual void release(void* memory, size_t bytes, int kind) = 0;
+  virtual void write(void* to, const void* from, size_t bytes) = 0;
+  virtual void read(void* to, const void* from, size_t bytes) = 0;
+  virtual void fill(void* to, uint8_t value, size_t bytes) = 0;
+
+  // Streams, and what tells that all that was enqueued on one has ended.
+  virtual ncclResult_t makeStream(cudaStream_t* stream) = 0;
+  virtual ncclResult_t synchronise(cudaStream_t stream) = 0;
+  virtual void destroyStream(cudaStream_t stream) = 0;
+  // To be called by each thread of a rank first. False with a sentence on stderr if there is no device.
+  virtual bool open() = 0;
+};
+
+// One for each thread.
+std::unique_ptr<Memory> hostMemory();
+std::unique_ptr<Memory> deviceMemory();  // null in a build without CUDA
+
+// A buffer between guards. Knows what it should hold.
+class Block {
+ public:
+  Block() = default;
+  Block(Memory& memory, size_t bytes, size_t offset, int kind);
+  ~Block() { release(); }
+  Block(Block&& other) noexcept { *this = static_cast<Block&&>(other); }
+  Block& operator=(Block&& other) noexcept;
+
+  uint8_t* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  void read(void* to, size_t at, size_t bytes) const { memory_->read(to, data_ + at, bytes); }
+  void poison() const;
+  void release();
+  // Whether nothing was written beside the buffer.
+  bool guarded() const;
+  // The first byte of [at, at + bytes) that differs from `expected`, or -1.
+  int64_t firstDifference(size_t at, const uint8_t* expected, size_t bytes) const;
+
+ private:
+  Memory* memory_ = nullptr;
+  void* base_ = nullptr;
+  uint8_t* data_ = nullptr;
+  size_t bytes_ = 0, whole_ = 0;
+  int kind_ = 0;
+};
+
+}  // namespace hostile
