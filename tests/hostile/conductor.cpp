@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "rank.hpp"
 
@@ -136,7 +137,7 @@ void Conductor::round(uint64_t seed) {
   end();
   if (!board_->over) judge(plan_, *board_);
   if (host_ != 0) {
-    const std::string kept = leaks_.look();
+    const std::string kept = leaks_.look(plan_.seed);
     if (!kept.empty()) board_->report(Wrong::kLeak, "%s", kept.c_str());
   }
   count();
@@ -200,6 +201,7 @@ const Conductor::Process* Conductor::processOf(int rank) const {
 // Whether what the conductor is to do to a rank's process is to be done now.
 bool Conductor::due(const Event& event, size_t index) const {
   if (happened_[index] || (event.act != Act::kKill && event.act != Act::kStop)) return false;
+  if (plan_.aftermath == Aftermath::kShrink && board_->joined < plan_.ranks) return false;
   const RankEntry& rank = board_->ranks[event.rank];
   const int64_t delay = int64_t{event.delay} * 1000;
   if (event.follows) {
@@ -393,9 +395,9 @@ void Conductor::count() {
     const Finding& finding = board_->finding[i];
     if (!finding.written) continue;
     const auto wrong = static_cast<size_t>(finding.wrong);
-    if (!counted[wrong]) ++totals_.wrong[kind][wrong];
-    counted[wrong] = true;
-    print(finding);
+    const bool another = std::exchange(counted[wrong], true);
+    if (!another) ++totals_.wrong[kind][wrong];
+    if (!another || options_.verbose || options_.oneRound) print(finding);
   }
   if (findings > 0) ++totals_.allFailures;
   if (options_.verbose || options_.oneRound) {

@@ -26,7 +26,7 @@ class LeakWatch {
  public:
   void begin(pid_t process);
   // After a round of it; "" or what it keeps.
-  std::string look();
+  std::string look(uint64_t seed);
   std::string text() const;
 
  private:
@@ -38,7 +38,7 @@ class LeakWatch {
   pid_t process_ = 0;
   long rounds_ = 0;
   Counts first_{}, base_{}, recent_{};
-  long baseKilobytes_ = 0;
+  uint64_t since_ = 0;  // the round from which on it has kept descriptors or mappings; 0: it keeps none
   bool told_ = false;
 };
 

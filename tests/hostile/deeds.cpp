@@ -15,6 +15,9 @@ constexpr int64_t kAbortLimit = kSecond;
 }  // namespace
 
 void Rank::waitForFirst(const Event& event) const {
+  // Who has never joined could not go on without the others.
+  const auto early = [&] { return plan_.aftermath == Aftermath::kShrink && board_.joined < plan_.ranks; };
+  for (int64_t until = now() + 5 * kSecond; early() && now() < until && !board_.over;) sleepMicroseconds(200);
   if (!event.follows) return;
   const bool maker = plan_.kind == Kind::kMaker;
   const auto happened = [&] { return (maker ? board_.makerGone : board_.faults[0]) != 0; };

@@ -81,7 +81,11 @@ void Rank::run() {
     if (!told_) finish();
   }
   endSteps();
-  if (told_) afterwards();
+  if (told_) {
+    afterwards();
+  } else {
+    abortAll();  // what its last deed has left
+  }
   me_.phase = static_cast<int>(Phase::kEnded);
   pending_.clear();
   given_.clear();

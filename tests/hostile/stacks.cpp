@@ -85,7 +85,7 @@ LeakWatch::Counts LeakWatch::measure() const {
 
 // The least of many rounds is compared with the least of many before: what ends a little later than its round
 // is no leak. The library keeps handles of the last thousand communicators, so memory counts from then on.
-std::string LeakWatch::look() {
+std::string LeakWatch::look(uint64_t seed) {
   constexpr long kWindow = 25, kWarm = 500;
   const Counts counts = measure();
   const bool fresh = rounds_ % kWindow == 0;
@@ -94,6 +94,9 @@ std::string LeakWatch::look() {
   lower(recent_.threads, counts.threads);
   lower(recent_.mappings, counts.mappings);
   lower(recent_.kilobytes, counts.kilobytes);
+  const bool keeps = counts.descriptors > first_.descriptors || counts.mappings > first_.mappings;
+  if (rounds_ >= kWindow && since_ == 0 && keeps) since_ = seed;
+  if (!keeps) since_ = 0;
   if (++rounds_ % kWindow != 0) return "";
   if (rounds_ == kWindow) first_ = recent_;
   if (rounds_ == kWarm) base_ = recent_;
@@ -111,9 +114,9 @@ std::string LeakWatch::text() const {
   snprintf(text, sizeof text,
            "a process that has run %ld rounds had %ld descriptors, %ld threads, %ld shared mappings after "
            "the first, "
-           "%ld KiB after 500; now %ld, %ld, %ld, %ld KiB",
+           "%ld KiB after 500; now %ld, %ld, %ld, %ld KiB; the first descriptor of them since round %llu",
            rounds_, first_.descriptors, first_.threads, first_.mappings, base_.kilobytes, recent_.descriptors,
-           recent_.threads, recent_.mappings, recent_.kilobytes);
+           recent_.threads, recent_.mappings, recent_.kilobytes, static_cast<unsigned long long>(since_));
   return text;
 }
 
