@@ -8,6 +8,11 @@
 //
 // In place is safe: the owner of a shard announces its result after it has read everybody's input of that
 // shard, and only then do the others overwrite theirs.
+//
+// After a fault the owner of a buffer may have changed it while it was read. So a rank signals the end
+// barrier, without which nobody reports success, only after it has found that no peer had failed when it had
+// read all (endReading), and a rank that fails keeps its caller waiting until nobody reads its buffers
+// (awaitReaders).
 #pragma once
 
 #include "algorithms/exchange.hpp"
@@ -52,16 +57,23 @@ Status exchangeBuffers(B& b, const Arguments& a, size_t sendBytes, size_t receiv
   return kOkStatus;
 }
 
+// At most so much is read without a look for failures: a few hundred microseconds.
+inline constexpr size_t kReadBytes = size_t{4} << 20;
+
 // `bytes` of peer's send buffer from `offset` on, into `to`.
 template <ReachingBackend B>
 Status readSend(B& b, const Buffers& buffers, int peer, size_t offset, std::byte* to, size_t bytes,
                 bool stream) {
-  if (buffers.send[peer] != nullptr) {
-    b.copy(b.coop(), to, buffers.send[peer] + offset, bytes, stream);
-    return kOkStatus;
+  const auto* remote = reinterpret_cast<const std::byte*>(buffers.all[peer].send.address) + offset;
+  for (const Span part : Chunks(bytes, kReadBytes)) {
+    STRETTO_TRY(b.goOnReading());
+    if (buffers.send[peer] != nullptr) {
+      b.copy(b.coop(), to + part.begin, buffers.send[peer] + offset + part.begin, part.size, stream);
+    } else {
+      STRETTO_TRY(b.get(b.coop(), peer, to + part.begin, remote + part.begin, part.size));
+    }
   }
-  const auto* remote = reinterpret_cast<const std::byte*>(buffers.all[peer].send.address);
-  return b.get(b.coop(), peer, to, remote + offset, bytes);
+  return kOkStatus;
 }
 
 // Nobody passes before everybody has come: no buffer is read after its owner returned.
@@ -70,6 +82,22 @@ Status endBarrier(B& b) {
   b.nextEpoch();
   signalAll(b, Leg::kGather);
   return waitAll(b, Leg::kGather);
+}
+
+// A whole direct operation: `read(buffers)` does the reading of one that sends and receives so many bytes.
+template <ReachingBackend B, typename Read>
+Status directly(B& b, const Arguments& a, size_t sendBytes, size_t receiveBytes, Read read) {
+  Buffers buffers;
+  const auto run = [&] {
+    STRETTO_TRY(exchangeBuffers(b, a, sendBytes, receiveBytes, buffers));
+    STRETTO_TRY(b.beginReading());
+    STRETTO_TRY(read(buffers));
+    STRETTO_TRY(b.endReading());
+    return endBarrier(b);
+  };
+  const Status status = run();
+  if (!status.ok()) b.awaitReaders(status);
+  return status;
 }
 
 // Reduces `count` elements that lie at `offset` in every rank's send buffer into `to`, and into the places of
@@ -82,6 +110,7 @@ Status reduceFromPeers(B& b, const Arguments& a, const Buffers& buffers, size_t 
   const std::byte* sources[kMaxRanks];
   std::byte* places[kMaxRanks] = {};
   for (const Span tile : Chunks(count, elementsIn(kTileBytes, a.elementBytes))) {
+    STRETTO_TRY(b.goOnReading());
     const size_t at = tile.begin * a.elementBytes;
     for (int source = 0; source < b.ranks(); ++source) {
       sources[source] = buffers.send[source] + offset + at;
@@ -113,9 +142,7 @@ Status ownShard(B& b, const Arguments& a, const Buffers& buffers, size_t offset,
 
 // Each owner reduces its shard out of everybody's input; the others then take the result.
 template <ReachingBackend B>
-Status allReduceDirect(B& b, const Arguments& a) {
-  Buffers buffers;
-  STRETTO_TRY(exchangeBuffers(b, a, a.bytes(), a.bytes(), buffers));
+Status reduceAndTake(B& b, const Arguments& a, const Buffers& buffers) {
   const size_t ranks = static_cast<size_t>(b.ranks());
   const size_t grain = lineGrain(a.elementBytes);
   const size_t shardBytes = std::min<size_t>(a.chunkBytes / ranks, b.layout().slotBytes);
@@ -131,35 +158,41 @@ Status allReduceDirect(B& b, const Arguments& a) {
       const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
       const size_t bytes = shards[static_cast<size_t>(peer)].size * a.elementBytes;
       STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kScatter), b.epoch()));
+      STRETTO_TRY(b.goOnReading());
       const std::byte* result = buffers.receive[peer] != nullptr ? buffers.receive[peer] + offsetOf(peer)
                                                                  : b.slotFrom(peer, Leg::kScatter);
       b.copy(b.coop(), a.receive + offsetOf(peer), result, bytes, a.stream);
     }
   }
-  return endBarrier(b);
+  return kOkStatus;
+}
+
+template <ReachingBackend B>
+Status allReduceDirect(B& b, const Arguments& a) {
+  return directly(b, a, a.bytes(), a.bytes(),
+                  [&](const Buffers& buffers) { return reduceAndTake(b, a, buffers); });
 }
 
 template <ReachingBackend B>
 Status reduceScatterDirect(B& b, const Arguments& a) {
-  Buffers buffers;
-  STRETTO_TRY(exchangeBuffers(b, a, a.bytes() * static_cast<size_t>(b.ranks()), a.bytes(), buffers));
   const size_t mine = static_cast<size_t>(b.rank()) * a.bytes();
-  STRETTO_TRY(reduceFromPeers(b, a, buffers, mine, {a.receive}, a.count));
-  return endBarrier(b);
+  return directly(b, a, a.bytes() * static_cast<size_t>(b.ranks()), a.bytes(), [&](const Buffers& buffers) {
+    return reduceFromPeers(b, a, buffers, mine, {a.receive}, a.count);
+  });
 }
 
 // Every rank gets one block of `bytes` from every peer: from `offset` in the peer's send buffer.
 template <ReachingBackend B>
 Status getBlocks(B& b, const Arguments& a, size_t sendBytes, size_t offset) {
-  Buffers buffers;
-  STRETTO_TRY(exchangeBuffers(b, a, sendBytes, a.bytes() * static_cast<size_t>(b.ranks()), buffers));
   const auto place = [&](int peer) { return a.receive + static_cast<size_t>(peer) * a.bytes(); };
-  b.copy(b.coop(), place(b.rank()), a.send + offset, a.bytes(), a.stream);
-  for (int step = 1; step < b.ranks(); ++step) {
-    const int peer = rotated(b.rank(), step, b.ranks());
-    STRETTO_TRY(readSend(b, buffers, peer, offset, place(peer), a.bytes(), a.stream));
-  }
-  return endBarrier(b);
+  return directly(b, a, sendBytes, a.bytes() * static_cast<size_t>(b.ranks()), [&](const Buffers& buffers) {
+    b.copy(b.coop(), place(b.rank()), a.send + offset, a.bytes(), a.stream);
+    for (int step = 1; step < b.ranks(); ++step) {
+      const int peer = rotated(b.rank(), step, b.ranks());
+      STRETTO_TRY(readSend(b, buffers, peer, offset, place(peer), a.bytes(), a.stream));
+    }
+    return kOkStatus;
+  });
 }
 
 template <ReachingBackend B>
@@ -175,14 +208,11 @@ Status allToAllDirect(B& b, const Arguments& a) {
 
 template <ReachingBackend B>
 Status broadcastDirect(B& b, const Arguments& a) {
-  Buffers buffers;
-  STRETTO_TRY(exchangeBuffers(b, a, a.bytes(), a.bytes(), buffers));
-  if (b.rank() == a.root) {
+  return directly(b, a, a.bytes(), a.bytes(), [&](const Buffers& buffers) {
+    if (b.rank() != a.root) return readSend(b, buffers, a.root, 0, a.receive, a.bytes(), a.stream);
     b.copy(b.coop(), a.receive, a.send, a.bytes(), a.stream);
-  } else {
-    STRETTO_TRY(readSend(b, buffers, a.root, 0, a.receive, a.bytes(), a.stream));
-  }
-  return endBarrier(b);
+    return kOkStatus;
+  });
 }
 
 }  // namespace stretto::algorithms

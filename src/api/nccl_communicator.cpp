@@ -107,24 +107,31 @@ Status initAll(ncclComm_t* slots, int count, const int* list) {
   return Group::current().end();
 }
 
-Status makeChild(Result<Shared> child, ncclComm_t* slot) {
-  if (!child.ok()) return child.status();
-  return child.value() == nullptr ? kOkStatus : launch(std::move(child.value()), slot);
-}
-
 struct Wanted {
   int colour;
   int key;
   Config config;
 };
 
-// All ranks take part, so several ranks of one thread must do it at the same time: at the end of the group.
+// A rank without colour helps the others to find their seats.
+Status splitNothing(const Shared& parent, const Wanted& wanted) {
+  auto find = parent->split(wanted.colour, wanted.key);
+  if (wanted.config.blocking) return find({}).status();
+  parent->worker().submit([find = std::move(find)] { (void)find({}); });
+  return Status{Code::kInProgress};
+}
+
+// All ranks take part, so several ranks of one thread must do it at the same time: at the end of the group,
+// the splits of one communicator in the order of the calls.
 Status split(const Shared& parent, const Wanted& wanted, ncclComm_t* slot) {
   const auto run = [parent, wanted, slot] {
-    return makeChild(parent->split(wanted.colour, wanted.key, wanted.config), slot);
+    if (wanted.colour < 0) return splitNothing(parent, wanted);
+    return launch(
+        std::make_shared<Communicator>(parent, parent->split(wanted.colour, wanted.key), wanted.config),
+        slot);
   };
   if (!Group::current().open()) return run();
-  Group::current().addJob(nullptr, wanted.config.device, run);
+  Group::current().addJob(parent.get(), wanted.config.device, run);
   return kOkStatus;
 }
 
@@ -151,12 +158,17 @@ Status shrink(Communicator* parent, std::vector<int> leave, ncclComm_t* slot, co
   if (flags == NCCL_SHRINK_ABORT) {
     parent->revoke();
   } else {
-    STRETTO_TRY(parent->usable());
+    STRETTO_TRY(parent->mayCall());
   }
-  return makeChild(parent->shrink(leave, std::move(parsed.value())), slot);
+  auto find = parent->shrink(leave);
+  if (!find.ok()) return find.status();
+  return launch(std::make_shared<Communicator>(parent->shared_from_this(), std::move(find.value()),
+                                               std::move(parsed.value())),
+                slot);
 }
 
 Status abort(ncclComm_t handle) {
+  STRETTO_TRY(handle->communicator.load()->mayTouch());
   const Shared communicator = takeHandle(handle);
   if (communicator == nullptr)
     return fail(Code::kInvalidArgument, "ncclCommAbort: the communicator was destroyed");
@@ -166,6 +178,7 @@ Status abort(ncclComm_t handle) {
 
 // One that is still being made has no peace to leave in: its peers would wait for it.
 Status destroy(ncclComm_t handle) {
+  STRETTO_TRY(handle->communicator.load()->mayTouch());
   if (handle->communicator.load()->state() == communicator::State::kInitialising) return abort(handle);
   const Shared communicator = takeHandle(handle);
   if (communicator == nullptr)
@@ -245,7 +258,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
   if (!parsed.ok()) return finish(parsed.status());
   const auto state = parent->state();
   if (state != stretto::communicator::State::kRevoked) {
-    if (const Status status = parent->usable(); !status.ok()) return finish(status);
+    if (const Status status = parent->mayCall(); !status.ok()) return finish(status);
   }
   return finish(split(parent->shared_from_this(), {color, key, std::move(parsed.value())}, newcomm));
 } catch (...) {
@@ -273,7 +286,7 @@ STRETTO_API(ncclCommFinalize)
 ncclResult_t ncclCommFinalize(ncclComm_t comm) try {
   Communicator* const communicator = find(comm, "ncclCommFinalize");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
-  if (const Status status = communicator->usable(); !status.ok()) return finish(status);
+  if (const Status status = communicator->mayCall(); !status.ok()) return finish(status);
   if (communicator->foreign() != nullptr && Group::current().open()) {
     Group::current().addJob(communicator, communicator->config().device,
                             [kept = communicator->shared_from_this()] { return kept->startFinalise(); });
@@ -308,6 +321,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) try {
     return finish(stretto::fail(Code::kInvalidArgument,
                                 "ncclCommRevoke: flags must be NCCL_REVOKE_DEFAULT, not %#x", revokeFlags));
   }
+  if (const Status status = communicator->mayTouch(); !status.ok()) return finish(status);
   communicator->revoke();
   return ncclSuccess;
 } catch (...) {
@@ -321,6 +335,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) tr
     return finish(
         stretto::fail(Code::kInvalidArgument, "ncclCommGetAsyncError: comm or asyncError is not valid"));
   }
+  if (const Status status = communicator->mayTouch(); !status.ok()) return finish(status);
   if (communicator->onDevice()) (void)communicator->poll();
   *asyncError = toResult(communicator->error(nullptr));
   return ncclSuccess;
@@ -337,6 +352,7 @@ ncclResult_t answer(const char* function, ncclComm_t comm, int* number, Answer a
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (number == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", function));
+  if (!communicator->seated()) return finish(Status{Code::kInProgress});  // a child that is being made
   *number = ask(*communicator);
   return ncclSuccess;
 }

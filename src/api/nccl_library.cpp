@@ -100,7 +100,7 @@ Status registerRange(const char* function, ncclComm_t comm, const void* buffer, 
 Status registerWindow(stretto::communicator::Communicator& communicator, ncclComm_t comm, void* buffer,
                       size_t bytes, ncclWindow_t* window, bool symmetric) {
   void** const handle = reinterpret_cast<void**>(window);
-  if (symmetric) STRETTO_TRY(communicator.usable());
+  if (symmetric) STRETTO_TRY(communicator.mayCall());
   const Status mine = registerRange("ncclCommWindowRegister", comm, buffer, bytes, handle);
   if (!symmetric || !communicator.sharesWindows()) return mine;
   const Status all = communicator.registerWindow(mine.ok() ? *handle : nullptr, buffer, bytes, mine);

@@ -291,9 +291,14 @@ Result<uint32_t> ClientLink::beginExchange(const char* name) {
   return nextSequence_++;
 }
 
-Waited ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline) {
+Status ClientLink::stopReason(const StopCheck& other) const {
+  if (other) STRETTO_TRY(other());
+  return stop_ ? stop_() : kOkStatus;
+}
+
+Waited ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop) {
   std::unique_lock lock(mutex_);
-  return await(lock, deadline, stop_,
+  return await(lock, deadline, [&] { return stopReason(stop); },
                [&] { return resultsSeen_ > sequence || spoiled_ || disruption_ || silenced_; });
 }
 

@@ -64,7 +64,7 @@ class ClientLink {
 
   // Reserves the next exchange; not ok when none is possible any more.
   Result<uint32_t> beginExchange(const char* name);
-  Waited waitExchange(uint32_t sequence, Clock::time_point deadline);
+  Waited waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop);
   Result<std::vector<Bytes>> exchangeOutcome(const char* name, uint32_t sequence);
   void spoilExchanges(Refusal why);
 
@@ -73,7 +73,7 @@ class ClientLink {
   void waitDetached(Clock::time_point deadline);
   // Makes waiting callers return and lets no callback run any more.
   void silence();
-  Status stopReason() const { return stop_ ? stop_() : kOkStatus; }
+  Status stopReason(const StopCheck& other = {}) const;
 
   // Valid, and constant, once joined.
   std::span<const MemberInfo> members() const { return members_; }

@@ -151,7 +151,8 @@ std::span<const MemberInfo> Membership::members() const {
 
 Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
                                                                std::span<const uint8_t> mine,
-                                                               double timeoutSeconds) {
+                                                               double timeoutSeconds,
+                                                               const StopCheck& stop) {
   if (pid_ != ::getpid()) {
     return fail(Code::kInvalidUsage,
                 "rank %d: this communicator belongs to process %d, which forked this one", rank(),
@@ -170,7 +171,7 @@ Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
   if (!service_->loop().post([link = link_, frame](Loop& loop) { loop.sendFrom(*link, frame); })) {
     return stopped(rank());
   }
-  switch (link_->waitExchange(sequence.value(), deadlineAfter(timeoutSeconds))) {
+  switch (link_->waitExchange(sequence.value(), deadlineAfter(timeoutSeconds), stop)) {
     case Waited::kDone:
       return link_->exchangeOutcome(name, sequence.value());
     case Waited::kTimeout:
@@ -178,7 +179,7 @@ Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
     case Waited::kStopped:
       break;
   }
-  const Status why = link_->stopReason();
+  const Status why = link_->stopReason(stop);
   const std::string words = lastError();
   link_->spoilExchanges({why.code, why.peer, words});
   return failAbout(why.peer, why.code, "rank %d: gave up exchange \"%s\": %s", rank(), name, words.c_str());

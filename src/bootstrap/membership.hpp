@@ -83,8 +83,9 @@ class Membership {
   // in the same order, else all get kInvalidUsage with both names and ranks, now and ever after. kRemote when
   // a rank or the hosting process is gone, kTimeout with the missing ranks; no exchange is possible after
   // either. An exchange of nothing is a barrier.
+  // `stop` ends this exchange alone, beside the check that join() was given.
   Result<std::vector<std::vector<uint8_t>>> exchange(const char* name, std::span<const uint8_t> mine,
-                                                     double timeoutSeconds);
+                                                     double timeoutSeconds, const StopCheck& stop = {});
 
   // Asks every other rank for what its onNudged does. Returns at once; nothing says whether it got there, and
   // it gets nowhere once the hosting process has gone.

@@ -5,7 +5,7 @@
 
 #include "base/parameters.hpp"
 #include "bootstrap/service.hpp"
-#include "communicator/communicator.hpp"
+#include "communicator/turn.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -52,16 +52,16 @@ uint64_t discriminatorOf(uint64_t number, const std::vector<int>& ranks) {
   return hash;
 }
 
-Result<std::shared_ptr<Communicator>> makeChild(const bootstrap::Membership& parent,
-                                                const std::vector<int>& ranks, uint64_t number,
-                                                Config config) {
+Result<Seat> seatAmong(const bootstrap::Membership& parent, const std::vector<int>& ranks, uint64_t number) {
   const auto leader = static_cast<size_t>(ranks.front());
-  const auto id =
+  Seat seat;
+  seat.id =
       bootstrap::deriveId(parent.id(), parent.members()[leader].service, discriminatorOf(number, ranks));
-  const auto place = std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin();
-  if (place == 0) STRETTO_TRY(bootstrap::Service::openSession(id));
-  return std::make_shared<Communicator>(static_cast<int>(place), static_cast<int>(ranks.size()), id,
-                                        std::move(config));
+  seat.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin());
+  seat.ranks = static_cast<int>(ranks.size());
+  seat.members = ranks;
+  if (seat.rank == 0) STRETTO_TRY(bootstrap::Service::openSession(seat.id));
+  return seat;
 }
 
 }  // namespace
@@ -72,21 +72,34 @@ Status Communicator::connected(const char* what) const {
                        "rank %d: nothing to %s: this communicator never met its other ranks", rank_, what);
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::split(int colour, int key, Config config) {
+FindSeat Communicator::split(int colour, int key) {
+  return [ticket = std::make_shared<TurnTicket>(shared_from_this()), colour,
+          key](const bootstrap::StopCheck& stop) {
+    return ticket->owner().splitSeat(ticket->use(), colour, key, stop);
+  };
+}
+
+// A seat of no ranks for a rank without colour.
+Result<Seat> Communicator::splitSeat(uint64_t number, int colour, int key, const bootstrap::StopCheck& stop) {
+  const Turn turn(*this, number, stop);
+  if (stop) STRETTO_TRY(stop());
+  if (!turn.mine()) {
+    STRETTO_TRY(mayWait());
+    return stretto::fail(Code::kAborted, "rank %d: given up before the split had its turn", rank_);
+  }
   const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   if (!timeout.ok()) return timeout.status();
   STRETTO_TRY(connected("split"));
   const Wish wish{colour, key, children_};
-  auto wishes =
-      membership_->exchange("split", {reinterpret_cast<const uint8_t*>(&wish), sizeof wish}, timeout.value());
+  auto wishes = membership_->exchange("split", {reinterpret_cast<const uint8_t*>(&wish), sizeof wish},
+                                      timeout.value(), stop);
   if (!wishes.ok()) return wishes.status();
   children_ = 1 + mostChildren(wishes.value());
-  const uint64_t number = children_;
-  if (colour < 0) return std::shared_ptr<Communicator>();
-  return makeChild(*membership_, ranksOfColour(wishes.value(), colour), number, std::move(config));
+  if (colour < 0) return Seat{-1, 0, {}, {}};
+  return seatAmong(*membership_, ranksOfColour(wishes.value(), colour), children_);
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& leave, Config config) {
+Result<FindSeat> Communicator::shrink(const std::vector<int>& leave) {
   STRETTO_TRY(connected("shrink"));
   std::vector<int> stay;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -94,7 +107,46 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   }
   // Who is left out is not told, and counts nothing: each set of ranks counts its own children.
   const uint64_t number = ++shrunk_[stay];
-  return makeChild(*membership_, stay, kShrunk | number, std::move(config));
+  const auto seat = seatAmong(*membership_, stay, kShrunk | number);
+  if (!seat.ok()) return seat.status();
+  return FindSeat([seat = seat.value()](const bootstrap::StopCheck&) { return seat; });
+}
+
+// The first step of a child's making.
+Status Communicator::takeSeat() {
+  if (seated()) return kOkStatus;
+  const auto seat = origin_.findSeat([this] { return mayWait(); });
+  if (!seat.ok()) return seat.status();
+  rank_ = seat.value().rank;
+  ranks_ = seat.value().ranks;
+  id_ = seat.value().id;
+  identity_ = identityOf(id_);
+  origin_.members = seat.value().members;
+  seated_.store(true, std::memory_order_release);
+  return kOkStatus;
+}
+
+// Whether this child's parent lets it wait on. A rank that is lost to the parent will not join the child any
+// more. Once all have joined, the child hears of losses by itself, and a member may well have aborted the
+// parent.
+Status Communicator::parentHolds() const {
+  if (origin_.parent == nullptr) return kOkStatus;
+  if (origin_.parent->state() == State::kAborted) {
+    return stretto::fail(Code::kAborted, "the communicator that it is made of was aborted");
+  }
+  return membership_ != nullptr ? kOkStatus : origin_.parent->lossAmong(origin_.members);
+}
+
+Status Communicator::lossAmong(const std::vector<int>& members) const {
+  std::lock_guard lock(errorMutex_);
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    const auto found = lost_.find(members[rank]);
+    if (found == lost_.end()) continue;
+    return stretto::failAbout(static_cast<int>(rank), Code::kRemote,
+                              "a rank of the communicator that it is made of was lost: %s",
+                              found->second.c_str());
+  }
+  return kOkStatus;
 }
 
 }  // namespace stretto::communicator

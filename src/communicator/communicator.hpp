@@ -98,13 +98,28 @@ class LaunchLog {
   size_t end_ = 0;
 };
 
+// The place of one rank in a communicator that is to be made.
+struct Seat {
+  int rank = 0;
+  int ranks = 1;
+  bootstrap::UniqueId id;
+  std::vector<int> members;  // of a child: the parent's ranks, by rank of the child
+};
+// How a child finds its seat, as the first step of its making; may wait for the parent's ranks, until the
+// check is not ok.
+using FindSeat = std::function<Result<Seat>(const bootstrap::StopCheck&)>;
+
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   Communicator(int rank, int ranks, const bootstrap::UniqueId& id, Config config);
+  // A child of `parent`, whose seat is not known yet.
+  Communicator(std::shared_ptr<Communicator> parent, FindSeat findSeat, Config config);
   ~Communicator();
 
+  // Known from the start, but for a child: there once it is seated().
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  bool seated() const { return seated_.load(std::memory_order_acquire); }
   const Config& config() const { return config_; }
   bool onDevice() const { return config_.device >= 0; }
   // NCCL's half of a communicator that was handed over to it; null for all others.
@@ -115,8 +130,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // Meets the other ranks and connects; collective. Blocks; bounded by STRETTO_INIT_TIMEOUT.
   Status initialise();
-  // Ok when operations may be submitted; else why not.
+  // Ok when operations may run; else why not.
   Status usable() const;
+  // The same for a call that the user makes now: none may follow ncclCommFinalize.
+  Status mayCall() const;
+  // In a child of fork() nothing of this communicator may be touched: kInvalidUsage.
+  Status mayTouch() const;
   // Adds what was refused to the words of a loss; gives `status` back.
   Status refuse(const Operation& operation, Status status);
   // kOk, kInProgress, or the first error, with its text.
@@ -145,9 +164,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status force(const char* collective, const char* algorithm, const char* protocol, size_t chunkBytes,
                int blocks);
 
-  // Children. `leave` ranks (sorted) stay out of a shrunk communicator. The child is not initialised yet.
-  Result<std::shared_ptr<Communicator>> split(int colour, int key, Config config);
-  Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& leave, Config config);
+  // Children. What split() returns has the next turn of this communicator, and must be called once, on any
+  // thread; a seat of no ranks is that of a rank without colour. `leave` (sorted) stay out of what is shrunk.
+  FindSeat split(int colour, int key);
+  Result<FindSeat> shrink(const std::vector<int>& leave);
 
   // Waits for what was submitted, then lets the others know that this rank leaves in peace. A non-blocking
   // communicator's worker does it: kInProgress.
@@ -181,12 +201,18 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   class Turn;
+  class TurnTicket;
 
   Status initialiseSteps(events::Id parent);
   void logReady() const;
   Status connected(const char* what) const;
+  static uint64_t identityOf(const bootstrap::UniqueId& id);
+  Status takeSeat();
+  Result<Seat> splitSeat(uint64_t turn, int colour, int key, const bootstrap::StopCheck& stop);
   Status join();
   Status mayWait() const;
+  Status parentHolds() const;
+  Status lossAmong(const std::vector<int>& members) const;
   Status makeHost();
   Status makeDevice();
   Status handOver();
@@ -247,10 +273,19 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool waitUntilQuiet(double seconds);
   const void* scaledInput(const Operation& operation);
 
-  const int rank_;
-  const int ranks_;
-  const bootstrap::UniqueId id_;
-  const uint64_t identity_;
+  // Of a child, until it is made.
+  struct Origin {
+    std::shared_ptr<Communicator> parent;
+    FindSeat findSeat;
+    std::vector<int> members;  // the parent's ranks, by rank of the child
+  };
+
+  int rank_;
+  int ranks_;
+  bootstrap::UniqueId id_;
+  uint64_t identity_;
+  std::atomic<bool> seated_;  // the four above do not change any more
+  Origin origin_;             // for the thread that makes the communicator
   const uint32_t forkGeneration_;
   const Config config_;
 
@@ -260,7 +295,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Code errorCode_ = Code::kOk;
   std::string errorText_;
   bool errorNamesOperation_ = false;
-  std::vector<int> lost_;  // ranks, by errorMutex_
+  std::map<int, std::string> lost_;  // ranks, and what befell them; by errorMutex_
 
   Connections connections_;
   std::atomic<WindowHeader*> header_{

@@ -94,7 +94,10 @@ void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
            loss.host.c_str(), loss.pid, loss.reason.c_str());
   {
     std::lock_guard lock(errorMutex_);
-    lost_.push_back(loss.rank);
+    lost_.emplace(loss.rank, text);
+  }
+  if (WindowHeader* header = header_.load(); header != nullptr) {
+    std::atomic_ref(header->lost).fetch_or(uint64_t{1} << loss.rank);
   }
   (void)noteReport();
   const std::string disagreement = disagreementBehind(loss.rank);

@@ -71,13 +71,13 @@ Status addRings(planner::Machine& machine) {
   return fail(Code::kInvalidUsage, "STRETTO_RING_GATHER=%s: write one_way or both_ways", gather.c_str());
 }
 
-uint64_t hashOf(const bootstrap::UniqueId& id) {
+}  // namespace
+
+uint64_t Communicator::identityOf(const bootstrap::UniqueId& id) {
   uint64_t hash = 1469598103934665603u;
   for (const uint8_t byte : id.bytes) hash = (hash ^ byte) * 1099511628211u;
   return hash;
 }
-
-}  // namespace
 
 Result<planner::Machine> machineOfThisHost(int ranks) {
   planner::Machine machine;
@@ -108,7 +108,17 @@ Communicator::Communicator(int rank, int ranks, const bootstrap::UniqueId& id, C
     : rank_(rank),
       ranks_(ranks),
       id_(id),
-      identity_(hashOf(id)),
+      identity_(identityOf(id)),
+      seated_(true),
+      forkGeneration_(platform::forkGeneration()),
+      config_(std::move(config)) {}
+
+Communicator::Communicator(std::shared_ptr<Communicator> parent, FindSeat findSeat, Config config)
+    : rank_(-1),
+      ranks_(0),
+      identity_(0),
+      seated_(false),
+      origin_{std::move(parent), std::move(findSeat), {}},
       forkGeneration_(platform::forkGeneration()),
       config_(std::move(config)) {}
 
@@ -121,6 +131,7 @@ Status Communicator::initialise() {
   std::lock_guard life(lifeMutex_);
   const uint64_t began = platform::monotonicNanoseconds();
   Status status = events::enableFromEnvironment();
+  if (status.ok()) status = takeSeat();
   if (status.ok()) {
     events::Payload payload;
     payload.communicator = identity_;
@@ -129,6 +140,7 @@ Status Communicator::initialise() {
     status = initialiseSteps(traced.id());
     traced.setOutcome(status.code);
   }
+  origin_ = {};
   counters_.initNanoseconds = platform::monotonicNanoseconds() - began;
   if (status.ok() && (advance(State::kReady) || state() == State::kRevoked)) {
     logReady();
@@ -194,7 +206,7 @@ Status Communicator::join() {
 // What ends this communicator's waits for its ranks while it is made and in exchanges.
 Status Communicator::mayWait() const {
   const uint32_t word = abort_.load(std::memory_order_acquire);
-  if (word == 0) return kOkStatus;
+  if (word == 0) return parentHolds();
   const Status why = statusOfAbort(word);
   std::string text;
   (void)error(&text);
@@ -319,12 +331,29 @@ bool Communicator::advance(State to) {
   return false;
 }
 
+Status Communicator::mayTouch() const {
+  if (forkGeneration_ == platform::forkGeneration()) [[likely]]
+    return kOkStatus;
+  return stretto::fail(
+      Code::kInvalidUsage,
+      "rank %d: this communicator belongs to the process that forked this one, which alone may use and end "
+      "it; make a new one here",
+      rank_);
+}
+
+Status Communicator::mayCall() const {
+  STRETTO_TRY(usable());
+  if (!finalising_.load(std::memory_order_acquire)) [[likely]]
+    return kOkStatus;
+  return stretto::fail(
+      Code::kInvalidUsage,
+      "rank %d: the communicator is being finalised: after ncclCommFinalize only ncclCommGetAsyncError, "
+      "ncclCommDestroy and ncclCommAbort may follow",
+      rank_);
+}
+
 Status Communicator::usable() const {
-  if (forkGeneration_ != platform::forkGeneration()) [[unlikely]] {
-    return stretto::fail(
-        Code::kInvalidUsage,
-        "rank %d: this communicator belongs to the process that forked this one; make a new one", rank_);
-  }
+  STRETTO_TRY(mayTouch());
   switch (state()) {
     case State::kReady:
       return kOkStatus;
@@ -374,10 +403,10 @@ void Communicator::nudged() {
 Status Communicator::finalise() {
   if (state() == State::kFinalised) return kOkStatus;
   {
-    // Bounded: every operation ends by its own deadline.
+    // Bounded: every operation ends by its own deadline, and none can come any more.
     ++turnWaiters_;
     std::unique_lock lock(turnMutex_);
-    turnChanged_.wait(lock, [&] { return quiet(); });
+    turnChanged_.wait(lock, [&] { return quiet() || abort_.load() != 0; });
     --turnWaiters_;
   }
   const std::lock_guard life(lifeMutex_);  // an abort by another thread lets go when this has seen it

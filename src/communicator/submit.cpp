@@ -8,6 +8,7 @@
 #include "base/parameters.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/group.hpp"
+#include "communicator/turn.hpp"
 #include "executors/host/launch.hpp"
 #include "primitives/announcement.hpp"
 
@@ -141,35 +142,6 @@ uint64_t transferTag(const Operation& operation) {
   return mix(mix(0x7032, static_cast<uint64_t>(operation.type)), operation.count);
 }
 
-// Operations of one communicator run one after another, in the order of submission, on whatever thread. A
-// turn that has not come when the communicator is aborted is given up: not mine().
-class Communicator::Turn {
- public:
-  Turn(Communicator& owner, uint64_t number) : owner_(owner), number_(number) {
-    if (owner_.completed_.load(std::memory_order_acquire) != number_) waitForOthers();
-  }
-  ~Turn() { owner_.completeTurn(number_); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
-  bool mine() const { return mine_; }
-
- private:
-  // Bounded: every operation before this one ends by its own deadline.
-  void waitForOthers() {
-    ++owner_.turnWaiters_;
-    std::unique_lock lock(owner_.turnMutex_);
-    owner_.turnChanged_.wait(lock, [&] {
-      mine_ = owner_.completed_.load() == number_;
-      return mine_ || owner_.abort_.load() != 0;
-    });
-    --owner_.turnWaiters_;
-  }
-  Communicator& owner_;
-  uint64_t number_;
-  bool mine_ = true;
-};
-
 // Turns complete in order: one given up early waits in `abandoned_` until those before it are done.
 void Communicator::completeTurn(uint64_t number) {
   if (completed_.load(std::memory_order_relaxed) == number && turnWaiters_.load() == 0) {
@@ -193,7 +165,7 @@ bool Communicator::waitUntilQuiet(double seconds) {
 
 Status submit(Communicator& communicator, const Operation& operation,
               const std::shared_ptr<executors::host::Stream>& stream) {
-  if (const Status status = communicator.usable(); !status.ok()) [[unlikely]] {
+  if (const Status status = communicator.mayCall(); !status.ok()) [[unlikely]] {
     return communicator.refuse(operation, status);
   }
   STRETTO_TRY(validate(operation, communicator.rank(), communicator.ranks(), communicator.onDevice()));

@@ -348,7 +348,7 @@ void Communicator::letGoOfDevice() {
   std::vector<int> absent{rank_};
   {
     std::lock_guard lock(errorMutex_);
-    absent.insert(absent.end(), lost_.begin(), lost_.end());
+    for (const auto& [rank, text] : lost_) absent.push_back(rank);
   }
   letGo(std::move(last), std::move(connections_), std::move(absent), peaceful ? 1.0 : 0.2);
   freeWhatCanBe();

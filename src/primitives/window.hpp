@@ -17,7 +17,7 @@ inline constexpr int kMaxRanks = 64;        // per communicator, on one host
 inline constexpr size_t kCellBytes = 64;    // a cache line
 inline constexpr size_t kPageBytes = 4096;  // regions start on pages, so that unused ones stay untouched
 inline constexpr uint64_t kWindowMagic = 0x5354524554544f31;  // "STRETTO1"
-inline constexpr uint32_t kWindowVersion = 1;
+inline constexpr uint32_t kWindowVersion = 2;
 
 // A counter with the tag of the operation that moved it, and room for a few bytes of payload, in one cache
 // line: whoever sees the counter move has the rest at no further cost. Written by one peer.
@@ -63,6 +63,11 @@ struct WindowHeader {
   // never will; and nothing of its work runs any more, so that it uses nobody's memory.
   static constexpr uint32_t kCallsOver = 1, kGone = 2;
   uint32_t left;
+  // The owner reads peers' own buffers in the operation of this number; 0 while it does not. A peer whose
+  // operation fails waits for it to change before it gives its buffers back to its caller.
+  uint64_t reading;
+  // The ranks that the owner's process knows to be lost, a bit each: they read nothing any more.
+  uint64_t lost;
 
   // sleeping: 1 while the owner sleeps; bell: whoever wakes it adds one.
   alignas(kCellBytes) uint32_t sleeping;

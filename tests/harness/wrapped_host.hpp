@@ -88,11 +88,11 @@ class WrappedHost {
   Status waitCount(Coop coop, int peer, const Cell* cell, uint64_t value) {
     return host_.waitCount(coop, peer, cell, value);
   }
-  void putLines(Coop coop, int peer, const void* from, size_t bytes) {
-    host_.putLines(coop, peer, from, bytes);
+  void putLines(Coop coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter) {
+    host_.putLines(coop, peer, from, bytes, leg);
   }
-  Status readLines(Coop coop, int peer, void* to, size_t bytes) {
-    return host_.readLines(coop, peer, to, bytes);
+  Status readLines(Coop coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter) {
+    return host_.readLines(coop, peer, to, bytes, leg);
   }
   Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes) {
     return host_.reduceLines(coop, spec, to, own, bytes);
@@ -101,6 +101,10 @@ class WrappedHost {
   Status locate(int peer, const Shareable& what, const std::byte*& at) {
     return host_.locate(peer, what, at);
   }
+  Status beginReading() { return host_.beginReading(); }
+  Status goOnReading() const { return host_.goOnReading(); }
+  Status endReading() { return host_.endReading(); }
+  void awaitReaders(Status why) { host_.awaitReaders(why); }
   bool sharesAddresses(int peer) const { return host_.sharesAddresses(peer); }
   Status get(Coop coop, int peer, void* to, const void* from, size_t bytes) {
     return host_.get(coop, peer, to, from, bytes);

@@ -70,18 +70,21 @@ Status Host::givenUp() const {
   return statusOfAbort(std::atomic_ref(header().abort).load(std::memory_order_acquire));
 }
 
-// Memory of a peer could not be read: most likely it has died, and word of it comes through liveness.
-Status Host::unreadable(int peer, size_t bytes) const {
+// Buffers of a peer cannot be read, or not any more: most likely it or a third rank has died or aborted, and
+// word of that comes through liveness.
+Status Host::peerFailed(int peer, const std::string& what) const {
   constexpr uint64_t kSliceMicroseconds = 5000;
   const uint64_t began = platform::ticks();
   WindowHeader& window = header();
+  Doubts doubts;
   while (platform::tickSeconds(platform::ticks() - began) < kSecondHandSeconds) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_acquire);
     if (std::atomic_ref(window.abort).load(std::memory_order_acquire) != 0) return givenUp();
+    STRETTO_TRY(disagreement(doubts, peer));
     platform::futexWait(&window.bell, bell, kSliceMicroseconds);
   }
-  return failAbout(peer, Code::kRemote, "rank %d: cannot read %zu bytes of rank %d (process %d)", rank_,
-                   bytes, peer, peers_[static_cast<size_t>(peer)].process);
+  return failAbout(peer, Code::kRemote, "rank %d cannot go on in %s with rank %d: %s", rank_, current().c_str(),
+                   peer, what.c_str());
 }
 
 Status Host::timedOut(int peer) const {

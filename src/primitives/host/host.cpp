@@ -4,8 +4,16 @@
 #include "platform/shared_memory.hpp"
 
 namespace stretto {
+namespace {
 
-static_assert(Backend<Host>);
+// Counters of two cores may differ a little where a hypervisor does not keep them together: no time then.
+uint64_t elapsed(uint64_t now, uint64_t since) {
+  return now > since ? now - since : 0;
+}
+
+}  // namespace
+
+static_assert(ReachingBackend<Host>);
 
 Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
            Importer* importer)
@@ -84,9 +92,66 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
     return kOkStatus;
   }
   if (!platform::readProcess(other.process, to, from, bytes)) {
-    return unreadable(peer, bytes);
+    return peerFailed(peer, "cannot read " + std::to_string(bytes) + " bytes of process " +
+                                std::to_string(other.process));
   }
   return kOkStatus;
+}
+
+// The first peer that has given up, or -1.
+int Host::failedPeer() const {
+  for (const Peer& other : peers_) {
+    WindowHeader& window = other.header();
+    const uint32_t failed = std::atomic_ref(window.failed).load(std::memory_order_relaxed) |
+                            std::atomic_ref(window.abort).load(std::memory_order_relaxed);
+    if (failed != 0 && other.rank != rank_) return other.rank;
+  }
+  return -1;
+}
+
+// A peer that fails stores its failure, then looks whether this rank reads; this rank stores that it reads,
+// then looks for failures. With full fences between, one of the two sees the other.
+Status Host::beginReading() {
+  std::atomic_ref(header().reading).store(sequence_, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return goOnReading();
+}
+
+Status Host::goOnReading() const {
+  if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
+  const int failed = failedPeer();
+  return failed < 0 ? kOkStatus : peerFailed(failed, "it failed while its buffers were read");
+}
+
+// What was read before the fence was right if its owner has not failed by the time of the look behind it: who
+// fails says so before its caller may change a buffer.
+Status Host::endReading() {
+  std::atomic_ref(header().reading).store(0, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const int failed = failedPeer();
+  return failed < 0 ? kOkStatus : peerFailed(failed, "it failed while its buffers were read");
+}
+
+void Host::awaitReaders(Status why) {
+  WindowHeader& window = header();
+  uint32_t none = 0;
+  std::atomic_ref(window.failed).compare_exchange_strong(none, static_cast<uint32_t>(why.code));
+  std::atomic_ref(window.reading).store(0, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const auto anybodyReads = [&] {
+    const uint64_t lost = std::atomic_ref(window.lost).load(std::memory_order_acquire);
+    return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& other) {
+      const uint64_t reading = std::atomic_ref(other.header().reading).load(std::memory_order_acquire);
+      return other.rank != rank_ && (lost >> other.rank & 1) == 0 && reading == sequence_;
+    });
+  };
+  constexpr double kMostSeconds = 0.3;  // a reader that takes longer is stopped, and fails when it goes on
+  constexpr uint64_t kSliceMicroseconds = 50;
+  const uint64_t began = platform::ticks();
+  while (anybodyReads() && platform::tickSeconds(elapsed(platform::ticks(), began)) < kMostSeconds) {
+    const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_relaxed);
+    platform::futexWait(&window.bell, bell, kSliceMicroseconds);
+  }
 }
 
 Shareable Host::describe(const void* buffer, size_t bytes) {
@@ -170,11 +235,6 @@ Status Host::waitLong(const uint64_t* word, uint64_t value, int peer) {
 }
 
 namespace {
-
-// Counters of two cores may differ a little where a hypervisor does not keep them together: no time then.
-uint64_t elapsed(uint64_t now, uint64_t since) {
-  return now > since ? now - since : 0;
-}
 
 events::Payload waitPayload(int rank, int peer) {
   events::Payload payload;

@@ -152,6 +152,11 @@ class Host {
   // For algorithms that read peers' buffers. locate() sets `at` to null where only get() can read them.
   Shareable describe(const void* buffer, size_t bytes);
   Status locate(int peer, const Shareable& what, const std::byte*& at);
+  // The frame of reading peers' buffers; awaitReaders(why) is for an operation that has failed with `why`.
+  Status beginReading();
+  Status goOnReading() const;
+  Status endReading();
+  void awaitReaders(Status why);
   // A thread of this process: its addresses are ours, and ours its.
   bool sharesAddresses(int peer) const { return peers_[static_cast<size_t>(peer)].reach == Reach::kAddress; }
   void reduce(Coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources, int sourceCount,
@@ -206,7 +211,8 @@ class Host {
   bool hasGivenUp(const Peer& other, Doubts& doubts) const;
   bool hasLeft(const Peer& other, int waitedFor) const;
   std::string current() const;
-  Status unreadable(int peer, size_t bytes) const;
+  int failedPeer() const;
+  Status peerFailed(int peer, const std::string& what) const;
   Status mismatch(int peer) const;
   Status mismatch(int peer, const Difference& calls) const;
   void ringIfDue() {
