@@ -38,7 +38,6 @@ struct Told {
 
 struct RankEntry {
   std::atomic<int> phase;
-  std::atomic<int> thread;
   std::atomic<int> process;
   std::atomic<int> step;         // the last one begun
   std::atomic<int64_t> began;    // when that was
@@ -80,7 +79,8 @@ struct Board {
   std::atomic<int64_t> firstAbort;  // of a rank that had been told of something
   std::atomic<int> childProcess;    // of a rank that forked
   std::atomic<int> childSays;
-  std::atomic<bool> over;  // the conductor has given the round up
+  std::atomic<int> crashed;  // a process of the round
+  std::atomic<bool> over;    // the conductor has given the round up
   RankEntry ranks[kMaxRanks];
   std::atomic<int> findings;
   Finding finding[kFindings];

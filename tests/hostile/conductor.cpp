@@ -157,6 +157,7 @@ void Conductor::watch() {
     actMaker();
     goOn();
     lookForLate();
+    lookForCrash();
     if (time - began_ > kRoundLimit) giveUp("the round does not end");
   }
 }
@@ -324,6 +325,14 @@ void Conductor::lookForLate() {
                      static_cast<double>(time - entered) * 1e-9, state().c_str());
       giveUp("");
     }
+  }
+}
+
+void Conductor::lookForCrash() {
+  for (const Process& process : processes_) {
+    if (board_->crashed != process.id || process.id == 0 || process.killed) continue;
+    board_->report(Wrong::kCrash, "process %d of the round crashed: %s", process.number, state().c_str());
+    giveUp("");
   }
 }
 

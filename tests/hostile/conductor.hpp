@@ -84,6 +84,7 @@ class Conductor {
   void signalTo(Process& process, int signal);
   void end();
   void killAll();
+  void lookForCrash();
   void giveUp(const char* why);
   void showStacks();
   void count();

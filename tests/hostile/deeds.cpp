@@ -12,6 +12,17 @@ namespace {
 
 constexpr int64_t kAbortLimit = kSecond;
 
+Board* crashBoard = nullptr;
+pid_t crashProcess = 0;
+
+// Waits for the conductor, which looks where it happened and ends the process.
+void crashed(int) {
+  if (getpid() != crashProcess) _exit(42);  // a forked child
+  crashBoard->crashed = crashProcess;
+  for (int i = 0; i < 600; ++i) usleep(100000);
+  _exit(42);
+}
+
 }  // namespace
 
 void Rank::waitForFirst(const Event& event) const {
@@ -233,7 +244,8 @@ void Rank::afterwards() {
   }
   int64_t none = 0;
   board_.firstAbort.compare_exchange_strong(none, now());
-  if (plan_.aftermath == Aftermath::kShrink && !plan_.isVictim(rank_) && whole_.comm != nullptr) recover();
+  const bool joined = whole_.comm != nullptr && me_.told.step != kInitStep;
+  if (plan_.aftermath == Aftermath::kShrink && !plan_.isVictim(rank_) && joined) recover();
   if (plan_.aftermath == Aftermath::kDestroy) {
     destroyAll();
   } else {
@@ -284,6 +296,9 @@ void Rank::recover() {
 }
 
 void runProcess(const Plan& plan, Board& board, int process, bool device) {
+  crashBoard = &board;
+  crashProcess = getpid();
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) ::signal(signal, crashed);
   std::vector<std::unique_ptr<Rank>> ranks;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < plan.ranks; ++rank) {

@@ -74,6 +74,11 @@ struct Judge {
         if (std::find(named.begin(), named.end(), name) != named.end()) return;
       }
     }
+    // Who was told of it by a child and then aborts the parent has no reason to give there.
+    for (const int name : named) {
+      const bool byChild = name != rank && name < plan.ranks && board.ranks[name].told.inChild;
+      if (byChild && !told.inChild && told.at >= board.ranks[name].told.at) return;
+    }
     complain(Wrong::kWords, rank, "which names none of those that were lost");
   }
 

@@ -71,7 +71,6 @@ ncclResult_t Rank::settled(ncclComm_t comm, ncclResult_t result) const {
 }
 
 void Rank::run() {
-  me_.thread = gettid();
   me_.process = getpid();
   me_.phase = static_cast<int>(Phase::kRunning);
   if (memory_ == nullptr || !memory_->open()) _exit(3);
@@ -261,6 +260,7 @@ bool Rank::makeChild(const Step& step) {
     if (step.colours[static_cast<size_t>(rank)] == kNobody) out.push_back(rank);
   }
   const char* what = shrinks ? "ncclCommShrink" : "ncclCommSplit";
+  bool inChild = false;
   const ncclResult_t result = enter(what, nullptr, [&] {
     const size_t mine = static_cast<size_t>(rank_);
     ncclResult_t first =
@@ -269,10 +269,10 @@ bool Rank::makeChild(const Step& step) {
                 : ncclCommSplit(whole_.comm, step.colours[mine], step.keys[mine], &child_.comm, nullptr);
     // A non-blocking split is over when the parent says so, and then the child's own making.
     if (first == ncclInProgress) first = settled(whole_.comm, ncclInProgress);
-    return first == ncclSuccess && child_.comm != nullptr ? settled(child_.comm, ncclInProgress) : first;
+    inChild = first == ncclSuccess && child_.comm != nullptr;
+    return inChild ? settled(child_.comm, ncclInProgress) : first;
   });
-  if (result != ncclSuccess)
-    return failed(what, result, child_.comm != nullptr ? child_ : whole_, child_.comm != nullptr);
+  if (result != ncclSuccess) return failed(what, result, inChild ? child_ : whole_, inChild);
   if ((child_.comm == nullptr) != members.empty()) {
     board_.report(Wrong::kUnexpected, "rank %d: %s succeeded %s a communicator", rank_, what,
                   members.empty() ? "with" : "without");
@@ -337,6 +337,7 @@ bool Rank::failed(const char* what, ncclResult_t result, const Side& side, bool 
   told.inChild = inChild;
   told.entered = me_.began;
   snprintf(told.call, sizeof told.call, "%s", what);
+  // Of a blocking call the thread knows; of a communicator that failed between calls only that.
   const char* words = side.comm != nullptr ? ncclGetLastError(side.comm) : "";
   if (words == nullptr || *words == 0) words = ncclGetLastError(nullptr);
   snprintf(told.words, sizeof told.words, "%s", words);
