@@ -149,13 +149,63 @@ std::string typeName(nb::handle object) {
       nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()))).attr("__name__"));
 }
 
-nb::object capsuleOf(nb::handle object) {
+// What a producer's method gives; `arguments` are those by keyword.
+template <typename... Arguments>
+nb::object ask(nb::handle object, const char* method, const char* name, Arguments&&... arguments) {
+  try {
+    return object.attr(method)(std::forward<Arguments>(arguments)...);
+  } catch (nb::python_error& error) {
+    refuseBecause(error, std::string(name) + " is a " + typeName(object) + ", whose " + method);
+  }
+}
+
+nb::object capsuleOf(nb::handle object, const char* name) {
   try {
     return object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
   } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;
+    if (!error.matches(PyExc_TypeError)) {
+      refuseBecause(error, std::string(name) + " is a " + typeName(object) + ", whose __dlpack__");
+    }
   }
-  return object.attr("__dlpack__")();  // A producer from before versions.
+  return ask(object, "__dlpack__", name);  // A producer from before versions.
+}
+
+void expectOnCpu(nb::handle object, const char* name) {
+  const nb::object device = ask(object, "__dlpack_device__", name);
+  const bool pair = PyTuple_Check(device.ptr()) && PyTuple_GET_SIZE(device.ptr()) == 2;
+  int type = 0;
+  if (!pair || !nb::try_cast(nb::handle(PyTuple_GET_ITEM(device.ptr(), 0)), type)) {
+    refuse(ncclInvalidArgument,
+           "%s is a %s, whose __dlpack_device__ returned a %s: it must be a tuple of two whole numbers", name,
+           typeName(object).c_str(), typeName(device).c_str());
+  }
+  if (type != kDlCpu) {
+    refuse(ncclInvalidArgument,
+           "%s lives on a device that is not the CPU (DLPack device type %d): copy it to the CPU", name,
+           type);
+  }
+}
+
+// The number of elements. A tensor is made by whoever wrote __dlpack__, and nothing of it is believed.
+size_t countOf(const DlTensor& tensor, const char* name) {
+  constexpr int kMaxDimensions = 1024;
+  size_t count = 1;
+  bool sane = tensor.dimensions >= 0 && tensor.dimensions <= kMaxDimensions &&
+              (tensor.dimensions == 0 || tensor.shape != nullptr) && tensor.typeBits * tensor.typeLanes >= 8;
+  for (int d = 0; sane && d < tensor.dimensions; d++) {
+    sane =
+        tensor.shape[d] >= 0 && !__builtin_mul_overflow(count, static_cast<size_t>(tensor.shape[d]), &count);
+  }
+  size_t bytes = 0;
+  const size_t element = tensor.typeBits * tensor.typeLanes / 8u;
+  sane = sane && !__builtin_mul_overflow(count, element, &bytes) && bytes <= PTRDIFF_MAX;
+  if (!sane || (tensor.data == nullptr && count != 0)) {
+    refuse(ncclInvalidArgument,
+           "%s: the tensor of its __dlpack__ makes no sense (%d dimensions, elements of %d bits, %s)", name,
+           tensor.dimensions, tensor.typeBits * tensor.typeLanes,
+           tensor.data == nullptr ? "no data" : "some data");
+  }
+  return count;
 }
 
 }  // namespace
@@ -209,10 +259,13 @@ void Array::openBuffer(nb::handle object, Access access, const char* name) {
   Py_buffer& view = buffer_.view;
   if (PyObject_GetBuffer(object.ptr(), &view, kFlags | (access == Access::kWrite ? PyBUF_WRITABLE : 0)) !=
       0) {
-    PyErr_Clear();
+    nb::python_error reason;
     HeldBuffer probe;
     if (PyObject_GetBuffer(object.ptr(), &probe.view, kFlags) == 0) refuseReadOnly(name);
     PyErr_Clear();
+    if (!nb::hasattr(object, "dtype")) {
+      refuseBecause(reason, std::string(name) + " is a " + typeName(object) + ", whose buffer");
+    }
     return openExtendedNumpy(object, access, name);
   }
   if (!PyBuffer_IsContiguous(&view, 'C')) refuseLayout(name);
@@ -227,29 +280,32 @@ void Array::openBuffer(nb::handle object, Access access, const char* name) {
 }
 
 void Array::openDlpack(nb::handle object, Access access, const char* name) {
-  const auto device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
-  if (nb::cast<int>(device[0]) != kDlCpu) {
-    refuse(ncclInvalidArgument,
-           "%s lives on a device that is not the CPU (DLPack device type %d): copy it to the CPU", name,
-           nb::cast<int>(device[0]));
+  if (!nb::hasattr(object, "__dlpack_device__")) {
+    refuse(ncclInvalidArgument, "%s is a %s, which has __dlpack__ and no __dlpack_device__", name,
+           typeName(object).c_str());
   }
-  owner_ = capsuleOf(object);  // Its own destructor gives the tensor back, as we never rename the capsule.
+  expectOnCpu(object, name);
+  owner_ = capsuleOf(object, name);  // Its own destructor gives the tensor back: we never rename the capsule.
+  if (!PyCapsule_CheckExact(owner_.ptr())) {
+    refuse(ncclInvalidArgument, "%s is a %s, whose __dlpack__ returned a %s: it must be a DLPack capsule",
+           name, typeName(object).c_str(), typeName(owner_).c_str());
+  }
   const char* label = PyCapsule_GetName(owner_.ptr());
   void* pointer = label != nullptr ? PyCapsule_GetPointer(owner_.ptr(), label) : nullptr;
   const bool versioned = label != nullptr && strcmp(label, "dltensor_versioned") == 0;
   if (pointer == nullptr || (!versioned && strcmp(label, "dltensor") != 0)) {
-    refuse(ncclInvalidArgument, "%s: __dlpack__ did not return a DLPack capsule", name);
+    refuse(ncclInvalidArgument, "%s: __dlpack__ did not return a fresh DLPack capsule (its name is %s)", name,
+           label != nullptr ? label : "missing");
   }
   const auto* managed = static_cast<const DlManagedVersioned*>(pointer);
   if (versioned && managed->major != 1)
     refuse(ncclInvalidArgument, "%s: DLPack version %u", name, managed->major);
   if (versioned && access == Access::kWrite && (managed->flags & kDlReadOnly) != 0) refuseReadOnly(name);
   const DlTensor& tensor = versioned ? managed->tensor : *static_cast<const DlTensor*>(pointer);
-  if (!isRowMajor(tensor)) refuseLayout(name);
+  count_ = countOf(tensor, name);
+  if (count_ != 0 && !isRowMajor(tensor)) refuseLayout(name);
   data_ = static_cast<char*>(tensor.data) + tensor.byteOffset;
   elementBytes_ = tensor.typeBits * tensor.typeLanes / 8u;
-  count_ = 1;
-  for (int d = 0; d < tensor.dimensions; d++) count_ *= static_cast<size_t>(tensor.shape[d]);
   format_ = "its DLPack type";
   type_ = typeOfDlpack(tensor);
 }

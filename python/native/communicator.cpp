@@ -23,6 +23,8 @@ thread_local int tGroupDepth = 0;
 // A plain pointer, because a thread that dies inside a group has no GIL to free Python objects with: they
 // then leak.
 thread_local std::vector<Pending>* tPending = nullptr;
+// Of the group that is open.
+thread_local std::optional<Owner> tGroupOwner;
 
 void keepUntilGroupEnd(Stream* stream, std::vector<Array> arrays) {
   if (tPending == nullptr) tPending = new std::vector<Pending>;
@@ -107,7 +109,7 @@ Communicator::Communicator(ncclComm_t comm) : comm_(comm) {
 
 // Forgotten by the program without a word: its peers may go on, so it parts in peace if all is well with it.
 Communicator::~Communicator() {
-  if (comm_ == nullptr) return;
+  if (comm_ == nullptr || inherited()) return;
   nb::gil_scoped_release released;
   ncclResult_t state = ncclSuccess;
   const bool well = ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state == ncclSuccess;
@@ -132,8 +134,14 @@ Communicator* Communicator::join(int ranks, const std::string& id, int rank, con
 }
 
 ncclComm_t Communicator::open() const {
+  owner_.expectHere("communicator");
   if (comm_ == nullptr) refuse(ncclInvalidUsage, "this communicator is closed");
   return comm_;
+}
+
+ncclComm_t Communicator::take() {
+  if (comm_ != nullptr) owner_.expectHere("communicator");
+  return std::exchange(comm_, nullptr);
 }
 
 template <typename F>
@@ -282,7 +290,7 @@ int Communicator::createPreMulSum(const std::string& scalar, int type) {
 }
 
 void Communicator::destroyOp(int op) {
-  if (comm_ != nullptr) check(ncclRedOpDestroy(opOf(op), comm_), comm_);
+  if (comm_ != nullptr) check(ncclRedOpDestroy(opOf(op), open()), comm_);
 }
 
 Communicator* Communicator::split(std::optional<int> color, int key) {
@@ -321,8 +329,8 @@ void Communicator::finalize() {
 }
 
 void Communicator::destroy() {
-  if (comm_ == nullptr) return;
-  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  const ncclComm_t comm = take();
+  if (comm == nullptr) return;
   ncclResult_t result;
   {
     nb::gil_scoped_release released;
@@ -332,8 +340,8 @@ void Communicator::destroy() {
 }
 
 void Communicator::abort() {
-  if (comm_ == nullptr) return;
-  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  const ncclComm_t comm = take();
+  if (comm == nullptr) return;
   ncclResult_t result;
   {
     nb::gil_scoped_release released;
@@ -387,11 +395,16 @@ void Communicator::force(const std::string& collective, const std::optional<std:
 
 void groupStart() {
   check(ncclGroupStart());
-  tGroupDepth++;
+  if (tGroupDepth++ == 0) tGroupOwner.emplace();
 }
 
 // What the group's operations used is kept while it runs, and afterwards by the streams that still run them.
 void groupEnd() {
+  // A child that was forked inside the group has a copy of its operations, which are the parent's to run.
+  if (tGroupOwner && !tGroupOwner->isHere()) {
+    groupDiscard();
+    tGroupOwner->expectHere("group");
+  }
   ncclResult_t result;
   {
     nb::gil_scoped_release released;

@@ -11,6 +11,7 @@
 
 #include "array.hpp"
 #include "nccl.h"
+#include "owner.hpp"
 #include "stretto.h"
 
 namespace stretto::python {
@@ -23,6 +24,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  bool inherited() const { return !owner_.isHere(); }
   void synchronize();
   bool idle();
   void close();
@@ -30,6 +32,7 @@ class Stream {
   void keep(std::vector<Array> arrays);
 
  private:
+  Owner owner_;
   cudaStream_t stream_ = nullptr;
   std::vector<Array> kept_;
 };
@@ -57,6 +60,8 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool closed() const { return comm_ == nullptr; }
+  // Whether this is a forked child's copy of its parent's.
+  bool inherited() const { return !owner_.isHere(); }
 
   void allReduce(const Call& call);
   void reduce(const Call& call);
@@ -88,10 +93,13 @@ class Communicator {
 
  private:
   ncclComm_t open() const;
+  // The handle for the call that ends it; null if that was called before.
+  ncclComm_t take();
   // Runs f(cudaStream_t) without the GIL and keeps the arrays for as long as the operation may use them.
   template <typename F>
   void submit(Stream* stream, std::vector<Array> arrays, F f);
 
+  Owner owner_;
   ncclComm_t comm_ = nullptr;
   int rank_ = 0;
   int size_ = 0;

@@ -12,6 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "owner.hpp"
+
 namespace stretto::python {
 namespace {
 
@@ -25,7 +27,8 @@ struct Watch {
   ncclComm_t waiting = nullptr;  // what the main thread is in, guarded by lock
   uint64_t turn = 0;             // number of that call, guarded by lock
   pthread_t mainThread = pthread_self();
-  pid_t owner = getpid();  // a forked child has the handler, but not the thread
+  pid_t process = getpid();  // a forked child has the handler, but not the thread
+  Owner owner;               // the same, for who may not afford a system call
   int event = -1;
   struct sigaction python {};
 };
@@ -34,7 +37,7 @@ Watch* gWatch = nullptr;
 void onInterrupt(int number) {
   const int error = errno;
   gWatch->python.sa_handler(number);
-  if (getpid() == gWatch->owner) {
+  if (getpid() == gWatch->process) {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = write(gWatch->event, &one, sizeof one);
   }
@@ -70,9 +73,12 @@ void watchInterrupts() {
   if (!inMainThread() || sigaction(SIGINT, nullptr, &current) != 0) return;
   const bool plain = (current.sa_flags & SA_SIGINFO) == 0 && current.sa_handler != SIG_DFL &&
                      current.sa_handler != SIG_IGN && current.sa_handler != onInterrupt;
-  if (!plain) return;
-  if (gWatch == nullptr) {
+  // A child has its parent's handler, and needs a thread of its own behind it.
+  const bool inherited = current.sa_handler == onInterrupt && !gWatch->owner.isHere();
+  if (!plain && !inherited) return;
+  if (gWatch == nullptr || !gWatch->owner.isHere()) {
     auto* watch = new Watch;
+    if (inherited) current = gWatch->python;
     watch->event = eventfd(0, EFD_CLOEXEC);
     if (watch->event < 0) return;  // Then Ctrl-C waits for the call, as it would without us.
     std::thread(listen, watch).detach();
@@ -84,7 +90,8 @@ void watchInterrupts() {
 }
 
 Interruptible::Interruptible(ncclComm_t comm)
-    : here_(gWatch != nullptr && pthread_equal(pthread_self(), gWatch->mainThread)) {
+    : here_(gWatch != nullptr && gWatch->owner.isHere() &&
+            pthread_equal(pthread_self(), gWatch->mainThread)) {
   if (!here_) return;
   const std::lock_guard<std::mutex> guard(gWatch->lock);
   gWatch->waiting = comm;

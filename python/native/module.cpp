@@ -50,20 +50,20 @@ void defineCollectives(nb::class_<Communicator>& c) {
        [](Communicator& comm, nb::handle send, nb::handle receive, int op, int type, Stream* stream) {
          comm.allReduce({send, receive, type, op, 0, stream});
        },
-       "send"_a, "receive"_a, "op"_a, "type"_a, "stream"_a.none())
+       "send"_a.none(), "receive"_a.none(), "op"_a, "type"_a, "stream"_a.none())
       .def(
           "reduce",
           [](Communicator& comm, nb::handle send, nb::handle receive, int op, int root, int type,
              Stream* stream) {
             comm.reduce({send, receive, type, op, root, stream});
           },
-          "send"_a, "receive"_a, "op"_a, "root"_a, "type"_a, "stream"_a.none())
+          "send"_a.none(), "receive"_a.none(), "op"_a, "root"_a, "type"_a, "stream"_a.none())
       .def(
           "reduce_scatter",
           [](Communicator& comm, nb::handle send, nb::handle receive, int op, int type, Stream* stream) {
             comm.reduceScatter({send, receive, type, op, 0, stream});
           },
-          "send"_a, "receive"_a, "op"_a, "type"_a, "stream"_a.none());
+          "send"_a.none(), "receive"_a.none(), "op"_a, "type"_a, "stream"_a.none());
   // What moves without reducing: (send, receive, root or peer, type, stream).
   const auto move = [&c](const char* name, void (Communicator::*method)(const Call&)) {
     c.def(
@@ -72,7 +72,7 @@ void defineCollectives(nb::class_<Communicator>& c) {
                  Stream* stream) {
           (comm.*method)({send, receive, type, ncclSum, root, stream});
         },
-        "send"_a, "receive"_a, "root"_a, "type"_a, "stream"_a.none());
+        "send"_a.none(), "receive"_a.none(), "root"_a, "type"_a, "stream"_a.none());
   };
   move("broadcast", &Communicator::broadcast);
   move("all_gather", &Communicator::allGather);
@@ -88,6 +88,7 @@ void defineCommunicator(nb::module_& m) {
   c.def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def_prop_ro("closed", &Communicator::closed)
+      .def_prop_ro("inherited", &Communicator::inherited)
       .def("barrier", &Communicator::barrier)
       .def(
           "create_pre_mul_sum",
@@ -117,6 +118,7 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);
   nb::class_<Stream>(m, "Stream")
       .def(nb::init<>())
+      .def_prop_ro("inherited", &Stream::inherited)
       .def("synchronize", &Stream::synchronize)
       .def("idle", &Stream::idle)
       .def("close", &Stream::close);
@@ -146,7 +148,7 @@ NB_MODULE(_native, m) {
       [](nb::handle array) {
         return static_cast<int>(Array(array, Access::kRead, ncclNumTypes, "array").type());
       },
-      "array"_a);
+      "array"_a.none());
   m.def("explain", &explain, "collective"_a, "bytes"_a, "type"_a, "op"_a, "ranks"_a);
   m.def("doctor", &doctor, "target"_a);
   m.def("parameters", [] { return readText(strettoParameters); });

@@ -10,12 +10,13 @@ Stream::Stream() {
 }
 
 Stream::~Stream() {
-  if (stream_ == nullptr) return;
+  if (stream_ == nullptr || inherited()) return;
   nb::gil_scoped_release released;
   strettoStreamDestroy(stream_);
 }
 
 cudaStream_t Stream::handle() const {
+  owner_.expectHere("stream");
   if (stream_ == nullptr) refuse(ncclInvalidUsage, "the stream is closed");
   return stream_;
 }
@@ -41,6 +42,7 @@ bool Stream::idle() {
 
 void Stream::close() {
   if (stream_ == nullptr) return;
+  owner_.expectHere("stream");
   const cudaStream_t stream = std::exchange(stream_, nullptr);
   ncclResult_t result;
   {

@@ -4,6 +4,7 @@ like it.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from stretto.errors import InvalidArgument
@@ -13,10 +14,14 @@ def shape_of(array: Any) -> tuple[int, ...]:
     """The shape, for anything that has one or speaks the buffer protocol."""
     shape = getattr(array, "shape", None)
     if shape is not None:
-        return tuple(shape)
+        try:
+            return tuple(operator.index(length) for length in shape)
+        except TypeError as error:
+            kind = type(array).__name__
+            raise InvalidArgument(f"array is a {kind}, whose shape is not one of numbers: give out=") from error
     try:
         return tuple(memoryview(array).shape or ())
-    except TypeError as error:
+    except (TypeError, ValueError, BufferError) as error:
         kind = type(array).__name__
         raise InvalidArgument(f"array is a {kind}: pass a NumPy array, or give out= for the result") from error
 
@@ -30,8 +35,13 @@ def empty(like: Any, shape: tuple[int, ...]) -> Any:
     import numpy
 
     dtype = getattr(like, "dtype", None)
-    if not isinstance(dtype, numpy.dtype):
+    if isinstance(dtype, numpy.dtype):
+        return numpy.empty(shape, dtype)
+    try:
         dtype = numpy.from_dlpack(like).dtype if hasattr(like, "__dlpack__") else numpy.asarray(memoryview(like)).dtype
+    except Exception as error:  # the object's own methods run
+        kind = type(like).__name__
+        raise InvalidArgument(f"array is a {kind}, of which no other can be made ({error}): give out=") from error
     return numpy.empty(shape, dtype)
 
 

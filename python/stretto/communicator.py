@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
@@ -12,10 +11,22 @@ from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
-from stretto import _native
+from stretto import _native, failures
 from stretto.arrays import empty, parts, shape_of, whole
 from stretto.errors import InvalidArgument, StrettoError
-from stretto.values import DType, Op, PreMulSum, dtype_code, op_code, scalar_bytes
+from stretto.values import (
+    DType,
+    Op,
+    PreMulSum,
+    byte_count,
+    dtype_code,
+    known_dtype_code,
+    op_code,
+    scalar_bytes,
+    shown,
+    text,
+    whole_number,
+)
 
 A = TypeVar("A")
 """A NumPy array, or anything in CPU memory with the buffer protocol or DLPack: contiguous in row-major
@@ -53,7 +64,8 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if not self._native.inherited:
+            self.close()
 
 
 @contextmanager
@@ -76,7 +88,11 @@ def group() -> Iterator[None]:
 
 
 def _stream(stream: Stream | None) -> _native.Stream | None:
-    return None if stream is None else stream._native
+    if stream is None:
+        return None
+    if not isinstance(stream, Stream):
+        raise InvalidArgument(f"stream={shown(stream)}: it must be a stretto.Stream or None")
+    return stream._native
 
 
 class Communicator:
@@ -94,12 +110,18 @@ class Communicator:
     the communicator is closed, and `RemoteError` when a peer is gone.
 
     Used as a context manager it is closed at the end of the block, and aborted if the block raises.
+
+    A forked child, such as a data loader's worker, has a copy that it cannot use: its calls raise
+    `InvalidUsage`, and it may end, forget the copy or leave the block without any effect on the parent.
     """
 
-    def __init__(self, native: _native.Communicator) -> None:
+    def __init__(self, native: _native.Communicator, record: failures.RankRecord | None = None) -> None:
         self._native = native
         self._rank = native.rank
         self._size = native.size
+        # Of the rank whose failure aborts this communicator: for a child its parent's, whatever thread asked for it.
+        self._record = failures.current() if record is None else record
+        self._record.communicators.add(self)
         _open.add(self)
 
     @property
@@ -111,6 +133,12 @@ class Communicator:
     def size(self) -> int:
         """How many ranks there are."""
         return self._size
+
+    def _rank_number(self, value: int, what: str) -> int:
+        number = whole_number(value, what, -(1 << 63), (1 << 63) - 1)
+        if not 0 <= number < self._size:
+            raise InvalidArgument(f"{what}={number}: the ranks of this communicator are 0 to {self._size - 1}")
+        return number
 
     @property
     def closed(self) -> bool:
@@ -152,6 +180,7 @@ class Communicator:
         `array` and, on root, `out`: n elements each. Returns the result on root and None elsewhere, where
         `array` keeps its values and `out` is not used.
         """
+        root = self._rank_number(root, "root")
         here = self._rank == root
         target = out if here and out is not None else array
         self._native.reduce(array, target, op_code(op), root, dtype_code(dtype), _stream(stream))
@@ -171,6 +200,7 @@ class Communicator:
         `array` and `out`: n elements each. Returns the array that holds the values: `out`, or `array`.
         """
         target = array if out is None else out
+        root = self._rank_number(root, "root")
         self._native.broadcast(array, target, root, dtype_code(dtype), _stream(stream))
         return target
 
@@ -233,6 +263,7 @@ class Communicator:
         `array`: shape (k, ...); `out`, on root: (size * k, ...), new if None. Returns `out` on root, None
         elsewhere.
         """
+        root = self._rank_number(root, "root")
         if self._rank != root:
             self._native.gather(array, array, root, dtype_code(dtype), _stream(stream))
             return None
@@ -254,6 +285,7 @@ class Communicator:
         `array`, on root: shape (size * k, ...), elsewhere None; `out`: (k, ...), which only root may leave
         out. Returns `out`.
         """
+        root = self._rank_number(root, "root")
         if self._rank != root:
             if out is None:
                 raise InvalidArgument("scatter: give out= on every rank but root, which alone knows the shape")
@@ -272,11 +304,11 @@ class Communicator:
 
         May wait for the receive: two ranks that send to each other do so in one `group`.
         """
-        self._native.send(array, array, peer, dtype_code(dtype), _stream(stream))
+        self._native.send(array, array, self._rank_number(peer, "peer"), dtype_code(dtype), _stream(stream))
 
     def recv(self, array: A, peer: int, *, dtype: DType | None = None, stream: Stream | None = None) -> A:
         """Receives n elements from rank `peer` into `array`, and returns it."""
-        self._native.recv(array, array, peer, dtype_code(dtype), _stream(stream))
+        self._native.recv(array, array, self._rank_number(peer, "peer"), dtype_code(dtype), _stream(stream))
         return array
 
     def barrier(self) -> None:
@@ -292,7 +324,7 @@ class Communicator:
 
         Each rank gives a scalar of its own.
         """
-        code = dtype_code(dtype)
+        code = known_dtype_code(dtype)
         return PreMulSum(self._native, self._native.create_pre_mul_sum(scalar_bytes(scalar, code), code))
 
     # --- Other communicators from this one. ---
@@ -303,10 +335,12 @@ class Communicator:
         Its ranks are ordered by `key` (this rank's number if None), ties by their old number. A color is 0
         or more; None joins none of them and gets None.
         """
-        if color is not None and color < 0:
-            raise InvalidArgument(f"color={color}: a color is 0 or more, and None joins no communicator")
-        native = self._native.split(color, self._rank if key is None else key)
-        return None if native is None else Communicator(native)
+        if color is not None:
+            color = whole_number(color, "color")
+            if color < 0:
+                raise InvalidArgument(f"color={color}: a color is 0 or more, and None joins no communicator")
+        native = self._native.split(color, self._rank if key is None else whole_number(key, "key"))
+        return None if native is None else Communicator(native, self._record)
 
     def shrink(self, exclude: Sequence[int], *, abort: bool = False) -> Communicator:
         """Makes a communicator of the ranks that are not in `exclude`; only they call.
@@ -314,7 +348,12 @@ class Communicator:
         They keep their order. With `abort`, running operations are ended first and the excluded may be dead:
         what a survivor of a `RemoteError` needs.
         """
-        return Communicator(self._native.shrink(list(exclude), abort))
+        try:
+            ranks = list(exclude)
+        except TypeError:
+            raise InvalidArgument(f"exclude={shown(exclude)}: it must be a list of ranks") from None
+        numbers = [self._rank_number(rank, "exclude") for rank in ranks]
+        return Communicator(self._native.shrink(numbers, bool(abort)), self._record)
 
     # --- Ending. ---
 
@@ -344,9 +383,12 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if self._native.inherited:
+            return  # A forked child leaves the block by itself; the parent is still in it.
+        if error is None:
             self.close()
         else:
+            self._record.note_failure(error)
             self.abort()
 
     # --- Asking. ---
@@ -364,8 +406,8 @@ class Communicator:
 
         `size` is that of the larger buffer. The result is the JSON "stretto.explain/1".
         """
-        text = self._native.explain(collective, size, dtype_code(dtype), op_code(op))
-        return dict(json.loads(text))
+        question = (text(collective, "collective"), byte_count(size, "size"))
+        return dict(json.loads(self._native.explain(*question, known_dtype_code(dtype), op_code(op))))
 
     def force(self, collective: str, algorithm: str | None, protocol: str | None = None, chunk_bytes: int = 0) -> None:
         """Makes `collective` run by this algorithm from now on; None goes back to the planner.
@@ -373,26 +415,34 @@ class Communicator:
         All ranks do the same between the same two operations. What is not there is refused, with the list of
         what is.
         """
-        self._native.force(collective, algorithm, protocol, chunk_bytes)
+        self._native.force(
+            text(collective, "collective"),
+            None if algorithm is None else text(algorithm, "algorithm"),
+            None if protocol is None else text(protocol, "protocol"),
+            byte_count(chunk_bytes, "chunk_bytes"),
+        )
 
     def __repr__(self) -> str:
         return f"<stretto.Communicator rank {self._rank} of {self._size}{', closed' if self.closed else ''}>"
 
 
-_owner = os.getpid()
-
-
 @atexit.register
 def _end_all() -> None:
     """A program that ends without closing still parts from its peers: in peace, or in alarm if it ends by an
-    error.
+    error. A forked child does so for what it made itself.
     """
-    if os.getpid() != _owner:
-        return  # A forked child has the parent's handles, and nothing to say for it.
+    failures.note_end()
     failed = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    for communicator in list(_open):
+    if failed is not None:
+        failures.current().note_failure(failed)
+    part_from_peers([one for one in _open if not one._native.inherited], failed is not None)
+
+
+def part_from_peers(communicators: Sequence[Communicator], failed: bool) -> None:
+    """Ends what a rank has left open."""
+    for communicator in communicators:
         try:
-            if failed is not None:
+            if failed:
                 communicator.abort()
             else:
                 communicator.close()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from stretto import failures
+
 
 class StrettoError(Exception):
     """Base of all errors of the library. `code` is the `ncclResult_t`, 0 where no call of the library was
@@ -79,4 +81,6 @@ _BY_CODE: dict[int, type[StrettoError]] = {
 def from_result(code: int, text: str) -> StrettoError:
     """The exception for an `ncclResult_t` other than success."""
     kind = _BY_CODE.get(code)
+    if kind is RemoteError:
+        failures.current().note_loss()
     return kind(text) if kind is not None else StrettoError(f"ncclResult_t {code}: {text}")

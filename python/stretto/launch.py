@@ -29,6 +29,7 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("STRETTO_RANK", "this process's rank, set by `stretto run`"),
     ("STRETTO_RANKS", "the number of ranks, set by `stretto run`"),
     ("STRETTO_UNIQUE_ID", "the job's unique id in hexadecimal, set by `stretto run`; a secret"),
+    ("STRETTO_RUN_LOG", "where ranks note their failures for `stretto run`, set by it"),
     (
         "STRETTO_RENDEZVOUS",
         "how ranks find each other without `stretto run`: file, tcp (default: by the launcher)",

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto import _native
-from stretto.errors import InvalidArgument
-from stretto.values import DType, Op, dtype_code, op_code
+from stretto.values import DType, Op, byte_count, known_dtype_code, op_code, text, whole_number
 
 
 def explain(collective: str, size: int, ranks: int, *, dtype: DType = "float32", op: Op = "sum") -> dict[str, Any]:
@@ -17,9 +16,9 @@ def explain(collective: str, size: int, ranks: int, *, dtype: DType = "float32",
 
     Returns the JSON "stretto.explain/1": candidates, predicted times in microseconds, which won and why.
     """
-    if ranks < 1:
-        raise InvalidArgument(f"ranks={ranks}: at least 1")
-    return dict(json.loads(_native.explain(collective, size, dtype_code(dtype), op_code(op), ranks)))
+    question = (text(collective, "collective"), byte_count(size, "size"))
+    ranks = whole_number(ranks, "ranks", 1)
+    return dict(json.loads(_native.explain(*question, known_dtype_code(dtype), op_code(op), ranks)))
 
 
 def doctor(target: str) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def doctor(target: str) -> dict[str, Any]:
     stopped; they are not disturbed. Returns the JSON "stretto.doctor/1". Raises `InvalidArgument` for a target that is
     neither, `InvalidUsage` where there is no recorder, `SystemCallError` where the kernel does not let us look.
     """
-    return dict(json.loads(_native.doctor(target)))
+    return dict(json.loads(_native.doctor(text(target, "target"))))
 
 
 def parameters() -> dict[str, Any]:

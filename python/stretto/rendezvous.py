@@ -32,6 +32,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from stretto import failures
 from stretto.errors import InvalidUsage, StrettoError, SystemCallError, Timeout
 from stretto.launch import UNIQUE_ID_BYTES, Place
 
@@ -67,6 +68,7 @@ def learn(place: Place, generation: int, seconds: float) -> bytes:
         if found is not None:
             return found
         if time.monotonic() + pause > deadline:
+            failures.current().note_loss()
             raise Timeout(_not_found(place, seconds))
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)

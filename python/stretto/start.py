@@ -2,53 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from stretto import _native, launch, rendezvous
 from stretto.communicator import Communicator
-from stretto.errors import InvalidArgument, RemoteError
+from stretto.errors import InvalidArgument
+from stretto.rank_threads import ThreadPlace, current_place, run_threads
+from stretto.values import shown, text, whole_number
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass
-class _Ids:
-    """The unique ids that threads of one process share: the first to ask makes it, as the process that
-    answers is the same for all of them.
-    """
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    by_generation: dict[int, bytes] = field(default_factory=dict)
-    joined: list[Communicator] = field(default_factory=list)
-
-    def get(self, generation: int) -> bytes:
-        with self.lock:
-            if generation not in self.by_generation:
-                self.by_generation[generation] = _native.make_unique_id()
-            return self.by_generation[generation]
-
-
-@dataclass
-class _ThreadPlace:
-    rank: int
-    ranks: int
-    ids: _Ids
-    calls: int = 0
-
-
-class _Here(threading.local):
-    place: _ThreadPlace | None = None
-
-
-_here = _Here()
 _generations = itertools.count()
+# Above what the library takes, which has its own words for that; below what only allocating would take for ever.
+_MAX_RANKS = 4096
 
 
 def unique_id() -> bytes:
@@ -81,13 +53,18 @@ def init(
     Raises `InvalidUsage` if no launcher can be seen, `Timeout` if rank 0 is not found and `RemoteError` if a
     rank does not come within STRETTO_INIT_TIMEOUT seconds.
     """
+    name = text(name, "name")
     given = [argument is not None for argument in (rank, ranks, unique_id)]
     if any(given):
         if rank is None or ranks is None or unique_id is None:
             raise InvalidArgument("init: give all of rank=, ranks= and unique_id=, or none of them")
-        return Communicator(_native.join(ranks, unique_id, rank, name))
-    if _here.place is not None:
-        return _join_thread(_here.place, name)
+        if not isinstance(unique_id, bytes | bytearray | memoryview):
+            raise InvalidArgument(f"unique_id={shown(unique_id)}: it must be the bytes that stretto.unique_id() made")
+        numbers = whole_number(ranks, "ranks", 1), whole_number(rank, "rank")
+        return Communicator(_native.join(numbers[0], bytes(unique_id), numbers[1], name))
+    here = current_place()
+    if here is not None:
+        return _join_thread(here, name)
     place = launch.place()
     generation = next(_generations)
     if place.unique_id is not None:
@@ -106,11 +83,13 @@ def _meet(place: launch.Place, generation: int, name: str) -> Communicator:
     return Communicator(_native.join(place.ranks, learned, place.rank, name))
 
 
-def _join_thread(place: _ThreadPlace, name: str) -> Communicator:
+def _join_thread(place: ThreadPlace, name: str) -> Communicator:
     generation, place.calls = place.calls, place.calls + 1
-    made = Communicator(_native.join(place.ranks, place.ids.get(generation), place.rank, name))
-    place.ids.joined.append(made)
-    return made
+    place.record.joining = True
+    try:
+        return Communicator(_native.join(place.ranks, place.ids.get(generation), place.rank, name))
+    finally:
+        place.record.joining = False
 
 
 def init_timeout() -> float:
@@ -128,17 +107,7 @@ def init_all(ranks: int) -> list[Communicator]:
 
     One thread can drive them all, inside `with stretto.group():`; or each gets a thread of its own.
     """
-    return [Communicator(native) for native in _native.init_all(ranks)]
-
-
-@contextlib.contextmanager
-def thread_place(rank: int, ranks: int, ids: _Ids) -> Iterator[None]:
-    """Makes `init()` in this thread join as that rank, for as long as the block lasts."""
-    _here.place = _ThreadPlace(rank, ranks, ids)
-    try:
-        yield
-    finally:
-        _here.place = None
+    return [Communicator(native) for native in _native.init_all(whole_number(ranks, "ranks", 1, _MAX_RANKS))]
 
 
 def threads(
@@ -150,49 +119,15 @@ def threads(
     If one raises, its communicator is aborted, so that the others' operations fail and do not wait for it;
     when all have ended, the error that began it is raised. Communicators are closed at the end.
     """
-    if ranks < 1:
-        raise InvalidArgument(f"ranks={ranks}: at least 1")
+    ranks = whole_number(ranks, "ranks", 1, _MAX_RANKS)
+    if not callable(function):
+        raise InvalidArgument(f"function={shown(function)}: it must be a function of a communicator")
 
     def body(rank: int, comm: Communicator) -> T:
         with comm:
             return function(comm, *args, **kwargs)
 
     return run_threads(ranks, lambda rank: body(rank, init()))
-
-
-def run_threads(ranks: int, body: Callable[[int], T]) -> list[T]:
-    """Runs `body(rank)` on threads whose `init()` joins one job. Raises the first error that is no `RemoteError`, or
-    the first.
-    """
-    ids = _Ids()
-    results: dict[int, T] = {}
-    errors: list[tuple[int, BaseException]] = []
-
-    def run(rank: int) -> None:
-        try:
-            with thread_place(rank, ranks, ids):
-                results[rank] = body(rank)
-        except BaseException as error:
-            errors.append((rank, error))
-
-    running = [
-        threading.Thread(target=run, args=(rank,), name=f"stretto-rank-{rank}", daemon=True) for rank in range(ranks)
-    ]
-    for thread in running:
-        thread.start()
-    try:
-        for thread in running:
-            thread.join()
-    except BaseException:  # Ctrl-C: the ranks' operations end, and the threads with them.
-        for comm in ids.joined:
-            comm.abort()
-        raise
-    if errors:
-        # Those that only lost a rank are not the cause, even if they were told before the cause had unwound.
-        rank, first = min(errors, key=lambda one: isinstance(one[1], RemoteError))
-        first.add_note(f"on rank {rank} of {ranks} (a thread of this process)")
-        raise first
-    return [results[rank] for rank in range(ranks)]
 
 
 __all__ = ["Any", "init", "init_all", "threads", "unique_id"]

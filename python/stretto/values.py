@@ -4,9 +4,12 @@ by.
 
 from __future__ import annotations
 
+import math
+import operator
+import reprlib
 import struct
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from stretto import _native
 from stretto.errors import InvalidArgument
@@ -31,6 +34,9 @@ OPERATORS: tuple[str, ...] = ("sum", "prod", "max", "min", "avg")
 """The built-in operators, in the order of `ncclRedOp_t`."""
 
 _OP_CODES = {name: code for code, name in enumerate(OPERATORS)}
+
+_INT32 = 1 << 31
+_INT64 = 1 << 63
 
 DType: TypeAlias = object
 """A name of `DTYPES`, a `numpy.dtype` or scalar type, one of ml_dtypes' types, or a `torch.dtype`."""
@@ -65,53 +71,122 @@ class PreMulSum:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if not self._native.inherited:
+            self.close()
 
 
 Op: TypeAlias = Literal["sum", "prod", "max", "min", "avg"] | PreMulSum
 """A built-in operator by name, or one made by `Communicator.pre_mul_sum`."""
 
 
+def shown(value: object) -> str:
+    """A value as messages show it: short, whatever it is."""
+    try:
+        return reprlib.repr(value)
+    except Exception:  # a user's own __repr__
+        return f"a {type(value).__name__}"
+
+
+def whole_number(value: object, what: str, least: int = -_INT32, most: int = _INT32 - 1) -> int:
+    """`value`, if it is an int or can stand for one. Raises `InvalidArgument` if not, or if it is out of range."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(
+            f"{what}={shown(value)}: it must be a whole number, and is a {type(value).__name__}"
+        ) from None
+    if not least <= number <= most:
+        raise InvalidArgument(f"{what}={shown(number)}: it must be {least} to {most}")
+    return number
+
+
+def byte_count(value: object, what: str) -> int:
+    """A number of bytes, 0 or more."""
+    return whole_number(value, what, 0, _INT64 - 1)
+
+
+def text(value: object, what: str) -> str:
+    """`value`, if it is a text that C can take."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what}={shown(value)}: it must be a text, and is a {type(value).__name__}")
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidArgument(f"{what}={shown(value)}: it must be a text without NUL and without lone surrogates")
+    return value
+
+
 def op_code(op: Op) -> int:
     """The `ncclRedOp_t`. Raises `InvalidArgument` for an unknown name."""
-    code = _OP_CODES.get(op)  # type: ignore[arg-type]
-    if code is not None:
-        return code
-    if isinstance(op, PreMulSum):
+    if isinstance(op, str):
+        code = _OP_CODES.get(op)
+        if code is not None:
+            return code
+    elif isinstance(op, PreMulSum):
         return op.code
-    raise InvalidArgument(f"op={op!r}: the operators are {', '.join(OPERATORS)} and comm.pre_mul_sum(scalar)")
+    raise InvalidArgument(f"op={shown(op)}: the operators are {', '.join(OPERATORS)} and comm.pre_mul_sum(scalar)")
 
 
 def dtype_code(dtype: DType | None) -> int:
     """The `ncclDataType_t` of a type however it is named; -1 for None. Raises `InvalidArgument` for any
     other.
     """
-    if dtype is None:
-        return -1
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
-    code = _native.type_code(str(name).removeprefix("torch."))
+    return -1 if dtype is None else known_dtype_code(dtype)
+
+
+def known_dtype_code(dtype: DType) -> int:
+    """`dtype_code` where there is no array whose own type None could mean."""
+    try:
+        name = (
+            dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
+        )
+        code = _native.type_code(text(str(name), "dtype").removeprefix("torch."))
+    except Exception:  # whatever the attributes of an object that is no type do
+        code = -1
     if code < 0:
-        raise InvalidArgument(f"dtype={dtype!r}: the element types are {', '.join(DTYPES)}")
+        raise InvalidArgument(f"dtype={shown(dtype)}: the element types are {', '.join(DTYPES)}")
     return code
 
 
 def scalar_bytes(value: float, code: int) -> bytes:
-    """`value` as one element of the type. float8 needs the package ml_dtypes, which knows how to round to
-    it.
+    """`value` as one element of the type. Raises `InvalidArgument` if it is no number or has no such element. float8
+    needs the package ml_dtypes, which knows how to round to it.
     """
     name = DTYPES[code]
+    try:
+        return _scalar_bytes(value, name)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(
+            f"scalar={shown(value)}: it must be a number that is an element of type {name}"
+        ) from error
+
+
+def _scalar_bytes(value: float, name: str) -> bytes:
+    import numpy
+
+    if "int" in name:
+        number = float(value)
+        whole = int(value) if isinstance(value, int) or number.is_integer() else operator.index(value)  # type: ignore[arg-type]
+        limits = numpy.iinfo(name)
+        if not limits.min <= whole <= limits.max:
+            raise OverflowError(name)
+        return numpy.array(whole, dtype=name).tobytes()
+    number = float(value)
     if name == "bfloat16":
-        (bits,) = struct.unpack("<I", struct.pack("<f", value))
+        (bits,) = struct.unpack("<I", struct.pack("<f", number))
         if bits & 0x7FFFFFFF > 0x7F800000:  # NaN: rounding must not turn it into infinity
             return struct.pack("<H", bits >> 16 | 0x40)
         return struct.pack("<H", (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
-    if name.startswith("float8"):
-        try:
-            import ml_dtypes
-        except ImportError as error:
-            raise InvalidArgument(f"a scalar of type {name} needs the package ml_dtypes") from error
-        kind = ml_dtypes.float8_e4m3fn if name == "float8e4m3" else ml_dtypes.float8_e5m2
-        return bytes(kind(value).tobytes())
-    import numpy
+    with numpy.errstate(over="ignore"):
+        element = _float8(number, name) if name.startswith("float8") else numpy.array(number, dtype=name)
+    if math.isfinite(number) and not math.isfinite(float(element)):
+        raise OverflowError(name)
+    return bytes(element.tobytes())
 
-    return numpy.array(value, dtype=name).tobytes()
+
+def _float8(number: float, name: str) -> Any:
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise InvalidArgument(f"a scalar of type {name} needs the package ml_dtypes") from error
+    return (ml_dtypes.float8_e4m3fn if name == "float8e4m3" else ml_dtypes.float8_e5m2)(number)

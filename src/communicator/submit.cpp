@@ -462,6 +462,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
     transfer.peer = operation.root;
     transfer.data = static_cast<std::byte*>(isSend ? const_cast<void*>(operation.send) : operation.receive);
     transfer.bytes = operation.bytes();
+    transfer.type = operation.type;
     transfer.tag = transferTag(operation);
     transfers_.push_back(transfer);
   }

@@ -1,5 +1,6 @@
 #include "primitives/disagreement.hpp"
 
+#include <bit>
 #include <cinttypes>
 #include <cstdio>
 
@@ -21,6 +22,13 @@ std::string placeInWords(const Announcement& what) {
 std::string inWords(const Announcement& what) {
   if (what.sequence == 0) return "another operation";
   char text[200];
+  if (isTransfer(what)) {
+    const bool isSend = what.collective == static_cast<uint8_t>(Collective::kSend);
+    snprintf(text, sizeof text, "%s %s x %" PRIu64 " %s rank %d", isSend ? "send" : "receive",
+             nameOf(static_cast<DataType>(what.type % kDataTypes)), what.count, isSend ? "to" : "from",
+             what.root);
+    return text;
+  }
   snprintf(text, sizeof text, "#%" PRIu64 " %s %s x %" PRIu64, what.sequence,
            nameOf(static_cast<Collective>(what.collective % kCollectives)),
            nameOf(static_cast<DataType>(what.type % kDataTypes)), what.count);
@@ -37,6 +45,43 @@ std::string ranksDisagree(int rank, const std::string& mine, int peer, const std
          (mine == theirs ? ", in another group or after another call" : "") +
          ". All ranks of a communicator must call the same operations with the same count, type, operator "
          "and root, in the same order and in the same groups.";
+}
+
+std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int rank) {
+  const auto callOf = [&](int of) { return inWords(currentCall(peers[static_cast<size_t>(of)].header())); };
+  const int first = (members >> rank & 1) != 0 ? rank : std::countr_zero(members);
+  const uint64_t others = members & ~(uint64_t{1} << first);
+  const std::string mine = callOf(first);
+  int second = std::countr_zero(others);
+  for (uint64_t rest = others; rest != 0; rest &= rest - 1) {
+    const int other = std::countr_zero(rest);
+    if (callOf(other) == mine) continue;
+    second = other;
+    break;
+  }
+  return "ranks disagree: rank " + std::to_string(first) + " waits in " + mine + ", rank " +
+         std::to_string(second) + " in " + callOf(second) +
+         ", and they wait for each other without an end. All ranks of a communicator must make the same "
+         "calls "
+         "in the same order, and sends and receives that need each other belong in one group.";
+}
+
+uint64_t disagreeingAt(const WindowHeader& other) {
+  return std::atomic_ref(const_cast<uint64_t&>(other.wait.disagreeing)).load(std::memory_order_acquire);
+}
+
+Announcement currentCall(const WindowHeader& window) {
+  const Announcement& place = window.wait.call;
+  const Announcement transfer = announcedAt(place, wordOf(place, 0).load(std::memory_order_acquire));
+  const Announcement collective = announced(window, lastAnnounced(window));
+  if (collective.sequence == 0) return transfer;
+  return transfer.sequence != 0 && transfer.startedTicks > collective.startedTicks ? transfer : collective;
+}
+
+void announceTransfer(LongWait& wait, const Announcement& transfer) {
+  Announcement call = transfer;
+  call.sequence = wordOf(wait.call, 0).load(std::memory_order_relaxed) + 1;
+  announceAt(wait.call, call);
 }
 
 // There a tag holds all before it: the latest that both remember mostly says that nothing differs.

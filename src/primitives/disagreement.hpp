@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 
+#include "base/types.hpp"
 #include "primitives/announcement.hpp"
+#include "primitives/peer.hpp"
 
 namespace stretto {
 
@@ -16,6 +19,23 @@ std::string inWords(const Announcement& what);
 // What `rank` says of it; both calls in words. They may be alike where an earlier one, which is not
 // remembered any more, differed.
 std::string ranksDisagree(int rank, const std::string& mine, int peer, const std::string& theirs);
+
+// The same of `members` (a bit each, at least two) that wait for each other in calls that do not belong
+// together, in the words of `rank`: of its own call, if it is a member, and of one that differs.
+std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int rank);
+// The ranks that `other` has found to disagree with each other, a bit each.
+uint64_t disagreeingAt(const WindowHeader& other);
+
+constexpr bool isTransfer(const Announcement& call) {
+  return call.sequence != 0 && (call.collective == static_cast<uint8_t>(Collective::kSend) ||
+                                call.collective == static_cast<uint8_t>(Collective::kReceive));
+}
+
+// What a rank has called last, as far as it has said so: transfers are announced by who waits long in them or
+// finds a disagreement; sequence 0 if it has called nothing.
+Announcement currentCall(const WindowHeader& window);
+// Written by the owner of `wait`, for currentCall(); startedTicks says which call was the last.
+void announceTransfer(LongWait& wait, const Announcement& transfer);
 
 struct Difference {
   Announcement mine{};

@@ -44,6 +44,18 @@ struct alignas(kCellBytes) Announcement {
   uint64_t place;  // of the results in a window that users have registered, if that matters; else 0
 };
 
+// A wait of the owner that has become long, so that peers can find out that it will never end
+// (primitives/host/standstill.cpp). Written by the owner alone.
+struct alignas(kCellBytes) LongWait {
+  uint64_t ticket;    // grows by one when such a wait begins and when it ends: odd while there is one
+  uint64_t looks;     // how often the owner has looked at what it waits for, and not found it
+  uint64_t peers;     // a bit each: the ranks of which any one could end the wait
+  uint64_t sequence;  // of the collective that it belongs to; 0: transfers, of which `call` tells
+  // Ranks, the owner included, that the owner has found to disagree with each other; 0: none.
+  uint64_t disagreeing;
+  Announcement call;  // the first unfinished of the transfers that the owner waited for last; 0: never
+};
+
 struct WindowHeader {
   // Written once, by the owner, before the window is offered.
   uint64_t magic;
@@ -72,6 +84,8 @@ struct WindowHeader {
   // sleeping: 1 while the owner sleeps; bell: whoever wakes it adds one.
   alignas(kCellBytes) uint32_t sleeping;
   uint32_t bell;
+
+  LongWait wait;
 
   // More than the operations by which a rank that waits for nobody may be ahead, but for those of no bytes.
   static constexpr int kAnnouncements = 16;

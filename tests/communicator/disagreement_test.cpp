@@ -151,6 +151,99 @@ TEST(Disagreement, WhoIsToldOfItHearsBothCalls) {
   }
 }
 
+// ---- Transfers that meet something else -------------------------------------------------------------------
+
+struct Parting {
+  const char* name;
+  std::function<ncclResult_t(const Member& member, float* values)> call;
+  std::vector<std::string> words[3];  // what each rank must hear, besides who differs
+};
+constexpr size_t kLarge = 1 << 20;  // more than a link holds: its sender waits
+
+std::vector<Parting> partings() {
+  const auto receive = [](const Member& m, float* to, size_t count, int from) {
+    return ncclRecv(to, count, ncclFloat32, from, m.comm, nullptr);
+  };
+  const auto sumAll = [](const Member& m, float* values) {
+    return ncclAllReduce(values, values, 50, ncclFloat32, ncclSum, m.comm, nullptr);
+  };
+  return {
+      {"ReceiveAndCollective",
+       [=](const Member& m, float* values) {
+         return m.rank == 0 ? receive(m, values, 5, 1) : sumAll(m, values);
+       },
+       {{"receive float32 x 5 from rank 1", "all_reduce float32 x 50"},
+        {"receive float32 x 5 from rank 1", "all_reduce float32 x 50"},
+        {"receive float32 x 5 from rank 1", "all_reduce float32 x 50"}}},
+      {"LargeSendAndCollective",
+       [=](const Member& m, float* values) {
+         return m.rank == 2 ? ncclSend(values, kLarge, ncclFloat32, 1, m.comm, nullptr) : sumAll(m, values);
+       },
+       {{"send float32 x 1048576 to rank 1", "all_reduce float32 x 50"},
+        {"send float32 x 1048576 to rank 1", "all_reduce float32 x 50"},
+        {"send float32 x 1048576 to rank 1", "all_reduce float32 x 50"}}},
+      {"ReceivesInACircle",
+       [=](const Member& m, float* values) { return receive(m, values, 7, (m.rank + 1) % 3); },
+       {{"receive float32 x 7 from rank 1"},
+        {"receive float32 x 7 from rank 2"},
+        {"receive float32 x 7 from rank 0"}}},
+      {"LargeSendsInACircle",
+       [=](const Member& m, float* values) {
+         return ncclSend(values, kLarge, ncclFloat32, (m.rank + 1) % 3, m.comm, nullptr);
+       },
+       {{"send float32 x 1048576 to rank 1"},
+        {"send float32 x 1048576 to rank 2"},
+        {"send float32 x 1048576 to rank 0"}}},
+  };
+}
+
+void part(Member& member, const Parting& parting) {
+  std::vector<float> values(kLarge, 1.0f);
+  member.expect(sumOne(member, values.data()), "together");
+  const double start = secondsNow();
+  member.expect(parting.call(member, values.data()), "the result", ncclInvalidUsage);
+  const double took = secondsNow() - start;
+  if (took > 5) member.complain("took %.3f s", took);
+  member.expectError("the error", parting.words[member.rank]);
+  member.board.meet();
+}
+
+class EveryParting : public ::testing::TestWithParam<Parting> {};
+
+TEST_P(EveryParting, AmongThreads) {
+  asThreads(3, connected([](Member& member) { part(member, GetParam()); }), 30);
+}
+
+TEST_P(EveryParting, AmongProcesses) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  asProcesses(3, connected([](Member& member) { part(member, GetParam()); }), 30);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, EveryParting, ::testing::ValuesIn(partings()),
+                         [](const auto& suite) { return std::string(suite.param.name); });
+
+// Ranks that wait long for one that comes in the end do not stand still.
+TEST(Disagreement, IsNotSeenInALateRank) {
+  asThreads(3, connected([](Member& member) {
+              std::vector<float> values(kLarge, 1.0f);
+              for (int late = 0; late < 3; ++late) {
+                if (member.rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(250));
+                const int next = (member.rank + 1) % 3;
+                const int previous = (member.rank + 2) % 3;
+                // Rank 0 begins; each other one passes on what it has received.
+                if (member.rank != 0)
+                  member.expect(ncclRecv(values.data(), kLarge, ncclFloat32, previous, member.comm, nullptr),
+                                "receive");
+                member.expect(ncclSend(values.data(), kLarge, ncclFloat32, next, member.comm, nullptr),
+                              "send");
+                if (member.rank == 0)
+                  member.expect(ncclRecv(values.data(), kLarge, ncclFloat32, previous, member.comm, nullptr),
+                                "receive");
+                member.expect(sumOne(member, values.data()), "sum");
+              }
+            }));
+}
+
 TEST(Disagreement, ASendAndItsReceiveDifferInCount) {
   asThreads(2, connected([](Member& member) {
               float values[4] = {};

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 STRETTO = [sys.executable, "-m", "stretto"]
@@ -29,12 +29,18 @@ def stretto(*arguments: object, seconds: float = 60, **extra: str) -> subprocess
 
 
 def run_script(
-    folder: Path, ranks: int, text: str, *options: object, seconds: float = 60, **extra: str
+    folder: Path,
+    ranks: int,
+    text: str,
+    *options: object,
+    arguments: Sequence[object] = (),
+    seconds: float = 60,
+    **extra: str,
 ) -> subprocess.CompletedProcess[str]:
-    """`stretto run -n RANKS OPTIONS` of a script with this text."""
+    """`stretto run -n RANKS OPTIONS` of a script with this text and these arguments."""
     script = folder / "script.py"
     script.write_text(text)
-    return stretto("run", "-n", ranks, *options, script, seconds=seconds, **extra)
+    return stretto("run", "-n", ranks, *options, script, *arguments, seconds=seconds, **extra)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -148,6 +149,200 @@ def test_wrong_shapes_types_and_names() -> None:
                 comm.scatter(None)
 
     stretto.threads(2, body)
+
+
+class Odd:
+    """An object whose DLPack methods give, or raise, what they are told."""
+
+    def __init__(self, capsule: object, device: object = (1, 0)) -> None:
+        self.capsule = capsule
+        self.device = device
+
+    @staticmethod
+    def give(what: object) -> object:
+        if isinstance(what, BaseException):
+            raise what
+        return what
+
+    def __dlpack__(self, **options: object) -> object:
+        return self.give(self.capsule)
+
+    def __dlpack_device__(self) -> object:
+        return self.give(self.device)
+
+
+class OnlyCapsule:
+    def __dlpack__(self, **options: object) -> object:
+        return np.zeros(3).__dlpack__()
+
+
+class DlTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("offset", ctypes.c_uint64),
+    )
+
+
+def capsule_of(tensor: DlTensor) -> object:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return new(ctypes.addressof(tensor), b"dltensor", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "array is a NoneType: pass a NumPy array"),
+        ({}, "array is a dict: pass a NumPy array"),
+        ([1, "a"], "array is a list: pass a NumPy array"),
+        (Odd(None), "whose __dlpack__ returned a NoneType: it must be a DLPack capsule"),
+        (Odd(5), "whose __dlpack__ returned a int"),
+        (Odd(BufferError("no export")), "array is a Odd, whose __dlpack__ raised BufferError: no export"),
+        (Odd(TypeError("mine")), "whose __dlpack__ raised TypeError: mine"),
+        (Odd(None, ValueError("nowhere")), "whose __dlpack_device__ raised ValueError: nowhere"),
+        (Odd(None, 5), "whose __dlpack_device__ returned a int: it must be a tuple of two"),
+        (Odd(None, ()), "whose __dlpack_device__ returned a tuple: it must be a tuple of two"),
+        (Odd(None, ("cpu", 0)), "whose __dlpack_device__ returned a tuple: it must be a tuple of two whole"),
+        (OnlyCapsule(), "has __dlpack__ and no __dlpack_device__"),
+    ],
+)
+def test_odd_arrays_are_refused_in_words(given: object, words: str) -> None:
+    refused(lambda comm: comm.all_reduce(given), words)
+    refused(lambda comm: comm.send(given, 0), words)
+    if given is not None:  # for `out` that means none
+        refused(lambda comm: comm.all_reduce(np.zeros(3), out=given), words.replace("array is", "out is"))
+
+
+def test_an_array_that_fails_by_itself_is_the_cause() -> None:
+    own = BufferError("no export")
+    with comm_of_one() as comm, pytest.raises(stretto.InvalidArgument) as caught:
+        comm.all_reduce(Odd(own))
+    assert caught.value.__cause__ is own
+    with comm_of_one() as comm, pytest.raises(KeyboardInterrupt):
+        comm.all_reduce(Odd(KeyboardInterrupt()))
+
+
+def test_a_capsule_is_taken_once_and_a_memoryview_is_not_released() -> None:
+    used = np.zeros(3).__dlpack__()
+    np.from_dlpack(Odd(used))
+    refused(lambda comm: comm.all_reduce(Odd(used)), "not return a fresh DLPack capsule .its name is used_dltensor")
+    view = memoryview(bytearray(8))
+    view.release()
+    refused(lambda comm: comm.all_reduce(view), "array is a memoryview, whose buffer raised ValueError: operation forb")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dimensions": -1},
+        {"dimensions": 1 << 30},
+        {"shape": (-3,)},
+        {"shape": (1 << 62,)},
+        {"shape": (1 << 40, 1 << 40), "dimensions": 2},
+        {"shape": None},
+        {"data": None},
+        {"bits": 0},
+        {"lanes": 0},
+    ],
+)
+def test_a_tensor_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    values = (ctypes.c_float * 3)(1, 2, 3)
+    sizes = wrong.get("shape", (3,))
+    shape = (ctypes.c_int64 * 4)(*(sizes or ()))
+    tensor = DlTensor(ctypes.addressof(values), 1, 0, 1, 2, 32, 1, shape, None, 0)
+    if "shape" not in wrong:  # without what is wrong it would be taken
+        with comm_of_one() as comm:
+            comm.all_reduce(Odd(capsule_of(tensor)))
+    for name, value in wrong.items():
+        if name != "shape":
+            setattr(tensor, name, value)
+        elif value is None:
+            tensor.shape = ctypes.POINTER(ctypes.c_int64)()
+    refused(lambda comm: comm.all_reduce(Odd(capsule_of(tensor))), "makes no sense")
+
+
+def test_what_is_no_shape_is_refused() -> None:
+    class Shaped:
+        shape: object = 5
+
+    refused(lambda comm: comm.all_gather(Shaped()), "whose shape is not one of numbers")
+    Shaped.shape = ("a",)
+    refused(lambda comm: comm.all_gather(Shaped()), "whose shape is not one of numbers")
+    Shaped.shape = (3,)
+    refused(lambda comm: comm.all_gather(Shaped()), "of which no other can be made")
+    refused(lambda comm: comm.all_gather(None), "array is a NoneType")
+    refused(lambda comm: comm.reduce_scatter([1, "a"]), "array is a list")
+
+
+BIG = 1 << 70
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda comm, x: comm.all_reduce(x, stream=5), "stream=5: it must be a stretto.Stream or None"),
+        (lambda comm, x: comm.all_reduce(x, stream=comm), "it must be a stretto.Stream or None"),
+        (lambda comm, x: comm.all_reduce(x, ["sum"]), "operators are sum"),
+        (lambda comm, x: comm.all_reduce(x, dtype=[1]), "element types are int8"),
+        (lambda comm, x: comm.all_reduce(x, dtype="float64\0x"), "element types are int8"),
+        (lambda comm, x: comm.broadcast(x, root="a"), "root='a': it must be a whole number, and is a str"),
+        (lambda comm, x: comm.broadcast(x, root=1.5), "root=1.5: it must be a whole number"),
+        (lambda comm, x: comm.broadcast(x, root=BIG), "root=1180591620717411303424: it must be"),
+        (lambda comm, x: comm.reduce(x, root=-1), "root=-1: the ranks of this communicator are 0 to 0"),
+        (lambda comm, x: comm.reduce(x, root=None), "root=None: it must be a whole number"),
+        (lambda comm, x: comm.gather(x, root="0"), "root='0'"),
+        (lambda comm, x: comm.scatter(x, root=7), "root=7: the ranks"),
+        (lambda comm, x: comm.send(x, "a"), "peer='a'"),
+        (lambda comm, x: comm.recv(x, 1 << 40), "peer=1099511627776: the ranks"),
+        (lambda comm, x: comm.split("a"), "color='a'"),
+        (lambda comm, x: comm.split(BIG), "color=.* it must be"),
+        (lambda comm, x: comm.split(0, "a"), "key='a'"),
+        (lambda comm, x: comm.shrink(5), "exclude=5: it must be a list of ranks"),
+        (lambda comm, x: comm.shrink(["a"]), "exclude='a'"),
+        (lambda comm, x: comm.shrink([-1]), "exclude=-1: the ranks"),
+        (lambda comm, x: comm.explain(5, 4), "collective=5: it must be a text"),
+        (lambda comm, x: comm.explain("all_reduce", -1), "size=-1: it must be 0 to"),
+        (lambda comm, x: comm.explain("all_reduce", 4, dtype=None), "dtype=None"),
+        (lambda comm, x: comm.force("all_reduce", 5), "algorithm=5"),
+        (lambda comm, x: comm.force("all_reduce", None, None, -1), "chunk_bytes=-1"),
+        (lambda comm, x: comm.pre_mul_sum("x"), "scalar='x': it must be a number that is an element of type float32"),
+        (lambda comm, x: comm.pre_mul_sum(2.0, None), "dtype=None"),
+        (lambda comm, x: comm.pre_mul_sum(300, "int8"), "scalar=300"),
+        (lambda comm, x: comm.pre_mul_sum(2.5, "int32"), "scalar=2.5"),
+        (lambda comm, x: comm.pre_mul_sum(1e300, "bfloat16"), "element of type bfloat16"),
+        (lambda comm, x: comm.pre_mul_sum(1e300, "float16"), "element of type float16"),
+        (lambda comm, x: comm.pre_mul_sum(1e6, "float8e4m3"), "element of type float8e4m3"),
+        (lambda comm, x: comm.pre_mul_sum(x), "scalar=array"),
+        (lambda comm, x: stretto.explain("all_reduce", 4, "a"), "ranks='a'"),
+        (lambda comm, x: stretto.doctor(5), "target=5"),
+        (lambda comm, x: stretto.init_all("3"), "ranks='3'"),
+        (lambda comm, x: stretto.init_all(1 << 31), "ranks=2147483648: it must be 1 to"),
+        (lambda comm, x: stretto.threads("2", print), "ranks='2'"),
+        (lambda comm, x: stretto.threads(1, None), "function=None"),
+        (lambda comm, x: stretto.init(rank="0", ranks=1, unique_id=bytes(128)), "rank='0'"),
+        (lambda comm, x: stretto.init(rank=0, ranks=1, unique_id="abc"), "unique_id='abc'"),
+        (lambda comm, x: stretto.init(name=5), "name=5: it must be a text"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_words(call: Callable[[Any, Any], object], words: str) -> None:
+    refused(lambda comm: call(comm, np.zeros(4)), words)
+
+
+def test_whole_numbers_of_other_kinds_are_taken() -> None:
+    with comm_of_one() as comm:
+        assert comm.broadcast(np.ones(3), root=np.int64(0))[0] == 1
+        with comm.pre_mul_sum(np.float32(3), "int32") as triple:
+            assert comm.all_reduce(np.ones(3, "int32"), triple)[0] == 3
+        with comm.pre_mul_sum(float("inf"), "float16") as endless:
+            assert comm.all_reduce(np.ones(3, "float16"), endless)[0] == np.inf
 
 
 def test_errors_are_also_what_python_calls_them() -> None:

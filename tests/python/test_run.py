@@ -93,6 +93,30 @@ def test_wrong_command_lines() -> None:
     assert "Python script" in stretto("run", "--threads", "true").stderr
 
 
+@pytest.mark.parametrize("wrong", ["inf", "nan", "-1", "1e300", "soon"])
+@pytest.mark.parametrize("option", ["--timeout", "--grace"])
+def test_times_that_are_none_are_refused(option: str, wrong: str) -> None:
+    done = stretto("run", "-n", 2, option, wrong, "--", "true")
+    assert done.returncode == 2 and option in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_long_time_is_taken() -> None:
+    assert stretto("run", "-n", 2, "--timeout", 1e8, "--grace", 1e8, "--", "true").returncode == 0
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_job_runs(tmp_path: Path) -> None:
+    done = stretto("run", "-n", 1, "--json", "/nonexistent/report.json", "--", "touch", tmp_path / "ran")
+    assert done.returncode == 2 and "cannot write /nonexistent/report.json" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_threads_of_a_script_that_is_none(tmp_path: Path) -> None:
+    done = stretto("run", "--threads", tmp_path / "missing.py")
+    assert done.returncode == 2 and "cannot read" in done.stderr and "Traceback" not in done.stderr
+    done = run_script(tmp_path, 2, "def (", "--threads")
+    assert done.returncode == 1 and "SyntaxError" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_first_failure_is_named_and_ends_the_rest(tmp_path: Path) -> None:
     text = """
 import os, sys, time

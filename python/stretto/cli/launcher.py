@@ -21,10 +21,17 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO, BinaryIO
 
+from stretto.cli.output import printable
+from stretto.cli.verdict import Log, Story, first, suspect
+from stretto.failures import LOG_VARIABLE
+
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 TIMED_OUT = 124
 _PR_SET_PDEATHSIG = 1
 _KILL_AFTER = 2.0
+# A program that writes nothing down and fails may have done so because of a rank that is about to die by a signal.
+_SILENT_SECONDS = 0.25
+_LONGEST_SLEEP = 3600.0  # select takes no more than some days
 _libc = ctypes.CDLL(None)
 
 
@@ -38,8 +45,15 @@ class Rank:
     began: float
     ended: float = 0.0
     status: int | None = None
+    sent: float | None = None  # when it was first sent a signal from here: what it ends by afterwards is no failure
+    story: Story | None = None
+
+    def failed_by_itself(self) -> bool:
+        return self.status not in (None, 0) and self.sent is None
 
     def end_text(self) -> str:
+        if not self.failed_by_itself():
+            return "failed"
         if self.status is not None and self.status < 0:
             try:
                 name = f"signal {-self.status} ({signal.Signals(-self.status).name})"
@@ -49,24 +63,34 @@ class Rank:
         return f"ended with status {self.status}"
 
     def exit_status(self) -> int:
-        """As a shell counts it."""
+        """As a shell counts it; of a rank that was ended here before it could end by its failure, what that would
+        have given.
+        """
+        if not self.failed_by_itself() and self.story is not None:
+            return self.story.status
         assert self.status is not None
         return 128 - self.status if self.status < 0 else self.status
 
 
 @dataclass
 class Job:
-    """Starts one process per rank and waits for them. `environments` has one set of variables per rank."""
+    """Starts one process per rank and waits for them. `environments` has one set of variables per rank.
+
+    `threads`: all ranks are threads of the only process, which says itself which of them failed first.
+    """
 
     command: list[str]
     environments: list[dict[str, str]]
     tag: bool = False
     grace: float = 3.0
     timeout: float | None = None
+    threads: bool = False
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True)
     ranks: list[Rank] = field(default_factory=list)
     first_failure: Rank | None = None
+    _log: Log = field(default_factory=Log)
     _verdict: int | None = None
+    _judge_at: float | None = None
     _terminate_at: float | None = None
     _kill_at: float | None = None
 
@@ -83,6 +107,8 @@ class Job:
                     self._step(selector, deadline)
             finally:
                 self._kill_all()
+                self._log.stories()
+                self._log.close()
         if self._verdict is not None:
             return self._verdict
         return self.first_failure.exit_status() if self.first_failure is not None else 0
@@ -98,7 +124,7 @@ class Job:
         pipe = subprocess.PIPE if self.tag else None
         process = subprocess.Popen(
             self.command,
-            env=self.environments[number],
+            env={**self.environments[number], LOG_VARIABLE: self._log.path},
             stdin=subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
@@ -114,10 +140,11 @@ class Job:
                 selector.register(source, selectors.EVENT_READ, Output(number, source, target))
 
     def _step(self, selector: selectors.BaseSelector, deadline: float | None) -> None:
-        moments = [moment for moment in (deadline, self._terminate_at, self._kill_at) if moment is not None]
+        timers = (deadline, self._judge_at, self._terminate_at, self._kill_at)
+        moments = [moment for moment in timers if moment is not None]
         if self._verdict is not None and deadline in moments:
             moments.remove(deadline)
-        wait = max(0.0, min(moments) - time.monotonic()) if moments else None
+        wait = min(max(0.0, min(moments) - time.monotonic()), _LONGEST_SLEEP) if moments else None
         for key, _ in selector.select(wait):
             if isinstance(key.data, Rank):
                 selector.unregister(key.fd)
@@ -133,11 +160,16 @@ class Job:
 
     def _act(self, deadline: float | None) -> None:
         now = time.monotonic()
+        if self._judge_at is not None and now >= self._judge_at:
+            self._judge_at = None
+            self._judge(silent_too=True)
         if deadline is not None and now >= deadline and self._verdict is None:
+            self._judge(at_last=True)
             self._verdict = TIMED_OUT
             self.say(f"stretto run: not done after {self.timeout:g} s (--timeout); ending {self._running()}")
             self._terminate_at = now
         if self._terminate_at is not None and now >= self._terminate_at:
+            self._judge(at_last=True)
             self._terminate_at, self._kill_at = None, now + _KILL_AFTER
             self._send(signal.SIGTERM)
         if self._kill_at is not None and now >= self._kill_at:
@@ -151,13 +183,59 @@ class Job:
         rank.status = rank.process.wait()
         rank.ended = time.monotonic()
         os.close(rank.pidfd)
-        if rank.status == 0 or self.first_failure is not None or self._verdict is not None:
+        if rank.failed_by_itself() and self.first_failure is None and self._verdict is None:
+            now = time.monotonic()
+            if self._terminate_at is None and self._kill_at is None:
+                self._terminate_at, self._judge_at = now + self.grace, now + _SILENT_SECONDS
+            self._judge()
+        if not self._running():
+            self._judge(at_last=True)
+
+    def _judge(self, *, silent_too: bool = False, at_last: bool = False) -> None:
+        """Names the first failure as soon as no later end can change who that is; `at_last`: whoever it seems to be.
+
+        A rank that failed because it lost another is not named while that other may still end.
+        """
+        if self.first_failure is not None or self._verdict is not None:
             return
-        self.first_failure = rank
+        if not any(rank.failed_by_itself() for rank in self.ranks):
+            return
+        stories = self._log.stories()
+        found = first(
+            suspect(
+                rank.number,
+                None if self.threads else stories.get(rank.number),
+                rank.ended if rank.failed_by_itself() else None,
+                rank.status is not None and rank.status < 0,
+            )
+            for rank in self.ranks
+            if rank.status != 0
+        )
+        if found is None or not (found.certain or at_last or (silent_too and found.silent)):
+            return
+        self.first_failure = self.ranks[found.number]
+        self._name(self.first_failure, stories.get(found.number))
+
+    def _name(self, rank: Rank, story: Story | None) -> None:
         running = self._running()
-        rest = f"; {running} have {self.grace:g} s to end by themselves" if running else ""
-        self.say(f"stretto run: rank {rank.number} (pid {rank.process.pid}) {rank.end_text()}{rest}")
-        self._terminate_at = time.monotonic() + self.grace
+        self._judge_at = None
+        who = f"rank {rank.number} (pid {rank.process.pid})"
+        if self.threads:
+            who = f"the process of all ranks (pid {rank.process.pid})"
+            if self._log.verdict is not None:
+                number, story = self._log.verdict
+                who = f"rank {number} (a thread of pid {rank.process.pid})"
+        rank.story = story
+        words = f" ({printable(story.words)})" if story is not None and story.words and rank.status != 0 else ""
+        left = max(0.0, self._terminate_at - time.monotonic()) if self._terminate_at is not None else 0.0
+        rest = f"; {running} have {left:.2g} s to end by themselves" if running and left > 0 else ""
+        self.say(f"stretto run: {who} {rank.end_text()}{words}{rest}")
+
+    def failed_rank(self) -> int | None:
+        """The number of the first failure; None if no rank failed, or none of several threads can be named."""
+        if self.first_failure is None or not self.threads:
+            return None if self.first_failure is None else self.first_failure.number
+        return None if self._log.verdict is None else self._log.verdict[0]
 
     def _signalled(self, number: int) -> None:
         if number not in FORWARDED:
@@ -165,6 +243,7 @@ class Job:
         if self._verdict is not None:
             self._send(signal.SIGKILL)  # Asked twice: no more patience.
             return
+        self._judge(at_last=True)
         self._verdict = 128 + number
         self.say(f"stretto run: {signal.Signals(number).name}; ending {self._running() or 'nothing'}")
         self._send(number)
@@ -175,8 +254,10 @@ class Job:
         return f"rank{'s' if len(alive) > 1 else ''} {', '.join(alive)}" if alive else ""
 
     def _send(self, number: int) -> None:
+        now = time.monotonic()
         for rank in self.ranks:
             if rank.status is None:
+                rank.sent = now if rank.sent is None else rank.sent
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(rank.process.pid, number)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from stretto.cli.launcher import Job
 from stretto.cli.output import JsonOption, emit, stop
 
+_LONGEST = 1e9  # seconds: thirty years, where no clock overflows
 # What follows the command's name is the command's own.
 SETTINGS = {
     "context_settings": {
@@ -22,13 +24,13 @@ SETTINGS = {
 }
 
 
-def _command(words: list[str], threads: int) -> list[str]:
+def _command(words: list[str], threads: int, grace: float) -> list[str]:
     """A .py file is run by this Python; everything else as it stands."""
     script = words[0].endswith(".py")
     if threads:
         if not script:
             stop("run --threads runs a Python script: its ranks are threads of one Python")
-        return [sys.executable, "-m", "stretto.cli.thread_script", str(threads), *words]
+        return [sys.executable, "-m", "stretto.cli.thread_script", str(threads), str(grace), *words]
     return [sys.executable, *words] if script else words
 
 
@@ -37,6 +39,20 @@ def _environments(ranks: int) -> list[dict[str, str]]:
 
     common = {**os.environ, "STRETTO_RANKS": str(ranks), "STRETTO_UNIQUE_ID": unique_id().hex()}
     return [{**common, "STRETTO_RANK": str(rank)} for rank in range(ranks)]
+
+
+def _expect_writable(json: str | None) -> None:
+    """Before a job of hours, and not after it."""
+    if json is None or json == "-":
+        return
+    path = Path(json)
+    try:
+        new = not path.exists()
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        stop(f"run: cannot write {json}: {error.strerror}")
 
 
 def _report(job: Job, status: int) -> dict[str, Any]:
@@ -50,8 +66,7 @@ def _report(job: Job, status: int) -> dict[str, Any]:
         }
         for rank in job.ranks
     ]
-    failed = job.first_failure.number if job.first_failure is not None else None
-    return {"schema": "stretto.run/1", "ranks": rows, "first_failure": failed, "exit_status": status}
+    return {"schema": "stretto.run/1", "ranks": rows, "first_failure": job.failed_rank(), "exit_status": status}
 
 
 def run(
@@ -60,27 +75,31 @@ def run(
     threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one Python process.")] = False,
     tag: Annotated[bool, typer.Option("--tag", help="Put [RANK] before each line that a rank prints.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(min=0.0, help="End the job after so many seconds (status 124).")
+        float | None, typer.Option(min=0.0, max=_LONGEST, help="End the job after so many seconds (status 124).")
     ] = None,
-    grace: Annotated[float, typer.Option(min=0.0, help="Seconds that ranks have to end by themselves.")] = 3.0,
+    grace: Annotated[
+        float, typer.Option(min=0.0, max=_LONGEST, help="Seconds that ranks have to end by themselves.")
+    ] = 3.0,
     json: JsonOption = None,
 ) -> None:
     """Run COMMAND as the ranks of one job: a .py file with its arguments, or any program after --.
 
     Programs find their rank in STRETTO_RANK and STRETTO_RANKS, and stretto.init() reads them. When a rank
     fails, the others have --grace seconds to fail by themselves (their library tells them at once), then
-    they are ended. The exit status is that of the first failure.
+    they are ended. The exit status is that of the first failure: of the rank that failed by itself, and not of one
+    that failed because it lost another, though it may have ended sooner.
     """
     words = list(context.args)
     if not words:
         stop("run: nothing to run. For example: stretto run -n 4 script.py")
     if threads and tag:
         stop("run: --tag tells processes apart, and with --threads there is only one")
+    _expect_writable(json)
     environments = [dict(os.environ)] if threads else _environments(ranks)
     if tag:
         for environment in environments:
             environment.setdefault("PYTHONUNBUFFERED", "1")
-    job = Job(_command(words, ranks if threads else 0), environments, tag, grace, timeout)
+    job = Job(_command(words, ranks if threads else 0, grace), environments, tag, grace, timeout, threads)
     try:
         status = job.run()
     except BrokenPipeError:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import stretto
-from stretto.start import run_threads
+from stretto.rank_threads import run_threads
 
 _ELEMENT = 4
 

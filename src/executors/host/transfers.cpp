@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "algorithms/link_channel.hpp"
+#include "primitives/disagreement.hpp"
 
 namespace stretto::executors::host {
 namespace {
@@ -39,13 +40,44 @@ Result<bool> progressSend(Host& host, Transfer& transfer, TransferWatch* watch) 
   return any;
 }
 
+Announcement callOf(const Transfer& transfer) {
+  Announcement call{};
+  call.tag = transfer.tag;
+  call.count = transfer.bytes / sizeOf(transfer.type);
+  call.startedTicks = platform::ticks();
+  call.collective = static_cast<uint8_t>(transfer.isSend ? Collective::kSend : Collective::kReceive);
+  call.type = static_cast<uint8_t>(transfer.type);
+  call.op = 0xff;
+  call.root = transfer.peer;
+  return call;
+}
+
 Status differentMessages(const Host& host, const Transfer& transfer, const Cell& cell) {
+  const Announcement theirs = currentCall(host.peer(transfer.peer).header());
+  host.disagrees(transfer.peer, callOf(transfer));
   return failAbout(
       transfer.peer, Code::kInvalidUsage,
-      "rank %d receives %zu bytes from rank %d, which sent a message of %llu bytes%s: send and receive must "
-      "agree in count and type",
+      "rank %d receives %zu bytes from rank %d, which sent a message of %llu bytes%s (its call is %s): send "
+      "and "
+      "receive must agree in count and type, and all ranks make the same calls in the same order",
       host.rank(), transfer.bytes, transfer.peer, static_cast<unsigned long long>(cell.bytes),
-      cell.bytes == transfer.bytes ? " of another type, or runs another operation" : "");
+      cell.bytes == transfer.bytes ? " of another type, or runs another operation" : "",
+      inWords(theirs).c_str());
+}
+
+// What a rank waits for that can do none of its transfers: any of the peers of those that are left.
+Awaited awaitedFor(std::span<const Transfer> transfers, Announcement& call) {
+  Awaited awaited;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.finished) continue;
+    if (awaited.anyOf == 0) {
+      awaited.peer = transfer.peer;
+      call = callOf(transfer);
+    }
+    awaited.anyOf |= uint64_t{1} << transfer.peer;
+  }
+  awaited.transfer = &call;
+  return awaited;
 }
 
 Result<bool> progressReceive(Host& host, Transfer& transfer, TransferWatch* watch) {
@@ -123,13 +155,14 @@ Status runTransfers(Host& host, std::span<Transfer> transfers, TransferWatch* wa
     if (!moved.ok()) return moved.status();
     if (allFinished) return kOkStatus;
     if (moved.value()) continue;
-    const auto waiting =
-        std::find_if(transfers.begin(), transfers.end(), [](Transfer& t) { return !t.finished; });
-    Patience patience(host, waiting->peer);
+    Announcement call;
+    Patience patience(host, awaitedFor(transfers, call));
     while (!moved.value()) {
-      STRETTO_TRY(patience.step());
+      const Status status = patience.step();
       moved = progressAll(host, transfers, watch, allFinished);
       if (!moved.ok()) return moved.status();
+      // What had come when the reason to give up was seen counts.
+      if (!status.ok() && !moved.value()) return status;
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/status.hpp"
+#include "base/types.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto::executors::host {
@@ -17,6 +18,7 @@ struct Transfer {
   int peer = -1;
   std::byte* data = nullptr;  // only read when sending
   size_t bytes = 0;
+  DataType type = DataType::kInt8;
   uint64_t tag = 0;
 
   size_t moved = 0;       // progress, the executor's

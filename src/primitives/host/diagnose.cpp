@@ -11,14 +11,30 @@ Status Host::mismatch(int peer) const {
   const WindowHeader& other = peers_[static_cast<size_t>(peer)].header();
   const Difference calls = firstDifference(header(), other);
   if (calls.found()) return mismatch(peer, calls);
+  tellDisagreeing(uint64_t{1} << rank_ | uint64_t{1} << peer);
   const Announcement theirs = announced(other, sequence_);
-  return mismatch(peer, {announced(header(), sequence_),
-                         theirs.sequence != 0 ? theirs : announced(other, lastAnnounced(other))});
+  return mismatch(peer, {sequence_ != 0 ? announced(header(), sequence_) : currentCall(header()),
+                         theirs.sequence != 0 ? theirs : currentCall(other)});
+}
+
+// For those whose own calls do not show it.
+void Host::tellDisagreeing(uint64_t members) const {
+  std::atomic_ref(header().wait.disagreeing).store(members, std::memory_order_release);
+}
+
+void Host::disagrees(int peer, const Announcement& transfer) const {
+  announceTransfer(header().wait, transfer);
+  tellDisagreeing(uint64_t{1} << rank_ | uint64_t{1} << peer);
 }
 
 Status Host::mismatch(int peer, const Difference& calls) const {
   return failAbout(peer, Code::kInvalidUsage, "%s",
                    ranksDisagree(rank_, inWords(calls.mine), peer, inWords(calls.theirs)).c_str());
+}
+
+// Ranks wait for each other without an end, this one among them or for one of them.
+Status Host::parted(int peer, uint64_t members) const {
+  return failAbout(peer, Code::kInvalidUsage, "%s", ranksStandStill(peers_, members, rank_).c_str());
 }
 
 // A peer that gave up because of a third one is not the cause: this rank's own word of that one is under way.
@@ -47,6 +63,10 @@ Status Host::disagreement(Doubts& doubts, int waitedFor) const {
     const Difference calls = firstDifference(header(), other.header());
     if (calls.found()) return mismatch(other.rank, calls);
   }
+  for (const Peer& other : peers_) {
+    const uint64_t members = other.rank == rank_ ? 0 : disagreeingAt(other.header());
+    if (members != 0) return parted(other.rank, members);
+  }
   if (lost >= 0) {
     WindowHeader& other = peers_[static_cast<size_t>(lost)].header();
     return failAbout(lost, Code::kRemote,
@@ -63,7 +83,8 @@ Status Host::disagreement(Doubts& doubts, int waitedFor) const {
 }
 
 std::string Host::current() const {
-  return sequence_ == 0 ? "a point-to-point transfer" : inWords(announced(header(), sequence_));
+  const Announcement mine = sequence_ != 0 ? announced(header(), sequence_) : currentCall(header());
+  return sequence_ == 0 && !isTransfer(mine) ? "a point-to-point transfer" : inWords(mine);
 }
 
 Status Host::givenUp() const {
@@ -83,8 +104,8 @@ Status Host::peerFailed(int peer, const std::string& what) const {
     STRETTO_TRY(disagreement(doubts, peer));
     platform::futexWait(&window.bell, bell, kSliceMicroseconds);
   }
-  return failAbout(peer, Code::kRemote, "rank %d cannot go on in %s with rank %d: %s", rank_, current().c_str(),
-                   peer, what.c_str());
+  return failAbout(peer, Code::kRemote, "rank %d cannot go on in %s with rank %d: %s", rank_,
+                   current().c_str(), peer, what.c_str());
 }
 
 Status Host::timedOut(int peer) const {
@@ -95,7 +116,11 @@ Status Host::timedOut(int peer) const {
       missing += (missing.empty() ? "" : ", ") + std::to_string(other.rank);
     }
   }
-  const std::string who = missing.empty() ? "every rank has entered it" : "not entered by rank " + missing;
+  const std::string who =
+      !missing.empty() ? "not entered by rank " + missing
+      : sequence_ != 0 ? "every rank has entered it"
+      : peer < 0       ? "nothing came"
+                       : "its last call: " + inWords(currentCall(peers_[static_cast<size_t>(peer)].header()));
   return failAbout(
       peer, Code::kTimeout,
       "rank %d waited %.1f s for rank %d in %s (%s). Look at the missing rank with `stretto doctor`; "

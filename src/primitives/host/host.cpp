@@ -2,6 +2,7 @@
 
 #include "platform/futex.hpp"
 #include "platform/shared_memory.hpp"
+#include "primitives/disagreement.hpp"
 
 namespace stretto {
 namespace {
@@ -92,8 +93,8 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
     return kOkStatus;
   }
   if (!platform::readProcess(other.process, to, from, bytes)) {
-    return peerFailed(peer, "cannot read " + std::to_string(bytes) + " bytes of process " +
-                                std::to_string(other.process));
+    return peerFailed(
+        peer, "cannot read " + std::to_string(bytes) + " bytes of process " + std::to_string(other.process));
   }
   return kOkStatus;
 }
@@ -227,9 +228,11 @@ std::byte* Host::scratch(size_t bytes) {
 
 Status Host::waitLong(const uint64_t* word, uint64_t value, int peer) {
   ++counters_.slow;
-  Patience patience(*this, peer);
+  Patience patience(*this, {.peer = peer});
   while (load(word) < value) {
-    STRETTO_TRY(patience.step());
+    const Status status = patience.step();
+    // What had come when the reason to give up was seen counts: whoever failed had sent it before.
+    if (!status.ok()) return load(word) < value ? status : kOkStatus;
   }
   return kOkStatus;
 }
@@ -245,15 +248,30 @@ events::Payload waitPayload(int rank, int peer) {
 
 }  // namespace
 
-Patience::Patience(Host& host, int peer)
+Patience::Patience(Host& host, Awaited awaited)
     : host_(host),
-      peer_(peer),
-      traced_(events::Type::kWait, host.event_, waitPayload(host.rank_, peer), platform::ticks) {}
+      awaited_(awaited),
+      traced_(events::Type::kWait, host.event_, waitPayload(host.rank_, awaited.peer), platform::ticks) {}
 
 Patience::~Patience() {
-  if (armed_) {
-    std::atomic_ref(host_.header().sleeping).store(0, std::memory_order_relaxed);
-  }
+  if (!armed_) return;
+  std::atomic_ref(host_.header().sleeping).store(0, std::memory_order_relaxed);
+  std::atomic_ref ticket(host_.header().wait.ticket);
+  ticket.store(ticket.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+// What the wait is for, then that there is one.
+void Patience::publish() {
+  LongWait& wait = host_.header().wait;
+  const uint64_t ticket = std::atomic_ref(wait.ticket).load(std::memory_order_relaxed) + 1;
+  const uint64_t all = ~uint64_t{0} >> (64 - host_.ranks());
+  const uint64_t peers = awaited_.anyOf != 0 ? awaited_.anyOf
+                         : awaited_.peer < 0 ? all
+                                             : uint64_t{1} << awaited_.peer;
+  std::atomic_ref(wait.peers).store(peers, std::memory_order_relaxed);
+  std::atomic_ref(wait.sequence).store(host_.sequence_, std::memory_order_relaxed);
+  if (awaited_.transfer != nullptr) announceTransfer(wait, *awaited_.transfer);
+  std::atomic_ref(wait.ticket).store(ticket, std::memory_order_release);
 }
 
 Status Patience::step() {
@@ -282,19 +300,28 @@ Status Patience::step() {
 Status Patience::sleepStep() {
   WindowHeader& window = host_.header();
   constexpr uint64_t kSliceMicroseconds = 20000;
+  constexpr double kDoubtfulSeconds = 0.03;  // after which it is asked whether the wait can end at all
   if (!armed_) {
     armed_ = true;
+    publish();
     bell_ = std::atomic_ref(window.bell).load(std::memory_order_relaxed);
     std::atomic_ref(window.sleeping).store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return kOkStatus;  // the caller looks once more: what came before `sleeping` was set rang no bell
   }
-  STRETTO_TRY(host_.disagreement(doubts_, peer_));
-  if (elapsed(platform::ticks(), startedTicks_) > host_.policy_.timeoutTicks) {
-    return host_.timedOut(peer_);
+  // The caller has looked since the last step.
+  std::atomic_ref looks(window.wait.looks);
+  looks.store(looks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  STRETTO_TRY(host_.disagreement(doubts_, awaited_.peer));
+  const uint64_t waited = elapsed(platform::ticks(), startedTicks_);
+  if (waited > host_.policy_.timeoutTicks) {
+    return host_.timedOut(awaited_.peer);
+  }
+  if (platform::tickSeconds(waited) > kDoubtfulSeconds) {
+    STRETTO_TRY(host_.standstill(standstill_, awaited_.peer));
   }
   ++host_.counters_.sleeps;
-  const events::Scope asleep(events::Type::kSleep, traced_.id(), waitPayload(host_.rank_, peer_),
+  const events::Scope asleep(events::Type::kSleep, traced_.id(), waitPayload(host_.rank_, awaited_.peer),
                              platform::ticks);
   platform::futexWait(&window.bell, bell_, kSliceMicroseconds);
   bell_ = std::atomic_ref(window.bell).load(std::memory_order_acquire);

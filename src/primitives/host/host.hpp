@@ -55,12 +55,25 @@ struct Doubts {
   uint32_t missed = 0;  // looks at a peer that has left without taking part
 };
 
+// What a wait is for: one rank, or, in transfers, any of several.
+struct Awaited {
+  int peer = -1;                           // named when the wait fails; -1: nobody in particular
+  uint64_t anyOf = 0;                      // a bit for each rank that could end the wait; 0: `peer` alone
+  const Announcement* transfer = nullptr;  // the first of the transfers
+};
+
+// Ranks that wait for each other and for nobody else, as one rank has seen them.
+struct Standstill {
+  uint64_t members = 0;  // a bit each; 0: none seen. The rest is of members only
+  uint64_t tickets[kMaxRanks];
+  uint64_t looks[kMaxRanks];
+};
+
 // How far one wait has come. step() is called each time nothing was ready: it spins, yields, arms the sleep
 // (the caller looks once more), sleeps. Ends the sleeping state when destroyed.
 class Patience {
  public:
-  // `peer`: the rank waited for, or -1.
-  explicit Patience(Host& host, int peer = -1);
+  Patience(Host& host, Awaited awaited);
   ~Patience();
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
@@ -70,15 +83,17 @@ class Patience {
 
  private:
   Status sleepStep();
+  void publish();
 
   Host& host_;
-  int peer_;
+  Awaited awaited_;
   events::Scope traced_;
   uint64_t startedTicks_ = 0;
   uint32_t yields_ = 0;
   uint32_t bell_ = 0;
   bool armed_ = false;
   Doubts doubts_;
+  Standstill standstill_;
 };
 
 class Host {
@@ -177,6 +192,10 @@ class Host {
   bool ready(const Cell* cell, uint64_t value) const { return load(&cell->count) >= value; }
   // The tag check of a cell that ready() reported.
   Status check(int peer, const Cell* cell) const { return cell->tag == tag_ ? kOkStatus : mismatch(peer); }
+  // What a tag that differs means, in words: both calls.
+  Status mismatch(int peer) const;
+  // Tells peers that this rank's transfer and what `peer` called do not belong together.
+  void disagrees(int peer, const Announcement& transfer) const;
   uint64_t tag() const { return tag_; }
   void setTag(uint64_t tag) { tag_ = tag; }
 
@@ -210,11 +229,15 @@ class Host {
   Status disagreement(Doubts& doubts, int waitedFor) const;
   bool hasGivenUp(const Peer& other, Doubts& doubts) const;
   bool hasLeft(const Peer& other, int waitedFor) const;
+  Status standstill(Standstill& seen, int waitedFor) const;
+  bool seesStandstill(Standstill& seen) const;
+  bool isUnchanged(const Standstill& seen) const;
   std::string current() const;
   int failedPeer() const;
   Status peerFailed(int peer, const std::string& what) const;
-  Status mismatch(int peer) const;
   Status mismatch(int peer, const Difference& calls) const;
+  Status parted(int peer, uint64_t members) const;
+  void tellDisagreeing(uint64_t members) const;
   void ringIfDue() {
     if (ringDue_) ring();
   }
