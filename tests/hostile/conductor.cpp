@@ -141,6 +141,8 @@ void Conductor::round(uint64_t seed) {
     if (!kept.empty()) board_->report(Wrong::kLeak, "%s", kept.c_str());
   }
   count();
+  history_ += " " + std::to_string(seed);
+  if (history_.size() > 100) history_.erase(0, history_.find(' ', 1));
 }
 
 void Conductor::watch() {
@@ -331,7 +333,9 @@ void Conductor::lookForLate() {
 void Conductor::lookForCrash() {
   for (const Process& process : processes_) {
     if (board_->crashed != process.id || process.id == 0 || process.killed) continue;
-    board_->report(Wrong::kCrash, "process %d of the round crashed: %s", process.number, state().c_str());
+    const std::string before = process.lasting ? "; it had run" + history_ : "";
+    board_->report(Wrong::kCrash, "process %d of the round crashed%s: %s", process.number, before.c_str(),
+                   state().c_str());
     giveUp("");
   }
 }

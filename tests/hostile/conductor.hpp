@@ -101,6 +101,7 @@ class Conductor {
   LeakWatch leaks_;
   int64_t began_ = 0, lastLook_ = 0, worstGap_ = 0, worstAt_ = 0;
   int64_t stoppedAt_ = 0;
+  std::string history_;  // seeds of the last rounds
   bool happened_[3] = {};
 };
 

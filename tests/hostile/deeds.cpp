@@ -306,6 +306,15 @@ void runProcess(const Plan& plan, Board& board, int process, bool device) {
   }
   for (auto& rank : ranks) threads.emplace_back([&rank] { rank->run(); });
   for (std::thread& thread : threads) thread.join();
+  // Who made the unique id lives until all have joined, and who comes late is told what happened.
+  const auto allEnded = [&] {
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      if (!plan.isVictim(rank) && board.ranks[rank].phase != static_cast<int>(Phase::kEnded)) return false;
+    }
+    return true;
+  };
+  const int64_t patience = now() + 12 * kSecond;
+  while (plan.kind == Kind::kInit && !allEnded() && now() < patience && !board.over) sleepMicroseconds(1000);
   for (const Event& event : plan.events) {
     const pid_t child = board.childProcess;
     if (event.act != Act::kFork || plan.processOf[event.rank] != process || child <= 0) continue;
