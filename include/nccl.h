@@ -136,16 +136,17 @@ typedef enum {
 #define NCCL_REVOKE_DEFAULT 0x00
 
 /* How a communicator is to be made. Start from NCCL_CONFIG_INITIALIZER and set members by name; a member that
- * stays undefined keeps its default. The first three members tell the library how large the caller's struct
- * is, so that programs built against another release keep working: do not write them. A config without the
- * magic number is ncclInvalidArgument. The library copies what it needs; the struct and its strings may go
- * when the call returns. */
+ * stays undefined keeps its default. One that is out of its range, or minCTAs above maxCTAs, is
+ * ncclInvalidArgument, whether it means something here or not. The first three members tell the library how
+ * large the caller's struct is, so that programs built against another release keep working: do not write
+ * them. A config without the magic number is ncclInvalidArgument. The library copies what it needs; the
+ * struct and its strings may go when the call returns. */
 typedef struct ncclConfig_v22800 {
   size_t size;
   unsigned int magic;
   unsigned int version;
   int blocking;            /* 1 (default): calls return when done; 0: they may return ncclInProgress */
-  int cgaClusterSize;      /* thread blocks per cluster of a kernel */
+  int cgaClusterSize;      /* thread blocks per cluster of a kernel, 0 to 8 */
   int minCTAs;             /* thread blocks per operation, at least; no more than an operation has use for */
   int maxCTAs;             /* the same at most: the least of all ranks'; NCCL_MAX_CTAS instead */
   const char* netName;     /* the network plugin to use, by its name */
@@ -156,7 +157,7 @@ typedef struct ncclConfig_v22800 {
   int CTAPolicy;           /* NCCL_CTA_POLICY_* */
   int shrinkShare;         /* 1: children made by ncclCommShrink use the parent's resources */
   int nvlsCTAs;            /* thread blocks for NVLink multicast */
-  int nChannelsPerNetPeer; /* connections to each peer on another host */
+  int nChannelsPerNetPeer; /* connections to each peer on another host, 1 to 64 */
   int nvlinkCentricSched;  /* 1: place work by NVLink first */
 } ncclConfig_t;
 
@@ -200,13 +201,23 @@ typedef struct ncclSimInfo_v22200 {
 /* Exists only to give ncclRedOp_t a size before ncclRedOp_t is defined. */
 typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
 
-/* How elements are combined. Sums of 16- and 8-bit floats are accumulated in fp32, in an order that does not
- * depend on timing; every rank gets the same bits. */
+/* How elements are combined: in an order that does not depend on timing, and every rank gets the same bits.
+ *
+ * Sums, averages and products of 16- and 8-bit floats are accumulated in fp32, in the order of the ranks, and
+ * rounded once, with one exception: ncclReduce of more than 1 KB among three ranks or more in host memory may
+ * go along a chain or a tree, where each rank on the way rounds what it passes on. So do the rings, trees and
+ * chains that nothing but STRETTO_ALGO, or a table in STRETTO_TABLE, chooses for other operations. With
+ * STRETTO_DETERMINISTIC=1 there are none of these: all is the fp32 fold in the order of the ranks. A
+ * communicator that was handed over to NCCL has NCCL's arithmetic.
+ *
+ * The maximum and the minimum are NaN where any rank has a NaN, for every type of float, on CPUs and GPUs: a
+ * NaN is never hidden, and -0 is below +0, so that neither depends on an order. (NCCL takes the number where
+ * the other operand is a NaN.) */
 typedef enum {
   ncclSum = 0,
   ncclProd = 1,
-  ncclMax = 2,
-  ncclMin = 3,
+  ncclMax = 2, /* NaN if any operand is one */
+  ncclMin = 3, /* the same */
   ncclAvg = 4,    /* the sum divided by the number of ranks; rounds toward zero for integers */
   ncclNumOps = 5, /* first value of an operator made by ncclRedOpCreate... */
   /* Last such value. It fills a signed value of this enum's size, so that the enum can never change size. */
@@ -289,7 +300,10 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myran
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist);
 
 /* Makes one new communicator per color among the ranks of `comm`; all of them call. Ranks are ordered by key,
- * ties by their old rank. NCCL_SPLIT_NOCOLOR gets NCCL_COMM_NULL. A null config takes the parent's. */
+ * ties by their old rank. NCCL_SPLIT_NOCOLOR gets NCCL_COMM_NULL. A null config takes the parent's. A group may
+ * hold several splits of one communicator: they are made in the order of the calls. Non-blocking: *newcomm is
+ * valid at once, and ncclCommCount and its like are ncclInProgress until its ranks have found each other. The
+ * death of a rank that is to be in the new communicator, and an abort of `comm`, end the making. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config);
 
 /* Makes a communicator of the ranks that are not in the list; only they call. They keep their order and are
@@ -300,17 +314,19 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
 
 /* --- Ending one --- */
 
-/* Announces that no more operations come, and waits (non-blocking: starts to wait) until those of all ranks
- * are done. Only ncclCommDestroy and ncclCommAbort may follow. */
+/* Announces that no more operations come, and waits (non-blocking: starts to wait) until those of this rank are
+ * done. Only ncclCommGetAsyncError, ncclCommDestroy and ncclCommAbort may follow; every other call is
+ * ncclInvalidUsage, from the moment that this one is made. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 
 /* Frees the communicator; finalizes first if the caller has not. The handle is invalid from here. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 
-/* Stops what is running, whatever the peers do, and frees the communicator. Buffers of unfinished operations
- * hold anything; ranks that are threads of one process may still read each other's, so keep them until those
- * ranks' calls have returned. Any thread may call it; a call that waits meanwhile in another thread then
- * fails. */
+/* Stops what is running, whatever the peers do, and frees the communicator, in under a second. Buffers of
+ * unfinished operations hold anything, and are the caller's again once the abort has returned: it waits for
+ * peers that still read them. Any thread may call it; a call that waits meanwhile in another thread, the making
+ * of a child included, then fails. In a forked child it does nothing and returns ncclInvalidUsage, as every
+ * call on a communicator of the parent process does. */
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 /* Stops what is running but keeps the handle for split, shrink, destroy and abort. revokeFlags must be
@@ -319,7 +335,8 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
 
 /* --- Asking one --- */
 
-/* Stores the communicator's own state: ncclSuccess, ncclInProgress, or what befell it. Never waits. */
+/* Stores the communicator's own state: ncclSuccess, ncclInProgress, or what befell it. Never waits. On GPUs the
+ * results of operations that a stream has passed are right if this says ncclSuccess afterwards. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
 
 /* The number of ranks; the device's number; the caller's rank. */
@@ -341,8 +358,8 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
  * POSIX file descriptor, such as expandable segments) it is registered and not used, and operations work as
  * without. At most 256 windows of one communicator at a time.
  * Deregistering is local. Before it, operations on the window are done on all ranks, and graphs that hold one
- * do not run again. After an error or an abort, free the memory when the communicators of all ranks have
- * ended: copies of peers that were enqueued may still come. When a rank does not come in time, the others get
+ * do not run again. After an error or an abort, write to the memory and free it when the communicators of all
+ * ranks have ended: copies of peers that were enqueued may still come, and kernels of theirs may still read. When a rank does not come in time, the others get
  * an error, and the communicator exchanges nothing any more: abort it and make another. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);

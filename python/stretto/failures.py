@@ -20,7 +20,7 @@ from typing import Any
 
 LOG_VARIABLE = "STRETTO_RUN_LOG"
 _MAX_WORDS = 300
-_MAX_LINES = 64  # of one process: a program that overcomes losses for ever does not fill the log
+_MAX_FAILURES = 64  # of one rank: a program that overcomes its failures for ever does not fill the log
 
 
 class Blame(IntEnum):
@@ -43,6 +43,7 @@ class RankRecord:
     lost: bool = False
     ending: bool = False
     joining: bool = False  # waits in stretto.init() for ranks that may never come
+    _noted: int = 0
     _last: tuple[int, str] | None = None
 
     def blame(self, error: BaseException) -> Blame:
@@ -60,9 +61,10 @@ class RankRecord:
         """Before the communicators are aborted for `error`, so before any peer can know. Again: does nothing."""
         status = exit_code(error)
         this = (id(error), words_of(error))
-        if status == 0 or self._last == this:
+        if status == 0 or self._last == this or self._noted >= _MAX_FAILURES:
             return
         self._last = this
+        self._noted += 1
         _write(self.rank, what="failed", blame=int(self.blame(error)), status=status, words=this[1])
 
 
@@ -78,7 +80,6 @@ def _rank_of_process() -> int | None:
 _here = _Here()
 _process = RankRecord(_rank_of_process())
 _owner = os.getpid()
-_lines = 0
 
 
 def current() -> RankRecord:
@@ -131,12 +132,10 @@ def _follows_a_loss(error: BaseException) -> bool:
 
 def _write(rank: int | None, **facts: object) -> None:
     """One line at the end of the log, in one write; the launcher looks at lines of the ranks that it started."""
-    global _lines
     path = os.environ.get(LOG_VARIABLE)
     # A forked child runs nobody's rank.
-    if not path or rank is None or os.getpid() != _owner or _lines >= _MAX_LINES:
+    if not path or rank is None or os.getpid() != _owner:
         return
-    _lines += 1
     line = json.dumps({"rank": rank, "moment": time.monotonic(), **facts}) + "\n"
     try:
         log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

@@ -116,8 +116,9 @@ def threads(
     """Runs `function(comm, ...)` on `ranks` threads, each of them a rank, and returns their results in order
     of rank.
 
-    If one raises, its communicator is aborted, so that the others' operations fail and do not wait for it;
-    when all have ended, the error that began it is raised. Communicators are closed at the end.
+    If one raises, its communicator and all that were made of it are aborted, so that the others' operations
+    fail and do not wait for it; when all have ended, the error that began it is raised: the first that is no
+    consequence of a lost rank. Communicators are closed at the end.
     """
     ranks = whole_number(ranks, "ranks", 1, _MAX_RANKS)
     if not callable(function):

@@ -12,11 +12,32 @@ namespace {
 
 constexpr unsigned kMagic = 0xcafebeef;
 constexpr int kMostCtas = 1 << 16;
+constexpr int kMostCluster = 8;       // blocks of a cluster that every GPU with clusters can run
+constexpr int kMostConnections = 64;  // as many channels as NCCL has
+constexpr int kAllPolicies = NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO;
 
 Status checkRange(const char* name, int value, int low, int high) {
   if (value == NCCL_CONFIG_UNDEF_INT || (value >= low && value <= high)) return kOkStatus;
   return fail(Code::kInvalidArgument, "ncclConfig_t: %s is %d; it can be %d to %d, or undefined", name, value,
               low, high);
+}
+
+// What the ranges are is NCCL's; any class of traffic is the network's to judge.
+Status checkMembers(const ncclConfig_t& config) {
+  STRETTO_TRY(checkRange("blocking", config.blocking, 0, 1));
+  STRETTO_TRY(checkRange("cgaClusterSize", config.cgaClusterSize, 0, kMostCluster));
+  STRETTO_TRY(checkRange("minCTAs", config.minCTAs, 1, kMostCtas));
+  STRETTO_TRY(checkRange("maxCTAs", config.maxCTAs, 1, kMostCtas));
+  STRETTO_TRY(checkRange("splitShare", config.splitShare, 0, 1));
+  STRETTO_TRY(checkRange("collnetEnable", config.collnetEnable, 0, 1));
+  STRETTO_TRY(checkRange("CTAPolicy", config.CTAPolicy, NCCL_CTA_POLICY_DEFAULT, kAllPolicies));
+  STRETTO_TRY(checkRange("shrinkShare", config.shrinkShare, 0, 1));
+  STRETTO_TRY(checkRange("nvlsCTAs", config.nvlsCTAs, 1, kMostCtas));
+  STRETTO_TRY(checkRange("nChannelsPerNetPeer", config.nChannelsPerNetPeer, 1, kMostConnections));
+  STRETTO_TRY(checkRange("nvlinkCentricSched", config.nvlinkCentricSched, 0, 1));
+  if (config.maxCTAs == NCCL_CONFIG_UNDEF_INT || config.minCTAs <= config.maxCTAs) return kOkStatus;
+  return fail(Code::kInvalidArgument, "ncclConfig_t: minCTAs is %d, more than maxCTAs, which is %d",
+              config.minCTAs, config.maxCTAs);
 }
 
 }  // namespace
@@ -36,11 +57,7 @@ Result<communicator::Config> parseConfig(const ncclConfig_t* given, communicator
   }
   ncclConfig_t known = NCCL_CONFIG_INITIALIZER;
   std::memcpy(&known, given, std::min(given->size, sizeof known));
-  STRETTO_TRY(checkRange("blocking", known.blocking, 0, 1));
-  STRETTO_TRY(checkRange("minCTAs", known.minCTAs, 1, kMostCtas));
-  STRETTO_TRY(checkRange("maxCTAs", known.maxCTAs, 1, kMostCtas));
-  STRETTO_TRY(checkRange("splitShare", known.splitShare, 0, 1));
-  STRETTO_TRY(checkRange("shrinkShare", known.shrinkShare, 0, 1));
+  STRETTO_TRY(checkMembers(known));
   auto words = std::make_shared<communicator::ForeignConfig>();
   words->values = known;
   words->values.size = std::min(given->size, sizeof known);

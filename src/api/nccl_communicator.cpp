@@ -1,6 +1,7 @@
 // nccl.h: how communicators are made, asked and ended.
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <thread>
 
 #include "api/config.hpp"
@@ -25,6 +26,23 @@ bootstrap::UniqueId fromNccl(const ncclUniqueId& id) {
   return ours;
 }
 
+// Unique ids that nobody will join, because their communicator meets at another of its list. Each is closed
+// by the process that made it, once the communicator is there or cannot be made: when the last reference
+// goes.
+class SpareIds {
+ public:
+  explicit SpareIds(std::vector<bootstrap::UniqueId> ids) : ids_(std::move(ids)) {}
+  ~SpareIds() {
+    for (const bootstrap::UniqueId& id : ids_) bootstrap::Service::closeSession(id);
+  }
+  SpareIds(const SpareIds&) = delete;
+  SpareIds& operator=(const SpareIds&) = delete;
+
+ private:
+  const std::vector<bootstrap::UniqueId> ids_;
+};
+using Spare = std::shared_ptr<const SpareIds>;
+
 // A blocking communicator that could not be made leaves no handle behind.
 Status initialiseOrDrop(const Shared& communicator, ncclComm_t* slot) {
   const Status status = communicator->initialise();
@@ -35,22 +53,25 @@ Status initialiseOrDrop(const Shared& communicator, ncclComm_t* slot) {
   return status;
 }
 
-// Gives out the handle and starts the communicator: now, with the group, or on its worker.
-Status launch(Shared communicator, ncclComm_t* slot) {
+// Gives out the handle and starts the communicator: now, with the group, or on its worker. `spare` lasts
+// until that is done.
+Status launch(Shared communicator, ncclComm_t* slot, const Spare& spare = nullptr) {
   *slot = makeHandle(communicator);
   if (!communicator->config().blocking) {
-    communicator->worker().submit([communicator] { (void)communicator->initialise(); });
+    communicator->worker().submit([communicator, spare] { (void)communicator->initialise(); });
     return Status{Code::kInProgress};
   }
   if (Group::current().open()) {
     Group::current().addJob(nullptr, communicator->config().device,
-                            [communicator, slot] { return initialiseOrDrop(communicator, slot); });
+                            [communicator, slot, spare] { return initialiseOrDrop(communicator, slot); });
     return kOkStatus;
   }
   return initialiseOrDrop(communicator, slot);
 }
 
-Status initRank(ncclComm_t* slot, int ranks, const ncclUniqueId& id, int rank, const ncclConfig_t* config) {
+// `ids`: at least one; where there are several, the ranks meet at the first.
+Status initRank(ncclComm_t* slot, int ranks, std::span<const ncclUniqueId> ids, int rank,
+                const ncclConfig_t* config) {
   if (slot == nullptr) return fail(Code::kInvalidArgument, "ncclCommInitRank: comm is null");
   *slot = nullptr;
   const auto device = communicator::deviceOfThisThread();
@@ -66,7 +87,12 @@ Status initRank(ncclComm_t* slot, int ranks, const ncclUniqueId& id, int rank, c
   }
   auto parsed = parseConfig(config, Config{true, "", device.value()});
   if (!parsed.ok()) return parsed.status();
-  return launch(std::make_shared<Communicator>(rank, ranks, fromNccl(id), std::move(parsed.value())), slot);
+  std::vector<bootstrap::UniqueId> others;
+  for (const ncclUniqueId& id : ids.subspan(1)) others.push_back(fromNccl(id));
+  const Spare spare = others.empty() ? nullptr : std::make_shared<const SpareIds>(std::move(others));
+  auto communicator =
+      std::make_shared<Communicator>(rank, ranks, fromNccl(ids[0]), std::move(parsed.value()));
+  return launch(std::move(communicator), slot, spare);
 }
 
 // The device of one rank of ncclCommInitAll.
@@ -210,7 +236,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) try {
 
 STRETTO_API(ncclCommInitRank)
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) try {
-  return finish(initRank(comm, nranks, commId, rank, nullptr));
+  return finish(initRank(comm, nranks, {&commId, 1}, rank, nullptr));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRank");
 }
@@ -218,7 +244,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId,
 STRETTO_API(ncclCommInitRankConfig)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                     ncclConfig_t* config) try {
-  return finish(initRank(comm, nranks, commId, rank, config));
+  return finish(initRank(comm, nranks, {&commId, 1}, rank, config));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRankConfig");
 }
@@ -231,7 +257,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myran
                                 "ncclCommInitRankScalable: %d unique ids for %d ranks", nId, nranks));
   }
   // One host can answer all the ranks that a communicator may have, so the first name serves everybody.
-  return finish(initRank(newcomm, nranks, commIds[0], myrank, config));
+  return finish(initRank(newcomm, nranks, {commIds, static_cast<size_t>(nId)}, myrank, config));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRankScalable");
 }
@@ -336,8 +362,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) tr
         stretto::fail(Code::kInvalidArgument, "ncclCommGetAsyncError: comm or asyncError is not valid"));
   }
   if (const Status status = communicator->mayTouch(); !status.ok()) return finish(status);
-  if (communicator->onDevice()) (void)communicator->poll();
-  *asyncError = toResult(communicator->error(nullptr));
+  const Status seen = communicator->onDevice() ? communicator->poll() : stretto::kOkStatus;
+  const Status kept = communicator->error(nullptr);
+  *asyncError = toResult(kept.ok() && seen.code == Code::kRemote ? seen : kept);
   return ncclSuccess;
 } catch (...) {
   return stretto::api::caught("ncclCommGetAsyncError");

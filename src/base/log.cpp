@@ -1,8 +1,10 @@
 #include "base/log.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -78,6 +80,18 @@ std::string expandPath(const char* pattern) {
   return path;
 }
 
+// Null if it cannot be had. A pipe that nobody reads is not waited for: the open would last for ever.
+FILE* openForLog(const std::string& path) {
+  const int opened =
+      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  if (opened < 0) return nullptr;
+  // What it refers to is this process's own, so nobody else's reads and writes change by this.
+  fcntl(opened, F_SETFL, fcntl(opened, F_GETFL) & ~O_NONBLOCK);
+  FILE* const file = fdopen(opened, "a");
+  if (file == nullptr) close(opened);
+  return file;
+}
+
 unsigned long load() {
   std::lock_guard lock(gMutex);
   if (const unsigned long packed = gPacked.load(); packed != 0) return packed;
@@ -85,7 +99,12 @@ unsigned long load() {
   settings.level = parseLevel(getenv("NCCL_DEBUG"));
   settings.subsystems = parseSubsystems(getenv("NCCL_DEBUG_SUBSYS"), settings.subsystems);
   if (const char* pattern = getenv("NCCL_DEBUG_FILE"); pattern != nullptr && gFile == nullptr) {
-    gFile = fopen(expandPath(pattern).c_str(), "ae");
+    const std::string path = expandPath(pattern);
+    gFile = openForLog(path);
+    if (gFile == nullptr && settings.level != Level::kNone) {
+      fprintf(stderr, "STRETTO WARN NCCL_DEBUG_FILE=%s cannot be opened (%s): the log goes to stderr\n",
+              path.c_str(), errno == ENXIO ? "a pipe that nobody reads" : strerror(errno));
+    }
   }
   const unsigned long packed = (static_cast<unsigned long>(settings.subsystems) << 8) |
                                (static_cast<unsigned long>(settings.level) + 1);

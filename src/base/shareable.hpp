@@ -6,7 +6,7 @@
 namespace stretto {
 
 // `id` is 0 for ordinary memory; memory of ncclMemAlloc is a shared segment of its own (`descriptor` in its
-// process, `base`, `bytes`), which peers may map.
+// process, `base`, `bytes`), which peers may map: all of it, with what lies behind what users see.
 struct Shareable {
   uint64_t address = 0;
   uint64_t id = 0;

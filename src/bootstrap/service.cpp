@@ -177,8 +177,11 @@ Status Service::openSession(const UniqueId& id) {
 
 void Service::closeSession(const UniqueId& id) {
   const Result<Rendezvous> where = decodeId(id);
+  if (!where.ok()) {
+    return;
+  }
   Result<std::unique_ptr<ServiceUse>> use = ServiceUse::acquire();
-  if (!where.ok() || !use.ok()) {
+  if (!use.ok() || where.value().address != use.value()->loop().address()) {
     return;
   }
   use.value()->loop().post(

@@ -25,7 +25,7 @@ class Service {
   static Result<UniqueId> createSession();
   // Hosts a derived session; `id` must name this process's address. Doing it twice changes nothing.
   static Status openSession(const UniqueId& id);
-  // Gives up a session that nobody has joined; otherwise nothing.
+  // Gives up a session of this process's that nobody has joined; otherwise nothing.
   static void closeSession(const UniqueId& id);
 };
 

@@ -15,6 +15,7 @@ struct Wish {
   int32_t key;
   uint64_t children;  // made so far, as this rank counts
 };
+static_assert(std::has_unique_object_representations_v<Wish>, "name the padding of what travels");
 
 // A split that failed on some ranks only was counted by some only.
 uint64_t mostChildren(const std::vector<std::vector<uint8_t>>& blobs) {

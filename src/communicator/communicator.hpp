@@ -251,6 +251,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void nudgePeers();
   void tellPeers(const char* what);
   bool finishLaunches();
+  Status verifyReads() const;
   bool noteReport();
   std::string wordsOf(const executors::cuda::Report& report) const;
   void letGoOfDevice();
@@ -312,6 +313,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   LaunchLog launches_;                     // that were not seen to be done, by launchMutex_
   std::atomic<bool> somebodyLeft_{false};  // so that a thread must look after launches
   std::atomic<bool> watching_{false};      // it does; cleared by launchMutex_
+  std::atomic<bool> readsPeers_{false};    // kernels were launched that read peers' registered windows
   uint64_t lookedTicks_ = 0;               // when that was last looked at
   planner::Machine machine_;
   planner::Table table_;

@@ -23,7 +23,7 @@ struct Verdict {
   uint8_t sameProcess = 0;
   uint8_t deterministic = 0;
   uint8_t onDevice = 0;
-  char text[400] = {};
+  char text[403] = {};  // to the end of a word: what travels has no padding
 };
 
 size_t regionBytes(const WindowLayout& layout) {

@@ -2,6 +2,7 @@
 // once, while a communicator is made.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -38,12 +39,29 @@ struct Connections {
 // Shared buffers of users, for the backend: ours described, others' mapped.
 class BufferImporter final : public Importer {
  public:
-  Shareable describe(const void* address, size_t bytes) override { return memory::describe(address, bytes); }
+  ~BufferImporter() override { close(); }
+  // `tell` lets peers in other processes know when memory is freed that was described to them.
+  void tellReleases(std::function<void()> tell) {
+    memory::onRelease(this, std::move(tell));
+    teller_ = this;
+  }
+  // Unmaps everything; nothing runs, and nobody is told any more.
+  void close() {
+    memory::dropOnRelease(this);
+    imports_.clear();
+  }
+  Shareable describe(const void* address, size_t bytes) override {
+    return memory::describe(address, bytes, teller_);
+  }
   const std::byte* map(int peer, int process, const Shareable& what) override {
     return imports_.map(peer, process, what);
   }
+  void endOperation() { imports_.endOperation(); }
+  // A peer may have freed memory. Any thread.
+  void sweep() { imports_.sweep(); }
 
  private:
+  const void* teller_ = nullptr;  // this, or null while there is nobody to tell
   memory::Imports imports_;
 };
 

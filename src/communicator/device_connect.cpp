@@ -25,8 +25,8 @@ using platform::cuda::DeviceFacts;
 // How far a rank has come, told to all others; every exchange here carries one.
 struct Progress {
   uint8_t code = 0;
-  uint8_t apart = 0;  // no error, but there is a GPU that this rank's cannot reach, as `text` says
-  char text[400] = {};
+  uint8_t apart = 0;    // no error, but there is a GPU that this rank's cannot reach, as `text` says
+  char text[406] = {};  // to the end of a word: what travels has no padding
 
   static Progress of(Status status) {
     Progress progress;
@@ -59,6 +59,7 @@ struct Offer {
   int32_t lanes = 0;
   int32_t residentBlocks = 0;
   uint8_t mayShare = 0;
+  uint8_t reserved[7] = {};
 };
 
 struct Opened {
@@ -75,6 +76,7 @@ struct Registered {
 struct Reached {
   Progress progress;
   uint8_t links = 0;  // to its peers, a planner::Links
+  uint8_t reserved[7] = {};
 };
 
 // Gathers what all ranks tell, and fails everywhere if one of them has failed.

@@ -20,6 +20,7 @@ namespace {
 // What each rank tells the others before anything of NCCL's is made.
 struct Offer {
   uint8_t code = 0;
+  uint8_t reserved[3] = {};
   int32_t version = 0;
   ncclUniqueId id{};  // rank 0's
   char text[500] = {};

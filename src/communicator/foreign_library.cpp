@@ -184,10 +184,12 @@ Result<void*> allocateForBoth(int device, size_t bytes) {
 }
 
 Status releaseForBoth(void* pointer) {
+  bool isOurs = false;
   {
     std::lock_guard lock(allocations().mutex);
-    if (allocations().theirs.erase(pointer) == 0) return memory::release(pointer);
+    isOurs = allocations().theirs.erase(pointer) == 0;
   }
+  if (isOurs) return memory::release(pointer);
   const ForeignLibrary& library = *foreignLibraryIfLoaded();
   const ncclResult_t result = library.ncclMemFree(pointer);
   if (result == ncclSuccess) return kOkStatus;

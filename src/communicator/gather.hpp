@@ -15,6 +15,8 @@ template <typename T>
 Result<std::vector<T>> gather(bootstrap::Membership& membership, const char* name, const T& mine,
                               double timeout) {
   static_assert(std::is_trivially_copyable_v<T>);
+  // Bytes between members would travel as they happen to be, with what this process had there before.
+  static_assert(std::has_unique_object_representations_v<T>, "name the padding of what travels");
   auto blobs = membership.exchange(name, {reinterpret_cast<const uint8_t*>(&mine), sizeof mine}, timeout);
   if (!blobs.ok()) return blobs.status();
   std::vector<T> all(blobs.value().size());

@@ -235,6 +235,7 @@ Status Communicator::makeHost() {
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
   if (!connections_.apart.empty()) return kOkStatus;
+  if (!machine_.sameProcess) importer_.tellReleases([this] { nudgePeers(); });
   STRETTO_TRY(addCacheSize(machine_));
   STRETTO_TRY(addRings(machine_));
 
@@ -316,9 +317,12 @@ void Communicator::release() {
   host_.reset();
   if (onDevice()) letGoOfDevice();
   connections_ = {};
-  importer_ = {};
+  importer_.close();
   flight_ = {};
-  scaled_ = {};
+  // Not `= {}`: a vector keeps its room then.
+  std::vector<std::byte>().swap(scaled_);
+  std::vector<executors::host::Transfer>().swap(transfers_);
+  table_ = planner::Table();
   profile_.close();
 }
 
@@ -387,9 +391,10 @@ Status Communicator::error(std::string* text) const {
   return Status{busy ? Code::kInProgress : Code::kOk};
 }
 
-// On the bootstrap's thread: a peer needs this rank's device window, which may not have a place yet, or calls
-// nothing any more.
+// On the bootstrap's thread: a peer has freed memory, needs this rank's device window, which may not have a
+// place yet, or calls nothing any more.
 void Communicator::nudged() {
+  importer_.sweep();
   nudged_.store(true);
   DeviceSide* const device = abortable_.load();
   if (device == nullptr) return;

@@ -309,6 +309,7 @@ Status Communicator::runCollective(const Operation& operation) {
   const Status status =
       executors::host::launch(*host_, operation.collective, how.algorithm, how.protocol, arguments);
   host_->end();
+  importer_.endOperation();
   return conclude(operation, status);
 }
 

@@ -125,6 +125,7 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
     launch.receives = addressesOf(device_->resultsOf(operation), receives);
   } else if (algorithms::isPull(plan.protocol)) {
     const PullPlaces pulls = device_->pullsOf(operation);
+    readsPeers_.store(true);
     launch.sends = addressesOf(pulls.inputs, sends);
     launch.receives = addressesOf(pulls.results, receives);
   }
@@ -282,9 +283,28 @@ Status Communicator::poll() {
     } else {
       mine = noteReport();
     }
+    if (!mine && state() == State::kReady) STRETTO_TRY(verifyReads());
   }
   if (mine) tellPeers("gave up in a kernel");
   return mine || state() != State::kReady ? usable() : kOkStatus;
+}
+
+// Kernels that read peers' registered windows cannot see that a peer had failed, and its caller had written
+// there, while they read; who asks after them can. The reason comes by liveness and then is the error; until
+// then this is the answer, and it is not kept. A revoke comes in no other way.
+Status Communicator::verifyReads() const {
+  if (!readsPeers_.load()) return kOkStatus;
+  for (const Peer& peer : connections_.peers) {
+    WindowHeader& window = peer.header();
+    const uint32_t failed = std::atomic_ref(window.failed).load(std::memory_order_acquire) |
+                            std::atomic_ref(window.abort).load(std::memory_order_acquire);
+    if (peer.rank == rank_ || failed == 0) continue;
+    return stretto::failAbout(peer.rank, Code::kRemote,
+                              "rank %d: rank %d has given up on this communicator; operations that read its "
+                              "registered windows since may have read anything",
+                              rank_, peer.rank);
+  }
+  return kOkStatus;
 }
 
 // Somebody has left: a thread asks, as a user's watchdog would, until no collective is enqueued any more. Any

@@ -1,14 +1,18 @@
 #include "memory/user_memory.hpp"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/log.hpp"
+#include "memory/freed_mark.hpp"
 #include "platform/cuda/device.hpp"
 #include "platform/cuda/mapped.hpp"
+#include "platform/fork.hpp"
 #include "platform/random.hpp"
 #include "platform/shared_memory.hpp"
 
@@ -20,6 +24,10 @@ constexpr size_t kPage = 4096;
 struct Allocation {
   platform::SharedMemory memory;
   uint64_t id = 0;  // never the same twice, so that a peer cannot mistake a new segment for an old one
+  uint32_t forkGeneration = platform::forkGeneration();
+  std::vector<const void*> tellers;  // who has described it to other processes
+
+  size_t bytes() const { return memory.size() - kMarkBytes; }
 };
 // Never destroyed: user threads may still free memory while the process ends.
 struct Allocations {
@@ -29,6 +37,31 @@ struct Allocations {
 Allocations& allocations() {
   static auto* all = new Allocations;
   return *all;
+}
+
+struct Tellers {
+  std::mutex mutex;  // held while they tell
+  std::unordered_map<const void*, std::function<void()>> all;
+};
+Tellers& tellers() {
+  static auto* instance = new Tellers;
+  return *instance;
+}
+
+// Unmaps what its user has freed, and lets those know who may have it mapped. A forked child gives up its
+// mapping alone: the memory is its parent's to free.
+void retire(Allocation last) {
+  const bool isOwner = last.forkGeneration == platform::forkGeneration();
+  const std::vector<const void*> told = isOwner ? std::move(last.tellers) : std::vector<const void*>();
+  if (!told.empty()) markFreed(last.memory, last.id);
+  last.memory = {};
+  if (told.empty()) return;
+  Tellers& here = tellers();
+  std::lock_guard lock(here.mutex);
+  for (const void* teller : told) {
+    const auto found = here.all.find(teller);
+    if (found != here.all.end()) found->second();
+  }
 }
 
 // Memory of GPUs, by its begin.
@@ -81,17 +114,18 @@ Result<void*> allocate(size_t bytes) {
   if (bytes > SIZE_MAX / 2) {
     return fail(Code::kInvalidArgument, "cannot allocate %zu bytes", bytes);
   }
-  const size_t size = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
+  const size_t size = (bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage) + kMarkBytes;
   auto memory = platform::SharedMemory::create("stretto-memory", size);
   if (!memory.ok()) {
     STRETTO_LOG(kInfo, kAlloc,
                 "%zu bytes of ncclMemAlloc are not shareable (no descriptor left?): other processes "
                 "will copy them",
-                size);
+                bytes);
     memory = platform::SharedMemory::createPrivate(size);
   }
   if (!memory.ok()) return memory.status();
-  Allocation allocation{std::move(memory.value()), 0};
+  Allocation allocation;
+  allocation.memory = std::move(memory.value());
   STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&allocation.id), sizeof allocation.id}));
   allocation.id |= 1;
   void* const pointer = allocation.memory.data();
@@ -130,19 +164,23 @@ Result<void*> allocateOn(int device, size_t bytes) {
 
 Status release(void* pointer) {
   if (pointer == nullptr || releaseOnDevice(pointer)) return kOkStatus;
-  Allocation last;  // unmapped after the lock is gone
-  Allocations& all = allocations();
-  std::lock_guard lock(all.mutex);
-  const auto found = all.byAddress.find(reinterpret_cast<uintptr_t>(pointer));
-  if (found == all.byAddress.end()) {
-    return fail(Code::kInvalidArgument, "%p was not allocated by ncclMemAlloc, or was freed before", pointer);
+  Allocation last;
+  {
+    Allocations& all = allocations();
+    std::lock_guard lock(all.mutex);
+    const auto found = all.byAddress.find(reinterpret_cast<uintptr_t>(pointer));
+    if (found == all.byAddress.end()) {
+      return fail(Code::kInvalidArgument, "%p was not allocated by ncclMemAlloc, or was freed before",
+                  pointer);
+    }
+    last = std::move(found->second);
+    all.byAddress.erase(found);
   }
-  last = std::move(found->second);
-  all.byAddress.erase(found);
+  retire(std::move(last));
   return kOkStatus;
 }
 
-Shareable describe(const void* address, size_t bytes) {
+Shareable describe(const void* address, size_t bytes, const void* teller) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   Shareable what;
   Allocations& all = allocations();
@@ -150,15 +188,33 @@ Shareable describe(const void* address, size_t bytes) {
   auto found = all.byAddress.upper_bound(begin);
   if (found == all.byAddress.begin()) return what;
   --found;
-  const auto& [base, allocation] = *found;
-  if (begin - base > allocation.memory.size() || allocation.memory.size() - (begin - base) < bytes)
-    return what;
+  auto& [base, allocation] = *found;
+  if (begin - base > allocation.bytes() || allocation.bytes() - (begin - base) < bytes) return what;
   if (allocation.memory.descriptor() < 0) return what;
   what.id = allocation.id;
   what.base = base;
   what.bytes = allocation.memory.size();
   what.descriptor = allocation.memory.descriptor();
+  auto& told = allocation.tellers;
+  if (teller != nullptr && std::find(told.begin(), told.end(), teller) == told.end()) told.push_back(teller);
   return what;
+}
+
+void onRelease(const void* teller, std::function<void()> tell) {
+  Tellers& here = tellers();
+  std::lock_guard lock(here.mutex);
+  here.all[teller] = std::move(tell);
+}
+
+void dropOnRelease(const void* teller) {
+  {
+    Tellers& here = tellers();
+    std::lock_guard lock(here.mutex);
+    if (here.all.erase(teller) == 0) return;
+  }
+  Allocations& all = allocations();
+  std::lock_guard lock(all.mutex);
+  for (auto& [base, allocation] : all.byAddress) std::erase(allocation.tellers, teller);
 }
 
 void* addRegistration(const void* owner, const void* buffer, size_t bytes) {

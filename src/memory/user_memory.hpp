@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "base/shareable.hpp"
 #include "base/status.hpp"
@@ -20,8 +21,14 @@ Result<void*> allocateOn(int device, size_t bytes);
 // memory: once nothing uses it, as NCCL has it, for mapped memory goes without waiting.
 Status release(void* pointer);
 
-// What the range is in, if it lies in one allocation of this process; else `id` 0.
-Shareable describe(const void* address, size_t bytes);
+// What the range is in, if it lies in one allocation of this process; else `id` 0. `teller`, if not null, is
+// one of onRelease(), and about to tell other processes.
+Shareable describe(const void* address, size_t bytes, const void* teller = nullptr);
+// When memory is released that `teller` has described, it is marked for those who have it mapped, and `tell`
+// is called on the thread that releases it, after it is gone: it must be quick and must not come back here.
+void onRelease(const void* teller, std::function<void()> tell);
+// It is not called any more once this has returned.
+void dropOnRelease(const void* teller);
 
 // A registration of [`buffer`, +`bytes`) with `owner`; the handle is opaque and never null.
 void* addRegistration(const void* owner, const void* buffer, size_t bytes);

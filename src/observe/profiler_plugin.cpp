@@ -46,23 +46,26 @@ bool looksLikeFile(const std::string& name) {
   return isLibrary || name.find('/') != std::string::npos;
 }
 
-DynamicLibrary tryOpen(const std::string& file) {
-  std::string why;
-  DynamicLibrary library = DynamicLibrary::open(file, &why);
-  if (!library.isOpen()) STRETTO_LOG(kInfo, kInit, "no profiler plugin in %s: %s", file.c_str(), why.c_str());
+// `why` grows by the reason if it cannot be opened.
+DynamicLibrary tryOpen(const std::string& file, std::string& why) {
+  std::string words;
+  DynamicLibrary library = DynamicLibrary::open(file, &words);
+  if (library.isOpen()) return library;
+  if (!why.empty()) why += "; ";
+  why += "no profiler plugin in " + file + ": " + words;
   return library;
 }
 
-DynamicLibrary find(const std::string& name) {
-  if (name.empty()) return tryOpen(std::string(kPrefix) + ".so");
+DynamicLibrary find(const std::string& name, std::string& why) {
+  if (name.empty()) return tryOpen(std::string(kPrefix) + ".so", why);
   if (strcasecmp(name.c_str(), "STATIC_PLUGIN") == 0) return DynamicLibrary::program(nullptr);
-  DynamicLibrary library = tryOpen(name);
+  DynamicLibrary library = tryOpen(name, why);
   if (library.isOpen() || looksLikeFile(name)) return library;
-  return tryOpen(std::string(kPrefix) + "-" + name + ".so");
+  return tryOpen(std::string(kPrefix) + "-" + name + ".so", why);
 }
 
-// The newest table that we call; none, with a word about it, if there is none.
-PluginTables tablesOf(const DynamicLibrary& library, const std::string& name) {
+// The newest table that we call; none, and `why`, if there is none.
+PluginTables tablesOf(const DynamicLibrary& library, const std::string& name, std::string& why) {
   const char* const shown = name.empty() ? "libnccl-profiler.so" : name.c_str();
   const char* const newest = "ncclProfiler_v7";
   for (const char* symbol : {newest, "ncclProfiler_v6", "ncclProfiler_v5"}) {
@@ -75,24 +78,37 @@ PluginTables tablesOf(const DynamicLibrary& library, const std::string& name) {
   }
   for (const char* symbol : {"ncclProfiler_v4", "ncclProfiler_v3", "ncclProfiler_v2", "ncclProfiler_v1"}) {
     if (library.symbol(symbol) == nullptr) continue;
-    STRETTO_LOG(
-        kInfo, kInit,
-        "profiler plugin %s is not used: %s is its newest table, and only versions 5, 6 and 7 are called",
-        shown, symbol);
+    why = std::string("profiler plugin ") + shown + " is not used: " + symbol +
+          " is its newest table, and only versions 5, 6 and 7 are called";
     return {};
   }
-  STRETTO_LOG(kInfo, kInit, "profiler plugin %s is not used: it exports no ncclProfiler_v7, _v6 or _v5",
-              shown);
+  why = std::string("profiler plugin ") + shown + " is not used: it exports no ncclProfiler_v7, _v6 or _v5";
   return {};
+}
+
+// Who named a plugin wants to hear that it does not run; who named none need not know of the default.
+void sayWhyNot(const std::string& name, const std::string& why) {
+  if (name.empty()) {
+    STRETTO_LOG(kInfo, kInit, "%s", why.c_str());
+    return;
+  }
+  STRETTO_LOG(
+      kWarn, kInit,
+      "NCCL_PROFILER_PLUGIN=%s: %s. Nothing is profiled. Name the plugin's file by its path, or put its "
+      "folder on LD_LIBRARY_PATH; NCCL_PROFILER_PLUGIN=none asks for no plugin",
+      name.c_str(), why.c_str());
 }
 
 bool load(Loaded& here) {
   const std::string name = parameters::kProfilerPlugin.text();
   if (strcasecmp(name.c_str(), "none") == 0) return false;
-  here.library = find(name);
-  here.tables = here.library.isOpen() ? tablesOf(here.library, name) : PluginTables{};
-  if (here.tables.table == nullptr) here.library.close();
-  return here.tables.table != nullptr;
+  std::string why;
+  here.library = find(name, why);
+  here.tables = here.library.isOpen() ? tablesOf(here.library, name, why) : PluginTables{};
+  if (here.tables.table != nullptr) return true;
+  here.library.close();
+  sayWhyNot(name, why);
+  return false;
 }
 
 }  // namespace

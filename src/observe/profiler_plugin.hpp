@@ -14,8 +14,9 @@ struct PluginTables {
 // Counted. The first use of the process looks for the plugin that NCCL_PROFILER_PLUGIN names: as it stands,
 // then as libnccl-profiler-<name>.so if it is neither a path nor a library's file name; libnccl-profiler.so
 // if it is unset; in the program itself for STATIC_PLUGIN; nowhere for none. The newest of the versions 7, 6
-// and 5 that it exports is used. When that fails it is said in the log, once, and not tried again: no table
-// from there on. To be called, as the plugin's init and finalize are, with pluginLock() held.
+// and 5 that it exports is used. When that fails it is said in the log, once, as a warning if the variable
+// names a plugin, and not tried again: no table from there on. To be called, as the plugin's init and
+// finalize are, with pluginLock() held.
 PluginTables acquirePlugin();
 // One less. After the last the plugin is closed and its tables are dead; a later use loads it again.
 void releasePlugin();

@@ -1,6 +1,7 @@
 // Reads the kernel's files (sysfs and proc of Linux): each read bounded, each absence tolerated.
 #include "topology/probe.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -116,7 +117,10 @@ Cores affinity() {
 
 Status dump(const Facts& facts, const std::string& path) {
   const std::string text = toJson(facts);
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "we"), fclose);
+  // Opening a pipe would wait for a reader, and writing for one that reads.
+  const int opened =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(opened < 0 ? nullptr : fdopen(opened, "w"), fclose);
   if (file == nullptr || fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
       fflush(file.get()) != 0) {
     return failErrno("%s: cannot write %s", parameters::kTopologyDump.name(), path.c_str());

@@ -282,6 +282,42 @@ TEST(Datasets, MostElementsAreTold) {
   }
 }
 
+// The sum of e4m3's 1 and of three times half a unit in its last place: 1.1875, which rounds to 1.25. Added
+// one after the other to the 1 and rounded each time they vanish.
+class NarrowSum : public ::testing::Test {
+ protected:
+  static constexpr int kRanks = 4;
+  static constexpr uint8_t kOne = 0x38, kHalf = 0x18, kSum = 0x3a;
+  static void expect(const char* algorithm, bool once, const char* deterministic = nullptr) {
+    const ScopedVariable variable("STRETTO_DETERMINISTIC", deterministic);
+    asThreads(kRanks, connected([&](Member& member) {
+                if (algorithm != nullptr) {
+                  member.expect(strettoCommForce(member.comm, "reduce", algorithm, nullptr, 0, 0), "force");
+                }
+                // The root, where the chain ends, has the 1's neighbour last: all orders are tried.
+                int roundedOnce = 0;
+                for (int place = 0; place < kRanks; ++place) {
+                  const std::vector<uint8_t> in(5000, member.rank == place ? kOne : kHalf);
+                  std::vector<uint8_t> out(5000);
+                  member.expect(ncclReduce(in.data(), out.data(), in.size(), ncclFloat8e4m3, ncclSum, 0,
+                                           member.comm, nullptr),
+                                "reduce");
+                  roundedOnce += std::count(out.begin(), out.end(), kSum) == 5000 ? 1 : 0;
+                }
+                if (member.rank != 0 || (roundedOnce == kRanks) == once) return;
+                member.complain("%d of %d sums were rounded once", roundedOnce, kRanks);
+              }));
+  }
+};
+
+TEST_F(NarrowSum, IsRoundedOnceOrAtEachHopAsNcclHSays) {
+  if (testsOnDevice()) GTEST_SKIP() << "in host memory only";
+  expect("flat", true);
+  expect("tree", false);
+  expect("chain", false);
+  expect(nullptr, true, "1");
+}
+
 // STRETTO_DETERMINISTIC=1: what can run gives the oracle's bits, what cannot is refused, and nothing is lost:
 // every collective still has a way.
 TEST(Deterministic, EveryAlgorithmGivesTheSameBits) {
@@ -294,7 +330,7 @@ TEST(Deterministic, EveryAlgorithmGivesTheSameBits) {
         Random random(5);
         for (const Descriptor* row : rowsFor(kRanks)) {
           for (const Dataset& data : datasets) {
-            if (data.type != DataType::kBfloat16 && data.type != DataType::kFloat32) continue;
+            if (!isFloating(data.type)) continue;
             const Case one = draw(*row, data, 1000, random);
             if (row->rankOrder) {
               if (!runCase(member, one)) return;

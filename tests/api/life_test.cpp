@@ -242,6 +242,74 @@ TEST(Config, ThatIsNoneIsRefused) {
   refused([](auto& c) { c.splitShare = 9; }, {"splitShare is 9"});
 }
 
+TEST(Config, ThatIsOutOfRangeNamesTheMember) {
+  const Watchdog watchdog("configurations", 60);
+  const struct {
+    const char* name;
+    int ncclConfig_t::*member;
+    std::vector<int> good;
+    std::vector<int> bad;
+  } kMembers[] = {
+      {"blocking", &ncclConfig_t::blocking, {1}, {-1, 2}},
+      {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, {0, 8}, {-1, 9}},
+      {"minCTAs", &ncclConfig_t::minCTAs, {1, 64}, {0, -3}},
+      {"maxCTAs", &ncclConfig_t::maxCTAs, {1, 64}, {0, -3}},
+      {"splitShare", &ncclConfig_t::splitShare, {0, 1}, {-1, 2}},
+      {"collnetEnable", &ncclConfig_t::collnetEnable, {0, 1}, {-1, 7}},
+      {"CTAPolicy", &ncclConfig_t::CTAPolicy, {0, 1, 2, 3}, {-1, 4, 77}},
+      {"shrinkShare", &ncclConfig_t::shrinkShare, {0, 1}, {-1, 2}},
+      {"nvlsCTAs", &ncclConfig_t::nvlsCTAs, {1, 16}, {0, -3}},
+      {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, {1, 64}, {-3, 0, 65}},
+      {"nvlinkCentricSched", &ncclConfig_t::nvlinkCentricSched, {0, 1}, {-1, 2}},
+      {"trafficClass", &ncclConfig_t::trafficClass, {0, 255, -1}, {}},
+  };
+  for (const auto& one : kMembers) {
+    for (const int value : one.good) {
+      ncclComm_t comm = nullptr;
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.*one.member = value;
+      EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << one.name << " " << value << ": " << lastError();
+      EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    }
+    for (const int value : one.bad) {
+      ncclComm_t comm = nullptr;
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.*one.member = value;
+      EXPECT_EQ(initAlone(&comm, &config), ncclInvalidArgument) << one.name << " " << value;
+      EXPECT_EQ(comm, nullptr);
+      const std::string words = std::string(one.name) + " is " + std::to_string(value) + "; it can be ";
+      EXPECT_NE(lastError().find(words), std::string::npos) << lastError();
+      ncclCommDestroy(comm);
+    }
+  }
+}
+
+TEST(Config, WithItsLeastBlocksAboveItsMostIsRefused) {
+  const Watchdog watchdog("configurations", 60);
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.minCTAs = 5;
+  config.maxCTAs = 4;
+  EXPECT_EQ(initAlone(&comm, &config), ncclInvalidArgument);
+  EXPECT_EQ(comm, nullptr);
+  ncclCommDestroy(comm);
+  EXPECT_NE(lastError().find("minCTAs is 5, more than maxCTAs, which is 4"), std::string::npos)
+      << lastError();
+  // One alone leaves the other at its default, which gives way.
+  for (int ncclConfig_t::*member : {&ncclConfig_t::minCTAs, &ncclConfig_t::maxCTAs}) {
+    config = NCCL_CONFIG_INITIALIZER;
+    config.*member = 3;
+    EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << lastError();
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  }
+  // Behind the end of what the caller's release knows nothing is looked at.
+  config = NCCL_CONFIG_INITIALIZER;
+  config.size = offsetof(ncclConfig_t, nvlsCTAs);
+  config.nvlsCTAs = config.nChannelsPerNetPeer = config.nvlinkCentricSched = -7;
+  EXPECT_EQ(initAlone(&comm, &config), ncclSuccess) << lastError();
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+}
+
 // ---- Non-blocking -----------------------------------------------------------------------------------------
 
 bool finishes(const Member& member, ncclComm_t comm, const char* what) {

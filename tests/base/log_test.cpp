@@ -1,6 +1,7 @@
 #include "base/log.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -8,6 +9,8 @@
 
 #include "base/scoped_variable.hpp"
 #include "base/status.hpp"
+#include "harness/child.hpp"
+#include "harness/watchdog.hpp"
 
 namespace stretto::log {
 namespace {
@@ -54,6 +57,25 @@ TEST_F(Log, LevelsAreOrdered) {
   EXPECT_TRUE(enabled(Level::kTrace, Subsystem::kInit));
   use("VERSION");
   EXPECT_FALSE(enabled(Level::kWarn, Subsystem::kInit));
+}
+
+// In a process of its own: a log file stays open.
+TEST_F(Log, ThatGoesToAPipeWithoutAReaderGoesToStderr) {
+  const stretto::testing::Watchdog watchdog("a pipe that nobody reads", 20);
+  const std::string path = ::testing::TempDir() + "log_pipe_" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  file_.set(path.c_str());
+  EXPECT_EQ(stretto::testing::inChild([&] {
+              alarm(10);  // the watchdog does not reach it
+              CaptureStderr();
+              use("INFO");
+              STRETTO_LOG(kInfo, kInit, "ranks %d", 4);
+              const std::string text = GetCapturedStderr();
+              const bool names = text.find(path) != std::string::npos;
+              return names && text.find("ranks 4") != std::string::npos ? 0 : 1;
+            }),
+            0);
+  unlink(path.c_str());
 }
 
 TEST_F(Log, SubsystemsChooseInfoButNeverWarnings) {

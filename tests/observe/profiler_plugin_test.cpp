@@ -66,7 +66,7 @@ bool isLoaded(const std::string& path) {
 class ProfilerPlugin : public ::testing::Test {
  protected:
   // Runs `body` with the variable set, or unset; what it expects and does not get fails this test.
-  void inChild(const char* variable, const std::function<void()>& body) {
+  void inChild(const char* variable, const std::function<void()>& body, const char* level = "INFO") {
     const testing::Watchdog watchdog("a plugin", 60);
     unlink(log_.c_str());
     unlink(debug_.c_str());
@@ -74,7 +74,7 @@ class ProfilerPlugin : public ::testing::Test {
     ASSERT_GE(child, 0);
     if (child == 0) {
       setenv("STRETTO_TEST_PROFILE_LOG", log_.c_str(), 1);
-      setenv("NCCL_DEBUG", "INFO", 1);
+      setenv("NCCL_DEBUG", level, 1);
       setenv("NCCL_DEBUG_SUBSYS", "INIT,PROFILE", 1);
       setenv("NCCL_DEBUG_FILE", debug_.c_str(), 1);
       log::reset();
@@ -174,6 +174,28 @@ TEST_F(ProfilerPlugin, WithASlashIsTakenAsItStands) {
   inChild("libthing.so", [] { EXPECT_EQ(open(), nullptr); });
   EXPECT_EQ(said("no profiler plugin in libthing.so"), 1u);
   EXPECT_EQ(said("libnccl-profiler-"), 0u);
+}
+
+TEST_F(ProfilerPlugin, ThatWasNamedAndIsNotThereIsAWarning) {
+  for (const char* name : {"/nonexistent/thing", "nonexistent"}) {
+    inChild(
+        name, [] { EXPECT_EQ(open(), nullptr); }, "WARN");
+    EXPECT_EQ(said(std::string("WARN NCCL_PROFILER_PLUGIN=") + name + ": "), 1u) << name;
+    EXPECT_EQ(said("No such file or directory"), 1u) << "why, " << name;
+    EXPECT_EQ(said("NCCL_PROFILER_PLUGIN=none"), 1u) << "what to do, " << name;
+  }
+  // It is a plugin, but none that can be called.
+  inChild(
+      plugin(4).c_str(), [] { EXPECT_EQ(open(), nullptr); }, "WARN");
+  EXPECT_EQ(said("WARN NCCL_PROFILER_PLUGIN=" + plugin(4)), 1u);
+  EXPECT_EQ(said("ncclProfiler_v4 is its newest table"), 1u);
+  // What nobody asked for is missed by nobody.
+  inChild(
+      nullptr, [] { EXPECT_EQ(open(), nullptr); }, "WARN");
+  EXPECT_EQ(said("WARN"), 0u);
+  inChild(
+      "none", [] { EXPECT_EQ(open(), nullptr); }, "WARN");
+  EXPECT_EQ(said("WARN"), 0u);
 }
 
 TEST_F(ProfilerPlugin, FailureIsStickyAndNeverFatal) {

@@ -321,6 +321,39 @@ TEST(Reduce, TruncatesWideQuotients) {
   }
 }
 
+// A NaN is the result wherever it comes from: nothing hides it, and no order matters. Without the oracle.
+TEST(Reduce, MaximumAndMinimumHideNoNan) {
+  LevelGuard guard;
+  constexpr size_t kCount = 100;  // more than any vector, with a rest
+  constexpr size_t kSources = 4;
+  for (const DataType type : kTypes) {
+    if (!isFloating(type)) continue;
+    for (const std::string& level : availableLevels()) {
+      useLevel(level);
+      for (const Operator op : {Operator::kMax, Operator::kMin}) {
+        for (size_t which = 0; which < kSources; ++which) {
+          std::vector<std::vector<char>> sources(kSources, std::vector<char>(kCount * sizeOf(type)));
+          const void* pointers[kSources];
+          for (size_t s = 0; s < kSources; ++s) {
+            for (size_t i = 0; i < kCount; ++i) {
+              const double number = i % 3 == 0 ? -2.0 : i % 3 == 1 ? 0.0 : 1.0;
+              putFloat(type, sources[s].data(), i, s == which && i % 2 == 0 ? NAN : number);
+            }
+            pointers[s] = sources[s].data();
+          }
+          std::vector<char> result(kCount * sizeOf(type));
+          reduce({type, op}, result.data(), pointers, kSources, kCount);
+          for (size_t i = 0; i < kCount; ++i) {
+            ASSERT_EQ(std::isnan(valueAt(type, result.data(), i)), i % 2 == 0)
+                << level << " " << nameOf(type) << " " << nameOf(op) << " source " << which << " element "
+                << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 // What the header promises in words, without the oracle.
 TEST(Reduce, KnownAnswers) {
   LevelGuard guard;

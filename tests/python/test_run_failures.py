@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from jobs import alive, run_script, started, wait_for
+from jobs import alive, run_script, started, stretto, wait_for
 
 # Rank 1 fails in the way that its argument names, with `late` seconds between that and its end; the others learn of
 # it from the library and end with a status of their own, or by the uncaught error.
@@ -104,6 +104,31 @@ comm.all_reduce(numpy.zeros(4))
     done = run_script(tmp_path, 2, text, "--json", report)
     assert done.returncode == 1 and json.loads(report.read_text())["first_failure"] == 1, done.stderr
     assert "stretto run: rank 1 (pid" in done.stderr
+
+
+@pytest.mark.parametrize(("signal_name", "rank", "status"), [("KILL", 1, 137), ("SEGV", 1, 139), ("ABRT", 0, 3)])
+def test_programs_that_write_nothing_down(tmp_path: Path, signal_name: str, rank: int, status: int) -> None:
+    """Who dies by a signal is the cause, but for the one that programs send themselves when a call has failed."""
+    report = tmp_path / "report.json"
+    command = f'[ "$STRETTO_RANK" = 0 ] && exit 3; sleep 0.1; kill -{signal_name} $$'
+    done = stretto("run", "-n", 2, "--json", report, "--", "sh", "-c", command)
+    assert (json.loads(report.read_text())["first_failure"], done.returncode) == (rank, status), done.stderr
+
+
+def test_a_rank_that_writes_nonsense_into_the_log_harms_nobody(tmp_path: Path) -> None:
+    text = """
+import os, stretto, sys
+lines = [
+    b'\\xff{[', b'[]', b'{"rank": 99}', b'{"rank": 0, "what": "failed", "moment": "soon", "blame": 7}',
+    b'{"rank": 77, "what": "failed", "moment": 0, "blame": 0, "status": 9, "words": ""}', b"[" * 100000,
+]
+with open(os.environ["STRETTO_RUN_LOG"], "ab") as log:
+    log.write(b"\\n".join(lines) + b"\\n" + b"x" * 200000)
+sys.exit(7 if os.environ["STRETTO_RANK"] == "1" else 0)
+"""
+    report = tmp_path / "report.json"
+    done = run_script(tmp_path, 2, text, "--json", report)
+    assert (json.loads(report.read_text())["first_failure"], done.returncode) == (1, 7), done.stderr
 
 
 def test_a_loss_that_was_overcome_is_no_excuse(tmp_path: Path) -> None:

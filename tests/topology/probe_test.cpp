@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <sstream>
 
 #include "base/scoped_variable.hpp"
+#include "harness/watchdog.hpp"
 #include "topology/made_up_host.hpp"
 
 namespace stretto::topology {
@@ -120,6 +122,19 @@ TEST(LoadFacts, AFileThatCannotBeUsedIsAnError) {
   file.set(nullptr);
   const ScopedVariable dump("STRETTO_TOPO_DUMP", "/nonexistent/dump.json");
   EXPECT_EQ(loadFacts().status().code, Code::kSystem);
+}
+
+TEST(LoadFacts, FromOrToAPipeFailsAtOnce) {
+  const stretto::testing::Watchdog watchdog("a pipe with nobody at its other end", 20);
+  const MadeUpHost host;
+  const std::string pipe = host.path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ScopedVariable file("STRETTO_TOPO_FILE", pipe.c_str());
+  EXPECT_EQ(loadFacts().status().code, Code::kInvalidUsage);
+  file.set(nullptr);
+  const ScopedVariable dump("STRETTO_TOPO_DUMP", pipe.c_str());
+  EXPECT_EQ(loadFacts().status().code, Code::kSystem);
+  EXPECT_NE(lastError().find("STRETTO_TOPO_DUMP: cannot write " + pipe), std::string::npos) << lastError();
 }
 
 // In children, because a process finds its facts once.

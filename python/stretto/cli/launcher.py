@@ -206,7 +206,7 @@ class Job:
                 rank.number,
                 None if self.threads else stories.get(rank.number),
                 rank.ended if rank.failed_by_itself() else None,
-                rank.status is not None and rank.status < 0,
+                rank.status is not None and rank.status < 0 and rank.status != -signal.SIGABRT,
             )
             for rank in self.ranks
             if rank.status != 0

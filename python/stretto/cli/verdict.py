@@ -93,7 +93,9 @@ class Log:
 
 
 def suspect(number: int, story: Story | None, ended: float | None, by_signal: bool) -> Suspect | None:
-    """`ended`: when the rank failed by itself, None if it has not. None if nothing speaks against it."""
+    """`ended`: when the rank failed by itself, None if it has not. `by_signal`: by one that nobody sends himself, as
+    programs do with SIGABRT when a call has failed. None if nothing speaks against the rank.
+    """
     if story is None:
         if ended is None:
             return None

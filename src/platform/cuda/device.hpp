@@ -60,6 +60,7 @@ struct DeviceFacts {
   char name[64] = {};
   int32_t multiprocessors = 0;
   int32_t capability = 0;  // 90 for compute capability 9.0
+  int32_t reserved = 0;
   uint64_t memoryBytes = 0;
 };
 Result<DeviceFacts> factsOf(int device);

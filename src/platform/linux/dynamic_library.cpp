@@ -1,7 +1,9 @@
 #include "platform/dynamic_library.hpp"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 
+#include <cstring>
 #include <utility>
 
 namespace stretto::platform {
@@ -13,6 +15,13 @@ constexpr int kOwnFunctionsFirst = 0;
 #else
 constexpr int kOwnFunctionsFirst = RTLD_DEEPBIND;
 #endif
+
+// The loader opens what a path names and would wait at a pipe. What is not there it refuses in its own words.
+bool isNoLibrary(const char* name) {
+  struct stat facts {};
+  return name != nullptr && strchr(name, '/') != nullptr && stat(name, &facts) == 0 &&
+         !S_ISREG(facts.st_mode);
+}
 
 }  // namespace
 
@@ -26,6 +35,10 @@ DynamicLibrary& DynamicLibrary::operator=(DynamicLibrary&& other) noexcept {
 
 DynamicLibrary DynamicLibrary::openRaw(const char* name, int flags, std::string* why) {
   DynamicLibrary library;
+  if (isNoLibrary(name)) {
+    if (why != nullptr) *why = std::string(name) + " is no regular file";
+    return library;
+  }
   library.handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags);
   if (library.handle_ != nullptr || why == nullptr) return library;
   const char* const words = dlerror();

@@ -95,6 +95,29 @@ TEST_P(PullWindows, ResultsArePushedInTiles) {
   });
 }
 
+// Nothing tells a rank that a peer has revoked, whose caller may then write to what kernels here still read:
+// who asks whether they have read right is told so.
+TEST_P(PullWindows, AReaderIsToldThatItsPeerHasGivenUp) {
+  run([](Member& member) {
+    const Side side(member, true);
+    constexpr size_t kCount = 10007;
+    if (!force(member, "two_shot", "pull")) return;
+    const Dataset data =
+        makeDataset(DataType::kFloat32, static_cast<int>(Operator::kSum), member.ranks(), kCount);
+    if (!reduces(member, side, {"two_shot", "pull", false}, data, 0)) return;
+    if (!member.check(member.board.meet(), "the others")) return;
+    if (member.rank == 1) member.expect(ncclCommRevoke(member.comm, NCCL_REVOKE_DEFAULT), "revoke");
+    if (!member.check(member.board.meet(), "the others")) return;
+    if (member.rank != 1) {
+      ncclResult_t state = ncclSuccess;
+      member.expect(ncclCommGetAsyncError(member.comm, &state), "asking");
+      member.expect(state, "the reader's state", ncclRemoteError);
+      member.expectError("the error", {"rank 1", "given up"});
+    }
+    member.board.meet();
+  });
+}
+
 // The stream alone writes the next input: without a barrier two buffers take turns, in each replay of a graph
 // and from one to the next.
 TEST_P(PullWindows, GraphsHoldTwoBuffersThatTakeTurns) {
