@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "conductor.hpp"
@@ -23,6 +24,20 @@ long entriesIn(const std::string& folder) {
     closedir(all);
   }
   return count - 2;
+}
+
+// What the descriptors of a process are, each kind once with its number.
+std::string kindsOfDescriptors(pid_t process) {
+  std::map<std::string, int> kinds;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/fd", error)) {
+    std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    std::erase_if(target, [](char letter) { return letter >= '0' && letter <= '9'; });
+    ++kinds[target];
+  }
+  std::string text;
+  for (const auto& [kind, count] : kinds) text += " " + kind + " x " + std::to_string(count);
+  return text;
 }
 
 // By gdb, which is given half a minute.
@@ -117,7 +132,7 @@ std::string LeakWatch::text() const {
            "%ld KiB after 500; now %ld, %ld, %ld, %ld KiB; the first descriptor of them since round %llu",
            rounds_, first_.descriptors, first_.threads, first_.mappings, base_.kilobytes, recent_.descriptors,
            recent_.threads, recent_.mappings, recent_.kilobytes, static_cast<unsigned long long>(since_));
-  return text;
+  return text + (told_ ? ":" + kindsOfDescriptors(process_) : "");
 }
 
 }  // namespace hostile
