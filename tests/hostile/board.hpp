@@ -87,6 +87,8 @@ struct Board {
 
   [[gnu::format(printf, 3, 4)]] void report(Wrong wrong, const char* format, ...);
   void faultHappened(size_t event);
+  // All but those that are lost.
+  bool allEnded(const Plan& plan) const;
 };
 
 }  // namespace hostile

@@ -203,6 +203,7 @@ void Rank::finish() {
       rank_ == static_cast<int>(plan_.seed % static_cast<uint64_t>(plan_.ranks))) {
     sleepMicroseconds(20000);
   }
+  if (registered_ != nullptr && !told_) (void)ncclCommWindowDeregister(whole_.comm, registered_);
   if (plan_.finalise) {
     const bool late =
         plan_.kind == Kind::kLate && (rank_ == 0 || (plan_.seed >> static_cast<unsigned>(rank_)) % 2 == 0);
@@ -307,14 +308,9 @@ void runProcess(const Plan& plan, Board& board, int process, bool device) {
   for (auto& rank : ranks) threads.emplace_back([&rank] { rank->run(); });
   for (std::thread& thread : threads) thread.join();
   // Who made the unique id lives until all have joined, and who comes late is told what happened.
-  const auto allEnded = [&] {
-    for (int rank = 0; rank < plan.ranks; ++rank) {
-      if (!plan.isVictim(rank) && board.ranks[rank].phase != static_cast<int>(Phase::kEnded)) return false;
-    }
-    return true;
-  };
   const int64_t patience = now() + 12 * kSecond;
-  while (plan.kind == Kind::kInit && !allEnded() && now() < patience && !board.over) sleepMicroseconds(1000);
+  while (plan.kind == Kind::kInit && !board.allEnded(plan) && now() < patience && !board.over)
+    sleepMicroseconds(1000);
   for (const Event& event : plan.events) {
     const pid_t child = board.childProcess;
     if (event.act != Act::kFork || plan.processOf[event.rank] != process || child <= 0) continue;

@@ -13,7 +13,9 @@ namespace hostile {
 class Memory {
  public:
   virtual ~Memory() = default;
-  // Null if there is none. `kind` is any number; what it means is the class's.
+  // Null if there is none. `kind` is any number; what it means is the class's, but that kRegistrable is what
+  // ncclMemAlloc gives.
+  static constexpr int kRegistrable = 2;
   virtual void* allocate(size_t bytes, int kind) = 0;
   virtual void release(void* memory, size_t bytes, int kind) = 0;
   virtual void write(void* to, const void* from, size_t bytes) = 0;
@@ -31,6 +33,33 @@ class Memory {
 // One for each thread.
 std::unique_ptr<Memory> hostMemory();
 std::unique_ptr<Memory> deviceMemory();  // null in a build without CUDA
+
+// Buffers in one piece of memory, which the ranks have registered as a window: two at a time, one in each
+// half.
+class WindowMemory final : public Memory {
+ public:
+  static constexpr size_t kBytes = size_t{4} << 20;
+  explicit WindowMemory(Memory& memory) : memory_(memory), base_(memory.allocate(kBytes, kRegistrable)) {}
+  ~WindowMemory() override { memory_.release(base_, kBytes, kRegistrable); }
+  WindowMemory(const WindowMemory&) = delete;
+  WindowMemory& operator=(const WindowMemory&) = delete;
+
+  void* base() const { return base_; }
+  void* allocate(size_t bytes, int kind) override;
+  void release(void*, size_t, int) override {}
+  void write(void* to, const void* from, size_t bytes) override { memory_.write(to, from, bytes); }
+  void read(void* to, const void* from, size_t bytes) override { memory_.read(to, from, bytes); }
+  void fill(void* to, uint8_t value, size_t bytes) override { memory_.fill(to, value, bytes); }
+  ncclResult_t makeStream(cudaStream_t* stream) override { return memory_.makeStream(stream); }
+  ncclResult_t synchronise(cudaStream_t stream) override { return memory_.synchronise(stream); }
+  void destroyStream(cudaStream_t stream) override { memory_.destroyStream(stream); }
+  bool open() override { return true; }
+
+ private:
+  Memory& memory_;
+  void* base_;
+  size_t half_ = 0;
+};
 
 // A buffer between guards. Knows what it should hold.
 class Block {

@@ -34,7 +34,7 @@ constexpr std::array<Weight, kKinds> kWeights = {{
     {Kind::kInit, "init", 4, true},
     {Kind::kSplit, "split", 7, false},
     {Kind::kFinal, "final", 4, false},
-    {Kind::kWindow, "window", 0, false},
+    {Kind::kWindow, "window", 4, false},
 }};
 
 struct Type {
@@ -69,7 +69,9 @@ Kind drawKind(Draw& draw, const Options& options) {
   for (int i = 0; i < kKinds; ++i) {
     const Weight& row = kWeights[static_cast<size_t>(i)];
     const bool wanted = options.kinds.empty() ? row.weight > 0 : named(options.kinds, row.name);
-    const bool possible = options.layout != "threads" || !row.processes;
+    // A process that has used a GPU cannot fork.
+    const bool possible =
+        (options.layout != "threads" || !row.processes) && !(options.device && row.kind == Kind::kFork);
     weights[static_cast<size_t>(i)] = wanted && possible ? std::max(row.weight, 1) : 0;
     sum += weights[static_cast<size_t>(i)];
   }
@@ -350,6 +352,23 @@ void drawDisagreement(Plan& plan, Draw& draw) {
   plan.waits = draw.chance(60);
 }
 
+// Single calls that are awaited, since there is room for one; never in place, as all ranks must have the same
+// in windows.
+void drawWindow(Plan& plan, Draw& draw) {
+  plan.windows = true;
+  plan.finalise = false;
+  std::erase_if(plan.steps, [](const Step& step) { return step.what != Step::Do::kCalls || step.onChild; });
+  for (Step& step : plan.steps) {
+    step.calls.resize(1);
+    Call& call = step.calls[0];
+    call.inPlace = false;
+    if (call.function == Function::kBcast) call.function = Function::kBroadcast;
+    call.count = std::min<size_t>(call.count, 100000 / sizeOf(call.type));
+    step.synchronise = true;
+  }
+  drawSingle(plan, draw, drawLoss(draw, plan));
+}
+
 void drawFault(Plan& plan, Draw& draw) {
   switch (plan.kind) {
     case Kind::kKill:
@@ -385,7 +404,7 @@ void drawFault(Plan& plan, Draw& draw) {
       plan.events[0].follows = plan.kind == Kind::kMaker;
       return;
     case Kind::kWindow:
-      return drawSingle(plan, draw, drawLoss(draw, plan));
+      return drawWindow(plan, draw);
     default:
       return;
   }
@@ -482,13 +501,14 @@ Plan makePlan(uint64_t seed, const Options& options) {
   plan.kind = drawKind(draw, options);
   drawRanks(plan, draw, options);
   plan.blocking = draw.chance(70);
-  plan.streams = draw.chance(35);
+  plan.streams = draw.chance(35) || options.device;
   plan.finalise = draw.chance(30) || plan.kind == Kind::kLate;
   plan.makerRank = draw.chance(60) ? 0 : draw.below(plan.ranks);
   const bool byProcess = plan.kind != Kind::kLeave && plan.kind != Kind::kInit && draw.chance(15);
   plan.maker = plan.kind == Kind::kMaker || byProcess ? Maker::kProcess : Maker::kRank;
   plan.makerActs = draw.below(3);
-  if (draw.chance(30)) plan.algorithm = draw.chance(70) ? "direct" : draw.chance(50) ? "ring" : "tree";
+  if (!options.device && draw.chance(30))
+    plan.algorithm = draw.chance(70) ? "direct" : draw.chance(50) ? "ring" : "tree";
   Drawer drawer{plan, draw, draw.chance(15)};
   drawer.all();
   if (plan.kind == Kind::kSplit || plan.kind == Kind::kFinal) {
@@ -508,7 +528,6 @@ Plan makePlan(uint64_t seed, const Options& options) {
   const bool planned = std::any_of(plan.steps.begin(), plan.steps.end(),
                                    [](const Step& step) { return step.what == Step::Do::kShrink; });
   if (planned && plan.aftermath == Aftermath::kShrink) plan.aftermath = Aftermath::kAbort;
-  plan.windows = plan.kind == Kind::kWindow;
   return plan;
 }
 

@@ -26,6 +26,13 @@ void Board::report(Wrong wrong, const char* format, ...) {
   finding[at].written = true;
 }
 
+bool Board::allEnded(const Plan& plan) const {
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    if (!plan.isVictim(rank) && ranks[rank].phase != static_cast<int>(Phase::kEnded)) return false;
+  }
+  return true;
+}
+
 void Board::faultHappened(size_t event) {
   const int64_t when = now();
   lastFault = when;
@@ -55,7 +62,7 @@ ncclResult_t Rank::enter(const std::string& what, ncclComm_t comm,
   snprintf(me_.call, sizeof me_.call, "%s", what.c_str());
   me_.slack = slack_;
   me_.overdue = 0;
-  me_.entered = now();
+  me_.entered = called_ = now();
   const ncclResult_t result = settled(comm, body());
   me_.entered = 0;
   return result;
@@ -88,6 +95,10 @@ void Rank::run() {
   me_.phase = static_cast<int>(Phase::kEnded);
   pending_.clear();
   given_.clear();
+  // Peers may write into a window until they have ended too.
+  const int64_t until = now() + 5 * kSecond;
+  while (window_ != nullptr && !board_.allEnded(plan_) && now() < until) sleepMicroseconds(200);
+  window_.reset();
   if (stream_ != nullptr) {
     slack_ = 0;
     enter("destroy of the stream", nullptr, [&] {
@@ -136,7 +147,16 @@ bool Rank::join() {
     }
   }
   ++board_.joined;
-  return true;
+  return !plan_.windows || registerWindow();
+}
+
+bool Rank::registerWindow() {
+  window_ = std::make_unique<WindowMemory>(*memory_);
+  const int flags = plan_.seed % 2 == 0 ? NCCL_WIN_DEFAULT : NCCL_WIN_COLL_SYMMETRIC;
+  const ncclResult_t result = enter("ncclCommWindowRegister", whole_.comm, [&] {
+    return ncclCommWindowRegister(whole_.comm, window_->base(), WindowMemory::kBytes, &registered_, flags);
+  });
+  return result == ncclSuccess || failed("ncclCommWindowRegister", result, whole_, false);
 }
 
 bool Rank::runSteps() {
@@ -195,7 +215,8 @@ bool Rank::callAll(const Step& step, const std::vector<Call>& calls, int index) 
   const size_t first = pending_.size();
   size_t bytes = 0;
   for (const Call& call : calls) {
-    pending_.emplace_back(call, side, *memory_, step.memory, around);
+    Memory& memory = window_ != nullptr ? static_cast<Memory&>(*window_) : *memory_;
+    pending_.emplace_back(call, side, memory, step.memory, around);
     bytes += call.count * sizeOf(call.type) * static_cast<size_t>(side.ranks * side.ranks);
   }
   pendingInChild_ = step.onChild;
@@ -232,10 +253,12 @@ bool Rank::flush(bool inChild) {
   const Side& side = inChild ? child_ : whole_;
   if (stream_ != nullptr) {
     const std::string what = "synchronise after " + pending_.back().text();
+    const int64_t called = called_;
     const ncclResult_t result = enter(what, side.comm, [&] {
       const ncclResult_t ended = memory_->synchronise(stream_);
       return ended == ncclSuccess ? ncclInProgress : ended;  // the communicator says the rest
     });
+    called_ = called;  // the operation's own call
     if (result != ncclSuccess) return failed(what.c_str(), result, side, inChild);
   }
   slack_ = 0;
@@ -335,7 +358,7 @@ bool Rank::failed(const char* what, ncclResult_t result, const Side& side, bool 
   told.at = now();
   told.step = me_.step;
   told.inChild = inChild;
-  told.entered = me_.began;
+  told.entered = called_;
   snprintf(told.call, sizeof told.call, "%s", what);
   // Of a blocking call the thread knows; of a communicator that failed between calls only that.
   const char* words = side.comm != nullptr ? ncclGetLastError(side.comm) : "";

@@ -20,6 +20,7 @@ class Rank {
 
  private:
   bool join();
+  bool registerWindow();
   ncclResult_t joinCall();
   bool runSteps();
   bool runStep(int index);
@@ -59,6 +60,8 @@ class Rank {
   RankEntry& me_;
   const int rank_;
   std::unique_ptr<Memory> memory_;
+  std::unique_ptr<WindowMemory> window_;
+  ncclWindow_t registered_ = nullptr;
   Side whole_, child_;
   cudaStream_t stream_ = nullptr;
   std::vector<Operation> pending_;
@@ -67,6 +70,7 @@ class Rank {
   bool told_ = false;
   std::atomic<bool> ended_{false};  // the communicator, by whoever acts later
   int64_t slack_ = 0;
+  int64_t called_ = 0;  // when the last call began
   std::thread later_;
 };
 

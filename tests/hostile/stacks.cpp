@@ -30,7 +30,8 @@ long entriesIn(const std::string& folder) {
 std::string kindsOfDescriptors(pid_t process) {
   std::map<std::string, int> kinds;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/fd", error)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/fd", error)) {
     std::string target = std::filesystem::read_symlink(entry.path(), error).string();
     std::erase_if(target, [](char letter) { return letter >= '0' && letter <= '9'; });
     ++kinds[target];
