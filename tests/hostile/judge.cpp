@@ -94,13 +94,37 @@ struct Judge {
     return false;
   }
 
+  bool hasTransfers() const {
+    return isAmong([](Function function) { return isTransfer(function); });
+  }
+  // In pairs of an odd number of ranks one does nothing, and may do something else; and a transfer may come
+  // before or after a collective if nobody waits for it.
+  bool mayGoUnnoticed() const {
+    return (plan.quirk == Quirk::kSwapped && hasTransfers()) ||
+           isAmong([](Function function) { return function == Function::kPairs; });
+  }
+
+  // Whether one of the calls that differ is such.
+  template <typename Such>
+  bool isAmong(const Such& such) const {
+    const auto step = static_cast<size_t>(plan.quirkStep);
+    return such(plan.quirkCall.function) || such(plan.steps[step].calls[0].function) ||
+           such(plan.steps[step + 1].calls[0].function);
+  }
+
   void disagreement(int rank) const {
     const Told& told = board.ranks[rank].told;
     const bool after = told.before || (board.firstAbort != 0 && told.entered > board.firstAbort);
-    // Who is behind has not called what differs, and loses the others.
-    if (told.code == ncclRemoteError && (after || (told.step < plan.quirkStep && othersKnewBefore(rank))))
-      return;
-    if (told.step < plan.quirkStep) return complain(Wrong::kUnexpected, rank, "before anybody disagreed");
+    // Who is behind has not called what differs: it hears of it, or loses the others.
+    const bool behind = told.step < plan.quirkStep && othersKnewBefore(rank);
+    if (told.code == ncclRemoteError && (after || behind)) return;
+    if (told.step < plan.quirkStep && !behind) {
+      return complain(Wrong::kUnexpected, rank, "before anybody disagreed");
+    }
+    // Of transfers only those that wait for each other disagree; others are told why they have lost them.
+    const bool reason =
+        strstr(told.words, "ranks disagree") != nullptr || strstr(told.words, "must agree") != nullptr;
+    if (told.code == ncclRemoteError && reason && hasTransfers()) return;
     if (told.code != ncclInvalidUsage) return complain(Wrong::kWords, rank, "not ncclInvalidUsage");
     std::vector<int> named = ranksIn(told.words);
     std::sort(named.begin(), named.end());
@@ -108,14 +132,6 @@ struct Judge {
     if (named.size() < 2) complain(Wrong::kWords, rank, "which does not name two ranks");
   }
 };
-
-bool hasPairs(const Plan& plan) {
-  for (size_t i = 0; i < 2; ++i) {
-    const size_t step = static_cast<size_t>(plan.quirkStep) + i;
-    if (plan.steps[step].calls[0].function == Function::kPairs) return true;
-  }
-  return plan.quirkCall.function == Function::kPairs;
-}
 
 }  // namespace
 
@@ -134,8 +150,7 @@ void judge(const Plan& plan, Board& board) {
       judge.loss(rank);
     }
   }
-  // In pairs of an odd number of ranks one does nothing, and may do something else.
-  if (plan.odd != kNobody && told == 0 && !hasPairs(plan)) {
+  if (plan.odd != kNobody && told == 0 && !judge.mayGoUnnoticed()) {
     board.report(Wrong::kUnexpected, "ranks disagreed, and nobody was told");
   }
 }
