@@ -3,6 +3,9 @@
 BUILD_TYPE ?= Release
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 10
+# How long `make hostile` goes on, and what else it passes on, say: make hostile SECONDS=3600 HOSTILE="--kinds kill,abort"
+SECONDS ?= 60
+HOSTILE ?=
 # What `make bench` passes on, say: make bench BENCH="--ranks 4 -e 64M"
 BENCH ?=
 
@@ -26,7 +29,7 @@ ONE_THREAD := Copy.*:Reduce.*:*EveryNarrowFloat*:*EveryType*
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native viewer python test ctest pytest viewertest tsan asan fuzz bench lint format clean
+.PHONY: help setup build native viewer python test ctest pytest viewertest tsan asan fuzz hostile bench lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -80,6 +83,9 @@ fuzz: setup ## the fuzz programs, FUZZ_SECONDS each
 	  -DCMAKE_CXX_COMPILER=clang++-14
 	@$(STEP) build-fuzz cmake --build build-fuzz -j $(JOBS) --target fuzzers
 	@$(STEP) fuzz tools/fuzz build-fuzz $(FUZZ_SECONDS)
+
+hostile: native ## random operations and random faults for SECONDS; ctest does a minute of it (tests/hostile/README.md)
+	@build/tests/hostile/hostile --seconds $(SECONDS) --jobs $(JOBS) --json build/hostile.json $(HOSTILE)
 
 bench: build ## an all-reduce sweep between CPU ranks against the peers at hand: a table and a plot in bench-out/
 	@mkdir -p bench-out

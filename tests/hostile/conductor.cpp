@@ -1,0 +1,444 @@
+#include "conductor.hpp"
+
+#include <malloc.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "rank.hpp"
+
+namespace hostile {
+namespace {
+
+constexpr int64_t kToldIn = 2 * kSecond;           // who waits is told of a fault
+constexpr int64_t kToldWithoutHost = 5 * kSecond;  // where a process that may host the session is stopped
+constexpr int64_t kQuiet = 25 * kSecond;           // a call without any fault
+constexpr int64_t kGivenUp = 8 * kSecond;          // more than late
+constexpr int64_t kRoundLimit = 100 * kSecond;
+constexpr int kMaker = -1, kStranger = -2;
+
+template <typename T>
+T* sharedMemory() {
+  void* const memory = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) abort();
+  return static_cast<T*>(memory);
+}
+
+}  // namespace
+
+Conductor::Conductor(const Options& options, Totals& totals)
+    : options_(options), totals_(totals), orders_(sharedMemory<Orders>()), board_(sharedMemory<Board>()) {
+  // Children of ranks that were killed come here.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+Conductor::~Conductor() {
+  endHost();
+  munmap(orders_, sizeof *orders_);
+  munmap(board_, sizeof *board_);
+}
+
+template <typename Body>
+pid_t Conductor::start(const Body& body) const {
+  const pid_t parent = getpid();
+  const pid_t id = fork();
+  if (id == 0) {
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(0);
+    body();
+    _exit(0);
+  }
+  if (id < 0) abort();
+  return id;
+}
+
+// It runs what ranks of rounds have nothing to fear for their process, so that what they leave behind adds
+// up.
+void Conductor::startHost() {
+  orders_->done = orders_->command = 0;
+  host_ = start([this] {
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    for (uint32_t last = 0;;) {
+      if (orders_->command == last) {
+        sleepMicroseconds(100);
+        continue;
+      }
+      last = orders_->command;
+      const Plan plan = makePlan(board_->seed, options_);
+      runProcess(plan, *board_, 0, options_.device);
+      if (last % 16 == 0) malloc_trim(0);
+      orders_->done = last;
+    }
+  });
+  leaks_.begin(host_);
+}
+
+void Conductor::endHost() {
+  if (host_ == 0) return;
+  kill(host_, SIGKILL);
+  (void)waitpid(host_, nullptr, 0);
+  host_ = 0;
+}
+
+void Conductor::begin() {
+  memset(static_cast<void*>(board_), 0, sizeof *board_);
+  board_->seed = plan_.seed;
+  for (RankEntry& rank : board_->ranks) rank.step = -2;
+  processes_.clear();
+  stoppedAt_ = 0;
+  std::fill(std::begin(happened_), std::end(happened_), false);
+  if (host_ == 0) startHost();
+  const std::vector<int> victims = plan_.victims();
+  for (int number = 0; number < plan_.processes(); ++number) {
+    const bool dies = std::any_of(victims.begin(), victims.end(), [&](int rank) {
+      return plan_.processOf[rank] == number && plan_.layout != Layout::kThreads;
+    });
+    Process process;
+    process.number = number;
+    process.lasting = number == 0 && !dies && plan_.kind != Kind::kLeave;
+    process.id =
+        process.lasting ? host_ : start([&] { runProcess(plan_, *board_, number, options_.device); });
+    processes_.push_back(process);
+  }
+  if (processes_[0].lasting) ++orders_->command;
+  if (plan_.maker == Maker::kProcess) {
+    Process process;
+    process.number = kMaker;
+    process.id = start([this] {
+      makeId(*board_);
+      const bool exits = plan_.kind == Kind::kMaker && plan_.makerActs == 0;
+      while (!exits || board_->joined < plan_.ranks) sleepMicroseconds(500);
+      board_->makerGone = now();
+    });
+    processes_.push_back(process);
+  }
+  if (plan_.kind == Kind::kStrangers) {
+    Process process;
+    process.number = kStranger;
+    process.id = start([this] { pester(*board_, plan_.seed); });
+    processes_.push_back(process);
+  }
+}
+
+void Conductor::round(uint64_t seed) {
+  plan_ = makePlan(seed, options_);
+  began_ = lastLook_ = now();
+  begin();
+  watch();
+  end();
+  if (!board_->over) judge(plan_, *board_);
+  if (host_ != 0) {
+    const std::string kept = leaks_.look(plan_.seed);
+    if (!kept.empty()) board_->report(Wrong::kLeak, "%s", kept.c_str());
+  }
+  count();
+  history_ += " " + std::to_string(seed);
+  if (history_.size() > 100) history_.erase(0, history_.find(' ', 1));
+}
+
+void Conductor::watch() {
+  while (!allEnded() && !board_->over) {
+    sleepMicroseconds(300);
+    const int64_t time = now(), gap = time - lastLook_;
+    if (gap > worstGap_ || time - worstAt_ > 5 * kSecond) {
+      worstGap_ = gap;
+      worstAt_ = time;
+    }
+    lastLook_ = time;
+    reap();
+    act();
+    actMaker();
+    goOn();
+    lookForLate();
+    lookForCrash();
+    if (time - began_ > kRoundLimit) giveUp("the round does not end");
+  }
+}
+
+bool Conductor::allEnded() {
+  return std::all_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    if (process.number < 0 || !process.lives) return true;
+    return process.lasting && orders_->done == orders_->command;
+  });
+}
+
+void Conductor::reap() {
+  int status = 0;
+  for (pid_t id = 0; (id = waitpid(-1, &status, WNOHANG)) > 0;) {
+    for (Process& process : processes_) {
+      if (process.id == id && process.lives) ended(process, status);
+    }
+  }
+}
+
+void Conductor::ended(Process& process, int status) {
+  process.lives = false;
+  if (process.id == host_) host_ = 0;
+  bool victim = process.killed || process.number < 0;
+  for (const Event& event : plan_.events) {
+    victim = victim || (event.act == Act::kExit && plan_.processOf[event.rank] == process.number);
+  }
+  if (victim || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
+  board_->report(Wrong::kCrash, "process %d of the round ended with %s %d: %s", process.number,
+                 WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), state().c_str());
+  board_->lastFault = now();
+}
+
+Conductor::Process* Conductor::processOf(int rank) {
+  return &processes_[static_cast<size_t>(plan_.processOf[rank])];
+}
+const Conductor::Process* Conductor::processOf(int rank) const {
+  return &processes_[static_cast<size_t>(plan_.processOf[rank])];
+}
+
+// Whether what the conductor is to do to a rank's process is to be done now.
+bool Conductor::due(const Event& event, size_t index) const {
+  if (happened_[index] || (event.act != Act::kKill && event.act != Act::kStop)) return false;
+  if (plan_.aftermath == Aftermath::kShrink && board_->joined < plan_.ranks) return false;
+  const RankEntry& rank = board_->ranks[event.rank];
+  const int64_t delay = int64_t{event.delay} * 1000;
+  if (event.follows) {
+    const int64_t before = plan_.kind == Kind::kMaker ? board_->makerGone.load() : board_->faults[0].load();
+    return before != 0 && now() > before + delay;
+  }
+  if (rank.step < event.step) return false;
+  // Who has not even begun to join is lost to nobody.
+  const int64_t since = event.step == kInitStep ? rank.entered.load() : rank.began.load();
+  return since != 0 && now() > since + delay;
+}
+
+void Conductor::act() {
+  for (size_t i = 0; i < plan_.events.size(); ++i) {
+    const Event& event = plan_.events[i];
+    if (!due(event, i)) continue;
+    happened_[i] = true;
+    Process& process = *processOf(event.rank);
+    if (!process.lives || board_->ranks[event.rank].phase == static_cast<int>(Phase::kEnded)) continue;
+    board_->faultHappened(i);
+    if (event.act == Act::kKill) {
+      signalTo(process, SIGKILL);
+    } else {
+      signalTo(process, SIGSTOP);
+      stoppedAt_ = now();
+    }
+  }
+}
+
+void Conductor::signalTo(Process& process, int signal) {
+  if (!process.lives) return;
+  if (signal == SIGKILL) process.killed = true;
+  process.stopped = signal == SIGSTOP || (process.stopped && signal != SIGCONT);
+  kill(process.id, signal);
+}
+
+// A maker that is no rank: what the plan has for it once everybody has joined. It exits by itself.
+void Conductor::actMaker() {
+  if (plan_.kind != Kind::kMaker || plan_.makerActs == 0 || board_->makerGone != 0) return;
+  if (board_->joined < plan_.ranks) return;
+  for (Process& process : processes_) {
+    if (process.number == kMaker) signalTo(process, plan_.makerActs == 1 ? SIGKILL : SIGSTOP);
+  }
+  board_->makerGone = now();
+}
+
+bool Conductor::othersKnow(const Process& stopped) const {
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    if (processOf(rank) == &stopped || plan_.isVictim(rank) || !running(rank)) continue;
+    if (board_->ranks[rank].told.code == 0) return false;
+  }
+  return true;
+}
+
+// Stopped processes: shortly, or until the others know of what happened meanwhile.
+void Conductor::goOn() {
+  if (stoppedAt_ == 0) return;
+  const int64_t stopped = now() - stoppedAt_;
+  for (Process& process : processes_) {
+    if (!process.stopped || process.number < 0) continue;
+    const int64_t second = plan_.kind == Kind::kStopFault ? board_->faults[1].load() : 0;
+    const bool enough = plan_.kind == Kind::kStop
+                            ? stopped > static_cast<int64_t>(50 + plan_.seed % 750) * kMillisecond
+                        : second == 0 ? stopped > 6 * kSecond
+                                      : othersKnow(process) || now() > second + 7 * kSecond;
+    if (!enough) continue;
+    signalTo(process, SIGCONT);
+    board_->lastFault = now();
+  }
+}
+
+bool Conductor::running(int rank) const {
+  const Process& process = *processOf(rank);
+  return process.lives && !process.killed && !process.stopped &&
+         board_->ranks[rank].phase != static_cast<int>(Phase::kEnded);
+}
+
+// From when on who waits should be told; 0: nothing has happened that is told.
+int64_t Conductor::tellSince() const {
+  if (plan_.odd != kNobody) {
+    int64_t since = 0;
+    for (int rank = 0; rank < plan_.ranks; ++rank) {
+      const RankEntry& entry = board_->ranks[rank];
+      const bool there =
+          entry.step > plan_.quirkStep || (entry.step == plan_.quirkStep && entry.entered != 0);
+      if (!there) return 0;
+      since = std::max(since, entry.began.load());
+    }
+    return since;
+  }
+  for (size_t i = 0; i < plan_.events.size(); ++i) {
+    const Act act = plan_.events[i].act;
+    if (board_->faults[i] != 0 && act != Act::kStop && act != Act::kFork) return board_->lastFault;
+  }
+  return 0;
+}
+
+int64_t Conductor::limitFor(const RankEntry& rank) const {
+  const bool hostStopped =
+      plan_.kind == Kind::kStopFault || (plan_.kind == Kind::kMaker && plan_.makerActs == 2);
+  const int64_t usual = hostStopped || plan_.odd != kNobody ? kToldWithoutHost : kToldIn;
+  return std::max(usual, rank.mayWait ? 8 * kSecond : 0) + rank.slack + 20 * worstGap_;
+}
+
+void Conductor::lookForLate() {
+  const int64_t since = tellSince(), time = now();
+  for (int rank = 0; rank < plan_.ranks && !board_->over; ++rank) {
+    RankEntry& entry = board_->ranks[rank];
+    const int64_t entered = entry.entered;
+    if (entered == 0 || !running(rank)) continue;
+    const int64_t waits = time - std::max({entered, since, since == 0 ? 0 : board_->lastFault.load()});
+    const int64_t limit = since == 0 ? kQuiet + entry.slack : limitFor(entry);
+    if (waits > limit && entry.overdue.exchange(1) == 0 && since != 0) {
+      board_->report(Wrong::kLate, "rank %d is in \"%s\" for %.2f s, %.2f s after the last fault: %s", rank,
+                     entry.call, static_cast<double>(time - entered) * 1e-9,
+                     static_cast<double>(time - board_->lastFault) * 1e-9, state().c_str());
+    }
+    if (waits > limit + (since == 0 ? 0 : kGivenUp)) {
+      board_->report(Wrong::kHang, "rank %d is in \"%s\" for %.2f s: %s", rank, entry.call,
+                     static_cast<double>(time - entered) * 1e-9, state().c_str());
+      giveUp("");
+    }
+  }
+}
+
+void Conductor::lookForCrash() {
+  for (const Process& process : processes_) {
+    if (board_->crashed != process.id || process.id == 0 || process.killed) continue;
+    const std::string before = process.lasting ? "; it had run" + history_ : "";
+    board_->report(Wrong::kCrash, "process %d of the round crashed%s: %s", process.number, before.c_str(),
+                   state().c_str());
+    giveUp("");
+  }
+}
+
+void Conductor::giveUp(const char* why) {
+  if (*why != 0) board_->report(Wrong::kHang, "%s: %s", why, state().c_str());
+  if (++totals_.stacks <= 12) showStacks();
+  board_->over = true;
+}
+
+// All that is still there, by its id.
+void Conductor::killAll() {
+  for (Process& process : processes_) {
+    if (!process.lives) continue;
+    if (process.lasting && !board_->over) continue;
+    kill(process.id, SIGKILL);
+    (void)waitpid(process.id, nullptr, 0);
+    process.lives = false;
+    if (process.id == host_) host_ = 0;
+  }
+}
+
+void Conductor::end() {
+  killAll();
+  if (const pid_t child = board_->childProcess; child > 0) {
+    int status = 0;
+    // It has come here only if its parent is gone.
+    if (waitpid(child, &status, WNOHANG) == 0) {
+      kill(child, SIGKILL);
+      (void)waitpid(child, &status, 0);
+    }
+  }
+  reap();
+}
+
+// Where everybody is, for a report.
+std::string Conductor::state() const {
+  std::string text;
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    const RankEntry& entry = board_->ranks[rank];
+    const Process& process = *processOf(rank);
+    char one[220];
+    snprintf(one, sizeof one, "[%d p%d%s step %d %s%s%s] ", rank, plan_.processOf[rank],
+             !process.lives || process.killed ? " dead"
+             : process.stopped                ? " stopped"
+                                              : "",
+             entry.step.load(),
+             entry.phase == static_cast<int>(Phase::kEnded) ? "ended"
+             : entry.entered != 0                           ? entry.call
+                                                            : "outside",
+             entry.told.code != 0 ? " told" : "",
+             entry.phase == static_cast<int>(Phase::kUnborn) ? " unborn" : "");
+    if (text.size() < 1000) text += one;
+  }
+  return text;
+}
+
+void Conductor::count() {
+  const auto kind = static_cast<size_t>(plan_.kind);
+  long faults = plan_.odd != kNobody || plan_.kind == Kind::kStrangers || plan_.kind == Kind::kLate;
+  for (size_t i = 0; i < plan_.events.size(); ++i) faults += board_->faults[i] != 0;
+  faults += plan_.kind == Kind::kMaker && board_->makerGone != 0;
+  ++totals_.rounds[kind];
+  ++totals_.allRounds;
+  totals_.faults[kind] += faults;
+  totals_.allFaults += faults;
+  const int findings = std::min(board_->findings.load(), kFindings);
+  bool counted[kWrongs] = {};
+  for (int i = 0; i < findings; ++i) {
+    const Finding& finding = board_->finding[i];
+    if (!finding.written) continue;
+    const auto wrong = static_cast<size_t>(finding.wrong);
+    const bool another = std::exchange(counted[wrong], true);
+    if (!another) ++totals_.wrong[kind][wrong];
+    if (!another || options_.verbose || options_.oneRound) print(finding);
+  }
+  if (findings > 0) ++totals_.allFailures;
+  if (options_.verbose || options_.oneRound) {
+    const std::string text = plan_.text();
+    printf("%s%.3f s, %ld faults, %d findings\n", text.c_str(), static_cast<double>(now() - began_) * 1e-9,
+           faults, findings);
+    for (int rank = 0; rank < plan_.ranks; ++rank) {
+      const Told& told = board_->ranks[rank].told;
+      if (told.code == 0) continue;
+      printf("  rank %d, step %d, %.1f ms after the fault, \"%s\" returned %d: %s\n", rank, told.step,
+             static_cast<double>(told.at - board_->lastFault) * 1e-6, told.call, told.code.load(),
+             told.words);
+    }
+    fflush(stdout);
+  }
+}
+
+void Conductor::print(const Finding& finding) const {
+  char text[2200];
+  std::string more;
+  if (!options_.kinds.empty()) more += " --kinds " + options_.kinds;
+  if (!options_.layout.empty()) more += " --layout " + options_.layout;
+  if (options_.ranks > 0) more += " --ranks " + std::to_string(options_.ranks);
+  if (options_.device) more += " --device cuda";
+  const int length = snprintf(text, sizeof text, "\nFAILED %s (%s): %s\n  repeat: hostile --round %llu%s\n",
+                              kWrongNames[static_cast<size_t>(finding.wrong)], nameOf(plan_.kind),
+                              finding.text, static_cast<unsigned long long>(plan_.seed), more.c_str());
+  (void)!write(STDOUT_FILENO, text, std::min(static_cast<size_t>(length), sizeof text - 1));
+}
+
+}  // namespace hostile

@@ -1,0 +1,114 @@
+// Runs rounds, one at a time: starts the processes of each, kills and stops them as the plan says, watches
+// that everybody who waits is told in time, and judges what came of it. Never calls the library itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "board.hpp"
+
+namespace hostile {
+
+// What a run has seen so far; in memory that all conductors share.
+struct Totals {
+  std::atomic<long> rounds[kKinds];
+  std::atomic<long> faults[kKinds];
+  std::atomic<long> wrong[kKinds][kWrongs];
+  std::atomic<long> allRounds, allFaults, allFailures, stacks;
+  std::atomic<bool> stop;
+};
+
+// Whether a process that lives through many rounds keeps anything of them.
+class LeakWatch {
+ public:
+  void begin(pid_t process);
+  // After a round of it; "" or what it keeps.
+  std::string look(uint64_t seed);
+  std::string text() const;
+
+ private:
+  struct Counts {
+    long descriptors, threads, mappings, kilobytes;
+  };
+  Counts measure() const;
+
+  pid_t process_ = 0;
+  long rounds_ = 0;
+  Counts first_{}, base_{}, recent_{};
+  uint64_t since_ = 0;  // the round from which on it has kept descriptors or mappings; 0: it keeps none
+  bool told_ = false;
+};
+
+class Conductor {
+ public:
+  Conductor(const Options& options, Totals& totals);
+  ~Conductor();
+  void round(uint64_t seed);
+  const LeakWatch& leaks() const { return leaks_; }
+
+ private:
+  enum class End { kNotYet, kEnded };
+  struct Process {
+    pid_t id = 0;
+    int number = -1;  // of the plan's processes; -1: the maker, -2: the strangers
+    bool lives = true;
+    bool stopped = false;
+    bool lasting = false;
+    bool killed = false;
+  };
+
+  template <typename Body>
+  pid_t start(const Body& body) const;
+  void startHost();
+  void endHost();
+  void begin();
+  void watch();
+  bool allEnded();
+  void reap();
+  void ended(Process& process, int status);
+  void act();
+  bool due(const Event& event, size_t index) const;
+  void actMaker();
+  void goOn();
+  bool othersKnow(const Process& stopped) const;
+  void lookForLate();
+  void lookAt(int rank, int64_t time);
+  int64_t limitFor(const RankEntry& rank) const;
+  int64_t tellSince() const;
+  bool running(int rank) const;
+  Process* processOf(int rank);
+  const Process* processOf(int rank) const;
+  void signalTo(Process& process, int signal);
+  void end();
+  void killAll();
+  void lookForCrash();
+  void giveUp(const char* why);
+  void showStacks();
+  void count();
+  void print(const Finding& finding) const;
+  std::string state() const;
+
+  const Options& options_;
+  Totals& totals_;
+  Orders* orders_;
+  Board* board_;
+  Plan plan_;
+  std::vector<Process> processes_;
+  pid_t host_ = 0;
+  LeakWatch leaks_;
+  int64_t began_ = 0, lastLook_ = 0, worstGap_ = 0, worstAt_ = 0;
+  int64_t stoppedAt_ = 0;
+  std::string history_;  // seeds of the last rounds
+  bool happened_[3] = {};
+};
+
+// Compares what the ranks were told with what had happened.
+void judge(const Plan& plan, Board& board);
+
+// Sends garbage to all ports on which these processes listen, until it is killed.
+void pester(const Board& board, uint64_t seed);
+
+}  // namespace hostile

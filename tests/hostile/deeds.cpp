@@ -1,0 +1,340 @@
+// What a rank does to others, and how it goes on when something was done to it.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "rank.hpp"
+
+namespace hostile {
+namespace {
+
+constexpr int64_t kAbortLimit = kSecond;
+
+Board* crashBoard = nullptr;
+pid_t crashProcess = 0;
+
+// Waits for the conductor, which looks where it happened and ends the process.
+void crashed(int) {
+  if (getpid() != crashProcess) _exit(42);  // a forked child
+  crashBoard->crashed = crashProcess;
+  for (int i = 0; i < 600; ++i) usleep(100000);
+  _exit(42);
+}
+
+}  // namespace
+
+void Rank::waitForFirst(const Event& event) const {
+  // Who has never joined could not go on without the others.
+  const auto early = [&] { return plan_.aftermath == Aftermath::kShrink && board_.joined < plan_.ranks; };
+  for (int64_t until = now() + 5 * kSecond; early() && now() < until && !board_.over;) sleepMicroseconds(200);
+  if (!event.follows) return;
+  const bool maker = plan_.kind == Kind::kMaker;
+  const auto happened = [&] { return (maker ? board_.makerGone : board_.faults[0]) != 0; };
+  for (int64_t until = now() + 5 * kSecond; !happened() && now() < until && !board_.over;)
+    sleepMicroseconds(200);
+  sleepMicroseconds(event.delay);
+}
+
+bool Rank::act(int step) {
+  for (size_t i = 0; i < plan_.events.size(); ++i) {
+    const Event& event = plan_.events[i];
+    if (event.rank != rank_ || event.step != step) continue;
+    const bool inside = event.act == Act::kAbortThread ||
+                        (event.act == Act::kExit && (event.variant % 2 == 0 || step == kInitStep));
+    if (inside) {
+      actLater(event, i);
+    } else if (!actNow(event, i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Before the call, on the rank's own thread. False: it has no communicator any more.
+bool Rank::actNow(const Event& event, size_t index) {
+  const bool whileJoining = event.step == kInitStep && event.act == Act::kAbort;  // by the call itself
+  if (event.act == Act::kKill || event.act == Act::kStop || whileJoining) return true;
+  waitForFirst(event);
+  if (!event.follows) sleepMicroseconds(event.delay % 3000);
+  switch (event.act) {
+    case Act::kFork:
+      meddle(event, index);
+      return true;
+    case Act::kExit:
+      board_.faultHappened(index);
+      if (event.variant % 4 == 1) exit(0);
+      _exit(0);
+    case Act::kAbort:
+      board_.faultHappened(index);
+      abortAll();
+      break;
+    case Act::kDestroy:
+      board_.faultHappened(index);
+      destroyAll();
+      break;
+    case Act::kRevoke: {
+      board_.faultHappened(index);
+      if (child_.comm != nullptr) (void)ncclCommRevoke(child_.comm, NCCL_REVOKE_DEFAULT);
+      const ncclResult_t result =
+          enter("ncclCommRevoke", nullptr, [&] { return ncclCommRevoke(whole_.comm, NCCL_REVOKE_DEFAULT); });
+      if (result != ncclSuccess && !told_) {
+        board_.report(Wrong::kUnexpected, "rank %d: ncclCommRevoke: %s", rank_, ncclGetLastError(nullptr));
+      }
+      sleepMicroseconds(event.delay);
+      if (stream_ != nullptr) (void)memory_->synchronise(stream_);
+      reuseBuffers();
+      destroyAll();
+      break;
+    }
+    default:
+      return true;
+  }
+  ended_ = true;
+  reuseBuffers();
+  return false;
+}
+
+// While the rank is in its call, by a thread of its own.
+void Rank::actLater(const Event& event, size_t index) {
+  endSteps();
+  later_ = std::thread([this, event, index] {
+    waitForFirst(event);
+    if (!event.follows) sleepMicroseconds(event.delay);
+    board_.faultHappened(index);
+    if (event.act == Act::kExit) {
+      if (event.variant % 4 == 0) exit(0);
+      _exit(0);
+    }
+    if (whole_.comm != nullptr) abortOne(whole_.comm);
+    ended_ = true;
+  });
+}
+
+// No thread of this rank acts any more.
+void Rank::endSteps() {
+  if (later_.joinable()) later_.join();
+}
+
+// A child that has nothing to do with the communicator, and touches it nevertheless. It outlives its parent.
+void Rank::meddle(const Event& event, size_t index) {
+  ncclComm_t comm = whole_.comm;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    ncclResult_t result = ncclSuccess;
+    float number = 0;
+    switch (event.variant) {
+      case 0:
+        (void)ncclCommAbort(comm);
+        break;
+      case 1:
+        (void)ncclCommDestroy(comm);
+        break;
+      case 2:
+        (void)ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+        break;
+      case 3:
+        board_.childSays = 1;
+        exit(0);
+      case 4:
+        (void)ncclCommFinalize(comm);
+        break;
+      case 5:
+        result = ncclAllReduce(&number, &number, 1, ncclFloat32, ncclSum, comm, nullptr);
+        break;
+      case 6:
+        (void)ncclCommAbort(comm);
+        board_.childSays = 1;
+        exit(0);
+      default:
+        break;
+    }
+    board_.childSays = 1 + (result << 8);
+    for (;;) pause();
+  }
+  board_.childProcess = child;
+  board_.faultHappened(index);
+}
+
+void Rank::abortOne(ncclComm_t comm) {
+  const int64_t began = now();
+  (void)ncclCommAbort(comm);
+  const int64_t took = now() - began;
+  if (took > kAbortLimit + me_.slack / 4) {
+    board_.report(Wrong::kLate, "rank %d: ncclCommAbort took %.3f s", rank_,
+                  static_cast<double>(took) * 1e-9);
+  }
+}
+
+void Rank::abortAll() {
+  enter("ncclCommAbort", nullptr, [&] {
+    if (child_.comm != nullptr) abortOne(child_.comm);
+    if (whole_.comm != nullptr && !ended_) abortOne(whole_.comm);
+    return ncclSuccess;
+  });
+  child_.comm = whole_.comm = nullptr;
+}
+
+void Rank::destroyAll() {
+  const ncclResult_t result = enter("ncclCommDestroy", nullptr, [&] {
+    ncclResult_t first = ncclSuccess;
+    if (child_.comm != nullptr) first = ncclCommDestroy(child_.comm);
+    const ncclResult_t second =
+        whole_.comm != nullptr && !ended_ ? ncclCommDestroy(whole_.comm) : ncclSuccess;
+    return first == ncclSuccess ? second : first;
+  });
+  child_.comm = whole_.comm = nullptr;
+  if (result != ncclSuccess && result != ncclInProgress && !plan_.expectsErrors()) {
+    board_.report(Wrong::kUnexpected, "rank %d: ncclCommDestroy returned %d: %s", rank_, result,
+                  ncclGetLastError(nullptr));
+  }
+}
+
+void Rank::finish() {
+  const int index = plan_.finalStep();
+  me_.step = index;
+  me_.began = now();
+  endSteps();
+  if (ended_) return abortAll();
+  if (!act(index)) return;
+  if (plan_.kind == Kind::kFinal &&
+      rank_ == static_cast<int>(plan_.seed % static_cast<uint64_t>(plan_.ranks))) {
+    sleepMicroseconds(20000);
+  }
+  if (registered_ != nullptr && !told_) (void)ncclCommWindowDeregister(whole_.comm, registered_);
+  if (plan_.finalise) {
+    const bool late =
+        plan_.kind == Kind::kLate && (rank_ == 0 || (plan_.seed >> static_cast<unsigned>(rank_)) % 2 == 0);
+    ncclResult_t result = enter("ncclCommFinalize", nullptr, [&] { return ncclCommFinalize(whole_.comm); });
+    if (late) lateCall();
+    if (result == ncclInProgress) {
+      result = enter("waiting for ncclCommFinalize", whole_.comm, [&] { return ncclInProgress; });
+    }
+    if (result != ncclSuccess && !plan_.expectsErrors() && !late) {
+      failed("ncclCommFinalize", result, whole_, false);
+      return;
+    }
+  }
+  destroyAll();
+}
+
+void Rank::lateCall() {
+  float number = 0;
+  const ncclResult_t result = enter("an operation after ncclCommFinalize", nullptr, [&] {
+    return ncclAllReduce(&number, &number, 1, ncclFloat32, ncclSum, whole_.comm, nullptr);
+  });
+  if (result == ncclInvalidUsage) return;
+  board_.report(Wrong::kUnexpected,
+                "rank %d: an operation after ncclCommFinalize returned %d, not ncclInvalidUsage: %s", rank_,
+                result, ncclGetLastError(whole_.comm));
+}
+
+void Rank::afterwards() {
+  if (plan_.waits) {
+    const auto allKnow = [&] {
+      for (int rank = 0; rank < plan_.ranks; ++rank) {
+        const RankEntry& other = board_.ranks[rank];
+        if (other.told.code == 0 && other.phase != static_cast<int>(Phase::kEnded)) return false;
+      }
+      return true;
+    };
+    for (int64_t until = now() + 6 * kSecond; !allKnow() && now() < until && !board_.over;)
+      sleepMicroseconds(200);
+  }
+  int64_t none = 0;
+  board_.firstAbort.compare_exchange_strong(none, now());
+  const bool joined = whole_.comm != nullptr && me_.told.step != kInitStep;
+  if (plan_.aftermath == Aftermath::kShrink && !plan_.isVictim(rank_) && joined) recover();
+  if (plan_.aftermath == Aftermath::kDestroy) {
+    destroyAll();
+  } else {
+    abortAll();
+  }
+  reuseBuffers();
+}
+
+// Those who are left go on without the others.
+void Rank::recover() {
+  std::vector<int> out = plan_.victims();
+  Side rest;
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    if (!plan_.isVictim(rank)) rest.members.push_back(rank);
+  }
+  while (rest.members[static_cast<size_t>(rest.rank)] != rank_) ++rest.rank;
+  rest.ranks = static_cast<int>(rest.members.size());
+  me_.mayWait = true;
+  const ncclResult_t result = enter("ncclCommShrink after the loss", nullptr, [&] {
+    const ncclResult_t first = ncclCommShrink(whole_.comm, out.data(), static_cast<int>(out.size()),
+                                              &rest.comm, nullptr, NCCL_SHRINK_ABORT);
+    return rest.comm != nullptr ? settled(rest.comm, first) : first;
+  });
+  me_.mayWait = false;
+  if (result != ncclSuccess && !board_.over) {
+    board_.report(Wrong::kUnexpected, "rank %d: ncclCommShrink after the loss returned %d: %s | %s", rank_,
+                  result, rest.comm != nullptr ? ncclGetLastError(rest.comm) : "", ncclGetLastError(nullptr));
+  }
+  for (uint32_t number = 7000; number < 7003 && result == ncclSuccess; ++number) {
+    Call call;
+    call.number = number;
+    call.count = 5000;
+    call.function = number % 2 == 0 ? Function::kAllReduce : Function::kAllGather;
+    Operation operation(call, rest, *memory_, 0, {});
+    const ncclResult_t done =
+        enter("an operation after the recovery", rest.comm, [&] { return operation.enqueue(nullptr); });
+    const std::string wrong = done == ncclSuccess ? operation.compare() : "";
+    if (done != ncclSuccess && !board_.over) {
+      board_.report(Wrong::kUnexpected, "rank %d: an operation after the recovery returned %d: %s", rank_,
+                    done, ncclGetLastError(rest.comm));
+      break;
+    }
+    if (!wrong.empty()) board_.report(Wrong::kData, "rank %d: after the recovery %s", rank_, wrong.c_str());
+  }
+  if (rest.comm != nullptr) {
+    enter("ncclCommDestroy after the recovery", nullptr, [&] { return ncclCommDestroy(rest.comm); });
+  }
+}
+
+void runProcess(const Plan& plan, Board& board, int process, bool device) {
+  crashBoard = &board;
+  crashProcess = getpid();
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) ::signal(signal, crashed);
+  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    if (plan.processOf[rank] == process) ranks.push_back(std::make_unique<Rank>(plan, board, rank, device));
+  }
+  for (auto& rank : ranks) threads.emplace_back([&rank] { rank->run(); });
+  for (std::thread& thread : threads) thread.join();
+  // Who made the unique id lives until all have joined, and who comes late is told what happened.
+  const int64_t patience = now() + 12 * kSecond;
+  while (plan.kind == Kind::kInit && !board.allEnded(plan) && now() < patience && !board.over)
+    sleepMicroseconds(1000);
+  for (const Event& event : plan.events) {
+    const pid_t child = board.childProcess;
+    if (event.act != Act::kFork || plan.processOf[event.rank] != process || child <= 0) continue;
+    const bool exits = event.variant == 3 || event.variant == 6;
+    int status = 0;
+    pid_t ended = 0;
+    for (int64_t until = now() + 3 * kSecond; exits && ended == 0 && now() < until;) {
+      ended = waitpid(child, &status, WNOHANG);
+      if (ended == 0) sleepMicroseconds(500);
+    }
+    if (exits && ended == 0) board.report(Wrong::kHang, "a forked child did not end by exit()");
+    if (ended == child && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
+      board.report(Wrong::kCrash, "a forked child ended with status 0x%x", status);
+    }
+    if (ended == 0) {
+      const int says = board.childSays;
+      kill(child, SIGKILL);
+      (void)waitpid(child, &status, 0);
+      if (event.variant == 5 && says != 0 && says >> 8 != ncclInvalidUsage) {
+        board.report(Wrong::kUnexpected, "an operation in a forked child returned %d", says >> 8);
+      }
+    }
+    board.childProcess = 0;
+  }
+}
+
+}  // namespace hostile

@@ -1,0 +1,200 @@
+// What ranks were told, against what had happened.
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <string_view>
+
+#include "conductor.hpp"
+
+namespace hostile {
+namespace {
+
+// All numbers N in "rank N" and "ranks N".
+std::vector<int> ranksIn(std::string_view words) {
+  std::vector<int> ranks;
+  for (size_t at = words.find("rank"); at != words.npos; at = words.find("rank", at + 4)) {
+    size_t digit = at + 4;
+    if (digit < words.size() && words[digit] == 's') ++digit;
+    if (digit >= words.size() || words[digit] != ' ') continue;
+    int number = 0;
+    bool any = false;
+    for (++digit; digit < words.size() && std::isdigit(static_cast<unsigned char>(words[digit])); ++digit) {
+      number = number * 10 + (words[digit] - '0');
+      any = true;
+    }
+    if (any) ranks.push_back(number);
+  }
+  return ranks;
+}
+
+struct Judge {
+  const Plan& plan;
+  Board& board;
+
+  int64_t since(int rank) const {
+    return board.lastFault != 0 ? board.lastFault.load() : board.ranks[rank].told.entered;
+  }
+
+  void complain(Wrong wrong, int rank, const char* what) const {
+    const Told& told = board.ranks[rank].told;
+    board.report(wrong, "rank %d, step %d, %.1f ms after the fault: \"%s\" returned %d, %s: %s", rank,
+                 told.step, static_cast<double>(told.at - board.lastFault) * 1e-6, told.call,
+                 told.code.load(), what, told.words);
+  }
+
+  // When the first thing happened that ranks are told of; 0: never.
+  int64_t firstFault() const {
+    int64_t first = 0;
+    for (size_t i = 0; i < plan.events.size(); ++i) {
+      const Act act = plan.events[i].act;
+      const int64_t when = board.faults[i];
+      if (act == Act::kStop || act == Act::kFork || when == 0) continue;
+      first = first == 0 ? when : std::min(first, when);
+    }
+    return first;
+  }
+
+  // Ranks of a child have other numbers there; a sentence may take either.
+  std::vector<int> namesOf(int victim, int teller) const {
+    std::vector<int> names = {victim};
+    if (!board.ranks[teller].told.inChild) return names;
+    for (const Step& step : plan.steps) {
+      if (step.colours.empty()) continue;
+      const std::vector<int> members = membersOf(step, teller);
+      const auto at = std::find(members.begin(), members.end(), victim);
+      if (at != members.end()) names.push_back(static_cast<int>(at - members.begin()));
+    }
+    return names;
+  }
+
+  void loss(int rank) const {
+    const Told& told = board.ranks[rank].told;
+    const int64_t first = firstFault();
+    if (first == 0 || told.at < first) return complain(Wrong::kUnexpected, rank, "before any fault");
+    if (told.code != ncclRemoteError) return complain(Wrong::kWords, rank, "not ncclRemoteError");
+    const std::vector<int> named = ranksIn(told.words);
+    for (const int victim : plan.victims()) {
+      for (const int name : namesOf(victim, rank)) {
+        if (std::find(named.begin(), named.end(), name) != named.end()) return;
+      }
+    }
+    // Who was told of it by a child and then aborts the parent has no reason to give there.
+    for (const int name : named) {
+      const bool byChild = name != rank && name < plan.ranks && board.ranks[name].told.inChild;
+      if (byChild && !told.inChild && told.at >= board.ranks[name].told.at) return;
+    }
+    complain(Wrong::kWords, rank, "which names none of those that were lost");
+  }
+
+  bool othersKnewBefore(int rank) const {
+    for (int other = 0; other < plan.ranks; ++other) {
+      const Told& told = board.ranks[other].told;
+      if (told.code == ncclInvalidUsage && told.at <= board.ranks[rank].told.at) return true;
+    }
+    return false;
+  }
+
+  bool hasTransfers() const {
+    return isAmong([](Function function) { return isTransfer(function); });
+  }
+  // In pairs of an odd number of ranks one does nothing, and may do something else; and a transfer may come
+  // before or after a collective if nobody waits for it.
+  bool mayGoUnnoticed() const {
+    return (plan.quirk == Quirk::kSwapped && hasTransfers()) ||
+           isAmong([](Function function) { return function == Function::kPairs; });
+  }
+
+  // Whether one of the calls that differ is such.
+  template <typename Such>
+  bool isAmong(const Such& such) const {
+    const auto step = static_cast<size_t>(plan.quirkStep);
+    return such(plan.quirkCall.function) || such(plan.steps[step].calls[0].function) ||
+           such(plan.steps[step + 1].calls[0].function);
+  }
+
+  void disagreement(int rank) const {
+    const Told& told = board.ranks[rank].told;
+    const bool after = told.before || (board.firstAbort != 0 && told.entered > board.firstAbort);
+    // Who is behind has not called what differs: it hears of it, or loses the others.
+    const bool behind = told.step < plan.quirkStep && othersKnewBefore(rank);
+    if (told.code == ncclRemoteError && (after || behind)) return;
+    if (told.step < plan.quirkStep && !behind) {
+      return complain(Wrong::kUnexpected, rank, "before anybody disagreed");
+    }
+    // Of transfers only those that wait for each other disagree; others are told why they have lost them.
+    const bool reason =
+        strstr(told.words, "ranks disagree") != nullptr || strstr(told.words, "must agree") != nullptr;
+    if (told.code == ncclRemoteError && reason && hasTransfers()) return;
+    if (told.code != ncclInvalidUsage) return complain(Wrong::kWords, rank, "not ncclInvalidUsage");
+    std::vector<int> named = ranksIn(told.words);
+    std::sort(named.begin(), named.end());
+    named.erase(std::unique(named.begin(), named.end()), named.end());
+    if (named.size() < 2) complain(Wrong::kWords, rank, "which does not name two ranks");
+  }
+};
+
+}  // namespace
+
+void judge(const Plan& plan, Board& board) {
+  const Judge judge{plan, board};
+  int told = 0;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    if (board.ranks[rank].told.code == ncclSuccess) continue;
+    ++told;
+    if (plan.isVictim(rank)) continue;
+    if (!plan.expectsErrors()) {
+      judge.complain(Wrong::kUnexpected, rank, "though nothing happened that it should be told of");
+    } else if (plan.odd != kNobody) {
+      judge.disagreement(rank);
+    } else {
+      judge.loss(rank);
+    }
+  }
+  if (plan.odd != kNobody && told == 0 && !judge.mayGoUnnoticed()) {
+    board.report(Wrong::kUnexpected, "ranks disagreed, and nobody was told");
+  }
+}
+
+std::string Plan::text() const {
+  constexpr const char* kLayouts[] = {"threads", "processes", "mixed"};
+  constexpr const char* kQuirks[] = {"none", "count", "type", "op", "root", "function", "missing", "swapped"};
+  constexpr const char* kSteps[] = {"", "split", "shrink", "drop the child"};
+  std::string text = "round " + std::to_string(seed) + ": " + hostile::nameOf(kind) + ", " +
+                     std::to_string(ranks) + " ranks, " + kLayouts[static_cast<size_t>(layout)] +
+                     (blocking ? "" : ", non-blocking") + (streams ? ", streams" : "") + ", id of " +
+                     (maker == Maker::kProcess ? "a process" : "rank " + std::to_string(makerRank)) +
+                     (algorithm.empty() ? "" : ", " + algorithm) + ", afterwards " +
+                     (aftermath == Aftermath::kAbort    ? "abort"
+                      : aftermath == Aftermath::kShrink ? "shrink"
+                                                        : "destroy") +
+                     "\n  processes";
+  for (const int process : processOf) text += " " + std::to_string(process);
+  text += "\n";
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    text += "  " + std::to_string(i) + (step.onChild ? " child:" : ":") + " " +
+            kSteps[static_cast<size_t>(step.what)];
+    for (const int colour : step.colours) text += " " + std::to_string(colour);
+    const auto add = [&](const Call& call) {
+      text += std::string(" ") + hostile::nameOf(call.function) + " " + nameOfType(call.type) + " x " +
+              std::to_string(call.count) + " op " + std::to_string(call.op) + " root " +
+              std::to_string(call.root) + ";";
+    };
+    for (const Call& call : step.calls) add(call);
+    if (step.lag > 0)
+      text += " rank " + std::to_string(step.laggard) + " late by " + std::to_string(step.lag) + " us";
+    if (odd != kNobody && quirkStep == static_cast<int>(i)) {
+      text += "   rank " + std::to_string(odd) + ": " + kQuirks[static_cast<size_t>(quirk)];
+      add(quirkCall);
+    }
+    text += "\n";
+  }
+  for (const Event& event : events) {
+    text += std::string("  ") + hostile::nameOf(event.act) + " rank " + std::to_string(event.rank) +
+            " at step " + std::to_string(event.step) + " after " + std::to_string(event.delay) + " us" +
+            (event.follows ? " of the first" : "") + " variant " + std::to_string(event.variant) + "\n";
+  }
+  return text;
+}
+
+}  // namespace hostile
