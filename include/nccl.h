@@ -216,8 +216,8 @@ typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
 typedef enum {
   ncclSum = 0,
   ncclProd = 1,
-  ncclMax = 2, /* NaN if any operand is one */
-  ncclMin = 3, /* the same */
+  ncclMax = 2,    /* NaN if any operand is one */
+  ncclMin = 3,    /* the same */
   ncclAvg = 4,    /* the sum divided by the number of ranks; rounds toward zero for integers */
   ncclNumOps = 5, /* first value of an operator made by ncclRedOpCreate... */
   /* Last such value. It fills a signed value of this enum's size, so that the enum can never change size. */
@@ -271,7 +271,8 @@ __attribute__((deprecated("ncclResetDebugInit is kept for old programs only"))) 
  * GPU, page-aligned host memory otherwise. The caller frees it, with ncclMemFree and nothing else. */
 ncclResult_t ncclMemAlloc(void** ptr, size_t size);
 /* Frees memory from ncclMemAlloc; null does nothing. No operation and no other work of a GPU may still use
- * it: unlike cudaFree it does not wait. */
+ * it: unlike cudaFree it does not wait. Processes of peers that read host memory in place let go of it when
+ * they hear of it, at the latest at their next operation that reads so, or with the communicator. */
 ncclResult_t ncclMemFree(void* ptr);
 
 /* --- Making a communicator --- */

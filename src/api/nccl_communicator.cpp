@@ -49,6 +49,7 @@ Status initialiseOrDrop(const Shared& communicator, ncclComm_t* slot) {
   if (!status.ok()) {
     takeHandle(*slot);
     *slot = nullptr;
+    communicator->release();
   }
   return status;
 }

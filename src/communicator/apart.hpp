@@ -19,7 +19,7 @@ bool startApart(int rank, int device, const char* purpose, Work work) {
   const platform::SignalsBlocked quiet;
   try {
     std::thread([device, work = std::move(work)] {
-      (void)platform::cuda::stayOn(device);  // or the work says why not
+      if (device >= 0) (void)platform::cuda::stayOn(device);  // or the work says why not
       work();
     }).detach();
     return true;

@@ -1,11 +1,15 @@
 // Split and shrink: communicators made of another's ranks. The child's unique id is derived from the
 // parent's, so no rank has to be told it; the child's first rank hosts the rendezvous.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "base/parameters.hpp"
 #include "bootstrap/service.hpp"
 #include "communicator/turn.hpp"
+#include "platform/clock.hpp"
+#include "primitives/announcement.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -133,9 +137,33 @@ Status Communicator::takeSeat() {
 Status Communicator::parentHolds() const {
   if (origin_.parent == nullptr) return kOkStatus;
   if (origin_.parent->state() == State::kAborted) {
-    return stretto::fail(Code::kAborted, "the communicator that it is made of was aborted");
+    return stretto::fail(Code::kAborted, "%s",
+                         origin_.parent
+                             ->farewell("called ncclCommAbort for the communicator that this one is made "
+                                        "of")
+                             .c_str());
   }
   return membership_ != nullptr ? kOkStatus : origin_.parent->lossAmong(origin_.members);
+}
+
+// Who leads a child's making may have given up because of a loss that this rank has not heard of yet: the
+// parent names it in a moment.
+Status Communicator::reasonOfParent(Status status) const {
+  if (origin_.parent == nullptr || status.code != Code::kRemote) return status;
+  const std::string words = lastError();
+  const uint64_t began = platform::monotonicNanoseconds();
+  while (static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9 < kSecondHandSeconds) {
+    STRETTO_TRY(origin_.parent->lossAmong(origin_.members));
+    if (abort_.load() != 0 || origin_.parent->state() == State::kAborted) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  std::string text;
+  const Status parents = origin_.parent->error(&text);
+  if (parents.code != Code::kRemote) {
+    setLastError(words);
+    return status;
+  }
+  return stretto::failAbout(parents.peer, Code::kRemote, "%s (%s)", text.c_str(), words.c_str());
 }
 
 Status Communicator::lossAmong(const std::vector<int>& members) const {

@@ -212,6 +212,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status join();
   Status mayWait() const;
   Status parentHolds() const;
+  Status reasonOfParent(Status status) const;
   Status lossAmong(const std::vector<int>& members) const;
   Status makeHost();
   Status makeDevice();
@@ -270,6 +271,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool advance(State to);
   void endWorker();
   void completeTurn(uint64_t number);
+  void releaseIfDue();
   bool quiet() const { return submitted_.load() == completed_.load(); }
   bool waitUntilQuiet(double seconds);
   const void* scaledInput(const Operation& operation);
@@ -345,6 +347,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::set<uint64_t> abandoned_;  // turns given up before they came, by turnMutex_
 
   std::atomic<bool> finalising_{false};
+  std::atomic<bool> releaseDue_{false};  // nobody will use the communicator any more
   std::mutex lifeMutex_;  // held while the communicator is made, finalised, or lets go
   std::mutex workerMutex_;
   std::unique_ptr<executors::host::Stream> worker_;

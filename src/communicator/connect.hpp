@@ -41,17 +41,14 @@ class BufferImporter final : public Importer {
  public:
   ~BufferImporter() override { close(); }
   // `tell` lets peers in other processes know when memory is freed that was described to them.
-  void tellReleases(std::function<void()> tell) {
-    memory::onRelease(this, std::move(tell));
-    teller_ = this;
-  }
+  void tellReleases(std::function<void()> tell) { memory::onRelease(this, std::move(tell)); }
   // Unmaps everything; nothing runs, and nobody is told any more.
   void close() {
     memory::dropOnRelease(this);
     imports_.clear();
   }
   Shareable describe(const void* address, size_t bytes) override {
-    return memory::describe(address, bytes, teller_);
+    return memory::describe(address, bytes, this);
   }
   const std::byte* map(int peer, int process, const Shareable& what) override {
     return imports_.map(peer, process, what);
@@ -61,7 +58,6 @@ class BufferImporter final : public Importer {
   void sweep() { imports_.sweep(); }
 
  private:
-  const void* teller_ = nullptr;  // this, or null while there is nobody to tell
   memory::Imports imports_;
 };
 

@@ -120,7 +120,7 @@ Status Communicator::explainFailure(const Operation& operation, Status status) {
   if (status.code == Code::kAborted) {
     text = "rank " + std::to_string(rank_) + ": " + what +
            " was ended by ncclCommAbort or ncclCommRevoke of this rank";
-  } else if (status.code == Code::kRemote || isTold) {
+  } else if (status.code == Code::kRemote || status.code == Code::kSystem || isTold) {
     if (live) markBroken(status.code, State::kFailed, text);  // unless the reason is known
     std::string reason = nameOperation(what + " did not finish");
     if (!reason.empty()) {

@@ -197,7 +197,7 @@ Status Communicator::join() {
   options.onNudged = [this] { nudged(); };
   auto joined = bootstrap::Membership::join(id_, rank_, ranks_, timeout.value(),
                                            [this] { return mayWait(); }, std::move(options));
-  if (!joined.ok()) return joined.status();
+  if (!joined.ok()) return reasonOfParent(joined.status());
   std::lock_guard lock(membershipMutex_);
   membership_ = std::move(joined.value());
   return kOkStatus;
@@ -210,8 +210,8 @@ Status Communicator::mayWait() const {
   const Status why = statusOfAbort(word);
   std::string text;
   (void)error(&text);
-  return stretto::failAbout(why.peer, why.code, "%s",
-                            text.empty() ? "this rank called ncclCommAbort" : text.c_str());
+  if (why.code != Code::kAborted) return stretto::failAbout(why.peer, why.code, "%s", text.c_str());
+  return stretto::fail(Code::kAborted, "%s", farewell("called ncclCommAbort").c_str());
 }
 
 Status Communicator::makeHost() {
@@ -297,7 +297,8 @@ void Communicator::endWorker() {
 }
 
 void Communicator::release() {
-  if (!quiet()) return;
+  releaseDue_.store(true);
+  if (!quiet()) return;  // then whoever ends the last operation comes here
   endWorker();  // before the lock: the worker may be making the communicator, and ends that at the abort's
                 // word
   std::unique_lock life(lifeMutex_, std::try_to_lock);
@@ -411,7 +412,7 @@ Status Communicator::finalise() {
     // Bounded: every operation ends by its own deadline, and none can come any more.
     ++turnWaiters_;
     std::unique_lock lock(turnMutex_);
-    turnChanged_.wait(lock, [&] { return quiet() || abort_.load() != 0; });
+    turnChanged_.wait(lock, [&] { return quiet(); });
     --turnWaiters_;
   }
   const std::lock_guard life(lifeMutex_);  // an abort by another thread lets go when this has seen it

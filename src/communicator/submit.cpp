@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
+#include "communicator/apart.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/group.hpp"
 #include "communicator/turn.hpp"
@@ -146,12 +147,25 @@ uint64_t transferTag(const Operation& operation) {
 void Communicator::completeTurn(uint64_t number) {
   if (completed_.load(std::memory_order_relaxed) == number && turnWaiters_.load() == 0) {
     completed_.store(number + 1, std::memory_order_seq_cst);
-    if (turnWaiters_.load(std::memory_order_seq_cst) == 0) return;
+    if (turnWaiters_.load(std::memory_order_seq_cst) == 0) return releaseIfDue();
   }
-  std::lock_guard lock(turnMutex_);
-  if (completed_.load() <= number) abandoned_.insert(number);
-  while (abandoned_.erase(completed_.load()) != 0) ++completed_;
-  turnChanged_.notify_all();
+  {
+    std::lock_guard lock(turnMutex_);
+    if (completed_.load() <= number) abandoned_.insert(number);
+    while (abandoned_.erase(completed_.load()) != 0) ++completed_;
+    turnChanged_.notify_all();
+  }
+  releaseIfDue();
+}
+
+// An abort or destroy that met an operation which did not end in time has left the rest to its end. On
+// another thread: this one may be the worker, which release() ends.
+void Communicator::releaseIfDue() {
+  if (!releaseDue_.load(std::memory_order_seq_cst)) [[likely]]
+    return;
+  if (!quiet() || mayTouch().code != Code::kOk) return;
+  (void)startApart(rank_, config_.device, "to free a communicator whose last operation ended after its abort",
+                   [self = shared_from_this()] { self->release(); });
 }
 
 bool Communicator::waitUntilQuiet(double seconds) {

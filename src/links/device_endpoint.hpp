@@ -25,10 +25,10 @@ struct DeviceEndpoint {
   uint64_t windowBytes = 0;
   uint64_t token = 0;
   platform::cuda::IpcName name;
-  uint8_t named = 0;    // `name` means something
-  uint8_t mapped = 0;   // the window lies in mapped memory (platform/cuda/mapped.hpp), which has no name
+  uint8_t named = 0;   // `name` means something
+  uint8_t mapped = 0;  // the window lies in mapped memory (platform/cuda/mapped.hpp), which has no name
   uint8_t reserved[6] = {};
-  uint64_t offset = 0;  // of a mapped window, in its first piece
+  uint64_t offset = 0;                 // of a mapped window, in its first piece
   platform::DescriptorAddress pieces;  // where other processes get them
 };
 static_assert(std::is_trivially_copyable_v<DeviceEndpoint>);

@@ -12,9 +12,9 @@
 namespace stretto::memory {
 namespace {
 
-// Unmapping the last pages of a segment frees them, at some 10 GB a second; who is told that memory was freed
-// has deaths to watch for.
-constexpr size_t kMostAtOnce = size_t{128} << 20;
+// Unmapping a segment last frees its pages, some 2 GB of them a second; who is told that memory was freed has
+// deaths to watch for.
+constexpr size_t kMostAtOnce = size_t{16} << 20;
 
 // Unmaps what is given, on a thread of its own if that may take long.
 template <typename Mappings>

@@ -58,12 +58,14 @@ class Imports {
   Mappings takeOldest(size_t more);
   void sweepAsAsked();
 
-  bool holding_ = false;            // the operation's thread has the mutex
   std::atomic<bool> asked_{false};  // for a sweep that nobody has done yet
   std::mutex mutex_;                // of what follows
   uint64_t operation_ = 0;
   size_t bytes_ = 0;
   Mappings mappings_;  // the most recently used first
+  // The operation's thread has the mutex. Last, beside what follows in the communicator: every operation
+  // looks at it, and that is at hand anyway.
+  bool holding_ = false;
 };
 
 }  // namespace stretto::memory

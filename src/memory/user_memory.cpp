@@ -25,7 +25,8 @@ struct Allocation {
   platform::SharedMemory memory;
   uint64_t id = 0;  // never the same twice, so that a peer cannot mistake a new segment for an old one
   uint32_t forkGeneration = platform::forkGeneration();
-  std::vector<const void*> tellers;  // who has described it to other processes
+  bool described = false;            // to other processes
+  std::vector<const void*> tellers;  // who has done so and is there still
 
   size_t bytes() const { return memory.size() - kMarkBytes; }
 };
@@ -51,14 +52,12 @@ Tellers& tellers() {
 // Unmaps what its user has freed, and lets those know who may have it mapped. A forked child gives up its
 // mapping alone: the memory is its parent's to free.
 void retire(Allocation last) {
-  const bool isOwner = last.forkGeneration == platform::forkGeneration();
-  const std::vector<const void*> told = isOwner ? std::move(last.tellers) : std::vector<const void*>();
-  if (!told.empty()) markFreed(last.memory, last.id);
+  if (!last.described || last.forkGeneration != platform::forkGeneration()) return;
+  markFreed(last.memory, last.id);
   last.memory = {};
-  if (told.empty()) return;
   Tellers& here = tellers();
   std::lock_guard lock(here.mutex);
-  for (const void* teller : told) {
+  for (const void* teller : last.tellers) {
     const auto found = here.all.find(teller);
     if (found != here.all.end()) found->second();
   }
@@ -195,8 +194,10 @@ Shareable describe(const void* address, size_t bytes, const void* teller) {
   what.base = base;
   what.bytes = allocation.memory.size();
   what.descriptor = allocation.memory.descriptor();
-  auto& told = allocation.tellers;
-  if (teller != nullptr && std::find(told.begin(), told.end(), teller) == told.end()) told.push_back(teller);
+  if (teller == nullptr) return what;
+  allocation.described = true;
+  auto& known = allocation.tellers;
+  if (std::find(known.begin(), known.end(), teller) == known.end()) known.push_back(teller);
   return what;
 }
 
@@ -210,7 +211,7 @@ void dropOnRelease(const void* teller) {
   {
     Tellers& here = tellers();
     std::lock_guard lock(here.mutex);
-    if (here.all.erase(teller) == 0) return;
+    here.all.erase(teller);
   }
   Allocations& all = allocations();
   std::lock_guard lock(all.mutex);

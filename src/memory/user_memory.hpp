@@ -22,7 +22,7 @@ Result<void*> allocateOn(int device, size_t bytes);
 Status release(void* pointer);
 
 // What the range is in, if it lies in one allocation of this process; else `id` 0. `teller`, if not null, is
-// one of onRelease(), and about to tell other processes.
+// about to tell other ranks; whoever has been one ends with dropOnRelease().
 Shareable describe(const void* address, size_t bytes, const void* teller = nullptr);
 // When memory is released that `teller` has described, it is marked for those who have it mapped, and `tell`
 // is called on the thread that releases it, after it is gone: it must be quick and must not come back here.

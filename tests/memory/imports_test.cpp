@@ -161,6 +161,19 @@ TEST(Release, TellsThoseWhoHaveDescribedTheMemory) {
   EXPECT_EQ(first, 2);
 }
 
+// Its communicator is destroyed before the memory is freed: peers find the mark when they sweep next.
+TEST_F(ImportsTest, EndWithMemoryWhoseTellerHasGone) {
+  int told = 0;
+  onRelease(this, [&] { ++told; });
+  Segment one(this);
+  use(one);
+  dropOnRelease(this);
+  one.free();
+  imports_.sweep();
+  EXPECT_EQ(imports_.mappedBytes(), 0u);
+  EXPECT_EQ(told, 0);
+}
+
 // The child's copy is the parent's memory too: peers keep it.
 TEST_F(ImportsTest, StayWhenAForkedChildFreesItsCopy) {
   int told = 0;

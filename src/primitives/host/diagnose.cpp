@@ -91,9 +91,9 @@ Status Host::givenUp() const {
   return statusOfAbort(std::atomic_ref(header().abort).load(std::memory_order_acquire));
 }
 
-// Buffers of a peer cannot be read, or not any more: most likely it or a third rank has died or aborted, and
-// word of that comes through liveness.
-Status Host::peerFailed(int peer, const std::string& what) const {
+// Not ok once this rank knows why a peer does not do its part: most likely it or a third rank has died or
+// aborted, and word of that comes through liveness. Ok if nothing is known after half a second.
+Status Host::reasonSoon(int peer) const {
   constexpr uint64_t kSliceMicroseconds = 5000;
   const uint64_t began = platform::ticks();
   WindowHeader& window = header();
@@ -104,8 +104,22 @@ Status Host::peerFailed(int peer, const std::string& what) const {
     STRETTO_TRY(disagreement(doubts, peer));
     platform::futexWait(&window.bell, bell, kSliceMicroseconds);
   }
+  return kOkStatus;
+}
+
+// Buffers of a peer cannot be read, or not any more.
+Status Host::peerFailed(int peer, const std::string& what) const {
+  STRETTO_TRY(reasonSoon(peer));
   return failAbout(peer, Code::kRemote, "rank %d cannot go on in %s with rank %d: %s", rank_,
                    current().c_str(), peer, what.c_str());
+}
+
+// The last error says what the system refused.
+Status Host::unmappable(int peer) const {
+  const std::string words = lastError();
+  STRETTO_TRY(reasonSoon(peer));
+  setLastError(words);
+  return Status{Code::kSystem, static_cast<int16_t>(peer)};
 }
 
 Status Host::timedOut(int peer) const {

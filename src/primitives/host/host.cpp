@@ -169,7 +169,7 @@ Status Host::locate(int peer, const Shareable& what, const std::byte*& at) {
     at = reinterpret_cast<const std::byte*>(what.address);
   } else if (what.id != 0 && importer_ != nullptr) {
     at = importer_->map(peer, other.process, what);
-    if (at == nullptr) return Status{Code::kSystem, static_cast<int16_t>(peer)};
+    if (at == nullptr) return unmappable(peer);
   }
   return kOkStatus;
 }

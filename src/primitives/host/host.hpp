@@ -235,6 +235,8 @@ class Host {
   std::string current() const;
   int failedPeer() const;
   Status peerFailed(int peer, const std::string& what) const;
+  Status reasonSoon(int peer) const;
+  Status unmappable(int peer) const;
   Status mismatch(int peer, const Difference& calls) const;
   Status parted(int peer, uint64_t members) const;
   void tellDisagreeing(uint64_t members) const;
