@@ -12,6 +12,7 @@
 #include <random>
 
 #include "conductor.hpp"
+#include "memory.hpp"
 
 namespace hostile {
 namespace {
@@ -191,12 +192,27 @@ std::vector<pid_t> startJobs(const Options& options, Totals& totals, int64_t beg
   return jobs;
 }
 
+// Asked by a child, since CUDA does not survive a fork.
+bool hasDevice() {
+  const pid_t id = fork();
+  if (id == 0) {
+    const std::unique_ptr<Memory> memory = deviceMemory();
+    _exit(memory != nullptr && memory->open() ? 0 : 1);
+  }
+  int status = 1;
+  return id > 0 && waitpid(id, &status, 0) == id && status == 0;
+}
+
 int run(const Options& options) {
   void* const memory =
       mmap(nullptr, sizeof(Totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 2;
   Totals& totals = *static_cast<Totals*>(memory);
   setEnvironment(options);
+  if (options.device && !hasDevice()) {
+    fprintf(stderr, "hostile: no GPU, or built without CUDA: leave --device cuda out\n");
+    return 2;
+  }
   printf("seed %llu\n", static_cast<unsigned long long>(options.seed));
   fflush(stdout);
   const int64_t began = now();

@@ -90,7 +90,7 @@ void drawRanks(Plan& plan, Draw& draw, const Options& options) {
   const bool three = plan.kind == Kind::kTwo || plan.kind == Kind::kStopFault || plan.kind == Kind::kLeave;
   if (three) plan.ranks = std::max(plan.ranks, 3);
   if (options.device) plan.ranks = std::max(three ? 3 : 2, std::min(plan.ranks, 4));
-  if (options.ranks > 0) plan.ranks = options.ranks;
+  if (options.ranks > 0) plan.ranks = std::max(options.ranks, three ? 3 : 2);
   const int pick = draw.below(100);
   plan.layout = pick < 35 ? Layout::kThreads : pick < 75 ? Layout::kProcesses : Layout::kMixed;
   if (processes && plan.layout == Layout::kThreads) plan.layout = Layout::kProcesses;

@@ -116,11 +116,19 @@ std::string LeakWatch::look(uint64_t seed) {
   if (++rounds_ % kWindow != 0) return "";
   if (rounds_ == kWindow) first_ = recent_;
   if (rounds_ == kWarm) base_ = recent_;
-  const bool more = recent_.descriptors > first_.descriptors + 2 || recent_.threads > first_.threads + 2 ||
-                    recent_.mappings > first_.mappings + 2;
+  const auto more = [&](const Counts& now) {
+    return now.descriptors > first_.descriptors + 2 || now.threads > first_.threads + 2 ||
+           now.mappings > first_.mappings + 2;
+  };
+  // Something may still be on its way out.
+  Counts rest = recent_;
+  for (int64_t until = now() + 3 * kSecond; !told_ && more(rest) && now() < until; rest = measure()) {
+    sleepMicroseconds(20000);
+  }
   // A megabyte, and what a slope of a kilobyte a round comes to.
   const bool grows = rounds_ > kWarm && recent_.kilobytes > base_.kilobytes + 1024 + (rounds_ - kWarm) / 8;
-  if (told_ || (!more && !grows)) return "";
+  if (told_ || (!more(rest) && !grows)) return "";
+  if (more(rest)) recent_ = rest;
   told_ = true;
   return text();
 }
