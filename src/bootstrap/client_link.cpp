@@ -29,8 +29,8 @@ ClientLink::ClientLink(const Rendezvous& place, const MemberInfo& who, int rankC
       onNudged_(std::move(onNudged)) {}
 
 template <typename Predicate>
-Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
-                         Predicate&& satisfied) {
+Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline,
+                         const StopCheck& stop, Predicate&& satisfied) {
   while (!satisfied()) {
     if (stop && !stop().ok()) {
       return Waited::kStopped;
@@ -62,6 +62,7 @@ void ClientLink::joined(std::vector<MemberInfo> members) {
     std::lock_guard lock(mutex_);
     members_ = std::move(members);
     gone_.assign(members_.size(), false);
+    heardNudges_.assign(members_.size(), 0);
     joined_ = true;
   }
   changed_.notify_all();
@@ -76,13 +77,19 @@ void ClientLink::refused(Refusal why) {
   changed_.notify_all();
 }
 
-void ClientLink::exchanged(std::span<const uint8_t> payload) {
+bool ClientLink::exchanged(std::span<const uint8_t> payload) {
+  uint32_t sequence = 0;
   {
     std::lock_guard lock(mutex_);
+    if (!decodeSequence(payload, sequence) || sequence > resultsSeen_ || sequence >= nextSequence_) {
+      return false;
+    }
+    if (sequence < resultsSeen_) return true;  // another host was first
     result_.assign(payload.begin(), payload.end());
     ++resultsSeen_;
   }
   changed_.notify_all();
+  return true;
 }
 
 void ClientLink::exchangeRefused(ExchangeFailure why) {
@@ -105,13 +112,14 @@ void ClientLink::told(Missing missing) {
   changed_.notify_all();
 }
 
-// Whether the rank was there until now. With the mutex held.
-bool ClientLink::markGone(int rank) {
-  const auto index = static_cast<size_t>(rank);
-  if (index >= gone_.size() || gone_[index]) {
+// Whether the rank was there until now. With the mutex held. Nobody is told of itself.
+bool ClientLink::markGone(Departure departure) {
+  const auto index = static_cast<size_t>(departure.rank);
+  if (index >= gone_.size() || gone_[index] || departure.rank == self.rank) {
     return false;
   }
   gone_[index] = true;
+  hosting.departures.push_back(std::move(departure));
   return true;
 }
 
@@ -128,7 +136,11 @@ void ClientLink::deliver(const MemberInfo& who, const std::string& reason) {
   call();
 }
 
-void ClientLink::nudged() {
+void ClientLink::nudged(const Nudge& nudge) {
+  if (!joined_ || nudge.rank >= heardNudges_.size() || nudge.number <= heardNudges_[nudge.rank]) {
+    return;
+  }
+  heardNudges_[nudge.rank] = nudge.number;
   const auto call = [&]() noexcept {
     std::lock_guard lock(callbackMutex_);
     if (onNudged_) onNudged_();
@@ -139,7 +151,7 @@ void ClientLink::nudged() {
 void ClientLink::peerLeft(int rank) {
   {
     std::lock_guard lock(mutex_);
-    if (!markGone(rank)) return;
+    if (!markGone({rank, true, LossKind::kDied, ""})) return;
     disrupt(rank, describe(members_[static_cast<size_t>(rank)]) + " has left the communicator");
   }
   changed_.notify_all();
@@ -161,7 +173,7 @@ void ClientLink::peerLost(const Lost& loss) {
     }
     return;
   }
-  if (!markGone(rank)) {
+  if (!markGone({rank, false, loss.kind, loss.text})) {
     return;
   }
   disrupt(rank, describe(who) + " is lost: " + loss.text);
@@ -171,48 +183,47 @@ void ClientLink::peerLost(const Lost& loss) {
   changed_.notify_all();
 }
 
-void ClientLink::hostLeaves() {
-  std::unique_lock lock(mutex_);
-  const std::string host = host_.host + ", pid " + std::to_string(host_.pid);
-  disrupt(-1, "the process that hosted the rendezvous (" + host + ") has exited, so no exchange is possible");
-  const bool joining = !joined_;
-  lock.unlock();
-  changed_.notify_all();
-  if (joining) {
+void ClientLink::hostLeaves(const Welcome& host) {
+  const std::string name = host.host + ", pid " + std::to_string(host.pid);
+  if (!joined_) {
     refused({Code::kRemote, -1,
-             "the process that hosts the rendezvous (" + host + ") exited before all had joined"});
+             "the process that hosts the rendezvous (" + name + ") exited before all had joined"});
     return;
   }
-  STRETTO_LOG(kInfo, kInit,
-              "rank %d: the process that hosted the rendezvous (%s) has exited; peers that die from "
-              "now on are noticed only by timeouts",
-              self.rank, host.c_str());
+  STRETTO_LOG(kInfo, kInit, "rank %d: a process that hosted the session (%s) has exited", self.rank,
+              name.c_str());
+  hosting.suspects.push_back(
+      {host.process, "its process exited without destroying the communicator", Clock::now()});
 }
 
-void ClientLink::hostVanished(const std::string& why) {
-  std::unique_lock lock(mutex_);
-  const std::string host = host_.host + ", pid " + std::to_string(host_.pid);
-  const bool joining = !joined_;
-  std::vector<MemberInfo> lost;
-  for (const MemberInfo& who : members_) {
-    if (who.process == host_.process && markGone(who.rank)) lost.push_back(who);
-  }
-  disrupt(lost.empty() ? -1 : lost.front().rank,
-          "the process that hosted the rendezvous (" + host + ") is lost: " + why);
-  lock.unlock();
-  if (joining) {
+void ClientLink::hostVanished(const Welcome& host, const std::string& why) {
+  const std::string name = host.host + ", pid " + std::to_string(host.pid);
+  if (!joined_) {
     refused({Code::kRemote, -1,
-             "the process that hosts the rendezvous (" + host + ") died before all had joined: " + why});
+             "the process that hosts the rendezvous (" + name + ") died before all had joined: " + why});
     return;
   }
-  STRETTO_LOG(kWarn, kInit,
-              "rank %d: the process that hosted the rendezvous (%s) is lost (%s)%s; other peers that "
-              "die from now on are noticed only by timeouts",
-              self.rank, host.c_str(), why.c_str(), lost.empty() ? ", no rank lived there" : "");
-  for (const MemberInfo& who : lost) {
-    deliver(who, why + " (it also hosted the rendezvous)");
+  STRETTO_LOG(kInfo, kInit, "rank %d: a process that hosted the session (%s) is lost: %s", self.rank,
+              name.c_str(), why.c_str());
+  hosting.suspects.push_back({host.process, why, Clock::now()});
+}
+
+bool ClientLink::isPeopled(uint64_t process) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const MemberInfo& who) {
+    return who.process == process && !gone_[static_cast<size_t>(who.rank)];
+  });
+}
+
+void ClientLink::processEnded(uint64_t process, const std::string& why) {
+  for (const MemberInfo& who : members_) {
+    if (who.process != process) continue;
+    peerLost(Lost{static_cast<uint32_t>(who.rank), LossKind::kDied, who.pid, who.host, why});
   }
-  changed_.notify_all();
+}
+
+void ClientLink::left() {
+  std::lock_guard lock(mutex_);
+  if (joined_) gone_[static_cast<size_t>(self.rank)] = true;
 }
 
 void ClientLink::detached() {

@@ -1,5 +1,6 @@
 #include "bootstrap/member_dialogue.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace stretto::bootstrap {
@@ -77,13 +78,30 @@ bool MemberDialogue::onHandshake(FrameType type, std::span<const uint8_t> payloa
     case FrameType::kRefused:
       return onRefused(payload);
     case FrameType::kNotYet:
-      link_->reached(Reach::kNotOpened);
-      stage_ = Stage::kDone;
-      retry_ = true;
-      return complain("the session is not open yet");
+      return onNotYet(payload);
     default:
       return malformed();
   }
+}
+
+bool MemberDialogue::onNotYet(std::span<const uint8_t> payload) {
+  NotYet notYet;
+  if (!decode(payload, notYet)) {
+    return malformed();
+  }
+  if (process_ != 0 && notYet.process != process_) {
+    return stranger();
+  }
+  link_->reached(Reach::kNotOpened);
+  stage_ = Stage::kDone;
+  retry_ = true;
+  return complain("the session is not open yet");
+}
+
+bool MemberDialogue::stranger() {
+  stage_ = Stage::kDone;
+  foreign_ = true;
+  return complain("another process listens there");
 }
 
 bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
@@ -94,6 +112,7 @@ bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
   const Rendezvous& where = link_->where;
   const Hash128 expected = proofOf(where.secret, kHostLabel, where.session, nonce_, challenge.nonce, {});
   if (!equalInConstantTime(expected, challenge.proof)) {
+    if (process_ != 0) return stranger();
     stage_ = Stage::kDone;
     link_->refused(
         {Code::kInvalidArgument, -1,
@@ -109,12 +128,18 @@ bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
 }
 
 bool MemberDialogue::onWelcome(std::span<const uint8_t> payload) {
-  Welcome host;
-  if (!decode(payload, host)) {
+  if (!decode(payload, host_)) {
     return malformed();
   }
-  stage_ = Stage::kAwaitTable;
-  link_->welcomed(host);
+  if (process_ == 0) {
+    stage_ = Stage::kAwaitTable;
+    link_->welcomed(host_);
+    return true;
+  }
+  if (host_.process != process_) {
+    return stranger();
+  }
+  stage_ = Stage::kMember;
   return true;
 }
 
@@ -124,6 +149,10 @@ bool MemberDialogue::onRefused(std::span<const uint8_t> payload) {
     return malformed();
   }
   stage_ = Stage::kDone;
+  if (process_ != 0) {  // it knows less than we do, or more, which we will hear
+    retry_ = true;
+    return complain(std::move(why.text));
+  }
   link_->refused(std::move(why));
   port_.finish();
   return true;
@@ -132,8 +161,7 @@ bool MemberDialogue::onRefused(std::span<const uint8_t> payload) {
 bool MemberDialogue::onNews(FrameType type, std::span<const uint8_t> payload) {
   switch (type) {
     case FrameType::kExchangeResult:
-      link_->exchanged(payload);
-      return true;
+      return link_->exchanged(payload) || malformed();
     case FrameType::kExchangeFailed: {
       ExchangeFailure failure;
       if (!decode(payload, failure)) return malformed();
@@ -154,12 +182,15 @@ bool MemberDialogue::onNews(FrameType type, std::span<const uint8_t> payload) {
     }
     case FrameType::kLost:
       return onLoss(payload);
-    case FrameType::kNudge:
-      link_->nudged();
+    case FrameType::kNudge: {
+      Nudge nudge;
+      if (!decode(payload, nudge)) return malformed();
+      link_->nudged(nudge);
       return true;
+    }
     case FrameType::kHostLeaving:
       stage_ = Stage::kDone;
-      link_->hostLeaves();
+      link_->hostLeaves(host_);
       port_.finish();
       return true;
     default:
@@ -181,6 +212,20 @@ bool MemberDialogue::onLoss(std::span<const uint8_t> payload) {
   return true;
 }
 
+void MemberDialogue::onLate(FrameType type, std::span<const uint8_t> payload) {
+  Lost loss;
+  if (!link_->isJoined()) {
+    return;
+  }
+  if (type == FrameType::kLeft && decodeNumber(payload, loss.rank)) {
+    const auto rank = static_cast<int>(std::min<uint32_t>(loss.rank, kMaxRanks));
+    acknowledged_ = acknowledged_ || rank == link_->self.rank;
+    link_->peerLeft(rank);
+  } else if (type == FrameType::kLost && decode(payload, loss)) {
+    link_->peerLost(loss);
+  }
+}
+
 void MemberDialogue::onClosed(const std::string& why) {
   const Stage stage = stage_;
   stage_ = Stage::kDone;
@@ -191,7 +236,7 @@ void MemberDialogue::onClosed(const std::string& why) {
       return;
     case Stage::kAwaitTable:
     case Stage::kMember:
-      link_->hostVanished(why);
+      link_->hostVanished(host_, why);
       return;
     case Stage::kDone:
       return;

@@ -41,9 +41,9 @@ using LossCallback = std::function<void(const PeerLoss&)>;
 // Called on the background thread when another rank has called nudge(); the same goes for it.
 using NudgeCallback = std::function<void()>;
 
-// Asked by every wait of a Membership at least every 50 ms: not ok ends the wait with that status and the words
-// in lastError(). It is called on the waiting thread, must be quick, must outlive the Membership and must not
-// call into it. May be empty: nothing but the deadline ends a wait then.
+// Asked by every wait of a Membership at least every 50 ms: not ok ends the wait with that status and the
+// words in lastError(). It is called on the waiting thread, must be quick, must outlive the Membership and
+// must not call into it. May be empty: nothing but the deadline ends a wait then.
 using StopCheck = std::function<Status()>;
 
 struct JoinOptions {

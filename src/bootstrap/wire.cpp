@@ -200,6 +200,14 @@ SharedBytes encode(const ExchangeFailure& message) {
   return out.take();
 }
 
+SharedBytes encode(const NotYet& message) {
+  return FrameWriter(FrameType::kNotYet).number(message.process).take();
+}
+
+SharedBytes encode(const Nudge& message) {
+  return FrameWriter(FrameType::kNudge).number(message.rank).number(message.number).take();
+}
+
 SharedBytes encodeEmpty(FrameType type) {
   return FrameWriter(type).take();
 }
@@ -330,6 +338,19 @@ bool decode(std::span<const uint8_t> payload, Lost& message) {
   return known && in.complete();
 }
 
+bool decode(std::span<const uint8_t> payload, NotYet& message) {
+  PayloadReader in(payload);
+  message.process = in.number<uint64_t>();
+  return in.complete();
+}
+
+bool decode(std::span<const uint8_t> payload, Nudge& message) {
+  PayloadReader in(payload);
+  message.rank = in.number<uint32_t>();
+  message.number = in.number<uint32_t>();
+  return in.complete();
+}
+
 bool decodeNumber(std::span<const uint8_t> payload, uint32_t& value) {
   PayloadReader in(payload);
   value = in.number<uint32_t>();
@@ -349,6 +370,12 @@ bool decodeTable(std::span<const uint8_t> payload, int ranks, std::vector<Member
     if (members.back().rank != rank) return false;
   }
   return in.complete() && static_cast<int>(members.size()) == ranks;
+}
+
+bool decodeSequence(std::span<const uint8_t> exchangeResult, uint32_t& sequence) {
+  PayloadReader in(exchangeResult);
+  sequence = in.number<uint32_t>();
+  return in.good();
 }
 
 bool decodeExchangeResult(std::span<const uint8_t> payload, int ranks, uint32_t& sequence,
@@ -371,8 +398,9 @@ int64_t longestPayload(FrameType type) {
     case FrameType::kChallenge:
       return int64_t{sizeof(Nonce) + kProofBytes};
     case FrameType::kNotYet:
-    case FrameType::kHostLeaving:
     case FrameType::kNudge:
+      return 8;
+    case FrameType::kHostLeaving:
       return 0;
     case FrameType::kRefused:
       return kRefusalBytes;
