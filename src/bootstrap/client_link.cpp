@@ -124,8 +124,23 @@ bool ClientLink::markGone(Departure departure) {
 }
 
 // With the mutex held.
-void ClientLink::disrupt(int peer, std::string text) {
-  if (!disruption_) disruption_ = Refusal{Code::kRemote, peer, std::move(text)};
+void ClientLink::disrupt(uint32_t exchange, int peer, std::string text) {
+  if (disruption_ && disruptedFrom_ <= exchange) return;
+  disruption_ = Refusal{Code::kRemote, peer, std::move(text)};
+  disruptedFrom_ = exchange;
+}
+
+bool ClientLink::awaitsExchange() const {
+  std::lock_guard lock(mutex_);
+  return disruption_ && resultsSeen_ < std::min(nextSequence_, disruptedFrom_);
+}
+
+void ClientLink::giveUpExchanges() {
+  {
+    std::lock_guard lock(mutex_);
+    disruptedFrom_ = 0;
+  }
+  changed_.notify_all();
 }
 
 void ClientLink::deliver(const MemberInfo& who, const std::string& reason) {
@@ -148,11 +163,13 @@ void ClientLink::nudged(const Nudge& nudge) {
   call();
 }
 
-void ClientLink::peerLeft(int rank) {
+void ClientLink::peerLeft(const Left& left) {
+  const int rank = static_cast<int>(std::min<uint32_t>(left.rank, kMaxRanks));
   {
     std::lock_guard lock(mutex_);
-    if (!markGone({rank, true, LossKind::kDied, ""})) return;
-    disrupt(rank, describe(members_[static_cast<size_t>(rank)]) + " has left the communicator");
+    if (!markGone({.rank = rank, .left = true, .exchanges = left.exchanges})) return;
+    disrupt(left.exchanges, rank,
+            describe(members_[static_cast<size_t>(rank)]) + " has left the communicator");
   }
   changed_.notify_all();
 }
@@ -173,10 +190,10 @@ void ClientLink::peerLost(const Lost& loss) {
     }
     return;
   }
-  if (!markGone({rank, false, loss.kind, loss.text})) {
+  if (!markGone({.rank = rank, .kind = loss.kind, .text = loss.text})) {
     return;
   }
-  disrupt(rank, describe(who) + " is lost: " + loss.text);
+  disrupt(0, rank, describe(who) + " is lost: " + loss.text);
   lock.unlock();
   // Written down first, so that whom the callback wakes finds the reason; told before waiting exchanges wake.
   deliver(who, loss.text);
@@ -291,7 +308,7 @@ std::string ClientLink::unreachedText(double timeoutSeconds) const {
 
 Result<uint32_t> ClientLink::beginExchange(const char* name) {
   std::lock_guard lock(mutex_);
-  const std::optional<Refusal>& why = spoiled_ ? spoiled_ : disruption_;
+  const std::optional<Refusal> why = spoiled_ || !isDisrupted(nextSequence_) ? spoiled_ : disruption_;
   if (silenced_) {
     return fail(Code::kAborted, "rank %d: exchange \"%s\" after the communicator was left", self.rank, name);
   }
@@ -305,7 +322,7 @@ Result<uint32_t> ClientLink::beginExchange(const char* name) {
 Waited ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   return await(lock, deadline, stop_,
-               [&] { return resultsSeen_ > sequence || spoiled_ || disruption_ || silenced_; });
+               [&] { return resultsSeen_ > sequence || spoiled_ || isDisrupted(sequence) || silenced_; });
 }
 
 Result<std::vector<Bytes>> ClientLink::exchangeOutcome(const char* name, uint32_t sequence) {
@@ -320,7 +337,7 @@ Result<std::vector<Bytes>> ClientLink::exchangeOutcome(const char* name, uint32_
     }
     return blobs;
   }
-  if (spoiled_ || disruption_) {
+  if (spoiled_ || isDisrupted(sequence)) {
     const Refusal why = spoiled_ ? *spoiled_ : *disruption_;
     lock.unlock();
     return failAbout(why.peer, why.code, "rank %d: exchange \"%s\" failed: %s", self.rank, name,

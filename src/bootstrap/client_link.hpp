@@ -51,13 +51,16 @@ class ClientLink {
   bool exchanged(std::span<const uint8_t> payload);  // false: it is none
   void exchangeRefused(ExchangeFailure why);
   void told(Missing missing);
-  void peerLeft(int rank);
+  void peerLeft(const Left& left);
   void peerLost(const Lost& loss);
   void nudged(const Nudge& nudge);
   void hostLeaves(const Welcome& host);
   void hostVanished(const Welcome& host, const std::string& why);
   void processEnded(uint64_t process, const std::string& why);  // every member there is lost
-  void left();                                                  // this member itself says goodbye
+  // An exchange is waited for that some rank has taken part in and left. And: its result will not come.
+  bool awaitsExchange() const;
+  void giveUpExchanges();
+  void left();      // this member itself says goodbye
   void detached();  // the goodbye has been passed on, or cannot be
   void orphaned();  // this process is exiting: nothing will happen any more
 
@@ -90,7 +93,8 @@ class ClientLink {
   Waited await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
                Predicate&& satisfied);
   void deliver(const MemberInfo& who, const std::string& reason);
-  void disrupt(int peer, std::string text);
+  void disrupt(uint32_t exchange, int peer, std::string text);
+  bool isDisrupted(uint32_t exchange) const { return disruption_ && exchange >= disruptedFrom_; }
   bool markGone(Departure departure);
 
   const StopCheck stop_;
@@ -107,8 +111,9 @@ class ClientLink {
   std::vector<MemberInfo> members_;
   std::vector<bool> gone_;             // left or lost, by rank; changed by the background thread alone
   std::vector<uint32_t> heardNudges_;  // how many of each rank's, by rank
-  std::optional<Refusal> disruption_;  // why no exchange can complete any more
-  std::optional<Refusal> spoiled_;     // the same, found by this rank itself or told by a host
+  std::optional<Refusal> disruption_;  // why no exchange from disruptedFrom_ on can complete any more
+  uint32_t disruptedFrom_ = 0;
+  std::optional<Refusal> spoiled_;  // the same, found by this rank itself or told by a host
   uint32_t nextSequence_ = 0;
   uint32_t resultsSeen_ = 0;  // exchanges 0 .. resultsSeen_ - 1 have their result
   Bytes result_;              // of the last of them

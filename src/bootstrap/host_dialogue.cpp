@@ -124,7 +124,7 @@ bool HostDialogue::onMemberFrame(Session& session, FrameType type, std::span<con
   // likes.
   session.leave(rank_, goodbye);
   if (session.vouches(directory_.hasMember(session_))) {
-    port_.send(encodeLeft(static_cast<uint32_t>(rank_)));
+    port_.send(encode(Left{static_cast<uint32_t>(rank_), goodbye.exchanges}));
   }
   port_.finish();
   directory_.settle(session_);
@@ -134,12 +134,18 @@ bool HostDialogue::onMemberFrame(Session& session, FrameType type, std::span<con
 // What the member knew when it came to this host.
 bool HostDialogue::onDeparture(Session& session, FrameType type, std::span<const uint8_t> payload) {
   Lost loss;
-  const bool left = type == FrameType::kLeft;
-  const bool good = left ? decodeNumber(payload, loss.rank) : decode(payload, loss);
-  if (session.isRendezvous() || !good || loss.rank >= session.ranks()) {
+  Left left;
+  const bool lost = type == FrameType::kLost;
+  const bool good = lost ? decode(payload, loss) : decode(payload, left);
+  const uint32_t rank = lost ? loss.rank : left.rank;
+  if (session.isRendezvous() || !good || rank >= session.ranks()) {
     return breakOff(session, "malformed news of another rank");
   }
-  session.learn({static_cast<int>(loss.rank), left, loss.kind, loss.text});
+  session.learn({.rank = static_cast<int>(rank),
+                 .left = !lost,
+                 .exchanges = left.exchanges,
+                 .kind = loss.kind,
+                 .text = loss.text});
   return true;
 }
 

@@ -39,9 +39,10 @@ using Clock = std::chrono::steady_clock;
 // A rank that has left or is lost, and how.
 struct Departure {
   int rank = -1;
-  bool left = false;  // with a proper goodbye; what follows is for losses
+  bool left = false;       // with a proper goodbye
+  uint32_t exchanges = 0;  // that it took part in, if it has left; what follows is for losses
   LossKind kind = LossKind::kDied;
-  std::string text;
+  std::string text = {};
   bool firsthand = false;  // said to this very process; other hosts may not have heard it
 };
 
@@ -76,8 +77,9 @@ struct Hosting {
   bool registered = false;                             // joined: this process can host the session
   bool ready = false;                                  // the time for further hosts has come
   bool restless = false;                               // waits for a review
-  bool succession = false;                             // a host has gone, so that a further one takes over
-  SharedBytes parting;                                 // the goodbye, once it is said
+  bool awaiting = false;    // the result of an exchange, though a rank that took part has left
+  bool succession = false;  // a host has gone, so that a further one takes over
+  SharedBytes parting;      // the goodbye, once it is said
   bool over = false;  // one host has passed it on, or there is none; nothing is owed to anybody any more
 
   HostLink* byConnection(uint64_t token);

@@ -51,7 +51,7 @@ class Loop {
   void ask(ClientLink& link, QueryKind kind);
   void contribute(ClientLink& link, uint32_t sequence, const SharedBytes& part);
   void nudge(ClientLink& link);
-  void farewell(const std::shared_ptr<ClientLink>& link, const Goodbye& goodbye);
+  void farewell(const std::shared_ptr<ClientLink>& link, Goodbye goodbye);
 
  private:
   static constexpr size_t kMaxStrangers = 128;  // connections that have not proved anything yet
@@ -100,6 +100,7 @@ class Loop {
   void unsettle(const Link& link);
   void reviewRestless();
   void review(const Link& link);
+  void awaitResults(const Link& link);
   void suspect(const Link& link, uint64_t process, const std::string& why);
   void judge(const Link& link);
   void readAll(ClientLink& link);

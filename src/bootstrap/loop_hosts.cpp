@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 // What a process that has ended may have said before: its goodbye may be on its way through another host.
 constexpr auto kSuspicionTime = milliseconds(50);
 constexpr int kPatience = 5;
+constexpr auto kResultTime = milliseconds(1000);
 // A new host gives its members this long to come before it calls them, and calls again after as long.
 constexpr auto kPatrolPause = milliseconds(100);
 constexpr size_t kMaxCallsPerPatrol = 32;
@@ -49,10 +50,25 @@ void Loop::review(const Link& link) {
       if (here != nullptr) here->learn(hosting.departures[hosting.passedOn]);
     }
     if (hosting.ready) elect(link);
+    awaitResults(link);
   }
   if (hosting.parting == nullptr) return;
   const bool nobodyToTell = link->isJoined() && link->desiredHosts().empty();
   if (nobodyToTell || (hosting.hosts.empty() && hosting.suspects.empty())) partingDone(link);
+}
+
+// A rank took part in an exchange and left, and one host says so before another has sent the result. If no
+// host has the result, those who had it have ended: it is given up after a while.
+void Loop::awaitResults(const Link& link) {
+  if (link->hosting.awaiting || !link->awaitsExchange()) return;
+  link->hosting.awaiting = true;
+  at(Clock::now() + kResultTime, [waiting = std::weak_ptr(link)](Loop& loop) {
+    const Link late = waiting.lock();
+    if (late == nullptr) return;
+    late->hosting.awaiting = false;
+    if (late->awaitsExchange()) late->giveUpExchanges();
+    loop.unsettle(late);
+  });
 }
 
 // --- who has ended -----------------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ void Loop::testifyTo(ClientLink& link, Connection& connection, bool firsthandOnl
     if (firsthandOnly && !gone.firsthand) continue;
     const MemberInfo& who = link.members()[static_cast<size_t>(gone.rank)];
     const auto rank = static_cast<uint32_t>(gone.rank);
-    connection.send(gone.left ? encodeLeft(rank)
+    connection.send(gone.left ? encode(Left{rank, gone.exchanges})
                               : encode(Lost{rank, gone.kind, who.pid, who.host, gone.text}));
   }
 }
@@ -181,7 +181,7 @@ void Loop::hear(uint64_t session, const Departure& departure) {
     ClientLink& link = *member->second;
     const MemberInfo& who = link.members()[static_cast<size_t>(departure.rank)];
     if (departure.left) {
-      link.peerLeft(who.rank);
+      link.peerLeft({static_cast<uint32_t>(who.rank), departure.exchanges});
     } else {
       link.peerLost(Lost{static_cast<uint32_t>(who.rank), departure.kind, who.pid, who.host, departure.text});
     }
@@ -229,8 +229,9 @@ void Loop::nudge(ClientLink& link) {
 
 // The goodbye goes to all hosts, and to those that are just being found, before any connection ends: so
 // nobody can see one close and not have been told. It is done when the first host has passed it on.
-void Loop::farewell(const Link& link, const Goodbye& goodbye) {
+void Loop::farewell(const Link& link, Goodbye goodbye) {
   Hosting& hosting = link->hosting;
+  if (!hosting.parts.empty()) goodbye.exchanges = hosting.parts.back().first + 1;
   hosting.parting = encode(goodbye);
   if (link->isJoined()) {
     const auto [first, last] = joined_.equal_range(link->where.session);

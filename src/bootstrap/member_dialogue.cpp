@@ -1,6 +1,5 @@
 #include "bootstrap/member_dialogue.hpp"
 
-#include <algorithm>
 #include <string>
 
 namespace stretto::bootstrap {
@@ -175,9 +174,9 @@ bool MemberDialogue::onNews(FrameType type, std::span<const uint8_t> payload) {
       return true;
     }
     case FrameType::kLeft: {
-      uint32_t rank = 0;
-      if (!decodeNumber(payload, rank) || rank >= static_cast<uint32_t>(link_->ranks)) return malformed();
-      link_->peerLeft(static_cast<int>(rank));
+      Left left;
+      if (!decode(payload, left) || left.rank >= static_cast<uint32_t>(link_->ranks)) return malformed();
+      link_->peerLeft(left);
       return true;
     }
     case FrameType::kLost:
@@ -214,13 +213,13 @@ bool MemberDialogue::onLoss(std::span<const uint8_t> payload) {
 
 void MemberDialogue::onLate(FrameType type, std::span<const uint8_t> payload) {
   Lost loss;
+  Left left;
   if (!link_->isJoined()) {
     return;
   }
-  if (type == FrameType::kLeft && decodeNumber(payload, loss.rank)) {
-    const auto rank = static_cast<int>(std::min<uint32_t>(loss.rank, kMaxRanks));
-    acknowledged_ = acknowledged_ || rank == link_->self.rank;
-    link_->peerLeft(rank);
+  if (type == FrameType::kLeft && decode(payload, left)) {
+    acknowledged_ = acknowledged_ || left.rank == static_cast<uint32_t>(link_->self.rank);
+    link_->peerLeft(left);
   } else if (type == FrameType::kLost && decode(payload, loss)) {
     link_->peerLost(loss);
   }

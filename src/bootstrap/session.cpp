@@ -122,7 +122,7 @@ std::optional<Refusal> Session::admit(uint32_t ranks, const MemberInfo& who, Por
     seat(members_[static_cast<size_t>(who.rank)], port);
     for (const Departure& gone : departures_) {
       const MemberInfo& info = members_[static_cast<size_t>(gone.rank)].info;
-      port.send(gone.left ? encodeLeft(static_cast<uint32_t>(gone.rank))
+      port.send(gone.left ? encode(Left{static_cast<uint32_t>(gone.rank), gone.exchanges})
                           : encode(lossOf(info, gone.kind, gone.text)));
     }
     return std::nullopt;
@@ -213,10 +213,10 @@ void Session::remember(Departure departure) {
   if (hearsay_) hearsay_(id_, departures_.back());
 }
 
-void Session::tellLeft(Member& member) {
+void Session::tellLeft(Member& member, uint32_t exchanges) {
   member.presence = Presence::kLeft;
-  remember({member.info.rank, true, LossKind::kDied, ""});
-  broadcast(encodeLeft(static_cast<uint32_t>(member.info.rank)), member.info.rank);
+  remember({.rank = member.info.rank, .left = true, .exchanges = exchanges});
+  broadcast(encode(Left{static_cast<uint32_t>(member.info.rank), exchanges}), member.info.rank);
 }
 
 void Session::tellLost(Member& member, LossKind kind, const std::string& text) {
@@ -225,7 +225,7 @@ void Session::tellLost(Member& member, LossKind kind, const std::string& text) {
               static_cast<unsigned long long>(id_), member.info.rank, member.info.host.c_str(),
               member.info.pid, text.c_str());
   if (complete_) {
-    remember({member.info.rank, false, kind, text});
+    remember({.rank = member.info.rank, .kind = kind, .text = text});
   } else {
     if (!failure_.text.empty()) return;  // everybody has been told, and leaves
     const bool late = kind == LossKind::kGaveUp;
@@ -241,7 +241,7 @@ void Session::take(Member& member, const Goodbye& goodbye) {
   if (member.gone()) return;
   switch (goodbye.kind) {
     case Farewell::kLeft:
-      if (complete_) return tellLeft(member);
+      if (complete_) return tellLeft(member, goodbye.exchanges);
       return tellLost(member, LossKind::kExited, "it left before all ranks had joined");
     case Farewell::kAborted:
       return tellLost(member, LossKind::kAborted,
@@ -274,7 +274,7 @@ void Session::learn(const Departure& departure) {
   Member& member = members_[static_cast<size_t>(departure.rank)];
   if (member.gone()) return;
   if (departure.left) {
-    tellLeft(member);
+    tellLeft(member, departure.exchanges);
   } else {
     tellLost(member, departure.kind, departure.text);
   }

@@ -180,6 +180,7 @@ SharedBytes encode(const Goodbye& message) {
   return FrameWriter(FrameType::kGoodbye)
       .number(static_cast<uint8_t>(message.kind))
       .text(message.text, kMaxTextBytes)
+      .number(message.exchanges)
       .take();
 }
 
@@ -216,8 +217,8 @@ SharedBytes encodeQuery(QueryKind kind) {
   return FrameWriter(FrameType::kQuery).number(static_cast<uint8_t>(kind)).take();
 }
 
-SharedBytes encodeLeft(uint32_t rank) {
-  return FrameWriter(FrameType::kLeft).number(rank).take();
+SharedBytes encode(const Left& message) {
+  return FrameWriter(FrameType::kLeft).number(message.rank).number(message.exchanges).take();
 }
 
 SharedBytes encodeExchange(uint32_t sequence, std::string_view name, std::span<const uint8_t> blob) {
@@ -325,6 +326,7 @@ bool decode(std::span<const uint8_t> payload, Goodbye& message) {
   PayloadReader in(payload);
   const bool known = getEnum(in, Farewell::kGaveUp, message.kind);
   message.text = in.text(kMaxTextBytes);
+  message.exchanges = in.number<uint32_t>();
   return known && in.complete();
 }
 
@@ -351,9 +353,10 @@ bool decode(std::span<const uint8_t> payload, Nudge& message) {
   return in.complete();
 }
 
-bool decodeNumber(std::span<const uint8_t> payload, uint32_t& value) {
+bool decode(std::span<const uint8_t> payload, Left& message) {
   PayloadReader in(payload);
-  value = in.number<uint32_t>();
+  message.rank = in.number<uint32_t>();
+  message.exchanges = in.number<uint32_t>();
   return in.complete();
 }
 
@@ -421,9 +424,9 @@ int64_t longestPayload(FrameType type) {
     case FrameType::kMissing:
       return 8 + 2 + int64_t{kMaxTextBytes};
     case FrameType::kGoodbye:
-      return 1 + 2 + int64_t{kMaxTextBytes};
+      return 1 + 2 + int64_t{kMaxTextBytes} + 4;
     case FrameType::kLeft:
-      return 4;
+      return 8;
     case FrameType::kLost:
       return 4 + 1 + 4 + 2 + int64_t{kMaxNameBytes} + 2 + int64_t{kMaxTextBytes};
   }

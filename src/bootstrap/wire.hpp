@@ -219,6 +219,13 @@ enum class Farewell : uint8_t { kLeft = 0, kAborted = 1, kExited = 2, kGaveUp = 
 struct Goodbye {
   Farewell kind = Farewell::kLeft;
   std::string text;
+  uint32_t exchanges = 0;  // how many it has taken part in
+};
+// A rank that has left with a goodbye. The exchanges that it has taken part in can still complete: the word
+// of it may come from one host before the result comes from another.
+struct Left {
+  uint32_t rank = 0;
+  uint32_t exchanges = 0;
 };
 enum class LossKind : uint8_t { kDied = 0, kAborted = 1, kExited = 2, kGaveUp = 3, kBroke = 4 };
 struct Lost {
@@ -245,9 +252,9 @@ SharedBytes encode(const Lost&);
 SharedBytes encode(const ExchangeFailure&);
 SharedBytes encode(const NotYet&);
 SharedBytes encode(const Nudge&);
+SharedBytes encode(const Left&);
 SharedBytes encodeEmpty(FrameType type);
 SharedBytes encodeQuery(QueryKind kind);
-SharedBytes encodeLeft(uint32_t rank);
 SharedBytes encodeExchange(uint32_t sequence, std::string_view name, std::span<const uint8_t> blob);
 SharedBytes encodeTable(std::span<const MemberInfo> members);
 SharedBytes encodeExchangeResult(uint32_t sequence, std::span<const Bytes> blobs);
@@ -270,7 +277,7 @@ bool decode(std::span<const uint8_t> payload, Goodbye& message);
 bool decode(std::span<const uint8_t> payload, Lost& message);
 bool decode(std::span<const uint8_t> payload, NotYet& message);
 bool decode(std::span<const uint8_t> payload, Nudge& message);
-bool decodeNumber(std::span<const uint8_t> payload, uint32_t& value);  // Left
+bool decode(std::span<const uint8_t> payload, Left& message);
 bool decodeQuery(std::span<const uint8_t> payload, QueryKind& kind);
 // The table must hold exactly `ranks` members, in the order of their ranks.
 bool decodeTable(std::span<const uint8_t> payload, int ranks, std::vector<MemberInfo>& members);

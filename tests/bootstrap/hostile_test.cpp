@@ -68,7 +68,7 @@ TEST_F(Hostile, OversizedFramesAreDroppedAtTheirHeader) {
 
 TEST_F(Hostile, MessagesOfMembersAreNotForStrangers) {
   for (const SharedBytes& frame :
-       {encodeExchange(0, "hello", {}), encodeQuery(QueryKind::kJoin), encode(Goodbye{}), encodeLeft(0),
+       {encodeExchange(0, "hello", {}), encodeQuery(QueryKind::kJoin), encode(Goodbye{}), encode(Left{}),
         encodeEmpty(FrameType::kHostLeaving), encodeEmpty(FrameType::kNudge), encode(Welcome{})}) {
     Stranger stranger(id_);
     stranger.send(frame);
