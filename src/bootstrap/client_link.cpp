@@ -238,6 +238,13 @@ void ClientLink::processEnded(uint64_t process, const std::string& why) {
   }
 }
 
+void ClientLink::writeOff(uint64_t process) {
+  std::lock_guard lock(mutex_);
+  for (const MemberInfo& who : members_) {
+    if (who.process == process) gone_[static_cast<size_t>(who.rank)] = true;
+  }
+}
+
 void ClientLink::left() {
   std::lock_guard lock(mutex_);
   if (joined_) gone_[static_cast<size_t>(self.rank)] = true;

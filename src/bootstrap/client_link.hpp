@@ -60,6 +60,9 @@ class ClientLink {
   // An exchange is waited for that some rank has taken part in and left. And: its result will not come.
   bool awaitsExchange() const;
   void giveUpExchanges();
+  // Who leaves does not wait to hear whether a process that has ended had said goodbye, and must not say that
+  // it had not: its members are gone for the choice of hosts alone.
+  void writeOff(uint64_t process);
   void left();      // this member itself says goodbye
   void detached();  // the goodbye has been passed on, or cannot be
   void orphaned();  // this process is exiting: nothing will happen any more

@@ -3,18 +3,19 @@
 //
 // 1. The process that made the unique id (the rendezvous) hosts the join, and goes on hosting while it lives.
 // 2. Besides it the first processes, by rank, that still hold members host it (desiredHosts). Every member
-// finds
-//    them by itself, from what it knows to be gone, and keeps a connection to each; all hosts have equal
-//    rights. A connection to a host that is no longer desired is kept until it ends.
+//    finds them by itself, from what it knows to be gone, and keeps a connection to each; all hosts have
+//    equal rights. A connection to a host that is no longer desired is kept until it ends.
 // 3. Members that know different things desire different hosts, but only until the news has come around: a
-// host
-//    lives with a member, which is connected to the other hosts; what that member hears, its host passes on
-//    to all; and a member tells a host that is new to it whom it knows to be gone. So does a member that
-//    leaves: it goes when a host vouches that those who stay know of it, namely the rendezvous, a host where
-//    all who stay are connected, or one whose own member stays and will do the same.
-// 4. While one of a member's hosts runs, the member hears of every loss. Two hosts that are stopped, not
-// dead,
-//    at the same time are the limit of this.
+//    host lives with a member, which is connected to the other hosts; what that member hears, its host
+//    passes on to all; and a member tells a host that is new to it whom it knows to be gone.
+// 4. A member that leaves goes when a host vouches that those who stay will know of it: the rendezvous, a
+//    host where all who stay are connected, or one whose own member stays. That one knows it, and will say
+//    it with its own goodbye.
+// 5. While one of a member's hosts runs, the member hears of every loss.
+//
+// The limits: two hosts that are stopped, not dead, at the same time; and a goodbye of which nobody but the
+// rendezvous and one other host has heard, when both die before others have come to that host. The model in
+// tests/model/hosts.hpp has all this, and what goes wrong without one of the rules.
 //
 // Two conclusions are drawn without a host's word. A connection that ends without HostLeaving: the process
 // has died, and its ranks are lost. A connection that is refused: nobody listens where the process listened

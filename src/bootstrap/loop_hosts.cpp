@@ -114,7 +114,11 @@ void Loop::judge(const Link& link) {
     }
     const Suspect judged = std::move(*due);
     suspects.erase(due);
-    link->processEnded(judged.process, judged.why);
+    if (link->hosting.parting == nullptr) {
+      link->processEnded(judged.process, judged.why);
+    } else {
+      link->writeOff(judged.process);
+    }
   }
 }
 

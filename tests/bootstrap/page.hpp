@@ -75,6 +75,7 @@ inline std::unique_ptr<Membership> joinPage(Page& page, int rank, int ranks, Sto
 }
 
 inline void expectLoss(const Heard& heard, int index, int rank, pid_t pid, double killedAt) {
+  ASSERT_GE(index, 0);
   ASSERT_GT(heard.losses.load(), index);
   EXPECT_EQ(heard.ranks[index], rank);
   EXPECT_EQ(heard.pids[index], static_cast<uint32_t>(pid));

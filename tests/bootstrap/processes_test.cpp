@@ -141,7 +141,7 @@ TEST(Processes, EveryRankOfAKilledProcessIsLost) {
   EXPECT_EQ(processes.wait(1), 0);
   for (int rank = kPerProcess; rank < 2 * kPerProcess; ++rank) {
     for (int lost = 0; lost < kPerProcess; ++lost) {
-      expectLoss(page->heard[rank], lost, lost, processes.pid(0), killedAt);
+      expectLoss(page->heard[rank], page->heard[rank].indexOf(lost), lost, processes.pid(0), killedAt);
     }
   }
 }
