@@ -262,7 +262,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void peerLost(const bootstrap::PeerLoss& loss);
   std::string disagreementBehind(int lost) const;
   void nudged();
-  void markBroken(Code code, State state, const std::string& text);
+  void markBroken(Status why, State state, const std::string& text);
   void raiseAbort(Status why);
   void stopOperations(uint32_t word);
   std::string nameOperation(const std::string& words);
@@ -296,6 +296,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<uint32_t> abort_{0};  // the same word as in the window's header, from before there is one
   mutable std::mutex errorMutex_;
   Code errorCode_ = Code::kOk;
+  int16_t errorPeer_ = -1;
   std::string errorText_;
   bool errorNamesOperation_ = false;
   std::map<int, std::string> lost_;  // ranks, and what befell them; by errorMutex_

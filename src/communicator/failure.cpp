@@ -34,20 +34,20 @@ std::string calledElsewhere(const Ledger& theirs, const Announcement& mine, cons
 }  // namespace
 
 // The first error stays; later ones are its consequences.
-void Communicator::markBroken(Code code, State state, const std::string& text) {
-  Code first = Code::kOk;
+void Communicator::markBroken(Status why, State state, const std::string& text) {
+  Status first;
   {
     std::lock_guard lock(errorMutex_);
     if (errorCode_ == Code::kOk) {
-      errorCode_ = code;
+      errorCode_ = why.code;
+      errorPeer_ = why.peer;
       errorText_ = text;
     }
-    first = errorCode_;
+    first = {errorCode_, errorPeer_};
   }
   advance(state);
   if (WindowHeader* header = header_.load(); header != nullptr) {
-    const Code told = first == Code::kOk ? Code::kAborted : first;
-    std::atomic_ref(header->failed).store(static_cast<uint32_t>(told));
+    std::atomic_ref(header->failed).store(abortWord(first.ok() ? Status{Code::kAborted} : first));
   }
 }
 
@@ -77,7 +77,7 @@ std::string Communicator::disagreementBehind(int lost) const {
   WindowHeader* const header = header_.load();
   if (header == nullptr) return "";
   WindowHeader& theirs = connections_.peers[static_cast<size_t>(lost)].header();
-  if (std::atomic_ref(theirs.failed).load() != static_cast<uint32_t>(Code::kInvalidUsage)) return "";
+  if (statusOfAbort(std::atomic_ref(theirs.failed).load()).code != Code::kInvalidUsage) return "";
   const Ledger mine = connections_.ledger(rank_);
   for (const Peer& peer : connections_.peers) {
     const Difference calls = onDevice() ? mine.firstDifferenceTo(connections_.ledger(peer.rank))
@@ -105,7 +105,9 @@ void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
   const std::string disagreement = disagreementBehind(loss.rank);
   const std::string words = disagreement.empty() ? text : disagreement;
   const Code code = disagreement.empty() ? Code::kRemote : Code::kInvalidUsage;
-  if (state() == State::kReady || state() == State::kInitialising) markBroken(code, State::kFailed, words);
+  if (state() == State::kReady || state() == State::kInitialising) {
+    markBroken({code, static_cast<int16_t>(loss.rank)}, State::kFailed, words);
+  }
   flight_.note(words.c_str());
   raiseAbort({code, static_cast<int16_t>(loss.rank)});
 }
@@ -121,7 +123,7 @@ Status Communicator::explainFailure(const Operation& operation, Status status) {
     text = "rank " + std::to_string(rank_) + ": " + what +
            " was ended by ncclCommAbort or ncclCommRevoke of this rank";
   } else if (status.code == Code::kRemote || status.code == Code::kSystem || isTold) {
-    if (live) markBroken(status.code, State::kFailed, text);  // unless the reason is known
+    if (live) markBroken(status, State::kFailed, text);  // unless the reason is known
     std::string reason = nameOperation(what + " did not finish");
     if (!reason.empty()) {
       text = std::move(reason);
@@ -130,7 +132,7 @@ Status Communicator::explainFailure(const Operation& operation, Status status) {
   }
   setLastError(text);
   flight_.note(text.c_str());
-  if (live) markBroken(status.code, State::kFailed, text);
+  if (live) markBroken(status, State::kFailed, text);
   return status;
 }
 
@@ -158,7 +160,7 @@ bool Communicator::noteAbsence(int gone) {
            "operation: all "
            "ranks of a communicator must make the same calls",
            rank_, gone);
-  markBroken(Code::kRemote, State::kFailed, text);
+  markBroken({Code::kRemote, static_cast<int16_t>(gone)}, State::kFailed, text);
   flight_.note(text);
   raiseAbort({Code::kRemote, static_cast<int16_t>(gone)});
   return true;
@@ -171,7 +173,7 @@ bool Communicator::noteReport() {
   const executors::cuda::Report report = device->report();
   if (report.status.ok() || state() != State::kReady) return false;
   const std::string text = wordsOf(report);
-  markBroken(report.status.code, State::kFailed, text);
+  markBroken(report.status, State::kFailed, text);
   flight_.note(text.c_str());
   raiseAbort(report.status);
   return true;

@@ -41,7 +41,7 @@ Status Communicator::runForeign(std::span<const Operation> operations) {
 Status Communicator::pollForeign() {
   if (state() != State::kReady) return usable();
   const Status status = foreign_->error();
-  if (!status.ok()) markBroken(status.code, State::kFailed, lastError());
+  if (!status.ok()) markBroken(status, State::kFailed, lastError());
   return status;
 }
 

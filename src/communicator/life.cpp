@@ -148,7 +148,7 @@ Status Communicator::initialise() {
   }
   // Failed, or aborted or struck by a loss meanwhile: the others must not take this rank for a member.
   if (status.ok()) status = usable();
-  markBroken(status.code, State::kFailed, lastError());
+  markBroken(status, State::kFailed, lastError());
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) {
     membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
@@ -387,7 +387,7 @@ Status Communicator::usable() const {
 Status Communicator::error(std::string* text) const {
   std::lock_guard lock(errorMutex_);
   if (text != nullptr) *text = errorText_;
-  if (errorCode_ != Code::kOk) return Status{errorCode_};
+  if (errorCode_ != Code::kOk) return Status{errorCode_, errorPeer_};
   const bool busy = state() == State::kInitialising || finalising_.load() || (!config_.blocking && !quiet());
   return Status{busy ? Code::kInProgress : Code::kOk};
 }
@@ -470,7 +470,7 @@ void Communicator::abort() {
 }
 
 void Communicator::revoke() {
-  markBroken(Code::kOk, State::kRevoked, "");
+  markBroken({}, State::kRevoked, "");
   stopOperations(abortWord({Code::kAborted}));
   if (foreign() != nullptr) foreign_->abort();
 }

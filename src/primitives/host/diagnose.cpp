@@ -39,7 +39,8 @@ Status Host::parted(int peer, uint64_t members) const {
 
 // A peer that gave up because of a third one is not the cause: this rank's own word of that one is under way.
 bool Host::hasGivenUp(const Peer& other, Doubts& doubts) const {
-  const auto code = static_cast<Code>(std::atomic_ref(other.header().failed).load(std::memory_order_acquire));
+  const Code code =
+      statusOfAbort(std::atomic_ref(other.header().failed).load(std::memory_order_acquire)).code;
   if (code == Code::kOk) return false;
   if (doubts.since == 0) doubts.since = platform::ticks();
   return code == Code::kInvalidUsage ||
@@ -49,6 +50,23 @@ bool Host::hasGivenUp(const Peer& other, Doubts& doubts) const {
 bool Host::hasLeft(const Peer& other, int waitedFor) const {
   if (std::atomic_ref(other.header().left).load(std::memory_order_acquire) == 0) return false;
   return sequence_ == 0 ? other.rank == waitedFor : lastAnnounced(other.header()) < sequence_;
+}
+
+// A peer has failed, and nothing tells this rank why but the peer's own word: a code, and whom it blames.
+Status Host::hasFailed(int lost) const {
+  const WindowHeader& other = peers_[static_cast<size_t>(lost)].header();
+  const Status why =
+      statusOfAbort(std::atomic_ref(const_cast<uint32_t&>(other.failed)).load(std::memory_order_acquire));
+  const bool blames = why.peer >= 0 && why.peer < ranks() && why.peer != lost;
+  if (why.code == Code::kInvalidUsage && blames) {
+    const std::string theirs = inWords(currentCall(peers_[static_cast<size_t>(why.peer)].header()));
+    return failAbout(lost, why.code, "%s",
+                     ranksDisagree(lost, inWords(currentCall(other)), why.peer, theirs).c_str());
+  }
+  const std::string because = blames ? " because of rank " + std::to_string(why.peer) : "";
+  return failAbout(blames ? why.peer : lost, Code::kRemote,
+                   "rank %d: rank %d has given up on this communicator%s (%s); its own error says why", rank_,
+                   lost, because.c_str(), nameOf(why.code));
 }
 
 Status Host::disagreement(Doubts& doubts, int waitedFor) const {
@@ -67,12 +85,7 @@ Status Host::disagreement(Doubts& doubts, int waitedFor) const {
     const uint64_t members = other.rank == rank_ ? 0 : disagreeingAt(other.header());
     if (members != 0) return parted(other.rank, members);
   }
-  if (lost >= 0) {
-    WindowHeader& other = peers_[static_cast<size_t>(lost)].header();
-    return failAbout(lost, Code::kRemote,
-                     "rank %d: rank %d has given up on this communicator (%s); its own error says why", rank_,
-                     lost, nameOf(static_cast<Code>(std::atomic_ref(other.failed).load())));
-  }
+  if (lost >= 0) return hasFailed(lost);
   // What it did last may have arrived since the caller looked: it looks once more.
   if (gone < 0 || doubts.missed++ == 0) return kOkStatus;
   return failAbout(

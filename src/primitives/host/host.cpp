@@ -136,7 +136,7 @@ Status Host::endReading() {
 void Host::awaitReaders(Status why) {
   WindowHeader& window = header();
   uint32_t none = 0;
-  std::atomic_ref(window.failed).compare_exchange_strong(none, static_cast<uint32_t>(why.code));
+  std::atomic_ref(window.failed).compare_exchange_strong(none, abortWord(why));
   std::atomic_ref(window.reading).store(0, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto anybodyReads = [&] {

@@ -239,6 +239,7 @@ class Host {
   Status unmappable(int peer) const;
   Status mismatch(int peer, const Difference& calls) const;
   Status parted(int peer, uint64_t members) const;
+  Status hasFailed(int lost) const;
   void tellDisagreeing(uint64_t members) const;
   void ringIfDue() {
     if (ringDue_) ring();
