@@ -29,8 +29,8 @@ ClientLink::ClientLink(const Rendezvous& place, const MemberInfo& who, int rankC
       onNudged_(std::move(onNudged)) {}
 
 template <typename Predicate>
-Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
-                         Predicate&& satisfied) {
+Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline,
+                         const StopCheck& stop, Predicate&& satisfied) {
   while (!satisfied()) {
     if (stop && !stop().ok()) {
       return Waited::kStopped;
@@ -62,6 +62,7 @@ void ClientLink::joined(std::vector<MemberInfo> members) {
     std::lock_guard lock(mutex_);
     members_ = std::move(members);
     gone_.assign(members_.size(), false);
+    heardNudges_.assign(members_.size(), 0);
     joined_ = true;
   }
   changed_.notify_all();
@@ -76,13 +77,19 @@ void ClientLink::refused(Refusal why) {
   changed_.notify_all();
 }
 
-void ClientLink::exchanged(std::span<const uint8_t> payload) {
+bool ClientLink::exchanged(std::span<const uint8_t> payload) {
+  uint32_t sequence = 0;
   {
     std::lock_guard lock(mutex_);
+    if (!decodeSequence(payload, sequence) || sequence > resultsSeen_ || sequence >= nextSequence_) {
+      return false;
+    }
+    if (sequence < resultsSeen_) return true;  // another host was first
     result_.assign(payload.begin(), payload.end());
     ++resultsSeen_;
   }
   changed_.notify_all();
+  return true;
 }
 
 void ClientLink::exchangeRefused(ExchangeFailure why) {
@@ -105,19 +112,35 @@ void ClientLink::told(Missing missing) {
   changed_.notify_all();
 }
 
-// Whether the rank was there until now. With the mutex held.
-bool ClientLink::markGone(int rank) {
-  const auto index = static_cast<size_t>(rank);
-  if (index >= gone_.size() || gone_[index]) {
+// Whether the rank was there until now. With the mutex held. Nobody is told of itself.
+bool ClientLink::markGone(Departure departure) {
+  const auto index = static_cast<size_t>(departure.rank);
+  if (index >= gone_.size() || gone_[index] || departure.rank == self.rank) {
     return false;
   }
   gone_[index] = true;
+  hosting.departures.push_back(std::move(departure));
   return true;
 }
 
 // With the mutex held.
-void ClientLink::disrupt(int peer, std::string text) {
-  if (!disruption_) disruption_ = Refusal{Code::kRemote, peer, std::move(text)};
+void ClientLink::disrupt(uint32_t exchange, int peer, std::string text) {
+  if (disruption_ && disruptedFrom_ <= exchange) return;
+  disruption_ = Refusal{Code::kRemote, peer, std::move(text)};
+  disruptedFrom_ = exchange;
+}
+
+bool ClientLink::awaitsExchange() const {
+  std::lock_guard lock(mutex_);
+  return disruption_ && resultsSeen_ < std::min(nextSequence_, disruptedFrom_);
+}
+
+void ClientLink::giveUpExchanges() {
+  {
+    std::lock_guard lock(mutex_);
+    disruptedFrom_ = 0;
+  }
+  changed_.notify_all();
 }
 
 void ClientLink::deliver(const MemberInfo& who, const std::string& reason) {
@@ -128,7 +151,11 @@ void ClientLink::deliver(const MemberInfo& who, const std::string& reason) {
   call();
 }
 
-void ClientLink::nudged() {
+void ClientLink::nudged(const Nudge& nudge) {
+  if (!joined_ || nudge.rank >= heardNudges_.size() || nudge.number <= heardNudges_[nudge.rank]) {
+    return;
+  }
+  heardNudges_[nudge.rank] = nudge.number;
   const auto call = [&]() noexcept {
     std::lock_guard lock(callbackMutex_);
     if (onNudged_) onNudged_();
@@ -136,11 +163,13 @@ void ClientLink::nudged() {
   call();
 }
 
-void ClientLink::peerLeft(int rank) {
+void ClientLink::peerLeft(const Left& left) {
+  const int rank = static_cast<int>(std::min<uint32_t>(left.rank, kMaxRanks));
   {
     std::lock_guard lock(mutex_);
-    if (!markGone(rank)) return;
-    disrupt(rank, describe(members_[static_cast<size_t>(rank)]) + " has left the communicator");
+    if (!markGone({.rank = rank, .left = true, .exchanges = left.exchanges})) return;
+    disrupt(left.exchanges, rank,
+            describe(members_[static_cast<size_t>(rank)]) + " has left the communicator");
   }
   changed_.notify_all();
 }
@@ -161,58 +190,64 @@ void ClientLink::peerLost(const Lost& loss) {
     }
     return;
   }
-  if (!markGone(rank)) {
+  if (!markGone({.rank = rank, .kind = loss.kind, .text = loss.text})) {
     return;
   }
-  disrupt(rank, describe(who) + " is lost: " + loss.text);
+  disrupt(0, rank, describe(who) + " is lost: " + loss.text);
   lock.unlock();
   // Written down first, so that whom the callback wakes finds the reason; told before waiting exchanges wake.
   deliver(who, loss.text);
   changed_.notify_all();
 }
 
-void ClientLink::hostLeaves() {
-  std::unique_lock lock(mutex_);
-  const std::string host = host_.host + ", pid " + std::to_string(host_.pid);
-  disrupt(-1, "the process that hosted the rendezvous (" + host + ") has exited, so no exchange is possible");
-  const bool joining = !joined_;
-  lock.unlock();
-  changed_.notify_all();
-  if (joining) {
+void ClientLink::hostLeaves(const Welcome& host) {
+  const std::string name = host.host + ", pid " + std::to_string(host.pid);
+  if (!joined_) {
     refused({Code::kRemote, -1,
-             "the process that hosts the rendezvous (" + host + ") exited before all had joined"});
+             "the process that hosts the rendezvous (" + name + ") exited before all had joined"});
     return;
   }
-  STRETTO_LOG(kInfo, kInit,
-              "rank %d: the process that hosted the rendezvous (%s) has exited; peers that die from "
-              "now on are noticed only by timeouts",
-              self.rank, host.c_str());
+  STRETTO_LOG(kInfo, kInit, "rank %d: a process that hosted the session (%s) has exited", self.rank,
+              name.c_str());
+  hosting.suspects.push_back(
+      {host.process, "its process exited without destroying the communicator", Clock::now()});
 }
 
-void ClientLink::hostVanished(const std::string& why) {
-  std::unique_lock lock(mutex_);
-  const std::string host = host_.host + ", pid " + std::to_string(host_.pid);
-  const bool joining = !joined_;
-  std::vector<MemberInfo> lost;
-  for (const MemberInfo& who : members_) {
-    if (who.process == host_.process && markGone(who.rank)) lost.push_back(who);
-  }
-  disrupt(lost.empty() ? -1 : lost.front().rank,
-          "the process that hosted the rendezvous (" + host + ") is lost: " + why);
-  lock.unlock();
-  if (joining) {
+void ClientLink::hostVanished(const Welcome& host, const std::string& why) {
+  const std::string name = host.host + ", pid " + std::to_string(host.pid);
+  if (!joined_) {
     refused({Code::kRemote, -1,
-             "the process that hosts the rendezvous (" + host + ") died before all had joined: " + why});
+             "the process that hosts the rendezvous (" + name + ") died before all had joined: " + why});
     return;
   }
-  STRETTO_LOG(kWarn, kInit,
-              "rank %d: the process that hosted the rendezvous (%s) is lost (%s)%s; other peers that "
-              "die from now on are noticed only by timeouts",
-              self.rank, host.c_str(), why.c_str(), lost.empty() ? ", no rank lived there" : "");
-  for (const MemberInfo& who : lost) {
-    deliver(who, why + " (it also hosted the rendezvous)");
+  STRETTO_LOG(kInfo, kInit, "rank %d: a process that hosted the session (%s) is lost: %s", self.rank,
+              name.c_str(), why.c_str());
+  hosting.suspects.push_back({host.process, why, Clock::now()});
+}
+
+bool ClientLink::isPeopled(uint64_t process) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const MemberInfo& who) {
+    return who.process == process && !gone_[static_cast<size_t>(who.rank)];
+  });
+}
+
+void ClientLink::processEnded(uint64_t process, const std::string& why) {
+  for (const MemberInfo& who : members_) {
+    if (who.process != process) continue;
+    peerLost(Lost{static_cast<uint32_t>(who.rank), LossKind::kDied, who.pid, who.host, why});
   }
-  changed_.notify_all();
+}
+
+void ClientLink::writeOff(uint64_t process) {
+  std::lock_guard lock(mutex_);
+  for (const MemberInfo& who : members_) {
+    if (who.process == process) gone_[static_cast<size_t>(who.rank)] = true;
+  }
+}
+
+void ClientLink::left() {
+  std::lock_guard lock(mutex_);
+  if (joined_) gone_[static_cast<size_t>(self.rank)] = true;
 }
 
 void ClientLink::detached() {
@@ -280,7 +315,7 @@ std::string ClientLink::unreachedText(double timeoutSeconds) const {
 
 Result<uint32_t> ClientLink::beginExchange(const char* name) {
   std::lock_guard lock(mutex_);
-  const std::optional<Refusal>& why = spoiled_ ? spoiled_ : disruption_;
+  const std::optional<Refusal> why = spoiled_ || !isDisrupted(nextSequence_) ? spoiled_ : disruption_;
   if (silenced_) {
     return fail(Code::kAborted, "rank %d: exchange \"%s\" after the communicator was left", self.rank, name);
   }
@@ -299,7 +334,7 @@ Status ClientLink::stopReason(const StopCheck& other) const {
 Waited ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop) {
   std::unique_lock lock(mutex_);
   return await(lock, deadline, [&] { return stopReason(stop); },
-               [&] { return resultsSeen_ > sequence || spoiled_ || disruption_ || silenced_; });
+               [&] { return resultsSeen_ > sequence || spoiled_ || isDisrupted(sequence) || silenced_; });
 }
 
 Result<std::vector<Bytes>> ClientLink::exchangeOutcome(const char* name, uint32_t sequence) {
@@ -314,7 +349,7 @@ Result<std::vector<Bytes>> ClientLink::exchangeOutcome(const char* name, uint32_
     }
     return blobs;
   }
-  if (spoiled_ || disruption_) {
+  if (spoiled_ || isDisrupted(sequence)) {
     const Refusal why = spoiled_ ? *spoiled_ : *disruption_;
     lock.unlock();
     return failAbout(why.peer, why.code, "rank %d: exchange \"%s\" failed: %s", self.rank, name,

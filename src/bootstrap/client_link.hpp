@@ -1,4 +1,4 @@
-// What a Membership and the background thread share: the thread writes down what the host says, the
+// What a Membership and the background thread share: the thread writes down what the hosts say, the
 // Membership's callers wait for it. For bootstrap/ only. Every member is guarded by the mutex unless it says
 // otherwise; the callbacks have a mutex of their own, never held together with the other.
 #pragma once
@@ -11,13 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/hosts.hpp"
 #include "bootstrap/membership.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "bootstrap/wire.hpp"
 
 namespace stretto::bootstrap {
-
-using Clock = std::chrono::steady_clock;
 
 enum class Waited : uint8_t { kDone, kTimeout, kStopped };
 // How far the way to the host has come, for a timeout's explanation.
@@ -25,8 +24,8 @@ enum class Reach : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
 
 class ClientLink {
  public:
-  ClientLink(const Rendezvous& where, const MemberInfo& self, int ranks, StopCheck stop,
-             LossCallback onLost, NudgeCallback onNudged);
+  ClientLink(const Rendezvous& where, const MemberInfo& self, int ranks, StopCheck stop, LossCallback onLost,
+             NudgeCallback onNudged);
 
   // Set at birth.
   const Rendezvous where;
@@ -34,23 +33,37 @@ class ClientLink {
   const int ranks;
 
   // Only for the background thread.
-  uint64_t connection = 0;  // its token, 0 when there is none
-  int attempts = 0;
-  bool abandoned = false;  // its owner has left: do not connect again
+  Hosting hosting;
+  std::vector<size_t> desiredHosts() const {
+    return bootstrap::desiredHosts(members_, gone_, hosting.wanted());
+  }
+  bool isJoined() const { return joined_; }
+  bool isGone(int rank) const { return gone_[static_cast<size_t>(rank)]; }
+  // Whether the process holds a member that is not known to be gone.
+  bool isPeopled(uint64_t process) const;
 
   // --- for the background thread: what happened -------------------------------------------------------
+  // Several hosts tell the same: the first word counts.
   void reached(Reach how);
   void welcomed(const Welcome& host);
   void joined(std::vector<MemberInfo> members);
-  void refused(Refusal why);  // ends the join
-  void exchanged(std::span<const uint8_t> payload);
+  void refused(Refusal why);                         // ends the join
+  bool exchanged(std::span<const uint8_t> payload);  // false: it is none
   void exchangeRefused(ExchangeFailure why);
   void told(Missing missing);
-  void peerLeft(int rank);
+  void peerLeft(const Left& left);
   void peerLost(const Lost& loss);
-  void nudged();
-  void hostLeaves();
-  void hostVanished(const std::string& why);
+  void nudged(const Nudge& nudge);
+  void hostLeaves(const Welcome& host);
+  void hostVanished(const Welcome& host, const std::string& why);
+  void processEnded(uint64_t process, const std::string& why);  // every member there is lost
+  // An exchange is waited for that some rank has taken part in and left. And: its result will not come.
+  bool awaitsExchange() const;
+  void giveUpExchanges();
+  // Who leaves does not wait to hear whether a process that has ended had said goodbye, and must not say that
+  // it had not: its members are gone for the choice of hosts alone.
+  void writeOff(uint64_t process);
+  void left();      // this member itself says goodbye
   void detached();  // the goodbye has been passed on, or cannot be
   void orphaned();  // this process is exiting: nothing will happen any more
 
@@ -83,8 +96,9 @@ class ClientLink {
   Waited await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
                Predicate&& satisfied);
   void deliver(const MemberInfo& who, const std::string& reason);
-  void disrupt(int peer, std::string text);
-  bool markGone(int rank);
+  void disrupt(uint32_t exchange, int peer, std::string text);
+  bool isDisrupted(uint32_t exchange) const { return disruption_ && exchange >= disruptedFrom_; }
+  bool markGone(Departure departure);
 
   const StopCheck stop_;
   std::mutex callbackMutex_;
@@ -94,13 +108,15 @@ class ClientLink {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Reach reach_ = Reach::kNothing;
-  Welcome host_;
+  Welcome host_;  // the rendezvous
   bool joined_ = false;
   std::optional<Refusal> joinFailure_;
   std::vector<MemberInfo> members_;
-  std::vector<bool> gone_;             // left or lost, by rank
-  std::optional<Refusal> disruption_;  // why no exchange can complete any more
-  std::optional<Refusal> spoiled_;     // the same, found by this rank itself or told by the host
+  std::vector<bool> gone_;             // left or lost, by rank; changed by the background thread alone
+  std::vector<uint32_t> heardNudges_;  // how many of each rank's, by rank
+  std::optional<Refusal> disruption_;  // why no exchange from disruptedFrom_ on can complete any more
+  uint32_t disruptedFrom_ = 0;
+  std::optional<Refusal> spoiled_;  // the same, found by this rank itself or told by a host
   uint32_t nextSequence_ = 0;
   uint32_t resultsSeen_ = 0;  // exchanges 0 .. resultsSeen_ - 1 have their result
   Bytes result_;              // of the last of them

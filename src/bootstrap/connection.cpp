@@ -73,7 +73,9 @@ Connection::Pull Connection::consume(std::span<const uint8_t> data) {
     return finishing_ ? longestPayload(type) : dialogue->limit(type);
   };
   const auto sink = [&](FrameType type, std::span<const uint8_t> payload) {
-    return finishing_ || dialogue->onFrame(type, payload);
+    if (!finishing_) return dialogue->onFrame(type, payload);
+    dialogue->onLate(type, payload);
+    return true;
   };
   switch (splitter_.feed(data, limit, sink)) {
     case FrameSplitter::Verdict::kGoOn:

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/call_dialogue.hpp"
 #include "bootstrap/client_link.hpp"
 #include "bootstrap/dialogue.hpp"
 #include "bootstrap/member_dialogue.hpp"
@@ -40,6 +41,7 @@ class Connection final : public Port {
   const FileDescriptor& socket() const { return socket_; }
   const std::string& why() const { return why_; }
   bool finishing() const { return finishing_; }
+  size_t queued() const { return queuedBytes_; }
   bool flushed() const { return queue_.empty(); }
   void clearDirty() { dirtied_ = false; }
 
@@ -47,7 +49,9 @@ class Connection final : public Port {
   std::unique_ptr<Dialogue> dialogue;
   MemberDialogue* member = nullptr;  // the same dialogue, on the member's end
   std::shared_ptr<ClientLink> link;  // on the member's end
+  CallDialogue* call = nullptr;      // the same dialogue, when we ask whether a process lives
   bool connecting = false;
+  int connectError = 0;  // why it could not be made
   bool watchedForWriting = false;
   bool drainTimerSet = false;
   Clock::time_point deadline{};            // of the handshake, on the host's end
@@ -55,7 +59,8 @@ class Connection final : public Port {
   bool isStranger = false;
 
  private:
-  // Nothing that is queued to a member can get this long: exchanges are in step.
+  // Nothing that is queued can get this long: exchanges are in step, and from a host that does not read the
+  // loop keeps them.
   static constexpr size_t kMaxQueuedBytes = size_t{4} * kMaxExchangeBytes;
 
   Pull consume(std::span<const uint8_t> data);

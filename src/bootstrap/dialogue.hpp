@@ -30,6 +30,8 @@ class Dialogue {
   virtual int64_t limit(FrameType type) const = 0;
   // False when the connection must be dropped; complaint() then says why.
   virtual bool onFrame(FrameType type, std::span<const uint8_t> payload) = 0;
+  // What still comes after Port::finish(). It may be anything.
+  virtual void onLate(FrameType, std::span<const uint8_t>) {}
   // The connection is gone, `why` in words. Called once; no other call follows.
   virtual void onClosed(const std::string& why) = 0;
   // Whether the other end has proved that it belongs here.

@@ -6,7 +6,8 @@ namespace stretto::bootstrap {
 
 int64_t HostDialogue::limit(FrameType type) const {
   const bool member = type == FrameType::kExchange || type == FrameType::kQuery ||
-                      type == FrameType::kNudge || type == FrameType::kGoodbye;
+                      type == FrameType::kNudge || type == FrameType::kGoodbye || type == FrameType::kLeft ||
+                      type == FrameType::kLost;
   const bool welcome = (stage_ == Stage::kAwaitHello && type == FrameType::kHello) ||
                        (stage_ == Stage::kAwaitJoin && type == FrameType::kJoin) ||
                        (stage_ == Stage::kMember && member);
@@ -49,35 +50,36 @@ bool HostDialogue::onHello(std::span<const uint8_t> payload) {
                            std::to_string(kWireVersion) + ": load one version of the library in all ranks"}));
     return true;
   }
-  const Session* session = directory_.find(hello.session);
-  if (session == nullptr) {
+  const std::optional<Key128> secret = directory_.secretOf(hello.session);
+  if (!secret) {
     const Refusal* ended = directory_.epitaph(hello.session);
-    finishWith(ended != nullptr ? encode(*ended) : encodeEmpty(FrameType::kNotYet));
+    finishWith(ended != nullptr ? encode(*ended) : encode(NotYet{directory_.host().process}));
     return true;
   }
+  secret_ = *secret;
   session_ = hello.session;
   memberNonce_ = hello.nonce;
   stage_ = Stage::kAwaitJoin;
-  port_.send(
-      encode(Challenge{nonce_, proofOf(session->secret(), kHostLabel, session_, memberNonce_, nonce_, {})}));
+  port_.send(encode(Challenge{nonce_, proofOf(secret_, kHostLabel, session_, memberNonce_, nonce_, {})}));
   return true;
 }
 
 bool HostDialogue::onJoin(std::span<const uint8_t> payload) {
-  Session* session = directory_.find(session_);
-  if (session == nullptr) {
-    finishWith(encodeEmpty(FrameType::kNotYet));
-    return true;
-  }
-  if (!provesSecret(payload, session->secret(), session_, nonce_, memberNonce_)) {
+  if (!provesSecret(payload, secret_, session_, nonce_, memberNonce_)) {
     return complain("it does not know the session's secret");
   }
   Join join;
   if (!decode(payload, join)) {
     return complain("malformed join");
   }
+  Session* session = directory_.findOrOpen(session_);
+  if (session == nullptr) {
+    finishWith(encode(NotYet{directory_.host().process}));
+    return true;
+  }
   if (const std::optional<Refusal> refusal = session->admit(join.ranks, join.who, port_)) {
     finishWith(encode(*refusal));
+    directory_.settle(session_);  // it may have been opened for this one
     return true;
   }
   rank_ = join.who.rank;
@@ -103,19 +105,47 @@ bool HostDialogue::onMemberFrame(Session& session, FrameType type, std::span<con
     return true;
   }
   if (type == FrameType::kNudge) {
-    session.nudge(rank_);
+    Nudge nudge;
+    if (!decode(payload, nudge)) {
+      return breakOff(session, "malformed nudge");
+    }
+    session.nudge(rank_, nudge.number);
     return true;
+  }
+  if (type == FrameType::kLeft || type == FrameType::kLost) {
+    return onDeparture(session, type, payload);
   }
   Goodbye goodbye;
   if (type != FrameType::kGoodbye || !decode(payload, goodbye)) {
     return breakOff(session, "malformed goodbye");
   }
   stage_ = Stage::kDone;
-  // First the others' news, then the end of this connection: when the member sees it, all have been told,
-  // and its process may end as it likes.
+  // First the others' news, then the word of it to the member: when that arrives, its process may end as it
+  // likes.
   session.leave(rank_, goodbye);
+  if (session.vouches(directory_.hasMember(session_))) {
+    port_.send(encode(Left{static_cast<uint32_t>(rank_), goodbye.exchanges}));
+  }
   port_.finish();
   directory_.settle(session_);
+  return true;
+}
+
+// What the member knew when it came to this host.
+bool HostDialogue::onDeparture(Session& session, FrameType type, std::span<const uint8_t> payload) {
+  Lost loss;
+  Left left;
+  const bool lost = type == FrameType::kLost;
+  const bool good = lost ? decode(payload, loss) : decode(payload, left);
+  const uint32_t rank = lost ? loss.rank : left.rank;
+  if (session.isRendezvous() || !good || rank >= session.ranks()) {
+    return breakOff(session, "malformed news of another rank");
+  }
+  session.learn({.rank = static_cast<int>(rank),
+                 .left = !lost,
+                 .exchanges = left.exchanges,
+                 .kind = loss.kind,
+                 .text = loss.text});
   return true;
 }
 

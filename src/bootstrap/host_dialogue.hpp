@@ -24,6 +24,7 @@ class HostDialogue final : public Dialogue {
   bool onHello(std::span<const uint8_t> payload);
   bool onJoin(std::span<const uint8_t> payload);
   bool onMemberFrame(Session& session, FrameType type, std::span<const uint8_t> payload);
+  bool onDeparture(Session& session, FrameType type, std::span<const uint8_t> payload);
   bool breakOff(Session& session, std::string why);
   void finishWith(SharedBytes frame);
 
@@ -33,6 +34,7 @@ class HostDialogue final : public Dialogue {
   Nonce memberNonce_{};
   Stage stage_ = Stage::kAwaitHello;
   uint64_t session_ = 0;
+  Key128 secret_{};  // the session's, once it has been named
   int rank_ = -1;
 };
 

@@ -24,7 +24,6 @@ constexpr auto kDrainTime = milliseconds(1000);    // how long a finished connec
 constexpr auto kAcceptPause = milliseconds(100);   // when no descriptor is left
 constexpr auto kFarewellTime = milliseconds(300);  // at the process's exit
 constexpr int kDropLinesPerSecond = 10;
-constexpr int kMaxRetryShift = 8;  // 1, 2, 4 … 256 ms
 
 // Over loopback, unless the user names a network interface: nobody listens to a network unasked.
 Result<SocketAddress> addressToListenOn() {
@@ -49,7 +48,9 @@ Loop::Loop(Poller poller, FileDescriptor listener, const SocketAddress& address,
       listener_(std::move(listener)),
       address_(address),
       host_(std::move(host)),
-      sessions_(host_),
+      sessions_(
+          host_, [this](uint64_t session) { return testify(session); },
+          [this](uint64_t session, const Departure& departure) { hear(session, departure); }),
       scratch_(kScratchBytes) {}
 
 Result<std::shared_ptr<Loop>> Loop::create() {
@@ -110,6 +111,7 @@ bool Loop::run(const std::function<bool()>& mayRetire) {
       handle(events[i]);
     }
     runTimers();
+    reviewRestless();
   }
   sayFarewells();
   std::lock_guard lock(commandMutex_);
@@ -137,12 +139,32 @@ void Loop::handle(const Poller::Event& event) {
     return;
   }
   if (event.writable) flushOne(*connection);
-  if (!event.readable) return;
-  if (connection->pull(scratch_) == Connection::Pull::kEnded) {
-    close(event.tag, connection->why());
-  } else if (connection->isStranger && connection->dialogue->trusted()) {
-    trust(*connection);
+  if (event.readable) readFrom(*connection);
+}
+
+void Loop::readFrom(Connection& connection) {
+  if (connection.pull(scratch_) == Connection::Pull::kEnded) {
+    close(connection.token(), connection.why());
+    return;
   }
+  if (connection.isStranger && connection.dialogue->trusted()) trust(connection);
+  if (connection.link) afterReading(connection);
+}
+
+void Loop::finishConnecting(Connection& connection) {
+  const int error = connectError(connection.socket());
+  if (error == 0) {
+    connection.connecting = false;
+    if (connection.call != nullptr) {
+      connection.call->open();
+    } else {
+      connection.member->open();
+    }
+    return;
+  }
+  connection.connectError = error;
+  if (connection.member != nullptr) connection.member->farewell();
+  close(connection.token(), std::strerror(error));
 }
 
 // --- strangers ------------------------------------------------------------------------------------------
@@ -210,91 +232,6 @@ void Loop::logDrop(const std::string& why) {
   }
 }
 
-// --- the members' ends ------------------------------------------------------------------------------------
-
-void Loop::connect(const std::shared_ptr<ClientLink>& link) {
-  Nonce nonce;
-  if (link->abandoned || shuttingDown_) {
-    return;
-  }
-  FileDescriptor socket = beginConnect(link->where.address);
-  if (!socket.valid()) {
-    connectionRefused(link, errno);
-    return;
-  }
-  const uint64_t token = nextToken_++;
-  auto connection = std::make_unique<Connection>(token, std::move(socket), dirty_);
-  if (!freshNonce(nonce) || !poller_.add(connection->socket(), token, true).ok()) {
-    link->refused({Code::kSystem, -1, lastError()});
-    return;
-  }
-  auto dialogue = std::make_unique<MemberDialogue>(link, *connection, nonce);
-  connection->member = dialogue.get();
-  connection->dialogue = std::move(dialogue);
-  connection->link = link;
-  connection->connecting = true;
-  connection->watchedForWriting = true;
-  link->connection = token;
-  ++clients_;
-  connections_.emplace(token, std::move(connection));
-}
-
-void Loop::finishConnecting(Connection& connection) {
-  const std::shared_ptr<ClientLink> link = connection.link;
-  if (const int error = connectError(connection.socket()); error != 0) {
-    connection.member->farewell();
-    close(connection.token(), std::strerror(error));
-    connectionRefused(link, error);
-    return;
-  }
-  connection.connecting = false;
-  connection.member->open();
-}
-
-void Loop::connectionRefused(const std::shared_ptr<ClientLink>& link, int error) {
-  const std::string place = toText(link->where.address);
-  const char* hint =
-      error == ECONNREFUSED
-          ? ": the process that made this unique id has ended, or is on another host or in another "
-            "network namespace"
-          : "";
-  link->refused({error == ECONNREFUSED ? Code::kRemote : Code::kSystem, -1,
-                 "no connection to the rendezvous at " + place + ": " + std::strerror(error) + hint});
-}
-
-void Loop::retryLater(const std::shared_ptr<ClientLink>& link) {
-  const auto delay = milliseconds(1 << std::min(link->attempts++, kMaxRetryShift));
-  ++clients_;
-  at(Clock::now() + delay, [link](Loop& loop) {
-    --loop.clients_;
-    loop.connect(link);
-  });
-}
-
-void Loop::sendFrom(ClientLink& link, SharedBytes frame) {
-  if (Connection* connection = find(link.connection)) {
-    connection->send(std::move(frame));
-  }
-}
-
-void Loop::farewell(const std::shared_ptr<ClientLink>& link, SharedBytes goodbye) {
-  link->abandoned = true;
-  Connection* connection = find(link->connection);
-  if (connection == nullptr || connection->finishing()) {
-    link->detached();
-    return;
-  }
-  const bool owed = connection->member->mayBeMember();
-  connection->member->farewell();
-  if (!owed) {
-    close(connection->token(), "its owner left");
-    link->detached();
-    return;
-  }
-  connection->send(std::move(goodbye));
-  connection->finish();
-}
-
 // --- all connections
 // ----------------------------------------------------------------------------------------
 
@@ -314,6 +251,10 @@ void Loop::flushOne(Connection& connection) {
   }
   connection.flush();
   const bool more = !connection.flushed();
+  if (!more && connection.link) {
+    HostLink* host = connection.link->hosting.byConnection(connection.token());
+    if (host != nullptr && host->behind) catchUp(*connection.link, *host, connection);
+  }
   if (more != connection.watchedForWriting) {
     connection.watchedForWriting = more;
     poller_.setWantWritable(connection.socket(), connection.token(), more);
@@ -341,18 +282,8 @@ void Loop::close(uint64_t token, const std::string& why) {
     if (!connection->finishing()) logDrop(why);
   }
   connection->dialogue->onClosed(why);
-  if (!connection->link) {
-    return;
-  }
-  const std::shared_ptr<ClientLink> link = connection->link;
-  --clients_;
-  link->connection = 0;
-  if (connection->member->wantsRetry() && !link->abandoned) {
-    resetOnClose(connection->socket());
-    retryLater(link);
-  } else {
-    link->detached();
-  }
+  if (connection->link) memberEndClosed(*connection);
+  if (connection->call != nullptr) callEnded(*connection->call, connection->connectError);
 }
 
 void Loop::runTimers() {

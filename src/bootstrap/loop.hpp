@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -46,26 +47,29 @@ class Loop {
   // Commands: on the loop's thread only.
   void shutDown() { shuttingDown_ = true; }
   SessionDirectory& sessions() { return sessions_; }
-  void connect(const std::shared_ptr<ClientLink>& link);
-  void sendFrom(ClientLink& link, SharedBytes frame);
-  void farewell(const std::shared_ptr<ClientLink>& link, SharedBytes goodbye);
+  void enter(const std::shared_ptr<ClientLink>& link);
+  void ask(ClientLink& link, QueryKind kind);
+  void contribute(ClientLink& link, uint32_t sequence, const SharedBytes& part);
+  void nudge(ClientLink& link);
+  void farewell(const std::shared_ptr<ClientLink>& link, Goodbye goodbye);
 
  private:
   static constexpr size_t kMaxStrangers = 128;  // connections that have not proved anything yet
 
   Loop(Poller poller, FileDescriptor listener, const SocketAddress& address, Welcome host);
 
+  using Link = std::shared_ptr<ClientLink>;
+
   void drainCommands();
   void handle(const Poller::Event& event);
+  void readFrom(Connection& connection);
   void acceptAll();
   void adopt(FileDescriptor socket);
   void finishConnecting(Connection& connection);
-  void connectionRefused(const std::shared_ptr<ClientLink>& link, int error);
   void trust(Connection& connection);
   void flushDirty();
   void flushOne(Connection& connection);
   void close(uint64_t token, const std::string& why);
-  void retryLater(const std::shared_ptr<ClientLink>& link);
   void at(Clock::time_point when, Command action) { timers_.emplace(when, std::move(action)); }
   void runTimers();
   int millisecondsToNext() const;
@@ -74,6 +78,37 @@ class Loop {
   void logDrop(const std::string& why);
   bool freshNonce(Nonce& nonce);
   Connection* find(uint64_t token);
+
+  // The members' ends (loop_members.cpp). A member names its hosts by their processes; 0 is the rendezvous
+  // before it has answered.
+  void connect(const Link& link, uint64_t process);
+  void unreachable(const Link& link, uint64_t process, int error);
+  void retryLater(const Link& link, uint64_t process);
+  void afterReading(Connection& connection);
+  void seated(const Link& link, HostLink& host, Connection& connection);
+  void testifyTo(ClientLink& link, Connection& connection, bool firsthandOnly);
+  void catchUp(ClientLink& link, HostLink& host, Connection& connection);
+  void memberEndClosed(Connection& connection);
+  void part(Connection& connection);
+  void partingDone(const Link& link);
+  void afterParting(Connection& connection);
+  Link localLink(uint64_t session) const;
+  std::optional<Testimony> testify(uint64_t session) const;
+  void hear(uint64_t session, const Departure& departure);
+
+  // The hosts of a member's session (loop_hosts.cpp).
+  void unsettle(const Link& link);
+  void reviewRestless();
+  void review(const Link& link);
+  void awaitResults(const Link& link);
+  void suspect(const Link& link, uint64_t process, const std::string& why);
+  void judge(const Link& link);
+  void readAll(ClientLink& link);
+  void elect(const Link& link);
+  void startPatrol(uint64_t session);
+  void patrol(uint64_t session);
+  void call(const ClientLink& link, const MemberInfo& who);
+  void callEnded(const CallDialogue& dialogue, int error);
 
   Poller poller_;
   FileDescriptor listener_;
@@ -92,7 +127,11 @@ class Loop {
   std::list<uint64_t> strangers_;  // oldest first
   Connection::Dirty dirty_;
   std::multimap<Clock::time_point, Command> timers_;
-  size_t clients_ = 0;  // members' ends, and those that wait to connect again
+  size_t clients_ = 0;                              // members' ends, and those that wait to connect again
+  std::unordered_multimap<uint64_t, Link> joined_;  // members that have joined and not left, by session
+  std::vector<Link> restless_;                      // whose hosts are to be reviewed
+  // The sessions whose missing members are called, and the calls: tokens by process.
+  std::unordered_map<uint64_t, std::map<uint64_t, uint64_t>> patrols_;
   bool shuttingDown_ = false;
   Clock::time_point dropWindow_{};
   int dropsInWindow_ = 0;

@@ -77,13 +77,30 @@ bool MemberDialogue::onHandshake(FrameType type, std::span<const uint8_t> payloa
     case FrameType::kRefused:
       return onRefused(payload);
     case FrameType::kNotYet:
-      link_->reached(Reach::kNotOpened);
-      stage_ = Stage::kDone;
-      retry_ = true;
-      return complain("the session is not open yet");
+      return onNotYet(payload);
     default:
       return malformed();
   }
+}
+
+bool MemberDialogue::onNotYet(std::span<const uint8_t> payload) {
+  NotYet notYet;
+  if (!decode(payload, notYet)) {
+    return malformed();
+  }
+  if (process_ != 0 && notYet.process != process_) {
+    return stranger();
+  }
+  link_->reached(Reach::kNotOpened);
+  stage_ = Stage::kDone;
+  retry_ = true;
+  return complain("the session is not open yet");
+}
+
+bool MemberDialogue::stranger() {
+  stage_ = Stage::kDone;
+  foreign_ = true;
+  return complain("another process listens there");
 }
 
 bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
@@ -94,6 +111,7 @@ bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
   const Rendezvous& where = link_->where;
   const Hash128 expected = proofOf(where.secret, kHostLabel, where.session, nonce_, challenge.nonce, {});
   if (!equalInConstantTime(expected, challenge.proof)) {
+    if (process_ != 0) return stranger();
     stage_ = Stage::kDone;
     link_->refused(
         {Code::kInvalidArgument, -1,
@@ -109,12 +127,18 @@ bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
 }
 
 bool MemberDialogue::onWelcome(std::span<const uint8_t> payload) {
-  Welcome host;
-  if (!decode(payload, host)) {
+  if (!decode(payload, host_)) {
     return malformed();
   }
-  stage_ = Stage::kAwaitTable;
-  link_->welcomed(host);
+  if (process_ == 0) {
+    stage_ = Stage::kAwaitTable;
+    link_->welcomed(host_);
+    return true;
+  }
+  if (host_.process != process_) {
+    return stranger();
+  }
+  stage_ = Stage::kMember;
   return true;
 }
 
@@ -124,6 +148,10 @@ bool MemberDialogue::onRefused(std::span<const uint8_t> payload) {
     return malformed();
   }
   stage_ = Stage::kDone;
+  if (process_ != 0) {  // it knows less than we do, or more, which we will hear
+    retry_ = true;
+    return complain(std::move(why.text));
+  }
   link_->refused(std::move(why));
   port_.finish();
   return true;
@@ -132,8 +160,7 @@ bool MemberDialogue::onRefused(std::span<const uint8_t> payload) {
 bool MemberDialogue::onNews(FrameType type, std::span<const uint8_t> payload) {
   switch (type) {
     case FrameType::kExchangeResult:
-      link_->exchanged(payload);
-      return true;
+      return link_->exchanged(payload) || malformed();
     case FrameType::kExchangeFailed: {
       ExchangeFailure failure;
       if (!decode(payload, failure)) return malformed();
@@ -147,19 +174,22 @@ bool MemberDialogue::onNews(FrameType type, std::span<const uint8_t> payload) {
       return true;
     }
     case FrameType::kLeft: {
-      uint32_t rank = 0;
-      if (!decodeNumber(payload, rank) || rank >= static_cast<uint32_t>(link_->ranks)) return malformed();
-      link_->peerLeft(static_cast<int>(rank));
+      Left left;
+      if (!decode(payload, left) || left.rank >= static_cast<uint32_t>(link_->ranks)) return malformed();
+      link_->peerLeft(left);
       return true;
     }
     case FrameType::kLost:
       return onLoss(payload);
-    case FrameType::kNudge:
-      link_->nudged();
+    case FrameType::kNudge: {
+      Nudge nudge;
+      if (!decode(payload, nudge)) return malformed();
+      link_->nudged(nudge);
       return true;
+    }
     case FrameType::kHostLeaving:
       stage_ = Stage::kDone;
-      link_->hostLeaves();
+      link_->hostLeaves(host_);
       port_.finish();
       return true;
     default:
@@ -181,6 +211,20 @@ bool MemberDialogue::onLoss(std::span<const uint8_t> payload) {
   return true;
 }
 
+void MemberDialogue::onLate(FrameType type, std::span<const uint8_t> payload) {
+  Lost loss;
+  Left left;
+  if (!link_->isJoined()) {
+    return;
+  }
+  if (type == FrameType::kLeft && decode(payload, left)) {
+    acknowledged_ = acknowledged_ || left.rank == static_cast<uint32_t>(link_->self.rank);
+    link_->peerLeft(left);
+  } else if (type == FrameType::kLost && decode(payload, loss)) {
+    link_->peerLost(loss);
+  }
+}
+
 void MemberDialogue::onClosed(const std::string& why) {
   const Stage stage = stage_;
   stage_ = Stage::kDone;
@@ -191,7 +235,7 @@ void MemberDialogue::onClosed(const std::string& why) {
       return;
     case Stage::kAwaitTable:
     case Stage::kMember:
-      link_->hostVanished(why);
+      link_->hostVanished(host_, why);
       return;
     case Stage::kDone:
       return;

@@ -11,22 +11,34 @@ namespace stretto::bootstrap {
 
 class MemberDialogue final : public Dialogue {
  public:
-  // `port` outlives the dialogue. `nonce` must be fresh random bytes.
-  MemberDialogue(std::shared_ptr<ClientLink> link, Port& port, const Nonce& nonce)
-      : link_(std::move(link)), port_(port), nonce_(nonce) {}
+  // `port` outlives the dialogue. `nonce` must be fresh random bytes. `process` is who should answer, a
+  // further host of a session that has been joined; 0 is for the rendezvous, which gathers the members.
+  MemberDialogue(std::shared_ptr<ClientLink> link, Port& port, const Nonce& nonce, uint64_t process = 0)
+      : link_(std::move(link)), port_(port), nonce_(nonce), process_(process) {}
 
   // The connection stands: says hello.
   void open();
 
   int64_t limit(FrameType type) const override;
   bool onFrame(FrameType type, std::span<const uint8_t> payload) override;
+  void onLate(FrameType type, std::span<const uint8_t> payload) override;
   void onClosed(const std::string& why) override;
   bool trusted() const override { return stage_ >= Stage::kAwaitTable; }
 
   // The host may count us in, so that leaving takes a goodbye.
   bool mayBeMember() const { return stage_ == Stage::kAwaitWelcome || trusted(); }
+  // All have joined, and the host counts us in.
+  bool isMember() const { return stage_ == Stage::kMember; }
   // The connection ended before it came to anything: another one may do better.
   bool wantsRetry() const { return retry_; }
+  // Somebody else answers where the process should be.
+  bool foreign() const { return foreign_; }
+  // The host has passed our goodbye on.
+  bool acknowledged() const { return acknowledged_; }
+  // Its host is none that gathered the members.
+  bool isFurther() const { return process_ != 0; }
+  // Who hosts; valid once we are a member.
+  const Welcome& host() const { return host_; }
   // The owner leaves: whatever happens to the connection now is no news.
   void farewell() { stage_ = Stage::kDone; }
 
@@ -39,13 +51,19 @@ class MemberDialogue final : public Dialogue {
   bool onRefused(std::span<const uint8_t> payload);
   bool onNews(FrameType type, std::span<const uint8_t> payload);
   bool onLoss(std::span<const uint8_t> payload);
+  bool onNotYet(std::span<const uint8_t> payload);
+  bool stranger();
   bool malformed();
 
   const std::shared_ptr<ClientLink> link_;
   Port& port_;
   const Nonce nonce_;
+  const uint64_t process_;
   Stage stage_ = Stage::kAwaitChallenge;
+  Welcome host_;
   bool retry_ = false;
+  bool foreign_ = false;
+  bool acknowledged_ = false;
 };
 
 }  // namespace stretto::bootstrap

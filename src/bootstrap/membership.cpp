@@ -85,10 +85,11 @@ Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int ran
   Result<std::unique_ptr<ServiceUse>> service = ServiceUse::acquire();
   STRETTO_TRY(service.status());
   Loop& loop = service.value()->loop();
-  auto link = std::make_shared<ClientLink>(where.value(), describeSelf(rank, loop, options), ranks, std::move(stop),
-                                           std::move(options.onPeerLost), std::move(options.onNudged));
+  auto link =
+      std::make_shared<ClientLink>(where.value(), describeSelf(rank, loop, options), ranks, std::move(stop),
+                                   std::move(options.onPeerLost), std::move(options.onNudged));
   auto membership = std::unique_ptr<Membership>(new Membership(id, std::move(service.value()), link));
-  if (!loop.post([link](Loop& running) { running.connect(link); })) {
+  if (!loop.post([link](Loop& running) { running.enter(link); })) {
     return stopped(rank);
   }
   STRETTO_TRY(membership->finishJoin(timeoutSeconds));
@@ -129,7 +130,7 @@ Status Membership::giveUpJoining(double timeoutSeconds) {
 
 bool Membership::ask(QueryKind kind, Missing& answer) {
   link_->expectAnswer();
-  service_->loop().post([link = link_, kind](Loop& loop) { loop.sendFrom(*link, encodeQuery(kind)); });
+  service_->loop().post([link = link_, kind](Loop& loop) { loop.ask(*link, kind); });
   return link_->waitAnswer(Clock::now() + kAnswerTime, answer);
 }
 
@@ -167,8 +168,10 @@ Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
   }
   const Result<uint32_t> sequence = link_->beginExchange(name);
   STRETTO_TRY(sequence.status());
-  SharedBytes frame = encodeExchange(sequence.value(), name, mine);
-  if (!service_->loop().post([link = link_, frame](Loop& loop) { loop.sendFrom(*link, frame); })) {
+  const SharedBytes part = encodeExchange(sequence.value(), name, mine);
+  if (!service_->loop().post([link = link_, part, number = sequence.value()](Loop& loop) {
+        loop.contribute(*link, number, part);
+      })) {
     return stopped(rank());
   }
   switch (link_->waitExchange(sequence.value(), deadlineAfter(timeoutSeconds), stop)) {
@@ -195,7 +198,7 @@ Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {
              missing.ranks, timeoutSeconds);
     text += detail + missing.text;
   } else {
-    snprintf(detail, sizeof detail, "the hosting process did not answer within %g s", timeoutSeconds);
+    snprintf(detail, sizeof detail, "no process that hosts the session answered within %g s", timeoutSeconds);
     text += detail;
   }
   link_->spoilExchanges({Code::kTimeout, -1, text});
@@ -204,7 +207,7 @@ Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {
 
 void Membership::nudge() {
   if (pid_ != ::getpid() || left_.load()) return;
-  service_->loop().post([link = link_](Loop& loop) { loop.sendFrom(*link, encodeEmpty(FrameType::kNudge)); });
+  service_->loop().post([link = link_](Loop& loop) { loop.nudge(*link); });
 }
 
 void Membership::sayGoodbye(Leaving how, const std::string& why) {
@@ -218,7 +221,7 @@ void Membership::leave(Farewell kind, const std::string& text) {
     return;
   }
   link_->silence();
-  SharedBytes goodbye = encode(Goodbye{kind, text});
+  const Goodbye goodbye{kind, text};
   if (service_->loop().post([link = link_, goodbye](Loop& loop) { loop.farewell(link, goodbye); })) {
     link_->waitDetached(Clock::now() + kGoodbyeTime);
   }

@@ -41,9 +41,9 @@ using LossCallback = std::function<void(const PeerLoss&)>;
 // Called on the background thread when another rank has called nudge(); the same goes for it.
 using NudgeCallback = std::function<void()>;
 
-// Asked by every wait of a Membership at least every 50 ms: not ok ends the wait with that status and the words
-// in lastError(). It is called on the waiting thread, must be quick, must outlive the Membership and must not
-// call into it. May be empty: nothing but the deadline ends a wait then.
+// Asked by every wait of a Membership at least every 50 ms: not ok ends the wait with that status and the
+// words in lastError(). It is called on the waiting thread, must be quick, must outlive the Membership and
+// must not call into it. May be empty: nothing but the deadline ends a wait then.
 using StopCheck = std::function<Status()>;
 
 struct JoinOptions {
@@ -81,18 +81,18 @@ class Membership {
   // All-gather of small blobs (at most 64 KiB each, 16 MiB together; lengths may differ): what every rank
   // gave, by rank. Collective: every rank must make the same exchanges by the same names (at most 64 bytes)
   // in the same order, else all get kInvalidUsage with both names and ranks, now and ever after. kRemote when
-  // a rank or the hosting process is gone, kTimeout with the missing ranks; no exchange is possible after
-  // either. An exchange of nothing is a barrier.
+  // a rank is gone, kTimeout with the missing ranks; no exchange is possible after either. A process that
+  // hosts the session may go at any time, unless it holds ranks. An exchange of nothing is a barrier.
   // `stop` ends this exchange alone, beside the check that join() was given.
   Result<std::vector<std::vector<uint8_t>>> exchange(const char* name, std::span<const uint8_t> mine,
                                                      double timeoutSeconds, const StopCheck& stop = {});
 
-  // Asks every other rank for what its onNudged does. Returns at once; nothing says whether it got there, and
-  // it gets nowhere once the hosting process has gone.
+  // Asks every other rank for what its onNudged does. Returns at once; nothing says whether it got there.
   void nudge();
 
-  // Leaves. Returns when the host has passed it on to all others, or after half a second; saying it again
-  // does nothing. `why` replaces "called ncclCommAbort" in what the others are told.
+  // Leaves. Returns when a host of the session vouches that those who stay will know (hosts.hpp), or after
+  // half a second; saying it again does nothing. `why` replaces "called ncclCommAbort" in what the others are
+  // told.
   void sayGoodbye(Leaving how, const std::string& why = {});
 
  private:

@@ -6,7 +6,8 @@
 // A session lives from createSession or openSession until everybody who joined it has left; one that nobody
 // joins lives until closeSession or the end of the process. While sessions or Memberships exist, the thread
 // and its address stay. At the process's normal exit it tells all members so (ranks of this process that did
-// not say goodbye are lost, the session's liveness ends for the others) and stops.
+// not say goodbye are lost, the others find another process to host their session) and stops. The Services of
+// members host sessions too, beside the process that made the id and after it: hosts.hpp has the rules.
 #pragma once
 
 #include <memory>

@@ -77,7 +77,56 @@ std::optional<Refusal> Session::objectionTo(uint32_t ranks, const MemberInfo& wh
   return std::nullopt;
 }
 
+// At a further host: the table says who may come.
+std::optional<Refusal> Session::objectionToNewcomer(uint32_t ranks, const MemberInfo& who) const {
+  const auto refuse = [](std::string text) { return Refusal{Code::kInvalidUsage, -1, std::move(text)}; };
+  if (ranks != ranks_ || who.rank < 0 || static_cast<uint32_t>(who.rank) >= ranks_) {
+    return refuse(say("rank %d of %u is none of the %u ranks that have joined", who.rank, ranks, ranks_));
+  }
+  const Member& member = members_[static_cast<size_t>(who.rank)];
+  if (who.process != member.info.process) {
+    return refuse(say("rank %d is pid %u on %s, not pid %u on %s", who.rank, member.info.pid,
+                      member.info.host.c_str(), who.pid, who.host.c_str()));
+  }
+  if (member.port != nullptr) {
+    return refuse(say("rank %d is here already", who.rank));
+  }
+  return std::nullopt;
+}
+
+Session::Session(uint64_t id, const Key128& secret, Welcome host, std::span<const MemberInfo> members,
+                 const Hearsay& hearsay)
+    : id_(id),
+      secret_(secret),
+      host_(std::move(host)),
+      rendezvous_(false),
+      hearsay_(hearsay),
+      ranks_(static_cast<uint32_t>(members.size())),
+      members_(members.size()),
+      joined_(ranks_),
+      complete_(true) {
+  for (size_t rank = 0; rank < members.size(); ++rank) members_[rank].info = members[rank];
+  gathering_.emplace(ranks_, false);
+}
+
+void Session::seat(Member& member, Port& port) {
+  if (!member.gone()) member.presence = Presence::kPresent;
+  member.port = &port;
+  ++present_;
+  port.send(encode(host_));
+}
+
 std::optional<Refusal> Session::admit(uint32_t ranks, const MemberInfo& who, Port& port) {
+  if (!rendezvous_) {
+    if (std::optional<Refusal> objection = objectionToNewcomer(ranks, who)) return objection;
+    seat(members_[static_cast<size_t>(who.rank)], port);
+    for (const Departure& gone : departures_) {
+      const MemberInfo& info = members_[static_cast<size_t>(gone.rank)].info;
+      port.send(gone.left ? encode(Left{static_cast<uint32_t>(gone.rank), gone.exchanges})
+                          : encode(lossOf(info, gone.kind, gone.text)));
+    }
+    return std::nullopt;
+  }
   if (std::optional<Refusal> objection = objectionTo(ranks, who)) {
     if (failure_.text.empty()) {
       lastRefusal_ = objection->text.substr(0, 400);
@@ -89,14 +138,10 @@ std::optional<Refusal> Session::admit(uint32_t ranks, const MemberInfo& who, Por
     firstRank_ = who.rank;
     members_.resize(ranks);
   }
-  Member& seat = members_[static_cast<size_t>(who.rank)];
-  seat.presence = Presence::kPresent;
-  seat.info = who;
-  seat.port = &port;
-  ++joined_;
-  ++present_;
-  port.send(encode(host_));
-  if (joined_ == ranks_) {
+  Member& member = members_[static_cast<size_t>(who.rank)];
+  member.info = who;
+  seat(member, port);
+  if (++joined_ == ranks_) {
     completeJoin();
   }
   return std::nullopt;
@@ -104,6 +149,7 @@ std::optional<Refusal> Session::admit(uint32_t ranks, const MemberInfo& who, Por
 
 void Session::completeJoin() {
   complete_ = true;
+  gathering_.emplace(ranks_, true);
   std::vector<MemberInfo> table;
   table.reserve(members_.size());
   for (const Member& member : members_) {
@@ -112,142 +158,154 @@ void Session::completeJoin() {
   broadcast(encodeTable(table));
 }
 
-void Session::broadcast(const SharedBytes& frame) {
+void Session::broadcast(const SharedBytes& frame, int except) {
   for (const Member& member : members_) {
-    if (member.port != nullptr) member.port->send(frame);
+    if (member.port != nullptr && member.info.rank != except) member.port->send(frame);
   }
 }
 
 bool Session::contribute(int rank, const Exchange& part, std::string& complaint) {
-  Member& member = members_[static_cast<size_t>(rank)];
-  if (!complete_ || part.sequence != sequence_ || (member.contributed && exchangeFailure_.text.empty())) {
-    complaint = say("rank %d sent exchange %u out of turn", rank, part.sequence);
+  if (!complete_) {
+    complaint = say("rank %d sent exchange %u before all had joined", rank, part.sequence);
     return false;
   }
-  if (!exchangeFailure_.text.empty()) {
-    return true;  // everybody has been told
-  }
-  if (contributed_ == 0) {
-    exchangeName_ = part.name;
-    exchangeFirstRank_ = rank;
-  } else if (part.name != exchangeName_) {
-    failExchange({Code::kInvalidUsage, rank,
-                  say("the ranks disagree about exchange %u: rank %d calls \"%s\", but rank %d calls \"%s\"",
-                      sequence_, exchangeFirstRank_, exchangeName_.c_str(), rank, part.name.c_str())});
-    return true;
-  }
-  exchangeBytes_ += part.blob.size();
-  if (exchangeBytes_ > kMaxExchangeBytes) {
-    failExchange({Code::kInvalidUsage, rank,
-                  say("exchange \"%s\" carries more than %zu bytes over all ranks", exchangeName_.c_str(),
-                      kMaxExchangeBytes)});
-    return true;
-  }
-  member.contributed = true;
-  member.blob.assign(part.blob.begin(), part.blob.end());
-  if (++contributed_ == ranks_) {
-    completeExchange();
-  }
-  return true;
+  SharedBytes news;
+  const bool good = gathering_->contribute(rank, part, news, complaint);
+  if (news != nullptr) broadcast(news);
+  return good;
 }
 
-void Session::completeExchange() {
-  std::vector<Bytes> blobs;
-  blobs.reserve(members_.size());
-  for (Member& member : members_) {
-    blobs.push_back(std::exchange(member.blob, {}));
-    member.contributed = false;
+std::vector<int> Session::missing(int rank, QueryKind kind) const {
+  if (kind == QueryKind::kExchange) {
+    return complete_ ? gathering_->missing(rank) : std::vector<int>{};
   }
-  broadcast(encodeExchangeResult(sequence_, blobs));
-  ++sequence_;
-  contributed_ = 0;
-  exchangeBytes_ = 0;
-}
-
-void Session::failExchange(Refusal why) {
-  exchangeFailure_ = std::move(why);
-  for (Member& member : members_) {
-    member.blob = {};
+  std::vector<int> absent;
+  for (size_t peer = 0; peer < members_.size(); ++peer) {
+    if (members_[peer].presence != Presence::kPresent) absent.push_back(static_cast<int>(peer));
   }
-  broadcast(encode(ExchangeFailure{sequence_, exchangeFailure_}));
-}
-
-std::string Session::missingText(QueryKind kind) const {
-  std::vector<int> missing;
-  for (size_t rank = 0; rank < members_.size(); ++rank) {
-    const Member& member = members_[rank];
-    const bool here = kind == QueryKind::kJoin ? member.presence == Presence::kPresent : member.contributed;
-    if (!here) missing.push_back(static_cast<int>(rank));
-  }
-  std::string text = missing.empty() ? "nobody" : describeRanks(missing);
-  if (kind == QueryKind::kJoin && !lastRefusal_.empty()) {
-    text += " (turned away: " + lastRefusal_ + ")";
-  }
-  return text;
+  return absent;
 }
 
 void Session::answer(int rank, QueryKind kind) {
-  Missing missing;
-  missing.arrived = kind == QueryKind::kJoin ? present_ : contributed_;
-  missing.ranks = ranks_;
-  missing.text = missingText(kind);
-  members_[static_cast<size_t>(rank)].port->send(encode(missing));
+  const std::vector<int> absent = missing(rank, kind);
+  Missing answer;
+  answer.ranks = ranks_;
+  answer.arrived = ranks_ - static_cast<uint32_t>(absent.size());
+  answer.text = absent.empty() ? "nobody" : describeRanks(absent);
+  if (kind == QueryKind::kJoin && !lastRefusal_.empty()) {
+    answer.text += " (turned away: " + lastRefusal_ + ")";
+  }
+  members_[static_cast<size_t>(rank)].port->send(encode(answer));
 }
 
-void Session::nudge(int rank) {
-  if (!complete_) return;
-  const SharedBytes frame = encodeEmpty(FrameType::kNudge);
-  for (const Member& member : members_) {
-    if (member.port != nullptr && member.info.rank != rank) member.port->send(frame);
+void Session::nudge(int rank, uint32_t number) {
+  if (complete_) broadcast(encode(Nudge{static_cast<uint32_t>(rank), number}), rank);
+}
+
+void Session::unseat(Member& member) {
+  if (member.port == nullptr) return;
+  member.port = nullptr;
+  --present_;
+}
+
+void Session::remember(Departure departure) {
+  departures_.push_back(std::move(departure));
+  if (hearsay_) hearsay_(id_, departures_.back());
+}
+
+void Session::tellLeft(Member& member, uint32_t exchanges) {
+  member.presence = Presence::kLeft;
+  remember({.rank = member.info.rank, .left = true, .exchanges = exchanges});
+  broadcast(encode(Left{static_cast<uint32_t>(member.info.rank), exchanges}), member.info.rank);
+}
+
+void Session::tellLost(Member& member, LossKind kind, const std::string& text) {
+  member.presence = Presence::kLost;
+  STRETTO_LOG(kInfo, kInit, "session %016llx: rank %d (%s, pid %u) is lost: %s",
+              static_cast<unsigned long long>(id_), member.info.rank, member.info.host.c_str(),
+              member.info.pid, text.c_str());
+  if (complete_) {
+    remember({.rank = member.info.rank, .kind = kind, .text = text});
+  } else {
+    if (!failure_.text.empty()) return;  // everybody has been told, and leaves
+    const bool late = kind == LossKind::kGaveUp;
+    failure_ = {late ? Code::kTimeout : Code::kRemote, member.info.rank,
+                say("rank %d (%s, pid %u) was lost before all ranks had joined: %s", member.info.rank,
+                    member.info.host.c_str(), member.info.pid, text.c_str())};
+  }
+  broadcast(encode(lossOf(member.info, kind, text)), member.info.rank);
+}
+
+// A member's goodbye, unless it is known already.
+void Session::take(Member& member, const Goodbye& goodbye) {
+  if (member.gone()) return;
+  switch (goodbye.kind) {
+    case Farewell::kLeft:
+      if (complete_) return tellLeft(member, goodbye.exchanges);
+      return tellLost(member, LossKind::kExited, "it left before all ranks had joined");
+    case Farewell::kAborted:
+      return tellLost(member, LossKind::kAborted,
+                      goodbye.text.empty() ? "called ncclCommAbort" : goodbye.text);
+    case Farewell::kExited:
+      return tellLost(member, LossKind::kExited, "its process exited without destroying the communicator");
+    case Farewell::kGaveUp:
+      return tellLost(member, LossKind::kGaveUp, goodbye.text);
   }
 }
 
 void Session::leave(int rank, const Goodbye& goodbye) {
   Member& member = members_[static_cast<size_t>(rank)];
-  switch (goodbye.kind) {
-    case Farewell::kLeft:
-      if (!complete_) break;
-      member.presence = Presence::kLeft;
-      member.port = nullptr;
-      --present_;
-      broadcast(encodeLeft(static_cast<uint32_t>(rank)));
-      return;
-    case Farewell::kAborted:
-      lose(rank, LossKind::kAborted, goodbye.text.empty() ? "called ncclCommAbort" : goodbye.text);
-      return;
-    case Farewell::kExited:
-      lose(rank, LossKind::kExited, "its process exited without destroying the communicator");
-      return;
-    case Farewell::kGaveUp:
-      lose(rank, LossKind::kGaveUp, goodbye.text);
-      return;
-  }
-  lose(rank, LossKind::kExited, "it left before all ranks had joined");
+  unseat(member);
+  take(member, goodbye);
 }
 
 void Session::lose(int rank, LossKind kind, const std::string& text) {
   Member& member = members_[static_cast<size_t>(rank)];
-  member.presence = Presence::kLost;
-  member.port = nullptr;
-  --present_;
-  STRETTO_LOG(kInfo, kInit, "session %016llx: rank %d (%s, pid %u) is lost: %s",
-              static_cast<unsigned long long>(id_), rank, member.info.host.c_str(), member.info.pid,
-              text.c_str());
-  if (!complete_) {
-    if (!failure_.text.empty()) return;  // everybody has been told, and leaves
-    const bool late = kind == LossKind::kGaveUp;
-    failure_ = {late ? Code::kTimeout : Code::kRemote, rank,
-                say("rank %d (%s, pid %u) was lost before all ranks had joined: %s", rank,
-                    member.info.host.c_str(), member.info.pid, text.c_str())};
+  unseat(member);
+  if (!member.gone()) tellLost(member, kind, text);
+}
+
+void Session::leaveHere(int rank, const Goodbye& goodbye) {
+  if (complete_) take(members_[static_cast<size_t>(rank)], goodbye);
+}
+
+void Session::learn(const Departure& departure) {
+  if (!complete_) return;
+  Member& member = members_[static_cast<size_t>(departure.rank)];
+  if (member.gone()) return;
+  if (departure.left) {
+    tellLeft(member, departure.exchanges);
+  } else {
+    tellLost(member, departure.kind, departure.text);
   }
-  broadcast(encode(lossOf(member.info, kind, text)));
+}
+
+bool Session::vouches(bool local) const {
+  if (rendezvous_ || local) {
+    return true;
+  }
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.gone() || member.port != nullptr; });
+}
+
+std::vector<MemberInfo> Session::absentees() const {
+  std::vector<MemberInfo> absent;
+  for (const Member& member : members_) {
+    const auto same = [&](const MemberInfo& who) { return who.process == member.info.process; };
+    if (member.presence == Presence::kAwaited && member.info.process != host_.process &&
+        std::none_of(absent.begin(), absent.end(), same)) {
+      absent.push_back(member.info);
+    }
+  }
+  return absent;
 }
 
 void Session::hostExits() {
   for (Member& member : members_) {
-    if (member.presence == Presence::kPresent && member.info.process == host_.process) {
-      lose(member.info.rank, LossKind::kExited, "its process exited without destroying the communicator");
-    }
+    const bool here = member.presence == Presence::kPresent || (complete_ && !member.gone());
+    if (!here || member.info.process != host_.process) continue;
+    unseat(member);
+    tellLost(member, LossKind::kExited, "its process exited without destroying the communicator");
   }
   broadcast(encodeEmpty(FrameType::kHostLeaving));
 }
@@ -270,6 +328,21 @@ Session* SessionDirectory::find(uint64_t id) {
   return found == sessions_.end() ? nullptr : found->second.get();
 }
 
+std::optional<Key128> SessionDirectory::secretOf(uint64_t id) {
+  if (const Session* session = find(id)) return session->secret();
+  const std::optional<Testimony> known = witness_ ? witness_(id) : std::nullopt;
+  return known ? std::optional(known->secret) : std::nullopt;
+}
+
+Session* SessionDirectory::findOrOpen(uint64_t id) {
+  if (Session* session = find(id)) return session;
+  const std::optional<Testimony> known = witness_ ? witness_(id) : std::nullopt;
+  if (!known) return nullptr;
+  auto session = std::make_unique<Session>(id, known->secret, host_, known->members, hearsay_);
+  for (const Departure& gone : known->departures) session->learn(gone);
+  return sessions_.emplace(id, std::move(session)).first->second.get();
+}
+
 const Refusal* SessionDirectory::epitaph(uint64_t id) const {
   for (const auto& [ended, why] : epitaphs_) {
     if (ended == id) return &why;
@@ -280,6 +353,10 @@ const Refusal* SessionDirectory::epitaph(uint64_t id) const {
 void SessionDirectory::settle(uint64_t id) {
   const Session* session = find(id);
   if (session == nullptr || !session->over()) {
+    return;
+  }
+  if (!session->isRendezvous()) {  // nobody is told to come here but by those who know better
+    sessions_.erase(id);
     return;
   }
   Refusal why = session->failure();

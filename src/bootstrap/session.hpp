@@ -1,10 +1,12 @@
-// The hosting side of one communicator's control plane: who has joined, the all-gathers, who left and who
-// was lost. A Session is told what its members send and speaks to them through their Ports; it knows neither
-// sockets nor time. SessionDirectory holds a Service's sessions. For bootstrap/ only; one thread, the loop's.
+// The hosting side of one communicator's control plane at one of its hosts (hosts.hpp says which they are):
+// who has joined, the all-gathers, who left and who was lost. A Session is told what its members send and
+// speaks to them through their Ports; it knows neither sockets nor time. SessionDirectory holds a Service's
+// sessions. For bootstrap/ only; one thread, the loop's.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,86 +15,128 @@
 #include <vector>
 
 #include "bootstrap/dialogue.hpp"
+#include "bootstrap/gathering.hpp"
+#include "bootstrap/hosts.hpp"
 #include "bootstrap/wire.hpp"
 
 namespace stretto::bootstrap {
 
+// Told what a further host hears of a rank, for the members that live in its process: their own connections
+// to it may still have to be made.
+using Hearsay = std::function<void(uint64_t session, const Departure& departure)>;
+
 class Session {
  public:
+  // The rendezvous: it gathers the members itself.
   Session(uint64_t id, const Key128& secret, Welcome host)
       : id_(id), secret_(secret), host_(std::move(host)) {}
+  // A further host: all have joined, and come here because they know so.
+  Session(uint64_t id, const Key128& secret, Welcome host, std::span<const MemberInfo> members,
+          const Hearsay& hearsay);
 
   uint64_t id() const { return id_; }
   const Key128& secret() const { return secret_; }
 
   // A client that has proved the secret wants to be `who.rank` of `ranks`. Nothing returned: it is a member
-  // now, `port` is kept until leave or lose, and Welcome (with the last one, the Table) is on its way.
+  // now, `port` is kept until leave or lose, and Welcome is on its way; then, at the rendezvous and with the
+  // last one, the Table, or at a further host what is known of those who are gone.
   std::optional<Refusal> admit(uint32_t ranks, const MemberInfo& who, Port& port);
 
   // Messages of a member. False: it broke the protocol, `complaint` says how; drop and lose() it.
   bool contribute(int rank, const Exchange& part, std::string& complaint);
   void answer(int rank, QueryKind kind);
-  void nudge(int rank);  // passed on to all others
+  void nudge(int rank, uint32_t number);  // passed on to all others
   // It said goodbye, or it vanished. Its port is not used again.
   void leave(int rank, const Goodbye& goodbye);
   void lose(int rank, LossKind kind, const std::string& text);
-  // The hosting process ends: its own members are lost, the others are told that liveness ends with it.
+  // What somebody else has heard of a rank. The first word about a rank wins; its port stays until it ends.
+  void learn(const Departure& departure);
+  // A member that lives in this process leaves. This host says so before the process can end, so that no
+  // member sees this connection close first.
+  void leaveHere(int rank, const Goodbye& goodbye);
+  // The hosting process ends: its own members are lost, the others are told to look elsewhere.
   void hostExits();
 
   // Somebody had joined and nobody is left: the session can be forgotten.
   bool over() const { return ranks_ != 0 && present_ == 0; }
   // Nobody has joined yet.
   bool unused() const { return ranks_ == 0; }
+  uint32_t ranks() const { return ranks_; }
+  bool isRendezvous() const { return rendezvous_; }
   // Why nobody can join any more; its text is empty while all is well.
   const Refusal& failure() const { return failure_; }
+  // Whether a member that has said goodbye here may go: those who stay hear of it. `local`: a member that
+  // stays lives in this process. It knows, and when it leaves it says so with its own goodbye.
+  bool vouches(bool local) const;
+  // Members of other processes that are not known to be gone and have not come here, one of each process.
+  std::vector<MemberInfo> absentees() const;
 
  private:
   enum class Presence : uint8_t { kAwaited, kPresent, kLeft, kLost };
   struct Member {
     Presence presence = Presence::kAwaited;
     MemberInfo info;
-    Port* port = nullptr;  // not owned; null unless present
-    bool contributed = false;
-    Bytes blob;
+    Port* port = nullptr;  // not owned; null unless connected
+    bool gone() const { return presence == Presence::kLeft || presence == Presence::kLost; }
   };
 
   std::optional<Refusal> objectionTo(uint32_t ranks, const MemberInfo& who) const;
-  void broadcast(const SharedBytes& frame);
+  std::optional<Refusal> objectionToNewcomer(uint32_t ranks, const MemberInfo& who) const;
+  void seat(Member& member, Port& port);
+  void broadcast(const SharedBytes& frame, int except = -1);
   void completeJoin();
-  void completeExchange();
-  void failExchange(Refusal why);
-  std::string missingText(QueryKind kind) const;
+  void unseat(Member& member);
+  void remember(Departure departure);
+  void tellLeft(Member& member, uint32_t exchanges);
+  void tellLost(Member& member, LossKind kind, const std::string& text);
+  void take(Member& member, const Goodbye& goodbye);
+  std::vector<int> missing(int rank, QueryKind kind) const;
 
   const uint64_t id_;
   const Key128 secret_;
   const Welcome host_;
+  const bool rendezvous_ = true;
+  const Hearsay hearsay_;
   uint32_t ranks_ = 0;  // 0 until the first member says how many
   int firstRank_ = -1;  // who said it
   std::vector<Member> members_;
   uint32_t joined_ = 0;
-  uint32_t present_ = 0;
+  uint32_t present_ = 0;  // connected
   bool complete_ = false;
-  Refusal failure_;          // text is empty while all is well
-  std::string lastRefusal_;  // for those who wait for somebody that was turned away
-  uint32_t sequence_ = 0;    // of the exchange that is being gathered
-  std::string exchangeName_;
-  int exchangeFirstRank_ = -1;
-  uint32_t contributed_ = 0;
-  size_t exchangeBytes_ = 0;
-  Refusal exchangeFailure_;  // once ranks disagree about the order, every later exchange fails alike
+  Refusal failure_;                     // text is empty while all is well
+  std::string lastRefusal_;             // for those who wait for somebody that was turned away
+  std::vector<Departure> departures_;   // in the order that they became known, once all had joined
+  std::optional<Gathering> gathering_;  // once all have joined
 };
+
+// What a process knows of a session that one of its own members has joined: enough to host it.
+struct Testimony {
+  Key128 secret;
+  std::span<const MemberInfo> members;
+  std::span<const Departure> departures;
+};
+// Asked for a session's id; nothing when no member of this process has joined it.
+using Witness = std::function<std::optional<Testimony>(uint64_t id)>;
 
 // The sessions of one process, by id.
 class SessionDirectory {
  public:
   // `host` describes this process to the members.
-  explicit SessionDirectory(Welcome host) : host_(std::move(host)) {}
+  explicit SessionDirectory(Welcome host, Witness witness = {}, Hearsay hearsay = {})
+      : host_(std::move(host)), witness_(std::move(witness)), hearsay_(std::move(hearsay)) {}
 
+  const Welcome& host() const { return host_; }
   // Opening an id twice changes nothing.
   void open(uint64_t id, const Key128& secret);
   // Forgets an id that nobody has joined; sessions with members end by themselves.
   void closeUnused(uint64_t id);
   Session* find(uint64_t id);
+  // The secret of a session that is hosted here, or can be. A stranger's hello goes no further than this.
+  std::optional<Key128> secretOf(uint64_t id);
+  // The session; opened, when it is not and can be. Only for clients that have proved the secret.
+  Session* findOrOpen(uint64_t id);
+  // Whether a member of this process has joined the session and stays.
+  bool hasMember(uint64_t id) const { return witness_ && witness_(id).has_value(); }
   // What to tell those who ask for a session that has ended; null if it never was, or ended long ago.
   const Refusal* epitaph(uint64_t id) const;
   // Forgets the session if it is over.
@@ -104,6 +148,8 @@ class SessionDirectory {
   static constexpr size_t kEpitaphs = 256;
 
   const Welcome host_;
+  const Witness witness_;
+  const Hearsay hearsay_;
   std::unordered_map<uint64_t, std::unique_ptr<Session>> sessions_;
   std::deque<std::pair<uint64_t, Refusal>> epitaphs_;
 };

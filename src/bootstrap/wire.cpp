@@ -180,6 +180,7 @@ SharedBytes encode(const Goodbye& message) {
   return FrameWriter(FrameType::kGoodbye)
       .number(static_cast<uint8_t>(message.kind))
       .text(message.text, kMaxTextBytes)
+      .number(message.exchanges)
       .take();
 }
 
@@ -200,6 +201,14 @@ SharedBytes encode(const ExchangeFailure& message) {
   return out.take();
 }
 
+SharedBytes encode(const NotYet& message) {
+  return FrameWriter(FrameType::kNotYet).number(message.process).take();
+}
+
+SharedBytes encode(const Nudge& message) {
+  return FrameWriter(FrameType::kNudge).number(message.rank).number(message.number).take();
+}
+
 SharedBytes encodeEmpty(FrameType type) {
   return FrameWriter(type).take();
 }
@@ -208,8 +217,8 @@ SharedBytes encodeQuery(QueryKind kind) {
   return FrameWriter(FrameType::kQuery).number(static_cast<uint8_t>(kind)).take();
 }
 
-SharedBytes encodeLeft(uint32_t rank) {
-  return FrameWriter(FrameType::kLeft).number(rank).take();
+SharedBytes encode(const Left& message) {
+  return FrameWriter(FrameType::kLeft).number(message.rank).number(message.exchanges).take();
 }
 
 SharedBytes encodeExchange(uint32_t sequence, std::string_view name, std::span<const uint8_t> blob) {
@@ -317,6 +326,7 @@ bool decode(std::span<const uint8_t> payload, Goodbye& message) {
   PayloadReader in(payload);
   const bool known = getEnum(in, Farewell::kGaveUp, message.kind);
   message.text = in.text(kMaxTextBytes);
+  message.exchanges = in.number<uint32_t>();
   return known && in.complete();
 }
 
@@ -330,9 +340,23 @@ bool decode(std::span<const uint8_t> payload, Lost& message) {
   return known && in.complete();
 }
 
-bool decodeNumber(std::span<const uint8_t> payload, uint32_t& value) {
+bool decode(std::span<const uint8_t> payload, NotYet& message) {
   PayloadReader in(payload);
-  value = in.number<uint32_t>();
+  message.process = in.number<uint64_t>();
+  return in.complete();
+}
+
+bool decode(std::span<const uint8_t> payload, Nudge& message) {
+  PayloadReader in(payload);
+  message.rank = in.number<uint32_t>();
+  message.number = in.number<uint32_t>();
+  return in.complete();
+}
+
+bool decode(std::span<const uint8_t> payload, Left& message) {
+  PayloadReader in(payload);
+  message.rank = in.number<uint32_t>();
+  message.exchanges = in.number<uint32_t>();
   return in.complete();
 }
 
@@ -349,6 +373,12 @@ bool decodeTable(std::span<const uint8_t> payload, int ranks, std::vector<Member
     if (members.back().rank != rank) return false;
   }
   return in.complete() && static_cast<int>(members.size()) == ranks;
+}
+
+bool decodeSequence(std::span<const uint8_t> exchangeResult, uint32_t& sequence) {
+  PayloadReader in(exchangeResult);
+  sequence = in.number<uint32_t>();
+  return in.good();
 }
 
 bool decodeExchangeResult(std::span<const uint8_t> payload, int ranks, uint32_t& sequence,
@@ -371,8 +401,9 @@ int64_t longestPayload(FrameType type) {
     case FrameType::kChallenge:
       return int64_t{sizeof(Nonce) + kProofBytes};
     case FrameType::kNotYet:
-    case FrameType::kHostLeaving:
     case FrameType::kNudge:
+      return 8;
+    case FrameType::kHostLeaving:
       return 0;
     case FrameType::kRefused:
       return kRefusalBytes;
@@ -393,9 +424,9 @@ int64_t longestPayload(FrameType type) {
     case FrameType::kMissing:
       return 8 + 2 + int64_t{kMaxTextBytes};
     case FrameType::kGoodbye:
-      return 1 + 2 + int64_t{kMaxTextBytes};
+      return 1 + 2 + int64_t{kMaxTextBytes} + 4;
     case FrameType::kLeft:
-      return 4;
+      return 8;
     case FrameType::kLost:
       return 4 + 1 + 4 + 2 + int64_t{kMaxNameBytes} + 2 + int64_t{kMaxTextBytes};
   }

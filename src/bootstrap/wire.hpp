@@ -1,4 +1,4 @@
-// What travels between a Membership and the Service that hosts its session: frames of an 8-byte header
+// What travels between a Membership and the Services that host its session: frames of an 8-byte header
 // (payload length, type, mark) and a payload in little-endian order. Everything here is pure: bytes in,
 // values out, no sockets, so that it can be fuzzed. For bootstrap/ only.
 //
@@ -6,13 +6,19 @@
 //
 //   member                                 host
 //   Hello{wire, session, nonce}      ->
-//                                    <-    Challenge{nonce, proof} | NotYet | Refused{code, peer, text}
+//                                    <-    Challenge{nonce, proof} | NotYet{who answers} |
+//                                          Refused{code, peer, text}
 //   Join{proof, who I am}            ->
 //                                    <-    Welcome{who hosts} | Refused
 //                                    <-    Table{all members}            once everyone has joined
 //   Exchange, Query, Nudge, Goodbye  ->
 //                                    <-    ExchangeResult, ExchangeFailed, Missing, Left, Lost, HostLeaving,
 //                                          Nudge
+//
+// The Table comes from the process that made the unique id. A process that hosts the session beside it, or
+// after it, knows that its members know the table and sends none; each end then tells the other whom it knows
+// to be gone (Left, Lost). A host that has passed a goodbye on says so by Left with the member's own rank.
+// Another Service that wants to know whether a process lives says Hello and nothing more.
 //
 // Nothing after the handshake carries a MAC. Over loopback nobody but root can put bytes into somebody else's
 // connection. Sessions leave the host only where NCCL_SOCKET_IFNAME names an interface, which then must be of
@@ -37,7 +43,7 @@
 
 namespace stretto::bootstrap {
 
-inline constexpr uint16_t kWireVersion = 1;
+inline constexpr uint16_t kWireVersion = 2;
 inline constexpr int kMaxRanks = 16384;
 inline constexpr size_t kMaxBlobBytes = 64 << 10;      // one rank's part of an exchange
 inline constexpr size_t kMaxExchangeBytes = 16 << 20;  // all ranks' parts together
@@ -185,6 +191,15 @@ struct Welcome {
   uint64_t process = 0;
   std::string host;
 };
+// The process that has no such session yet.
+struct NotYet {
+  uint64_t process = 0;
+};
+// The number of one rank's calls of nudge(): what comes by two ways counts once.
+struct Nudge {
+  uint32_t rank = 0;
+  uint32_t number = 0;
+};
 struct Exchange {
   uint32_t sequence = 0;
   std::string name;
@@ -204,6 +219,13 @@ enum class Farewell : uint8_t { kLeft = 0, kAborted = 1, kExited = 2, kGaveUp = 
 struct Goodbye {
   Farewell kind = Farewell::kLeft;
   std::string text;
+  uint32_t exchanges = 0;  // how many it has taken part in
+};
+// A rank that has left with a goodbye. The exchanges that it has taken part in can still complete: the word
+// of it may come from one host before the result comes from another.
+struct Left {
+  uint32_t rank = 0;
+  uint32_t exchanges = 0;
 };
 enum class LossKind : uint8_t { kDied = 0, kAborted = 1, kExited = 2, kGaveUp = 3, kBroke = 4 };
 struct Lost {
@@ -228,9 +250,11 @@ SharedBytes encode(const Missing&);
 SharedBytes encode(const Goodbye&);
 SharedBytes encode(const Lost&);
 SharedBytes encode(const ExchangeFailure&);
+SharedBytes encode(const NotYet&);
+SharedBytes encode(const Nudge&);
+SharedBytes encode(const Left&);
 SharedBytes encodeEmpty(FrameType type);
 SharedBytes encodeQuery(QueryKind kind);
-SharedBytes encodeLeft(uint32_t rank);
 SharedBytes encodeExchange(uint32_t sequence, std::string_view name, std::span<const uint8_t> blob);
 SharedBytes encodeTable(std::span<const MemberInfo> members);
 SharedBytes encodeExchangeResult(uint32_t sequence, std::span<const Bytes> blobs);
@@ -251,10 +275,14 @@ bool decode(std::span<const uint8_t> payload, ExchangeFailure& message);
 bool decode(std::span<const uint8_t> payload, Missing& message);
 bool decode(std::span<const uint8_t> payload, Goodbye& message);
 bool decode(std::span<const uint8_t> payload, Lost& message);
-bool decodeNumber(std::span<const uint8_t> payload, uint32_t& value);  // Left
+bool decode(std::span<const uint8_t> payload, NotYet& message);
+bool decode(std::span<const uint8_t> payload, Nudge& message);
+bool decode(std::span<const uint8_t> payload, Left& message);
 bool decodeQuery(std::span<const uint8_t> payload, QueryKind& kind);
 // The table must hold exactly `ranks` members, in the order of their ranks.
 bool decodeTable(std::span<const uint8_t> payload, int ranks, std::vector<MemberInfo>& members);
+// The first number of an exchange's result: which exchange it ends.
+bool decodeSequence(std::span<const uint8_t> exchangeResult, uint32_t& sequence);
 bool decodeExchangeResult(std::span<const uint8_t> payload, int ranks, uint32_t& sequence,
                           std::vector<Bytes>& blobs);
 

@@ -68,7 +68,7 @@ TEST_F(Hostile, OversizedFramesAreDroppedAtTheirHeader) {
 
 TEST_F(Hostile, MessagesOfMembersAreNotForStrangers) {
   for (const SharedBytes& frame :
-       {encodeExchange(0, "hello", {}), encodeQuery(QueryKind::kJoin), encode(Goodbye{}), encodeLeft(0),
+       {encodeExchange(0, "hello", {}), encodeQuery(QueryKind::kJoin), encode(Goodbye{}), encode(Left{}),
         encodeEmpty(FrameType::kHostLeaving), encodeEmpty(FrameType::kNudge), encode(Welcome{})}) {
     Stranger stranger(id_);
     stranger.send(frame);
@@ -125,7 +125,7 @@ TEST_F(Hostile, AnotherWireProtocolIsToldBoth) {
   Refusal refusal;
   ASSERT_TRUE(answer->type == FrameType::kRefused && decode(answer->payload, refusal));
   EXPECT_NE(refusal.text.find("protocol 99"), std::string::npos) << refusal.text;
-  EXPECT_NE(refusal.text.find("speaks 1"), std::string::npos) << refusal.text;
+  EXPECT_NE(refusal.text.find("speaks " + std::to_string(kWireVersion)), std::string::npos) << refusal.text;
   EXPECT_TRUE(stranger.isDropped());
 }
 

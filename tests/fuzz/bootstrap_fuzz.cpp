@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "bootstrap/call_dialogue.hpp"
 #include "bootstrap/client_link.hpp"
 #include "bootstrap/host_dialogue.hpp"
 #include "bootstrap/member_dialogue.hpp"
@@ -78,7 +79,45 @@ void fuzzHost(int stage, std::span<const uint8_t> data) {
   converse(dialogue, data);
 }
 
-// The member's end: before the challenge (0), before the welcome (1), before the table (2), joined (3).
+// A further host, which opens the session for the first who proves the secret: a stranger (0), after its
+// hello (1), a member (2), a member beside another one (3).
+void fuzzFurtherHost(int stage, std::span<const uint8_t> data) {
+  const MemberInfo members[] = {member(0), member(1), member(2)};
+  const Departure gone[] = {{.rank = 2, .left = true}};
+  SessionDirectory directory(
+      Welcome{1, 2, "host"},
+      [&](uint64_t) {
+        return std::optional(Testimony{kSecret, members, gone});
+      },
+      [](uint64_t, const Departure&) {});
+  LastFrame port;
+  LastFrame otherPort;
+  HostDialogue dialogue(directory, port, kNonce);
+  HostDialogue other(directory, otherPort, kNonce);
+  if (stage >= 1) feedFrame(dialogue, encode(Hello{kWireVersion, kSession, kNonce}));
+  if (stage >= 3) {
+    feedFrame(other, encode(Hello{kWireVersion, kSession, kNonce}));
+    feedFrame(other, joinAnswering(otherPort, 1, 3));
+    feedFrame(other, encodeExchange(7, "name", data.first(std::min<size_t>(data.size(), 16))));
+  }
+  if (stage >= 2) feedFrame(dialogue, joinAnswering(port, 0, 3));
+  converse(dialogue, data);
+}
+
+// Somebody who is called: before (0) and after (1) he has answered as he should.
+void fuzzCall(int stage, std::span<const uint8_t> data) {
+  LastFrame port;
+  CallDialogue dialogue(port, kSession, kSecret, 2, kNonce);
+  dialogue.open();
+  if (stage >= 1) {
+    feedFrame(dialogue,
+              encode(Challenge{kNonce, proofOf(kSecret, kHostLabel, kSession, kNonce, kNonce, {})}));
+  }
+  converse(dialogue, data);
+}
+
+// The member's end: before the challenge (0), before the welcome (1), before the table (2), joined (3),
+// and its end with a further host (4).
 void fuzzMember(int stage, std::span<const uint8_t> data) {
   constexpr int kRanks = 2;
   Rendezvous where;
@@ -99,6 +138,13 @@ void fuzzMember(int stage, std::span<const uint8_t> data) {
     feedFrame(dialogue, encodeTable(members));
   }
   const Result<uint32_t> sequence = stage >= 3 ? link->beginExchange("name") : Result<uint32_t>(0u);
+  if (stage == 4) {
+    LastFrame furtherPort;
+    MemberDialogue further(link, furtherPort, kNonce, 2);
+    further.open();
+    feedFrame(further, encode(Challenge{kNonce, proofOf(kSecret, kHostLabel, kSession, kNonce, kNonce, {})}));
+    converse(further, data);
+  }
   converse(dialogue, data);
   if (stage >= 3 && sequence.ok()) static_cast<void>(link->exchangeOutcome("name", sequence.value()));
 }
@@ -117,11 +163,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace stretto::bootstrap;
   if (size == 0) return 0;
   const std::span<const uint8_t> data(bytes + 1, size - 1);
-  const int choice = bytes[0] % 9;
+  const int choice = bytes[0] % 16;
   if (choice < 4) {
     fuzzHost(choice, data);
   } else if (choice < 8) {
     fuzzMember(choice - 4, data);
+  } else if (choice > 13) {
+    fuzzCall(choice - 14, data);
+  } else if (choice > 9) {
+    fuzzFurtherHost(choice - 10, data);
+  } else if (choice == 9) {
+    fuzzMember(4, data);
   } else {
     fuzzId(data);
   }
