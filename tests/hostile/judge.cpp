@@ -114,7 +114,9 @@ struct Judge {
 
   void disagreement(int rank) const {
     const Told& told = board.ranks[rank].told;
-    const bool after = told.before || (board.firstAbort != 0 && told.entered > board.firstAbort);
+    // What a worker or a stream is to run begins later than its call.
+    const int64_t began = plan.blocking && !plan.streams ? told.entered : told.at;
+    const bool after = told.before || (board.firstAbort != 0 && began > board.firstAbort);
     // Who is behind has not called what differs: it hears of it, or loses the others.
     const bool behind = told.step < plan.quirkStep && othersKnewBefore(rank);
     if (told.code == ncclRemoteError && (after || behind)) return;
