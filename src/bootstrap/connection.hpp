@@ -53,7 +53,7 @@ class Connection final : public Port {
   bool connecting = false;
   int connectError = 0;  // why it could not be made
   bool watchedForWriting = false;
-  bool drainTimerSet = false;
+  Timer drain{};                           // how long it may linger once it is finished
   Clock::time_point deadline{};            // of the handshake, on the host's end
   std::list<uint64_t>::iterator stranger;  // its place among the untrusted, while there
   bool isStranger = false;

@@ -36,6 +36,8 @@
 namespace stretto::bootstrap {
 
 using Clock = std::chrono::steady_clock;
+// When, and a number of its own: names one of the loop's timers, or none while it is zero.
+using Timer = std::pair<Clock::time_point, uint64_t>;
 
 // A rank that has left or is lost, and how.
 struct Departure {
@@ -70,6 +72,8 @@ struct Suspect {
 // One member's hosts, and what it has to tell to a host that is new to it.
 struct Hosting {
   std::vector<HostLink> hosts;        // the first one, at first, is the rendezvous
+  Timer settling{};                   // further hosts are found when it runs
+  Timer leaving{};                    // no host is waited for any longer when it runs
   std::vector<Departure> departures;  // whom this member knows to be gone, in the order that it heard of it
   size_t passedOn = 0;                // how many of them the session that is hosted here has been told
   std::vector<Suspect> suspects;

@@ -262,10 +262,9 @@ void Loop::flushOne(Connection& connection) {
   if (!connection.finishing()) {
     return;
   }
-  if (!connection.drainTimerSet) {
-    connection.drainTimerSet = true;
-    at(Clock::now() + kDrainTime,
-       [token = connection.token()](Loop& loop) { loop.close(token, "it lingered"); });
+  if (connection.drain == Timer{}) {
+    connection.drain = at(Clock::now() + kDrainTime,
+                          [token = connection.token()](Loop& loop) { loop.close(token, "it lingered"); });
   }
 }
 
@@ -277,6 +276,7 @@ void Loop::close(uint64_t token, const std::string& why) {
   const std::unique_ptr<Connection> connection = std::move(found->second);
   connections_.erase(found);
   poller_.remove(connection->socket());
+  cancel(connection->drain);
   if (connection->isStranger) {
     strangers_.erase(connection->stranger);
     if (!connection->finishing()) logDrop(why);
@@ -286,9 +286,15 @@ void Loop::close(uint64_t token, const std::string& why) {
   if (connection->call != nullptr) callEnded(*connection->call, connection->connectError);
 }
 
+Timer Loop::at(Clock::time_point when, Command action) {
+  const Timer timer{when, nextTimer_++};
+  timers_.emplace(timer, std::move(action));
+  return timer;
+}
+
 void Loop::runTimers() {
   const Clock::time_point now = Clock::now();
-  while (!timers_.empty() && timers_.begin()->first <= now) {
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const Command action = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
     action(*this);
@@ -302,7 +308,7 @@ void Loop::runTimers() {
 
 int Loop::millisecondsToNext() const {
   Clock::time_point next = Clock::time_point::max();
-  if (!timers_.empty()) next = timers_.begin()->first;
+  if (!timers_.empty()) next = timers_.begin()->first.first;
   if (!strangers_.empty()) next = std::min(next, connections_.at(strangers_.front())->deadline);
   if (next == Clock::time_point::max()) {
     return -1;

@@ -70,7 +70,8 @@ class Loop {
   void flushDirty();
   void flushOne(Connection& connection);
   void close(uint64_t token, const std::string& why);
-  void at(Clock::time_point when, Command action) { timers_.emplace(when, std::move(action)); }
+  Timer at(Clock::time_point when, Command action);
+  void cancel(const Timer& timer) { timers_.erase(timer); }
   void runTimers();
   int millisecondsToNext() const;
   bool quiet() const { return sessions_.size() == 0 && clients_ == 0; }
@@ -126,7 +127,8 @@ class Loop {
   uint64_t nextToken_ = 2;         // 1 is the listener's
   std::list<uint64_t> strangers_;  // oldest first
   Connection::Dirty dirty_;
-  std::multimap<Clock::time_point, Command> timers_;
+  std::map<Timer, Command> timers_;
+  uint64_t nextTimer_ = 1;
   size_t clients_ = 0;                              // members' ends, and those that wait to connect again
   std::unordered_multimap<uint64_t, Link> joined_;  // members that have joined and not left, by session
   std::vector<Link> restless_;                      // whose hosts are to be reviewed

@@ -124,7 +124,7 @@ void Loop::seated(const Link& link, HostLink& host, Connection& connection) {
     joined_.emplace(link->where.session, link);
     const auto elsewhere = [&](const MemberInfo& who) { return who.process != host.process; };
     if (std::any_of(link->members().begin(), link->members().end(), elsewhere)) {
-      at(Clock::now() + kSettleTime, [waiting = std::weak_ptr(link)](Loop& loop) {
+      hosting.settling = at(Clock::now() + kSettleTime, [waiting = std::weak_ptr(link)](Loop& loop) {
         const Link settled = waiting.lock();
         if (settled == nullptr) return;
         settled->hosting.ready = true;
@@ -233,6 +233,7 @@ void Loop::farewell(const Link& link, Goodbye goodbye) {
   Hosting& hosting = link->hosting;
   if (!hosting.parts.empty()) goodbye.exchanges = hosting.parts.back().first + 1;
   hosting.parting = encode(goodbye);
+  cancel(hosting.settling);
   if (link->isJoined()) {
     const auto [first, last] = joined_.equal_range(link->where.session);
     const auto mine = std::find_if(first, last, [&](const auto& entry) { return entry.second == link; });
@@ -254,7 +255,7 @@ void Loop::farewell(const Link& link, Goodbye goodbye) {
     return;
   }
   unsettle(link);
-  at(Clock::now() + kPartingTime, [leaving = std::weak_ptr(link)](Loop& loop) {
+  hosting.leaving = at(Clock::now() + kPartingTime, [leaving = std::weak_ptr(link)](Loop& loop) {
     if (const Link late = leaving.lock()) loop.partingDone(late);
   });
 }
@@ -277,6 +278,7 @@ void Loop::partingDone(const Link& link) {
   Hosting& hosting = link->hosting;
   if (!hosting.over) {
     hosting.over = true;
+    cancel(hosting.leaving);
     link->detached();
   }
   std::vector<uint64_t> useless;
