@@ -78,10 +78,13 @@ struct Judge {
         if (std::find(named.begin(), named.end(), name) != named.end()) return;
       }
     }
-    // Who was told of it by a child and then aborts the parent has no reason to give there.
-    for (const int name : named) {
-      const bool byChild = name != rank && name < plan.ranks && board.ranks[name].told.inChild;
-      if (byChild && !told.inChild && told.at >= board.ranks[name].told.at) return;
+    // Who was told of it by one communicator and aborts another has no reason to give there.
+    for (int other = 0; other < plan.ranks; ++other) {
+      const Told& theirs = board.ranks[other].told;
+      if (theirs.code == ncclSuccess || theirs.at > told.at || !(theirs.inChild || told.inChild)) continue;
+      for (const int name : namesOf(other, rank)) {
+        if (other != rank && std::find(named.begin(), named.end(), name) != named.end()) return;
+      }
     }
     complain(Wrong::kWords, rank, "which names none of those that were lost");
   }
