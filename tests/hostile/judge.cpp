@@ -166,12 +166,15 @@ void judge(const Plan& plan, Board& board) {
 
 std::string Plan::text() const {
   constexpr const char* kLayouts[] = {"threads", "processes", "mixed"};
+  constexpr const char* kMakerActs[] = {" that exits", " that is killed", " that is stopped"};
   constexpr const char* kQuirks[] = {"none", "count", "type", "op", "root", "function", "missing", "swapped"};
   constexpr const char* kSteps[] = {"", "split", "shrink", "drop the child"};
   std::string text = "round " + std::to_string(seed) + ": " + hostile::nameOf(kind) + ", " +
                      std::to_string(ranks) + " ranks, " + kLayouts[static_cast<size_t>(layout)] +
                      (blocking ? "" : ", non-blocking") + (streams ? ", streams" : "") + ", id of " +
-                     (maker == Maker::kProcess ? "a process" : "rank " + std::to_string(makerRank)) +
+                     (maker == Maker::kProcess
+                          ? std::string("a process") + (kind == Kind::kMaker ? kMakerActs[makerActs] : "")
+                          : "rank " + std::to_string(makerRank)) +
                      (algorithm.empty() ? "" : ", " + algorithm) + ", afterwards " +
                      (aftermath == Aftermath::kAbort    ? "abort"
                       : aftermath == Aftermath::kShrink ? "shrink"
