@@ -326,6 +326,11 @@ Result<uint32_t> ClientLink::beginExchange(const char* name) {
   return nextSequence_++;
 }
 
+bool ClientLink::hasGone(int rank) const {
+  std::lock_guard lock(mutex_);
+  return static_cast<size_t>(rank) < gone_.size() && gone_[static_cast<size_t>(rank)];
+}
+
 Status ClientLink::stopReason(const StopCheck& other) const {
   if (other) STRETTO_TRY(other());
   return stop_ ? stop_() : kOkStatus;

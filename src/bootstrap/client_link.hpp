@@ -87,6 +87,7 @@ class ClientLink {
   // Makes waiting callers return and lets no callback run any more.
   void silence();
   Status stopReason(const StopCheck& other = {}) const;
+  bool hasGone(int rank) const;
 
   // Valid, and constant, once joined.
   std::span<const MemberInfo> members() const { return members_; }

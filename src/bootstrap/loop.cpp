@@ -20,6 +20,7 @@ constexpr uint64_t kListenerToken = 1;
 constexpr size_t kScratchBytes = 256 << 10;
 constexpr int kAcceptsPerTurn = 64;
 constexpr auto kHandshakeTime = milliseconds(5000);
+constexpr auto kLateTime = milliseconds(1000);  // how long ranks may come after the others have given up
 constexpr auto kDrainTime = milliseconds(1000);    // how long a finished connection may linger
 constexpr auto kAcceptPause = milliseconds(100);   // when no descriptor is left
 constexpr auto kFarewellTime = milliseconds(300);  // at the process's exit
@@ -104,6 +105,7 @@ bool Loop::run(const std::function<bool()>& mayRetire) {
     flushDirty();
     hosted_.store(sessions_.size(), std::memory_order_relaxed);
     if (shuttingDown_) break;
+    awaitLateRanks();
     if (quiet() && mayRetire()) return true;
     const size_t count = poller_.wait(events, millisecondsToNext());
     drainCommands();
@@ -118,6 +120,13 @@ bool Loop::run(const std::function<bool()>& mayRetire) {
   ended_ = true;
   commands_.clear();
   return false;
+}
+
+// Who comes late to a communicator that has failed is told why, by the process that made its id.
+void Loop::awaitLateRanks() {
+  if (!sessions_.takeLateRanks()) return;
+  ++clients_;
+  at(Clock::now() + kLateTime, [](Loop& loop) { --loop.clients_; });
 }
 
 Connection* Loop::find(uint64_t token) {

@@ -74,6 +74,7 @@ class Loop {
   void cancel(const Timer& timer) { timers_.erase(timer); }
   void runTimers();
   int millisecondsToNext() const;
+  void awaitLateRanks();
   bool quiet() const { return sessions_.size() == 0 && clients_ == 0; }
   void sayFarewells();
   void logDrop(const std::string& why);

@@ -205,6 +205,10 @@ Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {
   return fail(Code::kTimeout, "rank %d: %s", rank(), text.c_str());
 }
 
+bool Membership::hasGone(int rank) const {
+  return link_->hasGone(rank);
+}
+
 void Membership::nudge() {
   if (pid_ != ::getpid() || left_.load()) return;
   service_->loop().post([link = link_](Loop& loop) { loop.nudge(*link); });

@@ -78,6 +78,9 @@ class Membership {
   // All members by rank; lives as long as the Membership.
   std::span<const MemberInfo> members() const;
 
+  // Whether that rank has left or is lost, as far as this one has heard. Any thread.
+  bool hasGone(int rank) const;
+
   // All-gather of small blobs (at most 64 KiB each, 16 MiB together; lengths may differ): what every rank
   // gave, by rank. Collective: every rank must make the same exchanges by the same names (at most 64 bytes)
   // in the same order, else all get kInvalidUsage with both names and ranks, now and ever after. kRemote when

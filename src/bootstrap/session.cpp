@@ -365,6 +365,7 @@ void SessionDirectory::settle(uint64_t id) {
            "the communicator that this unique id made has already ended: each id makes one communicator"};
   }
   epitaphs_.emplace_back(id, std::move(why));
+  lateRanks_ = lateRanks_ || session->lacksRanks();
   if (epitaphs_.size() > kEpitaphs) {
     epitaphs_.pop_front();
   }

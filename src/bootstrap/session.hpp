@@ -63,6 +63,8 @@ class Session {
   bool unused() const { return ranks_ == 0; }
   uint32_t ranks() const { return ranks_; }
   bool isRendezvous() const { return rendezvous_; }
+  // It ended before every rank had come.
+  bool lacksRanks() const { return joined_ < ranks_; }
   // Why nobody can join any more; its text is empty while all is well.
   const Refusal& failure() const { return failure_; }
   // Whether a member that has said goodbye here may go: those who stay hear of it. `local`: a member that
@@ -137,6 +139,8 @@ class SessionDirectory {
   Session* findOrOpen(uint64_t id);
   // Whether a member of this process has joined the session and stays.
   bool hasMember(uint64_t id) const { return witness_ && witness_(id).has_value(); }
+  // Whether sessions have ended since it was last asked for which some rank has still to come.
+  bool takeLateRanks() { return std::exchange(lateRanks_, false); }
   // What to tell those who ask for a session that has ended; null if it never was, or ended long ago.
   const Refusal* epitaph(uint64_t id) const;
   // Forgets the session if it is over.
@@ -152,6 +156,7 @@ class SessionDirectory {
   const Hearsay hearsay_;
   std::unordered_map<uint64_t, std::unique_ptr<Session>> sessions_;
   std::deque<std::pair<uint64_t, Refusal>> epitaphs_;
+  bool lateRanks_ = false;
 };
 
 // "rank 2", "ranks 2, 5-7": at most a few hundred bytes, then "and N more".

@@ -167,13 +167,16 @@ Status Communicator::reasonOfParent(Status status) const {
 }
 
 Status Communicator::lossAmong(const std::vector<int>& members) const {
+  std::unique_lock life(membershipMutex_, std::try_to_lock);  // not while this communicator is being left
+  const bool knows = life.owns_lock() && membership_ != nullptr;
   std::lock_guard lock(errorMutex_);
   for (size_t rank = 0; rank < members.size(); ++rank) {
     const auto found = lost_.find(members[rank]);
-    if (found == lost_.end()) continue;
+    if (found == lost_.end() && !(knows && membership_->hasGone(members[rank]))) continue;
+    const std::string gone = "rank " + std::to_string(members[rank]) + " has left it";
     return stretto::failAbout(static_cast<int>(rank), Code::kRemote,
-                              "a rank of the communicator that it is made of was lost: %s",
-                              found->second.c_str());
+                              "a rank of the communicator that it is made of will not come: %s",
+                              found == lost_.end() ? gone.c_str() : found->second.c_str());
   }
   return kOkStatus;
 }

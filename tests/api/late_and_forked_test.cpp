@@ -109,6 +109,29 @@ TEST(ChildInTheMaking, EndsWhenTheParentIsAborted) {
       [](ncclComm_t parent, ncclComm_t* child) { return ncclCommSplit(parent, 0, 0, child, nullptr); });
 }
 
+// A rank that has destroyed its communicator will not come to a child of it.
+TEST(ChildInTheMaking, EndsWhenAMemberHasLeft) {
+  const Canary canary;
+  asThreads(4, connected([&](Member& member) {
+              if (member.rank == 1) {
+                member.expect(ncclCommDestroy(std::exchange(member.comm, nullptr)), "destroy");
+              }
+              if (member.rank % 2 != 0) {
+                member.board.meet();
+                return;
+              }
+              int excluded[] = {3};
+              ncclComm_t child = nullptr;
+              const double began = secondsNow();
+              member.expect(ncclCommShrink(member.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT),
+                            "shrink", ncclRemoteError);
+              if (secondsNow() - began > canary.limit(kNoticed)) member.complain("told late");
+              member.expectError("the error", {"rank 1", "left"});
+              member.board.meet();
+            }),
+            30);
+}
+
 // Who is left out, or has left the parent after the child was made, does not matter to the child.
 TEST(ChildInTheMaking, IsMadeThoughMembersAbortTheParentAtOnce) {
   for (int round = 0; round < 20; ++round) {
