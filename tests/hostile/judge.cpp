@@ -103,7 +103,11 @@ struct Judge {
   // In pairs of an odd number of ranks one does nothing, and may do something else; and a transfer may come
   // before or after a collective if nobody waits for it.
   bool mayGoUnnoticed() const {
-    return (plan.quirk == Quirk::kSwapped && hasTransfers()) ||
+    const auto after = plan.steps.begin() + plan.quirkStep + 1;
+    // Nor does anybody wait for who should only have received, if no collective comes after.
+    const bool last = std::all_of(after, plan.steps.end(),
+                                  [](const Step& step) { return isTransfer(step.calls[0].function); });
+    return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (plan.quirk == Quirk::kMissing && last) ||
            isAmong([](Function function) { return function == Function::kPairs; });
   }
 
