@@ -78,10 +78,13 @@ struct Judge {
         if (std::find(named.begin(), named.end(), name) != named.end()) return;
       }
     }
-    // Who was told of it by a child and then aborts the parent has no reason to give there.
-    for (const int name : named) {
-      const bool byChild = name != rank && name < plan.ranks && board.ranks[name].told.inChild;
-      if (byChild && !told.inChild && told.at >= board.ranks[name].told.at) return;
+    // Who was told of it by one communicator and aborts another has no reason to give there.
+    for (int other = 0; other < plan.ranks; ++other) {
+      const Told& theirs = board.ranks[other].told;
+      if (theirs.code == ncclSuccess || theirs.at > told.at || !(theirs.inChild || told.inChild)) continue;
+      for (const int name : namesOf(other, rank)) {
+        if (other != rank && std::find(named.begin(), named.end(), name) != named.end()) return;
+      }
     }
     complain(Wrong::kWords, rank, "which names none of those that were lost");
   }
@@ -100,7 +103,11 @@ struct Judge {
   // In pairs of an odd number of ranks one does nothing, and may do something else; and a transfer may come
   // before or after a collective if nobody waits for it.
   bool mayGoUnnoticed() const {
-    return (plan.quirk == Quirk::kSwapped && hasTransfers()) ||
+    const auto after = plan.steps.begin() + plan.quirkStep + 1;
+    // Nor does anybody wait for who should only have received, if no collective comes after.
+    const bool last = std::all_of(after, plan.steps.end(),
+                                  [](const Step& step) { return isTransfer(step.calls[0].function); });
+    return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (plan.quirk == Quirk::kMissing && last) ||
            isAmong([](Function function) { return function == Function::kPairs; });
   }
 
@@ -114,7 +121,9 @@ struct Judge {
 
   void disagreement(int rank) const {
     const Told& told = board.ranks[rank].told;
-    const bool after = told.before || (board.firstAbort != 0 && told.entered > board.firstAbort);
+    // What a worker or a stream is to run begins later than its call.
+    const int64_t began = plan.blocking && !plan.streams ? told.entered : told.at;
+    const bool after = told.before || (board.firstAbort != 0 && began > board.firstAbort);
     // Who is behind has not called what differs: it hears of it, or loses the others.
     const bool behind = told.step < plan.quirkStep && othersKnewBefore(rank);
     if (told.code == ncclRemoteError && (after || behind)) return;
@@ -125,6 +134,10 @@ struct Judge {
     const bool reason =
         strstr(told.words, "ranks disagree") != nullptr || strstr(told.words, "must agree") != nullptr;
     if (told.code == ncclRemoteError && reason && hasTransfers()) return;
+    // A call that is missing at the end is one of a rank that left without making it.
+    const bool left = plan.quirk == Quirk::kMissing && strstr(told.words, "has finalised") != nullptr;
+    const std::vector<int> all = ranksIn(told.words);
+    if (left && std::find(all.begin(), all.end(), plan.odd) != all.end()) return;
     if (told.code != ncclInvalidUsage) return complain(Wrong::kWords, rank, "not ncclInvalidUsage");
     std::vector<int> named = ranksIn(told.words);
     std::sort(named.begin(), named.end());
@@ -157,12 +170,15 @@ void judge(const Plan& plan, Board& board) {
 
 std::string Plan::text() const {
   constexpr const char* kLayouts[] = {"threads", "processes", "mixed"};
+  constexpr const char* kMakerActs[] = {" that exits", " that is killed", " that is stopped"};
   constexpr const char* kQuirks[] = {"none", "count", "type", "op", "root", "function", "missing", "swapped"};
   constexpr const char* kSteps[] = {"", "split", "shrink", "drop the child"};
   std::string text = "round " + std::to_string(seed) + ": " + hostile::nameOf(kind) + ", " +
                      std::to_string(ranks) + " ranks, " + kLayouts[static_cast<size_t>(layout)] +
                      (blocking ? "" : ", non-blocking") + (streams ? ", streams" : "") + ", id of " +
-                     (maker == Maker::kProcess ? "a process" : "rank " + std::to_string(makerRank)) +
+                     (maker == Maker::kProcess
+                          ? std::string("a process") + (kind == Kind::kMaker ? kMakerActs[makerActs] : "")
+                          : "rank " + std::to_string(makerRank)) +
                      (algorithm.empty() ? "" : ", " + algorithm) + ", afterwards " +
                      (aftermath == Aftermath::kAbort    ? "abort"
                       : aftermath == Aftermath::kShrink ? "shrink"

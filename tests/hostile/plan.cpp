@@ -293,6 +293,12 @@ void drawInit(Plan& plan, Draw& draw) {
   plan.events.push_back(event);
 }
 
+// The two names of a broadcast are one operation.
+bool areOne(Function a, Function b) {
+  const auto plain = [](Function one) { return one == Function::kBcast ? Function::kBroadcast : one; };
+  return plain(a) == plain(b);
+}
+
 Quirk drawQuirk(Draw& draw, const Call& call) {
   constexpr Quirk kAll[] = {Quirk::kCount,   Quirk::kType, Quirk::kFunction, Quirk::kMissing,
                             Quirk::kSwapped, Quirk::kOp,   Quirk::kRoot};
@@ -309,15 +315,16 @@ Quirk drawQuirk(Draw& draw, const Call& call) {
 // function, so that whoever is a call ahead differs from the others.
 void drawDisagreement(Plan& plan, Draw& draw) {
   std::erase_if(plan.steps, [](const Step& step) { return step.what != Step::Do::kCalls || step.onChild; });
-  int before = -1;
+  const Call* before = nullptr;
   for (Step& step : plan.steps) {
     step.calls.resize(1);
     Call& call = step.calls[0];
     call.count = std::max<size_t>(call.count, 3);
     step.synchronise = true;
-    while (static_cast<int>(call.function) == before)
+    while (before != nullptr && areOne(call.function, before->function)) {
       call.function = static_cast<Function>(draw.below(kFunctions));
-    before = static_cast<int>(call.function);
+    }
+    before = &call;
   }
   plan.odd = draw.below(plan.ranks);
   plan.quirkStep = draw.below(plan.finalStep() - 1);
@@ -325,7 +332,7 @@ void drawDisagreement(Plan& plan, Draw& draw) {
   plan.quirk = drawQuirk(draw, call);
   plan.quirkCall = call;
   Call& odd = plan.quirkCall;
-  const int next = static_cast<int>(plan.steps[static_cast<size_t>(plan.quirkStep) + 1].calls[0].function);
+  const Function next = plan.steps[static_cast<size_t>(plan.quirkStep) + 1].calls[0].function;
   switch (plan.quirk) {
     case Quirk::kCount:
       odd.count += static_cast<size_t>(draw.between(1, 3));
@@ -341,7 +348,7 @@ void drawDisagreement(Plan& plan, Draw& draw) {
       odd.root = (odd.root + 1) % plan.ranks;
       break;
     case Quirk::kFunction:
-      while (odd.function == call.function || static_cast<int>(odd.function) == next) {
+      while (areOne(odd.function, call.function) || areOne(odd.function, next)) {
         odd.function = static_cast<Function>(draw.below(kFunctions));
       }
       break;

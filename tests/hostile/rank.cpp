@@ -295,7 +295,8 @@ bool Rank::makeChild(const Step& step) {
     inChild = first == ncclSuccess && child_.comm != nullptr;
     return inChild ? settled(child_.comm, ncclInProgress) : first;
   });
-  if (result != ncclSuccess) return failed(what, result, inChild ? child_ : whole_, inChild);
+  // The words may be those of the child's joining, with its numbers of ranks.
+  if (result != ncclSuccess) return failed(what, result, inChild ? child_ : whole_, true);
   if ((child_.comm == nullptr) != members.empty()) {
     board_.report(Wrong::kUnexpected, "rank %d: %s succeeded %s a communicator", rank_, what,
                   members.empty() ? "with" : "without");

@@ -117,7 +117,9 @@ std::string LeakWatch::look(uint64_t seed) {
   if (rounds_ == kWindow) first_ = recent_;
   if (rounds_ == kWarm) base_ = recent_;
   const auto more = [&](const Counts& now) {
-    return now.descriptors > first_.descriptors + 2 || now.threads > first_.threads + 2 ||
+    // The bootstrap's thread with its three descriptors stays while a session waits for ranks that will not
+    // come, which is until STRETTO_INIT_TIMEOUT.
+    return now.descriptors > first_.descriptors + 3 || now.threads > first_.threads + 2 ||
            now.mappings > first_.mappings + 2;
   };
   // Something may still be on its way out.
