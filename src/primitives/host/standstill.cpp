@@ -12,16 +12,18 @@
 // Why this suffices. Call the moment between the two readings of step 1 T.
 //   a. A member whose ticket has not changed between the readings was in the same wait all the time, so at T.
 //   b. At T, then, all members waited. Everything that a member has done for others it had done before its
-//   wait
-//      began, so before T.
+//   wait began, so before T.
 //   c. The first of a member's two further looks was counted after its number was read, so after T. The
-//   second
-//      began after that: it saw everything that had been done before T, and was in the same wait. It did not
-//      find what the member waits for.
+//   second began after that: it saw everything that had been done before T, and was in the same wait. It did
+//   not find what the member waits for. (A look must not overtake the count of the one before it, which takes
+//   a full fence: the system call with which sleepStep sleeps passes one.)
 //   d. Only members could do what the members wait for, none does anything while it waits, and what was done
 //      before T was not enough. So all of them wait for ever.
 //
-// A rank that has died or is stopped looks no more, and is never part of such a set.
+// A rank that has died or is stopped looks no more, and is never part of such a set. A member whose wait is
+// ending may already act while its ticket still says that it waits: it looks no more in that wait.
+//
+// tests/model/standstill_test.cpp runs this in every interleaving, and shows what each step is for.
 #include <bit>
 
 #include "primitives/disagreement.hpp"
