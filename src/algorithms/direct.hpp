@@ -157,8 +157,9 @@ Status reduceAndTake(B& b, const Arguments& a, const Buffers& buffers) {
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
       const size_t bytes = shards[static_cast<size_t>(peer)].size * a.elementBytes;
+      b.pauseReading();
       STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kScatter), b.epoch()));
-      STRETTO_TRY(b.goOnReading());
+      STRETTO_TRY(b.beginReading());
       const std::byte* result = buffers.receive[peer] != nullptr ? buffers.receive[peer] + offsetOf(peer)
                                                                  : b.slotFrom(peer, Leg::kScatter);
       b.copy(b.coop(), a.receive + offsetOf(peer), result, bytes, a.stream);

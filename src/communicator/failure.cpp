@@ -154,12 +154,13 @@ Status Communicator::refuse(const Operation& operation, Status status) {
 
 bool Communicator::noteAbsence(int gone) {
   if (state() != State::kReady) return false;
+  WindowHeader& theirs = connections_.peers[static_cast<size_t>(gone)].header();
+  const bool hasFailed = std::atomic_ref(theirs.failed).load() != 0;
   char text[300];
   snprintf(text, sizeof text,
-           "rank %d waits for rank %d, which has finalised its communicator without calling the same "
-           "operation: all "
+           "rank %d waits for rank %d, which has %s its communicator without calling the same operation: all "
            "ranks of a communicator must make the same calls",
-           rank_, gone);
+           rank_, gone, hasFailed ? "given up on" : "finalised");
   markBroken({Code::kRemote, static_cast<int16_t>(gone)}, State::kFailed, text);
   flight_.note(text);
   raiseAbort({Code::kRemote, static_cast<int16_t>(gone)});

@@ -400,7 +400,10 @@ void Communicator::nudged() {
   DeviceSide* const device = abortable_.load();
   if (device == nullptr) return;
   device->serveSoon();
-  const auto hasLeft = [](const Peer& peer) { return std::atomic_ref(peer.header().left).load() != 0; };
+  const auto hasLeft = [](const Peer& peer) {
+    WindowHeader& window = peer.header();
+    return (std::atomic_ref(window.left).load() | std::atomic_ref(window.failed).load()) != 0;
+  };
   if (std::none_of(connections_.peers.begin(), connections_.peers.end(), hasLeft)) return;
   somebodyLeft_.store(true);
   watchSoon();
@@ -421,7 +424,11 @@ Status Communicator::finalise() {
     if (header != nullptr) std::atomic_ref(header->left).store(how, std::memory_order_release);
   };
   // Before the wait: kernels of this device may wait for a peer's that waits for what this rank never calls.
-  if (state() == State::kReady) leave(WindowHeader::kCallsOver);
+  if (state() == State::kReady) {
+    leave(WindowHeader::kCallsOver);
+  } else if (onDevice()) {
+    tellPeers("destroyed its communicator");
+  }
   if (onDevice()) nudgePeers();
   const bool done = !onDevice() || finishLaunches();
   const bool healthy = state() == State::kReady && advance(State::kFinalised);
@@ -473,6 +480,7 @@ void Communicator::revoke() {
   markBroken({}, State::kRevoked, "");
   stopOperations(abortWord({Code::kAborted}));
   if (foreign() != nullptr) foreign_->abort();
+  if (onDevice()) nudgePeers();  // which wait in kernels, and see no word in host memory
 }
 
 Counters Communicator::counters() const {

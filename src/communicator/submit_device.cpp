@@ -258,10 +258,12 @@ int Communicator::reapLaunches(bool all) {
   return stuck ? absentee(next->sequence) : -1;
 }
 
-// What a rank has not called when it finalises it never will.
+// What a rank has not called when it finalises, or gives up, it never will.
 int Communicator::absentee(uint64_t sequence) const {
   for (const Peer& peer : connections_.peers) {
-    const bool left = std::atomic_ref(peer.header().left).load(std::memory_order_acquire) != 0;
+    WindowHeader& window = peer.header();
+    const bool left = (std::atomic_ref(window.left).load(std::memory_order_acquire) |
+                       std::atomic_ref(window.failed).load(std::memory_order_acquire)) != 0;
     if (peer.rank != rank_ && left && connections_.ledger(peer.rank).last() < sequence) return peer.rank;
   }
   return -1;

@@ -12,7 +12,7 @@
 //   describe says what others need to know to read a buffer of ours; locate finds a buffer of theirs in our
 //            address space (null: not there, get must copy); get copies a peer's memory here
 //   beginReading / goOnReading / endReading   frame the reading of peers' buffers, and are asked between pieces
-//            of a few megabytes: not ok once a peer has failed. When endReading is ok, all that was read came
+//            of a few megabytes; pauseReading before a wait, beginReading after it: not ok once a peer has failed. When endReading is ok, all that was read came
 //            from buffers whose owners were still in the operation
 //   awaitReaders   returns, after an operation has failed here, when no peer reads this rank's buffers any
 //            more, or after a bounded time (docs/decisions/0023-what-holds-after-a-fault.md)
@@ -67,6 +67,7 @@ concept ReachingBackend = Backend<B> &&
   { b.get(coop, peer, to, from, bytes) } -> std::same_as<Status>;
   { b.beginReading() } -> std::same_as<Status>;
   { b.goOnReading() } -> std::same_as<Status>;
+  {b.pauseReading()};
   { b.endReading() } -> std::same_as<Status>;
   {b.awaitReaders(Status{})};
 };

@@ -190,6 +190,19 @@ TEST_P(DirectFault, WhoFailsReturnsWhenNobodyReadsItsBuffers) {
   });
 }
 
+// A reader that has found a failure, or waits for a third rank, reads nothing: the owner goes on.
+TEST_P(DirectFault, WhoFailsIsNotKeptByAReaderThatWaits) {
+  const Watchdog watchdog("a reader that waits", 120);
+  forEveryPiece(GetParam(), [](Trial& run) {
+    run.tell(kFailing);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const double began = secondsNow();
+    run.reader().released.store(true);
+    ASSERT_TRUE(run.waitFor(kFailing));
+    EXPECT_LT(secondsNow() - began, 0.2);
+  });
+}
+
 TEST_P(DirectFault, ALostRankIsNotWaitedFor) {
   const Watchdog watchdog("a lost reader", 120);
   forEveryPiece(GetParam(), [](Trial& run) {

@@ -103,6 +103,7 @@ class WrappedHost {
   }
   Status beginReading() { return host_.beginReading(); }
   Status goOnReading() const { return host_.goOnReading(); }
+  void pauseReading() const { host_.pauseReading(); }
   Status endReading() { return host_.endReading(); }
   void awaitReaders(Status why) { host_.awaitReaders(why); }
   bool sharesAddresses(int peer) const { return host_.sharesAddresses(peer); }

@@ -28,6 +28,8 @@ class Memory {
   virtual void destroyStream(cudaStream_t stream) = 0;
   // To be called by each thread of a rank first. False with a sentence on stderr if there is no device.
   virtual bool open() = 0;
+  // Whether the ranks share a GPU, on which nobody can free memory while a kernel waits for a peer.
+  virtual bool sharesDevice() const { return false; }
 };
 
 // One for each thread.

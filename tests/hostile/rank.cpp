@@ -167,6 +167,18 @@ bool Rank::runSteps() {
   return flush(pendingInChild_);
 }
 
+// Until all others that live and know of nothing have come to that step, too; bounded.
+void Rank::awaitOthers(int index) const {
+  const int64_t until = now() + 3 * kSecond;
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    const RankEntry& other = board_.ranks[rank];
+    while (other.step < index && other.phase == static_cast<int>(Phase::kRunning) &&
+           other.told.code == ncclSuccess && !board_.over && now() < until) {
+      sleepMicroseconds(100);
+    }
+  }
+}
+
 void Rank::lag(int index) {
   const Step& step = plan_.steps[static_cast<size_t>(index)];
   if (step.laggard == rank_ || (plan_.tail >= 0 && index >= plan_.tail)) sleepMicroseconds(step.lag);
@@ -178,6 +190,9 @@ bool Rank::runStep(int index) {
   lag(index);
   me_.step = index;
   me_.began = now();
+  if (memory_->sharesDevice() && index > 0 &&
+      plan_.steps[static_cast<size_t>(index) - 1].what == Step::Do::kDrop)
+    awaitOthers(index);
   switch (step.what) {
     case Step::Do::kSplit:
     case Step::Do::kShrink:

@@ -50,6 +50,7 @@ class Rank {
   void abortOne(ncclComm_t comm);
   void destroyAll();
   void lag(int index);
+  void awaitOthers(int index) const;
 
   // A call into the library, seen by the conductor; with a communicator, until that is done with it.
   ncclResult_t enter(const std::string& what, ncclComm_t comm, const std::function<ncclResult_t()>& body);

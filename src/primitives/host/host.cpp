@@ -93,6 +93,7 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
     return kOkStatus;
   }
   if (!platform::readProcess(other.process, to, from, bytes)) {
+    pauseReading();
     return peerFailed(
         peer, "cannot read " + std::to_string(bytes) + " bytes of process " + std::to_string(other.process));
   }
@@ -121,13 +122,20 @@ Status Host::beginReading() {
 Status Host::goOnReading() const {
   if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
   const int failed = failedPeer();
-  return failed < 0 ? kOkStatus : peerFailed(failed, "it failed while its buffers were read");
+  if (failed < 0) return kOkStatus;
+  pauseReading();  // its owner waits for that, and what is said next may take a while
+  return peerFailed(failed, "it failed while its buffers were read");
+}
+
+// Before a wait: whoever fails meanwhile need not wait for this rank. beginReading() goes on.
+void Host::pauseReading() const {
+  std::atomic_ref(header().reading).store(0, std::memory_order_release);
 }
 
 // What was read before the fence was right if its owner has not failed by the time of the look behind it: who
 // fails says so before its caller may change a buffer.
 Status Host::endReading() {
-  std::atomic_ref(header().reading).store(0, std::memory_order_release);
+  pauseReading();
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const int failed = failedPeer();
   return failed < 0 ? kOkStatus : peerFailed(failed, "it failed while its buffers were read");
@@ -137,7 +145,7 @@ void Host::awaitReaders(Status why) {
   WindowHeader& window = header();
   uint32_t none = 0;
   std::atomic_ref(window.failed).compare_exchange_strong(none, abortWord(why));
-  std::atomic_ref(window.reading).store(0, std::memory_order_release);
+  pauseReading();
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto anybodyReads = [&] {
     const uint64_t lost = std::atomic_ref(window.lost).load(std::memory_order_acquire);
@@ -312,6 +320,7 @@ Status Patience::sleepStep() {
   // The caller has looked since the last step.
   std::atomic_ref looks(window.wait.looks);
   looks.store(looks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the next look comes after it (standstill.cpp)
   STRETTO_TRY(host_.disagreement(doubts_, awaited_.peer));
   const uint64_t waited = elapsed(platform::ticks(), startedTicks_);
   if (waited > host_.policy_.timeoutTicks) {

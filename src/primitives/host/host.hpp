@@ -170,6 +170,7 @@ class Host {
   // The frame of reading peers' buffers; awaitReaders(why) is for an operation that has failed with `why`.
   Status beginReading();
   Status goOnReading() const;
+  void pauseReading() const;
   Status endReading();
   void awaitReaders(Status why);
   // A thread of this process: its addresses are ours, and ours its.

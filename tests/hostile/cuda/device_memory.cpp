@@ -63,6 +63,7 @@ class DeviceMemory final : public Memory {
     if (copies_ != nullptr) (void)cudaStreamDestroy(copies_);
   }
 
+  bool sharesDevice() const override { return true; }
   bool open() override {
     return worked(cudaSetDevice(0), "cudaSetDevice") &&
            worked(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "a stream");
