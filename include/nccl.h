@@ -301,10 +301,11 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myran
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist);
 
 /* Makes one new communicator per color among the ranks of `comm`; all of them call. Ranks are ordered by key,
- * ties by their old rank. NCCL_SPLIT_NOCOLOR gets NCCL_COMM_NULL. A null config takes the parent's. A group may
- * hold several splits of one communicator: they are made in the order of the calls. Non-blocking: *newcomm is
- * valid at once, and ncclCommCount and its like are ncclInProgress until its ranks have found each other. The
- * death of a rank that is to be in the new communicator, and an abort of `comm`, end the making. */
+ * ties by their old rank. NCCL_SPLIT_NOCOLOR gets NCCL_COMM_NULL. A null config takes the parent's. A group
+ * may hold several splits of one communicator: they are made in the order of the calls. Non-blocking:
+ * *newcomm is valid at once, and ncclCommCount and its like are ncclInProgress until its ranks have found
+ * each other. The death of a rank that is to be in the new communicator, and an abort of `comm`, end the
+ * making. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config);
 
 /* Makes a communicator of the ranks that are not in the list; only they call. They keep their order and are
@@ -315,8 +316,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
 
 /* --- Ending one --- */
 
-/* Announces that no more operations come, and waits (non-blocking: starts to wait) until those of this rank are
- * done. Only ncclCommGetAsyncError, ncclCommDestroy and ncclCommAbort may follow; every other call is
+/* Announces that no more operations come, and waits (non-blocking: starts to wait) until those of this rank
+ * are done. Only ncclCommGetAsyncError, ncclCommDestroy and ncclCommAbort may follow; every other call is
  * ncclInvalidUsage, from the moment that this one is made. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 
@@ -325,9 +326,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm);
 
 /* Stops what is running, whatever the peers do, and frees the communicator, in under a second. Buffers of
  * unfinished operations hold anything, and are the caller's again once the abort has returned: it waits for
- * peers that still read them. Any thread may call it; a call that waits meanwhile in another thread, the making
- * of a child included, then fails. In a forked child it does nothing and returns ncclInvalidUsage, as every
- * call on a communicator of the parent process does. */
+ * peers that still read them. Any thread may call it; a call that waits meanwhile in another thread, the
+ * making of a child included, then fails. In a forked child it does nothing and returns ncclInvalidUsage, as
+ * every call on a communicator of the parent process does. */
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 
 /* Stops what is running but keeps the handle for split, shrink, destroy and abort. revokeFlags must be
@@ -336,8 +337,8 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
 
 /* --- Asking one --- */
 
-/* Stores the communicator's own state: ncclSuccess, ncclInProgress, or what befell it. Never waits. On GPUs the
- * results of operations that a stream has passed are right if this says ncclSuccess afterwards. */
+/* Stores the communicator's own state: ncclSuccess, ncclInProgress, or what befell it. Never waits. On GPUs
+ * the results of operations that a stream has passed are right if this says ncclSuccess afterwards. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
 
 /* The number of ranks; the device's number; the caller's rank. */
@@ -360,8 +361,9 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
  * without. At most 256 windows of one communicator at a time.
  * Deregistering is local. Before it, operations on the window are done on all ranks, and graphs that hold one
  * do not run again. After an error or an abort, write to the memory and free it when the communicators of all
- * ranks have ended: copies of peers that were enqueued may still come, and kernels of theirs may still read. When a rank does not come in time, the others get
- * an error, and the communicator exchanges nothing any more: abort it and make another. */
+ * ranks have ended: copies of peers that were enqueued may still come, and kernels of theirs may still read.
+ * When a rank does not come in time, the others get an error, and the communicator exchanges nothing any
+ * more: abort it and make another. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);

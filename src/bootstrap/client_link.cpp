@@ -338,8 +338,9 @@ Status ClientLink::stopReason(const StopCheck& other) const {
 
 Waited ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop) {
   std::unique_lock lock(mutex_);
-  return await(lock, deadline, [&] { return stopReason(stop); },
-               [&] { return resultsSeen_ > sequence || spoiled_ || isDisrupted(sequence) || silenced_; });
+  return await(
+      lock, deadline, [&] { return stopReason(stop); },
+      [&] { return resultsSeen_ > sequence || spoiled_ || isDisrupted(sequence) || silenced_; });
 }
 
 Result<std::vector<Bytes>> ClientLink::exchangeOutcome(const char* name, uint32_t sequence) {

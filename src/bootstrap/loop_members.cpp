@@ -233,13 +233,17 @@ void Loop::farewell(const Link& link, Goodbye goodbye) {
   Hosting& hosting = link->hosting;
   if (!hosting.parts.empty()) goodbye.exchanges = hosting.parts.back().first + 1;
   hosting.parting = encode(goodbye);
-  cancel(hosting.settling);
   if (link->isJoined()) {
     const auto [first, last] = joined_.equal_range(link->where.session);
     const auto mine = std::find_if(first, last, [&](const auto& entry) { return entry.second == link; });
     if (mine != last) joined_.erase(mine);
     link->left();
-    if (Session* here = sessions_.find(link->where.session)) here->leaveHere(link->self.rank, goodbye);
+    // Members of this process hear it without a host: there may be none but one that is stopped.
+    if (Session* here = sessions_.find(link->where.session)) {
+      here->leaveHere(link->self.rank, goodbye);
+    } else {
+      hear(link->where.session, departureBy(link->self.rank, goodbye));
+    }
   }
   std::vector<uint64_t> tokens;
   for (const HostLink& host : hosting.hosts) tokens.push_back(host.connection);
@@ -279,6 +283,7 @@ void Loop::partingDone(const Link& link) {
   if (!hosting.over) {
     hosting.over = true;
     cancel(hosting.leaving);
+    cancel(hosting.settling);
     link->detached();
   }
   std::vector<uint64_t> useless;

@@ -152,8 +152,7 @@ std::span<const MemberInfo> Membership::members() const {
 
 Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
                                                                std::span<const uint8_t> mine,
-                                                               double timeoutSeconds,
-                                                               const StopCheck& stop) {
+                                                               double timeoutSeconds, const StopCheck& stop) {
   if (pid_ != ::getpid()) {
     return fail(Code::kInvalidUsage,
                 "rank %d: this communicator belongs to process %d, which forked this one", rank(),

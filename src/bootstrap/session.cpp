@@ -237,20 +237,33 @@ void Session::tellLost(Member& member, LossKind kind, const std::string& text) {
 }
 
 // A member's goodbye, unless it is known already.
-void Session::take(Member& member, const Goodbye& goodbye) {
-  if (member.gone()) return;
+Departure departureBy(int rank, const Goodbye& goodbye) {
+  Departure departure{rank, goodbye.kind == Farewell::kLeft, goodbye.exchanges};
   switch (goodbye.kind) {
     case Farewell::kLeft:
-      if (complete_) return tellLeft(member, goodbye.exchanges);
-      return tellLost(member, LossKind::kExited, "it left before all ranks had joined");
+      break;
     case Farewell::kAborted:
-      return tellLost(member, LossKind::kAborted,
-                      goodbye.text.empty() ? "called ncclCommAbort" : goodbye.text);
+      departure.kind = LossKind::kAborted;
+      departure.text = goodbye.text.empty() ? "called ncclCommAbort" : goodbye.text;
+      break;
     case Farewell::kExited:
-      return tellLost(member, LossKind::kExited, "its process exited without destroying the communicator");
+      departure.kind = LossKind::kExited;
+      departure.text = "its process exited without destroying the communicator";
+      break;
     case Farewell::kGaveUp:
-      return tellLost(member, LossKind::kGaveUp, goodbye.text);
+      departure.kind = LossKind::kGaveUp;
+      departure.text = goodbye.text;
+      break;
   }
+  return departure;
+}
+
+void Session::take(Member& member, const Goodbye& goodbye) {
+  if (member.gone()) return;
+  const Departure departure = departureBy(member.info.rank, goodbye);
+  if (!departure.left) return tellLost(member, departure.kind, departure.text);
+  if (complete_) return tellLeft(member, departure.exchanges);
+  tellLost(member, LossKind::kExited, "it left before all ranks had joined");
 }
 
 void Session::leave(int rank, const Goodbye& goodbye) {

@@ -111,6 +111,9 @@ class Session {
   std::optional<Gathering> gathering_;  // once all have joined
 };
 
+// What those who stay are to know of a rank that has said goodbye.
+Departure departureBy(int rank, const Goodbye& goodbye);
+
 // What a process knows of a session that one of its own members has joined: enough to host it.
 struct Testimony {
   Key128 secret;

@@ -349,10 +349,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   std::atomic<bool> finalising_{false};
   std::atomic<bool> releaseDue_{false};  // nobody will use the communicator any more
-  std::mutex lifeMutex_;  // held while the communicator is made, finalised, or lets go
+  std::mutex lifeMutex_;                 // held while the communicator is made, finalised, or lets go
   std::mutex workerMutex_;
   std::unique_ptr<executors::host::Stream> worker_;
-  mutable std::mutex membershipMutex_;                         // held while membership_ is set, and by abort()
+  mutable std::mutex membershipMutex_;                 // held while membership_ is set, and by abort()
   std::unique_ptr<bootstrap::Membership> membership_;  // last: its callback uses the members above
 };
 

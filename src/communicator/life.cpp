@@ -149,11 +149,18 @@ Status Communicator::initialise() {
   // Failed, or aborted or struck by a loss meanwhile: the others must not take this rank for a member.
   if (status.ok()) status = usable();
   markBroken(status, State::kFailed, lastError());
-  std::lock_guard lock(membershipMutex_);
-  if (membership_ != nullptr) {
-    membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
+  {
+    std::lock_guard lock(membershipMutex_);
+    if (membership_ != nullptr) {
+      membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
+    }
   }
-  return status;
+  // What failed here may be the consequence of a loss that was told meanwhile.
+  std::string text;
+  const Status first = error(&text);
+  if (first.code != Code::kRemote) return status;
+  setLastError(text);
+  return first;
 }
 
 void Communicator::logReady() const {
@@ -195,8 +202,8 @@ Status Communicator::join() {
   options.version = kLibraryVersion;
   options.onPeerLost = [this](const bootstrap::PeerLoss& loss) { peerLost(loss); };
   options.onNudged = [this] { nudged(); };
-  auto joined = bootstrap::Membership::join(id_, rank_, ranks_, timeout.value(),
-                                           [this] { return mayWait(); }, std::move(options));
+  auto joined = bootstrap::Membership::join(
+      id_, rank_, ranks_, timeout.value(), [this] { return mayWait(); }, std::move(options));
   if (!joined.ok()) return reasonOfParent(joined.status());
   std::lock_guard lock(membershipMutex_);
   membership_ = std::move(joined.value());

@@ -11,9 +11,11 @@
 //            lineBytes() from one source in one leg of one epoch
 //   describe says what others need to know to read a buffer of ours; locate finds a buffer of theirs in our
 //            address space (null: not there, get must copy); get copies a peer's memory here
-//   beginReading / goOnReading / endReading   frame the reading of peers' buffers, and are asked between pieces
-//            of a few megabytes; pauseReading before a wait, beginReading after it: not ok once a peer has failed. When endReading is ok, all that was read came
-//            from buffers whose owners were still in the operation
+//   beginReading / goOnReading / endReading   frame the reading of peers' buffers, and are asked between
+//   pieces
+//            of a few megabytes; pauseReading before a wait, beginReading after it: not ok once a peer has
+//            failed. When endReading is ok, all that was read came from buffers whose owners were still in
+//            the operation
 //   awaitReaders   returns, after an operation has failed here, when no peer reads this rank's buffers any
 //            more, or after a bounded time (docs/decisions/0023-what-holds-after-a-fault.md)
 // A wait that gives up says so to the whole coop, and its caller publishes nothing afterwards.

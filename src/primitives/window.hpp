@@ -69,7 +69,8 @@ struct WindowHeader {
   // The owner's process writes it (ncclCommAbort, liveness); non-zero ends every wait of this rank. Made by
   // abortWord().
   alignas(kCellBytes) uint32_t abort;
-  // The owner's communicator is broken (a Code): peers that wait long look here, and give up too.
+  // The owner's communicator is broken: why, and whom it blames, as abortWord() has it. Peers that wait long
+  // look here, and give up too.
   uint32_t failed;
   // How far the owner's end has come: it has begun to finalise, so that what it has not called by now it
   // never will; and nothing of its work runs any more, so that it uses nobody's memory.

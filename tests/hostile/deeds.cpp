@@ -281,8 +281,12 @@ void Rank::recover() {
     call.count = 5000;
     call.function = number % 2 == 0 ? Function::kAllReduce : Function::kAllGather;
     Operation operation(call, rest, *memory_, 0, {});
-    const ncclResult_t done =
-        enter("an operation after the recovery", rest.comm, [&] { return operation.enqueue(nullptr); });
+    const ncclResult_t done = enter("an operation after the recovery", rest.comm, [&] {
+      // On a shared GPU the null stream is one for all ranks of a process.
+      if (!memory_->sharesDevice()) return operation.enqueue(nullptr);
+      const ncclResult_t enqueued = operation.enqueue(stream_);
+      return enqueued == ncclSuccess ? memory_->synchronise(stream_) : enqueued;
+    });
     const std::string wrong = done == ncclSuccess ? operation.compare() : "";
     if (done != ncclSuccess && !board_.over) {
       board_.report(Wrong::kUnexpected, "rank %d: an operation after the recovery returned %d: %s", rank_,

@@ -135,9 +135,10 @@ struct Judge {
         strstr(told.words, "ranks disagree") != nullptr || strstr(told.words, "must agree") != nullptr;
     if (told.code == ncclRemoteError && reason && hasTransfers()) return;
     // A call that is missing at the end is one of a rank that left without making it.
-    // Others may only have lost who waited for that one, and are told because of whom.
-    const bool left = plan.quirk == Quirk::kMissing && (strstr(told.words, "has finalised") != nullptr ||
-                                                        strstr(told.words, "because of rank") != nullptr);
+    // So does one whose own call needed nobody. Others may only have lost who waited for that one, and are
+    // told because of whom.
+    const bool left =
+        strstr(told.words, "has finalised") != nullptr || strstr(told.words, "because of rank") != nullptr;
     const std::vector<int> all = ranksIn(told.words);
     if (left && std::find(all.begin(), all.end(), plan.odd) != all.end()) return;
     if (told.code != ncclInvalidUsage) return complain(Wrong::kWords, rank, "not ncclInvalidUsage");

@@ -91,7 +91,10 @@ Result<SharedMemory> SharedMemory::open(pid_t owner, int descriptor, size_t byte
   snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(owner), descriptor);
   const int opened = ::open(path, O_RDWR | O_CLOEXEC);
   if (opened < 0) {
-    return failErrno("cannot open the shared memory of process %d (%s)", static_cast<int>(owner), path);
+    const bool hasEnded = errno == ENOENT;  // a process that has died has no descriptors any more
+    const Status status =
+        failErrno("cannot open the shared memory of process %d (%s)", static_cast<int>(owner), path);
+    return hasEnded ? Status{Code::kRemote} : status;
   }
   struct stat facts {};
   const bool right = fstat(opened, &facts) == 0 && facts.st_size == static_cast<off_t>(bytes);
