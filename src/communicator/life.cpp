@@ -155,10 +155,10 @@ Status Communicator::initialise() {
       membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
     }
   }
-  // What failed here may be the consequence of a loss that was told meanwhile.
+  // What the system refused may be the consequence of a loss that was told meanwhile.
   std::string text;
   const Status first = error(&text);
-  if (first.code != Code::kRemote) return status;
+  if (status.code != Code::kSystem || first.code != Code::kRemote) return status;
   setLastError(text);
   return first;
 }
