@@ -149,18 +149,11 @@ Status Communicator::initialise() {
   // Failed, or aborted or struck by a loss meanwhile: the others must not take this rank for a member.
   if (status.ok()) status = usable();
   markBroken(status, State::kFailed, lastError());
-  {
-    std::lock_guard lock(membershipMutex_);
-    if (membership_ != nullptr) {
-      membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
-    }
+  std::lock_guard lock(membershipMutex_);
+  if (membership_ != nullptr) {
+    membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
   }
-  // What the system refused may be the consequence of a loss that was told meanwhile.
-  std::string text;
-  const Status first = error(&text);
-  if (status.code != Code::kSystem || first.code != Code::kRemote) return status;
-  setLastError(text);
-  return first;
+  return status;
 }
 
 void Communicator::logReady() const {
