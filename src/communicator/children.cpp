@@ -166,17 +166,25 @@ Status Communicator::reasonOfParent(Status status) const {
   return stretto::failAbout(parents.peer, Code::kRemote, "%s (%s)", text.c_str(), words.c_str());
 }
 
+// Asked by waits of the bootstrap, with a lock of theirs: so one lock at a time here, and none for nobody,
+// which is what an exchange of this communicator asks for.
 Status Communicator::lossAmong(const std::vector<int>& members) const {
-  std::unique_lock life(membershipMutex_, std::try_to_lock);  // not while this communicator is being left
-  const bool knows = life.owns_lock() && membership_ != nullptr;
+  if (members.empty()) return kOkStatus;
+  std::vector<char> gone(members.size());
+  {
+    const std::unique_lock life(membershipMutex_,
+                                std::try_to_lock);  // not while this communicator is being left
+    const bool knows = life.owns_lock() && membership_ != nullptr;
+    for (size_t i = 0; knows && i < members.size(); ++i) gone[i] = membership_->hasGone(members[i]) ? 1 : 0;
+  }
   std::lock_guard lock(errorMutex_);
   for (size_t rank = 0; rank < members.size(); ++rank) {
     const auto found = lost_.find(members[rank]);
-    if (found == lost_.end() && !(knows && membership_->hasGone(members[rank]))) continue;
-    const std::string gone = "rank " + std::to_string(members[rank]) + " has left it";
+    if (found == lost_.end() && gone[rank] == 0) continue;
+    const std::string left = "rank " + std::to_string(members[rank]) + " has left it";
     return stretto::failAbout(static_cast<int>(rank), Code::kRemote,
                               "a rank of the communicator that it is made of will not come: %s",
-                              found == lost_.end() ? gone.c_str() : found->second.c_str());
+                              found == lost_.end() ? left.c_str() : found->second.c_str());
   }
   return kOkStatus;
 }

@@ -60,7 +60,7 @@ void expectTold(const Page& page, const Processes& processes, std::initializer_l
 
 // --- the three cases --------------------------------------------------------------------------------------
 
-TEST(Hosts, ADeathAfterTheMakerHasLeftAndExited) {
+TEST(HostProcesses, ADeathAfterTheMakerHasLeftAndExited) {
   constexpr int kRanks = 4;
   for (const Going how : {Going::kExits, Going::kEndsAtOnce}) {
     SCOPED_TRACE(nameOf(how));
@@ -93,7 +93,7 @@ TEST(Hosts, ADeathAfterTheMakerHasLeftAndExited) {
 }
 
 // The last slot makes the id and holds no rank.
-TEST(Hosts, ADeathAfterAMakerWithoutRanksHasGone) {
+TEST(HostProcesses, ADeathAfterAMakerWithoutRanksHasGone) {
   constexpr int kRanks = 4;
   for (const Going how : {Going::kExits, Going::kEndsAtOnce, Going::kKilled, Going::kStopped}) {
     for (const bool atOnce : {true, false}) {
@@ -130,7 +130,7 @@ TEST(Hosts, ADeathAfterAMakerWithoutRanksHasGone) {
   }
 }
 
-TEST(Hosts, ADeathWhileTheMakerWithRanksIsStopped) {
+TEST(HostProcesses, ADeathWhileTheMakerWithRanksIsStopped) {
   constexpr int kRanks = 4;
   for (const int victim : {1, 2}) {
     SCOPED_TRACE("rank " + std::to_string(victim) + " is killed");
@@ -178,7 +178,7 @@ int exchangeOften(Membership& membership, int rank, int ranks, int rounds) {
   return 0;
 }
 
-TEST(Hosts, ExchangesGoOnWithoutAMakerThatIsNoRank) {
+TEST(HostProcesses, ExchangesGoOnWithoutAMakerThatIsNoRank) {
   constexpr int kRanks = 3;
   for (const Going how : {Going::kExits, Going::kKilled, Going::kStopped}) {
     for (int delay = 0; delay < 12;
@@ -211,7 +211,7 @@ TEST(Hosts, ExchangesGoOnWithoutAMakerThatIsNoRank) {
 }
 
 // All but one have contributed when the maker goes; the last one comes a while later.
-TEST(Hosts, AMakerThatGoesInTheMiddleOfAnExchange) {
+TEST(HostProcesses, AMakerThatGoesInTheMiddleOfAnExchange) {
   constexpr int kRanks = 3;
   for (const Going how : {Going::kExits, Going::kKilled, Going::kStopped}) {
     SCOPED_TRACE(nameOf(how));
@@ -246,7 +246,7 @@ TEST(Hosts, AMakerThatGoesInTheMiddleOfAnExchange) {
 
 // A host that does not read must not be told more than a socket and a little more can hold, and must find its
 // members alive when it reads again.
-TEST(Hosts, AStoppedHostMissesManyExchangesAndGoesOn) {
+TEST(HostProcesses, AStoppedHostMissesManyExchangesAndGoesOn) {
   constexpr int kRanks = 3;
   const SharedPage<Page> page;
   Processes processes(kRanks + 1, [&](int slot) {
@@ -284,7 +284,7 @@ TEST(Hosts, AStoppedHostMissesManyExchangesAndGoesOn) {
 // --- hosts that go one after the other
 // -----------------------------------------------------------------------
 
-TEST(Hosts, AHostAndAnotherRankAreKilledTogether) {
+TEST(HostProcesses, AHostAndAnotherRankAreKilledTogether) {
   constexpr int kRanks = 5;
   for (const auto& [first, second] : {std::pair{0, 1}, {0, 3}, {1, 4}, {3, 4}}) {
     for (const useconds_t pause : {0u, 3000u, 6000u, 50000u}) {
@@ -319,7 +319,7 @@ TEST(Hosts, AHostAndAnotherRankAreKilledTogether) {
   }
 }
 
-TEST(Hosts, OneAfterTheOtherDownToTwo) {
+TEST(HostProcesses, OneAfterTheOtherDownToTwo) {
   constexpr int kRanks = 6;
   const SharedPage<Page> page;
   Processes processes(kRanks, [&](int rank) {
@@ -341,7 +341,7 @@ TEST(Hosts, OneAfterTheOtherDownToTwo) {
   for (const int rank : {kRanks - 2, kRanks - 1}) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
 }
 
-TEST(Hosts, ManyAtOnceDownToOne) {
+TEST(HostProcesses, ManyAtOnceDownToOne) {
   constexpr int kRanks = 7;
   const SharedPage<Page> page;
   Processes processes(kRanks, [&](int rank) {
@@ -363,7 +363,7 @@ TEST(Hosts, ManyAtOnceDownToOne) {
 }
 
 // It cannot come to the new host, but the kernel accepts for it; its death is noticed all the same.
-TEST(Hosts, AStoppedRankIsAliveUntilItIsKilled) {
+TEST(HostProcesses, AStoppedRankIsAliveUntilItIsKilled) {
   constexpr int kRanks = 5;
   const SharedPage<Page> page;
   Processes processes(kRanks, [&](int rank) {
@@ -390,7 +390,7 @@ TEST(Hosts, AStoppedRankIsAliveUntilItIsKilled) {
 }
 
 // ... and when it goes on instead, it is told all that it has missed.
-TEST(Hosts, AStoppedRankThatGoesOnIsAmongTheLiving) {
+TEST(HostProcesses, AStoppedRankThatGoesOnIsAmongTheLiving) {
   constexpr int kRanks = 4;
   const SharedPage<Page> page;
   Processes processes(kRanks, [&](int rank) {
@@ -421,7 +421,7 @@ TEST(Hosts, AStoppedRankThatGoesOnIsAmongTheLiving) {
 // --- goodbyes
 // -----------------------------------------------------------------------------------------------
 
-TEST(Hosts, AGoodbyeDoesNotWaitForAStoppedHost) {
+TEST(HostProcesses, AGoodbyeDoesNotWaitForAStoppedHost) {
   constexpr int kRanks = 3;
   const SharedPage<Page> page;
   Processes processes(kRanks + 1, [&](int slot) {
@@ -450,7 +450,7 @@ TEST(Hosts, AGoodbyeDoesNotWaitForAStoppedHost) {
 }
 
 // A launcher that makes the id and goes, and a job that is over at once: hosts are found while ranks leave.
-TEST(Hosts, GoodbyesWhileHostsChangeAreNoLosses) {
+TEST(HostProcesses, GoodbyesWhileHostsChangeAreNoLosses) {
   constexpr int kRanks = 4;
   for (int round = 0; round < 12; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
@@ -478,7 +478,7 @@ TEST(Hosts, GoodbyesWhileHostsChangeAreNoLosses) {
   }
 }
 
-TEST(Hosts, ManyCommunicatorsOfProcessesLeaveNothing) {
+TEST(HostProcesses, ManyCommunicatorsOfProcessesLeaveNothing) {
   constexpr int kRanks = 3;
   constexpr int kRounds = 60;
   struct Ids {
