@@ -77,8 +77,8 @@ struct WindowHeader {
   static constexpr uint32_t kCallsOver = 1, kGone = 2;
   uint32_t left;
   // The owner reads peers' own buffers in the operation of this number; 0 while it does not. A peer whose
-  // operation fails waits for it to change before it gives its buffers back to its caller. In a line of its own:
-  // peers look at the words above in every such operation.
+  // operation fails waits for it to change before it gives its buffers back to its caller. In a line of its
+  // own: peers look at the words above in every such operation.
   alignas(kCellBytes) uint64_t reading;
   // The ranks that the owner's process knows to be lost, a bit each: they read nothing any more.
   uint64_t lost;
