@@ -68,7 +68,7 @@ void Loop::unreachable(const Link& link, uint64_t process, int error) {
             : "";
     link->hosting.forget(process);
     link->refused(
-        {error == ECONNREFUSED ? Code::kRemote : Code::kSystem, -1,
+        {error == ECONNREFUSED || error == ECONNRESET ? Code::kRemote : Code::kSystem, -1,
          "no connection to the rendezvous at " + toText(address) + ": " + std::strerror(error) + hint});
     unsettle(link);
     return;

@@ -146,10 +146,11 @@ Status Communicator::parentHolds() const {
   return membership_ != nullptr ? kOkStatus : origin_.parent->lossAmong(origin_.members);
 }
 
-// Who leads a child's making may have given up because of a loss that this rank has not heard of yet: the
-// parent names it in a moment.
+// Who leads a child's making may have died, or given up because of a loss that this rank has not heard of
+// yet: what the network says then is a consequence, and the parent names the cause in a moment.
 Status Communicator::reasonOfParent(Status status) const {
-  if (origin_.parent == nullptr || status.code != Code::kRemote) return status;
+  const bool mayBeLoss = status.code == Code::kRemote || status.code == Code::kSystem;
+  if (origin_.parent == nullptr || !mayBeLoss) return status;
   const std::string words = lastError();
   const uint64_t began = platform::monotonicNanoseconds();
   while (static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9 < kSecondHandSeconds) {
