@@ -16,6 +16,8 @@ namespace {
 
 // A rank that died says nothing more; its kernels end with its process.
 constexpr double kMournSeconds = 5;
+// What an idle device may take to say that it is idle.
+constexpr double kLookSeconds = 0.005;
 
 struct Rest {
   std::unique_ptr<DeviceSide> device;  // first to go: the rest is what its kernels use
@@ -72,8 +74,8 @@ void freeWhatCanBe() {
   std::vector<Rest> gone;  // freed without the lock
   std::lock_guard lock(rests().mutex);
   auto& all = rests().all;
-  const auto kept =
-      std::stable_partition(all.begin(), all.end(), [](const Rest& rest) { return !canGo(rest, 0); });
+  const auto kept = std::stable_partition(all.begin(), all.end(),
+                                          [](const Rest& rest) { return !canGo(rest, kLookSeconds); });
   std::move(kept, all.end(), std::back_inserter(gone));
   all.erase(kept, all.end());
 }

@@ -378,6 +378,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 cudaError_t cudaEventDestroy(cudaEvent_t) {
   return cudaSuccess;  // streams may still wait for it
 }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return event->reached >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   stream = streamOf(stream);
   event->capturing = captureOf(stream) != nullptr ? stream : nullptr;

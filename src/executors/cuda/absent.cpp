@@ -31,6 +31,9 @@ Status Order::before(StreamHandle, uint64_t) {
 Status Order::after(StreamHandle, uint64_t) {
   return refuse();
 }
+bool Order::ended() const {
+  return true;
+}
 Status Order::join(StreamHandle, StreamHandle) {
   return refuse();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "algorithms/registry.hpp"
 #include "primitives/cuda/reducer_kind.hpp"
@@ -57,6 +58,17 @@ class KernelTable {
   void add(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol, Kind kind,
            Fit fit, Kernel kernel) {
     kernels_[static_cast<size_t>(fit)][indexOf(collective, algorithm, protocol, kind)] = kernel;
+  }
+  // Every __global__ function in it, some more than once.
+  std::vector<const void*> functions() const {
+    std::vector<const void*> all;
+    for (const Rows& rows : kernels_) {
+      for (const Kernel& kernel : rows) {
+        if (kernel.function != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.function));
+        if (kernel.fused != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.fused));
+      }
+    }
+    return all;
   }
 
  private:

@@ -86,7 +86,17 @@ Status Order::after(StreamHandle stream, uint64_t capture) {
   Line& line = lineOf(capture);
   line.used = true;
   line.last = stream;
-  return line.several ? record(line, stream) : kOkStatus;
+  return line.several || marksAll_ ? record(line, stream) : kOkStatus;
+}
+
+// What CUDA refuses to say anything of runs no more.
+bool Order::ended() const {
+  if (eager_.event == nullptr) return true;
+  const platform::cuda::AmidCaptures amid;
+  const platform::cuda::ScopedDevice current(device_);
+  const cudaError_t error = cudaEventQuery(eventOf(eager_.event));
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error != cudaErrorNotReady;
 }
 
 Status Order::join(StreamHandle main, StreamHandle other) {

@@ -56,6 +56,8 @@ Result<HostMapped> allocateHostMapped(int, size_t) {
   return refuse("pinned memory");
 }
 void releaseHostMapped(int, HostMapped) {}
+SharingDevice::SharingDevice(int device) : device_(device) {}
+SharingDevice::~SharingDevice() = default;
 
 Result<IpcName> nameForOthers(int, const void*) {
   return refuse("a name of device memory");

@@ -19,6 +19,7 @@
 
 #include "base/log.hpp"
 #include "platform/cuda/driver.hpp"
+#include "platform/cuda/kept_memory.hpp"
 
 namespace stretto::platform::cuda {
 namespace {
@@ -116,6 +117,21 @@ Result<Allocation> allocationOf(const void* memory) {
                 error);
   }
   return Allocation{reinterpret_cast<const std::byte*>(base), bytes};
+}
+
+void giveBack(int device, std::byte* memory) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  if (current.status().ok() && cudaFree(memory) == cudaSuccess) return;
+  (void)cudaGetLastError();
+  STRETTO_LOG(kWarn, kAlloc, "device %d did not take back the memory at %p", device,
+              static_cast<void*>(memory));
+}
+
+void giveBackPinned(int device, std::byte* memory) {
+  const AmidCaptures amid;
+  const ScopedDevice current(device);
+  if (cudaFreeHost(memory) != cudaSuccess) (void)cudaGetLastError();
 }
 
 }  // namespace
@@ -235,46 +251,63 @@ Result<std::byte*> allocate(int device, size_t bytes) {
   const AmidCaptures amid;
   const ScopedDevice current(device);
   STRETTO_TRY(current.status());
-  void* memory = nullptr;
-  if (const cudaError_t error = cudaMalloc(&memory, bytes); error != cudaSuccess) {
-    (void)cudaGetLastError();
-    return fail(Code::kSystem, "%zu bytes of memory of device %d: CUDA says \"%s\"", bytes, device,
-                cudaGetErrorString(error));
+  std::byte* memory = KeptMemory::ofProcess().take(device, KeptBlock::Kind::kDevice, bytes);
+  if (memory == nullptr) {
+    void* made = nullptr;
+    if (const cudaError_t error = cudaMalloc(&made, bytes); error != cudaSuccess) {
+      (void)cudaGetLastError();
+      return fail(Code::kSystem, "%zu bytes of memory of device %d: CUDA says \"%s\"", bytes, device,
+                  cudaGetErrorString(error));
+    }
+    memory = static_cast<std::byte*>(made);
+    KeptMemory::ofProcess().allocated({device, KeptBlock::Kind::kDevice, memory, bytes});
   }
-  const Status cleared = clearNow(device, static_cast<std::byte*>(memory), bytes);
-  if (cleared.ok()) return static_cast<std::byte*>(memory);
-  if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();
+  const Status cleared = clearNow(device, memory, bytes);
+  if (cleared.ok()) return memory;
+  release(device, memory);
   return cleared;
 }
 
 void release(int device, std::byte* memory) {
-  const AmidCaptures amid;
-  const ScopedDevice current(device);
-  if (current.status().ok() && cudaFree(memory) == cudaSuccess) return;
-  (void)cudaGetLastError();
-  STRETTO_LOG(kWarn, kAlloc, "device %d did not take back the memory at %p", device,
-              static_cast<void*>(memory));
+  if (memory == nullptr || KeptMemory::ofProcess().keep(memory)) return;
+  giveBack(device, memory);
 }
 
 Result<HostMapped> allocateHostMapped(int device, size_t bytes) {
   const AmidCaptures amid;
   const ScopedDevice current(device);
   STRETTO_TRY(current.status());
-  void* host = nullptr;
+  void* host = KeptMemory::ofProcess().take(device, KeptBlock::Kind::kPinned, bytes);
+  if (host == nullptr) {
+    STRETTO_CUDA_TRY(cudaHostAlloc(&host, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+                     "pinned memory");
+    KeptMemory::ofProcess().allocated(
+        {device, KeptBlock::Kind::kPinned, static_cast<std::byte*>(host), bytes});
+  }
+  HostMapped memory{static_cast<std::byte*>(host), nullptr};
   void* mapped = nullptr;
-  STRETTO_CUDA_TRY(cudaHostAlloc(&host, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pinned memory");
   if (const cudaError_t error = cudaHostGetDevicePointer(&mapped, host, 0); error != cudaSuccess) {
-    (void)cudaFreeHost(host);
+    releaseHostMapped(device, memory);
     return refused(error, "the device's address of pinned memory");
   }
   std::memset(host, 0, bytes);
-  return HostMapped{static_cast<std::byte*>(host), static_cast<std::byte*>(mapped)};
+  memory.device = static_cast<std::byte*>(mapped);
+  return memory;
 }
 
 void releaseHostMapped(int device, HostMapped memory) {
-  const AmidCaptures amid;
-  const ScopedDevice current(device);
-  if (memory.host != nullptr && cudaFreeHost(memory.host) != cudaSuccess) (void)cudaGetLastError();
+  if (memory.host == nullptr || KeptMemory::ofProcess().keep(memory.host)) return;
+  giveBackPinned(device, memory.host);
+}
+
+SharingDevice::SharingDevice(int device) : device_(device) {
+  KeptMemory::ofProcess().share(device);
+}
+
+SharingDevice::~SharingDevice() {
+  for (const KeptBlock& block : KeptMemory::ofProcess().unshare(device_)) {
+    (block.kind == KeptBlock::Kind::kDevice ? giveBack : giveBackPinned)(device_, block.address);
+  }
 }
 
 Result<IpcName> nameForOthers(int device, const void* memory) {

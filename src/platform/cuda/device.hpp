@@ -88,6 +88,19 @@ struct HostMapped {
 Result<HostMapped> allocateHostMapped(int device, size_t bytes);
 void releaseHostMapped(int device, HostMapped memory);
 
+// While one of these lives, several ranks share the device: what is released is kept and handed out again, since
+// to give it back would wait for kernels of other ranks, and hold up their launches (kept_memory.hpp).
+class SharingDevice {
+ public:
+  explicit SharingDevice(int device);
+  ~SharingDevice();
+  SharingDevice(const SharingDevice&) = delete;
+  SharingDevice& operator=(const SharingDevice&) = delete;
+
+ private:
+  const int device_;
+};
+
 // A name under which another process of this host opens device memory of allocate() or cudaMalloc: of the
 // whole allocation, at whose `offset` the address given lies, and `room` bytes before its end. Whatever else
 // device memory may be has no name.
