@@ -22,6 +22,7 @@
 #include "bootstrap/membership.hpp"
 #include "communicator/connect.hpp"
 #include "communicator/device_side.hpp"
+#include "communicator/launch_log.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/plan_cache.hpp"
 #include "communicator/profile.hpp"
@@ -66,36 +67,6 @@ struct PreMultiplier {
   alignas(8) uint8_t scalar[8] = {};
   const void* place = nullptr;  // where to read it when an operation runs; null: it was copied
   bool alive = false;
-};
-
-// Operations on a GPU that were enqueued and not yet seen to be done, oldest first; the oldest is forgotten
-// when there are too many, as the flight recorder forgets it.
-class LaunchLog {
- public:
-  struct Entry {
-    uint64_t place = 0;     // in the flight recorder
-    uint64_t number = 0;    // done when so many kernels of collectives have ended
-    uint64_t sequence = 0;  // 0: transfers
-    uint64_t ticks = 0;
-  };
-  void add(Entry entry) {
-    if (begin_ + kEntries == end_) ++begin_;
-    entries_[end_++ % kEntries] = entry;
-  }
-  const Entry* oldest() const { return begin_ == end_ ? nullptr : &entries_[begin_ % kEntries]; }
-  const Entry* oldestCollective() const {
-    for (size_t i = begin_; i < end_; ++i) {
-      if (entries_[i % kEntries].sequence != 0) return &entries_[i % kEntries];
-    }
-    return nullptr;
-  }
-  void drop() { ++begin_; }
-
- private:
-  static constexpr size_t kEntries = 256;
-  std::array<Entry, kEntries> entries_{};
-  size_t begin_ = 0;
-  size_t end_ = 0;
 };
 
 // The place of one rank in a communicator that is to be made.
@@ -243,12 +214,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status reachWindows(int peer);  // that an operation needs, or DeviceSide::kEverybody
   void followKernels();
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
-  Status concludeLaunch(const Operation& operation, uint64_t number, Status status);
+  Status concludeLaunch(const Operation& operation, LaunchLog::Entry entry, Status status);
   int reapLaunches(bool all);
   int absentee(uint64_t sequence) const;
+  uint64_t gone() const;
   bool noteAbsence(int gone);
-  void watchSoon();
   bool watch();
+  bool noteDisagreement();
+  bool failDisagreeing(int peer, const std::string& words);
+  bool tellWaits(uint32_t launch, WaitingLaunch& what);
   void nudgePeers();
   void tellPeers(const char* what);
   bool finishLaunches();
@@ -314,8 +288,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<Foreign*> foreignNow_{nullptr};
   std::mutex launchMutex_;
   LaunchLog launches_;                     // that were not seen to be done, by launchMutex_
-  std::atomic<bool> somebodyLeft_{false};  // so that a thread must look after launches
-  std::atomic<bool> watching_{false};      // it does; cleared by launchMutex_
+  std::atomic<bool> somebodyLeft_{false};  // so that somebody must look after launches
   std::atomic<bool> readsPeers_{false};    // kernels were launched that read peers' registered windows
   uint64_t lookedTicks_ = 0;               // when that was last looked at
   planner::Machine machine_;

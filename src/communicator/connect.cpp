@@ -27,7 +27,7 @@ struct Verdict {
 };
 
 size_t regionBytes(const WindowLayout& layout) {
-  return layout.bytes() + Ledger::kBytes + sizeof(DevicePost);
+  return layout.bytes() + Ledger::kBytes + sizeof(DevicePost) + sizeof(KernelWaits);
 }
 
 Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout& layout) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bootstrap/membership.hpp"
+#include "communicator/kernel_waits.hpp"
 #include "communicator/ledger.hpp"
 #include "communicator/own_window.hpp"
 #include "links/endpoint.hpp"
@@ -22,7 +23,7 @@ namespace stretto::communicator {
 
 // Everything that reaches other ranks. Peers point into region and links, which any copy keeps.
 struct Connections {
-  std::shared_ptr<memory::Region> region;  // this rank's window, its ledger and its post
+  std::shared_ptr<memory::Region> region;  // this rank's window, ledger, post and kernels' waits
   size_t ledgerOffset = 0;                 // of every rank's region
   std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;                 // by rank
@@ -33,6 +34,10 @@ struct Connections {
   size_t postOffset() const { return ledgerOffset + Ledger::kBytes; }
   DevicePost& post(int rank) const {
     return *reinterpret_cast<DevicePost*>(peers[static_cast<size_t>(rank)].window + postOffset());
+  }
+  KernelWaits& kernelWaits(int rank) const {
+    const size_t offset = postOffset() + sizeof(DevicePost);
+    return *reinterpret_cast<KernelWaits*>(peers[static_cast<size_t>(rank)].window + offset);
   }
 };
 

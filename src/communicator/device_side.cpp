@@ -1,11 +1,14 @@
 #include "communicator/device_side.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "communicator/apart.hpp"
+#include "platform/clock.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -252,9 +255,16 @@ uint64_t DeviceSide::finished() const {
 }
 
 // Whether graphs of this rank still run, or transfers, is the device's to say: kernels count collectives
-// only.
+// only. Of a device that ranks share it is asked last: the kernel of another rank may wait for what this one
+// calls next.
 bool DeviceSide::idle(double seconds, const std::function<bool()>& ends) const {
-  return platform::cuda::waitForDevice(connections_.device, seconds, ends);
+  if (!order_.knowsItsEnd()) return platform::cuda::waitForDevice(connections_.device, seconds, ends);
+  const uint64_t began = platform::monotonicNanoseconds();
+  while (!order_.ended()) {
+    if (platform::secondsSince(began) >= seconds || (ends && ends())) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
 }
 
 }  // namespace stretto::communicator

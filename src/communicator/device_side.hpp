@@ -9,11 +9,13 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "communicator/connect.hpp"
 #include "communicator/device_connect.hpp"
 #include "communicator/device_windows.hpp"
+#include "communicator/kernel_waits.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/windows.hpp"
 #include "executors/cuda/engine.hpp"
@@ -86,6 +88,10 @@ class DeviceSide {
 
   void abort(uint32_t word) { engine_->abort(word); }
   executors::cuda::Report report() const { return engine_->report(); }
+  // Ten times a second, by one thread: publishes which launch waits; true if one has waited for long.
+  bool publishWaits(const KernelWaitsOf::Find& find) { return waits_.publish(engine_->longLooks(), find); }
+  // Each time that one has; `gone`: the ranks, a bit each, that have left or given up.
+  Standstill::Found standstill(uint64_t gone) { return standstill_.find(rank_, allWaits_, gone); }
   // Kernels of collectives that have ended, replays of graphs included. Asks the device: some microseconds.
   uint64_t finished() const;
   // Those enqueued so far that finished() will count; captured ones left out.
@@ -100,14 +106,19 @@ class DeviceSide {
              double timeoutSeconds)
       : connections_(std::move(connections)),
         reached_(std::make_shared<DeviceWindows>(connections_, host, timeoutSeconds)),
-        order_(connections_.device),
+        waits_(host.kernelWaits(rank)),
+        order_(connections_.device, connections_.shared),
         rank_(rank),
-        ranks_(ranks) {}
+        ranks_(ranks) {
+    if (connections_.shared) sharing_.emplace(connections_.device);
+    for (int peer = 0; peer < ranks; ++peer) allWaits_.push_back(&host.kernelWaits(peer));
+  }
 
   Status checkBuffer(const Operation& operation, const void* buffer, const char* which);
   template <typename Enqueue>
   Status inOrder(StreamHandle stream, const Enqueue& enqueue);
 
+  std::optional<platform::cuda::SharingDevice> sharing_;  // outlives all memory
   const DeviceConnections connections_;
   const std::shared_ptr<DeviceWindows> reached_;   // outlives the engine, whose kernels use it; and a thread
   std::array<std::byte*, kMaxRanks> windowsOf_{};  // as the engine has them; null for who is not reached
@@ -115,6 +126,9 @@ class DeviceSide {
   bool reachesAll_ = false;                        // and nobody was absent
   Windows windows_;                                // outlives the engine, too
   bool toldApart_ = false;                         // that one of them is not used
+  KernelWaitsOf waits_;                            // in host windows, which outlive this
+  std::vector<const KernelWaits*> allWaits_;       // by rank
+  Standstill standstill_;
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;

@@ -406,7 +406,6 @@ void Communicator::nudged() {
   };
   if (std::none_of(connections_.peers.begin(), connections_.peers.end(), hasLeft)) return;
   somebodyLeft_.store(true);
-  watchSoon();
 }
 
 Status Communicator::finalise() {

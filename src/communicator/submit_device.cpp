@@ -1,15 +1,15 @@
 // Operations of a rank on a GPU: enqueued here, and looked after until they have ended.
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <thread>
+#include <bit>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
-#include "communicator/apart.hpp"
 #include "communicator/communicator.hpp"
+#include "communicator/device_watch.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
+#include "primitives/disagreement.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -65,6 +65,11 @@ Status Communicator::makeDevice() {
   abortable_.store(device_.get());
   if (abort_.load() != 0) device_->abort(abort_.load());
   if (nudged_.load()) nudged();
+  if (ranks_ == 1) return kOkStatus;
+  watchOver(rank_, config_.device, [weak = weak_from_this()] {
+    const std::shared_ptr<Communicator> self = weak.lock();
+    return self != nullptr && self->watch();
+  });
   return kOkStatus;
 }
 
@@ -132,11 +137,16 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
   const bool counted = plan.algorithm != planner::Algorithm::kLocal;
   if (profile_.wantsKernels(operation)) [[unlikely]]
     followKernels();
+  LaunchLog::Entry entry;
+  entry.sequence = sequence_;
+  entry.firstLaunch = device_->lastLaunch().number + 1;
   Status status = counted ? reachWindows(DeviceSide::kEverybody) : kOkStatus;
   if (status.ok()) status = device_->launch(launch, operation.stream);
   if (profile_.on() && status.ok()) [[unlikely]]
     tellLaunched(operation, plan, device_->lastLaunch());
-  return concludeLaunch(operation, device_->counted() + (counted ? 0 : 1), status);
+  entry.number = device_->counted() + (counted ? 0 : 1);
+  entry.lastLaunch = device_->lastLaunch().number;
+  return concludeLaunch(operation, entry, status);
 }
 
 void Communicator::tellLaunched(const Operation& operation, const planner::Plan& plan,
@@ -169,7 +179,11 @@ Status Communicator::launchTogether() {
     event_ = member.event;
     if (profile_.on() && status.ok()) [[unlikely]]
       tellLaunched(*member.operation, member.plan, device_->lastOf(i));
-    const Status own = concludeLaunch(*member.operation, before + 1 + i, status);
+    LaunchLog::Entry entry;
+    entry.number = before + 1 + i;
+    entry.sequence = sequence_;
+    entry.firstLaunch = entry.lastLaunch = device_->lastOf(i).number;
+    const Status own = concludeLaunch(*member.operation, entry, status);
     if (first.ok()) first = own;
   }
   together_.clear();
@@ -193,6 +207,29 @@ void Communicator::followKernels() {
   profile_.doWithoutKernels();
 }
 
+namespace {
+
+// Of a group's transfers, with the first that moves something to or from a peer for the words of an error.
+LaunchLog::Entry entryOf(std::span<const Operation> operations) {
+  LaunchLog::Entry entry;
+  for (const Operation& operation : operations) {
+    if (!operation.isTransfer() || operation.count == 0) continue;
+    const bool isSend = operation.collective == Collective::kSend;
+    (isSend ? entry.sendsTo : entry.receivesFrom) |= uint64_t{1} << operation.root;
+    if (entry.message.sequence != 0) continue;
+    entry.message.sequence = 1;  // until it is announced
+    entry.message.count = operation.count;
+    entry.message.startedTicks = platform::ticks();
+    entry.message.collective = static_cast<uint8_t>(operation.collective);
+    entry.message.type = static_cast<uint8_t>(operation.type);
+    entry.message.op = 0xff;
+    entry.message.root = operation.root;
+  }
+  return entry;
+}
+
+}  // namespace
+
 Status Communicator::launchTransfers(const Operation& first, std::span<const Operation> operations) {
   for (const Operation& operation : operations) {
     if (profile_.wantsKernels(operation)) [[unlikely]]
@@ -202,18 +239,22 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
   for (const Operation& operation : operations) {
     if (status.ok() && operation.isTransfer() && operation.count != 0) status = reachWindows(operation.root);
   }
+  LaunchLog::Entry entry = entryOf(operations);
+  entry.firstLaunch = device_->lastLaunch().number + 1;
   if (status.ok()) status = device_->launchTransfers(operations);
+  entry.lastLaunch = device_->lastLaunch().number;
+  entry.number = device_->counted() + 1;
   if (profile_.on() && status.ok() && device_->lastRuns()) [[unlikely]] {
     for (const Operation& operation : operations) {
       if (operation.isTransfer()) profile_.enqueued(operation, {}, device_->lastTransfers(operation));
     }
   }
-  return concludeLaunch(first, device_->counted() + 1, status);
+  return concludeLaunch(first, entry, status);
 }
 
 // In the flight recorder an operation goes on until it is seen to be done, when so many kernels have ended;
 // one that was captured ends here. What is not counted itself is done when the next one that is counted is.
-Status Communicator::concludeLaunch(const Operation& operation, uint64_t number, Status status) {
+Status Communicator::concludeLaunch(const Operation& operation, LaunchLog::Entry entry, Status status) {
   if (!status.ok()) {
     const bool isNews = state() != State::kFailed;
     status = conclude(operation, status);
@@ -229,10 +270,10 @@ Status Communicator::concludeLaunch(const Operation& operation, uint64_t number,
   counters_.bytes += operation.bytes();
   {
     std::lock_guard lock(launchMutex_);
-    launches_.add({recorded_, number, operation.isTransfer() ? 0 : sequence_, platform::ticks()});
+    entry.place = recorded_;
+    entry.ticks = platform::ticks();
+    launches_.add(entry);
   }
-  if (somebodyLeft_.load()) [[unlikely]]
-    watchSoon();
   reapLaunches(false);
   return kOkStatus;
 }
@@ -241,7 +282,7 @@ Status Communicator::concludeLaunch(const Operation& operation, uint64_t number,
 // Returns a rank that has left without the collective that is the next to end, or -1.
 int Communicator::reapLaunches(bool all) {
   constexpr double kRestSeconds = 0.1;
-  constexpr double kPatienceSeconds = 1;
+  constexpr double kPatienceSeconds = 0.5;
   const uint64_t now = platform::ticks();
   std::lock_guard lock(launchMutex_);
   const bool due = platform::tickSeconds(now - lookedTicks_) > kRestSeconds;
@@ -267,6 +308,18 @@ int Communicator::absentee(uint64_t sequence) const {
     if (peer.rank != rank_ && left && connections_.ledger(peer.rank).last() < sequence) return peer.rank;
   }
   return -1;
+}
+
+// Ranks, a bit each, that do nothing any more, as they have left or given up.
+uint64_t Communicator::gone() const {
+  uint64_t gone = 0;
+  for (const Peer& peer : connections_.peers) {
+    WindowHeader& window = peer.header();
+    const bool left = std::atomic_ref(window.left).load(std::memory_order_acquire) == WindowHeader::kGone;
+    const bool failed = std::atomic_ref(window.failed).load(std::memory_order_acquire) != 0;
+    if (peer.rank != rank_ && (left || failed)) gone |= uint64_t{1} << peer.rank;
+  }
+  return gone;
 }
 
 Status Communicator::poll() {
@@ -309,28 +362,59 @@ Status Communicator::verifyReads() const {
   return kOkStatus;
 }
 
-// Somebody has left: a thread asks, as a user's watchdog would, until no collective is enqueued any more. Any
-// thread.
-void Communicator::watchSoon() {
-  if (state() != State::kReady || watching_.exchange(true)) return;
-  const auto ask = [weak = weak_from_this()] {
-    for (bool goesOn = true; goesOn;) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(250));
-      const std::shared_ptr<Communicator> self = weak.lock();
-      goesOn = self != nullptr && self->watch();
-    }
-  };
-  if (!startApart(rank_, config_.device, "to look after operations that a rank which left may miss", ask)) {
-    watching_.store(false);
-  }
+// On the device's thread (device_watch.hpp), for users who wait for a stream: asks as a user's watchdog would
+// once somebody has left. False when there is nothing to look after any more.
+bool Communicator::watch() {
+  if (somebodyLeft_.load()) (void)poll();
+  if (noteDisagreement()) tellPeers("waited for what its peers will not do");
+  return state() <= State::kReady;
 }
 
-bool Communicator::watch() {
-  (void)poll();
-  std::lock_guard lock(launchMutex_);
-  const bool goesOn = state() == State::kReady && launches_.oldestCollective() != nullptr;
-  if (!goesOn) watching_.store(false);
-  return goesOn;
+// Once a kernel has waited for long: whether peers have called something else, which kernels of other forms
+// do not see, or kernels wait for each other without an end, this rank's among them. True if that became this
+// communicator's error now.
+bool Communicator::noteDisagreement() {
+  const std::lock_guard lock(deviceMutex_);
+  if (device_ == nullptr || state() != State::kReady) return false;
+  const bool waits =
+      device_->publishWaits([this](uint32_t launch, WaitingLaunch& what) { return tellWaits(launch, what); });
+  if (!waits) return false;
+  const Ledger mine = connections_.ledger(rank_);
+  for (const Peer& peer : connections_.peers) {
+    const Difference calls = mine.firstDifferenceTo(connections_.ledger(peer.rank));
+    if (!calls.found()) continue;
+    return failDisagreeing(peer.rank,
+                           ranksDisagree(rank_, inWords(calls.mine), peer.rank, inWords(calls.theirs)));
+  }
+  const auto [members, gone] = device_->standstill(this->gone());
+  if (gone >= 0) return noteAbsence(gone);
+  if (members == 0) return false;
+  std::atomic_ref(connections_.header().wait.disagreeing).store(members, std::memory_order_release);
+  return failDisagreeing(std::countr_zero(members & ~(uint64_t{1} << rank_)),
+                         ranksStandStill(connections_.peers, members, rank_));
+}
+
+bool Communicator::failDisagreeing(int peer, const std::string& words) {
+  const Status why{Code::kInvalidUsage, static_cast<int16_t>(peer)};
+  markBroken(why, State::kFailed, words);
+  flight_.note(words.c_str());
+  raiseAbort(why);
+  return true;
+}
+
+// What the kernel of a launch was called as, also to peers that will say so in words.
+bool Communicator::tellWaits(uint32_t launch, WaitingLaunch& what) {
+  const std::lock_guard lock(launchMutex_);
+  const LaunchLog::Entry* const entry = launches_.ofLaunch(launch);
+  if (entry == nullptr) return false;
+  what = {entry->sequence == 0, entry->sendsTo, entry->receivesFrom};
+  if (what.isTransfers) {
+    announceTransfer(connections_.header().wait, entry->message);
+    return true;
+  }
+  const Announcement call = connections_.ledger(rank_).find(entry->sequence);
+  if (call.sequence != 0) stretto::announce(connections_.header(), call);
+  return true;
 }
 
 // Bounded: kernels give up at their own deadlines, and at an abort. Work of the user's that lies before them

@@ -284,8 +284,9 @@ void Rank::recover() {
     const ncclResult_t done = enter("an operation after the recovery", rest.comm, [&] {
       // On a shared GPU the null stream is one for all ranks of a process.
       if (!memory_->sharesDevice()) return operation.enqueue(nullptr);
-      const ncclResult_t enqueued = operation.enqueue(stream_);
-      return enqueued == ncclSuccess ? memory_->synchronise(stream_) : enqueued;
+      ncclResult_t enqueued = settled(rest.comm, operation.enqueue(stream_));
+      if (enqueued == ncclSuccess) enqueued = memory_->synchronise(stream_);
+      return enqueued == ncclSuccess ? ncclInProgress : enqueued;  // the communicator says the rest
     });
     const std::string wrong = done == ncclSuccess ? operation.compare() : "";
     if (done != ncclSuccess && !board_.over) {

@@ -17,10 +17,18 @@
 namespace hostile {
 namespace {
 
+// Memory of emulated GPUs is files: what memory.hpp keeps of it for later rounds, like memory of a real GPU,
+// is not counted.
+constexpr const char* kEmulated = "memfd:emulated";
+
 long entriesIn(const std::string& folder) {
   long count = 0;
   if (DIR* const all = opendir(folder.c_str()); all != nullptr) {
-    while (readdir(all) != nullptr) ++count;
+    while (const dirent* const entry = readdir(all)) {
+      std::error_code error;
+      const auto target = std::filesystem::read_symlink(folder + "/" + entry->d_name, error);
+      count += target.string().find(kEmulated) == std::string::npos;
+    }
     closedir(all);
   }
   return count - 2;
@@ -92,7 +100,9 @@ LeakWatch::Counts LeakWatch::measure() const {
   counts.descriptors = entriesIn(folder + "/fd");
   counts.threads = entriesIn(folder + "/task");
   std::ifstream maps(folder + "/maps");
-  for (std::string line; std::getline(maps, line);) counts.mappings += line.find("memfd:") != line.npos;
+  for (std::string line; std::getline(maps, line);) {
+    counts.mappings += line.find("memfd:") != line.npos && line.find(kEmulated) == line.npos;
+  }
   long pages = 0, resident = 0, shared = 0;
   std::ifstream(folder + "/statm") >> pages >> resident >> shared;
   counts.kilobytes = (resident - shared) * (sysconf(_SC_PAGESIZE) / 1024);

@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <vector>
 
 #include "algorithms/shares.hpp"
@@ -23,6 +25,7 @@ using platform::cuda::ScopedDevice;
 using stretto::cuda::Control;
 using stretto::cuda::kindOf;
 using stretto::cuda::LaneState;
+using stretto::cuda::LongLook;
 using stretto::cuda::Stamp;
 using stretto::cuda::Stamps;
 using stretto::cuda::Unit;
@@ -65,6 +68,26 @@ size_t roundUp(size_t value, size_t grain) {
   return (value + grain - 1) / grain * grain;
 }
 
+// CUDA loads a kernel at its first launch, and waits for all that runs on the device before it does. Where
+// another rank's kernel runs there, and waits for this very launch, neither would go on: so all are loaded
+// before the first.
+Status loadKernels(int device) {
+  static std::mutex mutex;
+  static auto* const loaded = new std::set<int>;
+  const std::lock_guard lock(mutex);
+  if (loaded->count(device) != 0) return kOkStatus;
+  const platform::cuda::AmidCaptures amid;
+  std::vector<const void*> functions = KernelTable::all().functions();
+  functions.push_back(reinterpret_cast<const void*>(cuda::transfers));
+  functions.push_back(reinterpret_cast<const void*>(scaleKernel));
+  for (const void* function : functions) {
+    cudaFuncAttributes attributes;
+    STRETTO_TRY(check(cudaFuncGetAttributes(&attributes, function), "loading a kernel"));
+  }
+  loaded->insert(device);
+  return kOkStatus;
+}
+
 }  // namespace
 
 class KernelEngine final : public Engine {
@@ -84,6 +107,7 @@ class KernelEngine final : public Engine {
                          StreamHandle stream) override;
   void abort(uint32_t word) override;
   Report report() const override;
+  std::array<LongLook, stretto::cuda::kAwaited> longLooks() const override;
   uint64_t finished() const override;
   Status wantStamps() override;
   Launched lastLaunch() const override { return launched_; }
@@ -156,6 +180,10 @@ Status KernelEngine::begin() {
   auto control = platform::cuda::allocateHostMapped(setup_.device, sizeof(Control));
   if (!control.ok()) return control.status();
   control_ = control.value();
+  if (setup_.sharedDevice) {
+    STRETTO_TRY(loadKernels(setup_.device));
+    STRETTO_TRY(wantWindows());
+  }
   return check(cudaStreamCreateWithFlags(&inspection_, cudaStreamNonBlocking), "creating a stream");
 }
 
@@ -176,7 +204,7 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   context.control = reinterpret_cast<Control*>(control_.device);
   context.stamps = reinterpret_cast<Stamps*>(stamps_.device);
   context.launch = launched_.number + 1;
-  context.timeoutNanoseconds = static_cast<uint64_t>(setup_.timeoutSeconds * 1e9);
+  context.timeoutTurns = stretto::cuda::turnsOf(setup_.timeoutSeconds);
   context.called = {tag, sequence};
   context.rank = setup_.rank;
   context.ranks = setup_.ranks;
@@ -509,6 +537,14 @@ Report KernelEngine::report() const {
   report.sequence = control.sequence;
   report.theirTag = control.theirTag;
   return report;
+}
+
+std::array<LongLook, stretto::cuda::kAwaited> KernelEngine::longLooks() const {
+  const auto& control = *reinterpret_cast<const Control*>(control_.host);
+  std::array<LongLook, stretto::cuda::kAwaited> looks;
+  std::transform(std::begin(control.longLooks), std::end(control.longLooks), looks.begin(),
+                 [](const uint64_t& word) { return LongLook::of(__atomic_load_n(&word, __ATOMIC_ACQUIRE)); });
+  return looks;
 }
 
 uint64_t KernelEngine::finished() const {

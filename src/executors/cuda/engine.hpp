@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -111,6 +112,9 @@ class Engine {
   virtual void abort(uint32_t word) = 0;
   // kOk while no kernel has given up.
   virtual Report report() const = 0;
+  // What kernels that wait long have said, by Awaited and peer; launch 0 where it changes just now, or
+  // nothing was said.
+  virtual std::array<stretto::cuda::LongLook, stretto::cuda::kAwaited> longLooks() const = 0;
   // Kernels of collectives that have ended since create(), graph replays included; kLocal is no kernel and
   // transfers are not counted. Asks the device, with calls that a capture of another thread may forbid.
   virtual uint64_t finished() const = 0;

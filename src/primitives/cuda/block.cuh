@@ -16,6 +16,8 @@ struct BlockShared {
   uint32_t failed;                          // somebody gave up
   uint32_t looked;                          // when a thread looked at the host's word
   uint32_t word;                            // the host's, if it was not 0
+  uint32_t awaits;                          // which kind of Awaited the block's waits are
+  uint32_t toldOf[kAwaited];                // when a thread told the host that it waits for that
   uint64_t began;                           // the block's turn, if stamps are wanted
 };
 
@@ -47,10 +49,23 @@ struct Threads {
 struct Patience {
   static constexpr uint32_t kPollsPerLook = 1024;
   uint32_t polls = 0;
-  uint64_t deadline = 0;
+  uint32_t deadline = 0;  // a turn; 0: none yet
 
   __device__ bool isDue() { return ++polls % kPollsPerLook == 0; }
 };
+
+// A wait that has become long says so to the host (communicator/kernel_waits.hpp), one thread of a block for
+// each peer, sixty times a second.
+__device__ inline void tellLongWait(const Context& context, BlockShared& shared, uint32_t turn,
+                                    uint32_t deadline, int peer) {
+  constexpr uint32_t kLongTurns = 128;
+  if (peer == kNobody || turn - (deadline - context.timeoutTurns) < kLongTurns) return;
+  const int what = awaitedAt(static_cast<Awaited>(look(shared.awaits)), peer);
+  const uint32_t span = turn / LongLook::kTurns;
+  if (atomicExch(&shared.toldOf[what], span) == span) return;
+  storeRelaxed64(&context.control->longLooks[what],
+                 LongLook{static_cast<uint32_t>(context.launch), span}.word());
+}
 
 // What ends a wait: nothing (kOk), another thread of the rank that gave up, the deadline, or the host's
 // word. That word lies in the host's memory, and a wait can be that of all threads of a GPU: were each to
@@ -58,15 +73,14 @@ struct Patience {
 // One thread of a block looks, twice a millisecond.
 struct Look {
   Code code;
-  uint64_t deadline;
+  uint32_t deadline;
 };
-__device__ inline Look lookAround(const Context& context, BlockShared& shared, uint64_t deadline) {
-  constexpr int kLookBits = 19;  // of nanoseconds
+__device__ inline Look lookAround(const Context& context, BlockShared& shared, uint32_t deadline, int peer) {
   if (look(shared.failed) != 0) return {Code::kRemote, deadline};
-  const uint64_t now = nanoseconds();
-  if (deadline == 0) deadline = now + context.timeoutNanoseconds;
-  if (now > deadline) return {Code::kTimeout, deadline};
-  const uint32_t turn = static_cast<uint32_t>(now >> kLookBits);
+  const uint32_t turn = static_cast<uint32_t>(nanoseconds() >> kTurnBits);
+  if (deadline == 0) deadline = (turn + context.timeoutTurns) | 1;
+  if (deadline - turn > kMostTurns) return {Code::kTimeout, deadline};
+  tellLongWait(context, shared, turn, deadline, peer);
   if (atomicExch(&shared.looked, turn) == turn) return {Code::kOk, deadline};
   const uint32_t word = loadRelaxed32(&context.control->abort) & 0xff;
   if (word != 0) tell(shared.word, word);
@@ -108,8 +122,8 @@ __device__ inline void reportOnce(const Context& context, const Called& called, 
 // The same as functions of their own, for kernels that a call does not make spill: what they run in
 // the common case stays short.
 __device__ __noinline__ inline Look lookAroundApart(const Context& context, BlockShared& shared,
-                                                    uint64_t deadline) {
-  return lookAround(context, shared, deadline);
+                                                    uint32_t deadline, int peer) {
+  return lookAround(context, shared, deadline, peer);
 }
 __device__ __noinline__ inline void reportApart(const Context& context, const Called& called,
                                                 BlockShared& shared, Failure failure) {

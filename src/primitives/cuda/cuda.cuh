@@ -69,7 +69,7 @@ class Cuda {
   // what has been counted meanwhile. Verbs that go by turns do that themselves, as late as they can. `first`:
   // of the block's lanes, if it has several.
   __device__ void prepare() {
-    if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = 0;
+    if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
     // What is needed right after the wait is read from the parameters before it. What branches by type has no
     // registers to spare for that.
     if constexpr (!kTurns && !Format::kRuns && kElementBytes != 0) {
@@ -135,6 +135,7 @@ class Cuda {
   // Instead of both, for a block that sent to one peer or received from it, beside others on the same lane.
   // `last`: of the block's lanes. The same for the whole block: false when it should give up.
   __device__ void beginTransfers(int peer, bool sends) {
+    tell(shared_.awaits, static_cast<uint32_t>(sends ? Awaited::kReceiver : Awaited::kSender));
     cursor_ = sends ? state_.links[peer].sent : state_.links[peer].received;
   }
   __device__ bool endTransfers(int peer, bool sent, bool last) {
@@ -505,16 +506,17 @@ class Cuda {
   __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                             size_t bytes);
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
-  __device__ Code exhausted(Patience& patience) const {
-    return exhausted(patience, [] { return false; });
+  // `peer`: who is waited for; or kNobody.
+  __device__ Code exhausted(Patience& patience, int peer) const {
+    return exhausted(patience, peer, [] { return false; });
   }
   // `differs()`: what has come is another operation's.
   template <typename Differs>
-  __device__ Code exhausted(Patience& patience, Differs differs) const {
+  __device__ Code exhausted(Patience& patience, int peer, Differs differs) const {
     if (!patience.isDue()) return Code::kOk;
     if (differs()) return Code::kInvalidUsage;
-    const Look seen = kTurns ? lookAroundApart(context_, shared_, patience.deadline)
-                             : lookAround(context_, shared_, patience.deadline);
+    const Look seen = kTurns ? lookAroundApart(context_, shared_, patience.deadline, peer)
+                             : lookAround(context_, shared_, patience.deadline, peer);
     patience.deadline = seen.deadline;
     return seen.code;
   }
@@ -568,7 +570,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* c
   Pack seen = loadRelaxed(cell);
   while (seen.low < value) {
     if (look(shared_.failed) != 0) return false;
-    if (const Code code = exhausted(patience); code != Code::kOk) {
+    if (const Code code = exhausted(patience, peer); code != Code::kOk) {
       report(code, peer, 0);
       return false;
     }

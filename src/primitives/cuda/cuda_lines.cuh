@@ -101,7 +101,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     const auto differs = [&] {
       return late >= 0 && holdsFlag<Format>(lane) && (seen ^ flag) >> kTagBits == 0;
     };
-    Code code = exhausted(patience, differs);
+    Code code = exhausted(patience, late, differs);
     if (__any_sync(kAll, failed_)) code = Code::kRemote;
     if (!__any_sync(kAll, code != Code::kOk)) continue;
     __syncwarp();

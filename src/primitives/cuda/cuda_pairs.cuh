@@ -54,7 +54,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitLine(Pack& line, const std::
       come = come && isTold;
     }
     if (come) return true;
-    if (const Code code = exhausted(patience); code != Code::kOk) {
+    if (const Code code = exhausted(patience, peerAt(1)); code != Code::kOk) {
       report(code, peerAt(1), 0);
       return false;
     }

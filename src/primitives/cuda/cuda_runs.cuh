@@ -24,7 +24,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitFlag(int peer, const uint64_
   Patience patience;
   uint64_t seen = loadAcquire(at);
   while (seen != flag && !failed_) {
-    const Code code = exhausted(patience);
+    const Code code = exhausted(patience, peer);
     const bool differs = (seen ^ flag) >> kTagBits == 0;
     if (differs || code != Code::kOk) report(differs ? Code::kInvalidUsage : code, peer, differs ? seen : 0);
     seen = loadAcquire(at);
@@ -147,7 +147,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRoom(Leg leg) {
     const uint64_t* const read = roomOf(rank(), leg, peerAt(step));
     Patience patience;
     while (!failed_ && loadRelaxed64(read) < epoch_ - layout().runs) {
-      const Code code = exhausted(patience);
+      const Code code = exhausted(patience, peerAt(step));
       if (code != Code::kOk) report(code, peerAt(step), 0);
     }
     free = !failed_;
@@ -242,7 +242,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitPlace(int peer, uint64_t num
   const Cell* const credit = creditFrom(peer, number);
   Patience patience;
   while (threadIdx.x % kWarp == 0 && !failed_ && loadRelaxed(credit).low < owed) {
-    const Code code = exhausted(patience);
+    const Code code = exhausted(patience, peer);
     if (code != Code::kOk) report(code, peer, 0);
   }
   return agreed(__any_sync(0xffffffff, failed_) == 0);

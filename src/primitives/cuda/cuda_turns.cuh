@@ -26,7 +26,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitStage(Come come) {
   Patience patience;
   while (!come()) {
     if (look(shared_.failed) != 0) return false;
-    if (const Code code = exhausted(patience); code != Code::kOk) {
+    if (const Code code = exhausted(patience, kNobody); code != Code::kOk) {
       report(code, kNobody, 0);  // threads of this block wait for each other
       return false;
     }

@@ -32,7 +32,36 @@ struct alignas(128) LaneState {
 // Instead of a peer, where it is not known who did not come.
 inline constexpr int kNobody = -1;
 
-// As WindowHeader::abort: low 8 bits Code, then peer + 1.
+// What a kernel waits for: a collective waits for the peer itself, a block that moves messages for the peer's
+// end of the link.
+enum class Awaited : uint32_t { kPeer = 0, kReceiver = 1, kSender = 2 };
+inline constexpr int kAwaited = 3 * kMaxRanks;
+constexpr int awaitedAt(Awaited what, int peer) {
+  return static_cast<int>(what) * kMaxRanks + peer;
+}
+
+// Times of waits: turns of the device's %globaltimer, half a millisecond each. They wrap after 26 days.
+inline constexpr int kTurnBits = 19;  // of nanoseconds
+inline constexpr uint32_t kMostTurns = uint32_t{1} << 31;
+constexpr uint32_t turnsOf(double seconds) {
+  const double turns = seconds * 1e9 / (1 << kTurnBits) + 1;
+  return turns < kMostTurns ? static_cast<uint32_t>(turns) : kMostTurns - 1;
+}
+
+// A thread of the launch of that number (its low 32 bits) has waited for long, and has looked once more in
+// vain in that span of 32 turns. In one word, which any thread of the device that waits stores.
+struct LongLook {
+  static constexpr int kTurns = 32;
+  uint32_t launch;
+  uint32_t span;
+
+  static constexpr LongLook of(uint64_t word) {
+    return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)};
+  }
+  constexpr uint64_t word() const { return uint64_t{launch} << 32 | span; }
+};
+
+// `abort` is as WindowHeader::abort: low 8 bits Code, then peer + 1.
 struct Control {
   alignas(64) uint32_t abort;  // the host writes
   // One block of the device writes: `reported` goes from 0 to 1 when it begins, to 2 when the rest is there.
@@ -42,6 +71,7 @@ struct Control {
   uint32_t lane;
   uint64_t sequence;
   uint64_t theirTag;
+  alignas(64) uint64_t longLooks[kAwaited];  // LongLook::word()
 };
 
 // When one block of a kernel had its turn, for whoever profiles. Pinned host memory: the block writes, the
@@ -137,8 +167,8 @@ struct Context {
   Control* control;
   Stamps* stamps;  // null: nobody wants any
   uint64_t launch;
-  uint64_t timeoutNanoseconds;  // of every wait
-  Called called;                // of a launch of several operations: nothing
+  uint32_t timeoutTurns;  // of every wait
+  Called called;          // of a launch of several operations: nothing
   int32_t rank;
   int32_t ranks;
 };

@@ -194,6 +194,7 @@ class Idle final : public Engine {
   Status launchTransfers(std::span<const Transfer>, uint64_t, StreamHandle) override { return kOkStatus; }
   void abort(uint32_t) override {}
   Report report() const override { return {}; }
+  std::array<stretto::cuda::LongLook, stretto::cuda::kAwaited> longLooks() const override { return {}; }
   uint64_t finished() const override { return done_.load(); }
   Status wantStamps() override {
     ++gStampsWanted;

@@ -1,0 +1,222 @@
+// Which kernels wait for each other without an end, by what ranks have published.
+#include "communicator/kernel_waits.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+namespace stretto::communicator {
+namespace {
+
+using stretto::cuda::Awaited;
+using stretto::cuda::awaitedAt;
+
+constexpr uint64_t bit(int rank) {
+  return uint64_t{1} << rank;
+}
+constexpr WaitingLaunch kCollective{};
+WaitingLaunch sendsTo(int peer) {
+  return {true, bit(peer), 0};
+}
+WaitingLaunch receivesFrom(int peer) {
+  return {true, 0, bit(peer)};
+}
+
+// Ranks whose kernels say what a test lets them say; every rank looks for a standstill in each turn.
+class KernelWaitsTest : public testing::Test {
+ protected:
+  struct Rank {
+    KernelWaits published{};
+    std::unique_ptr<KernelWaitsOf> owner = std::make_unique<KernelWaitsOf>(published);
+    KernelWaitsOf::Looks looks{};
+    uint32_t launch = 0;
+    WaitingLaunch what;
+    bool isKnown = true;
+    Standstill standstill;
+  };
+
+  explicit KernelWaitsTest(size_t ranks = 3) : ranks_(ranks) {}
+
+  void launches(size_t rank, WaitingLaunch what) {
+    ++ranks_[rank].launch;
+    ranks_[rank].what = what;
+  }
+  void looks(size_t rank, Awaited what, int peer) {
+    ranks_[rank].looks[static_cast<size_t>(awaitedAt(what, peer))] = {ranks_[rank].launch, ++clock_};
+  }
+  // What each rank finds; 0 for one that does not wait.
+  std::vector<uint64_t> turn() {
+    std::vector<bool> waits;
+    for (Rank& rank : ranks_) {
+      waits.push_back(rank.owner->publish(rank.looks, [&](uint32_t launch, WaitingLaunch& found) {
+        found = rank.what;
+        return rank.isKnown && launch == rank.launch;
+      }));
+    }
+    std::vector<const KernelWaits*> all;
+    for (const Rank& rank : ranks_) all.push_back(&rank.published);
+    std::vector<uint64_t> found;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const auto result =
+          waits[i] ? ranks_[i].standstill.find(static_cast<int>(i), all, gone_) : Standstill::Found{};
+      found.push_back(result.members);
+      absent_[i] = result.gone;
+    }
+    return found;
+  }
+  // Turns of `look`, until rank 0 has found something or 20 have passed.
+  template <typename Look>
+  uint64_t after20(Look look) {
+    for (int i = 0; i < 20; ++i) {
+      look();
+      if (const uint64_t found = turn()[0]; found != 0) return found;
+    }
+    return 0;
+  }
+
+  std::vector<Rank> ranks_;
+  uint64_t gone_ = 0;
+  std::array<int, 3> absent_{-1, -1, -1};  // what each rank has found in the last turn
+  uint32_t clock_ = 0;
+};
+
+TEST_F(KernelWaitsTest, ASendThatMeetsACollectiveStandsStill) {
+  launches(0, sendsTo(1));
+  launches(1, kCollective);
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kPeer, 0);
+            }),
+            bit(0) | bit(1));
+}
+
+TEST_F(KernelWaitsTest, AReceiveThatMeetsACollectiveStandsStill) {
+  launches(0, receivesFrom(1));
+  launches(1, kCollective);
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kSender, 1);
+              looks(1, Awaited::kPeer, 0);
+            }),
+            bit(0) | bit(1));
+}
+
+TEST_F(KernelWaitsTest, TwoSendsInNoGroupStandStill) {
+  launches(0, sendsTo(1));
+  launches(1, sendsTo(0));
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kReceiver, 0);
+            }),
+            bit(0) | bit(1));
+}
+
+TEST_F(KernelWaitsTest, ARingOfSendsStandsStill) {
+  for (int rank = 0; rank < 3; ++rank) launches(static_cast<size_t>(rank), sendsTo((rank + 1) % 3));
+  EXPECT_EQ(after20([&] {
+              for (int rank = 0; rank < 3; ++rank) {
+                looks(static_cast<size_t>(rank), Awaited::kReceiver, (rank + 1) % 3);
+              }
+            }),
+            bit(0) | bit(1) | bit(2));
+}
+
+TEST_F(KernelWaitsTest, WhoAlsoWaitsForAMemberIsNone) {
+  launches(0, sendsTo(1));
+  launches(1, kCollective);
+  launches(2, kCollective);
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kPeer, 0);
+              looks(1, Awaited::kPeer, 2);
+              looks(2, Awaited::kPeer, 1);
+            }),
+            bit(0) | bit(1));
+}
+
+TEST_F(KernelWaitsTest, BothEndsOfAMessageGoOn) {
+  launches(0, sendsTo(1));
+  launches(1, receivesFrom(0));
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kSender, 0);
+            }),
+            0u);
+}
+
+TEST_F(KernelWaitsTest, ACollectiveWaitsForItsLastRank) {
+  launches(0, kCollective);
+  launches(1, kCollective);
+  launches(2, kCollective);
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kPeer, 1);
+              looks(1, Awaited::kPeer, 0);
+              looks(1, Awaited::kPeer, 2);
+            }),
+            0u);
+}
+
+TEST_F(KernelWaitsTest, WhoComputesForLongMayStillCome) {
+  launches(0, sendsTo(1));
+  launches(1, kCollective);
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kPeer, 2);  // which computes, and then lets rank 1 come to its receive
+            }),
+            0u);
+}
+
+TEST_F(KernelWaitsTest, OneLookMayBeOld) {
+  launches(0, sendsTo(1));
+  launches(1, kCollective);
+  for (int i = 0; i < 3; ++i) {
+    looks(0, Awaited::kReceiver, 1);
+    EXPECT_EQ(turn()[0], 0u);
+  }
+  looks(1, Awaited::kPeer, 0);  // the first that its process sees, and the last
+  for (int i = 0; i < 20; ++i) {
+    looks(0, Awaited::kReceiver, 1);
+    EXPECT_EQ(turn()[0], 0u);
+  }
+}
+
+TEST_F(KernelWaitsTest, AnotherLaunchIsAnotherWait) {
+  for (int i = 0; i < 20; ++i) {
+    launches(0, sendsTo(1));
+    launches(1, kCollective);
+    for (int looksOfEach = 0; looksOfEach < 2; ++looksOfEach) {
+      looks(0, Awaited::kReceiver, 1);
+      looks(1, Awaited::kPeer, 0);
+      EXPECT_EQ(turn()[0], 0u) << "of launch " << i;
+    }
+  }
+}
+
+TEST_F(KernelWaitsTest, WhoIsGoneIsWaitedForInVain) {
+  launches(0, receivesFrom(1));
+  gone_ = bit(1);
+  EXPECT_EQ(after20([&] { looks(0, Awaited::kSender, 1); }), 0u);
+  EXPECT_EQ(absent_[0], 1);
+}
+
+TEST_F(KernelWaitsTest, WhoIsGoneMayBeOneForWhomNobodyWaits) {
+  launches(0, receivesFrom(1));
+  gone_ = bit(2);
+  EXPECT_EQ(after20([&] { looks(0, Awaited::kSender, 1); }), 0u);
+  EXPECT_EQ(absent_[0], -1);
+}
+
+TEST_F(KernelWaitsTest, WhatIsNotKnownIsNotPublished) {
+  launches(0, sendsTo(1));
+  launches(1, kCollective);
+  ranks_[1].isKnown = false;  // of a graph
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kPeer, 0);
+            }),
+            0u);
+}
+
+}  // namespace
+}  // namespace stretto::communicator
