@@ -352,6 +352,7 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   STRETTO_TRY(checkSharing(offers.value()));
   connections.facts = offer.facts;
   connections.shared = sharersOf(offers.value(), offer) > 1;
+  connections.mayShare = offer.mayShare != 0;
   agree(offers.value(), connections);
 
   Opened mine;

@@ -107,10 +107,10 @@ class DeviceSide {
       : connections_(std::move(connections)),
         reached_(std::make_shared<DeviceWindows>(connections_, host, timeoutSeconds)),
         waits_(host.kernelWaits(rank)),
-        order_(connections_.device, connections_.shared),
+        order_(connections_.device, connections_.mayShare),
         rank_(rank),
         ranks_(ranks) {
-    if (connections_.shared) sharing_.emplace(connections_.device);
+    if (connections_.mayShare) sharing_.emplace(connections_.device);
     for (int peer = 0; peer < ranks; ++peer) allWaits_.push_back(&host.kernelWaits(peer));
   }
 

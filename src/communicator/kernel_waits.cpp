@@ -3,7 +3,9 @@
 // published launch does not do that for which A waits, because
 //
 //   * A's kernel is a collective's, and B's moves messages; or
-//   * A sends to B, and B's kernel is a collective's or moves messages but receives none from A; or
+//   * A sends to B, and B's kernel is a collective's, or B has received no more messages from A by the end of
+//   its
+//     launch than A had sent before its own; or
 //   * A receives from B, likewise.
 //
 // All launches of the set were published at a moment T, and A's looks for what it needs of B have grown by
@@ -41,6 +43,15 @@ std::atomic_ref<uint64_t> word(const uint64_t& at) {
 bool holds(uint64_t ranks, size_t rank) {
   return (ranks >> rank & 1) != 0;
 }
+void copy(const std::array<uint64_t, kMaxRanks>& from, std::array<uint64_t, kMaxRanks>& to) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    word(to[i]).store(word(from[i]).load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+}
+void copy(const MessageCounts& from, MessageCounts& to) {
+  copy(from.sent, to.sent);
+  copy(from.received, to.received);
+}
 
 }  // namespace
 
@@ -57,8 +68,9 @@ bool KernelWaitsOf::publish(const Looks& now, const Find& find) {
     word(published_.launch).store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
     word(published_.isTransfers).store(what.isTransfers ? 1 : 0, std::memory_order_relaxed);
-    word(published_.sendsTo).store(what.sendsTo, std::memory_order_relaxed);
-    word(published_.receivesFrom).store(what.receivesFrom, std::memory_order_relaxed);
+    word(published_.isCounted).store(what.isCounted ? 1 : 0, std::memory_order_relaxed);
+    copy(what.before, published_.before);
+    copy(what.with, published_.with);
     word(published_.launch).store(launch, std::memory_order_release);
   }
   for (size_t i = 0; i < now.size(); ++i) {
@@ -74,8 +86,9 @@ Standstill::Seen Standstill::read(const KernelWaits& waits) {
   Seen seen;
   seen.launch = word(waits.launch).load(std::memory_order_acquire);
   seen.what.isTransfers = word(waits.isTransfers).load(std::memory_order_relaxed) != 0;
-  seen.what.sendsTo = word(waits.sendsTo).load(std::memory_order_relaxed);
-  seen.what.receivesFrom = word(waits.receivesFrom).load(std::memory_order_relaxed);
+  seen.what.isCounted = word(waits.isCounted).load(std::memory_order_relaxed) != 0;
+  copy(waits.before, seen.what.before);
+  copy(waits.with, seen.what.with);
   for (size_t i = 0; i < seen.looks.size(); ++i) {
     seen.looks[i] = word(waits.looks[i]).load(std::memory_order_acquire);
   }
@@ -90,15 +103,23 @@ bool Standstill::awaits(size_t rank, const Picture& now, Awaited what, size_t pe
   return now[rank].looks[at] >= first_[rank].looks[at] + kLooks;
 }
 
+bool Standstill::needs(size_t rank, const Picture& now, size_t peer) const {
+  const WaitingLaunch& mine = now[rank].what;
+  const WaitingLaunch& theirs = now[peer].what;
+  if (!mine.isTransfers) return theirs.isTransfers && awaits(rank, now, Awaited::kPeer, peer);
+  const auto isLater = [&](uint64_t theirsWithIt, uint64_t mineBefore) {
+    return !theirs.isTransfers || (mine.isCounted && theirs.isCounted && theirsWithIt <= mineBefore);
+  };
+  return (awaits(rank, now, Awaited::kReceiver, peer) &&
+          isLater(theirs.with.received[rank], mine.before.sent[peer])) ||
+         (awaits(rank, now, Awaited::kSender, peer) &&
+          isLater(theirs.with.sent[rank], mine.before.received[peer]));
+}
+
 uint64_t Standstill::needed(size_t rank, const Picture& now, uint64_t waiting) const {
   uint64_t needed = 0;
   for (size_t peer = 0; peer < kMaxRanks; ++peer) {
-    if (!holds(waiting, peer) || peer == rank) continue;
-    const WaitingLaunch& theirs = now[peer].what;
-    const bool needs = (awaits(rank, now, Awaited::kPeer, peer) && theirs.isTransfers) ||
-                       (awaits(rank, now, Awaited::kReceiver, peer) && !holds(theirs.receivesFrom, rank)) ||
-                       (awaits(rank, now, Awaited::kSender, peer) && !holds(theirs.sendsTo, rank));
-    if (needs) needed |= uint64_t{1} << peer;
+    if (holds(waiting, peer) && peer != rank && needs(rank, now, peer)) needed |= uint64_t{1} << peer;
   }
   return needed;
 }

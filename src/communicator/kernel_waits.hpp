@@ -17,21 +17,28 @@
 
 namespace stretto::communicator {
 
-// What is launched: a collective, or one group's transfers with the peers to which it sends and from which it
-// receives, a bit each.
+// Messages by peer, since the communicator was made.
+struct MessageCounts {
+  std::array<uint64_t, kMaxRanks> sent{};
+  std::array<uint64_t, kMaxRanks> received{};
+};
+
+// What is launched: a collective, or the transfers of a group.
 struct WaitingLaunch {
   bool isTransfers = false;
-  uint64_t sendsTo = 0;
-  uint64_t receivesFrom = 0;
+  bool isCounted = true;  // the numbers below are known
+  MessageCounts before;   // of what was enqueued before it
+  MessageCounts with;     // and with it
 };
 
 // Lies behind the post in a rank's shared region, zeroed at first. The rank's own process writes, its peers
 // read at the same time; every word is atomic.
 struct alignas(kCellBytes) KernelWaits {
-  uint64_t launch;  // that waited last, by its rank's number; 0: none has; written last
-  uint64_t isTransfers;
-  uint64_t sendsTo;
-  uint64_t receivesFrom;
+  uint64_t launch;       // that waited last, by its rank's number; 0: none has; written last
+  uint64_t isTransfers;  // as in WaitingLaunch
+  uint64_t isCounted;
+  MessageCounts before;
+  MessageCounts with;
   // By Awaited and peer: how often this rank has seen that a thread of that launch waits, since it last saw
   // so.
   uint64_t looks[stretto::cuda::kAwaited];
@@ -77,6 +84,8 @@ class Standstill {
   static Seen read(const KernelWaits& waits);
   // Whether a rank has looked for that in vain since the first picture.
   bool awaits(size_t rank, const Picture& now, stretto::cuda::Awaited what, size_t peer) const;
+  // Whether what a rank waits for is done by a later launch of the peer than the one that it has published.
+  bool needs(size_t rank, const Picture& now, size_t peer) const;
   // Those of `waiting`, a bit each, whose published launch must end before that of `rank` can.
   uint64_t needed(size_t rank, const Picture& now, uint64_t waiting) const;
   int absentee(size_t rank, const Picture& now) const;

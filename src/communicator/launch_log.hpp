@@ -1,11 +1,13 @@
-// What a rank on a GPU has enqueued and has not yet seen to be done, oldest first. Plain values; the
-// communicator holds a lock around every use.
+// What a rank on a GPU has enqueued and has not yet seen to be done, oldest first, and how many messages that
+// makes. Plain values; the communicator holds a lock around every use.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "communicator/kernel_waits.hpp"
 #include "primitives/announcement.hpp"
 
 namespace stretto::communicator {
@@ -17,19 +19,27 @@ class LaunchLog {
     uint64_t number = 0;    // done when so many kernels of collectives have ended
     uint64_t sequence = 0;  // of a collective; 0: transfers
     uint64_t ticks = 0;
-    // The engine's numbers of its launches; of transfers also the peers, a bit each, and the first message.
+    // The engine's numbers of its launches.
     uint64_t firstLaunch = 0;
     uint64_t lastLaunch = 0;
-    uint64_t sendsTo = 0;
-    uint64_t receivesFrom = 0;
-    Announcement message{};
+    // Of transfers: one for each message, and the first of them for the words of an error.
+    struct Message {
+      int16_t peer;
+      bool isSend;
+    };
+    std::vector<Message> messages;
+    Announcement first{};
   };
 
-  void add(const Entry& entry) {
+  void add(Entry entry) {
     if (entries_.empty()) entries_.resize(kEntries);
     if (begin_ + kEntries == end_) ++begin_;
-    entries_[end_++ % kEntries] = entry;
+    for (const Entry::Message& message : entry.messages) ++counterOf(messages_, message);
+    entries_[end_++ % kEntries] = std::move(entry);
   }
+  // Messages were enqueued of which nobody knows how often they run.
+  void loseCount() { isCounted_ = false; }
+
   const Entry* oldest() const { return begin_ == end_ ? nullptr : &entries_[begin_ % kEntries]; }
   const Entry* oldestCollective() const {
     return find([](const Entry& entry) { return entry.sequence != 0; });
@@ -43,7 +53,24 @@ class LaunchLog {
   }
   void drop() { ++begin_; }
 
+  // What an entry of the log means to peers that wait for this rank.
+  WaitingLaunch describe(const Entry& entry) const {
+    WaitingLaunch what;
+    what.isTransfers = entry.sequence == 0;
+    what.isCounted = isCounted_;
+    what.with = messages_;
+    for (size_t i = end_; i-- > begin_ && &entries_[i % kEntries] != &entry;) {
+      for (const Entry::Message& message : entries_[i % kEntries].messages) --counterOf(what.with, message);
+    }
+    what.before = what.with;
+    for (const Entry::Message& message : entry.messages) --counterOf(what.before, message);
+    return what;
+  }
+
  private:
+  static uint64_t& counterOf(MessageCounts& counts, const Entry::Message& message) {
+    return (message.isSend ? counts.sent : counts.received)[static_cast<size_t>(message.peer)];
+  }
   template <typename Is>
   const Entry* find(Is is) const {
     for (size_t i = begin_; i < end_; ++i) {
@@ -57,6 +84,8 @@ class LaunchLog {
   std::vector<Entry> entries_;  // none before the first
   size_t begin_ = 0;
   size_t end_ = 0;
+  MessageCounts messages_;
+  bool isCounted_ = true;
 };
 
 }  // namespace stretto::communicator

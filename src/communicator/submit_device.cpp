@@ -146,7 +146,7 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
     tellLaunched(operation, plan, device_->lastLaunch());
   entry.number = device_->counted() + (counted ? 0 : 1);
   entry.lastLaunch = device_->lastLaunch().number;
-  return concludeLaunch(operation, entry, status);
+  return concludeLaunch(operation, std::move(entry), status);
 }
 
 void Communicator::tellLaunched(const Operation& operation, const planner::Plan& plan,
@@ -183,7 +183,7 @@ Status Communicator::launchTogether() {
     entry.number = before + 1 + i;
     entry.sequence = sequence_;
     entry.firstLaunch = entry.lastLaunch = device_->lastOf(i).number;
-    const Status own = concludeLaunch(*member.operation, entry, status);
+    const Status own = concludeLaunch(*member.operation, std::move(entry), status);
     if (first.ok()) first = own;
   }
   together_.clear();
@@ -215,15 +215,15 @@ LaunchLog::Entry entryOf(std::span<const Operation> operations) {
   for (const Operation& operation : operations) {
     if (!operation.isTransfer() || operation.count == 0) continue;
     const bool isSend = operation.collective == Collective::kSend;
-    (isSend ? entry.sendsTo : entry.receivesFrom) |= uint64_t{1} << operation.root;
-    if (entry.message.sequence != 0) continue;
-    entry.message.sequence = 1;  // until it is announced
-    entry.message.count = operation.count;
-    entry.message.startedTicks = platform::ticks();
-    entry.message.collective = static_cast<uint8_t>(operation.collective);
-    entry.message.type = static_cast<uint8_t>(operation.type);
-    entry.message.op = 0xff;
-    entry.message.root = operation.root;
+    entry.messages.push_back({static_cast<int16_t>(operation.root), isSend});
+    if (entry.first.sequence != 0) continue;
+    entry.first.sequence = 1;  // until it is announced
+    entry.first.count = operation.count;
+    entry.first.startedTicks = platform::ticks();
+    entry.first.collective = static_cast<uint8_t>(operation.collective);
+    entry.first.type = static_cast<uint8_t>(operation.type);
+    entry.first.op = 0xff;
+    entry.first.root = operation.root;
   }
   return entry;
 }
@@ -249,7 +249,7 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
       if (operation.isTransfer()) profile_.enqueued(operation, {}, device_->lastTransfers(operation));
     }
   }
-  return concludeLaunch(first, entry, status);
+  return concludeLaunch(first, std::move(entry), status);
 }
 
 // In the flight recorder an operation goes on until it is seen to be done, when so many kernels have ended;
@@ -263,7 +263,11 @@ Status Communicator::concludeLaunch(const Operation& operation, LaunchLog::Entry
     tellPeers("could not launch an operation");
     return status;
   }
-  if (!device_->lastRuns()) return conclude(operation, status);
+  if (!device_->lastRuns()) {
+    const std::lock_guard lock(launchMutex_);
+    if (!entry.messages.empty()) launches_.loseCount();
+    return conclude(operation, status);
+  }
   if (watched_) [[unlikely]]
     endWatched(operation, status, platform::ticks());
   ++counters_.operations;
@@ -272,7 +276,7 @@ Status Communicator::concludeLaunch(const Operation& operation, LaunchLog::Entry
     std::lock_guard lock(launchMutex_);
     entry.place = recorded_;
     entry.ticks = platform::ticks();
-    launches_.add(entry);
+    launches_.add(std::move(entry));
   }
   reapLaunches(false);
   return kOkStatus;
@@ -407,9 +411,9 @@ bool Communicator::tellWaits(uint32_t launch, WaitingLaunch& what) {
   const std::lock_guard lock(launchMutex_);
   const LaunchLog::Entry* const entry = launches_.ofLaunch(launch);
   if (entry == nullptr) return false;
-  what = {entry->sequence == 0, entry->sendsTo, entry->receivesFrom};
+  what = launches_.describe(*entry);
   if (what.isTransfers) {
-    announceTransfer(connections_.header().wait, entry->message);
+    announceTransfer(connections_.header().wait, entry->first);
     return true;
   }
   const Announcement call = connections_.ledger(rank_).find(entry->sequence);

@@ -16,13 +16,13 @@ using stretto::cuda::awaitedAt;
 constexpr uint64_t bit(int rank) {
   return uint64_t{1} << rank;
 }
-constexpr WaitingLaunch kCollective{};
-WaitingLaunch sendsTo(int peer) {
-  return {true, bit(peer), 0};
-}
-WaitingLaunch receivesFrom(int peer) {
-  return {true, 0, bit(peer)};
-}
+// One message is sent to a peer, or received from it.
+struct Sends {
+  int peer;
+};
+struct Receives {
+  int peer;
+};
 
 // Ranks whose kernels say what a test lets them say; every rank looks for a standstill in each turn.
 class KernelWaitsTest : public testing::Test {
@@ -39,9 +39,20 @@ class KernelWaitsTest : public testing::Test {
 
   explicit KernelWaitsTest(size_t ranks = 3) : ranks_(ranks) {}
 
-  void launches(size_t rank, WaitingLaunch what) {
+  void launchesCollective(size_t rank) {
     ++ranks_[rank].launch;
-    ranks_[rank].what = what;
+    ranks_[rank].what.isTransfers = false;
+    ranks_[rank].what.before = ranks_[rank].what.with;
+  }
+  void launches(size_t rank, Sends what) {
+    launchesCollective(rank);
+    ranks_[rank].what.isTransfers = true;
+    ++ranks_[rank].what.with.sent[static_cast<size_t>(what.peer)];
+  }
+  void launches(size_t rank, Receives what) {
+    launchesCollective(rank);
+    ranks_[rank].what.isTransfers = true;
+    ++ranks_[rank].what.with.received[static_cast<size_t>(what.peer)];
   }
   void looks(size_t rank, Awaited what, int peer) {
     ranks_[rank].looks[static_cast<size_t>(awaitedAt(what, peer))] = {ranks_[rank].launch, ++clock_};
@@ -83,8 +94,8 @@ class KernelWaitsTest : public testing::Test {
 };
 
 TEST_F(KernelWaitsTest, ASendThatMeetsACollectiveStandsStill) {
-  launches(0, sendsTo(1));
-  launches(1, kCollective);
+  launches(0, Sends{1});
+  launchesCollective(1);
   EXPECT_EQ(after20([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kPeer, 0);
@@ -93,8 +104,8 @@ TEST_F(KernelWaitsTest, ASendThatMeetsACollectiveStandsStill) {
 }
 
 TEST_F(KernelWaitsTest, AReceiveThatMeetsACollectiveStandsStill) {
-  launches(0, receivesFrom(1));
-  launches(1, kCollective);
+  launches(0, Receives{1});
+  launchesCollective(1);
   EXPECT_EQ(after20([&] {
               looks(0, Awaited::kSender, 1);
               looks(1, Awaited::kPeer, 0);
@@ -103,8 +114,8 @@ TEST_F(KernelWaitsTest, AReceiveThatMeetsACollectiveStandsStill) {
 }
 
 TEST_F(KernelWaitsTest, TwoSendsInNoGroupStandStill) {
-  launches(0, sendsTo(1));
-  launches(1, sendsTo(0));
+  launches(0, Sends{1});
+  launches(1, Sends{0});
   EXPECT_EQ(after20([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kReceiver, 0);
@@ -113,7 +124,7 @@ TEST_F(KernelWaitsTest, TwoSendsInNoGroupStandStill) {
 }
 
 TEST_F(KernelWaitsTest, ARingOfSendsStandsStill) {
-  for (int rank = 0; rank < 3; ++rank) launches(static_cast<size_t>(rank), sendsTo((rank + 1) % 3));
+  for (int rank = 0; rank < 3; ++rank) launches(static_cast<size_t>(rank), Sends{(rank + 1) % 3});
   EXPECT_EQ(after20([&] {
               for (int rank = 0; rank < 3; ++rank) {
                 looks(static_cast<size_t>(rank), Awaited::kReceiver, (rank + 1) % 3);
@@ -123,9 +134,9 @@ TEST_F(KernelWaitsTest, ARingOfSendsStandsStill) {
 }
 
 TEST_F(KernelWaitsTest, WhoAlsoWaitsForAMemberIsNone) {
-  launches(0, sendsTo(1));
-  launches(1, kCollective);
-  launches(2, kCollective);
+  launches(0, Sends{1});
+  launchesCollective(1);
+  launchesCollective(2);
   EXPECT_EQ(after20([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kPeer, 0);
@@ -136,8 +147,8 @@ TEST_F(KernelWaitsTest, WhoAlsoWaitsForAMemberIsNone) {
 }
 
 TEST_F(KernelWaitsTest, BothEndsOfAMessageGoOn) {
-  launches(0, sendsTo(1));
-  launches(1, receivesFrom(0));
+  launches(0, Sends{1});
+  launches(1, Receives{0});
   EXPECT_EQ(after20([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kSender, 0);
@@ -145,10 +156,34 @@ TEST_F(KernelWaitsTest, BothEndsOfAMessageGoOn) {
             0u);
 }
 
+// Rank 0 has sent one message, which rank 1 has; rank 1 waits for a second one, and rank 0 for rank 1.
+TEST_F(KernelWaitsTest, AMessageThatHasComeIsNotTheNextOne) {
+  launches(0, Sends{1});
+  launches(1, Receives{0});
+  launches(1, Receives{0});
+  launches(0, Receives{1});
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kSender, 1);
+              looks(1, Awaited::kSender, 0);
+            }),
+            bit(0) | bit(1));
+}
+
+TEST_F(KernelWaitsTest, WithoutCountsNobodyIsAccused) {
+  launches(0, Sends{1});
+  launches(1, Sends{0});
+  ranks_[1].what.isCounted = false;
+  EXPECT_EQ(after20([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kReceiver, 0);
+            }),
+            0u);
+}
+
 TEST_F(KernelWaitsTest, ACollectiveWaitsForItsLastRank) {
-  launches(0, kCollective);
-  launches(1, kCollective);
-  launches(2, kCollective);
+  launchesCollective(0);
+  launchesCollective(1);
+  launchesCollective(2);
   EXPECT_EQ(after20([&] {
               looks(0, Awaited::kPeer, 1);
               looks(1, Awaited::kPeer, 0);
@@ -158,8 +193,8 @@ TEST_F(KernelWaitsTest, ACollectiveWaitsForItsLastRank) {
 }
 
 TEST_F(KernelWaitsTest, WhoComputesForLongMayStillCome) {
-  launches(0, sendsTo(1));
-  launches(1, kCollective);
+  launches(0, Sends{1});
+  launchesCollective(1);
   EXPECT_EQ(after20([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kPeer, 2);  // which computes, and then lets rank 1 come to its receive
@@ -168,8 +203,8 @@ TEST_F(KernelWaitsTest, WhoComputesForLongMayStillCome) {
 }
 
 TEST_F(KernelWaitsTest, OneLookMayBeOld) {
-  launches(0, sendsTo(1));
-  launches(1, kCollective);
+  launches(0, Sends{1});
+  launchesCollective(1);
   for (int i = 0; i < 3; ++i) {
     looks(0, Awaited::kReceiver, 1);
     EXPECT_EQ(turn()[0], 0u);
@@ -183,8 +218,8 @@ TEST_F(KernelWaitsTest, OneLookMayBeOld) {
 
 TEST_F(KernelWaitsTest, AnotherLaunchIsAnotherWait) {
   for (int i = 0; i < 20; ++i) {
-    launches(0, sendsTo(1));
-    launches(1, kCollective);
+    launches(0, Sends{1});
+    launchesCollective(1);
     for (int looksOfEach = 0; looksOfEach < 2; ++looksOfEach) {
       looks(0, Awaited::kReceiver, 1);
       looks(1, Awaited::kPeer, 0);
@@ -194,22 +229,22 @@ TEST_F(KernelWaitsTest, AnotherLaunchIsAnotherWait) {
 }
 
 TEST_F(KernelWaitsTest, WhoIsGoneIsWaitedForInVain) {
-  launches(0, receivesFrom(1));
+  launches(0, Receives{1});
   gone_ = bit(1);
   EXPECT_EQ(after20([&] { looks(0, Awaited::kSender, 1); }), 0u);
   EXPECT_EQ(absent_[0], 1);
 }
 
 TEST_F(KernelWaitsTest, WhoIsGoneMayBeOneForWhomNobodyWaits) {
-  launches(0, receivesFrom(1));
+  launches(0, Receives{1});
   gone_ = bit(2);
   EXPECT_EQ(after20([&] { looks(0, Awaited::kSender, 1); }), 0u);
   EXPECT_EQ(absent_[0], -1);
 }
 
 TEST_F(KernelWaitsTest, WhatIsNotKnownIsNotPublished) {
-  launches(0, sendsTo(1));
-  launches(1, kCollective);
+  launches(0, Sends{1});
+  launchesCollective(1);
   ranks_[1].isKnown = false;  // of a graph
   EXPECT_EQ(after20([&] {
               looks(0, Awaited::kReceiver, 1);
