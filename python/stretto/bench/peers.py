@@ -171,6 +171,17 @@ class StrettoWindows(Peer):
         return gpu.launch_library(self.name, gpu.find_stretto(options), own, folder, buffer_bytes)
 
 
+class StrettoBefore(Peer):
+    """Another build of this library, to see in turns what a change did."""
+
+    name = "stretto-before"
+    note = "the build of this library that STRETTO_BENCH_BEFORE names"
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        library = _from_variable("STRETTO_BENCH_BEFORE", "other build's libnccl.so.2")
+        return gpu.launch_library(self.name, library, options, folder, buffer_bytes)
+
+
 class SymmMem(Peer):
     """torch.ops.symm_mem, whose input lies in symmetric memory."""
 
@@ -237,7 +248,7 @@ class TrtllmTwoShot(FlashInfer):
 _ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), Memcpy(), StrettoUnreduced())
 _ON_GPU: tuple[Peer, ...] = (
     *(Nccl(), NcclRing(), NcclWindows(), StrettoWindows()),
-    *(LaterNccl(), LaterNcclWindows()),
+    *(LaterNccl(), LaterNcclWindows(), StrettoBefore()),
     *(SymmMemOneShot(), SymmMemTwoShot()),
     *(VllmCustom(), TrtllmOneShot(), TrtllmTwoShot(), StrettoUnreduced()),
 )
