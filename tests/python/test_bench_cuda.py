@@ -301,6 +301,7 @@ def test_each_variant_of_nccl_is_started_as_itself(monkeypatch: pytest.MonkeyPat
 def test_peers_that_a_variable_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     variables = {"nccl-2.32": "STRETTO_BENCH_NCCL_2_32", "nccl-2.32-windows": "STRETTO_BENCH_NCCL_2_32"}
     variables |= dict.fromkeys(("vllm-custom", "trtllm-one-shot", "trtllm-two-shot"), "STRETTO_BENCH_FLASHINFER")
+    variables |= dict.fromkeys(("sglang-one-shot", "sglang-two-shot"), "STRETTO_BENCH_SGLANG")
     variables["stretto-before"] = "STRETTO_BENCH_BEFORE"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     library = tmp_path / "carried.so"

@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.distributed._symmetric_memory as symm_mem
 
-from stretto.bench.symm_session import SymmetricSession, arguments, obey
-from stretto.bench.torch_driver import TYPES, Unsupported
+from stretto.bench.symm_session import CarriedSession, arguments, obey
+from stretto.bench.torch_driver import Unsupported
 
 MOST_HIDDEN = 4096  # elements of a token, as of a common model
 MOST_ONE_SHOT = 16 << 20  # three buffers of it for each rank; slower than two-shot long before
@@ -46,45 +45,15 @@ def load(path: Path) -> ctypes.CDLL:
     return library
 
 
-class FlashInferSession(SymmetricSession):
-    """What the three have in common."""
-
-    whose = "FlashInfer's driver"
-
-    def __init__(self, library: ctypes.CDLL, algorithm: str, rank: int, ranks: int, most_bytes: int) -> None:
-        super().__init__(algorithm, rank, ranks, most_bytes)
-        self._library = library
-        self._most = most_bytes
-        self._kept: list[object] = []
-
-    def refuse(self, words: dict[str, str]) -> None:
-        super().refuse(words)
-        if words["type"] != "bfloat16" or words.get("in_place") == "1":
-            raise Unsupported(f"{self.whose} sums bfloat16, and not in place")
-        if self._ranks not in (2, 4, 8):
-            raise Unsupported(f"{self.whose} is for 2, 4 or 8 ranks")
-        if int(words["count"]) * TYPES[words["type"]].itemsize > self._most:
-            raise Unsupported(f"{self._algorithm} is not for more than {self._most >> 10} KB here")
-
-    def _shared(self, size: int, value: int = 0, dtype: torch.dtype = torch.uint8) -> list[int]:
-        """Memory that all ranks see, filled: where it lies, by rank."""
-        memory = symm_mem.empty(size, dtype=torch.uint8, device=self._device)
-        memory.view(dtype).fill_(value)
-        handle = symm_mem.rendezvous(memory, self._group)
-        self._kept += [memory, handle]
-        torch.cuda.synchronize()
-        return [int(address) for address in handle.buffer_ptrs]
-
-    def _expect(self, status: int) -> None:
-        if status:
-            raise RuntimeError(self._library.peerMistake().decode())
-
-    def _addresses(self, addresses: list[int]) -> object:
-        return (ctypes.c_void_p * len(addresses))(*addresses)
+def _mistake(library: ctypes.CDLL) -> str:
+    text: bytes = library.peerMistake()
+    return text.decode()
 
 
-class Vllm(FlashInferSession):
+class Vllm(CarriedSession):
     """vLLM's custom all-reduce: one stage between two ranks."""
+
+    whose = "vLLM's custom all-reduce"
 
     def __init__(self, library: ctypes.CDLL, algorithm: str, rank: int, ranks: int, most_bytes: int) -> None:
         super().__init__(library, algorithm, rank, ranks, most_bytes)
@@ -96,6 +65,9 @@ class Vllm(FlashInferSession):
         torch.cuda.synchronize()
         where = self._addresses(signals)
         self._own = library.vllmOpen(where, self._table.data_ptr(), TABLE_BYTES, rank, ranks)
+
+    def mistake(self, status: int) -> str:
+        return _mistake(self._library)
 
     def forget(self) -> None:
         self._library.vllmForget(self._own, self._table.data_ptr())
@@ -109,8 +81,10 @@ class Vllm(FlashInferSession):
         self._expect(self._library.vllmAllReduce(self._own, given.data_ptr(), found.data_ptr(), given.numel(), stream))
 
 
-class Trtllm(FlashInferSession):
+class Trtllm(CarriedSession):
     """TensorRT-LLM's fused all-reduce with nothing to fuse."""
+
+    whose = "TensorRT-LLM's all-reduce"
 
     def __init__(self, library: ctypes.CDLL, algorithm: str, rank: int, ranks: int, most_bytes: int) -> None:
         super().__init__(library, algorithm, rank, ranks, most_bytes)
@@ -125,6 +99,9 @@ class Trtllm(FlashInferSession):
         places.append(self._counters.data_ptr())
         self._workspace = torch.tensor(places, dtype=torch.int64, device=self._device)
         torch.cuda.synchronize()
+
+    def mistake(self, status: int) -> str:
+        return _mistake(self._library)
 
     def _hidden(self, count: int) -> int:
         """Two-shots want more tokens than there are ranks."""
@@ -157,7 +134,7 @@ def main() -> int:
     kind = Vllm if known.algorithm == "vllm" else Trtllm
     name = "vllm-custom" if known.algorithm == "vllm" else f"trtllm-{known.algorithm}"
 
-    def make() -> FlashInferSession:
+    def make() -> CarriedSession:
         return kind(load(known.library), known.algorithm, known.rank, known.ranks, known.max_bytes)
 
     return obey(known, name, "FlashInfer", make)

@@ -218,31 +218,46 @@ class SymmMemTwoShot(SymmMem):
     note = "torch.ops.symm_mem.two_shot_all_reduce_, in place in symmetric memory"
 
 
-class FlashInfer(SymmMem):
-    """An all-reduce out of FlashInfer's headers, which tools/gpu_peers compiles."""
+class Carried(SymmMem):
+    """An all-reduce out of an inference server's headers, which tools/gpu_peers compiles."""
 
     driver = "flashinfer_driver"
+    variable: ClassVar[str] = "STRETTO_BENCH_FLASHINFER"
 
     def more_words(self) -> list[str]:
-        return ["--library", str(_from_variable("STRETTO_BENCH_FLASHINFER", "library that tools/gpu_peers makes"))]
+        return ["--library", str(_from_variable(self.variable, "library that tools/gpu_peers makes"))]
 
 
-class VllmCustom(FlashInfer):
+class VllmCustom(Carried):
     name = "vllm-custom"
     algorithm = "vllm"
     note = "vLLM's custom all-reduce as FlashInfer has it, input registered, up to 36 blocks"
 
 
-class TrtllmOneShot(FlashInfer):
+class TrtllmOneShot(Carried):
     name = "trtllm-one-shot"
     algorithm = "one-shot"
     note = "TensorRT-LLM's Lamport all-reduce as FlashInfer has it, plain buffers, up to 16 MB"
 
 
-class TrtllmTwoShot(FlashInfer):
+class TrtllmTwoShot(Carried):
     name = "trtllm-two-shot"
     algorithm = "two-shot"
     note = "TensorRT-LLM's two-shot all-reduce as FlashInfer has it, plain buffers"
+
+
+class SglangOneShot(Carried):
+    name = "sglang-one-shot"
+    driver = "sglang_driver"
+    variable = "STRETTO_BENCH_SGLANG"
+    algorithm = "one-shot"
+    note = "SGLang's 1shot_push, up to 16 MB"
+
+
+class SglangTwoShot(SglangOneShot):
+    name = "sglang-two-shot"
+    algorithm = "two-shot"
+    note = "SGLang's 2shot_push, up to 128 MB"
 
 
 _ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), Memcpy(), StrettoUnreduced())
@@ -250,7 +265,8 @@ _ON_GPU: tuple[Peer, ...] = (
     *(Nccl(), NcclRing(), NcclWindows(), StrettoWindows()),
     *(LaterNccl(), LaterNcclWindows(), StrettoBefore()),
     *(SymmMemOneShot(), SymmMemTwoShot()),
-    *(VllmCustom(), TrtllmOneShot(), TrtllmTwoShot(), StrettoUnreduced()),
+    *(VllmCustom(), TrtllmOneShot(), TrtllmTwoShot(), SglangOneShot(), SglangTwoShot()),
+    StrettoUnreduced(),
 )
 PEERS: dict[str, dict[str, Peer]] = {
     "cpu": {peer.name: peer for peer in _ON_CPU},

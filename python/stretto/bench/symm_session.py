@@ -6,6 +6,7 @@ launch, torch's own barrier between the GPUs, and only then the first event. Mul
 """
 
 import argparse
+import ctypes
 import os
 import sys
 import time
@@ -174,6 +175,45 @@ class SymmetricSession(ABC):
         if microseconds < max(0.3, size / FASTEST_LINK * 1e6):
             raise ValueError(f"impossible: {microseconds} us for {size:.0f} bytes between ranks")
         return microseconds
+
+
+class CarriedSession(SymmetricSession):
+    """An all-reduce of an inference server's, in tools/gpu_peers' libraries: sums of bfloat16, not in place."""
+
+    def __init__(self, library: ctypes.CDLL, algorithm: str, rank: int, ranks: int, most_bytes: int) -> None:
+        super().__init__(algorithm, rank, ranks, most_bytes)
+        self._library = library
+        self._most = most_bytes
+        self._kept: list[object] = []
+
+    @abstractmethod
+    def mistake(self, status: int) -> str:
+        """What one of the library's functions that did not answer 0 has to say."""
+
+    def refuse(self, words: dict[str, str]) -> None:
+        super().refuse(words)
+        if words["type"] != "bfloat16" or words.get("in_place") == "1":
+            raise Unsupported(f"{self.whose} sums bfloat16, and not in place")
+        if self._ranks not in (2, 4, 8):
+            raise Unsupported(f"{self.whose} is for 2, 4 or 8 ranks")
+        if int(words["count"]) * TYPES[words["type"]].itemsize > self._most:
+            raise Unsupported(f"{self._algorithm} is not for more than {self._most >> 10} KB here")
+
+    def _shared(self, size: int, value: int = 0, dtype: torch.dtype = torch.uint8) -> list[int]:
+        """Memory that all ranks see, filled: where it lies, by rank."""
+        memory = symm_mem.empty(size, dtype=torch.uint8, device=self._device)
+        memory.view(dtype).fill_(value)
+        handle = symm_mem.rendezvous(memory, self._group)
+        self._kept += [memory, handle]
+        torch.cuda.synchronize()
+        return [int(address) for address in handle.buffer_ptrs]
+
+    def _expect(self, status: int) -> None:
+        if status:
+            raise RuntimeError(self.mistake(status))
+
+    def _addresses(self, addresses: list[int]) -> object:
+        return (ctypes.c_void_p * len(addresses))(*addresses)
 
 
 def arguments(about: str | None, algorithms: tuple[str, ...]) -> argparse.ArgumentParser:
