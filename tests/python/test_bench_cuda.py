@@ -298,6 +298,27 @@ def test_each_variant_of_nccl_is_started_as_itself(monkeypatch: pytest.MonkeyPat
     assert not {"--threads", "--blocks"} & set(forced.commands[0])
 
 
+def test_peers_that_a_variable_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    variables = {"nccl-2.32": "STRETTO_BENCH_NCCL_2_32", "nccl-2.32-windows": "STRETTO_BENCH_NCCL_2_32"}
+    variables |= dict.fromkeys(("vllm-custom", "trtllm-one-shot", "trtllm-two-shot"), "STRETTO_BENCH_FLASHINFER")
+    variables |= dict.fromkeys(("sglang-one-shot", "sglang-two-shot"), "STRETTO_BENCH_SGLANG")
+    variables["stretto-before"] = "STRETTO_BENCH_BEFORE"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
+    library = tmp_path / "carried.so"
+    for name, variable in variables.items():
+        monkeypatch.delenv(variable, raising=False)
+        with pytest.raises(Missing, match=f"{variable} is not set"):
+            launched(monkeypatch, name, tmp_path)
+        library.unlink(missing_ok=True)
+        monkeypatch.setenv(variable, str(library))
+        with pytest.raises(Missing, match="there is no such file"):
+            launched(monkeypatch, name, tmp_path)
+        library.touch()
+        for command in launched(monkeypatch, name, tmp_path).commands:
+            assert command[command.index("--library") + 1] == str(library)
+            assert ("--window" in command) == name.endswith("windows")
+
+
 def test_limits_are_run_with_what_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

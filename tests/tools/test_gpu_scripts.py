@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,50 @@ def test_runs_that_have_no_time_left_are_left_out(machine: Machine) -> None:
     assert "no time left for the other nccl-tests" in said
     assert "no time left for rings" in said
     assert of(calls, "nccl_driver", "") == []
+
+
+HANGS = """
+case $* in *table-2.json*)
+  echo "stretto: tune: rank 1: rank 1 waited longer than STRETTO_TIMEOUT for rank 0 in"
+  echo "all_reduce #7 of 1024 bfloat16. Look at that rank with stretto doctor."
+  exit 1 ;;
+esac
+"""
+
+
+def test_how_runs_of_tune_ended_is_counted(machine: Machine) -> None:
+    machine.program("python", HANGS)
+    archive = machine.folder / "all.tar.gz"
+    words = ["--parts", "tunes", "--tunes", "3", "--tune-seconds", "7", "--archive", str(archive)]
+    said, calls = machine.run("gpu_tables", *words)
+    tunes = of(calls, "python", "tune --device cuda")
+    assert [value(call, "--seconds") for call in tunes] == ["7"] * 3
+    assert "| 2 | clean |" in said
+    hang = "hang: rank 1 waited longer than STRETTO_TIMEOUT for rank 0 in all_reduce #7 of 1024 bfloat16"
+    assert f"| 1 | {hang} |" in said
+    assert "status 1" in said.splitlines()[-1]
+    with tarfile.open(archive) as packed:
+        assert {"out/tunes.md", "out/tunes/2.txt", "out/machine.txt"} <= set(packed.getnames())
+
+
+def test_peers_that_were_carried_are_named_to_the_benchmark(machine: Machine) -> None:
+    machine.program("python", 'echo "$STRETTO_BENCH_NCCL_2_32 $STRETTO_BENCH_FLASHINFER" >>"$CALLS"\n')
+    words = ["--parts", "turns,others", "--peer-seconds", "40", "--peers", "nccl-2.32", "--factor", "16"]
+    _, calls = machine.run("gpu_tables", *words)
+    assert "nccl-2.32-windows" not in " ".join(calls)
+    assert {value(call, "-f") for call in of(calls, "python", "bench all_gather")} == {"16"}
+    for name in ("nccl-2.32/libnccl.so.2", "libflashinfer_peers.so"):
+        (machine.programs / name).parent.mkdir(exist_ok=True)
+        (machine.programs / name).touch()
+    _, calls = machine.run("gpu_tables", *words)
+    assert f"{machine.programs}/nccl-2.32/libnccl.so.2 {machine.programs}/libflashinfer_peers.so" in calls
+    assert value(of(calls, "python", "bench all_reduce")[0], "--peers") == "nccl-2.32"
+    rivals = {value(call, "--peers") for call in of(calls, "python", "bench reduce")}
+    assert rivals == {"nccl,nccl-windows,nccl-2.32-windows"}
+
+
+def test_groups_are_measured_on_every_library_that_is_here(machine: Machine) -> None:
+    _, calls = machine.run("gpu_tables", "--parts", "groups")
+    groups = of(calls, "nccl_driver", "--group")
+    assert [value(call, "--group") for call in groups] == ["1", "4", "16"]
+    assert {value(call, "--name") for call in groups} == {"stretto"}

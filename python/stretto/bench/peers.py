@@ -42,6 +42,16 @@ def _standalone(driver: str) -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("standalone.py")), driver]
 
 
+def _from_variable(name: str, what: str) -> Path:
+    """A file of somebody else's, which is not to be found but by being told."""
+    path = os.environ.get(name)
+    if not path:
+        raise Missing(f"{name} is not set, to the path of the {what}")
+    if not Path(path).exists():
+        raise Missing(f"{name} is {path}, and there is no such file")
+    return Path(path).resolve()
+
+
 class Stretto(Peer):
     name = "stretto"
 
@@ -135,6 +145,23 @@ class NcclWindows(Nccl):
     window = True
 
 
+class LaterNccl(Nccl):
+    """A second NCCL in the same run, newer than the one that torch brings; the variable names its libnccl.so.2."""
+
+    name = "nccl-2.32"
+    note = "the libnccl.so.2 that STRETTO_BENCH_NCCL_2_32 names"
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        library = _from_variable("STRETTO_BENCH_NCCL_2_32", "libnccl.so.2 of NCCL 2.32")
+        return super().launch(dataclasses.replace(options, nccl=library), folder, buffer_bytes)
+
+
+class LaterNcclWindows(LaterNccl):
+    name = "nccl-2.32-windows"
+    note = "the same, both buffers from ncclMemAlloc and registered as symmetric windows"
+    window = True
+
+
 class StrettoWindows(Peer):
     name = "stretto-windows"
     note = "this library, both buffers from ncclMemAlloc and registered as symmetric windows"
@@ -144,22 +171,39 @@ class StrettoWindows(Peer):
         return gpu.launch_library(self.name, gpu.find_stretto(options), own, folder, buffer_bytes)
 
 
+class StrettoBefore(Peer):
+    """Another build of this library, to see in turns what a change did."""
+
+    name = "stretto-before"
+    note = "the build of this library that STRETTO_BENCH_BEFORE names"
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        library = _from_variable("STRETTO_BENCH_BEFORE", "other build's libnccl.so.2")
+        return gpu.launch_library(self.name, library, options, folder, buffer_bytes)
+
+
 class SymmMem(Peer):
     """torch.ops.symm_mem, whose input lies in symmetric memory."""
 
     algorithm: ClassVar[str]
+    driver: ClassVar[str] = "symm_mem_driver"
 
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
         if importlib.util.find_spec("torch") is None:
             raise Missing("torch is not installed in this Python: pip install torch")
         if options.shared_device:
             raise Missing("torch's symmetric memory does not put two ranks on one GPU")
-        command = [*_standalone("symm_mem_driver"), "--folder", str(folder), "--ranks", str(options.ranks)]
+        command = [*_standalone(self.driver), "--folder", str(folder), "--ranks", str(options.ranks)]
         command += ["--max-bytes", str(buffer_bytes), "--algorithm", self.algorithm]
+        command += self.more_words()
         return Launch(
             [[*command, "--rank", str(rank)] for rank in range(options.ranks)],
             {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         )
+
+    def more_words(self) -> list[str]:
+        """What else this one's driver is told."""
+        return []
 
 
 class SymmMemOneShot(SymmMem):
@@ -174,10 +218,55 @@ class SymmMemTwoShot(SymmMem):
     note = "torch.ops.symm_mem.two_shot_all_reduce_, in place in symmetric memory"
 
 
+class Carried(SymmMem):
+    """An all-reduce out of an inference server's headers, which tools/gpu_peers compiles."""
+
+    driver = "flashinfer_driver"
+    variable: ClassVar[str] = "STRETTO_BENCH_FLASHINFER"
+
+    def more_words(self) -> list[str]:
+        return ["--library", str(_from_variable(self.variable, "library that tools/gpu_peers makes"))]
+
+
+class VllmCustom(Carried):
+    name = "vllm-custom"
+    algorithm = "vllm"
+    note = "vLLM's custom all-reduce as FlashInfer has it, input registered, up to 36 blocks"
+
+
+class TrtllmOneShot(Carried):
+    name = "trtllm-one-shot"
+    algorithm = "one-shot"
+    note = "TensorRT-LLM's Lamport all-reduce as FlashInfer has it, plain buffers, up to 16 MB"
+
+
+class TrtllmTwoShot(Carried):
+    name = "trtllm-two-shot"
+    algorithm = "two-shot"
+    note = "TensorRT-LLM's two-shot all-reduce as FlashInfer has it, plain buffers"
+
+
+class SglangOneShot(Carried):
+    name = "sglang-one-shot"
+    driver = "sglang_driver"
+    variable = "STRETTO_BENCH_SGLANG"
+    algorithm = "one-shot"
+    note = "SGLang's 1shot_push, up to 16 MB"
+
+
+class SglangTwoShot(SglangOneShot):
+    name = "sglang-two-shot"
+    algorithm = "two-shot"
+    note = "SGLang's 2shot_push, up to 128 MB"
+
+
 _ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), Memcpy(), StrettoUnreduced())
 _ON_GPU: tuple[Peer, ...] = (
     *(Nccl(), NcclRing(), NcclWindows(), StrettoWindows()),
-    *(SymmMemOneShot(), SymmMemTwoShot(), StrettoUnreduced()),
+    *(LaterNccl(), LaterNcclWindows(), StrettoBefore()),
+    *(SymmMemOneShot(), SymmMemTwoShot()),
+    *(VllmCustom(), TrtllmOneShot(), TrtllmTwoShot(), SglangOneShot(), SglangTwoShot()),
+    StrettoUnreduced(),
 )
 PEERS: dict[str, dict[str, Peer]] = {
     "cpu": {peer.name: peer for peer in _ON_CPU},

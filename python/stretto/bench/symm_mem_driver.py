@@ -1,200 +1,47 @@
-"""The driver of torch's own all-reduces over symmetric memory: one rank, one GPU, one process, speaking the protocol of
-benchmarks/driver.hpp. Run by `stretto bench`, through standalone.py, with the algorithm's name.
-
-The input lies in symmetric memory, as these operations want it. Ranks are let go together on the GPU: a pause that
-covers what Python needs to launch, torch's own barrier between the GPUs, and only then the first event. Multicast is
-neither asked for nor used.
+"""The driver of torch's own all-reduces over symmetric memory. Run by `stretto bench`, through standalone.py, with the
+algorithm's name; what it does between commands is in symm_session.py.
 """
 
-import argparse
-import os
 import sys
-import time
-from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
-import torch.distributed._symmetric_memory as symm_mem
 
-from stretto.bench.torch_driver import TYPES, Pattern, Reply, Unsupported, serve
-
-INIT_SECONDS = 60
-MOST_CALLS_IN_GRAPH = 1000
-# About a third of a millisecond on a GPU of 2 GHz: longer than it takes to launch a graph.
-PAUSE_CYCLES = 700_000
-FASTEST_LINK = 900e9  # bytes a second, as in benchmarks/cuda/rank.cpp
+from stretto.bench.symm_session import SymmetricSession, arguments, obey
+from stretto.bench.torch_driver import Unsupported
 
 
-class Session:
-    """The state between commands: the buffer, the operation, its graphs and its verdicts."""
+class Session(SymmetricSession):
+    """The operations of torch.ops.symm_mem."""
 
-    def __init__(self, algorithm: str, rank: int, ranks: int, most_bytes: int) -> None:
-        self._algorithm = algorithm
-        self._rank = rank
-        self._ranks = ranks
-        self._device = f"cuda:{rank}"
-        self._group = dist.group.WORLD.group_name
-        self._stream = torch.cuda.Stream()
-        self._memory = symm_mem.empty(most_bytes, dtype=torch.uint8, device=self._device)
-        self._handle = symm_mem.rendezvous(self._memory, self._group)
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._request: dict[str, str] = {}
-        self._turn = 0
-
-    def answer(self, verb: str, words: dict[str, str]) -> Reply:
-        with torch.cuda.stream(self._stream):
-            if verb == "prepare":
-                return self._prepare(words)
-            if verb == "measure":
-                return self._measure(words)
-            return {**self._checked(), "samples": 0, "p50": 0, "p99": 0, "max": 0} if verb == "finish" else {"ok": True}
-
-    def _prepare(self, words: dict[str, str]) -> Reply:
-        self._refuse(words)
-        self._request = words
-        self._graphs.clear()
-        count, dtype = int(words["count"]), TYPES[words["type"]]
-        size = count * dtype.itemsize
-        if size > self._memory.numel():
-            raise ValueError("larger than the buffers that this driver was started with")
-        self._pattern = Pattern(words["type"], "sum", self._ranks, self._device)
-        self._input = self._memory[:size].view(dtype)
-        self._result = self._input if self._in_place else torch.empty_like(self._input)
-        self._meet()
-        self._run()  # what is set up at the first call is set up here
-        self._stream.synchronize()
-        how = {"algorithm": self._algorithm, "protocol": "default", "in_place": self._in_place}
-        return {**self._checked(), "how": how}
+    whose = "torch's symmetric memory"
 
     @property
-    def _in_place(self) -> bool:
+    def in_place(self) -> bool:
         return self._algorithm == "two-shot"
 
-    @property
-    def _in_graph(self) -> bool:
-        return self._request["graph"] == "1"
-
-    def _refuse(self, words: dict[str, str]) -> None:
-        if words["collective"] != "all_reduce" or words["op"] != "sum":
-            raise Unsupported("torch's symmetric memory has an all_reduce of sums only")
+    def refuse(self, words: dict[str, str]) -> None:
+        super().refuse(words)
         if words["type"] not in ("bfloat16", "float32"):
             raise Unsupported("torch's symmetric memory reduces bfloat16 and float32")
-        if int(words["count"]) * TYPES[words["type"]].itemsize % 16:
-            raise Unsupported("torch's symmetric memory wants whole words of 16 bytes")
-        if self._in_place and int(words["count"]) % self._ranks:
+        if self.in_place and int(words["count"]) % self._ranks:
             raise Unsupported("torch's two-shot all_reduce wants a count that the ranks can share out evenly")
-        if words.get("in_place") == "1" and not self._in_place:
+        if words.get("in_place") == "1" and not self.in_place:
             raise Unsupported("torch's one-shot all_reduce does not work in place")
 
-    def _run(self) -> None:
-        if self._in_place:
+    def run(self) -> None:
+        if self.in_place:
             torch.ops.symm_mem.two_shot_all_reduce_(self._input, "sum", self._group)
         else:
             torch.ops.symm_mem.one_shot_all_reduce_out(self._input, "sum", self._group, self._result)
 
-    def _call(self, batch: int) -> Callable[[], None]:
-        """`batch` operations, as one replay or as that many calls."""
-        if not self._in_graph:
-            return lambda: self._run_all(batch)
-        if batch not in self._graphs:
-            self._graphs = {known: graph for known, graph in self._graphs.items() if known == 1}
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self._stream):
-                self._run_all(batch)
-            self._graphs[batch] = graph
-        replay: Callable[[], None] = self._graphs[batch].replay
-        return replay
-
-    def _run_all(self, batch: int) -> None:
-        for _ in range(batch):
-            self._run()
-
-    def _meet(self) -> None:
-        """Every rank is here and its GPU is idle."""
-        self._stream.synchronize()
-        dist.all_reduce(torch.zeros(1))
-
-    def _checked(self) -> Reply:
-        self._turn += 1
-        call = self._call(1)
-        self._result.fill_(101)
-        self._input.copy_(self._pattern.of(self._rank, self._input.numel(), self._turn))
-        self._meet()
-        call()
-        return {"ok": True, "wrong": self._count_wrong()}
-
-    def _count_wrong(self) -> int:
-        wrong = 0
-        if self._request["check"] != "0":
-            expected = self._pattern.reduced(self._result.numel(), self._turn)
-            wrong = int((self._result != expected).sum())
-        self._stream.synchronize()
-        return wrong
-
-    def _measure(self, words: dict[str, str]) -> Reply:
-        batch = max(1, min(MOST_CALLS_IN_GRAPH, int(words["batch"])))
-        call = self._call(batch)
-        if self._in_place:
-            self._input.zero_()  # zeros stay zeros, where sums of sums would overflow
-        self._meet()
-        for _ in range(max(1, -(-int(words["warmup"]) // batch))):
-            call()
-        device: list[float] = []
-        host: list[float] = []
-        for _ in range(int(words["batches"])):
-            spent, took = self._time(call)
-            device.append(self._possible(took / batch))
-            host.append(spent / batch)
-        wrong = 0 if self._in_place else self._count_wrong()
-        return {"ok": True, "wrong": wrong, "batch_us": device, "host_us": [] if self._in_graph else host}
-
-    def _time(self, call: Callable[[], None]) -> tuple[float, float]:
-        """Microseconds that the caller and the GPU spent on it."""
-        began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        self._meet()
-        if self._in_graph:
-            torch.cuda._sleep(PAUSE_CYCLES)
-        self._handle.barrier(channel=0)
-        began.record()
-        before = time.perf_counter_ns()
-        call()
-        spent = (time.perf_counter_ns() - before) / 1000
-        ended.record()
-        ended.synchronize()
-        return spent, began.elapsed_time(ended) * 1000
-
-    def _possible(self, microseconds: float) -> float:
-        size = self._input.numel() * self._input.element_size() * (self._ranks - 1) / self._ranks
-        if microseconds < max(0.3, size / FASTEST_LINK * 1e6):
-            raise ValueError(f"impossible: {microseconds} us for {size:.0f} bytes between ranks")
-        return microseconds
-
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--max-bytes", type=int, required=True)
-    parser.add_argument("--algorithm", choices=("one-shot", "two-shot"), required=True)
-    known = parser.parse_args()
-    torch.cuda.set_device(known.rank)
-    dist.init_process_group(
-        "gloo",  # to meet; the data does not go through it
-        init_method=f"file://{known.folder}/store",
-        rank=known.rank,
-        world_size=known.ranks,
-        timeout=timedelta(seconds=INIT_SECONDS),
+    known = arguments(__doc__, ("one-shot", "two-shot")).parse_args()
+    name = f"symm-mem-{known.algorithm}"
+    size = known.max_bytes
+    return obey(
+        known, name, f"torch {torch.__version__}", lambda: Session(known.algorithm, known.rank, known.ranks, size)
     )
-    session = Session(known.algorithm, known.rank, known.ranks, known.max_bytes)
-    first = {"ok": True, "rank": known.rank, "pid": os.getpid(), "version": f"torch {torch.__version__}"}
-    first["implementation"] = f"symm-mem-{known.algorithm}"
-    serve(known.folder, session.answer, {**first, "gpu": torch.cuda.get_device_name()})
-    # Not destroyed: that would wait for graphs and for peers that may be gone already.
-    sys.stdout.flush()
-    os._exit(0)
 
 
 if __name__ == "__main__":
