@@ -306,7 +306,7 @@ int64_t Conductor::limitFor(const RankEntry& rank) const {
   const bool hostStopped =
       plan_.kind == Kind::kStopFault || (plan_.kind == Kind::kMaker && plan_.makerActs == 2);
   const int64_t usual = hostStopped || plan_.odd != kNobody ? kToldWithoutHost : kToldIn;
-  return std::max(usual, rank.mayWait ? 8 * kSecond : 0) + rank.slack + 20 * worstGap_;
+  return options_.slow * std::max(usual, rank.mayWait ? 8 * kSecond : 0) + rank.slack + 20 * worstGap_;
 }
 
 void Conductor::lookForLate() {
@@ -316,7 +316,7 @@ void Conductor::lookForLate() {
     const int64_t entered = entry.entered;
     if (entered == 0 || !running(rank)) continue;
     const int64_t waits = time - std::max({entered, since, since == 0 ? 0 : board_->lastFault.load()});
-    const int64_t limit = since == 0 ? kQuiet + entry.slack : limitFor(entry);
+    const int64_t limit = since == 0 ? options_.slow * kQuiet + entry.slack : limitFor(entry);
     if (waits > limit && entry.overdue.exchange(1) == 0 && since != 0) {
       board_->report(Wrong::kLate, "rank %d is in \"%s\" for %.2f s, %.2f s after the last fault: %s", rank,
                      entry.call, static_cast<double>(time - entered) * 1e-9,
@@ -435,6 +435,7 @@ void Conductor::print(const Finding& finding) const {
   if (!options_.layout.empty()) more += " --layout " + options_.layout;
   if (options_.ranks > 0) more += " --ranks " + std::to_string(options_.ranks);
   if (options_.device) more += " --device cuda";
+  if (options_.slow > 1) more += " --slow " + std::to_string(options_.slow);
   const int length = snprintf(text, sizeof text, "\nFAILED %s (%s): %s\n  repeat: hostile --round %llu%s\n",
                               kWrongNames[static_cast<size_t>(finding.wrong)], nameOf(plan_.kind),
                               finding.text, static_cast<unsigned long long>(plan_.seed), more.c_str());

@@ -21,6 +21,7 @@ constexpr const char* kUsage =
     "usage: hostile [--seconds S] [--faults N] [--seed SEED] [--jobs N] [--kinds kill,abort,...] [--ranks "
     "N]\n"
     "               [--layout threads|processes|mixed] [--device host|cuda] [--json FILE] [--verbose]\n"
+    "               [--slow N: ranks may take N times as long, say on an emulated GPU]\n"
     "       hostile --round SEED [--repeat N] [the same --kinds, --layout, --ranks and --device as in the "
     "run]\n"
     "Ends with 1 if anything was wrong. kinds: ";
@@ -68,6 +69,9 @@ bool apply(Options& options, int letter) {
     case 'o':
       options.json = optarg;
       return true;
+    case 'w':
+      options.slow = atoi(optarg);
+      return options.slow > 0 && options.slow <= 10;
     case 'v':
       options.verbose = true;
       return true;
@@ -77,19 +81,14 @@ bool apply(Options& options, int letter) {
 }
 
 Options parse(int argc, char** argv) {
-  constexpr option kLong[] = {{"seconds", required_argument, nullptr, 's'},
-                              {"faults", required_argument, nullptr, 'f'},
-                              {"seed", required_argument, nullptr, 'S'},
-                              {"round", required_argument, nullptr, 'r'},
-                              {"repeat", required_argument, nullptr, 'n'},
-                              {"jobs", required_argument, nullptr, 'j'},
-                              {"kinds", required_argument, nullptr, 'k'},
-                              {"layout", required_argument, nullptr, 'l'},
-                              {"ranks", required_argument, nullptr, 'R'},
-                              {"device", required_argument, nullptr, 'd'},
-                              {"json", required_argument, nullptr, 'o'},
-                              {"verbose", no_argument, nullptr, 'v'},
-                              {nullptr, 0, nullptr, 0}};
+  constexpr option kLong[] = {
+      {"seconds", required_argument, nullptr, 's'}, {"faults", required_argument, nullptr, 'f'},
+      {"seed", required_argument, nullptr, 'S'},    {"round", required_argument, nullptr, 'r'},
+      {"repeat", required_argument, nullptr, 'n'},  {"jobs", required_argument, nullptr, 'j'},
+      {"kinds", required_argument, nullptr, 'k'},   {"layout", required_argument, nullptr, 'l'},
+      {"ranks", required_argument, nullptr, 'R'},   {"device", required_argument, nullptr, 'd'},
+      {"json", required_argument, nullptr, 'o'},    {"slow", required_argument, nullptr, 'w'},
+      {"verbose", no_argument, nullptr, 'v'},       {nullptr, 0, nullptr, 0}};
   Options options;
   options.seed = std::random_device{}();
   for (int letter = 0; (letter = getopt_long(argc, argv, "", kLong, nullptr)) != -1;) {

@@ -150,6 +150,7 @@ struct Options {
   int repeat = 1;
   int jobs = 1;
   int ranks = 0;
+  int slow = 1;
   bool verbose = false;
   bool device = false;
   std::string kinds, layout, json;
