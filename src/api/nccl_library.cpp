@@ -47,7 +47,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 
 STRETTO_API(ncclGetLastError)
 const char* ncclGetLastError(ncclComm_t comm) {
-  const bool known = comm != nullptr && comm->magic.load() == ncclComm::kAlive;
+  const bool known = owns(comm) && comm->magic.load() == ncclComm::kAlive;
   if (!known) return stretto::lastError().c_str();
   std::string text;
   (void)comm->communicator.load()->error(&text);
