@@ -16,7 +16,7 @@ export CCACHE_MAXSIZE := 2G
 
 PYTHON := .venv/bin/python
 STEP := tools/step
-CMAKE_OPTIONS := -S . -G Ninja
+CMAKE_OPTIONS := -S . -G Ninja -DSTRETTO_WERROR=ON
 BENCHMARKS := $(if $(wildcard benchmarks/CMakeLists.txt),ON,OFF)
 
 # Folders whose tests run ranks as threads of one process, which is what the sanitizers can follow. Left to the plain
