@@ -3,8 +3,8 @@
 //   order_driver STRETTO NCCL STEP...
 // Steps: `ours:MODE` and `theirs:MODE` load one of them (MODE: global, local, lazy = local and bound at the
 // first call), `serve` uses communicators that Stretto hands over, `direct` uses NCCL's own functions on a
-// communicator of its own, and Stretto's on that. Ends with status 0 and prints how many of NCCL's calls of
-// its own functions came by way of Stretto.
+// communicator of its own, and Stretto's on that; `tool` and `nvidia` are for other libraries. Ends with
+// status 0 and prints how many of NCCL's calls of its own functions came by way of Stretto.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -108,6 +108,21 @@ void direct() {
   expect(OURS(ncclGroupEnd)(), "end of no group", ncclInvalidUsage);
 }
 
+// NCCL is NVIDIA's, which makes no communicator without a GPU: what is none of either reaches it all the
+// same, and it says so in its own words. Its groups are its own.
+void nvidia() {
+  static char nothing[1 << 20];
+  auto* const comm = reinterpret_cast<ncclComm_t>(nothing);
+  int count = 0;
+  expect(OURS(ncclCommCount)(comm, &count), "count of what is no communicator", ncclInvalidArgument);
+  if (*THEIRS(ncclGetLastError)(nullptr) == 0) give("NVIDIA's library was not asked", 0);
+  expect(THEIRS(ncclGroupStart)(), "their group");
+  expect(OURS(ncclGroupEnd)(), "end of no group", ncclInvalidUsage);
+  expect(THEIRS(ncclGroupEnd)(), "end of their group");
+  printf("0\n");
+  exit(0);
+}
+
 void* findOurs(const char* name) {
   return dlsym(gOurs, name);
 }
@@ -143,6 +158,8 @@ int main(int argc, char** argv) {
       direct();
     } else if (std::strcmp(gStep, "tool") == 0) {
       asTool();
+    } else if (std::strcmp(gStep, "nvidia") == 0) {
+      nvidia();
     } else {
       give("unknown step", at);
     }

@@ -82,6 +82,12 @@ TEST(LoadOrder, TheirsUnderAnotherName) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(LoadOrder, NvidiasOwn) {
+  if (!std::filesystem::exists(REAL_NCCL)) GTEST_SKIP() << "there is no " << REAL_NCCL;
+  expectWorks("ours:global theirs:global nvidia", false, REAL_NCCL, "");
+  expectWorks("theirs:local ours:global nvidia", false, REAL_NCCL, "");
+}
+
 // A tool that defines NCCL's functions and calls ours is not taken for an NCCL.
 TEST(LoadOrder, ToolsThatCallUsAreNotTheirs) {
   expectWorks("ours:global theirs:local tool", false, TOOL_NCCL);
