@@ -16,7 +16,7 @@ export CCACHE_MAXSIZE := 2G
 
 PYTHON := .venv/bin/python
 STEP := tools/step
-CMAKE_OPTIONS := -S . -G Ninja
+CMAKE_OPTIONS := -S . -G Ninja -DSTRETTO_WERROR=ON
 BENCHMARKS := $(if $(wildcard benchmarks/CMakeLists.txt),ON,OFF)
 
 # Folders whose tests run ranks as threads of one process, which is what the sanitizers can follow. Left to the plain
@@ -29,7 +29,7 @@ ONE_THREAD := Copy.*:Reduce.*:*EveryNarrowFloat*:*EveryType*
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native viewer python test ctest pytest viewertest tsan asan fuzz hostile bench lint format clean
+.PHONY: help setup build native viewer python test ctest pytest viewertest tsan asan fuzz compilers hostile bench lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -53,7 +53,7 @@ python: native viewer ## the Python half: the package, with the `stretto` comman
 	@$(STEP) python $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps \
 	  --config-settings build-dir=build --config-settings cmake.build-type=$(BUILD_TYPE) --editable .
 
-test: ctest pytest viewertest tsan asan fuzz ## all tests: C++, Python, viewer, sanitizers, a short fuzz run
+test: ctest pytest viewertest tsan asan fuzz compilers ## all tests: C++, Python, viewer, sanitizers, fuzz, other compilers
 
 ctest: native ## the C++ tests that need no GPU; tools/gpu runs the others
 	@$(STEP) ctest ctest --test-dir build --output-on-failure -LE gpu
@@ -84,6 +84,10 @@ fuzz: setup ## the fuzz programs, FUZZ_SECONDS each
 	@$(STEP) build-fuzz cmake --build build-fuzz -j $(JOBS) --target fuzzers
 	@$(STEP) fuzz tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
+compilers: setup ## the sources, parsed by the oldest and the newest GCC and clang that Debian has here: no warning
+	@$(STEP) setup-compilers tools/setup --compilers
+	@$(STEP) compilers tools/compilers --jobs $(JOBS)
+
 hostile: native ## random operations and random faults for SECONDS; ctest does a minute of it (tests/hostile/README.md)
 	@build/tests/hostile/hostile --seconds $(SECONDS) --jobs $(JOBS) --json build/hostile.json $(HOSTILE)
 
@@ -100,4 +104,4 @@ format: setup ## rewrite C++ and Python into the common format
 	@$(PYTHON) -m ruff check --quiet --fix-only . && $(PYTHON) -m ruff format --quiet .
 
 clean: ## remove what was built; .venv/ and what .cache/ holds of NVIDIA stay
-	@rm -rf build build-tsan build-asan build-fuzz build-gpu bench-out viewer/dist viewer/.out .cache/logs
+	@rm -rf build build-tsan build-asan build-fuzz build-gpu build-compilers bench-out viewer/dist viewer/.out .cache/logs

@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   }
   dieWithParent();
   std::barrier<> all(arguments.ranks);
-  std::vector<std::jthread> threads;
+  std::vector<std::thread> threads;
   std::atomic<int> status{0};
   for (int rank = 0; rank < arguments.ranks; ++rank) {
     threads.emplace_back([&arguments, &all, &status, rank] {
@@ -88,6 +88,6 @@ int main(int argc, char** argv) {
       if (serve(implementation, mine) != 0) status = 1;
     });
   }
-  threads.clear();
+  for (std::thread& thread : threads) thread.join();
   return status;
 }

@@ -160,7 +160,7 @@ int runRank(const Arguments& arguments) {
 }
 
 int runThreads(const Arguments& arguments) {
-  std::vector<std::jthread> threads;
+  std::vector<std::thread> threads;
   std::atomic<int> status{0};
   for (int rank = 0; rank < arguments.ranks; ++rank) {
     threads.emplace_back([&arguments, &status, rank] {
@@ -169,7 +169,7 @@ int runThreads(const Arguments& arguments) {
       if (runRank(mine) != 0) status = 1;
     });
   }
-  threads.clear();
+  for (std::thread& thread : threads) thread.join();
   return status;
 }
 

@@ -24,7 +24,7 @@ nanobind_add_module(stretto_python NB_STATIC ${STRETTO_PYTHON_SOURCES})
 # The binding sees the public headers and nothing of src/.
 target_include_directories(stretto_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include)
 target_link_libraries(stretto_python PRIVATE $<TARGET_LINKER_FILE:stretto_wheel>)
-target_compile_options(stretto_python PRIVATE -Wall -Wextra -Werror)
+target_compile_options(stretto_python PRIVATE -Wall -Wextra $<$<BOOL:${STRETTO_WERROR}>:-Werror>)
 add_dependencies(stretto_python stretto_wheel)
 set_target_properties(stretto_python PROPERTIES
   OUTPUT_NAME _native LIBRARY_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT} INSTALL_RPATH "$ORIGIN/lib")

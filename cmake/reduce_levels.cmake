@@ -37,9 +37,12 @@ set_source_files_properties(${STRETTO_LEVEL_FOLDER}/reduce_scalar.cpp PROPERTIES
                             "${STRETTO_LEVEL_FLAGS}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(STRETTO_AVX2_FLAGS ${STRETTO_LEVEL_FLAGS} -mavx2 -mbmi2 -mf16c)
-  # The two warnings: GCC 12's own AVX-512 intrinsics start from values they leave undefined on purpose.
   set(STRETTO_AVX512_FLAGS ${STRETTO_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl
-                           -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
+                           -mprefer-vector-width=512)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # GCC 12's own AVX-512 intrinsics start from values that they leave undefined on purpose.
+    list(APPEND STRETTO_AVX512_FLAGS -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
   set_source_files_properties(${STRETTO_LEVEL_FOLDER}/reduce_avx2.cpp PROPERTIES COMPILE_OPTIONS
                               "${STRETTO_AVX2_FLAGS}")
   set_source_files_properties(${STRETTO_LEVEL_FOLDER}/reduce_avx512.cpp PROPERTIES COMPILE_OPTIONS

@@ -89,7 +89,8 @@ ncclResult_t strettoStreamSynchronize(cudaStream_t stream);
 ncclResult_t strettoStreamQuery(cudaStream_t stream); /* ncclSuccess when idle, ncclInProgress */
 ncclResult_t strettoStreamDestroy(cudaStream_t stream);
 
-/* The environment variables that the library reads, and this machine's topology, as JSON. */
+/* The environment variables that the library reads (and a sentence about each that is named STRETTO_... and
+ * that nothing reads), and this machine's topology, as JSON. */
 ncclResult_t strettoParameters(char* json, size_t capacity, size_t* needed);
 ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed);
 

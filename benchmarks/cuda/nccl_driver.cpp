@@ -62,14 +62,14 @@ int runRank(const Setup& setup, CrewMemory* crew, int rank) {
 
 template <class Function>
 int runAsThreads(const Setup& setup, Function function) {
-  std::vector<std::jthread> threads;
+  std::vector<std::thread> threads;
   std::atomic<int> status{0};
   for (int rank = 0; rank < setup.ranks; ++rank) {
     threads.emplace_back([&status, function, rank] {
       if (const int own = function(rank); own != 0) status = own;
     });
   }
-  threads.clear();
+  for (std::thread& thread : threads) thread.join();
   return status;
 }
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <initializer_list>
 
 #include "profiler/notice.hpp"
 #include "profiler/thread_stack.hpp"

@@ -15,7 +15,6 @@ constexpr size_t kRestBeforeReuse = 256;
 // Never destroyed: handles are used until the last thread is gone.
 struct Handles {
   std::mutex mutex;
-  std::deque<std::unique_ptr<ncclComm>> all;
   std::deque<ncclComm*> resting;
 };
 Handles& handles() {
@@ -25,6 +24,22 @@ Handles& handles() {
 
 }  // namespace
 
+constinit HandleBlocks handleBlocks;
+
+ncclComm* HandleBlocks::add() {
+  ncclComm* block = blocks_[last_].load(std::memory_order_relaxed);
+  if (block != nullptr && used_ == lengthOf(last_)) {
+    block = nullptr;
+    ++last_;
+    used_ = 0;
+  }
+  if (block == nullptr) {
+    block = new ncclComm[lengthOf(last_)];
+    blocks_.at(last_).store(block, std::memory_order_release);
+  }
+  return block + used_++;
+}
+
 ncclComm_t makeHandle(std::shared_ptr<communicator::Communicator> communicator) {
   Handles& here = handles();
   std::lock_guard lock(here.mutex);
@@ -33,8 +48,7 @@ ncclComm_t makeHandle(std::shared_ptr<communicator::Communicator> communicator) 
     handle = here.resting.front();
     here.resting.pop_front();
   } else {
-    here.all.push_back(std::make_unique<ncclComm>());
-    handle = here.all.back().get();
+    handle = handleBlocks.add();
   }
   handle->communicator.store(communicator.get(), std::memory_order_relaxed);
   handle->owner = std::move(communicator);

@@ -2,6 +2,7 @@
 // communicators is in nccl_communicator.cpp, everything else in nccl_library.cpp.
 #include "api/export.hpp"
 #include "api/handles.hpp"
+#include "api/pass_on.hpp"
 #include "communicator/group.hpp"
 
 namespace stretto::api {
@@ -97,6 +98,7 @@ using stretto::communicator::Group;
 STRETTO_API(ncclAllReduce)
 ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclAllReduce, comm, (sendbuff, recvbuff, count, datatype, op, comm, stream));
   return enter("ncclAllReduce", {Collective::kAllReduce, sendbuff, recvbuff, count, datatype, -1, &op}, comm,
                stream);
 } catch (...) {
@@ -106,6 +108,7 @@ ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, n
 STRETTO_API(ncclReduce)
 ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclReduce, comm, (sendbuff, recvbuff, count, datatype, op, root, comm, stream));
   return enter("ncclReduce", {Collective::kReduce, sendbuff, recvbuff, count, datatype, root, &op}, comm,
                stream);
 } catch (...) {
@@ -116,6 +119,7 @@ STRETTO_API(ncclReduceScatter)
 ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclReduceScatter, comm, (sendbuff, recvbuff, recvcount, datatype, op, comm, stream));
   return enter("ncclReduceScatter",
                {Collective::kReduceScatter, sendbuff, recvbuff, recvcount, datatype, -1, &op}, comm, stream);
 } catch (...) {
@@ -125,6 +129,7 @@ ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recv
 STRETTO_API(ncclAllGather)
 ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
                            ncclComm_t comm, cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclAllGather, comm, (sendbuff, recvbuff, sendcount, datatype, comm, stream));
   return enter("ncclAllGather", {Collective::kAllGather, sendbuff, recvbuff, sendcount, datatype}, comm,
                stream);
 } catch (...) {
@@ -134,6 +139,7 @@ ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcoun
 STRETTO_API(ncclAlltoAll)
 ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                           ncclComm_t comm, cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclAlltoAll, comm, (sendbuff, recvbuff, count, datatype, comm, stream));
   return enter("ncclAlltoAll", {Collective::kAllToAll, sendbuff, recvbuff, count, datatype}, comm, stream);
 } catch (...) {
   return stretto::api::caught("ncclAlltoAll");
@@ -142,6 +148,7 @@ ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, nc
 STRETTO_API(ncclBroadcast)
 ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                            int root, ncclComm_t comm, cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclBroadcast, comm, (sendbuff, recvbuff, count, datatype, root, comm, stream));
   return enter("ncclBroadcast", {Collective::kBroadcast, sendbuff, recvbuff, count, datatype, root}, comm,
                stream);
 } catch (...) {
@@ -151,6 +158,7 @@ ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, n
 STRETTO_API(ncclBcast)
 ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                        cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclBcast, comm, (buff, count, datatype, root, comm, stream));
   return enter("ncclBcast", {Collective::kBroadcast, buff, buff, count, datatype, root}, comm, stream);
 } catch (...) {
   return stretto::api::caught("ncclBcast");
@@ -159,6 +167,7 @@ ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype, int ro
 STRETTO_API(ncclGather)
 ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype, int root,
                         ncclComm_t comm, cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclGather, comm, (sendbuff, recvbuff, count, datatype, root, comm, stream));
   return enter("ncclGather", {Collective::kGather, sendbuff, recvbuff, count, datatype, root}, comm, stream);
 } catch (...) {
   return stretto::api::caught("ncclGather");
@@ -167,6 +176,7 @@ ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, nccl
 STRETTO_API(ncclScatter)
 ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                          int root, ncclComm_t comm, cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclScatter, comm, (sendbuff, recvbuff, count, datatype, root, comm, stream));
   return enter("ncclScatter", {Collective::kScatter, sendbuff, recvbuff, count, datatype, root}, comm,
                stream);
 } catch (...) {
@@ -176,6 +186,7 @@ ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncc
 STRETTO_API(ncclSend)
 ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclSend, comm, (sendbuff, count, datatype, peer, comm, stream));
   return enter("ncclSend", {Collective::kSend, sendbuff, nullptr, count, datatype, peer}, comm, stream);
 } catch (...) {
   return stretto::api::caught("ncclSend");
@@ -184,6 +195,7 @@ ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatyp
 STRETTO_API(ncclRecv)
 ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream) try {
+  STRETTO_PASS_ON(ncclRecv, comm, (recvbuff, count, datatype, peer, comm, stream));
   return enter("ncclRecv", {Collective::kReceive, nullptr, recvbuff, count, datatype, peer}, comm, stream);
 } catch (...) {
   return stretto::api::caught("ncclRecv");
@@ -191,6 +203,7 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
 
 STRETTO_API(ncclGroupStart)
 ncclResult_t ncclGroupStart(void) try {
+  STRETTO_PASS_ON_CALLER(ncclGroupStart, ());
   Group::current().begin();
   return ncclSuccess;
 } catch (...) {
@@ -198,12 +211,16 @@ ncclResult_t ncclGroupStart(void) try {
 }
 
 STRETTO_API(ncclGroupEnd)
-ncclResult_t ncclGroupEnd(void) try { return stretto::api::toResult(Group::current().end()); } catch (...) {
+ncclResult_t ncclGroupEnd(void) try {
+  STRETTO_PASS_ON_CALLER(ncclGroupEnd, ());
+  return stretto::api::toResult(Group::current().end());
+} catch (...) {
   return stretto::api::caught("ncclGroupEnd");
 }
 
 STRETTO_API(ncclGroupSimulateEnd)
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo) try {
+  STRETTO_PASS_ON_CALLER(ncclGroupSimulateEnd, (simInfo));
   constexpr unsigned kMagic = 0x74685283;
   if (simInfo != nullptr &&
       (simInfo->magic != kMagic || simInfo->size < offsetof(ncclSimInfo_t, estimatedTime))) {

@@ -7,6 +7,7 @@
 #include "api/config.hpp"
 #include "api/export.hpp"
 #include "api/handles.hpp"
+#include "api/pass_on.hpp"
 #include "base/parameters.hpp"
 #include "bootstrap/service.hpp"
 #include "communicator/group.hpp"
@@ -225,6 +226,7 @@ using stretto::communicator::Communicator;
 
 STRETTO_API(ncclGetUniqueId)
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) try {
+  STRETTO_PASS_ON_CALLER(ncclGetUniqueId, (uniqueId));
   if (uniqueId == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "ncclGetUniqueId: uniqueId is null"));
   const auto id = stretto::bootstrap::Service::createSession();
@@ -237,6 +239,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) try {
 
 STRETTO_API(ncclCommInitRank)
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) try {
+  STRETTO_PASS_ON_CALLER(ncclCommInitRank, (comm, nranks, commId, rank));
   return finish(initRank(comm, nranks, {&commId, 1}, rank, nullptr));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRank");
@@ -245,6 +248,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId,
 STRETTO_API(ncclCommInitRankConfig)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                     ncclConfig_t* config) try {
+  STRETTO_PASS_ON_CALLER(ncclCommInitRankConfig, (comm, nranks, commId, rank, config));
   return finish(initRank(comm, nranks, {&commId, 1}, rank, config));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRankConfig");
@@ -253,6 +257,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
 STRETTO_API(ncclCommInitRankScalable)
 ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
                                       ncclUniqueId* commIds, ncclConfig_t* config) try {
+  STRETTO_PASS_ON_CALLER(ncclCommInitRankScalable, (newcomm, nranks, myrank, nId, commIds, config));
   if (commIds == nullptr || nId < 1 || nId > nranks) {
     return finish(stretto::fail(Code::kInvalidArgument,
                                 "ncclCommInitRankScalable: %d unique ids for %d ranks", nId, nranks));
@@ -265,6 +270,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myran
 
 STRETTO_API(ncclCommInitAll)
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) try {
+  STRETTO_PASS_ON_CALLER(ncclCommInitAll, (comm, ndev, devlist));
   return toResult(initAll(comm, ndev, devlist));
 } catch (...) {
   return stretto::api::caught("ncclCommInitAll");
@@ -273,6 +279,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) try
 STRETTO_API(ncclCommSplit)
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm,
                            ncclConfig_t* config) try {
+  STRETTO_PASS_ON(ncclCommSplit, comm, (comm, color, key, newcomm, config));
   Communicator* const parent = find(comm, "ncclCommSplit");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   if (newcomm == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
@@ -295,6 +302,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
 STRETTO_API(ncclCommShrink)
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
                             ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags) try {
+  STRETTO_PASS_ON(ncclCommShrink, comm,
+                  (comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
   Communicator* const parent = find(comm, "ncclCommShrink");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   if (newcomm == nullptr || excludeRanksList == nullptr || excludeRanksCount < 1) {
@@ -311,6 +320,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
 
 STRETTO_API(ncclCommFinalize)
 ncclResult_t ncclCommFinalize(ncclComm_t comm) try {
+  STRETTO_PASS_ON(ncclCommFinalize, comm, (comm));
   Communicator* const communicator = find(comm, "ncclCommFinalize");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = communicator->mayCall(); !status.ok()) return finish(status);
@@ -326,6 +336,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) try {
 
 STRETTO_API(ncclCommDestroy)
 ncclResult_t ncclCommDestroy(ncclComm_t comm) try {
+  STRETTO_PASS_ON(ncclCommDestroy, comm, (comm));
   if (comm == nullptr) return ncclSuccess;
   return finish(find(comm, "ncclCommDestroy") == nullptr ? Status{Code::kInvalidArgument} : destroy(comm));
 } catch (...) {
@@ -334,6 +345,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) try {
 
 STRETTO_API(ncclCommAbort)
 ncclResult_t ncclCommAbort(ncclComm_t comm) try {
+  STRETTO_PASS_ON(ncclCommAbort, comm, (comm));
   if (comm == nullptr) return ncclSuccess;
   return finish(find(comm, "ncclCommAbort") == nullptr ? Status{Code::kInvalidArgument} : abort(comm));
 } catch (...) {
@@ -342,6 +354,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) try {
 
 STRETTO_API(ncclCommRevoke)
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) try {
+  STRETTO_PASS_ON(ncclCommRevoke, comm, (comm, revokeFlags));
   Communicator* const communicator = find(comm, "ncclCommRevoke");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (revokeFlags != NCCL_REVOKE_DEFAULT) {
@@ -357,6 +370,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) try {
 
 STRETTO_API(ncclCommGetAsyncError)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) try {
+  STRETTO_PASS_ON(ncclCommGetAsyncError, comm, (comm, asyncError));
   Communicator* const communicator = find(comm, "ncclCommGetAsyncError");
   if (communicator == nullptr || asyncError == nullptr) {
     return finish(
@@ -389,6 +403,7 @@ ncclResult_t answer(const char* function, ncclComm_t comm, int* number, Answer a
 
 STRETTO_API(ncclCommCount)
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) try {
+  STRETTO_PASS_ON(ncclCommCount, comm, (comm, count));
   return answer("ncclCommCount", comm, count, [](auto& communicator) { return communicator.ranks(); });
 } catch (...) {
   return stretto::api::caught("ncclCommCount");
@@ -396,6 +411,7 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) try {
 
 STRETTO_API(ncclCommCuDevice)
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) try {
+  STRETTO_PASS_ON(ncclCommCuDevice, comm, (comm, device));
   return answer("ncclCommCuDevice", comm, device,
                 [](auto& communicator) { return std::max(0, communicator.config().device); });
 } catch (...) {
@@ -404,6 +420,7 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) try {
 
 STRETTO_API(ncclCommUserRank)
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) try {
+  STRETTO_PASS_ON(ncclCommUserRank, comm, (comm, rank));
   return answer("ncclCommUserRank", comm, rank, [](auto& communicator) { return communicator.rank(); });
 } catch (...) {
   return stretto::api::caught("ncclCommUserRank");

@@ -4,6 +4,7 @@
 // that could be handed out.
 #include "api/export.hpp"
 #include "api/handles.hpp"
+#include "api/pass_on.hpp"
 
 // Only pointers to these pass here; NCCL's header defines them.
 struct ncclDevComm;
@@ -31,14 +32,17 @@ ncclResult_t refuse(const char* function) {
 }  // namespace
 
 STRETTO_API(ncclDevCommCreate)
-ncclResult_t ncclDevCommCreate(ncclComm_t, const ncclDevCommRequirements*, ncclDevComm*) try {
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements* requirements,
+                               ncclDevComm* made) try {
+  STRETTO_PASS_ON(ncclDevCommCreate, comm, (comm, requirements, made));
   return refuse("ncclDevCommCreate");
 } catch (...) {
   return stretto::api::caught("ncclDevCommCreate");
 }
 
 STRETTO_API(ncclDevCommDestroy)
-ncclResult_t ncclDevCommDestroy(ncclComm_t, const ncclDevComm*) try {
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm* made) try {
+  STRETTO_PASS_ON(ncclDevCommDestroy, comm, (comm, made));
   return refuse("ncclDevCommDestroy");
 } catch (...) {
   return stretto::api::caught("ncclDevCommDestroy");

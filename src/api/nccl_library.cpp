@@ -3,6 +3,7 @@
 
 #include "api/export.hpp"
 #include "api/handles.hpp"
+#include "api/pass_on.hpp"
 #include "api/serve.hpp"
 #include "base/log.hpp"
 #include "memory/user_memory.hpp"
@@ -13,6 +14,7 @@ using namespace stretto::api;
 
 STRETTO_API(ncclGetVersion)
 ncclResult_t ncclGetVersion(int* version) try {
+  STRETTO_PASS_ON_CALLER(ncclGetVersion, (version));
   if (version == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "ncclGetVersion: version is null"));
   *version = NCCL_VERSION_CODE;
@@ -23,6 +25,7 @@ ncclResult_t ncclGetVersion(int* version) try {
 
 STRETTO_API(ncclGetErrorString)
 const char* ncclGetErrorString(ncclResult_t result) {
+  STRETTO_PASS_ON_CALLER(ncclGetErrorString, (result));
   switch (result) {
     case ncclSuccess:
       return "no error";
@@ -47,7 +50,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
 
 STRETTO_API(ncclGetLastError)
 const char* ncclGetLastError(ncclComm_t comm) {
-  const bool known = comm != nullptr && comm->magic.load() == ncclComm::kAlive;
+  STRETTO_PASS_ON(ncclGetLastError, comm, (comm));
+  const bool known = owns(comm) && comm->magic.load() == ncclComm::kAlive;
   if (!known) return stretto::lastError().c_str();
   std::string text;
   (void)comm->communicator.load()->error(&text);
@@ -59,11 +63,15 @@ const char* ncclGetLastError(ncclComm_t comm) {
 
 STRETTO_API(ncclResetDebugInit)
 void ncclResetDebugInit(void) {
+  // Without the macro, which would name the deprecated function.
+  void* const theirs = elsewhere("ncclResetDebugInit", __builtin_return_address(0));
+  if (theirs != nullptr) return reinterpret_cast<void (*)()>(theirs)();
   stretto::log::reset();
 }
 
 STRETTO_API(ncclMemAlloc)
 ncclResult_t ncclMemAlloc(void** ptr, size_t size) try {
+  STRETTO_PASS_ON_CALLER(ncclMemAlloc, (ptr, size));
   if (ptr == nullptr) return finish(stretto::fail(Code::kInvalidArgument, "ncclMemAlloc: ptr is null"));
   *ptr = nullptr;
   const auto device = stretto::communicator::deviceOfThisThread();
@@ -79,6 +87,7 @@ ncclResult_t ncclMemAlloc(void** ptr, size_t size) try {
 
 STRETTO_API(ncclMemFree)
 ncclResult_t ncclMemFree(void* ptr) try {
+  STRETTO_PASS_ON_CALLER(ncclMemFree, (ptr));
   return finish(stretto::communicator::releaseForBoth(ptr));
 } catch (...) {
   return stretto::api::caught("ncclMemFree");
@@ -120,6 +129,7 @@ Status deregisterRange(const char* function, ncclComm_t comm, void* handle) {
 
 STRETTO_API(ncclCommRegister)
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle) try {
+  STRETTO_PASS_ON(ncclCommRegister, comm, (comm, buff, size, handle));
   constexpr auto kName = "ncclCommRegister";
   const auto ours = [=](auto&) { return registerRange(kName, comm, buff, size, handle); };
   return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommRegister, kTheirs, buff, size, handle));
@@ -129,6 +139,7 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, vo
 
 STRETTO_API(ncclCommDeregister)
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) try {
+  STRETTO_PASS_ON(ncclCommDeregister, comm, (comm, handle));
   constexpr auto kName = "ncclCommDeregister";
   const auto ours = [=](auto&) { return deregisterRange(kName, comm, handle); };
   return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommDeregister, kTheirs, handle));
@@ -139,6 +150,7 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) try {
 STRETTO_API(ncclCommWindowRegister)
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags) try {
+  STRETTO_PASS_ON(ncclCommWindowRegister, comm, (comm, buff, size, win, winFlags));
   if (winFlags != NCCL_WIN_DEFAULT && winFlags != NCCL_WIN_COLL_SYMMETRIC) {
     return finish(
         stretto::fail(Code::kInvalidArgument, "ncclCommWindowRegister: unknown flags %#x", winFlags));
@@ -155,6 +167,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
 
 STRETTO_API(ncclCommWindowDeregister)
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) try {
+  STRETTO_PASS_ON(ncclCommWindowDeregister, comm, (comm, win));
   constexpr auto kName = "ncclCommWindowDeregister";
   const auto ours = [=](auto& communicator) {
     STRETTO_TRY(deregisterRange(kName, comm, win));
@@ -169,6 +182,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) try {
 STRETTO_API(ncclRedOpCreatePreMulSum)
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm) try {
+  STRETTO_PASS_ON(ncclRedOpCreatePreMulSum, comm, (op, scalar, datatype, residence, comm));
   constexpr auto kName = "ncclRedOpCreatePreMulSum";
   const bool typed = static_cast<int>(datatype) >= 0 && static_cast<int>(datatype) < ncclNumTypes;
   if (op == nullptr || scalar == nullptr || !typed ||
@@ -191,6 +205,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
 
 STRETTO_API(ncclRedOpDestroy)
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) try {
+  STRETTO_PASS_ON(ncclRedOpDestroy, comm, (op, comm));
   const auto ours = [=](auto& communicator) {
     return communicator.removePreMultiplier(static_cast<int>(op) - ncclNumOps);
   };

@@ -7,6 +7,7 @@
 #include "api/text_out.hpp"
 #include "base/json.hpp"
 #include "base/parameters.hpp"
+#include "base/unknown_variables.hpp"
 #include "base/version.hpp"
 #include "communicator/foreign.hpp"
 #include "planner/choose.hpp"
@@ -229,6 +230,8 @@ STRETTO_EXTRA ncclResult_t strettoParameters(char* json, size_t capacity, size_t
     writer.key("value").text(parameter->text()).key("set").boolean(parameter->isSet());
     writer.key("help").text(parameter->help()).endObject();
   }
+  writer.endArray().key("unknown").beginArray();
+  for (const std::string& sentence : stretto::aboutUnknownVariables()) writer.text(sentence);
   writer.endArray().endObject();
   return writeText(writer.take(), json, capacity, needed);
 } catch (...) {

@@ -4,9 +4,20 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <locale>
+#include <sstream>
+#include <system_error>
 
 namespace stretto::json {
 namespace {
+
+// Reads a number that is known to be well-formed; false if it is too large. Not std::from_chars, which libc++
+// has for integers only, nor strtod, which obeys the program's locale.
+bool readNumber(const char* first, const char* last, double& into) {
+  std::istringstream in{std::string(first, last)};
+  in.imbue(std::locale::classic());
+  return static_cast<bool>(in >> into);
+}
 
 // Bytes of the UTF-8 character at the front of `text`, 0 if there is none.
 size_t characterBytes(std::string_view text) {
@@ -125,7 +136,7 @@ class Reader {
     const char* const first = text_.data() + begin;
     const char* const last = text_.data() + at_;
     out.kind_ = Kind::kNumber;
-    if (std::from_chars(first, last, out.number_).ec != std::errc()) return refuse("the number is too large");
+    if (!readNumber(first, last, out.number_)) return refuse("the number is too large");
     out.whole_ = whole && std::from_chars(first, last, out.integer_).ec == std::errc();
     return kOkStatus;
   }

@@ -99,7 +99,6 @@ constexpr Parameter kFlightDirectory{"STRETTO_FLIGHT_DIR", "",
                                      "keep each rank's flight recorder as a file here"};
 constexpr Parameter kEvents{"STRETTO_EVENTS", "0", "1: record every operation in the event rings"};
 constexpr Parameter kCpuLevel{"STRETTO_CPU", "", "force the vector level: scalar, avx2, avx512 or neon"};
-constexpr Parameter kAffinity{"STRETTO_AFFINITY", "0", "1: pin worker threads to cores"};
 constexpr Parameter kMaxCtas{
     "NCCL_MAX_CTAS", "",
     "thread blocks that an operation may take at most, in place of ncclConfig_t's maxCTAs"};
@@ -116,11 +115,12 @@ constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology f
 
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout,      &kInitTimeout,  &kAlgo,      &kProto,           &kLink,           &kDevice,
-      &kSharedDevice, &kLanes,        &kBlocks,    &kDeterministic,   &kTable,          &kSpin,
-      &kRings,        &kRingGather,   &kSlotBytes, &kFlightDirectory, &kEvents,         &kCpuLevel,
-      &kAffinity,     &kHostId,       &kMaxCtas,   &kSocketInterface, &kProfilerPlugin, &kProfileEvery,
-      &kTopologyFile, &kTopologyDump, &kRealNccl};
+      &kTimeout,         &kInitTimeout,    &kAlgo,         &kProto,        &kLink,
+      &kDevice,          &kSharedDevice,   &kLanes,        &kBlocks,       &kDeterministic,
+      &kTable,           &kSpin,           &kRings,        &kRingGather,   &kSlotBytes,
+      &kFlightDirectory, &kEvents,         &kCpuLevel,     &kHostId,       &kMaxCtas,
+      &kSocketInterface, &kProfilerPlugin, &kProfileEvery, &kTopologyFile, &kTopologyDump,
+      &kRealNccl};
   return kAll;
 }
 

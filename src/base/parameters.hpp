@@ -56,7 +56,6 @@ extern const Parameter kSlotBytes;
 extern const Parameter kFlightDirectory;
 extern const Parameter kEvents;
 extern const Parameter kCpuLevel;
-extern const Parameter kAffinity;
 extern const Parameter kHostId;
 extern const Parameter kMaxCtas;
 extern const Parameter kSocketInterface;

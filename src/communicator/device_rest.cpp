@@ -74,8 +74,8 @@ void freeWhatCanBe() {
   std::vector<Rest> gone;  // freed without the lock
   std::lock_guard lock(rests().mutex);
   auto& all = rests().all;
-  const auto kept = std::stable_partition(all.begin(), all.end(),
-                                          [](const Rest& rest) { return !canGo(rest, kLookSeconds); });
+  const auto kept =
+      std::partition(all.begin(), all.end(), [](const Rest& rest) { return !canGo(rest, kLookSeconds); });
   std::move(kept, all.end(), std::back_inserter(gone));
   all.erase(kept, all.end());
 }

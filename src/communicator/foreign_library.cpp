@@ -33,14 +33,9 @@ std::string packagesOf(const std::string& file) {
   return {};
 }
 
-bool namedNccl(const std::string& file) {
-  const size_t slash = file.rfind('/');
-  return file.compare(slash == std::string::npos ? 0 : slash + 1, 10, "libnccl.so") == 0;
-}
-
 template <typename Function>
 bool load(const platform::DynamicLibrary& library, const char* name, Function& into) {
-  into = reinterpret_cast<Function>(library.symbol(name));
+  into = Function(library.symbol(name));
   return into != nullptr;
 }
 
@@ -125,10 +120,27 @@ std::atomic<const ForeignLibrary*>& loaded() {
   return library;
 }
 
+thread_local int insideDepth = 0;
+
 }  // namespace
+
+InsideForeign::InsideForeign() {
+  ++insideDepth;
+}
+InsideForeign::~InsideForeign() {
+  --insideDepth;
+}
+bool InsideForeign::here() {
+  return insideDepth > 0;
+}
 
 std::string ForeignLibrary::versionText() const {
   return textOf(version);
+}
+
+bool namedNccl(const std::string& file) {
+  const size_t slash = file.rfind('/');
+  return file.compare(slash == std::string::npos ? 0 : slash + 1, 10, "libnccl.so") == 0;
 }
 
 std::vector<std::string> foreignCandidates(const std::vector<std::string>& mapped,

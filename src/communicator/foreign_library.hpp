@@ -3,6 +3,7 @@
 // belongs to no communicator. Loaded once per process and never unloaded; any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -47,11 +48,44 @@ namespace stretto::communicator {
   X(ncclCommWindowRegister)          \
   X(ncclCommWindowDeregister)
 
+// Marks the calling thread as being inside a function of NCCL's, while it lives.
+class InsideForeign {
+ public:
+  InsideForeign();
+  ~InsideForeign();
+  InsideForeign(const InsideForeign&) = delete;
+  InsideForeign& operator=(const InsideForeign&) = delete;
+  static bool here();
+};
+
+// One function of NCCL's, null where the release lacks it. A thread that is in it counts as inside: the
+// dynamic linker may have bound NCCL's calls of its own functions to the functions of this library, which
+// then know whose they are to answer (api/pass_on.hpp).
+template <typename Function>
+class ForeignFunction;
+template <typename Answer, typename... Arguments>
+class ForeignFunction<Answer (*)(Arguments...)> {
+ public:
+  using Pointer = Answer (*)(Arguments...);
+  ForeignFunction() = default;
+  explicit ForeignFunction(void* address) : function_(reinterpret_cast<Pointer>(address)) {}
+
+  Answer operator()(Arguments... arguments) const {
+    const InsideForeign inside;
+    return function_(arguments...);
+  }
+  bool operator==(std::nullptr_t) const { return function_ == nullptr; }
+  const void* address() const { return reinterpret_cast<const void*>(function_); }
+
+ private:
+  Pointer function_ = nullptr;
+};
+
 struct ForeignLibrary {
   platform::DynamicLibrary file;
   std::string path;
   int version = 0;  // as ncclGetVersion codes it
-#define STRETTO_FOREIGN_POINTER(name) decltype(&::name) name = nullptr;
+#define STRETTO_FOREIGN_POINTER(name) ForeignFunction<decltype(&::name)> name;
   STRETTO_FOREIGN_ALWAYS(STRETTO_FOREIGN_POINTER)
   STRETTO_FOREIGN_SOMETIMES(STRETTO_FOREIGN_POINTER)
 #undef STRETTO_FOREIGN_POINTER
@@ -72,6 +106,8 @@ const ForeignLibrary* foreignLibraryIfLoaded();
 Result<void*> allocateForBoth(int device, size_t bytes);
 Status releaseForBoth(void* pointer);
 
+// Whether a file's name is one that NCCL is installed under.
+bool namedNccl(const std::string& file);
 // Files to try, best first; for tests. `mapped` and `folders` are what platform/loaded_files.hpp finds.
 std::vector<std::string> foreignCandidates(const std::vector<std::string>& mapped,
                                            const std::vector<std::string>& folders);

@@ -36,6 +36,27 @@ class FirstFailure {
   std::string text_;
 };
 
+// Joined whatever happens. (libc++ has std::jthread since release 20 only.)
+class Threads {
+ public:
+  Threads() = default;
+  ~Threads() { join(); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+  template <typename Work>
+  void start(Work work) {
+    all_.emplace_back(std::move(work));
+  }
+  void join() {
+    for (std::thread& thread : all_) thread.join();
+    all_.clear();
+  }
+
+ private:
+  std::vector<std::thread> all_;
+};
+
 // Where the streams of one batch meet. Each wait is bounded by the operations before it on the streams.
 class Gate {
  public:
@@ -215,18 +236,18 @@ Status Group::runJobs() {
     queue == queues.end() ? queues.push_back({&job}) : queue->push_back(&job);
   }
   FirstFailure failure;
-  std::vector<std::jthread> threads;
+  Threads threads;
   const auto run = [&](const std::vector<const Job*>& queue) {
     for (const Job* const job : queue) failure.note(job->run());
   };
   for (size_t queue = 1; queue < queues.size(); ++queue) {
-    threads.emplace_back([&run, &jobs = queues[queue]] {
+    threads.start([&run, &jobs = queues[queue]] {
       if (const int device = jobs.front()->device; device >= 0) (void)platform::cuda::stayOn(device);
       run(jobs);
     });
   }
   run(queues[0]);
-  for (std::jthread& thread : threads) thread.join();
+  threads.join();
   return failure.take();
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
+#include "base/unknown_variables.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/foreign.hpp"
 #include "platform/clock.hpp"
@@ -129,6 +130,7 @@ Communicator::~Communicator() {
 
 Status Communicator::initialise() {
   std::lock_guard life(lifeMutex_);
+  warnOfUnknownVariables();
   const uint64_t began = platform::monotonicNanoseconds();
   Status status = events::enableFromEnvironment();
   if (status.ok()) status = takeSeat();

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/stable_sort.hpp"
 #include "observe/doctor_case.hpp"
 #include "observe/doctor_report.hpp"
 #include "observe/doctor_words.hpp"
@@ -382,9 +383,9 @@ Diagnosis diagnose(const FlightReading& reading) {
     diagnosis.communicators.push_back(diagnoseOne(flights));
     diagnosis.verdict = std::max(diagnosis.verdict, diagnosis.communicators.back().verdict);
   }
-  std::stable_sort(
-      diagnosis.communicators.begin(), diagnosis.communicators.end(),
-      [](const CommunicatorDiagnosis& a, const CommunicatorDiagnosis& b) { return a.verdict > b.verdict; });
+  sortStably(diagnosis.communicators, [](const CommunicatorDiagnosis& a, const CommunicatorDiagnosis& b) {
+    return a.verdict > b.verdict;
+  });
   diagnosis.text = reportText(diagnosis, reading);
   diagnosis.json = reportJson(diagnosis, reading);
   return diagnosis;

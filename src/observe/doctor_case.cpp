@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/stable_sort.hpp"
 #include "observe/doctor_words.hpp"
 
 namespace stretto::observe {
@@ -66,7 +67,7 @@ const Member* Case::member(int rank) const {
 }
 
 Case makeCase(std::vector<const FlightSnapshot*> flights) {
-  std::stable_sort(flights.begin(), flights.end(), [](const FlightSnapshot* a, const FlightSnapshot* b) {
+  sortStably(flights, [](const FlightSnapshot* a, const FlightSnapshot* b) {
     return a->rank != b->rank ? a->rank < b->rank : a->anchorRealtime > b->anchorRealtime;
   });
   flights.erase(

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/log.hpp"
+#include "base/stable_sort.hpp"
 #include "planner/cuda_model.hpp"
 #include "planner/model.hpp"
 #include "primitives/window.hpp"
@@ -288,7 +289,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
                            ? describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds)
                            : reasonOf(row, obstacle, request, seen);
   }
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+  sortStably(candidates, [](const Candidate& a, const Candidate& b) {
     if (a.possible != b.possible) return a.possible;
     return a.plan.predictedMicroseconds < b.plan.predictedMicroseconds;
   });

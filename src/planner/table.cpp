@@ -6,6 +6,7 @@
 #include "base/json.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
+#include "base/stable_sort.hpp"
 #include "base/version.hpp"
 #include "planner/names.hpp"
 #include "primitives/cuda/reducer_kind.hpp"
@@ -212,8 +213,7 @@ class TableReader {
 
 // Sorts, refuses what is there twice, and hashes.
 Status Table::seal() {
-  std::stable_sort(entries_.begin(), entries_.end(),
-                   [](const Entry& a, const Entry& b) { return a.of < b.of; });
+  sortStably(entries_, [](const Entry& a, const Entry& b) { return a.of < b.of; });
   const auto twin = std::adjacent_find(entries_.begin(), entries_.end(),
                                        [](const Entry& a, const Entry& b) { return a.of == b.of; });
   if (twin != entries_.end()) {

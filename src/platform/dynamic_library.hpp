@@ -20,6 +20,8 @@ class DynamicLibrary {
   // is taken for it. Its own calls find its own functions first, whatever else shows functions of their
   // names.
   static DynamicLibrary openApart(const std::string& path, std::string* why);
+  // One that is loaded already, by the name it was loaded under. Not open if there is none.
+  static DynamicLibrary openLoaded(const std::string& path);
   // What the program itself, and the libraries it was linked with, show.
   static DynamicLibrary program(std::string* why);
 

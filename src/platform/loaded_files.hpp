@@ -12,6 +12,13 @@ std::vector<std::string> mappedFiles();
 // Where the loader would look for what the loaded objects need: the DT_RPATH, LD_LIBRARY_PATH and DT_RUNPATH
 // of each, and the system's own folders; each once, in the order of loading.
 std::vector<std::string> librarySearchPath();
+// Where an instruction lies: the file, by the name it was loaded under, and the exported function around it,
+// as far as there are such. Takes the loader's lock.
+struct CodePlace {
+  std::string file;
+  std::string function;
+};
+CodePlace placeOfCode(const void* code);
 // The file that holds this very code.
 std::string ownFile();
 // The same file, whatever it is called; false when either cannot be seen.

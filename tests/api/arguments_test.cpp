@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <functional>
+#include <set>
 
 #include "harness/watchdog.hpp"
 #include "nccl.h"
@@ -276,6 +277,35 @@ TEST_F(Arguments, CountersCount) {
   after.size = 4;
   refused(strettoCommCounters(comm_, &after), {"size"});
   refused(strettoCommCounters(comm_, nullptr), {"strettoCommCounters"});
+}
+
+// Pointers that this library did not give out are not even looked at.
+TEST(Library, HandlesThatAreNoneAreRefused) {
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastError();
+  auto* const inside = reinterpret_cast<ncclComm_t>(reinterpret_cast<char*>(comm) + 8);
+  int count = 0;
+  for (ncclComm_t wrong : {reinterpret_cast<ncclComm_t>(uintptr_t{16}), inside}) {
+    EXPECT_EQ(ncclCommCount(wrong, &count), ncclInvalidArgument);
+    EXPECT_NE(lastError().find("not one, or was destroyed"), std::string::npos) << lastError();
+    EXPECT_EQ(ncclCommDestroy(wrong), ncclInvalidArgument);
+    EXPECT_NE(ncclGetLastError(wrong), nullptr);
+  }
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  EXPECT_EQ(ncclCommCount(comm, &count), ncclInvalidArgument);
+}
+
+// More than fit into the first block of handles.
+TEST(Library, GivesManyHandles) {
+  std::vector<ncclComm_t> comms(600);
+  for (ncclComm_t& comm : comms) ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastError();
+  EXPECT_EQ(std::set<ncclComm_t>(comms.begin(), comms.end()).size(), comms.size());
+  for (ncclComm_t comm : comms) {
+    int count = 0;
+    EXPECT_EQ(ncclCommCount(comm, &count), ncclSuccess);
+    EXPECT_EQ(count, 1);
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  }
 }
 
 TEST(Library, AnswersForItself) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace hostile {
 namespace {
@@ -495,9 +496,8 @@ std::vector<int> membersOf(const Step& step, int rank) {
   for (int other = 0; other < static_cast<int>(step.colours.size()); ++other) {
     if (step.colours[static_cast<size_t>(other)] == colour) members.push_back(other);
   }
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-    return step.keys[static_cast<size_t>(a)] < step.keys[static_cast<size_t>(b)];
-  });
+  const auto place = [&](int one) { return std::pair(step.keys[static_cast<size_t>(one)], one); };
+  std::sort(members.begin(), members.end(), [&](int a, int b) { return place(a) < place(b); });
   return members;
 }
 

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "base/stable_sort.hpp"
+
 namespace stretto::testing {
 namespace {
 
@@ -93,7 +95,7 @@ std::vector<Part> readParts(RecordingFileContents& into, const std::string& byte
     parts.push_back({header, bytes.substr(at + sizeof header, header.committed)});
     ++(header.kind == 1 ? into.definitionSegments : into.eventSegments);
   }
-  std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+  stretto::sortStably(parts, [](const Part& a, const Part& b) {
     return std::tuple(a.header.kind, a.header.thread, a.header.sequence) <
            std::tuple(b.header.kind, b.header.thread, b.header.sequence);
   });

@@ -131,6 +131,24 @@ def test_wrong_options_are_refused_before_anything_starts(wrong: dict[str, Any])
         options(**wrong).validate()
 
 
+@pytest.mark.parametrize("target", ["json", "plot"])
+def test_files_that_cannot_be_written_are_told_before_the_sweep(target: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    wrong: dict[str, Any] = {target: tmp_path / "file" / "out"}
+    with pytest.raises(UsageError, match=f"cannot write {tmp_path}/file/out: "):
+        run(options(**wrong))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="Is a directory"):
+        run(options(**{target: tmp_path / "folder"}))
+
+
+def test_a_plot_without_matplotlib_is_told_before_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="--plot needs matplotlib"):
+        run(options(plot=tmp_path / "x.png"))
+    assert not (tmp_path / "x.png").exists()
+
+
 def test_peers_are_chosen_by_name() -> None:
     for device, peers in PEERS.items():
         assert [peer.name for peer in chosen_peers("all", device)] == [name for name in peers if name != UNREDUCED]

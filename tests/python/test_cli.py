@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import stretto as package
 from jobs import environment, started, stretto, wait_for
+from stretto.bench.options import MOST_RANKS
 from stretto.cli import doctor as doctor_module
 from stretto.cli.explain import sentence
 from stretto.tuning import table as tables
@@ -29,6 +30,38 @@ def test_help_names_every_command() -> None:
     text = stretto("--help").stdout
     for command in ("bench", "doctor", "explain", "info", "run", "topo", "tune"):
         assert command in text
+
+
+def test_version() -> None:
+    done = stretto("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"stretto {package.__version__}\n", "")
+
+
+def test_a_variable_that_nothing_reads_is_told_with_the_nearest() -> None:
+    done = stretto("topo", STRETTO_ALGOO="ring")
+    assert done.returncode == 0
+    assert "STRETTO_ALGOO is set, and nothing of Stretto reads it; is STRETTO_ALGO meant?" in done.stderr
+    known = {one["name"]: "1" for one in json_of("info")["python_variables"]}
+    assert stretto("topo", **known, STRETTO_TRACE_DIR="/tmp", STRETTO_TIMEOUT="9").stderr == ""
+
+
+@pytest.mark.parametrize("ranks", [0, 65, 100000])
+def test_ranks_that_cannot_be_are_refused_with_the_limit(ranks: int, tmp_path: Path) -> None:
+    for command in (
+        ["explain", "all_reduce", "1M", "--ranks", ranks],
+        ["run", "-n", ranks, "--", "touch", tmp_path / "ran"],
+        ["bench", "--ranks", ranks, "--peers", "none"],
+    ):
+        done = stretto(*command)
+        assert done.returncode == 2 and f"--ranks {ranks}" in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr and done.stdout == ""
+        assert ranks == 0 or "64" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_limit_of_ranks_is_the_library_s() -> None:
+    with pytest.raises(package.InvalidArgument, match=f"1 to {MOST_RANKS} "):
+        package.init_all(MOST_RANKS + 1)
 
 
 def test_explain(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ sys.stdout.write("no newline")
         assert f"[{rank}] err" in done.stderr.splitlines()
 
 
+@pytest.mark.parametrize(("wrong", "meant"), [("--rnaks", "--ranks"), ("--time=3", "--timeout"), ("-q", "")])
+def test_an_unknown_option_is_told(wrong: str, meant: str) -> None:
+    done = stretto("run", wrong, 4, "x.py")
+    assert done.returncode == 2 and f"there is no option {wrong}" in done.stderr
+    assert f"did you mean {meant}?" in done.stderr if meant else "mean" not in done.stderr
+
+
 def test_any_program_after_two_dashes() -> None:
     done = stretto("run", "-n", 3, "--tag", "--", "sh", "-c", "echo $STRETTO_RANK/$STRETTO_RANKS")
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank}/3" for rank in range(3)]

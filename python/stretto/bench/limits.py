@@ -14,7 +14,6 @@ def run_limits(options: Options) -> int:
     """Prints the driver's table as it comes and writes its JSON. The driver's status, or Missing with the reason."""
     command = [str(find_driver("limits_driver")), "--gpus", str(max(2, options.ranks))]
     if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
         command += ["--json", str(options.json)]
     try:
         status = subprocess.run(command, timeout=_SECONDS, check=False).returncode

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS, TYPE_ALIASES, parse_size, sweep
 
+MOST_RANKS = 64  # kMaxRanks in src/primitives/window.hpp
 MOST_GPU_RANKS = 16  # as in benchmarks/cuda/crew.hpp
 # Stretto's ring with its reductions left out, as a peer: what it gives back is no result.
 UNREDUCED = "stretto-unreduced"
@@ -127,6 +128,8 @@ class Options:
             raise UsageError(f"{self.collective} has no in-place form")
 
     def _validate_on_cpu(self) -> None:
+        if self.ranks > MOST_RANKS:
+            raise UsageError(f"--ranks {self.ranks}: at most {MOST_RANKS}, as a communicator on one host has")
         given = {
             "--shared-device": self.shared_device,
             "--graph or --eager": self.graph is not None,

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import shutil
 import sys
@@ -41,6 +42,7 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
     """
     began = time.monotonic()
     options.validate()
+    _expect_targets(options)
     try:
         if options.on_gpu:
             need_gpus(options)
@@ -58,6 +60,23 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
             return _measure(options, sizes, crew, subject, began)
         finally:
             crew.kill()
+
+
+def _expect_targets(options: Options) -> None:
+    """What will be written can be, before a sweep of minutes and not after it. Leaves no file that was not there."""
+    if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--plot needs matplotlib: pip install matplotlib")
+    for path in (options.json, options.plot):
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = not path.exists()
+            path.open("a").close()
+            if new:
+                path.unlink()
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _usable_sizes(options: Options) -> list[int]:
@@ -213,12 +232,14 @@ def _report(options: Options, table: Table, record: dict[str, Any], subject: Pee
     wrong = record["summary"]["wrong"]
     if wrong:
         print(f"WRONG: {wrong} elements of the results above are not what they must be")
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"rows: {options.json}")
-    if options.plot and rows:
-        _plot(record, options.plot)
+    try:
+        if options.json:
+            options.json.write_text(json.dumps(record, indent=1) + "\n")
+            print(f"rows: {options.json}")
+        if options.plot and rows:
+            _plot(record, options.plot)
+    except OSError as error:
+        raise Failed(f"cannot write {error.filename}: {error.strerror}") from error
     return 1 if wrong or not rows or subject.name in {*record["failures"], *record["unsupported"]} else 0
 
 

@@ -6,8 +6,10 @@ command with commands of its own.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
+from typing import Annotated
 
 import typer
 
@@ -16,7 +18,6 @@ from stretto.errors import StrettoError
 
 app = typer.Typer(
     name="stretto",
-    help="Collective communication between the ranks of a job: run, measure, tune, explain, diagnose.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,15 +25,36 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from stretto import __version__
+
+        typer.echo(f"stretto {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
-    """Keeps the commands apart, even while there is only one."""
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and end.")
+    ] = False,
+) -> None:
+    """Collective communication between the ranks of a job: run, measure, tune, explain, diagnose."""
 
 
 def _modules() -> list[str]:
     """The one that is asked for, so that a command does not wait for what the others need; else all."""
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     return sys.argv[1:2] if sys.argv[1:2] and sys.argv[1] in names else names
+
+
+def _tell_of_unknown_variables() -> None:
+    """A misspelt variable would have no effect and say nothing."""
+    if any(name.startswith("STRETTO_") for name in os.environ):
+        from stretto import parameters
+
+        for sentence in parameters()["unknown"]:
+            say(sentence)
 
 
 def main() -> None:
@@ -45,6 +67,7 @@ def main() -> None:
         elif callable(command):
             app.command(name, **getattr(loaded, "SETTINGS", {}))(command)
     try:
+        _tell_of_unknown_variables()
         app()
     except StrettoError as error:
         say(str(error))

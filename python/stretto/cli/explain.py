@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.output import JsonOption, console, emit, size, size_text, table
+from stretto.cli.output import JsonOption, check_ranks, console, emit, size, size_text, table
 
 _REASONS = {
     "only_one": "nothing else can run it",
@@ -59,7 +59,7 @@ def _show(document: dict[str, Any]) -> None:
 def explain(
     collective: Annotated[str, typer.Argument(help="all_reduce, all_gather, reduce_scatter, broadcast, ...")],
     bytes: Annotated[str, typer.Argument(help="Size of the larger buffer: 8, 64K, 1M, 2G.")],
-    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="How many ranks.")] = 2,
+    ranks: Annotated[int, typer.Option("--ranks", "-n", help="How many ranks.")] = 2,
     dtype: Annotated[str, typer.Option("--dtype", "-d", help="Element type.")] = "float32",
     op: Annotated[str, typer.Option("--op", "-o", help="sum, prod, max, min or avg.")] = "sum",
     json: JsonOption = None,
@@ -72,5 +72,6 @@ def explain(
     """
     import stretto
 
+    check_ranks("explain", ranks)
     document = stretto.explain(collective, size(bytes), ranks, dtype=dtype, op=op)  # type: ignore[arg-type]
     emit(document, json, lambda: _show(document))

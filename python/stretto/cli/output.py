@@ -4,10 +4,12 @@ write them.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -57,6 +59,32 @@ def stop(text: str, status: int = 2) -> None:
     """Ends the command with a sentence. Status 2 is a wrong command line, 1 what went wrong later."""
     say(text)
     raise typer.Exit(status)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """ ", did you mean X?" where one of the known words is close; else nothing."""
+    close = difflib.get_close_matches(word, list(known), 1, 0.7)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def check_ranks(command: str, ranks: int, least: int = 1) -> None:
+    """Before anything is started for them."""
+    from stretto.bench.options import MOST_RANKS
+
+    if not least <= ranks <= MOST_RANKS:
+        stop(f"{command}: --ranks {ranks}: from {least} to {MOST_RANKS}, the most that a communicator on one host has")
+
+
+def expect_writable(command: str, file: str | Path) -> None:
+    """Before work of hours, and not after it. Leaves no file that was not there."""
+    path = Path(file)
+    try:
+        new = not path.exists()
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        stop(f"{command}: cannot write {file}: {error.strerror}")
 
 
 def table(*headings: str, title: str | None = None, right: tuple[int, ...] = ()) -> Table:

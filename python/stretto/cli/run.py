@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from stretto.cli.launcher import Job
-from stretto.cli.output import JsonOption, emit, stop
+from stretto.cli.output import JsonOption, check_ranks, emit, expect_writable, nearest, stop
 
 _LONGEST = 1e9  # seconds: thirty years, where no clock overflows
 # What follows the command's name is the command's own.
@@ -41,18 +40,11 @@ def _environments(ranks: int) -> list[dict[str, str]]:
     return [{**common, "STRETTO_RANK": str(rank)} for rank in range(ranks)]
 
 
-def _expect_writable(json: str | None) -> None:
-    """Before a job of hours, and not after it."""
-    if json is None or json == "-":
-        return
-    path = Path(json)
-    try:
-        new = not path.exists()
-        path.open("a").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        stop(f"run: cannot write {json}: {error.strerror}")
+def _refuse_options(context: typer.Context, words: list[str]) -> None:
+    """An option that `run` does not have would be taken for the program: no program's name begins so."""
+    if words[0].startswith("-"):
+        known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+        stop(f"run: there is no option {words[0]}{nearest(words[0].partition('=')[0], known)} (stretto run --help)")
 
 
 def _report(job: Job, status: int) -> dict[str, Any]:
@@ -71,7 +63,7 @@ def _report(job: Job, status: int) -> dict[str, Any]:
 
 def run(
     context: typer.Context,
-    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, max=4096, help="How many ranks.")] = 2,
+    ranks: Annotated[int, typer.Option("--ranks", "-n", help="How many ranks.")] = 2,
     threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one Python process.")] = False,
     tag: Annotated[bool, typer.Option("--tag", help="Put [RANK] before each line that a rank prints.")] = False,
     timeout: Annotated[
@@ -92,9 +84,12 @@ def run(
     words = list(context.args)
     if not words:
         stop("run: nothing to run. For example: stretto run -n 4 script.py")
+    _refuse_options(context, words)
+    check_ranks("run", ranks)
     if threads and tag:
         stop("run: --tag tells processes apart, and with --threads there is only one")
-    _expect_writable(json)
+    if json is not None and json != "-":
+        expect_writable("run", json)
     environments = [dict(os.environ)] if threads else _environments(ranks)
     if tag:
         for environment in environments:

@@ -48,8 +48,8 @@ std::vector<KeptBlock> KeptMemory::unshare(int device) {
   const std::lock_guard lock(mutex_);
   if (--sharers_[device] > 0) return {};
   sharers_.erase(device);
-  const auto others = std::stable_partition(kept_.begin(), kept_.end(),
-                                            [&](const KeptBlock& block) { return block.device == device; });
+  const auto others = std::partition(kept_.begin(), kept_.end(),
+                                     [&](const KeptBlock& block) { return block.device == device; });
   std::vector<KeptBlock> gone(std::make_move_iterator(kept_.begin()), std::make_move_iterator(others));
   kept_.erase(kept_.begin(), others);
   return gone;

@@ -52,6 +52,9 @@ DynamicLibrary DynamicLibrary::open(const std::string& name, std::string* why) {
 DynamicLibrary DynamicLibrary::openApart(const std::string& path, std::string* why) {
   return openRaw(path.c_str(), kOwnFunctionsFirst, why);
 }
+DynamicLibrary DynamicLibrary::openLoaded(const std::string& path) {
+  return openRaw(path.c_str(), RTLD_NOLOAD, nullptr);
+}
 DynamicLibrary DynamicLibrary::program(std::string* why) {
   return openRaw(nullptr, 0, why);
 }

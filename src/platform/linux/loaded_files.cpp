@@ -64,10 +64,15 @@ std::vector<std::string> librarySearchPath() {
   return folders;
 }
 
-std::string ownFile() {
+CodePlace placeOfCode(const void* code) {
   Dl_info info{};
-  const bool known = ::dladdr(reinterpret_cast<const void*>(&ownFile), &info) != 0;
-  return known && info.dli_fname != nullptr ? info.dli_fname : "";
+  if (::dladdr(code, &info) == 0) return {};
+  const auto text = [](const char* words) { return std::string(words == nullptr ? "" : words); };
+  return {text(info.dli_fname), text(info.dli_sname)};
+}
+
+std::string ownFile() {
+  return placeOfCode(reinterpret_cast<const void*>(&ownFile)).file;
 }
 
 bool sameFile(const std::string& a, const std::string& b) {

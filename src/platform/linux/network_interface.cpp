@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/stable_sort.hpp"
+
 namespace stretto {
 namespace {
 
@@ -44,7 +46,8 @@ Result<std::vector<Found>> allInterfaces() {
     const SocketAddress address = addressOf(one->ifa_addr);
     if (address.family != 0 && (one->ifa_flags & IFF_UP) != 0) all.push_back({one->ifa_name, address});
   }
-  std::stable_partition(all.begin(), all.end(), [](const Found& one) { return one.address.family == 4; });
+  const auto isFirst = [](const Found& one) { return one.address.family == 4; };
+  sortStably(all, [&](const Found& a, const Found& b) { return isFirst(a) && !isFirst(b); });
   return all;
 }
 

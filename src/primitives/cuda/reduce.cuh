@@ -45,6 +45,9 @@ struct Targets {
   Places pushed;
   int pushedCount;
 };
+// C++20 asks for no guide here; clang before release 17 does.
+template <typename Places>
+Targets(std::byte*, Places, int) -> Targets<Places>;
 
 // In all of what follows `to` is Destinations or Targets, and `sources` an array of pointers or Computed.
 
