@@ -27,7 +27,9 @@ struct Verdict {
 };
 
 size_t regionBytes(const WindowLayout& layout) {
-  return layout.bytes() + Ledger::kBytes + sizeof(DevicePost);
+  static_assert(sizeof(DevicePost) % alignof(uint64_t) == 0);
+  return layout.bytes() + Ledger::kBytes + sizeof(DevicePost) +
+         OneSided::bytesFor(static_cast<int>(layout.ranks));
 }
 
 Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout& layout) {

@@ -10,6 +10,7 @@
 
 #include "bootstrap/membership.hpp"
 #include "communicator/ledger.hpp"
+#include "communicator/one_sided.hpp"
 #include "communicator/own_window.hpp"
 #include "links/endpoint.hpp"
 #include "memory/imports.hpp"
@@ -22,7 +23,7 @@ namespace stretto::communicator {
 
 // Everything that reaches other ranks. Peers point into region and links, which any copy keeps.
 struct Connections {
-  std::shared_ptr<memory::Region> region;  // this rank's window, its ledger and its post
+  std::shared_ptr<memory::Region> region;  // this rank's window, its ledger, its post and its signals
   size_t ledgerOffset = 0;                 // of every rank's region
   std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;                 // by rank
@@ -31,6 +32,7 @@ struct Connections {
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
   Ledger ledger(int rank) const { return Ledger(peers[static_cast<size_t>(rank)].window + ledgerOffset); }
   size_t postOffset() const { return ledgerOffset + Ledger::kBytes; }
+  size_t signalsOffset() const { return postOffset() + sizeof(DevicePost); }
   DevicePost& post(int rank) const {
     return *reinterpret_cast<DevicePost*>(peers[static_cast<size_t>(rank)].window + postOffset());
   }
@@ -54,6 +56,8 @@ class BufferImporter final : public Importer {
     return imports_.map(peer, process, what);
   }
   void endOperation() { imports_.endOperation(); }
+  // Everything, between operations; it is mapped again when it is needed.
+  void unmap() { imports_.clear(); }
   // A peer may have freed memory. Any thread.
   void sweep() { imports_.sweep(); }
 
