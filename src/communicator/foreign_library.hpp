@@ -45,7 +45,8 @@ namespace stretto::communicator {
   X(ncclScatter)                     \
   X(ncclGroupSimulateEnd)            \
   X(ncclCommWindowRegister)          \
-  X(ncclCommWindowDeregister)
+  X(ncclCommWindowDeregister)        \
+  X(ncclWinGetUserPtr)
 
 struct ForeignLibrary {
   platform::DynamicLibrary file;
