@@ -333,6 +333,89 @@ TEST(OneSided, AWaitEndsWithThePeersDeath) {
   EXPECT_LT(secondsNow() - began, canary.limit(2));
 }
 
+// One that only puts waits for nobody, and learns of the death all the same.
+TEST(OneSided, PutsEndWithThePeersDeath) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
+  for (const bool shared : {true, false}) {
+    const Board board(2);
+    Processes processes(board, connected([shared](Member& member) {
+                          auto* const window = new Window(member, shared);  // the peer never meets again
+                          if (member.rank == 1) {
+                            member.board.word(0).store(1);
+                            pause();
+                          }
+                          const std::vector<std::byte> data(kWindowBytes);
+                          ncclResult_t result = ncclSuccess;
+                          const double began = secondsNow();
+                          while (result == ncclSuccess && secondsNow() - began < 30) {
+                            result = ncclPutSignal(data.data(), data.size(), ncclInt8, 1, window->handle(), 0,
+                                                   0, 0, 0, member.comm, nullptr);
+                          }
+                          member.expect(result, "put", ncclRemoteError);
+                          member.expectError("put", {"rank 1"});
+                          member.expect(ncclCommAbort(member.comm), "abort");
+                          member.comm = nullptr;
+                        }));
+    ASSERT_TRUE(eventually(20, [&] { return board.word(0).load() == 1; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const Canary canary;
+    const double began = secondsNow();
+    processes.kill(1);
+    processes.finish(1);
+    EXPECT_LT(secondsNow() - began, canary.limit(2));
+  }
+}
+
+TEST(OneSided, ARegistrationEndsWithThePeersDeath) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
+  const Board board(3);
+  Processes processes(
+      board, connected([](Member& member) {
+        if (member.rank == 1) {
+          member.board.word(0).store(1);
+          pause();
+        }
+        void* memory = nullptr;
+        ncclWindow_t window = nullptr;
+        member.expect(ncclMemAlloc(&memory, 4096), "allocate");
+        member.expect(ncclCommWindowRegister(member.comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC),
+                      "register", ncclRemoteError);
+        member.expectError("register", {"rank 1"});
+        member.check(window == nullptr, "a handle of a window that is none");
+      }));
+  ASSERT_TRUE(eventually(20, [&] { return board.word(0).load() == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const Canary canary;
+  const double began = secondsNow();
+  processes.kill(1);
+  processes.finish(1);
+  EXPECT_LT(secondsNow() - began, canary.limit(2));
+}
+
+// In processes of their own: a put under way may write a little longer than its peer's communicator lives.
+TEST(OneSided, PutsIntoARankThatHasLeftSaySo) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
+  asProcesses(2, connected([](Member& member) {
+                void* memory = nullptr;
+                ncclWindow_t window = nullptr;
+                member.expect(ncclMemAlloc(&memory, 4096), "allocate");
+                member.expect(
+                    ncclCommWindowRegister(member.comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC),
+                    "register");
+                if (member.rank == 1) {
+                  member.expect(ncclCommDestroy(member.comm), "destroy");
+                  member.comm = nullptr;
+                  member.board.meet();
+                  return;
+                }
+                member.board.meet();
+                const int value = 1;
+                member.expect(ncclPutSignal(&value, 1, ncclInt, 1, window, 0, 0, 0, 0, member.comm, nullptr),
+                              "put", ncclRemoteError);
+                member.expectError("put", {"rank 1", "has finalised its communicator"});
+              }));
+}
+
 TEST(OneSided, AWaitEndsWithAnAbortOfTheSameRank) {
   asThreads(2, connected([](Member& member) {
               if (member.rank == 1) {

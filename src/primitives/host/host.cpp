@@ -107,9 +107,14 @@ Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* f
   const auto* source = static_cast<const std::byte*>(from);
   for (size_t done = 0; done < bytes; done += kPiece) {
     if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
-    if (std::atomic_ref(other.header().failed).load(std::memory_order_relaxed) != 0 ||
-        std::atomic_ref(other.header().left).load(std::memory_order_relaxed) != 0) {
-      return peerFailed(peer, "it has left or failed, and its window is not written any more");
+    if (std::atomic_ref(other.header().failed).load(std::memory_order_relaxed) != 0)
+      return peerFailed(peer, "it has failed, and its window is not written any more");
+    if (std::atomic_ref(other.header().left).load(std::memory_order_relaxed) != 0) {
+      return failAbout(
+          peer, Code::kRemote,
+          "rank %d puts into a window of rank %d, which has finalised its communicator: signals tell "
+          "when a rank may leave",
+          rank_, peer);
     }
     const size_t piece = std::min(kPiece, bytes - done);
     if (here != nullptr) {
