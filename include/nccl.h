@@ -1,12 +1,14 @@
 /*
- * nccl.h: the C interface of Stretto, compatible in source and in binary with NCCL 2.28.9.
+ * nccl.h: the C interface of Stretto, compatible in source and in binary with NCCL 2.32.3.
  *
  * Include it from C (C99 and up) or C++ and link libstretto.so, or libnccl.so.2, which is the same library
  * under the name that existing programs look for. Names, values, layouts and signatures are NCCL's and
- * tests/abi holds them to it; the words are ours. What NCCL has no name for is in stretto.h.
+ * tests/abi holds them to it; the words are ours. Programs built against an older header, from 2.19 on, keep
+ * working: structs only grow at their end and say how large their caller's is. What NCCL has no name for is
+ * in stretto.h.
  *
  * With the CUDA headers on the include path this file includes them, as programs written for NCCL expect.
- * Without them it declares the one type that it needs, and the binary interface is the same either way.
+ * Without them it declares the two types that it needs, and the binary interface is the same either way.
  *
  * Words. A rank is one participant, numbered 0 to nranks-1. A communicator is one rank's handle on a fixed
  * set of ranks. A device is a GPU, or the CPU where there is none.
@@ -45,6 +47,7 @@
 
 #include <limits.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #if !defined(__has_include)
 /* A compiler that cannot ask is taken to have CUDA, as NCCL's own header takes it. */
@@ -62,15 +65,16 @@
 #include <cuda_fp8.h>
 #endif
 #else
+typedef struct CUevent_st* cudaEvent_t;
 typedef struct CUstream_st* cudaStream_t;
 #endif
 
 /* The release of the interface that this header speaks. The code is what ncclGetVersion reports. */
 #define NCCL_MAJOR 2
-#define NCCL_MINOR 28
-#define NCCL_PATCH 9
+#define NCCL_MINOR 32
+#define NCCL_PATCH 3
 #define NCCL_SUFFIX ""
-#define NCCL_VERSION_CODE 22809
+#define NCCL_VERSION_CODE 23203
 /* Two digits per part since 2.9; one digit for the minor number before. */
 #define NCCL_VERSION(X, Y, Z) (((X) <= 2 && (Y) <= 8) ? (X)*1000 + (Y)*100 + (Z) : (X)*10000 + (Y)*100 + (Z))
 
@@ -103,13 +107,9 @@ typedef enum {
   ncclInvalidUsage = 5,       /* the call is wrong here: out of order, unsupported, or the ranks disagree */
   ncclRemoteError = 6,        /* a peer died, aborted or cannot be reached */
   ncclInProgress = 7,         /* non-blocking communicator: not finished, ask ncclCommGetAsyncError again */
-  ncclNumResults = 8          /* how many there are */
+  ncclTimeout = 8,   /* not returned: a wait past its deadline is ncclRemoteError, known since 2.19 */
+  ncclNumResults = 9 /* how many there are */
 } ncclResult_t;
-
-/* "Not set" in ncclConfig_t and ncclSimInfo_t, by the member's type. */
-#define NCCL_CONFIG_UNDEF_INT INT_MIN
-#define NCCL_CONFIG_UNDEF_PTR NULL
-#define NCCL_UNDEF_FLOAT -1.0f
 
 /* Color for ncclCommSplit: this rank joins none of the new communicators. */
 #define NCCL_SPLIT_NOCOLOR -1
@@ -118,6 +118,11 @@ typedef enum {
  * window to each collective, and that what one rank has in windows, or in place, all have. */
 #define NCCL_WIN_DEFAULT 0x00
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
+/* Bits for networks and for multicast, neither of which windows have here: ncclCommWindowRegister refuses
+ * GIN_ONLY and CFT_COUNTED, and takes STRICT_ORDERING, which shared memory gives anyway. */
+#define NCCL_WIN_STRICT_ORDERING 0x02
+#define NCCL_WIN_GIN_ONLY 0x04
+#define NCCL_WIN_CFT_COUNTED 0x08
 /* The address of a window's buffer is a multiple of this many bytes. */
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
 
@@ -135,68 +140,10 @@ typedef enum {
 /* revokeFlags of ncclCommRevoke: no bits exist yet. */
 #define NCCL_REVOKE_DEFAULT 0x00
 
-/* How a communicator is to be made. Start from NCCL_CONFIG_INITIALIZER and set members by name; a member that
- * stays undefined keeps its default. One that is out of its range, or minCTAs above maxCTAs, is
- * ncclInvalidArgument, whether it means something here or not. The first three members tell the library how
- * large the caller's struct is, so that programs built against another release keep working: do not write
- * them. A config without the magic number is ncclInvalidArgument. The library copies what it needs; the
- * struct and its strings may go when the call returns. */
-typedef struct ncclConfig_v22800 {
-  size_t size;
-  unsigned int magic;
-  unsigned int version;
-  int blocking;            /* 1 (default): calls return when done; 0: they may return ncclInProgress */
-  int cgaClusterSize;      /* thread blocks per cluster of a kernel, 0 to 8 */
-  int minCTAs;             /* thread blocks per operation, at least; no more than an operation has use for */
-  int maxCTAs;             /* the same at most: the least of all ranks'; NCCL_MAX_CTAS instead */
-  const char* netName;     /* the network plugin to use, by its name */
-  int splitShare;          /* 1: children made by ncclCommSplit use the parent's resources */
-  int trafficClass;        /* class of service for the network plugin */
-  const char* commName;    /* shown in logs, traces and errors */
-  int collnetEnable;       /* 1: reductions inside the network, where there are any */
-  int CTAPolicy;           /* NCCL_CTA_POLICY_* */
-  int shrinkShare;         /* 1: children made by ncclCommShrink use the parent's resources */
-  int nvlsCTAs;            /* thread blocks for NVLink multicast */
-  int nChannelsPerNetPeer; /* connections to each peer on another host, 1 to 64 */
-  int nvlinkCentricSched;  /* 1: place work by NVLink first */
-} ncclConfig_t;
+/* flags of ncclCommSuspend: give back memory that can be had again. */
+#define NCCL_SUSPEND_MEM 0x01
 
-#define NCCL_CONFIG_INITIALIZER                                                     \
-  {                                                                                 \
-    sizeof(ncclConfig_t),                                 /* size */                \
-        0xcafebeef,                                       /* magic */               \
-        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), /* version */             \
-        NCCL_CONFIG_UNDEF_INT,                            /* blocking */            \
-        NCCL_CONFIG_UNDEF_INT,                            /* cgaClusterSize */      \
-        NCCL_CONFIG_UNDEF_INT,                            /* minCTAs */             \
-        NCCL_CONFIG_UNDEF_INT,                            /* maxCTAs */             \
-        NCCL_CONFIG_UNDEF_PTR,                            /* netName */             \
-        NCCL_CONFIG_UNDEF_INT,                            /* splitShare */          \
-        NCCL_CONFIG_UNDEF_INT,                            /* trafficClass */        \
-        NCCL_CONFIG_UNDEF_PTR,                            /* commName */            \
-        NCCL_CONFIG_UNDEF_INT,                            /* collnetEnable */       \
-        NCCL_CONFIG_UNDEF_INT,                            /* CTAPolicy */           \
-        NCCL_CONFIG_UNDEF_INT,                            /* shrinkShare */         \
-        NCCL_CONFIG_UNDEF_INT,                            /* nvlsCTAs */            \
-        NCCL_CONFIG_UNDEF_INT,                            /* nChannelsPerNetPeer */ \
-        NCCL_CONFIG_UNDEF_INT,                            /* nvlinkCentricSched */  \
-  }
-
-/* What ncclGroupSimulateEnd fills in. Start from NCCL_SIM_INFO_INITIALIZER; do not write the first three. */
-typedef struct ncclSimInfo_v22200 {
-  size_t size;
-  unsigned int magic;
-  unsigned int version;
-  float estimatedTime; /* microseconds; NCCL_UNDEF_FLOAT when no estimate exists */
-} ncclSimInfo_t;
-
-#define NCCL_SIM_INFO_INITIALIZER                                             \
-  {                                                                           \
-    sizeof(ncclSimInfo_t),                                /* size */          \
-        0x74685283,                                       /* magic */         \
-        NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), /* version */       \
-        NCCL_UNDEF_FLOAT                                  /* estimatedTime */ \
-  }
+#include "stretto_nccl_config.h"
 
 /* Exists only to give ncclRedOp_t a size before ncclRedOp_t is defined. */
 typedef enum { ncclNumOps_dummy = 5 } ncclRedOp_dummy_t;
@@ -314,6 +261,17 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
                             ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags);
 
+/* Makes a name for the communicator that ncclCommGrow is to make of `comm`: one rank of it does, and hands
+ * the name to the ranks that join by its own means. Good for one growth. */
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
+
+/* Makes a communicator of nRanks ranks: those of `comm`, which keep their numbers and call with rank -1, and
+ * new ones, which call with a null `comm` and the name and number (from the old count on) that they were
+ * given. The rank of `comm` that has made the name passes it; the others pass null. `comm` stays as it is, to
+ * be used or destroyed. */
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
+                          ncclComm_t* newcomm, ncclConfig_t* config);
+
 /* --- Ending one --- */
 
 /* Announces that no more operations come, and waits (non-blocking: starts to wait) until those of this rank
@@ -346,6 +304,20 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int* count);
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
 
+/* What the communicator holds of its device's memory, in bytes: of the host's, where that is a CPU. */
+typedef enum {
+  ncclStatGpuMemSuspend = 0,   /* that ncclCommSuspend can give back */
+  ncclStatGpuMemSuspended = 1, /* no size: 1 while it is given back, else 0 */
+  ncclStatGpuMemPersist = 2,   /* that stays until the communicator ends */
+  ncclStatGpuMemTotal = 3      /* both together */
+} ncclCommMemStat_t;
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
+
+/* Gives back what `flags` (NCCL_SUSPEND_MEM) says until ncclCommResume; no operation may come between. Every
+ * rank calls either, and nothing runs. */
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+ncclResult_t ncclCommResume(ncclComm_t comm);
+
 /* --- Registering memory --- */
 
 /* Tells the library that operations will use these `size` bytes again and again. Local: no other rank takes
@@ -354,11 +326,12 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, vo
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 
 /* Registers one buffer per rank, of the same size, as a window that the peers may address. Collective: all
- * ranks call; inside a group it is done at its end. Between GPUs and with NCCL_WIN_COLL_SYMMETRIC, copy
- * engines may then write results of large collectives straight into it. If some rank's buffer cannot be
- * reached by every other (memory of cudaMalloc and ncclMemAlloc can, and mapped memory that was made with a
- * POSIX file descriptor, such as expandable segments) it is registered and not used, and operations work as
- * without. At most 256 windows of one communicator at a time.
+ * ranks call; inside a group it is done at its end. With NCCL_WIN_COLL_SYMMETRIC, peers in host memory may
+ * put into it, best into memory of ncclMemAlloc, and between GPUs copy engines may write results of large
+ * collectives straight into it. If some GPU's buffer cannot be reached by every other (memory of cudaMalloc
+ * and ncclMemAlloc can, and mapped memory that was made with a POSIX file descriptor, such as expandable
+ * segments) it is registered and not used, and operations work as without. At most 256 windows of one
+ * communicator at a time.
  * Deregistering is local. Before it, operations on the window are done on all ranks, and graphs that hold one
  * do not run again. After an error or an abort, write to the memory and free it when the communicators of all
  * ranks have ended: copies of peers that were enqueued may still come, and kernels of theirs may still read.
@@ -367,6 +340,9 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
+
+/* Where this rank's buffer of the window begins, as it was registered. */
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
 
 /* --- Operators --- */
 
@@ -424,6 +400,30 @@ ncclResult_t ncclGather(const void* sendbuff, void* recvbuff, size_t count, nccl
 ncclResult_t ncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                          int root, ncclComm_t comm, cudaStream_t stream);
 
+/* Each collective again, with a config for this one call (stretto_nccl_config.h); null: none. */
+ncclResult_t ncclAllReduceConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclBroadcastConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                                 int root, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclReduceConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t* config);
+ncclResult_t ncclAllGatherConfig(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                 ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream,
+                                 const ncclCollConfig_t* config);
+ncclResult_t ncclReduceScatterConfig(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                     ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                     cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclAlltoAllConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclGatherConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                              int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t* config);
+ncclResult_t ncclScatterConfig(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                               int root, ncclComm_t comm, cudaStream_t stream,
+                               const ncclCollConfig_t* config);
+
 /* --- Point to point --- */
 /* Each send meets the peer's receive of the same type and count, in order per pair of ranks. Either may wait
  * for the other: those that must progress together belong in one group, an exchange between two ranks above
@@ -433,6 +433,35 @@ ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatyp
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream);
+
+/* --- One-sided --- */
+/* A rank writes into windows of its peers, who take no part, and signals them; who must know waits for the
+ * signals. Signals are counted for each pair of ranks, context (0 to 15) and index (0 to 63) apart, and wait
+ * until they are taken. flags must be 0. In a group puts and signals come first and waits last, whatever the
+ * order of the calls. Windows are those of ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC. For ranks in
+ * host memory: between GPUs these calls are ncclInvalidUsage. */
+
+/* Copies `count` elements to `peerWinOffset` bytes into the peer's buffer of the window, then signals it. The
+ * peer sees the data once it has waited for the signal. */
+ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t datatype, int peer,
+                           ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
+                           unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+
+/* The signal alone. What this rank has put to the peer before is seen by who waits for it. */
+ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                        cudaStream_t stream);
+
+/* So many signals of one kind. */
+typedef struct {
+  int opCnt; /* how many to wait for and take; 1 or more */
+  int peer;  /* who sends them */
+  int sigIdx;
+  int ctx;
+} ncclWaitSignalDesc_t;
+
+/* Waits until all of the `nDesc` kinds have come, and takes them. */
+ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm,
+                            cudaStream_t stream);
 
 /* --- Groups --- */
 /* Between start and end the calling thread's operations (or the making and ending of communicators, not both)
@@ -447,68 +476,38 @@ ncclResult_t ncclGroupEnd(void);
 /* Ends the group without running it and stores what it would have cost. */
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
 
-/* --- Twins --- */
-/* Each function again, with a p before its name, for tools that define ncclX and pass the call on. */
+/* --- Settings --- */
+/* What the library reads from the environment, by the variable's name: `stretto info` lists them. A key that
+ * is none is ncclInvalidArgument. Handles and texts belong to the library; a text is good until the same
+ * function is called again on the same thread. */
 
-ncclResult_t pncclGetVersion(int* version);
-const char* pncclGetErrorString(ncclResult_t result);
-const char* pncclGetLastError(ncclComm_t comm);
-__attribute__((deprecated("pncclResetDebugInit is kept for old programs only"))) void pncclResetDebugInit(
-    void);
-ncclResult_t pncclMemAlloc(void** ptr, size_t size);
-ncclResult_t pncclMemFree(void* ptr);
-ncclResult_t pncclGetUniqueId(ncclUniqueId* uniqueId);
-ncclResult_t pncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
-ncclResult_t pncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
-                                     ncclConfig_t* config);
-ncclResult_t pncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
-                                       ncclUniqueId* commIds, ncclConfig_t* config);
-ncclResult_t pncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist);
-ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config);
-ncclResult_t pncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount,
-                             ncclComm_t* newcomm, ncclConfig_t* config, int shrinkFlags);
-ncclResult_t pncclCommFinalize(ncclComm_t comm);
-ncclResult_t pncclCommDestroy(ncclComm_t comm);
-ncclResult_t pncclCommAbort(ncclComm_t comm);
-ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags);
-ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError);
-ncclResult_t pncclCommCount(const ncclComm_t comm, int* count);
-ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int* device);
-ncclResult_t pncclCommUserRank(const ncclComm_t comm, int* rank);
-ncclResult_t pncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
-ncclResult_t pncclCommDeregister(const ncclComm_t comm, void* handle);
-ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
-                                     int winFlags);
-ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
-ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
-                                       ncclScalarResidence_t residence, ncclComm_t comm);
-ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
-ncclResult_t pncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
-                                ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                                cudaStream_t stream);
-ncclResult_t pncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
-                            ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                           ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                            int root, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclBcast(void* buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                        cudaStream_t stream);
-ncclResult_t pncclGather(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                         int root, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclScatter(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
-                          int root, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
-                       cudaStream_t stream);
-ncclResult_t pncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
-                       cudaStream_t stream);
-ncclResult_t pncclGroupStart(void);
-ncclResult_t pncclGroupEnd(void);
-ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t* simInfo);
+typedef struct ncclParamHandle* ncclParamHandle_t;
+ncclResult_t ncclParamBind(ncclParamHandle_t* out, const char* key);
+
+/* The value as a number; ncclInvalidUsage if it is none, or does not fit the type. */
+ncclResult_t ncclParamGetI8(ncclParamHandle_t h, int8_t* out);
+ncclResult_t ncclParamGetI16(ncclParamHandle_t h, int16_t* out);
+ncclResult_t ncclParamGetI32(ncclParamHandle_t h, int32_t* out);
+ncclResult_t ncclParamGetI64(ncclParamHandle_t h, int64_t* out);
+ncclResult_t ncclParamGetU8(ncclParamHandle_t h, uint8_t* out);
+ncclResult_t ncclParamGetU16(ncclParamHandle_t h, uint16_t* out);
+ncclResult_t ncclParamGetU32(ncclParamHandle_t h, uint32_t* out);
+ncclResult_t ncclParamGetU64(ncclParamHandle_t h, uint64_t* out);
+
+/* The value as a text; as bytes, at most maxLen of them, where *len becomes how many there are. */
+ncclResult_t ncclParamGetStr(ncclParamHandle_t h, const char** out);
+ncclResult_t ncclParamGet(ncclParamHandle_t h, void* out, int maxLen, int* len);
+
+/* The same without a handle, valueLen without the final 0; all keys; all keys and values into the log. */
+ncclResult_t ncclParamGetParameter(const char* key, const char** value, int* valueLen);
+ncclResult_t ncclParamGetAllParameterKeys(const char*** table, int* tableLen);
+void ncclParamDumpAll(void);
+
+/* Asks for encrypted connections, before the first communicator is made. NCCL_ENCRYPTION_MODE_PSK is
+ * ncclInvalidUsage: no data of this library leaves the host yet. */
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t* config);
+
+#include "stretto_nccl_twins.h"
 
 #ifdef __cplusplus
 }

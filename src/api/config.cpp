@@ -10,16 +10,33 @@
 namespace stretto::api {
 namespace {
 
-constexpr unsigned kMagic = 0xcafebeef;
+constexpr unsigned kMagic = NCCL_API_MAGIC;
 constexpr int kMostCtas = 1 << 16;
 constexpr int kMostCluster = 8;       // blocks of a cluster that every GPU with clusters can run
 constexpr int kMostConnections = 64;  // as many channels as NCCL has
+constexpr int kMostRmaContexts = 16;
+constexpr int kMostRmaSignals = 64;
 constexpr int kAllPolicies = NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO;
 
 Status checkRange(const char* name, int value, int low, int high) {
   if (value == NCCL_CONFIG_UNDEF_INT || (value >= low && value <= high)) return kOkStatus;
   return fail(Code::kInvalidArgument, "ncclConfig_t: %s is %d; it can be %d to %d, or undefined", name, value,
               low, high);
+}
+
+// Members that came after 2.28.
+Status checkNewerMembers(const ncclConfig_t& config) {
+  STRETTO_TRY(checkRange("graphUsageMode", config.graphUsageMode, 0, 2));
+  STRETTO_TRY(checkRange("numRmaCtx", config.numRmaCtx, 1, kMostRmaContexts));
+  STRETTO_TRY(checkRange("maxP2pPeers", config.maxP2pPeers, 1, INT_MAX));
+  STRETTO_TRY(checkRange("graphStreamOrdering", config.graphStreamOrdering, 0, 1));
+  STRETTO_TRY(checkRange("launchOrderImplicit", config.launchOrderImplicit, 0, 1));
+  STRETTO_TRY(checkRange("numRmaSig", config.numRmaSig, 1, kMostRmaSignals));
+  STRETTO_TRY(checkRange("rmaEagerInit", config.rmaEagerInit, 0, 1));
+  STRETTO_TRY(checkRange("hostCftMode", config.hostCftMode, ncclHostCftEnable, ncclHostCftFallback));
+  if (config.nvlsHostMode == ncclNvlsHostModeDisable) return kOkStatus;
+  constexpr int kAllNvls = ncclNvlsHostModeDisableTransport | ncclNvlsHostModeDisableSymmetricMultimem;
+  return checkRange("nvlsHostMode", config.nvlsHostMode, ncclNvlsHostModeEnable, kAllNvls);
 }
 
 // What the ranges are is NCCL's; any class of traffic is the network's to judge.
@@ -35,6 +52,7 @@ Status checkMembers(const ncclConfig_t& config) {
   STRETTO_TRY(checkRange("nvlsCTAs", config.nvlsCTAs, 1, kMostCtas));
   STRETTO_TRY(checkRange("nChannelsPerNetPeer", config.nChannelsPerNetPeer, 1, kMostConnections));
   STRETTO_TRY(checkRange("nvlinkCentricSched", config.nvlinkCentricSched, 0, 1));
+  STRETTO_TRY(checkNewerMembers(config));
   if (config.maxCTAs == NCCL_CONFIG_UNDEF_INT || config.minCTAs <= config.maxCTAs) return kOkStatus;
   return fail(Code::kInvalidArgument, "ncclConfig_t: minCTAs is %d, more than maxCTAs, which is %d",
               config.minCTAs, config.maxCTAs);

@@ -1,5 +1,7 @@
 // nccl.h: operations and groups. Each entry point says what was asked and hands it to submit(). The life of
-// communicators is in nccl_communicator.cpp, everything else in nccl_library.cpp.
+// communicators is in nccl_communicator.cpp, collectives with a config of their own in nccl_configured.cpp,
+// one-sided operations in nccl_one_sided.cpp, everything else in nccl_library.cpp.
+#include "api/enter.hpp"
 #include "api/export.hpp"
 #include "api/handles.hpp"
 #include "api/pass_on.hpp"
@@ -50,17 +52,8 @@ Status setOperator(Operation& operation, const Communicator& communicator, ncclR
   return kOkStatus;
 }
 
-struct Call {
-  Collective collective;
-  const void* send;
-  void* receive;
-  size_t count;
-  ncclDataType_t type;
-  int root = -1;
-  const ncclRedOp_t* op = nullptr;
-};
+}  // namespace
 
-// The way from a C call to submit().
 ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cudaStream_t stream) {
   Communicator* const communicator = find(handle, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
@@ -87,7 +80,6 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   return finish(submit(*communicator, operation, where));
 }
 
-}  // namespace
 }  // namespace stretto::api
 
 using stretto::Collective;

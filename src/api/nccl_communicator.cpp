@@ -27,6 +27,14 @@ bootstrap::UniqueId fromNccl(const ncclUniqueId& id) {
   return ours;
 }
 
+Status makeId(const char* function, ncclUniqueId* to) {
+  if (to == nullptr) return fail(Code::kInvalidArgument, "%s: uniqueId is null", function);
+  const auto id = bootstrap::Service::createSession();
+  if (!id.ok()) return id.status();
+  std::memcpy(to->internal, id.value().bytes, sizeof to->internal);
+  return kOkStatus;
+}
+
 // Unique ids that nobody will join, because their communicator meets at another of its list. Each is closed
 // by the process that made it, once the communicator is there or cannot be made: when the last reference
 // goes.
@@ -195,6 +203,39 @@ Status shrink(Communicator* parent, std::vector<int> leave, ncclComm_t* slot, co
                 slot);
 }
 
+struct Growth {
+  int ranks;
+  const ncclUniqueId* id;  // null on all ranks of the parent but one
+  int rank;
+};
+
+// A rank of the parent.
+Status grow(const Shared& parent, const Growth& wanted, ncclComm_t* slot, const ncclConfig_t* config) {
+  const int before = parent->ranks();
+  const int most = parent->onDevice() ? bootstrap::kMaxRanks : stretto::kMaxRanks;
+  if (wanted.rank != -1) {
+    return fail(Code::kInvalidArgument,
+                "ncclCommGrow: a rank of the communicator keeps its number and passes -1, not %d",
+                wanted.rank);
+  }
+  if (wanted.ranks <= before || wanted.ranks > most) {
+    return fail(Code::kInvalidArgument, "ncclCommGrow: from %d ranks to %d; it can be %d to %d", before,
+                wanted.ranks, before + 1, most);
+  }
+  STRETTO_TRY(parent->mayCall());
+  auto parsed = parseConfig(config, parent->config());
+  if (!parsed.ok()) return parsed.status();
+  const auto run = [parent, ranks = wanted.ranks, slot, own = parsed.value(),
+                    id = wanted.id == nullptr ? bootstrap::UniqueId{} : fromNccl(*wanted.id),
+                    gives = wanted.id != nullptr] {
+    auto find = parent->grow(ranks, gives ? &id : nullptr);
+    return launch(std::make_shared<Communicator>(parent, std::move(find), own), slot);
+  };
+  if (!Group::current().open()) return run();
+  Group::current().addJob(parent.get(), parent->config().device, run);
+  return kOkStatus;
+}
+
 Status abort(ncclComm_t handle) {
   STRETTO_TRY(handle->communicator.load()->mayTouch());
   const Shared communicator = takeHandle(handle);
@@ -227,12 +268,7 @@ using stretto::communicator::Communicator;
 STRETTO_API(ncclGetUniqueId)
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) try {
   STRETTO_PASS_ON_CALLER(ncclGetUniqueId, (uniqueId));
-  if (uniqueId == nullptr)
-    return finish(stretto::fail(Code::kInvalidArgument, "ncclGetUniqueId: uniqueId is null"));
-  const auto id = stretto::bootstrap::Service::createSession();
-  if (!id.ok()) return finish(id.status());
-  std::memcpy(uniqueId->internal, id.value().bytes, sizeof uniqueId->internal);
-  return ncclSuccess;
+  return finish(makeId("ncclGetUniqueId", uniqueId));
 } catch (...) {
   return stretto::api::caught("ncclGetUniqueId");
 }
@@ -316,6 +352,36 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeR
   return finish(shrink(parent, std::move(leave), newcomm, config, shrinkFlags));
 } catch (...) {
   return stretto::api::caught("ncclCommShrink");
+}
+
+STRETTO_API(ncclCommGetUniqueId)
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) try {
+  STRETTO_PASS_ON(ncclCommGetUniqueId, comm, (comm, uniqueId));
+  Communicator* const communicator = find(comm, "ncclCommGetUniqueId");
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (const Status status = communicator->mayCall(); !status.ok()) return finish(status);
+  return finish(makeId("ncclCommGetUniqueId", uniqueId));
+} catch (...) {
+  return stretto::api::caught("ncclCommGetUniqueId");
+}
+
+STRETTO_API(ncclCommGrow)
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank,
+                          ncclComm_t* newcomm, ncclConfig_t* config) try {
+  STRETTO_PASS_ON(ncclCommGrow, comm, (comm, nRanks, uniqueId, rank, newcomm, config));
+  if (newcomm == nullptr)
+    return finish(stretto::fail(Code::kInvalidArgument, "ncclCommGrow: newcomm is null"));
+  *newcomm = nullptr;
+  if (comm == nullptr && uniqueId == nullptr) {
+    return finish(stretto::fail(Code::kInvalidArgument,
+                                "ncclCommGrow: a rank that joins passes the id of ncclCommGetUniqueId"));
+  }
+  if (comm == nullptr) return finish(initRank(newcomm, nRanks, {uniqueId, 1}, rank, config));
+  Communicator* const parent = find(comm, "ncclCommGrow");
+  if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
+  return finish(grow(parent->shared_from_this(), {nRanks, uniqueId, rank}, newcomm, config));
+} catch (...) {
+  return stretto::api::caught("ncclCommGrow");
 }
 
 STRETTO_API(ncclCommFinalize)

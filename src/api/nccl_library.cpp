@@ -5,6 +5,7 @@
 #include "api/handles.hpp"
 #include "api/pass_on.hpp"
 #include "api/serve.hpp"
+#include "api/windows.hpp"
 #include "base/log.hpp"
 #include "memory/user_memory.hpp"
 
@@ -105,7 +106,21 @@ Status registerRange(const char* function, ncclComm_t comm, const void* buffer, 
   return stretto::kOkStatus;
 }
 
-// Between GPUs all ranks do it together, so that one that cannot tells the others.
+Status checkWindowFlags(int flags) {
+  constexpr int kHere = NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING;
+  constexpr int kElsewhere = NCCL_WIN_GIN_ONLY | NCCL_WIN_CFT_COUNTED;
+  if ((flags & ~(kHere | kElsewhere)) != 0) {
+    return stretto::fail(Code::kInvalidArgument, "ncclCommWindowRegister: unknown flags %#x", flags);
+  }
+  if ((flags & kElsewhere) == 0) return stretto::kOkStatus;
+  return stretto::fail(
+      Code::kInvalidUsage,
+      "ncclCommWindowRegister: windows for a network's GIN or for counted multicast (flags %#x) "
+      "cannot be had: this library has neither",
+      flags);
+}
+
+// All ranks do it together, so that one that cannot tells the others.
 Status registerWindow(stretto::communicator::Communicator& communicator, ncclComm_t comm, void* buffer,
                       size_t bytes, ncclWindow_t* window, bool symmetric) {
   void** const handle = reinterpret_cast<void**>(window);
@@ -119,10 +134,14 @@ Status registerWindow(stretto::communicator::Communicator& communicator, ncclCom
   return all;
 }
 
-Status deregisterRange(const char* function, ncclComm_t comm, void* handle) {
-  if (handle == nullptr || stretto::memory::removeRegistration(comm, handle)) return stretto::kOkStatus;
+Status notRegistered(const char* function, const void* handle) {
   return stretto::fail(Code::kInvalidArgument, "%s: %p is not a registration of this communicator", function,
                        handle);
+}
+
+Status deregisterRange(const char* function, ncclComm_t comm, void* handle) {
+  if (handle == nullptr || stretto::memory::removeRegistration(comm, handle)) return stretto::kOkStatus;
+  return notRegistered(function, handle);
 }
 
 }  // namespace
@@ -151,13 +170,10 @@ STRETTO_API(ncclCommWindowRegister)
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags) try {
   STRETTO_PASS_ON(ncclCommWindowRegister, comm, (comm, buff, size, win, winFlags));
-  if (winFlags != NCCL_WIN_DEFAULT && winFlags != NCCL_WIN_COLL_SYMMETRIC) {
-    return finish(
-        stretto::fail(Code::kInvalidArgument, "ncclCommWindowRegister: unknown flags %#x", winFlags));
-  }
   constexpr auto kName = "ncclCommWindowRegister";
+  if (const Status status = checkWindowFlags(winFlags); !status.ok()) return finish(status);
   const auto ours = [=](auto& communicator) {
-    return registerWindow(communicator, comm, buff, size, win, winFlags == NCCL_WIN_COLL_SYMMETRIC);
+    return registerWindow(communicator, comm, buff, size, win, (winFlags & NCCL_WIN_COLL_SYMMETRIC) != 0);
   };
   return finish(serveTogether(comm, kName, ours, &ForeignLibrary::ncclCommWindowRegister, kTheirs, buff, size,
                               win, winFlags));
@@ -177,6 +193,32 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) try {
   return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommWindowDeregister, kTheirs, win));
 } catch (...) {
   return stretto::api::caught("ncclCommWindowDeregister");
+}
+
+STRETTO_API(ncclWinGetUserPtr)
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr) try {
+  STRETTO_PASS_ON(ncclWinGetUserPtr, comm, (comm, win, outUserPtr));
+  constexpr auto kName = "ncclWinGetUserPtr";
+  if (outUserPtr == nullptr)
+    return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", kName));
+  const auto ours = [=](auto&) {
+    const auto found = stretto::memory::findRegistration(win);
+    if (found.owner != comm) return notRegistered(kName, win);
+    *outUserPtr = const_cast<void*>(found.buffer);
+    return stretto::kOkStatus;
+  };
+  return finish(serve(comm, kName, ours, &ForeignLibrary::ncclWinGetUserPtr, kTheirs, win, outUserPtr));
+} catch (...) {
+  return stretto::api::caught("ncclWinGetUserPtr");
+}
+
+Status stretto::api::addressInWindow(const char* function, ncclWindow_t window, InWindow where, void** out) {
+  const auto found = memory::findRegistration(window);
+  if (found.owner == nullptr) return notRegistered(function, window);
+  auto* const comm = static_cast<ncclComm_t>(const_cast<void*>(found.owner));
+  communicator::Communicator* const communicator = find(comm, function);
+  if (communicator == nullptr) return Status{Code::kInvalidArgument};
+  return communicator->windowAddress(window, where.peer, where.offset, out);
 }
 
 STRETTO_API(ncclRedOpCreatePreMulSum)

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "api/handles.hpp"
+#include "memory/user_memory.hpp"
 
 namespace stretto::api {
 
@@ -21,6 +22,12 @@ inline void* elsewhere(const char* name, const ncclComm* handle, const void* cal
   if (owns(handle)) [[likely]] {
     return nullptr;
   }
+  return elsewhereWithForeign(name, handle, caller);
+}
+
+// Windows of a communicator that was handed over are the other's, too.
+inline void* elsewhere(const char* name, ncclWindow_t handle, const void* caller) noexcept {
+  if (memory::findRegistration(handle).owner != nullptr) return nullptr;
   return elsewhereWithForeign(name, handle, caller);
 }
 

@@ -40,8 +40,13 @@ enum class Collective : uint8_t {
   kScatter,
   kSend,
   kReceive,
+  // One-sided: in no table and in no user's choice, so not among kCollectives.
+  kPut,
+  kSignal,
+  kWaitSignal,
 };
 inline constexpr int kCollectives = 10;
+inline constexpr int kCalls = 13;
 
 constexpr bool reduces(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
@@ -60,9 +65,9 @@ inline constexpr const char* kTypeNames[kDataTypes] = {"int8",    "uint8",    "i
                                                        "int64",   "uint64",   "float16",    "float32",
                                                        "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 inline constexpr const char* kOperatorNames[kOperators] = {"sum", "prod", "max", "min", "avg"};
-inline constexpr const char* kCollectiveNames[kCollectives] = {
-    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
-    "reduce",     "gather",         "scatter",    "send",       "receive"};
+inline constexpr const char* kCollectiveNames[kCalls] = {
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce",     "gather",
+    "scatter",    "send",           "receive",    "put_signal", "signal",    "wait_signal"};
 }  // namespace internal
 
 // Names as users type them: "bfloat16", "sum", "all_reduce". Never null for a valid value.

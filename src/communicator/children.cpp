@@ -1,8 +1,10 @@
-// Split and shrink: communicators made of another's ranks. The child's unique id is derived from the
-// parent's, so no rank has to be told it; the child's first rank hosts the rendezvous.
+// Split, shrink and grow: communicators made of another's ranks. The unique id of a split or a shrink is
+// derived from the parent's, so no rank has to be told it, and the child's first rank hosts the rendezvous.
+// Who joins a communicator that grows is told the id by its user.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "base/parameters.hpp"
@@ -47,6 +49,37 @@ std::vector<int> ranksOfColour(const std::vector<std::vector<uint8_t>>& blobs, i
   return ranks;
 }
 
+// What each rank of a communicator that grows tells the others.
+struct GrowWish {
+  int32_t ranks;
+  uint32_t hasId;
+  bootstrap::UniqueId id;
+};
+static_assert(std::has_unique_object_representations_v<GrowWish>, "name the padding of what travels");
+
+// The id that exactly one rank has given; all must want the same number of ranks.
+Result<bootstrap::UniqueId> idOfGrowth(const std::vector<std::vector<uint8_t>>& blobs, int rank, int ranks) {
+  bootstrap::UniqueId id{};
+  int givers = 0;
+  for (size_t other = 0; other < blobs.size(); ++other) {
+    GrowWish wish{};
+    if (blobs[other].size() == sizeof wish) std::memcpy(&wish, blobs[other].data(), sizeof wish);
+    if (wish.ranks != ranks) {
+      return failAbout(static_cast<int>(other), Code::kInvalidUsage,
+                       "ranks disagree: rank %d grows its communicator to %d ranks, rank %zu to %d", rank,
+                       ranks, other, wish.ranks);
+    }
+    if (wish.hasId == 0) continue;
+    ++givers;
+    id = wish.id;
+  }
+  if (givers == 1) return id;
+  return fail(Code::kInvalidUsage,
+              "ncclCommGrow: %d ranks of the communicator passed a unique id; one must, the one that made it "
+              "by ncclCommGetUniqueId",
+              givers);
+}
+
 // Children of split and of shrink are numbered apart.
 constexpr uint64_t kShrunk = uint64_t{1} << 63;
 
@@ -84,17 +117,50 @@ FindSeat Communicator::split(int colour, int key) {
   };
 }
 
-// A seat of no ranks for a rank without colour.
-Result<Seat> Communicator::splitSeat(uint64_t number, int colour, int key, const bootstrap::StopCheck& stop) {
-  const Turn turn(*this, number, stop);
+FindSeat Communicator::grow(int ranks, const bootstrap::UniqueId* id) {
+  std::optional<bootstrap::UniqueId> own;
+  if (id != nullptr) own = *id;
+  return [ticket = std::make_shared<TurnTicket>(shared_from_this()), ranks,
+          own](const bootstrap::StopCheck& stop) {
+    return ticket->owner().growSeat(ticket->use(), ranks, own ? &*own : nullptr, stop);
+  };
+}
+
+// How long an exchange for a child may take, once it may begin.
+Result<double> Communicator::exchangeSeconds(const Turn& turn, const char* what,
+                                             const bootstrap::StopCheck& stop) const {
   if (stop) STRETTO_TRY(stop());
   if (!turn.mine()) {
     STRETTO_TRY(mayWait());
-    return stretto::fail(Code::kAborted, "rank %d: given up before the split had its turn", rank_);
+    return stretto::fail(Code::kAborted, "rank %d: given up before the %s had its turn", rank_, what);
   }
-  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
+  STRETTO_TRY(connected(what));
+  return parameters::kInitTimeout.seconds(0.01, 1e6);
+}
+
+// Ranks keep their numbers; the new ones come behind them.
+Result<Seat> Communicator::growSeat(uint64_t number, int ranks, const bootstrap::UniqueId* id,
+                                    const bootstrap::StopCheck& stop) {
+  const Turn turn(*this, number, stop);
+  const auto timeout = exchangeSeconds(turn, "grow", stop);
   if (!timeout.ok()) return timeout.status();
-  STRETTO_TRY(connected("split"));
+  GrowWish wish{ranks, id == nullptr ? 0U : 1U, {}};
+  if (id != nullptr) wish.id = *id;
+  auto wishes = membership_->exchange("grow", {reinterpret_cast<const uint8_t*>(&wish), sizeof wish},
+                                      timeout.value(), stop);
+  if (!wishes.ok()) return wishes.status();
+  const auto agreed = idOfGrowth(wishes.value(), rank_, ranks);
+  if (!agreed.ok()) return agreed.status();
+  Seat seat{rank_, ranks, agreed.value(), {}};
+  for (int rank = 0; rank < ranks_; ++rank) seat.members.push_back(rank);
+  return seat;
+}
+
+// A seat of no ranks for a rank without colour.
+Result<Seat> Communicator::splitSeat(uint64_t number, int colour, int key, const bootstrap::StopCheck& stop) {
+  const Turn turn(*this, number, stop);
+  const auto timeout = exchangeSeconds(turn, "split", stop);
+  if (!timeout.ok()) return timeout.status();
   const Wish wish{colour, key, children_};
   auto wishes = membership_->exchange("split", {reinterpret_cast<const uint8_t*>(&wish), sizeof wish},
                                       timeout.value(), stop);

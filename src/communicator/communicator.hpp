@@ -23,6 +23,7 @@
 #include "communicator/connect.hpp"
 #include "communicator/device_side.hpp"
 #include "communicator/launch_log.hpp"
+#include "communicator/one_sided.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/plan_cache.hpp"
 #include "communicator/profile.hpp"
@@ -138,6 +139,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Children. What split() returns has the next turn of this communicator, and must be called once, on any
   // thread; a seat of no ranks is that of a rank without colour. `leave` (sorted) stay out of what is shrunk.
   FindSeat split(int colour, int key);
+  // The seat in a communicator of `ranks`, of which the first are this one's. Collective over this one;
+  // exactly one rank passes the new one's id.
+  FindSeat grow(int ranks, const bootstrap::UniqueId* id);
   Result<FindSeat> shrink(const std::vector<int>& leave);
 
   // Waits for what was submitted, then lets the others know that this rank leaves in peace. A non-blocking
@@ -148,11 +152,22 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void abort();
   void revoke();
 
-  // ncclCommWindowRegister between GPUs: collective. `handle` is the user's name for it; `refused` is what
-  // this rank tells all others instead of a buffer. Ranks of one host only.
-  bool sharesWindows() const { return device_ != nullptr && ranks_ > 1; }
+  // ncclCommWindowRegister: collective. `handle` is the user's name for it; `refused` is what this rank tells
+  // all others instead of a buffer. Ranks of one host only.
+  bool sharesWindows() const { return host_ != nullptr && (device_ == nullptr || ranks_ > 1); }
   Status registerWindow(const void* handle, void* buffer, size_t bytes, Status refused);
   void deregisterWindow(const void* handle);
+  // Of a peer's buffer there, in this rank's addresses.
+  Status windowAddress(const void* handle, int peer, size_t offset, void** out);
+  // Validated; one rank's operations of one call.
+  Status checkOneSided(const Operation& operation) const { return oneSided_.check(operation); }
+
+  // Gives back what can be had again, once nothing runs; no call may come until resume().
+  Status suspend();
+  Status resume();
+  bool isSuspended() const { return suspended_; }
+  // What suspend() would give back; when nothing runs.
+  size_t suspendableBytes() const;
 
   // The index of the new operator. `immediate`: the scalar is copied now, else read at each submission.
   int addPreMultiplier(DataType type, const void* scalar, bool immediate);
@@ -180,6 +195,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static uint64_t identityOf(const bootstrap::UniqueId& id);
   Status takeSeat();
   Result<Seat> splitSeat(uint64_t turn, int colour, int key, const bootstrap::StopCheck& stop);
+  Result<Seat> growSeat(uint64_t turn, int ranks, const bootstrap::UniqueId* id,
+                        const bootstrap::StopCheck& stop);
+  Result<double> exchangeSeconds(const Turn& turn, const char* what, const bootstrap::StopCheck& stop) const;
   Status join();
   Status mayWait() const;
   Status parentHolds() const;
@@ -203,6 +221,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void endWatched(const Operation& operation, Status status, uint64_t ticks);
   Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
+  Status runOneSided(std::span<const Operation> operations, bool waits);
   // The same on a GPU (submit_device.cpp).
   Status mayLaunch(std::span<const Operation> operations);
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
@@ -309,6 +328,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Counters counters_;
   std::vector<std::byte> scaled_;  // PreMulSum's input
   std::vector<executors::host::Transfer> transfers_;
+  OneSided oneSided_;         // of ranks in host memory
   Together together_;         // of the group that runs
   uint64_t groupLayout_ = 0;  // of its lanes, until the first of its calls has it in its tag, or it ends
   std::vector<PreMultiplier> preMultipliers_;
@@ -321,6 +341,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::set<uint64_t> abandoned_;  // turns given up before they came, by turnMutex_
 
   std::atomic<bool> finalising_{false};
+  std::atomic<bool> suspended_{false};
   std::atomic<bool> releaseDue_{false};  // nobody will use the communicator any more
   std::mutex lifeMutex_;                 // held while the communicator is made, finalised, or lets go
   std::mutex workerMutex_;
@@ -331,6 +352,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
 // What the planner would be told about `ranks` processes of this host, without making a communicator.
 Result<planner::Machine> machineOfThisHost(int ranks);
+
+// One-sided operations of one call, alike.
+Status submitOneSided(Communicator& communicator, std::vector<Operation> operations,
+                      const std::shared_ptr<executors::host::Stream>& stream);
 
 // Validates, and runs or, inside a group, remembers: what every API entry point ends in.
 Status submit(Communicator& communicator, const Operation& operation,

@@ -27,7 +27,9 @@ struct Verdict {
 };
 
 size_t regionBytes(const WindowLayout& layout) {
-  return layout.bytes() + Ledger::kBytes + sizeof(DevicePost) + sizeof(KernelWaits);
+  static_assert(sizeof(DevicePost) % alignof(KernelWaits) == 0);
+  return layout.bytes() + Ledger::kBytes + sizeof(DevicePost) + sizeof(KernelWaits) +
+         OneSided::bytesFor(static_cast<int>(layout.ranks));
 }
 
 Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout& layout) {

@@ -11,6 +11,7 @@
 #include "bootstrap/membership.hpp"
 #include "communicator/kernel_waits.hpp"
 #include "communicator/ledger.hpp"
+#include "communicator/one_sided.hpp"
 #include "communicator/own_window.hpp"
 #include "links/endpoint.hpp"
 #include "memory/imports.hpp"
@@ -23,7 +24,7 @@ namespace stretto::communicator {
 
 // Everything that reaches other ranks. Peers point into region and links, which any copy keeps.
 struct Connections {
-  std::shared_ptr<memory::Region> region;  // this rank's window, ledger, post and kernels' waits
+  std::shared_ptr<memory::Region> region;  // this rank's window, ledger, post, kernels' waits and signals
   size_t ledgerOffset = 0;                 // of every rank's region
   std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;                 // by rank
@@ -32,12 +33,13 @@ struct Connections {
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
   Ledger ledger(int rank) const { return Ledger(peers[static_cast<size_t>(rank)].window + ledgerOffset); }
   size_t postOffset() const { return ledgerOffset + Ledger::kBytes; }
+  size_t waitsOffset() const { return postOffset() + sizeof(DevicePost); }
+  size_t signalsOffset() const { return waitsOffset() + sizeof(KernelWaits); }
   DevicePost& post(int rank) const {
     return *reinterpret_cast<DevicePost*>(peers[static_cast<size_t>(rank)].window + postOffset());
   }
   KernelWaits& kernelWaits(int rank) const {
-    const size_t offset = postOffset() + sizeof(DevicePost);
-    return *reinterpret_cast<KernelWaits*>(peers[static_cast<size_t>(rank)].window + offset);
+    return *reinterpret_cast<KernelWaits*>(peers[static_cast<size_t>(rank)].window + waitsOffset());
   }
 };
 
@@ -59,6 +61,8 @@ class BufferImporter final : public Importer {
     return imports_.map(peer, process, what);
   }
   void endOperation() { imports_.endOperation(); }
+  // Everything, between operations; it is mapped again when it is needed.
+  void unmap() { imports_.clear(); }
   // A peer may have freed memory. Any thread.
   void sweep() { imports_.sweep(); }
 

@@ -58,6 +58,10 @@ class DeviceSide {
   Status registerWindow(bootstrap::Membership& membership, const void* handle, WindowRequest request);
   // Waits for what this rank's GPU runs where that is needed, not long, and not once `ending` is non-zero.
   void deregisterWindow(const void* handle, const std::atomic<uint32_t>& ending);
+  // Of a peer's buffer there, in this rank's addresses.
+  Status windowAddress(const void* handle, int peer, size_t offset, void** out) const {
+    return windows_.address(handle, peer, offset, out);
+  }
   // Where copy engines of all ranks may write the results of an operation; no window if they may not.
   WindowPlace resultsOf(const Operation& operation) const { return windows_.resultsOf(operation, ranks_); }
   // What kernels of all ranks may read of it.

@@ -115,7 +115,7 @@ void Communicator::peerLost(const bootstrap::PeerLoss& loss) {
 Status Communicator::explainFailure(const Operation& operation, Status status) {
   std::string text = lastError();
   std::string what = nameOf(operation.collective);
-  if (!operation.isTransfer()) what += " #" + std::to_string(sequence_);
+  if (operation.isCollective()) what += " #" + std::to_string(sequence_);
   const bool live = state() == State::kReady || state() == State::kFailed;
   const uint32_t word = abort_.load();
   const bool isTold = word != 0 && statusOfAbort(word).code == status.code;

@@ -243,6 +243,10 @@ ncclResult_t Foreign::issue(const Operation& operation, ncclComm_t theirs) const
     case Collective::kScatter:
       if (library_.ncclScatter == nullptr) break;
       return library_.ncclScatter(send, receive, count, type, root, theirs, stream);
+    case Collective::kPut:
+    case Collective::kSignal:
+    case Collective::kWaitSignal:
+      return ncclInvalidUsage;  // submitOneSided() hands none over
   }
   return issuePairs(operation, theirs);
 }

@@ -46,7 +46,8 @@ namespace stretto::communicator {
   X(ncclScatter)                     \
   X(ncclGroupSimulateEnd)            \
   X(ncclCommWindowRegister)          \
-  X(ncclCommWindowDeregister)
+  X(ncclCommWindowDeregister)        \
+  X(ncclWinGetUserPtr)
 
 // Marks the calling thread as being inside a function of NCCL's, while it lives.
 class InsideForeign {

@@ -196,6 +196,7 @@ Status Group::simulate(double* microseconds) {
 Result<double> Group::predicted(const Batch& batch) {
   double total = 0;
   for (const Operation& operation : batch.operations) {
+    if (operation.isOneSided()) continue;  // nobody has measured them
     const auto plan = batch.communicator->predict(batch.communicator->requestFor(operation));
     if (!plan.ok()) return plan.status();
     total += static_cast<double>(plan.value().predictedMicroseconds);

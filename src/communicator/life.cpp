@@ -9,6 +9,7 @@
 #include "base/unknown_variables.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/foreign.hpp"
+#include "communicator/turn.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
 #include "primitives/host/reduce.hpp"
@@ -245,6 +246,7 @@ Status Communicator::makeHost() {
   if (!policy.ok()) return policy.status();
   const WindowLayout layout{static_cast<uint32_t>(ranks_), request.slotBytes, request.linkChunk};
   host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value(), &importer_);
+  oneSided_.open(rank_, connections_.peers, connections_.signalsOffset());
   header_.store(&connections_.header());
   // A rank may have been lost, or this one aborted, before there was a window to say so in.
   uint32_t none = 0;
@@ -318,6 +320,7 @@ void Communicator::release() {
   }
   header_.store(nullptr);
   host_.reset();
+  oneSided_.close();
   if (onDevice()) letGoOfDevice();
   connections_ = {};
   importer_.close();
@@ -350,8 +353,12 @@ Status Communicator::mayTouch() const {
 
 Status Communicator::mayCall() const {
   STRETTO_TRY(usable());
-  if (!finalising_.load(std::memory_order_acquire)) [[likely]]
+  if (!finalising_.load(std::memory_order_acquire) && !suspended_.load(std::memory_order_relaxed)) [[likely]]
     return kOkStatus;
+  if (suspended_.load()) {
+    return stretto::fail(Code::kInvalidUsage,
+                         "rank %d: the communicator is suspended: call ncclCommResume first", rank_);
+  }
   return stretto::fail(
       Code::kInvalidUsage,
       "rank %d: the communicator is being finalised: after ncclCommFinalize only ncclCommGetAsyncError, "
@@ -482,6 +489,34 @@ void Communicator::revoke() {
   stopOperations(abortWord({Code::kAborted}));
   if (foreign() != nullptr) foreign_->abort();
   if (onDevice()) nudgePeers();  // which wait in kernels, and see no word in host memory
+}
+
+// On GPUs all memory is the window, which kernels of peers may write at any time.
+Status Communicator::suspend() {
+  STRETTO_TRY(mayCall());
+  if (onDevice()) {
+    return stretto::fail(Code::kInvalidUsage, "rank %d: memory of GPUs cannot be given back for a while yet",
+                         rank_);
+  }
+  const Turn turn(*this, takeTurn());
+  STRETTO_TRY(usable());
+  if (!turn.mine()) return stretto::fail(Code::kAborted, "rank %d: aborted before it was suspended", rank_);
+  host_->releaseScratch();
+  std::vector<std::byte>().swap(scaled_);
+  importer_.unmap();
+  suspended_.store(true);
+  return kOkStatus;
+}
+
+// What is needed again is taken when it is.
+Status Communicator::resume() {
+  STRETTO_TRY(usable());
+  if (suspended_.exchange(false)) return kOkStatus;
+  return stretto::fail(Code::kInvalidUsage, "rank %d: the communicator is not suspended", rank_);
+}
+
+size_t Communicator::suspendableBytes() const {
+  return host_ == nullptr || suspended_.load() ? 0 : host_->scratchBytes() + scaled_.capacity();
 }
 
 Counters Communicator::counters() const {

@@ -37,11 +37,15 @@ struct Operation {
   alignas(8) uint8_t scalar[8];           // one element of `type`; nothing unless scaled
   const void* scalarPlace = nullptr;      // where to read it when the operation runs, instead
   void* stream = nullptr;                 // as the caller named it: on a GPU a cudaStream_t
+  uint32_t signal;                        // of a one-sided operation: its number; nothing in others
+  size_t offset;                          // of a put: bytes into the window `receive`; nothing in others
   events::Id parent = events::Id::kNone;  // the API call's event
   Profiled profiled;
 
   size_t bytes() const { return count * sizeOf(type); }
   bool isTransfer() const { return collective == Collective::kSend || collective == Collective::kReceive; }
+  bool isOneSided() const { return collective >= Collective::kPut; }
+  bool isCollective() const { return collective < Collective::kSend; }
 };
 
 // Equal at both ends of a message exactly if type and count are.

@@ -189,6 +189,21 @@ Status submit(Communicator& communicator, const Operation& operation,
   return hand(communicator, operation, stream);
 }
 
+Status submitOneSided(Communicator& communicator, std::vector<Operation> operations,
+                      const std::shared_ptr<executors::host::Stream>& stream) {
+  if (const Status status = communicator.mayCall(); !status.ok())
+    return communicator.refuse(operations[0], status);
+  if (communicator.foreign() != nullptr || communicator.onDevice()) {
+    return fail(Code::kInvalidUsage, "%s: one-sided operations between GPUs are not there yet",
+                nameOf(operations[0].collective));
+  }
+  for (const Operation& operation : operations) STRETTO_TRY(communicator.checkOneSided(operation));
+  if (!Group::current().open()) return communicator.start(std::move(operations), stream.get());
+  for (const Operation& operation : operations)
+    Group::current().add(communicator.shared_from_this(), operation, stream);
+  return kOkStatus;
+}
+
 Status Communicator::start(std::vector<Operation> operations, executors::host::Stream* stream) {
   if (stream == nullptr && config_.blocking) return run(operations, submitted_++);
   executors::host::Stream& where = stream != nullptr ? *stream : worker();
@@ -207,12 +222,29 @@ Status Communicator::start(std::vector<Operation> operations, executors::host::S
 // In both of its callers, so that what runs unwatched makes no call for being possibly watched.
 [[gnu::always_inline]] inline Status Communicator::runTurn(std::span<const Operation> operations) {
   if (onDevice()) STRETTO_TRY(mayLaunch(operations));
-  if (operations.size() > 1 || operations[0].isTransfer()) {
+  if (operations.size() == 1 && operations[0].isCollective()) return runCollective(operations[0]);
+  if (onDevice()) {
     STRETTO_TRY(runTransfers(operations));
-    if (onDevice()) return runTogether(operations);
+    return runTogether(operations);
   }
+  // What peers may wait for comes first, and waits for them last.
+  STRETTO_TRY(runOneSided(operations, false));
+  STRETTO_TRY(runTransfers(operations));
   for (const Operation& operation : operations) {
-    if (!operation.isTransfer()) STRETTO_TRY(runCollective(operation));
+    if (operation.isCollective()) STRETTO_TRY(runCollective(operation));
+  }
+  return runOneSided(operations, true);
+}
+
+Status Communicator::runOneSided(std::span<const Operation> operations, bool waits) {
+  for (const Operation& operation : operations) {
+    if (!operation.isOneSided() || (operation.collective == Collective::kWaitSignal) != waits) continue;
+    host_->begin(0, 0);
+    const Status status = oneSided_.run(*host_, operation);
+    host_->end();
+    if (!status.ok()) return explainFailure(operation, status);
+    ++counters_.operations;
+    if (operation.collective == Collective::kPut) counters_.bytes += operation.bytes();
   }
   return kOkStatus;
 }
@@ -226,6 +258,10 @@ Status Communicator::registerWindow(const void* handle, void* buffer, size_t byt
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the window was registered", rank_);
   STRETTO_TRY(connected("register"));
+  if (device_ == nullptr) {
+    return oneSided_.registerWindow(
+        *membership_, {handle, static_cast<std::byte*>(buffer), bytes, refused, timeout.value()});
+  }
   WindowRequest request;
   request.buffer = static_cast<std::byte*>(buffer);
   request.bytes = bytes;
@@ -236,7 +272,20 @@ Status Communicator::registerWindow(const void* handle, void* buffer, size_t byt
 
 void Communicator::deregisterWindow(const void* handle) {
   const Turn turn(*this, takeTurn());
-  if (turn.mine() && device_ != nullptr) device_->deregisterWindow(handle, abort_);
+  if (!turn.mine()) return;
+  if (device_ != nullptr) {
+    device_->deregisterWindow(handle, abort_);
+  } else {
+    oneSided_.deregisterWindow(handle);
+  }
+}
+
+// Windows come and go by calls of the user, who makes one at a time: no turn is needed, and none is waited
+// for.
+Status Communicator::windowAddress(const void* handle, int peer, size_t offset, void** out) {
+  STRETTO_TRY(usable());
+  return device_ == nullptr ? oneSided_.address(handle, peer, offset, out)
+                            : device_->windowAddress(handle, peer, offset, out);
 }
 
 Status Communicator::run(std::span<const Operation> operations, uint64_t number) {

@@ -39,6 +39,24 @@ void Windows::retire(const void* handle) {
   remove(handle);
 }
 
+Status Windows::address(const void* handle, int peer, size_t offset, void** out) const {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.handle == handle; });
+  if (found == entries_.end() || found->window.links.empty()) {
+    return fail(Code::kInvalidUsage,
+                "%p is not a window that all ranks have registered (NCCL_WIN_COLL_SYMMETRIC) and reach%s%s",
+                handle, found == entries_.end() ? "" : ": ",
+                found == entries_.end() ? "" : found->window.apart.c_str());
+  }
+  const auto& links = found->window.links;
+  if (peer < 0 || static_cast<size_t>(peer) >= links.size() || offset > found->window.bytes) {
+    return fail(Code::kInvalidArgument, "rank %d, byte %zu: the window has %zu ranks and %zu bytes", peer,
+                offset, links.size(), found->window.bytes);
+  }
+  *out = links[static_cast<size_t>(peer)].window + offset;
+  return kOkStatus;
+}
+
 WindowPlace Windows::find(const void* begin, size_t bytes) const {
   const auto address = reinterpret_cast<uintptr_t>(begin);
   for (const Entry& entry : entries_) {

@@ -92,11 +92,6 @@ bool releaseOnDevice(void* pointer) {
   return true;
 }
 
-struct Registration {
-  const void* owner;
-  const void* buffer;
-  size_t bytes;
-};
 struct Registrations {
   std::mutex mutex;
   uint64_t last = 0;
@@ -223,6 +218,13 @@ void* addRegistration(const void* owner, const void* buffer, size_t bytes) {
   std::lock_guard lock(all.mutex);
   all.alive.emplace(++all.last, Registration{owner, buffer, bytes});
   return reinterpret_cast<void*>(all.last);
+}
+
+Registration findRegistration(const void* handle) {
+  Registrations& all = registrations();
+  std::lock_guard lock(all.mutex);
+  const auto found = all.alive.find(reinterpret_cast<uint64_t>(handle));
+  return found == all.alive.end() ? Registration{} : found->second;
 }
 
 bool removeRegistration(const void* owner, void* handle) {

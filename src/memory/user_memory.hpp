@@ -32,6 +32,13 @@ void dropOnRelease(const void* teller);
 
 // A registration of [`buffer`, +`bytes`) with `owner`; the handle is opaque and never null.
 void* addRegistration(const void* owner, const void* buffer, size_t bytes);
+struct Registration {
+  const void* owner;
+  const void* buffer;
+  size_t bytes;
+};
+// What was registered as `handle`; an owner of null if that is no registration.
+Registration findRegistration(const void* handle);
 // False if `handle` is not a registration of `owner`.
 bool removeRegistration(const void* owner, void* handle);
 // The owner is gone, and its registrations with it.

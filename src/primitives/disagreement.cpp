@@ -22,6 +22,10 @@ std::string placeInWords(const Announcement& what) {
 std::string inWords(const Announcement& what) {
   if (what.sequence == 0) return "another operation";
   char text[200];
+  if (isTransfer(what) && what.collective == static_cast<uint8_t>(Collective::kWaitSignal)) {
+    snprintf(text, sizeof text, "wait for %" PRIu64 " signals of rank %d", what.count, what.root);
+    return text;
+  }
   if (isTransfer(what)) {
     const bool isSend = what.collective == static_cast<uint8_t>(Collective::kSend);
     snprintf(text, sizeof text, "%s %s x %" PRIu64 " %s rank %d", isSend ? "send" : "receive",

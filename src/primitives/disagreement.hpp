@@ -26,9 +26,11 @@ std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int r
 // The ranks that `other` has found to disagree with each other, a bit each.
 uint64_t disagreeingAt(const WindowHeader& other);
 
+// Also a wait for signals: announced the same way.
 constexpr bool isTransfer(const Announcement& call) {
   return call.sequence != 0 && (call.collective == static_cast<uint8_t>(Collective::kSend) ||
-                                call.collective == static_cast<uint8_t>(Collective::kReceive));
+                                call.collective == static_cast<uint8_t>(Collective::kReceive) ||
+                                call.collective == static_cast<uint8_t>(Collective::kWaitSignal));
 }
 
 // What a rank has called last, as far as it has said so: transfers are announced by who waits long in them or

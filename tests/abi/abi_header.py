@@ -12,7 +12,10 @@ from pathlib import Path
 
 from pycparser import c_ast, c_generator, c_parser  # type: ignore[import-untyped]
 
+NOT_PUBLIC = ("NCCL_H_", "NCCL_OS_LINUX")
 STUBS = Path(__file__).parent / "stubs"
+# NVIDIA's newer headers declare one function only where this is defined; whoever builds NCCL defines it.
+SYSTEM = ["-DNCCL_OS_LINUX"]
 PUBLIC_MACRO = re.compile(r"#define (NCCL_\w+)(\([^)]*\))?\s*(.*)")
 
 
@@ -32,7 +35,7 @@ class Declarations:
 
 def read_header(header: Path, *, with_cuda: bool) -> Declarations:
     include = [f"-I{STUBS / 'c'}", *([f"-I{STUBS / 'cuda'}"] if with_cuda else [])]
-    text = _preprocess(["-P", *include, "-D__attribute__(x)=", str(header)])
+    text = _preprocess(["-P", *include, "-D__attribute__(x)=", *SYSTEM, str(header)])
     found = Declarations(macros=_macros(header, include))
     for node in c_parser.CParser().parse(text).ext:
         if isinstance(node, c_ast.Typedef):
@@ -49,10 +52,11 @@ def _preprocess(arguments: list[str]) -> str:
 
 def _macros(header: Path, include: list[str]) -> dict[str, str]:
     found = {}
-    for line in _preprocess(["-dM", *include, str(header)]).splitlines():
+    for line in _preprocess(["-dM", *include, *SYSTEM, str(header)]).splitlines():
         match = PUBLIC_MACRO.match(line)
-        if match and match[1] != "NCCL_H_":
-            found[match[1]] = re.sub(r"\s", "", (match[2] or "") + match[3])
+        if match and match[1] not in NOT_PUBLIC:
+            body = re.sub(r"\s", "", (match[2] or "") + match[3])
+            found[match[1]] = body.replace(",}", "}")  # of an initialiser
     return found
 
 
@@ -64,7 +68,7 @@ def _add_typedef(found: Declarations, node: c_ast.Typedef) -> None:
         tag = target.name or "(no tag)"
         members = [f"{_spell(member.type)} {member.name}" for member in target.decls]
         found.structs[node.name] = [f"struct {tag}", *members]
-    elif node.name.startswith("nccl") or node.name == "cudaStream_t":
+    elif node.name.startswith("nccl") or node.name in ("cudaStream_t", "cudaEvent_t"):
         found.aliases[node.name] = _spell(node.type)
 
 

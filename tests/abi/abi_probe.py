@@ -3,12 +3,17 @@
 import subprocess
 from pathlib import Path
 
-from abi_header import STUBS, Declarations
+from abi_header import STUBS, SYSTEM, Declarations
 
 # Old and new numbering of releases, and both sides of the switch between them.
-VERSIONS = ["2, 8, 4", "2, 9, 0", "2, 28, 9", "3, 0, 1"]
+VERSIONS = ["2, 8, 4", "2, 9, 0", "2, 28, 9", "2, 32, 3", "3, 0, 1"]
 # A macro that initialises a struct, and the type it initialises.
-INITIALIZERS = {"NCCL_CONFIG_INITIALIZER": "ncclConfig_t", "NCCL_SIM_INFO_INITIALIZER": "ncclSimInfo_t"}
+INITIALIZERS = {
+    "NCCL_CONFIG_INITIALIZER": "ncclConfig_t",
+    "NCCL_COLLCONFIG_INITIALIZER": "ncclCollConfig_t",
+    "NCCL_ENCRYPTION_CONFIG_INITIALIZER": "ncclEncryptionConfig_t",
+    "NCCL_SIM_INFO_INITIALIZER": "ncclSimInfo_t",
+}
 NOT_VALUES = {"NCCL_VERSION", *INITIALIZERS}
 
 COMMON = """
@@ -49,6 +54,8 @@ def make_probe(declared: Declarations, language: str) -> str:
     lines += [f"MACRO({name}); {_print_value(name)}" for name in declared.macros if name not in NOT_VALUES]
     lines += [f'printf("version {v} %d\\n", NCCL_VERSION({v}));' for v in VERSIONS]
     for macro, kind in INITIALIZERS.items():
+        if macro not in declared.macros:
+            continue
         lines += [f'{{ {kind} value = {macro}; bytes("{macro}", &value, sizeof value); }}']
     body = "\n  ".join(lines)
     own = CXX_ONLY if language == "c++" else C_ONLY
@@ -70,7 +77,7 @@ def run_probe(source: str, language: str, include: Path, folder: Path, *, with_c
     file.write_text(source)
     cuda = [f"-I{STUBS / 'cuda'}"] if with_cuda else []
     standard = "c++17" if language == "c++" else "c11"
-    options = [f"-std={standard}", "-w", f"-I{include}", *cuda, "-o", str(program)]
+    options = [f"-std={standard}", "-w", *SYSTEM, f"-I{include}", *cuda, "-o", str(program)]
     subprocess.run(["g++", "-x", language, str(file), *options], check=True, timeout=120)
     printed = subprocess.run([str(program)], check=True, capture_output=True, text=True, timeout=30).stdout
     return {" ".join(line.split()[:2]): line for line in printed.splitlines()}

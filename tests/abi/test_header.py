@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 from abi_header import Declarations, read_header
 from abi_probe import make_probe, run_probe
-from abi_wheel import ROOT, VERSION, wheel
+from abi_wheel import OLD, ROOT, VERSION, wheel
 
 OURS = ROOT / "include"
 
 
-def theirs() -> Declarations:
-    return read_header(wheel() / "include" / "nccl.h", with_cuda=True)
+# Of 2.28.9, what 2.32.3 says otherwise: how many results there are, and the release itself.
+CHANGED_CONSTANTS = {"ncclNumResults"}
+CHANGED_MACROS = {"NCCL_MINOR", "NCCL_PATCH", "NCCL_VERSION_CODE"}
+
+
+def theirs(version: str = VERSION) -> Declarations:
+    return read_header(wheel(version) / "include" / "nccl.h", with_cuda=True)
 
 
 @pytest.mark.parametrize("with_cuda", [True, False], ids=["cuda", "no-cuda"])
@@ -27,16 +32,63 @@ def test_nothing_was_overlooked() -> None:
     """Guards the reader: an empty or half-read header would compare equal to another one."""
     read = theirs()
     public = [name for name in read.functions if not name.startswith("p")]
-    assert len(public) == 41
+    assert len(public) == 73
     assert {f"p{name}" for name in public} == set(read.functions) - set(public)
     assert read.functions["ncclGroupStart"] == "ncclResult_t ()"
     assert read.functions["ncclCommCount"] == "ncclResult_t (const ncclComm_t, int *)"
-    assert set(read.structs) == {"ncclUniqueId", "ncclConfig_t", "ncclSimInfo_t"}
-    assert len(read.structs["ncclConfig_t"]) == 18
-    assert set(read.aliases) == {"ncclComm_t", "ncclWindow_t", "cudaStream_t"}
-    assert len(read.enums) == 5
-    assert read.macros["NCCL_VERSION_CODE"] == "22809"
-    assert len(read.macros) == 23
+    assert set(read.structs) == {
+        "ncclUniqueId",
+        "ncclConfig_t",
+        "ncclConfigExt_t",
+        "ncclCollConfig_t",
+        "ncclEncryptionConfig_t",
+        "ncclSimInfo_t",
+        "ncclWaitSignalDesc_t",
+    }
+    assert len(read.structs["ncclConfig_t"]) == 27
+    assert len(read.structs["ncclCollConfig_t"]) == 14
+    assert set(read.aliases) == {
+        "ncclComm_t",
+        "ncclWindow_t",
+        "ncclParamHandle_t",
+        "cudaEvent_t",
+        "cudaStream_t",
+    }
+    assert len(read.enums) == 9
+    assert read.macros["NCCL_VERSION_CODE"] == "23203"
+    assert len(read.macros) == 30
+
+
+def test_what_was_declared_before_still_is() -> None:
+    """Programs of 2.28.9 call the same functions with the same values, and their structs begin ours."""
+    ours, before = read_header(OURS / "nccl.h", with_cuda=False), theirs(OLD)
+    assert before.functions.items() <= ours.functions.items()
+    assert before.aliases.items() <= ours.aliases.items()
+    for name, (_, *members) in before.structs.items():
+        assert ours.structs[name][1 : 1 + len(members)] == members, name
+    for name, constants in before.enums.items():
+        kept = [constant for constant in constants if constant not in CHANGED_CONSTANTS]
+        assert ours.enums[name][: len(kept)] == kept, name
+    changed = {name for name, body in before.macros.items() if ours.macros.get(name) != body}
+    initializers = {name for name in before.macros if name.endswith("_INITIALIZER")}
+    assert changed - initializers == CHANGED_MACROS
+
+
+def test_a_compiler_sees_what_it_saw_before(tmp_path: Path) -> None:
+    """Sizes, offsets and values of 2.28.9, but for the configs' own sizes, which only grow."""
+    source = make_probe(theirs(OLD), "c")
+    before = run_probe(source, "c", wheel(OLD) / "include", tmp_path / "before", with_cuda=True)
+    now = run_probe(source, "c", OURS, tmp_path / "now", with_cuda=False)
+    assert set(before) == set(now)
+    changed = {key for key in before if before[key] != now[key]}
+    assert changed == {
+        "sizeof ncclConfig_t",
+        "bytes NCCL_CONFIG_INITIALIZER",
+        "bytes NCCL_SIM_INFO_INITIALIZER",
+        *(f"constant {name}" for name in CHANGED_CONSTANTS),
+        *(f"macro {name}" for name in CHANGED_MACROS),
+    }
+    assert int(now["sizeof ncclConfig_t"].split()[-1]) > int(before["sizeof ncclConfig_t"].split()[-1])
 
 
 @pytest.mark.parametrize("with_cuda", [True, False], ids=["cuda", "no-cuda"])
@@ -72,17 +124,21 @@ MUTATIONS = [
     ("NCCL_UNIQUE_ID_BYTES 128", "NCCL_UNIQUE_ID_BYTES 127"),
     ("ncclResult_t ncclRecv(void* recvbuff, size_t count", "ncclResult_t ncclRecv(void* recvbuff, int count"),
     ("0xcafebeef", "0xcafebeee"),
-    ("struct ncclConfig_v22800", "struct ncclConfig_v22700"),
+    ("struct ncclConfig_v23100", "struct ncclConfig_v22800"),
+    ("int opCnt;", "long opCnt;"),
+    ("ncclStatGpuMemPersist = 2", "ncclStatGpuMemPersist = 4"),
+    ("uint64_t userProfilerTag;", "uint32_t userProfilerTag;"),
 ]
 
 
 @pytest.mark.parametrize(("right", "wrong"), MUTATIONS)
 def test_a_wrong_header_is_noticed(right: str, wrong: str, tmp_path: Path) -> None:
-    text = (OURS / "nccl.h").read_text()
-    assert right in text
+    texts = {file.name: file.read_text() for file in OURS.glob("*.h")}
+    assert any(right in text for text in texts.values())
     include = tmp_path / "include"
     include.mkdir()
-    (include / "nccl.h").write_text(text.replace(right, wrong))
+    for name, text in texts.items():
+        (include / name).write_text(text.replace(right, wrong))
     parsed = [read_header(folder / "nccl.h", with_cuda=False) for folder in (OURS, include)]
     source = make_probe(parsed[0], "c++")
     try:

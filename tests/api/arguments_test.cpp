@@ -193,10 +193,20 @@ TEST_F(Arguments, Registrations) {
   refused(ncclCommRegister(comm_, nullptr, 4, &handle), {"ncclCommRegister"});
   refused(ncclCommRegister(comm_, a_, 0, &handle), {"ncclCommRegister", "0 bytes"});
   refused(ncclCommRegister(comm_, a_, 4, nullptr), {"ncclCommRegister"});
-  ncclWindow_t window = nullptr;
-  EXPECT_EQ(ncclCommWindowRegister(comm_, a_, sizeof a_, &window, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+  ncclWindow_t window = nullptr, windows[2] = {};
+  EXPECT_EQ(ncclCommWindowRegister(comm_, a_, sizeof a_, &window, NCCL_WIN_DEFAULT), ncclSuccess);
   EXPECT_EQ(ncclCommWindowDeregister(comm_, window), ncclSuccess);
   refused(ncclCommWindowDeregister(comm_, window), {"ncclCommWindowDeregister"});
+  ncclGroupStart();  // all ranks do that together
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ncclCommWindowRegister(comms_[rank], rank == 0 ? a_ : b_, sizeof a_, &windows[rank],
+                                     NCCL_WIN_COLL_SYMMETRIC),
+              ncclSuccess);
+  }
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess) << lastError();
+  refused(ncclCommWindowDeregister(comms_[1], windows[0]), {"ncclCommWindowDeregister"});
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(ncclCommWindowDeregister(comms_[rank], windows[rank]), ncclSuccess);
   refused(ncclCommWindowRegister(comm_, a_, sizeof a_, &window, 64), {"0x40"});
 }
 

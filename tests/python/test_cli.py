@@ -128,7 +128,7 @@ def test_topo_shows_gpus(tmp_path: Path) -> None:
 def test_info(tmp_path: Path) -> None:
     document = json_of("info", STRETTO_TIMEOUT="12.5", STRETTO_RENDEZVOUS_SECRET="hush", STRETTO_UNIQUE_ID="ab")
     assert document["schema"] == "stretto.info/1" and document["version"] == package.__version__
-    assert document["nccl_version"] == 22809
+    assert document["nccl_version"] == 23203
     for name in ("library", "nccl_library"):
         assert Path(document[name]).is_file()
     assert (Path(document["include"]) / "nccl.h").is_file() and (Path(document["include"]) / "stretto.h").is_file()

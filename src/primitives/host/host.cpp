@@ -100,6 +100,47 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
   return kOkStatus;
 }
 
+// Looked at between pieces, so that a rank which has failed is written to no longer than a piece takes.
+Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* from, size_t bytes) {
+  constexpr size_t kPiece = size_t{4} << 20;
+  const Peer& other = peers_[static_cast<size_t>(peer)];
+  const auto* source = static_cast<const std::byte*>(from);
+  for (size_t done = 0; done < bytes; done += kPiece) {
+    if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
+    if (std::atomic_ref(other.header().failed).load(std::memory_order_relaxed) != 0)
+      return peerFailed(peer, "it has failed, and its window is not written any more");
+    if (std::atomic_ref(other.header().left).load(std::memory_order_relaxed) != 0) {
+      return failAbout(
+          peer, Code::kRemote,
+          "rank %d puts into a window of rank %d, which has finalised its communicator: signals tell "
+          "when a rank may leave",
+          rank_, peer);
+    }
+    const size_t piece = std::min(kPiece, bytes - done);
+    if (here != nullptr) {
+      copyBytes(here + done, source + done, piece);
+    } else if (!platform::writeProcess(other.process, reinterpret_cast<void*>(there + done), source + done,
+                                       piece)) {
+      return peerFailed(peer, "cannot write " + std::to_string(piece) + " bytes of process " +
+                                  std::to_string(other.process));
+    }
+  }
+  return kOkStatus;
+}
+
+void Host::signalWord(int peer, uint64_t* word, uint64_t value) {
+  std::atomic_ref(*word).store(value, std::memory_order_release);
+  ringDue_ = peer != rank_ || ringDue_;
+}
+
+Status Host::waitSignal(int peer, const uint64_t* word, uint64_t value, const Announcement& call) {
+  for (int poll = 0; poll < policy_.quickPolls; ++poll) {
+    if (load(word) >= value) return kOkStatus;
+    platform::relax();
+  }
+  return waitLong(word, value, {.peer = peer, .transfer = &call});
+}
+
 // The first peer that has given up, or -1.
 int Host::failedPeer() const {
   for (const Peer& other : peers_) {
@@ -234,9 +275,9 @@ std::byte* Host::scratch(size_t bytes) {
   return scratch_.get();
 }
 
-Status Host::waitLong(const uint64_t* word, uint64_t value, int peer) {
+Status Host::waitLong(const uint64_t* word, uint64_t value, Awaited awaited) {
   ++counters_.slow;
-  Patience patience(*this, {.peer = peer});
+  Patience patience(*this, awaited);
   while (load(word) < value) {
     const Status status = patience.step();
     // What had come when the reason to give up was seen counts: whoever failed had sent it before.

@@ -164,6 +164,12 @@ class Host {
   Status readLines(Coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter);
   Status reduceLines(Coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
   Status get(Coop, int peer, void* to, const void* from, size_t bytes);
+  // One-sided: into memory of a peer's that is in no window of ours, at `here` in this rank's addresses or,
+  // if that is null, at `there` in the peer's own; a counter of the peer's that this rank alone moves; and
+  // one of this rank's. `call` is what a long wait tells of itself.
+  Status putOutside(int peer, std::byte* here, uint64_t there, const void* from, size_t bytes);
+  void signalWord(int peer, uint64_t* word, uint64_t value);
+  Status waitSignal(int peer, const uint64_t* word, uint64_t value, const Announcement& call);
   // For algorithms that read peers' buffers. locate() sets `at` to null where only get() can read them.
   Shareable describe(const void* buffer, size_t bytes);
   Status locate(int peer, const Shareable& what, const std::byte*& at);
@@ -188,6 +194,12 @@ class Host {
 
   // Memory of this rank alone, at least `bytes`; valid until the next call.
   std::byte* scratch(size_t bytes);
+
+  size_t scratchBytes() const { return scratchBytes_; }
+  void releaseScratch() {
+    scratch_.reset();
+    scratchBytes_ = 0;
+  }
 
   // True if `cell` has reached `value`: for schedulers that look at several things before they wait.
   bool ready(const Cell* cell, uint64_t value) const { return load(&cell->count) >= value; }
@@ -222,9 +234,9 @@ class Host {
       }
       platform::relax();
     }
-    return waitLong(word, value, peer);
+    return waitLong(word, value, {.peer = peer});
   }
-  Status waitLong(const uint64_t* word, uint64_t value, int peer);
+  Status waitLong(const uint64_t* word, uint64_t value, Awaited awaited);
   Status givenUp() const;
   Status timedOut(int peer) const;
   Status disagreement(Doubts& doubts, int waitedFor) const;

@@ -1,0 +1,108 @@
+// nccl.h: what a communicator holds, and giving it back; encryption.
+#include <cstring>
+
+#include "api/export.hpp"
+#include "api/handles.hpp"
+#include "api/pass_on.hpp"
+
+using stretto::Code;
+using stretto::Status;
+using namespace stretto::api;
+using stretto::communicator::Communicator;
+
+namespace {
+
+Status notOfTheirs(const char* function, const Communicator& communicator) {
+  if (communicator.foreign() == nullptr) return stretto::kOkStatus;
+  return stretto::fail(Code::kInvalidUsage, "%s: not there yet for a communicator that NVIDIA's NCCL serves",
+                       function);
+}
+
+}  // namespace
+
+STRETTO_API(ncclCommMemStats)
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value) try {
+  STRETTO_PASS_ON(ncclCommMemStats, comm, (comm, stat, value));
+  constexpr auto kName = "ncclCommMemStats";
+  Communicator* const communicator = find(comm, kName);
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (value == nullptr)
+    return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", kName));
+  if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
+  if (const Status status = communicator->mayTouch(); !status.ok()) return finish(status);
+  const uint64_t persistent = communicator->windowBytes();
+  const uint64_t suspendable = communicator->suspendableBytes();
+  switch (stat) {
+    case ncclStatGpuMemSuspend:
+      *value = suspendable;
+      return ncclSuccess;
+    case ncclStatGpuMemSuspended:
+      *value = communicator->isSuspended() ? 1 : 0;
+      return ncclSuccess;
+    case ncclStatGpuMemPersist:
+      *value = persistent;
+      return ncclSuccess;
+    case ncclStatGpuMemTotal:
+      *value = persistent + suspendable;
+      return ncclSuccess;
+  }
+  return finish(stretto::fail(Code::kInvalidArgument, "%s: %d is none of ncclCommMemStat_t", kName,
+                              static_cast<int>(stat)));
+} catch (...) {
+  return stretto::api::caught("ncclCommMemStats");
+}
+
+STRETTO_API(ncclCommSuspend)
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) try {
+  STRETTO_PASS_ON(ncclCommSuspend, comm, (comm, flags));
+  constexpr auto kName = "ncclCommSuspend";
+  Communicator* const communicator = find(comm, kName);
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (flags != NCCL_SUSPEND_MEM) {
+    return finish(
+        stretto::fail(Code::kInvalidArgument, "%s: flags must be NCCL_SUSPEND_MEM, not %#x", kName, flags));
+  }
+  if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
+  return finish(communicator->suspend());
+} catch (...) {
+  return stretto::api::caught("ncclCommSuspend");
+}
+
+STRETTO_API(ncclCommResume)
+ncclResult_t ncclCommResume(ncclComm_t comm) try {
+  STRETTO_PASS_ON(ncclCommResume, comm, (comm));
+  constexpr auto kName = "ncclCommResume";
+  Communicator* const communicator = find(comm, kName);
+  if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
+  if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
+  return finish(communicator->resume());
+} catch (...) {
+  return stretto::api::caught("ncclCommResume");
+}
+
+STRETTO_API(ncclSetEncryption)
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t* config) try {
+  STRETTO_PASS_ON_CALLER(ncclSetEncryption, (config));
+  constexpr auto kName = "ncclSetEncryption";
+  constexpr size_t kShortest = sizeof(ncclEncryptionConfig_t);
+  if (config == nullptr || config->size < kShortest || config->magic != NCCL_API_MAGIC) {
+    return finish(stretto::fail(Code::kInvalidArgument,
+                                "%s: start from NCCL_ENCRYPTION_CONFIG_INITIALIZER (magic %#x)", kName,
+                                NCCL_API_MAGIC));
+  }
+  switch (config->mode) {
+    case NCCL_ENCRYPTION_MODE_NONE:
+      return ncclSuccess;
+    case NCCL_ENCRYPTION_MODE_PSK:
+      return finish(stretto::fail(
+          Code::kInvalidUsage,
+          "%s: connections are not encrypted yet; what this library sends over sockets is who the ranks are, "
+          "after both sides have proved the unique id's secret, and no data",
+          kName));
+    default:
+      return finish(stretto::fail(Code::kInvalidArgument, "%s: %d is none of ncclEncryptionMode_t", kName,
+                                  config->mode));
+  }
+} catch (...) {
+  return stretto::api::caught("ncclSetEncryption");
+}
