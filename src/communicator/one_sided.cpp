@@ -50,13 +50,11 @@ void OneSided::open(int rank, std::span<const Peer> peers, size_t countersOffset
   rank_ = rank;
   peers_ = peers;
   countersOffset_ = countersOffset;
-  sent_.assign(peers.size() * kNumbers, 0);
-  taken_.assign(peers.size() * kNumbers, 0);
 }
 
+// The object may stay for long after this, in a communicator that was destroyed.
 void OneSided::close() {
-  windows_.clear();
-  peers_ = {};
+  *this = OneSided();
 }
 
 // Three exchanges: a rank may free its buffer or leave when the registration has returned, so it returns when
@@ -197,7 +195,9 @@ uint64_t* OneSided::counterAt(int peer, int sender, uint32_t number) const {
   return reinterpret_cast<uint64_t*>(counters) + static_cast<size_t>(sender) * kNumbers + number;
 }
 
+// Most communicators have no use for them.
 uint64_t& OneSided::count(std::vector<uint64_t>& counts, int peer, uint32_t number) const {
+  if (counts.empty()) counts.resize(peers_.size() * kNumbers);
   return counts[static_cast<size_t>(peer) * kNumbers + number];
 }
 

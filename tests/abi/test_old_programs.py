@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from abi_probe import STUBS
+from abi_header import STUBS
 from abi_wheel import OLD, build, wheel
 
 # What lies behind the old structs must be neither read nor written.
