@@ -18,7 +18,7 @@ def entry_points() -> dict[str, str]:
 def test_every_entry_point_passes_on_what_is_not_ours() -> None:
     points = entry_points()
     assert len(points) > 40
-    asks = r"^[^{{]*\{{\n(?:\s*//.*\n)*[^;]*?(?:STRETTO_PASS_ON(?:_CALLER)?\({name},|elsewhere\(\"{name}\")"
+    asks = r"^[^{{]*\{{\n(?:\s*//.*\n)*[^;]*?(?:STRETTO_PASS_ON(?:_CALLER)?\(\s*{name},|elsewhere\(\"{name}\")"
     missing = [name for name, text in points.items() if not re.search(asks.format(name=name), text)]
     assert not missing, f"these must begin with STRETTO_PASS_ON or STRETTO_PASS_ON_CALLER: {', '.join(missing)}"
 
@@ -28,4 +28,4 @@ def test_a_handle_among_the_arguments_decides() -> None:
         signature = text[: text.index("{")]
         handle = re.search(r"ncclComm_t (\w+)[,)]", signature)
         if handle is not None:
-            assert re.search(rf"STRETTO_PASS_ON\({name}, {handle[1]},", text), f"{name}: STRETTO_PASS_ON, by its handle"
+            assert re.search(rf"STRETTO_PASS_ON\(\s*{name}, {handle[1]},", text), f"{name}: STRETTO_PASS_ON, by its handle"
