@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -111,9 +112,22 @@ Status Communicator::connected(const char* what) const {
 }
 
 FindSeat Communicator::split(int colour, int key) {
-  return [ticket = std::make_shared<TurnTicket>(shared_from_this()), colour,
-          key](const bootstrap::StopCheck& stop) {
-    return ticket->owner().splitSeat(ticket->use(), colour, key, stop);
+  return [ticket = std::make_shared<TurnTicket>(shared_from_this()), colour, key,
+          split = ++splits_](const bootstrap::StopCheck& stop) {
+    Communicator& self = ticket->owner();
+    std::vector<int> all(static_cast<size_t>(self.ranks_));
+    std::iota(all.begin(), all.end(), 0);
+    const auto stopOrGivenUp = [&] {
+      if (stop) STRETTO_TRY(stop());
+      return self.givenUpAmong(all, split, false);
+    };
+    auto seat = self.splitSeat(ticket->use(), colour, key, stopOrGivenUp);
+    if (seat.ok()) {
+      seat.value().split = split;
+    } else {
+      self.giveUpSplit(split, false);
+    }
+    return seat;
   };
 }
 
@@ -193,6 +207,7 @@ Status Communicator::takeSeat() {
   id_ = seat.value().id;
   identity_ = identityOf(id_);
   origin_.members = seat.value().members;
+  origin_.split = seat.value().split;
   seated_.store(true, std::memory_order_release);
   return kOkStatus;
 }
@@ -209,7 +224,38 @@ Status Communicator::parentHolds() const {
                                         "of")
                              .c_str());
   }
-  return membership_ != nullptr ? kOkStatus : origin_.parent->lossAmong(origin_.members);
+  if (membership_ != nullptr) return kOkStatus;
+  STRETTO_TRY(origin_.parent->lossAmong(origin_.members));
+  return origin_.split == 0 ? kOkStatus : origin_.parent->givenUpAmong(origin_.members, origin_.split, true);
+}
+
+// The exchange of a split may succeed on some ranks and fail on others, when a rank dies meanwhile; and a
+// child may be aborted while it is made. Who has not joined the child cannot tell it there. `seated`: after
+// the exchange.
+void Communicator::giveUpSplit(uint64_t split, bool seated) {
+  const std::lock_guard lock(membershipMutex_);  // with a membership there are windows
+  WindowHeader* const header = header_.load();
+  if (membership_ == nullptr || header == nullptr) return;
+  const uint64_t word = 2 * split + (seated ? 0 : 1);
+  std::atomic_ref(header->givenUp[split % WindowHeader::kGivenUp]).store(word, std::memory_order_release);
+}
+
+// `seated`: asked by who has its seat, whom both matter to.
+Status Communicator::givenUpAmong(const std::vector<int>& members, uint64_t split, bool seated) const {
+  const std::unique_lock lock(membershipMutex_, std::try_to_lock);
+  if (!lock.owns_lock() || membership_ == nullptr || connections_.peers.empty()) return kOkStatus;
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    const WindowHeader& theirs = connections_.peers[static_cast<size_t>(members[rank])].header();
+    const uint64_t& there = theirs.givenUp[split % WindowHeader::kGivenUp];
+    const uint64_t word = std::atomic_ref(const_cast<uint64_t&>(there)).load(std::memory_order_acquire);
+    if (members[rank] == rank_ || (word != 2 * split + 1 && !(seated && word == 2 * split))) continue;
+    return stretto::failAbout(
+        static_cast<int>(rank), Code::kRemote,
+        "rank %d of the communicator that it is made of has given up this split; its own "
+        "error says why",
+        members[rank]);
+  }
+  return kOkStatus;
 }
 
 // Who leads a child's making may have died, or given up because of a loss that this rank has not heard of

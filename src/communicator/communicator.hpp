@@ -76,6 +76,7 @@ struct Seat {
   int ranks = 1;
   bootstrap::UniqueId id;
   std::vector<int> members;  // of a child: the parent's ranks, by rank of the child
+  uint64_t split = 0;        // of the child of a split: which one
 };
 // How a child finds its seat, as the first step of its making; may wait for the parent's ranks, until the
 // check is not ok.
@@ -203,6 +204,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status parentHolds() const;
   Status reasonOfParent(Status status) const;
   Status lossAmong(const std::vector<int>& members) const;
+  Status givenUpAmong(const std::vector<int>& members, uint64_t split, bool seated) const;
+  void giveUpSplit(uint64_t split, bool seated);
   Status makeHost();
   Status makeDevice();
   Status handOver();
@@ -274,6 +277,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     std::shared_ptr<Communicator> parent;
     FindSeat findSeat;
     std::vector<int> members;  // the parent's ranks, by rank of the child
+    uint64_t split = 0;        // as in Seat
   };
 
   int rank_;
@@ -324,6 +328,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t sequence_ = 0;                        // collectives so far
   uint64_t history_ = 0;                         // their tags, mixed
   uint64_t children_ = 0;                        // split so far
+  uint64_t splits_ = 0;                          // called so far
   std::map<std::vector<int>, uint64_t> shrunk_;  // so far, by the ranks that stayed
   Counters counters_;
   std::vector<std::byte> scaled_;  // PreMulSum's input

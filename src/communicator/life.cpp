@@ -143,7 +143,7 @@ Status Communicator::initialise() {
     status = initialiseSteps(traced.id());
     traced.setOutcome(status.code);
   }
-  origin_ = {};
+  const Origin origin = std::exchange(origin_, {});
   counters_.initNanoseconds = platform::monotonicNanoseconds() - began;
   if (status.ok() && (advance(State::kReady) || state() == State::kRevoked)) {
     logReady();
@@ -152,6 +152,7 @@ Status Communicator::initialise() {
   // Failed, or aborted or struck by a loss meanwhile: the others must not take this rank for a member.
   if (status.ok()) status = usable();
   markBroken(status, State::kFailed, lastError());
+  if (origin.split != 0) origin.parent->giveUpSplit(origin.split, true);
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) {
     membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));

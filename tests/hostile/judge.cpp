@@ -78,10 +78,13 @@ struct Judge {
         if (std::find(named.begin(), named.end(), name) != named.end()) return;
       }
     }
-    // Who was told of it by one communicator and aborts another has no reason to give there.
+    // Who was told of it by one communicator and gives up another has no reason to give there. It tells its
+    // peers before its own call returns.
+    constexpr int64_t kBefore = kSecond / 2;
     for (int other = 0; other < plan.ranks; ++other) {
       const Told& theirs = board.ranks[other].told;
-      if (theirs.code == ncclSuccess || theirs.at > told.at || !(theirs.inChild || told.inChild)) continue;
+      if (theirs.code == ncclSuccess || theirs.at > told.at + kBefore) continue;
+      if (!theirs.inChild && !told.inChild) continue;
       for (const int name : namesOf(other, rank)) {
         if (other != rank && std::find(named.begin(), named.end(), name) != named.end()) return;
       }

@@ -310,8 +310,20 @@ bool Rank::makeChild(const Step& step) {
     inChild = first == ncclSuccess && child_.comm != nullptr;
     return inChild ? settled(child_.comm, ncclInProgress) : first;
   });
-  // The words may be those of the child's joining, with its numbers of ranks.
-  if (result != ncclSuccess) return failed(what, result, inChild ? child_ : whole_, true);
+  if (result != ncclSuccess) {
+    // The words may be those of the child's joining, with its numbers of ranks.
+    const bool goesOn = failed(what, result, inChild ? child_ : whole_, true);
+    // The parent may have failed while the child was made in peace: its members would wait for a rank that
+    // does not use it.
+    if (!inChild && child_.comm != nullptr) {
+      enter("ncclCommAbort of a child", nullptr, [&] {
+        abortOne(child_.comm);
+        return ncclSuccess;
+      });
+      child_.comm = nullptr;
+    }
+    return goesOn;
+  }
   if ((child_.comm == nullptr) != members.empty()) {
     board_.report(Wrong::kUnexpected, "rank %d: %s succeeded %s a communicator", rank_, what,
                   members.empty() ? "with" : "without");

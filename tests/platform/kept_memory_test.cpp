@@ -1,8 +1,8 @@
-#include "platform/cuda/kept_memory.hpp"
+#include "platform/kept_memory.hpp"
 
 #include <gtest/gtest.h>
 
-namespace stretto::platform::cuda {
+namespace stretto::platform {
 namespace {
 
 using Kind = KeptBlock::Kind;
@@ -63,4 +63,4 @@ TEST_F(KeptMemoryTest, WhatIsNotKnownIsNotKept) {
 }
 
 }  // namespace
-}  // namespace stretto::platform::cuda
+}  // namespace stretto::platform

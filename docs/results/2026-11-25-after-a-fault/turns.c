@@ -1,6 +1,6 @@
 // Two builds of the library, loaded side by side by two ranks and measured in turns of a millisecond: what one costs
 // more than the other, to a fraction of a percent on a machine where two runs differ by several. Every result is
-// verified. cc -O2 -I include turns.c -ldl; ./a.out OLD/libnccl.so.2 NEW/libnccl.so.2 [SECONDS of each row]
+// verified. cc -O2 -I include turns.c -ldl; ./a.out OLD/libnccl.so.2 NEW/libnccl.so.2 [SECONDS of each row] [MOST BYTES]
 #include <dlfcn.h>
 #include <nccl.h>
 #include <stdio.h>
@@ -136,6 +136,7 @@ static void row(struct Library libraries[kLibraries], int what, size_t bytes, do
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const double seconds = argc > 3 ? atof(argv[3]) : 2;
+  const size_t largest = argc > 4 ? strtoul(argv[4], NULL, 10) : kBytes[kSizes - 1];
   shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   const pid_t child = fork();
   rank = child == 0;
@@ -153,7 +154,7 @@ int main(int argc, char** argv) {
   out = malloc(2 * most);
   for (size_t i = 0; i < most / sizeof(float); ++i) in[i] = (float)(i % 1000 + rank);
   for (int what = 0; what < kOperations; ++what) {
-    for (int k = 0; k < kSizes; ++k) row(libraries, what, kBytes[k], seconds);
+    for (int k = 0; k < kSizes && kBytes[k] <= largest; ++k) row(libraries, what, kBytes[k], seconds);
   }
   for (int i = 0; i < kLibraries; ++i) must(libraries[i].destroy(libraries[i].comm));
   if (rank == 1) return 0;

@@ -19,7 +19,7 @@
 
 #include "base/log.hpp"
 #include "platform/cuda/driver.hpp"
-#include "platform/cuda/kept_memory.hpp"
+#include "platform/kept_memory.hpp"
 
 namespace stretto::platform::cuda {
 namespace {

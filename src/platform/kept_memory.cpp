@@ -1,9 +1,9 @@
-#include "platform/cuda/kept_memory.hpp"
+#include "platform/kept_memory.hpp"
 
 #include <algorithm>
 #include <iterator>
 
-namespace stretto::platform::cuda {
+namespace stretto::platform {
 
 KeptMemory& KeptMemory::ofProcess() {
   static auto* const one = new KeptMemory;
@@ -55,4 +55,4 @@ std::vector<KeptBlock> KeptMemory::unshare(int device) {
   return gone;
 }
 
-}  // namespace stretto::platform::cuda
+}  // namespace stretto::platform

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <vector>
 
-namespace stretto::platform::cuda {
+namespace stretto::platform {
 
 struct KeptBlock {
   enum class Kind : uint8_t { kDevice, kPinned };
@@ -48,4 +48,4 @@ class KeptMemory {
   std::vector<KeptBlock> kept_;
 };
 
-}  // namespace stretto::platform::cuda
+}  // namespace stretto::platform
