@@ -89,9 +89,9 @@ struct WindowHeader {
 
   LongWait wait;
 
-  // Splits of this communicator, numbered from 1 in the order of the calls, whose child the owner will not join: twice
-  // the number, and one more if the owner has no part in the exchange that seats the children either. Each at its
-  // number modulo kGivenUp; written by the owner alone.
+  // Splits of this communicator, numbered from 1 in the order of the calls, whose child the owner will not
+  // join: twice the number, and one more if the owner has no part in the exchange that seats the children
+  // either. Each at its number modulo kGivenUp; written by the owner alone.
   static constexpr uint64_t kGivenUp = 16;
   alignas(kCellBytes) uint64_t givenUp[kGivenUp];
 

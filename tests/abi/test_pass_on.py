@@ -28,4 +28,6 @@ def test_a_handle_among_the_arguments_decides() -> None:
         signature = text[: text.index("{")]
         handle = re.search(r"ncclComm_t (\w+)[,)]", signature)
         if handle is not None:
-            assert re.search(rf"STRETTO_PASS_ON\(\s*{name}, {handle[1]},", text), f"{name}: STRETTO_PASS_ON, by its handle"
+            assert re.search(rf"STRETTO_PASS_ON\(\s*{name}, {handle[1]},", text), (
+                f"{name}: STRETTO_PASS_ON, by its handle"
+            )

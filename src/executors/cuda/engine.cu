@@ -6,15 +6,16 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <mutex>
-#include <set>
 #include <vector>
 
 #include "algorithms/shares.hpp"
 #include "base/log.hpp"
+#include "executors/cuda/check.hpp"
 #include "executors/cuda/copies.hpp"
 #include "executors/cuda/fused.hpp"
+#include "executors/cuda/load.hpp"
 #include "executors/cuda/pulls.hpp"
+#include "executors/cuda/scale.cuh"
 #include "executors/cuda/transfers.cuh"
 #include "platform/cuda/device.hpp"
 
@@ -30,35 +31,6 @@ using stretto::cuda::Stamp;
 using stretto::cuda::Stamps;
 using stretto::cuda::Unit;
 
-Status check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return kOkStatus;
-  (void)cudaGetLastError();
-  return fail(Code::kSystem, "CUDA: %s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
-}
-
-// Scales a buffer for PreMulSum. `place` is where the scalar is, if it was not known at the call.
-struct Scale {
-  DataType type;
-  const std::byte* from;
-  std::byte* to;
-  size_t bytes;
-  const uint8_t* place;
-  uint8_t scalar[8];
-};
-
-__global__ void scaleKernel(const __grid_constant__ Scale scale) {
-  const stretto::cuda::UnitSource source(scale.from, scale.bytes);
-  const stretto::cuda::UnitTarget target(scale.to, scale.bytes);
-  uint8_t scalar[8];
-  for (size_t i = 0; i < sizeof scalar; ++i) {
-    scalar[i] = scale.place == nullptr ? scale.scalar[i] : i < sizeOf(scale.type) ? scale.place[i] : 0;
-  }
-  const size_t step = size_t{gridDim.x} * blockDim.x;
-  for (size_t unit = size_t{blockIdx.x} * blockDim.x + threadIdx.x; unit < source.units(); unit += step) {
-    target.store(unit, stretto::cuda::scaled(scale.type, source.load(unit), scalar));
-  }
-}
-
 int lanesOf(const stretto::cuda::Shape& shape, algorithms::Protocol protocol) {
   if (protocol == algorithms::Protocol::kRuns) return shape.runLanes;
   return algorithms::isDeep(protocol) ? shape.deepLanes : shape.lanes;
@@ -66,26 +38,6 @@ int lanesOf(const stretto::cuda::Shape& shape, algorithms::Protocol protocol) {
 
 size_t roundUp(size_t value, size_t grain) {
   return (value + grain - 1) / grain * grain;
-}
-
-// CUDA loads a kernel at its first launch, and waits for all that runs on the device before it does. Where
-// another rank's kernel runs there, and waits for this very launch, neither would go on: so all are loaded
-// before the first.
-Status loadKernels(int device) {
-  static std::mutex mutex;
-  static auto* const loaded = new std::set<int>;
-  const std::lock_guard lock(mutex);
-  if (loaded->count(device) != 0) return kOkStatus;
-  const platform::cuda::AmidCaptures amid;
-  std::vector<const void*> functions = KernelTable::all().functions();
-  functions.push_back(reinterpret_cast<const void*>(cuda::transfers));
-  functions.push_back(reinterpret_cast<const void*>(scaleKernel));
-  for (const void* function : functions) {
-    cudaFuncAttributes attributes;
-    STRETTO_TRY(check(cudaFuncGetAttributes(&attributes, function), "loading a kernel"));
-  }
-  loaded->insert(device);
-  return kOkStatus;
 }
 
 }  // namespace
@@ -181,7 +133,8 @@ Status KernelEngine::begin() {
   if (!control.ok()) return control.status();
   control_ = control.value();
   if (setup_.sharedDevice) {
-    STRETTO_TRY(loadKernels(setup_.device));
+    STRETTO_TRY(loadKernels(setup_.device, {reinterpret_cast<const void*>(cuda::transfers),
+                                            reinterpret_cast<const void*>(scaleKernel)}));
     STRETTO_TRY(wantWindows());
   }
   return check(cudaStreamCreateWithFlags(&inspection_, cudaStreamNonBlocking), "creating a stream");

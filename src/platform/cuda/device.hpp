@@ -88,8 +88,8 @@ struct HostMapped {
 Result<HostMapped> allocateHostMapped(int device, size_t bytes);
 void releaseHostMapped(int device, HostMapped memory);
 
-// While one of these lives, several ranks share the device: what is released is kept and handed out again, since
-// to give it back would wait for kernels of other ranks, and hold up their launches (kept_memory.hpp).
+// While one of these lives, several ranks share the device: what is released is kept and handed out again,
+// since to give it back would wait for kernels of other ranks, and hold up their launches (kept_memory.hpp).
 class SharingDevice {
  public:
   explicit SharingDevice(int device);
