@@ -1,145 +1,140 @@
 // Which CUDA calls wait for a kernel that another thread's stream runs, and whether they keep a third thread
-// out.
+// from launching meanwhile. nvcc -std=c++17 -arch=sm_90 blocks.cu -lcuda
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
-#include <atomic>
+
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <thread>
-__global__ void spin(volatile int* stop, long long ns) {
-  long long t0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t0));
-  for (;;) {
-    long long t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    if (*stop || t - t0 > ns) return;
-  }
+#include <vector>
+
+constexpr long long kSpinNanoseconds = 1500000000;
+
+__global__ void spin(volatile int* stop, long long nanoseconds) {
+  long long began, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (*stop == 0 && now - began < nanoseconds);
 }
-__global__ void nothing(int* p) {
-  if (p) *p = 1;
+__global__ void nothing(int* out) {
+  if (out != nullptr) *out = 1;
 }
-__global__ void lazy1(int* p) {
-  if (p) *p = 2;
+__global__ void neverLaunchedBefore(int* out) {
+  *out = 2;
 }
+
 static double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+static int* stop;
+static cudaStream_t spinning, own, made;
+static cudaEvent_t event;
+static void *block, *pinned;
+static int* word;
+static CUdeviceptr mapped;
+static CUmemGenericAllocationHandle piece;
+constexpr size_t kGrain = 2 << 20;
+
+static void mapMemory() {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  CUmemAccessDesc access{properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  cuMemCreate(&piece, kGrain, &properties, 0);
+  cuMemAddressReserve(&mapped, kGrain, 0, 0, 0);
+  cuMemMap(mapped, kGrain, 0, piece, 0);
+  cuMemSetAccess(mapped, kGrain, &access, 1);
+}
+static void unmapMemory() {
+  cuMemUnmap(mapped, kGrain);
+  cuMemRelease(piece);
+  cuMemAddressFree(mapped, kGrain);
+}
+
+struct Case {
+  const char* name;
+  std::function<void()> before, body;
+};
+
+static std::vector<Case> ofMemory() {
+  const auto none = [] {};
+  const auto allocate = [] { cudaMalloc(&block, 4 << 20); };
+  return {{"cudaMalloc 4M", none, allocate},
+          {"cudaFree 4M", allocate, [] { cudaFree(block); }},
+          {"cudaFree 4K", [] { cudaMalloc(&block, 4096); }, [] { cudaFree(block); }},
+          {"cudaHostAlloc", none, [] { cudaHostAlloc(&pinned, 1 << 16, cudaHostAllocMapped); }},
+          {"cudaFreeHost", none, [] { cudaFreeHost(pinned); }},
+          {"cudaMallocAsync+FreeAsync", none,
+           [] {
+             cudaMallocAsync(&block, 1 << 20, own);
+             cudaFreeAsync(block, own);
+             cudaStreamSynchronize(own);
+           }},
+          {"cuMemCreate+Map+Access", none, mapMemory},
+          {"cuMemUnmap+Release", none, unmapMemory}};
+}
+
+static std::vector<Case> ofStreams() {
+  const auto none = [] {};
+  return {{"cudaStreamCreate", none, [] { cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking); }},
+          {"cudaStreamDestroy", none, [] { cudaStreamDestroy(made); }},
+          {"first launch of a kernel", none,
+           [] {
+             neverLaunchedBefore<<<1, 1, 0, own>>>(word);
+             cudaStreamSynchronize(own);
+           }},
+          {"launch+sync other stream", none,
+           [] {
+             nothing<<<1, 1, 0, own>>>(word);
+             cudaStreamSynchronize(own);
+           }},
+          {"cudaMemcpy (sync) D2H", none, [] {
+             int there;
+             cudaMemcpy(&there, word, sizeof there, cudaMemcpyDeviceToHost);
+           }}};
+}
+
+static double launchElsewhere() {
+  cudaSetDevice(0);
+  usleep(20000);
+  const double began = now();
+  nothing<<<1, 1, 0, own>>>(nullptr);
+  cudaEventRecord(event, own);
+  while (cudaEventQuery(event) == cudaErrorNotReady && now() - began < 1.4) usleep(100);
+  return now() - began;
+}
+
+static void measure(const Case& one) {
+  one.before();
+  *stop = 0;
+  spin<<<1, 1, 0, spinning>>>(stop, kSpinNanoseconds);
+  usleep(2000);
+  double third = 0;
+  std::thread other([&] { third = launchElsewhere(); });
+  const double began = now();
+  one.body();
+  const double took = now() - began;
+  other.join();
+  *stop = 1;
+  cudaStreamSynchronize(spinning);
+  printf("%-28s %9.2f ms   another thread's launch %9.2f ms  %s\n", one.name, took * 1e3, third * 1e3,
+         cudaGetErrorString(cudaGetLastError()));
+}
+
 int main() {
   cudaSetDevice(0);
-  cudaFree(0);
-  int* stop;
-  cudaHostAlloc(&stop, 4, cudaHostAllocMapped);
-  cudaStream_t s, s2, s3;
-  cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
-  cudaStreamCreateWithFlags(&s2, cudaStreamNonBlocking);
-  nothing<<<1, 1, 0, s2>>>(nullptr);
-  spin<<<1, 1, 0, s>>>(stop, 1);
+  cudaHostAlloc(&stop, sizeof *stop, cudaHostAllocMapped);
+  cudaMalloc(&word, sizeof *word);
+  cudaStreamCreateWithFlags(&spinning, cudaStreamNonBlocking);
+  cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  nothing<<<1, 1, 0, own>>>(nullptr);
+  spin<<<1, 1, 0, spinning>>>(stop, 1);
   cudaDeviceSynchronize();
-  void *a, *h, *h2;
-  int* d;
-  cudaMalloc(&d, 4);
-  struct Case {
-    const char* name;
-    std::function<void()> before, body;
-  };
-  CUmemGenericAllocationHandle handle{};
-  CUdeviceptr va = 0;
-  size_t gran = 2 << 20;
-  CUmemAllocationProp prop{};
-  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
-  CUmemAccessDesc acc{};
-  acc.location = prop.location;
-  acc.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  cudaEvent_t ev;
-  int buf[256];
-  Case cases[] = {
-      {"cudaMalloc 4M", [] {}, [&] { cudaMalloc(&a, 4 << 20); }},
-      {"cudaMalloc 1G", [] {},
-       [&] {
-         void* b;
-         cudaMalloc(&b, 1u << 30);
-       }},
-      {"cudaFree 4M", [&] { cudaMalloc(&a, 4 << 20); }, [&] { cudaFree(a); }},
-      {"cudaFree 4K", [&] { cudaMalloc(&a, 4096); }, [&] { cudaFree(a); }},
-      {"cudaHostAlloc", [] {},
-       [&] { cudaHostAlloc(&h, 1 << 16, cudaHostAllocMapped | cudaHostAllocPortable); }},
-      {"cudaFreeHost", [&] { cudaHostAlloc(&h2, 1 << 16, cudaHostAllocMapped); }, [&] { cudaFreeHost(h2); }},
-      {"cudaStreamCreate", [] {}, [&] { cudaStreamCreateWithFlags(&s3, cudaStreamNonBlocking); }},
-      {"cudaStreamDestroy", [&] { cudaStreamCreateWithFlags(&s3, cudaStreamNonBlocking); },
-       [&] { cudaStreamDestroy(s3); }},
-      {"cudaEventCreate+Destroy", [] {},
-       [&] {
-         cudaEventCreateWithFlags(&ev, cudaEventDisableTiming);
-         cudaEventDestroy(ev);
-       }},
-      {"cudaMallocAsync+FreeAsync", [] {},
-       [&] {
-         void* b;
-         cudaMallocAsync(&b, 1 << 20, s2);
-         cudaFreeAsync(b, s2);
-         cudaStreamSynchronize(s2);
-       }},
-      {"lazy kernel load", [] {},
-       [&] {
-         lazy1<<<1, 1, 0, s2>>>(d);
-         cudaStreamSynchronize(s2);
-       }},
-      {"launch+sync other stream", [] {},
-       [&] {
-         nothing<<<1, 1, 0, s2>>>(d);
-         cudaStreamSynchronize(s2);
-       }},
-      {"cudaMemcpy (sync) D2H", [] {}, [&] { cudaMemcpy(buf, d, 4, cudaMemcpyDeviceToHost); }},
-      {"cuMemCreate+Map+Access", [] {},
-       [&] {
-         cuMemCreate(&handle, gran, &prop, 0);
-         cuMemAddressReserve(&va, gran, 0, 0, 0);
-         cuMemMap(va, gran, 0, handle, 0);
-         cuMemSetAccess(va, gran, &acc, 1);
-       }},
-      {"cuMemUnmap+Release", [] {},
-       [&] {
-         cuMemUnmap(va, gran);
-         cuMemRelease(handle);
-         cuMemAddressFree(va, gran);
-       }},
-      {"cudaIpcGetMemHandle", [&] { cudaMalloc(&a, 4 << 20); },
-       [&] {
-         cudaIpcMemHandle_t m;
-         cudaIpcGetMemHandle(&m, a);
-       }},
-      {"cudaFree async-thread", [&] { cudaMalloc(&a, 4 << 20); }, [&] { cudaFree(a); }},
-  };
-  for (auto& c : cases) {
-    c.before();
-    *stop = 0;
-    spin<<<1, 1, 0, s>>>(stop, 1500000000ll);
-    usleep(2000);
-    std::atomic<double> third{0};
-    std::atomic<bool> done{false};
-    std::thread other([&] {
-      cudaSetDevice(0);
-      usleep(20000);
-      double t = now();
-      nothing<<<1, 1, 0, s2>>>(nullptr);
-      cudaStreamQuery(s2);
-      cudaEvent_t e;
-      cudaEventCreateWithFlags(&e, cudaEventDisableTiming);
-      cudaEventRecord(e, s2);
-      while (cudaEventQuery(e) == cudaErrorNotReady && now() - t < 1.4) usleep(100);
-      third = now() - t;
-    });
-    double t = now();
-    c.body();
-    double took = now() - t;
-    other.join();
-    *stop = 1;
-    cudaStreamSynchronize(s);
-    printf("%-28s %9.2f ms   another thread's launch %9.2f ms  %s\n", c.name, took * 1e3, third.load() * 1e3,
-           cudaGetErrorString(cudaGetLastError()));
-    fflush(stdout);
-  }
+  for (const Case& one : ofMemory()) measure(one);
+  for (const Case& one : ofStreams()) measure(one);
 }

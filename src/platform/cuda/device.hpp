@@ -98,7 +98,7 @@ class SharingDevice {
   SharingDevice& operator=(const SharingDevice&) = delete;
 
  private:
-  const int device_;
+  [[maybe_unused]] const int device_;  // by what there is without CUDA
 };
 
 // A name under which another process of this host opens device memory of allocate() or cudaMalloc: of the
