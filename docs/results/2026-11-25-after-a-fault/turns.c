@@ -1,6 +1,7 @@
-// Two builds of the library, loaded side by side by two ranks and measured in turns of a millisecond: what one costs
-// more than the other, to a fraction of a percent on a machine where two runs differ by several. Every result is
-// verified. cc -O2 -I include turns.c -ldl; ./a.out OLD/libnccl.so.2 NEW/libnccl.so.2 [SECONDS of each row] [MOST BYTES]
+// Two builds of the library, loaded side by side by two ranks and measured in turns of a millisecond: what
+// one costs more than the other, to a fraction of a percent on a machine where two runs differ by several.
+// Every result is verified. cc -O2 -I include turns.c -ldl; ./a.out OLD/libnccl.so.2 NEW/libnccl.so.2
+// [SECONDS of each row] [MOST BYTES]
 #include <dlfcn.h>
 #include <nccl.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ static const char* const kNames[kOperations] = {"all-reduce", "all-gather", "pin
 struct Library {
   ncclResult_t (*uniqueId)(ncclUniqueId*);
   ncclResult_t (*init)(ncclComm_t*, int, ncclUniqueId, int);
-  ncclResult_t (*allReduce)(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t);
+  ncclResult_t (*allReduce)(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                            cudaStream_t);
   ncclResult_t (*allGather)(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t);
   ncclResult_t (*send)(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
   ncclResult_t (*receive)(void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
@@ -96,8 +98,8 @@ static int agree(const struct Library* library, int value) {
   return value;
 }
 
-// Pairs of batches, the first library first in every second pair; the median ratio with the interval that holds it
-// with 95 %, by the order of the ratios.
+// Pairs of batches, the first library first in every second pair; the median ratio with the interval that
+// holds it with 95 %, by the order of the ratios.
 static void row(struct Library libraries[kLibraries], int what, size_t bytes, double seconds) {
   static double ratios[kMostPairs], old[kMostPairs];
   const size_t n = bytes / sizeof(float);
