@@ -222,6 +222,20 @@ TEST_F(WithoutBlocking, AbortsAChildThatNobodyElseMakes) {
   EXPECT_LT(secondsNow() - began, canary.limit(kNoticed));
 }
 
+TEST_F(WithoutBlocking, HearsOfAMemberThatGaveUpTheSplit) {
+  const Watchdog watchdog("a split that a member gave up", 30);
+  const Canary canary;
+  ncclComm_t given = nullptr, child = nullptr;
+  ASSERT_EQ(ncclCommSplit(comms_[0], 0, 0, &given, nullptr), ncclInProgress);
+  ASSERT_EQ(ncclCommAbort(given), ncclSuccess);
+  const double began = secondsNow();
+  ASSERT_EQ(ncclCommSplit(comms_[1], 0, 0, &child, nullptr), ncclInProgress);
+  ASSERT_TRUE(eventually(20, [&] { return stateOf(child) != ncclInProgress; }));
+  EXPECT_EQ(stateOf(child), ncclRemoteError) << ncclGetLastError(child);
+  EXPECT_LT(secondsNow() - began, canary.limit(2 * kNoticed));
+  EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
+}
+
 TEST_F(WithoutBlocking, CallsNothingAfterFinalize) {
   const Watchdog watchdog("a late call", 30);
   int values[kRanks] = {1, 1};
