@@ -264,8 +264,10 @@ Status Communicator::concludeLaunch(const Operation& operation, LaunchLog::Entry
     return status;
   }
   if (!device_->lastRuns()) {
-    const std::lock_guard lock(launchMutex_);
-    if (!entry.messages.empty()) launches_.loseCount();
+    if (!entry.messages.empty()) {
+      const std::lock_guard lock(launchMutex_);
+      launches_.loseCount();
+    }
     return conclude(operation, status);
   }
   if (watched_) [[unlikely]]
