@@ -61,7 +61,9 @@ Result<HostMapped> allocateHostMapped(int, size_t) {
 }
 void releaseHostMapped(int, HostMapped) {}
 SharingDevice::SharingDevice(int device) : device_(device) {}
-SharingDevice::~SharingDevice() = default;
+SharingDevice::~SharingDevice() {
+  static_cast<void>(device_);
+}  // nothing is kept without CUDA
 
 Result<IpcName> nameForOthers(int, const void*) {
   return refuse("a name of device memory");

@@ -98,7 +98,7 @@ class SharingDevice {
   SharingDevice& operator=(const SharingDevice&) = delete;
 
  private:
-  [[maybe_unused]] const int device_;  // by what there is without CUDA
+  const int device_;
 };
 
 // A name under which another process of this host opens device memory of allocate() or cudaMalloc: of the
