@@ -8,6 +8,7 @@
 #include "communicator/gather.hpp"
 #include "links/memory/link.hpp"
 #include "links/shm/link.hpp"
+#include "platform/fence.hpp"
 #include "platform/random.hpp"
 
 namespace stretto::communicator {
@@ -43,6 +44,7 @@ Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout&
   header.ranks = layout.ranks;
   header.slotBytes = layout.slotBytes;
   header.linkChunk = layout.linkChunk;
+  header.fencesAll = platform::canFenceAll() ? 1 : 0;
   header.token = token;
   header.magic = kWindowMagic;
   return region;

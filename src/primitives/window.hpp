@@ -17,7 +17,7 @@ inline constexpr int kMaxRanks = 64;        // per communicator, on one host
 inline constexpr size_t kCellBytes = 64;    // a cache line
 inline constexpr size_t kPageBytes = 4096;  // regions start on pages, so that unused ones stay untouched
 inline constexpr uint64_t kWindowMagic = 0x5354524554544f31;  // "STRETTO1"
-inline constexpr uint32_t kWindowVersion = 3;
+inline constexpr uint32_t kWindowVersion = 4;
 
 // A counter with the tag of the operation that moved it, and room for a few bytes of payload, in one cache
 // line: whoever sees the counter move has the rest at no further cost. Written by one peer.
@@ -64,7 +64,8 @@ struct WindowHeader {
   uint32_t ranks;
   uint32_t slotBytes;
   uint32_t linkChunk;
-  uint64_t token;  // proves to a peer that it mapped what it meant to map
+  uint32_t fencesAll;  // 1: before the owner gives its buffers back after a failure, it calls fenceAll()
+  uint64_t token;      // proves to a peer that it mapped what it meant to map
 
   // The owner's process writes it (ncclCommAbort, liveness); non-zero ends every wait of this rank. Made by
   // abortWord().

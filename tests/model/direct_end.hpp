@@ -8,13 +8,14 @@
 //   kWaitBuffers, kWaitResult, kWaitEnd   Host::wait: goes on when what it waits for has come, even if this
 //               rank has been told of a loss; otherwise it may give up when this rank has been told, when a
 //               peer shows that it has failed (Host::disagreement), or with an error of its own (a deadline)
-//   kSayReading, kFence, kLook            beginReading, and kLook goOnReading
-//   kRead       loads a piece of a peer's send buffer, kTake of its receive buffer; a read may fail too
+//   kSayReading, kFence, kLook            beginReading, and kLook goOnReading; no kFence where owners fence
+//   all kRead       loads a piece of a peer's send buffer, kTake of its receive buffer; a read may fail too
 //   kKeep       the owner's shard is complete in its receive buffer
 //   kSayResult  signalAll(kScatter), kSignal signalAll(kGather), one peer a step
-//   kSayDone, kFence, kVerify             endReading
+//   kSayDone, kVerify                     endReading
 //   kSucceed    the caller has its buffers back, with success
-//   kSayFailed, kSayDone, kFence, kAwait  awaitReaders
+//   kSayFailed, kSayDone, kFence, kFencePeer, kAwait  awaitReaders, whose fenceAll() is its own fence, then a
+//               moment for each peer at which nothing of that peer lingers
 //   kFail       the caller has its buffers back, with an error
 //   kOverwrite  the caller uses its buffers for something else
 //
@@ -24,8 +25,8 @@
 //
 // Memory: the stores to `reading` and `failed` linger in a store buffer, in order, until they land or a fence
 // waits for them; a dead rank's still land. Every other store is a release, or the caller's own: it waits for
-// what lingers. Loads are in order: in place of endReading's fence, which keeps the look behind the reads, a
-// variant looks before it reads. Buffers are distinct: what operations in place add is not modelled.
+// what lingers. Loads are in order, as endReading's fence has it; a variant looks before it reads. Buffers
+// are distinct: what operations in place add is not modelled.
 #pragma once
 
 #include <array>
@@ -55,13 +56,14 @@ struct DirectSetting {
   bool waitsSeeFailures = true;  // of peers, also in waits for others
   bool looksAfterWaits = true;   // for a result
   bool looksAtBegin = true;
-  bool fenceAtBegin = true;
+  bool fenceAtBegin = true;  // of a reader
   bool verifies = true;
   bool readsBeforeVerifying = true;  // else the last read comes behind the look
   bool readsBeforeSignalling = true;
   bool verifiesBeforeSignalling = true;
   bool saysFailedFirst = true;  // before the caller has its buffers back
   bool fenceAtAwait = true;
+  bool fencesAll = false;  // and that fence is one of all ranks
   bool awaitsReaders = true;
   bool forgivesLost = true;     // an owner waits for nobody whom it knows to be lost
   bool quietBeforeLost = true;  // an abort is told to the others when nothing of that rank runs any more
@@ -105,6 +107,7 @@ class DirectModel {
     kWaitBuffers,
     kSayReading,
     kFence,
+    kFencePeer,
     kLook,
     kRead,
     kKeep,
@@ -221,7 +224,6 @@ class DirectModel {
     if (!rules.readsBeforeSignalling) signal();
     if (rules.readsBeforeVerifying) program.push_back(last);
     add(kSayDone);
-    add(kFence);
     if (rules.readsBeforeSignalling && !rules.verifiesBeforeSignalling) signal();
     if (rules.verifies) add(kVerify);
     if (!rules.readsBeforeVerifying) program.push_back(last);
@@ -230,7 +232,7 @@ class DirectModel {
     add(kSucceed);
     add(kOverwrite);
     failures_[size_t(rank)] = program.size();
-    giveUp(program);
+    giveUp(rank, program);
   }
 
   // All but the last read, which is returned.
@@ -262,11 +264,12 @@ class DirectModel {
     return last;
   }
 
-  void giveUp(std::vector<Step>& program) const {
+  void giveUp(int rank, std::vector<Step>& program) const {
     const auto add = [&](Verb verb) { program.push_back({verb}); };
     if (rules.saysFailedFirst) add(kSayFailed);
     add(kSayDone);
     if (rules.fenceAtAwait) add(kFence);
+    if (rules.fencesAll) forPeers(rank, [&](int peer) { program.push_back({kFencePeer, peer}); });
     if (rules.awaitsReaders) add(kAwait);
     add(kFail);
     add(kOverwrite);
@@ -354,6 +357,9 @@ class DirectModel {
         break;
       case kFence:
         if (me.lingering != 0) return;
+        break;
+      case kFencePeer:
+        if (state.ranks[size_t(step.peer)].lingering != 0) return;
         break;
       case kAwait:
         if (!stillReads(state, who)) break;
@@ -466,25 +472,16 @@ class DirectModel {
   }
 
   static const char* nameOf(Verb verb) {
-    static constexpr const char* kNames[] = {"announces its buffers to",
-                                             "waits for the others' buffers",
-                                             "says that it reads",
-                                             "passes a fence",
-                                             "looks",
-                                             "reads the send buffer of",
-                                             "completes its shard",
-                                             "signals its result to",
-                                             "waits for the result of",
-                                             "takes the result of",
-                                             "says that it has read",
-                                             "looks after its reads",
-                                             "signals the end to",
-                                             "waits for the end",
-                                             "returns success",
-                                             "says that it has failed",
-                                             "finds that nobody reads",
-                                             "returns an error",
-                                             "overwrites its buffers"};
+    static constexpr const char* kNames[] = {"announces its buffers to",   "waits for the others' buffers",
+                                             "says that it reads",         "passes a fence",
+                                             "makes a fence be passed by", "looks",
+                                             "reads the send buffer of",   "completes its shard",
+                                             "signals its result to",      "waits for the result of",
+                                             "takes the result of",        "says that it has read",
+                                             "looks after its reads",      "signals the end to",
+                                             "waits for the end",          "returns success",
+                                             "says that it has failed",    "finds that nobody reads",
+                                             "returns an error",           "overwrites its buffers"};
     return kNames[verb];
   }
 

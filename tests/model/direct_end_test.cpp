@@ -22,6 +22,12 @@ DirectSetting gather(int ranks) {
   return setting;
 }
 
+// Owners fence for their readers, or everybody for itself.
+void letOwnersFence(DirectSetting& setting, bool owners) {
+  setting.fencesAll = owners;
+  setting.fenceAtBegin = !owners;
+}
+
 void expectRight(const std::string& name, const DirectSetting& setting) {
   expectRight(name, DirectModel(setting));
 }
@@ -37,13 +43,14 @@ std::string inWords(const DirectSetting& setting) {
                             : setting.tires == Tires::kOfWaiting ? ", owners tire of who waits"
                                                                  : ", owners tire";
   return (setting.reduces ? "all-reduce, " : "all-gather, ") + std::to_string(setting.ranks) + " ranks" +
-         tires;
+         (setting.fencesAll ? ", owners fence" : "") + tires;
 }
 
-TEST(DirectEnd, TwoRanks) {
+void expectRightOfTwo(bool ownersFence) {
   for (const Tires tires : {Tires::kNever, Tires::kOfWaiting, Tires::kOfAnybody}) {
     for (const bool reduces : {false, true}) {
       DirectSetting setting = gather(2);
+      letOwnersFence(setting, ownersFence);
       setting.reduces = reduces;
       setting.pieces = 3;
       setting.tires = tires;
@@ -53,10 +60,18 @@ TEST(DirectEnd, TwoRanks) {
   }
 }
 
-TEST(DirectEnd, ThreeRanks) {
+TEST(DirectEnd, TwoRanks) {
+  expectRightOfTwo(false);
+}
+TEST(DirectEnd, TwoRanksWhoseOwnersFence) {
+  expectRightOfTwo(true);
+}
+
+void expectRightOfThree(bool ownersFence) {
   for (const Tires tires : {Tires::kNever, Tires::kOfWaiting, Tires::kOfAnybody}) {
     for (const bool reduces : {false, true}) {
       DirectSetting setting = gather(3);
+      letOwnersFence(setting, ownersFence);
       setting.reduces = reduces;
       setting.tires = tires;
       setting.aborts = setting.errors = 0;
@@ -67,6 +82,13 @@ TEST(DirectEnd, ThreeRanks) {
       expectRight(inWords(setting) + ", an error", setting);
     }
   }
+}
+
+TEST(DirectEnd, ThreeRanks) {
+  expectRightOfThree(false);
+}
+TEST(DirectEnd, ThreeRanksWhoseOwnersFence) {
+  expectRightOfThree(true);
 }
 
 // ---- what each rule is for
@@ -129,6 +151,13 @@ TEST(DirectEnd, BrokenWithoutAFenceBeforeReadersAreAwaited) {
   DirectSetting setting = gather(2);
   setting.fenceAtAwait = false;
   expectWrong("no fence before readers are awaited", setting, kLate);
+}
+
+TEST(DirectEnd, BrokenWhenAnOwnerFencesAllButItself) {
+  DirectSetting setting = gather(2);
+  letOwnersFence(setting, true);
+  setting.fenceAtAwait = false;
+  expectWrong("an owner's failure lingers while its readers pass their fences", setting, kLate);
 }
 
 TEST(DirectEnd, BrokenWithoutAwaitingReaders) {

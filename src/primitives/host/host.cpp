@@ -1,5 +1,6 @@
 #include "primitives/host/host.hpp"
 
+#include "platform/fence.hpp"
 #include "platform/futex.hpp"
 #include "platform/shared_memory.hpp"
 #include "primitives/disagreement.hpp"
@@ -18,7 +19,13 @@ static_assert(ReachingBackend<Host>);
 
 Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
            Importer* importer)
-    : rank_(rank), peers_(peers), layout_(layout), policy_(policy), importer_(importer) {}
+    : rank_(rank),
+      peers_(peers),
+      layout_(layout),
+      policy_(policy),
+      importer_(importer),
+      ownersFenceAll_(std::all_of(peers.begin(), peers.end(),
+                                  [](const Peer& peer) { return peer.header().fencesAll != 0; })) {}
 
 void Host::signal(Coop, int peer, Cell* cell, uint64_t value) {
   std::atomic_ref(cell->tag).store(tag_, std::memory_order_relaxed);
@@ -153,10 +160,15 @@ int Host::failedPeer() const {
 }
 
 // A peer that fails stores its failure, then looks whether this rank reads; this rank stores that it reads,
-// then looks for failures. With full fences between, one of the two sees the other.
+// then looks for failures. With full fences between, one of the two sees the other. Readers are many and
+// failures rare, so the peer's fence serves for both where it can.
 Status Host::beginReading() {
   std::atomic_ref(header().reading).store(sequence_, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (ownersFenceAll_) {
+    platform::fenceForAll();
+  } else {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
   return goOnReading();
 }
 
@@ -174,10 +186,10 @@ void Host::pauseReading() const {
 }
 
 // What was read before the fence was right if its owner has not failed by the time of the look behind it: who
-// fails says so before its caller may change a buffer.
+// fails says so before its caller may change a buffer. Loads are before loads: no full fence.
 Status Host::endReading() {
   pauseReading();
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_acquire);
   const int failed = failedPeer();
   return failed < 0 ? kOkStatus : peerFailed(failed, "it failed while its buffers were read");
 }
@@ -187,7 +199,8 @@ void Host::awaitReaders(Status why) {
   uint32_t none = 0;
   std::atomic_ref(window.failed).compare_exchange_strong(none, abortWord(why));
   pauseReading();
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // If it cannot fence all, readers that rely on it are given the whole time.
+  const bool readersShow = platform::fenceAll() || window.fencesAll == 0;
   const auto anybodyReads = [&] {
     const uint64_t lost = std::atomic_ref(window.lost).load(std::memory_order_acquire);
     return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& other) {
@@ -198,7 +211,8 @@ void Host::awaitReaders(Status why) {
   constexpr double kMostSeconds = 0.3;  // a reader that takes longer is stopped, and fails when it goes on
   constexpr uint64_t kSliceMicroseconds = 50;
   const uint64_t began = platform::ticks();
-  while (anybodyReads() && platform::tickSeconds(elapsed(platform::ticks(), began)) < kMostSeconds) {
+  while ((!readersShow || anybodyReads()) &&
+         platform::tickSeconds(elapsed(platform::ticks(), began)) < kMostSeconds) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_relaxed);
     platform::futexWait(&window.bell, bell, kSliceMicroseconds);
   }

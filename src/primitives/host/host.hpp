@@ -114,6 +114,7 @@ class Host {
   size_t lineBytes() const { return WindowLayout::kMostLinePayload; }
   const WaitCounters& waitCounters() const { return counters_; }
   WindowHeader& header() const { return self().header(); }
+  int quickPolls() const { return policy_.quickPolls; }
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
 
   // Frame of one operation. `tag` is equal on all ranks exactly if they run the same operation; it travels
@@ -264,6 +265,7 @@ class Host {
   WindowLayout layout_;
   WaitPolicy policy_;
   Importer* importer_;
+  bool ownersFenceAll_;  // all ranks; so this one, as a reader, need not
   uint64_t epoch_ = 0;
   uint64_t tag_ = 0;
   uint64_t sequence_ = 0;
