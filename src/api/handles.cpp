@@ -16,6 +16,7 @@ constexpr size_t kRestBeforeReuse = 256;
 struct Handles {
   std::mutex mutex;
   std::deque<ncclComm*> resting;
+  size_t used = 0;  // of the table, from its begin
 };
 Handles& handles() {
   static auto* instance = new Handles;
@@ -24,31 +25,20 @@ Handles& handles() {
 
 }  // namespace
 
-constinit HandleBlocks handleBlocks;
+constinit HandleTable handleTable{};
 
-ncclComm* HandleBlocks::add() {
-  ncclComm* block = blocks_[last_].load(std::memory_order_relaxed);
-  if (block != nullptr && used_ == lengthOf(last_)) {
-    block = nullptr;
-    ++last_;
-    used_ = 0;
-  }
-  if (block == nullptr) {
-    block = new ncclComm[lengthOf(last_)];
-    blocks_.at(last_).store(block, std::memory_order_release);
-  }
-  return block + used_++;
-}
-
-ncclComm_t makeHandle(std::shared_ptr<communicator::Communicator> communicator) {
+Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> communicator) {
   Handles& here = handles();
   std::lock_guard lock(here.mutex);
   ncclComm* handle = nullptr;
-  if (here.resting.size() > kRestBeforeReuse) {
+  if (here.resting.size() > kRestBeforeReuse || (here.used == kMostHandles && !here.resting.empty())) {
     handle = here.resting.front();
     here.resting.pop_front();
+  } else if (here.used < kMostHandles) {
+    handle = new (handleTable.bytes + here.used++ * kHandleBytes) ncclComm;
   } else {
-    handle = handleBlocks.add();
+    return fail(Code::kSystem, "%zu communicators live in this process, the most that it may have",
+                kMostHandles);
   }
   handle->communicator.store(communicator.get(), std::memory_order_relaxed);
   handle->owner = std::move(communicator);

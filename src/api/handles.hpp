@@ -2,7 +2,6 @@
 // after, so a call with a destroyed communicator gets a sentence instead of a crash.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,39 +23,25 @@ struct ncclComm {
 
 namespace stretto::api {
 
-// Where handles lie: a few blocks, each twice as long as the one before, which are made as they are needed
-// and never returned. So a pointer is known to be a handle of this library, alive or dead, without a look at
-// what it points to.
-class HandleBlocks {
- public:
-  // Any thread.
-  bool hold(const void* pointer) const {
-    const auto address = reinterpret_cast<uintptr_t>(pointer);
-    for (size_t number = 0; number < blocks_.size(); ++number) {
-      const auto begin = reinterpret_cast<uintptr_t>(blocks_[number].load(std::memory_order_acquire));
-      if (begin == 0) return false;
-      const size_t offset = address - begin;
-      if (offset < lengthOf(number) * sizeof(ncclComm)) return offset % sizeof(ncclComm) == 0;
-    }
-    return false;
-  }
-  // A handle that was never used. One thread at a time.
-  ncclComm* add();
-
- private:
-  static constexpr size_t lengthOf(size_t number) { return size_t{256} << number; }
-  std::array<std::atomic<ncclComm*>, 24> blocks_{};
-  size_t last_ = 0;  // the block that add() takes from
-  size_t used_ = 0;  // handles of it
+// Where handles lie: one table, of which pages are used as handles are. So a pointer is known to be a handle
+// of this library, alive or dead, by a comparison with constants and without a look at what it points to.
+inline constexpr size_t kMostHandles = 65536;
+inline constexpr size_t kHandleBytes = 128;
+static_assert(sizeof(ncclComm) <= kHandleBytes);
+struct HandleTable {
+  alignas(kHandleBytes) std::byte bytes[kMostHandles * kHandleBytes];
 };
-extern HandleBlocks handleBlocks;
+[[gnu::visibility("hidden")]] extern HandleTable handleTable;
 
-// Whether it is a handle of this library: of a communicator that lives or was destroyed. False for null.
+// Whether it is a handle of this library: of a communicator that lives or was destroyed, or one that was
+// never given out. False for null.
 inline bool owns(const ncclComm* handle) {
-  return handleBlocks.hold(handle);
+  const size_t offset = reinterpret_cast<uintptr_t>(handle) - reinterpret_cast<uintptr_t>(handleTable.bytes);
+  return offset < sizeof handleTable.bytes && offset % kHandleBytes == 0;
 }
 
-ncclComm_t makeHandle(std::shared_ptr<communicator::Communicator> communicator);
+// Fails when all are taken. Any thread.
+Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> communicator);
 // The handle is dead from here; the communicator it held, null if it was dead already.
 std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle);
 

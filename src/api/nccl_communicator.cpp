@@ -66,7 +66,9 @@ Status initialiseOrDrop(const Shared& communicator, ncclComm_t* slot) {
 // Gives out the handle and starts the communicator: now, with the group, or on its worker. `spare` lasts
 // until that is done.
 Status launch(Shared communicator, ncclComm_t* slot, const Spare& spare = nullptr) {
-  *slot = makeHandle(communicator);
+  auto handle = makeHandle(communicator);
+  if (!handle.ok()) return handle.status();
+  *slot = handle.value();
   if (!communicator->config().blocking) {
     communicator->worker().submit([communicator, spare] { (void)communicator->initialise(); });
     return Status{Code::kInProgress};

@@ -33,6 +33,7 @@
 #include "observe/flight.hpp"
 #include "planner/choose.hpp"
 #include "planner/table.hpp"
+#include "platform/fork.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto::communicator {
@@ -106,7 +107,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Ok when operations may run; else why not.
   Status usable() const;
   // The same for a call that the user makes now: none may follow ncclCommFinalize.
-  Status mayCall() const;
+  Status mayCall() const {
+    const bool may = forkGeneration_ == platform::forkGeneration() && state() == State::kReady &&
+                     !finalising_.load(std::memory_order_acquire) &&
+                     !suspended_.load(std::memory_order_relaxed);
+    return may ? kOkStatus : whyNotCall();
+  }
   // In a child of fork() nothing of this communicator may be touched: kInvalidUsage.
   Status mayTouch() const;
   // Adds what was refused to the words of a loss; gives `status` back.
@@ -189,6 +195,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  private:
   class Turn;
   class TurnTicket;
+
+  Status whyNotCall() const;
 
   Status initialiseSteps(events::Id parent);
   void logReady() const;

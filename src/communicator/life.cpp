@@ -352,10 +352,8 @@ Status Communicator::mayTouch() const {
       rank_);
 }
 
-Status Communicator::mayCall() const {
+Status Communicator::whyNotCall() const {
   STRETTO_TRY(usable());
-  if (!finalising_.load(std::memory_order_acquire) && !suspended_.load(std::memory_order_relaxed)) [[likely]]
-    return kOkStatus;
   if (suspended_.load()) {
     return stretto::fail(Code::kInvalidUsage,
                          "rank %d: the communicator is suspended: call ncclCommResume first", rank_);

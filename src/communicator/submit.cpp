@@ -228,12 +228,14 @@ Status Communicator::start(std::vector<Operation> operations, executors::host::S
     return runTogether(operations);
   }
   // What peers may wait for comes first, and waits for them last.
-  STRETTO_TRY(runOneSided(operations, false));
+  const bool anyOneSided = std::any_of(operations.begin(), operations.end(),
+                                       [](const Operation& operation) { return operation.isOneSided(); });
+  if (anyOneSided) STRETTO_TRY(runOneSided(operations, false));
   STRETTO_TRY(runTransfers(operations));
   for (const Operation& operation : operations) {
     if (operation.isCollective()) STRETTO_TRY(runCollective(operation));
   }
-  return runOneSided(operations, true);
+  return anyOneSided ? runOneSided(operations, true) : kOkStatus;
 }
 
 Status Communicator::runOneSided(std::span<const Operation> operations, bool waits) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 
+#include "api/handles.hpp"
 #include "harness/watchdog.hpp"
 #include "nccl.h"
 #include "stretto.h"
@@ -305,7 +306,6 @@ TEST(Library, HandlesThatAreNoneAreRefused) {
   EXPECT_EQ(ncclCommCount(comm, &count), ncclInvalidArgument);
 }
 
-// More than fit into the first block of handles.
 TEST(Library, GivesManyHandles) {
   std::vector<ncclComm_t> comms(600);
   for (ncclComm_t& comm : comms) ASSERT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclSuccess) << lastError();
@@ -316,6 +316,21 @@ TEST(Library, GivesManyHandles) {
     EXPECT_EQ(count, 1);
     EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
   }
+}
+
+TEST(Library, RefusesMoreHandlesThanItHas) {
+  std::set<ncclComm_t> all;
+  auto handle = api::makeHandle(nullptr);
+  for (; handle.ok(); handle = api::makeHandle(nullptr)) {
+    ASSERT_TRUE(all.insert(handle.value()).second) << "given out twice";
+    ASSERT_TRUE(api::owns(handle.value()));
+  }
+  EXPECT_GT(all.size(), api::kMostHandles - 1000);
+  EXPECT_LE(all.size(), api::kMostHandles);
+  EXPECT_EQ(handle.status().code, Code::kSystem);
+  EXPECT_NE(lastError().find("communicators live in this process"), std::string::npos) << lastError();
+  for (ncclComm_t each : all) EXPECT_EQ(api::takeHandle(each), nullptr);
+  EXPECT_TRUE(api::makeHandle(nullptr).ok()) << "a dead one is given out again when no other is left";
 }
 
 TEST(Library, AnswersForItself) {

@@ -154,6 +154,12 @@ Status runTransfers(Host& host, std::span<Transfer> transfers, TransferWatch* wa
     auto moved = progressAll(host, transfers, watch, allFinished);
     if (!moved.ok()) return moved.status();
     if (allFinished) return kOkStatus;
+    // What a long wait tells of itself is not made up for a short one.
+    for (int poll = 0; poll < host.quickPolls() && moved.ok() && !moved.value(); ++poll) {
+      platform::relax();
+      moved = progressAll(host, transfers, watch, allFinished);
+    }
+    if (!moved.ok()) return moved.status();
     if (moved.value()) continue;
     Announcement call;
     Patience patience(host, awaitedFor(transfers, call));
