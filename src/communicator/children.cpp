@@ -99,7 +99,8 @@ Result<Seat> seatAmong(const bootstrap::Membership& parent, const std::vector<in
   seat.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin());
   seat.ranks = static_cast<int>(ranks.size());
   seat.members = ranks;
-  if (seat.rank == 0) STRETTO_TRY(bootstrap::Service::openSession(seat.id));
+  seat.opened = seat.rank == 0;
+  if (seat.opened) STRETTO_TRY(bootstrap::Service::openSession(seat.id));
   return seat;
 }
 

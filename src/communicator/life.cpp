@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "base/unknown_variables.hpp"
+#include "bootstrap/service.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/foreign.hpp"
 #include "communicator/turn.hpp"
@@ -159,6 +160,7 @@ Status Communicator::initialise() {
       membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
     }
   }
+  if (origin.seat.opened) bootstrap::Service::closeSession(id_);  // if nobody has come
   return status;
 }
 
