@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "algorithms/registry.hpp"
+#include "base/scoped_variable.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "stretto.h"
@@ -366,6 +367,33 @@ TEST(Absence, ARankThatHasLeftIsNotWaitedFor) {
               }),
               20);
   }
+}
+
+// Nor behind a transfer of the same group with a rank that is late.
+TEST(Absence, ARankThatHasLeftIsMissedInAGroupOfTransfers) {
+  const ScopedVariable limit("STRETTO_TIMEOUT", "6");
+  asThreads(3, connected([](Member& member) {
+              float value = 0;
+              member.expect(callOnce(Collective::kAllReduce, member, 1, &value), "together");
+              if (member.rank == 2) {
+                member.expect(ncclCommDestroy(member.comm), "destroy");
+                member.comm = nullptr;
+              }
+              member.board.meet();
+              if (member.rank == 0) {
+                const Canary canary;
+                const double start = secondsNow();
+                member.expect(ncclGroupStart(), "start");
+                for (const int from : {1, 2}) {
+                  member.expect(ncclRecv(&value, 1, ncclFloat32, from, member.comm, nullptr), "receive");
+                }
+                member.expect(ncclGroupEnd(), "after rank 2 has left", ncclRemoteError);
+                member.expectError("the error", {"rank 2", "finalised"});
+                if (secondsNow() - start > canary.limit(1)) member.complain("told late");
+              }
+              member.board.meet();
+            }),
+            30);
 }
 
 // What a rank has sent before it left still arrives.

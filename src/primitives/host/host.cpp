@@ -313,11 +313,7 @@ Patience::~Patience() {
 void Patience::publish() {
   LongWait& wait = host_.header().wait;
   const uint64_t ticket = std::atomic_ref(wait.ticket).load(std::memory_order_relaxed) + 1;
-  const uint64_t all = ~uint64_t{0} >> (64 - host_.ranks());
-  const uint64_t peers = awaited_.anyOf != 0 ? awaited_.anyOf
-                         : awaited_.peer < 0 ? all
-                                             : uint64_t{1} << awaited_.peer;
-  std::atomic_ref(wait.peers).store(peers, std::memory_order_relaxed);
+  std::atomic_ref(wait.peers).store(awaited_.ranks(host_.ranks()), std::memory_order_relaxed);
   std::atomic_ref(wait.sequence).store(host_.sequence_, std::memory_order_relaxed);
   if (awaited_.transfer != nullptr) announceTransfer(wait, *awaited_.transfer);
   std::atomic_ref(wait.ticket).store(ticket, std::memory_order_release);
@@ -362,7 +358,7 @@ Status Patience::sleepStep() {
   std::atomic_ref looks(window.wait.looks);
   looks.store(looks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the next look comes after it (standstill.cpp)
-  STRETTO_TRY(host_.disagreement(doubts_, awaited_.peer));
+  STRETTO_TRY(host_.disagreement(doubts_, awaited_));
   const uint64_t waited = elapsed(platform::ticks(), startedTicks_);
   if (waited > host_.policy_.timeoutTicks) {
     return host_.timedOut(awaited_.peer);
