@@ -195,12 +195,16 @@ void Host::awaitReaders(Status why) {
       return other.rank != rank_ && (lost >> other.rank & 1) == 0 && reading == sequence_;
     });
   };
-  constexpr double kMostSeconds = 0.3;  // a reader that takes longer is stopped, and fails when it goes on
+  constexpr double kMostSeconds = 0.3;   // a reader that takes longer is stopped, and fails when it goes on
+  constexpr double kMostOfALook = 0.01;  // longer, and this rank was stopped itself, perhaps with the reader
   constexpr uint64_t kSliceMicroseconds = 50;
-  const uint64_t began = platform::ticks();
-  while (anybodyReads() && platform::tickSeconds(elapsed(platform::ticks(), began)) < kMostSeconds) {
+  double waited = 0;
+  for (uint64_t looked = platform::ticks(); anybodyReads() && waited < kMostSeconds;) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_relaxed);
     platform::futexWait(&window.bell, bell, kSliceMicroseconds);
+    const uint64_t now = platform::ticks();
+    waited += std::min(platform::tickSeconds(elapsed(now, looked)), kMostOfALook);
+    looked = now;
   }
 }
 
