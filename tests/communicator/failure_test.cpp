@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -248,6 +249,47 @@ TEST(Abort, EndsAnInitialisationThatLacksARank) {
   const double start = secondsNow();
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
   EXPECT_LT(secondsNow() - start, canary.limit(kNoticed));
+}
+
+// The process that made the id is late, and has not answered the rank yet that aborts.
+TEST(Abort, OfARankThatNobodyKnowsYetIsToldToTheOthers) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  enum { kMade, kStopped, kGoesOn };
+  const ScopedVariable timeout("STRETTO_INIT_TIMEOUT", "6");
+  const auto awaits = [](const Member& member, int word) {
+    member.check(eventually(20, [&] { return member.board.word(word) != 0; }), "nobody said so");
+  };
+  const Board board(2);
+  Processes processes(board, [&](Member& member) {
+    const Canary canary;
+    ncclUniqueId id;
+    member.board.shareId(member.rank, &id);
+    if (member.rank == 1) {
+      awaits(member, kStopped);
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      member.expect(ncclCommInitRankConfig(&member.comm, 2, id, 1, &config), "init", ncclInProgress);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const double start = secondsNow();
+      member.expect(ncclCommAbort(member.comm), "abort");
+      if (secondsNow() - start > canary.limit(kNoticed)) member.complain("the abort took long");
+    } else {
+      member.board.word(kMade) = 1;
+      awaits(member, kGoesOn);
+      const double start = secondsNow();
+      member.expect(ncclCommInitRank(&member.comm, 2, id, 0), "init", ncclRemoteError);
+      member.expectError("the error", {"rank 1", "ncclCommAbort"});
+      if (secondsNow() - start > canary.limit(kNoticed)) member.complain("told late");
+    }
+    member.board.meet();
+  });
+  ASSERT_TRUE(eventually(20, [&] { return board.word(kMade) != 0; }));
+  ::kill(processes.pid(0), SIGSTOP);
+  board.word(kStopped) = 1;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ::kill(processes.pid(0), SIGCONT);
+  board.word(kGoesOn) = 1;
+  processes.finish();
 }
 
 TEST(Abort, EndsWhatRunsOnAHostStream) {
