@@ -247,12 +247,14 @@ void Loop::farewell(const Link& link, Goodbye goodbye) {
   }
   std::vector<uint64_t> tokens;
   for (const HostLink& host : hosting.hosts) tokens.push_back(host.connection);
+  // Who aborts while it is about to join joins first, if it is let in soon: else nobody would know of it.
+  const bool comes = !link->isJoined() && goodbye.kind == Farewell::kAborted;
   bool owed = false;
   for (const uint64_t token : tokens) {
     Connection* connection = find(token);
     if (connection == nullptr || connection->finishing()) continue;
     part(*connection);
-    owed = owed || connection->finishing();
+    owed = owed || connection->finishing() || comes;
   }
   if (!owed && !(link->isJoined() && !hosting.hosts.empty())) {
     partingDone(link);
@@ -311,6 +313,8 @@ void Loop::memberEndClosed(Connection& connection) {
   // A further host that could not vouch for us may do so later.
   const bool inVain = hosting.parting != nullptr && connection.member->isFurther() &&
                       connection.finishing() && !connection.member->acknowledged();
+  // Who leaves before it has joined tries no more.
+  const bool again = connection.member->wantsRetry() && (hosting.parting == nullptr || link->isJoined());
   if (hosting.over) {
     hosting.forget(process);
   } else if (connection.connectError != 0) {
@@ -319,7 +323,7 @@ void Loop::memberEndClosed(Connection& connection) {
     const std::string place = toText(host->address);
     hosting.forget(process);
     suspect(link, process, "its process has ended: another one listens at " + place);
-  } else if (connection.member->wantsRetry() || inVain) {
+  } else if (again || inVain) {
     resetOnClose(connection.socket());
     retryLater(link, process);
   } else {

@@ -99,7 +99,8 @@ Result<Seat> seatAmong(const bootstrap::Membership& parent, const std::vector<in
   seat.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin());
   seat.ranks = static_cast<int>(ranks.size());
   seat.members = ranks;
-  if (seat.rank == 0) STRETTO_TRY(bootstrap::Service::openSession(seat.id));
+  seat.opened = seat.rank == 0;
+  if (seat.opened) STRETTO_TRY(bootstrap::Service::openSession(seat.id));
   return seat;
 }
 
@@ -111,33 +112,40 @@ Status Communicator::connected(const char* what) const {
                        "rank %d: nothing to %s: this communicator never met its other ranks", rank_, what);
 }
 
-FindSeat Communicator::split(int colour, int key) {
-  return [ticket = std::make_shared<TurnTicket>(shared_from_this()), colour, key,
-          split = ++splits_](const bootstrap::StopCheck& stop) {
+// All ranks find their seats by one exchange, in the order of the calls: `find` makes it.
+FindSeat Communicator::seatByExchange(FindInTurn find) {
+  return [ticket = std::make_shared<TurnTicket>(shared_from_this()), find = std::move(find),
+          seating = ++seatings_](const bootstrap::StopCheck& stop) {
     Communicator& self = ticket->owner();
     std::vector<int> all(static_cast<size_t>(self.ranks_));
     std::iota(all.begin(), all.end(), 0);
-    const auto stopOrGivenUp = [&] {
+    auto seat = find(self, ticket->use(), [&] {
       if (stop) STRETTO_TRY(stop());
-      return self.givenUpAmong(all, split, false);
-    };
-    auto seat = self.splitSeat(ticket->use(), colour, key, stopOrGivenUp);
+      return self.givenUpAmong(all, seating, 0);
+    });
+    // That they disagree all ranks find alike, by what the exchange has brought.
+    const bool areAllTold = seat.status().code == Code::kInvalidUsage;
     if (seat.ok()) {
-      seat.value().split = split;
-    } else {
-      self.giveUpSplit(split, false);
+      seat.value().seating = seating;
+    } else if (!areAllTold) {
+      self.giveUpSeating(seating);
     }
     return seat;
   };
 }
 
+FindSeat Communicator::split(int colour, int key) {
+  return seatByExchange([=](Communicator& self, uint64_t turn, const bootstrap::StopCheck& stop) {
+    return self.splitSeat(turn, colour, key, stop);
+  });
+}
+
 FindSeat Communicator::grow(int ranks, const bootstrap::UniqueId* id) {
   std::optional<bootstrap::UniqueId> own;
   if (id != nullptr) own = *id;
-  return [ticket = std::make_shared<TurnTicket>(shared_from_this()), ranks,
-          own](const bootstrap::StopCheck& stop) {
-    return ticket->owner().growSeat(ticket->use(), ranks, own ? &*own : nullptr, stop);
-  };
+  return seatByExchange([=](Communicator& self, uint64_t turn, const bootstrap::StopCheck& stop) {
+    return self.growSeat(turn, ranks, own ? &*own : nullptr, stop);
+  });
 }
 
 // How long an exchange for a child may take, once it may begin.
@@ -165,7 +173,10 @@ Result<Seat> Communicator::growSeat(uint64_t number, int ranks, const bootstrap:
   if (!wishes.ok()) return wishes.status();
   const auto agreed = idOfGrowth(wishes.value(), rank_, ranks);
   if (!agreed.ok()) return agreed.status();
-  Seat seat{rank_, ranks, agreed.value(), {}};
+  Seat seat;
+  seat.rank = rank_;
+  seat.ranks = ranks;
+  seat.id = agreed.value();
   for (int rank = 0; rank < ranks_; ++rank) seat.members.push_back(rank);
   return seat;
 }
@@ -180,7 +191,12 @@ Result<Seat> Communicator::splitSeat(uint64_t number, int colour, int key, const
                                       timeout.value(), stop);
   if (!wishes.ok()) return wishes.status();
   children_ = 1 + mostChildren(wishes.value());
-  if (colour < 0) return Seat{-1, 0, {}, {}};
+  if (colour < 0) {
+    Seat none;
+    none.rank = -1;
+    none.ranks = 0;
+    return none;
+  }
   return seatAmong(*membership_, ranksOfColour(wishes.value(), colour), children_);
 }
 
@@ -200,14 +216,13 @@ Result<FindSeat> Communicator::shrink(const std::vector<int>& leave) {
 // The first step of a child's making.
 Status Communicator::takeSeat() {
   if (seated()) return kOkStatus;
-  const auto seat = origin_.findSeat([this] { return mayWait(); });
+  auto seat = origin_.findSeat([this] { return mayWait(); });
   if (!seat.ok()) return seat.status();
-  rank_ = seat.value().rank;
-  ranks_ = seat.value().ranks;
-  id_ = seat.value().id;
+  origin_.seat = std::move(seat.value());
+  rank_ = origin_.seat.rank;
+  ranks_ = origin_.seat.ranks;
+  id_ = origin_.seat.id;
   identity_ = identityOf(id_);
-  origin_.members = seat.value().members;
-  origin_.split = seat.value().split;
   seated_.store(true, std::memory_order_release);
   return kOkStatus;
 }
@@ -225,35 +240,47 @@ Status Communicator::parentHolds() const {
                              .c_str());
   }
   if (membership_ != nullptr) return kOkStatus;
-  STRETTO_TRY(origin_.parent->lossAmong(origin_.members));
-  return origin_.split == 0 ? kOkStatus : origin_.parent->givenUpAmong(origin_.members, origin_.split, true);
+  STRETTO_TRY(origin_.parent->lossAmong(origin_.seat.members));
+  return origin_.parent->givenUpAmong(origin_.seat.members, origin_.seat.seating, identity_);
 }
 
-// The exchange of a split may succeed on some ranks and fail on others, when a rank dies meanwhile; and a
-// child may be aborted while it is made. Who has not joined the child cannot tell it there. `seated`: after
-// the exchange.
-void Communicator::giveUpSplit(uint64_t split, bool seated) {
+// The exchange that seats the ranks may succeed on some ranks and fail on others, when a rank dies meanwhile;
+// and a child may be aborted, or turn out to be impossible on one rank, before that one has joined it. Who
+// has not joined the child cannot tell it there, and says so in its window of the parent.
+void Communicator::giveUpSeating(uint64_t seating) {
   const std::lock_guard lock(membershipMutex_);  // with a membership there are windows
   WindowHeader* const header = header_.load();
   if (membership_ == nullptr || header == nullptr) return;
-  const uint64_t word = 2 * split + (seated ? 0 : 1);
-  std::atomic_ref(header->givenUp[split % WindowHeader::kGivenUp]).store(word, std::memory_order_release);
+  std::atomic_ref(header->seatingsGivenUp[seating % WindowHeader::kGivenUp])
+      .store(seating, std::memory_order_release);
 }
 
-// `seated`: asked by who has its seat, whom both matter to.
-Status Communicator::givenUpAmong(const std::vector<int>& members, uint64_t split, bool seated) const {
+void Communicator::giveUpChild(uint64_t child) {
+  const std::lock_guard lock(membershipMutex_);
+  WindowHeader* const header = header_.load();
+  if (membership_ == nullptr || header == nullptr) return;
+  std::atomic_ref(header->childrenGivenUp[childrenGivenUp_++ % WindowHeader::kGivenUp])
+      .store(child, std::memory_order_release);
+}
+
+// `seating`: 0 if there was none; `child`: the identity of that in which this rank has its seat, or 0.
+Status Communicator::givenUpAmong(const std::vector<int>& members, uint64_t seating, uint64_t child) const {
   const std::unique_lock lock(membershipMutex_, std::try_to_lock);
   if (!lock.owns_lock() || membership_ == nullptr || connections_.peers.empty()) return kOkStatus;
+  const auto holds = [](const uint64_t& word, uint64_t value) {
+    return value != 0 &&
+           std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire) == value;
+  };
   for (size_t rank = 0; rank < members.size(); ++rank) {
     const WindowHeader& theirs = connections_.peers[static_cast<size_t>(members[rank])].header();
-    const uint64_t& there = theirs.givenUp[split % WindowHeader::kGivenUp];
-    const uint64_t word = std::atomic_ref(const_cast<uint64_t&>(there)).load(std::memory_order_acquire);
-    if (members[rank] == rank_ || (word != 2 * split + 1 && !(seated && word == 2 * split))) continue;
-    return stretto::failAbout(
-        static_cast<int>(rank), Code::kRemote,
-        "rank %d of the communicator that it is made of has given up this split; its own "
-        "error says why",
-        members[rank]);
+    const bool gaveUp = holds(theirs.seatingsGivenUp[seating % WindowHeader::kGivenUp], seating) ||
+                        std::any_of(std::begin(theirs.childrenGivenUp), std::end(theirs.childrenGivenUp),
+                                    [&](const uint64_t& word) { return holds(word, child); });
+    if (members[rank] == rank_ || !gaveUp) continue;
+    return stretto::failAbout(static_cast<int>(rank), Code::kRemote,
+                              "rank %d of the communicator that it is made of has given up its making; its "
+                              "own error says why",
+                              members[rank]);
   }
   return kOkStatus;
 }
@@ -266,7 +293,7 @@ Status Communicator::reasonOfParent(Status status) const {
   const std::string words = lastError();
   const uint64_t began = platform::monotonicNanoseconds();
   while (static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9 < kSecondHandSeconds) {
-    STRETTO_TRY(origin_.parent->lossAmong(origin_.members));
+    STRETTO_TRY(origin_.parent->lossAmong(origin_.seat.members));
     if (abort_.load() != 0 || origin_.parent->state() == State::kAborted) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }

@@ -77,7 +77,8 @@ struct Seat {
   int ranks = 1;
   bootstrap::UniqueId id;
   std::vector<int> members;  // of a child: the parent's ranks, by rank of the child
-  uint64_t split = 0;        // of the child of a split: which one
+  uint64_t seating = 0;      // the exchange that gave it, of a split or a growth
+  bool opened = false;       // this process has opened the session of `id` for it
 };
 // How a child finds its seat, as the first step of its making; may wait for the parent's ranks, until the
 // check is not ok.
@@ -212,8 +213,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status parentHolds() const;
   Status reasonOfParent(Status status) const;
   Status lossAmong(const std::vector<int>& members) const;
-  Status givenUpAmong(const std::vector<int>& members, uint64_t split, bool seated) const;
-  void giveUpSplit(uint64_t split, bool seated);
+  using FindInTurn = std::function<Result<Seat>(Communicator&, uint64_t turn, const bootstrap::StopCheck&)>;
+  FindSeat seatByExchange(FindInTurn find);
+  Status givenUpAmong(const std::vector<int>& members, uint64_t seating, uint64_t child) const;
+  void giveUpSeating(uint64_t seating);
+  void giveUpChild(uint64_t child);
   Status makeHost();
   Status makeDevice();
   Status handOver();
@@ -284,8 +288,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   struct Origin {
     std::shared_ptr<Communicator> parent;
     FindSeat findSeat;
-    std::vector<int> members;  // the parent's ranks, by rank of the child
-    uint64_t split = 0;        // as in Seat
+    Seat seat;  // once it is found
   };
 
   int rank_;
@@ -336,8 +339,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t sequence_ = 0;                        // collectives so far
   uint64_t history_ = 0;                         // their tags, mixed
   uint64_t children_ = 0;                        // split so far
-  uint64_t splits_ = 0;                          // called so far
+  uint64_t seatings_ = 0;                        // splits and growths called so far
   std::map<std::vector<int>, uint64_t> shrunk_;  // so far, by the ranks that stayed
+  uint64_t childrenGivenUp_ = 0;                 // so far, by membershipMutex_
   Counters counters_;
   std::vector<std::byte> scaled_;  // PreMulSum's input
   std::vector<executors::host::Transfer> transfers_;

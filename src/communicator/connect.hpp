@@ -76,9 +76,8 @@ struct ConnectRequest {
   int ranks = 1;
   uint32_t slotBytes = 0;
   uint32_t linkChunk = 0;
-  uint64_t tableHash = 0;   // ranks must use the same measured table
-  uint64_t forcedHash = 0;  // and force the same algorithms
-  std::string forced;       // and force the same algorithms
+  uint64_t tableHash = 0;  // ranks must use the same measured table
+  std::string forced;      // and force the same algorithms
   bool deterministic = false;
   bool onDevice = false;  // a GPU, which connectDevices() then connects
   double timeoutSeconds = 0;

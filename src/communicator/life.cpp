@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "base/unknown_variables.hpp"
+#include "bootstrap/service.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/foreign.hpp"
 #include "communicator/turn.hpp"
@@ -152,11 +153,14 @@ Status Communicator::initialise() {
   // Failed, or aborted or struck by a loss meanwhile: the others must not take this rank for a member.
   if (status.ok()) status = usable();
   markBroken(status, State::kFailed, lastError());
-  if (origin.split != 0) origin.parent->giveUpSplit(origin.split, true);
-  std::lock_guard lock(membershipMutex_);
-  if (membership_ != nullptr) {
-    membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
+  if (origin.parent != nullptr && seated()) origin.parent->giveUpChild(identity_);
+  {
+    std::lock_guard lock(membershipMutex_);
+    if (membership_ != nullptr) {
+      membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell("could not connect"));
+    }
   }
+  if (origin.seat.opened) bootstrap::Service::closeSession(id_);  // if nobody has come
   return status;
 }
 

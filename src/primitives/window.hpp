@@ -90,11 +90,13 @@ struct WindowHeader {
 
   LongWait wait;
 
-  // Splits of this communicator, numbered from 1 in the order of the calls, whose child the owner will not
-  // join: twice the number, and one more if the owner has no part in the exchange that seats the children
-  // either. Each at its number modulo kGivenUp; written by the owner alone.
+  // What the owner has given up of the making of this communicator's children: exchanges that seat the ranks
+  // of a split or a growth, numbered from 1 in the order of the calls, each at its number modulo kGivenUp;
+  // and children in which it had a seat, by their identities, in the order in which it gave them up. Written
+  // by the owner alone.
   static constexpr uint64_t kGivenUp = 16;
-  alignas(kCellBytes) uint64_t givenUp[kGivenUp];
+  alignas(kCellBytes) uint64_t seatingsGivenUp[kGivenUp];
+  uint64_t childrenGivenUp[kGivenUp];
 
   // More than the operations by which a rank that waits for nobody may be ahead, but for those of no bytes.
   static constexpr int kAnnouncements = 16;

@@ -2,8 +2,11 @@
 // must not report success over what the failed rank's caller has written since, and the failed rank must not
 // return while it is read (docs/decisions/0023-what-holds-after-a-fault.md).
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <thread>
 
@@ -214,6 +217,46 @@ TEST_P(DirectFault, ALostRankIsNotWaitedFor) {
     ASSERT_TRUE(run.waitFor(1) && run.waitFor(kFailing));
     EXPECT_LT(secondsNow() - began, 0.29) << "it waited for the rank that is lost";
   });
+}
+
+// Seconds that a rank waits in a process that is stopped meanwhile for `stopped`; -1 if that came too late.
+double waitOfAStoppedProcess(double stopped) {
+  auto* const began = static_cast<std::atomic<bool>*>(
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* const taken = reinterpret_cast<std::atomic<double>*>(began + 64);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    Job job(2, 65536, 4096, Reach::kAddress);
+    job.host(0).begin(7, 1);
+    std::atomic_ref(job.host(1).header().reading).store(uint64_t{1});  // for ever
+    const double before = secondsNow();
+    began->store(true);
+    job.host(0).awaitReaders({Code::kRemote, 1});
+    taken->store(secondsNow() - before);
+    ::_exit(0);
+  }
+  EXPECT_TRUE(eventually(20, [&] { return began->load(); }));
+  ::kill(child, SIGSTOP);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  double seconds = -1;
+  if (WIFSTOPPED(status)) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(stopped));
+    ::kill(child, SIGCONT);
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    seconds = taken->load();
+  }
+  ::munmap(began, 4096);
+  return seconds;
+}
+
+// A process of several ranks that is stopped as a whole, and goes on, has given the reader no time meanwhile.
+TEST(Readers, HaveTheirTimeThoughTheProcessWasStopped) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "forks";
+  constexpr double kStopped = 1.0;
+  double seconds = -1;
+  for (int tries = 0; tries < 10 && seconds < 0; ++tries) seconds = waitOfAStoppedProcess(kStopped);
+  EXPECT_GT(seconds, kStopped + 0.2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, DirectFault, ::testing::ValuesIn(kForms),

@@ -11,6 +11,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/scoped_variable.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "stretto.h"
@@ -132,6 +133,52 @@ TEST(ChildInTheMaking, EndsWhenAMemberHasLeft) {
             30);
 }
 
+using Make = std::function<ncclResult_t(const Member&, ncclComm_t*)>;
+
+// `culprit` has its seat, but cannot join the child: those who wait for it there hear so by the parent.
+void isMadeByAllBut(int culprit, int members, const Make& make) {
+  const ScopedVariable limit("STRETTO_INIT_TIMEOUT", "10");
+  asProcesses(3, connected([&](Member& member) {
+                const Canary canary;
+                if (member.rank == culprit) setenv("STRETTO_TABLE", "/nowhere/table.json", 1);
+                ncclComm_t child = nullptr;
+                const double began = secondsNow();
+                const ncclResult_t result = member.rank < members ? make(member, &child) : ncclRemoteError;
+                if (member.rank == culprit) {
+                  member.check(result != ncclSuccess, "a child with a table that is none");
+                } else if (member.rank < members) {
+                  member.expect(result, "a child that a rank cannot make", ncclRemoteError);
+                  member.expectError("the error", {"rank " + std::to_string(culprit), "given up"});
+                  if (secondsNow() - began > canary.limit(kNoticed)) member.complain("told late");
+                }
+                member.check(child == nullptr, "there is a child");
+                member.board.meet();
+              }),
+              60);
+}
+
+TEST(ChildInTheMaking, EndsWhenAMemberCannotMakeIt) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  const Make split = [](const Member& member, ncclComm_t* child) {
+    return ncclCommSplit(member.comm, 0, member.rank, child, nullptr);
+  };
+  const Make shrink = [](const Member& member, ncclComm_t* child) {
+    int excluded[] = {2};
+    return ncclCommShrink(member.comm, excluded, 1, child, nullptr, NCCL_SHRINK_DEFAULT);
+  };
+  const Make grow = [](const Member& member, ncclComm_t* child) {
+    ncclUniqueId id;
+    const bool gives = member.rank == 2;
+    if (gives) member.expect(ncclCommGetUniqueId(member.comm, &id), "the name");
+    return ncclCommGrow(member.comm, 4, gives ? &id : nullptr, -1, child, nullptr);
+  };
+  for (const int culprit : {0, 1}) {
+    isMadeByAllBut(culprit, 3, split);
+    isMadeByAllBut(culprit, 2, shrink);
+    isMadeByAllBut(culprit, 3, grow);
+  }
+}
+
 // Who is left out, or has left the parent after the child was made, does not matter to the child.
 TEST(ChildInTheMaking, IsMadeThoughMembersAbortTheParentAtOnce) {
   for (int round = 0; round < 20; ++round) {
@@ -230,6 +277,22 @@ TEST_F(WithoutBlocking, HearsOfAMemberThatGaveUpTheSplit) {
   ASSERT_EQ(ncclCommAbort(given), ncclSuccess);
   const double began = secondsNow();
   ASSERT_EQ(ncclCommSplit(comms_[1], 0, 0, &child, nullptr), ncclInProgress);
+  ASSERT_TRUE(eventually(20, [&] { return stateOf(child) != ncclInProgress; }));
+  EXPECT_EQ(stateOf(child), ncclRemoteError) << ncclGetLastError(child);
+  EXPECT_LT(secondsNow() - began, canary.limit(2 * kNoticed));
+  EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
+}
+
+TEST_F(WithoutBlocking, HearsOfAMemberThatGaveUpTheGrowth) {
+  const Watchdog watchdog("a growth that a member gave up", 30);
+  const Canary canary;
+  ncclUniqueId id;
+  ncclComm_t given = nullptr, child = nullptr;
+  ASSERT_EQ(ncclCommGetUniqueId(comms_[1], &id), ncclSuccess);
+  ASSERT_EQ(ncclCommGrow(comms_[0], 3, nullptr, -1, &given, nullptr), ncclInProgress);
+  ASSERT_EQ(ncclCommAbort(given), ncclSuccess);
+  const double began = secondsNow();
+  ASSERT_EQ(ncclCommGrow(comms_[1], 3, &id, -1, &child, nullptr), ncclInProgress);
   ASSERT_TRUE(eventually(20, [&] { return stateOf(child) != ncclInProgress; }));
   EXPECT_EQ(stateOf(child), ncclRemoteError) << ncclGetLastError(child);
   EXPECT_LT(secondsNow() - began, canary.limit(2 * kNoticed));

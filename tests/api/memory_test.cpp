@@ -183,5 +183,21 @@ TEST(UniqueIds, OfAListAreForgottenWhenTheCommunicatorCannotBeMade) {
   EXPECT_TRUE(eventually(10, [&] { return sessions() == before; })) << sessions();
 }
 
+// The first rank of a child opens a session for it, and may then find that it cannot join it.
+TEST(Children, ThatCannotBeMadeAreForgotten) {
+  const size_t before = settledSessions();
+  asThreads(2, connected([](Member& member) {
+              member.board.meet();
+              if (member.rank == 0) setenv("STRETTO_TABLE", "/nowhere/table.json", 1);
+              member.board.meet();
+              ncclComm_t child = nullptr;
+              member.check(ncclCommSplit(member.comm, 0, 0, &child, nullptr) != ncclSuccess,
+                           "a child with a table that is none");
+              member.board.meet();
+              if (member.rank == 0) unsetenv("STRETTO_TABLE");
+            }));
+  EXPECT_TRUE(eventually(10, [&] { return sessions() == before; })) << sessions();
+}
+
 }  // namespace
 }  // namespace stretto

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <thread>
 
 #include "algorithms/registry.hpp"
+#include "base/scoped_variable.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "stretto.h"
@@ -249,6 +251,47 @@ TEST(Abort, EndsAnInitialisationThatLacksARank) {
   EXPECT_LT(secondsNow() - start, canary.limit(kNoticed));
 }
 
+// The process that made the id is late, and has not answered the rank yet that aborts.
+TEST(Abort, OfARankThatNobodyKnowsYetIsToldToTheOthers) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  enum { kMade, kStopped, kGoesOn };
+  const ScopedVariable timeout("STRETTO_INIT_TIMEOUT", "6");
+  const auto awaits = [](const Member& member, int word) {
+    member.check(eventually(20, [&] { return member.board.word(word) != 0; }), "nobody said so");
+  };
+  const Board board(2);
+  Processes processes(board, [&](Member& member) {
+    const Canary canary;
+    ncclUniqueId id;
+    member.board.shareId(member.rank, &id);
+    if (member.rank == 1) {
+      awaits(member, kStopped);
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      member.expect(ncclCommInitRankConfig(&member.comm, 2, id, 1, &config), "init", ncclInProgress);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const double start = secondsNow();
+      member.expect(ncclCommAbort(member.comm), "abort");
+      if (secondsNow() - start > canary.limit(kNoticed)) member.complain("the abort took long");
+    } else {
+      member.board.word(kMade) = 1;
+      awaits(member, kGoesOn);
+      const double start = secondsNow();
+      member.expect(ncclCommInitRank(&member.comm, 2, id, 0), "init", ncclRemoteError);
+      member.expectError("the error", {"rank 1", "ncclCommAbort"});
+      if (secondsNow() - start > canary.limit(kNoticed)) member.complain("told late");
+    }
+    member.board.meet();
+  });
+  ASSERT_TRUE(eventually(20, [&] { return board.word(kMade) != 0; }));
+  ::kill(processes.pid(0), SIGSTOP);
+  board.word(kStopped) = 1;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ::kill(processes.pid(0), SIGCONT);
+  board.word(kGoesOn) = 1;
+  processes.finish();
+}
+
 TEST(Abort, EndsWhatRunsOnAHostStream) {
   const Canary canary;
   asThreads(2, connected([&](Member& member) {
@@ -366,6 +409,33 @@ TEST(Absence, ARankThatHasLeftIsNotWaitedFor) {
               }),
               20);
   }
+}
+
+// Nor behind a transfer of the same group with a rank that is late.
+TEST(Absence, ARankThatHasLeftIsMissedInAGroupOfTransfers) {
+  const ScopedVariable limit("STRETTO_TIMEOUT", "6");
+  asThreads(3, connected([](Member& member) {
+              float value = 0;
+              member.expect(callOnce(Collective::kAllReduce, member, 1, &value), "together");
+              if (member.rank == 2) {
+                member.expect(ncclCommDestroy(member.comm), "destroy");
+                member.comm = nullptr;
+              }
+              member.board.meet();
+              if (member.rank == 0) {
+                const Canary canary;
+                const double start = secondsNow();
+                member.expect(ncclGroupStart(), "start");
+                for (const int from : {1, 2}) {
+                  member.expect(ncclRecv(&value, 1, ncclFloat32, from, member.comm, nullptr), "receive");
+                }
+                member.expect(ncclGroupEnd(), "after rank 2 has left", ncclRemoteError);
+                member.expectError("the error", {"rank 2", "finalised"});
+                if (secondsNow() - start > canary.limit(1)) member.complain("told late");
+              }
+              member.board.meet();
+            }),
+            30);
 }
 
 // What a rank has sent before it left still arrives.

@@ -253,5 +253,21 @@ TEST_F(KernelWaitsTest, WhatIsNotKnownIsNotPublished) {
             0u);
 }
 
+// A deadline that would be 0, or even, is a turn later: the wait has not gone on since for ever.
+TEST(LongWait, IsOneOf128Turns) {
+  for (const uint32_t limit : {2u, 3u, 3433228u, stretto::cuda::kMostTurns - 1}) {
+    for (const uint32_t begin : {0u, 1u, 1000u, 1001u, ~0u - 1, ~0u}) {
+      const uint32_t deadline = stretto::cuda::deadlineOf(begin, limit);
+      EXPECT_NE(deadline, 0u);
+      for (const uint32_t after : {0u, 1u, 2u, 127u}) {
+        EXPECT_FALSE(stretto::cuda::isLong(begin + after, deadline, limit)) << begin << "+" << after;
+      }
+      for (const uint32_t after : {129u, 1000u, 10000000u}) {
+        EXPECT_TRUE(stretto::cuda::isLong(begin + after, deadline, limit)) << begin << "+" << after;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stretto::communicator

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -164,7 +165,9 @@ bool Rank::runSteps() {
     if (plan_.tail >= 0 && index >= plan_.tail && !plan_.inTail[static_cast<size_t>(rank_)]) break;
     if (!runStep(index)) return false;
   }
-  return flush(pendingInChild_);
+  const bool all = flush(pendingInChild_);
+  me_.mayWait = false;
+  return all;
 }
 
 // Until all others that live and know of nothing have come to that step, too; bounded.
@@ -184,11 +187,26 @@ void Rank::lag(int index) {
   if (step.laggard == rank_ || (plan_.tail >= 0 && index >= plan_.tail)) sleepMicroseconds(step.lag);
 }
 
+// Whether it may rightly wait in a child for a rank that is stopped, though the parent has lost another one.
+bool Rank::mayWaitInChild(const Step& step) const {
+  const bool makes = step.what == Step::Do::kSplit || step.what == Step::Do::kShrink;
+  const bool uses = step.onChild || pendingInChild_;
+  if (plan_.kind != Kind::kStopFault || !(makes || uses)) return false;
+  const std::vector<int> members = makes ? membersOf(step, rank_) : child_.members;
+  const auto isOne = [&](Act act) {
+    return std::any_of(plan_.events.begin(), plan_.events.end(), [&](const Event& event) {
+      return event.act == act && std::find(members.begin(), members.end(), event.rank) != members.end();
+    });
+  };
+  return isOne(Act::kStop) && !isOne(Act::kKill);
+}
+
 bool Rank::runStep(int index) {
   const Step& step = plan_.steps[static_cast<size_t>(index)];
   if (!act(index)) return false;
   lag(index);
   me_.step = index;
+  me_.mayWait = mayWaitInChild(step);
   me_.began = now();
   if (memory_->sharesDevice() && index > 0 &&
       plan_.steps[static_cast<size_t>(index) - 1].what == Step::Do::kDrop)

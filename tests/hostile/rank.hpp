@@ -23,6 +23,7 @@ class Rank {
   bool registerWindow();
   ncclResult_t joinCall();
   bool runSteps();
+  bool mayWaitInChild(const Step& step) const;
   bool runStep(int index);
   bool callAll(const Step& step, const std::vector<Call>& calls, int index);
   std::vector<Call> callsOf(int index) const;

@@ -58,8 +58,7 @@ struct Patience {
 // each peer, sixty times a second.
 __device__ inline void tellLongWait(const Context& context, BlockShared& shared, uint32_t turn,
                                     uint32_t deadline, int peer) {
-  constexpr uint32_t kLongTurns = 128;
-  if (peer == kNobody || turn - (deadline - context.timeoutTurns) < kLongTurns) return;
+  if (peer == kNobody || !isLong(turn, deadline, context.timeoutTurns)) return;
   const int what = awaitedAt(static_cast<Awaited>(look(shared.awaits)), peer);
   const uint32_t span = turn / LongLook::kTurns;
   if (atomicExch(&shared.toldOf[what], span) == span) return;
@@ -78,7 +77,7 @@ struct Look {
 __device__ inline Look lookAround(const Context& context, BlockShared& shared, uint32_t deadline, int peer) {
   if (look(shared.failed) != 0) return {Code::kRemote, deadline};
   const uint32_t turn = static_cast<uint32_t>(nanoseconds() >> kTurnBits);
-  if (deadline == 0) deadline = (turn + context.timeoutTurns) | 1;
+  if (deadline == 0) deadline = deadlineOf(turn, context.timeoutTurns);
   if (deadline - turn > kMostTurns) return {Code::kTimeout, deadline};
   tellLongWait(context, shared, turn, deadline, peer);
   if (atomicExch(&shared.looked, turn) == turn) return {Code::kOk, deadline};

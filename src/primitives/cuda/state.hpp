@@ -48,6 +48,16 @@ constexpr uint32_t turnsOf(double seconds) {
   return turns < kMostTurns ? static_cast<uint32_t>(turns) : kMostTurns - 1;
 }
 
+// A deadline is never 0 and so may lie a turn late; the wait seems then to begin a turn late.
+constexpr uint32_t deadlineOf(uint32_t turn, uint32_t timeoutTurns) {
+  return (turn + timeoutTurns) | 1;
+}
+// Whether a wait of that deadline is long: 67 ms.
+inline constexpr int32_t kLongTurns = 128;
+constexpr bool isLong(uint32_t turn, uint32_t deadline, uint32_t timeoutTurns) {
+  return static_cast<int32_t>(turn - (deadline - timeoutTurns)) >= kLongTurns;
+}
+
 // A thread of the launch of that number (its low 32 bits) has waited for long, and has looked once more in
 // vain in that span of 32 turns. In one word, which any thread of the device that waits stores.
 struct LongLook {

@@ -47,9 +47,11 @@ bool Host::hasGivenUp(const Peer& other, Doubts& doubts) const {
          platform::tickSeconds(platform::ticks() - doubts.since) > kSecondHandSeconds;
 }
 
-bool Host::hasLeft(const Peer& other, int waitedFor) const {
+// Of several transfers none ends the wait for another one: each needs its own peer.
+bool Host::hasLeft(const Peer& other, const Awaited& awaited) const {
   if (std::atomic_ref(other.header().left).load(std::memory_order_acquire) == 0) return false;
-  return sequence_ == 0 ? other.rank == waitedFor : lastAnnounced(other.header()) < sequence_;
+  return sequence_ == 0 ? (awaited.ranks(ranks()) >> other.rank & 1) != 0
+                        : lastAnnounced(other.header()) < sequence_;
 }
 
 // A peer has failed, and nothing tells this rank why but the peer's own word: a code, and whom it blames.
@@ -69,12 +71,12 @@ Status Host::hasFailed(int lost) const {
                    lost, because.c_str(), nameOf(why.code));
 }
 
-Status Host::disagreement(Doubts& doubts, int waitedFor) const {
+Status Host::disagreement(Doubts& doubts, const Awaited& awaited) const {
   int lost = -1, gone = -1;
   for (const Peer& other : peers_) {
     if (other.rank == rank_) continue;
     if (lost < 0 && hasGivenUp(other, doubts)) lost = other.rank;
-    if (hasLeft(other, waitedFor)) gone = other.rank;
+    if (hasLeft(other, awaited)) gone = other.rank;
   }
   // After that look: what a rank has given up because of was called before.
   for (const Peer& other : peers_) {
@@ -88,11 +90,12 @@ Status Host::disagreement(Doubts& doubts, int waitedFor) const {
   if (lost >= 0) return hasFailed(lost);
   // What it did last may have arrived since the caller looked: it looks once more.
   if (gone < 0 || doubts.missed++ == 0) return kOkStatus;
+  const bool isFirst = sequence_ != 0 || awaited.peer == gone;
   return failAbout(
       gone, Code::kRemote,
       "rank %d waits in %s for rank %d, which has finalised its communicator without calling it: "
       "all ranks of a communicator must make the same calls",
-      rank_, current().c_str(), gone);
+      rank_, isFirst ? current().c_str() : "transfers of one group", gone);
 }
 
 std::string Host::current() const {
@@ -114,7 +117,7 @@ Status Host::reasonSoon(int peer) const {
   while (platform::tickSeconds(platform::ticks() - began) < kSecondHandSeconds) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_acquire);
     if (std::atomic_ref(window.abort).load(std::memory_order_acquire) != 0) return givenUp();
-    STRETTO_TRY(disagreement(doubts, peer));
+    STRETTO_TRY(disagreement(doubts, {.peer = peer}));
     platform::futexWait(&window.bell, bell, kSliceMicroseconds);
   }
   return kOkStatus;

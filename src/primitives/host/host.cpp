@@ -208,13 +208,16 @@ void Host::awaitReaders(Status why) {
       return other.rank != rank_ && (lost >> other.rank & 1) == 0 && reading == sequence_;
     });
   };
-  constexpr double kMostSeconds = 0.3;  // a reader that takes longer is stopped, and fails when it goes on
+  constexpr double kMostSeconds = 0.3;   // a reader that takes longer is stopped, and fails when it goes on
+  constexpr double kMostOfALook = 0.01;  // longer, and this rank was stopped itself, perhaps with the reader
   constexpr uint64_t kSliceMicroseconds = 50;
-  const uint64_t began = platform::ticks();
-  while ((!readersShow || anybodyReads()) &&
-         platform::tickSeconds(elapsed(platform::ticks(), began)) < kMostSeconds) {
+  double waited = 0;
+  for (uint64_t looked = platform::ticks(); (!readersShow || anybodyReads()) && waited < kMostSeconds;) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_relaxed);
     platform::futexWait(&window.bell, bell, kSliceMicroseconds);
+    const uint64_t now = platform::ticks();
+    waited += std::min(platform::tickSeconds(elapsed(now, looked)), kMostOfALook);
+    looked = now;
   }
 }
 
@@ -327,11 +330,7 @@ Patience::~Patience() {
 void Patience::publish() {
   LongWait& wait = host_.header().wait;
   const uint64_t ticket = std::atomic_ref(wait.ticket).load(std::memory_order_relaxed) + 1;
-  const uint64_t all = ~uint64_t{0} >> (64 - host_.ranks());
-  const uint64_t peers = awaited_.anyOf != 0 ? awaited_.anyOf
-                         : awaited_.peer < 0 ? all
-                                             : uint64_t{1} << awaited_.peer;
-  std::atomic_ref(wait.peers).store(peers, std::memory_order_relaxed);
+  std::atomic_ref(wait.peers).store(awaited_.ranks(host_.ranks()), std::memory_order_relaxed);
   std::atomic_ref(wait.sequence).store(host_.sequence_, std::memory_order_relaxed);
   if (awaited_.transfer != nullptr) announceTransfer(wait, *awaited_.transfer);
   std::atomic_ref(wait.ticket).store(ticket, std::memory_order_release);
@@ -376,7 +375,7 @@ Status Patience::sleepStep() {
   std::atomic_ref looks(window.wait.looks);
   looks.store(looks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the next look comes after it (standstill.cpp)
-  STRETTO_TRY(host_.disagreement(doubts_, awaited_.peer));
+  STRETTO_TRY(host_.disagreement(doubts_, awaited_));
   const uint64_t waited = elapsed(platform::ticks(), startedTicks_);
   if (waited > host_.policy_.timeoutTicks) {
     return host_.timedOut(awaited_.peer);

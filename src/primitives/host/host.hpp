@@ -60,6 +60,12 @@ struct Awaited {
   int peer = -1;                           // named when the wait fails; -1: nobody in particular
   uint64_t anyOf = 0;                      // a bit for each rank that could end the wait; 0: `peer` alone
   const Announcement* transfer = nullptr;  // the first of the transfers
+
+  // A bit for each rank that could end the wait, of `all` ranks.
+  uint64_t ranks(int all) const {
+    if (anyOf != 0) return anyOf;
+    return peer < 0 ? ~uint64_t{0} >> (kMaxRanks - all) : uint64_t{1} << peer;
+  }
 };
 
 // Ranks that wait for each other and for nobody else, as one rank has seen them.
@@ -240,9 +246,9 @@ class Host {
   Status waitLong(const uint64_t* word, uint64_t value, Awaited awaited);
   Status givenUp() const;
   Status timedOut(int peer) const;
-  Status disagreement(Doubts& doubts, int waitedFor) const;
+  Status disagreement(Doubts& doubts, const Awaited& awaited) const;
   bool hasGivenUp(const Peer& other, Doubts& doubts) const;
-  bool hasLeft(const Peer& other, int waitedFor) const;
+  bool hasLeft(const Peer& other, const Awaited& awaited) const;
   Status standstill(Standstill& seen, int waitedFor) const;
   bool seesStandstill(Standstill& seen) const;
   bool isUnchanged(const Standstill& seen) const;
