@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.output import JsonOption, console, emit, printable, stop, table
+from stretto.cli.output import JsonOption, console, emit, examples, printable, refuse_options, stop, table
 
 trace = typer.Typer(
     help="Record a program's collective operations, and convert, report or view what was recorded.",
@@ -38,39 +38,76 @@ def _root() -> None:
     """Keeps the commands apart."""
 
 
+_WHERE, _WHAT, _HOW = "Where to", "What is recorded", "The profiler plugin"
+
+
 @trace.command(
     "record",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=examples(
+        "stretto trace record -- stretto run -n 4 script.py",
+        "stretto trace record -o run1 --force -- torchrun --nproc-per-node 2 train.py",
+        "stretto trace record --every 100 -- python serve.py",
+    ),
 )
 def record(
     context: typer.Context,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME).")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME).", rich_help_panel=_WHERE
+        ),
     ] = None,
     events: Annotated[
         str | None,
-        typer.Option("--events", "-e", help="none, api, default, net, timing, all, types such as CollApi, or a mask."),
+        typer.Option(
+            "--events",
+            "-e",
+            metavar="WORDS",
+            help="none, api, default, net, timing, all, types such as CollApi, or a mask.",
+            rich_help_panel=_WHAT,
+        ),
     ] = None,
-    flight: Annotated[bool, typer.Option("--flight", help="Keep only the last events of each thread.")] = False,
+    flight: Annotated[
+        bool, typer.Option("--flight", help="Keep only the last events of each thread.", rich_help_panel=_WHAT)
+    ] = False,
     every: Annotated[
         int | None,
         typer.Option(
-            "--every", metavar="N", min=1, help="Record every N-th operation of each function (Stretto only)."
+            "--every",
+            metavar="N",
+            min=1,
+            help="Record every N-th operation of each function (Stretto only).",
+            rich_help_panel=_WHAT,
         ),
     ] = None,
     chain: Annotated[
         str | None,
-        typer.Option("--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
+        typer.Option(
+            "--chain",
+            metavar="PLUGIN",
+            help="A second profiler plugin, which gets every call too.",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     plugin: Annotated[
-        Path | None, typer.Option("--plugin", help="Another libnccl-profiler-stretto.so than the installed one.")
+        Path | None,
+        typer.Option(
+            "--plugin",
+            metavar="FILE",
+            help="Another libnccl-profiler-stretto.so than the installed one.",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the recording that DIR holds already.", rich_help_panel=_WHERE)
+    ] = False,
 ) -> None:
     """Run COMMAND and record what NCCL and Stretto do in it and in all processes that it starts.
 
-    For example: stretto trace record -- stretto run -n 4 script.py. Also torchrun, mpirun or any program of this host.
-    The exit status is that of the command. Small operations keep their speed with the default events; `timing` and
-    `all` also ask the GPU for stamps, which costs each operation microseconds.
+    COMMAND is stretto run, torchrun, mpirun or any program of this host. Its exit status is that of this command. Small
+    operations keep their speed with the default events; `timing` and `all` also ask the GPU for stamps, which costs
+    each operation microseconds.
     """
     from stretto.library import profiler_plugin_path
     from stretto.trace import record as recording
@@ -78,14 +115,17 @@ def record(
     words = list(context.args)
     if not words:
         stop("trace record: nothing to run. For example: stretto trace record -- stretto run -n 4 script.py")
+    refuse_options("trace record", context)
     folder = (output or recording.default_folder()).absolute()
-    options = recording.Options(folder, (plugin or profiler_plugin_path()).absolute(), events, flight, chain, every)
+    library = (plugin or profiler_plugin_path()).absolute()
+    options = recording.Options(folder, library, events, flight, chain, every, force)
     options.check()
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
     if other and chain is None:
         print(f"stretto trace: NCCL_PROFILER_PLUGIN={other} is left out; --chain {other} keeps it", file=sys.stderr)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        options.remove_old()
         status = recording.run_command(recording.python_command(words), options.environment(os.environ))
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -137,7 +177,10 @@ class _Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-@trace.command("convert")
+@trace.command(
+    "convert",
+    epilog=examples("stretto trace convert run1 --to perfetto", "stretto trace convert run1 --to csv -o - | head"),
+)
 def convert(
     inputs: InputArgument,
     to: Annotated[str, typer.Option("--to", "-t", help="jsonl, perfetto, chrome, otf2 or csv.")],
@@ -171,7 +214,7 @@ def convert(
     print(f"{made.rows:,} {how.rows} in {made.seconds:.1f} s: {path or 'stdout'}", file=sys.stderr)
 
 
-@trace.command("info")
+@trace.command("info", epilog=examples("stretto trace info run1", "stretto trace info run1 --json -"))
 def info(inputs: InputArgument, json: JsonOption = None) -> None:
     """Show what a recording holds: processes, threads, communicators, events by type, and what was lost."""
     from stretto.trace.summary import document, show
