@@ -4,8 +4,6 @@
 `stretto.trace`, with their `SETTINGS` for Typer beside them, as in this folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util
@@ -13,11 +11,13 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from stretto.cli.flags import with_flags
 from stretto.cli.output import JsonOption, console, emit, examples, printable, refuse_options, stop, table
 
 trace = typer.Typer(
@@ -38,7 +38,43 @@ def _root() -> None:
     """Keeps the commands apart."""
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """What the command line says of a recording that is to be made."""
+
+    output: Path | None = None
+    force: bool = False
+    events: str | None = None
+    flight: bool = False
+    every: int | None = None
+    chain: str | None = None
+    plugin: Path | None = None
+
+
+def _flag(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
 _WHERE, _WHAT, _HOW = "Where to", "What is recorded", "The profiler plugin"
+_FLAGS: dict[str, Any] = {
+    "output": _flag(_WHERE, "--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME)."),
+    "force": _flag(_WHERE, "--force", help="Replace the recording that DIR holds already."),
+    "events": _flag(
+        _WHAT,
+        "--events",
+        "-e",
+        metavar="WORDS",
+        help="none, api, default, net, timing, all, types such as CollApi, or a mask.",
+    ),
+    "flight": _flag(_WHAT, "--flight", help="Keep only the last events of each thread."),
+    "every": _flag(
+        _WHAT, "--every", metavar="N", min=1, help="Record every N-th operation of each function (Stretto only)."
+    ),
+    "chain": _flag(_HOW, "--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
+    "plugin": _flag(
+        _HOW, "--plugin", metavar="FILE", help="Another libnccl-profiler-stretto.so than the installed one."
+    ),
+}
 
 
 @trace.command(
@@ -50,59 +86,8 @@ _WHERE, _WHAT, _HOW = "Where to", "What is recorded", "The profiler plugin"
         "stretto trace record --every 100 -- python serve.py",
     ),
 )
-def record(
-    context: typer.Context,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME).", rich_help_panel=_WHERE
-        ),
-    ] = None,
-    events: Annotated[
-        str | None,
-        typer.Option(
-            "--events",
-            "-e",
-            metavar="WORDS",
-            help="none, api, default, net, timing, all, types such as CollApi, or a mask.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    flight: Annotated[
-        bool, typer.Option("--flight", help="Keep only the last events of each thread.", rich_help_panel=_WHAT)
-    ] = False,
-    every: Annotated[
-        int | None,
-        typer.Option(
-            "--every",
-            metavar="N",
-            min=1,
-            help="Record every N-th operation of each function (Stretto only).",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    chain: Annotated[
-        str | None,
-        typer.Option(
-            "--chain",
-            metavar="PLUGIN",
-            help="A second profiler plugin, which gets every call too.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    plugin: Annotated[
-        Path | None,
-        typer.Option(
-            "--plugin",
-            metavar="FILE",
-            help="Another libnccl-profiler-stretto.so than the installed one.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the recording that DIR holds already.", rich_help_panel=_WHERE)
-    ] = False,
-) -> None:
+@with_flags(Recorded, _FLAGS, context=True)
+def record(context: typer.Context, **flags: Any) -> None:
     """Run COMMAND and record what NCCL and Stretto do in it and in all processes that it starts.
 
     COMMAND is stretto run, torchrun, mpirun or any program of this host. Its exit status is that of this command. Small
@@ -112,16 +97,16 @@ def record(
     from stretto.library import profiler_plugin_path
     from stretto.trace import record as recording
 
-    words = list(context.args)
+    given, words = Recorded(**flags), list(context.args)
     if not words:
         stop("trace record: nothing to run. For example: stretto trace record -- stretto run -n 4 script.py")
     refuse_options("trace record", context)
-    folder = (output or recording.default_folder()).absolute()
-    library = (plugin or profiler_plugin_path()).absolute()
-    options = recording.Options(folder, library, events, flight, chain, every, force)
+    folder = (given.output or recording.default_folder()).absolute()
+    library = (given.plugin or profiler_plugin_path()).absolute()
+    options = recording.Options(folder, library, given.events, given.flight, given.chain, given.every, given.force)
     options.check()
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
-    if other and chain is None:
+    if other and given.chain is None:
         print(f"stretto trace: NCCL_PROFILER_PLUGIN={other} is left out; --chain {other} keeps it", file=sys.stderr)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +117,7 @@ def record(
             folder.rmdir()  # if it is empty
         stop(f"trace record: {error.filename or words[0]}: {error.strerror or error}", 127)
         return
-    _say_recorded(recording.summary(folder), output or folder)
+    _say_recorded(recording.summary(folder), given.output or folder)
     raise typer.Exit(status)
 
 
