@@ -29,6 +29,16 @@ SETTINGS = {
 _ENDS = "How it ends"
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST:
+        raise typer.BadParameter(f"{text}: seconds, from 0 to {_LONGEST:g}")
+    return seconds
+
+
 def _command(words: list[str], threads: int, grace: float) -> list[str]:
     """A .py file is run by this Python; everything else as it stands."""
     script = words[0].endswith(".py")
@@ -73,14 +83,13 @@ def run(
     timeout: Annotated[
         float | None,
         typer.Option(
-            min=0.0, max=_LONGEST, metavar="S", help="End the job after S seconds (status 124).", rich_help_panel=_ENDS
+            parser=_seconds, metavar="S", help="End the job after S seconds (status 124).", rich_help_panel=_ENDS
         ),
     ] = None,
     grace: Annotated[
         float,
         typer.Option(
-            min=0.0,
-            max=_LONGEST,
+            parser=_seconds,
             metavar="S",
             help="Seconds that ranks have to end by themselves.",
             rich_help_panel=_ENDS,
