@@ -12,7 +12,7 @@ from jobs import stretto
 from stretto.bench import compare
 from stretto.bench.measure import SUBJECT
 from stretto.bench.options import Options, UsageError
-from stretto.bench.run import REGRESSION, Failed, run
+from stretto.bench.run import REGRESSION, run
 from test_bench import Fake, options
 
 
@@ -78,14 +78,15 @@ def test_a_run_that_measured_something_else_is_refused_before_anything_starts(tm
             run(options(compare=old, **words), Fake("stretto", mode="die"), [])
 
 
-def test_sizes_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_sizes_that_are_not_there_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, old = measured(tmp_path, 10)
     record = json.loads(old.read_text())
     for one in record["rows"]:
         one["bytes"] += 1
     old.write_text(json.dumps(record))
-    with pytest.raises(Failed, match="no size of this run is in"):
-        run(options(compare=old), Fake("stretto"), [])
+    status, new = measured(tmp_path, 11, compare=old)
+    assert status == 1 and "FAILED --compare: no size of this run is in" in capsys.readouterr().out
+    assert json.loads(new.read_text())["rows"], "what was measured is kept"
 
 
 @pytest.mark.parametrize(

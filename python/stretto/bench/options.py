@@ -105,8 +105,8 @@ class Options:
         ):
             if value < least:
                 raise UsageError(f"--{name} {value}: at least {least}")
-        if self.limits and (self.compare or self.csv):
-            raise UsageError("--compare and --csv are for a collective, not for --limits")
+        if self.limits and (self.compare or self.csv or self.json == Path("-")):
+            raise UsageError("--compare, --csv and --json - are for a collective, not for --limits")
         if self.threshold < 0:
             raise UsageError(f"--threshold {self.threshold:g}: percent, at least 0")
         if min(self.warmup, self.seconds) < 0 or min(self.budget_ms, self.timeout) <= 0:
