@@ -1,5 +1,6 @@
 #include "communicator/late_launch.hpp"
 
+#include <cmath>
 #include <utility>
 
 namespace stretto::communicator {
@@ -24,6 +25,7 @@ LateLaunch::Waiting LateLaunch::waitingNow(const KernelWaitsOf::Looks& now) {
 }
 
 LateLaunch::Found LateLaunch::look(const KernelWaitsOf::Looks& now, double seconds, const RunOf& runOf) {
+  if (std::isinf(afterSeconds_)) return {};
   constexpr double kPauseSeconds = 1;  // a wait of which nothing is said for so long has ended
   const Waiting waiting = waitingNow(now);
   if (waiting.launch == 0) return {};
