@@ -29,7 +29,7 @@ ONE_THREAD := Copy.*:Reduce.*:*EveryNarrowFloat*:*EveryType*
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native viewer python test ctest pytest viewertest tsan asan fuzz compilers hostile bench lint format clean
+.PHONY: help setup build native viewer python test ctest pytest viewertest tsan asan fuzz compilers hostile bench docs lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -95,6 +95,11 @@ bench: build ## an all-reduce sweep between CPU ranks against the peers at hand:
 	@mkdir -p bench-out
 	@.venv/bin/stretto bench all_reduce --device cpu --ranks 2 \
 	  --json bench-out/all_reduce.json --plot bench-out/all_reduce.png $(BENCH)
+
+docs: python ## the Python interface, from its docstrings, as pages in build/docs/
+	@$(STEP) setup-docs $(PYTHON) -m pip install --quiet -r requirements-docs.txt
+	@$(STEP) docs $(PYTHON) -W error -m pdoc --docformat markdown --no-search -o build/docs \
+	  stretto stretto.nccl stretto.launch stretto.rendezvous
 
 lint: setup ## formatting, types, layers, sizes, words
 	@$(PYTHON) tools/lint

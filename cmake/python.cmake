@@ -26,6 +26,14 @@ target_include_directories(stretto_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/in
 target_link_libraries(stretto_python PRIVATE $<TARGET_LINKER_FILE:stretto_wheel>)
 target_compile_options(stretto_python PRIVATE -Wall -Wextra $<$<BOOL:${STRETTO_WERROR}>:-Werror>)
 add_dependencies(stretto_python stretto_wheel)
+# What `stretto info` says of the build.
+set(facts ${CMAKE_CURRENT_BINARY_DIR}/generated/build_facts.hpp)
+add_custom_target(stretto_build_facts BYPRODUCTS ${facts} COMMAND ${CMAKE_COMMAND}
+  -DSOURCE=${CMAKE_CURRENT_SOURCE_DIR} -DOUTPUT=${facts}
+  "-DCOMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" -DCUDA=$<BOOL:${STRETTO_CUDA_FOUND}>
+  -P ${CMAKE_CURRENT_SOURCE_DIR}/cmake/build_facts.cmake VERBATIM)
+add_dependencies(stretto_python stretto_build_facts)
+target_include_directories(stretto_python PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
 set_target_properties(stretto_python PROPERTIES
   OUTPUT_NAME _native LIBRARY_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT} INSTALL_RPATH "$ORIGIN/lib")
 

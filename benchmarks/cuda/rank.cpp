@@ -396,7 +396,7 @@ void GpuRank::refuseImpossible(double microseconds) const {
   const double bytes = static_cast<double>(group_) * crossing(request_);
   const double least = bytes / (sharedDevice_ ? kFastestMemory : kFastestLink) * 1e6;
   if (microseconds >= std::max(least, kLeastMicroseconds)) return;
-  throw Failure("impossible: " + std::to_string(microseconds) + " us for " + std::to_string(bytes) +
+  throw Failure("impossible: " + std::to_string(microseconds) + " µs for " + std::to_string(bytes) +
                 " bytes between ranks; no link is that fast, so the operation did not run");
 }
 

@@ -55,6 +55,7 @@ class PreMulSum:
 
     @property
     def code(self) -> int:
+        """Its number in nccl.h, as an `ncclRedOp_t`. Raises `InvalidArgument` once it is closed."""
         if self._code is None:
             raise InvalidArgument("this operator is closed")
         return self._code

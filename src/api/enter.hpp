@@ -1,6 +1,8 @@
 // The way from a C call to submit(), for src/api: what an entry point of a collective or a transfer says.
 #pragma once
 
+#include <cstdint>
+
 #include "base/types.hpp"
 #include "nccl.h"
 
@@ -14,6 +16,7 @@ struct Call {
   ncclDataType_t type;
   int root = -1;
   const ncclRedOp_t* op = nullptr;
+  uint64_t profilerTag = 0;  // userProfilerTag of a config
 };
 
 // Checks the handle, the type, the operator and the stream.

@@ -63,6 +63,7 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   operation.receive = call.receive;
   operation.count = call.count;
   operation.root = call.root;
+  operation.profiled.userTag = call.profilerTag;
   Status status = setType(operation, call.type);
   if (status.ok() && call.op != nullptr) status = setOperator(operation, *communicator, *call.op);
   if (!status.ok()) return finish(status);

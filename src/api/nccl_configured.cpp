@@ -65,7 +65,8 @@ Status checkHonoured(const char* function, const ncclCollConfig_t& config, bool 
       function);
 }
 
-Status check(const char* function, const ncclCollConfig_t* given, bool onDevice) {
+// `known`: what is given, as far as it goes, and defaults.
+Status check(const char* function, const ncclCollConfig_t* given, bool onDevice, ncclCollConfig_t& known) {
   if (given == nullptr) return kOkStatus;
   constexpr size_t kShortest = offsetof(ncclCollConfig_t, ext);
   if (given->size < kShortest || given->magic != NCCL_API_MAGIC) {
@@ -74,17 +75,18 @@ Status check(const char* function, const ncclCollConfig_t* given, bool onDevice)
                 "%#x)",
                 function, given->size, given->size < kShortest ? 0 : given->magic, NCCL_API_MAGIC);
   }
-  ncclCollConfig_t known = NCCL_COLLCONFIG_INITIALIZER;
   std::memcpy(&known, given, std::min(given->size, sizeof known));
   STRETTO_TRY(checkMembers(function, known));
   return checkHonoured(function, known, onDevice);
 }
 
-ncclResult_t enterConfigured(const char* function, const Call& call, ncclComm_t comm, cudaStream_t stream,
+ncclResult_t enterConfigured(const char* function, Call call, ncclComm_t comm, cudaStream_t stream,
                              const ncclCollConfig_t* config) {
   communicator::Communicator* const communicator = find(comm, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
-  const Status status = check(function, config, communicator->onDevice());
+  ncclCollConfig_t known = NCCL_COLLCONFIG_INITIALIZER;
+  const Status status = check(function, config, communicator->onDevice(), known);
+  call.profilerTag = known.userProfilerTag;
   return status.ok() ? enter(function, call, comm, stream) : finish(status);
 }
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 namespace stretto {
 namespace {
@@ -73,6 +74,8 @@ Result<bool> Parameter::flag() const {
 namespace parameters {
 
 constexpr Parameter kTimeout{"STRETTO_TIMEOUT", "1800", "seconds until a wait on a peer gives up"};
+constexpr Parameter kWarnAfter{"STRETTO_WARN_AFTER", "10",
+                               "seconds after which a wait on a peer is told of at WARN, once; 0: never"};
 constexpr Parameter kInitTimeout{"STRETTO_INIT_TIMEOUT", "300", "seconds until all ranks must have joined"};
 constexpr Parameter kAlgo{"STRETTO_ALGO", "", "force an algorithm: NAME or COLLECTIVE:NAME,..."};
 constexpr Parameter kProto{"STRETTO_PROTO", "",
@@ -113,14 +116,19 @@ constexpr Parameter kProfileEvery{"STRETTO_PROFILE_EVERY", "1",
 constexpr Parameter kTopologyFile{"STRETTO_TOPO_FILE", "", "read the topology from this file, do not probe"};
 constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology found to this file"};
 
+Result<double> warnAfter() {
+  const auto seconds = kWarnAfter.seconds(0, 1e7);
+  return seconds.ok() && seconds.value() == 0 ? Result(std::numeric_limits<double>::infinity()) : seconds;
+}
+
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout,         &kInitTimeout,    &kAlgo,         &kProto,        &kLink,
-      &kDevice,          &kSharedDevice,   &kLanes,        &kBlocks,       &kDeterministic,
-      &kTable,           &kSpin,           &kRings,        &kRingGather,   &kSlotBytes,
-      &kFlightDirectory, &kEvents,         &kCpuLevel,     &kHostId,       &kMaxCtas,
-      &kSocketInterface, &kProfilerPlugin, &kProfileEvery, &kTopologyFile, &kTopologyDump,
-      &kRealNccl};
+      &kTimeout,       &kWarnAfter,       &kInitTimeout,    &kAlgo,         &kProto,
+      &kLink,          &kDevice,          &kSharedDevice,   &kLanes,        &kBlocks,
+      &kDeterministic, &kTable,           &kSpin,           &kRings,        &kRingGather,
+      &kSlotBytes,     &kFlightDirectory, &kEvents,         &kCpuLevel,     &kHostId,
+      &kMaxCtas,       &kSocketInterface, &kProfilerPlugin, &kProfileEvery, &kTopologyFile,
+      &kTopologyDump,  &kRealNccl};
   return kAll;
 }
 

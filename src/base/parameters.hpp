@@ -38,6 +38,7 @@ class Parameter {
 namespace parameters {
 
 extern const Parameter kTimeout;
+extern const Parameter kWarnAfter;
 extern const Parameter kInitTimeout;
 extern const Parameter kAlgo;
 extern const Parameter kProto;
@@ -66,6 +67,9 @@ extern const Parameter kTopologyDump;
 
 // All of them, in the order of declaration.
 std::span<const Parameter* const> all();
+
+// STRETTO_WARN_AFTER in seconds; infinity for never.
+Result<double> warnAfter();
 
 }  // namespace parameters
 }  // namespace stretto

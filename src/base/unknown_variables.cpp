@@ -88,7 +88,9 @@ std::vector<std::string> aboutUnknownVariables() {
   return aboutUnknownVariables(names);
 }
 
+// `stretto run` has told of them, once for all its ranks.
 void warnOfUnknownVariables() {
+  if (getenv("STRETTO_RUN_LOG") != nullptr) return;
   static std::once_flag once;
   std::call_once(once, [] {
     for (const std::string& sentence : aboutUnknownVariables()) {

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/log.hpp"
+#include "base/parameters.hpp"
 #include "bootstrap/client_link.hpp"
 #include "bootstrap/loop.hpp"
 #include "bootstrap/service.hpp"
@@ -96,8 +98,24 @@ Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int ran
   return membership;
 }
 
+template <typename Wait, typename Words>
+Waited Membership::waitAloud(double timeoutSeconds, const Wait& wait, const Words& whatIsMissing) {
+  const Clock::time_point deadline = deadlineAfter(timeoutSeconds);
+  const auto warnAfter = parameters::warnAfter();
+  if (!warnAfter.ok() || warnAfter.value() >= timeoutSeconds) return wait(deadline);
+  const Waited waited = wait(deadlineAfter(warnAfter.value()));
+  if (waited != Waited::kTimeout) return waited;
+  const std::string missing = whatIsMissing(warnAfter.value());
+  // It may have come while that was asked.
+  if (const Waited late = wait(Clock::now()); late != Waited::kTimeout) return late;
+  STRETTO_LOG(kWarn, kInit, "rank %d goes on waiting: %s", rank(), missing.c_str());
+  return wait(deadline);
+}
+
 Status Membership::finishJoin(double timeoutSeconds) {
-  switch (link_->waitJoined(deadlineAfter(timeoutSeconds))) {
+  switch (waitAloud(
+      timeoutSeconds, [this](Clock::time_point deadline) { return link_->waitJoined(deadline); },
+      [this](double seconds) { return notJoined(seconds); })) {
     case Waited::kDone:
       return link_->joinOutcome();
     case Waited::kTimeout:
@@ -112,14 +130,14 @@ Status Membership::finishJoin(double timeoutSeconds) {
                    link_->ranks, words.c_str());
 }
 
-Status Membership::giveUpJoining(double timeoutSeconds) {
-  std::string text;
+std::string Membership::notJoined(double seconds) {
   Missing missing;
-  if (link_->admitted() && ask(QueryKind::kJoin, missing)) {
-    text = missingText(missing, timeoutSeconds);
-  } else {
-    text = link_->unreachedText(timeoutSeconds);
-  }
+  return link_->admitted() && ask(QueryKind::kJoin, missing) ? missingText(missing, seconds)
+                                                             : link_->unreachedText(seconds);
+}
+
+Status Membership::giveUpJoining(double timeoutSeconds) {
+  const std::string text = notJoined(timeoutSeconds);
   // In the meantime the last rank may have come, or somebody else may have said why it never will.
   if (const Status late = link_->joinOutcome(); late.code != Code::kInProgress) {
     return late;
@@ -173,7 +191,10 @@ Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
       })) {
     return stopped(rank());
   }
-  switch (link_->waitExchange(sequence.value(), deadlineAfter(timeoutSeconds), stop)) {
+  switch (waitAloud(
+      timeoutSeconds,
+      [&](Clock::time_point deadline) { return link_->waitExchange(sequence.value(), deadline, stop); },
+      [&](double seconds) { return std::string("in exchange \"") + name + "\" " + notExchanged(seconds); })) {
     case Waited::kDone:
       return link_->exchangeOutcome(name, sequence.value());
     case Waited::kTimeout:
@@ -187,19 +208,21 @@ Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
   return failAbout(why.peer, why.code, "rank %d: gave up exchange \"%s\": %s", rank(), name, words.c_str());
 }
 
-Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {
+std::string Membership::notExchanged(double seconds) {
   Missing missing;
-  const bool answered = ask(QueryKind::kExchange, missing);
-  std::string text = std::string("exchange \"") + name + "\" timed out: ";
-  char detail[96];
-  if (answered) {
-    snprintf(detail, sizeof detail, "%u of %u ranks came within %g s, missing ", missing.arrived,
-             missing.ranks, timeoutSeconds);
-    text += detail + missing.text;
-  } else {
-    snprintf(detail, sizeof detail, "no process that hosts the session answered within %g s", timeoutSeconds);
-    text += detail;
+  char text[96];
+  if (!ask(QueryKind::kExchange, missing)) {
+    snprintf(text, sizeof text, "no process that hosts the session answered within %g s", seconds);
+    return text;
   }
+  snprintf(text, sizeof text, "%u of %u ranks came within %g s, missing ", missing.arrived, missing.ranks,
+           seconds);
+  return text + missing.text;
+}
+
+Status Membership::exchangeTimedOut(const char* name, double timeoutSeconds) {
+  const std::string text =
+      std::string("exchange \"") + name + "\" timed out: " + notExchanged(timeoutSeconds);
   link_->spoilExchanges({Code::kTimeout, -1, text});
   return fail(Code::kTimeout, "rank %d: %s", rank(), text.c_str());
 }

@@ -255,6 +255,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool noteAbsence(int gone);
   bool watch();
   bool noteDisagreement();
+  void warnOfLateLaunch();
+  std::string lateCallInWords(const LateLaunch::Found& late);
   bool failDisagreeing(int peer, const std::string& words);
   bool tellWaits(uint32_t launch, WaitingLaunch& what);
   void nudgePeers();

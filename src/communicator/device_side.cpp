@@ -22,7 +22,7 @@ constexpr int kPageBits = 21;
 }  // namespace
 
 Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connections, const Connections& host,
-                                                       int rank, int ranks, double timeoutSeconds) {
+                                                       int rank, int ranks, Limits limits) {
   const platform::cuda::ScopedDevice current(connections.device);
   STRETTO_TRY(current.status());
   executors::cuda::Setup setup;
@@ -30,12 +30,12 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
   setup.rank = rank;
   setup.ranks = ranks;
   setup.shape = connections.shape;
-  setup.timeoutSeconds = timeoutSeconds;
+  setup.timeoutSeconds = limits.timeoutSeconds;
   setup.sharedDevice = connections.shared;
   setup.residentBlocks = connections.residentBlocks;
   auto engine = executors::cuda::Engine::create(setup);
   if (!engine.ok()) return engine.status();
-  std::unique_ptr<DeviceSide> side(new DeviceSide(std::move(connections), host, rank, ranks, timeoutSeconds));
+  std::unique_ptr<DeviceSide> side(new DeviceSide(std::move(connections), host, rank, ranks, limits));
   side->engine_ = std::move(engine.value());
   return side;
 }
@@ -252,6 +252,13 @@ executors::cuda::Engine::Launched DeviceSide::lastTransfers(const Operation& ope
 uint64_t DeviceSide::finished() const {
   const platform::cuda::AmidCaptures amid;
   return engine_->finished();
+}
+
+LateLaunch::Found DeviceSide::late(const std::function<bool(uint32_t launch)>& isKnown) {
+  return late_.look(engine_->longLooks(), static_cast<double>(platform::monotonicNanoseconds()) * 1e-9,
+                    [&](uint32_t launch) {
+                      return isKnown(launch) ? LateLaunch::Run{true, 0} : LateLaunch::Run{false, finished()};
+                    });
 }
 
 // Whether graphs of this rank still run, or transfers, is the device's to say: kernels count collectives

@@ -16,6 +16,7 @@
 #include "communicator/device_connect.hpp"
 #include "communicator/device_windows.hpp"
 #include "communicator/kernel_waits.hpp"
+#include "communicator/late_launch.hpp"
 #include "communicator/operation.hpp"
 #include "communicator/windows.hpp"
 #include "executors/cuda/engine.hpp"
@@ -27,9 +28,13 @@ using executors::cuda::StreamHandle;
 
 class DeviceSide {
  public:
+  struct Limits {
+    double timeoutSeconds = 0;    // of a wait of a kernel
+    double warnAfterSeconds = 0;  // infinity: never
+  };
   // `host`: what reaches the ranks' posts.
   static Result<std::unique_ptr<DeviceSide>> create(DeviceConnections connections, const Connections& host,
-                                                    int rank, int ranks, double timeoutSeconds);
+                                                    int rank, int ranks, Limits limits);
 
   int device() const { return connections_.device; }
   const stretto::cuda::Shape& shape() const { return connections_.shape; }
@@ -94,6 +99,9 @@ class DeviceSide {
   executors::cuda::Report report() const { return engine_->report(); }
   // Ten times a second, by one thread: publishes which launch waits; true if one has waited for long.
   bool publishWaits(const KernelWaitsOf::Find& find) { return waits_.publish(engine_->longLooks(), find); }
+  // As often, and by the same thread: a launch of which it is time to warn. `isKnown(launch)`: whether it is
+  // no graph's, which runs again under the same number.
+  LateLaunch::Found late(const std::function<bool(uint32_t launch)>& isKnown);
   // Each time that one has; `gone`: the ranks, a bit each, that have left or given up.
   Standstill::Found standstill(uint64_t gone) { return standstill_.find(rank_, allWaits_, gone); }
   // Kernels of collectives that have ended, replays of graphs included. Asks the device: some microseconds.
@@ -106,11 +114,11 @@ class DeviceSide {
   bool idle(double seconds, const std::function<bool()>& ends = {}) const;
 
  private:
-  DeviceSide(DeviceConnections connections, const Connections& host, int rank, int ranks,
-             double timeoutSeconds)
+  DeviceSide(DeviceConnections connections, const Connections& host, int rank, int ranks, Limits limits)
       : connections_(std::move(connections)),
-        reached_(std::make_shared<DeviceWindows>(connections_, host, timeoutSeconds)),
+        reached_(std::make_shared<DeviceWindows>(connections_, host, limits.timeoutSeconds)),
         waits_(host.kernelWaits(rank)),
+        late_(limits.warnAfterSeconds),
         order_(connections_.device, connections_.mayShare),
         rank_(rank),
         ranks_(ranks) {
@@ -133,6 +141,7 @@ class DeviceSide {
   KernelWaitsOf waits_;                            // in host windows, which outlive this
   std::vector<const KernelWaits*> allWaits_;       // by rank
   Standstill standstill_;
+  LateLaunch late_;
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;

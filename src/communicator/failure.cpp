@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/log.hpp"
 #include "communicator/communicator.hpp"
 #include "platform/fork.hpp"
 #include "platform/futex.hpp"
@@ -206,6 +207,41 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
     default:
       return me + ": the kernel of " + what + " failed (" + nameOf(report.status.code) + ")";
   }
+}
+
+// On the device's thread, once in each wait: users see a job that waits, not one that is silent.
+void Communicator::warnOfLateLaunch() {
+  const LateLaunch::Found late = device_->late([this](uint32_t launch) {
+    const std::lock_guard lock(launchMutex_);
+    return launches_.ofLaunch(launch) != nullptr;
+  });
+  if (late.launch == 0) return;
+  STRETTO_LOG(kWarn, kColl, "%s",
+              waitsForLong(rank_, late.seconds, late.peers, lateCallInWords(late)).c_str());
+}
+
+// With what is missing there. A rank may have called it and not come to it yet: its GPU has other work
+// before.
+std::string Communicator::lateCallInWords(const LateLaunch::Found& late) {
+  uint64_t sequence = 0;
+  if (late.isKnown) {
+    const std::lock_guard lock(launchMutex_);
+    const LaunchLog::Entry* const entry = launches_.ofLaunch(late.launch);
+    if (entry == nullptr) return "an operation that has just ended";
+    if (entry->sequence == 0) return inWords(entry->first);
+    sequence = entry->sequence;
+  }
+  if (sequence == 0) return "an operation of a CUDA graph";
+  uint64_t missing = 0;
+  for (const Peer& peer : connections_.peers) {
+    if (peer.rank != rank_ && connections_.ledger(peer.rank).last() < sequence)
+      missing |= uint64_t{1} << peer.rank;
+  }
+  const Announcement call = connections_.ledger(rank_).find(sequence);
+  return (call.sequence != 0 ? inWords(call) : "operation #" + std::to_string(sequence)) +
+         (missing != 0 ? " (not entered by " + ranksInWords(missing) + ")"
+                       : " (every rank has called it; the GPU of " + ranksInWords(late.peers) +
+                             " has not come to it, or not to the end of its part)");
 }
 
 // What the others are told: with this rank's own error, as it may be the cause of theirs.

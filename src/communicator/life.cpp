@@ -1,6 +1,7 @@
 // A communicator from its first word with the others to its end.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -38,6 +39,8 @@ Result<uint32_t> slotBytesFor(int ranks) {
 Result<WaitPolicy> waitPolicy(int ranks, int cores) {
   const auto timeout = parameters::kTimeout.seconds(0.001, 1e7);
   if (!timeout.ok()) return timeout.status();
+  const auto warnAfter = parameters::warnAfter();
+  if (!warnAfter.ok()) return warnAfter.status();
   double spin = ranks <= cores ? 100 : 0;
   if (parameters::kSpin.isSet()) {
     const auto given = parameters::kSpin.integer(0, 1000000);
@@ -49,6 +52,9 @@ Result<WaitPolicy> waitPolicy(int ranks, int cores) {
   policy.spinTicks = static_cast<uint64_t>(spin * 1e-6 * platform::tickRate());
   policy.yields = 100;
   policy.timeoutTicks = static_cast<uint64_t>(timeout.value() * platform::tickRate());
+  if (std::isfinite(warnAfter.value())) {
+    policy.warnTicks = static_cast<uint64_t>(warnAfter.value() * platform::tickRate());
+  }
   return policy;
 }
 

@@ -15,6 +15,7 @@ namespace stretto::communicator {
 struct Profiled {
   uint32_t mask = 0;         // as it was at the call; 0: nothing
   bool handedOver = false;   // the KernelLaunch event is behind us
+  uint64_t userTag = 0;      // what the caller wants to be told with it
   uint64_t sequence;         // the collective's number among those of its function; nothing where mask is 0
   void* api = nullptr;       // the call's event
   void* groupApi = nullptr;  // that of the group it was called in, dead once the group has ended

@@ -132,7 +132,8 @@ uint64_t Profile::call(Operation& operation, Counted counted, ProfiledGroup& gro
     descriptor.p2pApi = {function, operation.count, type, operation.stream, captured, 0};
   } else {
     const int root = std::max(operation.root, 0);  // NCCL says 0 where there is none
-    descriptor.collApi = {function, operation.count, type, root, operation.stream, captured, 0};
+    descriptor.collApi = {function, operation.count,           type, root, operation.stream,
+                          captured, operation.profiled.userTag};
   }
   operation.profiled.api = session.start(descriptor, at);
   session.stop(operation.profiled.api, at);
@@ -202,6 +203,7 @@ void* Profile::startCollective(const Operation& operation, const planner::Plan& 
   event.algorithm = algorithmName(plan.algorithm);
   event.protocol = protocolName(plan.protocol);
   event.parentGroup = group_;
+  event.userTag = operation.profiled.userTag;
   return session_->start(descriptor, at);
 }
 

@@ -46,8 +46,8 @@ observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, co
   record.op = operation.op;
   record.algorithm = plan.algorithm;
   record.protocol = plan.protocol;
-  record.root = operation.isTransfer() ? -1 : operation.root;
-  record.peer = operation.isTransfer() ? operation.root : -1;
+  record.root = operation.isCollective() ? operation.root : -1;
+  record.peer = operation.isCollective() ? -1 : operation.root;
   record.enqueued = enqueued;
   return record;
 }
@@ -241,9 +241,11 @@ Status Communicator::start(std::vector<Operation> operations, executors::host::S
 Status Communicator::runOneSided(std::span<const Operation> operations, bool waits) {
   for (const Operation& operation : operations) {
     if (!operation.isOneSided() || (operation.collective == Collective::kWaitSignal) != waits) continue;
+    recorded_ = flight_.begin(recordOf(operation, 0, {}, false));
     host_->begin(0, 0);
     const Status status = oneSided_.run(*host_, operation);
     host_->end();
+    flight_.end(recorded_, status, platform::ticks());
     if (!status.ok()) return explainFailure(operation, status);
     ++counters_.operations;
     if (operation.collective == Collective::kPut) counters_.bytes += operation.bytes();

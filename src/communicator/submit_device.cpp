@@ -45,7 +45,9 @@ Status Communicator::makeDevice() {
   const auto initTimeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   const auto timeout = parameters::kTimeout.seconds(0.001, 1e7);
   if (!initTimeout.ok()) return initTimeout.status();
+  const auto warnAfter = parameters::warnAfter();
   if (!timeout.ok()) return timeout.status();
+  if (!warnAfter.ok()) return warnAfter.status();
   freeWhatCanBe();
   DeviceConnections connections;
   STRETTO_TRY(connectDevices(
@@ -56,7 +58,8 @@ Status Communicator::makeDevice() {
   }
   STRETTO_TRY(describe(connections.shape, connections.gpus, machine_));
   machine_.fewBlocks = connections.fewBlocks;
-  auto device = DeviceSide::create(std::move(connections), connections_, rank_, ranks_, timeout.value());
+  auto device = DeviceSide::create(std::move(connections), connections_, rank_, ranks_,
+                                   {timeout.value(), warnAfter.value()});
   if (!device.ok()) return device.status();
   {
     std::lock_guard lock(deviceMutex_);
@@ -384,6 +387,7 @@ bool Communicator::noteDisagreement() {
   if (device_ == nullptr || state() != State::kReady) return false;
   const bool waits =
       device_->publishWaits([this](uint32_t launch, WaitingLaunch& what) { return tellWaits(launch, what); });
+  warnOfLateLaunch();
   if (!waits) return false;
   const Ledger mine = connections_.ledger(rank_);
   for (const Peer& peer : connections_.peers) {

@@ -46,20 +46,26 @@ std::string sayMember(const FlightSnapshot& member) {
 }
 
 std::string sayOperation(const FlightOperation& operation) {
+  if (operation.function == Collective::kSignal) return print("signal to rank %d", operation.peer);
+  if (operation.function == Collective::kWaitSignal) {
+    return print("wait for %llu signals of rank %d", static_cast<unsigned long long>(operation.count),
+                 operation.peer);
+  }
   std::string text;
   if (operation.sequence > 0) text = print("#%llu ", static_cast<unsigned long long>(operation.sequence));
   const Collective function = operation.function;
   text += print("%s %s", nameOf(function), nameOf(operation.type));
   if (isReduction(function) && operation.op != Operator::kSum) text += print(" %s", nameOf(operation.op));
   text += print(" x %llu", static_cast<unsigned long long>(operation.count));
-  if (function == Collective::kSend && operation.peer >= 0) text += print(" to rank %d", operation.peer);
+  const bool isTo = function == Collective::kSend || function == Collective::kPut;
+  if (isTo && operation.peer >= 0) text += print(" to rank %d", operation.peer);
   if (function == Collective::kReceive && operation.peer >= 0) text += print(" from rank %d", operation.peer);
   if (isRooted(function) && operation.root >= 0) text += print(" with root %d", operation.root);
   return text;
 }
 
 std::string sayTime(double seconds) {
-  if (seconds < 1e-3) return print("%.1f us", seconds * 1e6);
+  if (seconds < 1e-3) return print("%.1f µs", seconds * 1e6);
   if (seconds < 1) return print("%.1f ms", seconds * 1e3);
   if (seconds < 120) return print("%.1f s", seconds);
   if (seconds < 7200)

@@ -15,9 +15,9 @@ bool isRooted(Collective function);
 std::string sayRanks(const std::vector<int>& ranks);
 // "rank 2 (host h, pid 123)", and that its process is stopped if it is.
 std::string sayMember(const FlightSnapshot& member);
-// "#1841 all_reduce bfloat16 x 4096", "send float32 x 64 to rank 1".
+// "#1841 all_reduce bfloat16 x 4096", "send float32 x 64 to rank 1", "wait for 2 signals of rank 1".
 std::string sayOperation(const FlightOperation& operation);
-// "3.2 us", "12.3 s", "5 min 12 s".
+// "3.2 µs", "12.3 s", "5 min 12 s".
 std::string sayTime(double seconds);
 
 }  // namespace stretto::observe

@@ -38,7 +38,7 @@ struct FlightIdentity {
 
 // One operation, as it begins.
 struct FlightRecord {
-  uint64_t sequence = 0;  // number of the collective on its communicator, from 1; 0: point-to-point
+  uint64_t sequence = 0;  // number of the collective on its communicator, from 1; 0: between two ranks
   uint64_t startTicks = 0;
   uint64_t count = 0;
   Collective function = Collective::kAllReduce;
@@ -47,7 +47,7 @@ struct FlightRecord {
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
   algorithms::Protocol protocol = algorithms::Protocol::kChunks;
   int32_t root = -1;
-  int32_t peer = -1;      // of a send or receive
+  int32_t peer = -1;      // of a send, a receive or a one-sided operation
   bool enqueued = false;  // on a GPU: it begins later, and its end is noticed later still
 };
 

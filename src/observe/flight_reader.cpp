@@ -44,8 +44,8 @@ bool decodeSlot(const FlightSlot& first, const FlightSlot& second, int ranks, Fl
   to.startTicks = second.startTicks;
   to.count = second.count;
   const uint64_t outcome = first.outcome;
-  bool valid = decode(second.kind, 0, kCollectives, to.function) &&
-               decode(second.kind, 1, kDataTypes, to.type) && decode(second.kind, 2, kOperators, to.op) &&
+  bool valid = decode(second.kind, 0, kCalls, to.function) && decode(second.kind, 1, kDataTypes, to.type) &&
+               decode(second.kind, 2, kOperators, to.op) &&
                decode(second.kind, 3, algorithms::kAlgorithms, to.algorithm) &&
                decode(second.kind, 4, algorithms::kProtocols, to.protocol) && second.kind >> 41 == 0 &&
                decodeRank(second.ranks & 0xffffffff, ranks, to.root) &&

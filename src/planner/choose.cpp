@@ -197,7 +197,7 @@ std::string describe(const Descriptor& row, const Plan& plan, const Forced::Choi
   if (!choice.allows(row)) return "something else is forced";
   char text[96];
   const double behind = plan.predictedMicroseconds - best;
-  snprintf(text, sizeof text, "%.2f us slower than the chosen one%s", behind,
+  snprintf(text, sizeof text, "%.2f µs slower than the chosen one%s", behind,
            why == Why::kTable ? ", by the model" : "");
   if (behind <= 0) return why == Why::kTable ? "another was measured to be faster" : "no faster";
   return text;

@@ -70,6 +70,22 @@ std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int r
          "in the same order, and sends and receives that need each other belong in one group.";
 }
 
+std::string ranksInWords(uint64_t ranks) {
+  std::string words = std::has_single_bit(ranks) ? "rank " : "ranks ";
+  for (uint64_t rest = ranks; rest != 0; rest &= rest - 1) {
+    const bool isLast = std::has_single_bit(rest);
+    words += (rest == ranks ? "" : isLast ? " and " : ", ") + std::to_string(std::countr_zero(rest));
+  }
+  return words;
+}
+
+std::string waitsForLong(int rank, double seconds, uint64_t peers, const std::string& call) {
+  char began[64];
+  snprintf(began, sizeof began, "rank %d has waited %.3g s", rank, seconds);
+  return began + (peers == 0 ? "" : " for " + ranksInWords(peers)) + " in " + call +
+         ", and goes on waiting until STRETTO_TIMEOUT. `stretto doctor` says what each rank does.";
+}
+
 uint64_t disagreeingAt(const WindowHeader& other) {
   return std::atomic_ref(const_cast<uint64_t&>(other.wait.disagreeing)).load(std::memory_order_acquire);
 }

@@ -1,4 +1,4 @@
-// Where the calls of two ranks part, and the words for it.
+// Where the calls of two ranks part, which rank a wait is for, and the words for both.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,12 @@ std::string ranksDisagree(int rank, const std::string& mine, int peer, const std
 // The same of `members` (a bit each, at least two) that wait for each other in calls that do not belong
 // together, in the words of `rank`: of its own call, if it is a member, and of one that differs.
 std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int rank);
+// "rank 2", "ranks 0, 1 and 5"; of a bit for each.
+std::string ranksInWords(uint64_t ranks);
+// That `rank` has waited so long, and goes on. `peers`: for whom, a bit each, 0 if that is not known; `call`:
+// in which call, and what is missing there.
+std::string waitsForLong(int rank, double seconds, uint64_t peers, const std::string& call);
+
 // The ranks that `other` has found to disagree with each other, a bit each.
 uint64_t disagreeingAt(const WindowHeader& other);
 

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "base/scoped_variable.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
+#include "observe/flight_reader.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -231,6 +234,40 @@ TEST_P(Puts, GoWherePeersPointersPoint) {
 }
 
 // ---- Wrong calls ------------------------------------------------------------------------------------------
+
+// What a rank has called is in its flight recorder, and stays where the job has died.
+TEST(OneSided, OperationsAreRecorded) {
+  char folder[] = "/tmp/stretto-one-sided-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  {
+    const ScopedVariable directory("STRETTO_FLIGHT_DIR", folder);
+    asThreads(2, connected([](Member& member) {
+                const Window window(member, true);
+                const uint32_t value = 7;
+                const int peer = 1 - member.rank;
+                member.expect(ncclPutSignal(&value, 1, ncclUint32, peer, window.handle(), 0, 0, 0, 0,
+                                            member.comm, nullptr),
+                              "put");
+                member.expect(ncclSignal(peer, 0, 0, 0, member.comm, nullptr), "signal");
+                waitFor(member, peer, 2);
+              }));
+  }
+  const auto reading = observe::readDirectory(folder);
+  ASSERT_TRUE(reading.ok()) << lastError();
+  ASSERT_EQ(reading.value().snapshots.size(), 2u);
+  for (const observe::FlightSnapshot& rank : reading.value().snapshots) {
+    std::string words;
+    for (const observe::FlightOperation& operation : rank.operations) {
+      words += std::string(nameOf(operation.function)) + " x " + std::to_string(operation.count) + " " +
+               nameOf(operation.state) + ", ";
+      EXPECT_EQ(operation.peer, 1 - rank.rank);
+      EXPECT_EQ(operation.sequence, 0u);
+    }
+    EXPECT_EQ(words, "put_signal x 1 done, signal x 0 done, wait_signal x 2 done, ");
+    EXPECT_EQ(rank.unreadable, 0u);
+  }
+  std::filesystem::remove_all(folder);
+}
 
 TEST(OneSided, WrongCallsAreRefusedInWords) {
   asThreads(2, connected([](Member& member) {

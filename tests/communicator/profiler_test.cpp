@@ -94,6 +94,29 @@ TEST_F(ProfilerCalls, OperationsAreNumberedByFunction) {
             "AllReduce0 Broadcast0 AllReduce1 Broadcast1 AllReduce2 Broadcast2 AlltoAll0 AllReduce3 ");
 }
 
+// What a config says of one call, and of no other; NCCL's interface has no events for one-sided calls.
+TEST_F(ProfilerCalls, ATagOfTheCallerIsToldWithItsCall) {
+  const Journal journal = run(bit(Type::kCollApi) | bit(Type::kColl), [](Member& member) {
+    std::vector<float> data(16, 1);
+    ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+    config.userProfilerTag = 4242;
+    member.expect(
+        ncclAllReduceConfig(data.data(), data.data(), 16, ncclFloat, ncclSum, member.comm, nullptr, &config),
+        "with a tag");
+    sum(member);
+    member.expect(ncclSignal(1 - member.rank, 0, 0, 0, member.comm, nullptr), "signal");
+    ncclWaitSignalDesc_t wanted{1, 1 - member.rank, 0, 0};
+    member.expect(ncclWaitSignal(1, &wanted, member.comm, nullptr), "wait");
+  });
+  for (const char* event : {"CollApi", "Coll"}) {
+    std::string tags;
+    for (const JournalCall& call : journal.of("start", event)) {
+      if (call.word("rank") == "1") tags += "[" + call.word("tag") + "]";
+    }
+    EXPECT_EQ(tags, "[4242][]") << event;
+  }
+}
+
 // A send of three chunks and a receive of one, each with its waits; the P2p events hold them.
 TEST_F(ProfilerCalls, TransfersAreProxyOperationsOfSteps) {
   const Journal journal = run(0xffff, [](Member& member) {

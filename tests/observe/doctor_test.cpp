@@ -363,7 +363,7 @@ TEST(Doctor, BusyIsNotStuck) {
   const Diagnosis got = diagnose(reading);
   EXPECT_EQ(got.verdict, Verdict::kWorking);
   EXPECT_TRUE(only(got).suspects.empty());
-  expectSays(got, "rank 0 is in #1841 all_reduce bfloat16 x 4096 since 3.2 us");
+  expectSays(got, "rank 0 is in #1841 all_reduce bfloat16 x 4096 since 3.2 µs");
 }
 
 TEST(Doctor, IdleAndFinished) {
@@ -378,6 +378,24 @@ TEST(Doctor, IdleAndFinished) {
   got = diagnose(reading);
   EXPECT_EQ(got.verdict, Verdict::kFinished);
   EXPECT_TRUE(only(got).suspects.empty());
+}
+
+TEST(Doctor, OneSidedOperationsAreTold) {
+  FlightReading reading = finishedJob(3);
+  add(reading.snapshots[0], transfer(Collective::kPut, 2, ago(6)));
+  add(reading.snapshots[1], transfer(Collective::kWaitSignal, 2, ago(5)));
+  add(reading.snapshots[2], transfer(Collective::kSignal, 0, ago(4)));
+  const Diagnosis got = diagnose(reading);
+  EXPECT_EQ(got.verdict, Verdict::kWaiting);
+  expectSays(got,
+             "rank 0 (host h, pid 100) is in put_signal float32 x 64 to rank 2 since 6.0 s; rank 2 is in "
+             "signal to rank 0 since 4.0 s");
+  expectSays(got,
+             "rank 1 (host h, pid 101) is in wait for 64 signals of rank 2 since 5.0 s; rank 2 is in signal "
+             "to rank 0 since 4.0 s");
+  expectSays(got,
+             "rank 2 (host h, pid 102) is in signal to rank 0 since 4.0 s; rank 0 is in put_signal float32 x "
+             "64 to rank 2 since 6.0 s");
 }
 
 TEST(Doctor, NothingBegun) {

@@ -50,7 +50,7 @@ FlightRecord recordOf(uint64_t n) {
   record.sequence = n;
   record.startTicks = n * 5;
   record.count = ~n;
-  record.function = static_cast<Collective>(n % kCollectives);
+  record.function = static_cast<Collective>(n % kCalls);
   record.type = static_cast<DataType>(n % kDataTypes);
   record.op = static_cast<Operator>(n % kOperators);
   record.algorithm = static_cast<algorithms::Algorithm>(n % algorithms::kAlgorithms);
@@ -454,7 +454,7 @@ TEST_F(FlightFileTest, LeavesOutDamagedRecordsAndReadsTheRest) {
   };
   EXPECT_EQ(count(good_), 20u);
   EXPECT_EQ(count(with(third + offsetof(FlightSlot, position), uint64_t{4})), 19u);
-  EXPECT_EQ(count(with(third + offsetof(FlightSlot, kind), uint64_t{10})), 19u);
+  EXPECT_EQ(count(with(third + offsetof(FlightSlot, kind), uint64_t{kCalls})), 19u);
   EXPECT_EQ(count(with(third + offsetof(FlightSlot, kind), ~uint64_t{0})), 19u);
   EXPECT_EQ(count(with(third + offsetof(FlightSlot, ranks), uint64_t{7})), 19u);
   EXPECT_EQ(count(with(third + offsetof(FlightSlot, outcome), uint64_t{0})), 19u);

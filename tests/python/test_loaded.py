@@ -161,7 +161,7 @@ def test_command_lines() -> None:
     assert stretto("doctor", "--nccl", "--attach", "nobody").returncode == 2
     assert stretto("doctor", "--nccl", "--attach", 2**22 - 1).returncode == 1
     assert stretto("doctor", "--nccl", "--attach", 1, "--", "true").returncode == 2
-    assert stretto("doctor", "--nccl", "--", "/nowhere/command").returncode == 1
+    assert stretto("doctor", "--nccl", "--", "/nowhere/command").returncode == 127
     assert "goes with --nccl" in stretto("doctor", "--attach", 1, "--", "true").stderr
 
 

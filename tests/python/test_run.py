@@ -212,3 +212,35 @@ def test_interrupt_while_ranks_wait_in_an_operation(tmp_path: Path) -> None:
         assert job.returncode == 130
         assert not any(alive(pid) for pid in pids)
     assert segments() <= before
+
+
+LATE = """
+import time, numpy, stretto
+comm = stretto.init()
+comm.barrier()
+if comm.rank == 1:
+    time.sleep(1.5)
+comm.all_reduce(numpy.zeros(4, "float32"))
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--threads",)])
+def test_a_job_that_waits_for_long_says_for_whom(tmp_path: Path, options: tuple[str, ...]) -> None:
+    done = run_script(tmp_path, 3, LATE, *options, STRETTO_WARN_AFTER="0.3")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("has waited") == 2, done.stderr
+    for rank in (0, 2):
+        assert f"rank {rank} has waited" in done.stderr
+    assert "all_reduce float32 x 4 sum (not entered by rank 1)" in done.stderr
+
+
+@pytest.mark.parametrize("quiet", [{"NCCL_DEBUG": "VERSION"}, {"STRETTO_WARN_AFTER": "0"}])
+def test_a_job_that_waits_is_quiet_where_somebody_says_so(tmp_path: Path, quiet: dict[str, str]) -> None:
+    done = run_script(tmp_path, 3, LATE, **{"STRETTO_WARN_AFTER": "0.3", **quiet})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_variable_that_nothing_reads_is_told_once_for_all_ranks(tmp_path: Path) -> None:
+    done = run_script(tmp_path, 3, "import stretto; stretto.init().barrier()", STRETTO_WARM_AFTER="1")
+    assert done.returncode == 0 and done.stderr.count("STRETTO_WARM_AFTER") == 1, done.stderr
+    assert "is STRETTO_WARN_AFTER meant?" in done.stderr

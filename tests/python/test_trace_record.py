@@ -115,7 +115,7 @@ def test_events_mode_and_chain(tmp_path: Path, host: Path) -> None:
     assert status == 0 and "events" in told
     found = load(tmp_path / "c", align=False)
     assert found.processes[0].flight and found.quality.overwritten > 0 and len(found.spans["id"]) < 20000
-    assert record(tmp_path / "d", "--events", "sometimes", "--", host, 0, 1, 5)[0] == 1
+    assert record(tmp_path / "d", "--events", "sometimes", "--", host, 0, 1, 5)[0] == 2
     status, _, told = record(tmp_path / "e", "--", host, 0, 1, 5, NCCL_PROFILER_PLUGIN="other.so")
     assert status == 0 and "--chain other.so keeps it" in told
 
@@ -134,7 +134,7 @@ def test_wrong_command_lines(tmp_path: Path, host: Path) -> None:
     assert status == 127 and "no_such_program_here" in told and not (tmp_path / "run").exists()
     small().write(tmp_path)
     status, _, told = record(tmp_path, "--", "true")
-    assert status == 1 and "holds a recording already" in told
+    assert status == 2 and "holds a recording already" in told
     done = stretto("trace", "record", "--plugin", tmp_path / "none.so", "--", "true")
     assert done.returncode == 1 and "none.so" in done.stderr and "make build" in done.stderr
 

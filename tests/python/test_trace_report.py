@@ -373,7 +373,7 @@ def test_pairs_say_which_side_was_later() -> None:
     assert (pair.source, pair.destination, pair.messages, pair.bytes) == (0, 1, 50, 50 * 1024)
     assert pair.sender_late_ns == -30_000
     assert pair.unmatched == 2
-    assert "receiver by 30.0 us" in text(report)
+    assert "receiver by 30.0 µs" in text(report)
 
 
 def test_the_overhead_of_the_recording_is_counted() -> None:
@@ -507,7 +507,7 @@ def test_type_sizes(name: str, size: int) -> None:
 def test_units() -> None:
     assert [duration(value) for value in (5.0, 1500.0, 2.5e7, -3e9, float("nan"))] == [
         "5 ns",
-        "1.50 us",
+        "1.50 µs",
         "25.0 ms",
         "-3.00 s",
         "?",

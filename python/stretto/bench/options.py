@@ -53,7 +53,10 @@ class Options:
     seconds: float = 0.0
     timeout: float = 60.0
     json: Path | None = None
+    csv: Path | None = None
     plot: Path | None = None
+    compare: Path | None = None
+    threshold: float = 10.0
 
     @property
     def dtype(self) -> str:
@@ -102,6 +105,10 @@ class Options:
         ):
             if value < least:
                 raise UsageError(f"--{name} {value}: at least {least}")
+        if self.limits and (self.compare or self.csv or self.json == Path("-")):
+            raise UsageError("--compare, --csv and --json - are for a collective, not for --limits")
+        if self.threshold < 0:
+            raise UsageError(f"--threshold {self.threshold:g}: percent, at least 0")
         if min(self.warmup, self.seconds) < 0 or min(self.budget_ms, self.timeout) <= 0:
             raise UsageError("warm-up, seconds, budget and timeout cannot be negative, nor the last two 0")
         if not 0 <= self.root < self.ranks:

@@ -108,7 +108,7 @@ def _table(rows: dict[Key, dict[str, Any]], graph: bool, size: int) -> str:
     columns = [column for column in _HEADS if any((key.library, key.collective) == column for key in rows)]
     where = "in a CUDA graph" if graph else "eager"
     lines = [
-        f"| {size} B, {where}, us: median (least to most), more than none | "
+        f"| {size} B, {where}, µs: median (least to most), more than none | "
         + " | ".join(_HEADS[column] for column in columns)
         + " |",
         "|---" * (1 + len(columns)) + "|",

@@ -3,6 +3,7 @@
 Times are microseconds, bandwidths 10^9 bytes a second. A row is one implementation at one size.
 """
 
+import csv
 import math
 import os
 import platform
@@ -10,7 +11,7 @@ import statistics
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stretto.bench.measure import SUBJECT, Cell
 from stretto.bench.options import UNREDUCED, Options
@@ -58,6 +59,21 @@ def row_of(cell: Cell, options: Options) -> Row:
         "verified": bool(options.check) and cell.implementation not in NO_RIVALS,
         "wrong": None if cell.implementation == UNREDUCED else cell.wrong,
     }
+
+
+def write_csv(rows: list[Row], file: TextIO) -> None:
+    """A column for each field of a row; the two ends of the spread have one each."""
+    flat = [
+        {**{name: value for name, value in row.items() if name != "us_spread"}, **_ends(row["us_spread"])}
+        for row in rows
+    ]
+    writer = csv.DictWriter(file, list(flat[0]) if flat else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+
+
+def _ends(spread: list[float]) -> dict[str, float]:
+    return {"us_spread_low": spread[0], "us_spread_high": spread[1]}
 
 
 def _as_threads(cell: Cell, options: Options) -> bool:

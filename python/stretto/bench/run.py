@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from stretto.bench import compare
 from stretto.bench.drivers import Missing
 from stretto.bench.gpu import need_gpus
 from stretto.bench.job import Job, JobError, terminable
@@ -23,7 +24,7 @@ from stretto.bench.measure import Turns
 from stretto.bench.options import Options, UsageError
 from stretto.bench.peers import Peer, Stretto, chosen_peers
 from stretto.bench.plot import save_plot
-from stretto.bench.rows import SCHEMA, Row, machine, row_of, summary
+from stretto.bench.rows import SCHEMA, Row, machine, row_of, summary, write_csv
 from stretto.bench.table import Table
 from stretto.bench.workload import elements_per_rank, format_size
 
@@ -31,12 +32,18 @@ from stretto.bench.workload import elements_per_rank, format_size
 _GPU_START_SECONDS = 90.0
 
 
+STDOUT = Path("-")
+# As `stretto doctor` ends where a job is not well: all went as it should, and the answer is no.
+REGRESSION = 3
+
+
 class Failed(RuntimeError):
     """The run cannot give what was asked for; the text says why and what to do."""
 
 
 def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None = None) -> int:
-    """Runs the benchmark and prints its table. 0: all is well; 1: wrong results, or Stretto itself failed.
+    """Runs the benchmark and prints its table. 0: all is well; 1: wrong results, or Stretto itself failed; 3: slower
+    than the run to compare with.
 
     `subject` and `peers` are for tests; the options choose otherwise. Raises UsageError and Failed.
     """
@@ -51,13 +58,14 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
     except Missing as reason:
         raise Failed(str(reason)) from reason
     sizes = _usable_sizes(options)
+    earlier = _earlier(options)
     subject = subject or Stretto()
     everyone = [subject, *(chosen_peers(options.peers, options.device) if peers is None else peers)]
     with _temporary_folder() as folder, terminable():
         crew = _Crew(options, folder)
         try:
             crew.start(everyone, must=subject)
-            return _measure(options, sizes, crew, subject, began)
+            return _measure(options, sizes, crew, subject, began, earlier)
         finally:
             crew.kill()
 
@@ -66,8 +74,8 @@ def _expect_targets(options: Options) -> None:
     """What will be written can be, before a sweep of minutes and not after it. Leaves no file that was not there."""
     if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--plot needs matplotlib: pip install matplotlib")
-    for path in (options.json, options.plot):
-        if path is None:
+    for path in (options.json, options.csv, options.plot):
+        if path is None or path == STDOUT:
             continue
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +85,15 @@ def _expect_targets(options: Options) -> None:
                 path.unlink()
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _earlier(options: Options) -> list[Row]:
+    """The rows to compare with; none if nobody asked."""
+    if options.compare is None:
+        return []
+    before = compare.read(options.compare)
+    compare.expect_alike(before, compare.expected_row(options), options.compare)
+    return before
 
 
 def _usable_sizes(options: Options) -> list[int]:
@@ -152,7 +169,7 @@ class _Crew:
             job.kill()
 
 
-def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer, began: float) -> int:
+def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer, began: float, earlier: list[Row]) -> int:
     table = Table(options, list(crew.jobs))
     turns = Turns(options, crew.jobs, frozenset(crew.unverified))
     facts = machine()
@@ -182,7 +199,7 @@ def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer, beg
     crew.failures.update(turns.failures)
     crew.close(turns.live + list(turns.unsupported))
     record = _record(options, rows, crew, turns, facts)
-    return _report(options, table, record, subject)
+    return _report(options, table, record, subject, earlier)
 
 
 class _Clock:
@@ -209,7 +226,7 @@ def _record(options: Options, rows: list[Row], crew: _Crew, turns: Turns, facts:
     return {
         "schema": SCHEMA,
         "machine": facts,
-        "options": {name: value for name, value in given.items() if name not in ("json", "plot")},
+        "options": {name: value for name, value in given.items() if name not in ("json", "csv", "plot", "compare")},
         "implementations": crew.facts,
         "rows": rows,
         "summary": summary(rows),
@@ -218,7 +235,7 @@ def _record(options: Options, rows: list[Row], crew: _Crew, turns: Turns, facts:
     }
 
 
-def _report(options: Options, table: Table, record: dict[str, Any], subject: Peer) -> int:
+def _report(options: Options, table: Table, record: dict[str, Any], subject: Peer, earlier: list[Row]) -> int:
     """Says what it all comes down to, writes the files, and decides the exit status."""
     rows: list[Row] = record["rows"]
     closing = table.closing(rows)
@@ -232,15 +249,46 @@ def _report(options: Options, table: Table, record: dict[str, Any], subject: Pee
     wrong = record["summary"]["wrong"]
     if wrong:
         print(f"WRONG: {wrong} elements of the results above are not what they must be")
+    compared = _compare(options, record, earlier)
     try:
-        if options.json:
-            options.json.write_text(json.dumps(record, indent=1) + "\n")
-            print(f"rows: {options.json}")
-        if options.plot and rows:
-            _plot(record, options.plot)
+        _write(options, record)
     except OSError as error:
         raise Failed(f"cannot write {error.filename}: {error.strerror}") from error
-    return 1 if wrong or not rows or subject.name in {*record["failures"], *record["unsupported"]} else 0
+    if wrong or not rows or subject.name in {*record["failures"], *record["unsupported"]}:
+        return 1
+    return compared
+
+
+def _compare(options: Options, record: dict[str, Any], earlier: list[Row]) -> int:
+    """The status by the comparison alone; says what has changed, and notes it in the record."""
+    if options.compare is None:
+        return 0
+    threshold = options.threshold / 100
+    found = compare.changes(earlier, record["rows"], threshold)
+    if not found:
+        print(f"FAILED --compare: no size of this run is in {options.compare}")
+        return 1
+    print(compare.in_words(found, threshold, options.compare))
+    record["compared"] = compare.document(found, threshold, options.compare)
+    return REGRESSION if any(change.verdict == "slower" for change in found) else 0
+
+
+def _write(options: Options, record: dict[str, Any]) -> None:
+    """The files that were asked for; what goes to stdout has it for itself alone."""
+    for path, kind in ((options.json, "json"), (options.csv, "csv")):
+        if path is None:
+            continue
+        with contextlib.ExitStack() as files:
+            file = sys.__stdout__ if path == STDOUT else files.enter_context(path.open("w", newline=""))
+            assert file is not None
+            if kind == "csv":
+                write_csv(record["rows"], file)
+            else:
+                file.write(json.dumps(record, indent=1) + "\n")
+        if path != STDOUT:
+            print(f"rows: {path}")
+    if options.plot and record["rows"]:
+        _plot(record, options.plot)
 
 
 def _plot(record: dict[str, Any], path: Path) -> None:

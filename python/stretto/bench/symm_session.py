@@ -173,7 +173,7 @@ class SymmetricSession(ABC):
     def _possible(self, microseconds: float) -> float:
         size = self._input.numel() * self._input.element_size() * (self._ranks - 1) / self._ranks
         if microseconds < max(0.3, size / FASTEST_LINK * 1e6):
-            raise ValueError(f"impossible: {microseconds} us for {size:.0f} bytes between ranks")
+            raise ValueError(f"impossible: {microseconds} µs for {size:.0f} bytes between ranks")
         return microseconds
 
 

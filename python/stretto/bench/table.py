@@ -49,7 +49,7 @@ class Table:
         units = f"{'':>6}"
         for name in self._names:
             line += f"  {name:>{self._widths[name]}} {'p99':>7}"
-            units += f"  {'us':>{self._widths[name]}} {'us':>7}"
+            units += f"  {'µs':>{self._widths[name]}} {'µs':>7}"
         line += f"  {'ratio':>6}  {'algbw':>6} {'busbw':>6}"
         units += f"  {'x':>6}  {'GB/s':>6} {'GB/s':>6}"
         if self._has_floor:

@@ -13,13 +13,12 @@ from typing import Annotated
 
 import typer
 
-from stretto.cli.output import say
-from stretto.errors import StrettoError
+from stretto.cli.output import examples, prose, say
+from stretto.errors import InvalidArgument, StrettoError
 
 app = typer.Typer(
     name="stretto",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -33,7 +32,14 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(
+    epilog=examples(
+        "stretto run -n 4 script.py",
+        "stretto bench all_reduce --ranks 2",
+        "stretto explain all_reduce 1M --ranks 4",
+        "stretto --install-completion",
+    )
+)
 def _root(
     _version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and end.")
@@ -58,7 +64,9 @@ def _tell_of_unknown_variables() -> None:
 
 
 def main() -> None:
-    """The entry point. An error of the library is one sentence and status 1, not a trace."""
+    """The entry point. An error of the library is a sentence, not a trace: with status 2 if what was asked for cannot
+    be, else with 1.
+    """
     for name in _modules():
         loaded = importlib.import_module(f"{__name__}.{name}")
         command = getattr(loaded, name, None)
@@ -66,9 +74,12 @@ def main() -> None:
             app.add_typer(command, name=name)
         elif callable(command):
             app.command(name, **getattr(loaded, "SETTINGS", {}))(command)
+    for group in (app, *(one.typer_instance for one in app.registered_groups)):
+        for registered in group.registered_commands if group is not None else ():
+            registered.help = prose(registered.callback)
     try:
         _tell_of_unknown_variables()
-        app()
+        app(prog_name="stretto")
     except StrettoError as error:
         say(str(error))
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, InvalidArgument) else 1)

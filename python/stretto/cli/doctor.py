@@ -11,10 +11,19 @@ from typing import Annotated, Any
 import typer
 
 from stretto import loaded
-from stretto.cli.output import JsonOption, console, emit, stop
+from stretto.cli.output import JsonOption, console, emit, examples, stop
 
 # What stands behind -- is a command of the user's.
-SETTINGS = {"context_settings": {"allow_extra_args": True, "ignore_unknown_options": False}}
+SETTINGS = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": False},
+    "epilog": examples(
+        "stretto doctor --attach 4711,4712",
+        "stretto doctor --children $(pgrep -f 'stretto run')",
+        "stretto doctor --attach /tmp/flight",
+        "stretto doctor --nccl -- python train.py",
+    ),
+}
+_WHOM = "Whom to look at"
 
 # A script can ask whether a job is well: the verdicts that say no give status 3.
 _WELL = ("finished", "idle", "working")
@@ -115,7 +124,7 @@ def _which_nccl(attach: str | None, children: int | None, command: list[str], js
         try:
             status, processes = loaded.trace(command)
         except OSError as error:
-            stop(f"doctor --nccl: cannot start {command[0]}: {error.strerror}", 1)
+            stop(f"doctor --nccl: cannot start {command[0]}: {error.strerror}", 127)
             return
         if status != 0:
             console.print(f"{command[0]} ended with status {status}.", markup=False)
@@ -130,10 +139,16 @@ def _which_nccl(attach: str | None, children: int | None, command: list[str], js
 def doctor(
     context: typer.Context,
     attach: Annotated[
-        str | None, typer.Option("--attach", metavar="PID[,PID]|DIR", help="Processes, or a STRETTO_FLIGHT_DIR.")
+        str | None,
+        typer.Option(
+            "--attach", metavar="PID[,PID]|DIR", help="Processes, or a STRETTO_FLIGHT_DIR.", rich_help_panel=_WHOM
+        ),
     ] = None,
     children: Annotated[
-        int | None, typer.Option("--children", metavar="PID", help="All ranks that this `stretto run` started.")
+        int | None,
+        typer.Option(
+            "--children", metavar="PID", help="All ranks that this stretto run started.", rich_help_panel=_WHOM
+        ),
     ] = None,
     nccl: Annotated[
         bool, typer.Option("--nccl", help="Say which libnccl they loaded instead; or, after --, which COMMAND loads.")
@@ -146,7 +161,7 @@ def doctor(
     when all is well and 3 when it is not.
 
     With --nccl: whether a process uses Stretto or NVIDIA's NCCL, from which file, and why; status 0 if it is Stretto, 3
-    if not. `stretto doctor --nccl -- COMMAND` runs a command and says it of all its processes.
+    if not. After -- it runs a COMMAND and says it of all its processes.
     """
     import stretto
 

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.output import JsonOption, check_ranks, console, emit, size, size_text, table
+from stretto.cli.output import JsonOption, check_ranks, console, emit, examples, size, size_text, table
+
+SETTINGS: dict[str, Any] = {
+    "epilog": examples(
+        "stretto explain all_reduce 1M --ranks 4",
+        "stretto explain all_gather 64K -n 8 --json -",
+        "STRETTO_ALGO=ring stretto explain all_reduce 16M",
+    )
+}
 
 _REASONS = {
     "only_one": "nothing else can run it",
@@ -58,14 +66,13 @@ def _show(document: dict[str, Any]) -> None:
 
 def explain(
     collective: Annotated[str, typer.Argument(help="all_reduce, all_gather, reduce_scatter, broadcast, ...")],
-    bytes: Annotated[str, typer.Argument(help="Size of the larger buffer: 8, 64K, 1M, 2G.")],
-    ranks: Annotated[int, typer.Option("--ranks", "-n", help="How many ranks.")] = 2,
-    dtype: Annotated[str, typer.Option("--dtype", "-d", help="Element type.")] = "float32",
-    op: Annotated[str, typer.Option("--op", "-o", help="sum, prod, max, min or avg.")] = "sum",
+    bytes: Annotated[str, typer.Argument(metavar="SIZE", help="Of the larger buffer: 8, 64K, 1M, 2G.")],
+    ranks: Annotated[int, typer.Option("--ranks", "-n", metavar="N", help="How many ranks.")] = 2,
+    dtype: Annotated[str, typer.Option("--dtype", "-d", metavar="TYPE", help="Element type.")] = "float32",
+    op: Annotated[str, typer.Option("--op", "-o", metavar="OP", help="sum, prod, max, min or avg.")] = "sum",
     json: JsonOption = None,
 ) -> None:
-    """Show the candidates for an operation between processes of this machine, their predicted times, and
-    which runs.
+    """Show how an operation would run between processes of this machine, what else could, and why this one won.
 
     The environment counts as it does for a job: STRETTO_ALGO, STRETTO_PROTO, STRETTO_TABLE,
     STRETTO_DETERMINISTIC.

@@ -11,8 +11,22 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.output import JsonOption, console, emit, stop, table
+from stretto.cli.output import JsonOption, console, emit, examples, stop, table
 from stretto.loaded import identify, mapped_files
+
+SETTINGS: dict[str, Any] = {"epilog": examples("stretto info", "stretto info --json -", "stretto info --pid 4711")}
+# What is shown, by its name in the JSON.
+_FACTS = {
+    "version": "version",
+    "nccl_version": "NCCL version",
+    "commit": "commit",
+    "compiler": "compiler",
+    "cuda": "CUDA",
+    "python": "Python",
+    "library": "library",
+    "nccl_library": "NCCL library",
+    "include": "include",
+}
 
 
 def loaded_libraries(pid: int) -> list[dict[str, Any]]:
@@ -22,6 +36,13 @@ def loaded_libraries(pid: int) -> list[dict[str, Any]]:
     """
     found = [path for path in mapped_files(pid) if Path(path).name.startswith(("libnccl", "libstretto"))]
     return [{"path": path, "stretto": identify(path.removesuffix(" (deleted)")).stretto} for path in sorted(found)]
+
+
+def _build() -> dict[str, Any]:
+    """How this installation was built. A commit is known of builds in a checkout."""
+    from stretto import _native
+
+    return _native.build()
 
 
 def _document(pid: int | None) -> dict[str, Any]:
@@ -39,6 +60,7 @@ def _document(pid: int | None) -> dict[str, Any]:
         "schema": "stretto.info/1",
         "version": stretto.__version__,
         "nccl_version": _native.nccl_version(),
+        **_build(),
         "python": platform.python_version(),
         "library": str(stretto.library_path()),
         "nccl_library": str(stretto.nccl_library_path()),
@@ -54,8 +76,9 @@ def _document(pid: int | None) -> dict[str, Any]:
 def _show(document: dict[str, Any]) -> None:
     facts = table("", "")
     facts.show_header = False
-    for name in ("version", "nccl_version", "python", "library", "nccl_library", "include"):
-        facts.add_row(name, str(document[name]))
+    for name, words in _FACTS.items():
+        value = document[name]
+        facts.add_row(words, {True: "yes", False: "no", None: "unknown"}.get(value, str(value)))
     console.print(facts)
     console.print()
     rows = table("variable", "value", "what it does")
@@ -76,12 +99,12 @@ def _show_process(process: dict[str, Any]) -> None:
 
 
 def info(
-    pid: Annotated[int | None, typer.Option("--pid", help="Also say which libnccl this process has loaded.")] = None,
+    pid: Annotated[
+        int | None, typer.Option("--pid", metavar="PID", help="Also say which libnccl this process has loaded.")
+    ] = None,
     json: JsonOption = None,
 ) -> None:
-    """Show the version, the library's path and every environment variable with its value (set ones in
-    bold).
-    """
+    """Show version, commit, compiler, CUDA or not, paths, and every environment variable (set ones in bold)."""
     try:
         document = _document(pid)
     except OSError as error:

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import IO, BinaryIO
 
 from stretto.cli.output import printable
+from stretto.cli.outputs import Output, Tracebacks
 from stretto.cli.verdict import Log, Story, first, suspect
 from stretto.failures import LOG_VARIABLE
 
@@ -31,6 +31,8 @@ _PR_SET_PDEATHSIG = 1
 _KILL_AFTER = 2.0
 # A program that writes nothing down and fails may have done so because of a rank that is about to die by a signal.
 _SILENT_SECONDS = 0.25
+# For what ended ranks have printed to be read.
+_LAST_WORDS = 1.0
 _LONGEST_SLEEP = 3600.0  # select takes no more than some days
 _libc = ctypes.CDLL(None)
 
@@ -88,6 +90,7 @@ class Job:
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True)
     ranks: list[Rank] = field(default_factory=list)
     first_failure: Rank | None = None
+    _tracebacks: Tracebacks = field(default_factory=lambda: Tracebacks(sys.stderr.buffer))
     _log: Log = field(default_factory=Log)
     _verdict: int | None = None
     _judge_at: float | None = None
@@ -98,15 +101,19 @@ class Job:
         """Returns the exit status: 0, that of the first rank that failed, 124 after the timeout, 128 +
         signal.
         """
+        self._tracebacks.tag = self.tag
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         with selectors.DefaultSelector() as selector, self._signals(selector):
             try:
                 for number in range(len(self.environments)):
                     self._start(number, selector)
-                while any(rank.status is None for rank in self.ranks) or self._open_outputs(selector):
+                while any(rank.status is None for rank in self.ranks) or self._may_print(selector):
                     self._step(selector, deadline)
             finally:
                 self._kill_all()
+                for output in self._outputs(selector):
+                    output.let_go()
+                self._tracebacks.show()
                 self._log.stories()
                 self._log.close()
         if self._verdict is not None:
@@ -121,26 +128,33 @@ class Job:
             if os.getppid() != parent:
                 os._exit(1)
 
-        pipe = subprocess.PIPE if self.tag else None
+        tells = self.tag or len(self.environments) > 1
         process = subprocess.Popen(
             self.command,
             env={**self.environments[number], LOG_VARIABLE: self._log.path},
             stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
+            stdout=subprocess.PIPE if self.tag else None,
+            stderr=subprocess.PIPE if tells else None,
             start_new_session=True,
             preexec_fn=die_with_parent,
         )
         rank = Rank(number, process, os.pidfd_open(process.pid), time.monotonic())
         self.ranks.append(rank)
         selector.register(rank.pidfd, selectors.EVENT_READ, rank)
-        if process.stdout is not None and process.stderr is not None:
-            for source, target in ((process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)):
+        for source, target, collected in (
+            (process.stdout, sys.stdout.buffer, None),
+            (process.stderr, sys.stderr.buffer, self._tracebacks),
+        ):
+            if source is not None:
                 os.set_blocking(source.fileno(), False)
-                selector.register(source, selectors.EVENT_READ, Output(number, source, target))
+                selector.register(source, selectors.EVENT_READ, Output(number, source, target, self.tag, collected))
 
     def _step(self, selector: selectors.BaseSelector, deadline: float | None) -> None:
-        timers = (deadline, self._judge_at, self._terminate_at, self._kill_at)
+        outputs = self._outputs(selector)
+        timers = [deadline, self._judge_at, self._terminate_at, self._kill_at, self._tracebacks.due()]
+        timers += [output.due() for output in outputs]
+        if not self._running():
+            timers.append(self._last_end() + _LAST_WORDS)
         moments = [moment for moment in timers if moment is not None]
         if self._verdict is not None and deadline in moments:
             moments.remove(deadline)
@@ -156,7 +170,16 @@ class Job:
             else:
                 for number in os.read(key.fd, 64):
                     self._signalled(number)
+        self._show_tracebacks(outputs)
         self._act(deadline)
+
+    def _show_tracebacks(self, outputs: list[Output]) -> None:
+        now = time.monotonic()
+        for output in outputs:
+            if (due := output.due()) is not None and now >= due:
+                output.let_go()
+        if (due := self._tracebacks.due()) is not None and now >= due:
+            self._tracebacks.show()
 
     def _act(self, deadline: float | None) -> None:
         now = time.monotonic()
@@ -228,7 +251,8 @@ class Job:
         rank.story = story
         words = f" ({printable(story.words)})" if story is not None and story.words and rank.status != 0 else ""
         left = max(0.0, self._terminate_at - time.monotonic()) if self._terminate_at is not None else 0.0
-        rest = f"; {running} have {left:.2g} s to end by themselves" if running and left > 0 else ""
+        have = "have" if running.startswith("ranks") else "has"
+        rest = f"; {running} {have} {left:.2g} s to end by themselves" if running and left > 0 else ""
         self.say(f"stretto run: {who} {rank.end_text()}{words}{rest}")
 
     def failed_rank(self) -> int | None:
@@ -269,8 +293,16 @@ class Job:
                 rank.ended = time.monotonic()
                 os.close(rank.pidfd)
 
-    def _open_outputs(self, selector: selectors.BaseSelector) -> bool:
-        return any(isinstance(key.data, Output) for key in selector.get_map().values())
+    @staticmethod
+    def _outputs(selector: selectors.BaseSelector) -> list[Output]:
+        return [key.data for key in selector.get_map().values() if isinstance(key.data, Output)]
+
+    def _last_end(self) -> float:
+        return max((rank.ended for rank in self.ranks), default=0.0)
+
+    def _may_print(self, selector: selectors.BaseSelector) -> bool:
+        """Once all ranks have ended: what they left running in sessions of its own may hold their pipes for ever."""
+        return bool(self._outputs(selector)) and time.monotonic() < self._last_end() + _LAST_WORDS
 
     @contextlib.contextmanager
     def _signals(self, selector: selectors.BaseSelector) -> Iterator[None]:
@@ -293,25 +325,3 @@ class Job:
                 signal.signal(number, handler)
             inner.close()
             outer.close()
-
-
-@dataclass
-class Output:
-    """One rank's stdout or stderr, copied line by line behind its number."""
-
-    rank: int
-    source: IO[bytes]
-    target: BinaryIO
-    pending: bytes = b""
-
-    def copy(self) -> bool:
-        """Copies what there is; False at the end."""
-        data = os.read(self.source.fileno(), 65536)
-        lines = (self.pending + data).split(b"\n")
-        self.pending = lines.pop()
-        if not data and self.pending:
-            lines, self.pending = [self.pending], b""
-        if lines:
-            self.target.write(b"".join(b"[%d] %s\n" % (self.rank, line) for line in lines))
-            self.target.flush()
-        return bool(data)

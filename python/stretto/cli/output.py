@@ -5,6 +5,7 @@ write them.
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import os
 import sys
@@ -65,6 +66,27 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """ ", did you mean X?" where one of the known words is close; else nothing."""
     close = difflib.get_close_matches(word, list(known), 1, 0.7)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def refuse_options(command: str, context: typer.Context) -> None:
+    """Of a command that takes a program: an option that it does not have would be taken for that. No program's name
+    begins so.
+    """
+    word = context.args[0]
+    if word.startswith("-"):
+        known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+        stop(f"{command}: there is no option {word}{nearest(word.partition('=')[0], known)} (stretto {command} --help)")
+
+
+def prose(function: Callable[..., Any] | None) -> str:
+    """A docstring as help: each paragraph in one line, which the terminal's width breaks."""
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: lines to copy."""
+    return "\n\n".join(["Examples:", *lines])
 
 
 def check_ranks(command: str, ranks: int, least: int = 1) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli.launcher import Job
-from stretto.cli.output import JsonOption, check_ranks, emit, expect_writable, nearest, stop
+from stretto.cli.output import JsonOption, check_ranks, emit, examples, expect_writable, refuse_options, stop
 
 _LONGEST = 1e9  # seconds: thirty years, where no clock overflows
 # What follows the command's name is the command's own.
@@ -19,8 +19,24 @@ SETTINGS = {
         "allow_extra_args": True,
         "ignore_unknown_options": True,
         "allow_interspersed_args": False,
-    }
+    },
+    "epilog": examples(
+        "stretto run -n 4 script.py --its own --options",
+        "stretto run -n 4 --tag --timeout 60 -- ./program",
+        "stretto run -n 2 --threads script.py",
+    ),
 }
+_ENDS = "How it ends"
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST:
+        raise typer.BadParameter(f"{text}: seconds, from 0 to {_LONGEST:g}")
+    return seconds
 
 
 def _command(words: list[str], threads: int, grace: float) -> list[str]:
@@ -33,18 +49,16 @@ def _command(words: list[str], threads: int, grace: float) -> list[str]:
     return [sys.executable, *words] if script else words
 
 
+def _heard() -> dict[str, str]:
+    """Warnings are shown unless somebody has said what is: a rank that waits for long says so there."""
+    return {"NCCL_DEBUG": "WARN", **os.environ}
+
+
 def _environments(ranks: int) -> list[dict[str, str]]:
     from stretto import unique_id
 
-    common = {**os.environ, "STRETTO_RANKS": str(ranks), "STRETTO_UNIQUE_ID": unique_id().hex()}
+    common = {**_heard(), "STRETTO_RANKS": str(ranks), "STRETTO_UNIQUE_ID": unique_id().hex()}
     return [{**common, "STRETTO_RANK": str(rank)} for rank in range(ranks)]
-
-
-def _refuse_options(context: typer.Context, words: list[str]) -> None:
-    """An option that `run` does not have would be taken for the program: no program's name begins so."""
-    if words[0].startswith("-"):
-        known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
-        stop(f"run: there is no option {words[0]}{nearest(words[0].partition('=')[0], known)} (stretto run --help)")
 
 
 def _report(job: Job, status: int) -> dict[str, Any]:
@@ -63,14 +77,23 @@ def _report(job: Job, status: int) -> dict[str, Any]:
 
 def run(
     context: typer.Context,
-    ranks: Annotated[int, typer.Option("--ranks", "-n", help="How many ranks.")] = 2,
+    ranks: Annotated[int, typer.Option("--ranks", "-n", metavar="N", help="How many ranks.")] = 2,
     threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one Python process.")] = False,
     tag: Annotated[bool, typer.Option("--tag", help="Put [RANK] before each line that a rank prints.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(min=0.0, max=_LONGEST, help="End the job after so many seconds (status 124).")
+        float | None,
+        typer.Option(
+            parser=_seconds, metavar="S", help="End the job after S seconds (status 124).", rich_help_panel=_ENDS
+        ),
     ] = None,
     grace: Annotated[
-        float, typer.Option(min=0.0, max=_LONGEST, help="Seconds that ranks have to end by themselves.")
+        float,
+        typer.Option(
+            parser=_seconds,
+            metavar="S",
+            help="Seconds that ranks have to end by themselves.",
+            rich_help_panel=_ENDS,
+        ),
     ] = 3.0,
     json: JsonOption = None,
 ) -> None:
@@ -79,18 +102,19 @@ def run(
     Programs find their rank in STRETTO_RANK and STRETTO_RANKS, and stretto.init() reads them. When a rank
     fails, the others have --grace seconds to fail by themselves (their library tells them at once), then
     they are ended. The exit status is that of the first failure: of the rank that failed by itself, and not of one
-    that failed because it lost another, though it may have ended sooner.
+    that failed because it lost another, though it may have ended sooner. Tracebacks of ranks that fail alike are shown
+    once. Ranks log their warnings (NCCL_DEBUG=WARN) where NCCL_DEBUG says nothing else.
     """
     words = list(context.args)
     if not words:
         stop("run: nothing to run. For example: stretto run -n 4 script.py")
-    _refuse_options(context, words)
+    refuse_options("run", context)
     check_ranks("run", ranks)
     if threads and tag:
         stop("run: --tag tells processes apart, and with --threads there is only one")
     if json is not None and json != "-":
         expect_writable("run", json)
-    environments = [dict(os.environ)] if threads else _environments(ranks)
+    environments = [_heard()] if threads else _environments(ranks)
     if tag:
         for environment in environments:
             environment.setdefault("PYTHONUNBUFFERED", "1")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from stretto.cli.output import JsonOption, console, emit, table
+from stretto.cli.output import JsonOption, console, emit, examples, table
+
+SETTINGS: dict[str, Any] = {
+    "epilog": examples("stretto topo", "stretto topo --json -", "STRETTO_TOPO_FILE=other.json stretto topo")
+}
 
 
 def _bytes(number: int) -> str:

@@ -4,8 +4,6 @@
 `stretto.trace`, with their `SETTINGS` for Typer beside them, as in this folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util
@@ -13,12 +11,14 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.output import JsonOption, console, emit, printable, stop, table
+from stretto.cli.flags import with_flags
+from stretto.cli.output import JsonOption, console, emit, examples, printable, refuse_options, stop, table
 
 trace = typer.Typer(
     help="Record a program's collective operations, and convert, report or view what was recorded.",
@@ -38,61 +38,86 @@ def _root() -> None:
     """Keeps the commands apart."""
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """What the command line says of a recording that is to be made."""
+
+    output: Path | None = None
+    force: bool = False
+    events: str | None = None
+    flight: bool = False
+    every: int | None = None
+    chain: str | None = None
+    plugin: Path | None = None
+
+
+def _flag(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
+_WHERE, _WHAT, _HOW = "Where to", "What is recorded", "The profiler plugin"
+_FLAGS: dict[str, Any] = {
+    "output": _flag(_WHERE, "--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME)."),
+    "force": _flag(_WHERE, "--force", help="Replace the recording that DIR holds already."),
+    "events": _flag(
+        _WHAT,
+        "--events",
+        "-e",
+        metavar="WORDS",
+        help="none, api, default, net, timing, all, types such as CollApi, or a mask.",
+    ),
+    "flight": _flag(_WHAT, "--flight", help="Keep only the last events of each thread."),
+    "every": _flag(
+        _WHAT, "--every", metavar="N", min=1, help="Record every N-th operation of each function (Stretto only)."
+    ),
+    "chain": _flag(_HOW, "--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
+    "plugin": _flag(
+        _HOW, "--plugin", metavar="FILE", help="Another libnccl-profiler-stretto.so than the installed one."
+    ),
+}
+
+
 @trace.command(
     "record",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=examples(
+        "stretto trace record -- stretto run -n 4 script.py",
+        "stretto trace record -o run1 --force -- torchrun --nproc-per-node 2 train.py",
+        "stretto trace record --every 100 -- python serve.py",
+    ),
 )
-def record(
-    context: typer.Context,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME).")
-    ] = None,
-    events: Annotated[
-        str | None,
-        typer.Option("--events", "-e", help="none, api, default, net, timing, all, types such as CollApi, or a mask."),
-    ] = None,
-    flight: Annotated[bool, typer.Option("--flight", help="Keep only the last events of each thread.")] = False,
-    every: Annotated[
-        int | None,
-        typer.Option(
-            "--every", metavar="N", min=1, help="Record every N-th operation of each function (Stretto only)."
-        ),
-    ] = None,
-    chain: Annotated[
-        str | None,
-        typer.Option("--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
-    ] = None,
-    plugin: Annotated[
-        Path | None, typer.Option("--plugin", help="Another libnccl-profiler-stretto.so than the installed one.")
-    ] = None,
-) -> None:
+@with_flags(Recorded, _FLAGS, context=True)
+def record(context: typer.Context, **flags: Any) -> None:
     """Run COMMAND and record what NCCL and Stretto do in it and in all processes that it starts.
 
-    For example: stretto trace record -- stretto run -n 4 script.py. Also torchrun, mpirun or any program of this host.
-    The exit status is that of the command. Small operations keep their speed with the default events; `timing` and
-    `all` also ask the GPU for stamps, which costs each operation microseconds.
+    COMMAND is stretto run, torchrun, mpirun or any program of this host. Its exit status is that of this command. Small
+    operations keep their speed with the default events; `timing` and `all` also ask the GPU for stamps, which costs
+    each operation microseconds.
     """
     from stretto.library import profiler_plugin_path
     from stretto.trace import record as recording
 
-    words = list(context.args)
+    given, words = Recorded(**flags), list(context.args)
     if not words:
         stop("trace record: nothing to run. For example: stretto trace record -- stretto run -n 4 script.py")
-    folder = (output or recording.default_folder()).absolute()
-    options = recording.Options(folder, (plugin or profiler_plugin_path()).absolute(), events, flight, chain, every)
+    refuse_options("trace record", context)
+    folder = (given.output or recording.default_folder()).absolute()
+    library = (given.plugin or profiler_plugin_path()).absolute()
+    options = recording.Options(folder, library, given.events, given.flight, given.chain, given.every, given.force)
     options.check()
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
-    if other and chain is None:
+    if other and given.chain is None:
         print(f"stretto trace: NCCL_PROFILER_PLUGIN={other} is left out; --chain {other} keeps it", file=sys.stderr)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        options.remove_old()
         status = recording.run_command(recording.python_command(words), options.environment(os.environ))
     except OSError as error:
         with contextlib.suppress(OSError):
             folder.rmdir()  # if it is empty
         stop(f"trace record: {error.filename or words[0]}: {error.strerror or error}", 127)
         return
-    _say_recorded(recording.summary(folder), output or folder)
+    _say_recorded(recording.summary(folder), given.output or folder)
     raise typer.Exit(status)
 
 
@@ -137,7 +162,10 @@ class _Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-@trace.command("convert")
+@trace.command(
+    "convert",
+    epilog=examples("stretto trace convert run1 --to perfetto", "stretto trace convert run1 --to csv -o - | head"),
+)
 def convert(
     inputs: InputArgument,
     to: Annotated[str, typer.Option("--to", "-t", help="jsonl, perfetto, chrome, otf2 or csv.")],
@@ -171,7 +199,7 @@ def convert(
     print(f"{made.rows:,} {how.rows} in {made.seconds:.1f} s: {path or 'stdout'}", file=sys.stderr)
 
 
-@trace.command("info")
+@trace.command("info", epilog=examples("stretto trace info run1", "stretto trace info run1 --json -"))
 def info(inputs: InputArgument, json: JsonOption = None) -> None:
     """Show what a recording holds: processes, threads, communicators, events by type, and what was lost."""
     from stretto.trace.summary import document, show

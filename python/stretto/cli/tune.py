@@ -15,7 +15,7 @@ from stretto.bench.drivers import Missing
 from stretto.bench.job import Job, JobError
 from stretto.bench.options import Options, UsageError
 from stretto.cli.flags import with_flags
-from stretto.cli.output import console, emit, progress, size, size_text, stop, table
+from stretto.cli.output import console, emit, examples, expect_writable, progress, size, size_text, stop, table
 from stretto.errors import StrettoError
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
@@ -44,20 +44,42 @@ class Given:
     json: str | None = None
 
 
+_JOB, _SEARCH, _OUTPUT = "The job", "What is measured", "What comes out"
+
+
+def _flag(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
 FLAGS: dict[str, Any] = {
-    "ranks": typer.Option("--ranks", "-n", min=2, max=64, help="How many ranks."),
-    "device": typer.Option("--device", help="cpu, or cuda: a GPU for each rank."),
-    "threads": typer.Option("--threads", help="Ranks as threads of one process."),
-    "shared_device": typer.Option("--shared-device", help="All ranks on GPU 0: to try the command, not for times."),
-    "quick": typer.Option("--quick", help="Fewer sizes, fewer and shorter turns."),
-    "seconds": typer.Option("--seconds", min=0, help="For everything; 0: no limit (default: 60 on GPUs, else 0)."),
-    "collective": typer.Option("--collective", help=f"Only this one; again for more. All: {', '.join(COLLECTIVES)}."),
-    "sizes": typer.Option(
-        "--sizes", metavar="FROM:TO", help="Of the larger buffer (default: 64:16M, on GPUs 1K:512M)."
+    "ranks": _flag(_JOB, "--ranks", "-n", metavar="N", min=2, max=64, help="How many ranks."),
+    "device": _flag(_JOB, "--device", metavar="KIND", help="cpu, or cuda: a GPU for each rank."),
+    "threads": _flag(_JOB, "--threads", help="Ranks as threads of one process."),
+    "shared_device": _flag(_JOB, "--shared-device", help="All ranks on GPU 0: to try the command, not for times."),
+    "quick": _flag(_SEARCH, "--quick", help="Fewer sizes, fewer and shorter turns."),
+    "seconds": _flag(
+        _SEARCH, "--seconds", metavar="S", min=0, help="For everything; 0: no limit (default: 60 on GPUs, else 0)."
     ),
-    "library": typer.Option("--library", help="Stretto's libnccl.so.2 to measure on GPUs, if not the one found."),
-    "output": typer.Option("--output", help="The table (default: ~/.cache/stretto/table-HOST.json)."),
-    "json": typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
+    "collective": _flag(
+        _SEARCH,
+        "--collective",
+        metavar="NAME",
+        help=f"Only this one; again for more. All: {', '.join(COLLECTIVES)}.",
+        autocompletion=lambda: list(COLLECTIVES),
+    ),
+    "sizes": _flag(
+        _SEARCH, "--sizes", metavar="FROM:TO", help="Of the larger buffer (default: 64:16M, on GPUs 1K:512M)."
+    ),
+    "library": _flag(_JOB, "--library", metavar="FILE", help="Stretto's libnccl.so.2 on GPUs, if not the one found."),
+    "output": _flag(_OUTPUT, "--output", metavar="FILE", help="The table (default: ~/.cache/stretto/table-HOST.json)."),
+    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
+}
+SETTINGS: dict[str, Any] = {
+    "epilog": examples(
+        "stretto tune --ranks 4 --output table.json",
+        "stretto tune --quick --collective all_reduce --sizes 64:1M",
+        "stretto tune --device cuda --ranks 2",
+    )
 }
 
 
@@ -196,6 +218,13 @@ def _check(given: Given) -> None:
             stop(f"tune: {name} is set, and would decide what is to be measured: unset it")
 
 
+def _expect_targets(given: Given) -> None:
+    """Before a search of minutes; the folder of the default table is made when that is written."""
+    for target in (given.output, given.json):
+        if target is not None and target != "-":
+            expect_writable("tune", target)
+
+
 def _options(given: Given) -> Options:
     # Not bound to cores: a bound rank counts its own core as all there are, and so would the table.
     options = Options(
@@ -226,6 +255,7 @@ def tune(**flags: Any) -> None:
     given = Given(**flags)
     _check(given)
     path = given.output or tables.default_path()
+    _expect_targets(given)
     try:
         options = _options(given)
         before = tables.read(path)

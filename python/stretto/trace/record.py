@@ -35,6 +35,7 @@ class Options:
     flight: bool = False
     chain: str | None = None
     every: int | None = None
+    force: bool = False
 
     def check(self) -> None:
         """Raises where recording could not work, before anything runs."""
@@ -45,8 +46,18 @@ class Options:
             )
         if self.events is not None and not _known(self.events):
             raise InvalidArgument(f"--events {self.events}: a number up to 0xffff, or words of: {', '.join(WORDS)}")
-        if self.folder.is_dir() and any(self.folder.glob("*.rec")):
-            raise InvalidUsage(f"{self.folder} holds a recording already: choose another --output")
+        if self.chain is not None and (problem := _problem_of_plugin(self.chain)):
+            raise InvalidArgument(f"--chain {self.chain}: {problem}")
+        if not self.force and self._old():
+            raise InvalidArgument(f"{self.folder} holds a recording already: choose another --output, or --force")
+
+    def _old(self) -> list[Path]:
+        return list(self.folder.glob("*.rec")) if self.folder.is_dir() else []
+
+    def remove_old(self) -> None:
+        """With --force, the recording that the folder holds; nothing else in it."""
+        for file in self._old():
+            file.unlink()
 
     def environment(self, outer: Mapping[str, str]) -> dict[str, str]:
         """The command's variables; its children inherit them."""
@@ -68,6 +79,16 @@ def _known(events: str) -> bool:
         return 0 <= int(events, 0) <= 0xFFFF
     except ValueError:
         return all(word.lower() in [one.lower() for one in WORDS] for word in events.split(","))
+
+
+def _problem_of_plugin(name: str) -> str | None:
+    """Why a library cannot be loaded, in the loader's words; tried in a process of its own, which it may end."""
+    path = str(Path(name).resolve()) if Path(name).exists() else name
+    code = "import ctypes, sys\ntry: ctypes.CDLL(sys.argv[1])\nexcept OSError as error: sys.exit(str(error))"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return None
+    return done.stderr.strip() or f"a process that loads it ends with status {done.returncode}"
 
 
 def default_folder() -> Path:

@@ -7,12 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.output import JsonOption, console, emit, printable, progress, stop, table
+from stretto.cli.output import JsonOption, console, emit, examples, printable, progress, stop, table
 from stretto.trace.analysis import Report, UnknownCommunicator, analyse
 
 __all__ = ["Report", "analyse", "report"]
 
-SETTINGS: dict[str, Any] = {"short_help": "Say which rank was late, where, and what it cost."}
+SETTINGS: dict[str, Any] = {
+    "short_help": "Say which rank was late, where, and what it cost.",
+    "epilog": examples("stretto trace report run1", "stretto trace report run1 --from 2 --to 5 --markdown report.md"),
+}
 
 
 def report(

@@ -79,7 +79,7 @@ def _lateness(report: Report, axes: Axes) -> bool:
         )
     axes.set_yscale("log")
     axes.set_xlabel("time, s")
-    axes.set_ylabel("later than the others, us")
+    axes.set_ylabel("later than the others, µs")
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
     return True
 

@@ -37,7 +37,7 @@ def duration(ns: float) -> str:
     """Nanoseconds as people write them, three digits."""
     if not math.isfinite(ns):
         return "?"
-    for limit, unit, scale in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6), (math.inf, "s", 1e9)):
+    for limit, unit, scale in ((1e3, "ns", 1.0), (1e6, "µs", 1e3), (1e9, "ms", 1e6), (math.inf, "s", 1e9)):
         if abs(ns) < limit:
             value = ns / scale
             digits = 0 if unit == "ns" or abs(value) >= 100 else 1 if abs(value) >= 10 else 2

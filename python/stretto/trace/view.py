@@ -11,12 +11,12 @@ import webbrowser
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import numpy as np
 import typer
 
-from stretto.cli.output import printable, progress
+from stretto.cli.output import examples, printable, progress
 from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace.align import clocks_of
 from stretto.trace.bundle import SUFFIX, encode
@@ -123,6 +123,11 @@ def write(recording: Recording, path: Path, title: str = "") -> None:
         return
     with _whole(path) as file:
         file.write(bundle)
+
+
+SETTINGS: dict[str, Any] = {
+    "epilog": examples("stretto trace view run1 --open", "stretto trace view run1 --from 2 --to 2.5 -o part.html")
+}
 
 
 def view(

@@ -1,6 +1,7 @@
 // Why a wait does not end, in words: what this rank runs, what its peers say they run.
 #include <string>
 
+#include "base/log.hpp"
 #include "platform/futex.hpp"
 #include "primitives/disagreement.hpp"
 #include "primitives/host/host.hpp"
@@ -138,24 +139,34 @@ Status Host::unmappable(int peer) const {
   return Status{Code::kSystem, static_cast<int16_t>(peer)};
 }
 
+// Whose part is missing, in words.
+std::string Host::missingPart(int peer) const {
+  if (sequence_ == 0 && peer < 0) return "nothing came";
+  if (sequence_ == 0)
+    return "its last call: " + inWords(currentCall(peers_[static_cast<size_t>(peer)].header()));
+  uint64_t missing = 0;
+  for (const Peer& other : peers_) {
+    if (other.rank != rank_ && lastAnnounced(other.header()) < sequence_)
+      missing |= uint64_t{1} << other.rank;
+  }
+  return missing == 0 ? "every rank has entered it" : "not entered by " + ranksInWords(missing);
+}
+
 Status Host::timedOut(int peer) const {
   const double limit = platform::tickSeconds(policy_.timeoutTicks);
-  std::string missing;
-  for (const Peer& other : peers_) {
-    if (sequence_ != 0 && other.rank != rank_ && announced(other.header(), sequence_).sequence == 0) {
-      missing += (missing.empty() ? "" : ", ") + std::to_string(other.rank);
-    }
-  }
-  const std::string who =
-      !missing.empty() ? "not entered by rank " + missing
-      : sequence_ != 0 ? "every rank has entered it"
-      : peer < 0       ? "nothing came"
-                       : "its last call: " + inWords(currentCall(peers_[static_cast<size_t>(peer)].header()));
   return failAbout(
       peer, Code::kTimeout,
       "rank %d waited %.1f s for rank %d in %s (%s). Look at the missing rank with `stretto doctor`; "
       "STRETTO_TIMEOUT sets the limit.",
-      rank_, limit, peer, current().c_str(), who.c_str());
+      rank_, limit, peer, current().c_str(), missingPart(peer).c_str());
+}
+
+// A wait that goes on.
+void Host::warnOf(int peer, uint64_t waitedTicks) const {
+  STRETTO_LOG(kWarn, kColl, "%s",
+              waitsForLong(rank_, platform::tickSeconds(waitedTicks), peer < 0 ? 0 : uint64_t{1} << peer,
+                           current() + " (" + missingPart(peer) + ")")
+                  .c_str());
 }
 
 }  // namespace stretto

@@ -1,5 +1,7 @@
 #include "primitives/host/host.hpp"
 
+#include <utility>
+
 #include "platform/fence.hpp"
 #include "platform/futex.hpp"
 #include "platform/shared_memory.hpp"
@@ -379,6 +381,9 @@ Status Patience::sleepStep() {
   const uint64_t waited = elapsed(platform::ticks(), startedTicks_);
   if (waited > host_.policy_.timeoutTicks) {
     return host_.timedOut(awaited_.peer);
+  }
+  if (waited > host_.policy_.warnTicks && !std::exchange(warned_, true)) {
+    host_.warnOf(awaited_.peer, waited);
   }
   if (platform::tickSeconds(waited) > kDoubtfulSeconds) {
     STRETTO_TRY(host_.standstill(standstill_, awaited_.peer));

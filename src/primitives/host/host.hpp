@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +37,8 @@ struct WaitPolicy {
   uint64_t spinTicks = 0;     // then spin this long,
   uint32_t yields = 0;        // then offer the core this many times,
   uint64_t timeoutTicks = 0;  // then sleep, until this long after the wait began
+  // Of a wait that has become so long the log tells, once.
+  uint64_t warnTicks = std::numeric_limits<uint64_t>::max();
 };
 
 // Counts of what waits cost, for counters().
@@ -98,6 +101,7 @@ class Patience {
   uint32_t yields_ = 0;
   uint32_t bell_ = 0;
   bool armed_ = false;
+  bool warned_ = false;
   Doubts doubts_;
   Standstill standstill_;
 };
@@ -246,6 +250,8 @@ class Host {
   Status waitLong(const uint64_t* word, uint64_t value, Awaited awaited);
   Status givenUp() const;
   Status timedOut(int peer) const;
+  void warnOf(int peer, uint64_t waitedTicks) const;
+  std::string missingPart(int peer) const;
   Status disagreement(Doubts& doubts, const Awaited& awaited) const;
   bool hasGivenUp(const Peer& other, Doubts& doubts) const;
   bool hasLeft(const Peer& other, const Awaited& awaited) const;

@@ -1,0 +1,161 @@
+"""What every command ends with: 2 for a command line that asks for what cannot be, 1 for what fails, and a sentence."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from jobs import stretto
+from recording_writer import small
+from stretto.library import profiler_plugin_path
+
+VERBS = ["run", "bench", "explain", "tune", "doctor", "topo", "info"]
+TRACE_VERBS = ["record", "convert", "report", "view", "info"]
+ALL = [[verb] for verb in VERBS] + [["trace", verb] for verb in TRACE_VERBS]
+needs_plugin = pytest.mark.skipif(not profiler_plugin_path().is_file(), reason="the profiler plugin is not built")
+NOWHERE = "/dev/null/nowhere"  # not even for who may do everything
+
+
+def expect_sentence(done: subprocess.CompletedProcess[str], status: int) -> None:
+    assert done.returncode == status, done.stdout + done.stderr
+    assert done.stderr.strip(), "it says why"
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", ALL, ids=" ".join)
+def test_help_is_status_0(verb: list[str]) -> None:
+    for option in ("--help", "-h"):
+        done = stretto(*verb, option)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("verb", ALL, ids=" ".join)
+def test_an_unknown_option_is_status_2(verb: list[str]) -> None:
+    expect_sentence(stretto(*verb, "--no-such-option"), 2)
+
+
+WRONG = [
+    "no_such_verb",
+    "trace no_such_verb",
+    "run",
+    "run -n 0 true",
+    "run -n 65 -- true",
+    "run -n many -- true",
+    f"run --json {NOWHERE} -- true",
+    "run --threads -- true",
+    "bench no_such_collective",
+    "bench --ranks 0",
+    "bench --ranks 3000",
+    "bench -b eight",
+    "bench --device tpu",
+    f"bench --json {NOWHERE}/x.json",
+    f"bench --csv {NOWHERE}/x.csv",
+    f"bench --compare {NOWHERE}",
+    "bench --json - --csv -",
+    "bench --threshold -1",
+    "explain",
+    "explain all_reduce",
+    "explain no_such_collective 1M",
+    "explain all_reduce size",
+    "explain all_reduce 1M --ranks 100000",
+    "explain all_reduce 1M --dtype float7",
+    f"explain all_reduce 1M --json {NOWHERE}",
+    "tune --device tpu",
+    "tune --ranks 1",
+    "tune --collective no_such_collective",
+    "tune --sizes large",
+    f"tune --output {NOWHERE}/table.json",
+    f"tune --json {NOWHERE}",
+    "doctor",
+    "doctor --attach 1 --children 1",
+    "doctor --attach 1 -- true",
+    "doctor --nccl",
+    "doctor --nccl --attach pid",
+    f"topo --json {NOWHERE}",
+    "topo more",
+    f"info --json {NOWHERE}",
+    "info --pid me",
+    "trace record",
+    "trace record --events sometimes -- true",
+    f"trace record --chain {NOWHERE}.so -- true",
+    "trace record --every 0 -- true",
+    "trace convert",
+    f"trace convert {NOWHERE}",
+    f"trace convert {NOWHERE} --to something",
+    "trace report",
+    "trace view",
+    "trace info",
+]
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_what_cannot_be_is_status_2(line: str) -> None:
+    if "trace record --" in line and not profiler_plugin_path().is_file():
+        pytest.skip("the profiler plugin is not built")
+    expect_sentence(stretto(*line.split()), 2)
+
+
+FAILS = [
+    "run -n 1 -- false",
+    f"bench --peers none --device cuda --library {NOWHERE}",
+    "doctor --attach 999999999",
+    "doctor --children 999999999",
+    "doctor --nccl --attach 999999999",
+    "info --pid 999999999",
+    f"trace convert {NOWHERE} --to csv",
+    f"trace report {NOWHERE}",
+    f"trace view {NOWHERE}",
+    f"trace info {NOWHERE}",
+    f"trace record --plugin {NOWHERE}.so -- true",
+]
+
+
+@pytest.mark.parametrize("line", FAILS)
+def test_what_fails_is_status_1(line: str) -> None:
+    expect_sentence(stretto(*line.split()), 1)
+
+
+@pytest.mark.parametrize("line", ["explain all_reduce 1M", "tune --quick"])
+def test_a_variable_that_cannot_be_is_told(line: str) -> None:
+    done = stretto(*line.split(), STRETTO_ALGO="no_such_algorithm")
+    assert done.returncode in (1, 2) and "STRETTO_ALGO" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run -n 2 --", "doctor --nccl --", "trace record -o {folder}/new --"])
+def test_a_command_that_cannot_be_started_is_status_127(command: str, tmp_path: Path) -> None:
+    if command.startswith("trace") and not profiler_plugin_path().is_file():
+        pytest.skip("the profiler plugin is not built")
+    expect_sentence(stretto(*command.format(folder=tmp_path).split(), "no_such_program"), 127)
+
+
+@needs_plugin
+def test_a_command_s_own_status_is_passed_on(tmp_path: Path) -> None:
+    assert stretto("run", "-n", 2, "--", "sh", "-c", "exit 7").returncode == 7
+    assert stretto("trace", "record", "-o", tmp_path / "run", "--", "sh", "-c", "exit 7").returncode == 7
+
+
+@needs_plugin
+def test_an_old_recording_is_replaced_only_by_force(tmp_path: Path) -> None:
+    small().write(tmp_path)
+    other = tmp_path / "notes.txt"
+    other.write_text("mine")
+    old = sorted(tmp_path.glob("*.rec"))
+    done = stretto("trace", "record", "-o", tmp_path, "--", "true")
+    expect_sentence(done, 2)
+    assert "--force" in done.stderr and sorted(tmp_path.glob("*.rec")) == old
+    done = stretto("trace", "record", "-o", tmp_path, "--force", "--", "true")
+    assert done.returncode == 0 and "nothing was recorded" in done.stderr
+    assert not list(tmp_path.glob("*.rec")) and other.read_text() == "mine"
+
+
+@needs_plugin
+def test_a_library_that_is_no_plugin_s_is_told_in_the_loader_s_words(tmp_path: Path) -> None:
+    text = tmp_path / "plugin.so"
+    text.write_text("no library")
+    for name, words in ((str(text), "file too short"), ("libno_such_plugin.so", "cannot open shared object file")):
+        done = stretto("trace", "record", "-o", tmp_path / "run", "--chain", name, "--", "true")
+        expect_sentence(done, 2)
+        assert f"--chain {name}" in done.stderr and words in done.stderr
+    assert not (tmp_path / "run").exists()
