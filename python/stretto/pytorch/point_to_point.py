@@ -1,0 +1,186 @@
+"""Sends and receives, with tags.
+
+PyTorch promises of them what it does not of collectives: they match by rank and tag alone, in whatever order and
+thread they are called, and one that waits holds up no other. So each ordered pair of ranks has a communicator of its
+own, made when both have first asked for it, on which data goes one way, and a lane for it on both sides.
+
+A message is a header, then the tensor's bytes. A receiver that meets a message of another tag than it waits for gives
+it to the receive that waits for that one, or keeps it until there is one.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from stretto import _native
+from stretto.communicator import Communicator
+from stretto.pytorch.lane import Lane
+from stretto.pytorch.tensors import BYTES
+from stretto.pytorch.work import Work
+
+_HEADER = struct.Struct("<qq")  # tag, bytes
+_FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02
+_OWN = -1
+
+
+def _bytes(tensor: Any) -> _native.Memory:
+    return _native.Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), BYTES)
+
+
+class Link:
+    """The communicator of an ordered pair, made at first use: `rank` 0 sends and 1 receives.
+
+    Each side leaves a mark in the store and waits for the other's, without holding on to the store: other threads may
+    need it to get as far.
+    """
+
+    def __init__(self, store: Any, key: str, rank: int) -> None:
+        self._store = store
+        self._key = key
+        self._rank = rank
+        self._communicator: Communicator | None = None
+        self._given_up = False
+
+    def native(self) -> _native.Communicator:
+        """Waits for the other side."""
+        if self._communicator is None:
+            self._communicator = Communicator(self._join())
+        return self._communicator._native
+
+    def abort(self) -> None:
+        """From any thread."""
+        self._given_up = True
+        if self._communicator is not None:
+            self._communicator.abort()
+
+    def close(self) -> None:
+        if self._communicator is not None:
+            self._communicator.close()
+
+    def _join(self) -> _native.Communicator:
+        self._store.set(f"{self._key}/{self._rank}", b"")
+        self._await(f"{self._key}/{1 - self._rank}")
+        if self._rank == 0:
+            unique_id = _native.make_unique_id()
+            self._store.set(f"{self._key}/id", unique_id)
+        else:
+            self._await(f"{self._key}/id")
+            unique_id = self._store.get(f"{self._key}/id")
+        return _native.join(2, bytes(unique_id), self._rank, self._key, host=True)
+
+    def _await(self, key: str) -> None:
+        nap = _FIRST_NAP
+        while not self._store.check([key]):
+            if self._given_up:
+                raise dist.DistBackendError(f"the other rank of {self._key} did not begin to take part")
+            time.sleep(nap)
+            nap = min(2 * nap, _LONGEST_NAP)
+
+
+class Outbox:
+    """The way from this rank to one peer."""
+
+    def __init__(self, link: Link, what: str) -> None:
+        self.link = link
+        self.lane = Lane(what, link.abort)
+
+    def send(self, tensor: Any, tag: int, seconds: float) -> Work:
+        """`tensor`: plain; not to be written to until the work is done."""
+        header = bytearray(_HEADER.pack(tag, tensor.numel() * tensor.element_size()))
+        data = _bytes(tensor)
+
+        def job() -> None:
+            native = self.link.native()
+            native.send(header, header, 1, _OWN, None)
+            if tensor.numel():
+                native.send(data, data, 1, _OWN, None)
+
+        return self.lane.submit(Work(self.lane, job, seconds, [tensor]))
+
+
+@dataclass
+class _Awaited:
+    """A receive that is under way: `tensor` is plain."""
+
+    tag: int
+    tensor: Any
+    work: Work
+    finish: Callable[[], None]
+
+
+class Inbox:
+    """The way from one peer to this rank."""
+
+    def __init__(self, link: Link, what: str, peer: int) -> None:
+        self.link = link
+        self._what = what
+        self._peer = peer
+        self._awaited: deque[_Awaited] = deque()
+        self._kept: deque[tuple[int, Any]] = deque()
+        self.lane = Lane(what, link.abort)
+
+    def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
+        """`finish` is called when the data is in `tensor`."""
+        work = Work(self.lane, lambda: self._until_done(one), seconds, results, self._peer)
+        one = _Awaited(tag, tensor, work, finish)
+        self._awaited.append(one)
+        return self.lane.submit(work)
+
+    def _until_done(self, one: _Awaited) -> None:
+        """On the thread that drives the lane."""
+        if one not in self._awaited:
+            return  # What came for an earlier receive was for this one.
+        try:
+            if not self._take_kept(one):
+                while self._take_message() is not one:
+                    pass
+        finally:
+            if one in self._awaited:
+                self._awaited.remove(one)
+
+    def _take_kept(self, one: _Awaited) -> bool:
+        for message in self._kept:
+            if message[0] == one.tag:
+                self._kept.remove(message)
+                self._expect(one, message[1].numel())
+                one.tensor.view(-1).view(torch.uint8).copy_(message[1])
+                one.finish()
+                return True
+        return False
+
+    def _take_message(self) -> _Awaited | None:
+        """Gives the next message to the receive that it is for, which is then done, or keeps it."""
+        native = self.link.native()
+        header = bytearray(_HEADER.size)
+        native.recv(header, header, 0, _OWN, None)
+        tag, size = _HEADER.unpack(header)
+        taker = next((one for one in self._awaited if one.tag == tag), None)
+        fits = taker is not None and taker.tensor.numel() * taker.tensor.element_size() == size
+        into = taker.tensor if taker is not None and fits else torch.empty(size, dtype=torch.uint8)
+        if size:
+            data = _bytes(into)
+            native.recv(data, data, 0, _OWN, None)
+        if taker is None:
+            self._kept.append((tag, into))
+            return None
+        self._awaited.remove(taker)
+        self._expect(taker, size)
+        taker.finish()
+        self.lane.finished([taker.work], None)
+        return taker
+
+    def _expect(self, one: _Awaited, size: int) -> None:
+        wanted = one.tensor.numel() * one.tensor.element_size()
+        if size != wanted:
+            raise ValueError(
+                f"{self._what}: a message of {size} bytes with tag {one.tag} came for a tensor of {wanted} bytes: "
+                "both sides must name tensors of one size"
+            )
