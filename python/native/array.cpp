@@ -232,6 +232,7 @@ Array::Array(nb::handle object, Access access, ncclDataType_t asType, const char
     count_ = memory->count;
     elementBytes_ = sizeOf(memory->type);
     type_ = memory->type;
+    owner_ = memory->owner;
   } else if (PyObject_CheckBuffer(object.ptr())) {
     openBuffer(object, access, name);
   } else if (nb::hasattr(object, "__dlpack__")) {

@@ -16,12 +16,13 @@ namespace nb = nanobind;
 
 enum class Access { kRead, kWrite };
 
-// An array by its address, from a caller that has looked at it already and keeps it: PyTorch's backend, whose
-// tensors would take longer to say this by DLPack than a small operation takes.
+// An array by its address, from a caller that has looked at it already: PyTorch's backend, whose tensors would
+// take longer to say this by DLPack than a small operation takes. `owner` keeps the memory.
 struct Memory {
   void* address;
   size_t count;
   ncclDataType_t type;
+  nb::object owner;
 };
 
 // A view of the buffer protocol, given back when this goes. Holds nothing if obj is null.

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 RANK, SIZE = int(os.environ["STRETTO_RANK"]), int(os.environ["STRETTO_RANKS"])
 Op = dist.ReduceOp
@@ -72,7 +73,9 @@ def reduced(op: Any, dtype: Any, shape: Any = (7,)) -> torch.Tensor:
         wide = {Op.SUM: rows.amax(0), Op.PRODUCT: rows.amin(0), Op.MIN: rows.amin(0), Op.MAX: rows.amax(0)}
         wide[Op.BAND], wide[Op.BOR], wide[Op.BXOR] = rows.amin(0), rows.amax(0), rows.sum(0) % 2
         return wide[op].to(torch.bool)
-    rows = torch.stack([row.to(torch.complex128 if dtype.is_complex else torch.float64) for row in everybodys(shape, dtype)])
+    rows = torch.stack(
+        [row.to(torch.complex128 if dtype.is_complex else torch.float64) for row in everybodys(shape, dtype)]
+    )
     if op == Op.SUM:
         return rows.sum(0).to(dtype)
     if op == Op.PRODUCT:
@@ -124,13 +127,16 @@ def complex_numbers() -> None:
         dist.all_reduce(x)
         same(x, sum(row * (1 + 2j) for row in everybodys(dtype=dtype)))
         y = mine(dtype=dtype)
-        options = dist.AllreduceOptions()
+        options = distributed_c10d.AllreduceOptions()
         options.reduceOp = Op.PRODUCT
         dist.group.WORLD.allreduce([y], options).wait()
         same(y, reduced(Op.PRODUCT, dtype))
         z = torch.conj(mine(dtype=dtype) * 1j)
-        dist.broadcast(z, 0)
+        dist.group.WORLD.broadcast([z], distributed_c10d.BroadcastOptions()).wait()
         same(z.resolve_conj(), of(0, dtype=dtype) * -1j)
+        negative = torch.conj(mine(dtype=dtype) * 1j).imag
+        dist.all_reduce(negative)
+        same(negative.resolve_neg(), -sum(row.real for row in everybodys(dtype=dtype)))
 
 
 @case
@@ -138,7 +144,9 @@ def multiplied_first() -> None:
     x = mine()
     dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
     same(x, reduced(Op.SUM, torch.float32) * 0.5)
-    refuses(ValueError, "floating-point", lambda: dist.all_reduce(mine(dtype=torch.int32), dist._make_nccl_premul_sum(2.0)))
+    refuses(
+        ValueError, "floating-point", lambda: dist.all_reduce(mine(dtype=torch.int32), dist._make_nccl_premul_sum(2.0))
+    )
 
 
 @case
@@ -147,7 +155,11 @@ def refused_kinds() -> None:
     refuses(ValueError, "AVG of torch.bool", lambda: dist.all_reduce(mine(dtype=torch.bool), Op.AVG))
     refuses(ValueError, "layout", lambda: dist.all_reduce(mine().to_sparse()))
     refuses(ValueError, "and got one of", lambda: dist.all_gather_into_tensor(torch.empty(5), mine()))
-    refuses(ValueError, "split sizes", lambda: dist.all_to_all_single(torch.empty(9), torch.empty(9), [9] * SIZE, [9] * SIZE))
+    refuses(
+        ValueError,
+        "split sizes",
+        lambda: dist.all_to_all_single(torch.empty(9), torch.empty(9), [9] * SIZE, [9] * SIZE),
+    )
     refuses(ValueError, "this rank itself", lambda: dist.group.WORLD.send([mine()], RANK, 0))
     if SIZE > 2:
         refuses(ValueError, "any source", lambda: dist.recv(mine()))
@@ -449,7 +461,7 @@ def groups() -> None:
         same(tensor, reduced(Op.SUM, torch.float32))
     part = dist.group.WORLD.split_group(list(range(SIZE))[::-1])
     y = mine()
-    part.broadcast(y, dist.BroadcastOptions()).wait()
+    part.broadcast(y, distributed_c10d.BroadcastOptions()).wait()
     same(y, of(SIZE - 1))
     part.shutdown()
 
@@ -518,7 +530,8 @@ def functional() -> None:
     same(part + 0, reduced(Op.SUM, torch.float32, (2 * SIZE,))[2 * RANK :][:2])
     same(functions.broadcast(mine(), 1, group) + 0, of(1))
     both = functions.all_reduce_coalesced([mine((2,)), mine((3,))], "sum", group)
-    same(both[1] + 0, reduced(Op.SUM, torch.float32, (3,)))
+    for tensor in both:
+        same(tensor + 0, reduced(Op.SUM, torch.float32, tensor.shape))
     swapped = functions.all_to_all_single(mine((SIZE,)), None, None, group)
     same(swapped + 0, torch.stack([of(rank, (SIZE,))[RANK] for rank in range(SIZE)]))
 

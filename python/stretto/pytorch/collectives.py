@@ -13,19 +13,17 @@ import torch
 
 from stretto import _native, group
 from stretto.pytorch.reductions import Kind, Operator
-from stretto.pytorch.tensors import BYTES, memory
-from stretto.values import OPERATORS
+from stretto.pytorch.tensors import bytes_of, memory
 
 Job = Callable[[], None]
 Native = _native.Communicator
 
 _NO_ROOT = 0
 _OWN = -1  # the type that the memory says
-_SUM = OPERATORS.index("sum")
 
 
 def _as(kind: Kind, tensor: Any) -> _native.Memory:
-    return _native.Memory(tensor.data_ptr(), kind.count(tensor.numel()), kind.type)
+    return _native.Memory(tensor.data_ptr(), kind.count(tensor.numel()), kind.type, tensor)
 
 
 def in_turn(jobs: Sequence[Job]) -> Job:
@@ -138,7 +136,7 @@ def reduce_each(native: Native, sources: Sequence[Any], target: Any, kind: Kind)
 def _everybodys_parts(native: Native, source: Any, part: int) -> Any:
     """This rank's part of every rank's `source`: shape (ranks, part)."""
     rows = torch.empty((native.size, part), dtype=source.dtype)
-    native.all_to_all(_bytes(source), _bytes(rows), _NO_ROOT, _OWN, None)
+    native.all_to_all(bytes_of(source), bytes_of(rows), _NO_ROOT, _OWN, None)
     return rows
 
 
@@ -148,12 +146,8 @@ def _all_fold(native: Native, tensor: Any, fold: Any) -> None:
     padded = torch.zeros(part * native.size, dtype=tensor.dtype)
     padded[: flat.numel()] = flat
     mine = fold(_everybodys_parts(native, padded, part))
-    native.all_gather(_bytes(mine), _bytes(padded), _NO_ROOT, _OWN, None)
+    native.all_gather(bytes_of(mine), bytes_of(padded), _NO_ROOT, _OWN, None)
     flat.copy_(padded[: flat.numel()])
-
-
-def _bytes(tensor: Any) -> _native.Memory:
-    return _native.Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), BYTES)
 
 
 # --- Moving. ---

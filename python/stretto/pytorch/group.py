@@ -19,7 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 from stretto.communicator import Communicator
 from stretto.errors import StrettoError
 from stretto.pytorch import collectives, cuda, reductions
-from stretto.pytorch.join import join
+from stretto.pytorch.join import join, meet
 from stretto.pytorch.lane import Lane
 from stretto.pytorch.point_to_point import Inbox, Link, Outbox
 from stretto.pytorch.tensors import Staging, check, check_like, is_plain, seen
@@ -421,6 +421,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         if opts.device_ids or (opts.device is not None and opts.device.type == "cuda"):
             return self._cuda().barrier(opts)
         return self._do(collectives.barrier(self._native), opts, [])
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """A barrier by way of the store, whose error names all ranks that are missing, whatever `wait_all_ranks` is."""
+        self._sequence += 1
+        key = f"monitored/{self._sequence}"
+        meet(self._store, key, self._rank, self._size, timeout or self._timeout, "pass a monitored barrier")
 
     # --- Point to point. ---
 

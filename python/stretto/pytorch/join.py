@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch.distributed as dist
 
 from stretto import _native
 from stretto.communicator import Communicator
+
+_FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02  # seconds
 
 
 def join(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> Communicator:
@@ -20,21 +23,34 @@ def join(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> Com
         return Communicator(_native.join(1, _native.make_unique_id(), 0, name, host=True))
     if rank == 0:
         store.set("stretto/id", _native.make_unique_id())
-    store.set(_mark(rank), b"")
-    marks = [_mark(other) for other in range(size)]
-    try:
-        # Before joining, which has a deadline of its own that PyTorch does not know of.
-        store.wait(marks, timeout)
-    except RuntimeError as error:
-        missing = [str(other) for other in range(size) if not store.check([_mark(other)])]
-        if not missing:
-            raise
-        raise dist.DistBackendError(
-            f"stretto: rank {rank} of {size} waited {timeout.total_seconds():g} s to make group {name!r}, and did not "
-            f"see rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-        ) from error
+    # Before joining, which has a deadline of its own that PyTorch does not know of.
+    meet(store, "stretto", rank, size, timeout, f"make group {name!r}")
     return Communicator(_native.join(size, bytes(store.get("stretto/id")), rank, name, host=True))
 
 
-def _mark(rank: int) -> str:
-    return f"stretto/rank{rank}"
+def meet(store: Any, key: str, rank: int, size: int, timeout: timedelta, purpose: str) -> None:
+    """Returns when all ranks have called it with this key, which is used once.
+
+    Raises `DistBackendError`, with the ranks that are missing, if they do not come within `timeout`.
+    """
+    store.set(f"{key}/{rank}", b"")
+    seconds = timeout.total_seconds()
+    if await_keys(store, [f"{key}/{other}" for other in range(size)], time.monotonic() + seconds):
+        return
+    missing = [str(other) for other in range(size) if not store.check([f"{key}/{other}"])]
+    if missing:
+        raise dist.DistBackendError(
+            f"stretto: rank {rank} of {size} waited {seconds:g} s to {purpose}, and did not see "
+            f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        )
+
+
+def await_keys(store: Any, keys: list[str], until: float) -> bool:
+    """Whether all were set by then. Never holds on to the store: other threads may need it to get as far."""
+    nap = _FIRST_NAP
+    while not store.check(keys):
+        if time.monotonic() > until:
+            return False
+        time.sleep(nap)
+        nap = min(2 * nap, _LONGEST_NAP)
+    return True

@@ -29,9 +29,12 @@ Job = Callable[[], None]
 
 
 class Lane:
-    """`what`: how errors call it. `abort` ends what runs, from any thread."""
+    """`what`: how errors call it. `abort` ends what runs, from any thread. `any_order`: who waits for an operation may
+    run it before those that were submitted earlier.
+    """
 
-    def __init__(self, what: str, abort: Callable[[], None]) -> None:
+    def __init__(self, what: str, abort: Callable[[], None], any_order: bool = False) -> None:
+        self._any_order = any_order
         self.what = what
         self._abort = abort
         self._pending: deque[Work] = deque()
@@ -98,20 +101,19 @@ class Lane:
                 if not work.done:
                     self._changed.wait(None if math.isinf(left) else left)
 
-    def finished(self, works: list[Work], error: BaseException | None) -> None:
+    def finished(self, work: Work, error: BaseException | None) -> None:
+        """On the thread that drives: `work` has ended, whether its own job was run for it or another's."""
         with self._changed:
-            for work in works:
-                work.finish(error)
+            work.finish(error)
             self._changed.notify_all()
-        for work in works:
-            work.complete_future()
+        work.complete_future()
 
     # --- Driving: by one thread at a time. ---
 
     def _drive_until(self, work: Work) -> None:
         try:
             while not work.done and self._pending:
-                self._step()
+                self._step(work if self._any_order else self._pending[0])
         finally:
             self._driving.release()
             with self._changed:
@@ -131,17 +133,18 @@ class Lane:
                 return
             with self._driving:
                 while self._pending:
-                    self._step()
+                    self._step(self._pending[0])
 
-    def _step(self) -> None:
-        work = self._pending[0]
+    def _step(self, work: Work) -> None:
         error: BaseException | None = None
         try:
-            self._execute(work.job, work.seconds)
+            if not work.done:
+                self._execute(work.job, work.seconds)
         except BaseException as raised:
             error = raised
-        self._pending.popleft()
-        self.finished([work], error)
+        self._pending.remove(work)
+        if not work.done:
+            self.finished(work, error)
 
     def _execute(self, job: Job, seconds: float) -> None:
         self._seconds = seconds

@@ -18,21 +18,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from stretto import _native
 from stretto.communicator import Communicator
+from stretto.errors import RemoteError
+from stretto.pytorch.join import await_keys
 from stretto.pytorch.lane import Lane
-from stretto.pytorch.tensors import BYTES
+from stretto.pytorch.tensors import bytes_of
 from stretto.pytorch.work import Work
 
 _HEADER = struct.Struct("<qq")  # tag, bytes
-_FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02
+_SLICE = 0.1  # seconds
 _OWN = -1
-
-
-def _bytes(tensor: Any) -> _native.Memory:
-    return _native.Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), BYTES)
 
 
 class Link:
@@ -77,12 +74,10 @@ class Link:
         return _native.join(2, bytes(unique_id), self._rank, self._key, host=True)
 
     def _await(self, key: str) -> None:
-        nap = _FIRST_NAP
-        while not self._store.check([key]):
+        """In slices, as the lane's deadline or an abort may end it."""
+        while not await_keys(self._store, [key], time.monotonic() + _SLICE):
             if self._given_up:
-                raise dist.DistBackendError(f"the other rank of {self._key} did not begin to take part")
-            time.sleep(nap)
-            nap = min(2 * nap, _LONGEST_NAP)
+                raise RemoteError(f"the peer has not called the other half of {self._key}")
 
 
 class Outbox:
@@ -95,7 +90,7 @@ class Outbox:
     def send(self, tensor: Any, tag: int, seconds: float) -> Work:
         """`tensor`: plain; not to be written to until the work is done."""
         header = bytearray(_HEADER.pack(tag, tensor.numel() * tensor.element_size()))
-        data = _bytes(tensor)
+        data = bytes_of(tensor)
 
         def job() -> None:
             native = self.link.native()
@@ -125,7 +120,7 @@ class Inbox:
         self._peer = peer
         self._awaited: deque[_Awaited] = deque()
         self._kept: deque[tuple[int, Any]] = deque()
-        self.lane = Lane(what, link.abort)
+        self.lane = Lane(what, link.abort, any_order=True)
 
     def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
         """`finish` is called when the data is in `tensor`."""
@@ -166,7 +161,7 @@ class Inbox:
         fits = taker is not None and taker.tensor.numel() * taker.tensor.element_size() == size
         into = taker.tensor if taker is not None and fits else torch.empty(size, dtype=torch.uint8)
         if size:
-            data = _bytes(into)
+            data = bytes_of(into)
             native.recv(data, data, 0, _OWN, None)
         if taker is None:
             self._kept.append((tag, into))
@@ -174,7 +169,7 @@ class Inbox:
         self._awaited.remove(taker)
         self._expect(taker, size)
         taker.finish()
-        self.lane.finished([taker.work], None)
+        self.lane.finished(taker.work, None)
         return taker
 
     def _expect(self, one: _Awaited, size: int) -> None:

@@ -48,11 +48,14 @@ def check_like(operation: str, count: int, dtype: Any, *tensors: Any) -> None:
 
 
 def memory(tensor: Any) -> _native.Memory:
-    """A plain tensor that is moved and not reduced: any type; the caller keeps it."""
+    """A plain tensor that is moved and not reduced, of any type."""
     code = NATIVE.get(tensor.dtype)
-    if code is None:
-        return _native.Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), BYTES)
-    return _native.Memory(tensor.data_ptr(), tensor.numel(), code)
+    return bytes_of(tensor) if code is None else _native.Memory(tensor.data_ptr(), tensor.numel(), code, tensor)
+
+
+def bytes_of(tensor: Any) -> _native.Memory:
+    """A plain tensor as its bytes."""
+    return _native.Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), BYTES, tensor)
 
 
 class Staging:
