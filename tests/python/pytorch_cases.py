@@ -603,6 +603,7 @@ def a_message_of_another_size() -> None:
         dist.send(torch.zeros(3), 1)
     elif RANK == 1:
         refuses(ValueError, "12 bytes", lambda: dist.recv(torch.zeros(4), 0))
+    dist.barrier()
 
 
 def main() -> None:

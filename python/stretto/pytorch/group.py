@@ -50,7 +50,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     """One rank of a group. Made by `join`."""
 
     def __init__(self, store: Any, communicator: Communicator, timeout: timedelta, name: str, options: Any) -> None:
-        super().__init__(store, communicator.rank, communicator.size)
+        super().__init__(communicator.rank, communicator.size)
         self._store = store
         self._communicator = communicator
         self._native = communicator._native

@@ -10,7 +10,9 @@ it to the receive that waits for that one, or keeps it until there is one.
 
 from __future__ import annotations
 
+import ctypes
 import struct
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -77,7 +79,7 @@ class Link:
         """In slices, as the lane's deadline or an abort may end it."""
         while not await_keys(self._store, [key], time.monotonic() + _SLICE):
             if self._given_up:
-                raise RemoteError(f"the peer has not called the other half of {self._key}")
+                raise RemoteError(f"the peer has not called {'send' if self._rank else 'recv'}")
 
 
 class Outbox:
@@ -101,7 +103,7 @@ class Outbox:
         return self.lane.submit(Work(self.lane, job, seconds, [tensor]))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Awaited:
     """A receive that is under way: `tensor` is plain."""
 
@@ -109,6 +111,10 @@ class _Awaited:
     tensor: Any
     work: Work
     finish: Callable[[], None]
+
+    @property
+    def size(self) -> int:
+        return int(self.tensor.numel() * self.tensor.element_size())
 
 
 class Inbox:
@@ -118,6 +124,8 @@ class Inbox:
         self.link = link
         self._what = what
         self._peer = peer
+        # What waits for a message, and messages that nothing waited for, each in order; the lock is for both.
+        self._matching = threading.Lock()
         self._awaited: deque[_Awaited] = deque()
         self._kept: deque[tuple[int, Any]] = deque()
         self.lane = Lane(what, link.abort, any_order=True)
@@ -126,56 +134,62 @@ class Inbox:
         """`finish` is called when the data is in `tensor`."""
         work = Work(self.lane, lambda: self._until_done(one), seconds, results, self._peer)
         one = _Awaited(tag, tensor, work, finish)
-        self._awaited.append(one)
-        return self.lane.submit(work)
+        with self._matching:
+            message = next((message for message in self._kept if message[0] == tag), None)
+            if message is None:
+                self._awaited.append(one)
+            else:
+                self._kept.remove(message)
+        if message is None:
+            return self.lane.submit(work)
+        self._hand_over(one, message[1], message[1].numel())
+        return work
 
     def _until_done(self, one: _Awaited) -> None:
-        """On the thread that drives the lane."""
-        if one not in self._awaited:
-            return  # What came for an earlier receive was for this one.
+        """On the thread that drives the lane. What comes for other receives is theirs, and they are then done."""
         try:
-            if not self._take_kept(one):
-                while self._take_message() is not one:
-                    pass
-        finally:
-            if one in self._awaited:
-                self._awaited.remove(one)
+            while one in self._awaited:
+                self._take_message()
+        except BaseException:
+            with self._matching:
+                if one in self._awaited:
+                    self._awaited.remove(one)
+            raise
 
-    def _take_kept(self, one: _Awaited) -> bool:
-        for message in self._kept:
-            if message[0] == one.tag:
-                self._kept.remove(message)
-                self._expect(one, message[1].numel())
-                one.tensor.view(-1).view(torch.uint8).copy_(message[1])
-                one.finish()
-                return True
-        return False
-
-    def _take_message(self) -> _Awaited | None:
-        """Gives the next message to the receive that it is for, which is then done, or keeps it."""
+    def _take_message(self) -> None:
+        """Gives the next message to the receive that it is for, or keeps it."""
         native = self.link.native()
         header = bytearray(_HEADER.size)
         native.recv(header, header, 0, _OWN, None)
         tag, size = _HEADER.unpack(header)
-        taker = next((one for one in self._awaited if one.tag == tag), None)
-        fits = taker is not None and taker.tensor.numel() * taker.tensor.element_size() == size
-        into = taker.tensor if taker is not None and fits else torch.empty(size, dtype=torch.uint8)
+        with self._matching:
+            taker = self._first_of(tag)
+        direct = taker is not None and taker.size == size
+        into = taker.tensor if taker is not None and direct else torch.empty(size, dtype=torch.uint8)
         if size:
             data = bytes_of(into)
             native.recv(data, data, 0, _OWN, None)
-        if taker is None:
-            self._kept.append((tag, into))
-            return None
-        self._awaited.remove(taker)
-        self._expect(taker, size)
-        taker.finish()
-        self.lane.finished(taker.work, None)
-        return taker
+        with self._matching:
+            taker = self._first_of(tag)  # It may have been called meanwhile.
+            if taker is None:
+                self._kept.append((tag, into))
+                return
+            self._awaited.remove(taker)
+        self._hand_over(taker, None if direct else into, size)
 
-    def _expect(self, one: _Awaited, size: int) -> None:
-        wanted = one.tensor.numel() * one.tensor.element_size()
-        if size != wanted:
-            raise ValueError(
-                f"{self._what}: a message of {size} bytes with tag {one.tag} came for a tensor of {wanted} bytes: "
+    def _first_of(self, tag: int) -> _Awaited | None:
+        return next((one for one in self._awaited if one.tag == tag), None)
+
+    def _hand_over(self, one: _Awaited, message: Any | None, size: int) -> None:
+        """Ends a receive with a message, which is None if it is in the tensor already."""
+        error = None
+        if size != one.size:
+            error = ValueError(
+                f"{self._what}: a message of {size} bytes with tag {one.tag} came for a tensor of {one.size} bytes: "
                 "both sides must name tensors of one size"
             )
+        else:
+            if message is not None:
+                ctypes.memmove(one.tensor.data_ptr(), message.data_ptr(), size)
+            one.finish()
+        self.lane.finished(one.work, error)
