@@ -16,8 +16,8 @@ namespace nb = nanobind;
 
 enum class Access { kRead, kWrite };
 
-// An array by its address, from a caller that has looked at it already: PyTorch's backend, whose tensors would
-// take longer to say this by DLPack than a small operation takes. `owner` keeps the memory.
+// An array by its address, from a caller that has looked at it already: PyTorch's backend, whose tensors
+// would take longer to say this by DLPack than a small operation takes. `owner` keeps the memory.
 struct Memory {
   void* address;
   size_t count;

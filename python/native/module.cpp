@@ -123,14 +123,15 @@ NB_MODULE(_native, m) {
       .def("synchronize", &Stream::synchronize)
       .def("idle", &Stream::idle)
       .def("close", &Stream::close);
-  nb::class_<Memory>(m, "Memory").def(
-      "__init__",
-      [](Memory* memory, uintptr_t address, size_t count, int type, nb::object owner) {
-        if (type < 0 || type >= ncclNumTypes) refuse(ncclInvalidArgument, "Memory: type %d", type);
-        new (memory) Memory{reinterpret_cast<void*>(address), count, static_cast<ncclDataType_t>(type),
-                            std::move(owner)};
-      },
-      "address"_a, "count"_a, "type"_a, "owner"_a.none());
+  nb::class_<Memory>(m, "Memory")
+      .def(
+          "__init__",
+          [](Memory* memory, uintptr_t address, size_t count, int type, nb::object owner) {
+            if (type < 0 || type >= ncclNumTypes) refuse(ncclInvalidArgument, "Memory: type %d", type);
+            new (memory) Memory{reinterpret_cast<void*>(address), count, static_cast<ncclDataType_t>(type),
+                                std::move(owner)};
+          },
+          "address"_a, "count"_a, "type"_a, "owner"_a.none());
   defineCommunicator(m);
   m.def(
       "join",

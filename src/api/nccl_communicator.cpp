@@ -295,8 +295,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
   return stretto::api::caught("ncclCommInitRankConfig");
 }
 
-extern "C" [[gnu::visibility("default")]] ncclResult_t strettoCommInitHostRank(
-    ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config) try {
+extern "C" [[gnu::visibility("default")]] ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks,
+                                                                               ncclUniqueId commId, int rank,
+                                                                               ncclConfig_t* config) try {
   return finish(initRank(comm, nranks, {&commId, 1}, rank, config, stretto::communicator::kHostDevice));
 } catch (...) {
   return stretto::api::caught("strettoCommInitHostRank");

@@ -1,96 +1,17 @@
-"""What every rank of a PyTorch job does in tests/python/test_pytorch.py: cases by name, each with what must come out.
-
-Run by `stretto run`; the first argument is the file that the ranks meet by, the others are cases ("all" for all that
-can run one after another). Each rank prints "ok NAME" for each.
+"""Every operation of the PyTorch backend, one after another in one job: each case runs on all ranks, and says what must
+come out.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from pytorch_job import RANK, SIZE, Op, case, everybodys, mine, of, reduced, refuses, same
 from torch.distributed import distributed_c10d
-
-RANK, SIZE = int(os.environ["STRETTO_RANK"]), int(os.environ["STRETTO_RANKS"])
-Op = dist.ReduceOp
-CASES: dict[str, Callable[[], None]] = {}
-ALONE: dict[str, Callable[[], None]] = {}
-
-
-def case(function: Callable[[], None]) -> Callable[[], None]:
-    CASES[function.__name__] = function
-    return function
-
-
-def alone(function: Callable[[], None]) -> Callable[[], None]:
-    """One that leaves the group broken."""
-    ALONE[function.__name__] = function
-    return function
-
-
-def of(rank: int, shape: Any = (7,), dtype: Any = torch.float32) -> torch.Tensor:
-    """What rank `rank` brings: small whole numbers, which every type holds exactly."""
-    count = 1
-    for length in torch.Size(shape):
-        count *= length
-    values = (torch.arange(count) * 3 + 5 * rank) % 4
-    return values.reshape(shape).to(dtype)
-
-
-def mine(shape: Any = (7,), dtype: Any = torch.float32) -> torch.Tensor:
-    return of(RANK, shape, dtype)
-
-
-def everybodys(shape: Any = (7,), dtype: Any = torch.float32) -> list[torch.Tensor]:
-    return [of(rank, shape, dtype) for rank in range(SIZE)]
-
-
-def same(got: Any, wanted: Any) -> None:
-    assert got.dtype == wanted.dtype and got.shape == wanted.shape, (got, wanted)
-    assert torch.equal(got.to(torch.complex128), wanted.to(torch.complex128)), (got, wanted)
-
-
-def refuses(kind: type[BaseException], words: str, call: Callable[[], Any]) -> None:
-    try:
-        call()
-    except kind as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(f"nothing was raised, and should have been: {words}")
-
-
-def reduced(op: Any, dtype: Any, shape: Any = (7,)) -> torch.Tensor:
-    """By plain arithmetic of PyTorch on wide numbers."""
-    if dtype == torch.bool:
-        rows = torch.stack([row.to(torch.int64) for row in everybodys(shape, dtype)])
-        wide = {Op.SUM: rows.amax(0), Op.PRODUCT: rows.amin(0), Op.MIN: rows.amin(0), Op.MAX: rows.amax(0)}
-        wide[Op.BAND], wide[Op.BOR], wide[Op.BXOR] = rows.amin(0), rows.amax(0), rows.sum(0) % 2
-        return wide[op].to(torch.bool)
-    rows = torch.stack(
-        [row.to(torch.complex128 if dtype.is_complex else torch.float64) for row in everybodys(shape, dtype)]
-    )
-    if op == Op.SUM:
-        return rows.sum(0).to(dtype)
-    if op == Op.PRODUCT:
-        return rows.prod(0).to(dtype)
-    if op == Op.AVG:
-        mean = rows.sum(0) / SIZE
-        return (mean if dtype.is_floating_point or dtype.is_complex else mean.trunc()).to(dtype)
-    if op in (Op.MIN, Op.MAX):
-        return (rows.amin(0) if op == Op.MIN else rows.amax(0)).to(dtype)
-    whole = rows.to(torch.int64)
-    result = whole[0]
-    for row in whole[1:]:
-        result = {Op.BAND: torch.bitwise_and, Op.BOR: torch.bitwise_or, Op.BXOR: torch.bitwise_xor}[op](result, row)
-    return result.to(dtype)
-
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WHOLES = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
@@ -534,98 +455,3 @@ def functional() -> None:
         same(tensor + 0, reduced(Op.SUM, torch.float32, tensor.shape))
     swapped = functions.all_to_all_single(mine((SIZE,)), None, None, group)
     same(swapped + 0, torch.stack([of(rank, (SIZE,))[RANK] for rank in range(SIZE)]))
-
-
-@alone
-def a_dead_peer_is_named() -> None:
-    dist.barrier()
-    if RANK == 1:
-        os._exit(3)
-    begun = time.monotonic()
-    refuses(dist.DistBackendError, "rank 1", lambda: dist.all_reduce(mine((1 << 20,))))
-    assert time.monotonic() - begun < 5
-    refuses(dist.DistBackendError, "rank 1", lambda: dist.all_reduce(mine()))  # It stays broken.
-
-
-@alone
-def a_dead_peer_is_named_to_a_work() -> None:
-    dist.barrier()
-    if RANK == 1:
-        os._exit(3)
-    work = dist.all_reduce(mine(), async_op=True)
-    refuses(dist.DistBackendError, "rank 1", work.wait)
-    assert work.is_completed() and not work.is_success()
-    assert isinstance(work.exception(), dist.DistBackendError)
-    refuses(RuntimeError, "rank 1", dist.all_reduce(mine(), async_op=True).get_future().wait)
-
-
-@alone
-def a_timeout_is_kept() -> None:
-    dist.barrier()
-    dist.group.WORLD.set_timeout(timedelta(seconds=1))
-    begun = time.monotonic()
-    if RANK == 0:
-        refuses(dist.DistBackendError, "timeout of 1 s", lambda: dist.all_reduce(mine()))
-        assert 0.9 < time.monotonic() - begun < 4
-    else:
-        time.sleep(3)
-        refuses(dist.DistBackendError, "rank 0", lambda: dist.all_reduce(mine()))
-
-
-@alone
-def a_receive_has_a_timeout() -> None:
-    dist.group.WORLD.set_timeout(timedelta(seconds=1))
-    if RANK == 0:
-        refuses(dist.DistBackendError, "receiving from rank 1", lambda: dist.recv(torch.empty(3), 1))
-    else:
-        time.sleep(3)
-
-
-@alone
-def abort_wakes_the_others() -> None:
-    dist.barrier()
-    if RANK == 0:
-        time.sleep(0.5)
-        dist.group.WORLD.abort()
-        refuses(dist.DistBackendError, "", lambda: dist.all_reduce(mine()))
-    else:
-        refuses(dist.DistBackendError, "rank 0", lambda: dist.all_reduce(mine()))
-
-
-@alone
-def ranks_that_disagree() -> None:
-    refuses(dist.DistBackendError, "rank", lambda: dist.all_reduce(mine((3 + RANK,))))
-
-
-@alone
-def a_message_of_another_size() -> None:
-    if RANK == 0:
-        dist.send(torch.zeros(3), 1)
-    elif RANK == 1:
-        refuses(ValueError, "12 bytes", lambda: dist.recv(torch.zeros(4), 0))
-    dist.barrier()
-
-
-def main() -> None:
-    meeting, *names = sys.argv[1:]
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 14):
-        import stretto.pytorch
-
-        stretto.pytorch.register()
-    torch.set_num_threads(1)
-    seconds = timedelta(seconds=60)
-    dist.init_process_group("stretto", init_method=f"file://{meeting}", rank=RANK, world_size=SIZE, timeout=seconds)
-    assert dist.get_backend() == "stretto"
-    for name in CASES if names == ["all"] else names:
-        {**CASES, **ALONE}[name]()
-        print(f"ok {name} {RANK}", flush=True)
-    if any(name in ALONE for name in names):
-        Path(f"{meeting}.{RANK}").touch()  # A store in a file stays whole while somebody may look.
-        dist.group.WORLD.abort()
-        return
-    dist.destroy_process_group()
-    print(f"ended {RANK}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

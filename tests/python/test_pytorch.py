@@ -21,9 +21,9 @@ from jobs import environment, stretto
 if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed: the backend is not tested here", allow_module_level=True)
 
-from pytorch_cases import ALONE, CASES
+import pytorch_main
 
-SCRIPT = Path(__file__).with_name("pytorch_cases.py")
+SCRIPT = Path(pytorch_main.__file__)
 SECONDS = 180
 
 
@@ -39,7 +39,7 @@ def all_cases(ranks: int) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", list(pytorch_main.CASES))
 def test_operations(name: str, ranks: int) -> None:
     done = all_cases(ranks)
     for rank in range(ranks):
@@ -57,7 +57,7 @@ def test_a_job_ends_in_peace(ranks: int) -> None:
 
 
 @pytest.mark.timeout(SECONDS)
-@pytest.mark.parametrize("name", list(ALONE))
+@pytest.mark.parametrize("name", list(pytorch_main.ALONE))
 def test_faults(name: str) -> None:
     done = run(2, name)
     survivors = [0] if "dead_peer" in name else [0, 1]
