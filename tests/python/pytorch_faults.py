@@ -35,6 +35,13 @@ def a_dead_peer_is_named_to_a_work() -> None:
 
 
 @alone
+def a_dead_peer_is_named_before_its_first_message() -> None:
+    if RANK == 1:
+        os._exit(3)
+    refuses(dist.DistBackendError, "lost rank 1", lambda: dist.recv(mine(), 1))
+
+
+@alone
 def a_timeout_is_kept() -> None:
     dist.barrier()
     dist.group.WORLD.set_timeout(timedelta(seconds=1))

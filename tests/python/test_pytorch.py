@@ -100,7 +100,7 @@ if rank == 0:
         dist.group.WORLD.abort()
 else:
     try:
-        dist.all_reduce(torch.ones(3)) if len(sys.argv) > 2 else dist.recv(torch.ones(3), 0)
+        dist.recv(torch.ones(3), 0)
     except dist.DistBackendError as error:
         print("told:", error)
 """
@@ -109,3 +109,4 @@ else:
         script.write_text(text)
         done = stretto("run", "-n", 2, script, f"file://{folder}/meeting")
     assert "interrupted" in done.stdout, done.stdout + done.stderr
+    assert "told: stretto group" in done.stdout and "rank 0" in done.stdout, done.stdout + done.stderr

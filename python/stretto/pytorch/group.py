@@ -464,7 +464,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.recv(tensors, 1 - self._rank, tag)
 
     def _link(self, source: int, target: int) -> Link:
-        return Link(self._store, f"{self._name}/{source}-{target}", 0 if source == self._rank else 1)
+        return Link(self._store, f"{self._name}/{source}-{target}", 0 if source == self._rank else 1, self._check)
+
+    def _check(self) -> None:
+        """Raises `DistBackendError` if the group has lost a rank; any operation of it then says which."""
+        if self._native.async_error() != 0:
+            self._lane.run(self._native.barrier, self._seconds)
 
     # --- Other groups from this one. ---
 

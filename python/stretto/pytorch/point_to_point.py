@@ -38,11 +38,12 @@ class Link:
     """The communicator of an ordered pair, made at first use: `rank` 0 sends and 1 receives.
 
     Each side leaves a mark in the store and waits for the other's, without holding on to the store: other threads may
-    need it to get as far.
+    need it to get as far. `check_group` raises when the group has lost a rank, which may be the one that is waited for.
     """
 
-    def __init__(self, store: Any, key: str, rank: int) -> None:
+    def __init__(self, store: Any, key: str, rank: int, check_group: Callable[[], None]) -> None:
         self._store = store
+        self._check_group = check_group
         self._key = key
         self._rank = rank
         self._communicator: Communicator | None = None
@@ -78,6 +79,7 @@ class Link:
     def _await(self, key: str) -> None:
         """In slices, as the lane's deadline or an abort may end it."""
         while not await_keys(self._store, [key], time.monotonic() + _SLICE):
+            self._check_group()
             if self._given_up:
                 raise RemoteError(f"the peer has not called {'send' if self._rank else 'recv'}")
 
