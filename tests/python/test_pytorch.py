@@ -87,10 +87,10 @@ dist.init_process_group("stretto", init_method=sys.argv[1], rank=0, world_size=3
 def test_ctrl_c_ends_a_wait() -> None:
     text = """
 import os, signal, sys, threading, torch, torch.distributed as dist, stretto.pytorch
+signal.signal(signal.SIGINT, signal.default_int_handler)
 stretto.pytorch.register()
 rank = int(os.environ["STRETTO_RANK"])
 dist.init_process_group("stretto", init_method=sys.argv[1], rank=rank, world_size=2)
-signal.signal(signal.SIGINT, signal.default_int_handler)
 if rank == 0:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
