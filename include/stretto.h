@@ -26,6 +26,11 @@
 extern "C" {
 #endif
 
+/* ncclCommInitRankConfig for a rank that keeps its data in host memory, whatever STRETTO_DEVICE says: for
+ * communicators of both kinds in one process. All ranks call it. */
+ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+                                     ncclConfig_t* config);
+
 /* "0.1.0"; static storage. */
 const char* strettoVersion(void);
 

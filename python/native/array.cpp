@@ -227,7 +227,13 @@ ncclDataType_t typeNamed(const char* name) {
 }
 
 Array::Array(nb::handle object, Access access, ncclDataType_t asType, const char* name) {
-  if (PyObject_CheckBuffer(object.ptr())) {
+  if (const Memory* memory = nullptr; nb::try_cast(object, memory) && memory != nullptr) {
+    data_ = memory->address;
+    count_ = memory->count;
+    elementBytes_ = sizeOf(memory->type);
+    type_ = memory->type;
+    owner_ = memory->owner;
+  } else if (PyObject_CheckBuffer(object.ptr())) {
     openBuffer(object, access, name);
   } else if (nb::hasattr(object, "__dlpack__")) {
     openDlpack(object, access, name);

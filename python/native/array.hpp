@@ -1,7 +1,7 @@
 // How the binding sees a caller's array: an address, a number of elements and their type, whatever object
-// they came from. Three ways in: the buffer protocol (NumPy, memoryview, array.array, bytearray), DLPack
-// (PyTorch, JAX, CuPy; CPU memory only), and NumPy arrays of ml_dtypes' types, which the buffer protocol
-// cannot name. Only python/native uses it.
+// they came from. Four ways in: the buffer protocol (NumPy, memoryview, array.array, bytearray), DLPack
+// (PyTorch, JAX, CuPy; CPU memory only), NumPy arrays of ml_dtypes' types, which the buffer protocol cannot
+// name, and the bare address in a Memory. Only python/native uses it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,6 +15,15 @@ namespace stretto::python {
 namespace nb = nanobind;
 
 enum class Access { kRead, kWrite };
+
+// An array by its address, from a caller that has looked at it already: PyTorch's backend, whose tensors
+// would take longer to say this by DLPack than a small operation takes. `owner` keeps the memory.
+struct Memory {
+  void* address;
+  size_t count;
+  ncclDataType_t type;
+  nb::object owner;
+};
 
 // A view of the buffer protocol, given back when this goes. Holds nothing if obj is null.
 struct HeldBuffer {

@@ -116,7 +116,8 @@ Communicator::~Communicator() {
   well ? ncclCommDestroy(comm_) : ncclCommAbort(comm_);
 }
 
-Communicator* Communicator::join(int ranks, const std::string& id, int rank, const std::string& name) {
+Communicator* Communicator::join(int ranks, const std::string& id, int rank, const std::string& name,
+                                 bool host) {
   ncclUniqueId unique;
   if (id.size() != sizeof unique)
     refuse(ncclInvalidArgument, "unique_id has %zu bytes and must have 128", id.size());
@@ -127,7 +128,8 @@ Communicator* Communicator::join(int ranks, const std::string& id, int rank, con
   ncclResult_t result;
   {
     nb::gil_scoped_release released;
-    result = ncclCommInitRankConfig(&comm, ranks, unique, rank, &config);
+    const auto init = host ? strettoCommInitHostRank : ncclCommInitRankConfig;
+    result = init(&comm, ranks, unique, rank, &config);
   }
   check(result);
   return new Communicator(comm);

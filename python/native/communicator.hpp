@@ -55,7 +55,8 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  static Communicator* join(int ranks, const std::string& id, int rank, const std::string& name);
+  // `host`: the data of this rank is in host memory, whatever STRETTO_DEVICE says.
+  static Communicator* join(int ranks, const std::string& id, int rank, const std::string& name, bool host);
 
   int rank() const { return rank_; }
   int size() const { return size_; }

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "build_facts.hpp"
 #include "communicator.hpp"
@@ -133,13 +134,22 @@ NB_MODULE(_native, m) {
       .def("synchronize", &Stream::synchronize)
       .def("idle", &Stream::idle)
       .def("close", &Stream::close);
+  nb::class_<Memory>(m, "Memory")
+      .def(
+          "__init__",
+          [](Memory* memory, uintptr_t address, size_t count, int type, nb::object owner) {
+            if (type < 0 || type >= ncclNumTypes) refuse(ncclInvalidArgument, "Memory: type %d", type);
+            new (memory) Memory{reinterpret_cast<void*>(address), count, static_cast<ncclDataType_t>(type),
+                                std::move(owner)};
+          },
+          "address"_a, "count"_a, "type"_a, "owner"_a.none());
   defineCommunicator(m);
   m.def(
       "join",
-      [](int ranks, nb::bytes id, int rank, const std::string& name) {
-        return Communicator::join(ranks, std::string(id.c_str(), id.size()), rank, name);
+      [](int ranks, nb::bytes id, int rank, const std::string& name, bool host) {
+        return Communicator::join(ranks, std::string(id.c_str(), id.size()), rank, name, host);
       },
-      "ranks"_a, "id"_a, "rank"_a, "name"_a);
+      "ranks"_a, "id"_a, "rank"_a, "name"_a, "host"_a = false);
   m.def("init_all", &initAll, "ranks"_a);
   m.def("make_unique_id", &makeUniqueId);
   m.def("group_start", &groupStart);

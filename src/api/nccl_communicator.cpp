@@ -1,6 +1,7 @@
-// nccl.h: how communicators are made, asked and ended.
+// nccl.h, and strettoCommInitHostRank of stretto.h: how communicators are made, asked and ended.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include "base/parameters.hpp"
 #include "bootstrap/service.hpp"
 #include "communicator/group.hpp"
+#include "stretto.h"
 
 namespace stretto::api {
 namespace {
@@ -82,11 +84,12 @@ Status launch(Shared communicator, ncclComm_t* slot, const Spare& spare = nullpt
 }
 
 // `ids`: at least one; where there are several, the ranks meet at the first.
+// `given` is the device of the rank, if it is not for STRETTO_DEVICE to say.
 Status initRank(ncclComm_t* slot, int ranks, std::span<const ncclUniqueId> ids, int rank,
-                const ncclConfig_t* config) {
+                const ncclConfig_t* config, std::optional<int> given = std::nullopt) {
   if (slot == nullptr) return fail(Code::kInvalidArgument, "ncclCommInitRank: comm is null");
   *slot = nullptr;
-  const auto device = communicator::deviceOfThisThread();
+  const auto device = given ? Result<int>(*given) : communicator::deviceOfThisThread();
   if (!device.ok()) return device.status();
   // More GPUs than this library serves are handed over to NCCL.
   const int most = device.value() >= 0 ? bootstrap::kMaxRanks : stretto::kMaxRanks;
@@ -290,6 +293,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
   return finish(initRank(comm, nranks, {&commId, 1}, rank, config));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRankConfig");
+}
+
+extern "C" [[gnu::visibility("default")]] ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks,
+                                                                               ncclUniqueId commId, int rank,
+                                                                               ncclConfig_t* config) try {
+  return finish(initRank(comm, nranks, {&commId, 1}, rank, config, stretto::communicator::kHostDevice));
+} catch (...) {
+  return stretto::api::caught("strettoCommInitHostRank");
 }
 
 STRETTO_API(ncclCommInitRankScalable)

@@ -10,6 +10,7 @@ MOST_RANKS = 64  # kMaxRanks in src/primitives/window.hpp
 MOST_GPU_RANKS = 16  # as in benchmarks/cuda/crew.hpp
 # Stretto's ring with its reductions left out, as a peer: what it gives back is no result.
 UNREDUCED = "stretto-unreduced"
+TORCH = "torch-stretto"
 UNREDUCED_ALGORITHM = "unreduced_ring"
 
 # Annotations stay real types here: the command line reads them.

@@ -14,7 +14,7 @@ from typing import ClassVar
 from stretto.bench import gpu
 from stretto.bench.drivers import Missing, compile_driver, find_driver, find_program
 from stretto.bench.job import Launch
-from stretto.bench.options import UNREDUCED, Options, UsageError
+from stretto.bench.options import TORCH, UNREDUCED, Options, UsageError
 
 
 class Peer(ABC):
@@ -23,6 +23,7 @@ class Peer(ABC):
     name: ClassVar[str]
     note: ClassVar[str] = ""
     verifies: ClassVar[bool] = True
+    only_by_name: ClassVar[bool] = False  # none of "all"
 
     @abstractmethod
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
@@ -71,6 +72,7 @@ class StrettoUnreduced(Stretto):
     name = UNREDUCED
     note = "Stretto's ring with every reduction left out: WRONG RESULTS, which are not verified"
     verifies = False
+    only_by_name = True
 
 
 class OpenMpi(Peer):
@@ -93,15 +95,31 @@ class OpenMpi(Peer):
 class Gloo(Peer):
     name = "gloo"
     note = "driven from Python through torch.distributed, whose call overhead is part of its time; not bound"
+    backend: ClassVar[str] = "gloo"
 
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
         if importlib.util.find_spec("torch") is None:
             raise Missing("torch is not installed in this Python: pip install torch")
-        command = [*_standalone("gloo_driver"), *_arguments(options, folder, buffer_bytes)]
+        command = [*self._driver(), "--backend", self.backend, *_arguments(options, folder, buffer_bytes)]
         return Launch(
             [[*command, "--rank", str(rank)] for rank in range(options.ranks)],
             {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         )
+
+    def _driver(self) -> list[str]:
+        return _standalone("distributed_driver")
+
+
+class TorchStretto(Gloo):
+    """What is left of Stretto behind torch.distributed; no rival, but what Gloo's users compare it with."""
+
+    name = TORCH
+    note = 'init_process_group("stretto"), measured as Gloo is'
+    backend: ClassVar[str] = "stretto"
+    only_by_name = True
+
+    def _driver(self) -> list[str]:
+        return [sys.executable, "-m", "stretto.bench.distributed_driver"]
 
 
 class Memcpy(Peer):
@@ -260,7 +278,7 @@ class SglangTwoShot(SglangOneShot):
     note = "SGLang's 2shot_push, up to 128 MB"
 
 
-_ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), Memcpy(), StrettoUnreduced())
+_ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), TorchStretto(), Memcpy(), StrettoUnreduced())
 _ON_GPU: tuple[Peer, ...] = (
     *(Nccl(), NcclRing(), NcclWindows(), StrettoWindows()),
     *(LaterNccl(), LaterNcclWindows(), StrettoBefore()),
@@ -280,7 +298,7 @@ def chosen_peers(text: str, device: str) -> list[Peer]:
     if text == "none":
         return []
     if text == "all":
-        return [peer for name, peer in peers.items() if name != UNREDUCED]
+        return [peer for peer in peers.values() if not peer.only_by_name]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in peers:

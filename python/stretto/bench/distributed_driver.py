@@ -1,7 +1,8 @@
-"""Gloo's driver: one rank, through torch.distributed, speaking the protocol of benchmarks/driver.hpp.
+"""The driver of torch.distributed's backends between CPU ranks, speaking the protocol of benchmarks/driver.hpp: Gloo,
+which has no C interface that a wheel ships, and this library as a backend.
 
-Gloo has no C interface that a wheel ships, so its loop is this Python and its times hold torch's own overhead of
-some microseconds a call; the report says so. Run by `stretto bench`, which passes the arguments.
+The loop is this Python, and times hold torch's own overhead of some microseconds a call; the report says so. Run by
+`stretto bench`, which passes the arguments.
 """
 
 import argparse
@@ -31,7 +32,8 @@ REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 class Session:
     """The state between commands: tensors, the operation as a callable, and the single calls timed so far."""
 
-    def __init__(self, rank: int, ranks: int) -> None:
+    def __init__(self, backend: str, rank: int, ranks: int) -> None:
+        self._backend = backend
         self._rank = rank
         self._ranks = ranks
         self._run: Callable[[], object] = lambda: None
@@ -77,11 +79,11 @@ class Session:
 
     def _refuse(self, collective: str, dtype: str, op: str) -> None:
         if dtype not in TYPES:
-            raise Unsupported(f"torch's Gloo has no {dtype}")
+            raise Unsupported(f"torch's {self._backend} has no {dtype}")
         if collective in REDUCING and op not in OPERATORS:
-            raise Unsupported(f"torch's Gloo has no {op}")
+            raise Unsupported(f"torch's {self._backend} has no {op}")
         if self._request.get("algorithm") or self._request.get("protocol"):
-            raise Unsupported("--algorithm and --protocol are Stretto's")
+            raise Unsupported("--algorithm and --protocol are for Stretto's own driver")
 
     def _expect(self, collective: str, pattern: Pattern, count: int, root: int) -> torch.Tensor | None:
         """What this rank must hold afterwards; None where it gets nothing."""
@@ -184,20 +186,26 @@ class Session:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", choices=["gloo", "stretto"], required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     known, _ = parser.parse_known_args()
     torch.set_num_threads(1)
+    if known.backend == "stretto":
+        from stretto import pytorch
+
+        pytorch.register()
     dist.init_process_group(
-        "gloo",
+        known.backend,
         init_method=f"file://{known.folder}/store",
         rank=known.rank,
         world_size=known.ranks,
         timeout=timedelta(seconds=INIT_SECONDS),
     )
     first = {"ok": True, "rank": known.rank, "pid": os.getpid(), "version": f"torch {torch.__version__}"}
-    serve(known.folder, Session(known.rank, known.ranks).answer, {**first, "implementation": "gloo"})
+    session = Session(known.backend, known.rank, known.ranks)
+    serve(known.folder, session.answer, {**first, "implementation": known.backend})
     dist.destroy_process_group()
     return 0
 

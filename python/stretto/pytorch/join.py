@@ -1,0 +1,56 @@
+"""How the ranks of a group meet: by PyTorch's store, which every group comes with."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from stretto import _native
+from stretto.communicator import Communicator
+
+_FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02  # seconds
+
+
+def join(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> Communicator:
+    """The group's communicator of host ranks. Returns when all ranks have joined.
+
+    Raises `DistBackendError`, with the ranks that are missing, if they do not come within `timeout`.
+    """
+    if size == 1:
+        return Communicator(_native.join(1, _native.make_unique_id(), 0, name, host=True))
+    if rank == 0:
+        store.set("stretto/id", _native.make_unique_id())
+    # Before joining, which has a deadline of its own that PyTorch does not know of.
+    meet(store, "stretto", rank, size, timeout, f"make group {name!r}")
+    return Communicator(_native.join(size, bytes(store.get("stretto/id")), rank, name, host=True))
+
+
+def meet(store: Any, key: str, rank: int, size: int, timeout: timedelta, purpose: str) -> None:
+    """Returns when all ranks have called it with this key, which is used once.
+
+    Raises `DistBackendError`, with the ranks that are missing, if they do not come within `timeout`.
+    """
+    store.set(f"{key}/{rank}", b"")
+    seconds = timeout.total_seconds()
+    if await_keys(store, [f"{key}/{other}" for other in range(size)], time.monotonic() + seconds):
+        return
+    missing = [str(other) for other in range(size) if not store.check([f"{key}/{other}"])]
+    if missing:
+        raise dist.DistBackendError(
+            f"stretto: rank {rank} of {size} waited {seconds:g} s to {purpose}, and did not see "
+            f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        )
+
+
+def await_keys(store: Any, keys: list[str], until: float) -> bool:
+    """Whether all were set by then. Never holds on to the store: other threads may need it to get as far."""
+    nap = _FIRST_NAP
+    while not store.check(keys):
+        if time.monotonic() > until:
+            return False
+        time.sleep(nap)
+        nap = min(2 * nap, _LONGEST_NAP)
+    return True

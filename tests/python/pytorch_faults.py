@@ -1,0 +1,88 @@
+"""What goes wrong in a job of the PyTorch backend, and what its ranks are told: each case has a job for itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from pytorch_job import RANK, alone, mine, refuses
+
+
+@alone
+def a_dead_peer_is_named() -> None:
+    dist.barrier()
+    if RANK == 1:
+        os._exit(3)
+    begun = time.monotonic()
+    refuses(dist.DistBackendError, "rank 1", lambda: dist.all_reduce(mine((1 << 20,))))
+    assert time.monotonic() - begun < 5
+    refuses(dist.DistBackendError, "rank 1", lambda: dist.all_reduce(mine()))  # It stays broken.
+
+
+@alone
+def a_dead_peer_is_named_to_a_work() -> None:
+    dist.barrier()
+    if RANK == 1:
+        os._exit(3)
+    work = dist.all_reduce(mine(), async_op=True)
+    refuses(dist.DistBackendError, "rank 1", work.wait)
+    assert work.is_completed() and not work.is_success()
+    assert isinstance(work.exception(), dist.DistBackendError)
+    refuses(RuntimeError, "rank 1", dist.all_reduce(mine(), async_op=True).get_future().wait)
+
+
+@alone
+def a_dead_peer_is_named_before_its_first_message() -> None:
+    if RANK == 1:
+        os._exit(3)
+    refuses(dist.DistBackendError, "lost rank 1", lambda: dist.recv(mine(), 1))
+
+
+@alone
+def a_timeout_is_kept() -> None:
+    dist.barrier()
+    dist.group.WORLD.set_timeout(timedelta(seconds=1))
+    begun = time.monotonic()
+    if RANK == 0:
+        refuses(dist.DistBackendError, "timeout of 1 s", lambda: dist.all_reduce(mine()))
+        assert 0.9 < time.monotonic() - begun < 4
+    else:
+        time.sleep(3)
+        refuses(dist.DistBackendError, "rank 0", lambda: dist.all_reduce(mine()))
+
+
+@alone
+def a_receive_has_a_timeout() -> None:
+    dist.group.WORLD.set_timeout(timedelta(seconds=1))
+    if RANK == 0:
+        refuses(dist.DistBackendError, "receiving from rank 1", lambda: dist.recv(torch.empty(3), 1))
+    else:
+        time.sleep(3)
+
+
+@alone
+def abort_wakes_the_others() -> None:
+    dist.barrier()
+    if RANK == 0:
+        time.sleep(0.5)
+        dist.group.WORLD.abort()
+        refuses(dist.DistBackendError, "", lambda: dist.all_reduce(mine()))
+    else:
+        refuses(dist.DistBackendError, "rank 0", lambda: dist.all_reduce(mine()))
+
+
+@alone
+def ranks_that_disagree() -> None:
+    refuses(dist.DistBackendError, "rank", lambda: dist.all_reduce(mine((3 + RANK,))))
+
+
+@alone
+def a_message_of_another_size() -> None:
+    if RANK == 0:
+        dist.send(torch.zeros(3), 1)
+    elif RANK == 1:
+        refuses(ValueError, "12 bytes", lambda: dist.recv(torch.zeros(4), 0))
+    dist.barrier()
