@@ -43,11 +43,15 @@ class Machine:
         (self.programs / name).write_text(text)
         (self.programs / name).chmod(0o755)
 
-    def setup(self, *words: str) -> list[str]:
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         self.calls.write_text("")
         environment = {"PATH": f"{self.programs}:/usr/bin:/bin", "CALLS": str(self.calls)}
         command = ["bash", "tools/setup", *words]
-        done = subprocess.run(command, cwd=self.checkout, capture_output=True, text=True, timeout=60, env=environment)
+        return subprocess.run(command, cwd=self.checkout, capture_output=True, text=True, timeout=60, env=environment)
+
+    def setup(self, *words: str) -> list[str]:
+        """What was called in a setup that went well."""
+        done = self.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return self.calls.read_text().splitlines()
 
@@ -99,6 +103,19 @@ def test_the_larger_set_of_packages_will_do_for_the_smaller_and_not_the_other_wa
     with (machine.checkout / "requirements-bench.txt").open("a") as file:
         file.write("numpy==99\n")
     assert len(pip_installs(machine.setup("--bench"))) == 1
+
+
+def test_old_package_lists_will_do(machine: Machine) -> None:
+    machine.program("apt-get", NOTES_CALL + '[ "$1" != update ]')
+    assert "g++" in apt_packages(machine.setup("--bench"))
+    assert "FAILED" not in (machine.checkout / ".cache/logs/steps").read_text()
+
+
+def test_a_package_that_is_not_to_be_had_is_named(machine: Machine) -> None:
+    machine.program("apt-get", NOTES_CALL + '[ "$1" != install ] || { echo "Unable to locate package"; exit 100; }')
+    done = machine.run("--bench")
+    assert done.returncode == 1 and "Unable to locate package" in done.stdout
+    assert "could not install make" in done.stderr and ".cache/logs/debian-packages.log" in done.stderr
 
 
 def test_an_unknown_option_is_refused(machine: Machine) -> None:
