@@ -1,4 +1,5 @@
-# Everything a contributor does, by name. `make help` lists it. Steps are quiet; their output is in .cache/logs/.
+# Everything a contributor does, by name. `make help` lists it. Steps are quiet but for a line that says how far they
+# are; their output is in .cache/logs/.
 
 BUILD_TYPE ?= Release
 JOBS ?= $(shell nproc)
@@ -8,6 +9,15 @@ SECONDS ?= 60
 HOSTILE ?=
 # What `make bench` passes on, say: make bench BENCH="--ranks 4 -e 64M"
 BENCH ?=
+# Whether GPU kernels are compiled: ON, OFF, or AUTO, where there is a CUDA compiler (tools/setup installs one). They take
+# ten minutes on two cores, so without a word `make bench` compiles them only where two GPUs are, and measures there
+# between GPUs; a build folder that has them keeps them.
+CUDA ?=
+GPUS := $(words $(wildcard /dev/nvidia[0-9] /dev/nvidia[0-9][0-9]))
+TWO_GPUS := $(filter-out 0 1,$(GPUS))
+KEPT_CUDA := $(shell sed -n 's/^STRETTO_CUDA:[A-Z]*=//p' build/CMakeCache.txt 2>/dev/null)
+BENCH_CUDA := $(or $(CUDA),$(if $(TWO_GPUS),ON,$(or $(KEPT_CUDA),OFF)))
+BENCH_DEVICE := $(if $(TWO_GPUS),$(if $(filter-out OFF,$(BENCH_CUDA)),cuda,cpu),cpu)
 
 # The package compiles the library again, and sanitizer builds are thrown away often: what was compiled once is kept.
 export CMAKE_CXX_COMPILER_LAUNCHER := $(shell command -v ccache)
@@ -17,7 +27,9 @@ export CCACHE_MAXSIZE := 2G
 PYTHON := .venv/bin/python
 STEP := tools/step
 CMAKE_OPTIONS := -S . -G Ninja -DSTRETTO_WERROR=ON
-BENCHMARKS := $(if $(wildcard benchmarks/CMakeLists.txt),ON,OFF)
+# Compiles what is missing of the package, in the build folder of everything else; -v shows how far that is.
+INSTALL_PACKAGE = $(PYTHON) -m pip install -v --no-build-isolation --no-deps --config-settings build-dir=build \
+  --config-settings cmake.build-type=$(BUILD_TYPE) --config-settings "build.targets=stretto_package;bench_drivers" --editable .
 
 # Folders whose tests run ranks as threads of one process, which is what the sanitizers can follow. Left to the plain
 # build: tests that start processes, and tests that hold a time against a limit, by the words in their names.
@@ -42,7 +54,7 @@ build: native viewer python ## libraries, tests, benchmarks and plugins in build
 
 native: setup ## the C++ half of that
 	@$(STEP) configure cmake $(CMAKE_OPTIONS) -B build -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) \
-	  -DSTRETTO_BUILD_TESTS=ON -DSTRETTO_BUILD_BENCHMARKS=$(BENCHMARKS)
+	  -DSTRETTO_BUILD_TESTS=ON -DSTRETTO_BUILD_BENCHMARKS=ON -DSTRETTO_CUDA=$(or $(CUDA),AUTO)
 	@$(STEP) build cmake --build build -j $(JOBS)
 
 viewer: setup ## the timeline, as one page: viewer/dist/viewer.html
@@ -50,8 +62,7 @@ viewer: setup ## the timeline, as one page: viewer/dist/viewer.html
 	  { npm ci && cp package-lock.json node_modules/.stamp; }; } && npm run build'
 
 python: native viewer ## the Python half: the package, with the `stretto` command, into .venv/
-	@$(STEP) python $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps \
-	  --config-settings build-dir=build --config-settings cmake.build-type=$(BUILD_TYPE) --editable .
+	@$(STEP) python $(INSTALL_PACKAGE)
 
 test: ctest pytest viewertest tsan asan fuzz compilers ## all tests: C++, Python, viewer, sanitizers, fuzz, other compilers
 
@@ -91,9 +102,14 @@ compilers: setup ## the sources, parsed by the oldest and the newest GCC and cla
 hostile: native ## random operations and random faults for SECONDS; ctest does a minute of it (tests/hostile/README.md)
 	@build/tests/hostile/hostile --seconds $(SECONDS) --jobs $(JOBS) --json build/hostile.json $(HOSTILE)
 
-bench: build ## an all-reduce sweep between CPU ranks against the peers at hand: a table and a plot in bench-out/
+# Without a cache of compilations it is the standard headers that are compiled once (cmake/precompiled.cmake): on the first
+# build, which this is for most, that is faster.
+bench: ## an all-reduce sweep against the peers at hand: a table and a plot in bench-out/
+	@tools/setup $(if $(filter OFF,$(BENCH_CUDA)),--bench,--bench-gpu)
+	@$(STEP) package env -u CMAKE_CXX_COMPILER_LAUNCHER $(INSTALL_PACKAGE) \
+	  --config-settings cmake.define.STRETTO_BUILD_BENCHMARKS=ON --config-settings cmake.define.STRETTO_CUDA=$(BENCH_CUDA)
 	@mkdir -p bench-out
-	@.venv/bin/stretto bench all_reduce --device cpu --ranks 2 \
+	@.venv/bin/stretto bench all_reduce --device $(BENCH_DEVICE) --ranks 2 \
 	  --json bench-out/all_reduce.json --plot bench-out/all_reduce.png $(BENCH)
 
 docs: python ## the Python interface, from its docstrings, as pages in build/docs/

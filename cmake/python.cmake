@@ -37,6 +37,9 @@ target_include_directories(stretto_python PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/ge
 set_target_properties(stretto_python PROPERTIES
   OUTPUT_NAME _native LIBRARY_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT} INSTALL_RPATH "$ORIGIN/lib")
 
+# All that the component `python` holds of a build, for those who build nothing else.
+add_custom_target(stretto_package DEPENDS stretto_python stretto_wheel stretto_nccl stretto_profiler stretto_profiler_empty)
+
 # Left out of a plain `cmake --install`: the build folder may be one that `make build` shares between both.
 install(TARGETS stretto_python LIBRARY DESTINATION stretto COMPONENT python EXCLUDE_FROM_ALL)
 install(TARGETS stretto_wheel stretto_nccl stretto_profiler stretto_profiler_empty

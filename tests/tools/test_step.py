@@ -1,0 +1,117 @@
+"""tools/step: what it shows while a step runs, at its end, and that nothing is left of it."""
+
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+# These tests may run within a step themselves.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "MAKE_STEP"}
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    """The script in a checkout of its own, where its logs are."""
+    (tmp_path / "tools").mkdir()
+    return Path(shutil.copy(TOOLS / "step", tmp_path / "tools"))
+
+
+def run(step: Path, name: str, command: str) -> subprocess.CompletedProcess[str]:
+    words = [str(step), name, "sh", "-c", command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+
+
+def logs(step: Path) -> Path:
+    return step.parents[1] / ".cache" / "logs"
+
+
+def test_a_short_step_is_one_line(step: Path) -> None:
+    done = run(step, "short", "echo noise; echo '3 passed in 1 s'")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"short +ok +\d+ s  3 passed in 1 s\n", done.stdout)
+    assert (logs(step) / "short.log").read_text() == "noise\n3 passed in 1 s\n"
+    assert re.fullmatch(r"ok short \d+ 3 passed in 1 s\n", (logs(step) / "steps").read_text())
+
+
+def test_a_long_step_says_every_10_seconds_how_far_it_is(step: Path) -> None:
+    done = run(step, "long", "echo '[7/31] Building CXX object CMakeFiles/x.dir/src/base/log.cpp.o'; sleep 12")
+    first, last = done.stdout.splitlines()
+    assert re.fullmatch(r"long +\.\.\. +1[01] s  \[7/31\] log\.cpp\.o", first)
+    assert re.fullmatch(r"long +ok +1[2-5] s *", last)
+
+
+def test_a_failure_shows_the_end_of_the_log_and_where_all_of_it_is(step: Path) -> None:
+    done = run(step, "bad", "seq 200; exit 3")
+    assert done.returncode == 3
+    head, *tail = done.stdout.splitlines()
+    assert re.fullmatch(r"bad +FAILED +\d+ s  \(exit 3\)", head)
+    assert tail == [str(number) for number in range(121, 201)]
+    assert ".cache/logs/bad.log" in done.stderr and "seq 200" in done.stderr
+    assert len((logs(step) / "bad.log").read_text().splitlines()) == 200
+
+
+def test_a_step_within_a_step_is_part_of_it(step: Path) -> None:
+    done = run(step, "outer", f"{step} inner echo deep")
+    assert len(done.stdout.splitlines()) == 1
+    assert (logs(step) / "outer.log").read_text() == "deep\n"
+    assert not (logs(step) / "inner.log").exists()
+
+
+def test_a_terminal_has_one_line_that_moves(step: Path) -> None:
+    shown = on_terminal(step, "echo '[1/2] one'; sleep 1.5; echo '[2/2] two'; sleep 1.5")
+    assert shown.count("\n") == 1
+    assert "[1/2] one" in shown and "[2/2] two" in shown and "\r\x1b[K" in shown
+    assert re.search(r"moving +ok", shown.splitlines()[-1])
+
+
+def test_ctrl_c_leaves_nothing_behind(step: Path) -> None:
+    mark = f"{600 + os.getpid() % 100}.{time.time_ns()}"  # a sleep that nobody else has
+    shown = on_terminal(step, f"echo begun; sleep {mark}; echo not reached", keys=b"\x03")
+    assert "ok" not in shown
+    deadline = time.monotonic() + 10
+    while (left := running(mark) + running(str(step))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+def running(text: str) -> list[str]:
+    """The command lines that hold the text."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in words:
+            found.append(words)
+    return found
+
+
+def on_terminal(step: Path, command: str, keys: bytes = b"") -> str:
+    """Runs it on a terminal of its own and presses the keys after two seconds; what the terminal showed."""
+    process, terminal = pty.fork()
+    if process == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.execve(step, [str(step), "moving", "sh", "-c", command], ENVIRONMENT)
+    shown = b""
+    if keys:
+        time.sleep(2)
+        os.write(terminal, keys)
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(terminal)
+    os.waitpid(process, 0)
+    return shown.decode().replace("\r\n", "\n")
