@@ -218,7 +218,7 @@ def test_graphs_are_the_gpus_own_and_the_default_there() -> None:
     Options(algorithm="ring", protocol="simple", device="cuda", chunk="64K", blocks=8).validate()
 
 
-def test_without_a_gpu_one_sentence_and_status_2(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_one_sentence_and_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     typer = pytest.importorskip("typer", reason="typer is not installed")
     from stretto.cli.bench import bench
     from typer.testing import CliRunner
@@ -231,7 +231,7 @@ def test_without_a_gpu_one_sentence_and_status_2(monkeypatch: pytest.MonkeyPatch
     app.command()(bench)
     for words in (["all_reduce"], ["--limits"]):
         told = CliRunner().invoke(app, [*words, "--device", "cuda"])
-        assert told.exit_code == 2
+        assert told.exit_code == 1
         assert told.output == "stretto bench: there is no GPU here: CUDA's driver (libcuda.so.1) is not installed\n"
 
 

@@ -198,7 +198,7 @@ def test_tables_of_made_up_times() -> None:
     text = tables({"rows": rows, "options": {"bytes": 64}, "failures": {"nccl/example": ["it died", "it died"]}})
     head, graphs, told = text.split("\n\n")
     assert head.splitlines() == [
-        "| 64 B, eager, us: median (least to most), more than none | NCCL all-reduce | Stretto send/recv |",
+        "| 64 B, eager, µs: median (least to most), more than none | NCCL all-reduce | Stretto send/recv |",
         "|---|---|---|",
         "| no plugin | 11.0 (10.0 to 12.0) |  |",
         "| empty plugin, default events | 10.5 (9.0 to 12.0), -0.50! |  |",

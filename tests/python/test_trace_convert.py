@@ -396,7 +396,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     done = stretto("trace", "convert", folder, "--to", "csv", "-o", tmp_path / "no" / "such" / "x.csv")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     done = stretto("trace", "convert", folder, "--to", "csv", "-o", tmp_path)
-    assert done.returncode == 1 and "is a folder" in done.stderr
+    assert done.returncode == 2 and "is a folder" in done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["x.csv"]
 
 

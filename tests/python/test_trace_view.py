@@ -266,4 +266,4 @@ def test_the_command_takes_a_part_and_a_bare_bundle(folder: Path, tmp_path: Path
 )
 def test_the_command_refuses_in_one_sentence(folder: Path, arguments: list[str], said: str) -> None:
     done = stretto("trace", "view", folder, *arguments)
-    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
