@@ -10,16 +10,17 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 
+#include "harness/temporary_folder.hpp"
 #include "plugins/canned_calls.hpp"
 #include "plugins/recording.hpp"
 
@@ -40,37 +41,24 @@ const char* gPlugin = nullptr;
 class Plugin {
  public:
   Plugin(const char* path, const char* mode) {
-    std::string pattern = std::filesystem::temp_directory_path() / "stretto-bench-XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) {
-      fprintf(stderr, "profiler_benchmark: no folder %s: %s\n", pattern.c_str(), strerror(errno));
-      exit(1);
-    }
-    folder_ = pattern;
-    setenv("STRETTO_TRACE_DIR", (folder_ + "/run").c_str(), 1);
+    setenv("STRETTO_TRACE_DIR", directory().c_str(), 1);
     setenv("STRETTO_TRACE_EVENTS", "all", 1);
     setenv("STRETTO_TRACE_MODE", mode, 1);
-    const std::string copy = folder_ + "/plugin.so";
+    const std::string copy = folder_ / "plugin.so";
     std::filesystem::copy_file(path, copy);
     void* library = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
     table_ = library == nullptr ? nullptr : testing::loadTable<5>(library);
-    if (table_ == nullptr) {
-      fprintf(stderr, "profiler_benchmark: %s is no profiler plugin\n", path);
-      std::filesystem::remove_all(folder_);
-      exit(1);
-    }
+    if (table_ == nullptr) throw std::runtime_error(std::string(path) + " is no profiler plugin");
     int mask = 0;
     testing::callInit<5>(*table_, &context_, &mask, {"bench", 1, 1, 1, 0});
   }
-  ~Plugin() {
-    table_->finalize(context_);
-    std::filesystem::remove_all(folder_);
-  }
+  ~Plugin() { table_->finalize(context_); }
   const Table& table() const { return *table_; }
   void* context() const { return context_; }
-  std::string directory() const { return folder_ + "/run"; }
+  std::string directory() const { return folder_ / "run"; }
 
  private:
-  std::string folder_;
+  const testing::TemporaryFolder folder_{"profiler-benchmark"};
   const Table* table_ = nullptr;
   void* context_ = nullptr;
 };
@@ -258,6 +246,9 @@ int benchmarkMain(int count, char** arguments) {
 }  // namespace
 }  // namespace stretto
 
-int main(int count, char** arguments) {
+int main(int count, char** arguments) try {
   return stretto::benchmarkMain(count, arguments);
+} catch (const std::exception& error) {
+  fprintf(stderr, "profiler_benchmark: %s\n", error.what());
+  return 1;
 }

@@ -130,7 +130,8 @@ Status broadcastTooEarly(Chaos& b, const Arguments& a) {
 }
 
 TEST(ChaosItself, FindsASignalThatComesTooEarly) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "a race on purpose";
+  if (STRETTO_TEST_TSAN)
+    GTEST_SKIP() << "the test is a data race on purpose, which ThreadSanitizer would end";
   Job job(2, kSlotBytes, kLinkChunk, Reach::kAddress);
   std::atomic<int> wrong{0};
   asThreads(2, [&](Member& member) {

@@ -252,7 +252,7 @@ double waitOfAStoppedProcess(double stopped) {
 
 // A process of several ranks that is stopped as a whole, and goes on, has given the reader no time meanwhile.
 TEST(Readers, HaveTheirTimeThoughTheProcessWasStopped) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "forks";
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
   constexpr double kStopped = 1.0;
   double seconds = -1;
   for (int tries = 0; tries < 10 && seconds < 0; ++tries) seconds = waitOfAStoppedProcess(kStopped);

@@ -1,12 +1,10 @@
 // Puts, signals and waits for signals between ranks in host memory, through the C API: what arrives, in which
 // order, what a wrong call is told, and what a rank that waits learns of one that does not come.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "api/nccl_device.hpp"
 #include "base/scoped_variable.hpp"
 #include "harness/ranks.hpp"
+#include "harness/temporary_folder.hpp"
 #include "harness/watchdog.hpp"
 #include "observe/flight_reader.hpp"
 #include "stretto.h"
@@ -237,10 +236,9 @@ TEST_P(Puts, GoWherePeersPointersPoint) {
 
 // What a rank has called is in its flight recorder, and stays where the job has died.
 TEST(OneSided, OperationsAreRecorded) {
-  char folder[] = "/tmp/stretto-one-sided-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
+  const testing::TemporaryFolder folder("one-sided");
   {
-    const ScopedVariable directory("STRETTO_FLIGHT_DIR", folder);
+    const ScopedVariable directory("STRETTO_FLIGHT_DIR", folder.path().c_str());
     asThreads(2, connected([](Member& member) {
                 const Window window(member, true);
                 const uint32_t value = 7;
@@ -252,7 +250,7 @@ TEST(OneSided, OperationsAreRecorded) {
                 waitFor(member, peer, 2);
               }));
   }
-  const auto reading = observe::readDirectory(folder);
+  const auto reading = observe::readDirectory(folder.path());
   ASSERT_TRUE(reading.ok()) << lastError();
   ASSERT_EQ(reading.value().snapshots.size(), 2u);
   for (const observe::FlightSnapshot& rank : reading.value().snapshots) {
@@ -266,7 +264,6 @@ TEST(OneSided, OperationsAreRecorded) {
     EXPECT_EQ(words, "put_signal x 1 done, signal x 0 done, wait_signal x 2 done, ");
     EXPECT_EQ(rank.unreadable, 0u);
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(OneSided, WrongCallsAreRefusedInWords) {

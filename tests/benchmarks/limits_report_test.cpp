@@ -3,24 +3,22 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+
+#include "harness/temporary_folder.hpp"
 
 namespace stretto::bench {
 namespace {
 
 std::string saved(const Report& report) {
-  const auto path =
-      std::filesystem::temp_directory_path() / ("limits_report_test." + std::to_string(getpid()));
+  const testing::TemporaryFolder folder("limits");
+  const std::string path = folder / "report.json";
   report.save(path);
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  std::filesystem::remove(path);
   return text.str();
 }
 

@@ -2,12 +2,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/json.hpp"
+#include "harness/temporary_folder.hpp"
 #include "observe/flight.hpp"
 #include "stretto.h"
 
@@ -43,10 +42,8 @@ TEST(DoctorApi, RefusesWithASentence) {
   EXPECT_EQ(strettoDoctor("1,", nullptr, 0, &needed), ncclInvalidArgument);
   EXPECT_EQ(strettoDoctor("/nonexistent", nullptr, 0, &needed), ncclSystemError);
   EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("/nonexistent"), std::string::npos);
-  std::string empty = std::filesystem::temp_directory_path() / "stretto-doctor-test-XXXXXX";
-  ASSERT_NE(mkdtemp(empty.data()), nullptr);
-  EXPECT_EQ(strettoDoctor(empty.c_str(), nullptr, 0, &needed), ncclInvalidUsage);
-  std::filesystem::remove(empty);
+  const testing::TemporaryFolder empty("doctor");
+  EXPECT_EQ(strettoDoctor(empty.path().c_str(), nullptr, 0, &needed), ncclInvalidUsage);
 }
 
 }  // namespace

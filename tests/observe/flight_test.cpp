@@ -22,6 +22,7 @@
 #include <thread>
 #include <utility>
 
+#include "harness/temporary_folder.hpp"
 #include "harness/watchdog.hpp"
 #include "observe/flight_format.hpp"
 #include "observe/flight_reader.hpp"
@@ -90,20 +91,13 @@ FlightSnapshot readOwn() {
 
 class FlightTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    unsetenv("STRETTO_FLIGHT_DIR");
-    std::string name = files::temp_directory_path() / "stretto-flight-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override {
-    unsetenv("STRETTO_FLIGHT_DIR");
-    files::remove_all(directory_);
-  }
+  void SetUp() override { unsetenv("STRETTO_FLIGHT_DIR"); }
+  void TearDown() override { unsetenv("STRETTO_FLIGHT_DIR"); }
   void useDirectory() { setenv("STRETTO_FLIGHT_DIR", directory_.c_str(), 1); }
 
   testing::Watchdog watchdog_{"a flight recorder test", 120};
-  files::path directory_;
+  const testing::TemporaryFolder folder_{"flight"};
+  const files::path directory_ = folder_.path();
 };
 
 TEST_F(FlightTest, ReadsBackWhatWasWritten) {

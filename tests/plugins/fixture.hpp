@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "canned_calls.hpp"
+#include "harness/temporary_folder.hpp"
 #include "harness/watchdog.hpp"
 #include "recording.hpp"
 
@@ -24,17 +25,12 @@ namespace stretto::testing {
 class ProfilerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = std::filesystem::temp_directory_path() / "stretto-profiler-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr) << pattern;
-    folder_ = pattern;
-    directory_ = folder_ + "/run";
     set("STRETTO_TRACE_DIR", directory_);
     set("STRETTO_TRACE_EVENTS", "all");
     logged().clear();
   }
   void TearDown() override {
     for (const std::string& name : names_) unsetenv(name.c_str());
-    std::filesystem::remove_all(folder_);
   }
 
   void set(const std::string& name, const std::string& value) {
@@ -87,8 +83,9 @@ class ProfilerTest : public ::testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
 
-  std::string folder_;
-  std::string directory_;
+  const TemporaryFolder own_{"profiler"};
+  const std::string folder_ = own_.path();
+  const std::string directory_ = own_ / "run";
   Watchdog watchdog_{"a test of the profiler plugin", 120};
 
  private:

@@ -1,28 +1,17 @@
 // A made-up host: a folder that looks like the kernel's files, removed when the test is over.
 #pragma once
 
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <system_error>
 
+#include "harness/temporary_folder.hpp"
 #include "topology/probe.hpp"
 
 namespace stretto::testing {
 
 class MadeUpHost {
  public:
-  MadeUpHost() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "stretto_host_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::system_error(errno, std::generic_category(), pattern);
-    folder_ = pattern;
-  }
-  ~MadeUpHost() { std::filesystem::remove_all(folder_); }
-  MadeUpHost(const MadeUpHost&) = delete;
-  MadeUpHost& operator=(const MadeUpHost&) = delete;
-
   void file(const std::string& path, const std::string& text) const {
     const std::filesystem::path whole = folder_ / path;
     std::filesystem::create_directories(whole.parent_path());
@@ -56,7 +45,8 @@ class MadeUpHost {
   }
 
  private:
-  std::filesystem::path folder_;
+  const TemporaryFolder own_{"host"};
+  const std::filesystem::path folder_ = own_.path();
 };
 
 }  // namespace stretto::testing

@@ -1,12 +1,13 @@
 // An NCCL that calls its own exported functions beside this library, loaded in every order: whoever the
 // dynamic linker binds those calls to, they reach NCCL. Each case is a process of its own (order_driver.cpp).
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
+
+#include "harness/temporary_folder.hpp"
 
 namespace {
 
@@ -74,12 +75,10 @@ TEST(LoadOrder, TheirsFoundInTheProcess) {
 
 // Under a file name that says nothing: STRETTO_REAL_NCCL does.
 TEST(LoadOrder, TheirsUnderAnotherName) {
-  char folder[] = "/tmp/stretto-order-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string link = std::string(folder) + "/libanother.so";
+  const stretto::testing::TemporaryFolder folder("order");
+  const std::string link = folder / "libanother.so";
   std::filesystem::create_symlink(LOOPED_NCCL, link);
   expectWorks("ours:global theirs:global serve direct", true, link, link);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(LoadOrder, NvidiasOwn) {
