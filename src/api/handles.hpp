@@ -23,8 +23,9 @@ struct ncclComm {
 
 namespace stretto::api {
 
-// Where handles lie: one table, of which pages are used as handles are. So a pointer is known to be a handle
-// of this library, alive or dead, by a comparison with constants and without a look at what it points to.
+// All handles lie in one table, so that a comparison of addresses tells whether a pointer is a handle of this
+// library, without a look at the memory behind it. The table is zero-initialised: a page of it takes memory
+// once a handle in it is made.
 inline constexpr size_t kMostHandles = 65536;
 inline constexpr size_t kHandleBytes = 128;
 static_assert(sizeof(ncclComm) <= kHandleBytes);

@@ -44,7 +44,7 @@ Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout&
   header.ranks = layout.ranks;
   header.slotBytes = layout.slotBytes;
   header.linkChunk = layout.linkChunk;
-  header.fencesAll = platform::canFenceAll() ? 1 : 0;
+  header.heavyFence = platform::hasHeavyFence() ? 1 : 0;
   header.token = token;
   header.magic = kWindowMagic;
   return region;

@@ -1,23 +1,24 @@
-// A fence with one expensive side. Two threads that each store a word and then load the other's need a full
-// fence on both sides, or each may miss the other's store. Where one side is rare, it can pay for both: the
-// kernel makes every running thread of the machine pass a full fence, and the other side only keeps its
-// compiler from moving accesses.
+// An asymmetric fence (C++ proposal P1202). Two threads that each store a word and then load the other's need
+// a full fence between store and load on both sides, or each may miss the other's store. Where one side runs
+// rarely, it can pay for both: its heavy fence makes every running thread of the machine pass a full fence,
+// and the frequent side passes a light one, which is no instruction at all.
 #pragma once
 
 #include <atomic>
 
 namespace stretto::platform {
 
-// Whether fenceAll() works here: not without Linux's membarrier(2), which a sandbox may refuse and a kernel
-// with nohz_full CPUs does not offer. The same as long as the process lives.
-bool canFenceAll();
+// Whether heavyFence() works in this process; the answer never changes. It needs Linux's membarrier(2), which
+// a sandbox may refuse and a kernel with nohz_full CPUs does not offer. Any thread.
+bool hasHeavyFence();
 
-// Every thread of every process on this machine passes a full fence between the call and its return, as the
-// calling thread does. Takes 5 to 50 milliseconds. False, and only the caller's own fence, if it is refused.
-bool fenceAll();
+// Between this call and its return every thread of every process on this machine passes a full fence, the
+// caller included. Takes 5 to 50 milliseconds, in which the kernel waits for each CPU once. If the kernel
+// refuses, only the caller has passed one, and the result is false. Any thread.
+bool heavyFence();
 
-// The cheap side, for threads whose counterparts call fenceAll(): nothing but an order for the compiler.
-inline void fenceForAll() {
+// For threads whose counterparts call heavyFence(): keeps the compiler from moving accesses across it.
+inline void lightFence() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 

@@ -64,8 +64,8 @@ struct WindowHeader {
   uint32_t ranks;
   uint32_t slotBytes;
   uint32_t linkChunk;
-  uint32_t fencesAll;  // 1: before the owner gives its buffers back after a failure, it calls fenceAll()
-  uint64_t token;      // proves to a peer that it mapped what it meant to map
+  uint32_t heavyFence;  // 1: an owner that fails passes a heavy fence (platform/fence.hpp) after it said so
+  uint64_t token;       // proves to a peer that it mapped what it meant to map
 
   // The owner's process writes it (ncclCommAbort, liveness); non-zero ends every wait of this rank. Made by
   // abortWord().

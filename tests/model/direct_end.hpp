@@ -8,14 +8,14 @@
 //   kWaitBuffers, kWaitResult, kWaitEnd   Host::wait: goes on when what it waits for has come, even if this
 //               rank has been told of a loss; otherwise it may give up when this rank has been told, when a
 //               peer shows that it has failed (Host::disagreement), or with an error of its own (a deadline)
-//   kSayReading, kFence, kLook            beginReading, and kLook goOnReading; no kFence where owners fence
-//   all kRead       loads a piece of a peer's send buffer, kTake of its receive buffer; a read may fail too
+//   kSayReading, kFence, kLook            beginReading (no kFence if it is light), and kLook goOnReading
+//   kRead       loads a piece of a peer's send buffer, kTake of its receive buffer; a read may fail too
 //   kKeep       the owner's shard is complete in its receive buffer
 //   kSayResult  signalAll(kScatter), kSignal signalAll(kGather), one peer a step
 //   kSayDone, kVerify                     endReading
 //   kSucceed    the caller has its buffers back, with success
-//   kSayFailed, kSayDone, kFence, kFencePeer, kAwait  awaitReaders, whose fenceAll() is its own fence, then a
-//               moment for each peer at which nothing of that peer lingers
+//   kSayFailed, kSayDone, kFence, kAwait  awaitReaders
+//   kFencePeer  heavyFence(), for one peer: a moment at which nothing of that peer lingers
 //   kFail       the caller has its buffers back, with an error
 //   kOverwrite  the caller uses its buffers for something else
 //
@@ -63,7 +63,7 @@ struct DirectSetting {
   bool verifiesBeforeSignalling = true;
   bool saysFailedFirst = true;  // before the caller has its buffers back
   bool fenceAtAwait = true;
-  bool fencesAll = false;  // and that fence is one of all ranks
+  bool heavyFence = false;  // and all peers pass one with it
   bool awaitsReaders = true;
   bool forgivesLost = true;     // an owner waits for nobody whom it knows to be lost
   bool quietBeforeLost = true;  // an abort is told to the others when nothing of that rank runs any more
@@ -269,7 +269,7 @@ class DirectModel {
     if (rules.saysFailedFirst) add(kSayFailed);
     add(kSayDone);
     if (rules.fenceAtAwait) add(kFence);
-    if (rules.fencesAll) forPeers(rank, [&](int peer) { program.push_back({kFencePeer, peer}); });
+    if (rules.heavyFence) forPeers(rank, [&](int peer) { program.push_back({kFencePeer, peer}); });
     if (rules.awaitsReaders) add(kAwait);
     add(kFail);
     add(kOverwrite);

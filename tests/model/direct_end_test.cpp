@@ -22,10 +22,10 @@ DirectSetting gather(int ranks) {
   return setting;
 }
 
-// Owners fence for their readers, or everybody for itself.
-void letOwnersFence(DirectSetting& setting, bool owners) {
-  setting.fencesAll = owners;
-  setting.fenceAtBegin = !owners;
+// Heavy fences of owners and light ones of readers, or full ones of both.
+void setFences(DirectSetting& setting, bool asymmetric) {
+  setting.heavyFence = asymmetric;
+  setting.fenceAtBegin = !asymmetric;
 }
 
 void expectRight(const std::string& name, const DirectSetting& setting) {
@@ -43,14 +43,14 @@ std::string inWords(const DirectSetting& setting) {
                             : setting.tires == Tires::kOfWaiting ? ", owners tire of who waits"
                                                                  : ", owners tire";
   return (setting.reduces ? "all-reduce, " : "all-gather, ") + std::to_string(setting.ranks) + " ranks" +
-         (setting.fencesAll ? ", owners fence" : "") + tires;
+         (setting.heavyFence ? ", heavy fences" : "") + tires;
 }
 
-void expectRightOfTwo(bool ownersFence) {
+void expectRightOfTwo(bool asymmetric) {
   for (const Tires tires : {Tires::kNever, Tires::kOfWaiting, Tires::kOfAnybody}) {
     for (const bool reduces : {false, true}) {
       DirectSetting setting = gather(2);
-      letOwnersFence(setting, ownersFence);
+      setFences(setting, asymmetric);
       setting.reduces = reduces;
       setting.pieces = 3;
       setting.tires = tires;
@@ -63,15 +63,15 @@ void expectRightOfTwo(bool ownersFence) {
 TEST(DirectEnd, TwoRanks) {
   expectRightOfTwo(false);
 }
-TEST(DirectEnd, TwoRanksWhoseOwnersFence) {
+TEST(DirectEnd, TwoRanksWithHeavyFences) {
   expectRightOfTwo(true);
 }
 
-void expectRightOfThree(bool ownersFence) {
+void expectRightOfThree(bool asymmetric) {
   for (const Tires tires : {Tires::kNever, Tires::kOfWaiting, Tires::kOfAnybody}) {
     for (const bool reduces : {false, true}) {
       DirectSetting setting = gather(3);
-      letOwnersFence(setting, ownersFence);
+      setFences(setting, asymmetric);
       setting.reduces = reduces;
       setting.tires = tires;
       setting.aborts = setting.errors = 0;
@@ -87,7 +87,7 @@ void expectRightOfThree(bool ownersFence) {
 TEST(DirectEnd, ThreeRanks) {
   expectRightOfThree(false);
 }
-TEST(DirectEnd, ThreeRanksWhoseOwnersFence) {
+TEST(DirectEnd, ThreeRanksWithHeavyFences) {
   expectRightOfThree(true);
 }
 
@@ -153,9 +153,9 @@ TEST(DirectEnd, BrokenWithoutAFenceBeforeReadersAreAwaited) {
   expectWrong("no fence before readers are awaited", setting, kLate);
 }
 
-TEST(DirectEnd, BrokenWhenAnOwnerFencesAllButItself) {
+TEST(DirectEnd, BrokenWhenAHeavyFenceLeavesItsOwnerOut) {
   DirectSetting setting = gather(2);
-  letOwnersFence(setting, true);
+  setFences(setting, true);
   setting.fenceAtAwait = false;
   expectWrong("an owner's failure lingers while its readers pass their fences", setting, kLate);
 }

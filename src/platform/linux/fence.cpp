@@ -15,7 +15,7 @@ long membarrier(int command) {
 
 }  // namespace
 
-bool canFenceAll() {
+bool hasHeavyFence() {
   static const bool can = [] {
     const long commands = membarrier(MEMBARRIER_CMD_QUERY);
     return commands > 0 && (commands & MEMBARRIER_CMD_GLOBAL) != 0;
@@ -23,9 +23,9 @@ bool canFenceAll() {
   return can;
 }
 
-bool fenceAll() {
+bool heavyFence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return canFenceAll() && membarrier(MEMBARRIER_CMD_GLOBAL) == 0;
+  return hasHeavyFence() && membarrier(MEMBARRIER_CMD_GLOBAL) == 0;
 }
 
 }  // namespace stretto::platform

@@ -26,8 +26,8 @@ Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, co
       layout_(layout),
       policy_(policy),
       importer_(importer),
-      ownersFenceAll_(std::all_of(peers.begin(), peers.end(),
-                                  [](const Peer& peer) { return peer.header().fencesAll != 0; })) {}
+      lightFences_(std::all_of(peers.begin(), peers.end(),
+                               [](const Peer& peer) { return peer.header().heavyFence != 0; })) {}
 
 void Host::signal(Coop, int peer, Cell* cell, uint64_t value) {
   std::atomic_ref(cell->tag).store(tag_, std::memory_order_relaxed);
@@ -162,12 +162,12 @@ int Host::failedPeer() const {
 }
 
 // A peer that fails stores its failure, then looks whether this rank reads; this rank stores that it reads,
-// then looks for failures. With full fences between, one of the two sees the other. Readers are many and
-// failures rare, so the peer's fence serves for both where it can.
+// then looks for failures. With full fences between, one of the two sees the other. Readers come
+// often and failures hardly ever, so the peer's fence is the heavy one where all ranks have it.
 Status Host::beginReading() {
   std::atomic_ref(header().reading).store(sequence_, std::memory_order_relaxed);
-  if (ownersFenceAll_) {
-    platform::fenceForAll();
+  if (lightFences_) {
+    platform::lightFence();
   } else {
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
@@ -201,8 +201,9 @@ void Host::awaitReaders(Status why) {
   uint32_t none = 0;
   std::atomic_ref(window.failed).compare_exchange_strong(none, abortWord(why));
   pauseReading();
-  // If it cannot fence all, readers that rely on it are given the whole time.
-  const bool readersShow = platform::fenceAll() || window.fencesAll == 0;
+  // Readers that passed light fences are seen only after a heavy one. If the kernel refuses it now, though it
+  // had promised it, nobody can be seen, and the readers are given the whole time.
+  const bool readersShow = platform::heavyFence() || window.heavyFence == 0;
   const auto anybodyReads = [&] {
     const uint64_t lost = std::atomic_ref(window.lost).load(std::memory_order_acquire);
     return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& other) {

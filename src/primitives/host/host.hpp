@@ -277,7 +277,7 @@ class Host {
   WindowLayout layout_;
   WaitPolicy policy_;
   Importer* importer_;
-  bool ownersFenceAll_;  // all ranks; so this one, as a reader, need not
+  bool lightFences_;  // suffice this rank as a reader, because every owner that fails passes a heavy one
   uint64_t epoch_ = 0;
   uint64_t tag_ = 0;
   uint64_t sequence_ = 0;
