@@ -157,15 +157,17 @@ double predictCopies(const Descriptor& row, const Request& request) {
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
   constexpr size_t kFew = 16384;
+  constexpr size_t kBlocksOfPair = 64, kMostOfPair = 16 * algorithms::kMostBareThreads;
   if (row.algorithm == Algorithm::kLocal) return 1;
   const int most =
       std::min(mostBlocks(row, machine), wayOf(row) == Way::kCopies ? kCopies.blocks : kMostBlocks);
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   // Bare lines between two ranks have more threads to put them, and where there is little, fewer blocks begin
-  // and end sooner.
-  const bool fewer = row.protocol == Protocol::kBare && (request.ranks == 2 || request.bytes <= kFew);
-  const size_t each =
-      std::min(constantsOf(row).bytesPerBlock * (fewer ? 2 : 1), inOnePass(row, request, machine));
+  // and end sooner: half of all blocks are enough until each of them has one line for each of its threads.
+  const bool ofPair = row.protocol == Protocol::kBare && request.ranks == 2;
+  const bool fewer = row.protocol == Protocol::kBare && (ofPair || request.bytes <= kFew);
+  size_t each = std::min(constantsOf(row).bytesPerBlock * (fewer ? 2 : 1), inOnePass(row, request, machine));
+  if (ofPair) each = std::max(each, std::min(request.bytes / kBlocksOfPair, kMostOfPair));
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }

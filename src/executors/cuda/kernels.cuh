@@ -43,7 +43,6 @@ template <typename Code, typename Backend, int mostThreads>
 __global__ void __launch_bounds__(mostThreads, 1)
     collective(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments) {
   auto& shared = stretto::cuda::blockShared<typename Backend::Shared>();
-  stretto::cuda::letNextBegin();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
   const Arguments mine = shareOf<Backend::kStrands, Backend::kElementBytes>(arguments);
   if constexpr (Backend::kTurns) {
@@ -63,14 +62,13 @@ template <typename Code, typename Backend>
 __global__ void __launch_bounds__(Fused::kMostThreads, 1)
     fused(const __grid_constant__ Context context, const __grid_constant__ Fused all) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
-  stretto::cuda::letNextBegin();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
   backend.begin();
   bool isFirst = true, over = false;
   for (uint32_t i = 0; i < all.count; ++i) {
     const Fused::Item& item = all.items[i];
     if (blockIdx.x - item.first >= item.blocks) continue;  // also those before, as numbers go round
-    backend.take(item.called, i, isFirst);
+    backend.take(item.called, i, item.first, isFirst);
     isFirst = false;
     const Arguments mine = shareOf<Backend::kStrands, Backend::kElementBytes>(item.arguments, item.first);
     if (!over && mine.largest != 0) (void)Code::run(backend, mine);

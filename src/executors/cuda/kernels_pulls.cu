@@ -119,7 +119,6 @@ __global__ void __launch_bounds__(mostThreads, 1)
     pull(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments,
          const __grid_constant__ PeerBuffers peers) {
   auto& shared = stretto::cuda::blockShared<SharedOf<form>>();
-  stretto::cuda::letNextBegin();
   if constexpr (form != Form::kPushedInTiles || stretto::cuda::kHasCopyUnit) {
     if constexpr (form == Form::kPushedInTiles) shared.prepare();
     Cuda<Reducer, ShortLines> backend(context, shared, static_cast<int>(blockIdx.x));

@@ -101,7 +101,6 @@ __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, co
 __global__ void __launch_bounds__(kChunkThreads)
     transfers(const __grid_constant__ Context context, const __grid_constant__ Messages messages) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
-  stretto::cuda::letNextBegin();
   const int block = static_cast<int>(blockIdx.x) % messages.blocks;
   const Messages::Queue& queue = messages.queue[static_cast<int>(blockIdx.x) / messages.blocks];
   const int together = messages.shares <= messages.blocks ? queue.count : 1;

@@ -23,6 +23,7 @@ namespace stretto::cuda {
 // made larger by it.
 struct OnlyOne {
   static constexpr uint32_t number = 0;
+  static constexpr uint32_t firstLane = 0;
 
   __device__ explicit OnlyOne(const Context&) {}
   __device__ const Called& called(const Context& context) const { return context.called; }
@@ -30,6 +31,7 @@ struct OnlyOne {
 struct OneOfSeveral {
   const Called* its;
   uint32_t number = 0;
+  uint32_t firstLane = 0;  // that has part in it
 
   __device__ explicit OneOfSeveral(const Context& context) : its(&context.called) {}
   __device__ const Called& called(const Context&) const { return *its; }
@@ -68,6 +70,9 @@ class Cuda {
   // waits for its end and takes over what it left in the lane; returns the epoch, which is to be added to
   // what has been counted meanwhile. Verbs that go by turns do that themselves, as late as they can. `first`:
   // of the block's lanes, if it has several.
+  //
+  // The next kernel may be launched from then on, and no sooner: its blocks are to come while this one waits
+  // for its peers, not beside its first loads and stores (docs/decisions/0027).
   __device__ void prepare() {
     if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
     // What is needed right after the wait is read from the parameters before it. What branches by type has no
@@ -87,6 +92,7 @@ class Cuda {
         (Format::kRuns ? &state_.runEpoch : &state_.epoch) + (kKeepsItsOwn ? threadIdx.y : 0);  // which is 0
     if constexpr (kKeepsItsOwn) keepAtHand(epochAt);
     awaitPrevious();
+    if (first) letNextBegin();
     if (first && context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
     const uint64_t before = loadRelaxed64(epochAt);
     finished_ = state_.finished;
@@ -117,8 +123,9 @@ class Cuda {
   // Instead of end(), of one of several operations of a launch: each lies between take() and leave(), all of
   // them between begin() and the kernel's end. Every thread comes to both. leave() says the same to the whole
   // block: true when this operation or one before it was given up, so that the next ones must not run.
-  // `number`: its place in the launch. `isFirst`: of this block.
-  __device__ void take(const Called& called, uint32_t number, bool isFirst) requires(!Format::kRuns);
+  // `number`: its place in the launch. `firstLane`: of those that have part in it. `isFirst`: of this block.
+  __device__ void take(const Called& called, uint32_t number, uint32_t firstLane,
+                       bool isFirst) requires(!Format::kRuns);
   __device__ bool leave() requires(!Format::kRuns);
   // At the kernel's end, by every thread of every block.
   __device__ void endAll(uint32_t operations) requires(!Format::kRuns);
@@ -379,6 +386,12 @@ class Cuda {
   __device__ std::byte* linesAt(int step, Leg leg) const {
     return (kRanks > 1 ? peerNear_[step - 1] : window(peerAt(step)) + nearBegin_) +
            linePlace(leg, placeAt(peerAt(step), rank()));
+  }
+  // Bare lines, which have no room for the tag of their operation, leave it to one block to compare it with
+  // the peers': what differs in one block differs in all, and a tag for every block cost a tenth of the time
+  // of 128 KB (docs/decisions/0027).
+  __device__ bool comparesTags() const {
+    return static_cast<uint32_t>(lane_) == place_.firstLane;
   }
   __device__ uint64_t lineFlag() const {
     return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1));

@@ -121,10 +121,12 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
   return true;
 }
 
-// The tags of an operation in bare lines: one thread for each peer tells its own and looks at theirs. Where
-// there may be more peers than threads all are told first: ranks come to each other at different times.
+// The tags of an operation in bare lines, by one block: a thread for each peer tells its own and looks at
+// theirs. Where there may be more peers than threads all are told first: ranks come to each other at
+// different times.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::exchangeTags(int thread, int threads) {
+  if (!comparesTags()) return;
   constexpr bool kThreadEach = kRanks != 0;
   static_assert(kRanks <= kWarp + 1);
   const auto tellPeer = [&](int step) { storeRelaxed(cellAt(peerAt(step), Leg::kScatter), {epoch_, tag_}); };

@@ -2,8 +2,9 @@
 //
 // Thread t of a block has to do with thread t of the peer's alone: it puts a line, and the next one before it
 // waits for the peer's first, so that bytes leave while others come (docs/decisions/0022). The tags, for
-// which bare lines have no room, are the first warp's: it tells its own behind its first line, and awaits the
-// peer's beside the peer's first line. All of the warp do, as one that parted would be twice as late.
+// which bare lines have no room, are the first warp's of the first block: it tells its own behind its first
+// line, and awaits the peer's beside the peer's first line. All of the warp do, as one that parted would be
+// twice as late.
 #pragma once
 
 #include "primitives/cuda/cuda.cuh"
@@ -92,8 +93,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::goThrough(Course course, Reducer 
   const auto put = [&] { storeRelaxed(out + (place + course.at()), Format::sendable(ahead)); };
   if (isInside) put();
   const Cell* tagAt = nullptr;
-  if (coop_.rank() == 0) storeRelaxed(cellAt(peerAt(1), Leg::kScatter), {epoch_, tag_});
-  if (coop_.rank() < kWarp) tagAt = cellFrom(peerAt(1), Leg::kScatter);
+  if (coop_.rank() == 0 && comparesTags()) storeRelaxed(cellAt(peerAt(1), Leg::kScatter), {epoch_, tag_});
+  if (coop_.rank() < kWarp && comparesTags()) tagAt = cellFrom(peerAt(1), Leg::kScatter);
   while (goesOn) {
     const uint32_t here = course.line();
     std::byte* const at = in + (place + course.at());

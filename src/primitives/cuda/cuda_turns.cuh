@@ -84,7 +84,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
 // erased, too, where they were read, and peers may write there again as soon as they have this operation's
 // lines. The end of a kernel puts the erasing first; here a fence does.
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32_t number,
+__device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32_t number, uint32_t firstLane,
                                                     bool isFirst) requires(!Format::kRuns) {
   if constexpr (Format::kBare) {
     if (!isFirst) fenceSystemByWarp();
@@ -92,6 +92,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32
   tag_ = called.tag;
   place_.its = &called;
   place_.number = number;
+  place_.firstLane = firstLane;
   if (context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
 }
 
