@@ -13,7 +13,8 @@ namespace {
 using namespace stretto::testing;
 
 constexpr size_t kCount = 100000;
-constexpr size_t kLargeCount = 1'000'000;  // more than links hold, so that a send waits for its receiver
+constexpr size_t kLargeCount = 1'000'000;
+constexpr size_t kSentCount = 10'000'000;  // more than links hold, so that a send waits for its receiver
 
 float* inputOf(const Member& member) {
   return reinterpret_cast<float*>(member.device->at(0, nullptr));
@@ -25,10 +26,10 @@ ncclResult_t sum(const Member& member, size_t count = kCount) {
   return ncclAllReduce(inputOf(member), outputOf(member), count, ncclFloat, ncclSum, member.comm,
                        member.stream());
 }
-ncclResult_t sendTo(const Member& member, int peer, size_t count = kLargeCount) {
+ncclResult_t sendTo(const Member& member, int peer, size_t count = kSentCount) {
   return ncclSend(inputOf(member), count, ncclFloat, peer, member.comm, member.stream());
 }
-ncclResult_t receiveFrom(const Member& member, int peer, size_t count = kLargeCount) {
+ncclResult_t receiveFrom(const Member& member, int peer, size_t count = kSentCount) {
   return ncclRecv(outputOf(member), count, ncclFloat, peer, member.comm, member.stream());
 }
 ncclResult_t errorOf(const Member& member) {
@@ -73,7 +74,7 @@ TEST_F(Standstill, OfASendAndACollective) {
                if (member.rank == 0) member.expect(sendTo(member, 1), "send");
                member.expect(sum(member), "all-reduce");
              },
-             {"ranks disagree", "send float32 x 1000000 to rank 1", "#2 all_reduce float32 x 100000"});
+             {"ranks disagree", "send float32 x 10000000 to rank 1", "#2 all_reduce float32 x 100000"});
 }
 
 TEST_F(Standstill, OfAReceiveAndACollectiveAmongThree) {
@@ -106,7 +107,7 @@ TEST_F(Standstill, OfTwoSendsThatAreNotInOneGroup) {
                member.expect(sendTo(member, 1 - member.rank), "send");
                member.expect(receiveFrom(member, 1 - member.rank), "receive");
              },
-             {"ranks disagree", "send float32 x 1000000 to rank", "one group"});
+             {"ranks disagree", "send float32 x 10000000 to rank", "one group"});
 }
 
 TEST_F(Standstill, OfAReceiveFromARankThatHasLeft) {
