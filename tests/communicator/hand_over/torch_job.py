@@ -1,9 +1,12 @@
-"""A PyTorch job of two ranks that NCCL takes for ranks of two hosts, so that Stretto hands it over to the real NCCL:
-DDP, uneven all-to-all, split groups and graphs, every result verified. One GPU for each rank.
+"""A PyTorch job of two ranks, one GPU for each: DDP, FSDP2, tensor parallelism, uneven all-to-all, split groups and
+graphs, every result verified.
 
-    python torch_job.py --library PATH/libnccl.so.2 --by import|preload|none [--times N] [--at-once N]
+    python torch_job.py --library PATH/libnccl.so.2 --by import|preload|none [--hosts N] [--times N] [--at-once N]
+    python torch_job.py --backend stretto
 
-`import` loads the library as `import stretto.nccl` does, before torch; `none` is the real NCCL alone.
+NCCL takes the ranks for ranks of two hosts unless --hosts says 1, so that Stretto hands them over to the real NCCL.
+`import` loads the library as `import stretto.nccl` does, before torch; `none` is the real NCCL alone. With the backend
+"stretto", which needs the Python package, the same groups also serve CPU tensors.
 """
 
 from __future__ import annotations
@@ -18,23 +21,46 @@ import time
 from pathlib import Path
 
 
-def worker(library: str, by: str) -> None:
-    if by == "import":
-        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+def worker(given: argparse.Namespace) -> None:
+    if given.backend == "stretto":
+        import stretto.nccl  # noqa: F401  (before torch)
+    elif given.by == "import":
+        ctypes.CDLL(given.library, mode=ctypes.RTLD_GLOBAL)
     import torch
     import torch.distributed as dist
 
     rank = int(os.environ["RANK"])
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
-    dist.init_process_group("nccl", device_id=device)
-    train(rank, device, torch, dist)
-    exchange(rank, device, torch, dist)
-    groups(rank, device, torch, dist)
-    graphs(rank, device, torch, dist)
+    if given.backend == "stretto":
+        import stretto.pytorch
+
+        stretto.pytorch.register()
+        dist.init_process_group("stretto")
+        mixed(rank, device, torch, dist)
+    else:
+        dist.init_process_group("nccl", device_id=device)
+    for part in (train, shard, split_tensors, exchange, groups, graphs):
+        part(rank, device, torch, dist)
     mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libnccl" in line}
-    assert by == "none" or len(mapped) >= 2, mapped
+    handed_over = given.by in ("import", "preload") and given.hosts == 2
+    assert not handed_over or len(mapped) >= 2, mapped
     dist.destroy_process_group()
+
+
+def mixed(rank, device, torch, dist) -> None:
+    """Tensors of both kinds in one group, by turns."""
+    for where in (device, "cpu", device):
+        x = torch.full((5000,), rank + 1, dtype=torch.float32, device=where)
+        dist.all_reduce(x)
+        assert torch.equal(x, torch.full_like(x, 3)), where
+        if rank == 0:
+            dist.send(x, 1)
+        else:
+            y = torch.zeros_like(x)
+            dist.recv(y, 0)
+            assert torch.equal(x, y), where
+    dist.barrier()
 
 
 def train(rank, device, torch, dist) -> None:
@@ -57,6 +83,41 @@ def train(rank, device, torch, dist) -> None:
         both = [torch.empty_like(mine) for _ in range(2)]
         dist.all_gather(both, mine.detach())
         assert torch.equal(both[0], both[1])
+
+
+def layers(torch, device):
+    return torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).to(device)
+
+
+def shard(rank, device, torch, dist) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(3)
+    model, reference = layers(torch, device), layers(torch, device)
+    model.load_state_dict(reference.state_dict())
+    fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cuda", (2,)))
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, reference)]
+    generator = torch.Generator(device).manual_seed(4)
+    for _ in range(5):
+        batch = torch.randn(64, 512, device=device, generator=generator)
+        for net, part, optimizer in zip((model, reference), (batch[rank::2], batch), optimizers, strict=True):
+            optimizer.zero_grad()
+            net(part).square().mean().backward()
+            optimizer.step()
+    for mine, whole in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(mine.full_tensor(), whole, rtol=1e-3, atol=1e-5)
+
+
+def split_tensors(rank, device, torch, dist) -> None:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(5)
+    model, reference = layers(torch, device), layers(torch, device)
+    model.load_state_dict(reference.state_dict())
+    mesh = dist.device_mesh.init_device_mesh("cuda", (2,))
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    batch = torch.randn(64, 512, device=device, generator=torch.Generator(device).manual_seed(6))
+    torch.testing.assert_close(model(batch), reference(batch), rtol=1e-3, atol=1e-4)
 
 
 def exchange(rank, device, torch, dist) -> None:
@@ -98,7 +159,7 @@ def free_port() -> int:
         return it.getsockname()[1]
 
 
-def start(library: str, by: str) -> list[subprocess.Popen]:
+def start(given: argparse.Namespace) -> list[subprocess.Popen]:
     port = free_port()
     ranks = []
     for rank in range(2):
@@ -107,12 +168,12 @@ def start(library: str, by: str) -> list[subprocess.Popen]:
             "WORLD_SIZE": "2",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
-            "NCCL_HOSTID": f"host{rank}",
+            "NCCL_HOSTID": f"host{rank % given.hosts}",
             "NCCL_SOCKET_IFNAME": "lo",
         }
-        if by == "preload":
-            env["LD_PRELOAD"] = library
-        call = [sys.executable, __file__, "--worker", "--library", library, "--by", by]
+        if given.by == "preload":
+            env["LD_PRELOAD"] = given.library
+        call = [sys.executable, __file__, "--worker", *sys.argv[1:]]
         ranks.append(subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     return ranks
 
@@ -120,17 +181,21 @@ def start(library: str, by: str) -> list[subprocess.Popen]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", default="none")
-    parser.add_argument("--by", choices=("import", "preload", "none"), required=True)
+    parser.add_argument("--by", choices=("import", "preload", "none"), default="none")
+    parser.add_argument("--backend", choices=("nccl", "stretto"), default="nccl")
+    parser.add_argument("--hosts", type=int, choices=(1, 2), default=2)
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--worker", action="store_true")
     given = parser.parse_args()
+    if given.backend == "stretto":
+        given.hosts = 1
     if given.worker:
-        worker(given.library, given.by)
+        worker(given)
         return 0
     good, left, began = 0, given.times, time.monotonic()
     while left > 0:
-        jobs = [start(given.library, given.by) for _ in range(min(left, given.at_once))]
+        jobs = [start(given) for _ in range(min(left, given.at_once))]
         left -= len(jobs)
         for ranks in jobs:
             texts = []
@@ -144,7 +209,9 @@ def main() -> int:
             good += fine
             if not fine:
                 print("\n".join(text[-1500:] for text in texts))
-    print(f"by {given.by}: {good} of {given.times} passed in {time.monotonic() - began:.0f} s")
+    print(
+        f"backend {given.backend}, by {given.by}, hosts {given.hosts}: {good} of {given.times} passed in {time.monotonic() - began:.0f} s"
+    )
     return good != given.times
 
 
