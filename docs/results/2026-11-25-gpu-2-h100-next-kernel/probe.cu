@@ -1,7 +1,7 @@
-// Small all-reduces in bare lines between two GPUs of one process, in the way of the library's kernel and in that of
-// SGLang's, with one thing changed at a time: when the next kernel may be launched, who exchanges a tag, where the
-// blocks' lines lie, whether a rank's own data goes through its window. Prints microseconds for each number of
-// blocks; every result is verified, and a wait gives up after about a second.
+// Small all-reduces in bare lines between two GPUs of one process, in the way of the library's kernel and in
+// that of SGLang's, with one thing changed at a time: when the next kernel may be launched, who exchanges a
+// tag, where the blocks' lines lie, whether a rank's own data goes through its window. Prints microseconds
+// for each number of blocks; every result is verified, and a wait gives up after about a second.
 //
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90,code=sm_90 -o probe probe.cu && ./probe
 #include <cuda_bf16.h>
@@ -14,21 +14,21 @@
 #include <cstring>
 #include <vector>
 
-#define CHECK(call)                                                                            \
-  do {                                                                                         \
-    const cudaError_t error = (call);                                                          \
-    if (error != cudaSuccess) {                                                                \
-      std::printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(error));               \
-      std::exit(1);                                                                            \
-    }                                                                                          \
+#define CHECK(call)                                                              \
+  do {                                                                           \
+    const cudaError_t error = (call);                                            \
+    if (error != cudaSuccess) {                                                  \
+      std::printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(error)); \
+      std::exit(1);                                                              \
+    }                                                                            \
   } while (0)
 
 struct alignas(16) Pack {
   uint64_t low, high;
 };
 __device__ void storeRelaxed(void* at, Pack v) {
-  asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.sys.global.b128 [%0], v; }" ::"l"(at), "l"(v.low),
-               "l"(v.high)
+  asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.sys.global.b128 [%0], v; }" ::"l"(at),
+               "l"(v.low), "l"(v.high)
                : "memory");
 }
 __device__ Pack loadRelaxed(const void* at) {
@@ -61,15 +61,16 @@ struct Params {
   uint32_t blockLines, lines, laneStride, parityStride, selfAt;
 };
 
-// robin: warps are dealt to blocks in turn, and lines lie where the buffer has them; else each block has a run of the
-// buffer and a lane of its own. self: a rank sends to itself, too.
+// robin: warps are dealt to blocks in turn, and lines lie where the buffer has them; else each block has a
+// run of the buffer and a lane of its own. self: a rank sends to itself, too.
 template <bool self, Tags tags, Launch launch, bool robin>
 __global__ void __launch_bounds__(1024, 1) oneShot(const __grid_constant__ Params p) {
   constexpr uint32_t kTagStride = 1024;
   if (launch == kAtOnce) letNextBegin();
   const uint32_t block = blockIdx.x, begin = robin ? 0 : block * p.blockLines;
   const uint32_t end = robin ? p.lines : begin >= p.lines ? 0 : min(p.blockLines, p.lines - begin);
-  const uint32_t first = robin ? (block + gridDim.x * (threadIdx.x / 32)) * 32 + threadIdx.x % 32 : threadIdx.x;
+  const uint32_t first =
+      robin ? (block + gridDim.x * (threadIdx.x / 32)) * 32 + threadIdx.x % 32 : threadIdx.x;
   const uint32_t step = robin ? blockDim.x * gridDim.x : blockDim.x;
   const char* in = p.in + size_t{begin} * 16;
   char* out = p.out + size_t{begin} * 16;
@@ -172,10 +173,19 @@ void reset(int r) {
 void capture(int r, const Variant& variant, uint32_t lines, int blocks, int threads, int kernels) {
   CHECK(cudaSetDevice(r));
   const uint32_t each = (lines + blocks - 1) / blocks;
-  Params p{sides[r].in, sides[r].out, sides[r].window, sides[1 - r].window, sides[r].window + kTagsAt,
-           sides[1 - r].window + kTagsAt, sides[r].counters, sides[r].failed, each, lines,
+  Params p{sides[r].in,
+           sides[r].out,
+           sides[r].window,
+           sides[1 - r].window,
+           sides[r].window + kTagsAt,
+           sides[1 - r].window + kTagsAt,
+           sides[r].counters,
+           sides[r].failed,
+           each,
+           lines,
            variant.laneStride != 0 ? variant.laneStride : each * 16,
-           variant.laneStride != 0 ? variant.laneStride / 4 : lines * 16 + 4096, 128u << 20};
+           variant.laneStride != 0 ? variant.laneStride / 4 : lines * 16 + 4096,
+           128u << 20};
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;

@@ -70,8 +70,7 @@ class Cuda {
   // waits for its end and takes over what it left in the lane; returns the epoch, which is to be added to
   // what has been counted meanwhile. Verbs that go by turns do that themselves, as late as they can. `first`:
   // of the block's lanes, if it has several.
-  //
-  // The next kernel may be launched from then on, and no sooner: its blocks are to come while this one waits
+  // From then on, and no sooner, the next kernel may be launched: its blocks are to come while this one waits
   // for its peers, not beside its first loads and stores (docs/decisions/0027).
   __device__ void prepare() {
     if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
@@ -387,9 +386,7 @@ class Cuda {
     return (kRanks > 1 ? peerNear_[step - 1] : window(peerAt(step)) + nearBegin_) +
            linePlace(leg, placeAt(peerAt(step), rank()));
   }
-  // Bare lines, which have no room for the tag of their operation, leave it to one block to compare it with
-  // the peers': what differs in one block differs in all, and a tag for every block cost a tenth of the time
-  // of 128 KB (docs/decisions/0027).
+  // Bare lines have no room for tags, and one block exchanges them: calls that differ do so in all blocks.
   __device__ bool comparesTags() const {
     return static_cast<uint32_t>(lane_) == place_.firstLane;
   }

@@ -19,11 +19,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 
 def worker(given: argparse.Namespace) -> None:
     if given.backend == "stretto":
-        import stretto.nccl  # noqa: F401  (before torch)
+        import stretto.nccl  # before torch
     elif given.by == "import":
         ctypes.CDLL(given.library, mode=ctypes.RTLD_GLOBAL)
     import torch
@@ -85,7 +86,7 @@ def train(rank, device, torch, dist) -> None:
         assert torch.equal(both[0], both[1])
 
 
-def layers(torch, device):
+def layers(torch, device) -> Any:
     return torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).to(device)
 
 
@@ -209,9 +210,8 @@ def main() -> int:
             good += fine
             if not fine:
                 print("\n".join(text[-1500:] for text in texts))
-    print(
-        f"backend {given.backend}, by {given.by}, hosts {given.hosts}: {good} of {given.times} passed in {time.monotonic() - began:.0f} s"
-    )
+    how = f"backend {given.backend}, by {given.by}, hosts {given.hosts}"
+    print(f"{how}: {good} of {given.times} passed in {time.monotonic() - began:.0f} s")
     return good != given.times
 
 
