@@ -3,6 +3,7 @@
 The band around a line holds the middle half of its turns. matplotlib is needed only here.
 """
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ _COLOURS = {
     "symm-mem-two-shot": "#a16207",
     FLOOR: "#9ca3af",
 }
-_OTHER_COLOURS = ("#be185d", "#4d7c0f", "#374151")
+_OTHER_COLOURS = ("#be185d", "#4d7c0f", "#374151", "#0ea5e9", "#9333ea", "#b45309")
 _MARKERS = {
     SUBJECT: "o",
     "openmpi": "s",
@@ -37,8 +38,10 @@ _MARKERS = {
     "nccl-windows": "^",
     "stretto-windows": "D",
 }
+_OTHER_MARKERS = ("D", "v", "P", "X", "<", ">", "*")
 _INK = "#1f2937"
 _FAINT = "#e5e7eb"
+_FOOTNOTE_WIDTH = 175  # characters that fit below both panels
 
 
 def save_plot(record: dict[str, Any], path: Path) -> None:
@@ -51,11 +54,10 @@ def save_plot(record: dict[str, Any], path: Path) -> None:
     rows: list[Row] = record["rows"]
     with pyplot.rc_context({"font.size": 10, "axes.edgecolor": "#9ca3af", "text.color": _INK}):
         figure, panels = pyplot.subplots(1, 2, figsize=(12.5, 5.4), layout="constrained")
-        for index, name in enumerate(dict.fromkeys(row["implementation"] for row in rows)):
+        for name, style in _styles(list(dict.fromkeys(row["implementation"] for row in rows))).items():
             own = sorted((row for row in rows if row["implementation"] == name), key=lambda row: int(row["bytes"]))
-            colour = _COLOURS.get(name, _OTHER_COLOURS[index % len(_OTHER_COLOURS)])
-            _draw(panels[0], own, colour, "us_median")
-            _draw(panels[1], own, colour, "busbw_gbps")
+            _draw(panels[0], own, style, "us_median")
+            _draw(panels[1], own, style, "busbw_gbps")
         sizes = sorted({int(row["bytes"]) for row in rows})
         _keep_to_medians(panels[0], [float(row["us_median"]) for row in rows if _is_drawn(row)])
         _keep_to_medians(panels[1], [float(row["busbw_gbps"]) for row in rows if _is_drawn(row)])
@@ -69,7 +71,21 @@ def save_plot(record: dict[str, Any], path: Path) -> None:
         pyplot.close(figure)
 
 
-def _draw(axes: "Axes", rows: list[Row], colour: str, field: str) -> None:
+def _styles(names: list[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each: its own where it has one, else the next, in a combination that no other has."""
+    others = iter(range(len(names)))
+    styles = {}
+    for name in names:
+        number = next(others) if name not in _COLOURS or name not in _MARKERS else 0
+        styles[name] = (
+            _COLOURS.get(name, _OTHER_COLOURS[number % len(_OTHER_COLOURS)]),
+            _MARKERS.get(name, _OTHER_MARKERS[number % len(_OTHER_MARKERS)]),
+        )
+    return styles
+
+
+def _draw(axes: "Axes", rows: list[Row], style: tuple[str, str], field: str) -> None:
+    colour, marker = style
     name = rows[0]["implementation"]
     rows = [row for row in rows if _is_drawn(row)]
     if not rows:
@@ -95,7 +111,7 @@ def _draw(axes: "Axes", rows: list[Row], colour: str, field: str) -> None:
         sizes,
         values,
         color=colour,
-        marker=_MARKERS.get(name, "D"),
+        marker=marker,
         markersize=4.5 if own else 3.8,
         linewidth=2.2 if own else 1.5,
         label=f"{name} (wrong results)" if name == UNREDUCED else name,
@@ -145,7 +161,7 @@ def _footnote(record: dict[str, Any]) -> str:
     machine, turns = record["machine"], record["rows"][0]["rounds"]
     versions = ", ".join(f"{name} {facts['version']}" for name, facts in record["implementations"].items())
     gpus = {facts["gpu"]: None for facts in record["implementations"].values() if facts.get("gpu")}
-    return (
-        f"{', '.join([*gpus, machine['cpu']])}, {machine['cores_allowed']} cores, {machine['date'][:10]}; {versions}\n"
-        f"medians of {turns} turns taken alternately in one run; bands: the middle half of the turns"
-    )
+    where = f"{', '.join([*gpus, machine['cpu']])}, {machine['cores_allowed']} cores, {machine['date'][:10]}"
+    lines = textwrap.wrap(f"{where}; {versions}", _FOOTNOTE_WIDTH)
+    how = f"medians of {turns} turns taken alternately in one run; bands: the middle half of the turns"
+    return "\n".join([*lines, how])
