@@ -29,7 +29,7 @@ ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t*
   if (value == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", kName));
   if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
-  if (const Status status = communicator->mayTouch(); !status.ok()) return finish(status);
+  if (const Status status = communicator->usable(); !status.ok()) return finish(status);
   const uint64_t persistent = communicator->windowBytes();
   const uint64_t suspendable = communicator->suspendableBytes();
   switch (stat) {

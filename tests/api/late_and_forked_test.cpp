@@ -283,6 +283,16 @@ TEST_F(WithoutBlocking, HearsOfAMemberThatGaveUpTheSplit) {
   EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
 }
 
+TEST_F(WithoutBlocking, HasNoMemoryToTellOfUntilItIsMade) {
+  const Watchdog watchdog("memory of a child that is being made", 30);
+  ncclComm_t child = nullptr;
+  ASSERT_EQ(ncclCommSplit(comms_[0], 0, 0, &child, nullptr), ncclInProgress);
+  uint64_t bytes = 0;
+  EXPECT_EQ(ncclCommMemStats(child, ncclStatGpuMemTotal, &bytes), ncclInvalidUsage);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("still being made"), std::string::npos);
+  EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
+}
+
 TEST_F(WithoutBlocking, HearsOfAMemberThatGaveUpTheGrowth) {
   const Watchdog watchdog("a growth that a member gave up", 30);
   const Canary canary;
