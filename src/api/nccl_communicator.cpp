@@ -85,20 +85,21 @@ Status launch(Shared communicator, ncclComm_t* slot, const Spare& spare = nullpt
 
 // `ids`: at least one; where there are several, the ranks meet at the first.
 // `given` is the device of the rank, if it is not for STRETTO_DEVICE to say.
-Status initRank(ncclComm_t* slot, int ranks, std::span<const ncclUniqueId> ids, int rank,
-                const ncclConfig_t* config, std::optional<int> given = std::nullopt) {
-  if (slot == nullptr) return fail(Code::kInvalidArgument, "ncclCommInitRank: comm is null");
+// `function` is what the user has called.
+Status initRank(const char* function, ncclComm_t* slot, int ranks, std::span<const ncclUniqueId> ids,
+                int rank, const ncclConfig_t* config, std::optional<int> given = std::nullopt) {
+  if (slot == nullptr) return fail(Code::kInvalidArgument, "%s: comm is null", function);
   *slot = nullptr;
   const auto device = given ? Result<int>(*given) : communicator::deviceOfThisThread();
   if (!device.ok()) return device.status();
   // More GPUs than this library serves are handed over to NCCL.
   const int most = device.value() >= 0 ? bootstrap::kMaxRanks : stretto::kMaxRanks;
   if (ranks < 1 || ranks > most) {
-    return fail(Code::kInvalidArgument,
-                "ncclCommInitRank: %d ranks; this library makes communicators of 1 to %d", ranks, most);
+    return fail(Code::kInvalidArgument, "%s: %d ranks; this library makes communicators of 1 to %d", function,
+                ranks, most);
   }
   if (rank < 0 || rank >= ranks) {
-    return fail(Code::kInvalidArgument, "ncclCommInitRank: rank %d is not one of 0 to %d", rank, ranks - 1);
+    return fail(Code::kInvalidArgument, "%s: rank %d is not one of 0 to %d", function, rank, ranks - 1);
   }
   auto parsed = parseConfig(config, Config{true, "", device.value()});
   if (!parsed.ok()) return parsed.status();
@@ -281,7 +282,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) try {
 STRETTO_API(ncclCommInitRank)
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) try {
   STRETTO_PASS_ON_CALLER(ncclCommInitRank, (comm, nranks, commId, rank));
-  return finish(initRank(comm, nranks, {&commId, 1}, rank, nullptr));
+  return finish(initRank("ncclCommInitRank", comm, nranks, {&commId, 1}, rank, nullptr));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRank");
 }
@@ -290,7 +291,7 @@ STRETTO_API(ncclCommInitRankConfig)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                     ncclConfig_t* config) try {
   STRETTO_PASS_ON_CALLER(ncclCommInitRankConfig, (comm, nranks, commId, rank, config));
-  return finish(initRank(comm, nranks, {&commId, 1}, rank, config));
+  return finish(initRank("ncclCommInitRankConfig", comm, nranks, {&commId, 1}, rank, config));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRankConfig");
 }
@@ -298,7 +299,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
 extern "C" [[gnu::visibility("default")]] ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks,
                                                                                ncclUniqueId commId, int rank,
                                                                                ncclConfig_t* config) try {
-  return finish(initRank(comm, nranks, {&commId, 1}, rank, config, stretto::communicator::kHostDevice));
+  return finish(initRank("strettoCommInitHostRank", comm, nranks, {&commId, 1}, rank, config,
+                         stretto::communicator::kHostDevice));
 } catch (...) {
   return stretto::api::caught("strettoCommInitHostRank");
 }
@@ -312,7 +314,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myran
                                 "ncclCommInitRankScalable: %d unique ids for %d ranks", nId, nranks));
   }
   // One host can answer all the ranks that a communicator may have, so the first name serves everybody.
-  return finish(initRank(newcomm, nranks, {commIds, static_cast<size_t>(nId)}, myrank, config));
+  return finish(initRank("ncclCommInitRankScalable", newcomm, nranks, {commIds, static_cast<size_t>(nId)},
+                         myrank, config));
 } catch (...) {
   return stretto::api::caught("ncclCommInitRankScalable");
 }
@@ -389,7 +392,7 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqu
     return finish(stretto::fail(Code::kInvalidArgument,
                                 "ncclCommGrow: a rank that joins passes the id of ncclCommGetUniqueId"));
   }
-  if (comm == nullptr) return finish(initRank(newcomm, nRanks, {uniqueId, 1}, rank, config));
+  if (comm == nullptr) return finish(initRank("ncclCommGrow", newcomm, nRanks, {uniqueId, 1}, rank, config));
   Communicator* const parent = find(comm, "ncclCommGrow");
   if (parent == nullptr) return finish(Status{Code::kInvalidArgument});
   return finish(grow(parent->shared_from_this(), {nRanks, uniqueId, rank}, newcomm, config));

@@ -99,6 +99,9 @@ TEST(Grow, WrongCallsAreRefusedInWords) {
               member.expectError("a number", {"passes -1"});
               member.expect(ncclCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr), "no name",
                             ncclInvalidArgument);
+              member.expect(ncclCommGrow(nullptr, 3, &id, 3, &grown, nullptr), "behind the last",
+                            ncclInvalidArgument);
+              member.expectError("behind the last", {"ncclCommGrow: rank 3 is not one of 0 to 2"});
               member.expect(ncclCommGrow(member.comm, 3, nullptr, -1, nullptr, nullptr), "no place",
                             ncclInvalidArgument);
               member.expect(ncclCommGrow(member.comm, 3, nullptr, -1, &grown, nullptr), "nobody's name",
