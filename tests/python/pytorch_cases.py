@@ -388,6 +388,25 @@ def groups() -> None:
 
 
 @case
+def groups_of_one_name_follow_each_other() -> None:
+    """What the first has left in the store is not taken for the second's."""
+    for _ in range(2):
+        if RANK == 0:
+            time.sleep(0.3)
+        part = dist.group.WORLD.split_group(list(range(SIZE)))
+        x = mine()
+        part.allreduce([x]).wait()
+        same(x, reduced(Op.SUM, torch.float32))
+        part.monitored_barrier(timedelta(seconds=30))
+        if RANK == 0:
+            part.send([mine()], 1, 0).wait()
+        elif RANK == 1:
+            part.recv([x], 0, 0).wait()
+            same(x, of(0))
+        part.shutdown()
+
+
+@case
 def data_parallel() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))

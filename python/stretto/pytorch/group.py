@@ -85,12 +85,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def join(cls, store: Any, rank: int, size: int, timeout: timedelta, name: str, options: Any) -> StrettoGroup:
         """Returns when all ranks of the group have called it."""
         try:
-            communicator = join(store, rank, size, timeout, name)
+            communicator, own_part = join(store, rank, size, timeout, name)
         except StrettoError as error:
             raise dist.DistBackendError(
                 f"stretto: rank {rank} of {size} could not join group {name!r}: {error}"
             ) from error
-        return cls(store, communicator, timeout, name, options)
+        return cls(own_part, communicator, timeout, name, options)
 
     # --- Who this is. ---
 

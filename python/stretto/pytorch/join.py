@@ -1,7 +1,13 @@
-"""How the ranks of a group meet: by PyTorch's store, which every group comes with."""
+"""How the ranks of a group meet: by PyTorch's store, which every group comes with.
+
+A store may outlive many groups, some of the same name: nothing that one has left there may be taken for the next one's.
+So what the ranks meet by is deleted when all have joined, and everything after that has a part of the store whose name
+no other group has.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from datetime import timedelta
 from typing import Any
@@ -14,18 +20,30 @@ from stretto.communicator import Communicator
 _FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02  # seconds
 
 
-def join(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> Communicator:
-    """The group's communicator of host ranks. Returns when all ranks have joined.
+def join(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> tuple[Communicator, Any]:
+    """The group's communicator of host ranks, and its own part of the store. Returns when all ranks have joined.
 
     Raises `DistBackendError`, with the ranks that are missing, if they do not come within `timeout`.
     """
     if size == 1:
-        return Communicator(_native.join(1, _native.make_unique_id(), 0, name, host=True))
+        unique_id = _native.make_unique_id()
+        return Communicator(_native.join(1, unique_id, 0, name, host=True)), _own_part(store, unique_id)
     if rank == 0:
         store.set("stretto/id", _native.make_unique_id())
     # Before joining, which has a deadline of its own that PyTorch does not know of.
     meet(store, "stretto", rank, size, timeout, f"make group {name!r}")
-    return Communicator(_native.join(size, bytes(store.get("stretto/id")), rank, name, host=True))
+    unique_id = bytes(store.get("stretto/id"))
+    communicator = Communicator(_native.join(size, unique_id, rank, name, host=True))
+    store.delete_key(f"stretto/{rank}")
+    if rank == 0:
+        store.delete_key("stretto/id")
+    communicator.barrier()  # Nobody meets for the next group of this name before all have deleted theirs.
+    return communicator, _own_part(store, unique_id)
+
+
+def _own_part(store: Any, unique_id: bytes) -> Any:
+    """A digest, as the id itself is a secret of the ranks'."""
+    return dist.PrefixStore(f"stretto/{hashlib.sha256(unique_id).hexdigest()[:32]}/", store)
 
 
 def meet(store: Any, key: str, rank: int, size: int, timeout: timedelta, purpose: str) -> None:
