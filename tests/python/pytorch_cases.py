@@ -76,6 +76,8 @@ def refused_kinds() -> None:
     refuses(ValueError, "AVG of torch.bool", lambda: dist.all_reduce(mine(dtype=torch.bool), Op.AVG))
     refuses(ValueError, "layout", lambda: dist.all_reduce(mine().to_sparse()))
     refuses(ValueError, "and got one of", lambda: dist.all_gather_into_tensor(torch.empty(5), mine()))
+    mixed = [mine((3,), torch.float64), *(mine((3,)) for _ in range(SIZE - 1))]
+    refuses(ValueError, "torch.float64", lambda: dist.group.WORLD.reduce_scatter([torch.empty(3)], [mixed]))
     refuses(
         ValueError,
         "split sizes",
@@ -221,6 +223,34 @@ def asynchronous() -> None:
         assert work.wait() and work.is_success() and work.exception() is None
         same(tensor, reduced(Op.SUM, torch.float32, tensor.shape))
     same(between, reduced(Op.SUM, torch.float32, (9,)))
+
+
+@case
+def what_must_be_copied_is_copied_in_order() -> None:
+    """Lists and tensors that are not contiguous: an operation sees what those before it in the queue have made."""
+    x, square, whole = mine((4,)), mine((3, 3)), mine((4,), torch.int16)
+    uneven = mine((RANK + 1,))
+    parts, rows = torch.empty(4), [torch.empty(rank + 1) for rank in range(SIZE)]
+    works = [
+        dist.all_reduce(torch.ones(1 << 20), async_op=True),  # long enough for the others to be queued
+        dist.all_reduce(x, async_op=True),
+        dist.reduce_scatter(parts, [x for _ in range(SIZE)], async_op=True),
+        dist.all_reduce(square, async_op=True),
+        dist.all_reduce(square.t(), async_op=True),
+        dist.broadcast(uneven[:1], 1, async_op=True),
+        dist.all_gather(rows, uneven, async_op=True),
+        dist.all_reduce(whole, async_op=True),
+        dist.reduce(whole, 1, async_op=True),
+    ]
+    for work in works:
+        work.wait()
+    total = reduced(Op.SUM, torch.float32, (4,))
+    same(x, total)
+    same(parts, total * SIZE)
+    same(square, reduced(Op.SUM, torch.float32, (3, 3)) * SIZE)
+    for rank, row in enumerate(rows):
+        same(row, torch.cat([of(1, (1,)), of(rank, (rank + 1,))[1:]]))
+    same(whole, reduced(Op.SUM, torch.int16, (4,)) * (SIZE if RANK == 1 else 1))
 
 
 @case

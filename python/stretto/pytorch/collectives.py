@@ -73,8 +73,7 @@ def all_reduce_many(native: Native, tensors: Sequence[Any], kind: Kind) -> Job:
 def reduce(native: Native, tensor: Any, kind: Kind, root: int) -> Job:
     """In place on root; the others' tensors keep their values."""
     if kind.fold is not None:
-        target = tensor if native.rank == root else tensor.clone()
-        return lambda: _all_fold(native, target, kind.fold)
+        return lambda: _all_fold(native, tensor if native.rank == root else tensor.clone(), kind.fold)
     here = _as(kind, tensor)
 
     def job() -> None:

@@ -22,7 +22,7 @@ from stretto.pytorch import collectives, cuda, reductions
 from stretto.pytorch.join import join, meet
 from stretto.pytorch.lane import Lane
 from stretto.pytorch.point_to_point import Inbox, Link, Outbox
-from stretto.pytorch.tensors import Staging, check, check_like, is_plain, seen
+from stretto.pytorch.tensors import Staging, check, check_like, is_plain
 from stretto.pytorch.work import FINISHED, Work
 
 Job = Callable[[], None]
@@ -175,7 +175,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             return self._do(collectives.all_reduce(self._native, tensor, kind), opts, [tensor])
         staging = Staging()
         job = collectives.all_reduce(self._native, staging.change(tensor), kind)
-        return self._do(seen(job, staging), opts, [tensor])
+        return self._do(staging.around(job), opts, [tensor])
 
     def allreduce_coalesced(self, tensors: Sequence[Any], opts: Any = _ALLREDUCE_COALESCED) -> Any:
         if tensors[0].is_cuda:
@@ -186,7 +186,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         kind = reductions.kind_of(opts.reduceOp, tensors[0].dtype)
         staging = Staging()
         plain = [staging.change(tensor) for tensor in tensors]
-        return self._do(seen(collectives.all_reduce_many(self._native, plain, kind), staging), opts, list(tensors))
+        return self._do(staging.around(collectives.all_reduce_many(self._native, plain, kind)), opts, list(tensors))
 
     def reduce(self, tensors: Any, opts: Any = _REDUCE) -> Any:
         tensor = _one(tensors)
@@ -197,7 +197,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         root = self._peer("reduce", opts.rootRank)
         staging = Staging()
         plain = staging.change(tensor) if root == self._rank else staging.read(tensor)
-        return self._do(seen(collectives.reduce(self._native, plain, kind, root), staging), opts, [tensor])
+        return self._do(staging.around(collectives.reduce(self._native, plain, kind, root)), opts, [tensor])
 
     def _reduce_scatter_base(self, output: Any, source: Any, opts: Any = _REDUCE_SCATTER) -> Any:
         if output.is_cuda:
@@ -207,7 +207,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         check_like("reduce_scatter", self._size * output.numel(), output.dtype, source)
         staging = Staging()
         job = collectives.reduce_scatter(self._native, staging.read(source), staging.write(output), kind)
-        return self._do(seen(job, staging), opts, [output])
+        return self._do(staging.around(job), opts, [output])
 
     reduce_scatter_single = _reduce_scatter_base
 
@@ -223,7 +223,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             check_like("reduce_scatter", self._size * output.numel(), outputs[0].dtype, source)
             pairs.append((staging.read(source), staging.write(output)))
         kind = reductions.kind_of(opts.reduceOp, outputs[0].dtype)
-        return self._do(seen(collectives.reduce_scatter_many(self._native, pairs, kind), staging), opts, list(outputs))
+        return self._do(staging.around(collectives.reduce_scatter_many(self._native, pairs, kind)), opts, list(outputs))
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
@@ -231,9 +231,11 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         output, parts = _one(outputs), self._per_rank("reduce_scatter", _one(sources))
         if output.is_cuda:
             return self._cuda().reduce_scatter([output], [parts], opts)
-        check("reduce_scatter", output, *parts)
+        check("reduce_scatter", output)
         kind = reductions.kind_of(opts.reduceOp, output.dtype)
         check_like("reduce_scatter", output.numel(), output.dtype, parts[self._rank])
+        for part in parts:
+            check_like("reduce_scatter", part.numel(), output.dtype, part)
         staging = Staging()
         if len({part.numel() for part in parts}) == 1:
             whole = staging.gathered(parts)
@@ -241,7 +243,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         else:
             plain = [staging.read(part) for part in parts]
             job = collectives.reduce_each(self._native, plain, staging.write(output), kind)
-        return self._do(seen(job, staging), opts, [output])
+        return self._do(staging.around(job), opts, [output])
 
     # --- Moving. ---
 
@@ -253,7 +255,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         root = self._peer("broadcast", opts.rootRank)
         staging = Staging()
         plain = staging.read(tensor) if root == self._rank else staging.write(tensor)
-        return self._do(seen(collectives.broadcast(self._native, plain, root), staging), opts, [tensor])
+        return self._do(staging.around(collectives.broadcast(self._native, plain, root)), opts, [tensor])
 
     def _allgather_base(self, output: Any, source: Any, opts: Any = _ALLGATHER) -> Any:
         if source.is_cuda:
@@ -262,7 +264,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         check_like("all_gather", self._size * source.numel(), source.dtype, output)
         staging = Staging()
         job = collectives.all_gather(self._native, staging.read(source), staging.write(output))
-        return self._do(seen(job, staging), opts, [output])
+        return self._do(staging.around(job), opts, [output])
 
     all_gather_single = _allgather_base
 
@@ -277,7 +279,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             check("all_gather", source)
             check_like("all_gather", self._size * source.numel(), source.dtype, output)
             pairs.append((staging.read(source), staging.write(output)))
-        return self._do(seen(collectives.all_gather_many(self._native, pairs), staging), opts, list(outputs))
+        return self._do(staging.around(collectives.all_gather_many(self._native, pairs)), opts, list(outputs))
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
@@ -292,9 +294,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             job = collectives.all_gather(self._native, staging.read(source), staging.spread(parts))
         else:
             rows = [[staging.write(part)] for part in parts]
-            rows[self._rank][0].copy_(source)
+            staging.copy(rows[self._rank][0], source)
             job = collectives.broadcast_each(self._native, rows)
-        return self._do(seen(job, staging), opts, [parts])
+        return self._do(staging.around(job), opts, [parts])
 
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[Any]], sources: Sequence[Any], opts: Any = _ALLGATHER
@@ -310,10 +312,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 check_like("all_gather_coalesced", source.numel(), source.dtype, part)
             plain.append([staging.write(part) for part in row])
         for part, source in zip(plain[self._rank], sources, strict=True):
-            part.copy_(source)
-        return self._do(
-            seen(collectives.broadcast_each(self._native, plain), staging), opts, [list(row) for row in rows]
-        )
+            staging.copy(part, source)
+        job = collectives.broadcast_each(self._native, plain)
+        return self._do(staging.around(job), opts, [list(row) for row in rows])
 
     def gather(self, outputs: Any, sources: Any, opts: Any = _GATHER) -> Any:
         source = _one(sources)
@@ -329,7 +330,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             check_like("gather", source.numel(), source.dtype, *parts)
             target = staging.spread(parts)
         job = collectives.gather(self._native, staging.read(source), target, root)
-        return self._do(seen(job, staging), opts, [parts])
+        return self._do(staging.around(job), opts, [parts])
 
     def gather_single(self, output: Any, source: Any, opts: Any = _GATHER) -> Any:
         if source.is_cuda:
@@ -342,7 +343,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             check_like("gather", self._size * source.numel(), source.dtype, output)
             target = staging.write(output)
         job = collectives.gather(self._native, staging.read(source), target, root)
-        return self._do(seen(job, staging), opts, [output])
+        return self._do(staging.around(job), opts, [output])
 
     gather_into_tensor = gather_single
 
@@ -359,7 +360,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             check_like("scatter", output.numel(), output.dtype, *parts)
             whole = staging.gathered(parts)
         job = collectives.scatter(self._native, whole, staging.write(output), root)
-        return self._do(seen(job, staging), opts, [output])
+        return self._do(staging.around(job), opts, [output])
 
     def alltoall(self, outputs: Sequence[Any], sources: Sequence[Any], opts: Any = _ALLTOALL) -> Any:
         if outputs[0].is_cuda:
@@ -370,7 +371,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         staging = Staging()
         plain = [staging.read(part) for part in parts]
         job = collectives.exchange(self._native, plain, [staging.write(target) for target in targets])
-        return self._do(seen(job, staging), opts, list(targets))
+        return self._do(staging.around(job), opts, list(targets))
 
     def alltoall_base(
         self,
@@ -384,7 +385,6 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         if output.is_cuda:
             return self._cuda().alltoall_base(output, source, output_sizes, source_sizes, opts)
         check("all_to_all_single", output, source)
-        check_like("all_to_all_single", output.numel(), output.dtype, output)
         if source.dtype != output.dtype:
             raise ValueError(f"stretto: all_to_all_single from {source.dtype} to {output.dtype}")
         staging = Staging()
@@ -395,7 +395,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             job = collectives.all_to_all(self._native, plain, target)
         else:
             job = collectives.exchange(self._native, self._rows(plain, source_sizes), self._rows(target, output_sizes))
-        return self._do(seen(job, staging), opts, [output])
+        return self._do(staging.around(job), opts, [output])
 
     all_to_all_single = alltoall_base
 
@@ -440,7 +440,10 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         if box is None:
             link = self._link(self._rank, peer)
             box = self._outboxes.setdefault(peer, Outbox(link, f"{self._lane.what}, sending to rank {peer}"))
-        return box.send(Staging().read(tensor), tag, self._seconds)
+        staging = Staging()
+        plain = staging.read(tensor)
+        staging.prepare()
+        return box.send(plain, tag, self._seconds)
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> Any:
         tensor = _one(tensors)

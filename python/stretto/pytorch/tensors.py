@@ -59,52 +59,79 @@ def bytes_of(tensor: Any) -> _native.Memory:
 
 
 class Staging:
-    """Plain tensors in place of those that are not. `finish` gives the results to those that they stand for."""
+    """Plain tensors in place of those that are not. `prepare` gives them the values of those that they stand for, and
+    `finish` gives the results back: both when the operation runs, as those before it may still change the values.
+    """
 
     def __init__(self) -> None:
-        self._back: list[tuple[Any, Any]] = []
+        self._before: list[tuple[Any, Any]] = []  # (to, from)
+        self._after: list[tuple[Any, Any]] = []
 
     def read(self, tensor: Any) -> Any:
-        return tensor if is_plain(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
+        return self._plain(tensor, reads=True)
 
     def write(self, tensor: Any) -> Any:
         """For a tensor whose values do not matter before."""
-        if is_plain(tensor):
-            return tensor
-        return self._stand_in(tensor, torch.empty(tensor.shape, dtype=tensor.dtype))
+        return self._plain(tensor, writes=True)
 
     def change(self, tensor: Any) -> Any:
         """For a tensor that is read and written."""
-        if is_plain(tensor):
-            return tensor
-        return self._stand_in(
-            tensor, tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-        )
+        return self._plain(tensor, reads=True, writes=True)
 
     def gathered(self, tensors: Sequence[Any]) -> Any:
         """One tensor of all their elements, after one another, to be read."""
-        together = adjacent(tensors)
-        return together if together is not None else torch.cat([self.read(one).detach().reshape(-1) for one in tensors])
+        return self._together(tensors, self._before)
 
     def spread(self, tensors: Sequence[Any]) -> Any:
         """One tensor for all their elements, after one another, to be written."""
+        return self._together(tensors, self._after)
+
+    def copy(self, target: Any, source: Any) -> None:
+        """`target` gets the values of `source` before the operation."""
+        self._before.append((target, source))
+
+    def prepare(self) -> None:
+        _copy_all(self._before)
+
+    def finish(self) -> None:
+        _copy_all(self._after)
+
+    def around(self, job: Callable[[], None]) -> Callable[[], None]:
+        """`job` between `prepare` and `finish`."""
+        if not self._before and not self._after:
+            return job
+
+        def whole() -> None:
+            self.prepare()
+            job()
+            self.finish()
+
+        return whole
+
+    def _plain(self, tensor: Any, reads: bool = False, writes: bool = False) -> Any:
+        if is_plain(tensor):
+            return tensor
+        plain = torch.empty(tensor.shape, dtype=tensor.dtype)
+        if reads:
+            self._before.append((plain, tensor))
+        if writes:
+            self._after.append((tensor, plain))
+        return plain
+
+    def _together(self, tensors: Sequence[Any], copies: list[tuple[Any, Any]]) -> Any:
         together = adjacent(tensors)
         if together is not None:
             return together
         whole = torch.empty(sum(one.numel() for one in tensors), dtype=tensors[0].dtype)
-        position = 0
-        for one in tensors:
-            self._back.append((one, whole[position : position + one.numel()].view(one.shape)))
-            position += one.numel()
+        for part, one in zip(whole.split([one.numel() for one in tensors]), tensors, strict=True):
+            here = part.view(one.shape)
+            copies.append((here, one) if copies is self._before else (one, here))
         return whole
 
-    def finish(self) -> None:
-        for target, values in self._back:
-            target.detach().copy_(values)
 
-    def _stand_in(self, target: Any, values: Any) -> Any:
-        self._back.append((target, values))
-        return values
+def _copy_all(pairs: Sequence[tuple[Any, Any]]) -> None:
+    for target, source in pairs:
+        target.detach().copy_(source.detach())
 
 
 def adjacent(tensors: Sequence[Any]) -> Any | None:
@@ -118,14 +145,3 @@ def adjacent(tensors: Sequence[Any]) -> Any | None:
         end += one.numel() * one.element_size()
     return first.detach().as_strided((end // first.element_size(),), (1,), first.storage_offset())
 
-
-def seen(job: Callable[[], None], staging: Staging) -> Callable[[], None]:
-    """`job`, and then what `staging` has to give back."""
-    if not staging._back:
-        return job
-
-    def both() -> None:
-        job()
-        staging.finish()
-
-    return both
