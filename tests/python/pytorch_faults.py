@@ -64,6 +64,30 @@ def a_receive_has_a_timeout() -> None:
 
 
 @alone
+def a_way_that_was_given_up_stays_so() -> None:
+    """And whoever comes there late keeps its own timeout."""
+    dist.group.WORLD.set_timeout(timedelta(seconds=1))
+    store = dist.group.WORLD.get_group_store()
+    if RANK == 0:
+        refuses(dist.DistBackendError, "has not called send", lambda: dist.recv(torch.empty(3), 1))
+        store.set("given up", "")
+    else:
+        store.wait(["given up"])
+    for _ in range(2):
+        begun = time.monotonic()
+        refuses(
+            dist.DistBackendError,
+            "timeout of 1 s",
+            lambda: dist.recv(torch.empty(3), 1) if RANK == 0 else dist.send(mine((3,)), 0),
+        )
+        assert time.monotonic() - begun < 10
+    if RANK == 0:
+        store.wait(["told"])
+    else:
+        store.set("told", "")
+
+
+@alone
 def abort_wakes_the_others() -> None:
     dist.barrier()
     if RANK == 0:

@@ -50,9 +50,13 @@ class Link:
         self._given_up = False
 
     def native(self) -> _native.Communicator:
-        """Waits for the other side."""
-        if self._communicator is None:
+        """Waits for the other side. Raises `RemoteError` once this side has given up."""
+        if self._communicator is None and not self._given_up:
             self._communicator = Communicator(self._join())
+        if self._given_up:  # also while it joined
+            self.abort()
+            raise RemoteError("this rank has given up the way between the two")
+        assert self._communicator is not None
         return self._communicator._native
 
     def abort(self) -> None:
@@ -81,6 +85,7 @@ class Link:
         while not await_keys(self._store, [key], time.monotonic() + _SLICE):
             self._check_group()
             if self._given_up:
+                self._store.delete_key(f"{self._key}/{self._rank}")  # or the peer would join, and wait for this side
                 raise RemoteError(f"the peer has not called {'send' if self._rank else 'recv'}")
 
 
