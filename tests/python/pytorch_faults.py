@@ -42,6 +42,16 @@ def a_dead_peer_is_named_before_its_first_message() -> None:
 
 
 @alone
+def a_dead_peer_is_named_by_its_rank_in_the_group() -> None:
+    """Not by its number between the two that send and receive."""
+    if RANK == 1:
+        dist.send(mine(), 0)
+        os._exit(3)
+    dist.recv(mine(), 1)
+    refuses(dist.DistBackendError, "rank 0 lost rank 1 ", lambda: dist.recv(mine(), 1))
+
+
+@alone
 def a_timeout_is_kept() -> None:
     dist.barrier()
     dist.group.WORLD.set_timeout(timedelta(seconds=1))

@@ -467,7 +467,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.recv(tensors, 1 - self._rank, tag)
 
     def _link(self, source: int, target: int) -> Link:
-        return Link(self._store, f"{self._name}/{source}-{target}", 0 if source == self._rank else 1, self._check)
+        return Link(self._store, self._name, (source, target), 0 if source == self._rank else 1, self._check)
 
     def _check(self) -> None:
         """Raises `DistBackendError` if the group has lost a rank; any operation of it then says which."""

@@ -30,11 +30,14 @@ Job = Callable[[], None]
 
 class Lane:
     """`what`: how errors call it. `abort` ends what runs, from any thread. `any_order`: who waits for an operation may
-    run it before those that were submitted earlier.
+    run it before those that were submitted earlier. `words`: makes the library's words those of the group.
     """
 
-    def __init__(self, what: str, abort: Callable[[], None], any_order: bool = False) -> None:
+    def __init__(
+        self, what: str, abort: Callable[[], None], any_order: bool = False, words: Callable[[str], str] = str
+    ) -> None:
         self._any_order = any_order
+        self._words = words
         self.what = what
         self._abort = abort
         self._pending: deque[Work] = deque()
@@ -166,13 +169,11 @@ class Lane:
         self._abort()
 
     def _as_pytorch_says(self, error: StrettoError) -> Exception:
-        if self._missed:
-            text = f"{self._missed}; {error}"
-        elif isinstance(error, InvalidArgument):
-            return ValueError(str(error))
-        else:
-            text = f"{self.what}: {error}"
-        failure: Exception = dist.DistBackendError(text)
+        words = self._words(str(error))
+        if isinstance(error, InvalidArgument) and not self._missed:
+            return ValueError(words)
+        context = f"{self._missed};" if self._missed else f"{self.what}:"
+        failure: Exception = dist.DistBackendError(f"{context} {words}")
         return failure
 
 

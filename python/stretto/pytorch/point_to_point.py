@@ -11,6 +11,7 @@ it to the receive that waits for that one, or keeps it until there is one.
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 import threading
 import time
@@ -30,21 +31,26 @@ from stretto.pytorch.tensors import bytes_of
 from stretto.pytorch.work import Work
 
 _HEADER = struct.Struct("<qq")  # tag, bytes
+_RANK_OF_PAIR = re.compile(r"\brank ([01])\b")
 _SLICE = 0.1  # seconds
 _OWN = -1
 
 
 class Link:
-    """The communicator of an ordered pair, made at first use: `rank` 0 sends and 1 receives.
+    """The communicator of an ordered pair of the group's ranks, made at first use: in it the first, who sends, is rank
+    0, and the second is rank 1. `rank`: which of them this is.
 
     Each side leaves a mark in the store and waits for the other's, without holding on to the store: other threads may
     need it to get as far. `check_group` raises when the group has lost a rank, which may be the one that is waited for.
     """
 
-    def __init__(self, store: Any, key: str, rank: int, check_group: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Any, group: str, pair: tuple[int, int], rank: int, check_group: Callable[[], None]
+    ) -> None:
         self._store = store
         self._check_group = check_group
-        self._key = key
+        self._pair = pair
+        self._key = f"{group}/{pair[0]}-{pair[1]}"
         self._rank = rank
         self._communicator: Communicator | None = None
         self._given_up = False
@@ -68,6 +74,10 @@ class Link:
     def close(self) -> None:
         if self._communicator is not None:
             self._communicator.close()
+
+    def in_ranks_of_group(self, text: str) -> str:
+        """Words of the pair's communicator, which knows of two ranks alone."""
+        return _RANK_OF_PAIR.sub(lambda found: f"rank {self._pair[int(found[1])]}", text)
 
     def _join(self) -> _native.Communicator:
         self._store.set(f"{self._key}/{self._rank}", b"")
@@ -94,7 +104,7 @@ class Outbox:
 
     def __init__(self, link: Link, what: str) -> None:
         self.link = link
-        self.lane = Lane(what, link.abort)
+        self.lane = Lane(what, link.abort, words=link.in_ranks_of_group)
 
     def send(self, tensor: Any, tag: int, seconds: float) -> Work:
         """`tensor`: plain; not to be written to until the work is done."""
@@ -135,7 +145,7 @@ class Inbox:
         self._matching = threading.Lock()
         self._awaited: deque[_Awaited] = deque()
         self._kept: deque[tuple[int, Any]] = deque()
-        self.lane = Lane(what, link.abort, any_order=True)
+        self.lane = Lane(what, link.abort, any_order=True, words=link.in_ranks_of_group)
 
     def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
         """`finish` is called when the data is in `tensor`."""
