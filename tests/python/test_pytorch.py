@@ -11,9 +11,13 @@ import importlib.metadata
 import importlib.util
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from jobs import environment, stretto
@@ -22,6 +26,7 @@ if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed: the backend is not tested here", allow_module_level=True)
 
 import pytorch_main
+import torch
 
 SCRIPT = Path(pytorch_main.__file__)
 SECONDS = 180
@@ -110,3 +115,64 @@ else:
         done = stretto("run", "-n", 2, script, f"file://{folder}/meeting")
     assert "interrupted" in done.stdout, done.stdout + done.stderr
     assert "told: stretto group" in done.stdout and "rank 0" in done.stdout, done.stdout + done.stderr
+
+
+def _queue() -> tuple[Any, Callable[[Callable[[], None]], Any]]:
+    """A queue of operations, and what makes an operation of it."""
+    from stretto.pytorch.lane import Lane
+    from stretto.pytorch.work import Work
+
+    lane = Lane("a queue", lambda: None)
+    return lane, lambda job: Work(lane, job, 10.0, [])
+
+
+def test_what_is_left_when_a_queue_closes_is_done() -> None:
+    lane, make = _queue()
+    futures = []
+    with lane._driving:  # so that nothing has run before the end
+        for _ in range(3):
+            futures.append(lane.submit(make(lambda: None)).get_future())
+        lane.close()
+        time.sleep(0.2)
+    until = time.monotonic() + 30
+    while not all(future.done() for future in futures):
+        assert time.monotonic() < until, "it is never done"
+        time.sleep(0.01)
+
+
+def test_ctrl_c_during_the_work_of_another_is_raised_where_it_was_pressed() -> None:
+    lane, make = _queue()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    lane._worker = threading.Thread()  # never started: this thread drives
+    first, second = lane.submit(make(interrupted)), lane.submit(make(lambda: None))
+    with pytest.raises(KeyboardInterrupt):
+        second.wait()
+    assert isinstance(first.exception(), torch.distributed.DistBackendError)
+    assert second.wait()
+
+
+def test_a_forked_child_keeps_its_own_deadlines_and_completes_its_own_futures() -> None:
+    text = """
+import os, threading
+from stretto.pytorch import lane, work
+
+def of_the_parent():
+    raise RuntimeError("called in the child")
+
+inherited = lane.Lane("the parent's", of_the_parent)
+work._pool().submit(int).result(20)
+child = os.fork()
+if child == 0:
+    inherited._deadline = 0.0  # as if it had run in the parent when that forked
+    ended = threading.Event()
+    lane.Lane("the child's", ended.set).run(lambda: ended.wait(20), 0.3)
+    print("deadline", ended.is_set(), flush=True)
+    print("future", work._pool().submit(int).result(20), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=90, env=environment())
+    assert "deadline True" in done.stdout and "future 0" in done.stdout, done.stdout + done.stderr

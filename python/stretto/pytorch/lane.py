@@ -12,6 +12,7 @@ the lane's communicator, which makes the operation fail.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 import weakref
@@ -65,11 +66,13 @@ class Lane:
 
     def submit(self, work: Work) -> Work:
         """Has it run after what was submitted before, and returns at once."""
-        if self._closed:
-            raise dist.DistBackendError(f"{self.what}: the group was shut down")
-        self._pending.append(work)
-        if self._worker is None:
-            self._start_worker()
+        with self._changed:
+            if self._closed:
+                raise dist.DistBackendError(f"{self.what}: the group was shut down")
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name=f"stretto {self.what}", daemon=True)
+                self._worker.start()
+            self._pending.append(work)
         self._wake.release()
         return work
 
@@ -79,12 +82,10 @@ class Lane:
             self.help(work, None)
 
     def close(self) -> None:
-        """Lets the worker end. Nothing can be submitted afterwards."""
-        self._closed = True
-        worker, self._worker = self._worker, None
-        if worker is not None and worker is not threading.current_thread():
-            self._wake.release()
-            worker.join()
+        """Lets the worker end, when it has run what is left. Nothing can be submitted afterwards."""
+        with self._changed:
+            self._closed = True
+        self._wake.release()
 
     # --- For Work. ---
 
@@ -104,7 +105,7 @@ class Lane:
                 if not work.done:
                     self._changed.wait(None if math.isinf(left) else left)
 
-    def finished(self, work: Work, error: BaseException | None) -> None:
+    def finished(self, work: Work, error: Exception | None) -> None:
         """On the thread that drives: `work` has ended, whether its own job was run for it or another's."""
         with self._changed:
             work.finish(error)
@@ -124,30 +125,32 @@ class Lane:
             if self._pending:
                 self._wake.release()
 
-    def _start_worker(self) -> None:
-        worker = threading.Thread(target=self._work, name=f"stretto {self.what}", daemon=True)
-        self._worker = worker
-        worker.start()
-
     def _work(self) -> None:
-        while True:
+        closed = False
+        while not closed:
             self._wake.acquire()
-            if self._closed:
-                return
+            closed = self._closed
             with self._driving:
                 while self._pending:
                     self._step(self._pending[0])
 
     def _step(self, work: Work) -> None:
-        error: BaseException | None = None
+        """Raises what is no failure of the work's: Ctrl-C is for the thread that drives, whosever work it ends."""
+        error: Exception | None = None
+        interrupt: BaseException | None = None
         try:
             if not work.done:
                 self._execute(work.job, work.seconds)
-        except BaseException as raised:
+        except Exception as raised:
             error = raised
+        except BaseException as raised:
+            interrupt = raised
+            error = dist.DistBackendError(f"{self.what}: ended by {type(raised).__name__}")
         self._pending.remove(work)
         if not work.done:
             self.finished(work, error)
+        if interrupt is not None:
+            raise interrupt
 
     def _execute(self, job: Job, seconds: float) -> None:
         self._seconds = seconds
@@ -180,6 +183,15 @@ class Lane:
 _lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
 _lock = threading.Lock()
 _watcher: threading.Thread | None = None
+
+
+def _forget() -> None:
+    """In a forked child: the lanes and their threads are the parent's, and the lock may be held for ever."""
+    global _lanes, _lock, _watcher
+    _lanes, _lock, _watcher = weakref.WeakSet(), threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def watch(lane: Lane) -> None:

@@ -144,4 +144,3 @@ def adjacent(tensors: Sequence[Any]) -> Any | None:
             return None
         end += one.numel() * one.element_size()
     return first.detach().as_strided((end // first.element_size(),), (1,), first.storage_offset())
-

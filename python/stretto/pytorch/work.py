@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ class Work(dist.Work):  # type: ignore[misc]
         self.source = source
         self._lane = lane
         self._results = results
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._future: Any = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -58,7 +59,7 @@ class Work(dist.Work):  # type: ignore[misc]
     def is_success(self) -> bool:
         return self.done and self._error is None
 
-    def exception(self) -> BaseException | None:
+    def exception(self) -> Exception | None:
         return self._error
 
     def result(self) -> Any:
@@ -82,7 +83,7 @@ class Work(dist.Work):  # type: ignore[misc]
 
     # --- For the lane. ---
 
-    def finish(self, error: BaseException | None) -> None:
+    def finish(self, error: Exception | None) -> None:
         """With the lane's lock held."""
         self._error = error
         self.done = True
@@ -106,7 +107,7 @@ class Finished(dist.Work):  # type: ignore[misc]
     def is_success(self) -> bool:
         return True
 
-    def exception(self) -> BaseException | None:
+    def exception(self) -> Exception | None:
         return None
 
 
@@ -117,11 +118,20 @@ def _nothing() -> None:
     pass
 
 
-def _complete(future: Any, results: Any, error: BaseException | None) -> None:
+def _complete(future: Any, results: Any, error: Exception | None) -> None:
     if error is None:
         future.set_result(results)
     else:
         future.set_exception(error)
+
+
+def _forget() -> None:
+    """In a forked child, which has none of the threads."""
+    global _callbacks, _lock
+    _callbacks, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _pool() -> ThreadPoolExecutor:
