@@ -98,6 +98,16 @@ def a_way_that_was_given_up_stays_so() -> None:
 
 
 @alone
+def the_end_does_not_wait_for_receives() -> None:
+    dist.barrier()
+    work = dist.irecv(torch.empty(3), 1 - RANK)
+    begun = time.monotonic()
+    dist.group.WORLD.shutdown()
+    assert time.monotonic() - begun < 30
+    refuses(dist.DistBackendError, f"receiving from rank {1 - RANK}", work.wait)
+
+
+@alone
 def abort_wakes_the_others() -> None:
     dist.barrier()
     if RANK == 0:

@@ -510,17 +510,18 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._on_cuda.set_timeout(timeout)
 
     def shutdown(self) -> None:
-        """Returns when what was submitted has ended, and leaves the group in peace."""
+        """Returns when what was submitted has ended, and leaves the group in peace. Receives that still wait for a
+        message are given up: nobody may ever send it.
+        """
         if self._ended:
             return
         self._ended = True
-        for lane in self._lanes():
-            lane.drain()
-            lane.close()
+        self._lane.drain()
+        self._lane.close()
         if self._on_cuda is not None:
             self._on_cuda.shutdown()
         for box in self._boxes():
-            box.link.close()
+            box.end()
         self._communicator.close()
 
     def abort(self) -> None:

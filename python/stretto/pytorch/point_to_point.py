@@ -119,6 +119,12 @@ class Outbox:
 
         return self.lane.submit(Work(self.lane, job, seconds, [tensor]))
 
+    def end(self) -> None:
+        """Returns when everything is sent."""
+        self.lane.drain()
+        self.lane.close()
+        self.link.close()
+
 
 @dataclass(eq=False)
 class _Awaited:
@@ -161,6 +167,13 @@ class Inbox:
             return self.lane.submit(work)
         self._hand_over(one, message[1], message[1].numel())
         return work
+
+    def end(self) -> None:
+        """What is awaited will not come any more."""
+        if self._awaited:
+            self.link.abort()
+        self.lane.close()
+        self.link.close()
 
     def _until_done(self, one: _Awaited) -> None:
         """On the thread that drives the lane. What comes for other receives is theirs, and they are then done."""
