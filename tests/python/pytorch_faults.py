@@ -42,6 +42,18 @@ def a_dead_peer_is_named_before_its_first_message() -> None:
 
 
 @alone
+def a_peer_that_left_before_its_first_message_is_named() -> None:
+    dist.barrier()
+    if RANK == 1:
+        dist.group.WORLD.shutdown()
+    else:
+        begun = time.monotonic()
+        refuses(dist.DistBackendError, "rank 1 has left", lambda: dist.recv(mine(), 1))
+        refuses(dist.DistBackendError, "rank 1 has left", lambda: dist.send(mine(), 1))
+        assert time.monotonic() - begun < 30
+
+
+@alone
 def a_dead_peer_is_named_by_its_rank_in_the_group() -> None:
     """Not by its number between the two that send and receive."""
     if RANK == 1:

@@ -7,9 +7,11 @@ a new one.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -467,10 +469,16 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.recv(tensors, 1 - self._rank, tag)
 
     def _link(self, source: int, target: int) -> Link:
-        return Link(self._store, self._name, (source, target), 0 if source == self._rank else 1, self._check)
+        sends = source == self._rank
+        check = partial(self._check, target if sends else source)
+        return Link(self._store, self._name, (source, target), 0 if sends else 1, check)
 
-    def _check(self) -> None:
-        """Raises `DistBackendError` if the group has lost a rank; any operation of it then says which."""
+    def _check(self, peer: int) -> None:
+        """Raises `DistBackendError` if `peer` has left the group, or the group has lost a rank; any operation of it
+        then says which.
+        """
+        if self._store.check([f"left/{peer}"]):
+            raise dist.DistBackendError(f"{self._lane.what}: rank {peer} has left the group")
         if self._native.async_error() != 0:
             self._lane.run(self._native.barrier, self._seconds)
 
@@ -523,6 +531,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         for box in self._boxes():
             box.end()
         self._communicator.close()
+        with contextlib.suppress(RuntimeError):  # The store may have gone with the rank that kept it.
+            self._store.set(f"left/{self._rank}", b"")
 
     def abort(self) -> None:
         """Ends what runs, on this rank and on the others, which get an error that says so."""

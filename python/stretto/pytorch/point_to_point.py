@@ -41,14 +41,14 @@ class Link:
     0, and the second is rank 1. `rank`: which of them this is.
 
     Each side leaves a mark in the store and waits for the other's, without holding on to the store: other threads may
-    need it to get as far. `check_group` raises when the group has lost a rank, which may be the one that is waited for.
+    need it to get as far. `check_peer` raises when the other one may never come.
     """
 
     def __init__(
-        self, store: Any, group: str, pair: tuple[int, int], rank: int, check_group: Callable[[], None]
+        self, store: Any, group: str, pair: tuple[int, int], rank: int, check_peer: Callable[[], None]
     ) -> None:
         self._store = store
-        self._check_group = check_group
+        self._check_peer = check_peer
         self._pair = pair
         self._key = f"{group}/{pair[0]}-{pair[1]}"
         self._rank = rank
@@ -93,7 +93,7 @@ class Link:
     def _await(self, key: str) -> None:
         """In slices, as the lane's deadline or an abort may end it."""
         while not await_keys(self._store, [key], time.monotonic() + _SLICE):
-            self._check_group()
+            self._check_peer()
             if self._given_up:
                 self._store.delete_key(f"{self._key}/{self._rank}")  # or the peer would join, and wait for this side
                 raise RemoteError(f"the peer has not called {'send' if self._rank else 'recv'}")
