@@ -176,3 +176,27 @@ os.waitpid(child, 0)
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=90, env=environment())
     assert "deadline True" in done.stdout and "future 0" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_future_is_completed_while_the_interpreter_ends() -> None:
+    text = """
+import atexit, threading, time
+from stretto.pytorch.lane import Lane
+from stretto.pytorch.work import Work
+
+ending = threading.Event()
+lane = Lane("a queue", ending.set)
+work = lane.submit(Work(lane, lambda: ending.wait(20), 30.0, []))
+future = work.get_future()
+
+def at_the_end():
+    ending.set()
+    until = time.monotonic() + 20
+    while not future.done() and time.monotonic() < until:
+        time.sleep(0.01)
+    print("completed" if future.done() else "never completed", flush=True)
+
+atexit.register(at_the_end)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=90, env=environment())
+    assert done.stdout == "completed\n" and "Exception" not in done.stderr, done.stdout + done.stderr

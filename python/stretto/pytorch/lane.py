@@ -108,9 +108,10 @@ class Lane:
     def finished(self, work: Work, error: Exception | None) -> None:
         """On the thread that drives: `work` has ended, whether its own job was run for it or another's."""
         with self._changed:
-            work.finish(error)
+            future = work.finish(error)
             self._changed.notify_all()
-        work.complete_future()
+        if future is not None:
+            work.complete(future)
 
     # --- Driving: by one thread at a time. ---
 

@@ -83,16 +83,19 @@ class Work(dist.Work):  # type: ignore[misc]
 
     # --- For the lane. ---
 
-    def finish(self, error: Exception | None) -> None:
-        """With the lane's lock held."""
+    def finish(self, error: Exception | None) -> Any:
+        """With the lane's lock held. Returns the future that is to be completed, if there is one."""
         self._error = error
         self.done = True
         self.job = _nothing
+        return self._future
 
-    def complete_future(self) -> None:
+    def complete(self, future: Any) -> None:
         """What waits for a future may submit more and wait for it, so it runs on a thread that nobody waits for."""
-        if self._future is not None:
-            _pool().submit(_complete, self._future, self._results, self._error)
+        try:
+            _pool().submit(_complete, future, self._results, self._error)
+        except RuntimeError:  # No thread can be had any more, as the interpreter ends.
+            _complete(future, self._results, self._error)
 
 
 class Finished(dist.Work):  # type: ignore[misc]
