@@ -89,6 +89,11 @@ def test_sizes_that_are_not_there_are_told(tmp_path: Path, capsys: pytest.Captur
     assert json.loads(new.read_text())["rows"], "what was measured is kept"
 
 
+def earlier(**words: Any) -> str:
+    """The record of a run of one row, with these facts."""
+    return json.dumps({"schema": "stretto.bench/1", "rows": [{**row(8, 9, 10, 11), **words}]})
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -98,6 +103,9 @@ def test_sizes_that_are_not_there_are_told(tmp_path: Path, capsys: pytest.Captur
         ('{"schema": "stretto.bench/1", "rows": []}', "has no rows of stretto"),
         ('{"schema": "stretto.bench/1", "rows": [{"implementation": "stretto"}]}', "are not those of stretto bench"),
         ('{"schema": "stretto.bench/1", "rows": 7}', "are not those of stretto bench"),
+        (earlier(us_median=0), "are not those of stretto bench"),
+        (earlier(us_spread=[1]), "are not those of stretto bench"),
+        (earlier(wrong=3), "had wrong results"),
     ],
 )
 def test_what_is_no_earlier_run_is_refused(text: str, told: str, tmp_path: Path) -> None:

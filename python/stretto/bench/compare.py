@@ -59,11 +59,15 @@ def read(path: Path) -> list[Row]:
     try:
         rows = [row for row in record["rows"] if row["implementation"] == SUBJECT]
         for row in rows:
-            _ = row["bytes"] + row["us_median"] + sum(row["us_spread"])
-    except (KeyError, TypeError) as error:
+            low, high = row["us_spread"]
+            if not (row["bytes"] > 0 and 0 < low <= high and row["us_median"] > 0):
+                raise ValueError(f"bytes and times must be above 0, and are {row['bytes']}, {row['us_median']}")
+    except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"--compare: the rows of {path} are not those of stretto bench: {error!r}") from error
     if not rows:
         raise UsageError(f"--compare: {path} has no rows of {SUBJECT}")
+    if any(row.get("wrong") for row in rows):
+        raise UsageError(f"--compare: in {path} {SUBJECT} had wrong results, whose times count for nothing")
     return rows
 
 
