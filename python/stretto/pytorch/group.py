@@ -11,7 +11,6 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from stretto.errors import StrettoError
 from stretto.pytorch import collectives, cuda, reductions
 from stretto.pytorch.join import join, meet
 from stretto.pytorch.lane import Lane
-from stretto.pytorch.point_to_point import Inbox, Link, Outbox
+from stretto.pytorch.point_to_point import Boxes
 from stretto.pytorch.tensors import Staging, check, check_like, is_plain
 from stretto.pytorch.work import FINISHED, Work
 
@@ -64,8 +63,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._seconds = timeout.total_seconds()
         self._options = options
         self._lane = Lane(f"stretto group {name!r}, rank {self._rank} of {self._size}", communicator.abort)
-        self._outboxes: dict[int, Outbox] = {}
-        self._inboxes: dict[int, Inbox] = {}
+        self._boxes = Boxes(store, name, self._rank, self._lane.what, self._check)
         self._on_cuda: Any = None
         self._sequence = 0
         self._ended = False
@@ -438,14 +436,10 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             return self._cuda().send([tensor], peer, tag)
         check("send", tensor)
         peer = self._other("send", peer)
-        box = self._outboxes.get(peer)
-        if box is None:
-            link = self._link(self._rank, peer)
-            box = self._outboxes.setdefault(peer, Outbox(link, f"{self._lane.what}, sending to rank {peer}"))
         staging = Staging()
         plain = staging.read(tensor)
         staging.prepare()
-        return box.send(plain, tag, self._seconds)
+        return self._boxes.outbox(peer).send(plain, tag, self._seconds)
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> Any:
         tensor = _one(tensors)
@@ -453,12 +447,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             return self._cuda().recv([tensor], peer, tag)
         check("recv", tensor)
         peer = self._other("recv", peer)
-        box = self._inboxes.get(peer)
-        if box is None:
-            link = self._link(peer, self._rank)
-            box = self._inboxes.setdefault(peer, Inbox(link, f"{self._lane.what}, receiving from rank {peer}", peer))
         staging = Staging()
-        return box.receive(staging.write(tensor), tag, self._seconds, staging.finish, [tensor])
+        plain = staging.write(tensor)
+        return self._boxes.inbox(peer).receive(plain, tag, self._seconds, staging.finish, [tensor])
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         if self._size != 2:
@@ -467,11 +458,6 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 "where there is but one source; give recv() the rank"
             )
         return self.recv(tensors, 1 - self._rank, tag)
-
-    def _link(self, source: int, target: int) -> Link:
-        sends = source == self._rank
-        check = partial(self._check, target if sends else source)
-        return Link(self._store, self._name, (source, target), 0 if sends else 1, check)
 
     def _check(self, peer: int) -> None:
         """Raises `DistBackendError` if `peer` has left the group, or the group has lost a rank; any operation of it
@@ -528,7 +514,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._lane.close()
         if self._on_cuda is not None:
             self._on_cuda.shutdown()
-        for box in self._boxes():
+        for box in self._boxes.all():
             box.end()
         self._communicator.close()
         with contextlib.suppress(RuntimeError):  # The store may have gone with the rank that kept it.
@@ -539,7 +525,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._ended = True
         if self._on_cuda is not None:
             self._on_cuda.abort()
-        for box in self._boxes():
+        for box in self._boxes.all():
             box.link.abort()
         self._communicator.abort()
         for lane in self._lanes():
@@ -550,10 +536,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             lane.drain()
 
     def _lanes(self) -> list[Lane]:
-        return [self._lane, *(box.lane for box in self._boxes())]
-
-    def _boxes(self) -> list[Outbox | Inbox]:
-        return [*self._outboxes.values(), *self._inboxes.values()]
+        return [self._lane, *(box.lane for box in self._boxes.all())]
 
     # --- What all of them need. ---
 

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -223,3 +224,33 @@ class Inbox:
                 ctypes.memmove(one.tensor.data_ptr(), message.data_ptr(), size)
             one.finish()
         self.lane.finished(one.work, error)
+
+
+class Boxes:
+    """The ways between a rank and its peers, made at first use. `check_peer` raises when a peer may never come."""
+
+    def __init__(self, store: Any, group: str, rank: int, what: str, check_peer: Callable[[int], None]) -> None:
+        self._store = store
+        self._group = group
+        self._rank = rank
+        self._what = what
+        self._check_peer = check_peer
+        self._outboxes: dict[int, Outbox] = {}
+        self._inboxes: dict[int, Inbox] = {}
+
+    def outbox(self, peer: int) -> Outbox:
+        box = self._outboxes.get(peer)
+        if box is not None:
+            return box
+        link = Link(self._store, self._group, (self._rank, peer), 0, partial(self._check_peer, peer))
+        return self._outboxes.setdefault(peer, Outbox(link, f"{self._what}, sending to rank {peer}"))
+
+    def inbox(self, peer: int) -> Inbox:
+        box = self._inboxes.get(peer)
+        if box is not None:
+            return box
+        link = Link(self._store, self._group, (peer, self._rank), 1, partial(self._check_peer, peer))
+        return self._inboxes.setdefault(peer, Inbox(link, f"{self._what}, receiving from rank {peer}", peer))
+
+    def all(self) -> list[Outbox | Inbox]:
+        return [*self._outboxes.values(), *self._inboxes.values()]
