@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from pytorch_job import RANK, alone, mine, refuses
+from pytorch_job import RANK, alone, mine, of, refuses
 
 
 @alone
@@ -83,6 +83,23 @@ def a_receive_has_a_timeout() -> None:
         refuses(dist.DistBackendError, "receiving from rank 1", lambda: dist.recv(torch.empty(3), 1))
     else:
         time.sleep(3)
+
+
+@alone
+def a_receive_that_nobody_waits_for_has_no_timeout() -> None:
+    """One that is called early, for a message that may come at any time, as with Gloo."""
+    dist.barrier()
+    dist.group.WORLD.set_timeout(timedelta(seconds=5))
+    if RANK == 0:
+        got = torch.empty(7)
+        work = dist.irecv(got, 1)
+        time.sleep(8)
+        work.wait()
+        assert torch.equal(got, of(1))
+    else:
+        time.sleep(8)
+        dist.send(mine(), 0)
+        time.sleep(1)
 
 
 @alone

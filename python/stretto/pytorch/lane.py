@@ -5,8 +5,9 @@ caller's own if it waits anyway and nobody else drives (so a synchronous operati
 if not (so an asynchronous one goes on while the caller computes). One thread drives at a time, which is also what a
 communicator asks for.
 
-Every operation has a deadline. One thread of the process looks at all lanes' deadlines; the first that is missed ends
-the lane's communicator, which makes the operation fail.
+Every operation has a deadline, which begins when it runs, or, in a patient lane, when somebody waits for it. One thread
+of the process looks at all lanes' deadlines; the first that is missed ends the lane's communicator, which makes the
+operation fail.
 """
 
 from __future__ import annotations
@@ -35,9 +36,15 @@ class Lane:
     """
 
     def __init__(
-        self, what: str, abort: Callable[[], None], any_order: bool = False, words: Callable[[str], str] = str
+        self,
+        what: str,
+        abort: Callable[[], None],
+        any_order: bool = False,
+        patient: bool = False,
+        words: Callable[[str], str] = str,
     ) -> None:
         self._any_order = any_order
+        self._patient = patient
         self._words = words
         self.what = what
         self._abort = abort
@@ -92,6 +99,8 @@ class Lane:
     def help(self, work: Work, seconds: float | None) -> None:
         """Returns when `work` is done. Drives the lane if nobody does and there is no limit to the time."""
         until = math.inf if seconds is None else time.monotonic() + seconds
+        if seconds is None:
+            self.await_from_now(work)
         while not work.done:
             if seconds is None and self._driving.acquire(blocking=False):
                 self._drive_until(work)
@@ -104,6 +113,11 @@ class Lane:
                     )
                 if not work.done:
                     self._changed.wait(None if math.isinf(left) else left)
+
+    def await_from_now(self, work: Work) -> None:
+        """Somebody waits for it, for as long as it takes."""
+        if self._patient and math.isinf(work.deadline):
+            work.deadline = time.monotonic() + work.seconds
 
     def finished(self, work: Work, error: Exception | None) -> None:
         """On the thread that drives: `work` has ended, whether its own job was run for it or another's."""
@@ -141,7 +155,7 @@ class Lane:
         interrupt: BaseException | None = None
         try:
             if not work.done:
-                self._execute(work.job, work.seconds)
+                self._execute(work.job, math.inf if self._patient else work.seconds)
         except Exception as raised:
             error = raised
         except BaseException as raised:
@@ -167,10 +181,18 @@ class Lane:
 
     def expire(self, now: float) -> None:
         """For the watch: ends what runs if its deadline has passed."""
-        if now < self._deadline or self._missed:
+        seconds = self._missed_timeout(now)
+        if seconds is None or self._missed:
             return
-        self._missed = f"{self.what}: an operation was not done within its timeout of {self._seconds:g} s"
+        self._missed = f"{self.what}: an operation was not done within its timeout of {seconds:g} s"
         self._abort()
+
+    def _missed_timeout(self, now: float) -> float | None:
+        """The timeout of an operation that has missed its deadline."""
+        if now >= self._deadline:
+            return self._seconds
+        waiting = list(self._pending) if self._patient else []
+        return next((work.seconds for work in waiting if now >= work.deadline and not work.done), None)
 
     def _as_pytorch_says(self, error: StrettoError) -> Exception:
         words = self._words(str(error))

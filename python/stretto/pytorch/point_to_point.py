@@ -105,7 +105,7 @@ class Outbox:
 
     def __init__(self, link: Link, what: str) -> None:
         self.link = link
-        self.lane = Lane(what, link.abort, words=link.in_ranks_of_group)
+        self.lane = Lane(what, link.abort, patient=True, words=link.in_ranks_of_group)
 
     def send(self, tensor: Any, tag: int, seconds: float) -> Work:
         """`tensor`: plain; not to be written to until the work is done."""
@@ -152,7 +152,7 @@ class Inbox:
         self._matching = threading.Lock()
         self._awaited: deque[_Awaited] = deque()
         self._kept: deque[tuple[int, Any]] = deque()
-        self.lane = Lane(what, link.abort, any_order=True, words=link.in_ranks_of_group)
+        self.lane = Lane(what, link.abort, any_order=True, patient=True, words=link.in_ranks_of_group)
 
     def receive(self, tensor: Any, tag: int, seconds: float, finish: Callable[[], None], results: Any) -> Work:
         """`finish` is called when the data is in `tensor`."""

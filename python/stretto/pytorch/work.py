@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class Work(dist.Work):  # type: ignore[misc]
         super().__init__()
         self.job = job
         self.seconds = seconds
+        self.deadline = math.inf  # of one that is waited for, in a patient lane
         self.done = False
         self.source = source
         self._lane = lane
@@ -74,6 +76,7 @@ class Work(dist.Work):  # type: ignore[misc]
 
     def get_future(self) -> Any:
         """A `torch.futures.Future` of the results."""
+        self._lane.await_from_now(self)
         with self._lane._changed:
             if self._future is None:
                 self._future = torch.futures.Future()
