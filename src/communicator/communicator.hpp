@@ -9,7 +9,6 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,6 +27,7 @@
 #include "communicator/plan_cache.hpp"
 #include "communicator/profile.hpp"
 #include "communicator/together.hpp"
+#include "communicator/turns.hpp"
 #include "executors/host/stream.hpp"
 #include "executors/host/transfers.hpp"
 #include "observe/flight.hpp"
@@ -128,7 +128,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status start(std::vector<Operation> operations, executors::host::Stream* stream);
   // The same in two halves, for a group that chooses the thread: the turn is taken when the user calls, and
   // used exactly once, on any thread.
-  uint64_t takeTurn() { return submitted_++; }
+  uint64_t takeTurn() { return turns_.take(); }
   Status run(std::span<const Operation> operations, uint64_t turn);
   // The same for one operation at once on this thread: the commonest case, without an allocation.
   Status startNow(const Operation& operation) { return run({&operation, 1}, takeTurn()); }
@@ -280,10 +280,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<planner::Plan> planFor(const planner::Request& request);
   bool advance(State to);
   void endWorker();
-  void completeTurn(uint64_t number);
+  void completeTurn(uint64_t number) {
+    if (turns_.complete(number)) [[unlikely]]
+      releaseIfDue();
+  }
   void releaseIfDue();
-  bool quiet() const { return submitted_.load() == completed_.load(); }
-  bool waitUntilQuiet(double seconds);
   const void* scaledInput(const Operation& operation);
 
   // Of a child, until it is made.
@@ -352,13 +353,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t groupLayout_ = 0;  // of its lanes, until the first of its calls has it in its tag, or it ends
   std::vector<PreMultiplier> preMultipliers_;
 
-  std::atomic<uint64_t> submitted_{0};  // turns handed out, by the caller's thread
-  std::atomic<uint64_t> completed_{0};
-  std::mutex turnMutex_;
-  std::condition_variable turnChanged_;
-  std::atomic<int> turnWaiters_{0};
-  std::set<uint64_t> abandoned_;  // turns given up before they came, by turnMutex_
-
+  Turns turns_;
   std::atomic<bool> finalising_{false};
   std::atomic<bool> suspended_{false};
   std::atomic<bool> releaseDue_{false};  // nobody will use the communicator any more

@@ -61,10 +61,7 @@ void Communicator::raiseAbort(Status why) {
 // Ends the waits of operations; exchanges with the others stay possible.
 void Communicator::stopOperations(uint32_t word) {
   if (DeviceSide* device = abortable_.load(); device != nullptr) device->abort(word);
-  {
-    std::lock_guard lock(turnMutex_);
-    turnChanged_.notify_all();
-  }
+  turns_.wake();
   WindowHeader* const header = header_.load();
   if (header == nullptr) return;
   std::atomic_ref(header->abort).store(word, std::memory_order_seq_cst);

@@ -312,8 +312,9 @@ void Communicator::endWorker() {
 }
 
 void Communicator::release() {
-  releaseDue_.store(true);
-  if (!quiet()) return;  // then whoever ends the last operation comes here
+  if (!releaseDue_.exchange(true)) turns_.listen();
+  turns_.fenceOperations();
+  if (!turns_.quiet()) return;  // then whoever ends the last operation comes here
   endWorker();  // before the lock: the worker may be making the communicator, and ends that at the abort's
                 // word
   std::unique_lock life(lifeMutex_, std::try_to_lock);
@@ -406,7 +407,7 @@ Status Communicator::error(std::string* text) const {
   std::lock_guard lock(errorMutex_);
   if (text != nullptr) *text = errorText_;
   if (errorCode_ != Code::kOk) return Status{errorCode_, errorPeer_};
-  const bool busy = state() == State::kInitialising || finalising_.load() || (!config_.blocking && !quiet());
+  const bool busy = state() == State::kInitialising || finalising_.load() || (!config_.blocking && !turns_.quiet());
   return Status{busy ? Code::kInProgress : Code::kOk};
 }
 
@@ -428,12 +429,8 @@ void Communicator::nudged() {
 
 Status Communicator::finalise() {
   if (state() == State::kFinalised) return kOkStatus;
-  {
-    // Bounded: every operation ends by its own deadline, and none can come any more.
-    ++turnWaiters_;
-    std::unique_lock lock(turnMutex_);
-    turnChanged_.wait(lock, [&] { return quiet(); });
-    --turnWaiters_;
+  // Bounded: every operation ends by its own deadline, and none can come any more.
+  while (!turns_.quiet() && !turns_.awaitQuiet(1)) {
   }
   const std::lock_guard life(lifeMutex_);  // an abort by another thread lets go when this has seen it
   WindowHeader* const header = header_.load();
@@ -480,7 +477,7 @@ void Communicator::abort() {
   flight_.setState(observe::FlightState::kAborted);
   raiseAbort({Code::kAborted});
   if (foreign() != nullptr) foreign_->abort();
-  if (!waitUntilQuiet(0.4)) {
+  if (!turns_.awaitQuiet(0.4)) {
     STRETTO_LOG(kWarn, kInit, "rank %d: an operation still runs 0.4 s after the abort; its memory is kept",
                 rank_);
   }

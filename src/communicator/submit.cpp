@@ -1,6 +1,5 @@
 // The one way of every operation: validated (submit), planned, announced, recorded, launched, concluded.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -143,38 +142,14 @@ uint64_t transferTag(const Operation& operation) {
   return mix(mix(0x7032, static_cast<uint64_t>(operation.type)), operation.count);
 }
 
-// Turns complete in order: one given up early waits in `abandoned_` until those before it are done.
-void Communicator::completeTurn(uint64_t number) {
-  if (completed_.load(std::memory_order_relaxed) == number && turnWaiters_.load() == 0) {
-    completed_.store(number + 1, std::memory_order_seq_cst);
-    if (turnWaiters_.load(std::memory_order_seq_cst) == 0) return releaseIfDue();
-  }
-  {
-    std::lock_guard lock(turnMutex_);
-    if (completed_.load() <= number) abandoned_.insert(number);
-    while (abandoned_.erase(completed_.load()) != 0) ++completed_;
-    turnChanged_.notify_all();
-  }
-  releaseIfDue();
-}
-
 // An abort or destroy that met an operation which did not end in time has left the rest to its end. On
 // another thread: this one may be the worker, which release() ends.
 void Communicator::releaseIfDue() {
   if (!releaseDue_.load(std::memory_order_seq_cst)) [[likely]]
     return;
-  if (!quiet() || mayTouch().code != Code::kOk) return;
+  if (!turns_.quiet() || mayTouch().code != Code::kOk) return;
   (void)startApart(rank_, config_.device, "to free a communicator whose last operation ended after its abort",
                    [self = shared_from_this()] { self->release(); });
-}
-
-bool Communicator::waitUntilQuiet(double seconds) {
-  ++turnWaiters_;
-  std::unique_lock lock(turnMutex_);
-  const bool done =
-      turnChanged_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return quiet(); });
-  --turnWaiters_;
-  return done;
 }
 
 Status submit(Communicator& communicator, const Operation& operation,
@@ -205,10 +180,10 @@ Status submitOneSided(Communicator& communicator, std::vector<Operation> operati
 }
 
 Status Communicator::start(std::vector<Operation> operations, executors::host::Stream* stream) {
-  if (stream == nullptr && config_.blocking) return run(operations, submitted_++);
+  if (stream == nullptr && config_.blocking) return run(operations, takeTurn());
   executors::host::Stream& where = stream != nullptr ? *stream : worker();
   const Profile::HandOver handOver(profile_, operations);
-  const uint64_t turn = submitted_++;
+  const uint64_t turn = takeTurn();
   try {
     where.submit(
         [self = shared_from_this(), turn, work = std::move(operations)] { (void)self->run(work, turn); });
@@ -314,7 +289,7 @@ Status Communicator::runProfiled(std::span<const Operation> operations) {
 Status Communicator::force(const char* collective, const char* algorithm, const char* protocol,
                            size_t chunkBytes, int blocks) {
   constexpr double kPatienceSeconds = 60;
-  if (!quiet() && !waitUntilQuiet(kPatienceSeconds)) {
+  if (!turns_.quiet() && !turns_.awaitQuiet(kPatienceSeconds)) {
     return stretto::fail(Code::kInvalidUsage, "rank %d: operations still run; force between them", rank_);
   }
   const Status status = forced_.force(collective, algorithm, protocol, chunkBytes, blocks);

@@ -2,8 +2,6 @@
 // whatever thread: each call takes a turn. For communicator/ only.
 #pragma once
 
-#include <chrono>
-
 #include "communicator/communicator.hpp"
 
 namespace stretto::communicator {
@@ -12,9 +10,13 @@ namespace stretto::communicator {
 // aborted, or when `stop` is not ok, is given up: not mine().
 class Communicator::Turn {
  public:
-  Turn(Communicator& owner, uint64_t number, const bootstrap::StopCheck& stop = {})
+  Turn(Communicator& owner, uint64_t number) : owner_(owner), number_(number) {
+    if (!owner_.turns_.isDue(number_)) [[unlikely]]
+      waitForOthers({});
+  }
+  Turn(Communicator& owner, uint64_t number, const bootstrap::StopCheck& stop)
       : owner_(owner), number_(number) {
-    if (owner_.completed_.load(std::memory_order_acquire) != number_) waitForOthers(stop);
+    if (!owner_.turns_.isDue(number_)) waitForOthers(stop);
   }
   ~Turn() { owner_.completeTurn(number_); }
   Turn(const Turn&) = delete;
@@ -25,21 +27,10 @@ class Communicator::Turn {
  private:
   // Bounded: every operation before this one ends by its own deadline.
   void waitForOthers(const bootstrap::StopCheck& stop) {
-    constexpr auto kBetweenChecks = std::chrono::milliseconds(20);
-    const auto decided = [&] {
-      mine_ = owner_.completed_.load() == number_;
-      return mine_ || owner_.abort_.load() != 0;
-    };
-    ++owner_.turnWaiters_;
-    std::unique_lock lock(owner_.turnMutex_);
-    if (!stop) {
-      owner_.turnChanged_.wait(lock, decided);
-    } else {
-      while (!owner_.turnChanged_.wait_for(lock, kBetweenChecks, decided) && stop().ok()) {
-      }
-    }
-    --owner_.turnWaiters_;
+    mine_ = owner_.turns_.await(
+        number_, [&] { return owner_.abort_.load() != 0 || (stop && !stop().ok()); });
   }
+
   Communicator& owner_;
   uint64_t number_;
   bool mine_ = true;

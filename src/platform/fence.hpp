@@ -1,4 +1,4 @@
-// An asymmetric fence (C++ proposal P1202). Two threads that each store a word and then load the other's need
+// Asymmetric fences (C++ proposal P1202). Two threads that each store a word and then load the other's need
 // a full fence between store and load on both sides, or each may miss the other's store. Where one side runs
 // rarely, it can pay for both: its heavy fence makes every running thread of the machine pass a full fence,
 // and the frequent side passes a light one, which is no instruction at all.
@@ -17,7 +17,12 @@ bool hasHeavyFence();
 // refuses, only the caller has passed one, and the result is false. Any thread.
 bool heavyFence();
 
-// For threads whose counterparts call heavyFence(): keeps the compiler from moving accesses across it.
+// The same among the threads of this process only, which takes a microsecond, and 10 milliseconds more the
+// first time. Where it is not promised, or is refused in spite of that, the others pass no fence.
+bool hasProcessFence();
+bool processFence();
+
+// For threads whose counterparts call a fence above: keeps the compiler from moving accesses across it.
 inline void lightFence() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }

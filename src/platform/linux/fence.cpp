@@ -7,25 +7,42 @@
 namespace stretto::platform {
 namespace {
 
-// MEMBARRIER_CMD_GLOBAL: the slow one, as its expedited form wants processes to register beforehand, which
-// takes as long as the slow one itself once they have several threads.
+// Between processes MEMBARRIER_CMD_GLOBAL: the slow one, as its expedited form wants processes to register
+// beforehand, which takes as long as the slow one itself once they have several threads.
 long membarrier(int command) {
   return ::syscall(SYS_membarrier, command, 0, 0);
+}
+
+bool offers(int command) {
+  const long commands = membarrier(MEMBARRIER_CMD_QUERY);
+  return commands > 0 && (commands & command) != 0;
 }
 
 }  // namespace
 
 bool hasHeavyFence() {
-  static const bool can = [] {
-    const long commands = membarrier(MEMBARRIER_CMD_QUERY);
-    return commands > 0 && (commands & MEMBARRIER_CMD_GLOBAL) != 0;
-  }();
+  static const bool can = offers(MEMBARRIER_CMD_GLOBAL);
   return can;
 }
 
 bool heavyFence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return hasHeavyFence() && membarrier(MEMBARRIER_CMD_GLOBAL) == 0;
+}
+
+bool hasProcessFence() {
+  static const bool can =
+      offers(MEMBARRIER_CMD_PRIVATE_EXPEDITED) && offers(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+  return can;
+}
+
+// A process that has not registered yet is refused.
+bool processFence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!hasProcessFence()) return false;
+  return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0 ||
+         (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
+          membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0);
 }
 
 }  // namespace stretto::platform

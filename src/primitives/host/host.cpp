@@ -275,7 +275,7 @@ void Host::reduceTiles(const ReduceSpec& spec, Destinations to, const std::byte*
 
 void Host::ring() {
   ringDue_ = false;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  platform::lightFence();
   for (const Peer& other : peers_) {
     WindowHeader& window = other.header();
     if (std::atomic_ref(window.sleeping).load(std::memory_order_relaxed) != 0 && other.rank != rank_) {
@@ -364,7 +364,7 @@ Status Patience::step() {
 
 Status Patience::sleepStep() {
   WindowHeader& window = host_.header();
-  constexpr uint64_t kSliceMicroseconds = 20000;
+  constexpr uint64_t kFirstMicroseconds = 100, kSliceMicroseconds = 20000;  // host.hpp says why they differ
   constexpr double kDoubtfulSeconds = 0.03;  // after which it is asked whether the wait can end at all
   if (!armed_) {
     armed_ = true;
@@ -392,7 +392,7 @@ Status Patience::sleepStep() {
   ++host_.counters_.sleeps;
   const events::Scope asleep(events::Type::kSleep, traced_.id(), waitPayload(host_.rank_, awaited_.peer),
                              platform::ticks);
-  platform::futexWait(&window.bell, bell_, kSliceMicroseconds);
+  platform::futexWait(&window.bell, bell_, std::exchange(slept_, true) ? kSliceMicroseconds : kFirstMicroseconds);
   bell_ = std::atomic_ref(window.bell).load(std::memory_order_acquire);
   return kOkStatus;
 }

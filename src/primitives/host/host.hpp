@@ -2,10 +2,12 @@
 // loads and stores of cache-coherent memory, ordered by acquire and release. One Host per rank of a
 // communicator; one thread at a time uses it (the executor sees to that).
 //
-// Sleeping: a rank whose wait is long sets `sleeping` in its window and waits on `bell`. Whoever moves a
-// cell or a line there must look at `sleeping` afterwards, with a full fence between (store, fence, load on
-// both sides). Fences cost, so the look is put off: signals and lines only mark that one is due; it happens
-// when this rank itself begins to wait in earnest and, at the latest, when the operation ends.
+// Sleeping: a rank whose wait is long sets `sleeping` in its window, looks once more, and waits on `bell`.
+// Whoever moves a cell or a line there looks at `sleeping` afterwards: when it begins to wait in earnest itself
+// and, at the latest, when its operation ends. It passes no fence in between, which would take as long as the
+// line takes to the other core. So its look may come before its store is seen, and the sleeper's last look
+// too: then no bell rings. A store is seen a microsecond later at the most, so a sleeper's first sleep is short,
+// and what was missed is found at its end.
 #pragma once
 
 #include <algorithm>
@@ -101,6 +103,7 @@ class Patience {
   uint32_t yields_ = 0;
   uint32_t bell_ = 0;
   bool armed_ = false;
+  bool slept_ = false;
   bool warned_ = false;
   Doubts doubts_;
   Standstill standstill_;

@@ -1,0 +1,44 @@
+#include "communicator/turns.hpp"
+
+namespace stretto::communicator {
+
+// Turns complete in order: one given up early waits in `abandoned_` until those before it are done.
+void Turns::tellOfCompleted(uint64_t turn) {
+  std::lock_guard lock(mutex_);
+  if (completed_.load() <= turn) {
+    ++waiters_;  // before the look below: whoever completes the turn before this one comes here
+    fenceOperations();
+    abandoned_.insert(turn);
+  }
+  while (abandoned_.erase(completed_.load()) != 0) {
+    --waiters_;
+    ++completed_;
+  }
+  changed_.notify_all();
+}
+
+bool Turns::await(uint64_t turn, const std::function<bool()>& givesUp) {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+  ++waiters_;
+  fenceOperations();
+  std::unique_lock lock(mutex_);
+  while (!isDue(turn) && !givesUp()) changed_.wait_for(lock, kBetweenLooks);
+  --waiters_;
+  return isDue(turn);
+}
+
+void Turns::wake() {
+  std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+bool Turns::awaitQuiet(double seconds) {
+  ++waiters_;
+  fenceOperations();
+  std::unique_lock lock(mutex_);
+  const bool done = changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return quiet(); });
+  --waiters_;
+  return done;
+}
+
+}  // namespace stretto::communicator
