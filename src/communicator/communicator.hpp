@@ -24,7 +24,7 @@
 #include "communicator/launch_log.hpp"
 #include "communicator/one_sided.hpp"
 #include "communicator/operation.hpp"
-#include "communicator/plan_cache.hpp"
+#include "communicator/prepared.hpp"
 #include "communicator/profile.hpp"
 #include "communicator/together.hpp"
 #include "communicator/turns.hpp"
@@ -109,8 +109,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status usable() const;
   // The same for a call that the user makes now: none may follow ncclCommFinalize.
   Status mayCall() const {
-    const bool may = forkGeneration_ == platform::forkGeneration() && state() == State::kReady &&
-                     !finalising_.load(std::memory_order_acquire) &&
+    const bool may = isReady() && !finalising_.load(std::memory_order_acquire) &&
                      !suspended_.load(std::memory_order_relaxed);
     return may ? kOkStatus : whyNotCall();
   }
@@ -228,7 +227,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status runTurn(std::span<const Operation> operations);
   Status runProfiled(std::span<const Operation> operations);
   Status runCollective(const Operation& operation);
-  uint64_t enter(const Operation& operation, const planner::Plan& how);
+  uint64_t enter(const Operation& operation, const Prepared& prepared);
+  uint64_t placedTag(const Operation& operation, const Prepared& prepared, uint64_t& place);
+  bool isReady() const {
+    return forkGeneration_ == platform::forkGeneration() && state() == State::kReady;
+  }
   Status runTogether(std::span<const Operation> operations);
   uint64_t layOut(std::span<const Operation> operations);
   bool joins(const Operation& operation, const Together::Placed& placed);
@@ -266,7 +269,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool noteReport();
   std::string wordsOf(const executors::cuda::Report& report) const;
   void letGoOfDevice();
-  void announce(const Operation& operation, uint64_t tag, uint64_t place, uint64_t ticks);
+  void announce(const Announcement& what);
   Status conclude(const Operation& operation, Status status);
   Status explainFailure(const Operation& operation, Status status);
   void peerLost(const bootstrap::PeerLoss& loss);
@@ -277,7 +280,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void stopOperations(uint32_t word);
   std::string nameOperation(const std::string& words);
   std::string farewell(const char* what) const;
-  Result<planner::Plan> planFor(const planner::Request& request);
+  Status prepare(const Operation& operation, Prepared*& prepared);
+  Status prepareFirst(const Operation& operation, const Signature& signature, Prepared*& prepared);
+  Prepared preparedAs(const Operation& operation, const planner::Plan& plan) const;
   bool advance(State to);
   void endWorker();
   void completeTurn(uint64_t number) {
@@ -331,7 +336,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   planner::Machine machine_;
   planner::Table table_;
   planner::Forced forced_;
-  PlanCache plans_;
+  PreparedCache prepared_;
   observe::FlightRecorder flight_;
   uint64_t recorded_ = 0;                 // the running operation's place in it
   bool watched_ = false;                  // whether somebody was told that it began

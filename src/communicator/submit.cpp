@@ -51,6 +51,31 @@ observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, co
   return record;
 }
 
+// Without what differs from call to call.
+Announcement announcementOf(const Operation& operation) {
+  Announcement what{};
+  what.count = operation.count;
+  what.collective = static_cast<uint8_t>(operation.collective);
+  what.type = static_cast<uint8_t>(operation.type);
+  what.op = operation.reduces ? static_cast<uint8_t>(operation.op) : uint8_t{0xff};
+  what.root = operation.root;
+  return what;
+}
+
+// What a plan depends on beside the call itself.
+uint64_t windowFlags(const planner::Request& request) {
+  return (request.windowed ? 1 : 0) | (request.pullsOnce ? 2 : 0) | (request.pullsTwice ? 4 : 0);
+}
+
+Signature signatureOf(const Operation& operation, uint64_t windows) {
+  constexpr uint64_t kMade = 0x80;
+  const uint64_t flags = kMade | windows << 2 | (operation.scaled ? 2 : 0) | (operation.reduces ? 1 : 0);
+  return {static_cast<uint64_t>(operation.collective) | static_cast<uint64_t>(operation.type) << 8 |
+              static_cast<uint64_t>(operation.op) << 16 | flags << 24 |
+              static_cast<uint64_t>(static_cast<uint32_t>(operation.root + 1)) << 32,
+          operation.count};
+}
+
 events::Payload payloadOf(const Communicator& communicator, const Operation& operation, uint64_t sequence) {
   events::Payload payload;
   payload.communicator = communicator.identity();
@@ -269,7 +294,7 @@ Status Communicator::windowAddress(const void* handle, int peer, size_t offset, 
 
 Status Communicator::run(std::span<const Operation> operations, uint64_t number) {
   const Turn turn(*this, number);
-  if (const Status status = usable(); !status.ok()) [[unlikely]]
+  if (const Status status = isReady() ? kOkStatus : usable(); !status.ok()) [[unlikely]]
     return turn.mine() ? refuse(operations[0], status) : status;  // what runs is named first
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
@@ -293,7 +318,7 @@ Status Communicator::force(const char* collective, const char* algorithm, const 
     return stretto::fail(Code::kInvalidUsage, "rank %d: operations still run; force between them", rank_);
   }
   const Status status = forced_.force(collective, algorithm, protocol, chunkBytes, blocks);
-  plans_.clear();
+  prepared_.clear();
   if (status.ok() && std::strcmp(algorithm, nameOf(planner::Algorithm::kUnreducedRing)) == 0) {
     STRETTO_LOG(kWarn, kTuning, "rank %d: from here on %s by %s gives WRONG RESULTS, as a benchmark asked",
                 rank_, collective, algorithm);
@@ -311,45 +336,87 @@ planner::Request Communicator::requestFor(const Operation& operation) const {
   return request;
 }
 
-Result<planner::Plan> Communicator::planFor(const planner::Request& request) {
-  if (const planner::Plan* known = plans_.find(request)) return *known;
-  auto plan = planner::choose(request, machine_, table_, forced_);
-  return plan.ok() ? Result<planner::Plan>(plans_.keep(request, plan.value())) : plan;
+Status Communicator::prepareFirst(const Operation& operation, const Signature& signature,
+                                  Prepared*& prepared) {
+  const auto plan = planner::choose(requestFor(operation), machine_, table_, forced_);
+  if (!plan.ok()) return plan.status();
+  Prepared made = preparedAs(operation, plan.value());
+  if (!onDevice()) {
+    made.run = executors::host::codeOf(operation.collective, made.plan.algorithm, made.plan.protocol);
+    if (made.run == nullptr) return Status{Code::kInternal};
+  }
+  prepared = prepared_.keep(signature, made);
+  return kOkStatus;
+}
+
+inline Status Communicator::prepare(const Operation& operation, Prepared*& prepared) {
+  const Signature signature = signatureOf(operation, onDevice() ? windowFlags(requestFor(operation)) : 0);
+  prepared = prepared_.find(signature);
+  return prepared != nullptr ? kOkStatus : prepareFirst(operation, signature, prepared);
+}
+
+Prepared Communicator::preparedAs(const Operation& operation, const planner::Plan& plan) const {
+  Prepared made;
+  made.plan = plan;
+  made.tag = tagOf(operation, plan);
+  made.recorded = callOf(recordOf(operation, 0, plan, onDevice()));
+  made.announced = announcementOf(operation);
+  made.arguments = argumentsOf(operation, plan, ranks_);
+  return made;
 }
 
 // The next operation, announced and recorded; returns its tag. In host memory that holds all operations
 // before it, so that who disagreed without noticing notices now; a graph that replays an operation has no
 // such history.
 [[gnu::always_inline]] inline uint64_t Communicator::enter(const Operation& operation,
-                                                           const planner::Plan& how) {
-  const auto [place, other] = placesOf(operation, how);
-  uint64_t tag = tagOf(operation, how);
-  if (place != 0) tag = mix(tag, place);
-  if (other != 0) tag = mix(tag, other);
-  if (!onDevice()) tag = history_ = mix(history_, tag);
-  if (groupLayout_ != 0 && operation.count != 0) [[unlikely]]
-    tag = mix(tag, std::exchange(groupLayout_, 0));
-  const observe::FlightRecord record = recordOf(operation, ++sequence_, how, onDevice());
-  announce(operation, tag, place, record.startTicks);
-  recorded_ = flight_.begin(record);
+                                                           const Prepared& prepared) {
+  uint64_t tag = prepared.tag;
+  uint64_t place = 0;
+  if (onDevice()) [[unlikely]] {
+    tag = placedTag(operation, prepared, place);
+  } else {
+    tag = history_ = mix(history_, tag);
+  }
+  const uint64_t ticks = platform::ticks();
+  ++sequence_;
+  Announcement what = prepared.announced;
+  what.sequence = sequence_;
+  what.tag = tag;
+  what.startedTicks = ticks;
+  what.place = place;
+  announce(what);
+  recorded_ = flight_.begin(prepared.recorded, sequence_, ticks, operation.count);
   if (operation.profiled.mask != 0 || events::on()) [[unlikely]]
-    beginWatched(operation, how, record.startTicks);
+    beginWatched(operation, prepared.plan, ticks);
+  return tag;
+}
+
+// On a GPU: with the places of its buffers, and the lanes of its group, if they matter.
+uint64_t Communicator::placedTag(const Operation& operation, const Prepared& prepared, uint64_t& place) {
+  const auto [first, other] = placesOf(operation, prepared.plan);
+  place = first;
+  uint64_t tag = prepared.tag;
+  if (first != 0) tag = mix(tag, first);
+  if (other != 0) tag = mix(tag, other);
+  if (groupLayout_ != 0 && operation.count != 0) tag = mix(tag, std::exchange(groupLayout_, 0));
   return tag;
 }
 
 Status Communicator::runCollective(const Operation& operation) {
-  const auto plan = planFor(requestFor(operation));
-  if (!plan.ok()) return refusePlan(operation, plan.status());
-  const planner::Plan& how = plan.value();
-  const uint64_t tag = enter(operation, how);
+  Prepared* prepared = nullptr;
+  if (const Status status = prepare(operation, prepared); !status.ok()) [[unlikely]] {
+    return refusePlan(operation, status);
+  }
+  const uint64_t tag = enter(operation, *prepared);
   if (operation.count == 0) return conclude(operation, kOkStatus);
 
-  Arguments arguments = argumentsOf(operation, how, ranks_);
-  if (onDevice()) return launchOnDevice(operation, how, arguments, tag);
+  Arguments& arguments = prepared->arguments;
+  arguments.send = static_cast<const std::byte*>(operation.send);
+  arguments.receive = static_cast<std::byte*>(operation.receive);
+  if (onDevice()) return launchOnDevice(operation, prepared->plan, arguments, tag);
   if (operation.scaled) arguments.send = static_cast<const std::byte*>(scaledInput(operation));
   host_->begin(tag, sequence_, event_);
-  const Status status =
-      executors::host::launch(*host_, operation.collective, how.algorithm, how.protocol, arguments);
+  const Status status = prepared->run(*host_, arguments);
   host_->end();
   importer_.endOperation();
   return conclude(operation, status);
@@ -364,9 +431,9 @@ uint64_t Communicator::layOut(std::span<const Operation> operations) {
     if (operation.isTransfer()) continue;
     Together::Placed& placed = together_.placed.emplace_back();
     if (operation.count == 0) continue;
-    const auto plan = planFor(requestFor(operation));
-    if (!plan.ok()) continue;
-    placed.plan = plan.value();
+    Prepared* prepared = nullptr;
+    if (!prepare(operation, prepared).ok()) continue;
+    placed.plan = prepared->plan;
     placed.launch = launchOf(operation, placed.plan, argumentsOf(operation, placed.plan, ranks_));
     placed.shares = device_->mayShare(placed.launch);
   }
@@ -424,7 +491,7 @@ bool Communicator::joins(const Operation& operation, const Together::Placed& pla
                    device_->joins(together_.launches(), placed.launch);
   if (!may) return false;
   executors::cuda::Launch launch = placed.launch;
-  launch.tag = enter(operation, placed.plan);
+  launch.tag = enter(operation, preparedAs(operation, placed.plan));
   launch.sequence = sequence_;
   together_.add({&operation, placed.plan, recorded_, std::exchange(watched_, false),
                  std::exchange(event_, events::Id::kNone)},
@@ -454,22 +521,15 @@ void Communicator::endWatched(const Operation& operation, Status status, uint64_
 // What cannot be planned still counts, and is announced with a tag of its own: peers that could plan it learn
 // that this rank did not join them.
 Status Communicator::refusePlan(const Operation& operation, Status status) {
-  ++sequence_;
-  announce(operation, ~tagOf(operation, {}), 0, platform::ticks());
+  Announcement what = announcementOf(operation);
+  what.sequence = ++sequence_;
+  what.tag = ~tagOf(operation, {});
+  what.startedTicks = platform::ticks();
+  announce(what);
   return status;
 }
 
-void Communicator::announce(const Operation& operation, uint64_t tag, uint64_t place, uint64_t ticks) {
-  Announcement what{};
-  what.sequence = sequence_;
-  what.tag = tag;
-  what.count = operation.count;
-  what.startedTicks = ticks;
-  what.collective = static_cast<uint8_t>(operation.collective);
-  what.type = static_cast<uint8_t>(operation.type);
-  what.op = operation.reduces ? static_cast<uint8_t>(operation.op) : uint8_t{0xff};
-  what.root = operation.root;
-  what.place = place;
+[[gnu::always_inline]] inline void Communicator::announce(const Announcement& what) {
   if (onDevice()) return connections_.ledger(rank_).enter(what);
   stretto::announce(connections_.header(), what);
 }

@@ -163,18 +163,24 @@ FlightSlot* FlightRecorder::slotOf(uint64_t place) const {
   return &slots[place % kFlightRecords];
 }
 
-uint64_t FlightRecorder::begin(const FlightRecord& record) noexcept {
+FlightCall callOf(const FlightRecord& record) {
+  return {uint64_t{record.enqueued} << 40 | byteOf(record.function, 0) | byteOf(record.type, 1) |
+              byteOf(record.op, 2) | byteOf(record.algorithm, 3) | byteOf(record.protocol, 4),
+          rankField(record.root, 0) | rankField(record.peer, 32)};
+}
+
+uint64_t FlightRecorder::begin(const FlightCall& call, uint64_t sequence, uint64_t startTicks,
+                               uint64_t count) noexcept {
   if (base_ == nullptr) return 0;
   const uint64_t place = begun_.load(std::memory_order_relaxed) + 1;
   begun_.store(place, std::memory_order_relaxed);
   FlightSlot& slot = *slotOf(place);
   store(slot.position, 0);
-  store(slot.sequence, record.sequence);
-  store(slot.startTicks, record.startTicks);
-  store(slot.count, record.count);
-  store(slot.kind, uint64_t{record.enqueued} << 40 | byteOf(record.function, 0) | byteOf(record.type, 1) |
-                       byteOf(record.op, 2) | byteOf(record.algorithm, 3) | byteOf(record.protocol, 4));
-  store(slot.ranks, rankField(record.root, 0) | rankField(record.peer, 32));
+  store(slot.sequence, sequence);
+  store(slot.startTicks, startTicks);
+  store(slot.count, count);
+  store(slot.kind, call.kind);
+  store(slot.ranks, call.ranks);
   store(slot.endTicks, 0);
   store(slot.outcome, outcomeWord(OperationState::kRunning, kOkStatus, -1));
   store(slot.position, place);

@@ -51,6 +51,13 @@ struct FlightRecord {
   bool enqueued = false;  // on a GPU: it begins later, and its end is noticed later still
 };
 
+// What is the same in the records of all calls of one kind, as it lies there.
+struct FlightCall {
+  uint64_t kind = 0;
+  uint64_t ranks = 0;
+};
+FlightCall callOf(const FlightRecord& record);
+
 // Owns the memory. begin and waiting: one thread at a time (nccl.h's rule for a communicator); end: one of
 // an operation; note and setState: any thread. A recorder that was never opened, or was moved from, ignores
 // all calls; so does, for note, setState and the destructor, its copy in a forked child.
@@ -66,7 +73,10 @@ class FlightRecorder {
 
   // Returns the operation's place, for the calls below. Several may be running, as in a group; a place that
   // 256 later operations have taken over is ignored.
-  uint64_t begin(const FlightRecord& record) noexcept;
+  uint64_t begin(const FlightRecord& record) noexcept {
+    return begin(callOf(record), record.sequence, record.startTicks, record.count);
+  }
+  uint64_t begin(const FlightCall& call, uint64_t sequence, uint64_t startTicks, uint64_t count) noexcept;
   void end(uint64_t place, Status outcome, uint64_t ticks) noexcept;
   // Which peer the operation cannot go on without; -1: none. For waits that are not over at once.
   void waiting(uint64_t place, int peer) noexcept;

@@ -10,7 +10,6 @@ namespace {
 
 using algorithms::Algorithm;
 using algorithms::Protocol;
-using Run = Status (*)(Host&, const Arguments&);
 
 // One rank: what is sent is what is received, divided by nothing and reduced with nobody.
 Status copyLocal(Host& host, const Arguments& a) {
@@ -64,15 +63,14 @@ constexpr Table kTable = makeTable();
 
 }  // namespace
 
-Status launch(Host& host, Collective collective, Algorithm algorithm, Protocol protocol,
-              const Arguments& arguments) {
+Run codeOf(Collective collective, Algorithm algorithm, Protocol protocol) {
   const Run run =
       kTable[static_cast<size_t>(collective)][static_cast<size_t>(algorithm)][static_cast<size_t>(protocol)];
-  if (run == nullptr) [[unlikely]] {
-    return fail(Code::kInternal, "no code for %s by %s with %s", nameOf(collective), nameOf(algorithm),
+  if (run == nullptr) {
+    (void)fail(Code::kInternal, "no code for %s by %s with %s", nameOf(collective), nameOf(algorithm),
                 nameOf(protocol));
   }
-  return run(host, arguments);
+  return run;
 }
 
 }  // namespace stretto::executors::host

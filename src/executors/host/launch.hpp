@@ -1,5 +1,5 @@
-// Runs one planned collective on the Host backend: a table from (collective, algorithm, protocol) to the
-// instantiated template. Decides nothing. Called by the communicator on whichever thread runs the operation.
+// The code of planned collectives on the Host backend: a table from (collective, algorithm, protocol) to the
+// instantiated template. Decides nothing. The communicator runs it on whichever thread runs the operation.
 #pragma once
 
 #include "algorithms/registry.hpp"
@@ -7,8 +7,8 @@
 
 namespace stretto::executors::host {
 
-// kInternal if the registry has no such row.
-Status launch(Host& host, Collective collective, algorithms::Algorithm algorithm,
-              algorithms::Protocol protocol, const Arguments& arguments);
+using Run = Status (*)(Host&, const Arguments&);
+// Null, with the error said, if the registry has no such row.
+Run codeOf(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol);
 
 }  // namespace stretto::executors::host
