@@ -269,7 +269,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool noteReport();
   std::string wordsOf(const executors::cuda::Report& report) const;
   void letGoOfDevice();
-  void announce(const Announcement& what);
+  void announce(const Announcement& kind, const Announced& call);
   Status conclude(const Operation& operation, Status status);
   Status explainFailure(const Operation& operation, Status status);
   void peerLost(const bootstrap::PeerLoss& loss);
@@ -281,7 +281,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string nameOperation(const std::string& words);
   std::string farewell(const char* what) const;
   Status prepare(const Operation& operation, Prepared*& prepared);
-  Status prepareFirst(const Operation& operation, const Signature& signature, Prepared*& prepared);
+  Status prepareFirst(const Operation& operation, Signature signature, Prepared*& prepared);
   Prepared preparedAs(const Operation& operation, const planner::Plan& plan) const;
   bool advance(State to);
   void endWorker();

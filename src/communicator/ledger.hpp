@@ -19,7 +19,9 @@ class Ledger {
   // `at` is zeroed when the region is made.
   explicit Ledger(std::byte* at) : entries_(reinterpret_cast<Announcement*>(at)) {}
 
-  void enter(const Announcement& what) { announceAt(entry(what.sequence), what); }
+  void enter(const Announcement& kind, const Announced& call) {
+    announceAt(entry(call.sequence), kind, call);
+  }
   // Sequence 0 when there is none (any more).
   Announcement find(uint64_t sequence) const { return announcedAt(entry(sequence), sequence); }
   // The latest with that tag.

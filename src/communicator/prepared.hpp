@@ -28,7 +28,7 @@ struct Prepared {
   planner::Plan plan;
   uint64_t tag = 0;  // equal on two ranks exactly if they run the same operation the same way
   observe::FlightCall recorded;
-  Announcement announced{};  // but for the sequence, the tag, the time and the place
+  Announcement announced{};  // but for what Announced holds
   Arguments arguments;       // but for the buffers
   executors::host::Run run = nullptr;  // in host memory
 };

@@ -336,7 +336,7 @@ planner::Request Communicator::requestFor(const Operation& operation) const {
   return request;
 }
 
-Status Communicator::prepareFirst(const Operation& operation, const Signature& signature,
+Status Communicator::prepareFirst(const Operation& operation, Signature signature,
                                   Prepared*& prepared) {
   const auto plan = planner::choose(requestFor(operation), machine_, table_, forced_);
   if (!plan.ok()) return plan.status();
@@ -379,12 +379,7 @@ Prepared Communicator::preparedAs(const Operation& operation, const planner::Pla
   }
   const uint64_t ticks = platform::ticks();
   ++sequence_;
-  Announcement what = prepared.announced;
-  what.sequence = sequence_;
-  what.tag = tag;
-  what.startedTicks = ticks;
-  what.place = place;
-  announce(what);
+  announce(prepared.announced, {sequence_, tag, ticks, place});
   recorded_ = flight_.begin(prepared.recorded, sequence_, ticks, operation.count);
   if (operation.profiled.mask != 0 || events::on()) [[unlikely]]
     beginWatched(operation, prepared.plan, ticks);
@@ -521,17 +516,13 @@ void Communicator::endWatched(const Operation& operation, Status status, uint64_
 // What cannot be planned still counts, and is announced with a tag of its own: peers that could plan it learn
 // that this rank did not join them.
 Status Communicator::refusePlan(const Operation& operation, Status status) {
-  Announcement what = announcementOf(operation);
-  what.sequence = ++sequence_;
-  what.tag = ~tagOf(operation, {});
-  what.startedTicks = platform::ticks();
-  announce(what);
+  announce(announcementOf(operation), {++sequence_, ~tagOf(operation, {}), platform::ticks(), 0});
   return status;
 }
 
-[[gnu::always_inline]] inline void Communicator::announce(const Announcement& what) {
-  if (onDevice()) return connections_.ledger(rank_).enter(what);
-  stretto::announce(connections_.header(), what);
+inline void Communicator::announce(const Announcement& kind, const Announced& call) {
+  if (onDevice()) return connections_.ledger(rank_).enter(kind, call);
+  stretto::announce(connections_.header(), kind, call);
 }
 
 const void* Communicator::scaledInput(const Operation& operation) {

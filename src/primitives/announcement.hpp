@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstring>
 
 #include "primitives/window.hpp"
 
@@ -28,12 +29,40 @@ inline Announcement& placeOf(const WindowHeader& window, uint64_t sequence) {
 // The last words of an announcement are padding and are left out.
 inline constexpr size_t kAnnouncementWords = (offsetof(Announcement, place) + sizeof(uint64_t)) / 8;
 
-inline void announceAt(Announcement& place, const Announcement& what) {
-  const auto words = std::bit_cast<AnnouncementWords>(what);
-  wordOf(place, 0).store(0, std::memory_order_relaxed);
+// What differs between two calls that are otherwise announced alike.
+struct Announced {
+  uint64_t sequence;
+  uint64_t tag;
+  uint64_t startedTicks;
+  uint64_t place;
+};
+
+// Count, type and the like as `kind` has them. Word by word: the small operations' time.
+inline void announceAt(Announcement& at, const Announcement& kind, const Announced& call) {
+  constexpr size_t kTag = 1, kCount = 2, kStarted = 3, kFields = 4, kPlace = 5;
+  static_assert(offsetof(Announcement, tag) == 8 * kTag && offsetof(Announcement, count) == 8 * kCount &&
+                offsetof(Announcement, startedTicks) == 8 * kStarted &&
+                offsetof(Announcement, collective) == 8 * kFields && offsetof(Announcement, place) == 8 * kPlace &&
+                kPlace + 1 == kAnnouncementWords);
+  const auto put = [&](size_t word, uint64_t value) {
+    wordOf(at, word).store(value, std::memory_order_relaxed);
+  };
+  uint64_t fields;
+  std::memcpy(&fields, &kind.collective, sizeof fields);
+  put(0, 0);
   std::atomic_thread_fence(std::memory_order_release);
-  for (size_t i = 1; i < kAnnouncementWords; ++i) wordOf(place, i).store(words[i], std::memory_order_relaxed);
-  wordOf(place, 0).store(what.sequence, std::memory_order_release);
+  put(kTag, call.tag);
+  put(kCount, kind.count);
+  put(kStarted, call.startedTicks);
+  put(kFields, fields);
+  put(kPlace, call.place);
+  wordOf(at, 0).store(call.sequence, std::memory_order_release);
+}
+inline void announceAt(Announcement& at, const Announcement& what) {
+  announceAt(at, what, {what.sequence, what.tag, what.startedTicks, what.place});
+}
+inline void announce(WindowHeader& window, const Announcement& kind, const Announced& call) {
+  announceAt(placeOf(window, call.sequence), kind, call);
 }
 inline void announce(WindowHeader& window, const Announcement& what) {
   announceAt(placeOf(window, what.sequence), what);
