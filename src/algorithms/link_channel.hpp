@@ -17,6 +17,7 @@
 
 #include "base/anywhere.hpp"
 #include "base/status.hpp"
+#include "platform/prefetch.hpp"
 #include "primitives/backend.hpp"
 
 namespace stretto::algorithms {
@@ -41,14 +42,19 @@ class Outlet {
 
   STRETTO_ANYWHERE int peer() const { return peer_; }
   STRETTO_ANYWHERE size_t mostBytes() const { return b_.layout().linkChunk; }
-  // True when the next chunk has a free slot.
-  STRETTO_ANYWHERE bool open() const { return b_.ready(b_.creditFrom(peer_), owed()); }
+  // True when the next chunk has a free slot. The credit's line is looked at when what it said is used up.
+  STRETTO_ANYWHERE bool open() const {
+    auto& [sent, received, credited] = b_.cursors(peer_);
+    if (sent - credited < WindowLayout::kLinkDepth) return true;
+    credited = b_.count(b_.creditFrom(peer_));
+    return sent - credited < WindowLayout::kLinkDepth;
+  }
   // Waits for a free slot; `place` is then where the chunk's `bytes` go.
   STRETTO_ANYWHERE Status acquire(size_t bytes, std::byte*& place) {
     if constexpr (LinkingBackend<B>) {
       return b_.acquireLink(peer_, place);
     } else {
-      STRETTO_TRY(b_.waitCount(b_.coop(), peer_, b_.creditFrom(peer_), owed()));
+      if (!open()) STRETTO_TRY(b_.waitCount(b_.coop(), peer_, b_.creditFrom(peer_), owed()));
       place = payloadOf(cell(), bytes);
       return kOkStatus;
     }
@@ -60,6 +66,7 @@ class Outlet {
     } else {
       Cell* const at = cell();
       b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
+      platform::prefetchToWrite(cell());  // as the peer read that place last, and polls another one now
     }
   }
   STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) {
@@ -72,11 +79,8 @@ class Outlet {
 
  private:
   STRETTO_ANYWHERE Cell* cell() const { return b_.linkAt(peer_, b_.cursors(peer_).sent); }
-  // Chunks that must have been acknowledged before the next may go.
-  STRETTO_ANYWHERE uint64_t owed() const {
-    const uint64_t sent = b_.cursors(peer_).sent;
-    return sent < WindowLayout::kLinkDepth ? 0 : sent + 1 - WindowLayout::kLinkDepth;
-  }
+  // Chunks that must have been acknowledged before the next may go, when the ring is full.
+  STRETTO_ANYWHERE uint64_t owed() const { return b_.cursors(peer_).sent + 1 - WindowLayout::kLinkDepth; }
 
   B& b_;
   int peer_;

@@ -17,8 +17,9 @@ class Tree {
  public:
   STRETTO_ANYWHERE Tree(B& b, int root, int arity) : b_(b), root_(root) {
     const int n = b.ranks();
-    const int self = (b.rank() - root + n) % n;
-    parent_ = self == 0 ? -1 : rankOf((self - 1) / arity);
+    const int self = rotated(b.rank(), n - root, n);
+    // In a star, as all small operations are, without a division.
+    parent_ = self == 0 ? -1 : rankOf(self <= arity ? 0 : (self - 1) / arity);
     for (int child = arity * self + 1; child <= arity * self + arity && child < n; ++child) {
       insert(rankOf(child));
     }
@@ -71,7 +72,7 @@ class Tree {
   }
 
  private:
-  STRETTO_ANYWHERE int rankOf(int number) const { return (number + root_) % b_.ranks(); }
+  STRETTO_ANYWHERE int rankOf(int number) const { return rotated(root_, number, b_.ranks()); }
   // Keeps the children in the order of their ranks.
   STRETTO_ANYWHERE void insert(int rank) {
     int place = childCount_++;
@@ -97,7 +98,9 @@ STRETTO_ANYWHERE ReduceSpec treeSpec(const Tree<B>& tree, const ReduceSpec& spec
 
 template <Backend B>
 STRETTO_ANYWHERE size_t treeChunk(const B& b, const Arguments& a) {
-  return elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
+  const size_t most = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
+  const size_t largest = std::max(a.count, a.largest);
+  return largest * a.elementBytes <= most ? largest : elementsIn(most, a.elementBytes);
 }
 
 template <Backend B>

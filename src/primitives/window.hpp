@@ -148,7 +148,11 @@ struct WindowLayout {
     return kCells + (slots * kLegs * ranks + static_cast<uint32_t>(receiver)) * kCellBytes;
   }
   constexpr size_t lines(uint32_t slot, Leg leg, int source) const {
-    return linesBegin() + lineIndex(slot, leg, source) * lineRegion;
+    return linesBegin() + linesWithin(slot, leg, source);
+  }
+  // The same from the begin of all lines, for who keeps that: it is a sum over several regions.
+  constexpr size_t linesWithin(uint32_t slot, Leg leg, int source) const {
+    return lineIndex(slot, leg, source) * lineRegion;
   }
   constexpr size_t wideLines(uint32_t slot, Leg leg, int source) const {
     return wideBegin() + lineIndex(slot, leg, source) * wideRegion;
@@ -160,7 +164,11 @@ struct WindowLayout {
   // One link slot is its cell followed by linkChunk bytes of payload.
   constexpr size_t linkSlotBytes() const { return kCellBytes + linkChunk; }
   constexpr size_t link(int source, uint64_t chunk) const {
-    return linksBegin() + (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
+    return linksBegin() + linkWithin(source, chunk);
+  }
+  // The same from the begin of all links.
+  constexpr size_t linkWithin(int source, uint64_t chunk) const {
+    return (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
   }
   constexpr size_t bareLines(uint32_t place, Leg leg, int source) const {
     return bareBegin() + lineIndex(place, leg, source) * bareRegion;

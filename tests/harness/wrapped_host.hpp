@@ -70,6 +70,7 @@ class WrappedHost {
   const std::byte* slotFrom(int source, Leg leg) const { return host_.slotFrom(source, leg); }
   Cell* cellAt(int peer, Leg leg) const { return host_.cellAt(peer, leg); }
   const Cell* cellFrom(int source, Leg leg) const { return host_.cellFrom(source, leg); }
+  uint64_t count(const Cell* cell) const { return host_.count(cell); }
   Host::LinkCursors& cursors(int peer) { return host_.cursors(peer); }
   Cell* linkAt(int peer, uint64_t chunk) const { return host_.linkAt(peer, chunk); }
   const Cell* linkFrom(int source, uint64_t chunk) const { return host_.linkFrom(source, chunk); }

@@ -24,6 +24,8 @@ Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, co
     : rank_(rank),
       peers_(peers),
       layout_(layout),
+      linesBegin_(layout.lines(0, Leg::kScatter, 0)),
+      linksBegin_(layout.link(0, 0)),
       policy_(policy),
       importer_(importer),
       lightFences_(std::all_of(peers.begin(), peers.end(),
@@ -36,7 +38,7 @@ void Host::signal(Coop, int peer, Cell* cell, uint64_t value) {
 }
 
 void Host::putLines(Coop, int peer, const void* from, size_t bytes, Leg leg) {
-  std::byte* line = at(peer, layout_.lines(parity(), leg, rank_));
+  std::byte* line = at(peer, linesBegin_ + layout_.linesWithin(parity(), leg, rank_));
   const auto* source = static_cast<const std::byte*>(from);
   const uint64_t flag = lineFlag();
   do {
@@ -56,7 +58,7 @@ void Host::putLines(Coop, int peer, const void* from, size_t bytes, Leg leg) {
 }
 
 Status Host::readLines(Coop, int peer, void* to, size_t bytes, Leg leg) {
-  const std::byte* line = at(rank_, layout_.lines(parity(), leg, peer));
+  const std::byte* line = at(rank_, linesBegin_ + layout_.linesWithin(parity(), leg, peer));
   auto* destination = static_cast<std::byte*>(to);
   const uint64_t flag = lineFlag();
   do {

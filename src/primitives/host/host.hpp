@@ -156,10 +156,15 @@ class Host {
   struct LinkCursors {
     uint64_t sent = 0;
     uint64_t received = 0;
+    uint64_t credited = 0;  // of what was sent, when that was looked at last
   };
   LinkCursors& cursors(int peer) { return cursors_[static_cast<size_t>(peer)]; }
-  Cell* linkAt(int peer, uint64_t chunk) const { return cell(peer, layout_.link(rank_, chunk)); }
-  const Cell* linkFrom(int source, uint64_t chunk) const { return cell(rank_, layout_.link(source, chunk)); }
+  Cell* linkAt(int peer, uint64_t chunk) const {
+    return cell(peer, linksBegin_ + layout_.linkWithin(rank_, chunk));
+  }
+  const Cell* linkFrom(int source, uint64_t chunk) const {
+    return cell(rank_, linksBegin_ + layout_.linkWithin(source, chunk));
+  }
   Cell* creditAt(int sender) const { return cell(sender, layout_.credit(rank_)); }
   const Cell* creditFrom(int receiver) const { return cell(rank_, layout_.credit(receiver)); }
 
@@ -215,8 +220,9 @@ class Host {
     scratchBytes_ = 0;
   }
 
-  // True if `cell` has reached `value`: for schedulers that look at several things before they wait.
-  bool ready(const Cell* cell, uint64_t value) const { return load(&cell->count) >= value; }
+  // How far `cell` has come, and whether that is `value`: for who looks before it waits, or at several things.
+  uint64_t count(const Cell* cell) const { return load(&cell->count); }
+  bool ready(const Cell* cell, uint64_t value) const { return count(cell) >= value; }
   // The tag check of a cell that ready() reported.
   Status check(int peer, const Cell* cell) const { return cell->tag == tag_ ? kOkStatus : mismatch(peer); }
   // What a tag that differs means, in words: both calls.
@@ -278,6 +284,8 @@ class Host {
   int rank_;
   std::span<const Peer> peers_;
   WindowLayout layout_;
+  size_t linesBegin_;
+  size_t linksBegin_;
   WaitPolicy policy_;
   Importer* importer_;
   bool lightFences_;  // suffice this rank as a reader, because every owner that fails passes a heavy one
