@@ -15,7 +15,11 @@ constexpr size_t kSlotPiece = size_t{1} << 20;    // a rank's part of a chunk in
 constexpr size_t kLinkPieces = 4;                 // a message over a link is cut into this many,
 constexpr size_t kLinkGrain = 4096;               // rounded up to pages,
 constexpr size_t kLeastLinkPiece = 8192;          // and not smaller than this
-constexpr size_t kStreamBytes = size_t{3} << 20;  // stores past the cache: slower at 1 MB, faster at 4 MB
+// Results of so many bytes are large: they do not stay in the caches that two cores have to themselves.
+constexpr size_t kStreamBytes = size_t{3} << 20;
+// Stores past the last-level cache pay once the buffers of all ranks fill half of it: between two ranks with 32 MB slower up to
+// 4 MB each way, faster from 8 MB (docs/results/2026-11-25-small-operations).
+constexpr double kCacheShare = 0.5;
 
 // Microseconds, and bytes per microsecond (1,000 of them are 1 GB/s). Fitted on a 2-core machine with a
 // shared last-level cache.
@@ -45,6 +49,14 @@ double resultBytes(const Request& request) {
   const bool blocks = request.collective == Collective::kAllGather ||
                       request.collective == Collective::kAllToAll ||
                       request.collective == Collective::kGather;
+  return static_cast<double>(request.bytes) * (blocks ? request.ranks : 1);
+}
+
+// The same of what it begins with.
+double inputBytes(const Request& request) {
+  const bool blocks = request.collective == Collective::kReduceScatter ||
+                      request.collective == Collective::kAllToAll ||
+                      request.collective == Collective::kScatter;
   return static_cast<double>(request.bytes) * (blocks ? request.ranks : 1);
 }
 
@@ -224,9 +236,9 @@ uint32_t preferredChunk(const Descriptor& row, const Request& request, const Mac
 }
 
 bool streams(const Request& request, const Machine& machine) {
-  const bool overflows =
-      machine.cacheBytes != 0 && resultBytes(request) > static_cast<double>(machine.cacheBytes);
-  return isLarge(request) || overflows;
+  if (machine.cacheBytes == 0) return isLarge(request);
+  const double buffers = inputBytes(request) + resultBytes(request);
+  return request.ranks * buffers > kCacheShare * static_cast<double>(machine.cacheBytes);
 }
 
 double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes) {

@@ -208,6 +208,7 @@ static void verify(int what, size_t n) {
 
 // Means of a batch, in microseconds.
 static double turn(int which, int what, size_t n, int calls, int verifies) {
+  call(which, what, n);  // so that none finds in the caches what another has left there
   // The contestants' own barriers, as each makes its own progress: an all-reduce of one element.
   if (which + 1 == contestants) {
     must(mpi.barrier(mpi.world), "MPI_Barrier");
@@ -226,16 +227,20 @@ static int compare(const void* a, const void* b) {
   return x < y ? -1 : x > y;
 }
 
+// Rank 0's value, on both ranks.
+static int agree(int value) {
+  must(mpi.broadcast(&value, sizeof value, mpi.bytes, 0, mpi.world), "MPI_Bcast");
+  return value;
+}
+
 // Enough calls for a millisecond; the same on both ranks.
 static int callsFor(int which, int what, size_t n) {
   double usual = turn(which, what, n, 2, 1);
   for (int i = 0; i < 4; ++i) {
-    const double again = turn(which, what, n, usual > 300 ? 1 : 20, 0);
+    const double again = turn(which, what, n, agree(usual > 300 ? 1 : 20), 0);
     if (again < usual) usual = again;
   }
-  int calls = usual > 500 ? 1 : (int)(1000 / usual) + 1;
-  must(mpi.broadcast(&calls, sizeof calls, mpi.bytes, 0, mpi.world), "MPI_Bcast");
-  return calls;
+  return agree(usual > 500 ? 1 : (int)(1000 / usual) + 1);
 }
 
 // Medians over the turns, each the time of the slower rank.
@@ -252,8 +257,7 @@ static void row(int what, size_t bytes, double seconds, double medians[kMostCont
       mine[which][turns] = turn(which, what, n, calls[which], bytes < 65536 || turns < 2);
     }
     ++turns;
-    goesOn = (now() < until && turns < kMostTurns) || turns < 5;
-    must(mpi.broadcast(&goesOn, sizeof goesOn, mpi.bytes, 0, mpi.world), "MPI_Bcast");
+    goesOn = agree((now() < until && turns < kMostTurns) || turns < 5);
   }
   for (int i = 0; i < contestants; ++i) {
     must(mpi.allReduce(mine[i], slower[i], turns, mpi.doubles, mpi.most, mpi.world), "MPI_Allreduce");

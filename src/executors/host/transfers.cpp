@@ -127,20 +127,22 @@ Status copyToSelf(const Host& host, std::span<Transfer> transfers) {
 
 // One look at every transfer that is first in its queue; true if anything moved.
 Result<bool> progressAll(Host& host, std::span<Transfer> transfers, TransferWatch* watch, bool& allFinished) {
-  bool sending[kMaxRanks] = {};
-  bool receiving[kMaxRanks] = {};
+  uint64_t sending = 0, receiving = 0;  // a bit for each peer
+  static_assert(kMaxRanks <= 64);
   bool any = false;
   allFinished = true;
   for (Transfer& transfer : transfers) {
     if (transfer.finished) continue;
-    allFinished = false;
-    bool& queued = (transfer.isSend ? sending : receiving)[transfer.peer];
-    if (queued) continue;
-    queued = true;
-    const auto moved =
-        transfer.isSend ? progressSend(host, transfer, watch) : progressReceive(host, transfer, watch);
-    if (!moved.ok()) return moved.status();
-    any = any || moved.value();
+    uint64_t& queued = transfer.isSend ? sending : receiving;
+    const uint64_t peer = uint64_t{1} << transfer.peer;
+    if ((queued & peer) == 0) {
+      queued |= peer;
+      const auto moved =
+          transfer.isSend ? progressSend(host, transfer, watch) : progressReceive(host, transfer, watch);
+      if (!moved.ok()) return moved.status();
+      any = any || moved.value();
+    }
+    allFinished = allFinished && transfer.finished;
   }
   return any;
 }
@@ -156,10 +158,11 @@ Status runTransfers(Host& host, std::span<Transfer> transfers, TransferWatch* wa
     if (allFinished) return kOkStatus;
     // What a long wait tells of itself is not made up for a short one.
     for (int poll = 0; poll < host.quickPolls() && moved.ok() && !moved.value(); ++poll) {
-      platform::relax();
+      if (poll >= 32) platform::relax();
       moved = progressAll(host, transfers, watch, allFinished);
     }
     if (!moved.ok()) return moved.status();
+    if (allFinished) return kOkStatus;
     if (moved.value()) continue;
     Announcement call;
     Patience patience(host, awaitedFor(transfers, call));
