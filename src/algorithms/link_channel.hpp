@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "algorithms/shape.hpp"
 #include "base/anywhere.hpp"
 #include "base/status.hpp"
 #include "platform/prefetch.hpp"
@@ -130,5 +131,17 @@ class Inlet {
   B& b_;
   int peer_;
 };
+
+// Most that one chunk holds: in bytes, and in whole elements, at least one.
+template <Backend B>
+STRETTO_ANYWHERE size_t linkBytes(const B& b, const Arguments& a) {
+  return std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
+}
+template <Backend B>
+STRETTO_ANYWHERE size_t linkElements(const B& b, const Arguments& a) {
+  const size_t largest = std::max(a.count, a.largest);
+  const bool isOne = largest * a.elementBytes <= linkBytes(b, a);  // small, and spared the division
+  return isOne ? largest : elementsIn(linkBytes(b, a), a.elementBytes);
+}
 
 }  // namespace stretto::algorithms

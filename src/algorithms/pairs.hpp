@@ -1,5 +1,5 @@
-// Collectives that are pairs of ranks exchanging chunks over links: gather and scatter (with the root), and
-// the pairwise all-to-all (round t: send to rank + t, receive from rank - t).
+// Collectives that are pairs of ranks exchanging chunks over links: broadcast, reduce, gather and scatter (each
+// rank with the root), and the pairwise all-to-all (round t: send to rank + t, receive from rank - t).
 #pragma once
 
 #include "algorithms/link_channel.hpp"
@@ -8,8 +8,43 @@
 namespace stretto::algorithms {
 
 template <Backend B>
-STRETTO_ANYWHERE size_t linkBytes(const B& b, const Arguments& a) {
-  return std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
+STRETTO_ANYWHERE Status broadcastFlat(B& b, const Arguments& a) {
+  const bool isRoot = b.rank() == a.root;
+  for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
+    if (!isRoot) {
+      STRETTO_TRY(Inlet<B>(b, a.root).receive(a.receive + chunk.begin, chunk.size, a.stream));
+      continue;
+    }
+    for (int step = 1; step < b.ranks(); ++step) {
+      const int peer = rotated(b.rank(), step, b.ranks());
+      STRETTO_TRY(Outlet<B>(b, peer).send(a.send + chunk.begin, chunk.size));
+    }
+    b.copy(b.coop(), a.receive + chunk.begin, a.send + chunk.begin, chunk.size, a.stream);
+  }
+  return kOkStatus;
+}
+
+// The root reduces in the order of the ranks.
+template <Backend B>
+STRETTO_ANYWHERE Status reduceFlat(B& b, const Arguments& a) {
+  const std::byte* sources[kMaxRanks];
+  for (const Span chunk : Chunks(a.count, linkElements(b, a), a.largest)) {
+    const size_t at = chunk.begin * a.elementBytes;
+    const size_t bytes = chunk.size * a.elementBytes;
+    if (b.rank() != a.root) {
+      STRETTO_TRY(Outlet<B>(b, a.root).send(a.send + at, bytes));
+      continue;
+    }
+    for (int peer = 0; peer < b.ranks(); ++peer) {
+      sources[peer] = a.send + at;
+      if (peer != a.root) STRETTO_TRY(Inlet<B>(b, peer).await(bytes, sources[peer]));
+    }
+    b.reduce(b.coop(), a.reduce, {a.receive + at}, sources, b.ranks(), chunk.size, false);
+    for (int step = 1; step < b.ranks(); ++step) {
+      Inlet<B>(b, rotated(b.rank(), step, b.ranks())).release();
+    }
+  }
+  return kOkStatus;
 }
 
 template <Backend B>

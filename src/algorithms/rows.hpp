@@ -57,17 +57,19 @@ STRETTO_CODE(GatherPushLines, gatherPushLines);
 STRETTO_CODE(ScatterPushLines, scatterPushLines);
 STRETTO_CODE(BroadcastTree, broadcastTree);
 STRETTO_CODE(ReduceTree, reduceTree);
+STRETTO_CODE(BroadcastFlat, broadcastFlat);
+STRETTO_CODE(ReduceFlat, reduceFlat);
 STRETTO_CODE(GatherFlat, gatherFlat);
 STRETTO_CODE(ScatterFlat, scatterFlat);
 #undef STRETTO_CODE
 
-// A tree of `arity` children per rank; 0: the star.
+// A tree of `arity` children per rank.
 template <typename Code, int arity>
 struct WithArity {
   template <typename B>
   STRETTO_ANYWHERE static Status run(B& backend, const Arguments& arguments) {
     Arguments shaped = arguments;
-    shaped.arity = arity > 0 ? arity : backend.ranks() - 1;
+    shaped.arity = arity;
     return Code::run(backend, shaped);
   }
 };
@@ -94,10 +96,10 @@ using PortableRows =
                Row<Collective::kReduce, Algorithm::kTwoShot, Protocol::kLines, ReduceTwoShotLines>,
                Row<Collective::kGather, Algorithm::kPush, Protocol::kLines, GatherPushLines>,
                Row<Collective::kScatter, Algorithm::kPush, Protocol::kLines, ScatterPushLines>,
-               Row<Collective::kBroadcast, Algorithm::kFlat, Protocol::kChunks, WithArity<BroadcastTree, 0>>,
+               Row<Collective::kBroadcast, Algorithm::kFlat, Protocol::kChunks, BroadcastFlat>,
                Row<Collective::kBroadcast, Algorithm::kTree, Protocol::kChunks, WithArity<BroadcastTree, 2>>,
                Row<Collective::kBroadcast, Algorithm::kChain, Protocol::kChunks, WithArity<BroadcastTree, 1>>,
-               Row<Collective::kReduce, Algorithm::kFlat, Protocol::kChunks, WithArity<ReduceTree, 0>>,
+               Row<Collective::kReduce, Algorithm::kFlat, Protocol::kChunks, ReduceFlat>,
                Row<Collective::kReduce, Algorithm::kTree, Protocol::kChunks, WithArity<ReduceTree, 2>>,
                Row<Collective::kReduce, Algorithm::kChain, Protocol::kChunks, WithArity<ReduceTree, 1>>,
                Row<Collective::kGather, Algorithm::kFlat, Protocol::kChunks, GatherFlat>,

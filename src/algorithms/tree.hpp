@@ -1,6 +1,6 @@
 // Trees over links: broadcast, reduce and all-reduce along a tree of any arity. Arity 1 is the pipelined
-// chain, 2 the binary tree, n-1 the flat star; all three are this one file. Data moves in chunks, and a chunk
-// goes on as soon as it is there, so the depth of the tree costs latency but not bandwidth.
+// chain, 2 the binary tree; a star has no use for it (pairs.hpp). Data moves in chunks, and a chunk goes on as
+// soon as it is there, so the depth of the tree costs latency but not bandwidth.
 //
 // Ranks are numbered from the root: v = (rank - root) mod n; the parent of v is (v-1)/arity.
 #pragma once
@@ -18,8 +18,7 @@ class Tree {
   STRETTO_ANYWHERE Tree(B& b, int root, int arity) : b_(b), root_(root) {
     const int n = b.ranks();
     const int self = rotated(b.rank(), n - root, n);
-    // In a star, as all small operations are, without a division.
-    parent_ = self == 0 ? -1 : rankOf(self <= arity ? 0 : (self - 1) / arity);
+    parent_ = self == 0 ? -1 : rankOf((self - 1) / arity);
     for (int child = arity * self + 1; child <= arity * self + arity && child < n; ++child) {
       insert(rankOf(child));
     }
@@ -47,8 +46,8 @@ class Tree {
     return kOkStatus;
   }
 
-  // One chunk of this rank's input and its children's partial results, reduced in the order of their ranks
-  // (so a star reduces in rank order): to the parent, or at the root into `to`.
+  // One chunk of this rank's input and its children's partial results, reduced in the order of their ranks: to
+  // the parent, or at the root into `to`.
   STRETTO_ANYWHERE Status passUp(const ReduceSpec& spec, const std::byte* own, std::byte* to, size_t count) {
     const size_t bytes = count * sizeOf(spec.type);
     const std::byte* sources[kMaxRanks];
@@ -97,16 +96,9 @@ STRETTO_ANYWHERE ReduceSpec treeSpec(const Tree<B>& tree, const ReduceSpec& spec
 }
 
 template <Backend B>
-STRETTO_ANYWHERE size_t treeChunk(const B& b, const Arguments& a) {
-  const size_t most = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
-  const size_t largest = std::max(a.count, a.largest);
-  return largest * a.elementBytes <= most ? largest : elementsIn(most, a.elementBytes);
-}
-
-template <Backend B>
 STRETTO_ANYWHERE Status broadcastTree(B& b, const Arguments& a) {
   Tree<B> tree(b, a.root, a.arity);
-  for (const Span chunk : Chunks(a.count, treeChunk(b, a), a.largest)) {
+  for (const Span chunk : Chunks(a.count, linkElements(b, a), a.largest)) {
     const size_t at = chunk.begin * a.elementBytes;
     const size_t bytes = chunk.size * a.elementBytes;
     if (tree.isRoot()) {
@@ -123,7 +115,7 @@ template <Backend B>
 STRETTO_ANYWHERE Status reduceTree(B& b, const Arguments& a) {
   Tree<B> tree(b, a.root, a.arity);
   const ReduceSpec spec = treeSpec(tree, a.reduce);
-  for (const Span chunk : Chunks(a.count, treeChunk(b, a), a.largest)) {
+  for (const Span chunk : Chunks(a.count, linkElements(b, a), a.largest)) {
     const size_t at = chunk.begin * a.elementBytes;
     STRETTO_TRY(tree.passUp(spec, a.send + at, a.receive + at, chunk.size));
   }
@@ -137,7 +129,7 @@ STRETTO_ANYWHERE Status allReduceTree(B& b, const Arguments& a) {
   constexpr size_t kLag = WindowLayout::kLinkDepth / 2;
   Tree<B> tree(b, 0, a.arity);
   const ReduceSpec spec = treeSpec(tree, a.reduce);
-  const Chunks chunks(a.count, treeChunk(b, a), a.largest);
+  const Chunks chunks(a.count, linkElements(b, a), a.largest);
   const size_t lag = std::min(kLag, chunks.size());
   for (size_t turn = 0; turn < chunks.size() + lag; ++turn) {
     if (turn < chunks.size()) {

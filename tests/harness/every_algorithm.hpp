@@ -28,7 +28,7 @@ struct Algorithm {
 template <typename B, auto run, int arity>
 Status withArity(B& backend, const Arguments& arguments) {
   Arguments shaped = arguments;
-  shaped.arity = arity > 0 ? arity : backend.ranks() - 1;
+  shaped.arity = arity;
   return run(backend, shaped);
 }
 
@@ -81,11 +81,11 @@ std::vector<Algorithm<B>> everyAlgorithm() {
   add(C::kReduce, A::kTwoShot, P::kLines, al::reduceTwoShotLines<B>);
   add(C::kGather, A::kPush, P::kLines, al::gatherPushLines<B>);
   add(C::kScatter, A::kPush, P::kLines, al::scatterPushLines<B>);
-  add(C::kBroadcast, A::kFlat, P::kChunks, withArity<B, al::broadcastTree<B>, 0>);
+  add(C::kBroadcast, A::kFlat, P::kChunks, al::broadcastFlat<B>);
   add(C::kBroadcast, A::kTree, P::kChunks, withArity<B, al::broadcastTree<B>, 2>);
   add(C::kBroadcast, A::kChain, P::kChunks, withArity<B, al::broadcastTree<B>, 1>);
   add(C::kBroadcast, A::kDirect, P::kChunks, al::broadcastDirect<B>);
-  add(C::kReduce, A::kFlat, P::kChunks, withArity<B, al::reduceTree<B>, 0>);
+  add(C::kReduce, A::kFlat, P::kChunks, al::reduceFlat<B>);
   add(C::kReduce, A::kTree, P::kChunks, withArity<B, al::reduceTree<B>, 2>);
   add(C::kReduce, A::kChain, P::kChunks, withArity<B, al::reduceTree<B>, 1>);
   add(C::kGather, A::kFlat, P::kChunks, al::gatherFlat<B>);
