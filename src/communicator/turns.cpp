@@ -1,6 +1,15 @@
 #include "communicator/turns.hpp"
 
+#include <thread>
+
 namespace stretto::communicator {
+
+void Turns::fenceOperations() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Refused, though it had been promised, by a sandbox that came later: a store is seen long before this ends.
+  constexpr auto kLongForAStore = std::chrono::milliseconds(1);
+  if (light_ && !platform::processFence()) std::this_thread::sleep_for(kLongForAStore);
+}
 
 // Turns complete in order: one given up early waits in `abandoned_` until those before it are done.
 void Turns::tellOfCompleted(uint64_t turn) {

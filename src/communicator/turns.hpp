@@ -57,9 +57,7 @@ class Turns {
   void listen() { ++waiters_; }
   // All threads that run operations have seen what this thread stored before, or this thread sees what they
   // took and completed.
-  void fenceOperations() const {
-    if (light_) platform::processFence();
-  }
+  void fenceOperations() const;
 
  private:
   void fence() const {

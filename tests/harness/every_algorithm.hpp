@@ -24,7 +24,6 @@ struct Algorithm {
   algorithms::Directions directions = algorithms::Directions::kOneWay;
 };
 
-// 0: the star.
 template <typename B, auto run, int arity>
 Status withArity(B& backend, const Arguments& arguments) {
   Arguments shaped = arguments;

@@ -108,17 +108,30 @@ TEST(Model, OddRegionsGiveChunksOfWholeLines) {
   EXPECT_EQ(mostChunk(rowOf(Collective::kAllReduce, Algorithm::kLocal), request, machine), 0u);
 }
 
-TEST(Model, LargeResultsStream) {
+TEST(Model, LargeResultsStreamWhereTheCacheIsNotKnown) {
   constexpr size_t kBound = size_t{3} << 20;
-  const Machine machine = exampleMachine();
+  Machine machine = exampleMachine();
+  machine.cacheBytes = 0;
   EXPECT_FALSE(streams(exampleRequest(Collective::kAllReduce, kBound - 1, 4), machine));
   EXPECT_TRUE(streams(exampleRequest(Collective::kAllReduce, kBound, 4), machine));
   EXPECT_FALSE(streams(exampleRequest(Collective::kAllGather, kBound / 4 - 1, 4), machine));
   EXPECT_TRUE(streams(exampleRequest(Collective::kAllGather, kBound / 4, 4), machine));
-  Machine small = machine;
-  small.cacheBytes = 1 << 20;
-  EXPECT_FALSE(streams(exampleRequest(Collective::kAllReduce, 1 << 20, 4), small));
-  EXPECT_TRUE(streams(exampleRequest(Collective::kAllReduce, (1 << 20) + 1, 4), small));
+}
+
+TEST(Model, ResultsStreamWhenTheBuffersOfAllRanksFillHalfOfTheCache) {
+  Machine machine = exampleMachine();
+  machine.cacheBytes = size_t{32} << 20;
+  constexpr size_t kMega = size_t{1} << 20;
+  const auto at = [&](Collective collective, size_t bytes, int ranks) {
+    return streams(exampleRequest(collective, bytes, ranks), machine);
+  };
+  EXPECT_FALSE(at(Collective::kAllReduce, 4 * kMega, 2));
+  EXPECT_TRUE(at(Collective::kAllReduce, 4 * kMega + 1, 2));
+  EXPECT_TRUE(at(Collective::kAllReduce, 4 * kMega, 4));
+  EXPECT_FALSE(at(Collective::kAllGather, 2 * kMega, 2)) << "2 MB in and 4 MB out, twice";
+  EXPECT_TRUE(at(Collective::kAllGather, 3 * kMega, 2));
+  EXPECT_FALSE(at(Collective::kReduceScatter, 2 * kMega, 2));
+  EXPECT_TRUE(at(Collective::kReduceScatter, 3 * kMega, 2));
 }
 
 TEST(Model, ObstaclesHaveReasons) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <vector>
 
 namespace stretto::platform {
 namespace {
@@ -14,30 +15,45 @@ TEST(Fence, OfAllIsHadWhereItIsPromised) {
   EXPECT_EQ(there, hasHeavyFence()) << "every thread gets the same answer";
 }
 
+TEST(Fence, OfThisProcessIsHadWhereItIsPromised) {
+  EXPECT_EQ(processFence(), hasProcessFence());
+  EXPECT_EQ(processFence(), hasProcessFence()) << "registered by then";
+}
+
 // Of two threads that store and then load what the other stores, one sees the other.
-TEST(Fence, OneSideServesForBoth) {
-  if (!hasHeavyFence()) GTEST_SKIP() << "this kernel or sandbox offers no membarrier";
-  constexpr int kRounds = 60;
+void oneSideServesForBoth(bool (*heavy)(), int rounds) {
   std::atomic<int> round{0}, rare{0}, often{0};
-  std::atomic<int> seenByOften[kRounds + 1] = {};
+  std::vector<std::atomic<int>> seenByOften(static_cast<size_t>(rounds) + 1);
   std::thread reader([&] {
-    for (int at = 1; at <= kRounds; ++at) {
+    for (int at = 1; at <= rounds; ++at) {
       while (round.load(std::memory_order_acquire) < at) {
       }
       often.store(at, std::memory_order_relaxed);
       lightFence();
-      seenByOften[at].store(rare.load(std::memory_order_relaxed) == at ? 1 : -1, std::memory_order_release);
+      seenByOften[static_cast<size_t>(at)].store(rare.load(std::memory_order_relaxed) == at ? 1 : -1,
+                                                 std::memory_order_release);
     }
   });
-  for (int at = 1; at <= kRounds; ++at) {
+  for (int at = 1; at <= rounds; ++at) {
     round.store(at, std::memory_order_release);
     rare.store(at, std::memory_order_relaxed);
-    EXPECT_TRUE(heavyFence());
+    EXPECT_TRUE(heavy());
     const bool seen = often.load(std::memory_order_relaxed) == at;
-    while (seenByOften[at].load(std::memory_order_acquire) == 0) std::this_thread::yield();
-    EXPECT_TRUE(seen || seenByOften[at].load() == 1) << "round " << at << ": neither saw the other";
+    const std::atomic<int>& seenHere = seenByOften[static_cast<size_t>(at)];
+    while (seenHere.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+    EXPECT_TRUE(seen || seenHere.load() == 1) << "round " << at << ": neither saw the other";
   }
   reader.join();
+}
+
+TEST(Fence, OfAllServesForBothSides) {
+  if (!hasHeavyFence()) GTEST_SKIP() << "this kernel or sandbox offers no membarrier";
+  oneSideServesForBoth(heavyFence, 60);
+}
+
+TEST(Fence, OfThisProcessServesForBothSides) {
+  if (!hasProcessFence()) GTEST_SKIP() << "this kernel or sandbox offers no membarrier";
+  oneSideServesForBoth(processFence, 5000);
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+#include "communicator/turns.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace stretto::communicator {
+namespace {
+
+constexpr double kPatienceSeconds = 60;
+bool never() {
+  return false;
+}
+
+TEST(Turns, AreDueInTheOrderInWhichTheyWereTaken) {
+  Turns turns;
+  EXPECT_TRUE(turns.quiet());
+  const uint64_t first = turns.take(), second = turns.take();
+  EXPECT_TRUE(turns.isDue(first));
+  EXPECT_FALSE(turns.isDue(second));
+  EXPECT_FALSE(turns.complete(first)) << "nobody waited";
+  EXPECT_TRUE(turns.isDue(second));
+  EXPECT_FALSE(turns.quiet());
+  EXPECT_FALSE(turns.complete(second));
+  EXPECT_TRUE(turns.quiet());
+}
+
+// Threads that run turns of one communicator, as user streams do, the later ones first.
+TEST(Turns, OfOtherThreadsAreWaitedFor) {
+  constexpr int kThreads = 6, kRounds = 200;
+  Turns turns;
+  std::vector<uint64_t> order;  // by whose turn it is
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::thread> threads;
+    std::vector<uint64_t> taken;
+    for (int i = 0; i < kThreads; ++i) taken.push_back(turns.take());
+    for (int i = kThreads; i-- > 0;) {
+      threads.emplace_back([&, turn = taken[static_cast<size_t>(i)]] {
+        EXPECT_TRUE(turns.isDue(turn) || turns.await(turn, never));
+        order.push_back(turn);
+        turns.complete(turn);
+      });
+    }
+    EXPECT_TRUE(turns.quiet() || turns.awaitQuiet(kPatienceSeconds));
+    for (std::thread& thread : threads) thread.join();
+  }
+  ASSERT_EQ(order.size(), size_t{kThreads} * kRounds);
+  for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], i);
+}
+
+TEST(Turns, ThatAreGivenUpEarlyHoldNobodyUp) {
+  Turns turns;
+  const uint64_t first = turns.take(), second = turns.take(), third = turns.take();
+  EXPECT_FALSE(turns.await(second, [] { return true; }));
+  turns.complete(second);  // given up, and nobody waits for it
+  EXPECT_TRUE(turns.isDue(first));
+  turns.complete(first);
+  EXPECT_TRUE(turns.isDue(third));
+  turns.complete(third);
+  EXPECT_TRUE(turns.quiet());
+  const uint64_t next = turns.take();
+  EXPECT_FALSE(turns.complete(next)) << "nobody waits any more";
+}
+
+TEST(Turns, TellWhoeverListens) {
+  Turns turns;
+  turns.listen();
+  turns.fenceOperations();
+  EXPECT_TRUE(turns.quiet());
+  EXPECT_TRUE(turns.complete(turns.take()));
+}
+
+TEST(Turns, AreNotWaitedForLongerThanAsked) {
+  Turns turns;
+  const uint64_t turn = turns.take();
+  EXPECT_FALSE(turns.awaitQuiet(0.01));
+  turns.complete(turn);
+  EXPECT_TRUE(turns.awaitQuiet(kPatienceSeconds));
+}
+
+// Who takes a turn and then looks at the state, and who changes the state and then looks for turns: one of
+// the two sees the other, or an operation would run in a communicator whose memory is gone.
+TEST(Turns, AreSeenByWhoeverEndsTheCommunicatorOrSeeTheEnd) {
+  constexpr int kRounds = 2000;
+  std::atomic<int> round{0}, ended{0};
+  std::atomic<int> ran[kRounds + 1] = {};
+  Turns turns[kRounds + 1];
+  std::thread caller([&] {
+    for (int at = 1; at <= kRounds; ++at) {
+      while (round.load(std::memory_order_acquire) < at) {
+      }
+      turns[at].take();
+      ran[at].store(ended.load(std::memory_order_relaxed) == at ? -1 : 1, std::memory_order_release);
+    }
+  });
+  for (int at = 1; at <= kRounds; ++at) {
+    round.store(at, std::memory_order_release);
+    ended.store(at, std::memory_order_relaxed);
+    turns[at].fenceOperations();
+    const bool quiet = turns[at].quiet();
+    while (ran[at].load(std::memory_order_acquire) == 0) std::this_thread::yield();
+    EXPECT_TRUE(!quiet || ran[at].load() < 0) << "round " << at << ": neither saw the other";
+  }
+  caller.join();
+}
+
+}  // namespace
+}  // namespace stretto::communicator
