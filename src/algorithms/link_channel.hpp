@@ -68,6 +68,9 @@ class Outlet {
       Cell* const at = cell();
       b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
       platform::prefetchToWrite(cell());  // as the peer read that place last, and polls another one now
+      if (b_.cursors(peer_).sent - b_.cursors(peer_).credited == WindowLayout::kLinkDepth - 1) {
+        platform::prefetchToRead(b_.creditFrom(peer_));
+      }
     }
   }
   STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) {
@@ -100,8 +103,13 @@ class Inlet {
     if constexpr (LinkingBackend<B>) {
       return b_.awaitLink(peer_, place);
     } else {
-      STRETTO_TRY(b_.wait(b_.coop(), peer_, cell(), next()));
-      place = payloadOf(const_cast<Cell*>(cell()), bytes);
+      const Cell* const here = cell();
+      // The peer is ahead, and has perhaps written the next place as well.
+      if (bytes <= Cell::kInlineBytes && b_.ready(here, next())) {
+        platform::prefetchToRead(b_.linkFrom(peer_, next()));
+      }
+      STRETTO_TRY(b_.wait(b_.coop(), peer_, here, next()));
+      place = payloadOf(const_cast<Cell*>(here), bytes);
       return kOkStatus;
     }
   }

@@ -3,6 +3,11 @@
 
 namespace stretto::platform {
 
+// This core will read the line soon.
+inline void prefetchToRead(const void* line) {
+  __builtin_prefetch(line);
+}
+
 // This core will write the line soon, and another one has it.
 inline void prefetchToWrite(const void* line) {
 #if defined(__x86_64__)
