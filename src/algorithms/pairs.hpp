@@ -1,5 +1,5 @@
-// Collectives that are pairs of ranks exchanging chunks over links: broadcast, reduce, gather and scatter (each
-// rank with the root), and the pairwise all-to-all (round t: send to rank + t, receive from rank - t).
+// Collectives that are pairs of ranks exchanging chunks over links: broadcast, reduce, gather and scatter
+// (each rank with the root), and the pairwise all-to-all (round t: send to rank + t, receive from rank - t).
 #pragma once
 
 #include "algorithms/link_channel.hpp"

@@ -1,6 +1,6 @@
 // Trees over links: broadcast, reduce and all-reduce along a tree of any arity. Arity 1 is the pipelined
-// chain, 2 the binary tree; a star has no use for it (pairs.hpp). Data moves in chunks, and a chunk goes on as
-// soon as it is there, so the depth of the tree costs latency but not bandwidth.
+// chain, 2 the binary tree; a star has no use for it (pairs.hpp). Data moves in chunks, and a chunk goes on
+// as soon as it is there, so the depth of the tree costs latency but not bandwidth.
 //
 // Ranks are numbered from the root: v = (rank - root) mod n; the parent of v is (v-1)/arity.
 #pragma once
@@ -46,8 +46,8 @@ class Tree {
     return kOkStatus;
   }
 
-  // One chunk of this rank's input and its children's partial results, reduced in the order of their ranks: to
-  // the parent, or at the root into `to`.
+  // One chunk of this rank's input and its children's partial results, reduced in the order of their ranks:
+  // to the parent, or at the root into `to`.
   STRETTO_ANYWHERE Status passUp(const ReduceSpec& spec, const std::byte* own, std::byte* to, size_t count) {
     const size_t bytes = count * sizeOf(spec.type);
     const std::byte* sources[kMaxRanks];

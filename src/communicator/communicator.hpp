@@ -229,9 +229,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status runCollective(const Operation& operation);
   uint64_t enter(const Operation& operation, const Prepared& prepared);
   uint64_t placedTag(const Operation& operation, const Prepared& prepared, uint64_t& place);
-  bool isReady() const {
-    return forkGeneration_ == platform::forkGeneration() && state() == State::kReady;
-  }
+  bool isReady() const { return forkGeneration_ == platform::forkGeneration() && state() == State::kReady; }
   Status runTogether(std::span<const Operation> operations);
   uint64_t layOut(std::span<const Operation> operations);
   bool joins(const Operation& operation, const Together::Placed& placed);

@@ -407,7 +407,8 @@ Status Communicator::error(std::string* text) const {
   std::lock_guard lock(errorMutex_);
   if (text != nullptr) *text = errorText_;
   if (errorCode_ != Code::kOk) return Status{errorCode_, errorPeer_};
-  const bool busy = state() == State::kInitialising || finalising_.load() || (!config_.blocking && !turns_.quiet());
+  const bool busy =
+      state() == State::kInitialising || finalising_.load() || (!config_.blocking && !turns_.quiet());
   return Status{busy ? Code::kInProgress : Code::kOk};
 }
 

@@ -1,6 +1,6 @@
-// What all calls of one signature share, made at the first of them: the plan, and everything that follows from
-// the plan and the signature and not from the buffers. So a call that was made before is looked up, told of,
-// and run; it is not planned and put into words again.
+// What all calls of one signature share, made at the first of them: the plan, and everything that follows
+// from the plan and the signature and not from the buffers. So a call that was made before is looked up, told
+// of, and run; it is not planned and put into words again.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@ namespace stretto::communicator {
 
 // A call without its buffers.
 struct Signature {
-  // From the lowest byte: collective, type, operator, flags; in the upper half the root and one more. Never 0.
+  // From the lowest byte: collective, type, operator, flags; in the upper half the root and one more. Never
+  // 0.
   uint64_t kind = 0;
   uint64_t count = 0;
 
@@ -28,8 +29,8 @@ struct Prepared {
   planner::Plan plan;
   uint64_t tag = 0;  // equal on two ranks exactly if they run the same operation the same way
   observe::FlightCall recorded;
-  Announcement announced{};  // but for what Announced holds
-  Arguments arguments;       // but for the buffers
+  Announcement announced{};            // but for what Announced holds
+  Arguments arguments;                 // but for the buffers
   executors::host::Run run = nullptr;  // in host memory
 };
 

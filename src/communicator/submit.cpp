@@ -336,8 +336,7 @@ planner::Request Communicator::requestFor(const Operation& operation) const {
   return request;
 }
 
-Status Communicator::prepareFirst(const Operation& operation, Signature signature,
-                                  Prepared*& prepared) {
+Status Communicator::prepareFirst(const Operation& operation, Signature signature, Prepared*& prepared) {
   const auto plan = planner::choose(requestFor(operation), machine_, table_, forced_);
   if (!plan.ok()) return plan.status();
   Prepared made = preparedAs(operation, plan.value());

@@ -27,8 +27,7 @@ class Communicator::Turn {
  private:
   // Bounded: every operation before this one ends by its own deadline.
   void waitForOthers(const bootstrap::StopCheck& stop) {
-    mine_ = owner_.turns_.await(
-        number_, [&] { return owner_.abort_.load() != 0 || (stop && !stop().ok()); });
+    mine_ = owner_.turns_.await(number_, [&] { return owner_.abort_.load() != 0 || (stop && !stop().ok()); });
   }
 
   Communicator& owner_;

@@ -44,10 +44,12 @@ class Turns {
     return true;
   }
   // Every turn that was taken is completed.
-  bool quiet() const { return taken_.load(std::memory_order_acquire) == completed_.load(std::memory_order_acquire); }
+  bool quiet() const {
+    return taken_.load(std::memory_order_acquire) == completed_.load(std::memory_order_acquire);
+  }
 
-  // Until the turn is due or `givesUp`, which is asked whenever a turn was completed and every 20 ms; false if
-  // it is not due.
+  // Until the turn is due or `givesUp`, which is asked whenever a turn was completed and every 20 ms; false
+  // if it is not due.
   bool await(uint64_t turn, const std::function<bool()>& givesUp);
   // What await() gives up for may have come.
   void wake();

@@ -9,16 +9,16 @@
 namespace stretto::planner {
 namespace {
 
-constexpr uint32_t kGrain = 64;                   // chunks start on cache lines
-constexpr uint32_t kMostAny = 1u << 30;           // where no region bounds a chunk
-constexpr size_t kSlotPiece = size_t{1} << 20;    // a rank's part of a chunk in slots: 1 MB measured best
-constexpr size_t kLinkPieces = 4;                 // a message over a link is cut into this many,
-constexpr size_t kLinkGrain = 4096;               // rounded up to pages,
-constexpr size_t kLeastLinkPiece = 8192;          // and not smaller than this
+constexpr uint32_t kGrain = 64;                 // chunks start on cache lines
+constexpr uint32_t kMostAny = 1u << 30;         // where no region bounds a chunk
+constexpr size_t kSlotPiece = size_t{1} << 20;  // a rank's part of a chunk in slots: 1 MB measured best
+constexpr size_t kLinkPieces = 4;               // a message over a link is cut into this many,
+constexpr size_t kLinkGrain = 4096;             // rounded up to pages,
+constexpr size_t kLeastLinkPiece = 8192;        // and not smaller than this
 // Results of so many bytes are large: they do not stay in the caches that two cores have to themselves.
 constexpr size_t kStreamBytes = size_t{3} << 20;
-// Stores past the last-level cache pay once the buffers of all ranks fill half of it: between two ranks with 32 MB slower up to
-// 4 MB each way, faster from 8 MB (docs/results/2026-11-25-small-operations).
+// Stores past the last-level cache pay once the buffers of all ranks fill half of it: between two ranks with
+// 32 MB slower up to 4 MB each way, faster from 8 MB (docs/results/2026-11-25-small-operations).
 constexpr double kCacheShare = 0.5;
 
 // Microseconds, and bytes per microsecond (1,000 of them are 1 GB/s). Fitted on a 2-core machine with a

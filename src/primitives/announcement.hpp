@@ -42,8 +42,8 @@ inline void announceAt(Announcement& at, const Announcement& kind, const Announc
   constexpr size_t kTag = 1, kCount = 2, kStarted = 3, kFields = 4, kPlace = 5;
   static_assert(offsetof(Announcement, tag) == 8 * kTag && offsetof(Announcement, count) == 8 * kCount &&
                 offsetof(Announcement, startedTicks) == 8 * kStarted &&
-                offsetof(Announcement, collective) == 8 * kFields && offsetof(Announcement, place) == 8 * kPlace &&
-                kPlace + 1 == kAnnouncementWords);
+                offsetof(Announcement, collective) == 8 * kFields &&
+                offsetof(Announcement, place) == 8 * kPlace && kPlace + 1 == kAnnouncementWords);
   const auto put = [&](size_t word, uint64_t value) {
     wordOf(at, word).store(value, std::memory_order_relaxed);
   };

@@ -163,9 +163,7 @@ struct WindowLayout {
   }
   // One link slot is its cell followed by linkChunk bytes of payload.
   constexpr size_t linkSlotBytes() const { return kCellBytes + linkChunk; }
-  constexpr size_t link(int source, uint64_t chunk) const {
-    return linksBegin() + linkWithin(source, chunk);
-  }
+  constexpr size_t link(int source, uint64_t chunk) const { return linksBegin() + linkWithin(source, chunk); }
   // The same from the begin of all links.
   constexpr size_t linkWithin(int source, uint64_t chunk) const {
     return (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();

@@ -68,7 +68,7 @@ Run codeOf(Collective collective, Algorithm algorithm, Protocol protocol) {
       kTable[static_cast<size_t>(collective)][static_cast<size_t>(algorithm)][static_cast<size_t>(protocol)];
   if (run == nullptr) {
     (void)fail(Code::kInternal, "no code for %s by %s with %s", nameOf(collective), nameOf(algorithm),
-                nameOf(protocol));
+               nameOf(protocol));
   }
   return run;
 }

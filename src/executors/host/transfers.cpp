@@ -156,9 +156,11 @@ Status runTransfers(Host& host, std::span<Transfer> transfers, TransferWatch* wa
     auto moved = progressAll(host, transfers, watch, allFinished);
     if (!moved.ok()) return moved.status();
     if (allFinished) return kOkStatus;
-    // What a long wait tells of itself is not made up for a short one.
+    // What a long wait tells of itself is not made up for a short one. The first polls come without a pause,
+    // which can take as long as half a message.
+    constexpr int kAtOnce = 32;
     for (int poll = 0; poll < host.quickPolls() && moved.ok() && !moved.value(); ++poll) {
-      if (poll >= 32) platform::relax();
+      if (poll >= kAtOnce) platform::relax();
       moved = progressAll(host, transfers, watch, allFinished);
     }
     if (!moved.ok()) return moved.status();

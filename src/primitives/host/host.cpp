@@ -394,7 +394,8 @@ Status Patience::sleepStep() {
   ++host_.counters_.sleeps;
   const events::Scope asleep(events::Type::kSleep, traced_.id(), waitPayload(host_.rank_, awaited_.peer),
                              platform::ticks);
-  platform::futexWait(&window.bell, bell_, std::exchange(slept_, true) ? kSliceMicroseconds : kFirstMicroseconds);
+  platform::futexWait(&window.bell, bell_,
+                      std::exchange(slept_, true) ? kSliceMicroseconds : kFirstMicroseconds);
   bell_ = std::atomic_ref(window.bell).load(std::memory_order_acquire);
   return kOkStatus;
 }

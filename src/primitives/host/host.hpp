@@ -3,11 +3,11 @@
 // communicator; one thread at a time uses it (the executor sees to that).
 //
 // Sleeping: a rank whose wait is long sets `sleeping` in its window, looks once more, and waits on `bell`.
-// Whoever moves a cell or a line there looks at `sleeping` afterwards: when it begins to wait in earnest itself
-// and, at the latest, when its operation ends. It passes no fence in between, which would take as long as the
-// line takes to the other core. So its look may come before its store is seen, and the sleeper's last look
-// too: then no bell rings. A store is seen a microsecond later at the most, so a sleeper's first sleep is short,
-// and what was missed is found at its end.
+// Whoever moves a cell or a line there looks at `sleeping` afterwards: when it begins to wait in earnest
+// itself and, at the latest, when its operation ends. It passes no fence in between, which would take as long
+// as the line takes to the other core. So its look may come before its store is seen, and the sleeper's last
+// look too: then no bell rings. A store is seen a microsecond later at the most, so a sleeper's first sleep
+// is short, and what was missed is found at its end.
 #pragma once
 
 #include <algorithm>
@@ -220,7 +220,8 @@ class Host {
     scratchBytes_ = 0;
   }
 
-  // How far `cell` has come, and whether that is `value`: for who looks before it waits, or at several things.
+  // How far `cell` has come, and whether that is `value`: for who looks before it waits, or at several
+  // things.
   uint64_t count(const Cell* cell) const { return load(&cell->count); }
   bool ready(const Cell* cell, uint64_t value) const { return count(cell) >= value; }
   // The tag check of a cell that ready() reported.
