@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "platform/clock.hpp"
+
 namespace stretto::communicator {
 namespace {
 
@@ -80,27 +82,40 @@ TEST(Turns, AreNotWaitedForLongerThanAsked) {
 }
 
 // Who takes a turn and then looks at the state, and who changes the state and then looks for turns: one of
-// the two sees the other, or an operation would run in a communicator whose memory is gone.
+// the two sees the other, or an operation would run in a communicator whose memory is gone. Both begin at the
+// same tick, give or take a few.
 TEST(Turns, AreSeenByWhoeverEndsTheCommunicatorOrSeeTheEnd) {
-  constexpr int kRounds = 2000;
-  std::atomic<int> round{0}, ended{0};
-  std::atomic<int> ran[kRounds + 1] = {};
-  Turns turns[kRounds + 1];
+  constexpr int kRounds = 4000;
+  constexpr uint64_t kLead = 20000, kApart = 300;  // ticks
+  std::atomic<uint64_t> start{0};
+  std::atomic<int> ended{0};
+  std::vector<std::atomic<int>> ran(kRounds + 1);
+  std::vector<Turns> turns(kRounds + 1);
+  const auto await = [](uint64_t ticks) {
+    while (platform::ticks() < ticks) {
+    }
+  };
   std::thread caller([&] {
+    uint64_t last = 0;
     for (int at = 1; at <= kRounds; ++at) {
-      while (round.load(std::memory_order_acquire) < at) {
-      }
-      turns[at].take();
-      ran[at].store(ended.load(std::memory_order_relaxed) == at ? -1 : 1, std::memory_order_release);
+      while (start.load(std::memory_order_acquire) == last) std::this_thread::yield();
+      last = start.load(std::memory_order_acquire);
+      await(last + static_cast<uint64_t>(at) % kApart);
+      turns[static_cast<size_t>(at)].take();
+      ran[static_cast<size_t>(at)].store(ended.load(std::memory_order_relaxed) == at ? -1 : 1,
+                                         std::memory_order_release);
     }
   });
   for (int at = 1; at <= kRounds; ++at) {
-    round.store(at, std::memory_order_release);
+    const uint64_t here = platform::ticks() + kLead;
+    start.store(here, std::memory_order_release);
+    await(here + kApart / 2);
     ended.store(at, std::memory_order_relaxed);
-    turns[at].fenceOperations();
-    const bool quiet = turns[at].quiet();
-    while (ran[at].load(std::memory_order_acquire) == 0) std::this_thread::yield();
-    EXPECT_TRUE(!quiet || ran[at].load() < 0) << "round " << at << ": neither saw the other";
+    turns[static_cast<size_t>(at)].fenceOperations();
+    const bool quiet = turns[static_cast<size_t>(at)].quiet();
+    const std::atomic<int>& ranHere = ran[static_cast<size_t>(at)];
+    while (ranHere.load(std::memory_order_acquire) == 0) std::this_thread::yield();
+    EXPECT_TRUE(!quiet || ranHere.load() < 0) << "round " << at << ": neither saw the other";
   }
   caller.join();
 }
