@@ -35,8 +35,13 @@ concept LinkingBackend = requires(B b, int peer, std::byte* to, const std::byte*
   {b.releaseLink(peer)};
 };
 
+// Where chunks only go one way, as between a root and its peers, one end runs ahead of the other until the
+// ring is full or empty, and both fetch lines into their caches ahead of time. Where messages are answered
+// nobody is ahead, and a line that was fetched too early was taken from who is about to use it.
+enum class Flow : uint8_t { kBothWays, kOneWay };
+
 // The sending end towards one peer. Cursors live in the backend and survive operations.
-template <Backend B>
+template <Backend B, Flow flow = Flow::kBothWays>
 class Outlet {
  public:
   STRETTO_ANYWHERE Outlet(B& backend, int peer) : b_(backend), peer_(peer) {}
@@ -67,10 +72,7 @@ class Outlet {
     } else {
       Cell* const at = cell();
       b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
-      platform::prefetchToWrite(cell());  // as the peer read that place last, and polls another one now
-      if (b_.cursors(peer_).sent - b_.cursors(peer_).credited == WindowLayout::kLinkDepth - 1) {
-        platform::prefetchToRead(b_.creditFrom(peer_));
-      }
+      if constexpr (flow == Flow::kOneWay) fetchAhead();
     }
   }
   STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) {
@@ -83,6 +85,14 @@ class Outlet {
 
  private:
   STRETTO_ANYWHERE Cell* cell() const { return b_.linkAt(peer_, b_.cursors(peer_).sent); }
+  // The next place, which the peer read last, while it polls another; and the credits before they are needed.
+  STRETTO_ANYWHERE void fetchAhead() const {
+    const auto& cursors = b_.cursors(peer_);
+    platform::prefetchToWrite(cell());
+    if (cursors.sent - cursors.credited == WindowLayout::kLinkDepth - 1) {
+      platform::prefetchToRead(b_.creditFrom(peer_));
+    }
+  }
   // Chunks that must have been acknowledged before the next may go, when the ring is full.
   STRETTO_ANYWHERE uint64_t owed() const { return b_.cursors(peer_).sent + 1 - WindowLayout::kLinkDepth; }
 
@@ -91,7 +101,7 @@ class Outlet {
 };
 
 // The receiving end from one peer.
-template <Backend B>
+template <Backend B, Flow flow = Flow::kBothWays>
 class Inlet {
  public:
   STRETTO_ANYWHERE Inlet(B& backend, int peer) : b_(backend), peer_(peer) {}
@@ -104,8 +114,8 @@ class Inlet {
       return b_.awaitLink(peer_, place);
     } else {
       const Cell* const here = cell();
-      // The peer is ahead, and has perhaps written the next place as well.
-      if (bytes <= Cell::kInlineBytes && b_.ready(here, next())) {
+      // If this chunk is there already, the peer is ahead, and has perhaps written the next place as well.
+      if (flow == Flow::kOneWay && bytes <= Cell::kInlineBytes && b_.ready(here, next())) {
         platform::prefetchToRead(b_.linkFrom(peer_, next()));
       }
       STRETTO_TRY(b_.wait(b_.coop(), peer_, here, next()));
@@ -139,6 +149,11 @@ class Inlet {
   B& b_;
   int peer_;
 };
+
+template <Backend B>
+using OneWayOutlet = Outlet<B, Flow::kOneWay>;
+template <Backend B>
+using OneWayInlet = Inlet<B, Flow::kOneWay>;
 
 // Most that one chunk holds: in bytes, and in whole elements, at least one.
 template <Backend B>

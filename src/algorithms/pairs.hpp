@@ -12,12 +12,12 @@ STRETTO_ANYWHERE Status broadcastFlat(B& b, const Arguments& a) {
   const bool isRoot = b.rank() == a.root;
   for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
     if (!isRoot) {
-      STRETTO_TRY(Inlet<B>(b, a.root).receive(a.receive + chunk.begin, chunk.size, a.stream));
+      STRETTO_TRY(OneWayInlet<B>(b, a.root).receive(a.receive + chunk.begin, chunk.size, a.stream));
       continue;
     }
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
-      STRETTO_TRY(Outlet<B>(b, peer).send(a.send + chunk.begin, chunk.size));
+      STRETTO_TRY(OneWayOutlet<B>(b, peer).send(a.send + chunk.begin, chunk.size));
     }
     b.copy(b.coop(), a.receive + chunk.begin, a.send + chunk.begin, chunk.size, a.stream);
   }
@@ -32,16 +32,16 @@ STRETTO_ANYWHERE Status reduceFlat(B& b, const Arguments& a) {
     const size_t at = chunk.begin * a.elementBytes;
     const size_t bytes = chunk.size * a.elementBytes;
     if (b.rank() != a.root) {
-      STRETTO_TRY(Outlet<B>(b, a.root).send(a.send + at, bytes));
+      STRETTO_TRY(OneWayOutlet<B>(b, a.root).send(a.send + at, bytes));
       continue;
     }
     for (int peer = 0; peer < b.ranks(); ++peer) {
       sources[peer] = a.send + at;
-      if (peer != a.root) STRETTO_TRY(Inlet<B>(b, peer).await(bytes, sources[peer]));
+      if (peer != a.root) STRETTO_TRY(OneWayInlet<B>(b, peer).await(bytes, sources[peer]));
     }
     b.reduce(b.coop(), a.reduce, {a.receive + at}, sources, b.ranks(), chunk.size, false);
     for (int step = 1; step < b.ranks(); ++step) {
-      Inlet<B>(b, rotated(b.rank(), step, b.ranks())).release();
+      OneWayInlet<B>(b, rotated(b.rank(), step, b.ranks())).release();
     }
   }
   return kOkStatus;
@@ -52,13 +52,13 @@ STRETTO_ANYWHERE Status gatherFlat(B& b, const Arguments& a) {
   const bool isRoot = b.rank() == a.root;
   for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
     if (!isRoot) {
-      STRETTO_TRY(Outlet<B>(b, a.root).send(a.send + chunk.begin, chunk.size));
+      STRETTO_TRY(OneWayOutlet<B>(b, a.root).send(a.send + chunk.begin, chunk.size));
       continue;
     }
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
       std::byte* const to = a.receive + a.block(peer) + chunk.begin;
-      STRETTO_TRY(Inlet<B>(b, peer).receive(to, chunk.size, a.stream));
+      STRETTO_TRY(OneWayInlet<B>(b, peer).receive(to, chunk.size, a.stream));
     }
   }
   if (isRoot) {
@@ -72,13 +72,13 @@ STRETTO_ANYWHERE Status scatterFlat(B& b, const Arguments& a) {
   const bool isRoot = b.rank() == a.root;
   for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
     if (!isRoot) {
-      STRETTO_TRY(Inlet<B>(b, a.root).receive(a.receive + chunk.begin, chunk.size, a.stream));
+      STRETTO_TRY(OneWayInlet<B>(b, a.root).receive(a.receive + chunk.begin, chunk.size, a.stream));
       continue;
     }
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
       const std::byte* from = a.send + a.block(peer) + chunk.begin;
-      STRETTO_TRY(Outlet<B>(b, peer).send(from, chunk.size));
+      STRETTO_TRY(OneWayOutlet<B>(b, peer).send(from, chunk.size));
     }
   }
   if (isRoot) {
