@@ -129,8 +129,10 @@ class Inlet {
       b_.releaseLink(peer_);
     } else {
       const uint64_t received = ++b_.cursors(peer_).received;
-      if (received % (WindowLayout::kLinkDepth / 2) == 0) {
-        b_.signal(b_.coop(), peer_, b_.creditAt(peer_), received);
+      constexpr uint64_t kInterval = WindowLayout::kLinkDepth / 2;
+      if (received % kInterval == 0) b_.signal(b_.coop(), peer_, b_.creditAt(peer_), received);
+      if (flow == Flow::kOneWay && (received + 1) % kInterval == 0) {
+        platform::prefetchToWrite(b_.creditAt(peer_));  // the peer has looked there
       }
     }
   }
