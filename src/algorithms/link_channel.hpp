@@ -72,7 +72,6 @@ class Outlet {
     } else {
       Cell* const at = cell();
       b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
-      if constexpr (flow == Flow::kOneWay) fetchAhead();
     }
   }
   STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes) {
@@ -80,15 +79,24 @@ class Outlet {
     STRETTO_TRY(acquire(bytes, place));
     b_.put(b_.coop(), peer_, place, from, bytes);
     publish();
+    if constexpr (flow == Flow::kOneWay && !LinkingBackend<B>) fetchAhead(bytes);
     return kOkStatus;
   }
 
  private:
   STRETTO_ANYWHERE Cell* cell() const { return b_.linkAt(peer_, b_.cursors(peer_).sent); }
-  // The next place, which the peer read last, while it polls another; and the credits before they are needed.
-  STRETTO_ANYWHERE void fetchAhead() const {
+  // The next place, which the peer read last, while it polls another: as much of it as this chunk took, if
+  // that is little. And the credits before they are needed.
+  STRETTO_ANYWHERE void fetchAhead(size_t bytes) const {
+    constexpr size_t kLittle = 512;
     const auto& cursors = b_.cursors(peer_);
-    platform::prefetchToWrite(cell());
+    const Cell* const next = cell();
+    platform::prefetchToWrite(next);
+    if (bytes > Cell::kInlineBytes && bytes <= kLittle) {
+      for (size_t at = 0; at < bytes; at += kCellBytes) {
+        platform::prefetchToWrite(reinterpret_cast<const std::byte*>(next + 1) + at);
+      }
+    }
     if (cursors.sent - cursors.credited == WindowLayout::kLinkDepth - 1) {
       platform::prefetchToRead(b_.creditFrom(peer_));
     }
