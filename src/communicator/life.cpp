@@ -341,6 +341,7 @@ void Communicator::release() {
   std::vector<std::byte>().swap(scaled_);
   std::vector<executors::host::Transfer>().swap(transfers_);
   table_ = planner::Table();
+  prepared_.clear();
   profile_.close();
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "communicator/operation.hpp"
 #include "executors/host/launch.hpp"
@@ -34,32 +35,38 @@ struct Prepared {
   executors::host::Run run = nullptr;  // in host memory
 };
 
-// Direct-mapped, small, no allocation. Used by one thread at a time.
+// Direct-mapped and small; its memory is had at the first call that is kept. Used by one thread at a time.
 class PreparedCache {
  public:
   // Null if it is not there.
   Prepared* find(const Signature& signature) {
+    if (entries_ == nullptr) [[unlikely]] {
+      return nullptr;
+    }
     Entry& entry = entryOf(signature);
     return entry.signature == signature ? &entry.prepared : nullptr;
   }
   Prepared* keep(const Signature& signature, const Prepared& prepared) {
+    if (entries_ == nullptr) entries_ = std::make_unique<Entries>();
     Entry& entry = entryOf(signature);
     entry = {signature, prepared};
     return &entry.prepared;
   }
-  void clear() { entries_ = {}; }
+  void clear() { entries_.reset(); }
 
  private:
-  static constexpr size_t kEntries = 64;
   struct Entry {
     Signature signature;
     Prepared prepared;
   };
+  static constexpr int kIndexBits = 6;
+  using Entries = std::array<Entry, size_t{1} << kIndexBits>;
 
   Entry& entryOf(const Signature& signature) {
-    return entries_[((signature.count * 0x9e3779b97f4a7c15u) ^ (signature.kind * 0xd6e8feb86659fd93u)) >> 58];
+    const uint64_t mixed = (signature.count * 0x9e3779b97f4a7c15u) ^ (signature.kind * 0xd6e8feb86659fd93u);
+    return (*entries_)[mixed >> (64 - kIndexBits)];
   }
-  std::array<Entry, kEntries> entries_{};
+  std::unique_ptr<Entries> entries_;
 };
 
 }  // namespace stretto::communicator
