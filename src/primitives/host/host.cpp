@@ -394,8 +394,9 @@ Status Patience::sleepStep() {
   ++host_.counters_.sleeps;
   const events::Scope asleep(events::Type::kSleep, traced_.id(), waitPayload(host_.rank_, awaited_.peer),
                              platform::ticks);
-  platform::futexWait(&window.bell, bell_,
-                      std::exchange(slept_, true) ? kSliceMicroseconds : kFirstMicroseconds);
+  // A bell that somebody else rang says nothing of the one that was missed.
+  if (platform::futexWait(&window.bell, bell_, slept_ ? kSliceMicroseconds : kFirstMicroseconds))
+    slept_ = true;
   bell_ = std::atomic_ref(window.bell).load(std::memory_order_acquire);
   return kOkStatus;
 }

@@ -6,8 +6,8 @@
 // Whoever moves a cell or a line there looks at `sleeping` afterwards: when it begins to wait in earnest
 // itself and, at the latest, when its operation ends. It passes no fence in between, which would take as long
 // as the line takes to the other core. So its look may come before its store is seen, and the sleeper's last
-// look too: then no bell rings. A store is seen a microsecond later at the most, so a sleeper's first sleep
-// is short, and what was missed is found at its end.
+// look too: then no bell rings. A store is seen a microsecond later at the most, so a sleeper's sleeps are
+// short until it has slept one out, and what was missed is found at its end.
 #pragma once
 
 #include <algorithm>
@@ -103,7 +103,7 @@ class Patience {
   uint32_t yields_ = 0;
   uint32_t bell_ = 0;
   bool armed_ = false;
-  bool slept_ = false;
+  bool slept_ = false;  // a first sleep to its end
   bool warned_ = false;
   Doubts doubts_;
   Standstill standstill_;
