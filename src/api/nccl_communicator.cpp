@@ -72,7 +72,7 @@ Status launch(Shared communicator, ncclComm_t* slot, const Spare& spare = nullpt
   if (!handle.ok()) return handle.status();
   *slot = handle.value();
   if (!communicator->config().blocking) {
-    communicator->worker().submit([communicator, spare] { (void)communicator->initialise(); });
+    communicator->worker()->submit([communicator, spare] { (void)communicator->initialise(); });
     return Status{Code::kInProgress};
   }
   if (Group::current().open()) {
@@ -159,7 +159,7 @@ struct Wanted {
 Status splitNothing(const Shared& parent, const Wanted& wanted) {
   auto find = parent->split(wanted.colour, wanted.key);
   if (wanted.config.blocking) return find({}).status();
-  parent->worker().submit([find = std::move(find)] { (void)find({}); });
+  parent->worker()->submit([find = std::move(find)] { (void)find({}); });
   return Status{Code::kInProgress};
 }
 

@@ -124,7 +124,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // Runs or enqueues operations that belong together: transfers first, then collectives in order. `stream` is
   // null for "return when done". Arguments were validated.
-  Status start(std::vector<Operation> operations, executors::host::Stream* stream);
+  Status start(std::vector<Operation> operations, std::shared_ptr<executors::host::Stream> stream);
   // The same in two halves, for a group that chooses the thread: the turn is taken when the user calls, and
   // used exactly once, on any thread.
   uint64_t takeTurn() { return turns_.take(); }
@@ -187,8 +187,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Counters counters() const;
   WaitCounters waitCounters() const;
   size_t windowBytes() const;
-  // The worker thread, made at first need.
-  executors::host::Stream& worker();
+  // The worker thread, made at first need. Whoever gives it work keeps it meanwhile: an abort on another
+  // thread may let go of the communicator in any moment.
+  std::shared_ptr<executors::host::Stream> worker();
   // Lets go of everything but the object itself, once nothing runs: windows, links, connection, worker.
   void release();
 
@@ -362,7 +363,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> releaseDue_{false};  // nobody will use the communicator any more
   std::mutex lifeMutex_;                 // held while the communicator is made, finalised, or lets go
   std::mutex workerMutex_;
-  std::unique_ptr<executors::host::Stream> worker_;
+  std::shared_ptr<executors::host::Stream> worker_;
   mutable std::mutex membershipMutex_;                 // held while membership_ is set, and by abort()
   std::unique_ptr<bootstrap::Membership> membership_;  // last: its callback uses the members above
 };

@@ -254,11 +254,11 @@ Status Group::runJobs() {
 
 // Which thread runs a batch: the stream it names, unless another rank's batch runs there already (they may be
 // ranks of one job and wait for each other), else the communicator's worker.
-Group::Stream& Group::threadFor(Batch& batch, std::vector<Stream*>& taken) {
+std::shared_ptr<Group::Stream> Group::threadFor(Batch& batch, std::vector<Stream*>& taken) {
   for (const auto& stream : batch.streams) {
     if (std::find(taken.begin(), taken.end(), stream.get()) != taken.end()) continue;
     taken.push_back(stream.get());
-    return *stream;
+    return stream;
   }
   return batch.communicator->worker();
 }
@@ -283,16 +283,16 @@ Status Group::runBatches() {
       mine = &batch;
       continue;
     }
-    Stream& thread = threadFor(batch, taken);
+    const std::shared_ptr<Stream> thread = threadFor(batch, taken);
     auto gate = std::make_shared<Gate>(batch.streams.size());
     for (const auto& stream : batch.streams) {
-      if (stream.get() != &thread) stream->submit([gate] { gate->pass(); });
+      if (stream != thread) stream->submit([gate] { gate->pass(); });
     }
     const bool runsOnNamed = std::any_of(batch.streams.begin(), batch.streams.end(),
-                                         [&](const auto& stream) { return stream.get() == &thread; });
+                                         [&](const auto& stream) { return stream == thread; });
     const Profile::HandOver handOver(batch.communicator->profile(), batch.operations);
-    thread.submit([gate, runsOnNamed, communicator = batch.communicator,
-                   turn = batch.communicator->takeTurn(), work = std::move(batch.operations)] {
+    thread->submit([gate, runsOnNamed, communicator = batch.communicator,
+                    turn = batch.communicator->takeTurn(), work = std::move(batch.operations)] {
       gate->enter(runsOnNamed);
       gate->open(communicator->run(work, turn));
     });

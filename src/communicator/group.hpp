@@ -65,7 +65,7 @@ class Group {
   Status leave();
   Status runJobs();
   Status runBatches();
-  static Stream& threadFor(Batch& batch, std::vector<Stream*>& taken);
+  static std::shared_ptr<Stream> threadFor(Batch& batch, std::vector<Stream*>& taken);
   void takeBack();
   void clear();
 

@@ -294,19 +294,20 @@ Status Communicator::openProfile() {
   return kOkStatus;
 }
 
-executors::host::Stream& Communicator::worker() {
+std::shared_ptr<executors::host::Stream> Communicator::worker() {
   std::lock_guard lock(workerMutex_);
-  if (worker_ != nullptr) return *worker_;
+  if (worker_ != nullptr) return worker_;
   std::function<void()> begins;
   if (onDevice()) begins = [device = config_.device] { (void)platform::cuda::stayOn(device); };
-  worker_ = std::make_unique<executors::host::Stream>(&profile_, std::move(begins));
-  return *worker_;
+  auto made = std::make_shared<executors::host::Stream>(&profile_, std::move(begins));
+  if (!releaseDue_.load()) worker_ = made;  // else nobody would end it
+  return made;
 }
 
 // The worker's thread must not see the last reference die, so whoever lets go of a communicator ends it
 // first.
 void Communicator::endWorker() {
-  std::unique_ptr<executors::host::Stream> last;
+  std::shared_ptr<executors::host::Stream> last;
   std::lock_guard lock(workerMutex_);
   last = std::move(worker_);
 }
@@ -467,7 +468,7 @@ Status Communicator::startFinalise() {
   };
   if (config_.blocking) return finaliseAll(*this);
   finalising_.store(true);
-  worker().submit([finaliseAll, self = shared_from_this()] {
+  worker()->submit([finaliseAll, self = shared_from_this()] {
     (void)finaliseAll(*self);
     self->finalising_.store(false);
   });

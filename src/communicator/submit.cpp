@@ -117,7 +117,7 @@ Status hand(Communicator& communicator, const Operation& operation,
   }
   if (stream == nullptr && (communicator.config().blocking || communicator.onDevice()))
     return communicator.startNow(operation);
-  return communicator.start({operation}, stream.get());
+  return communicator.start({operation}, stream);
 }
 
 [[gnu::noinline]] Status submitTraced(Communicator& communicator, Operation operation,
@@ -198,19 +198,20 @@ Status submitOneSided(Communicator& communicator, std::vector<Operation> operati
                 nameOf(operations[0].collective));
   }
   for (const Operation& operation : operations) STRETTO_TRY(communicator.checkOneSided(operation));
-  if (!Group::current().open()) return communicator.start(std::move(operations), stream.get());
+  if (!Group::current().open()) return communicator.start(std::move(operations), stream);
   for (const Operation& operation : operations)
     Group::current().add(communicator.shared_from_this(), operation, stream);
   return kOkStatus;
 }
 
-Status Communicator::start(std::vector<Operation> operations, executors::host::Stream* stream) {
+Status Communicator::start(std::vector<Operation> operations,
+                           std::shared_ptr<executors::host::Stream> stream) {
   if (stream == nullptr && config_.blocking) return run(operations, takeTurn());
-  executors::host::Stream& where = stream != nullptr ? *stream : worker();
+  if (stream == nullptr) stream = worker();
   const Profile::HandOver handOver(profile_, operations);
   const uint64_t turn = takeTurn();
   try {
-    where.submit(
+    stream->submit(
         [self = shared_from_this(), turn, work = std::move(operations)] { (void)self->run(work, turn); });
   } catch (...) {
     completeTurn(turn);

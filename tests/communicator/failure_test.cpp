@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <set>
@@ -315,6 +316,39 @@ TEST(Abort, EndsWhatRunsOnAHostStream) {
               if (took > canary.limit(kNoticed)) member.complain("took %.3f s", took);
               member.board.meet();
             }));
+}
+
+// A thread that gives a non-blocking communicator's worker work while another one aborts, and so ends the
+// worker.
+TEST(Abort, RacesWithCallsForTheWorker) {
+  const Watchdog watchdog("aborts while another thread calls", 120);
+  for (int round = 0; round < 200; ++round) {
+    ncclUniqueId id;
+    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) ncclCommGetAsyncError(comm, &state);
+    ASSERT_EQ(state, ncclSuccess);
+    std::atomic<int> calls{0};
+    float from = 1, to = 0;
+    const bool grouped = round % 2 == 1;
+    std::thread caller([&] {
+      ncclResult_t result = ncclInProgress;
+      while (result == ncclInProgress) {
+        if (grouped) ncclGroupStart();
+        result = ncclAllReduce(&from, &to, 1, ncclFloat32, ncclSum, comm, nullptr);
+        if (grouped) result = ncclGroupEnd();
+        ++calls;
+      }
+    });
+    while (calls.load() < 1 + round % 7) {
+    }
+    EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+    caller.join();
+  }
 }
 
 // Aborting and destroying while the worker of a non-blocking communicator ends its work.
