@@ -63,8 +63,8 @@ struct StandstillSetting {
   bool ticketsLast = true;         // after the looks, not only before them
   bool peersBeforeTicket = true;   // publish()
   bool countsLooks = true;
-  // The next look comes after the last one is seen to be counted. In the library that is the work of the
-  // system call between the two (futexWait in sleepStep), which passes a full fence.
+  // The next look comes after the last one is seen to be counted. In the library sleepStep passes a
+  // full fence between the two.
   bool fenceAfterCount = true;
 };
 

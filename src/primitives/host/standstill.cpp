@@ -15,8 +15,8 @@
 //   wait began, so before T.
 //   c. The first of a member's two further looks was counted after its number was read, so after T. The
 //   second began after that: it saw everything that had been done before T, and was in the same wait. It did
-//   not find what the member waits for. (A look must not overtake the count of the one before it, which takes
-//   a full fence: the system call with which sleepStep sleeps passes one.)
+//   not find what the member waits for. (A look must not overtake the count of the one before it: sleepStep
+//   passes a full fence between them.)
 //   d. Only members could do what the members wait for, none does anything while it waits, and what was done
 //      before T was not enough. So all of them wait for ever.
 //
