@@ -77,7 +77,8 @@ struct Hosting {
   std::vector<Departure> departures;  // whom this member knows to be gone, in the order that it heard of it
   size_t passedOn = 0;                // how many of them the session that is hosted here has been told
   std::vector<Suspect> suspects;
-  std::deque<std::pair<uint32_t, SharedBytes>> parts;  // of the last two exchanges
+  std::deque<std::pair<uint32_t, SharedBytes>> parts;    // of the last two exchanges
+  std::deque<std::pair<uint32_t, SharedBytes>> partsDue; // of those that wait for one before them to end
   uint32_t nudges = 0;                                 // how often this member has nudged the others
   bool registered = false;                             // joined: this process can host the session
   bool ready = false;                                  // the time for further hosts has come

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -207,7 +206,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<Seat> splitSeat(uint64_t turn, int colour, int key, const bootstrap::StopCheck& stop);
   Result<Seat> growSeat(uint64_t turn, int ranks, const bootstrap::UniqueId* id,
                         const bootstrap::StopCheck& stop);
-  Result<double> exchangeSeconds(const Turn& turn, const char* what, const bootstrap::StopCheck& stop) const;
+  using MakeWish = std::function<std::vector<uint8_t>()>;
+  Result<bootstrap::Membership::Parts> exchangeWishes(const Turn& turn, const char* what, const MakeWish& wish,
+                                                      const bootstrap::StopCheck& stop);
   Status join();
   Status mayWait() const;
   Status parentHolds() const;
@@ -281,6 +282,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool advance(State to);
   void endWorker();
   void completeTurn(uint64_t number);
+  // The same for a turn that may not have come. `inItsPlace` is done when it comes, by whoever completes the
+  // one before: it must be quick. What is said of a turn first counts.
+  void completeInOrder(uint64_t number, std::function<void()> inItsPlace);
   void releaseIfDue();
   bool quiet() const { return submitted_.load() == completed_.load(); }
   bool waitUntilQuiet(double seconds);
@@ -357,7 +361,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex turnMutex_;
   std::condition_variable turnChanged_;
   std::atomic<int> turnWaiters_{0};
-  std::set<uint64_t> abandoned_;  // turns given up before they came, by turnMutex_
+  std::map<uint64_t, std::function<void()>> abandoned_;  // turns given up before they came, by turnMutex_
 
   std::atomic<bool> finalising_{false};
   std::atomic<bool> suspended_{false};

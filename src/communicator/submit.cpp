@@ -143,16 +143,27 @@ uint64_t transferTag(const Operation& operation) {
   return mix(mix(0x7032, static_cast<uint64_t>(operation.type)), operation.count);
 }
 
-// Turns complete in order: one given up early waits in `abandoned_` until those before it are done.
 void Communicator::completeTurn(uint64_t number) {
   if (completed_.load(std::memory_order_relaxed) == number && turnWaiters_.load() == 0) {
     completed_.store(number + 1, std::memory_order_seq_cst);
     if (turnWaiters_.load(std::memory_order_seq_cst) == 0) return releaseIfDue();
   }
+  completeInOrder(number, {});
+}
+
+// One given up early waits in `abandoned_` until those before it are done, and counts as a waiter meanwhile.
+void Communicator::completeInOrder(uint64_t number, std::function<void()> inItsPlace) {
   {
-    std::lock_guard lock(turnMutex_);
-    if (completed_.load() <= number) abandoned_.insert(number);
-    while (abandoned_.erase(completed_.load()) != 0) ++completed_;
+    const std::lock_guard lock(turnMutex_);
+    if (completed_.load() <= number && abandoned_.emplace(number, std::move(inItsPlace)).second) {
+      ++turnWaiters_;
+    }
+    for (auto next = abandoned_.begin(); next != abandoned_.end() && next->first == completed_.load();
+         next = abandoned_.erase(next)) {
+      if (next->second) next->second();
+      --turnWaiters_;
+      ++completed_;
+    }
     turnChanged_.notify_all();
   }
   releaseIfDue();

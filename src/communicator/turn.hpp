@@ -20,6 +20,7 @@ class Communicator::Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
+  uint64_t number() const { return number_; }
   bool mine() const { return mine_; }
 
  private:
