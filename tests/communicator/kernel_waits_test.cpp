@@ -55,7 +55,7 @@ class KernelWaitsTest : public testing::Test {
     ++ranks_[rank].what.with.received[static_cast<size_t>(what.peer)];
   }
   void looks(size_t rank, Awaited what, int peer) {
-    ranks_[rank].looks[static_cast<size_t>(awaitedAt(what, peer))] = {ranks_[rank].launch, ++clock_};
+    ranks_[rank].looks[static_cast<size_t>(awaitedAt(what, peer))] = {ranks_[rank].launch, 4, ++clock_};
   }
   // What each rank finds; 0 for one that does not wait.
   std::vector<uint64_t> turn() {
@@ -90,7 +90,7 @@ class KernelWaitsTest : public testing::Test {
   std::vector<Rank> ranks_;
   uint64_t gone_ = 0;
   std::array<int, 3> absent_{-1, -1, -1};  // what each rank has found in the last turn
-  uint32_t clock_ = 0;
+  uint16_t clock_ = 0;
 };
 
 TEST_F(KernelWaitsTest, ASendThatMeetsACollectiveStandsStill) {
@@ -251,6 +251,15 @@ TEST_F(KernelWaitsTest, WhatIsNotKnownIsNotPublished) {
               looks(1, Awaited::kPeer, 0);
             }),
             0u);
+}
+
+TEST(LongWait, GoesThroughAWord) {
+  using stretto::cuda::LongLook;
+  const LongLook look = LongLook::of(LongLook::at(0xfedcba98, 0x12345678, 640).word());
+  EXPECT_EQ(look.launch, 0xfedcba98u);
+  EXPECT_EQ(look.waited, 20u);
+  EXPECT_EQ(look.span, uint16_t{0x12345678 / LongLook::kTurns & 0xffff});
+  EXPECT_EQ(LongLook::at(1, 1, stretto::cuda::kMostTurns - 1).waited, LongLook::kMostWaited);
 }
 
 // A deadline that would be 0, or even, is a turn later: the wait has not gone on since for ever.

@@ -63,7 +63,9 @@ __device__ inline void tellLongWait(const Context& context, BlockShared& shared,
   const uint32_t span = turn / LongLook::kTurns;
   if (atomicExch(&shared.toldOf[what], span) == span) return;
   storeRelaxed64(&context.control->longLooks[what],
-                 LongLook{static_cast<uint32_t>(context.launch), span}.word());
+                 LongLook::at(static_cast<uint32_t>(context.launch), turn,
+                              turnsWaited(turn, deadline, context.timeoutTurns))
+                     .word());
 }
 
 // What ends a wait: nothing (kOk), another thread of the rank that gave up, the deadline, or the host's
