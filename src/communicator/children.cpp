@@ -154,8 +154,8 @@ FindSeat Communicator::grow(int ranks, const bootstrap::UniqueId* id) {
   });
 }
 
-// What all ranks want of a child. Every rank takes part when it is this call's turn, also if the child has been
-// given up by then, and the exchange ends without it: the ranks stay in step.
+// What all ranks want of a child. Every rank takes part when it is this call's turn, also if the child has
+// been given up by then, and the exchange ends without it: the ranks stay in step.
 Result<bootstrap::Membership::Parts> Communicator::exchangeWishes(const Turn& turn, const char* what,
                                                                   const MakeWish& wish,
                                                                   const bootstrap::StopCheck& stop) {
@@ -200,7 +200,11 @@ Result<Seat> Communicator::growSeat(uint64_t number, int ranks, const bootstrap:
 Result<Seat> Communicator::splitSeat(uint64_t number, int colour, int key, const bootstrap::StopCheck& stop) {
   const Turn turn(*this, number, stop);
   const auto wishes = exchangeWishes(
-      turn, "split", [=, this] { return bytesOf(Wish{colour, key, children_}); }, stop);
+      turn, "split",
+      [=, this] {
+        return bytesOf(Wish{colour, key, children_});
+      },
+      stop);
   if (!wishes.ok()) return wishes.status();
   children_ = 1 + mostChildren(wishes.value());
   if (colour < 0) {

@@ -207,8 +207,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<Seat> growSeat(uint64_t turn, int ranks, const bootstrap::UniqueId* id,
                         const bootstrap::StopCheck& stop);
   using MakeWish = std::function<std::vector<uint8_t>()>;
-  Result<bootstrap::Membership::Parts> exchangeWishes(const Turn& turn, const char* what, const MakeWish& wish,
-                                                      const bootstrap::StopCheck& stop);
+  Result<bootstrap::Membership::Parts> exchangeWishes(const Turn& turn, const char* what,
+                                                      const MakeWish& wish, const bootstrap::StopCheck& stop);
   Status join();
   Status mayWait() const;
   Status parentHolds() const;

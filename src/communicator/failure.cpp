@@ -159,9 +159,10 @@ bool Communicator::noteAbsence(int gone) {
   const WindowHeader& theirs = connections_.peers[static_cast<size_t>(gone)].header();
   char text[300];
   snprintf(text, sizeof text, "rank %d waits for rank %d, which has %s", rank_, gone,
-           hasFailed(theirs) ? "given up on this communicator; its own error says why"
-                     : "finalised its communicator without calling the same operation: all ranks of a "
-                       "communicator must make the same calls");
+           hasFailed(theirs)
+               ? "given up on this communicator; its own error says why"
+               : "finalised its communicator without calling the same operation: all ranks of a "
+                 "communicator must make the same calls");
   markBroken({Code::kRemote, static_cast<int16_t>(gone)}, State::kFailed, text);
   flight_.note(text);
   raiseAbort({Code::kRemote, static_cast<int16_t>(gone)});

@@ -16,10 +16,10 @@
 //   2. So A's kernel ends after B's published kernel has ended. This holds for each of the set, with another
 //      one of the set as B: none of these kernels can be the first to end.
 //
-// When was a look made? A thread looks, and then stores a word that says so; A's process reads the word twenty
-// times a second, and counts a look for each word that differs from the one before. The GPU may stand still
-// between the look and the word, and the process between the read and the count, for any time. Of the looks
-// that are counted after T
+// When was a look made? A thread looks, and then stores a word that says so; A's process reads the word
+// twenty times a second, and counts a look for each word that differs from the one before. The GPU may stand
+// still between the look and the word, and the process between the read and the count, for any time. Of the
+// looks that are counted after T
 //
 //   * the first may have been read before T,
 //   * the second was read after T, but may have been stored before T,
@@ -34,8 +34,8 @@
 // By the same looks A waits in vain for a rank that was gone at T: none of its kernels runs any more.
 //
 // Every launch has its own number, so that "the same launch" means what it says; launches of graphs, which
-// run again under the same number, are never published. Messages of graphs are counted by nobody, so that from
-// the first one that is captured on a rank's counts are not used.
+// run again under the same number, are never published. Messages of graphs are counted by nobody, so that
+// from the first one that is captured on a rank's counts are not used.
 //
 // tests/model/kernel_waits_test.cpp runs the looks in every order, and shows what goes wrong with fewer.
 #include "communicator/kernel_waits.hpp"
@@ -119,8 +119,7 @@ bool Standstill::needs(size_t rank, const Picture& now, size_t peer) const {
   const WaitingLaunch& mine = now[rank].what;
   const WaitingLaunch& theirs = now[peer].what;
   if (!mine.isTransfers) return theirs.isTransfers && awaits(rank, now, Awaited::kPeer, peer);
-  const bool receivesNone =
-      !theirs.isTransfers || theirs.with.received[rank] == theirs.before.received[rank];
+  const bool receivesNone = !theirs.isTransfers || theirs.with.received[rank] == theirs.before.received[rank];
   const bool areCounted = mine.isCounted && theirs.isCounted;
   const bool sendsNoneDue = !theirs.isTransfers || theirs.with.sent[rank] == theirs.before.sent[rank] ||
                             (areCounted && theirs.with.sent[rank] <= mine.before.received[peer]);

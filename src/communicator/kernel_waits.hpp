@@ -50,10 +50,10 @@ class KernelWaitsOf {
   explicit KernelWaitsOf(KernelWaits& published) : published_(published) {}
 
   using Looks = std::array<stretto::cuda::LongLook, stretto::cuda::kAwaited>;
-  // To be called twenty times a second. `now`: what the device has said by now. `find(launch, found)` says what
-  // was launched under that number (its low 32 bits); false where that is not known, as of graphs, which are
-  // left out. Returns whether a wait goes on, and calls `find` only for a launch that it has not published
-  // yet.
+  // To be called twenty times a second. `now`: what the device has said by now. `find(launch, found)` says
+  // what was launched under that number (its low 32 bits); false where that is not known, as of graphs, which
+  // are left out. Returns whether a wait goes on, and calls `find` only for a launch that it has not
+  // published yet.
   using Find = std::function<bool(uint32_t launch, WaitingLaunch& found)>;
   bool publish(const Looks& now, const Find& find);
 

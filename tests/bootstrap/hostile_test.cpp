@@ -167,8 +167,8 @@ TEST_F(Hostile, TheOldestOfTooManyGoesFirst) {
   asThreads(8, [&](int rank) { EXPECT_TRUE(Membership::join(other, rank, 8, 20).ok()) << lastError(); });
 }
 
-// A member that knows the secret and then breaks the protocol is a loss with its reason: at once, and when the
-// others have begun to look for further hosts of the session, its process among them.
+// A member that knows the secret and then breaks the protocol is a loss with its reason: at once, and when
+// the others have begun to look for further hosts of the session, its process among them.
 TEST(Misbehaving, AMemberThatBreaksTheProtocolIsLost) {
   const Watchdog watchdog("misbehaving member", 60);
   const std::vector<std::vector<uint8_t>> offences = {

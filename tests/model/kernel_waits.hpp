@@ -1,16 +1,16 @@
-// When a look was made that a rank's process has counted, as a model of communicator/kernel_waits.cpp: threads
-// of a kernel that wait for a peer's word, the process that reads what they say of it, and a reader of what the
-// process publishes. For the tests of this folder only.
+// When a look was made that a rank's process has counted, as a model of communicator/kernel_waits.cpp:
+// threads of a kernel that wait for a peer's word, the process that reads what they say of it, and a reader
+// of what the process publishes. For the tests of this folder only.
 //
 // A thread looks whether the peer's word has come; if not, it stores one that says so, and looks again. The
 // process reads that word now and then, and counts a look if it has changed. The peer's word comes from an
-// earlier kernel than the one that the peer publishes: so it is there when the peer's launch is published. From
-// then on the reader takes its picture, counts the looks, and is sure after so many. A verdict is wrong if the
-// word was there, as the threads will see it.
+// earlier kernel than the one that the peer publishes: so it is there when the peer's launch is published.
+// From then on the reader takes its picture, counts the looks, and is sure after so many. A verdict is wrong
+// if the word was there, as the threads will see it.
 //
 // The GPU may stop and go on between any two steps, and so may the process and the reader. A thread needs a
-// moment from its look to its word, and while the GPU runs all threads run. So what a thread was in the midst of
-// it has done
+// moment from its look to its word, and while the GPU runs all threads run. So what a thread was in the midst
+// of it has done
 //   * before the GPU, once it goes on, stops again (`wholeSlices`), and
 //   * before the process reads again, if the GPU runs all the time meanwhile.
 #pragma once

@@ -62,8 +62,8 @@ constexpr bool isLong(uint32_t turn, uint32_t deadline, uint32_t timeoutTurns) {
 }
 
 // A thread of the launch of that number (its low 32 bits) has waited for long, for so many spans of 32 turns,
-// and has looked once more in vain in a span whose number ends in these 16 bits. In one word, which any thread
-// of the device that waits stores.
+// and has looked once more in vain in a span whose number ends in these 16 bits. In one word, which any
+// thread of the device that waits stores.
 struct LongLook {
   static constexpr int kTurns = 32;
   static constexpr int32_t kMostWaited = 0xffff;  // 18 minutes, or more
@@ -78,7 +78,8 @@ struct LongLook {
             static_cast<uint16_t>(turn / kTurns)};
   }
   static constexpr LongLook of(uint64_t word) {
-    return {static_cast<uint32_t>(word >> 32), static_cast<uint16_t>(word >> 16), static_cast<uint16_t>(word)};
+    return {static_cast<uint32_t>(word >> 32), static_cast<uint16_t>(word >> 16),
+            static_cast<uint16_t>(word)};
   }
   constexpr uint64_t word() const { return uint64_t{launch} << 32 | uint64_t{waited} << 16 | span; }
 };
