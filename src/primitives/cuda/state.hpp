@@ -74,7 +74,8 @@ struct LongLook {
 
   static constexpr LongLook at(uint32_t launch, uint32_t turn, int32_t turnsWaited) {
     const int32_t spans = turnsWaited / kTurns;
-    return {launch, static_cast<uint16_t>(spans < kMostWaited ? spans : kMostWaited),
+    const auto some = static_cast<uint16_t>(spans);
+    return {launch, spans < kMostWaited ? some : static_cast<uint16_t>(kMostWaited),
             static_cast<uint16_t>(turn / kTurns)};
   }
   static constexpr LongLook of(uint64_t word) {
