@@ -35,6 +35,7 @@ from pathlib import Path
 from stretto import failures
 from stretto.errors import InvalidUsage, StrettoError, SystemCallError, Timeout
 from stretto.launch import UNIQUE_ID_BYTES, Place
+from stretto.patience import Patience
 
 _NONCE = 16
 _DIGEST = 32
@@ -62,6 +63,7 @@ def publish(place: Place, generation: int, unique_id: bytes) -> Iterator[None]:
 def learn(place: Place, generation: int, seconds: float) -> bytes:
     """The other ranks' side. Raises `Timeout` if rank 0 has not published within `seconds`."""
     deadline = time.monotonic() + seconds
+    patience = Patience()
     pause = 0.001
     while True:
         found = _read_file(place, generation) if by_file(place) else _ask(place, generation)
@@ -69,15 +71,21 @@ def learn(place: Place, generation: int, seconds: float) -> bytes:
             return found
         if time.monotonic() + pause > deadline:
             failures.current().note_loss()
-            raise Timeout(_not_found(place, seconds))
+            raise Timeout(f"{_who(place)} waited {seconds:g} s {_not_found(place)}")
+        if patience.is_over():
+            patience.tell(_who(place), f"looks {_not_found(place)}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 
 
-def _not_found(place: Place, seconds: float) -> str:
+def _who(place: Place) -> str:
+    return f"rank {place.rank} of {place.ranks} ({place.launcher})"
+
+
+def _not_found(place: Place) -> str:
     where = str(_file_name(place, 0).parent) if by_file(place) else "{}:{}".format(*_address(place))
     return (
-        f"rank {place.rank} of {place.ranks} ({place.launcher}) waited {seconds:g} s at {where} for rank 0's unique "
+        f"at {where} for rank 0's unique "
         "id. Likely rank 0 did not start, failed before stretto.init(), or was given another job name or host; "
         "STRETTO_INIT_TIMEOUT sets the wait"
     )

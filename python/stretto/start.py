@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from stretto import _native, launch, rendezvous
 from stretto.communicator import Communicator
 from stretto.errors import InvalidArgument
+from stretto.patience import seconds_of
 from stretto.rank_threads import ThreadPlace, current_place, run_threads
 from stretto.values import shown, text, whole_number
 
@@ -96,10 +96,7 @@ def init_timeout() -> float:
     """Seconds that ranks wait for each other when they join: STRETTO_INIT_TIMEOUT, as the library reads
     it.
     """
-    for parameter in json.loads(_native.parameters())["parameters"]:
-        if parameter["name"] == "STRETTO_INIT_TIMEOUT":
-            return float(parameter["value"])
-    raise AssertionError("the library has no STRETTO_INIT_TIMEOUT")
+    return seconds_of("STRETTO_INIT_TIMEOUT")
 
 
 def init_all(ranks: int) -> list[Communicator]:

@@ -92,6 +92,11 @@ bool ClientLink::exchanged(std::span<const uint8_t> payload) {
   return true;
 }
 
+uint32_t ClientLink::resultsSeen() const {
+  std::lock_guard lock(mutex_);
+  return resultsSeen_;
+}
+
 void ClientLink::exchangeRefused(ExchangeFailure why) {
   spoilExchanges(std::move(why.why));
 }

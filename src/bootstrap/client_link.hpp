@@ -49,6 +49,7 @@ class ClientLink {
   void joined(std::vector<MemberInfo> members);
   void refused(Refusal why);                         // ends the join
   bool exchanged(std::span<const uint8_t> payload);  // false: it is none
+  uint32_t resultsSeen() const;
   void exchangeRefused(ExchangeFailure why);
   void told(Missing missing);
   void peerLeft(const Left& left);

@@ -77,11 +77,12 @@ struct Hosting {
   std::vector<Departure> departures;  // whom this member knows to be gone, in the order that it heard of it
   size_t passedOn = 0;                // how many of them the session that is hosted here has been told
   std::vector<Suspect> suspects;
-  std::deque<std::pair<uint32_t, SharedBytes>> parts;  // of the last two exchanges
-  uint32_t nudges = 0;                                 // how often this member has nudged the others
-  bool registered = false;                             // joined: this process can host the session
-  bool ready = false;                                  // the time for further hosts has come
-  bool restless = false;                               // waits for a review
+  std::deque<std::pair<uint32_t, SharedBytes>> parts;     // of the last two exchanges
+  std::deque<std::pair<uint32_t, SharedBytes>> partsDue;  // of those that wait for one before them to end
+  uint32_t nudges = 0;                                    // how often this member has nudged the others
+  bool registered = false;                                // joined: this process can host the session
+  bool ready = false;                                     // the time for further hosts has come
+  bool restless = false;                                  // waits for a review
   bool awaiting = false;    // the result of an exchange, though a rank that took part has left
   bool succession = false;  // a host has gone, so that a further one takes over
   SharedBytes parting;      // the goodbye, once it is said

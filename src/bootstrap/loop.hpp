@@ -62,6 +62,8 @@ class Loop {
 
   void drainCommands();
   void handle(const Poller::Event& event);
+  void contributeDue(ClientLink& link);
+  void send(ClientLink& link, uint32_t sequence, const SharedBytes& part);
   void readFrom(Connection& connection);
   void acceptAll();
   void adopt(FileDescriptor socket);

@@ -112,6 +112,7 @@ void Loop::afterReading(Connection& connection) {
     if (connection.member->acknowledged()) partingDone(link);
   }
   if (hosting.departures.size() > hosting.passedOn || !hosting.suspects.empty()) unsettle(link);
+  contributeDue(*link);
 }
 
 // A host counts the member in, and all have joined.
@@ -201,7 +202,20 @@ void Loop::ask(ClientLink& link, QueryKind kind) {
   }
 }
 
+// Members are in step (gathering.hpp), also those that no caller waits for.
 void Loop::contribute(ClientLink& link, uint32_t sequence, const SharedBytes& part) {
+  link.hosting.partsDue.emplace_back(sequence, part);
+  contributeDue(link);
+}
+
+void Loop::contributeDue(ClientLink& link) {
+  std::deque<std::pair<uint32_t, SharedBytes>>& due = link.hosting.partsDue;
+  if (due.empty() || due.front().first > link.resultsSeen()) return;
+  send(link, due.front().first, due.front().second);
+  due.pop_front();
+}
+
+void Loop::send(ClientLink& link, uint32_t sequence, const SharedBytes& part) {
   Hosting& hosting = link.hosting;
   hosting.parts.emplace_back(sequence, part);
   if (hosting.parts.size() > kPartsKept) hosting.parts.pop_front();

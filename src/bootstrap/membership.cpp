@@ -168,15 +168,19 @@ std::span<const MemberInfo> Membership::members() const {
   return link_->members();
 }
 
-Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
-                                                               std::span<const uint8_t> mine,
-                                                               double timeoutSeconds, const StopCheck& stop) {
+Result<Membership::Parts> Membership::exchange(const char* name, std::span<const uint8_t> mine,
+                                               double timeoutSeconds) {
+  const auto number = takePart(name, mine);
+  STRETTO_TRY(number.status());
+  return await(number.value(), name, timeoutSeconds);
+}
+
+Result<uint32_t> Membership::takePart(const char* name, std::span<const uint8_t> mine) {
   if (pid_ != ::getpid()) {
     return fail(Code::kInvalidUsage,
                 "rank %d: this communicator belongs to process %d, which forked this one", rank(),
                 static_cast<int>(pid_));
   }
-  STRETTO_TRY(checkTimeout(rank(), timeoutSeconds));
   if (name == nullptr || std::strlen(name) > kMaxNameBytes || mine.size() > kMaxBlobBytes) {
     return fail(Code::kInvalidArgument,
                 "rank %d: an exchange takes a name of at most %zu bytes and at most %zu bytes "
@@ -191,12 +195,18 @@ Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
       })) {
     return stopped(rank());
   }
+  return sequence;
+}
+
+Result<Membership::Parts> Membership::await(uint32_t exchange, const char* name, double timeoutSeconds,
+                                            const StopCheck& stop) {
+  STRETTO_TRY(checkTimeout(rank(), timeoutSeconds));
   switch (waitAloud(
       timeoutSeconds,
-      [&](Clock::time_point deadline) { return link_->waitExchange(sequence.value(), deadline, stop); },
+      [&](Clock::time_point deadline) { return link_->waitExchange(exchange, deadline, stop); },
       [&](double seconds) { return std::string("in exchange \"") + name + "\" " + notExchanged(seconds); })) {
     case Waited::kDone:
-      return link_->exchangeOutcome(name, sequence.value());
+      return link_->exchangeOutcome(name, exchange);
     case Waited::kTimeout:
       return exchangeTimedOut(name, timeoutSeconds);
     case Waited::kStopped:
@@ -204,7 +214,7 @@ Result<std::vector<std::vector<uint8_t>>> Membership::exchange(const char* name,
   }
   const Status why = link_->stopReason(stop);
   const std::string words = lastError();
-  link_->spoilExchanges({why.code, why.peer, words});
+  if (!link_->stopReason().ok()) link_->spoilExchanges({why.code, why.peer, words});
   return failAbout(why.peer, why.code, "rank %d: gave up exchange \"%s\": %s", rank(), name, words.c_str());
 }
 

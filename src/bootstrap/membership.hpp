@@ -87,9 +87,13 @@ class Membership {
   // in the same order, else all get kInvalidUsage with both names and ranks, now and ever after. kRemote when
   // a rank is gone, kTimeout with the missing ranks; no exchange is possible after either. A process that
   // hosts the session may go at any time, unless it holds ranks. An exchange of nothing is a barrier.
-  // `stop` ends this exchange alone, beside the check that join() was given.
-  Result<std::vector<std::vector<uint8_t>>> exchange(const char* name, std::span<const uint8_t> mine,
-                                                     double timeoutSeconds, const StopCheck& stop = {});
+  using Parts = std::vector<std::vector<uint8_t>>;
+  Result<Parts> exchange(const char* name, std::span<const uint8_t> mine, double timeoutSeconds);
+  // The same in two halves. The first returns at once, also while an earlier exchange goes on. The second may
+  // be left out, or ended by `stop` beside the check that join() was given: the exchange goes on without this
+  // rank's waiting for it, and what comes is dropped. One that is not the latest has none.
+  Result<uint32_t> takePart(const char* name, std::span<const uint8_t> mine);
+  Result<Parts> await(uint32_t exchange, const char* name, double timeoutSeconds, const StopCheck& stop = {});
 
   // Asks every other rank for what its onNudged does. Returns at once; nothing says whether it got there.
   void nudge();

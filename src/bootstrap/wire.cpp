@@ -284,7 +284,7 @@ bool decode(std::span<const uint8_t> payload, Join& message) {
   in.raw(message.proof);
   message.ranks = in.number<uint32_t>();
   message.who = getMember(in);
-  return in.complete();
+  return in.complete() && message.who.process != 0;  // by which members know the rendezvous (hosts.hpp)
 }
 
 bool decode(std::span<const uint8_t> payload, Refusal& message) {

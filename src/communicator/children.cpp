@@ -24,6 +24,12 @@ struct Wish {
 };
 static_assert(std::has_unique_object_representations_v<Wish>, "name the padding of what travels");
 
+template <typename T>
+std::vector<uint8_t> bytesOf(const T& wish) {
+  const auto* const begin = reinterpret_cast<const uint8_t*>(&wish);
+  return {begin, begin + sizeof wish};
+}
+
 // A split that failed on some ranks only was counted by some only.
 uint64_t mostChildren(const std::vector<std::vector<uint8_t>>& blobs) {
   uint64_t most = 0;
@@ -148,28 +154,37 @@ FindSeat Communicator::grow(int ranks, const bootstrap::UniqueId* id) {
   });
 }
 
-// How long an exchange for a child may take, once it may begin.
-Result<double> Communicator::exchangeSeconds(const Turn& turn, const char* what,
-                                             const bootstrap::StopCheck& stop) const {
-  if (stop) STRETTO_TRY(stop());
+// What all ranks want of a child. Every rank takes part when it is this call's turn, also if the child has
+// been given up by then, and the exchange ends without it: the ranks stay in step.
+Result<bootstrap::Membership::Parts> Communicator::exchangeWishes(Turn& turn, const char* what,
+                                                                  const MakeWish& wish,
+                                                                  const bootstrap::StopCheck& stop) {
+  STRETTO_TRY(connected(what));
+  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
+  if (!timeout.ok()) return timeout.status();
   if (!turn.mine()) {
+    turn.leave([=, this] {
+      const std::string words = lastError();  // of this thread, which does something else
+      (void)membership_->takePart(what, wish());
+      setLastError(words);
+    });
+    if (stop) STRETTO_TRY(stop());
     STRETTO_TRY(mayWait());
     return stretto::fail(Code::kAborted, "rank %d: given up before the %s had its turn", rank_, what);
   }
-  STRETTO_TRY(connected(what));
-  return parameters::kInitTimeout.seconds(0.01, 1e6);
+  const auto exchange = membership_->takePart(what, wish());
+  if (!exchange.ok()) return exchange.status();
+  return membership_->await(exchange.value(), what, timeout.value(), stop);
 }
 
 // Ranks keep their numbers; the new ones come behind them.
 Result<Seat> Communicator::growSeat(uint64_t number, int ranks, const bootstrap::UniqueId* id,
                                     const bootstrap::StopCheck& stop) {
-  const Turn turn(*this, number, stop);
-  const auto timeout = exchangeSeconds(turn, "grow", stop);
-  if (!timeout.ok()) return timeout.status();
   GrowWish wish{ranks, id == nullptr ? 0U : 1U, {}};
   if (id != nullptr) wish.id = *id;
-  auto wishes = membership_->exchange("grow", {reinterpret_cast<const uint8_t*>(&wish), sizeof wish},
-                                      timeout.value(), stop);
+  Turn turn(*this, number, stop);
+  const auto wishes = exchangeWishes(
+      turn, "grow", [=] { return bytesOf(wish); }, stop);
   if (!wishes.ok()) return wishes.status();
   const auto agreed = idOfGrowth(wishes.value(), rank_, ranks);
   if (!agreed.ok()) return agreed.status();
@@ -183,12 +198,13 @@ Result<Seat> Communicator::growSeat(uint64_t number, int ranks, const bootstrap:
 
 // A seat of no ranks for a rank without colour.
 Result<Seat> Communicator::splitSeat(uint64_t number, int colour, int key, const bootstrap::StopCheck& stop) {
-  const Turn turn(*this, number, stop);
-  const auto timeout = exchangeSeconds(turn, "split", stop);
-  if (!timeout.ok()) return timeout.status();
-  const Wish wish{colour, key, children_};
-  auto wishes = membership_->exchange("split", {reinterpret_cast<const uint8_t*>(&wish), sizeof wish},
-                                      timeout.value(), stop);
+  Turn turn(*this, number, stop);
+  const auto wishes = exchangeWishes(
+      turn, "split",
+      [=, this] {
+        return bytesOf(Wish{colour, key, children_});
+      },
+      stop);
   if (!wishes.ok()) return wishes.status();
   children_ = 1 + mostChildren(wishes.value());
   if (colour < 0) {

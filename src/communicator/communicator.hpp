@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -207,7 +206,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Result<Seat> splitSeat(uint64_t turn, int colour, int key, const bootstrap::StopCheck& stop);
   Result<Seat> growSeat(uint64_t turn, int ranks, const bootstrap::UniqueId* id,
                         const bootstrap::StopCheck& stop);
-  Result<double> exchangeSeconds(const Turn& turn, const char* what, const bootstrap::StopCheck& stop) const;
+  using MakeWish = std::function<std::vector<uint8_t>()>;
+  Result<bootstrap::Membership::Parts> exchangeWishes(Turn& turn, const char* what, const MakeWish& wish,
+                                                      const bootstrap::StopCheck& stop);
   Status join();
   Status mayWait() const;
   Status parentHolds() const;

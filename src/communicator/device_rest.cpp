@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "communicator/device_side.hpp"
 #include "platform/clock.hpp"
+#include "primitives/ending.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -40,8 +41,7 @@ Rests& rests() {
 bool othersHaveLeft(const Rest& rest) {
   return std::all_of(rest.connections.peers.begin(), rest.connections.peers.end(), [&](const Peer& peer) {
     const bool absent = std::find(rest.absent.begin(), rest.absent.end(), peer.rank) != rest.absent.end();
-    return absent || peer.reach == Reach::kAddress ||
-           std::atomic_ref(peer.header().left).load(std::memory_order_acquire) == WindowHeader::kGone;
+    return absent || peer.reach == Reach::kAddress || hasGone(peer.header());
   });
 }
 

@@ -254,11 +254,8 @@ uint64_t DeviceSide::finished() const {
   return engine_->finished();
 }
 
-LateLaunch::Found DeviceSide::late(const std::function<bool(uint32_t launch)>& isKnown) {
-  return late_.look(engine_->longLooks(), static_cast<double>(platform::monotonicNanoseconds()) * 1e-9,
-                    [&](uint32_t launch) {
-                      return isKnown(launch) ? LateLaunch::Run{true, 0} : LateLaunch::Run{false, finished()};
-                    });
+LateLaunch::Found DeviceSide::late() {
+  return late_.look(engine_->longLooks(), static_cast<double>(platform::monotonicNanoseconds()) * 1e-9);
 }
 
 // Whether graphs of this rank still run, or transfers, is the device's to say: kernels count collectives

@@ -99,9 +99,8 @@ class DeviceSide {
   executors::cuda::Report report() const { return engine_->report(); }
   // Ten times a second, by one thread: publishes which launch waits; true if one has waited for long.
   bool publishWaits(const KernelWaitsOf::Find& find) { return waits_.publish(engine_->longLooks(), find); }
-  // As often, and by the same thread: a launch of which it is time to warn. `isKnown(launch)`: whether it is
-  // no graph's, which runs again under the same number.
-  LateLaunch::Found late(const std::function<bool(uint32_t launch)>& isKnown);
+  // As often, and by the same thread: a launch of which it is time to warn.
+  LateLaunch::Found late();
   // Each time that one has; `gone`: the ranks, a bit each, that have left or given up.
   Standstill::Found standstill(uint64_t gone) { return standstill_.find(rank_, allWaits_, gone); }
   // Kernels of collectives that have ended, replays of graphs included. Asks the device: some microseconds.

@@ -6,9 +6,9 @@
 
 namespace stretto::communicator {
 
-// Calls `look` ten times a second until it returns false, one call after the other with those of the device's
-// other ranks: it must be quick, share what it needs, and may let go of it. Any thread. False, and logged, if
-// there is no thread for it.
+// Calls `look` twenty times a second until it returns false, one call after the other with those of the
+// device's other ranks: it must be quick, share what it needs, and may let go of it. Any thread. False, and
+// logged, if there is no thread for it.
 bool watchOver(int rank, int device, std::function<bool()> look);
 
 }  // namespace stretto::communicator

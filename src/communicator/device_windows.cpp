@@ -10,6 +10,7 @@
 #include "platform/clock.hpp"
 #include "platform/cuda/device.hpp"
 #include "primitives/announcement.hpp"
+#include "primitives/ending.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -46,12 +47,11 @@ bool DeviceWindows::isWanted() const {
 
 bool DeviceWindows::isOver() const {
   WindowHeader& own = host_.header();
-  return std::atomic_ref(own.abort).load() != 0 || std::atomic_ref(own.left).load() != 0 ||
-         std::atomic_ref(own.failed).load() != 0;
+  return std::atomic_ref(own.abort).load() != 0 || callsNothingMore(own);
 }
 
 bool DeviceWindows::hasLeft(int peer) const {
-  return std::atomic_ref(headerOf(peer).left).load(std::memory_order_acquire) == WindowHeader::kGone;
+  return hasGone(headerOf(peer));
 }
 
 // One thread serves; what is asked of it meanwhile it looks at once more.
@@ -113,7 +113,7 @@ Result<int> DeviceWindows::openOffered(int needed) {
 Result<bool> DeviceWindows::settle(int peer) {
   // Before the look at its post: who leaves or fails after that has posted.
   const bool left = hasLeft(peer);
-  const bool failed = std::atomic_ref(headerOf(peer).failed).load() != 0;
+  const bool failed = hasFailed(headerOf(peer));
   const DevicePost& post = host_.post(peer);
   const DevicePost::State state = post.read();
   if (left) return true;
@@ -180,8 +180,7 @@ int DeviceWindows::awaitOpened(double seconds) const {
   const auto needsIt = [&](const Peer& peer) {
     const uint64_t opened = std::atomic_ref(host_.post(peer.rank).opened).load(std::memory_order_acquire);
     return peer.rank != rank && host_.post(peer.rank).read() == DevicePost::kOffered &&
-           (opened >> rank & 1) == 0 && std::atomic_ref(peer.header().left).load() == 0 &&
-           std::atomic_ref(peer.header().failed).load() == 0;
+           (opened >> rank & 1) == 0 && !callsNothingMore(peer.header());
   };
   for (;;) {
     const auto peer = std::find_if(host_.peers.begin(), host_.peers.end(), needsIt);

@@ -9,6 +9,7 @@
 #include "platform/fork.hpp"
 #include "platform/futex.hpp"
 #include "primitives/disagreement.hpp"
+#include "primitives/ending.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -152,13 +153,13 @@ Status Communicator::refuse(const Operation& operation, Status status) {
 
 bool Communicator::noteAbsence(int gone) {
   if (state() != State::kReady) return false;
-  WindowHeader& theirs = connections_.peers[static_cast<size_t>(gone)].header();
-  const bool hasFailed = std::atomic_ref(theirs.failed).load() != 0;
+  const WindowHeader& theirs = connections_.peers[static_cast<size_t>(gone)].header();
   char text[300];
   snprintf(text, sizeof text, "rank %d waits for rank %d, which has %s", rank_, gone,
-           hasFailed ? "given up on this communicator; its own error says why"
-                     : "finalised its communicator without calling the same operation: all ranks of a "
-                       "communicator must make the same calls");
+           hasFailed(theirs)
+               ? "given up on this communicator; its own error says why"
+               : "finalised its communicator without calling the same operation: all ranks of a "
+                 "communicator must make the same calls");
   markBroken({Code::kRemote, static_cast<int16_t>(gone)}, State::kFailed, text);
   flight_.note(text);
   raiseAbort({Code::kRemote, static_cast<int16_t>(gone)});
@@ -208,10 +209,7 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
 
 // On the device's thread, once in each wait: users see a job that waits, not one that is silent.
 void Communicator::warnOfLateLaunch() {
-  const LateLaunch::Found late = device_->late([this](uint32_t launch) {
-    const std::lock_guard lock(launchMutex_);
-    return launches_.ofLaunch(launch) != nullptr;
-  });
+  const LateLaunch::Found late = device_->late();
   if (late.launch == 0) return;
   STRETTO_LOG(kWarn, kColl, "%s",
               waitsForLong(rank_, late.seconds, late.peers, lateCallInWords(late)).c_str());
@@ -221,14 +219,13 @@ void Communicator::warnOfLateLaunch() {
 // before.
 std::string Communicator::lateCallInWords(const LateLaunch::Found& late) {
   uint64_t sequence = 0;
-  if (late.isKnown) {
+  {
     const std::lock_guard lock(launchMutex_);
     const LaunchLog::Entry* const entry = launches_.ofLaunch(late.launch);
-    if (entry == nullptr) return "an operation that has just ended";
+    if (entry == nullptr) return "an operation of a CUDA graph";
     if (entry->sequence == 0) return inWords(entry->first);
     sequence = entry->sequence;
   }
-  if (sequence == 0) return "an operation of a CUDA graph";
   uint64_t missing = 0;
   for (const Peer& peer : connections_.peers) {
     if (peer.rank != rank_ && connections_.ledger(peer.rank).last() < sequence)

@@ -3,28 +3,41 @@
 // published launch does not do that for which A waits, because
 //
 //   * A's kernel is a collective's, and B's moves messages; or
-//   * A sends to B, and B's kernel is a collective's, or B has received no more messages from A by the end of
-//   its
-//     launch than A had sent before its own; or
-//   * A receives from B, likewise.
+//   * A sends to B, and B's kernel is a collective's, or receives nothing from A. Any message that B receives
+//     makes room for what A sends, also one that A sent before: programs may rely on such room; or
+//   * A receives from B, and B's kernel is a collective's, or sends nothing to A, or nothing that A had not
+//     received before its own launch, by their counts of messages.
 //
-// All launches of the set were published at a moment T, and A's looks for what it needs of B have grown by
-// two since, in the same launch. From this follows that no wait of the set ever ends:
+// All launches of the set were published at a moment T, and after T a thread of A's launch has looked in vain
+// for what it needs of B. From this follows that no wait of the set ever ends:
 //
-//   1. Of the two looks, the first may have been made before T and seen by A's process after it. The second
-//   was made
-//      after the first was seen, so after T.
-//   2. B's launch had begun at T, so B's earlier kernels had ended by then. What they did is visible to A's
-//   second
+//   1. B's launch had begun at T, so B's earlier kernels had ended by then. What they did is visible to A's
 //      look, which found nothing. So A waits for a kernel of B that comes after B's published one.
-//   3. So A's kernel ends after B's published kernel has ended. This holds for each of the set, with another
-//   one of
-//      the set as B: none of these kernels can be the first to end.
+//   2. So A's kernel ends after B's published kernel has ended. This holds for each of the set, with another
+//      one of the set as B: none of these kernels can be the first to end.
 //
-// By the same two looks A waits in vain for a rank that was gone at T: none of its kernels runs any more.
+// When was a look made? A thread looks, and then stores a word that says so; A's process reads the word
+// twenty times a second, and counts a look for each word that differs from the one before. The GPU may stand
+// still between the look and the word, and the process between the read and the count, for any time. Of the
+// looks that are counted after T
+//
+//   * the first may have been read before T,
+//   * the second was read after T, but may have been stored before T,
+//   * the third was stored after the second read, so after T, but may have been made before T. So may later
+//     ones, if their threads have been between look and word since then. While the GPU runs, all threads of a
+//     kernel run, and each needs a few microseconds for that. So the third word was stored in the last
+//     microseconds before the GPU stood still, and
+//   * the fourth in the first microseconds after it went on, with a read between it and
+//   * the fifth. After that all threads have done what they were in the midst of at T.
+//   * The sixth was made after T.
+//
+// By the same looks A waits in vain for a rank that was gone at T: none of its kernels runs any more.
 //
 // Every launch has its own number, so that "the same launch" means what it says; launches of graphs, which
-// run again under the same number, are never published.
+// run again under the same number, are never published. Messages of graphs are counted by nobody, so that
+// from the first one that is captured on a rank's counts are not used.
+//
+// tests/model/kernel_waits_test.cpp runs the looks in every order, and shows what goes wrong with fewer.
 #include "communicator/kernel_waits.hpp"
 
 #include <algorithm>
@@ -98,7 +111,6 @@ Standstill::Seen Standstill::read(const KernelWaits& waits) {
 }
 
 bool Standstill::awaits(size_t rank, const Picture& now, Awaited what, size_t peer) const {
-  constexpr uint64_t kLooks = 2;
   const auto at = static_cast<size_t>(awaitedAt(what, static_cast<int>(peer)));
   return now[rank].looks[at] >= first_[rank].looks[at] + kLooks;
 }
@@ -107,13 +119,12 @@ bool Standstill::needs(size_t rank, const Picture& now, size_t peer) const {
   const WaitingLaunch& mine = now[rank].what;
   const WaitingLaunch& theirs = now[peer].what;
   if (!mine.isTransfers) return theirs.isTransfers && awaits(rank, now, Awaited::kPeer, peer);
-  const auto isLater = [&](uint64_t theirsWithIt, uint64_t mineBefore) {
-    return !theirs.isTransfers || (mine.isCounted && theirs.isCounted && theirsWithIt <= mineBefore);
-  };
-  return (awaits(rank, now, Awaited::kReceiver, peer) &&
-          isLater(theirs.with.received[rank], mine.before.sent[peer])) ||
-         (awaits(rank, now, Awaited::kSender, peer) &&
-          isLater(theirs.with.sent[rank], mine.before.received[peer]));
+  const bool receivesNone = !theirs.isTransfers || theirs.with.received[rank] == theirs.before.received[rank];
+  const bool areCounted = mine.isCounted && theirs.isCounted;
+  const bool sendsNoneDue = !theirs.isTransfers || theirs.with.sent[rank] == theirs.before.sent[rank] ||
+                            (areCounted && theirs.with.sent[rank] <= mine.before.received[peer]);
+  return (awaits(rank, now, Awaited::kReceiver, peer) && receivesNone) ||
+         (awaits(rank, now, Awaited::kSender, peer) && sendsNoneDue);
 }
 
 uint64_t Standstill::needed(size_t rank, const Picture& now, uint64_t waiting) const {

@@ -26,7 +26,7 @@ struct MessageCounts {
 // What is launched: a collective, or the transfers of a group.
 struct WaitingLaunch {
   bool isTransfers = false;
-  bool isCounted = true;  // the numbers below are known
+  bool isCounted = true;  // the numbers below are those of all messages; their differences are right anyway
   MessageCounts before;   // of what was enqueued before it
   MessageCounts with;     // and with it
 };
@@ -50,10 +50,10 @@ class KernelWaitsOf {
   explicit KernelWaitsOf(KernelWaits& published) : published_(published) {}
 
   using Looks = std::array<stretto::cuda::LongLook, stretto::cuda::kAwaited>;
-  // To be called ten times a second. `now`: what the device has said by now. `find(launch, found)` says what
-  // was launched under that number (its low 32 bits); false where that is not known, as of graphs, which are
-  // left out. Returns whether a wait goes on, and calls `find` only for a launch that it has not published
-  // yet.
+  // To be called twenty times a second. `now`: what the device has said by now. `find(launch, found)` says
+  // what was launched under that number (its low 32 bits); false where that is not known, as of graphs, which
+  // are left out. Returns whether a wait goes on, and calls `find` only for a launch that it has not
+  // published yet.
   using Find = std::function<bool(uint32_t launch, WaitingLaunch& found)>;
   bool publish(const Looks& now, const Find& find);
 
@@ -70,7 +70,11 @@ class Standstill {
         0;          // ranks, a bit each and this one among them, that wait for each other without an end
     int gone = -1;  // a rank for which this one waits, and which does nothing any more
   };
-  // To be called ten times a second, while a wait of this rank goes on: what is certain by now. `all`: by
+  // Counted looks of which the last was certainly made after the first picture: kernel_waits.cpp says why.
+  static constexpr uint64_t kLooks = 6;
+  static constexpr int kWindow = 12;  // calls between two pictures that are compared
+
+  // To be called twenty times a second, while a wait of this rank goes on: what is certain by now. `all`: by
   // rank; `gone`: the ranks, a bit each, that have left or given up.
   Found find(int rank, std::span<const KernelWaits* const> all, uint64_t gone);
 
@@ -82,7 +86,7 @@ class Standstill {
   };
   using Picture = std::array<Seen, kMaxRanks>;
   static Seen read(const KernelWaits& waits);
-  // Whether a rank has looked for that in vain since the first picture.
+  // Whether a rank has certainly looked for that in vain since the first picture.
   bool awaits(size_t rank, const Picture& now, stretto::cuda::Awaited what, size_t peer) const;
   // Whether what a rank waits for is done by a later launch of the peer than the one that it has published.
   bool needs(size_t rank, const Picture& now, size_t peer) const;
@@ -90,7 +94,6 @@ class Standstill {
   uint64_t needed(size_t rank, const Picture& now, uint64_t waiting) const;
   int absentee(size_t rank, const Picture& now) const;
 
-  static constexpr int kWindow = 4;  // calls between two pictures that are compared
   int age_ = 0;
   Picture first_{};
   uint64_t firstGone_ = 0;  // who was gone when it was taken

@@ -37,7 +37,7 @@ class LaunchLog {
     for (const Entry::Message& message : entry.messages) ++counterOf(messages_, message);
     entries_[end_++ % kEntries] = std::move(entry);
   }
-  // Messages were enqueued of which nobody knows how often they run.
+  // Messages were enqueued of which nobody knows how often they run: totals are not known any more.
   void loseCount() { isCounted_ = false; }
 
   const Entry* oldest() const { return begin_ == end_ ? nullptr : &entries_[begin_ % kEntries]; }

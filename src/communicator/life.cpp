@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "communicator/turn.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
+#include "primitives/ending.hpp"
 #include "primitives/host/reduce.hpp"
 #include "topology/probe.hpp"
 
@@ -422,12 +424,10 @@ void Communicator::nudged() {
   DeviceSide* const device = abortable_.load();
   if (device == nullptr) return;
   device->serveSoon();
-  const auto hasLeft = [](const Peer& peer) {
-    WindowHeader& window = peer.header();
-    return (std::atomic_ref(window.left).load() | std::atomic_ref(window.failed).load()) != 0;
-  };
-  if (std::none_of(connections_.peers.begin(), connections_.peers.end(), hasLeft)) return;
-  somebodyLeft_.store(true);
+  if (std::any_of(connections_.peers.begin(), connections_.peers.end(),
+                  [](const Peer& peer) { return callsNothingMore(peer.header()); })) {
+    somebodyLeft_.store(true);
+  }
 }
 
 Status Communicator::finalise() {

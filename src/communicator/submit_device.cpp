@@ -10,6 +10,7 @@
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
 #include "primitives/disagreement.hpp"
+#include "primitives/ending.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -311,10 +312,10 @@ int Communicator::reapLaunches(bool all) {
 // What a rank has not called when it finalises, or gives up, it never will.
 int Communicator::absentee(uint64_t sequence) const {
   for (const Peer& peer : connections_.peers) {
-    WindowHeader& window = peer.header();
-    const bool left = (std::atomic_ref(window.left).load(std::memory_order_acquire) |
-                       std::atomic_ref(window.failed).load(std::memory_order_acquire)) != 0;
-    if (peer.rank != rank_ && left && connections_.ledger(peer.rank).last() < sequence) return peer.rank;
+    if (peer.rank != rank_ && callsNothingMore(peer.header()) &&
+        connections_.ledger(peer.rank).last() < sequence) {
+      return peer.rank;
+    }
   }
   return -1;
 }
@@ -323,10 +324,8 @@ int Communicator::absentee(uint64_t sequence) const {
 uint64_t Communicator::gone() const {
   uint64_t gone = 0;
   for (const Peer& peer : connections_.peers) {
-    WindowHeader& window = peer.header();
-    const bool left = std::atomic_ref(window.left).load(std::memory_order_acquire) == WindowHeader::kGone;
-    const bool failed = std::atomic_ref(window.failed).load(std::memory_order_acquire) != 0;
-    if (peer.rank != rank_ && (left || failed)) gone |= uint64_t{1} << peer.rank;
+    const bool doesNothing = hasGone(peer.header()) || hasFailed(peer.header());
+    if (peer.rank != rank_ && doesNothing) gone |= uint64_t{1} << peer.rank;
   }
   return gone;
 }

@@ -2,6 +2,9 @@
 // whatever thread: each call takes a turn. For communicator/ only.
 #pragma once
 
+#include <functional>
+#include <utility>
+
 #include "communicator/communicator.hpp"
 
 namespace stretto::communicator {
@@ -18,11 +21,19 @@ class Communicator::Turn {
       : owner_(owner), number_(number) {
     if (!owner_.turns_.isDue(number_)) waitForOthers(stop);
   }
-  ~Turn() { owner_.completeTurn(number_); }
+  ~Turn() {
+    if (!isLeft_) owner_.completeTurn(number_);
+  }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
   bool mine() const { return mine_; }
+  // Of one that was given up: `inItsPlace` is done when it comes, under a lock, so it must be quick.
+  void leave(std::function<void()> inItsPlace) {
+    isLeft_ = true;
+    owner_.turns_.completeInOrder(number_, std::move(inItsPlace));
+    owner_.releaseIfDue();
+  }
 
  private:
   // Bounded: every operation before this one ends by its own deadline.
@@ -33,6 +44,7 @@ class Communicator::Turn {
   Communicator& owner_;
   uint64_t number_;
   bool mine_ = true;
+  bool isLeft_ = false;
 };
 
 // A turn that was taken for a call which may never be made: it is completed all the same.

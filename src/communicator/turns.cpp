@@ -1,6 +1,7 @@
 #include "communicator/turns.hpp"
 
 #include <thread>
+#include <utility>
 
 namespace stretto::communicator {
 
@@ -12,15 +13,17 @@ void Turns::fenceOperations() const {
   if (light_ && !platform::processFence()) std::this_thread::sleep_for(kLongForAStore);
 }
 
-// Turns complete in order: one given up early waits in `abandoned_` until those before it are done.
-void Turns::tellOfCompleted(uint64_t turn) {
-  std::lock_guard lock(mutex_);
+// One given up early waits in `abandoned_` until those before it are done.
+void Turns::completeInOrder(uint64_t turn, std::function<void()> inItsPlace) {
+  const std::lock_guard lock(mutex_);
   if (completed_.load() <= turn) {
     ++waiters_;  // before the look below: whoever completes the turn before this one comes here
     fenceOperations();
-    abandoned_.insert(turn);
+    abandoned_.emplace(turn, std::move(inItsPlace));
   }
-  while (abandoned_.erase(completed_.load()) != 0) {
+  for (auto next = abandoned_.begin(); next != abandoned_.end() && next->first == completed_.load();
+       next = abandoned_.erase(next)) {
+    if (next->second) next->second();
     --waiters_;
     ++completed_;
   }

@@ -15,8 +15,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
-#include <set>
 
 #include "platform/fence.hpp"
 
@@ -40,9 +40,12 @@ class Turns {
         return false;
       }
     }
-    tellOfCompleted(turn);
+    completeInOrder(turn, {});
     return true;
   }
+  // The same for a turn that may not be due, instead of complete(). `inItsPlace` is done when it is, by
+  // whoever completes the turn before it, under a lock: it must be quick.
+  void completeInOrder(uint64_t turn, std::function<void()> inItsPlace);
   // Every turn that was taken is completed.
   bool quiet() const {
     return taken_.load(std::memory_order_acquire) == completed_.load(std::memory_order_acquire);
@@ -69,15 +72,13 @@ class Turns {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
   }
-  void tellOfCompleted(uint64_t turn);
-
   const bool light_ = platform::hasProcessFence();
   std::atomic<uint64_t> taken_{0};
   std::atomic<uint64_t> completed_{0};
   std::atomic<int> waiters_{0};  // threads, and turns that were given up before they were due
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::set<uint64_t> abandoned_;  // turns given up before they were due, by mutex_
+  std::map<uint64_t, std::function<void()>> abandoned_;  // turns given up before they were due, by mutex_
 };
 
 }  // namespace stretto::communicator

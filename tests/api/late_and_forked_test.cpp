@@ -231,6 +231,15 @@ class WithoutBlocking : public ::testing::Test {
     ASSERT_TRUE(ready(comms));
     EXPECT_EQ(values[0], kRanks);
   }
+  void expectSplit() const {
+    std::array<ncclComm_t, kRanks> children{};
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ASSERT_EQ(ncclCommSplit(comms_[rank], 0, rank, &children[rank], nullptr), ncclInProgress);
+    }
+    ASSERT_TRUE(ready(children)) << ncclGetLastError(children[0]);
+    expectSum(children);
+    for (ncclComm_t child : children) EXPECT_EQ(ncclCommDestroy(child), ncclSuccess);
+  }
   std::array<ncclComm_t, kRanks> comms_{};
 };
 
@@ -307,6 +316,49 @@ TEST_F(WithoutBlocking, HearsOfAMemberThatGaveUpTheGrowth) {
   EXPECT_EQ(stateOf(child), ncclRemoteError) << ncclGetLastError(child);
   EXPECT_LT(secondsNow() - began, canary.limit(2 * kNoticed));
   EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
+}
+
+// What a rank gives up ends for the others, too, and ends nothing else: later splits find all ranks in step.
+TEST_F(WithoutBlocking, SplitsAgainAfterSplitsThatWereAborted) {
+  const Watchdog watchdog("splits after aborted ones", 60);
+  constexpr int kAborted = 3;
+  for (int i = 0; i < kAborted; ++i) {
+    ncclComm_t given = nullptr;
+    ASSERT_EQ(ncclCommSplit(comms_[0], 0, 0, &given, nullptr), ncclInProgress);
+    ASSERT_EQ(ncclCommAbort(given), ncclSuccess);
+  }
+  for (int i = 0; i < kAborted; ++i) {
+    ncclComm_t child = nullptr;
+    ASSERT_EQ(ncclCommSplit(comms_[1], 0, 0, &child, nullptr), ncclInProgress);
+    ASSERT_TRUE(eventually(20, [&] { return stateOf(child) != ncclInProgress; }));
+    EXPECT_EQ(stateOf(child), ncclRemoteError) << ncclGetLastError(child);
+    EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
+  }
+  expectSplit();
+  expectSum(comms_);
+}
+
+// The split waits behind an all-reduce for its turn when its child is aborted.
+TEST_F(WithoutBlocking, SplitsAgainAfterOneThatWasAbortedBeforeItsTurn) {
+  const Watchdog watchdog("a split aborted before its turn", 60);
+  int values[kRanks] = {1, 1};
+  const auto add = [&](int rank) {
+    return ncclAllReduce(&values[rank], &values[rank], 1, ncclInt32, ncclSum, comms_[rank], nullptr);
+  };
+  ncclComm_t given = nullptr, child = nullptr;
+  ASSERT_EQ(add(0), ncclInProgress);
+  ASSERT_EQ(ncclCommSplit(comms_[0], 0, 0, &given, nullptr), ncclInProgress);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(ncclCommAbort(given), ncclSuccess);
+  ASSERT_EQ(add(1), ncclInProgress);
+  ASSERT_EQ(ncclCommSplit(comms_[1], 0, 0, &child, nullptr), ncclInProgress);
+  ASSERT_TRUE(eventually(20, [&] { return stateOf(child) != ncclInProgress; }));
+  EXPECT_EQ(stateOf(child), ncclRemoteError) << ncclGetLastError(child);
+  EXPECT_EQ(ncclCommAbort(child), ncclSuccess);
+  ASSERT_TRUE(ready(comms_));
+  EXPECT_EQ(values[0], kRanks);
+  expectSum(comms_);
+  expectSplit();
 }
 
 TEST_F(WithoutBlocking, CallsNothingAfterFinalize) {

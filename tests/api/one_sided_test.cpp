@@ -491,6 +491,33 @@ TEST(OneSided, AWaitForARankThatHasLeftSaysSo) {
             }));
 }
 
+TEST(OneSided, AWaitForARankThatHasGivenUpSaysSo) {
+  asThreads(2, connected([](Member& member) {
+              if (member.rank == 1) {
+                member.expect(ncclCommRevoke(member.comm, NCCL_REVOKE_DEFAULT), "revoke");
+              } else {
+                ncclWaitSignalDesc_t wanted{1, 1, 0, 0};
+                member.expect(ncclWaitSignal(1, &wanted, member.comm, nullptr), "wait", ncclRemoteError);
+                member.expectError("wait", {"rank 1", "given up"});
+              }
+              member.board.meet();
+            }));
+}
+
+// Rank 1 has sent one signal of two, and waits for one itself.
+TEST(OneSided, WaitsForMoreSignalsThanComeAreToldSo) {
+  asThreads(2, connected([](Member& member) {
+              const int peer = 1 - member.rank;
+              ncclWaitSignalDesc_t wanted{member.rank == 0 ? 2 : 1, peer, 0, 0};
+              if (member.rank == 1) {
+                member.expect(ncclSignal(peer, 0, 0, 0, member.comm, nullptr), "signal");
+              }
+              member.expect(ncclWaitSignal(1, &wanted, member.comm, nullptr), "wait", ncclInvalidUsage);
+              member.expectError("wait", {"wait for 2 signals of rank 1", "wait for 1 signals of rank 0"});
+              member.board.meet();
+            }));
+}
+
 // One waits for a signal that the other sends after a collective, which waits for the first.
 TEST(OneSided, WaitsThatNeedEachOtherAreToldSo) {
   asThreads(2, connected([](Member& member) {

@@ -167,13 +167,14 @@ TEST_F(Hostile, TheOldestOfTooManyGoesFirst) {
   asThreads(8, [&](int rank) { EXPECT_TRUE(Membership::join(other, rank, 8, 20).ok()) << lastError(); });
 }
 
-// A member that knows the secret and then breaks the protocol is a loss with its reason.
+// A member that knows the secret and then breaks the protocol is a loss with its reason: at once, and when
+// the others have begun to look for further hosts of the session, its process among them.
 TEST(Misbehaving, AMemberThatBreaksTheProtocolIsLost) {
   const Watchdog watchdog("misbehaving member", 60);
   const std::vector<std::vector<uint8_t>> offences = {
       *encodeExchange(5, "out of turn", {}), *encodeEmpty(FrameType::kHostLeaving),
       bytesOf("no frame at all"), header(0xffffffff, 8), *encode(Hello{})};
-  for (const std::vector<uint8_t>& offence : offences) {
+  for (size_t i = 0; i < 2 * offences.size(); ++i) {
     const UniqueId id = newId();
     std::atomic<int> lost{-1};
     std::atomic<bool> joined{false};
@@ -189,10 +190,21 @@ TEST(Misbehaving, AMemberThatBreaksTheProtocolIsLost) {
     Stranger offender(id);
     offender.send(offender.greet(1, 2));
     EXPECT_TRUE(eventually(5, [&] { return joined.load(); }));
-    offender.send(offence);
+    if (i >= offences.size()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    offender.send(offences[i % offences.size()]);
     EXPECT_TRUE(offender.isDropped());
     honest.join();
   }
+}
+
+// Members know the process of the rendezvous as number 0, so that nobody else may have it.
+TEST(Misbehaving, AMemberWithoutAProcessIsDropped) {
+  const Watchdog watchdog("a member without a process", 60);
+  const UniqueId id = newId();
+  Stranger stranger(id);
+  stranger.send(stranger.greet(0, 1, 0));
+  EXPECT_TRUE(stranger.isDropped());
+  EXPECT_TRUE(Membership::join(id, 0, 1, 20).ok()) << lastError();
 }
 
 TEST(Misbehaving, ANumberOfRanksBeyondReasonIsRefused) {

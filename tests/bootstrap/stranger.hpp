@@ -60,7 +60,8 @@ class Stranger {
   }
 
   // The handshake up to the join, which it returns for the caller to send or spoil.
-  SharedBytes greet(int rank, int ranks, const std::string& version = "") {
+  static constexpr uint64_t kProcess = 77;
+  SharedBytes greet(int rank, int ranks, uint64_t process = kProcess) {
     const Nonce mine{9, 9, 9};
     send(encode(Hello{kWireVersion, where_.session, mine}));
     const std::optional<Frame> answer = receive();
@@ -71,7 +72,7 @@ class Stranger {
     who.rank = rank;
     who.pid = 4242;
     who.host = "elsewhere";
-    who.version = version;
+    who.process = process;
     return encodeJoin(where_.secret, where_.session, challenge.nonce, mine, static_cast<uint32_t>(ranks),
                       who);
   }

@@ -54,8 +54,12 @@ class KernelWaitsTest : public testing::Test {
     ranks_[rank].what.isTransfers = true;
     ++ranks_[rank].what.with.received[static_cast<size_t>(what.peer)];
   }
+  void launches(size_t rank, Sends what, Receives andThat) {  // in one group
+    launches(rank, what);
+    ++ranks_[rank].what.with.received[static_cast<size_t>(andThat.peer)];
+  }
   void looks(size_t rank, Awaited what, int peer) {
-    ranks_[rank].looks[static_cast<size_t>(awaitedAt(what, peer))] = {ranks_[rank].launch, ++clock_};
+    ranks_[rank].looks[static_cast<size_t>(awaitedAt(what, peer))] = {ranks_[rank].launch, 4, ++clock_};
   }
   // What each rank finds; 0 for one that does not wait.
   std::vector<uint64_t> turn() {
@@ -77,10 +81,10 @@ class KernelWaitsTest : public testing::Test {
     }
     return found;
   }
-  // Turns of `look`, until rank 0 has found something or 20 have passed.
+  // Turns of `look`, until rank 0 has found something or 40 have passed.
   template <typename Look>
-  uint64_t after20(Look look) {
-    for (int i = 0; i < 20; ++i) {
+  uint64_t after40(Look look) {
+    for (int i = 0; i < 40; ++i) {
       look();
       if (const uint64_t found = turn()[0]; found != 0) return found;
     }
@@ -90,13 +94,13 @@ class KernelWaitsTest : public testing::Test {
   std::vector<Rank> ranks_;
   uint64_t gone_ = 0;
   std::array<int, 3> absent_{-1, -1, -1};  // what each rank has found in the last turn
-  uint32_t clock_ = 0;
+  uint16_t clock_ = 0;
 };
 
 TEST_F(KernelWaitsTest, ASendThatMeetsACollectiveStandsStill) {
   launches(0, Sends{1});
   launchesCollective(1);
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kPeer, 0);
             }),
@@ -106,7 +110,7 @@ TEST_F(KernelWaitsTest, ASendThatMeetsACollectiveStandsStill) {
 TEST_F(KernelWaitsTest, AReceiveThatMeetsACollectiveStandsStill) {
   launches(0, Receives{1});
   launchesCollective(1);
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kSender, 1);
               looks(1, Awaited::kPeer, 0);
             }),
@@ -116,7 +120,7 @@ TEST_F(KernelWaitsTest, AReceiveThatMeetsACollectiveStandsStill) {
 TEST_F(KernelWaitsTest, TwoSendsInNoGroupStandStill) {
   launches(0, Sends{1});
   launches(1, Sends{0});
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kReceiver, 0);
             }),
@@ -125,7 +129,7 @@ TEST_F(KernelWaitsTest, TwoSendsInNoGroupStandStill) {
 
 TEST_F(KernelWaitsTest, ARingOfSendsStandsStill) {
   for (int rank = 0; rank < 3; ++rank) launches(static_cast<size_t>(rank), Sends{(rank + 1) % 3});
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               for (int rank = 0; rank < 3; ++rank) {
                 looks(static_cast<size_t>(rank), Awaited::kReceiver, (rank + 1) % 3);
               }
@@ -137,7 +141,7 @@ TEST_F(KernelWaitsTest, WhoAlsoWaitsForAMemberIsNone) {
   launches(0, Sends{1});
   launchesCollective(1);
   launchesCollective(2);
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kPeer, 0);
               looks(1, Awaited::kPeer, 2);
@@ -149,7 +153,7 @@ TEST_F(KernelWaitsTest, WhoAlsoWaitsForAMemberIsNone) {
 TEST_F(KernelWaitsTest, BothEndsOfAMessageGoOn) {
   launches(0, Sends{1});
   launches(1, Receives{0});
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kSender, 0);
             }),
@@ -162,18 +166,49 @@ TEST_F(KernelWaitsTest, AMessageThatHasComeIsNotTheNextOne) {
   launches(1, Receives{0});
   launches(1, Receives{0});
   launches(0, Receives{1});
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kSender, 1);
               looks(1, Awaited::kSender, 0);
             }),
             bit(0) | bit(1));
 }
 
-TEST_F(KernelWaitsTest, WithoutCountsNobodyIsAccused) {
+// Nobody knows how many messages there were before, but what a launch does not move it does not move.
+TEST_F(KernelWaitsTest, WithoutCountsTwoSendsInNoGroupStandStill) {
   launches(0, Sends{1});
   launches(1, Sends{0});
   ranks_[1].what.isCounted = false;
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kReceiver, 0);
+            }),
+            bit(0) | bit(1));
+}
+
+// Rank 0 has received one message; whether it is the one that rank 1 sends just now, only counts could say.
+TEST_F(KernelWaitsTest, WithoutCountsAMessageMayBeTheNextOne) {
+  launches(0, Receives{1});
+  launches(0, Receives{1});
+  launches(1, Sends{0}, Receives{0});
+  const auto found = [&] {
+    return after40([&] {
+      looks(0, Awaited::kSender, 1);
+      looks(1, Awaited::kSender, 0);
+    });
+  };
+  EXPECT_EQ(found(), bit(0) | bit(1));
+  ++ranks_[0].launch;
+  ++ranks_[1].launch;
+  ranks_[0].what.isCounted = false;
+  EXPECT_EQ(found(), 0u);
+}
+
+// Rank 0 waits for room for its second message, which rank 1 makes when it receives the first.
+TEST_F(KernelWaitsTest, WhoReceivesAnEarlierMessageMakesRoom) {
+  launches(0, Sends{1});
+  launches(0, Sends{1});
+  launches(1, Sends{0}, Receives{0});
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kReceiver, 0);
             }),
@@ -184,7 +219,7 @@ TEST_F(KernelWaitsTest, ACollectiveWaitsForItsLastRank) {
   launchesCollective(0);
   launchesCollective(1);
   launchesCollective(2);
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kPeer, 1);
               looks(1, Awaited::kPeer, 0);
               looks(1, Awaited::kPeer, 2);
@@ -195,24 +230,26 @@ TEST_F(KernelWaitsTest, ACollectiveWaitsForItsLastRank) {
 TEST_F(KernelWaitsTest, WhoComputesForLongMayStillCome) {
   launches(0, Sends{1});
   launchesCollective(1);
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kPeer, 2);  // which computes, and then lets rank 1 come to its receive
             }),
             0u);
 }
 
-TEST_F(KernelWaitsTest, OneLookMayBeOld) {
-  launches(0, Sends{1});
-  launchesCollective(1);
-  for (int i = 0; i < 3; ++i) {
-    looks(0, Awaited::kReceiver, 1);
-    EXPECT_EQ(turn()[0], 0u);
-  }
-  looks(1, Awaited::kPeer, 0);  // the first that its process sees, and the last
-  for (int i = 0; i < 20; ++i) {
-    looks(0, Awaited::kReceiver, 1);
-    EXPECT_EQ(turn()[0], 0u);
+// After the first picture rank 1 is seen to look so often, and no more.
+TEST_F(KernelWaitsTest, AllLooksButTheLastMayBeOld) {
+  for (const uint64_t looksOfOne : {Standstill::kLooks - 1, Standstill::kLooks}) {
+    launches(0, Sends{1});
+    launchesCollective(1);
+    for (Rank& rank : ranks_) rank.standstill = {};
+    uint64_t found = 0;
+    for (int i = -Standstill::kWindow; i < Standstill::kWindow; ++i) {
+      looks(0, Awaited::kReceiver, 1);
+      if (i < static_cast<int>(looksOfOne)) looks(1, Awaited::kPeer, 0);
+      found |= turn()[0];
+    }
+    EXPECT_EQ(found, looksOfOne < Standstill::kLooks ? 0 : bit(0) | bit(1)) << looksOfOne;
   }
 }
 
@@ -231,14 +268,14 @@ TEST_F(KernelWaitsTest, AnotherLaunchIsAnotherWait) {
 TEST_F(KernelWaitsTest, WhoIsGoneIsWaitedForInVain) {
   launches(0, Receives{1});
   gone_ = bit(1);
-  EXPECT_EQ(after20([&] { looks(0, Awaited::kSender, 1); }), 0u);
+  EXPECT_EQ(after40([&] { looks(0, Awaited::kSender, 1); }), 0u);
   EXPECT_EQ(absent_[0], 1);
 }
 
 TEST_F(KernelWaitsTest, WhoIsGoneMayBeOneForWhomNobodyWaits) {
   launches(0, Receives{1});
   gone_ = bit(2);
-  EXPECT_EQ(after20([&] { looks(0, Awaited::kSender, 1); }), 0u);
+  EXPECT_EQ(after40([&] { looks(0, Awaited::kSender, 1); }), 0u);
   EXPECT_EQ(absent_[0], -1);
 }
 
@@ -246,11 +283,20 @@ TEST_F(KernelWaitsTest, WhatIsNotKnownIsNotPublished) {
   launches(0, Sends{1});
   launchesCollective(1);
   ranks_[1].isKnown = false;  // of a graph
-  EXPECT_EQ(after20([&] {
+  EXPECT_EQ(after40([&] {
               looks(0, Awaited::kReceiver, 1);
               looks(1, Awaited::kPeer, 0);
             }),
             0u);
+}
+
+TEST(LongWait, GoesThroughAWord) {
+  using stretto::cuda::LongLook;
+  const LongLook look = LongLook::of(LongLook::at(0xfedcba98, 0x12345678, 640).word());
+  EXPECT_EQ(look.launch, 0xfedcba98u);
+  EXPECT_EQ(look.waited, 20u);
+  EXPECT_EQ(look.span, uint16_t{0x12345678 / LongLook::kTurns & 0xffff});
+  EXPECT_EQ(LongLook::at(1, 1, stretto::cuda::kMostTurns - 1).waited, LongLook::kMostWaited);
 }
 
 // A deadline that would be 0, or even, is a turn later: the wait has not gone on since for ever.

@@ -2,6 +2,7 @@
 // goes on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -20,6 +21,7 @@ using communicator::KernelWaitsOf;
 using communicator::LateLaunch;
 using stretto::cuda::Awaited;
 using stretto::cuda::awaitedAt;
+using stretto::cuda::LongLook;
 
 void sleepSeconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -99,13 +101,15 @@ TEST(LongWait, ForRanksToJoinNamesThem) {
 // What ranks on GPUs are told by, a tenth of a second at a time.
 class LateLaunches : public ::testing::Test {
  protected:
-  void waitsFor(Awaited what, int peer, uint32_t launch) {
-    looks_[static_cast<size_t>(awaitedAt(what, peer))] = {launch, ++span_};
+  // Somebody of that launch waits for a peer, since `began` or since now.
+  void waitsFor(Awaited what, int peer, uint32_t launch, double began) {
+    const double spans = std::max(0.0, seconds_ - began) / LongLook::kSpanSeconds;
+    looks_[static_cast<size_t>(awaitedAt(what, peer))] = {launch, static_cast<uint16_t>(spans), ++span_};
   }
   // What is told in the next tenth of a second.
   LateLaunch::Found next() {
     seconds_ += 0.1;
-    return late_.look(looks_, seconds_, [this](uint32_t) { return run_; });
+    return late_.look(looks_, seconds_);
   }
   // How often `look` is told of while it goes on for `seconds`.
   template <typename Look>
@@ -120,55 +124,64 @@ class LateLaunches : public ::testing::Test {
 
   LateLaunch late_{10};
   KernelWaitsOf::Looks looks_{};
-  LateLaunch::Run run_{true, 0};
   double seconds_ = 5;
-  uint32_t span_ = 0;
+  uint16_t span_ = 0;
 };
 
 TEST_F(LateLaunches, IsToldOnceAfterItsTime) {
-  EXPECT_EQ(times(9.5, [&] { waitsFor(Awaited::kPeer, 2, 7); }), 0);
+  double began = seconds_;
+  EXPECT_EQ(times(9.5, [&] { waitsFor(Awaited::kPeer, 2, 7, began); }), 0);
   LateLaunch::Found found;
   while (found.launch == 0 && seconds_ < 20) {
-    waitsFor(Awaited::kPeer, 2, 7);
-    waitsFor(Awaited::kPeer, 0, 7);
+    waitsFor(Awaited::kPeer, 2, 7, began);
+    waitsFor(Awaited::kPeer, 0, 7, began);
     found = next();
   }
   EXPECT_EQ(found.launch, 7u);
   EXPECT_EQ(found.peers, 5u);
-  EXPECT_TRUE(found.isKnown);
   EXPECT_NEAR(found.seconds, 10, 0.2);
-  EXPECT_EQ(times(30, [&] { waitsFor(Awaited::kPeer, 2, 7); }), 0) << "again";
-  EXPECT_EQ(times(15, [&] { waitsFor(Awaited::kPeer, 2, 8); }), 1) << "the next launch";
+  EXPECT_EQ(times(30, [&] { waitsFor(Awaited::kPeer, 2, 7, began); }), 0) << "again";
+  began = seconds_;
+  EXPECT_EQ(times(15, [&] { waitsFor(Awaited::kPeer, 2, 8, began); }), 1) << "the next launch";
 }
 
 TEST_F(LateLaunches, ManyShortWaitsAreNotOneLongWait) {
-  uint32_t launch = 1;
-  EXPECT_EQ(times(60, [&] { waitsFor(Awaited::kSender, 1, launch += span_ % 50 == 0 ? 1 : 0); }), 0);
+  double began = seconds_;
   EXPECT_EQ(times(60,
                   [&] {
-                    if (span_++ % 50 < 30) waitsFor(Awaited::kPeer, 1, launch + 1);
-                  }),
-            0)
-      << "of one launch, with pauses";
-}
-
-TEST_F(LateLaunches, AGraphThatRunsAgainIsNotLate) {
-  run_ = {false, 0};
-  EXPECT_EQ(times(60,
-                  [&] {
-                    if (span_ % 50 == 0) ++run_.number;
-                    waitsFor(Awaited::kPeer, 1, 3);
+                    if (span_ % 50 == 0) began = seconds_;
+                    waitsFor(Awaited::kSender, 1, 1 + span_ / 50, began);
                   }),
             0);
-  EXPECT_EQ(times(12, [&] { waitsFor(Awaited::kPeer, 1, 3); }), 1);
-  EXPECT_EQ(times(60, [&] { waitsFor(Awaited::kReceiver, 1, 4); }), 0) << "nobody counts a graph's transfers";
+}
+
+// It has the same number each time: the wait itself says since when it is.
+TEST_F(LateLaunches, AGraphThatRunsAgainIsNotLate) {
+  for (const Awaited what : {Awaited::kPeer, Awaited::kReceiver, Awaited::kSender}) {
+    double began = seconds_;
+    EXPECT_EQ(times(60,
+                    [&] {
+                      if (span_ % 50 == 0) began = seconds_;
+                      waitsFor(what, 1, 3, began);
+                    }),
+              0);
+    began = seconds_;
+    EXPECT_EQ(times(12, [&] { waitsFor(what, 1, 3, began); }), 1);
+    began = seconds_;
+    EXPECT_EQ(times(12, [&] { waitsFor(what, 1, 3, began); }), 1) << "in another run";
+  }
+}
+
+TEST_F(LateLaunches, IsToldOnceHoweverLongItTakes) {
+  const double began = seconds_;
+  EXPECT_EQ(times(3000, [&] { waitsFor(Awaited::kPeer, 1, 3, std::max(began, seconds_ - 1000)); }), 1);
 }
 
 TEST_F(LateLaunches, NeverIsNever) {
   LateLaunch never(std::numeric_limits<double>::infinity());
-  for (int i = 0; i < 1000; ++i) {
-    waitsFor(Awaited::kPeer, 1, 3);
-    EXPECT_EQ(never.look(looks_, i, [this](uint32_t) { return run_; }).launch, 0u);
+  for (seconds_ = 0; seconds_ < 1000; ++seconds_) {
+    waitsFor(Awaited::kPeer, 1, 3, 0);
+    EXPECT_EQ(never.look(looks_, seconds_).launch, 0u);
   }
 }
 

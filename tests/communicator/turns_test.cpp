@@ -65,6 +65,22 @@ TEST(Turns, ThatAreGivenUpEarlyHoldNobodyUp) {
   EXPECT_FALSE(turns.complete(next)) << "nobody waits any more";
 }
 
+TEST(Turns, ThatAreGivenUpHaveTheirWorkDoneInTheirPlace) {
+  Turns turns;
+  std::vector<char> done;
+  const uint64_t first = turns.take(), second = turns.take(), third = turns.take();
+  turns.completeInOrder(second, [&] { done.push_back('b'); });
+  turns.completeInOrder(third, [&] { done.push_back('c'); });
+  EXPECT_TRUE(done.empty());
+  turns.complete(first);
+  EXPECT_EQ(done, (std::vector<char>{'b', 'c'}));
+  EXPECT_TRUE(turns.quiet());
+  const uint64_t next = turns.take();
+  turns.completeInOrder(next, [&] { done.push_back('d'); });
+  EXPECT_EQ(done.size(), 3u) << "a turn that is due is completed at once";
+  EXPECT_TRUE(turns.quiet());
+}
+
 TEST(Turns, TellWhoeverListens) {
   Turns turns;
   turns.listen();

@@ -62,9 +62,12 @@ struct Finding {
 };
 inline constexpr int kFindings = 24;
 
-// The long-living process: what it is to do next, and what it has done.
+// A process that lives through many rounds: what it is to do next, and what it has done.
 struct Orders {
+  std::atomic<bool> isReady;
   std::atomic<uint32_t> command, done;
+  std::atomic<int> number;   // of the plan's processes, that it is in this round
+  std::atomic<bool> isLast;  // it ends after this one
 };
 
 struct Board {

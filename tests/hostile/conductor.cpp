@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "memory.hpp"
 #include "rank.hpp"
 
 namespace hostile {
@@ -23,6 +24,9 @@ constexpr int64_t kQuiet = 25 * kSecond;           // a call without any fault
 constexpr int64_t kGivenUp = 8 * kSecond;          // more than late
 constexpr int64_t kRoundLimit = 100 * kSecond;
 constexpr int kMaker = -1, kStranger = -2;
+// On a GPU: those of a round, and as many that begin to use it meanwhile.
+constexpr size_t kLastingOnDevice = 8;
+constexpr int64_t kReadyIn = 60 * kSecond;
 
 template <typename T>
 T* sharedMemory() {
@@ -34,14 +38,18 @@ T* sharedMemory() {
 }  // namespace
 
 Conductor::Conductor(const Options& options, Totals& totals)
-    : options_(options), totals_(totals), orders_(sharedMemory<Orders>()), board_(sharedMemory<Board>()) {
+    : options_(options),
+      totals_(totals),
+      board_(sharedMemory<Board>()),
+      lasting_(options.device ? kLastingOnDevice : 1) {
+  for (Lasting& process : lasting_) process.orders = sharedMemory<Orders>();
   // Children of ranks that were killed come here.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
 Conductor::~Conductor() {
-  endHost();
-  munmap(orders_, sizeof *orders_);
+  endLasting();
+  for (Lasting& process : lasting_) munmap(process.orders, sizeof *process.orders);
   munmap(board_, sizeof *board_);
 }
 
@@ -61,32 +69,69 @@ pid_t Conductor::start(const Body& body) const {
 }
 
 // It runs what ranks of rounds have nothing to fear for their process, so that what they leave behind adds
-// up.
-void Conductor::startHost() {
-  orders_->done = orders_->command = 0;
-  host_ = start([this] {
+// up. On a GPU a process takes seconds before it can begin, so all come from there, and those that die too.
+void Conductor::startLasting(Lasting& process) const {
+  Orders& orders = *process.orders;
+  orders.isReady = orders.isLast = false;
+  orders.done = orders.command = 0;
+  process.id = start([this, &orders] {
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    if (options_.device && !deviceMemory()->open()) _exit(3);
+    orders.isReady = true;
     for (uint32_t last = 0;;) {
-      if (orders_->command == last) {
+      if (orders.command == last) {
         sleepMicroseconds(100);
         continue;
       }
-      last = orders_->command;
+      last = orders.command;
       const Plan plan = makePlan(board_->seed, options_);
-      runProcess(plan, *board_, 0, options_.device);
+      runProcess(plan, *board_, orders.number, options_.device);
       if (last % 16 == 0) malloc_trim(0);
-      orders_->done = last;
+      orders.done = last;
+      if (orders.isLast) return;
     }
   });
-  leaks_.begin(host_);
+  process.leaks.begin(process.id);
 }
 
-void Conductor::endHost() {
-  if (host_ == 0) return;
-  kill(host_, SIGKILL);
-  (void)waitpid(host_, nullptr, 0);
-  host_ = 0;
+void Conductor::startAllLasting() {
+  for (Lasting& process : lasting_) {
+    if (process.id == 0) startLasting(process);
+  }
+}
+
+void Conductor::endLasting() {
+  for (Lasting& process : lasting_) {
+    if (process.id == 0) continue;
+    kill(process.id, SIGKILL);
+    (void)waitpid(process.id, nullptr, 0);
+    process.id = 0;
+  }
+}
+
+bool Conductor::mayLast(int number) const {
+  if (options_.device) return true;
+  const std::vector<int> victims = plan_.victims();
+  const bool dies = std::any_of(victims.begin(), victims.end(), [&](int rank) {
+    return plan_.processOf[rank] == number && plan_.layout != Layout::kThreads;
+  });
+  return number == 0 && !dies && plan_.kind != Kind::kLeave;
+}
+
+// One that this round does not use yet, the first to be ready.
+size_t Conductor::takeLasting() {
+  for (const int64_t until = now() + kReadyIn; now() < until; sleepMicroseconds(1000)) {
+    reap();
+    startAllLasting();
+    for (size_t i = 0; i < lasting_.size(); ++i) {
+      const bool isTaken = std::any_of(processes_.begin(), processes_.end(),
+                                       [&](const Process& process) { return process.lasting == i; });
+      if (!isTaken && lasting_[i].orders->isReady) return i;
+    }
+  }
+  fprintf(stderr, "hostile: no process can use the GPU\n");
+  abort();
 }
 
 void Conductor::begin() {
@@ -96,20 +141,25 @@ void Conductor::begin() {
   processes_.clear();
   stoppedAt_ = 0;
   std::fill(std::begin(happened_), std::end(happened_), false);
-  if (host_ == 0) startHost();
-  const std::vector<int> victims = plan_.victims();
   for (int number = 0; number < plan_.processes(); ++number) {
-    const bool dies = std::any_of(victims.begin(), victims.end(), [&](int rank) {
-      return plan_.processOf[rank] == number && plan_.layout != Layout::kThreads;
-    });
     Process process;
     process.number = number;
-    process.lasting = number == 0 && !dies && plan_.kind != Kind::kLeave;
-    process.id =
-        process.lasting ? host_ : start([&] { runProcess(plan_, *board_, number, options_.device); });
+    if (mayLast(number)) {
+      process.lasting = takeLasting();
+      process.id = lasting_[process.lasting].id;
+    } else {
+      process.id = start([&] { runProcess(plan_, *board_, number, options_.device); });
+    }
+    process.queuedBefore = nanosecondsQueued(process.id);
     processes_.push_back(process);
   }
-  if (processes_[0].lasting) ++orders_->command;
+  for (const Process& process : processes_) {
+    if (process.lasting == kNone) continue;
+    Orders& orders = *lasting_[process.lasting].orders;
+    orders.number = process.number;
+    orders.isLast = plan_.kind == Kind::kLeave;
+    ++orders.command;
+  }
   if (plan_.maker == Maker::kProcess) {
     Process process;
     process.number = kMaker;
@@ -136,11 +186,13 @@ void Conductor::round(uint64_t seed) {
   watch();
   end();
   if (!board_->over) judge(plan_, *board_);
-  if (host_ != 0) {
-    const std::string kept = leaks_.look(plan_.seed);
+  for (const Process& process : processes_) {
+    if (process.lasting == kNone || !process.lives) continue;
+    const std::string kept = lasting_[process.lasting].leaks.look(plan_.seed);
     if (!kept.empty()) board_->report(Wrong::kLeak, "%s", kept.c_str());
   }
   count();
+  if (options_.device && board_->findings > 0) endLasting();  // what went wrong may have a consequence
   history_ += " " + std::to_string(seed);
   if (history_.size() > 100) history_.erase(0, history_.find(' ', 1));
 }
@@ -167,7 +219,8 @@ void Conductor::watch() {
 bool Conductor::allEnded() {
   return std::all_of(processes_.begin(), processes_.end(), [&](const Process& process) {
     if (process.number < 0 || !process.lives) return true;
-    return process.lasting && orders_->done == orders_->command;
+    return process.lasting != kNone && !lasting_[process.lasting].orders->isLast &&
+           lasting_[process.lasting].isDone();
   });
 }
 
@@ -177,12 +230,20 @@ void Conductor::reap() {
     for (Process& process : processes_) {
       if (process.id == id && process.lives) ended(process, status);
     }
+    forget(id);
+  }
+}
+
+void Conductor::forget(pid_t id) {
+  for (Lasting& process : lasting_) {
+    if (process.id != id) continue;
+    process.id = 0;
+    process.orders->isReady = false;
   }
 }
 
 void Conductor::ended(Process& process, int status) {
   process.lives = false;
-  if (process.id == host_) host_ = 0;
   bool victim = process.killed || process.number < 0;
   for (const Event& event : plan_.events) {
     victim = victim || (event.act == Act::kExit && plan_.processOf[event.rank] == process.number);
@@ -212,9 +273,19 @@ bool Conductor::due(const Event& event, size_t index) const {
     return before != 0 && now() > before + delay;
   }
   if (rank.step < event.step) return false;
-  // Who has not even begun to join is lost to nobody.
-  const int64_t since = event.step == kInitStep ? rank.entered.load() : rank.began.load();
-  return since != 0 && now() > since + delay;
+  // Who has not even begun to join is lost to nobody, and has not where its process, or its host's, waits for
+  // a core all the time.
+  const bool joins = event.step == kInitStep;
+  const int64_t since = joins ? rank.entered.load() : rank.began.load();
+  return since != 0 && now() > since + delay && (!joins || now() > since + delay + longestQueued());
+}
+
+int64_t Conductor::longestQueued() const {
+  int64_t longest = 0;
+  for (const Process& process : processes_) {
+    if (process.lives) longest = std::max(longest, nanosecondsQueued(process.id) - process.queuedBefore);
+  }
+  return longest;
 }
 
 void Conductor::act() {
@@ -333,7 +404,7 @@ void Conductor::lookForLate() {
 void Conductor::lookForCrash() {
   for (const Process& process : processes_) {
     if (board_->crashed != process.id || process.id == 0 || process.killed) continue;
-    const std::string before = process.lasting ? "; it had run" + history_ : "";
+    const std::string before = process.lasting != kNone ? "; it had run" + history_ : "";
     board_->report(Wrong::kCrash, "process %d of the round crashed%s: %s", process.number, before.c_str(),
                    state().c_str());
     giveUp("");
@@ -350,11 +421,11 @@ void Conductor::giveUp(const char* why) {
 void Conductor::killAll() {
   for (Process& process : processes_) {
     if (!process.lives) continue;
-    if (process.lasting && !board_->over) continue;
+    if (process.lasting != kNone && !board_->over) continue;
     kill(process.id, SIGKILL);
     (void)waitpid(process.id, nullptr, 0);
     process.lives = false;
-    if (process.id == host_) host_ = 0;
+    forget(process.id);
   }
 }
 

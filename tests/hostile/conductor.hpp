@@ -47,7 +47,7 @@ class Conductor {
   Conductor(const Options& options, Totals& totals);
   ~Conductor();
   void round(uint64_t seed);
-  const LeakWatch& leaks() const { return leaks_; }
+  const LeakWatch& leaks() const { return lasting_.front().leaks; }
 
  private:
   enum class End { kNotYet, kEnded };
@@ -56,21 +56,35 @@ class Conductor {
     int number = -1;  // of the plan's processes; -1: the maker, -2: the strangers
     bool lives = true;
     bool stopped = false;
-    bool lasting = false;
     bool killed = false;
+    size_t lasting = kNone;    // its place in lasting_
+    int64_t queuedBefore = 0;  // nanosecondsQueued() when the round began
+  };
+  static constexpr size_t kNone = SIZE_MAX;
+  struct Lasting {
+    pid_t id = 0;
+    Orders* orders = nullptr;
+    LeakWatch leaks;
+
+    bool isDone() const { return orders->done == orders->command; }
   };
 
   template <typename Body>
   pid_t start(const Body& body) const;
-  void startHost();
-  void endHost();
+  void startLasting(Lasting& process) const;
+  void endLasting();
+  void startAllLasting();
+  bool mayLast(int number) const;
+  size_t takeLasting();
   void begin();
   void watch();
   bool allEnded();
   void reap();
+  void forget(pid_t id);
   void ended(Process& process, int status);
   void act();
   bool due(const Event& event, size_t index) const;
+  int64_t longestQueued() const;
   void actMaker();
   void goOn();
   bool othersKnow(const Process& stopped) const;
@@ -93,17 +107,18 @@ class Conductor {
 
   const Options& options_;
   Totals& totals_;
-  Orders* orders_;
   Board* board_;
   Plan plan_;
   std::vector<Process> processes_;
-  pid_t host_ = 0;
-  LeakWatch leaks_;
+  std::vector<Lasting> lasting_;
   int64_t began_ = 0, lastLook_ = 0, worstGap_ = 0, worstAt_ = 0;
   int64_t stoppedAt_ = 0;
   std::string history_;  // seeds of the last rounds
   bool happened_[3] = {};
 };
+
+// For how long the threads of a process were ready to run and had no core.
+int64_t nanosecondsQueued(pid_t process);
 
 // Compares what the ranks were told with what had happened.
 void judge(const Plan& plan, Board& board);

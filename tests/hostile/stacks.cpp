@@ -89,6 +89,17 @@ void Conductor::showStacks() {
   fflush(stdout);
 }
 
+int64_t nanosecondsQueued(pid_t process) {
+  int64_t all = 0;
+  std::error_code error;
+  const std::string tasks = "/proc/" + std::to_string(process) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
+    int64_t ran = 0, queued = 0;
+    if (std::ifstream(task.path() / "schedstat") >> ran >> queued) all += queued;
+  }
+  return all;
+}
+
 void LeakWatch::begin(pid_t process) {
   *this = LeakWatch{};
   process_ = process;

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,26 @@ def test_the_id_travels(runtime: Path, monkeypatch: pytest.MonkeyPatch, one_host
         other.join(10)
     assert learned == [ID]
     assert list(runtime.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize("one_host", [True, False])
+def test_a_rank_that_looks_for_rank_0_for_long_says_so_once(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch, one_host: bool
+) -> None:
+    monkeypatch.setenv("STRETTO_RENDEZVOUS_PORT", free_port())
+    monkeypatch.setenv("STRETTO_WARN_AFTER", "0.2")
+    with warnings.catch_warnings(record=True) as told, pytest.raises(Timeout):
+        warnings.simplefilter("always")
+        rendezvous.learn(place_of(1, one_host=one_host), 0, 1)
+    assert len(told) == 1
+    assert re.search(
+        r"rank 1 of 2 .* has waited 0\.\d+ s, and goes on waiting: .* rank 0's unique id", str(told[0].message)
+    )
+    monkeypatch.setenv("STRETTO_WARN_AFTER", "0")
+    with warnings.catch_warnings(record=True) as told, pytest.raises(Timeout):
+        warnings.simplefilter("always")
+        rendezvous.learn(place_of(1, one_host=one_host), 0, 0.5)
+    assert told == []
 
 
 @pytest.mark.parametrize("one_host", [True, False])

@@ -16,8 +16,9 @@ import torch.distributed as dist
 
 from stretto import _native
 from stretto.communicator import Communicator
+from stretto.patience import Patience
 
-_FIRST_NAP, _LONGEST_NAP = 0.0002, 0.02  # seconds
+_FIRST_NAP, _LONGEST_NAP, _SLICE = 0.0002, 0.02, 0.2  # seconds
 
 
 def join(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> tuple[Communicator, Any]:
@@ -53,14 +54,21 @@ def meet(store: Any, key: str, rank: int, size: int, timeout: timedelta, purpose
     """
     store.set(f"{key}/{rank}", b"")
     seconds = timeout.total_seconds()
-    if await_keys(store, [f"{key}/{other}" for other in range(size)], time.monotonic() + seconds):
-        return
-    missing = [str(other) for other in range(size) if not store.check([f"{key}/{other}"])]
-    if missing:
-        raise dist.DistBackendError(
-            f"stretto: rank {rank} of {size} waited {seconds:g} s to {purpose}, and did not see "
-            f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-        )
+    until = time.monotonic() + seconds
+    keys = [f"{key}/{other}" for other in range(size)]
+    patience = Patience()
+    while not await_keys(store, keys, min(until, time.monotonic() + _SLICE)):
+        if patience.is_over():
+            patience.tell(f"stretto: rank {rank} of {size}", f"to {purpose} it does not see {_missing(store, keys)}")
+        if time.monotonic() > until and (missing := _missing(store, keys)):
+            raise dist.DistBackendError(
+                f"stretto: rank {rank} of {size} waited {seconds:g} s to {purpose}, and did not see {missing}"
+            )
+
+
+def _missing(store: Any, keys: list[str]) -> str:
+    ranks = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" if ranks else ""
 
 
 def await_keys(store: Any, keys: list[str], until: float) -> bool:

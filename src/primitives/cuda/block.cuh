@@ -17,7 +17,10 @@ struct BlockShared {
   uint32_t looked;                          // when a thread looked at the host's word
   uint32_t word;                            // the host's, if it was not 0
   uint32_t awaits;                          // which kind of Awaited the block's waits are
-  uint32_t toldOf[kAwaited];                // when a thread told the host that it waits for that
+  // When a thread told the host that it waits for that. Nobody clears it, which would be work for every block:
+  // what an earlier kernel of this library has left is older than any wait that is long, and what another one
+  // has left costs one look if it happens to be the present span.
+  uint32_t toldOf[kAwaited];
   uint64_t began;                           // the block's turn, if stamps are wanted
 };
 
@@ -63,7 +66,9 @@ __device__ inline void tellLongWait(const Context& context, BlockShared& shared,
   const uint32_t span = turn / LongLook::kTurns;
   if (atomicExch(&shared.toldOf[what], span) == span) return;
   storeRelaxed64(&context.control->longLooks[what],
-                 LongLook{static_cast<uint32_t>(context.launch), span}.word());
+                 LongLook::at(static_cast<uint32_t>(context.launch), turn,
+                              turnsWaited(turn, deadline, context.timeoutTurns))
+                     .word());
 }
 
 // What ends a wait: nothing (kOk), another thread of the rank that gave up, the deadline, or the host's

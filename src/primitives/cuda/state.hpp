@@ -54,21 +54,35 @@ constexpr uint32_t deadlineOf(uint32_t turn, uint32_t timeoutTurns) {
 }
 // Whether a wait of that deadline is long: 67 ms.
 inline constexpr int32_t kLongTurns = 128;
+constexpr int32_t turnsWaited(uint32_t turn, uint32_t deadline, uint32_t timeoutTurns) {
+  return static_cast<int32_t>(turn - (deadline - timeoutTurns));
+}
 constexpr bool isLong(uint32_t turn, uint32_t deadline, uint32_t timeoutTurns) {
-  return static_cast<int32_t>(turn - (deadline - timeoutTurns)) >= kLongTurns;
+  return turnsWaited(turn, deadline, timeoutTurns) >= kLongTurns;
 }
 
-// A thread of the launch of that number (its low 32 bits) has waited for long, and has looked once more in
-// vain in that span of 32 turns. In one word, which any thread of the device that waits stores.
+// A thread of the launch of that number (its low 32 bits) has waited for long, for so many spans of 32 turns,
+// and has looked once more in vain in a span whose number ends in these 16 bits. In one word, which any
+// thread of the device that waits stores.
 struct LongLook {
   static constexpr int kTurns = 32;
+  static constexpr int32_t kMostWaited = 0xffff;  // 18 minutes, or more
+  static constexpr double kSpanSeconds = 1e-9 * kTurns * (1 << kTurnBits);
   uint32_t launch;
-  uint32_t span;
+  uint16_t waited;
+  uint16_t span;
 
-  static constexpr LongLook of(uint64_t word) {
-    return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word)};
+  static constexpr LongLook at(uint32_t launch, uint32_t turn, int32_t turnsWaited) {
+    const int32_t spans = turnsWaited / kTurns;
+    const auto some = static_cast<uint16_t>(spans);
+    return {launch, spans < kMostWaited ? some : static_cast<uint16_t>(kMostWaited),
+            static_cast<uint16_t>(turn / kTurns)};
   }
-  constexpr uint64_t word() const { return uint64_t{launch} << 32 | span; }
+  static constexpr LongLook of(uint64_t word) {
+    return {static_cast<uint32_t>(word >> 32), static_cast<uint16_t>(word >> 16),
+            static_cast<uint16_t>(word)};
+  }
+  constexpr uint64_t word() const { return uint64_t{launch} << 32 | uint64_t{waited} << 16 | span; }
 };
 
 // `abort` is as WindowHeader::abort: low 8 bits Code, then peer + 1.

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "platform/futex.hpp"
 #include "primitives/disagreement.hpp"
+#include "primitives/ending.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto {
@@ -50,7 +51,7 @@ bool Host::hasGivenUp(const Peer& other, Doubts& doubts) const {
 
 // Of several transfers none ends the wait for another one: each needs its own peer.
 bool Host::hasLeft(const Peer& other, const Awaited& awaited) const {
-  if (std::atomic_ref(other.header().left).load(std::memory_order_acquire) == 0) return false;
+  if (!hasBegunToLeave(other.header())) return false;
   return sequence_ == 0 ? (awaited.ranks(ranks()) >> other.rank & 1) != 0
                         : lastAnnounced(other.header()) < sequence_;
 }

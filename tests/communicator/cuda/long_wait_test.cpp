@@ -49,22 +49,43 @@ TEST_F(LongWaitOnGpus, IsToldOnceWithTheRankAndTheOperation) {
   EXPECT_EQ(timesIn(text, "STRETTO WARN"), 1u) << text;
 }
 
+bool transfer(const Member& member) {
+  auto* const buffer = reinterpret_cast<float*>(member.device->at(0, nullptr));
+  return member.expect(member.rank == 0 ? ncclRecv(buffer, 100, ncclFloat32, 1, member.comm, member.stream())
+                                        : ncclSend(buffer, 100, ncclFloat32, 0, member.comm, member.stream()),
+                       "the transfer");
+}
+
 TEST_F(LongWaitOnGpus, OfATransferIsToldOnce) {
   CapturedWarnings warnings;
   asThreads(2, connected([](Member& member) {
               sum(member);
               member.device->synchronize();
               pauseOf(member);
-              auto* const buffer = reinterpret_cast<float*>(member.device->at(0, nullptr));
-              member.expect(member.rank == 0
-                                ? ncclRecv(buffer, 100, ncclFloat32, 1, member.comm, member.stream())
-                                : ncclSend(buffer, 100, ncclFloat32, 0, member.comm, member.stream()),
-                            "the transfer");
+              transfer(member);
               member.device->synchronize();
             }));
   const std::string text = warnings.take();
   EXPECT_EQ(timesIn(text, "for rank 1 in receive float32 x 100 from rank 1"), 1u) << text;
   EXPECT_EQ(timesIn(text, "STRETTO WARN"), 1u) << text;
+}
+
+TEST_F(LongWaitOnGpus, OfAGraphsTransferIsToldOnceInEachRun) {
+  CapturedWarnings warnings;
+  asThreads(2, connected([](Member& member) {
+              sum(member);
+              member.device->synchronize();
+              for (int run = 0; run < 2; ++run) {
+                member.device->inGraph([&] { return transfer(member); }, 3,
+                                       [&] {
+                                         pauseOf(member);
+                                         return true;
+                                       });
+              }
+            }));
+  const std::string text = warnings.take();
+  EXPECT_EQ(timesIn(text, "for rank 1 in an operation of a CUDA graph"), 2u) << text;
+  EXPECT_EQ(timesIn(text, "STRETTO WARN"), 2u) << text;
 }
 
 }  // namespace

@@ -110,6 +110,25 @@ TEST_F(Standstill, OfTwoSendsThatAreNotInOneGroup) {
              {"ranks disagree", "send float32 x 10000000 to rank", "one group"});
 }
 
+// Nobody counts a graph's messages, and none of these is one that was sent before.
+TEST_F(Standstill, OfTwoSendsAfterACapturedTransfer) {
+  standStill(2,
+             [](Member& member) {
+               const int peer = 1 - member.rank;
+               member.device->inGraph(
+                   [&] {
+                     ncclGroupStart();
+                     const bool sent = member.expect(sendTo(member, peer, 10), "send in a graph");
+                     const bool received = member.expect(receiveFrom(member, peer, 10), "receive in a graph");
+                     return member.expect(ncclGroupEnd(), "group") && sent && received;
+                   },
+                   3, [] { return true; });
+               member.expect(sendTo(member, peer), "send");
+               member.expect(receiveFrom(member, peer), "receive");
+             },
+             {"ranks disagree", "send float32 x 10000000 to rank", "one group"});
+}
+
 TEST_F(Standstill, OfAReceiveFromARankThatHasLeft) {
   asThreads(2, connected([](Member& member) {
               member.expect(sum(member), "a first operation");
