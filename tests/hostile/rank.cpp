@@ -375,7 +375,8 @@ void Rank::untilTold() {
   if (told_) return;
   for (const Event& event : plan_.events) {
     // The fault is to happen, even if the steps were over sooner.
-    const bool dies = event.act == Act::kKill && plan_.processOf[event.rank] == plan_.processOf[rank_];
+    const bool isDeath = event.act == Act::kKill || event.act == Act::kExit;
+    const bool dies = isDeath && plan_.processOf[event.rank] == plan_.processOf[rank_];
     if (!dies || event.step >= plan_.finalStep()) continue;
     for (int64_t limit = now() + 6 * kSecond; now() < limit && !board_.over;) sleepMicroseconds(1000);
   }
