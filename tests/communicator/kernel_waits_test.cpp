@@ -77,7 +77,7 @@ class KernelWaitsTest : public testing::Test {
       const auto result =
           waits[i] ? ranks_[i].standstill.find(static_cast<int>(i), all, gone_) : Standstill::Found{};
       found.push_back(result.members);
-      absent_[i] = result.gone;
+      if (result.gone >= 0) absent_[i] = result.gone;
     }
     return found;
   }
@@ -93,7 +93,7 @@ class KernelWaitsTest : public testing::Test {
 
   std::vector<Rank> ranks_;
   uint64_t gone_ = 0;
-  std::array<int, 3> absent_{-1, -1, -1};  // what each rank has found in the last turn
+  std::array<int, 3> absent_{-1, -1, -1};  // what each rank has found last
   uint16_t clock_ = 0;
 };
 
