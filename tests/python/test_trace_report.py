@@ -23,8 +23,9 @@ from stretto.trace.progress import Progress
 from stretto.trace.reader import load
 from stretto.trace.report_json import SCHEMA, document
 from stretto.trace.report_markdown import escaped, write_markdown
-from stretto.trace.report_text import amount, duration, sections
+from stretto.trace.report_text import sections
 from stretto.trace.transfers import bus_factor, type_bytes
+from stretto.trace.words import amount, duration
 from synthetic_job import Job, Made, keep, make
 
 

@@ -218,6 +218,7 @@ def open_job(paths: Path | str | Sequence[Path | str]) -> Job:
             files.append(RawFile(path))
         except BadRecording as error:
             wrong.append(error)
+            job.quality.unreadable += 1
             note(job.quality, f"left out: {error}")
     if not files:
         raise wrong[0] if len(wrong) == 1 else BadRecording(f"none of {len(wrong)} files can be read: {wrong[0]}")
