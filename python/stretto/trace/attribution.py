@@ -239,7 +239,8 @@ def _startup(operations: Operations, timeline: Timeline) -> Bool:
         together = met.setdefault(next(iter(here)), set())
         if here in together or any(here <= one for one in together):
             continue
-        result[number] = operations.sequence[number] == 0 and not operations.replay[number]
+        # Kernels count from 1.
+        result[number] = operations.sequence[number] == operations.replay[number]
         for worker in here:
             met.setdefault(worker, set()).add(here)
     return result

@@ -252,8 +252,8 @@ def _rows(recording: Recording, of_context: Int, index: SpanIndex, notes: list[s
     bare = calls[~np.isin(pair[calls], np.unique(pair[coll]))]
     bare = bare[_countable(recording, notes)[ints(spans, "process")[bare]]] if len(bare) else bare
     every = every_of(recording)
-    # What is captured has no number: it is recorded beside a sample, not as one of it.
-    bare = bare[(every[context[bare]] == 1) | (ints(spans, "flag")[bare] != 1)]
+    # What is captured into a graph runs when that is replayed, not when it is called.
+    bare = bare[ints(spans, "flag")[bare] != 1]
     count = ordinals(context[bare] * functions + function[bare], ints(spans, "start")[bare]) * every[context[bare]]
     return (
         np.concatenate((coll, np.full(len(bare), -1, np.int64))),

@@ -22,6 +22,7 @@ from stretto.trace.operations import Operations
 LEVEL = 0.001
 MATTERS = 0.01  # of the time: who cost less does not stand out
 _RANDOM = 0.02  # of the time: what lateness costs in sum before a job without a straggler is worth a word
+_FEWEST = 5  # operations: fewer that waited for a rank are no pattern
 _COUNTED = 0.5  # of the mean lead
 _WINDOWS = 20
 _WINDOW = 10  # operations at least
@@ -104,7 +105,7 @@ def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: l
     compared = late.last >= 0
     startup = late.excused.startup & compared
     return Verdict(
-        shape=_shape(findings, share) if groups else "unknown",
+        shape=_shape(findings, share if sum(one.counted for one in groups) >= _FEWEST else 0.0) if groups else "unknown",
         certain=bool(groups) and not missing and all(one.certain for one in groups),
         findings=findings,
         share=share,
