@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -175,7 +176,13 @@ def packets(path: Path) -> list[Any]:
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = protos.Trace()
     trace.ParseFromString(path.read_bytes())
-    return list(trace.packet)
+    found = []
+    for packet in trace.packet:
+        assert packet.HasField("compressed_packets")
+        inner = protos.Trace()
+        inner.ParseFromString(zlib.decompress(packet.compressed_packets))
+        found += inner.packet
+    return found
 
 
 def test_varints() -> None:
@@ -227,15 +234,17 @@ def test_perfetto_slices_nest_and_say_what_was_recorded(folder: Path, tmp_path: 
     said = {}
     for one in coll.debug_annotations:
         text = names[29].get(one.string_value_iid, one.string_value)
-        said[names[3][one.name_iid]] = text or one.int_value
-    assert said["algorithm"] == "RING" and said["count"] == 16 and int(said["id"], 16) >> 56 == 2
+        said[names[3][one.name_iid]] = text or one.int_value or one.pointer_value
+    assert said["algorithm"] == "RING" and said["count"] == 16 and said["id"] >> 56 == 2
     path, uuid = [], coll.track_uuid
     while uuid:
         path.append(tracks[uuid].name)
         uuid = tracks[uuid].parent_uuid
-    rank = said["rank"] if "rank" in said else int(path[1].split(" rank ")[1].split()[0])
-    assert path[0] == f"main {100 + rank}" and path[1] == f"communicator world 0xc0ffee rank {rank} of 3"
-    assert path[2].startswith(f"process {100 + rank} ") and path[3:] == [f"host host{rank // 2}"]
+    rank = int(said["communicator"].split(" rank ")[1].split()[0])
+    assert path[0] == f"main {100 + rank}" and said["communicator"] == f"communicator world 0xc0ffee rank {rank} of 3"
+    assert path[1].startswith(f"process {100 + rank} ") and path[2:] == [f"host host{rank // 2}"]
+    rows = Counter((one.parent_uuid, one.name) for one in tracks.values())
+    assert all(count == 1 for (_, name), count in rows.items() if name.startswith("main"))
 
 
 def test_perfetto_has_the_time_of_the_world(folder: Path, tmp_path: Path) -> None:
@@ -445,6 +454,7 @@ def test_a_failed_conversion_leaves_no_half_file(folder: Path, tmp_path: Path, m
 # Not ru_maxrss: that one counts what this process had before it ran Python.
 MEASURE = """
 import sys
+import zlib
 from pathlib import Path
 from stretto.trace.convert import convert
 def most():

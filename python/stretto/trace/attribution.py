@@ -257,8 +257,10 @@ class _Waits:
 
     @staticmethod
     def of(recording: Recording, operations: Operations, timeline: Timeline, alignment: Alignment) -> _Waits:
-        row_begin = timeline.begin[operations.operation] if operations.count else timeline.end
-        leave = np.where(timeline.end > NONE, timeline.end, row_begin)
+        # Where its end is not known, a rank was inside until the last one came, and until its own call returned.
+        begin = timeline.begin[operations.operation] if operations.count else timeline.end
+        returned = alignment.host_time(operations.process, operations.host_end)
+        leave = np.where(timeline.end > NONE, timeline.end, np.maximum(begin, returned))
         spans = recording.spans
         context, stop = ints(spans, "context"), times(spans, "stop")
         chosen = np.isin(spans["type"], (EventType.P2P, EventType.P2P_API)) & (context >= 0)

@@ -14,7 +14,7 @@ from stretto.trace.model import EventType
 from stretto.trace.spans import Joiner, Span
 
 KERNELS = frozenset((int(EventType.KERNEL_CH), int(EventType.KERNEL_PHASE)))
-_STOPS = (22, 31)  # KernelChStop, KernelPhaseStop
+KERNEL_STOPS = (22, 31)  # KernelChStop, KernelPhaseStop
 Place = tuple[int, int, int]  # thread, context, channel; -1 what is none
 
 
@@ -44,10 +44,10 @@ def on_gpu(job: Job, span: Span) -> tuple[int, int, int] | None:
     began = span.value("gpu_ns")
     if clock is None or not began:
         return None
-    ended = next((argument for _, state, _, argument in span.states if state in _STOPS), None)
+    ended = next((argument for _, state, _, argument in span.states if state in KERNEL_STOPS), None)
     if ended is None or ended < began:
         return None
-    return clock.to_recording(began), clock.to_recording(ended), clock.error_ns
+    return clock.to_recording.one(began), clock.to_recording.one(ended), clock.error_ns
 
 
 class Bars:

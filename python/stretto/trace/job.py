@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stretto.trace.clock import Clock, Times, clocks
+from stretto.trace.clock_fit import ClockMap
 from stretto.trace.columns import Owners
 from stretto.trace.model import Context, Process, Quality, Thread
 from stretto.trace.raw import BadRecording, RawFile, note
@@ -66,7 +67,7 @@ class Source:
 class GpuClock:
     """What takes a GPU's stamps to the recording's time, and how far that can be wrong."""
 
-    to_recording: Callable[[int], int]
+    to_recording: ClockMap
     error_ns: int
 
 
