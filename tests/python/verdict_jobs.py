@@ -2,9 +2,9 @@
 
     python tests/python/verdict_jobs.py --jobs 200 --output FOLDER
 
-makes that many jobs, reports on each, and writes what was right into FOLDER. Twenty jobs of each kind in `KINDS`; sizes,
-times and the seed are drawn at random. True time counts from 0, and every rank does the operations of its communicators
-one after the other: it works, comes, waits for the last rank, moves data.
+makes that many jobs, reports on each, and writes what was right into FOLDER. The kinds of `KINDS` take turns; sizes and
+times are drawn at random, by the number of the job. True time counts from 0, and every rank does the operations of its
+communicators one after the other: it works, comes, waits for the last rank, moves data.
 """
 
 from __future__ import annotations

@@ -49,9 +49,7 @@ class Timeline:
     def chosen(self, keep: Bool, rows: Bool) -> Timeline:
         """Some of the operations, and their rows."""
         of_operation = ("stage", "exact", "begin", "finish")
-        return Timeline(
-            **{name: value[keep if name in of_operation else rows] for name, value in vars(self).items()}
-        )
+        return Timeline(**{name: value[keep if name in of_operation else rows] for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Many protocol-buffer messages of one shape at once. Every row has the same length, since numbers take as many bytes as
-the largest of their column; a reader takes leading zeros of a number as they are.
+"""Many protocol-buffer messages of one shape at once. Every row has the same length, since numbers take as many bytes
+as the largest of their column; a reader takes leading zeros of a number as they are.
 """
 
 from __future__ import annotations

@@ -213,7 +213,9 @@ def _progress(report: Report) -> Section:
         ranks = ", ".join(str(rank) for rank in missing[:16]) + (" and others" if len(missing) > 16 else "")
         sentences.append(f"{label}: no recording of rank{'s' * (len(missing) > 1)} {ranks}.")
     if found.incomplete:
-        sentences.append(f"{plural(found.incomplete, 'operation')} in the middle of the run lack a rank: events were lost.")
+        sentences.append(
+            f"{plural(found.incomplete, 'operation')} in the middle of the run lack a rank: events were lost."
+        )
     if found.unfinished:
         shown = ", ".join(found.unfinished[:8]) + (" and others" if len(found.unfinished) > 8 else "")
         sentences.append(f"Recording was not closed in order by {shown}: killed, or still running.")
@@ -270,4 +272,6 @@ def _quality(report: Report) -> Section:
     }
     wrong = [f"{count:,} {name}" for name, count in counts.items() if count]
     sentences = [(", ".join(wrong) if wrong else "Nothing was lost and no stamp is suspect") + "."]
-    return Section("Quality of the data", sentences + [note if note.endswith(".") else f"{note}." for note in report.notes])
+    return Section(
+        "Quality of the data", sentences + [note if note.endswith(".") else f"{note}." for note in report.notes]
+    )

@@ -1,6 +1,6 @@
-"""A recording as a Perfetto trace: a row for each thread of a process, and for each channel of a communicator's kernels; a
-slice a span, with what its descriptor says; instants for its states. Slices of one collective have one correlation id
-on all ranks, and a flow joins them; another flow leads from a span to those that name it as their parent.
+"""A recording as a Perfetto trace: a row for each thread of a process, and for each channel of a communicator's
+kernels; a slice a span, with what its descriptor says; instants for its states. Slices of one collective have one
+correlation id on all ranks, and a flow joins them; another flow leads from a span to those that name it as their parent.
 
 Calls of a thread nest in the order in which they were made. Spans that overlap lie on rows of the same name, which the
 viewer draws as one. Packets are compressed. One process of the recording is in memory at a time.
@@ -157,11 +157,7 @@ class _Writer:
         found = read(source)
         spans = _Spans(self._job, source, found, self._owners)
         track = self._rows_of(source, spans)
-        parts = [
-            part
-            for kind in np.unique(found.type).tolist()
-            for part in self._begins(spans, kind, track)
-        ]
+        parts = [part for kind in np.unique(found.type).tolist() for part in self._begins(spans, kind, track)]
         parts += self._instants(spans, track) + self._ends(spans, track)
         self.flush()
         packets, ends = in_order(parts)
@@ -264,9 +260,7 @@ class _Writer:
                     values = states.argument[rows]
                     field = _INT if int(values.max()) < 1 << 63 else _UINT
                     rest.message(_ANNOTATION, annotation(self._keys("argument"), field, values, len(rows)))
-                made.append(
-                    (states.at[rows], self._event(_INSTANT, states.time[rows], track[states.span[rows]], rest))
-                )
+                made.append((states.at[rows], self._event(_INSTANT, states.time[rows], track[states.span[rows]], rest)))
         return made
 
     def _ends(self, spans: _Spans, track: Id) -> list[tuple[Int, Rows]]:

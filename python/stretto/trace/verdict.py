@@ -105,7 +105,9 @@ def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: l
     compared = late.last >= 0
     startup = late.excused.startup & compared
     return Verdict(
-        shape=_shape(findings, share if sum(one.counted for one in groups) >= _FEWEST else 0.0) if groups else "unknown",
+        shape=_shape(findings, share if sum(one.counted for one in groups) >= _FEWEST else 0.0)
+        if groups
+        else "unknown",
         certain=bool(groups) and not missing and all(one.certain for one in groups),
         findings=findings,
         share=share,
@@ -189,9 +191,7 @@ def _chances(loser: Int, ranks: int) -> Float:
     return np.array([tail(count / len(loser) * effective, effective, ranks) for count in counts.tolist()])
 
 
-def _findings(
-    group: _Group, operations: Operations, timeline: Timeline, late: Lateness, tests: int
-) -> list[Finding]:
+def _findings(group: _Group, operations: Operations, timeline: Timeline, late: Lateness, tests: int) -> list[Finding]:
     known = group.loser[group.loser >= 0]
     ranks = len(group.workers)
     if len(known) == 0 or tests * ranks ** -float(len(known)) > LEVEL:
@@ -262,7 +262,7 @@ def _changing(group: _Group, tests: int) -> tuple[dict[int, float], dict[int, Bo
 
 
 def _steadiness(group: _Group, operations: Operations, late: Lateness, one: int) -> tuple[str, Bool]:
-    """Whether a rank was late all the time, more and more (or less and less), or in parts of the run; and these parts."""
+    """Whether a rank was late all the time, more and more (or less and less), or in parts of the run; these parts."""
     count = len(group.operations)
     everywhere = np.ones(count, np.bool_)
     windows = int(min(_WINDOWS, count // _WINDOW))
