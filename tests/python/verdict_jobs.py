@@ -45,6 +45,7 @@ class Job:
     style: str = "cpu"  # or gpu: kernels are recorded; net: proxies; calls: neither; graph: replays
     hosts: int = 1
     jitter: int = 3 * US
+    hiccups: float = 0.0  # share of a rank's operations before which the scheduler takes it for milliseconds
     work: int = 300 * US
     transfer: int = 60 * US
     host_late: LateBy = field(default=lambda rank, number: 0)  # of asynchronous calls
@@ -77,6 +78,8 @@ def played(job: Job, chance: random.Random) -> list[list[Event]]:
             arrivals, calls = {}, {}
             for rank in members:
                 work = job.work + round(chance.gauss(0, job.jitter)) + job.late(rank, number)
+                if chance.random() < job.hiccups:
+                    work += chance.randrange(4 * MS)
                 if job.style == "cpu":
                     calls[rank] = free[rank] + max(0, work)
                     arrivals[rank] = calls[rank] + 1 * US
@@ -253,7 +256,10 @@ def in_phases(chance: random.Random, ranks: int, operations: int) -> tuple[LateB
 def _base(kind: str, seed: int, chance: random.Random) -> Job:
     ranks = chance.choice((2, 3, 4, 8))
     operations = chance.randrange(200, 500)
-    return Job(kind, seed, ranks, operations, [list(range(ranks))], nobody, set(), {"none"})
+    job = Job(kind, seed, ranks, operations, [list(range(ranks))], nobody, set(), {"none"})
+    if chance.random() < 0.25:
+        job.hiccups, job.shapes = 0.02, {"none", "random"}
+    return job
 
 
 def _guilty(job: Job, chance: random.Random) -> Job:
@@ -268,11 +274,7 @@ def _guilty(job: Job, chance: random.Random) -> Job:
 
 
 def balanced(job: Job, chance: random.Random) -> Job:
-    """Noise, and in some jobs hiccups of milliseconds, which may be enough to cost something."""
     job.jitter = chance.randrange(1, 6) * US
-    if chance.random() < 0.3:
-        hiccups = {(chance.randrange(job.ranks), chance.randrange(job.operations)) for _ in range(12)}
-        job.late, job.shapes = lambda rank, number: 2 * MS * ((rank, number) in hiccups), {"none", "random"}
     return job
 
 

@@ -1,6 +1,6 @@
 """A recording as a Perfetto trace: a row for each thread of a process, and for each channel of a communicator's
 kernels; a slice a span, with what its descriptor says; instants for its states. Slices of one collective have one
-correlation id on all ranks, and a flow joins them; another flow leads from a span to those that name it as their parent.
+correlation id on all ranks, and a flow joins them; another flow leads from a span to its children.
 
 Calls of a thread nest in the order in which they were made. Spans that overlap lie on rows of the same name, which the
 viewer draws as one. Packets are compressed. One process of the recording is in memory at a time.

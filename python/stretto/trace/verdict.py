@@ -1,17 +1,20 @@
 """Whether a rank stands out: late to its communicators' operations beyond chance, always, in phases, or more and more.
 
-Communicators of the same ranks are judged together. Counted are those operations to which one rank came last and that
-made the others wait for at least half of the mean of such waits. If no rank differs from the others, each is as likely
-as any other to be the last, whatever the waits are. A rank stands out if it was last more often than a binomial
-distribution of share 1/n explains at the level `LEVEL`, over all ranks and groups that were tested (Bonferroni). The
-tail is bounded by Chernoff's inequality. Neighbouring operations may depend on each other, so what counts is their
-effective number: M (1 - r) / (1 + r), with the correlation r of who is last from one operation to the next.
+Communicators of the same ranks are judged together. An operation counts if one rank came last to it and made the others
+wait for at least half as long as usual: half of the median of such waits; and where nobody stands out so, half of their
+mean, for ranks that are late seldom and by much. If no rank differs from the others, each is as likely as any other to
+be the last, whatever the waits are. A rank stands out if it was last more often than a binomial distribution of share
+1/n explains at the level `LEVEL`, over all ranks, groups and ways of counting (Bonferroni). The tail is bounded by
+Chernoff's inequality. Neighbouring operations may depend on each other, so what counts is their effective number:
+M (1 - r) / (1 + r), with the correlation r of who is last from one operation to the next.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +26,13 @@ LEVEL = 0.001
 MATTERS = 0.01  # of the time: who cost less does not stand out
 _RANDOM = 0.02  # of the time: what lateness costs in sum before a job without a straggler is worth a word
 _FEWEST = 5  # operations: fewer that waited for a rank are no pattern
-_COUNTED = 0.5  # of the mean lead
+_COUNTED = 0.5  # of the usual lead
 _WINDOWS = 20
 _WINDOW = 10  # operations at least
 _UNSTEADY = 4.0  # standard deviations
+_LOW = 0.25  # of what a rank cost in other parts: where it cost less, it was not late
+_FEW_LOW = 0.1  # of the windows
+_OUTLIER = 4  # times the median: how much one operation counts for at most
 _TREND = 0.7  # of the variance of a rank's lateness, by window, explained by a line
 _CHANGE = 0.5  # and how much of its greatest lateness that line gains or loses
 _FEWEST_WINDOWS = 8  # for a line
@@ -61,6 +67,8 @@ class Finding:
     cost_ns: int
     share: float  # of the time of these communicators
     phases: list[Phase] = field(default_factory=list)
+    first_ns: float | None = None  # of a drift: its lateness at the beginning and at the end of the run
+    last_ns: float | None = None
 
 
 @dataclass(frozen=True)
@@ -96,9 +104,17 @@ class _Group:
 
 def judge(operations: Operations, timeline: Timeline, late: Lateness, missing: list[str]) -> Verdict:
     """Looks for ranks that stand out in a job."""
-    groups = [_group(operations, timeline, late, rows, workers) for workers, rows in _by_workers(operations, late)]
-    tests = sum(len(one.workers) for one in groups if one.counted)
-    findings = [item for one in groups for item in _findings(one, operations, timeline, late, tests)]
+    parts = _by_workers(operations, late)
+    groups = [_group(operations, timeline, late, rows, workers, np.median) for workers, rows in parts]
+    tests = 2 * sum(len(one.workers) for one in groups if one.counted)
+    findings = []
+    for one, (workers, rows) in zip(groups, parts, strict=True):
+        found = _findings(one, operations, timeline, late, tests)
+        if not found and one.counted:
+            found = _findings(
+                _group(operations, timeline, late, rows, workers, np.mean), operations, timeline, late, tests
+            )
+        findings += found
     findings.sort(key=lambda item: -item.cost_ns)
     lasted = sum(one.lasted for one in groups)
     share = sum(int(one.lead.sum()) for one in groups) / lasted if lasted else 0.0
@@ -143,13 +159,15 @@ def _by_workers(operations: Operations, late: Lateness) -> list[tuple[Int, Int]]
     return [(np.array(key, np.int64), np.concatenate(parts)) for key, parts in members.items()]
 
 
-def _group(operations: Operations, timeline: Timeline, late: Lateness, rows: Int, workers: Int) -> _Group:
+def _group(
+    operations: Operations, timeline: Timeline, late: Lateness, rows: Int, workers: Int, usual: Callable[[Int], Any]
+) -> _Group:
     parts = operations.worker[operations.first[rows][:, None] + np.arange(len(workers))]
     rows = rows[(np.sort(parts, axis=1) == workers).all(axis=1)]
     rows = rows[np.argsort(timeline.begin[rows], kind="stable")]
     lead = np.where(late.blamed[rows], late.lead[rows], 0)
     blamed = lead > 0
-    counted = blamed & (lead >= _COUNTED * lead[blamed].mean()) if blamed.any() else blamed
+    counted = blamed & (lead >= _COUNTED * float(usual(lead[blamed]))) if blamed.any() else blamed
     loser = np.where(counted, np.searchsorted(workers, operations.worker[late.last[rows]]), -1)
     end = np.maximum(timeline.begin[rows], timeline.finish[rows])
     members = [operations.communicators[number] for number in np.unique(operations.communicator[rows])]
@@ -207,7 +225,10 @@ def _findings(group: _Group, operations: Operations, timeline: Timeline, late: L
         cost = int(group.lead[hit].sum())
         if group.lasted <= 0 or cost < MATTERS * group.lasted:
             continue
-        shape, parts = (PHASES, in_phases[one]) if one in in_phases else _steadiness(group, operations, late, one)
+        trend = None
+        shape, parts = PHASES, in_phases.get(one, hit)
+        if one not in in_phases:
+            shape, parts, trend = _steadiness(group, operations, late, one)
         rows = group.operations[hit]
         row = int(late.last[rows[0]])
         labels = dict.fromkeys(operations.communicators[number].label for number in operations.communicator[rows])
@@ -228,6 +249,8 @@ def _findings(group: _Group, operations: Operations, timeline: Timeline, late: L
                 cost_ns=cost,
                 share=cost / group.lasted,
                 phases=_phases(group, timeline, parts) if shape == PHASES else [],
+                first_ns=trend[0] if trend else None,
+                last_ns=trend[1] if trend else None,
             )
         )
     return found
@@ -261,26 +284,42 @@ def _changing(group: _Group, tests: int) -> tuple[dict[int, float], dict[int, Bo
     return best, masks
 
 
-def _steadiness(group: _Group, operations: Operations, late: Lateness, one: int) -> tuple[str, Bool]:
-    """Whether a rank was late all the time, more and more (or less and less), or in parts of the run; these parts."""
+def _steadiness(
+    group: _Group, operations: Operations, late: Lateness, one: int
+) -> tuple[str, Bool, tuple[float, float] | None]:
+    """Whether a rank was late all the time, more and more (or less and less), or in parts of the run. These parts, and
+    the lateness at both ends of a drift.
+    """
     count = len(group.operations)
     everywhere = np.ones(count, np.bool_)
     windows = int(min(_WINDOWS, count // _WINDOW))
     if windows < 2:
-        return STEADY, everywhere
+        return STEADY, everywhere, None
     parts = np.array_split(np.arange(count), windows)
-    hits = (group.loser == one).astype(np.float64)
     behind = _behind(group, operations, late, one)
-    usual = np.array([np.median(behind[part]) for part in parts])
-    if windows >= _FEWEST_WINDOWS and _drifts(usual):
-        return DRIFT, everywhere
-    sizes, shares = np.array([len(part) for part in parts]), np.array([hits[part].mean() for part in parts])
-    if _dispersion(sizes, shares, float(hits.mean())) < _UNSTEADY:
-        return STEADY, everywhere
-    late_in = np.zeros(count, np.bool_)
-    for part, share in zip(parts, shares, strict=True):
-        late_in[part] = share >= hits.mean() / 2
-    return PHASES, late_in
+    trend = _trend(np.array([np.median(behind[part]) for part in parts])) if windows >= _FEWEST_WINDOWS else None
+    if trend:
+        return DRIFT, everywhere, trend
+    low = _low(group, one, parts)
+    if low.sum() < max(2, _FEW_LOW * windows):
+        return STEADY, everywhere, None
+    late_in = everywhere.copy()
+    for part, nothing in zip(parts, low.tolist(), strict=True):
+        late_in[part] = not nothing
+    return PHASES, late_in, None
+
+
+def _low(group: _Group, one: int, parts: list[Int]) -> Bool:
+    """Windows in which a rank cost next to nothing, if its lateness is not the same in all of them."""
+    hits = group.loser == one
+    lead = np.where(hits, np.minimum(group.lead, _OUTLIER * np.median(group.lead[hits])), 0.0)
+    cost = np.array([lead[part].mean() for part in parts])
+    low = cost < _LOW * np.median(np.sort(cost)[len(cost) // 2 :])
+    # Where it was late it was so by more than elsewhere: by that, and not by who came last to what cost nothing.
+    high = np.concatenate([part for part, nothing in zip(parts, low.tolist(), strict=True) if not nothing])
+    costly = hits & (group.lead >= _LOW * np.median(lead[high][hits[high]]))
+    sizes, shares = np.array([len(part) for part in parts]), np.array([costly[part].mean() for part in parts])
+    return low if _dispersion(sizes, shares, float(costly.mean())) >= _UNSTEADY else np.zeros(len(parts), np.bool_)
 
 
 def _behind(group: _Group, operations: Operations, late: Lateness, one: int) -> Float:
@@ -291,12 +330,14 @@ def _behind(group: _Group, operations: Operations, late: Lateness, one: int) -> 
     return np.asarray(np.where(mine, late.behind[rows], NONE).max(axis=1), np.float64)
 
 
-def _drifts(usual: Float) -> bool:
-    """Whether a line says more about a rank's lateness than one step does, and rises or falls by much."""
+def _trend(usual: Float) -> tuple[float, float] | None:
+    """A rank's lateness at the beginning and the end, if a line says more about it than one step does, and rises or
+    falls by much.
+    """
     place = np.arange(len(usual), dtype=np.float64)
     whole = float(((usual - usual.mean()) ** 2).sum())
     if whole <= 0:
-        return False
+        return None
     slope, base = np.polyfit(place, usual, 1)
     line = base + slope * place
     by_line = 1 - float(((usual - line) ** 2).sum()) / whole
@@ -304,8 +345,9 @@ def _drifts(usual: Float) -> bool:
         1 - float(((left - left.mean()) ** 2).sum() + ((right - right.mean()) ** 2).sum()) / whole
         for left, right in (np.split(usual, [cut]) for cut in range(1, len(usual)))
     )
-    change = abs(float(line[-1] - line[0]))
-    return by_line >= _TREND and by_line >= by_step and change >= _CHANGE * float(np.abs(line).max())
+    first, last = float(line[0]), float(line[-1])
+    much = abs(last - first) >= _CHANGE * float(np.abs(line).max())
+    return (first, last) if by_line >= _TREND and by_line >= by_step and much else None
 
 
 def _dispersion(sizes: Int, shares: Float, share: float) -> float:

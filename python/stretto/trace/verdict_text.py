@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stretto.trace.analysis import Report, Straggler
-from stretto.trace.verdict import DRIFT, LEVEL, PHASES, Finding, Verdict
+from stretto.trace.verdict import LEVEL, PHASES, Finding, Verdict
 from stretto.trace.words import duration, plural, share
 
 _CAUSES = {
@@ -86,10 +86,12 @@ def _nobody(report: Report, compared: int) -> list[str]:
 def _found(item: Finding, report: Report) -> str:
     name = f"{item.worker[:1].upper()}{item.worker[1:]}"
     doubt = "beyond doubt" if item.certain else _limit(report)
-    many = f"last to {item.last:,} of the {item.counted:,} operations that waited longest"
-    where = "" if len(report.verdict.findings) == 1 else f" of {', '.join(item.communicators[:3])}"
-    chance = f"1 of {item.ranks} would be {item.counted / item.ranks:,.0f}"
-    return f"{name} was {_when(item)}late, {doubt}: {many}{where}, where {chance}."
+    where = "" if len(report.operations.communicators) == 1 else f" of {', '.join(item.communicators[:3])}"
+    return (
+        f"{name} was late{_when(item)}, {doubt}: it came last to {item.last:,} of the {item.counted:,}"
+        f" operations{where} that made others wait noticeably; by chance that would be"
+        f" {item.counted / item.ranks:,.0f}."
+    )
 
 
 def _limit(report: Report) -> str:
@@ -99,12 +101,13 @@ def _limit(report: Report) -> str:
 
 
 def _when(item: Finding) -> str:
-    if item.shape == DRIFT:
-        return "more and more, or less and less, "
+    if item.first_ns is not None and item.last_ns is not None:
+        more = "more and more" if item.last_ns > item.first_ns else "less and less"
+        return f" {more} ({duration(max(0.0, item.first_ns))} at first, {duration(max(0.0, item.last_ns))} at last)"
     if item.shape != PHASES:
         return ""
     shown = [f"{one.begin_ns / 1e9:.3f} to {one.end_ns / 1e9:.3f} s" for one in item.phases[:_MOST_PHASES]]
-    return f"in phases ({', '.join(shown)}{' and later' * (len(item.phases) > _MOST_PHASES)}) "
+    return f" in phases ({', '.join(shown)}{' and later' * (len(item.phases) > _MOST_PHASES)})"
 
 
 def _cost(item: Finding, straggler: Straggler | None) -> str:
