@@ -18,7 +18,7 @@ import numpy as np
 
 from stretto.trace import layout
 from stretto.trace.bars import KERNEL_STOPS, KERNELS
-from stretto.trace.columns import Id, Int, Owners
+from stretto.trace.columns import Id, Int, Owners, distinct
 from stretto.trace.events import HEXADECIMAL
 from stretto.trace.job import Job, Source
 from stretto.trace.model import EventType
@@ -42,6 +42,7 @@ _UINT, _INT, _TEXT, _POINTER, _TEXT_IID = 3, 4, 6, 7, 17  # DebugAnnotation's va
 _BASE = 10**9  # times begin here, as a trace has none below zero
 _TIME_BYTES, _TRACK_BYTES = 9, 3
 _CHRONOLOGICAL, _EXPLICIT = 2, 3  # TrackDescriptor.child_ordering
+_LEVELS, _CHANNEL_BITS = 256, 32
 _AT_ONCE = 250_000  # rows of one shape
 _COMPRESS_AT_ONCE = 2 << 20
 _WAITING = 8  # compressed parts that are not written yet
@@ -64,7 +65,7 @@ class _Interned:
 
     def column(self, values: Int, texts: list[str]) -> Id:
         """The same for indices into texts."""
-        some, inverse = np.unique(values, return_inverse=True)
+        some, inverse = distinct(values)
         return np.array([self(texts[one]) for one in some.tolist()], np.uint64)[inverse]
 
 
@@ -157,7 +158,7 @@ class _Writer:
         found = read(source)
         spans = _Spans(self._job, source, found, self._owners)
         track = self._rows_of(source, spans)
-        parts = [part for kind in np.unique(found.type).tolist() for part in self._begins(spans, kind, track)]
+        parts = [part for kind in distinct(found.type)[0].tolist() for part in self._begins(spans, kind, track)]
         parts += self._instants(spans, track) + self._ends(spans, track)
         self.flush()
         packets, ends = in_order(parts)
@@ -174,13 +175,18 @@ class _Writer:
         level = np.zeros(len(found), np.int64)
         calls, kernels = np.flatnonzero(~kernel), np.flatnonzero(kernel)
         level[calls] = nested(found.thread[calls], found.at[calls], found.until[calls])
-        context = np.where(kernel, found.context, -1)
-        lane = np.unique(np.stack((context, spans.channel), axis=1)[kernels], axis=0, return_inverse=True)[1]
-        level[kernels] = side_by_side(lane.ravel().astype(np.int64), spans.start[kernels], spans.end[kernels])
-        thread = np.where(kernel, -1, found.thread)
-        keys, rows = np.unique(np.stack((thread, context, spans.channel, level)), axis=1, return_inverse=True)
-        made = [self._row(source, *one) for one in keys.T.tolist()]
-        return np.array(made, np.uint64)[rows.ravel()] if len(found) else np.zeros(0, np.uint64)
+        lanes, lane = distinct((found.context[kernels] << _CHANNEL_BITS) + spans.channel[kernels])
+        level[kernels] = side_by_side(lane, spans.start[kernels], spans.end[kernels])
+        track = np.zeros(len(found), np.uint64)
+        rows, row = distinct(found.thread[calls] * _LEVELS + level[calls])
+        made = [self._row(source, one // _LEVELS, -1, -1, one % _LEVELS) for one in rows.tolist()]
+        track[calls] = np.array(made, np.uint64)[row] if made else []
+        rows, row = distinct(lane * _LEVELS + level[kernels])
+        channels = [(lanes[one // _LEVELS], one % _LEVELS) for one in rows.tolist()]
+        mask = (1 << _CHANNEL_BITS) - 1
+        made = [self._row(source, -1, int(one) >> _CHANNEL_BITS, int(one) & mask, depth) for one, depth in channels]
+        track[kernels] = np.array(made, np.uint64)[row] if made else []
+        return track
 
     def _event(self, kind: bytes, time: Int, track: Id, rest: Shape) -> Rows:
         """Packets of one shape, whole words long: the track's number takes the bytes that are left."""
@@ -204,7 +210,7 @@ class _Writer:
         rows, fields = spans.found.fields[kind]
         shapes = spans.shapes(kind)
         made = []
-        for shape in np.unique(shapes).tolist():
+        for shape in distinct(shapes)[0].tolist():
             alike = np.flatnonzero(shapes == shape)
             for first in range(0, len(alike), _AT_ONCE):
                 here = alike[first : first + _AT_ONCE]
@@ -309,7 +315,7 @@ class _Spans:
 
     def links(self, ids: Id) -> Id:
         """Numbers for links from spans to their children, as `naming.Links` has them."""
-        tags, inverse = np.unique(ids >> np.uint64(40) & np.uint64(0xFFFF), return_inverse=True)
+        tags, inverse = distinct((ids >> np.uint64(40) & np.uint64(0xFFFF)).astype(np.int64))
         own = self._source.number
         owners = [self._owners.one(tag, own) for tag in tags.tolist()]
         salts = np.array([mixed(owner if owner >= 0 else own) for owner in owners], np.uint64)
@@ -332,11 +338,10 @@ class _Spans:
         context = self.found.context[rows]
         if "sequence" not in (fields.dtype.names or ()) or fields["sequence"][0] == layout.NONE64 or context[0] < 0:
             return None
-        keys, inverse = np.unique(
-            np.stack((context, self._source.strings(fields["function"]))), axis=1, return_inverse=True
-        )
-        base = [self._collective_base(*one) for one in keys.T.tolist()]
-        return _mixed(np.array(base, np.uint64)[inverse.ravel()] + fields["sequence"])
+        texts = len(self._job.strings)
+        keys, inverse = distinct(context * texts + self._source.strings(fields["function"]))
+        base = [self._collective_base(*divmod(one, texts)) for one in keys.tolist()]
+        return _mixed(np.array(base, np.uint64)[inverse] + fields["sequence"])
 
     def _collective_base(self, context: int, function: int) -> int:
         named = zlib.crc32(self._job.strings[function].encode())
