@@ -1,6 +1,6 @@
 # Run it: stretto trace record -o run1 -- stretto run -n 4 examples/05_straggler.py 500 2 && stretto trace report run1
-# Before every operation one rank sleeps for 200 us: rank 2 here, and without the last number one that is drawn at random
-# each time. The report says which one was late, how often, and how much shorter the run would be without.
+# Before every operation one rank sleeps for 200 us: rank 2 here, and without the last number one that is drawn at
+# random each time. The report says which one was late, how often, and how much shorter the run would be without.
 import sys
 import time
 
