@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recording_writer import Writer
+from stretto.trace.analysis import analyse
+from stretto.trace.reader import load
 from stretto.trace.verdict import independent, tail
 from verdict_jobs import KINDS, answer
 
@@ -41,3 +44,38 @@ def test_operations_that_follow_each_other_count_less() -> None:
     assert 300 < independent(drawn) <= 400
     assert independent(np.repeat(drawn, 10)) == pytest.approx(4000 * 0.1 / 1.9, rel=0.2)
     assert independent(np.zeros(50, np.int64)) == 50
+
+
+def pipeline(folder: Path, *, waits: bool) -> None:
+    """Ranks 0 and 1 reduce. Before that rank 1 receives from rank 2, for 300 us if that sends late; or works as long."""
+    for rank in range(3):
+        made = Writer(pid=100 + rank, segment_bytes=1 << 16)
+        pair = made.context(rank, 2, communicator=5, name="pair") if rank < 2 else -1
+        line = made.context(rank - 1, 2, communicator=6, name="line") if rank > 0 else -1
+        thread = made.thread(1)
+        for number in range(100):
+            at = 1_000_000 * (number + 1)
+            if rank > 0:
+                begin = at if waits or rank == 2 else at + 280_000
+                facts = {"function": "Recv" if rank == 1 else "Send", "data_type": "ncclFloat32", "count": 8}
+                message = thread.start(2, begin, context=line, peer=2 - rank, **facts)
+                thread.stop(message, at + 300_000)
+            if rank < 2:
+                facts = {"function": "AllReduce", "data_type": "ncclFloat32", "count": 8, "sequence": number}
+                call = thread.start(1, at + 310_000 * rank, context=pair, **facts)
+                thread.stop(call, at + 330_000)
+        made.write(folder)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_waited_for_a_message_is_not_to_blame(tmp_path: Path, waits: bool) -> None:
+    pipeline(tmp_path, waits=waits)
+    report = analyse(load(tmp_path, align=False))
+    assert [item.worker for item in report.verdict.findings] == ([] if waits else ["rank 1"])
+    assert report.verdict.held == (100 if waits else 0)
+
+
+def test_one_communicator_is_judged_by_what_happened_in_all(tmp_path: Path) -> None:
+    """Who was held up elsewhere is innocent also where only its communicator is asked for."""
+    pipeline(tmp_path, waits=True)
+    assert not analyse(load(tmp_path, align=False), "pair").verdict.findings
