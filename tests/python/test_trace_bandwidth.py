@@ -79,3 +79,5 @@ def test_where_no_end_is_recorded_there_is_no_bandwidth(tmp_path: Path) -> None:
     report = analyse(load(tmp_path, align=False))
     assert np.isnan(report.kinds[0].transfer_ns) and np.isnan(report.kinds[0].bus_bandwidth)
     assert (report.timeline.finish == NONE).all() and not report.verdict.certain
+    (section,) = [item for item in sections(report, 3) if item.title == "Wait and transfer"]
+    assert section.rows[0][6:10] == ["?", "?", "?", "?"]

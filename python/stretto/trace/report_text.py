@@ -136,6 +136,10 @@ def _path(report: Report, top: int) -> Section:
     return Section("Critical path", sentences, headings, rows, (1, 2, 3, 4))
 
 
+def _bounded(sign: str, text: str, bound: bool) -> str:
+    return f"{sign} {text}" if bound and text != "?" else text
+
+
 def _kinds(report: Report, top: int) -> Section:
     rows = [
         [
@@ -145,10 +149,10 @@ def _kinds(report: Report, top: int) -> Section:
             f"{item.count:,}",
             " ".join(word for word in (item.algorithm, item.protocol) if word) or "-",
             duration(item.wait_ns),
-            "≤ " * item.bound + duration(item.transfer_ns),
+            _bounded("≤", duration(item.transfer_ns), item.bound),
             duration(item.transfer_p99_ns),
-            "≥ " * item.bound + number(item.algorithm_bandwidth),
-            "≥ " * item.bound + number(item.bus_bandwidth),
+            _bounded("≥", number(item.algorithm_bandwidth), item.bound),
+            _bounded("≥", number(item.bus_bandwidth), item.bound),
         ]
         for item in report.kinds[:top]
     ]
