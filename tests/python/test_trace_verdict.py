@@ -47,7 +47,7 @@ def test_operations_that_follow_each_other_count_less() -> None:
 
 
 def pipeline(folder: Path, *, waits: bool) -> None:
-    """Ranks 0 and 1 reduce. Before that rank 1 receives from rank 2: for 300 us if that sends late, or works so long."""
+    """Ranks 0 and 1 reduce. Before that rank 1 receives from rank 2 for 300 us, which sends late; or works so long."""
     for rank in range(3):
         made = Writer(pid=100 + rank, segment_bytes=1 << 16)
         pair = made.context(rank, 2, communicator=5, name="pair") if rank < 2 else -1
