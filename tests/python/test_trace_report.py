@@ -259,9 +259,9 @@ def test_contexts_without_end_take_no_time(tmp_path: Path) -> None:
         made.context(number % 8, 8, communicator=5)
     thread.stop(thread.start(1, 10, context=3, sequence=1, function="AllReduce"), 20)
     made.write(tmp_path)
-    began = time.monotonic()
+    began = time.process_time()
     assert analyse(load(tmp_path, align=False)).operations.count == 1
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_ranks_that_call_different_things_are_said() -> None:
