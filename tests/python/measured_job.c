@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { kRanks = 2, kOperations = 60 };
+enum { kRanks = 2, kOperations = 30 };
 
 static ncclComm_t comms[kRanks];
 static int sizes;
