@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from recording_writer import Writer, small
 from stretto.errors import StrettoError
 from stretto.trace.convert import FORMATS, convert
 from stretto.trace.job import open_job
-from stretto.trace.levels import Lane, Row
 from stretto.trace.protobuf import varint
 from stretto.trace.spans import Joiner
 
@@ -134,40 +134,6 @@ def test_clocks_of_several_hosts_are_aligned(tmp_path: Path, budget: int, monkey
     assert max(abs(one[0] - one[1]) for one in ends.values()) < 5000
 
 
-# ---- levels
-
-
-def nests(spans: list[tuple[int, int]]) -> bool:
-    ordered = sorted(spans, key=lambda one: (one[0], -one[1]))
-    open_ends: list[int] = []
-    for start, end in ordered:
-        while open_ends and open_ends[-1] <= start:
-            open_ends.pop()
-        if open_ends and open_ends[-1] < end:
-            return False
-        open_ends.append(end)
-    return True
-
-
-def test_levels_nest_whatever_comes() -> None:
-    chance = random.Random(3)
-    for turn in range(60):
-        reach = (20, 200, 5000)[turn % 3]
-        starts = [chance.randrange(1000) for _ in range(300)]
-        spans = sorted(((start, start + chance.randrange(reach)) for start in starts), key=lambda one: one[1])
-        lane, levels = Lane(), {}
-        for span in spans:
-            levels.setdefault(lane.level(*span), []).append(span)
-        assert all(nests(one) for one in levels.values()), turn
-
-
-def test_what_nests_stays_on_one_level() -> None:
-    lane = Lane()
-    for number in range(10_000):
-        at = 100 * number
-        assert [lane.level(at + 20, at + 30), lane.level(at + 40, at + 50), lane.level(at + 10, at + 60)] == [0, 0, 0]
-
-
 # ---- Perfetto
 
 
@@ -175,7 +141,13 @@ def packets(path: Path) -> list[Any]:
     protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = protos.Trace()
     trace.ParseFromString(path.read_bytes())
-    return list(trace.packet)
+    found = []
+    for packet in trace.packet:
+        assert packet.HasField("compressed_packets")
+        inner = protos.Trace()
+        inner.ParseFromString(zlib.decompress(packet.compressed_packets))
+        found += inner.packet
+    return found
 
 
 def test_varints() -> None:
@@ -227,15 +199,17 @@ def test_perfetto_slices_nest_and_say_what_was_recorded(folder: Path, tmp_path: 
     said = {}
     for one in coll.debug_annotations:
         text = names[29].get(one.string_value_iid, one.string_value)
-        said[names[3][one.name_iid]] = text or one.int_value
-    assert said["algorithm"] == "RING" and said["count"] == 16 and int(said["id"], 16) >> 56 == 2
+        said[names[3][one.name_iid]] = text or one.int_value or one.pointer_value
+    assert said["algorithm"] == "RING" and said["count"] == 16 and said["id"] >> 56 == 2
     path, uuid = [], coll.track_uuid
     while uuid:
         path.append(tracks[uuid].name)
         uuid = tracks[uuid].parent_uuid
-    rank = said["rank"] if "rank" in said else int(path[1].split(" rank ")[1].split()[0])
-    assert path[0] == f"main {100 + rank}" and path[1] == f"communicator world 0xc0ffee rank {rank} of 3"
-    assert path[2].startswith(f"process {100 + rank} ") and path[3:] == [f"host host{rank // 2}"]
+    rank = int(said["communicator"].split(" rank ")[1].split()[0])
+    assert path[0] == f"main {100 + rank}" and said["communicator"] == f"communicator world 0xc0ffee rank {rank} of 3"
+    assert path[1].startswith(f"process {100 + rank} ") and path[2:] == [f"host host{rank // 2}"]
+    rows = Counter((one.parent_uuid, one.name) for one in tracks.values())
+    assert all(count == 1 for (_, name), count in rows.items() if name.startswith("main"))
 
 
 def test_perfetto_has_the_time_of_the_world(folder: Path, tmp_path: Path) -> None:
@@ -251,15 +225,20 @@ def test_perfetto_has_the_time_of_the_world(folder: Path, tmp_path: Path) -> Non
 
 def test_chrome_bars_nest_and_arrows_have_both_ends(folder: Path, tmp_path: Path) -> None:
     events = json.loads(converted(folder, "chrome", tmp_path).read_text())["traceEvents"]
-    bars = [one for one in events if one["ph"] == "X"]
-    assert len(bars) == SPANS * OPERATIONS * 3
-    by_thread: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for one in bars:
-        start = round(one["ts"] * 1000)
-        by_thread.setdefault((one["pid"], one["tid"]), []).append((start, start + round(one["dur"] * 1000)))
-    assert all(nests(spans) for spans in by_thread.values())
-    named = {(one["pid"], one["tid"]) for one in events if one["name"] == "thread_name"}
-    assert set(by_thread) == named
+    kernels = [one for one in events if one["ph"] == "X"]
+    assert len(kernels) == OPERATIONS * 3 and {one["cat"] for one in kernels} == {"KernelCh"}
+    open_bars: dict[tuple[int, int], list[float]] = {(one["pid"], one["tid"]): [] for one in kernels}
+    ended = 0
+    for one in events:
+        row = open_bars.setdefault((one["pid"], one["tid"]), []) if one["ph"] in "BE" else []
+        if one["ph"] == "B":
+            row.append(one["ts"])
+        elif one["ph"] == "E":
+            assert row.pop() <= one["ts"]
+            ended += 1
+    assert ended == (SPANS - 1) * OPERATIONS * 3 and not any(open_bars.values())
+    names = [(one["pid"], one["args"]["name"]) for one in events if one.get("name") == "thread_name"]
+    assert len(names) == len(open_bars) and sum(name.startswith("main") for _, name in names) == 3
     parents = [one for one in events if one.get("cat") == "parent"]
     starts, ends = ([one["id"] for one in parents if one["ph"] == phase] for phase in "sf")
     assert sorted(starts) == sorted(ends) and len(starts) == 7 * OPERATIONS * 3
@@ -368,11 +347,6 @@ def test_otf2_does_not_write_into_what_is_there(folder: Path, tmp_path: Path) ->
     assert [one.name for one in tmp_path.rglob("*")] == ["out.otf2", "mine"]
 
 
-def test_rows_of_what_does_not_nest() -> None:
-    row = Row(last=2)
-    assert [row.level(*one) for one in ((0, 9), (5, 7), (10, 11), (8, 20), (1, 30), (12, 13))] == [0, 1, 0, 1, 2, 0]
-
-
 def test_a_format_whose_package_is_missing_says_so(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,6 +419,7 @@ def test_a_failed_conversion_leaves_no_half_file(folder: Path, tmp_path: Path, m
 # Not ru_maxrss: that one counts what this process had before it ran Python.
 MEASURE = """
 import sys
+import zlib
 from pathlib import Path
 from stretto.trace.convert import convert
 def most():
@@ -547,5 +522,5 @@ def test_communicators_whose_size_nobody_said(tmp_path: Path) -> None:
     line = json.loads(converted(tmp_path, "jsonl", tmp_path).read_text().splitlines()[0])
     assert (line["rank"], line["nranks"]) == (1, None)
     events = json.loads(converted(tmp_path, "chrome", tmp_path).read_text())["traceEvents"]
-    assert any("rank 1 of ?" in event.get("args", {}).get("name", "") for event in events)
+    assert any("rank 1 of ?" in event.get("args", {}).get("communicator", "") for event in events)
     assert [event["ph"] for event in events if event.get("cat") == "collective"] == ["s"]

@@ -84,7 +84,7 @@ def drawn_kernels(folder: Path, to: str, output: Path) -> dict[int, tuple[float,
         if event.type == 1:
             said = {names[one.name_iid]: one for one in event.debug_annotations}
             assert said["gpu_ns"].int_value > GPU_AHEAD and said["gpu_clock_error_ns"].int_value > 0
-            open_[event.track_uuid] = int(said["id"].string_value, 16), packet.timestamp - 10**9
+            open_[event.track_uuid] = said["id"].pointer_value, packet.timestamp - 10**9
         elif event.type == 2:
             id_, start = open_.pop(event.track_uuid)
             found[id_] = start, packet.timestamp - 10**9

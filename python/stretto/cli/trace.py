@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shlex
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ import typer
 
 from stretto.cli.flags import with_flags
 from stretto.cli.output import JsonOption, console, emit, examples, printable, refuse_options, stop, table
+from stretto.cli.working import Working
 
 trace = typer.Typer(
     help="Record a program's collective operations, and convert, report or view what was recorded.",
@@ -144,24 +144,6 @@ def _say_recorded(found: dict[str, Any], folder: Path) -> None:
         say(f"next: stretto trace report {shlex.quote(os.path.relpath(folder))}")
 
 
-class _Progress:
-    """How many events are done, on a terminal's stderr alone."""
-
-    def __init__(self) -> None:
-        self._said = time.monotonic()
-        self._shown = False
-
-    def __call__(self, done: int) -> None:
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - self._said > 0.3:
-            self._said, self._shown = now, True
-            print(f"\r{done:,} events", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
 @trace.command(
     "convert",
     epilog=examples("stretto trace convert run1 --to perfetto", "stretto trace convert run1 --to csv -o - | head"),
@@ -184,16 +166,14 @@ def convert(
         raise typer.BadParameter(f"{to}: choose from {', '.join(converters.FORMATS)}", param_hint="--to")
     how = converters.FORMATS[to]
     path = None if output == "-" else Path(output) if output else converters.default_output(inputs, how.suffix)
-    progress = _Progress()
     try:
-        made = converters.convert(inputs, to, path, progress)
+        with Working(f"converting to {to}") as working:
+            made = converters.convert(inputs, to, path, working)
     except BrokenPipeError:
         raise
     except OSError as error:
-        progress.end()
         stop(f"trace convert: {error}", 1)
         return
-    progress.end()
     for text in made.job.gather_quality().notes:
         print(printable(f"stretto trace convert: {text}"), file=sys.stderr)
     print(f"{made.rows:,} {how.rows} in {made.seconds:.1f} s: {path or 'stdout'}", file=sys.stderr)

@@ -10,14 +10,15 @@ import numpy as np
 
 from stretto.errors import StrettoError
 from stretto.trace.align import UNKNOWN_ERROR, Alignment, clocks_of
-from stretto.trace.attribution import CAUSES, Lateness, Timeline, lateness, place
+from stretto.trace.attribution import CAUSES, Excuses, Lateness, Timeline, excuses, lateness, place
 from stretto.trace.columns import NONE, Float, Int, dense, times
 from stretto.trace.critical_path import CriticalPath, critical_path
 from stretto.trace.model import Recording
 from stretto.trace.operations import Operations, join, only
 from stretto.trace.pairs import Pair, pairs
-from stretto.trace.progress import Progress, progress
+from stretto.trace.progress import Progress, missing, progress
 from stretto.trace.transfers import STEP_STATES, Transfers, transfers
+from stretto.trace.verdict import Verdict, judge
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Kind:
     algorithm_bandwidth: float
     bus_bandwidth: float
     bus_bandwidth_p10: float
+    bound: bool  # nobody knows when they began: transfers took no longer than that, bandwidths were no lower
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Straggler:
     p99_ns: float
     cost_ns: int  # by how much it came after the last but one, in sum
     causes: dict[str, int]
+    evidence: str  # "certain"; "ranks missing": of those that are recorded; "calls": the wait for it was not recorded
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class Report:
     path: CriticalPath
     pairs: list[Pair]
     progress: Progress
+    verdict: Verdict
     overhead: list[Overhead]
     duration_ns: int
     runs: int = 1  # jobs, one after the other
@@ -132,10 +136,15 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
     """
     operations = join(recording)
     alignment = clocks_of(recording, operations)
-    if communicator is not None:
-        operations = _only(operations, communicator)
     timeline = place(operations, alignment)
-    late = lateness(operations, timeline, alignment)
+    excused = excuses(recording, operations, timeline, alignment)
+    if communicator is not None:
+        numbers = _chosen(operations, communicator)
+        keep = np.isin(operations.communicator, numbers)
+        timeline = timeline.chosen(keep, keep[operations.operation])
+        excused = Excuses(excused.startup[keep], excused.held[keep])
+        operations = only(operations, numbers, keep)
+    late = lateness(operations, timeline, alignment, excused)
     moved = transfers(recording, operations, timeline)
     return Report(
         recording=recording,
@@ -146,8 +155,8 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
         transfers=moved,
         clocks=_clocks(recording, alignment),
         kinds=_kinds(recording, operations, late, moved),
-        workers=_stragglers(recording, operations, late, by_worker=True),
-        stragglers=_stragglers(recording, operations, late, by_worker=False),
+        workers=_stragglers(recording, operations, timeline, late, by_worker=True),
+        stragglers=_stragglers(recording, operations, timeline, late, by_worker=False),
         slow_proxies=_slow_proxies(operations, moved),
         slow_transfers=int((moved.excess > 0).sum()),
         path=critical_path(operations, timeline, late),
@@ -157,6 +166,7 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
             if communicator is None or item.communicator in {one.label for one in operations.communicators}
         ],
         progress=progress(recording, operations) if whole else Progress(),
+        verdict=judge(operations, timeline, late, missing(recording, operations)),
         overhead=_overhead(recording),
         duration_ns=_duration(recording, alignment),
         runs=_runs(recording, alignment),
@@ -164,12 +174,12 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
     )
 
 
-def _only(operations: Operations, name: str) -> Operations:
+def _chosen(operations: Operations, name: str) -> list[int]:
     chosen = [number for number, item in enumerate(operations.communicators) if item.goes_by(name)]
     if not chosen:
         known = ", ".join(item.label for item in operations.communicators[:10]) or "it has none"
         raise UnknownCommunicator(f"the recording has no communicator {name} ({known})")
-    return only(operations, chosen)
+    return chosen
 
 
 def _duration(recording: Recording, alignment: Alignment) -> int:
@@ -266,14 +276,24 @@ def _kinds(recording: Recording, operations: Operations, late: Lateness, moved: 
                 algorithm_bandwidth=quantile(moved.algorithm_bandwidth[rows], 0.5),
                 bus_bandwidth=quantile(moved.bus_bandwidth[rows], 0.5),
                 bus_bandwidth_p10=quantile(moved.bus_bandwidth[rows], 0.1),
+                bound=bool(moved.bound[rows].any()),
             )
         )
     return sorted(found, key=lambda kind: -kind.count)
 
 
-def _stragglers(recording: Recording, operations: Operations, late: Lateness, by_worker: bool) -> list[Straggler]:
-    """Ranks that were named at least once, the costliest first: of each communicator, or workers over all."""
-    named = np.flatnonzero(late.named)
+def _evidence(operations: Operations, timeline: Timeline, which: Int) -> str:
+    """How well it is known that the others waited in these operations."""
+    if not all(operations.communicators[one].complete for one in np.unique(operations.communicator[which])):
+        return "ranks missing"
+    return "certain" if timeline.exact[which].all() else "calls"
+
+
+def _stragglers(
+    recording: Recording, operations: Operations, timeline: Timeline, late: Lateness, by_worker: bool
+) -> list[Straggler]:
+    """Ranks that came last at least once, the costliest first: of each communicator, or workers over all."""
+    named = np.flatnonzero(late.blamed).astype(np.int64)
     rows = late.last[named]
     context = operations.context[rows]
     compared = np.flatnonzero(late.last >= 0)
@@ -302,6 +322,7 @@ def _stragglers(recording: Recording, operations: Operations, late: Lateness, by
                 p99_ns=quantile(late.late[which], 0.99),
                 cost_ns=int(late.lead[which].sum()),
                 causes={name: int(count) for name, count in zip(CAUSES, causes, strict=True) if name and count},
+                evidence=_evidence(operations, timeline, which),
             )
         )
     return sorted(found, key=lambda item: -item.cost_ns)

@@ -2,7 +2,8 @@
 
 A rank arrives at the last stage that the recording knows of all ranks: kernel start, launch, or call; on CPU ranks when
 the operation begins, as nothing is handed over. Nobody is named whose lead over the others could be an error of the
-clocks. Lateness is split by what each rank took from one stage to the next: a call that came late is the program's own
+clocks, who was held up in an operation of other ranks, or who had not met the others before (jobs start at different
+times). Lateness is split by what each rank took from one stage to the next: a call that came late is the program's own
 doing (upstream), a launch that came late after its call is the library's or the CPU's, a kernel that started late after
 its launch waited for other work of its GPU (stream).
 """
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.trace.align import Alignment
-from stretto.trace.columns import NONE, Bool, Float, Int
+from stretto.trace.columns import NONE, Bool, Float, Int, dense, ints, latest_before, times
+from stretto.trace.model import EventType, Recording
 from stretto.trace.operations import Operations
 
 STAGES = ("unknown", "call", "start", "launch", "kernel")
@@ -24,6 +26,8 @@ NOBODY, UPSTREAM, LATE_LAUNCH, STREAM, UNCLEAR = range(5)
 
 # Less than this is not worth anybody's time, and near what stamps are good for.
 FLOOR_NS = 1000.0
+_HELD = 0.5  # a rank that was held up elsewhere for this part of its lateness is not to blame for it
+_BLOCKED_NS = 10_000  # a send or receive that took longer waited for its peer
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,22 @@ class Timeline:
     error: Float  # of that clock
     home: Int  # arrivals with the same home can be compared
     stage: Int  # of an operation
+    exact: Bool  # of an operation: arrivals are when its ranks began it; else they are no later than that
     begin: Int  # of an operation: when its last rank arrived
     finish: Int  # when its last rank ended; NONE where some rank's end is unknown
+
+    def chosen(self, keep: Bool, rows: Bool) -> Timeline:
+        """Some of the operations, and their rows."""
+        of_operation = ("stage", "exact", "begin", "finish")
+        return Timeline(**{name: value[keep if name in of_operation else rows] for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Excuses:
+    """Why nobody is to blame for an operation that waited."""
+
+    startup: Bool  # its ranks had not met before
+    held: Bool  # the last rank was held up in an operation of other ranks
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,9 @@ class Lateness:
     lead: Int  # by how much, before the one before last
     late: Int  # and before the median of the others
     error: Float  # how far the clocks can be wrong about that
-    named: Bool  # whether it was that rank for certain
+    named: Bool  # whether it was that rank for certain: no rank of the communicator is missing
+    blamed: Bool  # whether it was that rank among those that are recorded
+    excused: Excuses
     cause: Int
     behind: Int  # of a row: how long after the median of its operation it arrived
     wait: Int  # of a row: from its arrival to the last one's; NONE unknown
@@ -90,8 +110,10 @@ def place(operations: Operations, alignment: Alignment) -> Timeline:
     nothing = np.full(len(called), NONE, np.int64)
     arrive = np.choose(stage[of], [nothing, called, began, launched, kernel])
     on_gpu = stage[of] == KERNEL
+    exact = in_time | (stage == KERNEL)
     hosts, gpus = alignment.host_of[process], alignment.gpu_of[context]
     end = np.where(host_end > NONE, host_end, np.where(kernel_end > NONE, kernel_end, proxy_end))
+    arrive = np.where(exact[of] | (arrive == NONE), arrive, np.maximum(arrive, _queue_end(operations, arrive, end)))
     return Timeline(
         called=called,
         launched=np.where(launched > NONE, launched, began),
@@ -101,9 +123,25 @@ def place(operations: Operations, alignment: Alignment) -> Timeline:
         error=np.where(on_gpu, alignment.gpu_error[gpus], alignment.host_error[hosts]),
         home=np.where(on_gpu, -1 - alignment.gpu_home[gpus], alignment.host_home[hosts]),
         stage=stage,
+        exact=exact,
         begin=np.where(stage == UNKNOWN, NONE, per_operation(np.maximum, arrive, operations)),
         finish=np.where(_all(operations, end > NONE), per_operation(np.maximum, end, operations), NONE),
     )
+
+
+def _queue_end(operations: Operations, handed_over: Int, end: Int) -> Int:
+    """When the operation ended that each row queued behind: the one before it of its communicator, or of its stream.
+    NONE where there is none, or its end is not known.
+    """
+    known = operations.stream >= 0
+    streams = dense(operations.worker, np.where(known, operations.stream, -1 - operations.context))
+    result = np.full(len(end), NONE, np.int64)
+    for queue in (operations.context, streams):
+        order = np.lexsort((handed_over, queue))
+        here, before = order[1:], order[:-1]
+        same = queue[here] == queue[before]
+        result[here[same]] = np.maximum(result[here[same]], end[before[same]])
+    return result
 
 
 def _all(operations: Operations, rows: Bool) -> Bool:
@@ -119,37 +157,137 @@ def per_operation(how: np.ufunc, rows: Int, operations: Operations) -> Int:
     return np.asarray(how.reduceat(rows, operations.first[:-1]), np.int64)
 
 
-def lateness(operations: Operations, timeline: Timeline, alignment: Alignment) -> Lateness:
+@dataclass(frozen=True)
+class _Order:
+    """Rows of each operation by arrival: the last, the one before it, and the median of all but the last."""
+
+    comparable: Bool
+    last: Int  # the first row where ranks cannot be compared
+    second: Int
+    middle: Int
+
+    @staticmethod
+    def of(operations: Operations, timeline: Timeline) -> _Order:
+        first, sizes = operations.first[:-1], operations.sizes
+        order = np.lexsort((timeline.arrive, operations.operation)).astype(np.int64)
+        # A rank of which this operation was lost, or that has not come yet, might be the last.
+        recorded = np.array([item.recorded for item in operations.communicators] or [0], np.int64)
+        whole = sizes == recorded[operations.communicator]
+        comparable = (sizes >= 2) & whole & (timeline.stage != UNKNOWN)
+        if operations.count == 0:
+            return _Order(comparable, first, first, first)
+        tail = first + sizes - 1
+        last = np.where(comparable, order[tail], first)
+        return _Order(comparable, last, order[np.maximum(tail - 1, 0)], order[first + np.maximum(sizes - 2, 0) // 2])
+
+    def after(self, timeline: Timeline, other: Int) -> Int:
+        """How long after another row the last one came; 0 where nobody can say."""
+        return np.where(self.comparable, timeline.arrive[self.last] - timeline.arrive[other], 0)
+
+
+def excuses(recording: Recording, operations: Operations, timeline: Timeline, alignment: Alignment) -> Excuses:
+    """Operations whose last rank is not to blame. It takes all communicators of a job to see that."""
+    order = _Order.of(operations, timeline)
+    held = np.zeros(operations.count, np.bool_)
+    if operations.count:
+        waits = _Waits.of(recording, operations, timeline, alignment)
+        held = _held(operations, timeline, waits, order.last, order.after(timeline, order.middle))
+    return Excuses(startup=_startup(operations, timeline), held=held & order.comparable)
+
+
+def lateness(operations: Operations, timeline: Timeline, alignment: Alignment, excused: Excuses) -> Lateness:
     """Who was late to each operation."""
-    of, first, sizes = operations.operation, operations.first[:-1], operations.sizes
-    rows = len(of)
-    order = np.lexsort((timeline.arrive, of))
-    # A rank of which this operation was lost, or that has not come yet, might be the last.
-    recorded = np.array([item.recorded for item in operations.communicators] or [0], np.int64)
-    whole = sizes == recorded[operations.communicator]
-    comparable = (sizes >= 2) & whole & (timeline.stage != UNKNOWN)
-    tail = first + sizes - 1
-    last = np.where(comparable, order[tail], -1) if rows else tail
-    safe = np.where(last >= 0, last, first)
-    second = order[np.maximum(tail - 1, 0)] if rows else tail
-    middle = order[first + np.maximum(sizes - 2, 0) // 2] if rows else tail
-    lead = np.where(comparable, timeline.arrive[safe] - timeline.arrive[second], 0) if rows else tail
-    late = np.where(comparable, timeline.arrive[safe] - timeline.arrive[middle], 0) if rows else tail
-    margin, error = _margins(operations, timeline, safe)
-    named = comparable & (margin > FLOOR_NS)
-    wait = np.where(comparable[of], timeline.arrive[safe[of]] - timeline.arrive, NONE)
-    behind = np.where(comparable[of], timeline.arrive - timeline.arrive[middle[of]] if rows else 0, 0)
-    cause = _causes(operations, timeline, alignment, safe, late)
+    of = operations.operation
+    order = _Order.of(operations, timeline)
+    comparable, last = order.comparable, order.last
+    lead, late = order.after(timeline, order.second), order.after(timeline, order.middle)
+    margin, error = _margins(operations, timeline, last)
+    blamed = comparable & (margin > FLOOR_NS) & ~excused.startup & ~excused.held
+    complete = np.array([item.complete for item in operations.communicators] or [False], np.bool_)
+    named = blamed & complete[operations.communicator]
+    wait = np.where(comparable[of], timeline.arrive[last[of]] - timeline.arrive, NONE)
+    behind = np.where(comparable[of], timeline.arrive - timeline.arrive[order.middle[of]], 0)
+    cause = _causes(operations, timeline, alignment, last, late)
     return Lateness(
-        last=last,
+        last=np.where(comparable, last, -1),
         lead=lead,
         late=late,
         error=error,
         named=named,
-        cause=np.where(named, cause, NOBODY),
+        blamed=blamed,
+        excused=excused,
+        cause=np.where(blamed, cause, NOBODY),
         behind=behind,
         wait=wait,
     )
+
+
+def _startup(operations: Operations, timeline: Timeline) -> Bool:
+    """The first operation of each communicator whose ranks were not all together in an earlier one. Of a recording that
+    begins later than the job there is none.
+    """
+    result = np.zeros(operations.count, np.bool_)
+    known = np.flatnonzero(timeline.begin > NONE)
+    order = known[np.lexsort((timeline.begin[known], operations.communicator[known]))]
+    first = order[np.unique(operations.communicator[order], return_index=True)[1]]
+    met: dict[int, set[frozenset[int]]] = {}
+    for number in first[np.argsort(timeline.begin[first], kind="stable")].tolist():
+        low, high = operations.first[number], operations.first[number + 1]
+        here = frozenset(operations.worker[low:high].tolist())
+        together = met.setdefault(next(iter(here)), set())
+        if here in together or any(here <= one for one in together):
+            continue
+        # Kernels count from 1.
+        result[number] = operations.sequence[number] == operations.replay[number]
+        for worker in here:
+            met.setdefault(worker, set()).add(here)
+    return result
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """When workers were inside operations: of all rows of collectives, then of sends and receives that took long."""
+
+    worker: Int
+    place: Int  # the communicator; -1 of sends and receives
+    enter: Int
+    leave: Int  # NONE unknown
+
+    @staticmethod
+    def of(recording: Recording, operations: Operations, timeline: Timeline, alignment: Alignment) -> _Waits:
+        # Where its end is not known, a rank was inside until the last one came, and until its own call returned.
+        begin = timeline.begin[operations.operation] if operations.count else timeline.end
+        returned = alignment.host_time(operations.process, operations.host_end)
+        leave = np.where(timeline.end > NONE, timeline.end, np.maximum(begin, returned))
+        spans = recording.spans
+        context, stop = ints(spans, "context"), times(spans, "stop")
+        chosen = np.isin(spans["type"], (EventType.P2P, EventType.P2P_API)) & (context >= 0)
+        chosen &= (context < len(recording.contexts)) & (stop - ints(spans, "start") > _BLOCKED_NS)
+        rows = np.flatnonzero(chosen)
+        process = ints(spans, "process")[rows]
+        return _Waits(
+            np.concatenate((operations.worker, operations.worker_of[context[rows]])),
+            np.concatenate((operations.communicator[operations.operation], np.full(len(rows), -1))),
+            np.concatenate((timeline.arrive, alignment.host_time(process, ints(spans, "start")[rows]))),
+            np.concatenate((leave, alignment.host_time(process, stop[rows]))),
+        )
+
+
+def _held(operations: Operations, timeline: Timeline, waits: _Waits, last: Int, late: Int) -> Bool:
+    """Operations to which the last rank came from one of other ranks that had kept it for most of its lateness, and not
+    the others of this operation.
+    """
+    rows = len(operations.operation)
+    known = np.flatnonzero((waits.leave > NONE) & (waits.enter > NONE))
+    spot = latest_before(waits.worker[known], waits.leave[known], operations.worker, timeline.arrive)
+    before = np.where(spot >= 0, known[np.maximum(spot, 0)] if len(known) else spot, 0)
+    usable = (spot >= 0) & (waits.leave[before] <= timeline.arrive) & (before != np.arange(rows))
+    left = np.where(usable, waits.leave[before], NONE)
+    kept = np.where(usable, waits.leave[before] - waits.enter[before], 0)
+    elsewhere = usable & (waits.place[before] != waits.place[:rows])
+    behind = left[last] - others_median(operations, left, usable, last)
+    excuse = np.fmin(kept[last].astype(np.float64), behind)
+    return np.asarray(elsewhere[last] & (excuse >= _HELD * late) & (late > 0), np.bool_)
 
 
 def _margins(operations: Operations, timeline: Timeline, last: Int) -> tuple[Float, Float]:

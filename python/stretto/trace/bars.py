@@ -1,11 +1,12 @@
-"""Where a span is drawn, and from when to when, for formats that draw: the lane of its thread and communicator, or of
-its kernel's channel, and a level of that lane. Kernels lie where their GPU's clock has them, as far as that is known.
+"""Where a span is drawn, for formats whose rows hold what nests: calls on the row of their thread, in the order in
+which they were made; kernels on a row of their channel, where their GPU's clock has them, as far as that is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import numpy as np
 
 from stretto.trace import layout
 from stretto.trace.job import Job
@@ -14,28 +15,9 @@ from stretto.trace.model import EventType
 from stretto.trace.spans import Joiner, Span
 
 KERNELS = frozenset((int(EventType.KERNEL_CH), int(EventType.KERNEL_PHASE)))
-_STOPS = (22, 31)  # KernelChStop, KernelPhaseStop
-Place = tuple[int, int, int]  # thread, context, channel; -1 what is none
-
-
-@dataclass(slots=True)
-class Bar:
-    """`clock_error` in ns where the times are a GPU's; None where they are the span's own."""
-
-    place: Place
-    level: int
-    start: int
-    end: int
-    clock_error: int | None = None
-
-
-def place_of(span: Span) -> Place:
-    """The lane of a span."""
-    channel = -1
-    if span.type in KERNELS:
-        said = span.value("channel")
-        channel = layout.NONE if said is None else int(said)
-    return span.thread, span.context, channel
+KERNEL_STOPS = (22, 31)  # KernelChStop, KernelPhaseStop
+NEVER = 255  # the level of spans that never stopped: they have one for themselves, and no length
+Place = tuple[int, int, int]  # thread, context, channel; -1 what tells no rows apart
 
 
 def on_gpu(job: Job, span: Span) -> tuple[int, int, int] | None:
@@ -44,42 +26,70 @@ def on_gpu(job: Job, span: Span) -> tuple[int, int, int] | None:
     began = span.value("gpu_ns")
     if clock is None or not began:
         return None
-    ended = next((argument for _, state, _, argument in span.states if state in _STOPS), None)
+    ended = next((argument for _, state, _, argument in span.states if state in KERNEL_STOPS), None)
     if ended is None or ended < began:
         return None
-    return clock.to_recording(began), clock.to_recording(ended), clock.error_ns
+    return clock.to_recording.one(began), clock.to_recording.one(ended), clock.error_ns
 
 
-class Bars:
-    """Gives spans their bars, in the order of their ends."""
+class Plan:
+    """A first reading: a span is drawn from its start, and only its end says on which level of its row."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._lanes: dict[Place, Lane | Row] = {}
+    def __init__(self, job: Job, progress: Callable[[int], None]) -> None:
+        self._levels = bytearray()
+        self._lanes: dict[Place, Lane] = {}
+        self._apart = _serving_several(job)
+        self._kernels: dict[Place, Row] = {}
+        self._started = 0
+        joiner = Joiner(job, self._note)
+        for count, span in enumerate(joiner.spans()):
+            if count % 1000 == 0:
+                progress(joiner.events)
+            if span.stop is not None and span.type not in KERNELS:
+                lane = self._lanes.setdefault(self.place(span), Lane(last=NEVER - 1))
+                self._levels[span.number] = lane.level(span.at, span.until)
 
-    def __call__(self, span: Span) -> Bar:
-        place = place_of(span)
-        if span.type not in KERNELS:
-            return Bar(place, self._levels(place, Lane).level(span.start, span.end), span.start, span.end)
-        start, end, error = on_gpu(self._job, span) or (span.start, span.end, None)
-        return Bar(place, self._levels(place, Row).level(start, end), start, end, error)
+    def _note(self, span: Span) -> None:
+        span.number = len(self._levels)
+        self._levels.append(NEVER)
 
-    def _levels(self, place: Place, kind: type[Lane] | type[Row]) -> Lane | Row:
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = kind()
-        return lane
+    def place(self, span: Span) -> Place:
+        """The row of a span, but for its level."""
+        if span.type in KERNELS:
+            said = span.value("channel")
+            return span.thread, span.context, layout.NONE if said is None else int(said)
+        return span.thread, span.context if span.thread in self._apart else -1, -1
+
+    def begin(self, span: Span) -> int:
+        """Numbers a span of the second reading as it starts, and gives its level. What was overwritten between the two
+        readings (flight mode, still running) has none.
+        """
+        span.number = self._started
+        self._started += 1
+        return self.level(span)
+
+    def level(self, span: Span) -> int:
+        return self._levels[span.number] if span.number < len(self._levels) else NEVER
+
+    def kernel(self, job: Job, span: Span) -> tuple[int, int, int, int | None]:
+        """Level, begin and end of a kernel, and the error of the GPU's clock; None where the host saw it so."""
+        start, end, error = on_gpu(job, span) or (span.start, span.end, None)
+        return self._kernels.setdefault(self.place(span), Row(last=NEVER)).level(start, end), start, end, error
 
 
-def draw(job: Job, one: Callable[[Span, Bar], None], flush: Callable[[], None], progress: Callable[[int], None]) -> int:
-    """Gives all spans with their bars to `one`; returns how many."""
-    joiner, bars = Joiner(job), Bars(job)
-    count = 0
-    for count, span in enumerate(joiner.spans(), 1):
-        one(span, bars(span))
-        if count % 1000 == 0:
-            flush()
-            progress(joiner.events)
-    flush()
-    progress(joiner.events)
-    return count
+def _serving_several(job: Job) -> set[int]:
+    """Threads that call for several ranks of one communicator: each of these ranks has rows of its own."""
+    found = set()
+    for source in job.sources:
+        own = [context.communicator for context in job.contexts if context.process == source.number]
+        if len(set(own)) == len(own):
+            continue
+        served: dict[tuple[int, int], set[int]] = {}
+        for segments in source.file.events.values():
+            for block in (block for segment in segments for block in source.file.blocks(segment)):
+                thread = source.thread(block.thread)
+                contexts = source.contexts(block.context[block.kind == layout.START])
+                for context in np.unique(contexts[contexts >= 0]).tolist():
+                    served.setdefault((thread, job.contexts[context].communicator), set()).add(context)
+        found |= {thread for (thread, _), contexts in served.items() if len(contexts) > 1}
+    return found

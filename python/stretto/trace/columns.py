@@ -20,6 +20,7 @@ NONE = -(1 << 62)  # no such time: less than any that is; times before a recordi
 
 _TAG_SHIFT, _TAG_MASK = np.uint64(40), np.uint64(0xFFFF)
 _TAGS = 1 << 16
+_FEW = 1 << 22
 
 
 def ints(columns: Columns, name: str) -> Int:
@@ -68,6 +69,18 @@ def dense(*keys: Int) -> Int:
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.cumsum(changed)
     return numbers
+
+
+def distinct(values: Int) -> tuple[Int, Int]:
+    """The different values in their order, and the place of each value among them. Small ones need no sorting."""
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low > _FEW:
+        some, inverse = np.unique(values, return_inverse=True)
+        return some, inverse.ravel().astype(np.int64)
+    some = np.flatnonzero(np.bincount(values - low)).astype(np.int64) if len(values) else values
+    places = np.zeros(high - low + 1, np.int64)
+    places[some] = np.arange(len(some))
+    return some + low, places[values - low]
 
 
 def ordinals(keys: Int, times: Int) -> Int:

@@ -153,7 +153,7 @@ def _align(job: Job, draws: bool) -> None:
             note(job.quality, text)
     for context, gpu in enumerate(found.gpu_of.tolist() if gpus else []):
         if math.isfinite(found.gpu_host_error[gpu]):
-            job.gpus[context] = GpuClock(found.gpus[gpu].one, math.ceil(found.gpu_host_error[gpu]))
+            job.gpus[context] = GpuClock(found.gpus[gpu], math.ceil(found.gpu_host_error[gpu]))
 
 
 def _sample(job: Job) -> Recording:

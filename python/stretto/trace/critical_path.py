@@ -58,6 +58,8 @@ def critical_path(operations: Operations, timeline: Timeline, late: Lateness) ->
         return CriticalPath(
             reason="not every operation was recorded, so nobody knows what ranks did between two of them"
         )
+    if not all(item.complete for item in operations.communicators):
+        return CriticalPath(reason="ranks are missing from the recording, and each may have been the last")
     chain = _chain(operations, timeline)
     if not chain.usable.any():
         return CriticalPath(

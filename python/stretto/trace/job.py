@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stretto.trace.clock import Clock, Times, clocks
+from stretto.trace.clock_fit import ClockMap
 from stretto.trace.columns import Owners
 from stretto.trace.model import Context, Process, Quality, Thread
 from stretto.trace.raw import BadRecording, RawFile, note
@@ -66,7 +67,7 @@ class Source:
 class GpuClock:
     """What takes a GPU's stamps to the recording's time, and how far that can be wrong."""
 
-    to_recording: Callable[[int], int]
+    to_recording: ClockMap
     error_ns: int
 
 
@@ -218,6 +219,7 @@ def open_job(paths: Path | str | Sequence[Path | str]) -> Job:
             files.append(RawFile(path))
         except BadRecording as error:
             wrong.append(error)
+            job.quality.unreadable += 1
             note(job.quality, f"left out: {error}")
     if not files:
         raise wrong[0] if len(wrong) == 1 else BadRecording(f"none of {len(wrong)} files can be read: {wrong[0]}")

@@ -147,6 +147,7 @@ class Quality:
     unmatched_stops: int = 0
     duplicate_stops: int = 0
     damaged_segments: int = 0
+    unreadable: int = 0  # files
     suspect_stamps: int = 0
     notes: list[str] = field(default_factory=list)
 

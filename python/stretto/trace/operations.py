@@ -48,8 +48,14 @@ class Communicator:
     ranks: int
     contexts: tuple[int, ...]
     recorded: int  # ranks of which there is a file
+    counted: bool = True  # whether the files say how many ranks it has
     every: int = 1  # of each function's operations all ranks recorded those whose number is a multiple of it
     label: str = ""  # its name, or a part of its id, or both: no two have the same
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is a file of every rank."""
+        return self.counted and self.recorded == self.ranks
 
     def goes_by(self, text: str) -> bool:
         """Whether someone who says `text` means this one."""
@@ -80,6 +86,7 @@ class Operations:
     coll: Int  # row in spans, -1 none
     api: Int
     group: Int
+    stream: Int  # as the call names it; -1 unknown
     called: Int  # when the API was called; NONE unknown, as below
     launched: Int
     began: Int
@@ -93,6 +100,7 @@ class Operations:
     synchronising: Int  # functions after which no rank can end before the last one began
     exchanging: Int  # those of which this is so when all ranks take part
     workers: list[str] = field(default_factory=list)
+    worker_of: Int = field(default_factory=empty)  # of each context
     samples: list[str] = field(default_factory=list)  # in words, where not every operation was recorded
     notes: list[str] = field(default_factory=list)
     suspects: int = 0  # kernel stamps that cannot be
@@ -108,16 +116,16 @@ class Operations:
 
 _OF_OPERATION = ("communicator", "function", "sequence", "replay")
 _OF_ROW = (
-    *("context", "process", "rank", "worker", "coll", "api", "group", "called", "launched", "began", "host_end"),
-    *("seen", "gpu_start", "gpu_stop", "proxy_end", "pending", "alone"),
+    *("context", "process", "rank", "worker", "coll", "api", "group", "stream", "called", "launched", "began"),
+    *("host_end", "seen", "gpu_start", "gpu_stop", "proxy_end", "pending", "alone"),
 )
 
 
-def only(operations: Operations, communicators: list[int]) -> Operations:
-    """The operations of some communicators, which are numbered anew."""
+def only(operations: Operations, communicators: list[int], keep: Bool) -> Operations:
+    """The operations of some communicators, which are numbered anew; `keep` says which of all these are."""
     number = np.full(len(operations.communicators), -1, np.int64)
     number[communicators] = np.arange(len(communicators))
-    kept = chosen(operations, np.isin(operations.communicator, communicators))
+    kept = chosen(operations, keep)
     return replace(
         kept,
         communicators=[operations.communicators[item] for item in communicators],
@@ -182,6 +190,7 @@ def join(recording: Recording) -> Operations:
         synchronising=_functions(recording, _SYNCHRONISING),
         exchanging=_functions(recording, _EXCHANGING),
         workers=names,
+        worker_of=workers,
         samples=_sample_notes(recording, communicators),
         notes=notes,
         suspects=suspects,
@@ -207,7 +216,8 @@ def communicators_of(recording: Recording) -> tuple[list[Communicator], Int]:
         ranks = max(1, *(fact.ranks for fact in facts), *(1 + fact.rank for fact in facts))
         recorded = len({fact.rank for fact in facts})
         every = min(math.lcm(*{fact.every for fact in facts}), _NEVER)
-        found.append(Communicator(number, name, ranks, tuple(contexts), recorded, every))
+        counted = any(fact.ranks > 0 for fact in facts)
+        found.append(Communicator(number, name, ranks, tuple(contexts), recorded, counted, every))
     return _labelled(found), of_context
 
 
@@ -242,8 +252,8 @@ def _rows(recording: Recording, of_context: Int, index: SpanIndex, notes: list[s
     bare = calls[~np.isin(pair[calls], np.unique(pair[coll]))]
     bare = bare[_countable(recording, notes)[ints(spans, "process")[bare]]] if len(bare) else bare
     every = every_of(recording)
-    # What is captured has no number: it is recorded beside a sample, not as one of it.
-    bare = bare[(every[context[bare]] == 1) | (ints(spans, "flag")[bare] != 1)]
+    # What is captured into a graph runs when that is replayed, not when it is called.
+    bare = bare[ints(spans, "flag")[bare] != 1]
     count = ordinals(context[bare] * functions + function[bare], ints(spans, "start")[bare]) * every[context[bare]]
     return (
         np.concatenate((coll, np.full(len(bare), -1, np.int64))),
@@ -341,6 +351,7 @@ def _stamps(recording: Recording, coll: Int, api: Int, index: SpanIndex) -> tupl
     pending = ((coll >= 0) & (ended[0] == NONE)) | ((api >= 0) & (ended[1] == NONE))
     return {
         "group": group,
+        "stream": take(ints(spans, "stream"), api),
         "called": called,
         "launched": launched,
         "began": np.where(coll >= 0, began, np.where(issued > called, issued, NONE)),

@@ -16,6 +16,7 @@ from stretto.trace.transfers import operation_bytes, type_bytes
 
 _MOST = 20
 _MOST_ABSENT = 64
+_MOST_SAID = 4
 _SAME_COUNT = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce", "alltoall")
 
 
@@ -75,6 +76,25 @@ def progress(recording: Recording, operations: Operations) -> Progress:
     mismatches = _counts(recording, operations) + _order(recording, operations)
     said = _sentence(recording, operations, behind, mismatches)
     return Progress(behind, absent, mismatches, len(inner), unfinished, said)
+
+
+def missing(recording: Recording, operations: Operations) -> list[str]:
+    """What the recording lacks of whole ranks, in words."""
+    said = []
+    files = recording.quality.unreadable
+    if files:
+        said.append(f"{files} file{'s' * (files > 1)} of the recording cannot be read")
+    lacking = [item for item in operations.communicators if not item.complete]
+    for item in lacking[:_MOST_SAID]:
+        ranks = _absent(recording, item)
+        if not item.counted:
+            said.append(f"nothing says how many ranks {item.label} has")
+        elif ranks:
+            listed = ", ".join(str(rank) for rank in ranks[:16]) + (" and others" if len(ranks) > 16 else "")
+            said.append(f"no recording of rank{'s' * (len(ranks) > 1)} {listed} of {item.label}")
+    if len(lacking) > _MOST_SAID:
+        said.append(f"{len(lacking) - _MOST_SAID} more communicators lack ranks")
+    return said
 
 
 def _absent(recording: Recording, item: Communicator) -> list[int]:

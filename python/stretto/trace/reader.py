@@ -249,7 +249,7 @@ def load(paths: Path | str | Sequence[Path | str], *, align: bool = True, part: 
     """
     job = open_job(paths)
     chosen = segments(job, part)
-    _check_memory(chosen)
+    check_memory(sum(one.committed for lists in chosen for thread in lists for one in thread), _MEMORY_FOR_A_BYTE)
     if not align and len({id(source.clock) for source in job.sources}) > 1:
         note(job.quality, "several hosts, whose clocks are joined by realtime alone")
     recording = read_job(job, chosen)
@@ -289,14 +289,16 @@ def read_job(job: Job, chosen: Chosen) -> Recording:
     )
 
 
-def _check_memory(chosen: Chosen) -> None:
-    """Better a sentence now than the kernel's end of the process later."""
-    size = sum(one.committed for lists in chosen for thread in lists for one in thread)
+def check_memory(size: int, factor: int) -> None:
+    """Better a sentence now than the kernel's end of the process later: so many bytes of events, and how many bytes of
+    memory each of them takes.
+    """
     free = free_memory()
-    if _MEMORY_FOR_A_BYTE * size > free:
+    if factor * size > free:
         raise InvalidUsage(
-            f"{size / 1e9:.3g} GB of events take about {_MEMORY_FOR_A_BYTE * size / 1e9:.3g} GB of memory, and "
-            f"{free / 1e9:.3g} GB are free: take a part with --from and --to (seconds); `trace convert` takes any size"
+            f"{size / 1e9:.3g} GB of events take about {factor * size / 1e9:.3g} GB of memory, and "
+            f"{free / 1e9:.3g} GB are free: take a part with --from and --to (seconds); `trace convert` to jsonl, csv, "
+            "chrome or otf2 takes any size"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stretto.cli.output import JsonOption, console, emit, examples, printable, progress, stop, table
+from stretto.cli.working import Working
 from stretto.trace.analysis import Report, UnknownCommunicator, analyse
 
 __all__ = ["Report", "analyse", "report"]
@@ -37,9 +38,11 @@ def report(
     from stretto.trace.report_json import document
 
     part = Part.of_seconds(begin, end)
-    recording = cut(load(inputs, align=False, part=part), part)
     try:
-        found = analyse(recording, communicator, whole=part.is_whole)
+        with Working("reading") as working:
+            recording = cut(load(inputs, align=False, part=part), part)
+            working.doing, working.done = "analysing", len(recording.spans["type"])
+            found = analyse(recording, communicator, whole=part.is_whole)
     except UnknownCommunicator as error:
         stop(str(error))
     emit(document(found, top) if json_file else {}, json_file, lambda: _show(found, top))

@@ -34,6 +34,7 @@ def document(report: Report, top: int) -> dict[str, Any]:
                 "name": item.label,
                 "id": f"{item.number & 0xFFFFFFFFFFFFFFFF:#018x}",
                 "ranks": item.ranks,
+                "complete": item.complete,
                 "recorded": sorted({recording.contexts[one].rank for one in item.contexts}),
                 "every": item.every,
             }
@@ -47,6 +48,7 @@ def document(report: Report, top: int) -> dict[str, Any]:
         "critical_path": _path(report),
         "pairs": report.pairs,
         "progress": report.progress,
+        "verdict": report.verdict,
         "overhead": report.overhead,
         "quality": {**dataclasses.asdict(quality), "notes": report.notes},
         "operations_total": report.operations.count,
@@ -61,8 +63,8 @@ def ranked(report: Report, top: int) -> list[int]:
     late = report.lateness
     if top <= 0:
         return list(range(report.operations.count))
-    named = late.named.nonzero()[0]
-    return [int(number) for number in named[(-late.lead[named]).argsort(kind="stable")][:top]]
+    blamed = late.blamed.nonzero()[0]
+    return [int(number) for number in blamed[(-late.lead[blamed]).argsort(kind="stable")][:top]]
 
 
 def operation(report: Report, number: int) -> dict[str, Any]:
@@ -71,6 +73,7 @@ def operation(report: Report, number: int) -> dict[str, Any]:
     low, high = int(operations.first[number]), int(operations.first[number + 1])
     last = int(late.last[number])
     slow = int(moved.slow_row[number])
+    excuse = "startup" if late.excused.startup[number] else "held" if late.excused.held[number] else None
     return {
         "communicator": operations.communicators[int(operations.communicator[number])].label,
         "function": report.recording.strings[int(operations.function[number])],
@@ -86,10 +89,12 @@ def operation(report: Report, number: int) -> dict[str, Any]:
         "clock_error_ns": float(late.error[number]),
         "ranks": operations.rank[low:high].tolist(),
         "wait_ns": [_time(int(value)) for value in late.wait[low:high]],
+        "excuse": excuse,
         "bytes": int(moved.bytes[number]) if moved.bytes[number] >= 0 else None,
         "transfer_ns": float(moved.ns[number]),
         "algorithm_bandwidth": float(moved.algorithm_bandwidth[number]),
         "bus_bandwidth": float(moved.bus_bandwidth[number]),
+        "bound": bool(moved.bound[number]),
         "slow": {
             "excess_ns": float(moved.excess[number]),
             "rank": int(operations.rank[slow]) if slow >= 0 else None,

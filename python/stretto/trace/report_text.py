@@ -10,16 +10,11 @@ from dataclasses import dataclass, field
 from stretto.trace.analysis import Clock, Report, Straggler
 from stretto.trace.critical_path import MOST_PLAYED
 from stretto.trace.report_json import operation, ranked
+from stretto.trace.verdict_text import said
+from stretto.trace.words import amount, duration, number, plural, share
 
-_PER_CENT = 100.0
-_CAUSES = {
-    "upstream": "called late",
-    "launch": "launched late",
-    "stream": "its GPU was busy",
-    "unclear": "cause unclear",
-}
-
-_STAGES = {"upstream": "call", "launch": "launch", "stream": "GPU", "unclear": "?"}
+_STAGES = {"upstream": "program", "launch": "launch", "stream": "GPU stream", "unclear": "unclear"}
+_EVIDENCE = {"certain": "certain", "ranks missing": "ranks are missing", "calls": "calls only"}
 
 
 @dataclass(frozen=True)
@@ -31,40 +26,6 @@ class Section:
     headings: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     right: tuple[int, ...] = ()
-
-
-def duration(ns: float) -> str:
-    """Nanoseconds as people write them, three digits."""
-    if not math.isfinite(ns):
-        return "?"
-    for limit, unit, scale in ((1e3, "ns", 1.0), (1e6, "µs", 1e3), (1e9, "ms", 1e6), (math.inf, "s", 1e9)):
-        if abs(ns) < limit:
-            value = ns / scale
-            digits = 0 if unit == "ns" or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-            return f"{value:.{digits}f} {unit}"
-    return "?"
-
-
-def amount(size: int) -> str:
-    """Bytes with the largest unit that is exact to three digits."""
-    if size < 0:
-        return "?"
-    for unit, shift in (("G", 30), ("M", 20), ("K", 10)):
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.3g}{unit}"
-    return f"{size} B"
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "?"
-
-
-def _share(part: float) -> str:
-    return f"{_PER_CENT * part:.1f} %" if math.isfinite(part) else "?"
-
-
-def _plural(count: int, word: str, ending: str = "s") -> str:
-    return f"{count:,} {word}{'' if count == 1 else ending}"
 
 
 def sections(report: Report, top: int) -> list[Section]:
@@ -89,59 +50,25 @@ def _summary(report: Report) -> Section:
     recording, operations = report.recording, report.operations
     hosts = len({item.host for item in recording.processes})
     facts = (
-        f"{_plural(len(recording.processes), 'process', 'es')} on {_plural(hosts, 'host')},"
-        f" {_plural(len(operations.communicators), 'communicator')},"
-        f" {_plural(operations.count, 'collective operation')} in {duration(report.duration_ns)}."
+        f"{plural(len(recording.processes), 'process', 'es')} on {plural(hosts, 'host')},"
+        f" {plural(len(operations.communicators), 'communicator')},"
+        f" {plural(operations.count, 'collective operation')} in {duration(report.duration_ns)}."
     )
     sample = [f"{text[0].upper()}{text[1:]}; counts and costs are of these." for text in operations.samples]
     several = (
         f"These are {report.runs} runs, one after the other, that share no communicator: name the files of one to see"
         " what held that one up."
     )
-    return Section("What held the job up", [facts, *sample, *([several] if report.runs > 1 else []), *verdict(report)])
-
-
-def verdict(report: Report) -> list[str]:
-    """The answer, in at most a few sentences."""
-    sentence = report.progress.sentence
-    said = [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
-    late = report.lateness
-    compared, named = int((late.last >= 0).sum()), int(late.named.sum())
-    if report.operations.count and not compared:
-        return [*said, "No operation has stamps of two ranks that can be compared."]
-    if not compared:
-        return said
-    if not named:
-        return [*said, f"Nobody was late by more than the clocks can tell, in {_plural(compared, 'operation')}."]
-    said.append(f"One rank came last beyond doubt to {named:,} of {_plural(compared, 'operation')}.")
-    worst = report.workers[0]
-    said.append(_blame(worst))
-    saved = {item.worker: item for item in report.path.what_if}
-    if worst.worker_number in saved:
-        item = saved[worst.worker_number]
-        said.append(f"Without its lateness the run is {_share(item.share)} ({duration(item.saved_ns)}) shorter.")
-    if -1 in saved and len(saved) > 2:
-        everybody = saved[-1]
-        said.append(f"Without anybody's, it is {_share(everybody.share)} ({duration(everybody.saved_ns)}) shorter.")
-    return said
-
-
-def _blame(item: Straggler) -> str:
-    causes = sorted(item.causes.items(), key=lambda pair: -pair[1])
-    why = ", ".join(f"{_CAUSES[name]} {_plural(count, 'time')}" for name, count in causes)
-    name = item.worker[:1].upper() + item.worker[1:]
-    return (
-        f"{name} ({item.host}, process {item.pid}) cost most: last {_plural(item.last, 'time')}, late by"
-        f" {duration(item.median_ns)} in the median and {duration(item.p99_ns)} at the 99th percentile; {why}."
-    )
+    return Section("What held the job up", [facts, *sample, *([several] if report.runs > 1 else []), *said(report)])
 
 
 def _stragglers(report: Report, top: int) -> Section:
     several = len(report.operations.communicators) > 1
     rows = [_straggler(item, "all") for item in report.workers[:top]] if several else []
     rows += [_straggler(item, item.communicator) for item in report.stragglers[:top]]
-    headings = ["comm", "rank", "process", "last", "of all", "late by", "p99", "cost", "in its"]
-    return Section("Stragglers", [], headings, rows, (3, 4, 5, 6, 7))
+    headings = ["communicator", "rank", "process", "times last", "of all", "late by", "late by, p99", "others waited"]
+    headings += ["time lost in", "evidence"]
+    return Section("Who came last", [], headings, rows, (3, 4, 5, 6, 7))
 
 
 def _straggler(item: Straggler, communicator: str) -> list[str]:
@@ -150,18 +77,19 @@ def _straggler(item: Straggler, communicator: str) -> list[str]:
         item.worker.removeprefix("rank ") if not item.communicator else str(item.rank),
         f"{item.host}:{item.pid}",
         f"{item.last:,}",
-        _share(item.last / item.operations if item.operations else math.nan),
+        share(item.last / item.operations if item.operations else math.nan),
         duration(item.median_ns),
         duration(item.p99_ns),
         duration(item.cost_ns),
         ", ".join(f"{_STAGES[name]} {count:,}" for name, count in item.causes.items()),
+        _EVIDENCE[item.evidence],
     ]
 
 
 def _worst(report: Report, top: int) -> Section:
     rows = []
-    for number in ranked(report, top) if top > 0 else []:
-        item = operation(report, number)
+    for place in ranked(report, top) if top > 0 else []:
+        item = operation(report, place)
         rows.append(
             [
                 item["communicator"],
@@ -174,7 +102,8 @@ def _worst(report: Report, top: int) -> Section:
                 duration(item["transfer_ns"]),
             ]
         )
-    headings = ["comm", "operation", "at", "last rank", "by", "clocks ±", "in its", "transfer"]
+    headings = ["communicator", "operation", "at", "last rank", "others waited", "clock error"]
+    headings += ["time lost in", "transfer"]
     return Section("The operations that waited longest for one rank", [], headings, rows, (2, 3, 4, 5, 7))
 
 
@@ -184,13 +113,13 @@ def _path(report: Report, top: int) -> Section:
         return Section("Critical path", [])
     if path.reason:
         return Section("Critical path", [f"None: {path.reason}."])
-    share = path.transfer_ns / path.duration_ns if path.duration_ns else math.nan
-    said = [
-        f"{duration(path.duration_ns)} long, through {_plural(path.operations, 'operation')};"
-        f" {_share(share)} of it is transfer, the rest is what its ranks did between operations."
+    moved = path.transfer_ns / path.duration_ns if path.duration_ns else math.nan
+    sentences = [
+        f"{duration(path.duration_ns)} long, through {plural(path.operations, 'operation')};"
+        f" {share(moved)} of it is transfer, the rest is what its ranks did between operations."
     ]
     if path.played == MOST_PLAYED:
-        said.append(f"What-if looked at the first {path.played:,} operations.")
+        sentences.append(f"What-if looked at the first {path.played:,} operations.")
     saved = {item.worker: item for item in path.what_if}
     order = sorted(path.gates, key=lambda worker: -path.own_ns.get(worker, 0))
     rows = [
@@ -198,12 +127,17 @@ def _path(report: Report, top: int) -> Section:
             names[worker],
             f"{path.gates[worker]:,}",
             duration(path.own_ns.get(worker, 0)),
-            _share(saved[worker].share) if worker in saved else "",
             duration(saved[worker].saved_ns) if worker in saved else "",
+            share(saved[worker].share) if worker in saved else "",
         ]
         for worker in order[:top]
     ]
-    return Section("Critical path", said, ["rank", "last", "its own time", "run without", "saved"], rows, (1, 2, 3, 4))
+    headings = ["rank", "times last", "its own time", "saved without it", "of the run"]
+    return Section("Critical path", sentences, headings, rows, (1, 2, 3, 4))
+
+
+def _bounded(sign: str, text: str, bound: bool) -> str:
+    return f"{sign} {text}" if bound and text != "?" else text
 
 
 def _kinds(report: Report, top: int) -> Section:
@@ -215,18 +149,24 @@ def _kinds(report: Report, top: int) -> Section:
             f"{item.count:,}",
             " ".join(word for word in (item.algorithm, item.protocol) if word) or "-",
             duration(item.wait_ns),
-            duration(item.transfer_ns),
+            _bounded("≤", duration(item.transfer_ns), item.bound),
             duration(item.transfer_p99_ns),
-            _number(item.algorithm_bandwidth),
-            _number(item.bus_bandwidth),
+            _bounded("≥", number(item.algorithm_bandwidth), item.bound),
+            _bounded("≥", number(item.bus_bandwidth), item.bound),
         ]
         for item in report.kinds[:top]
     ]
-    said = ["Medians; bandwidths in GB/s, of the transfer alone."] if rows else []
+    sentences = ["Medians; bandwidths in GB/s, of the transfer alone."] if rows else []
+    if any(item.bound and math.isfinite(item.transfer_ns) for item in report.kinds[:top]):
+        sentences.append(
+            "≤ and ≥ are bounds: the recording does not say when these operations began on all ranks. They began no"
+            " earlier than the operation before them on their communicator and stream ended."
+        )
     if len(report.kinds) > top:
-        said.append(f"The {top} most frequent of {len(report.kinds)} kinds.")
-    headings = ["comm", "function", "bytes", "count", "how", "wait", "transfer", "p99", "algbw"]
-    return Section("Wait and transfer", said, [*headings, "busbw"], rows, (2, 3, 5, 6, 7, 8, 9))
+        sentences.append(f"The {top} most frequent of {len(report.kinds)} kinds.")
+    headings = ["communicator", "function", "bytes", "count", "algorithm", "wait", "transfer", "transfer, p99"]
+    headings += ["algorithm bandwidth", "bus bandwidth"]
+    return Section("Wait and transfer", sentences, headings, rows, (2, 3, 5, 6, 7, 8, 9))
 
 
 def _slow(report: Report, top: int) -> Section:
@@ -234,12 +174,13 @@ def _slow(report: Report, top: int) -> Section:
         return Section("Slow transfers", [])
     explained = sum(item.count for item in report.slow_proxies)
     why = f"a proxy explains {explained:,} of them" if explained else "no proxy is recorded that explains it"
-    said = [f"{_plural(report.slow_transfers, 'transfer')} took much longer than others of their kind; {why}."]
+    sentences = [f"{plural(report.slow_transfers, 'transfer')} took much longer than others of their kind; {why}."]
     rows = [
         [item.communicator, str(item.rank), item.state, f"{item.count:,}", duration(item.excess_ns)]
         for item in report.slow_proxies[:top]
     ]
-    return Section("Slow transfers", said, ["comm", "rank", "proxy was in", "times", "longer by"], rows, (1, 3, 4))
+    headings = ["communicator", "rank", "its proxy was in", "times", "longer by"]
+    return Section("Slow transfers", sentences, headings, rows, (1, 3, 4))
 
 
 def _pairs(report: Report, top: int) -> Section:
@@ -258,28 +199,31 @@ def _pairs(report: Report, top: int) -> Section:
                 str(item.unmatched or ""),
             ]
         )
-    return Section("Pairs", [], ["comm", "ranks", "messages", "bytes", "later", "unmatched"], rows, (2, 3, 5))
+    headings = ["communicator", "ranks", "messages", "bytes", "who was later", "without a partner"]
+    return Section("Pairs", [], headings, rows, (2, 3, 5))
 
 
 def _progress(report: Report) -> Section:
     found = report.progress
-    said = []
+    sentences = []
     for item in found.behind:
         ranks = ", ".join(
             f"rank {rank} (last #{last})" if last >= 0 else f"rank {rank} (never)" for rank, last in item.last.items()
         )
         inside = f"; inside: {', '.join(str(rank) for rank in item.inside)}" if item.inside else ""
-        said.append(f"{item.communicator}: {item.function} reached #{item.sequence}; behind: {ranks}{inside}.")
-    said += [f"{item.communicator}: {item.what}." for item in found.mismatches]
+        sentences.append(f"{item.communicator}: {item.function} reached #{item.sequence}; behind: {ranks}{inside}.")
+    sentences += [f"{item.communicator}: {item.what}." for item in found.mismatches]
     for label, missing in found.absent.items():
         ranks = ", ".join(str(rank) for rank in missing[:16]) + (" and others" if len(missing) > 16 else "")
-        said.append(f"{label}: no recording of rank{'s' * (len(missing) > 1)} {ranks}.")
+        sentences.append(f"{label}: no recording of rank{'s' * (len(missing) > 1)} {ranks}.")
     if found.incomplete:
-        said.append(f"{_plural(found.incomplete, 'operation')} in the middle of the run lack a rank: events were lost.")
+        sentences.append(
+            f"{plural(found.incomplete, 'operation')} in the middle of the run lack a rank: events were lost."
+        )
     if found.unfinished:
         shown = ", ".join(found.unfinished[:8]) + (" and others" if len(found.unfinished) > 8 else "")
-        said.append(f"Recording was not closed in order by {shown}: killed, or still running.")
-    return Section("Where ranks stand", said)
+        sentences.append(f"Recording was not closed in order by {shown}: killed, or still running.")
+    return Section("Where ranks stand", sentences)
 
 
 def _clocks(report: Report, top: int) -> Section:
@@ -298,8 +242,8 @@ def _clocks(report: Report, top: int) -> Section:
         ]
         for (host, _), items in list(hosts.items())[:top]
     ]
-    said = [f"The first {top} of {len(hosts)} hosts."] if len(hosts) > top else []
-    return Section("Clocks", said, ["host", "processes", "offset", "drift ppm", "error"], rows, (1, 2, 3, 4))
+    sentences = [f"The first {top} of {len(hosts)} hosts."] if len(hosts) > top else []
+    return Section("Clocks", sentences, ["host", "processes", "offset", "drift ppm", "error"], rows, (1, 2, 3, 4))
 
 
 def _overhead(report: Report) -> Section:
@@ -311,11 +255,11 @@ def _overhead(report: Report) -> Section:
         return Section("Overhead of the recording", [f"{calls:,} callbacks; the plugin took no samples of their cost."])
     worst = max(known, key=lambda item: item.share if math.isfinite(item.share) else 0.0)
     mean = sum(item.total_ns for item in known) / max(1, sum(item.callbacks for item in known))
-    said = [
-        f"{calls:,} callbacks of {duration(mean)} each, as sampled by the plugin; at most {_share(worst.share)} of a"
+    sentences = [
+        f"{calls:,} callbacks of {duration(mean)} each, as sampled by the plugin; at most {share(worst.share)} of a"
         f" process's time ({worst.host}:{worst.pid}). What NCCL itself does to serve the plugin is not in it."
     ]
-    return Section("Overhead of the recording", said)
+    return Section("Overhead of the recording", sentences)
 
 
 def _quality(report: Report) -> Section:
@@ -327,8 +271,11 @@ def _quality(report: Report) -> Section:
         "stops without start": quality.unmatched_stops,
         "duplicate stops": quality.duplicate_stops,
         "damaged segments": quality.damaged_segments,
+        "unreadable files": quality.unreadable,
         "suspect stamps": quality.suspect_stamps + report.operations.suspects,
     }
     wrong = [f"{count:,} {name}" for name, count in counts.items() if count]
-    said = [(", ".join(wrong) if wrong else "Nothing was lost and no stamp is suspect") + "."]
-    return Section("Quality of the data", said + [note if note.endswith(".") else f"{note}." for note in report.notes])
+    sentences = [(", ".join(wrong) if wrong else "Nothing was lost and no stamp is suspect") + "."]
+    return Section(
+        "Quality of the data", sentences + [note if note.endswith(".") else f"{note}." for note in report.notes]
+    )

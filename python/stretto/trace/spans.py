@@ -32,6 +32,9 @@ class Span:
     values: tuple[Any, ...]
     stop: int | None = None
     number: int = -1  # for whoever sees starts and ends
+    # Places in the order of calls, which equal times do not tell: of its start, and of the last that came.
+    at: int = 0
+    until: int = 0
     # Time, state, how often in a row, argument (None: none).
     states: list[tuple[int, int, int, int | None]] = field(default_factory=list)
 
@@ -60,6 +63,7 @@ class Joiner:
         self._job = job
         self._open: dict[tuple[int, int], Span] = {}
         self._on_start = on_start
+        self._place = 0
         self.events = 0
 
     def spans(self) -> Iterator[Span]:
@@ -72,17 +76,21 @@ class Joiner:
         rows = [self._rows(batch, number) for number in range(len(batch.pieces))]
         for piece, row in zip(batch.piece.tolist(), batch.row.tolist(), strict=True):
             event = rows[piece][row]
+            self._place += 1
             if isinstance(event, Span):
+                event.at = event.until = self._place
                 yield from self._started(event)
             elif event is not None:
                 process, time, what = event
                 if len(what) == 1:
                     span = self._open.pop((process, what[0]), None)
                     if span is not None:
-                        span.stop = time
+                        span.stop, span.until = time, self._place
                         yield span
-                elif (span := self._open.get((process, what[0]))) and len(span.states) < MOST_STATES:
-                    span.states.append((time, what[1], what[2], what[3]))
+                elif span := self._open.get((process, what[0])):
+                    span.until = self._place
+                    if len(span.states) < MOST_STATES:
+                        span.states.append((time, what[1], what[2], what[3]))
         self.events += len(batch.row)
 
     def _started(self, span: Span) -> Iterator[Span]:

@@ -1,10 +1,9 @@
 """A recording as an OTF2 archive, for Vampir, Scalasca and what else reads it. A host is a node of the system tree, a
-process a location group, a thread a location (and once more for each level of spans that overlap, as regions of a
-location must nest); a channel of a kernel is a stream of the process's accelerator. A span is a region; one rank's part
-in a collective is a collective operation of its communicator as well.
+process a location group, and a thread a location, on which calls nest in the order in which they were made (spans that
+overlap lie on more of them, as regions of a location must nest); a channel of a kernel is a stream of the process's
+accelerator. A span is a region; one rank's part in a collective is a collective operation of its communicator as well.
 
-Needs the package `otf2`. Reads the recording twice: a region is entered before it is known where it ends, so the first
-time finds the levels, in a byte a span.
+Needs the package `otf2`. Reads the recording twice, as `bars.Plan` says why.
 """
 
 from __future__ import annotations
@@ -28,14 +27,12 @@ from otf2.enums import (
 
 from stretto.errors import StrettoError
 from stretto.trace import layout
-from stretto.trace.bars import KERNELS, Place, on_gpu, place_of
+from stretto.trace.bars import KERNELS, NEVER, Place, Plan
 from stretto.trace.job import Job
-from stretto.trace.levels import Lane, Row
 from stretto.trace.model import EventType
 from stretto.trace.naming import communicator_name, process_name, span_name, thread_name
 from stretto.trace.spans import Joiner, Span
 
-_NEVER = 255  # the level of spans that never stopped: they have one for themselves, and no length
 _CHUNK = 256 << 10  # of each location's events, in memory
 _ROLES = {
     "AllReduce": (RegionRole.COLL_ALL2ALL, CollectiveOp.ALLREDUCE),
@@ -60,29 +57,23 @@ _COLLECTIVES = (EventType.COLL, EventType.CE_COLL)
 _LARGEST = (1 << 64) - 1
 
 
-class _Plan:
-    """What the first reading finds: the level of each span, by the order of starts, and where ranks' operations are."""
+class _Ranks(Plan):
+    """Where the operations of each rank are, as well."""
 
-    def __init__(self, job: Job) -> None:
-        self.levels = bytearray()
-        self.ranks: dict[int, Place] = {}  # contexts, and the lane of their collectives
-        self._lanes: dict[Place, Lane] = {}
-        for span in Joiner(job, self._start).spans():
-            if span.stop is not None and span.type not in KERNELS:
-                lane = self._lanes.setdefault(place_of(span), Lane(last=_NEVER - 1))
-                self.levels[span.number] = lane.level(span.start, span.stop)
+    def __init__(self, job: Job, progress: Callable[[int], None]) -> None:
+        self.places: dict[int, Place] = {}  # of contexts
+        super().__init__(job, progress)
 
-    def _start(self, span: Span) -> None:
-        span.number = len(self.levels)
-        self.levels.append(_NEVER)
+    def _note(self, span: Span) -> None:
+        super()._note(span)
         if span.type in _COLLECTIVES and span.context >= 0:
-            self.ranks.setdefault(span.context, place_of(span))
+            self.places.setdefault(span.context, self.place(span))
 
 
 class _Archive:
     """The second reading: writes events as they come. A location's events are in order because the stream is."""
 
-    def __init__(self, job: Job, plan: _Plan, archive: Any) -> None:
+    def __init__(self, job: Job, plan: _Ranks, archive: Any) -> None:
         self._job, self._plan, self._archive = job, plan, archive
         self._registry = archive.definitions
         self._nodes: dict[str, Any] = {}
@@ -95,17 +86,15 @@ class _Archive:
         self._attributes = {
             name: self._registry.attribute(name, type=Type.UINT64) for name in ("id", "parent", "sequence", "count")
         }
-        self._rows: dict[Place, Row] = {}  # of kernels
         self._never: dict[Place, int] = {}  # the last of those that have no length
-        self._started = 0
         self.regions = 0
         self._define_communicators()
 
     def _define_communicators(self) -> None:
-        ranks = {context: self._location(place, context, 0) for context, place in sorted(self._plan.ranks.items())}
+        ranks = {context: self._location(place, context, 0) for context, place in sorted(self._plan.places.items())}
         if not ranks:
             return
-        # Two ranks in one thread share its location only if the lane does not tell them apart; it does.
+        # Ranks that one thread serves have locations of their own: the plan tells them apart.
         self._registry.group("ranks", GroupType.COMM_LOCATIONS, Paradigm.CUDA, members=list(ranks.values()))
         by_communicator: dict[int, list[int]] = {}
         for context in ranks:
@@ -142,17 +131,17 @@ class _Archive:
     def _location(self, place: Place, context: int, level: int) -> Any:
         if (place, level) not in self._locations:
             process = self._job.threads[place[0]].process
-            name = f"{communicator_name(self._job, context)}: {thread_name(self._job, place[0])}"
-            if place[2] >= 0:
-                name = f"{communicator_name(self._job, context)}: channel {place[2]}"
-            name += " (never stopped)" if level == _NEVER else f" ({level + 1})" if level else ""
+            name = thread_name(self._job, place[0]) if place[2] < 0 else f"channel {place[2]}"
+            if place[1] >= 0:
+                name = f"{communicator_name(self._job, context)}: {name}"
+            name += " (never stopped)" if level == NEVER else f" ({level + 1})" if level else ""
             kind = LocationType.ACCELERATOR_STREAM if place[2] >= 0 else LocationType.CPU_THREAD
             group = self._group(process, place[2] >= 0)
             self._locations[place, level] = self._registry.location(name, type=kind, group=group)
         return self._locations[place, level]
 
     def _writer(self, span: Span, level: int) -> Any:
-        place = place_of(span)
+        place = self._plan.place(span)
         if (place, level) not in self._writers:
             location = self._location(place, span.context, level)
             self._writers[place, level] = self._archive.event_writer_from_location(location)
@@ -171,13 +160,11 @@ class _Archive:
         return max(0, time + self._job.origin_realtime_ns)
 
     def start(self, span: Span) -> None:
-        span.number = self._started
-        self._started += 1
+        level = self._plan.begin(span)
         if span.type in KERNELS:
             return  # their GPU says when they began, but not before they have ended
-        level = self._level(span)
         self._enter(span, level, span.start)
-        if level == _NEVER:
+        if level == NEVER:
             self._writer(span, level).leave(self._time(span.start), self._region(span))
         elif self._communicator(span) is not None:
             self._writer(span, level).mpi_collective_begin(self._time(span.start))
@@ -195,8 +182,8 @@ class _Archive:
         if span.type in KERNELS:
             self._kernel(span)
             return
-        level = self._level(span)
-        if level == _NEVER or span.stop is None:
+        level = self._plan.level(span)
+        if level == NEVER or span.stop is None:
             return
         writer, time, communicator = self._writer(span, level), self._time(span.stop), self._communicator(span)
         if communicator is not None:
@@ -207,11 +194,10 @@ class _Archive:
         writer.leave(time, self._region(span))
 
     def _kernel(self, span: Span) -> None:
-        place, start, end, level = place_of(span), span.start, span.start, _NEVER
+        place, start, end, level = self._plan.place(span), span.start, span.start, NEVER
         if span.stop is not None:
-            start, end, _ = on_gpu(self._job, span) or (span.start, span.stop, None)
-            level = self._rows.setdefault(place, Row(last=_NEVER)).level(start, end)
-        if level == _NEVER:
+            level, start, end, _ = self._plan.kernel(self._job, span)
+        if level == NEVER:
             start = end = self._never[place] = max(self._never.get(place, start), start)
         self._enter(span, level, start)
         self._writer(span, level).leave(self._time(end), self._region(span))
@@ -221,10 +207,6 @@ class _Archive:
         root = self._places[communicator].get(span.value("root")) if rooted else None
         return int(CollectiveRoot.NONE.value) if root is None else root
 
-    def _level(self, span: Span) -> int:
-        """As planned; what was overwritten between the two readings (flight mode, still running) has none."""
-        return self._plan.levels[span.number] if span.number < len(self._plan.levels) else _NEVER
-
     def _communicator(self, span: Span) -> Any:
         if span.type not in _COLLECTIVES or span.value("function") not in _ROLES:
             return None
@@ -233,7 +215,7 @@ class _Archive:
 
 def write(job: Job, folder: Path, progress: Callable[[int], None]) -> int:
     """Returns the number of regions. The folder is made, and must not be there."""
-    plan = _Plan(job)
+    plan = _Ranks(job, progress)
     with otf2.writer.open(str(folder), timer_resolution=10**9, chunk_size_events=_CHUNK) as archive:
         archive.creator = "stretto trace"
         made = _Archive(job, plan, archive)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stretto.trace.attribution import Timeline
-from stretto.trace.columns import NONE, Float, Int, SpanIndex, dense, ints, take, times
+from stretto.trace.columns import NONE, Bool, Float, Int, SpanIndex, dense, ints, take, times
 from stretto.trace.model import EventType, Recording
 from stretto.trace.operations import Operations
 
@@ -46,6 +46,7 @@ class Transfers:
     excess: Float  # over the median of its like: 0 unless it is slow
     slow_row: Int  # row whose proxy held it up
     slow_state: Int  # in which state
+    bound: Bool  # nobody knows when it began: it took no longer than that
 
 
 def type_bytes(name: str) -> int:
@@ -105,7 +106,9 @@ def transfers(recording: Recording, operations: Operations, timeline: Timeline) 
         like = dense(operations.communicator, operations.function, operations.replay, size)
     excess = _excess(took, like)
     row, state = _proxies(recording, operations, timeline, excess, like)
-    return Transfers(size, took, algorithm, algorithm * factor, excess, row, state)
+    complete = np.array([item.complete for item in operations.communicators] or [True], np.bool_)
+    bound = ~timeline.exact | ~complete[operations.communicator]
+    return Transfers(size, took, algorithm, algorithm * factor, excess, row, state, bound)
 
 
 def group_median(values: Float, groups: Int) -> Float:
