@@ -137,6 +137,7 @@ FlightRecorder& FlightRecorder::operator=(FlightRecorder&& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(base_, other.base_);
   begun_ = other.begun_.exchange(begun_);
+  std::swap(bytes_, other.bytes_);
   std::swap(owner_, other.owner_);
   std::swap(path_, other.path_);
   return *this;
@@ -184,7 +185,10 @@ uint64_t FlightRecorder::begin(const FlightCall& call, uint64_t sequence, uint64
   store(slot.endTicks, 0);
   store(slot.outcome, outcomeWord(OperationState::kRunning, kOkStatus, -1));
   store(slot.position, place);
+  // Signals carry no data: their count is not one of elements.
+  if (record.function < Collective::kSignal) bytes_ += record.count * sizeOf(record.type);
   store(header()->begun, place);
+  store(header()->bytes, bytes_);
   return place;
 }
 

@@ -95,6 +95,7 @@ class FlightRecorder {
   platform::SharedMemory memory_;
   std::byte* base_ = nullptr;
   std::atomic<uint64_t> begun_{0};  // written by whoever begins
+  uint64_t bytes_ = 0;              // likewise
   int32_t owner_ = 0;  // pid: a forked child maps the same memory, and must not speak for its parent
   std::string path_;
 };
