@@ -20,8 +20,6 @@ SETTINGS = {
         "stretto top 4711 --once --json -",
     )
 }
-# The job comes first: on a machine that is full it loses nothing to a display.
-_NICENESS = 15
 
 
 def _view(sort: str, reverse: bool, words: str, interval: float) -> Any:
@@ -47,6 +45,8 @@ def _once(watcher: Any, view: Any, json: str | None) -> None:
     watcher.sample()
     time.sleep(view.interval)
     sample = {**watcher.sample(), "interval_s": view.interval}
+    if not sample["communicators"]:
+        stop("top: all communicators of the job are closed, or there are none yet", 1)
     emit(sample, json, lambda: _print(sample, view))
 
 
@@ -97,7 +97,6 @@ def top(
         watcher = Watcher(pid)
     except NoJob as error:
         stop(f"top: {error}", 1)
-    os.nice(_NICENESS)
     if once:
         _once(watcher, view, json)
     else:

@@ -8,7 +8,8 @@ from typing import Any
 
 from stretto.cli.output import nearest, printable
 
-# An operation that all have entered and that goes on for longer is worth a colour.
+# A wait that is longer than this will still be there when it is read on the screen; a longer one is worth a colour.
+_WHILE_SECONDS = 0.1
 _LONG_SECONDS = 1.0
 
 
@@ -59,14 +60,13 @@ class Row:
 
     @property
     def waits_for(self) -> str:
-        """The ranks that have not entered what this one is in; else for whom it waited most."""
-        if self.member["awaits"]:
+        """The ranks that have not entered what this one has been in for a while; else for whom it waited most."""
+        if self.member["awaits"] and (self.since or 0) >= _WHILE_SECONDS:
             ranks = ", ".join(map(str, self.member["awaits"][:4])) + (" …" if len(self.member["awaits"]) > 4 else "")
             return f"now {ranks}"
         # What is below a hundredth of the time is no news.
-        return ", ".join(
-            f"{one['rank']} ({percent(one['share'])})" for one in self.member["waited_for"][:2] if one["share"] >= 0.01
-        )
+        most = [one for one in self.member["waited_for"][:2] if one["share"] >= 0.01]
+        return ", ".join(f"{one['rank']} ({percent(one['share'])})" for one in most)
 
     @property
     def is_stuck(self) -> bool:
