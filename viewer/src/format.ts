@@ -32,6 +32,12 @@ export function bytes(value: number): string {
   return `${scaled < 10 && !Number.isInteger(scaled) ? scaled.toFixed(2) : Math.round(scaled * 10) / 10} ${['B', 'KB', 'MB', 'GB', 'TB'][power]}`;
 }
 
+/** Gigabytes (10^9) a second: "3.01 GB/s", "11.8 MB/s". */
+export function rate(gigabytes: number): string {
+  if (!Number.isFinite(gigabytes)) return '';
+  return gigabytes >= 0.9995 ? `${gigabytes.toPrecision(3)} GB/s` : `${(gigabytes * 1000).toPrecision(3)} MB/s`;
+}
+
 const kInterpreters = /^(python[0-9.]*|bash|sh|env|node|perl|ruby|julia|time|nice|numactl|taskset)$/;
 
 function baseName(path: string): string {

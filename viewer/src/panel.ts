@@ -4,7 +4,7 @@
 import { button, make } from './dom';
 import { kindOf } from './events';
 import { fieldsOf, statesOf, titleOf, type Field } from './fields';
-import { bytes, duration } from './format';
+import { bytes, duration, rate } from './format';
 import { operationOf } from './operation';
 import type { Session } from './session';
 import { listOf } from './store';
@@ -14,7 +14,7 @@ const kMostListed = 100;
 const kMostWorst = 100;
 const kNoise = new Set([
   'id', 'parent', 'send buffer', 'receive buffer', 'stream', 'user tag', 'group', 'type', 'function', 'flag', 'warps', 'owner pid',
-  'thread', 'process', 'traffic bytes', 'detail',
+  'thread', 'process', 'traffic bytes', 'detail', 'command line',
 ]);
 const kSaidOfOperations = new Set(['count', 'data type', 'algorithm', 'protocol', 'channels']);
 
@@ -53,7 +53,7 @@ function operationFields(session: Session, row: number): Field[] {
     ['algorithm', how],
     ['waited', waits],
     ['transfer', duration(transfer)],
-    ['bus bandwidth', Number.isNaN(bandwidth) ? '' : `${bandwidth.toPrecision(3)} GB/s`],
+    ['bus bandwidth', rate(bandwidth)],
   ];
   return found.flatMap(([name, value]) => (value === '' ? [] : [{ name, value }]));
 }
@@ -62,8 +62,10 @@ function operationFields(session: Session, row: number): Field[] {
 function fieldLists(session: Session, row: number): { main: HTMLElement; rest: HTMLElement[] } {
   const operation = operationFields(session, row);
   const said = operation.length > 0 ? kSaidOfOperations : new Set<string>();
+  const rooted = /^(nccl)?(broadcast|reduce|gather|scatter)$/i.test(session.store.text(Math.max(session.store.function[row], 0)));
   const all = fieldsOf(session.store, row);
-  const main = all.filter((field) => !kNoise.has(field.name) && !said.has(field.name));
+  const isNoise = ({ name }: Field): boolean => kNoise.has(name) || said.has(name) || (name === 'root' && !rooted);
+  const main = all.filter((field) => !isNoise(field));
   const rest = all.filter((field) => !main.includes(field));
   return { main: definitions([...operation, ...main]), rest: rest.length === 0 ? [] : [definitions(rest)] };
 }

@@ -25,6 +25,8 @@ const kMarksFrom = 6;
 const kMostMarks = 3000;
 const kCharacter = 6.1;
 const kMostWaits = 4000;
+// Of so few bars of lateness none is cut off.
+const kFew = 20;
 const kLeastWait = 3;
 const kSolidEdge = 4;
 /** A tick for each so many pixels, here and on the ruler. */
@@ -219,7 +221,7 @@ export class Timeline {
     const { context } = this;
     // One that is far worse than all others, as the first one of a job often is, must not flatten them.
     const some = columns.filter((late) => late > 0).sort();
-    const whole = Math.min(most, 1.5 * some[Math.floor((some.length - 1) * 0.98)]);
+    const whole = some.length < kFew ? most : Math.min(most, 1.5 * some[Math.floor((some.length - 1) * 0.98)]);
     const room = height - 6;
     context.fillStyle = theme.collectiveLine;
     columns.forEach((late, column) => {

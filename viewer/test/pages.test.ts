@@ -565,6 +565,9 @@ describe('pictures for the documentation', () => {
     await page.keyboard.press('t');
     await screenshot(page, 'viewer-pinned', kSize);
     await page.close();
+    page = await open(recording('one_device.html'), { hash: '#worst=1' });
+    await screenshot(page, 'viewer-worst', { width: 800, height: 560 });
+    await page.close();
     page = await open(recording('aggregated.html'));
     await screenshot(page, 'viewer-aggregated', { width: 1280, height: 520 });
   });

@@ -87,7 +87,10 @@ def main() -> None:
         os.waitpid(top, 0)
         job.wait(timeout=60)
         marks = numpy.load(times)
-    rates = [(watched, 100 * numpy.searchsorted(marks, [begin, end]).dot([-1, 1]) / (end - begin)) for watched, begin, end in periods]
+    rates = [
+        (watched, 100 * numpy.searchsorted(marks, [begin, end]).dot([-1, 1]) / (end - begin))
+        for watched, begin, end in periods
+    ]
     ratios = []
     for first, second in zip(rates[::2], rates[1::2], strict=True):
         watched, alone = (first, second) if first[0] else (second, first)
