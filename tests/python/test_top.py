@@ -21,6 +21,7 @@ import pytest
 from jobs import STRETTO, environment, started, stretto, wait_for
 from stretto import processes
 from stretto.top import screen, table, watcher
+from stretto.top.terminal import stretched
 
 STRAGGLER = """
 import os, pathlib, sys, time, numpy, stretto
@@ -234,6 +235,13 @@ def test_keys(tmp_path: Path) -> None:
         terminal.type("q")
         assert terminal.end() == 0
         terminal.expect_restored()
+
+
+def test_a_display_takes_no_more_than_its_share_of_the_machine() -> None:
+    assert stretched(1.0, 0.001) == 1.0
+    cores = len(os.sched_getaffinity(0))
+    assert 1.0 / (stretched(0.1, 1.0) * cores) < 0.005
+    assert "every 12 s" in text_of(screen.compose(sample([member(0)]), screen.View(stretched=12.3), 80, 9))
 
 
 @pytest.mark.parametrize(("killed", "status", "words"), [(False, 0, "all ranks have finalized"), (True, 3, "died")])

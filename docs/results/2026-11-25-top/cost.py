@@ -15,7 +15,6 @@ import sys
 import time
 
 import numpy
-
 import stretto
 
 READER = """

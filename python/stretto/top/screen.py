@@ -39,6 +39,7 @@ class View:
     filter: str = ""
     communicator: str | None = None  # this one alone
     interval: float = 1.0
+    stretched: float = 0.0  # what became of it, where the display would have taken too much of the machine
     scroll: int = 0
     paused: bool = False
     help: bool = False
@@ -169,7 +170,7 @@ def _first_line(sample: dict[str, Any], view: View) -> Line:
         some.append(
             f"communicator {alone[0]} of {len(communicators)}" if alone else f"{len(communicators)} communicators"
         )
-    some.append("paused" if view.paused else f"every {view.interval:g} s")
+    some.append("paused" if view.paused else f"every {max(view.interval, view.stretched):.2g} s")
     if view.filter:
         some.append(f"filter: {view.filter}")
     return [("stretto top", "title"), ("  " + "  ·  ".join(some), "")]

@@ -5,6 +5,7 @@ was before.
 from __future__ import annotations
 
 import curses
+import os
 import signal
 import time
 from types import FrameType
@@ -15,6 +16,8 @@ from stretto.top.table import COLUMNS, filter_of
 from stretto.top.watcher import Watcher, ending
 
 _SHORTEST, _LONGEST = 0.1, 60.0
+# Of the processor time of this machine: the job may not notice that it is watched.
+_SHARE = 0.004
 _ESCAPE_MS = 50
 _ESCAPE, _BACKSPACE, _ENTER = "\x1b", ("\x7f", "\b", curses.KEY_BACKSPACE), ("\n", "\r", curses.KEY_ENTER)
 _Key = str | int
@@ -35,6 +38,13 @@ def _styles() -> dict[str, int]:
     return styles
 
 
+def stretched(interval: float, used: float) -> float:
+    """Seconds to the next look, when what followed the last one took `used` seconds of processor time; never so few
+    that the display takes more of the machine than its share.
+    """
+    return max(interval, used / (_SHARE * len(os.sched_getaffinity(0))))
+
+
 class Display:
     """One session at a terminal. `run` returns how the job ended, or None when the user left."""
 
@@ -51,6 +61,7 @@ class Display:
         curses.set_escdelay(_ESCAPE_MS)
         # The first rates follow soon.
         due = time.monotonic() + min(0.3, self._view.interval)
+        spent = time.process_time()
         while True:
             self._paint()
             left = due - time.monotonic()
@@ -60,7 +71,9 @@ class Display:
                 return self._sample, None
             if time.monotonic() < due:
                 continue
-            due = time.monotonic() + self._view.interval
+            used, spent = time.process_time() - spent, time.process_time()
+            self._view.stretched = stretched(self._view.interval, used)
+            due = time.monotonic() + self._view.stretched
             if self._view.paused:
                 continue
             sample = self._watcher.sample()
