@@ -19,7 +19,7 @@ constexpr auto kAnchorEach = std::chrono::seconds(1);
 // Then ever less often: two anchors are a clock, and a process may be killed young.
 constexpr auto kFirstAnchor = std::chrono::milliseconds(10);
 constexpr uint64_t kLongestWait = 1'000'000'000;  // ns
-constexpr uint64_t kAnchorAtEnd = 10'000'000;  // ns: communicators that come and go need no anchor each
+constexpr uint64_t kAnchorAtEnd = 10'000'000;     // ns: communicators that come and go need no anchor each
 
 }  // namespace
 
@@ -114,8 +114,8 @@ void Recorder::setMask(int* word, uint32_t types, uint32_t always) {
   std::atomic_ref(*word).store(static_cast<int>(always | (maskOpen_ ? types : 0)), std::memory_order_relaxed);
 }
 
-// The word is written when the window opens or closes, and at no other time: between them it is the host's, which
-// clears it when its last communicator goes.
+// The word is written when the window opens or closes, and at no other time: between them it is the host's,
+// which clears it when its last communicator goes.
 void Recorder::followWindow() {
   std::lock_guard lock(maskMutex_);
   if (maskWord_ == nullptr || file_.isInWindow() == maskOpen_) return;

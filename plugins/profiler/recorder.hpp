@@ -40,8 +40,9 @@ class Recorder {
   // told.
   void learn(uint32_t context, const ContextFacts& facts);
 
-  // The host's word for which types of events it makes: `types` while the window of the recording is open, and
-  // `always` (those of a chained plugin) all the time. The word is the host's, one for the process, and stays.
+  // The host's word for which types of events it makes: `types` while the window of the recording is open,
+  // and `always` (those of a chained plugin) all the time. The word is the host's, one for the process, and
+  // stays.
   void setMask(int* word, uint32_t types, uint32_t always);
 
   // Of the operations of a communicator that is open every n-th is told of.

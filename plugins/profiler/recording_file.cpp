@@ -152,7 +152,8 @@ void setWindow(format::Header& h, const Settings& settings) {
   constexpr double kNanoseconds = 1e9;
   if (settings.onDemand) return;  // both are 0: a window that is over
   if (settings.afterSeconds > 0) {
-    h.windowFrom = platform::monotonicNanoseconds() + static_cast<uint64_t>(settings.afterSeconds * kNanoseconds);
+    h.windowFrom =
+        platform::monotonicNanoseconds() + static_cast<uint64_t>(settings.afterSeconds * kNanoseconds);
   }
   h.windowTo = ~uint64_t{0};
   if (settings.forSeconds > 0) {

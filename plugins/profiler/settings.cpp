@@ -20,9 +20,10 @@ constexpr Parameter kSegmentBytes{"STRETTO_TRACE_SEGMENT_BYTES", "256K",
 constexpr Parameter kSegments{"STRETTO_TRACE_SEGMENTS", "4", "segments that a thread keeps in flight mode"};
 constexpr Parameter kLimit{"STRETTO_TRACE_LIMIT", "4G",
                            "largest file of one process; events beyond it are counted, not kept"};
-constexpr Parameter kAfter{"STRETTO_TRACE_AFTER", "0",
-                           "seconds from the first communicator on in which nothing is recorded; never: until "
-                           "`stretto trace window` asks"};
+constexpr Parameter kAfter{
+    "STRETTO_TRACE_AFTER", "0",
+    "seconds from the first communicator on in which nothing is recorded; never: until "
+    "`stretto trace window` asks"};
 constexpr Parameter kFor{"STRETTO_TRACE_FOR", "0", "seconds that are recorded then; 0: to the end"};
 constexpr Parameter kChain{"STRETTO_TRACE_CHAIN", "",
                            "path of a second profiler plugin that gets every call too"};
@@ -34,9 +35,9 @@ constexpr Parameter kEmpty{"STRETTO_TRACE_EMPTY", "ids",
                            "the empty plugin's handles: ids, or null (then the host skips stops and states)"};
 
 std::span<const Parameter* const> all() {
-  static constexpr const Parameter* kAll[] = {&kDirectory, &kEvents, &kMode, &kSegmentBytes, &kSegments,
-                                              &kLimit,     &kAfter,  &kFor,  &kChain,        &kNvtx,
-                                              &kCupti,     &kEmpty};
+  static constexpr const Parameter* kAll[] = {&kDirectory, &kEvents, &kMode,  &kSegmentBytes,
+                                              &kSegments,  &kLimit,  &kAfter, &kFor,
+                                              &kChain,     &kNvtx,   &kCupti, &kEmpty};
   return kAll;
 }
 

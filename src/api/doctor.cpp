@@ -1,4 +1,5 @@
-// stretto.h: strettoDoctor and strettoWatch..., the flight recorders of other processes for those who cannot call observe/.
+// stretto.h: strettoDoctor and strettoWatch..., the flight recorders of other processes for those who cannot
+// call observe/.
 #include "observe/doctor.hpp"
 
 #include <memory>

@@ -1,5 +1,6 @@
-// The flight recorders of one process: found once in its mappings, then read any number of times. What readers of
-// processes and of files share is here too. Only flight_sources.cpp and flight_watch.cpp include this.
+// The flight recorders of one process: found once in its mappings, then read any number of times. What
+// readers of processes and of files share is here too. Only flight_sources.cpp and flight_watch.cpp include
+// this.
 #pragma once
 
 #include <sys/types.h>
@@ -40,8 +41,8 @@ bool copyFile(int descriptor, FlightBytes& bytes);
 // working changes one all the time.
 Result<FlightSnapshot> readStable(const FlightCopy& copy, int mostReads);
 
-// Whether the process runs, sleeps, ...; kGone where there is none of that number that started then (in clock ticks
-// after boot).
+// Whether the process runs, sleeps, ...; kGone where there is none of that number that started then (in clock
+// ticks after boot).
 Liveness livenessOf(pid_t pid, uint64_t startTime);
 
 class ProcessFlight {

@@ -116,7 +116,8 @@ Result<Watch> Watch::open(const std::vector<pid_t>& pids) {
   for (const pid_t pid : pids) {
     if (const auto found = flightsOf(pid); !found.ok()) return found.status();
   }
-  return fail(Code::kInvalidUsage, "no flight recorder: %s no communicator of Stretto (or not yet, or no more)",
+  return fail(Code::kInvalidUsage,
+              "no flight recorder: %s no communicator of Stretto (or not yet, or no more)",
               pids.size() == 1 ? "the process has" : "none of the processes has");
 }
 

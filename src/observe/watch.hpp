@@ -1,6 +1,6 @@
-// Looks at the flight recorders of running processes again and again, as cheaply as it can: what is found is kept
-// open, and each reading says in a few hundred bytes a rank what has changed. `stretto top` is the user, through
-// strettoWatchOpen.
+// Looks at the flight recorders of running processes again and again, as cheaply as it can: what is found is
+// kept open, and each reading says in a few hundred bytes a rank what has changed. `stretto top` is the user,
+// through strettoWatchOpen.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@ class Watch {
   // kInvalidArgument, kSystem or kInvalidUsage, with a sentence, when no recorder of any of them can be read.
   static Result<Watch> open(const std::vector<pid_t>& pids);
 
-  // What the recorders say now, as the JSON "stretto.watch/1" (docs/decisions/0005-observability.md). Looks for
-  // communicators that are new every now and then. A process that has ended stays in it, as it was last.
+  // What the recorders say now, as the JSON "stretto.watch/1" (docs/decisions/0005-observability.md). Looks
+  // for communicators that are new every now and then. A process that has ended stays in it, as it was last.
   std::string read();
 
  private:

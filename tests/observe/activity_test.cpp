@@ -119,7 +119,8 @@ TEST(WatchApi, SaysWhatHasChanged) {
   auto recorder = FlightRecorder::open({currentIdentity().value(), 5, 0, 1, "0.1.0"});
   ASSERT_TRUE(recorder.ok()) << lastError();
   strettoWatch_t watch = nullptr;
-  ASSERT_EQ(strettoWatchOpen(std::to_string(getpid()).c_str(), &watch), ncclSuccess) << ncclGetLastError(nullptr);
+  ASSERT_EQ(strettoWatchOpen(std::to_string(getpid()).c_str(), &watch), ncclSuccess)
+      << ncclGetLastError(nullptr);
   const auto member = [&] {
     const char* text = nullptr;
     EXPECT_EQ(strettoWatchRead(watch, &text), ncclSuccess);

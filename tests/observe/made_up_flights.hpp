@@ -1,4 +1,5 @@
-// Recorders as if they had been read at kNow from living processes of one host, for tests of what is made of them.
+// Recorders as if they had been read at kNow from living processes of one host, for tests of what is made of
+// them.
 #pragma once
 
 #include <cstdint>
