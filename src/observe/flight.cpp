@@ -167,7 +167,8 @@ FlightSlot* FlightRecorder::slotOf(uint64_t place) const {
 FlightCall callOf(const FlightRecord& record) {
   return {uint64_t{record.enqueued} << 40 | byteOf(record.function, 0) | byteOf(record.type, 1) |
               byteOf(record.op, 2) | byteOf(record.algorithm, 3) | byteOf(record.protocol, 4),
-          rankField(record.root, 0) | rankField(record.peer, 32)};
+          rankField(record.root, 0) | rankField(record.peer, 32),
+          record.function < Collective::kSignal ? sizeOf(record.type) : 0};
 }
 
 uint64_t FlightRecorder::begin(const FlightCall& call, uint64_t sequence, uint64_t startTicks,
@@ -185,8 +186,7 @@ uint64_t FlightRecorder::begin(const FlightCall& call, uint64_t sequence, uint64
   store(slot.endTicks, 0);
   store(slot.outcome, outcomeWord(OperationState::kRunning, kOkStatus, -1));
   store(slot.position, place);
-  // Signals carry no data: their count is not one of elements.
-  if (record.function < Collective::kSignal) bytes_ += record.count * sizeOf(record.type);
+  bytes_ += count * call.elementBytes;
   store(header()->begun, place);
   store(header()->bytes, bytes_);
   return place;

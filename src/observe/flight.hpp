@@ -55,6 +55,7 @@ struct FlightRecord {
 struct FlightCall {
   uint64_t kind = 0;
   uint64_t ranks = 0;
+  uint64_t elementBytes = 0;  // 0 for signals, which carry no data: their count is not one of elements
 };
 FlightCall callOf(const FlightRecord& record);
 
