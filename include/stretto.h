@@ -107,6 +107,17 @@ ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed);
  * ncclSystemError when the kernel does not let us look. */
 ncclResult_t strettoDoctor(const char* target, char* json, size_t capacity, size_t* needed);
 
+/* The same recorders, read again and again, cheaply enough for a display that refreshes: {"schema":
+ * "stretto.watch/1", "communicators":[...], "problems":[...]}. `pids` is a list of process ids; processes
+ * that have no communicator yet may be among them, and one that ends while it is watched stays in the list as
+ * it was last. The text of strettoWatchRead belongs to the watch until the next call with it. One thread at a
+ * time. strettoWatchOpen: ncclInvalidArgument when there is no such process, ncclInvalidUsage when none has a
+ * recorder, ncclSystemError when the kernel does not let us look. */
+typedef struct strettoWatch* strettoWatch_t;
+ncclResult_t strettoWatchOpen(const char* pids, strettoWatch_t* watch);
+ncclResult_t strettoWatchRead(strettoWatch_t watch, const char** json);
+ncclResult_t strettoWatchClose(strettoWatch_t watch);
+
 #ifdef __cplusplus
 }
 #endif

@@ -58,13 +58,18 @@ struct Header {
   char host[64];
   char program[256];
   char error[64];
+  // When events are recorded: from, and up to, a moment of CLOCK_MONOTONIC in nanoseconds. Others may write
+  // both while the process runs (first the end, as 0); it looks every second.
+  uint64_t windowFrom;
+  uint64_t windowTo;
 };
 static_assert(offsetof(Header, segments) == 24 && offsetof(Header, pid) == 48 &&
               offsetof(Header, state) == 55);
 static_assert(offsetof(Header, boot) == 56 && offsetof(Header, mask) == 72 &&
               offsetof(Header, unmatched) == 88);
 static_assert(offsetof(Header, host) == 112 && offsetof(Header, program) == 176);
-static_assert(offsetof(Header, error) == 432 && sizeof(Header) <= kHeaderBytes);
+static_assert(offsetof(Header, error) == 432 && offsetof(Header, windowFrom) == 496 &&
+              sizeof(Header) <= kHeaderBytes);
 
 struct Segment {
   uint32_t magic;

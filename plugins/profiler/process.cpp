@@ -128,15 +128,21 @@ void initContext(void** context, int* mask, const ContextFacts& facts, Logger lo
   Recorder* recorder = get(logger);
   void* handle = nullptr;
   uint32_t types = 0;
+  uint32_t chained = 0;
   if (recorder != nullptr) {
     const Host host = hostOf(caller);
     sayWhatCannotBe(host, logger);
     handle = recorder->open(facts, host.version);
     if (recorder->isRecording()) types = recorder->settings().mask & typesOf(facts.abi);
-    if ((recorder->extras() & kChain) != 0) types |= chain().open(handle, facts, logger);
+    if ((recorder->extras() & kChain) != 0) chained = chain().open(handle, facts, logger);
   }
   if (context != nullptr) *context = handle;
-  if (mask != nullptr) std::atomic_ref(*mask).store(static_cast<int>(types), std::memory_order_relaxed);
+  if (mask == nullptr) return;
+  if (recorder != nullptr) {
+    recorder->setMask(mask, types, chained);
+  } else {
+    std::atomic_ref(*mask).store(0, std::memory_order_relaxed);
+  }
 }
 
 void sampleContext(void* context, uint64_t every) {

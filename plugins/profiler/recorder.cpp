@@ -18,7 +18,8 @@ constexpr size_t kMostForeign = 1 << 16;
 constexpr auto kAnchorEach = std::chrono::seconds(1);
 // Then ever less often: two anchors are a clock, and a process may be killed young.
 constexpr auto kFirstAnchor = std::chrono::milliseconds(10);
-constexpr uint64_t kAnchorAtEnd = 10'000'000;  // ns: communicators that come and go need no anchor each
+constexpr uint64_t kLongestWait = 1'000'000'000;  // ns
+constexpr uint64_t kAnchorAtEnd = 10'000'000;     // ns: communicators that come and go need no anchor each
 
 }  // namespace
 
@@ -102,6 +103,25 @@ void* Recorder::open(const ContextFacts& facts, uint32_t ncclVersion) {
   if (ThreadWriter* writer = ThreadWriter::ofThisThread())
     writer->mark(format::Kind::kInit, number, writer->now());
   return reinterpret_cast<void*>(kContextType << kTypeShift | uint64_t{tag_} << kTagShift | number);
+}
+
+void Recorder::setMask(int* word, uint32_t types, uint32_t always) {
+  std::lock_guard lock(maskMutex_);
+  maskWord_ = word;
+  maskTypes_ = types;
+  maskAlways_ = always;
+  maskOpen_ = !file_.isOpen() || file_.isInWindow();
+  std::atomic_ref(*word).store(static_cast<int>(always | (maskOpen_ ? types : 0)), std::memory_order_relaxed);
+}
+
+// The word is written when the window opens or closes, and at no other time: between them it is the host's,
+// which clears it when its last communicator goes.
+void Recorder::followWindow() {
+  std::lock_guard lock(maskMutex_);
+  if (maskWord_ == nullptr || file_.isInWindow() == maskOpen_) return;
+  maskOpen_ = !maskOpen_;
+  std::atomic_ref(*maskWord_)
+      .store(static_cast<int>(maskAlways_ | (maskOpen_ ? maskTypes_ : 0)), std::memory_order_relaxed);
 }
 
 // A context's handle of this process.
@@ -197,12 +217,15 @@ void Recorder::keep() {
   auto next = Clock::now() + pause;
   std::unique_lock lock(keeperMutex_);
   while (!keeperEnds_) {
-    keeperWakes_.wait_until(lock, next, [this] { return keeperEnds_ || roomNeeded_; });
+    const auto edge = std::chrono::nanoseconds(std::min<uint64_t>(file_.untilWindowChanges(), kLongestWait));
+    keeperWakes_.wait_until(lock, std::min(next, Clock::now() + edge),
+                            [this] { return keeperEnds_ || roomNeeded_; });
     const bool room = roomNeeded_;
     roomNeeded_ = false;
     if (keeperEnds_) return;
     lock.unlock();
     if (room) file_.prepare();
+    followWindow();
     if (Clock::now() >= next) {
       definitions_.anchor(0);
       pause = std::min<std::chrono::milliseconds>(2 * pause, kAnchorEach);

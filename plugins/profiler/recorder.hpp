@@ -40,6 +40,11 @@ class Recorder {
   // told.
   void learn(uint32_t context, const ContextFacts& facts);
 
+  // The host's word for which types of events it makes: `types` while the window of the recording is open,
+  // and `always` (those of a chained plugin) all the time. The word is the host's, one for the process, and
+  // stays.
+  void setMask(int* word, uint32_t types, uint32_t always);
+
   // Of the operations of a communicator that is open every n-th is told of.
   void sample(void* context, uint64_t every);
 
@@ -81,6 +86,7 @@ class Recorder {
   void endKeeper();
   void keep();
   void wakeKeeper();
+  void followWindow();
   void count(uint64_t format::Header::*counter, uint64_t by);
 
   Settings settings_;
@@ -99,6 +105,12 @@ class Recorder {
   std::vector<ThreadWriter*> ended_;  // writers that no thread owns, in the order of ending
 
   std::unique_ptr<std::atomic<uint64_t>[]> learned_;  // a bit for each context
+
+  std::mutex maskMutex_;  // what follows, to the blank line
+  int* maskWord_ = nullptr;
+  uint32_t maskTypes_ = 0;
+  uint32_t maskAlways_ = 0;
+  bool maskOpen_ = true;
 
   std::mutex life_;  // held while the keeper is started or stopped; before mutex_
   std::thread keeper_;

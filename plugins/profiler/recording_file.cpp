@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
+#include "platform/clock.hpp"
 #include "platform/identity.hpp"
 #include "profiler/steady_ticks.hpp"
 
@@ -144,6 +146,24 @@ Status RecordingFile::map(uint64_t limit) {
   }
 }
 
+namespace {
+
+void setWindow(format::Header& h, const Settings& settings) {
+  constexpr double kNanoseconds = 1e9;
+  if (settings.onDemand) return;  // both are 0: a window that is over
+  if (settings.afterSeconds > 0) {
+    h.windowFrom =
+        platform::monotonicNanoseconds() + static_cast<uint64_t>(settings.afterSeconds * kNanoseconds);
+  }
+  h.windowTo = ~uint64_t{0};
+  if (settings.forSeconds > 0) {
+    const uint64_t from = std::max(h.windowFrom, platform::monotonicNanoseconds());
+    h.windowTo = from + static_cast<uint64_t>(settings.forSeconds * kNanoseconds);
+  }
+}
+
+}  // namespace
+
 void RecordingFile::fillHeader(const Settings& settings) {
   const ProcessIdentity identity = identityOrLess();
   format::Header& h = *header();
@@ -157,6 +177,7 @@ void RecordingFile::fillHeader(const Settings& settings) {
                                                             : format::Clock::kMonotonic);
   memcpy(h.boot, identity.bootId, sizeof h.boot);
   h.mask = settings.mask;
+  setWindow(h, settings);
   memcpy(h.host, identity.hostname,
          std::min(sizeof h.host, strnlen(identity.hostname, sizeof identity.hostname)));
   readProgram(h.program, sizeof h.program);
@@ -249,6 +270,20 @@ void RecordingFile::seal() {
   [[maybe_unused]] const int cut =
       ftruncate(descriptor_, static_cast<off_t>(format::kHeaderBytes + taken_ * segmentBytes_));
   std::atomic_ref(header()->state).store(1, std::memory_order_release);
+}
+
+bool RecordingFile::isInWindow() const {
+  const uint64_t now = platform::monotonicNanoseconds();
+  const uint64_t to = std::atomic_ref(header()->windowTo).load(std::memory_order_acquire);
+  return std::atomic_ref(header()->windowFrom).load(std::memory_order_relaxed) <= now && now < to;
+}
+
+uint64_t RecordingFile::untilWindowChanges() const {
+  const uint64_t now = platform::monotonicNanoseconds();
+  const uint64_t to = std::atomic_ref(header()->windowTo).load(std::memory_order_acquire);
+  const uint64_t from = std::atomic_ref(header()->windowFrom).load(std::memory_order_relaxed);
+  if (now < from) return from - now;
+  return now < to ? to - now : ~uint64_t{0};
 }
 
 }  // namespace stretto::profiler

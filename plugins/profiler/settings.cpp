@@ -20,6 +20,11 @@ constexpr Parameter kSegmentBytes{"STRETTO_TRACE_SEGMENT_BYTES", "256K",
 constexpr Parameter kSegments{"STRETTO_TRACE_SEGMENTS", "4", "segments that a thread keeps in flight mode"};
 constexpr Parameter kLimit{"STRETTO_TRACE_LIMIT", "4G",
                            "largest file of one process; events beyond it are counted, not kept"};
+constexpr Parameter kAfter{
+    "STRETTO_TRACE_AFTER", "0",
+    "seconds from the first communicator on in which nothing is recorded; never: until "
+    "`stretto trace window` asks"};
+constexpr Parameter kFor{"STRETTO_TRACE_FOR", "0", "seconds that are recorded then; 0: to the end"};
 constexpr Parameter kChain{"STRETTO_TRACE_CHAIN", "",
                            "path of a second profiler plugin that gets every call too"};
 constexpr Parameter kNvtx{"STRETTO_TRACE_NVTX", "0",
@@ -30,8 +35,9 @@ constexpr Parameter kEmpty{"STRETTO_TRACE_EMPTY", "ids",
                            "the empty plugin's handles: ids, or null (then the host skips stops and states)"};
 
 std::span<const Parameter* const> all() {
-  static constexpr const Parameter* kAll[] = {&kDirectory, &kEvents, &kMode, &kSegmentBytes, &kSegments,
-                                              &kLimit,     &kChain,  &kNvtx, &kCupti,        &kEmpty};
+  static constexpr const Parameter* kAll[] = {&kDirectory, &kEvents, &kMode,  &kSegmentBytes,
+                                              &kSegments,  &kLimit,  &kAfter, &kFor,
+                                              &kChain,     &kNvtx,   &kCupti, &kEmpty};
   return kAll;
 }
 
@@ -179,6 +185,10 @@ Settings readSettings(Logger logger) {
       static_cast<uint32_t>(orDefault(kSegments, kSegments.integer(2, 4096), int64_t{4}, logger));
   settings.limit = static_cast<uint64_t>(
       orDefault(kLimit, kLimit.integer(64 << 10, int64_t{1} << 40), int64_t{4} << 30, logger));
+  constexpr double kLongest = 1e9;
+  settings.onDemand = kAfter.text() == "never";
+  if (!settings.onDemand) settings.afterSeconds = orDefault(kAfter, kAfter.seconds(0, kLongest), 0.0, logger);
+  settings.forSeconds = orDefault(kFor, kFor.seconds(0, kLongest), 0.0, logger);
   settings.nvtx = orDefault(kNvtx, kNvtx.flag(), false, logger);
   settings.cupti = orDefault(kCupti, kCupti.flag(), false, logger);
   return settings;

@@ -20,6 +20,8 @@ extern const Parameter kMode;
 extern const Parameter kSegmentBytes;
 extern const Parameter kSegments;
 extern const Parameter kLimit;
+extern const Parameter kAfter;
+extern const Parameter kFor;
 extern const Parameter kChain;
 extern const Parameter kNvtx;
 extern const Parameter kCupti;
@@ -35,6 +37,9 @@ struct Settings {
   uint32_t segmentBytes = 0;
   uint32_t segmentsPerThread = 0;
   uint64_t limit = 0;
+  bool onDemand = false;  // nothing is recorded until somebody asks for it
+  double afterSeconds = 0;
+  double forSeconds = 0;  // 0: to the end
   bool nvtx = false;
   bool cupti = false;
 };

@@ -13,6 +13,7 @@
 #include "errors.hpp"
 #include "stretto.h"
 #include "text.hpp"
+#include "watch.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -173,6 +174,7 @@ NB_MODULE(_native, m) {
       "array"_a.none());
   m.def("explain", &explain, "collective"_a, "bytes"_a, "type"_a, "op"_a, "ranks"_a);
   m.def("doctor", &doctor, "target"_a);
+  nb::class_<Watch>(m, "Watch").def(nb::init<const std::string&>(), "pids"_a).def("read", &Watch::read);
   m.def("parameters", [] { return readText(strettoParameters); });
   m.def("topology", [] { return readText(strettoTopology); });
 }

@@ -1,8 +1,19 @@
-// stretto.h: strettoDoctor, the flight recorders of other processes for those who cannot call observe/.
+// stretto.h: strettoDoctor and strettoWatch..., the flight recorders of other processes for those who cannot
+// call observe/.
 #include "observe/doctor.hpp"
+
+#include <memory>
+
 #include "api/handles.hpp"
 #include "api/text_out.hpp"
+#include "observe/watch.hpp"
 #include "stretto.h"
+
+// The body behind strettoWatch_t.
+struct strettoWatch {
+  stretto::observe::Watch watch;
+  std::string json;  // of the last reading
+};
 
 extern "C" [[gnu::visibility("default")]] ncclResult_t strettoDoctor(const char* target, char* json,
                                                                      size_t capacity, size_t* needed) try {
@@ -18,4 +29,41 @@ extern "C" [[gnu::visibility("default")]] ncclResult_t strettoDoctor(const char*
   return stretto::api::writeText(stretto::observe::diagnose(reading.value()).json, json, capacity, needed);
 } catch (...) {
   return stretto::api::caught("strettoDoctor");
+}
+
+extern "C" [[gnu::visibility("default")]] ncclResult_t strettoWatchOpen(const char* pids,
+                                                                        strettoWatch_t* watch) try {
+  using stretto::Code;
+  if (pids == nullptr || watch == nullptr) {
+    return stretto::api::toResult(stretto::fail(Code::kInvalidArgument, "strettoWatchOpen: pids %p, watch %p",
+                                                static_cast<const void*>(pids), static_cast<void*>(watch)));
+  }
+  *watch = nullptr;
+  const auto parsed = stretto::observe::parsePids(pids);
+  if (!parsed.ok()) return stretto::api::toResult(parsed.status());
+  auto opened = stretto::observe::Watch::open(parsed.value());
+  if (!opened.ok()) return stretto::api::toResult(opened.status());
+  *watch = std::make_unique<strettoWatch>(strettoWatch{std::move(opened.value()), {}}).release();
+  return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("strettoWatchOpen");
+}
+
+extern "C" [[gnu::visibility("default")]] ncclResult_t strettoWatchRead(strettoWatch_t watch,
+                                                                        const char** json) try {
+  if (watch == nullptr || json == nullptr) {
+    return stretto::api::toResult(stretto::fail(stretto::Code::kInvalidArgument,
+                                                "strettoWatchRead: watch %p, json %p",
+                                                static_cast<void*>(watch), static_cast<void*>(json)));
+  }
+  watch->json = watch->watch.read();
+  *json = watch->json.c_str();
+  return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("strettoWatchRead");
+}
+
+extern "C" [[gnu::visibility("default")]] ncclResult_t strettoWatchClose(strettoWatch_t watch) {
+  const std::unique_ptr<strettoWatch> owned(watch);
+  return ncclSuccess;
 }

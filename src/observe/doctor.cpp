@@ -372,7 +372,7 @@ const char* nameOf(Verdict verdict) {
   return kNames[static_cast<int>(verdict)];
 }
 
-Diagnosis diagnose(const FlightReading& reading) {
+Diagnosis examine(const FlightReading& reading) {
   // A file that claims another number of ranks is another communicator, whatever its id.
   std::map<std::pair<uint64_t, int>, std::vector<const FlightSnapshot*>> groups;
   for (const FlightSnapshot& snapshot : reading.snapshots) {
@@ -386,6 +386,11 @@ Diagnosis diagnose(const FlightReading& reading) {
   sortStably(diagnosis.communicators, [](const CommunicatorDiagnosis& a, const CommunicatorDiagnosis& b) {
     return a.verdict > b.verdict;
   });
+  return diagnosis;
+}
+
+Diagnosis diagnose(const FlightReading& reading) {
+  Diagnosis diagnosis = examine(reading);
   diagnosis.text = reportText(diagnosis, reading);
   diagnosis.json = reportJson(diagnosis, reading);
   return diagnosis;

@@ -2,6 +2,8 @@
 // in, sentences and JSON out. The command line and the C API are its users.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -42,8 +44,12 @@ struct Diagnosis {
 
 // `reading` must outlive the result.
 Diagnosis diagnose(const FlightReading& reading);
+// The same without `text` and `json`, which take longer to write than all the rest.
+Diagnosis examine(const FlightReading& reading);
 
 // What to look at, as users write it: "123,124" (pids) or a directory.
 Result<FlightReading> readTarget(const std::string& target);
+// "123,124"; kInvalidArgument for anything else.
+Result<std::vector<pid_t>> parsePids(const std::string& target);
 
 }  // namespace stretto::observe

@@ -111,22 +111,6 @@ void writeCommunicator(json::Writer& out, const CommunicatorDiagnosis& one,
   out.endArray().endObject();
 }
 
-Result<std::vector<pid_t>> parsePids(const std::string& target) {
-  std::vector<pid_t> pids;
-  const char* at = target.data();
-  const char* end = at + target.size();
-  while (pids.size() < kMostPids) {
-    pid_t pid = 0;
-    const auto [next, error] = std::from_chars(at, end, pid);
-    if (error != std::errc{} || pid <= 0 || (next != end && *next != ',')) break;
-    pids.push_back(pid);
-    if (next == end) return pids;
-    at = next + 1;
-  }
-  return fail(Code::kInvalidArgument, "\"%.200s\" is no list of at most %zu process ids, such as 123,124",
-              target.c_str(), kMostPids);
-}
-
 Result<FlightReading> readProcesses(const std::vector<pid_t>& pids) {
   FlightReading all;
   for (const pid_t pid : pids) {
@@ -142,6 +126,22 @@ Result<FlightReading> readProcesses(const std::vector<pid_t>& pids) {
 }
 
 }  // namespace
+
+Result<std::vector<pid_t>> parsePids(const std::string& target) {
+  std::vector<pid_t> pids;
+  const char* at = target.data();
+  const char* end = at + target.size();
+  while (pids.size() < kMostPids) {
+    pid_t pid = 0;
+    const auto [next, error] = std::from_chars(at, end, pid);
+    if (error != std::errc{} || pid <= 0 || (next != end && *next != ',')) break;
+    pids.push_back(pid);
+    if (next == end) return pids;
+    at = next + 1;
+  }
+  return fail(Code::kInvalidArgument, "\"%.200s\" is no list of at most %zu process ids, such as 123,124",
+              target.c_str(), kMostPids);
+}
 
 std::string reportText(const Diagnosis& diagnosis, const FlightReading& reading) {
   std::string text;

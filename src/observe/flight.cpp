@@ -137,6 +137,7 @@ FlightRecorder& FlightRecorder::operator=(FlightRecorder&& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(base_, other.base_);
   begun_ = other.begun_.exchange(begun_);
+  std::swap(bytes_, other.bytes_);
   std::swap(owner_, other.owner_);
   std::swap(path_, other.path_);
   return *this;
@@ -166,7 +167,8 @@ FlightSlot* FlightRecorder::slotOf(uint64_t place) const {
 FlightCall callOf(const FlightRecord& record) {
   return {uint64_t{record.enqueued} << 40 | byteOf(record.function, 0) | byteOf(record.type, 1) |
               byteOf(record.op, 2) | byteOf(record.algorithm, 3) | byteOf(record.protocol, 4),
-          rankField(record.root, 0) | rankField(record.peer, 32)};
+          rankField(record.root, 0) | rankField(record.peer, 32),
+          record.function < Collective::kSignal ? sizeOf(record.type) : 0};
 }
 
 uint64_t FlightRecorder::begin(const FlightCall& call, uint64_t sequence, uint64_t startTicks,
@@ -184,7 +186,9 @@ uint64_t FlightRecorder::begin(const FlightCall& call, uint64_t sequence, uint64
   store(slot.endTicks, 0);
   store(slot.outcome, outcomeWord(OperationState::kRunning, kOkStatus, -1));
   store(slot.position, place);
+  bytes_ += count * call.elementBytes;
   store(header()->begun, place);
+  store(header()->bytes, bytes_);
   return place;
 }
 

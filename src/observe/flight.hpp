@@ -55,6 +55,7 @@ struct FlightRecord {
 struct FlightCall {
   uint64_t kind = 0;
   uint64_t ranks = 0;
+  uint64_t elementBytes = 0;  // 0 for signals, which carry no data: their count is not one of elements
 };
 FlightCall callOf(const FlightRecord& record);
 
@@ -95,6 +96,7 @@ class FlightRecorder {
   platform::SharedMemory memory_;
   std::byte* base_ = nullptr;
   std::atomic<uint64_t> begun_{0};  // written by whoever begins
+  uint64_t bytes_ = 0;              // likewise
   int32_t owner_ = 0;  // pid: a forked child maps the same memory, and must not speak for its parent
   std::string path_;
 };

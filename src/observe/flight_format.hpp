@@ -18,7 +18,7 @@
 namespace stretto::observe {
 
 inline constexpr uint64_t kFlightMagic = 0x54474c4652545331;  // "1STRFLGT" as bytes in memory
-inline constexpr uint64_t kFlightVersion = 1;
+inline constexpr uint64_t kFlightVersion = 2;
 inline constexpr size_t kFlightHeaderBytes = 4096;
 inline constexpr size_t kFlightRecords = 256;
 inline constexpr size_t kFlightErrorBytes = 256;
@@ -48,6 +48,7 @@ struct FlightHeader {
   // These change.
   uint64_t state;  // FlightState
   uint64_t begun;  // operations begun; a hint
+  uint64_t bytes;  // count x element size of all of them; a hint, at most one operation behind `begun`
   uint64_t errorVersion;
   uint64_t errorTicks;
   uint64_t errorText[kFlightErrorBytes / 8];  // ends with a zero

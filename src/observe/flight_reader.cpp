@@ -103,6 +103,7 @@ void decodeHeader(const FlightHeader& first, const FlightHeader& header, FlightS
   to.host = decodeText(header.host, sizeof header.host);
   to.library = decodeText(header.library, sizeof header.library);
   to.begun = header.begun;
+  to.bytes = header.bytes;
   // A state from a later release is nothing to fall over.
   const bool known = header.state >= 1 && header.state <= static_cast<uint64_t>(FlightState::kAborted);
   to.state = known ? static_cast<FlightState>(header.state) : FlightState::kAlive;

@@ -67,6 +67,7 @@ struct FlightSnapshot {
   std::string error;  // the communicator's last error; empty if none
   uint64_t errorTicks = 0;
   uint64_t begun = 0;
+  uint64_t bytes = 0;                       // of the operations begun: count x element size
   uint32_t unreadable = 0;                  // records that were changing or make no sense
   std::vector<FlightOperation> operations;  // oldest first
   Liveness liveness = Liveness::kUnknown;

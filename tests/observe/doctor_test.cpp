@@ -13,60 +13,11 @@
 
 #include "base/json.hpp"
 #include "harness/watchdog.hpp"
+#include "observe/made_up_flights.hpp"
 #include "platform/clock.hpp"
 
 namespace stretto::observe {
 namespace {
-
-constexpr double kRate = 1e9;  // ticks are nanoseconds here
-constexpr uint64_t kNow = 1'000'000'000'000;
-constexpr uint64_t kSecond = 1'000'000'000;
-
-uint64_t ago(double seconds) {
-  return kNow - static_cast<uint64_t>(seconds * kRate);
-}
-
-FlightSnapshot rankOf(int rank, int ranks) {
-  FlightSnapshot snapshot;
-  snapshot.source = "process " + std::to_string(100 + rank);
-  snapshot.communicator = 0xc0ffee;
-  snapshot.rank = rank;
-  snapshot.ranks = ranks;
-  snapshot.pid = static_cast<uint32_t>(100 + rank);
-  snapshot.bootId[0] = 1;
-  snapshot.tickRate = kRate;
-  snapshot.anchorTicks = kSecond;
-  snapshot.anchorRealtime = 1'700'000'000 * kSecond;
-  snapshot.host = "h";
-  snapshot.liveness = Liveness::kSleeping;
-  snapshot.readTicks = kNow;
-  return snapshot;
-}
-
-FlightOperation operation(uint64_t sequence, uint64_t start, uint64_t end = 0) {
-  FlightOperation result;
-  result.sequence = sequence;
-  result.startTicks = start;
-  result.endTicks = end;
-  result.count = 4096;
-  result.type = DataType::kBfloat16;
-  result.state = end == 0 ? OperationState::kRunning : OperationState::kDone;
-  return result;
-}
-
-FlightOperation transfer(Collective function, int peer, uint64_t start, uint64_t end = 0) {
-  FlightOperation result = operation(0, start, end);
-  result.function = function;
-  result.type = DataType::kFloat32;
-  result.count = 64;
-  result.peer = peer;
-  return result;
-}
-
-void add(FlightSnapshot& to, FlightOperation what) {
-  what.place = ++to.begun;
-  to.operations.push_back(what);
-}
 
 // Ranks 0 to n-1 of which each has finished #1840 two minutes ago.
 FlightReading finishedJob(int ranks) {

@@ -339,7 +339,23 @@ TEST_F(ProfilerRobust, EveryVariableIsDeclaredWithHelp) {
     EXPECT_GT(std::string(variable->help()).size(), 10u);
     names.insert(variable->name());
   }
-  EXPECT_EQ(names.size(), 10u);
+  EXPECT_EQ(names.size(), 12u);
+}
+
+TEST_F(ProfilerRobust, OutsideOfItsWindowNothingIsAskedFor) {
+  set("STRETTO_TRACE_AFTER", "never");
+  const auto& t = table<5>(load());
+  void* context = nullptr;
+  int mask = -1;
+  EXPECT_EQ(callInit<5>(t, &context, &mask, {}, logger), 0);
+  EXPECT_EQ(mask, 0);
+  EXPECT_EQ(t.finalize(context), 0);
+  set("STRETTO_TRACE_AFTER", "0");
+  set("STRETTO_TRACE_FOR", "3600");
+  const auto& inside = table<5>(load());
+  EXPECT_EQ(callInit<5>(inside, &context, &mask, {}, logger), 0);
+  EXPECT_EQ(mask, 4095);
+  EXPECT_EQ(inside.finalize(context), 0);
 }
 
 TEST_F(ProfilerRobust, TheEmptyPluginAsksAndRecordsNothing) {

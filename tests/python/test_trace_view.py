@@ -267,3 +267,16 @@ def test_the_command_takes_a_part_and_a_bare_bundle(folder: Path, tmp_path: Path
 def test_the_command_refuses_in_one_sentence(folder: Path, arguments: list[str], said: str) -> None:
     done = stretto("trace", "view", folder, *arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_a_recording_there_is_the_page_to_drop_one_on(tmp_path: Path) -> None:
+    output = tmp_path / "viewer.html"
+    done = stretto("trace", "view", "-o", output)
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes() == view.template()
+    assert stretto("trace", "view", "-o", tmp_path / "x.stretview").returncode == 2
+
+
+def test_the_worst_operations_have_an_address(folder: Path, tmp_path: Path) -> None:
+    done = stretto("trace", "view", folder, "-o", tmp_path / "page.html", "--worst")
+    assert done.returncode == 0 and "page.html#worst=1" in done.stderr

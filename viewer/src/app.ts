@@ -35,7 +35,11 @@ export class App {
   private hashTimer = 0;
   private ownHash = '';
 
-  constructor(store: Store) {
+  /** Until `signal` is aborted: then the page is another recording's. */
+  constructor(
+    store: Store,
+    private readonly signal: AbortSignal,
+  ) {
     this.session = new Session(store);
     this.timeline = new Timeline(byId('bars') as HTMLCanvasElement, this.session);
     this.overlay = new Overlay(byId('overlay') as HTMLCanvasElement, this.session, this.timeline);
@@ -43,7 +47,7 @@ export class App {
     this.ruler = new Ruler(byId('ruler') as HTMLCanvasElement, this.session, this.timeline);
     this.gutter = new Gutter(byId('gutter'), this.session);
     this.panel = new Panel(byId('panel'), this.session);
-    this.tooltip = new Tooltip(byId('tooltip'), this.session);
+    this.tooltip = new Tooltip(byId('tooltip'), byId('stage'), this.session);
     this.toolbar = new Toolbar(this.session);
     this.session.listen((change) => this.changed(change));
     this.wire();
@@ -62,7 +66,8 @@ export class App {
       hovered: (row: number, x: number, y: number) => this.tooltip.show(row, x, y),
     };
     listenToPointer(this.overlay.canvas, this.session, this.timeline, actions);
-    listenToKeys(this.session, actions);
+    listenToKeys(this.session, actions, this.signal);
+    byId('worst').addEventListener('click', () => this.session.showWorst(!this.session.worst));
     byId('theme').addEventListener('click', actions.toggleTheme);
     byId('help-button').addEventListener('click', actions.toggleHelp);
     new ResizeObserver(() => this.resize()).observe(byId('stage'));
@@ -72,8 +77,8 @@ export class App {
     });
     window.addEventListener('hashchange', () => {
       if (location.hash !== this.ownHash) this.session.apply(parsePlace(location.hash));
-    });
-    window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.readTheme());
+    }, { signal: this.signal });
+    window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.readTheme(), { signal: this.signal });
   }
 
   private readTheme(): void {
@@ -97,6 +102,8 @@ export class App {
 
   private changed(change: Change): void {
     if (change !== 'hover') this.dirty.bars = true;
+    // What was under the pointer is somewhere else now.
+    if (change !== 'hover') this.tooltip.show(-1, 0, 0);
     if (change === 'layout') this.minimap.invalidate();
     if (change === 'selection' || change === 'layout') this.dirty.panel = true;
     if (change !== 'hover' && change !== 'window') this.dirty.toolbar = true;
@@ -124,6 +131,7 @@ export class App {
   }
 
   private resize(): void {
+    if (this.signal.aborted) return;
     const stage = byId('stage').getBoundingClientRect();
     this.session.viewHeight = stage.height;
     this.timeline.resize(stage.width, stage.height);
@@ -157,6 +165,7 @@ export class App {
   private rememberPlace(): void {
     window.clearTimeout(this.hashTimer);
     this.hashTimer = window.setTimeout(() => {
+      if (this.signal.aborted) return;
       const hash = formatPlace(this.session.place());
       this.ownHash = hash;
       try {
@@ -197,7 +206,7 @@ export function toggleDialog(id: string): void {
 /** The name of the recording and what is wrong with it, in the bar above. */
 export function showTitle(store: Store): void {
   const { title } = store.bundle;
-  document.title = title === '' ? 'Stretto trace' : `${title} · Stretto trace`;
+  document.title = title === '' ? 'Stretto timeline' : `${title} · Stretto timeline`;
   byId('title').textContent = title;
   const found = suspicions(store);
   const open = byId('quality-button');

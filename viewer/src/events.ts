@@ -44,6 +44,7 @@ export function levelOf(type: number): number {
 
 export const kColl = 1;
 export const kKernelCh = 6;
+export const kGroup = 0;
 export const kCeColl = 12;
 export const kKernelPhase = 15;
 

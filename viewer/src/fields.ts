@@ -2,7 +2,7 @@
 // shows it uses textContent.
 
 import { kColl, kindOf, stateName } from './events';
-import { duration, grouped, moment } from './format';
+import { duration, grouped, moment, shortProgram } from './format';
 import { listOf, type Store } from './store';
 
 export interface Field {
@@ -56,7 +56,8 @@ function placeFields(store: Store, row: number): Field[] {
   if (thread !== undefined) add('thread', `${thread.name ? `${thread.name}, ` : ''}${thread.tid}`);
   if (process !== undefined) {
     add('process', `${process.pid} on ${process.host}`);
-    add('program', process.program);
+    add('program', shortProgram(process.program));
+    if (shortProgram(process.program) !== process.program) add('command line', process.program);
   }
   return found;
 }

@@ -24,6 +24,40 @@ export function moment(ns: number): string {
   return `${sign}${Math.floor(whole / 1e9)}.${fraction.replace(/(\d{3})(?=\d)/g, '$1 ')} s`;
 }
 
+/** Bytes by powers of 1024, as sizes of messages are said: "64 KB". */
+export function bytes(value: number): string {
+  if (!Number.isFinite(value)) return '';
+  const power = Math.min(Math.floor(Math.log2(Math.max(value, 1)) / 10), 4);
+  const scaled = value / 1024 ** power;
+  return `${scaled < 10 && !Number.isInteger(scaled) ? scaled.toFixed(2) : Math.round(scaled * 10) / 10} ${['B', 'KB', 'MB', 'GB', 'TB'][power]}`;
+}
+
+/** Gigabytes (10^9) a second: "3.01 GB/s", "11.8 MB/s". */
+export function rate(gigabytes: number): string {
+  if (!Number.isFinite(gigabytes)) return '';
+  return gigabytes >= 0.9995 ? `${gigabytes.toPrecision(3)} GB/s` : `${(gigabytes * 1000).toPrecision(3)} MB/s`;
+}
+
+const kInterpreters = /^(python[0-9.]*|bash|sh|env|node|perl|ruby|julia|time|nice|numactl|taskset)$/;
+
+function baseName(path: string): string {
+  return path.slice(path.lastIndexOf('/') + 1);
+}
+
+/** What a command line runs, as people call it: the script and not its interpreter, without folders. */
+export function shortProgram(command: string): string {
+  const words = command.split(/\s+/).filter((word) => word !== '');
+  if (words.length === 0) return '';
+  if (!kInterpreters.test(baseName(words[0]))) return baseName(words[0]);
+  for (let at = 1; at < words.length; at++) {
+    if (words[at] === '-m' && at + 1 < words.length) return words[at + 1];
+    if (words[at] === '-c') break;
+    if (words[at] === '-W' || words[at] === '-X') at++;
+    else if (!words[at].startsWith('-')) return baseName(words[at]);
+  }
+  return baseName(words[0]);
+}
+
 /** Digits in groups of three. */
 export function grouped(value: number | bigint): string {
   return String(value).replace(/\B(?=(\d{3})+$)/g, ' ');

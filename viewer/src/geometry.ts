@@ -2,12 +2,18 @@
 // is folded.
 
 import { firstAbove } from './raster';
-import type { Layout } from './layout';
+import type { Lane, Layout } from './layout';
 
 export const kTrackHeight = 16;
 export const kBarHeight = 13;
 const kHeaderHeight = 20;
 const kLanePadding = 5;
+export const kLatenessHeight = 38;
+
+function heightOf(lane: Lane): number {
+  if (lane.kind === 'lateness') return kLatenessHeight;
+  return lane.kind === 'thread' ? Math.max(lane.tracks, 1) * kTrackHeight + kLanePadding : kHeaderHeight;
+}
 
 export interface Geometry {
   /** By lane: its top, NaN where it is folded away; and its height. */
@@ -35,7 +41,7 @@ export function place(layout: Layout, folded: ReadonlySet<string>): Geometry {
       return;
     }
     top[index] = at;
-    height[index] = lane.kind === 'thread' ? Math.max(lane.tracks, 1) * kTrackHeight + kLanePadding : kHeaderHeight;
+    height[index] = heightOf(lane);
     for (let track = 0; track < lane.tracks; track++) trackTop[lane.firstTrack + track] = at + 3 + track * kTrackHeight;
     visible.push(index);
     at += height[index];
@@ -50,10 +56,15 @@ export function lanesBetween(geometry: Geometry, from: number, to: number): [num
   return [first, firstAbove(tops, first, tops.length, to)];
 }
 
+/** The number of the lane at this height; -1 none. */
+export function laneAt(geometry: Geometry, y: number): number {
+  const [index] = lanesBetween(geometry, y, y);
+  return geometry.visible[index] ?? -1;
+}
+
 /** The track at this height; -1 none. */
 export function trackAt(layout: Layout, geometry: Geometry, y: number): number {
-  const [index] = lanesBetween(geometry, y, y);
-  const number = geometry.visible[index];
+  const number = laneAt(geometry, y);
   const lane = layout.lanes[number];
   if (lane === undefined || lane.tracks === 0) return -1;
   const track = Math.floor((y - geometry.top[number] - 2) / kTrackHeight);

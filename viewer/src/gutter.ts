@@ -2,6 +2,7 @@
 
 import { make } from './dom';
 import { lanesBetween } from './geometry';
+import type { Lane } from './layout';
 import type { Session } from './session';
 
 interface Label {
@@ -10,6 +11,10 @@ interface Label {
   readonly name: HTMLElement;
   readonly detail: HTMLElement;
   lane: number;
+}
+
+function isHeader(lane: Lane): boolean {
+  return lane.kind !== 'thread' && lane.kind !== 'lateness';
 }
 
 export class Gutter {
@@ -33,7 +38,7 @@ export class Gutter {
   private press(event: MouseEvent): void {
     const element = (event.target as Element).closest<HTMLElement>('.lane');
     const lane = this.session.layout.lanes[Number(element?.dataset['lane'] ?? -1)];
-    if (lane !== undefined && lane.kind !== 'thread') this.session.fold(lane.key);
+    if (lane !== undefined && isHeader(lane)) this.session.fold(lane.key);
   }
 
   draw(): void {
@@ -67,7 +72,7 @@ export class Gutter {
     label.name.textContent = lane.label;
     label.detail.textContent = lane.detail;
     element.title = lane.detail === '' ? lane.label : `${lane.label}  ${lane.detail}`;
-    if (lane.kind === 'thread') {
+    if (!isHeader(lane)) {
       label.twist.textContent = '';
       element.tabIndex = -1;
       element.removeAttribute('aria-expanded');

@@ -5,6 +5,10 @@ export interface Place {
   to?: number;
   /** The selected event: the number of its process and its id. */
   event?: { process: number; id: bigint };
+  /** A collective by what it is on all ranks, as a report knows it: id of the communicator, function, number. */
+  operation?: { communicator: string; name: string; sequence: number };
+  /** The list of the worst collectives is open. */
+  worst?: boolean;
   query?: string;
   marks?: number[];
   hidden?: number[];
@@ -24,6 +28,11 @@ export function parsePlace(hash: string): Place {
   if (from !== undefined && to !== undefined && to > from) Object.assign(place, { from, to });
   const event = /^(\d{1,9}):([0-9a-f]{1,16})$/.exec(parameters.get('e') ?? '');
   if (event !== null) place.event = { process: Number(event[1]), id: BigInt(`0x${event[2]}`) };
+  const operation = /^([^,]{1,64}),([^,]{1,64}),(\d{1,15})$/.exec(parameters.get('op') ?? '');
+  if (operation !== null) {
+    place.operation = { communicator: operation[1], name: operation[2], sequence: Number(operation[3]) };
+  }
+  if (parameters.has('worst')) place.worst = true;
   const query = parameters.get('q');
   if (query !== null) place.query = query.slice(0, 1000);
   const marks = numbers(parameters.get('m'), 100);
@@ -41,6 +50,11 @@ export function formatPlace(place: Place): string {
   const parameters = new URLSearchParams();
   if (place.from !== undefined && place.to !== undefined) parameters.set('v', `${place.from},${place.to}`);
   if (place.event !== undefined) parameters.set('e', `${place.event.process}:${place.event.id.toString(16)}`);
+  if (place.operation !== undefined) {
+    const { communicator, name, sequence } = place.operation;
+    parameters.set('op', `${communicator},${name},${sequence}`);
+  }
+  if (place.worst) parameters.set('worst', '1');
   if (place.query) parameters.set('q', place.query);
   if (place.marks?.length) parameters.set('m', place.marks.join(','));
   if (place.hidden?.length) parameters.set('hide', place.hidden.join(','));

@@ -67,7 +67,7 @@ function listenToWheel(canvas: HTMLElement, session: Session, timeline: Timeline
   );
 }
 
-export function listenToKeys(session: Session, actions: Actions): void {
+export function listenToKeys(session: Session, actions: Actions, signal: AbortSignal): void {
   const hasCursor = (): boolean => session.cursor >= session.from && session.cursor <= session.to;
   const middle = (): number => (hasCursor() ? session.cursor : (session.from + session.to) / 2);
   const moves: Record<string, () => void> = {
@@ -100,7 +100,8 @@ export function listenToKeys(session: Session, actions: Actions): void {
     r: () => session.toPeer(),
     t: () => actions.toggleTheme(),
     '?': () => actions.toggleHelp(),
-    Escape: () => session.select(-1),
+    Escape: () => (session.selection < 0 ? session.showWorst(false) : session.select(-1)),
+    x: () => session.showWorst(!session.worst),
   };
   document.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
@@ -109,7 +110,7 @@ export function listenToKeys(session: Session, actions: Actions): void {
     if (move === undefined) return;
     event.preventDefault();
     move();
-  });
+  }, { signal });
 }
 
 function isTyping(target: EventTarget | null): boolean {

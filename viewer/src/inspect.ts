@@ -17,6 +17,8 @@ export interface Inspector {
   select(row: number): void;
   selection(): number;
   matches(): number;
+  /** The worst collectives: the row of the last rank, when it arrived and how long after the first. */
+  worst(): { row: number; at: number; late: number }[];
   view(): { from: number; to: number; scroll: number; height: number; total: number };
   setView(from: number, to: number): void;
   scrollTo(top: number): void;
@@ -60,6 +62,11 @@ export function inspector(session: Session, timeline: Timeline, overlay: Overlay
     parent: (row) => store.parent[row],
     select: (row) => session.select(row),
     selection: () => session.selection,
+    worst: () =>
+      session.worstShown(1000).map((one) => {
+        const { lateness } = session;
+        return { row: lateness.lastRow[one], at: lateness.last[one], late: lateness.late(one) };
+      }),
     matches: () => session.matches?.length ?? -1,
     view: () => ({ from: session.from, to: session.to, scroll: session.scroll, height: session.viewHeight, total: session.geometry.total }),
     setView: (from, to) => session.setWindow(from, to),

@@ -3,6 +3,8 @@
 // filter changes; a million events take some tenths of a second.
 
 import { kKernelCh, kKernelPhase, kLevels, levelOf } from './events';
+import type { Lane as LatenessLane } from './lateness';
+import { shortProgram } from './format';
 import type { Store } from './store';
 
 export interface Filter {
@@ -16,7 +18,7 @@ export interface Filter {
 export const kShowAll: Filter = { hiddenTypes: new Set(), ranks: null, communicators: null };
 
 export interface Lane {
-  readonly kind: 'host' | 'process' | 'member' | 'thread';
+  readonly kind: 'host' | 'process' | 'member' | 'thread' | 'group' | 'lateness';
   readonly key: string;
   readonly level: number;
   readonly label: string;
@@ -24,6 +26,8 @@ export interface Lane {
   readonly parent: number;
   /** Of members, the number of the context; -1 otherwise. */
   readonly context: number;
+  /** Of lanes of lateness, what they show. */
+  readonly lateness?: LatenessLane;
   /** Tracks firstTrack up to firstTrack + tracks; headers have none. */
   firstTrack: number;
   tracks: number;
@@ -54,6 +58,7 @@ export interface Layout {
 
 // More overlapping events than this share the last track: so many in one thread are noise or damage.
 const kMostTracks = 64;
+const kMostLateness = 12;
 
 interface LaneKey {
   process: number;
@@ -245,10 +250,29 @@ function fillTracks(store: Store, trackOf: Int32Array, tracks: number, laneOfTra
   return { offsets, rows, start, end, type, busy, of: trackOf, place, lane: laneOfTrack };
 }
 
-export function layOut(store: Store, filter: Filter): Layout {
+/** A lane of lateness for each communicator that is shown, the worst first. */
+function latenessLanes(store: Store, filter: Filter, all: readonly LatenessLane[]): Lane[] {
+  const shown = all
+    .filter((one) => filter.communicators === null || filter.communicators.has(one.communicator))
+    .sort((a, b) => b.most - a.most)
+    .slice(0, kMostLateness);
+  if (shown.length === 0) return [];
+  const detail = 'how far apart ranks arrived';
+  const header: Lane = { kind: 'group', key: 'l', level: 0, label: 'lateness', detail, parent: -1, context: -1, firstTrack: -1, tracks: 0 };
+  return [header, ...shown.map((lateness): Lane => {
+    const { id, name } = store.communicators[lateness.communicator];
+    const label = name === '' ? id : name;
+    return {
+      kind: 'lateness', key: `l:${lateness.communicator}`, level: 1, label, detail: name === '' ? '' : id, parent: 0, context: -1, lateness,
+      firstTrack: -1, tracks: 0,
+    };
+  })];
+}
+
+export function layOut(store: Store, filter: Filter, lateness: readonly LatenessLane[] = []): Layout {
   const { keys, laneOf } = assignLanes(store, filter);
   const { depth, counts } = nest(store, keys, laneOf);
-  const lanes: Lane[] = [];
+  const lanes = latenessLanes(store, filter, lateness);
   const firstTrack = new Int32Array(keys.length);
   let tracks = 0;
   const laneOfTrack: number[] = [];
@@ -290,7 +314,7 @@ class LaneTree {
       this.process = key.process;
       this.context = -2;
       const label = process === undefined ? 'process not known' : `process ${process.pid}`;
-      this.at[1] = this.header('process', `p:${key.process}`, 1, label, process?.program ?? '', this.at[0]);
+      this.at[1] = this.header('process', `p:${key.process}`, 1, label, shortProgram(process?.program ?? ''), this.at[0]);
     }
     if (key.context !== this.context) {
       this.context = key.context;

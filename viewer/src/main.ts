@@ -27,23 +27,34 @@ function timed<T>(stage: string, work: () => T): T {
   return result;
 }
 
-let opened = false;
+/** What the parts of the page were before anything was opened in them: a second recording gets them anew, and with them none of
+ * the first one's listeners.
+ */
+const kParts = ['workspace', 'tooltip', 'help', 'quality'];
+const pristine = new Map(kParts.map((id) => [id, byId(id).cloneNode(true)]));
+let current: AbortController | null = null;
+
+function renew(): AbortSignal {
+  if (current !== null) {
+    current.abort();
+    for (const id of kParts) byId(id).replaceWith(pristine.get(id)!.cloneNode(true));
+  }
+  current = new AbortController();
+  return current.signal;
+}
 
 async function open(file: Uint8Array): Promise<void> {
   const began = performance.now();
   const bundle = await decodeBundle(file);
   kLoaded['unpack'] = performance.now() - began;
   const store = timed('store', () => new Store(bundle));
+  const signal = renew();
   byId('welcome').hidden = true;
   byId('workspace').hidden = false;
   showTitle(store);
-  timed('layout', () => new App(store));
+  timed('layout', () => new App(store, signal));
   kLoaded['total'] = performance.now();
-  opened = true;
 }
-
-/** A second recording gets a page without the first one's listeners: this one, loaded again. */
-let dropped: File | null = null;
 
 async function openFile(file: File): Promise<void> {
   say('Opening…', file.name);
@@ -51,19 +62,16 @@ async function openFile(file: File): Promise<void> {
     await open(bundleOfFile(new Uint8Array(await file.arrayBuffer())));
   } catch (error) {
     fail(error);
+    byId('back').hidden = current === null;
   }
 }
 
 function listenForFiles(): void {
   const accept = (file: File | null | undefined): void => {
     if (file === null || file === undefined) return;
-    if (opened) {
-      say('One recording a page', 'Open this page in a new tab, and drop the other recording there.');
-      byId('back').hidden = false;
-      return;
-    }
-    dropped = file;
-    void openFile(dropped);
+    // The place in the address is the first one's.
+    if (current !== null) history.replaceState(null, '', '#');
+    void openFile(file);
   };
   document.addEventListener('dragover', (event) => {
     event.preventDefault();

@@ -3,13 +3,20 @@
 
 import { button, make } from './dom';
 import { kindOf } from './events';
-import { fieldsOf, statesOf, titleOf } from './fields';
-import { duration } from './format';
+import { fieldsOf, statesOf, titleOf, type Field } from './fields';
+import { bytes, duration, rate } from './format';
+import { operationOf } from './operation';
 import type { Session } from './session';
 import { listOf } from './store';
 
 const kMostStates = 200;
 const kMostListed = 100;
+const kMostWorst = 100;
+const kNoise = new Set([
+  'id', 'parent', 'send buffer', 'receive buffer', 'stream', 'user tag', 'group', 'type', 'function', 'flag', 'warps', 'owner pid',
+  'thread', 'process', 'traffic bytes', 'detail', 'command line',
+]);
+const kSaidOfOperations = new Set(['count', 'data type', 'algorithm', 'protocol', 'channels']);
 
 function swatch(type: number): HTMLElement {
   return make('span', { class: `swatch type-${kindOf(type).type}`, 'aria-hidden': 'true' });
@@ -28,12 +35,39 @@ function heading(session: Session, row: number): HTMLElement {
   );
 }
 
-function fieldList(session: Session, row: number): HTMLElement {
+function definitions(fields: readonly Field[]): HTMLElement {
   const list = make('dl');
-  for (const field of fieldsOf(session.store, row)) {
-    list.append(make('dt', {}, field.name), make('dd', {}, field.value));
-  }
+  for (const field of fields) list.append(make('dt', {}, field.name), make('dd', {}, field.value));
   return list;
+}
+
+/** What an operation did, before all that was recorded of it. */
+function operationFields(session: Session, row: number): Field[] {
+  const operation = operationOf(session.store, session.lateness, row);
+  if (operation === null) return [];
+  const { bytes: size, elements, how, waited, waitedFor, transfer, bandwidth } = operation;
+  const last = session.store.bundle.contexts[session.store.context[waitedFor]]?.rank;
+  const waits = waitedFor === row ? 'came last' : waited > 0 ? `${duration(waited)}, for rank ${last ?? '?'}` : '';
+  const found: [string, string][] = [
+    ['size', [bytes(size), elements === '' ? '' : `(${elements})`].filter((part) => part !== '').join(' ')],
+    ['algorithm', how],
+    ['waited', waits],
+    ['transfer', duration(transfer)],
+    ['bus bandwidth', rate(bandwidth)],
+  ];
+  return found.flatMap(([name, value]) => (value === '' ? [] : [{ name, value }]));
+}
+
+/** What people look at first. The rest (ids, addresses, what the operation's lines say already) is folded away. */
+function fieldLists(session: Session, row: number): { main: HTMLElement; rest: HTMLElement[] } {
+  const operation = operationFields(session, row);
+  const said = operation.length > 0 ? kSaidOfOperations : new Set<string>();
+  const rooted = /^(nccl)?(broadcast|reduce|gather|scatter)$/i.test(session.store.text(Math.max(session.store.function[row], 0)));
+  const all = fieldsOf(session.store, row);
+  const isNoise = ({ name }: Field): boolean => kNoise.has(name) || said.has(name) || (name === 'root' && !rooted);
+  const main = all.filter((field) => !isNoise(field));
+  const rest = all.filter((field) => !main.includes(field));
+  return { main: definitions([...operation, ...main]), rest: rest.length === 0 ? [] : [definitions(rest)] };
 }
 
 function stateList(session: Session, row: number, most: number): HTMLElement[] {
@@ -54,6 +88,7 @@ export class Tooltip {
 
   constructor(
     private readonly box: HTMLElement,
+    private readonly lanes: HTMLElement,
     private readonly session: Session,
   ) {}
 
@@ -67,16 +102,19 @@ export class Tooltip {
       this.row = row;
       this.box.replaceChildren(
         heading(this.session, row),
-        fieldList(this.session, row),
+        fieldLists(this.session, row).main,
         ...stateList(this.session, row, 12),
       );
     }
     this.box.hidden = false;
-    const { innerWidth, innerHeight } = window;
+    // Beside the pointer, and over the lanes alone: never over the panel.
+    const lanes = this.lanes.getBoundingClientRect();
     const { offsetWidth, offsetHeight } = this.box;
-    const left = x + 16 + offsetWidth > innerWidth ? x - offsetWidth - 12 : x + 16;
-    const top = y + 16 + offsetHeight > innerHeight ? innerHeight - offsetHeight - 8 : y + 16;
-    this.box.style.transform = `translate(${Math.max(left, 4)}px, ${Math.max(top, 4)}px)`;
+    const left = x + 16 + offsetWidth > lanes.right ? x - offsetWidth - 12 : x + 16;
+    const top = y + 16 + offsetHeight > lanes.bottom ? lanes.bottom - offsetHeight - 8 : y + 16;
+    const [right, low] = [Math.min(left, lanes.right - offsetWidth - 2), Math.max(top, 4)];
+    this.box.style.transform = `translate(${Math.max(right, 2)}px, ${low}px)`;
+    if (Math.max(right, 2) + offsetWidth > lanes.right) this.box.hidden = true;
   }
 }
 
@@ -87,24 +125,47 @@ export class Panel {
   ) {}
 
   draw(): void {
-    const { selection, relatives } = this.session;
-    this.box.hidden = selection < 0 || relatives === null;
-    if (relatives === null || selection < 0) {
-      this.box.replaceChildren();
+    const { selection, relatives, worst } = this.session;
+    const pinned = selection >= 0 && relatives !== null;
+    this.box.hidden = !pinned && !worst;
+    this.box.setAttribute('aria-label', pinned ? 'The pinned event' : 'The worst operations');
+    if (!pinned) {
+      this.box.replaceChildren(...(worst ? this.worst() : []));
       return;
     }
     const close = button('×', 'Let go of this event (Esc)', () => this.session.select(-1), { class: 'close' });
     const children = Array.from(listOf(this.session.store.children, selection));
+    const { main, rest } = fieldLists(this.session, selection);
     this.box.replaceChildren(
       close,
       heading(this.session, selection),
       this.steps(),
-      fieldList(this.session, selection),
-      ...stateList(this.session, selection, kMostStates),
+      main,
       ...this.collective(relatives.peers),
+      ...stateList(this.session, selection, kMostStates),
       ...this.walk('Parents', relatives.ancestors),
       ...this.walk('Children', children),
+      make('details', {}, make('summary', {}, 'Everything else that was recorded'), ...rest),
     );
+  }
+
+  /** The collectives whose ranks arrived furthest apart, each with the rank that came last. */
+  private worst(): HTMLElement[] {
+    const { session } = this;
+    const { store, lateness } = session;
+    const close = button('×', 'Close this list', () => session.showWorst(false), { class: 'close' });
+    const title = make('div', { class: 'heading' }, make('strong', {}, 'The worst operations'));
+    const found = session.worstShown(kMostWorst);
+    if (found.length === 0) return [close, title, make('p', { class: 'more' }, 'No collective is here of which two ranks were recorded.')];
+    const words = 'By how long the first rank waited for the last one, which is named:';
+    const links = found.map((one) => this.link(lateness.lastRow[one], `+${duration(lateness.late(one))}`, () => this.goToCollective(one)));
+    const several = store.communicators.length > 1 ? ' Communicators: see the lanes of lateness.' : '';
+    return [close, title, make('p', { class: 'more' }, `${words}${several}`), ...links];
+  }
+
+  private goToCollective(collective: number): void {
+    this.session.select(this.session.lateness.lastRow[collective]);
+    this.session.fit();
   }
 
   private steps(): HTMLElement {
@@ -115,15 +176,16 @@ export class Panel {
       button('Fit', 'Zoom to this event and its relatives (f)', () => session.fit()),
       button('‹ Before', 'The event before it in its track (,)', () => session.neighbour(-1)),
       button('After ›', 'The event after it in its track (.)', () => session.neighbour(1)),
+      ...(session.worst ? [button('Worst', 'Back to the list of the worst operations (Esc)', () => session.select(-1))] : []),
     );
   }
 
-  private link(row: number, extra: string): HTMLElement {
+  private link(row: number, extra: string, go = (): void => this.session.goTo(row)): HTMLElement {
     const { session } = this;
     const rank = session.store.bundle.contexts[session.store.context[row]]?.rank;
     const where = rank === undefined ? '' : `rank ${rank}`;
     const hidden = session.layout.tracks.of[row] < 0 ? ' (filtered out)' : '';
-    const press = button('', `Go to ${titleOf(session.store, row)}`, () => session.goTo(row), { class: 'link' });
+    const press = button('', `Go to ${titleOf(session.store, row)}`, go, { class: 'link' });
     press.append(
       swatch(session.store.type[row]),
       make('span', { class: 'what' }, `${titleOf(session.store, row)}${hidden}`),
@@ -144,15 +206,17 @@ export class Panel {
     return [make('h3', {}, `${title} (${rows.length})`), ...links, ...more];
   }
 
-  /** The same operation on all ranks: when each began, after the first one. */
+  /** The same operation on all ranks, in order of arrival: how much later than the first each came. */
   private collective(peers: number[]): HTMLElement[] {
     if (peers.length < 2) return [];
-    const { store } = this.session;
-    const first = Math.min(...peers.map((row) => store.start[row]));
-    const links = peers.slice(0, kMostListed).map((row) => {
-      const late = store.start[row] - first;
+    const { lateness } = this.session;
+    const ordered = [...peers].sort((a, b) => lateness.arrival(a) - lateness.arrival(b) || a - b);
+    const first = lateness.arrival(ordered[0]);
+    const links = ordered.slice(0, kMostListed).map((row) => {
+      const late = lateness.arrival(row) - first;
       return this.link(row, late === 0 ? 'first' : `+${duration(late)}`);
     });
-    return [make('h3', {}, `The same operation on ${peers.length} ranks, by start`), ...links];
+    const more = ordered.length > kMostListed ? [make('p', { class: 'more' }, `and ${ordered.length - kMostListed} later`)] : [];
+    return [make('h3', {}, `On ${peers.length} ranks, by arrival`), ...links, ...more];
   }
 }

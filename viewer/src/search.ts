@@ -9,31 +9,53 @@ type Test = (row: number) => boolean;
 const kTimeUnits: Readonly<Record<string, number>> = { ns: 1, us: 1e3, µs: 1e3, ms: 1e6, s: 1e9 };
 const kComparison = /^([a-z_]+)(>=|<=|>|<|=)(-?[0-9.]+)(ns|us|µs|ms|s)?$/;
 
-/** Rows that match, in order of time; null when the query is empty. */
-export function search(store: Store, query: string): Int32Array | null {
+/** The tests of a query, all of which must hold; empty where it is; a sentence where it cannot be understood. */
+export function parseQuery(store: Store, query: string): Test[] | string {
   const words = query.toLowerCase().split(/\s+/).filter((word) => word !== '');
-  if (words.length === 0) return null;
-  const tests = words.map((word) => testOf(store, word));
+  const tests: Test[] = [];
+  for (const word of words) {
+    const test = testOf(store, word);
+    if (typeof test === 'string') return test;
+    tests.push(test);
+  }
+  return tests;
+}
+
+/** Rows that match, in order of time; null without tests. */
+export function search(store: Store, tests: readonly Test[]): Int32Array | null {
+  if (tests.length === 0) return null;
   const found: number[] = [];
   for (let row = 0; row < store.rows; row++) if (tests.every((test) => test(row))) found.push(row);
   return Int32Array.from(found);
 }
 
-function testOf(store: Store, word: string): Test {
+function testOf(store: Store, word: string): Test | string {
   const comparison = kComparison.exec(word);
-  if (comparison !== null) {
-    const [, field, operator, digits, unit] = comparison;
-    const value = Number(digits) * (unit === undefined ? 1 : kTimeUnits[unit]);
-    const get = numberOf(store, field);
-    if (get !== null && Number.isFinite(value)) return compare(get, operator, value);
-  }
-  const colon = word.indexOf(':');
-  if (colon > 0) {
-    const test = fieldTest(store, word.slice(0, colon), word.slice(colon + 1));
-    if (test !== null) return test;
-  }
-  return anywhere(store, word);
+  if (comparison !== null) return comparisonTest(store, comparison);
+  const like = /^([a-z_]+)([<>]=?|=)(.*)$/.exec(word);
+  if (like !== null) return `${like[3] === '' ? 'nothing' : `"${like[3]}"`} is no number to compare ${like[1]} with: say ${like[1]}${like[2]}100 or duration>100us`;
+  const colon = /^([a-z_]+):(.*)$/.exec(word);
+  if (colon === null) return anywhere(store, word);
+  const [, field, value] = colon;
+  if (value === '') return `${field}: of what? For example ${field}:${kExamples[field] ?? '1'}`;
+  return fieldTest(store, field, value) ?? noField(store, field);
 }
+
+function comparisonTest(store: Store, [, field, operator, digits, unit]: RegExpExecArray): Test | string {
+  const value = Number(digits) * (unit === undefined ? 1 : kTimeUnits[unit]);
+  const get = numberOf(store, field);
+  if (get === null) return noField(store, field);
+  return Number.isFinite(value) ? compare(get, operator, value) : `"${digits}" is no number`;
+}
+
+const kFields = ['type', 'state', 'host', 'pid', 'thread', 'comm', 'duration'];
+const kExamples: Readonly<Record<string, string>> = { type: 'coll', state: 'wait', host: 'node0', thread: 'progress', comm: 'dp0' };
+
+function noField(store: Store, field: string): string {
+  const known = [...kFields, ...[...store.bundle.spans.columns.keys()].filter((name) => !kNoFields.has(name))];
+  return `there is no field ${field} in this recording; there are ${known.join(', ')}`;
+}
+const kNoFields = new Set(['parent_row', 'context', 'process', 'thread', 'type', 'duration', 'start']);
 
 function compare(get: (row: number) => number, operator: string, value: number): Test {
   switch (operator) {
@@ -125,14 +147,15 @@ function numberTest(store: Store, wanted: bigint): Test {
   return (row) => columns.some((column) => column.get(row) === near && column.exact(row) === wanted);
 }
 
-/** "0-3,8" as a test of ranks; null when it says nothing, undefined when it says nothing that can be understood. */
-export function parseRanks(text: string): ((rank: number) => boolean) | null | undefined {
+/** "0-3,8" as a test of ranks; null when it says nothing, a sentence when it cannot be understood. */
+export function parseRanks(text: string): ((rank: number) => boolean) | null | string {
   const parts = text.split(',').map((part) => part.trim()).filter((part) => part !== '');
   if (parts.length === 0) return null;
   const ranges: [number, number][] = [];
   for (const part of parts) {
     const match = /^(\d{1,9})(?:\s*-\s*(\d{1,9}))?$/.exec(part);
-    if (match === null) return undefined;
+    if (match === null) return `"${part}" is no rank and no range of ranks: say 0-3,8`;
+    if (match[2] !== undefined && Number(match[2]) < Number(match[1])) return `${part}: from the lower to the higher rank, say ${match[2]}-${match[1]}`;
     ranges.push([Number(match[1]), Number(match[2] ?? match[1])]);
   }
   return (rank) => ranges.some(([low, high]) => rank >= low && rank <= high);

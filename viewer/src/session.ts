@@ -5,8 +5,9 @@ import { fieldsOf, titleOf } from './fields';
 import { place, type Geometry } from './geometry';
 import type { Place } from './hash';
 import { layOut, type Filter, type Layout } from './layout';
+import { Lateness } from './lateness';
 import { relativesOf, type Relatives } from './relations';
-import { parseRanks, search } from './search';
+import { parseQuery, parseRanks, search } from './search';
 import { listOf, type Store } from './store';
 
 export type Change = 'window' | 'hover' | 'selection' | 'layout' | 'search' | 'marks' | 'lines';
@@ -26,6 +27,11 @@ export class Session {
   selection = -1;
   relatives: Relatives | null = null;
   query = '';
+  /** Why the search is not what it should be; empty where it is. */
+  queryFault = '';
+  readonly lateness: Lateness;
+  /** Whether the list of the worst collectives is open. */
+  worst = false;
   matches: Int32Array | null = null;
   match = -1;
   marks: number[] = [];
@@ -42,7 +48,8 @@ export class Session {
   private readonly listeners: ((change: Change) => void)[] = [];
 
   constructor(readonly store: Store) {
-    this.layout = layOut(store, this.filter());
+    this.lateness = new Lateness(store);
+    this.layout = layOut(store, this.filter(), this.lateness.lanes);
     this.geometry = place(this.layout, this.folded);
     this.fitAll();
   }
@@ -61,7 +68,7 @@ export class Session {
 
   /** Filters changed: lanes are made anew. */
   private relay(): void {
-    this.layout = layOut(this.store, this.filter());
+    this.layout = layOut(this.store, this.filter(), this.lateness.lanes);
     this.replace();
     this.emphasise();
     this.hover = -1;
@@ -92,14 +99,14 @@ export class Session {
     this.relay();
   }
 
-  /** False where the text says no ranks. */
-  setRanks(text: string): boolean {
+  /** Why the text says no ranks; empty where it does. */
+  setRanks(text: string): string {
     const test = parseRanks(text);
-    if (test === undefined) return false;
+    if (typeof test === 'string') return test;
     this.ranksText = text.trim();
     this.ranks = test;
     this.relay();
-    return true;
+    return '';
   }
 
   setCommunicators(chosen: Set<number> | null): void {
@@ -198,11 +205,28 @@ export class Session {
   }
 
   setQuery(query: string): void {
-    this.query = query;
-    this.matches = search(this.store, query);
+    this.search(query);
     this.match = -1;
     this.emphasise();
     this.tell('search');
+  }
+
+  private search(query: string): void {
+    this.query = query;
+    const parsed = parseQuery(this.store, query);
+    this.queryFault = typeof parsed === 'string' ? parsed : '';
+    this.matches = typeof parsed === 'string' ? null : search(this.store, parsed);
+  }
+
+  /** The list of the worst collectives, instead of the pinned event. */
+  showWorst(open: boolean): void {
+    this.worst = open;
+    this.select(-1);
+  }
+
+  /** The worst collectives of those that are shown. */
+  worstShown(most: number): number[] {
+    return this.lateness.worst(most, (row) => this.layout.tracks.of[row] >= 0);
   }
 
   /** The next (1) or previous (-1) match that is shown, seen from the selection or the window. */
@@ -297,6 +321,7 @@ export class Session {
     const now: Place = { from: round(this.from), to: round(this.to) };
     const id = this.selection < 0 ? null : (this.store.column('id')?.exact(this.selection) ?? null);
     if (id !== null) now.event = { process: this.store.process[this.selection], id };
+    if (this.worst) now.worst = true;
     if (this.query !== '') now.query = this.query;
     if (this.marks.length > 0) now.marks = this.marks;
     if (this.hidden.size > 0) now.hidden = [...this.hidden].sort((a, b) => a - b);
@@ -310,18 +335,19 @@ export class Session {
     this.hidden.clear();
     for (const type of wanted.hidden ?? []) this.hidden.add(type);
     this.communicators = wanted.communicators ? new Set(wanted.communicators) : null;
-    this.ranks = parseRanks(wanted.ranks ?? '') ?? null;
+    const ranks = parseRanks(wanted.ranks ?? '');
+    this.ranks = typeof ranks === 'string' ? null : ranks;
     this.ranksText = this.ranks === null ? '' : (wanted.ranks ?? '');
     this.marks = wanted.marks ?? [];
-    this.query = wanted.query ?? '';
-    this.matches = search(this.store, this.query);
+    this.search(wanted.query ?? '');
+    this.worst = wanted.worst ?? false;
     if (this.filterText() === before) this.emphasise();
     else this.relay();
     if (wanted.event !== undefined) {
       const row = this.find(wanted.event.process, wanted.event.id);
       if (wanted.from === undefined) this.goTo(row);
       else this.select(row);
-    }
+    } else if (wanted.operation !== undefined) this.goToOperation(wanted.operation);
     if (wanted.from !== undefined && wanted.to !== undefined) this.setWindow(wanted.from, wanted.to);
     if (this.selection >= 0) this.scrollInto(this.selection);
     this.tell('search');
@@ -331,6 +357,21 @@ export class Session {
   private filterText(): string {
     const { hidden, communicators, ranks } = this.place();
     return JSON.stringify([hidden, communicators, ranks]);
+  }
+
+  /** Pins the last rank of a collective, and shows all of them. */
+  private goToOperation({ communicator, name, sequence }: NonNullable<Place['operation']>): void {
+    const { store } = this;
+    const same = (a: string, b: string): boolean => a.toLowerCase() === b.toLowerCase();
+    for (let collective = 0; collective < store.collectives.count; collective++) {
+      const row = listOf(store.collectives.rows, collective)[0];
+      const context = store.bundle.contexts[store.context[row]];
+      if (store.sequence[row] !== sequence || !same(store.text(store.function[row]), name)) continue;
+      if (context === undefined || !same(context.communicator, communicator)) continue;
+      this.select(this.lateness.lastRow[collective] >= 0 ? this.lateness.lastRow[collective] : row);
+      this.fit();
+      return;
+    }
   }
 
   private find(process: number, id: bigint): number {

@@ -16,6 +16,8 @@ export interface Theme {
   readonly halo: string;
   readonly mark: string;
   readonly shade: string;
+  /** Over the part of a bar that is waiting. */
+  readonly hollow: string;
   /** By type: what is readable on its bar. */
   readonly onBar: string[];
   readonly bar: string[];
@@ -61,6 +63,7 @@ export const kLight = makeTheme('light', {
   halo: 'rgba(255,255,255,0.85)',
   mark: '#8a3ffc',
   shade: 'rgba(26,95,208,0.10)',
+  hollow: 'rgba(255,255,255,0.78)',
 });
 
 export const kDark = makeTheme('dark', {
@@ -75,4 +78,5 @@ export const kDark = makeTheme('dark', {
   halo: 'rgba(20,24,29,0.85)',
   mark: '#be95ff',
   shade: 'rgba(110,168,255,0.14)',
+  hollow: 'rgba(20,24,29,0.74)',
 });

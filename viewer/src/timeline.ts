@@ -3,8 +3,9 @@
 
 import { context2d, fitCanvas } from './dom';
 import { titleOf } from './fields';
-import { ticks } from './format';
-import { kBarHeight, kTrackHeight, lanesBetween, trackAt, tracksBelow } from './geometry';
+import { duration, ticks } from './format';
+import { kBarHeight, kTrackHeight, laneAt, lanesBetween, trackAt, tracksBelow } from './geometry';
+import type { Lane as LatenessLane } from './lateness';
 import { drawBands, firstAbove, placeAt, type Band } from './raster';
 import type { Session } from './session';
 import { listOf } from './store';
@@ -23,6 +24,11 @@ const kMostNames = 1200;
 const kMarksFrom = 6;
 const kMostMarks = 3000;
 const kCharacter = 6.1;
+const kMostWaits = 4000;
+// Of so few bars of lateness none is cut off.
+const kFew = 20;
+const kLeastWait = 3;
+const kSolidEdge = 4;
 /** A tick for each so many pixels, here and on the ruler. */
 export const kTickEvery = 110;
 
@@ -61,11 +67,22 @@ export class Timeline {
 
   /** The event under a point; -1 none. */
   rowAt(x: number, y: number): number {
+    const lateness = this.session.layout.lanes[laneAt(this.session.geometry, y + this.session.scroll)]?.lateness;
+    if (lateness !== undefined) return this.latestAt(lateness, x);
     const track = trackAt(this.session.layout, this.session.geometry, y + this.session.scroll);
     if (track < 0) return -1;
     const reach = (3 / this.width) * (this.session.to - this.session.from);
     const at = placeAt(this.session.layout.tracks, track, this.timeAt(x), reach);
     return at < 0 ? -1 : this.session.layout.tracks.rows[at];
+  }
+
+  /** On a lane of lateness: who came last to the worst collective near this point. */
+  private latestAt(lane: LatenessLane, x: number): number {
+    const [from, to] = [this.timeAt(x - 3), this.timeAt(x + 3)];
+    const first = firstAbove(lane.at, 0, lane.at.length, from);
+    let worst = -1;
+    for (let at = first; at < lane.at.length && lane.at[at] <= to; at++) if (worst < 0 || lane.late[at] > lane.late[worst]) worst = at;
+    return worst < 0 ? -1 : this.session.lateness.lastRow[lane.collectives[worst]];
   }
 
   /** Where an event's bar is, also outside of the view; null where it is filtered or folded away. */
@@ -128,6 +145,7 @@ export class Timeline {
     this.context.putImageData(image, 0, 0);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.drawLives(theme);
+    this.drawLateness(theme);
     this.drawDetails(theme, visible);
     this.frames.push(performance.now() - began);
     if (this.frames.length > 600) this.frames.splice(0, 300);
@@ -172,14 +190,72 @@ export class Timeline {
       const lane = geometry.visible[index];
       const top = Math.round((geometry.top[lane] - scroll) * ratio);
       const bottom = Math.round((geometry.top[lane] + geometry.height[lane] - scroll) * ratio);
-      const colour = layout.lanes[lane].kind === 'thread' ? theme.grid : theme.header;
-      const start = layout.lanes[lane].kind === 'thread' ? bottom - 1 : top;
+      const isHeader = layout.lanes[lane].kind !== 'thread' && layout.lanes[lane].kind !== 'lateness';
+      const colour = isHeader ? theme.header : theme.grid;
+      const start = isHeader ? top : bottom - 1;
       this.pixels.fill(colour, Math.max(0, start) * wide, Math.max(0, Math.min(bottom, this.canvas.height)) * wide);
     }
   }
 
+  /** For each pixel column the worst collective whose last rank arrived there: how long the first one had waited. */
+  private drawLateness(theme: Theme): void {
+    const { layout, geometry, scroll } = this.session;
+    const [first, last] = lanesBetween(geometry, scroll, scroll + this.height);
+    for (const number of geometry.visible.slice(first, last)) {
+      const lane = layout.lanes[number].lateness;
+      if (lane !== undefined) this.drawLatenessOf(theme, lane, geometry.top[number] - scroll, geometry.height[number]);
+    }
+  }
+
+  private drawLatenessOf(theme: Theme, lane: LatenessLane, top: number, height: number): void {
+    const { from, to } = this.session;
+    const low = firstAbove(lane.at, 0, lane.at.length, from);
+    const columns = new Float64Array(Math.ceil(this.width) + 1);
+    let most = 0;
+    for (let at = low; at < lane.at.length && lane.at[at] <= to; at++) {
+      const column = Math.floor(this.xOf(lane.at[at]));
+      if (lane.late[at] > columns[column]) columns[column] = lane.late[at];
+      if (lane.late[at] > most) most = lane.late[at];
+    }
+    if (most === 0) return;
+    const { context } = this;
+    // One that is far worse than all others, as the first one of a job often is, must not flatten them.
+    const some = columns.filter((late) => late > 0).sort();
+    const whole = some.length < kFew ? most : Math.min(most, 1.5 * some[Math.floor((some.length - 1) * 0.98)]);
+    const room = height - 6;
+    context.fillStyle = theme.collectiveLine;
+    columns.forEach((late, column) => {
+      if (late === 0) return;
+      const high = Math.max(1, Math.min(late / whole, 1) * room);
+      context.fillRect(column - 1, top + height - 2 - high, 2, high);
+    });
+    context.font = '10px ui-sans-serif, system-ui, "DejaVu Sans", sans-serif';
+    context.textBaseline = 'top';
+    const label = whole < most ? `full height ${duration(whole)}, one ${duration(most)}` : `up to ${duration(most)}`;
+    context.fillStyle = theme.halo;
+    context.fillRect(2, top + 2, context.measureText(label).width + 6, 13);
+    context.fillStyle = theme.muted;
+    context.fillText(label, 5, top + 3);
+  }
+
+  /** The part of a bar in which its rank waits for others is hollow: only its lower edge is left. */
+  private drawWaits(theme: Theme, rows: readonly (readonly [number, number])[]): void {
+    const { store, lateness } = this.session;
+    const { context } = this;
+    if (rows.length === 0) return;
+    context.fillStyle = theme.hollow;
+    context.beginPath();
+    for (const [row, top] of rows) {
+      const left = Math.max(this.xOf(store.start[row]) + 1, -1);
+      const right = Math.min(this.xOf(lateness.waitEnd(row)), this.width + 1);
+      if (right - left >= kLeastWait) context.rect(left, top + 1, right - left, kBarHeight - kSolidEdge);
+    }
+    context.fill();
+  }
+
   private drawDetails(theme: Theme, visible: { track: number; top: number }[]): void {
     const { session } = this;
+    this.drawWaits(theme, this.waitsInView(visible));
     this.context.font = '11px ui-sans-serif, system-ui, "DejaVu Sans", sans-serif';
     this.context.textBaseline = 'middle';
     const namesFrom = (kNameFrom / this.width) * (session.to - session.from);
@@ -199,6 +275,22 @@ export class Timeline {
         if (session.store.open[row] === 1) this.drawOpenEnd(theme, row, top);
       }
     }
+  }
+
+  private waitsInView(visible: { track: number; top: number }[]): [number, number][] {
+    const { lateness, layout } = this.session;
+    const least = (kLeastWait / this.width) * (this.session.to - this.session.from);
+    const found: [number, number][] = [];
+    for (const { track, top } of visible) {
+      const [first, last] = this.placesInView(track);
+      if (last - first > this.width * 2) continue;
+      for (let at = first; at < last && found.length < kMostWaits; at++) {
+        if (layout.tracks.end[at] - layout.tracks.start[at] < least) continue;
+        const row = layout.tracks.rows[at];
+        if (lateness.waitEnd(row) - layout.tracks.start[at] >= least) found.push([row, top]);
+      }
+    }
+    return found;
   }
 
   /** On a member's header: from `init` to `finalize`, the life of its communicator. */
@@ -235,7 +327,8 @@ export class Timeline {
     if (characters < 3) return 0;
     const short = name.length <= characters ? name : name.replace(/ #\d+$/, '');
     const shown = short.length <= characters ? short : `${short.slice(0, characters - 1)}…`;
-    this.context.fillStyle = faded ? theme.muted : theme.onBar[store.type[row]];
+    const hollow = this.session.lateness.waitEnd(row) > this.timeAt(left + 12);
+    this.context.fillStyle = faded ? theme.muted : hollow ? theme.text : theme.onBar[store.type[row]];
     this.context.fillText(shown, left + 4, top + kBarHeight / 2 + 0.5);
     return 1;
   }

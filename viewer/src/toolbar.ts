@@ -12,6 +12,7 @@ export class Toolbar {
   private readonly chips = new Map<number, HTMLButtonElement>();
   private readonly toggles: [HTMLButtonElement, () => boolean][] = [];
   private waiting = 0;
+  private ranksFault = '';
 
   constructor(private readonly session: Session) {
     this.wireSearch();
@@ -52,8 +53,8 @@ export class Toolbar {
 
   private wireRanks(): void {
     this.ranks.addEventListener('change', () => {
-      const good = this.session.setRanks(this.ranks.value);
-      this.ranks.setAttribute('aria-invalid', String(!good));
+      this.ranksFault = this.session.setRanks(this.ranks.value);
+      this.draw();
     });
     this.ranks.addEventListener('keydown', (event) => {
       if (event.key === 'Escape') this.ranks.blur();
@@ -123,10 +124,24 @@ export class Toolbar {
     }
   }
 
+  /** Why a filter cannot be what it says, in a line of its own. */
+  private drawFaults(): void {
+    const faults = [
+      [this.query, this.session.queryFault, 'Search'],
+      [this.ranks, this.ranksFault, 'Ranks'],
+    ] as const;
+    for (const [input, fault] of faults) input.setAttribute('aria-invalid', String(fault !== ''));
+    const said = faults.flatMap(([, fault, name]) => (fault === '' ? [] : [`${name}: ${fault}.`]));
+    byId('fault').hidden = said.length === 0;
+    byId('fault').textContent = said.join(' ');
+  }
+
   draw(): void {
     const { session } = this;
     if (document.activeElement !== this.query) this.query.value = session.query;
-    if (document.activeElement !== this.ranks) this.ranks.value = session.ranksText;
+    if (document.activeElement !== this.ranks && this.ranksFault === '') this.ranks.value = session.ranksText;
+    this.drawFaults();
+    byId('worst').setAttribute('aria-pressed', String(session.worst));
     const { matches, match } = session;
     const at = match >= 0 ? `${grouped(match + 1)} of ` : '';
     this.found.textContent = matches === null ? '' : matches.length === 0 ? 'nothing' : `${at}${grouped(matches.length)}`;

@@ -3,7 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { BundleError, bundleOfFile, decodeBase64, decodeBundle, openPayload } from '../src/bundle';
 import { kShowAll, layOut } from '../src/layout';
 import { relativesOf } from '../src/relations';
-import { search } from '../src/search';
+import { Lateness } from '../src/lateness';
+import { parseQuery, search } from '../src/search';
 import { Store } from '../src/store';
 import { kOut } from './browser';
 import { pack, payloadOf, randoms, type Contents } from './make_bundle';
@@ -70,7 +71,9 @@ function exercise(payload: Uint8Array): 'opened' | 'refused' {
   try {
     const store = new Store(openPayload(payload));
     const layout = layOut(store, kShowAll);
-    search(store, 'rank:0 a duration>10us 7');
+    const tests = parseQuery(store, 'a 7');
+    if (typeof tests !== 'string') search(store, tests);
+    new Lateness(store).worst(10, () => true);
     for (let row = 0; row < Math.min(store.rows, 50); row++) relativesOf(store, row);
     expect(layout.shown).toBeLessThanOrEqual(store.rows);
     return 'opened';

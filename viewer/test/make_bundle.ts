@@ -15,6 +15,10 @@ export interface Event {
   sequence?: number;
   channel?: number;
   id?: number;
+  count?: number;
+  group?: number;
+  data_type?: number;
+  algorithm?: number;
 }
 
 export interface State {
@@ -77,6 +81,7 @@ export function headerOf(contents: Contents, area: Area): Record<string, unknown
       columns: [
         column('type'), column('start'), column('process'), column('thread'), column('context'), column('rank'),
         column('function', true), column('sequence'), column('channel'), column('id'),
+        column('count'), column('group'), column('data_type', true), column('algorithm', true),
         area.column('parent_row', events.map((one) => one.parent)),
         area.column('duration', events.map((one) => (one.stop === undefined ? undefined : one.stop - one.start))),
       ],

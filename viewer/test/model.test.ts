@@ -6,7 +6,7 @@ import { lanesBetween, place, trackAt, tracksBelow } from '../src/geometry';
 import { formatPlace, parsePlace } from '../src/hash';
 import { kShowAll, layOut } from '../src/layout';
 import { relativesOf } from '../src/relations';
-import { parseRanks, search } from '../src/search';
+import { parseQuery, parseRanks, search } from '../src/search';
 import { Session } from '../src/session';
 import { listOf, Store } from '../src/store';
 import { payloadOf, randoms, type Contents, type Event } from './make_bundle';
@@ -172,10 +172,15 @@ describe('lanes', () => {
 
 describe('search', () => {
   const one = store(twoRanks());
-  const count = (query: string): number => search(one, query)!.length;
+  const find = (query: string): Int32Array | null => {
+    const tests = parseQuery(one, query);
+    if (typeof tests === 'string') throw new Error(tests);
+    return search(one, tests);
+  };
+  const count = (query: string): number => find(query)!.length;
 
   it('finds words in names, types, states, communicators', () => {
-    expect(search(one, '  ')).toBeNull();
+    expect(find('  ')).toBeNull();
     expect(count('allreduce')).toBe(4);
     expect(count('AllReduce coll')).toBe(4);
     expect(count('type:collapi')).toBe(2);
@@ -199,10 +204,20 @@ describe('search', () => {
 
   it('reads lists of ranks', () => {
     expect(parseRanks(' ')).toBeNull();
-    expect(parseRanks('1-')).toBeUndefined();
-    expect(parseRanks('a')).toBeUndefined();
-    const some = parseRanks('0-2, 8')!;
-    expect([0, 2, 3, 8].map(some)).toEqual([true, true, false, true]);
+    expect(parseRanks('1-')).toContain('"1-" is no rank');
+    expect(parseRanks('3,a')).toContain('"a" is no rank');
+    expect(parseRanks('4-2')).toContain('say 2-4');
+    const some = parseRanks('0-2, 8') as (rank: number) => boolean;
+    expect([0, 2, 3, 8].map((rank) => some(rank))).toEqual([true, true, false, true]);
+  });
+
+  it('says what is wrong with a query', () => {
+    expect(parseQuery(one, 'rnak:1')).toMatch(/no field rnak.*there are.*rank/);
+    expect(parseQuery(one, 'allreduce durtion>5us')).toContain('no field durtion');
+    expect(parseQuery(one, 'duration>fast')).toContain('"fast" is no number');
+    expect(parseQuery(one, 'duration>')).toContain('nothing is no number');
+    expect(parseQuery(one, 'rank:')).toContain('rank: of what?');
+    expect(parseQuery(one, '0x1f node0:x 3')).toHaveLength(3);
   });
 });
 

@@ -111,17 +111,18 @@ describe('lanes', () => {
 
   it('of one device per thread are a tree of hosts, processes, ranks and threads', async () => {
     const found = await lanes('one_device');
-    expect(found.slice(0, 11)).toEqual([
+    expect(found.slice(0, 13)).toEqual([
+      '0 lateness: 0', '1 dp0: 0',
       '0 node0: 0',
       '1 process 4000: 0', '2 rank 0 of 4: 0', '3 rank 0: 10', '3 NCCL Progress 0: 18', '3 kernel channels: 4',
       '1 process 4001: 0', '2 rank 1 of 4: 0', '3 rank 1: 10', '3 NCCL Progress 1: 18', '3 kernel channels: 4',
     ]);
-    expect(found.filter((lane) => lane.startsWith('0'))).toEqual(['0 node0: 0', '0 node1: 0']);
+    expect(found.filter((lane) => lane.startsWith('0'))).toEqual(['0 lateness: 0', '0 node0: 0', '0 node1: 0']);
   });
 
   it('of several devices in one thread have one GroupApi, with the first rank', async () => {
     expect(await lanes('devices')).toEqual([
-      '0 node0: 0', '1 process 4000: 0',
+      '0 lateness: 0', '1 dp0: 0', '0 node0: 0', '1 process 4000: 0',
       '2 rank 0 of 4: 0', '3 main: 5', '2 rank 1 of 4: 0', '3 main: 4', '2 rank 2 of 4: 0', '3 main: 4', '2 rank 3 of 4: 0', '3 main: 4',
     ]);
   });
@@ -155,18 +156,24 @@ describe('an event', () => {
       return { row: bar.row, x: box.left + bar.x + bar.width / 2, y: box.top + bar.y + bar.height / 2 };
     }, type);
 
-  it('shows every field under the pointer', async () => {
+  it('shows what matters under the pointer, and every field when it is pinned', async () => {
     const truth = truthOf('one_device');
     const page = await open(recording('one_device.html'));
     const bar = await barOf(page, 4);
     await page.mouse.move(bar.x, bar.y);
     await page.waitForSelector('#tooltip:not([hidden])');
     const text = await page.$eval('#tooltip', (box) => box.textContent!);
-    for (const wanted of ['ProxyStep', 'NCCL Progress', '8.000 µs', 'dp0 0xc0ffee0123456789', '0 of 4', 'ProxyStepSendGPUWait', '+500 ns', '65 536', 'step']) {
+    for (const wanted of ['ProxyStep', '8.000 µs', 'dp0 0xc0ffee0123456789', '0 of 4', 'ProxyStepSendGPUWait', '+500 ns', '65 536', 'step']) {
       expect(text).toContain(wanted);
     }
+    expect(text).not.toContain('NCCL Progress');
     const fields = await page.evaluate((row) => window.strettoViewer!.fields(row), bar.row);
-    expect(fields.every((field) => text.includes(field.value))).toBe(true);
+    await page.mouse.click(bar.x, bar.y);
+    await page.waitForSelector('#panel:not([hidden])');
+    const all = await page.$eval('#panel', (panel) => panel.textContent!);
+    expect(all).toContain('NCCL Progress');
+    expect(fields.filter((field) => !all.includes(field.value))).toEqual([]);
+    expect(await page.$eval('#panel details', (rest) => (rest as HTMLDetailsElement).open), 'noise is folded away').toBe(false);
     expect(fields.length).toBeGreaterThan(11);
     expect(truth.states[bar.row]).toBe(3);
   });
@@ -210,7 +217,140 @@ describe('an event', () => {
   });
 });
 
+describe('who came late', () => {
+  /** The middle of the lane of lateness, as far along as the second collective's last rank. */
+  async function lateSpot(page: Page): Promise<{ row: number; x: number; y: number }> {
+    return page.evaluate(() => {
+      const viewer = window.strettoViewer!;
+      const rows = viewer.worst()[0];
+      const box = document.getElementById('overlay')!.getBoundingClientRect();
+      const { from, to } = viewer.view();
+      return { row: rows.row, x: box.left + ((rows.at - from) / (to - from)) * box.width, y: box.top + 20 + 19 };
+    });
+  }
+
+  it('is in a lane of its own, which says how late and leads there', async () => {
+    const page = await open(recording('one_device.html'));
+    const spot = await lateSpot(page);
+    const red = await page.evaluate(({ x }) => {
+      const canvas = document.getElementById('bars') as HTMLCanvasElement;
+      const left = Math.round(x - canvas.getBoundingClientRect().left);
+      return [...canvas.getContext('2d')!.getImageData(left, 20 + 30, 1, 1).data].slice(0, 3);
+    }, spot);
+    expect(red).toEqual([0xd1, 0x24, 0x2f]);
+    await page.mouse.move(spot.x, spot.y);
+    await page.waitForSelector('#tooltip:not([hidden])');
+    expect(await page.$eval('#tooltip', (box) => box.textContent)).toContain('came last');
+    await page.mouse.click(spot.x, spot.y);
+    await page.waitForFunction((row) => window.strettoViewer!.selection() === row, {}, spot.row);
+    expect(truthOf('one_device').rank[spot.row]).toBe(2);
+  });
+
+  it('is listed, worst first, and each entry shows all ranks of it', async () => {
+    const page = await open(recording('one_device.html'));
+    await page.click('#worst');
+    await page.waitForSelector('#panel:not([hidden])');
+    await drawn(page);
+    const listed = await page.$$eval('#panel .link', (all) => all.map((one) => one.textContent!));
+    expect(listed.length).toBe(2);
+    expect(listed[0]).toMatch(/AllReduce #1.*rank 2.*\+26\.40 µs/);
+    await page.click('#panel .link');
+    await page.waitForFunction(() => window.strettoViewer!.selection() >= 0);
+    await drawn(page);
+    const text = await page.$eval('#panel', (panel) => panel.textContent!);
+    for (const wanted of ['size4 KB', '1024 × float32', 'RING, SIMPLE, 2 channels', 'came last', 'bus bandwidth', 'On 4 ranks, by arrival']) {
+      expect(text).toContain(wanted);
+    }
+    const arrivals = await page.$$eval('#panel .link', (all) => all.slice(0, 4).map((one) => one.querySelector('.where')!.textContent));
+    expect(arrivals).toEqual(['rank 0', 'rank 1', 'rank 3', 'rank 2']);
+    await page.keyboard.press('Escape');
+    await page.waitForFunction(() => document.getElementById('panel')!.textContent!.includes('The worst operations'));
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('#panel', { hidden: true });
+  });
+
+  it('is linked to by what a report knows: the list, or one operation', async () => {
+    const page = await open(recording('one_device.html'), { hash: '#worst=1' });
+    expect(await page.$eval('#panel', (panel) => panel.textContent)).toContain('The worst operations');
+    await page.close();
+    const again = await open(recording('one_device.html'), { hash: '#op=0xc0ffee0123456789,AllReduce,1' });
+    const row = await again.evaluate(() => window.strettoViewer!.selection());
+    expect([truthOf('one_device').rank[row], truthOf('one_device').function[row]]).toEqual([2, 'AllReduce']);
+  });
+
+  it('makes the others wait, which is hollow where data that moves is full', async () => {
+    const page = await open(recording('one_device.html'));
+    await page.setViewport({ width: 1600, height: 2000 });
+    await page.waitForFunction(() => window.strettoViewer!.view().height > 1500);
+    await page.evaluate(() => window.strettoViewer!.draw());
+    const seen = await page.evaluate(() => {
+      const canvas = document.getElementById('bars') as HTMLCanvasElement;
+      const kernels = window.strettoViewer!.bars().filter((bar) => bar.type === 6);
+      const middle = (bar: (typeof kernels)[0], share: number): number[] => {
+        const at = [Math.round(bar.x + bar.width * share), Math.round(bar.y) + 2] as const;
+        return [...canvas.getContext('2d')!.getImageData(at[0], at[1], 1, 1).data].slice(0, 3);
+      };
+      // The first two are of the first collective, in step; the next two of the one that rank 2 was late to.
+      return [middle(kernels[0], 0.9), middle(kernels[kernels.findIndex((bar) => bar.x > 700)], 0.9)];
+    });
+    expect(seen[0]).toEqual([0xe0, 0x7b, 0x12]);
+    expect(Math.min(...seen[1])).toBeGreaterThan(0xc0);
+  });
+});
+
 describe('controls', () => {
+  it('say what is wrong with a filter', async () => {
+    const page = await open(recording('one_device.html'));
+    const fault = (): Promise<string> => page.$eval('#fault', (one) => ((one as HTMLElement).hidden ? '' : one.textContent!));
+    await page.type('#query', 'rnak:2');
+    await page.waitForSelector('#fault:not([hidden])');
+    expect(await fault()).toMatch(/no field rnak.*rank/);
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('#fault', { hidden: true });
+    await page.type('#ranks', '2-1');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('#fault:not([hidden])');
+    expect(await fault()).toContain('say 1-2');
+    expect(await page.$eval('#ranks', (one) => [one.getAttribute('aria-invalid'), (one as HTMLInputElement).value])).toEqual(['true', '2-1']);
+  });
+
+  it('leave no box behind after a jump, and none over the panel', async () => {
+    const page = await open(recording('one_device.html'));
+    const bars = await page.evaluate(() => {
+      const box = document.getElementById('overlay')!.getBoundingClientRect();
+      return window.strettoViewer!.bars().map((bar) => ({ x: box.left + bar.x + bar.width / 2, y: box.top + bar.y + 6 }));
+    });
+    await page.mouse.click(bars[0].x, bars[0].y);
+    await page.waitForSelector('#panel:not([hidden])');
+    await drawn(page);
+    const rightmost = await page.evaluate(() => {
+      const box = document.getElementById('overlay')!.getBoundingClientRect();
+      const some = window.strettoViewer!.bars().map((bar) => ({ x: box.left + bar.x + bar.width / 2, y: box.top + bar.y + 6 }));
+      return some.filter((bar) => bar.x < box.right && bar.y < box.bottom).sort((a, b) => b.x - a.x)[0];
+    });
+    await page.mouse.move(rightmost.x, rightmost.y);
+    await page.waitForSelector('#tooltip:not([hidden])');
+    const [tip, panel] = await page.evaluate(() => ['tooltip', 'panel'].map((id) => document.getElementById(id)!.getBoundingClientRect().toJSON()));
+    expect(tip.right).toBeLessThanOrEqual(panel.left);
+    await page.keyboard.press('.');
+    await page.waitForSelector('#tooltip', { hidden: true });
+  });
+
+  it('are all there at 800 pixels', async () => {
+    const page = await open(recording('one_device.html'));
+    await page.setViewport({ width: 800, height: 600 });
+    await page.evaluate(() => window.strettoViewer!.select(3));
+    await drawn(page);
+    const outside = await page.$$eval('#bar button, #bar input, #bar summary, #panel, #stage', (all) =>
+      all
+        .filter((one) => one.closest('[hidden]') === null && one.closest('#communicator-list') === null)
+        .filter((one) => one.getBoundingClientRect().right > 800.5 || one.getBoundingClientRect().width < 10)
+        .map((one) => one.id || one.outerHTML.slice(0, 60)),
+    );
+    expect(outside).toEqual([]);
+    expect(await page.$eval('#stage', (stage) => stage.clientWidth)).toBeGreaterThan(250);
+  });
+
   it('search, walk the matches, and say how many there are', async () => {
     const page = await open(recording('aggregated.html'));
     await page.keyboard.press('/');
@@ -343,6 +483,29 @@ describe('files that are no recordings', () => {
     }, html);
     await opened!.page.waitForFunction(() => window.strettoViewer?.events === 52);
   });
+
+  it('can be dropped on a page that shows another, which goes', async () => {
+    const page = await open(recording('one_device.html'));
+    await page.keyboard.press('m');
+    const drop = (data: string): Promise<void> =>
+      page.evaluate((text) => {
+        const transfer = new DataTransfer();
+        transfer.items.add(new File([Uint8Array.from(atob(text), (one) => one.charCodeAt(0))], 'devices.stretview'));
+        document.dispatchEvent(new DragEvent('drop', { dataTransfer: transfer, cancelable: true }));
+      }, data);
+    await drop(readFileSync(recording('devices.stretview')).toString('base64'));
+    await page.waitForFunction(() => window.strettoViewer?.events === 17 && document.getElementById('shown')!.textContent!.startsWith('17 '));
+    // One key is one move: nothing of the first recording listens any more.
+    const before = await page.evaluate(() => window.strettoViewer!.view());
+    await page.keyboard.press('w');
+    const after = await page.evaluate(() => window.strettoViewer!.view());
+    expect(after.to - after.from).toBeCloseTo((before.to - before.from) / 1.4, 0);
+    // What cannot be opened leaves the way back.
+    await drop(Buffer.from('no recording').toString('base64'));
+    await page.waitForFunction(() => !document.getElementById('welcome')!.hidden && document.getElementById('headline')!.textContent !== 'Opening…');
+    await page.click('#back');
+    expect(await page.$eval('#shown', (one) => one.textContent)).toContain('17 events');
+  });
 });
 
 describe('a hostile recording', () => {
@@ -401,6 +564,9 @@ describe('pictures for the documentation', () => {
     await page.keyboard.press('f');
     await page.keyboard.press('t');
     await screenshot(page, 'viewer-pinned', kSize);
+    await page.close();
+    page = await open(recording('one_device.html'), { hash: '#worst=1' });
+    await screenshot(page, 'viewer-worst', { width: 800, height: 560 });
     await page.close();
     page = await open(recording('aggregated.html'));
     await screenshot(page, 'viewer-aggregated', { width: 1280, height: 520 });

@@ -12,6 +12,7 @@ import typer
 
 from stretto import loaded
 from stretto.cli.output import JsonOption, console, emit, examples, stop
+from stretto.processes import descendants
 
 # What stands behind -- is a command of the user's.
 SETTINGS = {
@@ -27,21 +28,6 @@ _WHOM = "Whom to look at"
 
 # A script can ask whether a job is well: the verdicts that say no give status 3.
 _WELL = ("finished", "idle", "working")
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes that descend from `pid`, parents first."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # It has just ended.
-        children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-    found = [pid]
-    for parent in found:
-        found.extend(sorted(children.get(parent, [])))
-    return found[1:]
 
 
 def _maps_stretto(pid: int) -> bool:

@@ -1,7 +1,7 @@
 """`stretto trace`: record what NCCL's profiler interface says of a program, and convert, report or view it.
 
-`record`, `convert` and `info` are here. `report` and `view` are functions of that name in the modules of that name in
-`stretto.trace`, with their `SETTINGS` for Typer beside them, as in this folder.
+`record`, `convert` and `info` are here. `report`, `view` and `window` are functions of that name in the modules of that
+name in `stretto.trace`, with their `SETTINGS` for Typer beside them, as in this folder.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ trace = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _HERE = ("record", "convert", "info")
-_ELSEWHERE = ("report", "view")
+_ELSEWHERE = ("report", "view", "window")
 
 InputArgument = Annotated[
     list[Path], typer.Argument(metavar="INPUT", help="A folder with a recording, or files of one (*.rec).")
@@ -49,13 +49,16 @@ class Recorded:
     every: int | None = None
     chain: str | None = None
     plugin: Path | None = None
+    after: float | None = None
+    seconds: float | None = None
+    on_demand: bool = False
 
 
 def _flag(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
 
 
-_WHERE, _WHAT, _HOW = "Where to", "What is recorded", "The profiler plugin"
+_WHERE, _WHAT, _WHEN, _HOW = "Where to", "What is recorded", "When", "The profiler plugin"
 _FLAGS: dict[str, Any] = {
     "output": _flag(_WHERE, "--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME)."),
     "force": _flag(_WHERE, "--force", help="Replace the recording that DIR holds already."),
@@ -70,6 +73,15 @@ _FLAGS: dict[str, Any] = {
     "every": _flag(
         _WHAT, "--every", metavar="N", min=1, help="Record every N-th operation of each function (Stretto only)."
     ),
+    "after": _flag(
+        _WHEN,
+        "--after",
+        metavar="S",
+        min=0.0,
+        help="Nothing in the first S seconds after a process's first communicator.",
+    ),
+    "seconds": _flag(_WHEN, "--for", metavar="S", min=0.001, help="Only S seconds from there."),
+    "on_demand": _flag(_WHEN, "--on-demand", help="Nothing until `stretto trace window DIR` asks for it."),
     "chain": _flag(_HOW, "--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
     "plugin": _flag(
         _HOW, "--plugin", metavar="FILE", help="Another libnccl-profiler-stretto.so than the installed one."
@@ -103,7 +115,18 @@ def record(context: typer.Context, **flags: Any) -> None:
     refuse_options("trace record", context)
     folder = (given.output or recording.default_folder()).absolute()
     library = (given.plugin or profiler_plugin_path()).absolute()
-    options = recording.Options(folder, library, given.events, given.flight, given.chain, given.every, given.force)
+    options = recording.Options(
+        folder,
+        library,
+        given.events,
+        given.flight,
+        given.chain,
+        given.every,
+        given.force,
+        given.after,
+        given.seconds,
+        given.on_demand,
+    )
     options.check()
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
     if other and given.chain is None:

@@ -36,6 +36,9 @@ class Options:
     chain: str | None = None
     every: int | None = None
     force: bool = False
+    after: float | None = None
+    seconds: float | None = None
+    on_demand: bool = False
 
     def check(self) -> None:
         """Raises where recording could not work, before anything runs."""
@@ -48,6 +51,12 @@ class Options:
             raise InvalidArgument(f"--events {self.events}: a number up to 0xffff, or words of: {', '.join(WORDS)}")
         if self.chain is not None and (problem := _problem_of_plugin(self.chain)):
             raise InvalidArgument(f"--chain {self.chain}: {problem}")
+        if self.on_demand and (self.after is not None or self.seconds is not None):
+            raise InvalidArgument("--on-demand records nothing until `stretto trace window` asks: no --after or --for")
+        if self.chain is not None and (self.on_demand or self.after is not None or self.seconds is not None):
+            raise InvalidArgument(
+                "--chain: a second plugin hears everything all the time: no --after, --for or --on-demand"
+            )
         if not self.force and self._old():
             raise InvalidArgument(f"{self.folder} holds a recording already: choose another --output, or --force")
 
@@ -68,6 +77,10 @@ class Options:
             made["STRETTO_TRACE_MODE"] = "flight"
         if self.every is not None:
             made["STRETTO_PROFILE_EVERY"] = str(self.every)
+        if self.on_demand or self.after is not None:
+            made["STRETTO_TRACE_AFTER"] = "never" if self.on_demand else str(self.after)
+        if self.seconds is not None:
+            made["STRETTO_TRACE_FOR"] = str(self.seconds)
         if self.chain is not None:
             path = Path(self.chain)
             made["STRETTO_TRACE_CHAIN"] = str(path.resolve()) if path.exists() else self.chain

@@ -104,7 +104,8 @@ def _worst(report: Report, top: int) -> Section:
         )
     headings = ["communicator", "operation", "at", "last rank", "others waited", "clock error"]
     headings += ["time lost in", "transfer"]
-    return Section("The operations that waited longest for one rank", [], headings, rows, (2, 3, 4, 5, 7))
+    said = ["On a timeline: `stretto trace view --open --worst`."] if rows else []
+    return Section("The operations that waited longest for one rank", said, headings, rows, (2, 3, 4, 5, 7))
 
 
 def _path(report: Report, top: int) -> Section:

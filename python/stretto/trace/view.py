@@ -125,19 +125,43 @@ def write(recording: Recording, path: Path, title: str = "") -> None:
         file.write(bundle)
 
 
+def _open_page(path: Path, place: str = "") -> None:
+    if not webbrowser.open(path.resolve().as_uri() + place):
+        progress.print(f"no browser to open; open {path} yourself", markup=False)
+
+
+def _empty(path: Path, open_page: bool) -> None:
+    """The page that comes with the package, as it is."""
+    if path.suffix == SUFFIX:
+        raise InvalidArgument(f"{path}: without a recording there is a page, and no data")
+    page = template()
+    with _whole(path) as file:
+        file.write(page)
+    progress.print(f"a page to drop recordings on, {len(page) / 1e3:.0f} KB: {path}", markup=False)
+    if open_page:
+        _open_page(path)
+
+
 SETTINGS: dict[str, Any] = {
-    "epilog": examples("stretto trace view run1 --open", "stretto trace view run1 --from 2 --to 2.5 -o part.html")
+    "epilog": examples(
+        "stretto trace view run1 --open",
+        "stretto trace view run1 --open --worst",
+        "stretto trace view run1 --from 2 --to 2.5 -o part.html",
+        "stretto trace view -o viewer.html",
+    )
 }
 
 
 def view(
     inputs: Annotated[
-        list[Path], typer.Argument(metavar="INPUT", help="A folder with a recording, or files of one (*.rec).")
-    ],
+        list[Path] | None,
+        typer.Argument(metavar="[INPUT]...", help="A folder with a recording, or files of one (*.rec)."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; else beside the recording.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    worst: Annotated[bool, typer.Option("--worst", help="At the list of the worst operations.")] = False,
     begin: Annotated[float | None, typer.Option("--from", metavar="SECONDS", help="Only what ends after.")] = None,
     end: Annotated[float | None, typer.Option("--to", metavar="SECONDS", help="Only what starts before.")] = None,
     without: Annotated[
@@ -146,8 +170,11 @@ def view(
 ) -> None:
     """Make one HTML page of a recording: a timeline of all ranks, to open in any browser, with no network.
 
-    With the suffix .stretview the output is the data alone, to be dropped on any such page.
+    With the suffix .stretview the output is the data alone, to be dropped on any such page. Without INPUT it is a page
+    without a recording, which waits for one to be dropped.
     """
+    if not inputs:
+        return _empty(output or Path("viewer.html"), open_page)
     path = output if output is not None else default_output(inputs, ".html")
     if path.is_dir() or path.suffix == ".rec":
         raise InvalidArgument(f"{path} is no place for a page: name another file with --output")
@@ -161,6 +188,8 @@ def view(
     for note in recording.quality.notes:
         progress.print(printable(f"stretto trace view: {note}"), markup=False, soft_wrap=True)
     count = f"{shown:,} of {events:,}" if shown != events else f"{shown:,}"
-    progress.print(f"{count} events, {path.stat().st_size / 1e6:.1f} MB: {path}", markup=False)
-    if open_page and not webbrowser.open(path.resolve().as_uri()):
-        progress.print(f"no browser to open; open {path} yourself", markup=False)
+    place = "#worst=1" if worst else ""
+    progress.print(f"{count} events, {path.stat().st_size / 1e6:.1f} MB: {path}{place}", markup=False)
+    if open_page:
+        _open_page(path, place)
+    return None

@@ -1,0 +1,3 @@
+"""`stretto top`: the collectives of a running job, as `htop` shows processes. `watcher` finds the job and reads its
+flight recorders, `table` makes rows of that, `screen` lines of text, `terminal` a display that refreshes.
+"""

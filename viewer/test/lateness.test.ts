@@ -1,0 +1,134 @@
+import { describe, expect, it } from 'vitest';
+import { openPayload } from '../src/bundle';
+import { bytes, shortProgram } from '../src/format';
+import { Lateness } from '../src/lateness';
+import { busFactor, operationOf, typeBytes } from '../src/operation';
+import { relativesOf } from '../src/relations';
+import { Session } from '../src/session';
+import { Store } from '../src/store';
+import { payloadOf, type Contents, type Event } from './make_bundle';
+
+const kStrings = ['', 'AllReduce', 'ncclFloat32', 'RING'];
+
+/** Ranks in processes of their own; `arrivals` by collective and rank, each lasting until `ends` of the collective. */
+function job(arrivals: number[][], ends: (at: number, rank: number) => number, ranks = 2): Contents {
+  const events: Event[] = arrivals.flatMap((row, at) =>
+    row.map((start, rank) => ({
+      type: 1, start, stop: ends(at, rank), process: rank, context: rank, thread: rank, rank, function: 1, sequence: at, id: 1 + at * ranks + rank,
+      count: 1024, data_type: 2, algorithm: 3, channel: 2,
+    })),
+  );
+  const each = Array.from({ length: ranks }, (_, rank) => rank);
+  return {
+    events: events.sort((a, b) => a.start - b.start),
+    strings: kStrings,
+    processes: each.map((rank) => ({ host: 'h', pid: rank, program: '', error: '' })),
+    threads: each.map((rank) => ({ process: rank, tid: rank, name: 'main' })),
+    contexts: each.map((rank) => ({ process: rank, communicator: '0xabc', name: '', rank, ranks })),
+  };
+}
+
+const open = (contents: Contents): { store: Store; lateness: Lateness } => {
+  const store = new Store(openPayload(payloadOf(contents)));
+  return { store, lateness: new Lateness(store) };
+};
+
+describe('lateness', () => {
+  const arrivals = [[0, 200_000], [300_000, 300_010], [600_000, 500_000]];
+  const last = (at: number): number => Math.max(...arrivals[at]);
+
+  it('is how long the first waited for the last, who is named', () => {
+    const { store, lateness } = open(job(arrivals, (at) => last(at) + 4096));
+    const worst = lateness.worst(10, () => true);
+    expect(worst.map((one) => lateness.late(one))).toEqual([200_000, 100_000, 10]);
+    expect(worst.map((one) => store.rank[lateness.lastRow[one]])).toEqual([1, 0, 1]);
+    expect(lateness.worst(2, (row) => store.rank[row] === 1).map((one) => lateness.late(one))).toEqual([200_000, 10]);
+    expect(lateness.lanes.length).toBe(1);
+    expect([...lateness.lanes[0].at]).toEqual([200_000, 300_010, 600_000]);
+  });
+
+  it('divides a bar into waiting and moving where the bar ends with the operation', () => {
+    const { store, lateness } = open(job(arrivals, (at) => last(at) + 4096));
+    expect(lateness.waitEnd(0)).toBe(200_000);
+    expect(lateness.waitEnd(lateness.lastRow[store.collectives.of[0]])).toBeNaN();
+    const operation = operationOf(store, lateness, 0)!;
+    expect(operation).toMatchObject({ bytes: 4096, elements: '1024 × float32', how: 'RING, 2 channels', waited: 200_000, transfer: 4096 });
+    expect(operation.bandwidth).toBeCloseTo(1);
+  });
+
+  it('says nothing of waiting and bandwidth where bars end when the operation was handed over', () => {
+    const { store, lateness } = open(job(arrivals, (at, rank) => arrivals[at][rank] + 500));
+    expect(lateness.late(0)).toBe(200_000);
+    expect(lateness.waitEnd(0)).toBeNaN();
+    expect(operationOf(store, lateness, 0)!.bandwidth).toBeNaN();
+  });
+
+  it('goes by kernels where there are any', () => {
+    const contents = job([[0, 10]], (_, rank) => 500 + rank);
+    contents.events.push({ type: 6, start: 1000, stop: 9000, process: 0, context: 0, parent: 0, channel: 0 });
+    contents.events.push({ type: 6, start: 5000, stop: 9096, process: 1, context: 1, parent: 1, channel: 0 });
+    const { store, lateness } = open(contents);
+    expect(lateness.late(0)).toBe(4000);
+    expect([0, 1, 2, 3].map((row) => lateness.waitEnd(row))).toEqual([NaN, NaN, 5000, NaN]);
+    expect(operationOf(store, lateness, 1)!.transfer).toBe(4096);
+  });
+
+  it('is not made up of one rank', () => {
+    const { lateness } = open(job([[0], [100]], (at) => 100 * at + 50, 1));
+    expect(lateness.worst(10, () => true)).toEqual([]);
+    expect(lateness.lanes).toEqual([]);
+  });
+
+  it('of a rank that was not recorded gives no bandwidth', () => {
+    const contents = job(arrivals, (at) => last(at) + 4096);
+    for (const context of contents.contexts as { ranks: number }[]) context.ranks = 3;
+    const { store, lateness } = open(contents);
+    expect(operationOf(store, lateness, 0)!.bandwidth).toBeNaN();
+  });
+});
+
+describe('an operation that a link names', () => {
+  it('is pinned at its last rank, and all of it is in view', () => {
+    const session = new Session(open(job([[0, 200_000], [300_000, 300_010]], (at) => 250_000 + 200_000 * at)).store);
+    session.apply({ operation: { communicator: '0xABC', name: 'allreduce', sequence: 1 } });
+    expect(session.store.start[session.selection]).toBe(300_010);
+    expect([session.from < 300_000, session.to > 450_000]).toEqual([true, true]);
+    session.apply({ operation: { communicator: '0xabc', name: 'AllReduce', sequence: 9 } });
+    expect(session.store.start[session.selection]).toBe(300_010);
+  });
+});
+
+describe('relatives', () => {
+  it('of calls and groups are those of the other ranks', () => {
+    const events: Event[] = [0, 1].flatMap((rank) => {
+      const on = { process: rank, context: rank, rank, thread: rank };
+      const at = 10 * rank;
+      return [
+        { type: 8, start: at, stop: at + 9, id: 1, ...on },
+        { type: 0, start: at + 1, stop: at + 8, id: 2, ...on },
+        { type: 1, start: at + 2, stop: at + 7, id: 3, parent: 3 * rank, group: 2, function: 1, sequence: 0, ...on },
+      ];
+    });
+    const { store } = open({ ...job([], () => 0), events });
+    expect(relativesOf(store, 0).peers).toEqual([0, 3]);
+    expect(relativesOf(store, 4).peers).toEqual([1, 4]);
+    expect(relativesOf(store, 4).descendants).toEqual([5]);
+    expect(relativesOf(store, 2).peers).toEqual([2, 5]);
+  });
+});
+
+describe('words', () => {
+  it('know types and factors as nccl-tests does', () => {
+    expect(['ncclFloat32', 'bfloat16', 'ncclInt8', 'float8e4m3', 'ncclDouble', 'what'].map(typeBytes)).toEqual([4, 2, 1, 1, 8, 0]);
+    expect(['AllReduce', 'ncclAllGather', 'reduce_scatter', 'Broadcast'].map((name) => busFactor(name, 4))).toEqual([1.5, 0.75, 0.75, 1]);
+    expect([0, 512, 1536, 4096, 64 << 20, NaN].map(bytes)).toEqual(['0 B', '512 B', '1.50 KB', '4 KB', '64 MB', '']);
+  });
+
+  it('call a program by its script', () => {
+    const named = {
+      '/v/bin/python3.11 -u /home/me/train.py --lr 3': 'train.py', 'python -m torch.distributed.run x': 'torch.distributed.run',
+      '/usr/bin/python3 -X dev -W ignore a/b.py': 'b.py', './all_reduce_perf -b 8': 'all_reduce_perf', 'python -c print()': 'python', '': '',
+    };
+    for (const [command, name] of Object.entries(named)) expect(shortProgram(command)).toBe(name);
+  });
+});
