@@ -55,7 +55,7 @@ class Table {
 
   // Refuses (kInvalidUsage, with the line) whatever is not exactly of the schema.
   static Result<Table> parse(std::string_view text);
-  // Of the files of tables/, which the library was built with.
+  // Of the files of tables/, which the library was built with; read once in a process.
   static Result<Table> shipped();
   // STRETTO_TABLE's file if that is set, else the shipped one.
   static Result<Table> load();
