@@ -87,7 +87,7 @@ Status addRings(planner::Machine& machine) {
 
 uint64_t Communicator::identityOf(const bootstrap::UniqueId& id) {
   Hash hash;
-  hash.add(id.bytes.data(), id.bytes.size());
+  hash.add(id.bytes, sizeof id.bytes);
   return hash.value();
 }
 
