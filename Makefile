@@ -20,7 +20,9 @@ BENCH_CUDA := $(or $(CUDA),$(if $(TWO_GPUS),ON,$(or $(KEPT_CUDA),OFF)))
 BENCH_DEVICE := $(if $(TWO_GPUS),$(if $(filter-out OFF,$(BENCH_CUDA)),cuda,cpu),cpu)
 
 # The package compiles the library again, and sanitizer builds are thrown away often: what was compiled once is kept.
-export CMAKE_CXX_COMPILER_LAUNCHER := $(shell command -v ccache)
+# A fresh machine has no cache to find anything in: there the headers that many files include are compiled once
+# (cmake/precompiled.cmake).
+export CMAKE_CXX_COMPILER_LAUNCHER := $(if $(CI),,$(shell command -v ccache))
 export CCACHE_DIR := $(CURDIR)/.cache/ccache
 export CCACHE_MAXSIZE := 2G
 
@@ -31,17 +33,12 @@ CMAKE_OPTIONS := -S . -G Ninja -DSTRETTO_WERROR=ON
 INSTALL_PACKAGE = $(PYTHON) -m pip install -v --no-build-isolation --no-deps --config-settings build-dir=build \
   --config-settings cmake.build-type=$(BUILD_TYPE) --config-settings "build.targets=stretto_package;bench_drivers" --editable .
 
-# Folders whose tests run ranks as threads of one process, which is what the sanitizers can follow. Left to the plain
-# build: tests that start processes, and tests that hold a time against a limit, by the words in their names.
-SANITIZED := base platform primitives memory topology algorithms links bootstrap planner observe executors communicator api plugins
-SANITIZED_TESTS := $(foreach folder,$(SANITIZED),$(if $(wildcard tests/$(folder)/*_test.cpp),$(folder)_tests))
-NOT_SANITIZED := *Process*:*Fork*:*Child*:*Zombie*:*Killed*:*Cost*:ProfilerCalls*:ProfilerSampling*
-# Arithmetic on one thread has no races to find, and takes minutes under ThreadSanitizer.
-ONE_THREAD := Copy.*:Reduce.*:*EveryNarrowFloat*:*EveryType*
+# tests/labels.cmake says what is of which label.
+CTEST := ctest --output-on-failure -j $(JOBS)
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native viewer python test ctest pytest viewertest tsan asan fuzz compilers hostile bench docs lint format clean
+.PHONY: help setup build native viewer python test ctest timed pytest viewertest tsan asan-build asan fuzz compilers hostile bench docs lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -67,33 +64,33 @@ python: native viewer ## the Python half: the package, with the `stretto` comman
 test: ctest pytest viewertest tsan asan fuzz compilers ## all tests: C++, Python, viewer, sanitizers, fuzz, other compilers
 
 ctest: native ## the C++ tests that need no GPU; tools/gpu runs the others
-	@$(STEP) ctest ctest --test-dir build --output-on-failure -LE gpu
+	@$(STEP) ctest $(CTEST) --test-dir build -LE 'gpu|timed'
+
+timed: native ## the tests that hold a time against a limit: for a machine that does nothing else
+	@$(STEP) timed ctest --test-dir build --output-on-failure -L timed
 
 pytest: build ## the Python tests: interface, tools, package
-	@$(STEP) pytest $(PYTHON) -m pytest -q tests $(wildcard python/tests)
+	@$(STEP) pytest $(PYTHON) -m pytest -v -n $(JOBS) tests $(wildcard python/tests)
 
 viewertest: build ## the viewer's types, model and pages, those in headless Chromium
 	@$(STEP) viewer-test sh -c 'cd viewer && npm run types && npm test'
 
 tsan: setup ## the C++ tests that run ranks as threads, under ThreadSanitizer
-	@$(call sanitize,tsan,thread,$(NOT_SANITIZED):$(ONE_THREAD))
+	@$(STEP) configure-tsan cmake $(CMAKE_OPTIONS) -B build-tsan -DSTRETTO_SANITIZER=thread -DSTRETTO_BUILD_TESTS=ON
+	@$(STEP) build-tsan cmake --build build-tsan -j $(JOBS) --target sanitized_tests
+	@TSAN_OPTIONS=halt_on_error=1 $(STEP) tsan $(FIXED_ADDRESSES) \
+	  $(CTEST) --test-dir build-tsan -L sanitized -LE one_thread
 
-asan: setup ## the same under AddressSanitizer
-	@$(call sanitize,asan,address,$(NOT_SANITIZED))
+asan-build: setup
+	@$(STEP) configure-asan cmake $(CMAKE_OPTIONS) -B build-asan -DSTRETTO_SANITIZER=address -DSTRETTO_BUILD_TESTS=ON \
+	  -DSTRETTO_BUILD_FUZZERS=ON -DCMAKE_CXX_COMPILER=clang++-14
+	@$(STEP) build-asan cmake --build build-asan -j $(JOBS) --target sanitized_tests fuzzers
 
-define sanitize
-$(STEP) configure-$(1) cmake $(CMAKE_OPTIONS) -B build-$(1) -DSTRETTO_SANITIZER=$(2) -DSTRETTO_BUILD_TESTS=ON \
-  && $(STEP) build-$(1) cmake --build build-$(1) -j $(JOBS) --target $(SANITIZED_TESTS) \
-  && GTEST_FILTER='-$(3)' TSAN_OPTIONS=halt_on_error=1 ASAN_OPTIONS=detect_leaks=1 \
-     $(STEP) $(1) $(FIXED_ADDRESSES) ctest --test-dir build-$(1) --output-on-failure \
-       -R '^($(subst $() ,|,$(patsubst %_tests,%,$(SANITIZED_TESTS))))$$'
-endef
+asan: asan-build ## the same and those of one thread, under AddressSanitizer and UndefinedBehaviorSanitizer
+	@ASAN_OPTIONS=detect_leaks=1 $(STEP) asan $(FIXED_ADDRESSES) $(CTEST) --test-dir build-asan -L sanitized
 
-fuzz: setup ## the fuzz programs, FUZZ_SECONDS each
-	@$(STEP) configure-fuzz cmake $(CMAKE_OPTIONS) -B build-fuzz -DSTRETTO_BUILD_FUZZERS=ON \
-	  -DCMAKE_CXX_COMPILER=clang++-14
-	@$(STEP) build-fuzz cmake --build build-fuzz -j $(JOBS) --target fuzzers
-	@$(STEP) fuzz tools/fuzz build-fuzz $(FUZZ_SECONDS)
+fuzz: asan-build ## the fuzz programs, of that build, FUZZ_SECONDS each
+	@$(STEP) fuzz tools/fuzz build-asan $(FUZZ_SECONDS) $(JOBS)
 
 compilers: setup ## the sources, parsed by the oldest and the newest GCC and clang that Debian has here: no warning
 	@$(STEP) setup-compilers tools/setup --compilers
@@ -125,4 +122,4 @@ format: setup ## rewrite C++ and Python into the common format
 	@$(PYTHON) -m ruff check --quiet --fix-only . && $(PYTHON) -m ruff format --quiet .
 
 clean: ## remove what was built; .venv/ and what .cache/ holds of NVIDIA stay
-	@rm -rf build build-tsan build-asan build-fuzz build-gpu build-compilers bench-out viewer/dist viewer/.out .cache/logs
+	@rm -rf build build-tsan build-asan build-gpu build-compilers bench-out viewer/dist viewer/.out .cache/logs

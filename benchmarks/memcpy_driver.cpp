@@ -4,10 +4,10 @@
 // for there are none: the orchestrator uses only its times.
 //
 // For S bytes (nccl-tests' "size") and n ranks, a rank's share, as (bytes read + bytes written) / 2:
-//   all_reduce                           S            reads S, writes S; 2(n-1)/n S of these cross between
-//   ranks all_to_all, broadcast, send_recv     S            reads S, writes S reduce_scatter, all_gather,
-//   reduce   S (n+1) / 2n one side is n times the other gather, scatter                      S / n        the
-//   root's memory, shared out among all ranks
+// - all_reduce: S, of reading S and writing S; 2(n-1)/n S of these cross between ranks
+// - all_to_all, broadcast, send_recv: S, of reading S and writing S
+// - reduce_scatter, all_gather, reduce: S (n+1) / 2n, as one side is n times the other
+// - gather, scatter: S / n, the root's memory shared out among all ranks
 #include <barrier>
 #include <thread>
 

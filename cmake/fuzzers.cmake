@@ -1,30 +1,14 @@
-# tests/fuzz/<name>_fuzz.cpp becomes the libFuzzer program <name>_fuzz. Readers of what comes from outside live in some
-# folders only, so only those are compiled, with sanitizers; an archive, so that each program links what it reaches.
-if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  message(FATAL_ERROR "STRETTO_BUILD_FUZZERS needs clang: configure with -DCMAKE_CXX_COMPILER=clang++-14")
-endif()
-set(FUZZ_FLAGS -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1)
-
+# tests/fuzz/<name>_fuzz.cpp becomes the libFuzzer program <name>_fuzz, of the objects that the tests run under the same
+# sanitizers.
+target_compile_options(stretto_objects PRIVATE -fsanitize=fuzzer-no-link)
 file(GLOB STRETTO_FUZZERS CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/fuzz/*_fuzz.cpp)
-set(sources ${CMAKE_CURRENT_BINARY_DIR}/generated/shipped_table.cpp)
-foreach(folder base platform topology bootstrap algorithms planner observe)
-  file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/${folder}/*.cpp)
-  stretto_select_cuda(found OFF)
-  list(APPEND sources ${found})
-endforeach()
-add_library(stretto_fuzzed STATIC EXCLUDE_FROM_ALL ${sources})
-target_include_directories(stretto_fuzzed PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/include)
-target_compile_options(stretto_fuzzed PUBLIC ${FUZZ_FLAGS} PRIVATE -fsanitize=fuzzer-no-link)
-target_link_options(stretto_fuzzed PUBLIC ${FUZZ_FLAGS})
-target_link_libraries(stretto_fuzzed PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
-
 add_custom_target(fuzzers)
 foreach(file ${STRETTO_FUZZERS})
   get_filename_component(name ${file} NAME_WE)
   add_executable(${name} EXCLUDE_FROM_ALL ${file})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-  target_link_libraries(${name} PRIVATE stretto_fuzzed)
+  target_link_libraries(${name} PRIVATE stretto_objects stretto_warnings)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fuzzers)
   add_dependencies(fuzzers ${name})
 endforeach()

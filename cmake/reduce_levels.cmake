@@ -29,6 +29,10 @@ endif()
 set(STRETTO_LEVEL_FOLDER ${CMAKE_CURRENT_SOURCE_DIR}/src/primitives/host)
 if(STRETTO_SANITIZER)
   set(STRETTO_LEVEL_FLAGS -O1 -g0 -ffp-contract=off)
+  if(STRETTO_BUILD_FUZZERS)
+    # No fuzz program comes here.
+    list(APPEND STRETTO_LEVEL_FLAGS -fno-sanitize=fuzzer-no-link)
+  endif()
 else()
   set(STRETTO_LEVEL_FLAGS -O3 -ffp-contract=off)
 endif()
@@ -37,6 +41,10 @@ set_source_files_properties(${STRETTO_LEVEL_FOLDER}/reduce_scalar.cpp PROPERTIES
                             "${STRETTO_LEVEL_FLAGS}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   set(STRETTO_AVX2_FLAGS ${STRETTO_LEVEL_FLAGS} -mavx2 -mbmi2 -mf16c)
+  if(STRETTO_SANITIZER STREQUAL address)
+    # The scalar level is the same source, and looking for undefined behaviour doubles the time that each takes.
+    list(APPEND STRETTO_AVX2_FLAGS -fno-sanitize=undefined)
+  endif()
   set(STRETTO_AVX512_FLAGS ${STRETTO_AVX2_FLAGS} -mavx512f -mavx512bw -mavx512dq -mavx512vl
                            -mprefer-vector-width=512)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)

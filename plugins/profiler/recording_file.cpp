@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/hash.hpp"
 #include "platform/clock.hpp"
 #include "platform/identity.hpp"
 #include "profiler/steady_ticks.hpp"
@@ -27,18 +28,12 @@ constexpr int kNames = 64;  // tags that are tried until a file name is free
 
 // Names this process among those of a job, in 16 bits of every id.
 uint16_t makeTag(const ProcessIdentity& identity) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  const auto mix = [&hash](const void* bytes, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      hash = (hash ^ static_cast<const uint8_t*>(bytes)[i]) * 0x100000001b3u;
-    }
-  };
-  mix(identity.hostname, sizeof identity.hostname);
-  mix(identity.bootId, sizeof identity.bootId);
-  mix(&identity.pid, sizeof identity.pid);
-  mix(&identity.startTime, sizeof identity.startTime);
-  hash *= 0x9e3779b97f4a7c15u;
-  return static_cast<uint16_t>(hash >> 48);
+  Hash hash;
+  hash.add(identity.hostname, sizeof identity.hostname);
+  hash.add(identity.bootId, sizeof identity.bootId);
+  hash.add(&identity.pid, sizeof identity.pid);
+  hash.add(&identity.startTime, sizeof identity.startTime);
+  return static_cast<uint16_t>(hash.value() >> 48);
 }
 
 // What the process calls itself, as far as there is room; arguments are separated by spaces.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/hash.hpp"
 #include "base/parameters.hpp"
 
 namespace stretto::events {
@@ -67,18 +68,12 @@ uint64_t makeTag() {
   clock_gettime(CLOCK_REALTIME, &now);
   char host[64] = {};
   gethostname(host, sizeof host - 1);
-  uint64_t hash = 14695981039346656037u;  // FNV-1a, then a final mix: the tag is the top 16 bits
-  const auto mix = [&hash](const void* data, size_t bytes) {
-    for (size_t i = 0; i < bytes; ++i) {
-      hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211u;
-    }
-  };
+  Hash hash;
   const pid_t process = getpid();
-  mix(host, strlen(host));
-  mix(&process, sizeof process);
-  mix(&now, sizeof now);
-  hash *= 0x9e3779b97f4a7c15u;
-  return (hash >> 48) << kCounterBits;
+  hash.add(host, strlen(host));
+  hash.add(&process, sizeof process);
+  hash.add(&now, sizeof now);
+  return (hash.value() >> 48) << kCounterBits;
 }
 
 thread_local Ring* tRing = nullptr;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/hash.hpp"
 #include "base/parameters.hpp"
 #include "bootstrap/service.hpp"
 #include "communicator/turn.hpp"
@@ -92,9 +93,10 @@ constexpr uint64_t kShrunk = uint64_t{1} << 63;
 
 // What tells this child from every other child of the same parent.
 uint64_t discriminatorOf(uint64_t number, const std::vector<int>& ranks) {
-  uint64_t hash = number * 0x9e3779b97f4a7c15u + 1;
-  for (const int rank : ranks) hash = (hash ^ static_cast<uint64_t>(rank)) * 0xff51afd7ed558ccdu + 7;
-  return hash;
+  Hash hash;
+  hash.add(number);
+  for (const int rank : ranks) hash.add(static_cast<uint64_t>(rank));
+  return hash.value();
 }
 
 Result<Seat> seatAmong(const bootstrap::Membership& parent, const std::vector<int>& ranks, uint64_t number) {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "base/unknown_variables.hpp"
@@ -85,9 +86,9 @@ Status addRings(planner::Machine& machine) {
 }  // namespace
 
 uint64_t Communicator::identityOf(const bootstrap::UniqueId& id) {
-  uint64_t hash = 1469598103934665603u;
-  for (const uint8_t byte : id.bytes) hash = (hash ^ byte) * 1099511628211u;
-  return hash;
+  Hash hash;
+  hash.add(id.bytes, sizeof id.bytes);
+  return hash.value();
 }
 
 Result<planner::Machine> machineOfThisHost(int ranks) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hash.hpp"
 #include "base/json.hpp"
 #include "base/log.hpp"
 #include "base/parameters.hpp"
@@ -39,27 +40,6 @@ std::array<char, kSize> arrayOf(std::string_view text) {
 }
 
 constexpr const char* kReductions[] = {"none", "float_sums", "others"};
-
-// FNV-1a, with a last mix so that every bit of the result depends on every byte.
-class Hash {
- public:
-  void add(uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      state_ = (state_ ^ (value >> shift & 0xff)) * 0x100000001b3;
-    }
-  }
-  template <size_t kSize>
-  void add(const std::array<char, kSize>& text) {
-    for (const char letter : text) add(static_cast<uint64_t>(static_cast<unsigned char>(letter)));
-  }
-  uint64_t value() const {
-    const uint64_t mixed = (state_ ^ state_ >> 32) * 0xd6e8feb86659fd93;
-    return mixed ^ mixed >> 32;
-  }
-
- private:
-  uint64_t state_ = 0xcbf29ce484222325;
-};
 
 const algorithms::Descriptor* descriptorOf(algorithms::Device device, Collective collective,
                                            Algorithm algorithm, Protocol protocol) {
@@ -229,8 +209,8 @@ Status Table::seal() {
              static_cast<uint64_t>(entry.of.cores) << 16 | static_cast<uint64_t>(entry.of.links) << 8 |
              static_cast<uint64_t>(entry.of.reduction) << 4 |
              static_cast<uint64_t>(entry.of.sameProcess) << 1 | static_cast<uint64_t>(entry.of.reach));
-    hash.add(entry.of.gpu);
-    hash.add(entry.of.version);
+    hash.add(entry.of.gpu.data(), entry.of.gpu.size());
+    hash.add(entry.of.version.data(), entry.of.version.size());
     hash.add(entry.rows.size());
     for (const Row& row : entry.rows) {
       uint32_t bits = 0;
@@ -262,9 +242,13 @@ Result<Table> Table::parse(std::string_view text) {
 }
 
 Result<Table> Table::shipped() {
-  Result<Table> table = parseAll(shippedTableTexts());
-  if (table.ok()) table.value().origin_ = "shipped";
-  return table;
+  // Never destroyed: a thread may make a communicator while the process ends.
+  static const Result<Table>& read = *new Result<Table>([] {
+    Result<Table> table = parseAll(shippedTableTexts());
+    if (table.ok()) table.value().origin_ = "shipped";
+    return table;
+  }());
+  return read;
 }
 
 Result<Table> Table::load() {

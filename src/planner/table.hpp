@@ -2,14 +2,14 @@
 // overrides the model. One JSON file, "stretto.table/1", written by `stretto tune`:
 //
 //   {"schema": "stretto.table/1", "machine": {...}, "entries": [
-//     {"collective": "all_reduce", "ranks": 2, "cores": 2, "same_process": false, "reach": true, "rows": [
+//     {"collective": "all_reduce", "ranks": 2, "cores": 2, "same_process": false, "reach": true,
+//      "rows": [
 //       {"bytes": 8, "algorithm": "one_shot", "protocol": "lines", "chunk_bytes": 0, "us": 0.41}, ...]},
-//     {"collective": "all_reduce", "ranks": 2, "gpu": "NVIDIA H200", "links": "nvlink", "same_process":
-//     false,
-//      "reduction": "float_sums", "version": "0.1.0", "rows": [
+//     {"collective": "all_reduce", "ranks": 2, "gpu": "NVIDIA H200", "links": "nvlink",
+//      "same_process": false, "reduction": "float_sums", "version": "0.1.0",
+//      "rows": [
 //       {"bytes": 1024, "algorithm": "one_shot", "protocol": "bare", "chunk_bytes": 0, "blocks": 1,
-//       "us": 1.9},
-//       ...]}]}
+//        "us": 1.9}, ...]}]}
 //
 // `bytes` counts as planner::Request does (count times element size); one row per size, the fastest; a
 // `chunk_bytes` or `blocks` of 0 leaves it to the planner. `machine` is for people and decides nothing.
@@ -55,7 +55,7 @@ class Table {
 
   // Refuses (kInvalidUsage, with the line) whatever is not exactly of the schema.
   static Result<Table> parse(std::string_view text);
-  // Of the files of tables/, which the library was built with.
+  // Of the files of tables/, which the library was built with; read once in a process.
   static Result<Table> shipped();
   // STRETTO_TABLE's file if that is set, else the shipped one.
   static Result<Table> load();

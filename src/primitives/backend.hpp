@@ -2,22 +2,22 @@
 // that satisfies Backend; `Host` runs them on CPU threads over shared memory, and is their living definition.
 //
 // Memory ordering is in the verb, never in the algorithm:
-//   put      makes bytes visible to the peer only after a later signal
-//   signal   release: all this coop has put to that peer is visible before the cell's counter grows to
-//   `value` wait     acquire: returns when the counter is at least `value`, or with a Status when the
-//   communicator was
-//            aborted, the deadline passed, or the operation's tag is not ours (the ranks disagree)
-//   putLines / readLines / reduceLines   carry readiness inside the data: neither signal nor fence; at most
-//            lineBytes() from one source in one leg of one epoch
-//   describe says what others need to know to read a buffer of ours; locate finds a buffer of theirs in our
-//            address space (null: not there, get must copy); get copies a peer's memory here
-//   beginReading / goOnReading / endReading   frame the reading of peers' buffers, and are asked between
-//   pieces
-//            of a few megabytes; pauseReading before a wait, beginReading after it: not ok once a peer has
-//            failed. When endReading is ok, all that was read came from buffers whose owners were still in
-//            the operation
-//   awaitReaders   returns, after an operation has failed here, when no peer reads this rank's buffers any
-//            more, or after a bounded time (docs/decisions/0023-what-holds-after-a-fault.md)
+// - put: makes bytes visible to the peer only after a later signal.
+// - signal (release): all that this coop has put to that peer is visible before the cell's counter grows to
+//   `value`.
+// - wait (acquire): returns when the counter is at least `value`, or with a Status when the communicator was
+//   aborted, the deadline passed, or the operation's tag is not ours (the ranks disagree).
+// - putLines, readLines, reduceLines: carry readiness inside the data, with neither signal nor fence; at most
+//   lineBytes() from one source in one leg of one epoch.
+// - describe says what others need to know to read a buffer of ours; locate finds a buffer of theirs in our
+//   address space (null: it is not there, and get must copy); get copies a peer's memory here.
+// - beginReading, goOnReading, endReading: frame the reading of peers' buffers. goOnReading is asked between
+//   pieces of a few megabytes; pauseReading comes before a wait, and beginReading after it. They are not ok
+//   once a peer has failed. When endReading is ok, all that was read came from buffers whose owners were
+//   still in the operation.
+// - awaitReaders: returns, after an operation has failed here, when no peer reads this rank's buffers any
+//   more, or after a bounded time (docs/decisions/0023-what-holds-after-a-fault.md).
+//
 // A wait that gives up says so to the whole coop, and its caller publishes nothing afterwards.
 #pragma once
 

@@ -137,7 +137,9 @@ TEST_P(EveryCollective, ComputesWhatItMustAmongThreads) {
   asThreads(Board(ranks, kAreaBytes), runAll(drawAll(ranks, datasets, shareOf(1))), 300);
 }
 
-TEST_P(EveryCollective, ComputesWhatItMustAmongProcesses) {
+class EveryCollectiveOfProcesses : public EveryCollective {};
+
+TEST_P(EveryCollectiveOfProcesses, ComputesWhatItMust) {
   if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
   const int ranks = GetParam();
   const Datasets datasets = makeDatasets(ranks, kMostCount * static_cast<size_t>(ranks));
@@ -145,6 +147,7 @@ TEST_P(EveryCollective, ComputesWhatItMustAmongProcesses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective, ::testing::Values(1, 2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollectiveOfProcesses, ::testing::Values(1, 2, 3, 4, 5, 8));
 
 // Messages of many chunks, on every row.
 class Large : public Conformance<int> {
@@ -175,18 +178,21 @@ class Large : public Conformance<int> {
   }
 };
 
-TEST_P(Large, AmongThreads) {
+TEST_P(Large, Compute) {
   const Datasets data = datasets();
   asThreads(Board(GetParam(), kAreaBytes), runAll(cases(data)), 120);
 }
 
-TEST_P(Large, AmongProcesses) {
+class LargeOfProcesses : public Large {};
+
+TEST_P(LargeOfProcesses, Compute) {
   if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
   const Datasets data = datasets();
   asProcesses(Board(GetParam(), kAreaBytes), runAll(cases(data)), 120);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Large, ::testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, LargeOfProcesses, ::testing::Values(2, 4));
 
 // STRETTO_RINGS: data goes round several rings at once; STRETTO_RING_GATHER: and finished blocks both ways.
 class Rings : public Conformance<std::tuple<int, int, const char*>> {};

@@ -406,7 +406,7 @@ TEST(Group, MaySplitACommunicatorSeveralTimes) {
   for (int round = 0; round < 10; ++round) asThreads(5, connected(splitTwice));
 }
 
-TEST(Group, MaySplitACommunicatorSeveralTimesInProcesses) {
+TEST(GroupOfProcesses, MaySplitACommunicatorSeveralTimes) {
   asProcesses(5, connected(splitTwice));
 }
 

@@ -224,7 +224,9 @@ TEST_F(EventTest, EnvironmentSwitches) {
   EXPECT_TRUE(on()) << "unset leaves what the program chose";
 }
 
-TEST_F(EventTest, ForkedChildStartsAfreshUnderItsOwnTag) {
+class ForkedEvents : public EventTest {};
+
+TEST_F(ForkedEvents, StartAfreshUnderTheirOwnTag) {
   const Id before = start(Type::kCollective, Id::kNone, payloadOf(1), 8);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -265,7 +267,9 @@ double bestNanoseconds(F&& body) {
   return best;
 }
 
-TEST_F(EventTest, Cost) {
+class EventCost : public EventTest {};
+
+TEST_F(EventCost, OfOneEvent) {
   onThread([] {
     Payload payload = payloadOf(1);
     const double off = bestNanoseconds([&] {

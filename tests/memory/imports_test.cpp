@@ -175,7 +175,9 @@ TEST_F(ImportsTest, EndWithMemoryWhoseTellerHasGone) {
 }
 
 // The child's copy is the parent's memory too: peers keep it.
-TEST_F(ImportsTest, StayWhenAForkedChildFreesItsCopy) {
+class ForkedImports : public ImportsTest {};
+
+TEST_F(ForkedImports, StayWhenAChildFreesItsCopy) {
   int told = 0;
   onRelease(this, [&] { ++told; });
   Segment one(this);

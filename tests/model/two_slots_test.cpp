@@ -1,4 +1,4 @@
-// Two slots suffice (DESIGN section 5), checked in every interleaving and every order of landing; and each
+// Two slots suffice (docs/design.md, 4), checked in every interleaving and every order of landing; and each
 // condition of the argument is needed, shown by taking it away and printing the shortest run that goes wrong.
 #include <gtest/gtest.h>
 

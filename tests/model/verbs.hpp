@@ -2,26 +2,20 @@
 // programs, one program per actor. An actor is one coop of one rank. Tests in this folder build programs from
 // these steps (slots.hpp, links.hpp) and hand them to the explorer, which runs them in every order there is.
 //
-//   library's verb        step                 what the model lets happen
-//   put                   kPut per word        the word is issued; it lands in the peer's window at any later
-//   time,
-//                                              in any order with other words (same word: in program order)
-//   signal                kSignal              issued; lands only after everything this actor issued before
-//   to that
-//                                              peer has landed and every earlier load has been performed
-//                                              (release). The counter grows to `value`
-//   wait                  kWait                blocks until the counter >= value; later steps stay behind
-//   (acquire) putLines              kPutLine per line    the line lands whole (payload and epoch together),
-//   at any time, in
-//                                              any order with everything else: no signal, no fence
-//   readLines             kReadLine per line   blocks until the line's own flag says ready, and takes the
-//   payload by
-//                                              the same load
-//   get, loads of reduce  kRead per word       takes what the cell holds now, without asking
-//   (sentinel variant)    kClear               a store of "nothing" into one's own window; lands like a put
-//   (end of a launch)     kFence, kJoin        all of this actor's stores have landed; all coops of this rank
-//   have
-//                                              come this far
+// The library's verb, its step, and what the model lets happen:
+// - put: kPut per word. The word is issued; it lands in the peer's window at any later time, in any order
+//   with other words (same word: in program order).
+// - signal (release): kSignal. Issued; lands only after everything that this actor issued before to that peer
+//   has landed and every earlier load has been performed. The counter grows to `value`.
+// - wait (acquire): kWait. Blocks until the counter >= value; later steps stay behind.
+// - putLines: kPutLine per line. The line lands whole (payload and epoch together), at any time, in any order
+//   with everything else: no signal, no fence.
+// - readLines: kReadLine per line. Blocks until the line's own flag says ready, and takes the payload by the
+//   same load.
+// - get, loads of reduce: kRead per word. Takes what the cell holds now, without asking.
+// - (sentinel variant): kClear. A store of "nothing" into one's own window; lands like a put.
+// - (end of a launch): kFence, kJoin. All of this actor's stores have landed; all coops of this rank have
+//   come this far.
 //
 // A blocked wait polls in the library; here it is simply not enabled, so a spin is not a step and every run
 // of a model is finite. A cell holds what a cell can hold without tearing: one line, or one word.

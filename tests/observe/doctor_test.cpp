@@ -440,7 +440,7 @@ TEST(Doctor, TargetsAreChecked) {
 }
 
 // The whole way: four processes of which one never enters, read by their pids while they spin.
-TEST(Doctor, FindsTheMissingRankAmongLiveProcesses) {
+TEST(DoctorOfProcesses, FindsTheMissingRank) {
   const testing::Watchdog watchdog("the doctor on live processes", 60);
   unsetenv("STRETTO_FLIGHT_DIR");
   constexpr int kRanks = 4;

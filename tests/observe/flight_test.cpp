@@ -305,12 +305,14 @@ void spin() {
   while (forever) platform::relax();
 }
 
-TEST_F(FlightTest, ReadsASpinningProcess) {
+class FlightOfProcesses : public FlightTest {};
+
+TEST_F(FlightOfProcesses, IsReadWhileTheySpin) {
   const Child child(spin);
   expectSeven(readProcess(child.pid()));
 }
 
-TEST_F(FlightTest, ReadsASleepingAndAStoppedProcess) {
+TEST_F(FlightOfProcesses, IsReadWhileTheySleepAndWhenTheyAreStopped) {
   const Child child([] {
     while (true) pause();
   });
@@ -323,7 +325,7 @@ TEST_F(FlightTest, ReadsASleepingAndAStoppedProcess) {
   EXPECT_EQ(reading.value().snapshots.front().liveness, Liveness::kStopped);
 }
 
-TEST_F(FlightTest, AKilledProcessLeavesItsFile) {
+TEST_F(FlightOfProcesses, OutlivesThoseThatAreKilled) {
   useDirectory();
   Child child(spin);
   const pid_t pid = child.pid();
@@ -336,7 +338,7 @@ TEST_F(FlightTest, AKilledProcessLeavesItsFile) {
   EXPECT_EQ(readProcess(pid).status().code, Code::kInvalidArgument);
 }
 
-TEST_F(FlightTest, AZombieIsSaidToHaveEnded) {
+TEST_F(FlightOfProcesses, OfAZombieHasEnded) {
   const pid_t pid = fork();
   if (pid == 0) _exit(0);
   siginfo_t info{};
@@ -346,7 +348,7 @@ TEST_F(FlightTest, AZombieIsSaidToHaveEnded) {
   waitpid(pid, nullptr, 0);
 }
 
-TEST_F(FlightTest, AForkedChildNeitherSpeaksForItsParentNorCounts) {
+TEST_F(FlightOfProcesses, AForkedChildNeitherSpeaksForItsParentNorCounts) {
   FlightRecorder recorder = openRecorder(1, 0, 2);
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
@@ -370,7 +372,7 @@ TEST_F(FlightTest, AForkedChildNeitherSpeaksForItsParentNorCounts) {
   close(ready[1]);
 }
 
-TEST_F(FlightTest, AChildThatStillMapsTheParentsRecorderIsNotTheRank) {
+TEST_F(FlightOfProcesses, AChildThatStillMapsTheParentsRecorderIsNotTheRank) {
   const FlightRecorder recorder = openRecorder(1, 0, 2);
   const pid_t pid = fork();
   if (pid == 0) {
@@ -524,7 +526,9 @@ TEST_F(FlightTest, NothingToReadIsSaid) {
   EXPECT_EQ(readProcess(getpid()).status().code, Code::kInvalidUsage);
 }
 
-TEST_F(FlightTest, Cost) {
+class FlightCost : public FlightTest {};
+
+TEST_F(FlightCost, OfOneRecord) {
   FlightRecorder recorder = openRecorder(1, 0, 6);
   const FlightRecord record = recordOf(4);
   constexpr int kRounds = 15;

@@ -38,7 +38,7 @@ TEST(Identity, DescribesThisProcess) {
   EXPECT_TRUE(sameProcess(me, here()) && sameHost(me, here()) && sameNetwork(me, here()));
 }
 
-TEST(Identity, AForkedChildIsAnotherProcessOnTheSameHost) {
+TEST(ForkedChild, IsAnotherProcessOnTheSameHost) {
   const ProcessIdentity me = here();
   const pid_t child = ::fork();
   if (child == 0) {

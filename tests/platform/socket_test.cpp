@@ -118,7 +118,7 @@ TEST(Socket, DescriptorsCloseOnExecAndWithTheirOwner) {
   EXPECT_FALSE(isOpen(fd));
 }
 
-TEST(Socket, AForkedChildHasNoCopiesAndClosesNoStrangers) {
+TEST(ForkedChild, HasNoCopiesOfSocketsAndClosesNoStrangers) {
   const Watchdog watchdog("fork", 20);
   Pair pair = connected();
   const pid_t child = ::fork();

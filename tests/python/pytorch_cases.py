@@ -417,6 +417,17 @@ def groups() -> None:
     part.shutdown()
 
 
+def train_alike(parallel: Any, whole: Any) -> None:
+    """Three steps of both, of a rank's part of the inputs and of all of them."""
+    inputs = torch.randn(SIZE * 2, 8)
+    for model, data in ((parallel, inputs[2 * RANK : 2 * RANK + 2]), (whole, inputs)):
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(data).square().mean().backward()
+            optimizer.step()
+
+
 @case
 def groups_of_one_name_follow_each_other() -> None:
     """What the first has left in the store is not taken for the second's."""
@@ -442,14 +453,7 @@ def data_parallel() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
     whole = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
     whole.load_state_dict(model.state_dict())
-    parallel = torch.nn.parallel.DistributedDataParallel(model)
-    inputs = torch.randn(SIZE * 2, 8)
-    for one, data in ((parallel, inputs[2 * RANK : 2 * RANK + 2]), (whole, inputs)):
-        optimizer = torch.optim.SGD(one.parameters(), 0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            one(data).square().mean().backward()
-            optimizer.step()
+    train_alike(torch.nn.parallel.DistributedDataParallel(model), whole)
     for a, b in zip(model.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(a, b)
 
@@ -464,13 +468,7 @@ def fully_sharded() -> None:
     whole = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.ReLU(), torch.nn.Linear(12, 4))
     whole.load_state_dict(model.state_dict())
     fully_shard(model, mesh=init_device_mesh("cpu", (SIZE,)))
-    inputs = torch.randn(SIZE * 2, 8)
-    for one, data in ((model, inputs[2 * RANK : 2 * RANK + 2]), (whole, inputs)):
-        optimizer = torch.optim.SGD(one.parameters(), 0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            one(data).square().mean().backward()
-            optimizer.step()
+    train_alike(model, whole)
     for a, b in zip(model.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(a.full_tensor(), b)
 

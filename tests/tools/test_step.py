@@ -57,6 +57,27 @@ def test_a_failure_shows_the_end_of_the_log_and_where_all_of_it_is(step: Path) -
     assert len((logs(step) / "bad.log").read_text().splitlines()) == 200
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        " 3/44 Test  #8: api ..............................***Failed   12.01 sec",
+        "FAILED: CMakeFiles/x.dir/src/base/log.cpp.o ",
+        "[gw1] [ 33%] FAILED tests/python/test_cli.py::test_explain ",
+        "tests/python/test_cli.py::test_explain FAILED [ 33%]",
+    ],
+)
+def test_a_failure_is_named_while_the_rest_goes_on(step: Path, tmp_path: Path, said: str) -> None:
+    ends = f"for i in $(seq 600); do [ -e {tmp_path}/seen ] && exit 1; sleep 0.1; done"
+    words = [str(step), "tests", "sh", "-c", f"echo fine; echo '{said}'; {ends}"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == f"tests: {said}\n"
+        (tmp_path / "seen").touch()
+        assert re.match(r"tests +FAILED", running.stdout.readline())
+
+
 def test_a_step_within_a_step_is_part_of_it(step: Path) -> None:
     done = run(step, "outer", f"{step} inner echo deep")
     assert len(done.stdout.splitlines()) == 1

@@ -13,8 +13,8 @@ from typing import Any
 
 from stretto.bench.measure import SUBJECT
 from stretto.bench.options import Options, UsageError
-from stretto.bench.rows import SCHEMA, Row, geometric_mean
-from stretto.bench.workload import COLLECTIVES, format_size
+from stretto.bench.rows import SCHEMA, Row, geometric_mean, operation
+from stretto.bench.workload import format_size
 
 # What both runs must have measured alike, as the records name it, and what the command line calls it.
 _ALIKE = {
@@ -80,14 +80,11 @@ def expect_alike(before: list[Row], now: dict[str, Any], path: Path) -> None:
 
 def expected_row(options: Options) -> dict[str, Any]:
     """What a run of these options will say in each row of Stretto's."""
-    facts = COLLECTIVES[options.collective]
     return {
         "collective": options.collective,
         "ranks": options.ranks,
         "device": options.device,
-        "dtype": options.dtype,
-        "op": options.op if facts.reduces else None,
-        "root": options.root if facts.rooted else None,
+        **operation(options),
         "in_place": options.in_place,
         "buffers": options.buffers,
         "graph": options.in_graph,

@@ -26,6 +26,16 @@ NO_RIVALS = (FLOOR, UNREDUCED, TORCH)
 FLOOR_FROM_BYTES = 64 * 1024
 
 
+def operation(options: Options) -> Row:
+    """What is moved or computed, as far as the collective has a choice."""
+    facts = COLLECTIVES[options.collective]
+    return {
+        "dtype": options.dtype,
+        "op": options.op if facts.reduces else None,
+        "root": options.root if facts.rooted else None,
+    }
+
+
 def row_of(cell: Cell, options: Options) -> Row:
     facts = COLLECTIVES[options.collective]
     algbw = cell.size / cell.median / 1000
@@ -38,9 +48,7 @@ def row_of(cell: Cell, options: Options) -> Row:
         "ranks_as": "threads" if cell.implementation == FLOOR or _as_threads(cell, options) else "processes",
         "device": options.device,
         "shared_device": options.shared_device,
-        "dtype": options.dtype,
-        "op": options.op if facts.reduces else None,
-        "root": options.root if facts.rooted else None,
+        **operation(options),
         "bytes": cell.size,
         "in_place": cell.how.get("in_place", options.in_place and cell.implementation != FLOOR),
         "buffers": options.buffers,

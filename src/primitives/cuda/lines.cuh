@@ -1,8 +1,8 @@
 // Lines: payload and readiness in one store, so that neither signal nor fence is needed. Three formats:
 //
 //   short   16 bytes: one unit of payload and the flag. Both halves are seen together because the store is
-//   one
-//           single-copy atomic access (PTX "b128").
+//           one single-copy atomic access (PTX "b128").
+//
 //   wide    128 bytes: fifteen units and the flag, stored by eight neighbouring threads in one instruction.
 //           That a warp's aligned 128 bytes arrive as one is no promise of the PTX model but a property of
 //           NVLink and of the memory behind it; NCCL's LL128 protocol rests on it as well, on the same GPUs.

@@ -1,0 +1,73 @@
+# Which tests run where. `ctest -L` and `-LE` choose by these labels:
+#
+#   sanitized   under the sanitizers: ranks are threads of one process there, which is what a sanitizer can follow
+#   one_thread  of those, what computes on one thread: no races to find, and minutes under ThreadSanitizer
+#   timed       holds a time against a limit, which says nothing on a machine that others share: `make timed`, not CI
+#   hostile     random faults for a while
+#   gpu         needs a GPU: tools/gpu
+#
+# A folder's tests are one test of ctest; a suite that is labelled here is one of its own, named <folder>.<suite>. What
+# waits for a fault to be noticed within a time runs alone (RUN_SERIAL); the others share the cores.
+set(STRETTO_SANITIZED base platform primitives memory topology algorithms bootstrap planner observe communicator api plugins)
+set(STRETTO_ALONE algorithms api bootstrap communicator)
+
+# Suites whose ranks or helpers are processes are of no folder's sanitized tests: they have no label.
+set(STRETTO_SUITES_OF_PROCESSES
+  api.ChildInTheMaking api.EveryCollectiveOfProcesses api.Fork api.GroupOfProcesses api.LargeOfProcesses
+  base.ForkedEvents bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.ProfilerCalls
+  communicator.ProfilerSampling memory.ForkedImports observe.DoctorOfProcesses observe.FlightOfProcesses
+  platform.ForkedChild plugins.ProfilerProcess)
+set(STRETTO_SUITES_OF_ONE_THREAD
+  primitives.Copy primitives.EveryNarrowFloat primitives.EveryType primitives.Reduce)
+set(STRETTO_SUITES_TIMED base.EventCost observe.FlightCost planner.ChooseCost)
+
+# Conformance has owners: the plain build runs every type and operator with every algorithm, a sanitizer one case in so
+# many of each algorithm, as it follows how data moves and not what is computed.
+set(STRETTO_SANITIZED_SHARE 8)
+
+function(stretto_set_up_test name folder)
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${STRETTO_TEST_TIMEOUT})
+  if(folder IN_LIST STRETTO_ALONE)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+  if(STRETTO_SANITIZER)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT STRETTO_TEST_SHARE=${STRETTO_SANITIZED_SHARE})
+  endif()
+endfunction()
+
+# stretto_add_suites(<folder> <out> LABELS <label>... SUITES <folder>.<suite>...): a test for each suite of the folder; adds
+# to `out` the filter that chooses them.
+function(stretto_add_suites folder out)
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "" "" "LABELS;SUITES")
+  foreach(name ${ARG_SUITES})
+    if(NOT name MATCHES "^${folder}\\.(.+)$")
+      continue()
+    endif()
+    set(filter "${CMAKE_MATCH_1}.*:*/${CMAKE_MATCH_1}.*")
+    add_test(NAME ${name} COMMAND ${folder}_tests --gtest_filter=${filter})
+    stretto_set_up_test(${name} ${folder})
+    # A suite that has another name by now is no success.
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+    string(APPEND ${out} ":${filter}")
+  endforeach()
+  set(${out} "${${out}}" PARENT_SCOPE)
+endfunction()
+
+function(stretto_add_folder_test folder)
+  set(labels)
+  if(folder IN_LIST STRETTO_SANITIZED)
+    set(labels sanitized)
+  endif()
+  set(apart "")
+  stretto_add_suites(${folder} apart SUITES ${STRETTO_SUITES_OF_PROCESSES})
+  stretto_add_suites(${folder} apart LABELS timed SUITES ${STRETTO_SUITES_TIMED})
+  stretto_add_suites(${folder} apart LABELS ${labels} one_thread SUITES ${STRETTO_SUITES_OF_ONE_THREAD})
+  string(REGEX REPLACE "^:" "--gtest_filter=-" apart "${apart}")
+  add_test(NAME ${folder} COMMAND ${folder}_tests ${apart})
+  stretto_set_up_test(${folder} ${folder})
+  set_tests_properties(${folder} PROPERTIES LABELS "${labels}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+endfunction()
+
+# What `ctest -L sanitized` needs of a build.
+list(TRANSFORM STRETTO_SANITIZED APPEND _tests OUTPUT_VARIABLE STRETTO_SANITIZED_PROGRAMS)
+add_custom_target(sanitized_tests DEPENDS ${STRETTO_SANITIZED_PROGRAMS})
