@@ -19,12 +19,14 @@ KEPT_CUDA := $(shell sed -n 's/^STRETTO_CUDA:[A-Z]*=//p' build/CMakeCache.txt 2>
 BENCH_CUDA := $(or $(CUDA),$(if $(TWO_GPUS),ON,$(or $(KEPT_CUDA),OFF)))
 BENCH_DEVICE := $(if $(TWO_GPUS),$(if $(filter-out OFF,$(BENCH_CUDA)),cuda,cpu),cpu)
 
-# The package compiles the library again, and sanitizer builds are thrown away often: what was compiled once is kept.
-# A fresh machine has no cache to find anything in: there the headers that many files include are compiled once
-# (cmake/precompiled.cmake).
+# The package compiles the library again, and sanitizer builds are thrown away often: what was compiled once is kept, and
+# known again in another folder (tools/wheels builds from a source package). A fresh machine has no cache to find anything
+# in: there the headers that many files include are compiled once (cmake/precompiled.cmake).
 export CMAKE_CXX_COMPILER_LAUNCHER := $(if $(CI),,$(shell command -v ccache))
 export CCACHE_DIR := $(CURDIR)/.cache/ccache
 export CCACHE_MAXSIZE := 2G
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := true
 
 PYTHON := .venv/bin/python
 STEP := tools/step
@@ -38,7 +40,7 @@ CTEST := ctest --output-on-failure -j $(JOBS)
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native viewer python test ctest timed pytest viewertest tsan asan-build asan fuzz compilers hostile bench docs lint format clean
+.PHONY: help setup build native viewer python test ctest timed pytest viewertest wheel tsan asan-build asan fuzz compilers hostile bench docs lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -61,7 +63,7 @@ viewer: setup ## the timeline, as one page: viewer/dist/viewer.html
 python: native viewer ## the Python half: the package, with the `stretto` command, into .venv/
 	@$(STEP) python $(INSTALL_PACKAGE)
 
-test: ctest pytest viewertest tsan asan fuzz compilers ## all tests: C++, Python, viewer, sanitizers, fuzz, other compilers
+test: ctest pytest viewertest wheel tsan asan fuzz compilers ## all tests: C++, Python, viewer, wheel, sanitizers, fuzz, compilers
 
 ctest: native ## the C++ tests that need no GPU; tools/gpu runs the others
 	@$(STEP) ctest $(CTEST) --test-dir build -LE 'gpu|timed'
@@ -70,10 +72,15 @@ timed: native ## the tests that hold a time against a limit: for a machine that 
 	@$(STEP) timed ctest --test-dir build --output-on-failure -L timed
 
 pytest: build ## the Python tests: interface, tools, package
-	@$(STEP) pytest $(PYTHON) -m pytest -v -n $(JOBS) tests $(wildcard python/tests)
+	@$(STEP) pytest $(PYTHON) -m pytest -v tests $(wildcard python/tests)
 
 viewertest: build ## the viewer's types, model and pages, those in headless Chromium
 	@$(STEP) viewer-test sh -c 'cd viewer && npm run types && npm test'
+
+# Without GPU kernels, which take ten minutes; the rest of a wheel, how it is made and how it is tried out are the same.
+wheel: viewer ## a wheel (CUDA=ON: with GPU kernels) and its source package into dist/, tried out as users do
+	@$(STEP) wheel $(PYTHON) tools/wheels --cuda $(or $(CUDA),OFF)
+	@$(STEP) wheel-checks $(PYTHON) -m pytest -q tests/wheels/check_wheel.py
 
 tsan: setup ## the C++ tests that run ranks as threads, under ThreadSanitizer
 	@$(STEP) configure-tsan cmake $(CMAKE_OPTIONS) -B build-tsan -DSTRETTO_SANITIZER=thread -DSTRETTO_BUILD_TESTS=ON
@@ -122,4 +129,4 @@ format: setup ## rewrite C++ and Python into the common format
 	@$(PYTHON) -m ruff check --quiet --fix-only . && $(PYTHON) -m ruff format --quiet .
 
 clean: ## remove what was built; .venv/ and what .cache/ holds of NVIDIA stay
-	@rm -rf build build-tsan build-asan build-gpu build-compilers bench-out viewer/dist viewer/.out .cache/logs
+	@rm -rf build build-tsan build-asan build-gpu build-compilers build-wheels dist bench-out viewer/dist viewer/.out .cache/logs

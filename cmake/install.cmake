@@ -11,17 +11,17 @@ install(TARGETS stretto_profiler LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COM
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT stretto
   FILES_MATCHING PATTERN "*.h")
 
-set(STRETTO_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/stretto)
-configure_package_config_file(
-  ${CMAKE_CURRENT_LIST_DIR}/stretto-config.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/stretto-config.cmake
-  INSTALL_DESTINATION ${STRETTO_CMAKE_DIR}
-  PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
-write_basic_package_version_file(
-  ${CMAKE_CURRENT_BINARY_DIR}/stretto-config-version.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/stretto-config.cmake
-  ${CMAKE_CURRENT_BINARY_DIR}/stretto-config-version.cmake DESTINATION ${STRETTO_CMAKE_DIR} COMPONENT stretto)
-
-# Relative to the file's own place, so that an installed tree can be moved.
-file(RELATIVE_PATH STRETTO_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-configure_file(${CMAKE_CURRENT_LIST_DIR}/stretto.pc.in ${CMAKE_CURRENT_BINARY_DIR}/stretto.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/stretto.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT stretto)
+# stretto_install_interface(<prefix> <libdir> <includedir> <install options>...): what finds the library below `prefix`,
+# relative to its own place, so that an installed tree can be moved.
+function(stretto_install_interface prefix libdir includedir)
+  set(made ${CMAKE_CURRENT_BINARY_DIR}/interface/${prefix})
+  set(cmakedir ${libdir}/cmake/stretto)
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/stretto-config.cmake.in ${made}/stretto-config.cmake
+    INSTALL_DESTINATION ${cmakedir} INSTALL_PREFIX /anywhere PATH_VARS libdir includedir)
+  write_basic_package_version_file(${made}/stretto-config-version.cmake COMPATIBILITY SameMinorVersion)
+  file(RELATIVE_PATH up /${libdir}/pkgconfig /)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/stretto.pc.in ${made}/stretto.pc @ONLY)
+  install(FILES ${made}/stretto-config.cmake ${made}/stretto-config-version.cmake DESTINATION ${prefix}${cmakedir} ${ARGN})
+  install(FILES ${made}/stretto.pc DESTINATION ${prefix}${libdir}/pkgconfig ${ARGN})
+endfunction()
+stretto_install_interface("" ${CMAKE_INSTALL_LIBDIR} ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT stretto)

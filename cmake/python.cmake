@@ -7,7 +7,7 @@ if(NOT STRETTO_BUILD_PYTHON)
   return()
 endif()
 
-find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_VARIABLE nanobind_ROOT
                 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 find_package(nanobind CONFIG REQUIRED)
@@ -26,14 +26,6 @@ target_include_directories(stretto_python PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/in
 target_link_libraries(stretto_python PRIVATE $<TARGET_LINKER_FILE:stretto_wheel>)
 target_compile_options(stretto_python PRIVATE -Wall -Wextra $<$<BOOL:${STRETTO_WERROR}>:-Werror>)
 add_dependencies(stretto_python stretto_wheel)
-# What `stretto info` says of the build.
-set(facts ${CMAKE_CURRENT_BINARY_DIR}/generated/build_facts.hpp)
-add_custom_target(stretto_build_facts BYPRODUCTS ${facts} COMMAND ${CMAKE_COMMAND}
-  -DSOURCE=${CMAKE_CURRENT_SOURCE_DIR} -DOUTPUT=${facts}
-  "-DCOMPILER=${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" -DCUDA=$<BOOL:${STRETTO_CUDA_FOUND}>
-  -P ${CMAKE_CURRENT_SOURCE_DIR}/cmake/build_facts.cmake VERBATIM)
-add_dependencies(stretto_python stretto_build_facts)
-target_include_directories(stretto_python PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
 set_target_properties(stretto_python PROPERTIES
   OUTPUT_NAME _native LIBRARY_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT} INSTALL_RPATH "$ORIGIN/lib")
 
@@ -46,6 +38,7 @@ install(TARGETS stretto_wheel stretto_nccl stretto_profiler stretto_profiler_emp
         LIBRARY DESTINATION stretto/lib COMPONENT python NAMELINK_SKIP EXCLUDE_FROM_ALL)
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION stretto/include COMPONENT python EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.h")
+stretto_install_interface(stretto/ lib include COMPONENT python EXCLUDE_FROM_ALL)
 # The page of `stretto trace view`, where npm has built it.
 install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/viewer/dist/viewer.html DESTINATION stretto/trace COMPONENT python
         EXCLUDE_FROM_ALL OPTIONAL)
@@ -53,16 +46,10 @@ install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/viewer/dist/viewer.html DESTINATION st
 # `stretto bench` and `stretto tune` from a wheel: the drivers, and the sources of those that peers' compilers build. A
 # checkout with benchmarks has them in its build folder already.
 if(NOT STRETTO_BUILD_BENCHMARKS)
-  foreach(driver stretto_driver memcpy_driver)
-    add_executable(${driver} ${CMAKE_CURRENT_SOURCE_DIR}/benchmarks/${driver}.cpp)
-    target_include_directories(${driver} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/include)
-    target_link_libraries(${driver} PRIVATE Threads::Threads stretto_warnings)
-    set_target_properties(${driver} PROPERTIES
-      RUNTIME_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT} INSTALL_RPATH "$ORIGIN/../../lib")
-    install(TARGETS ${driver} RUNTIME DESTINATION stretto/bench/bin COMPONENT python EXCLUDE_FROM_ALL)
-  endforeach()
-  target_link_libraries(stretto_driver PRIVATE $<TARGET_LINKER_FILE:stretto_wheel>)
-  add_dependencies(stretto_driver stretto_wheel)
+  set(STRETTO_DRIVERS_USE stretto_wheel)
+  include(${CMAKE_CURRENT_SOURCE_DIR}/benchmarks/drivers.cmake)
+  set_target_properties(${STRETTO_DRIVERS} PROPERTIES INSTALL_RPATH "$ORIGIN/../../lib")
+  install(TARGETS ${STRETTO_DRIVERS} RUNTIME DESTINATION stretto/bench/bin COMPONENT python EXCLUDE_FROM_ALL)
   install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/benchmarks/ DESTINATION stretto/bench/native COMPONENT python
-          EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.hpp" PATTERN "openmpi_driver.cpp")
+          EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.hpp" PATTERN "openmpi_driver.cpp" PATTERN "cuda" EXCLUDE PATTERN "peers" EXCLUDE)
 endif()

@@ -34,6 +34,11 @@ ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks, ncclUniqueId 
 /* "0.1.0"; static storage. */
 const char* strettoVersion(void);
 
+/* How the library was built, as JSON: {"schema":"stretto.build/1", "version":..., "commit":... (null where it
+ * is not known), "compiler":..., "cuda":true or false, "nvcc":..., "kernels":["sm_90", "compute_90"]}:
+ * machine code for GPUs, and PTX, which the driver compiles for later ones; none without CUDA. */
+ncclResult_t strettoBuild(char* json, size_t capacity, size_t* needed);
+
 /* Counters of one communicator rank since it was made. Set `size` to sizeof before the call; fields that the
  * library knows and the caller does not are left out, and the other way round set to 0. Times in nanoseconds.
  */

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "build_facts.hpp"
 #include "communicator.hpp"
 #include "errors.hpp"
 #include "stretto.h"
@@ -40,16 +39,6 @@ std::string explain(const std::string& collective, size_t bytes, int type, int o
                                      static_cast<ncclRedOp_t>(op), ranks, 0};
     return strettoExplain(nullptr, &question, text, capacity, needed);
   });
-}
-
-// How this installation was built; the commit is None where it is not known.
-nb::dict build() {
-  nb::dict facts;
-  const std::string commit = STRETTO_COMMIT;
-  facts["commit"] = commit.empty() ? nb::object(nb::none()) : nb::object(nb::str(commit.c_str()));
-  facts["compiler"] = STRETTO_COMPILER;
-  facts["cuda"] = STRETTO_CUDA != 0;
-  return facts;
 }
 
 int typeCode(const std::string& name) {
@@ -157,7 +146,7 @@ NB_MODULE(_native, m) {
   m.def("group_end", &groupEnd);
   m.def("group_discard", &groupDiscard);
   m.def("version", [] { return std::string(strettoVersion()); });
-  m.def("build", &build);
+  m.def("build", [] { return readText(strettoBuild); });
   m.def("nccl_version", [] {
     int version = 0;
     check(ncclGetVersion(&version));

@@ -21,7 +21,16 @@ from stretto.errors import (
     Timeout,
     UnhandledCudaError,
 )
-from stretto.library import doctor, explain, include_path, library_path, nccl_library_path, parameters, topology
+from stretto.library import (
+    build,
+    doctor,
+    explain,
+    include_path,
+    library_path,
+    nccl_library_path,
+    parameters,
+    topology,
+)
 from stretto.start import init, init_all, threads, unique_id
 from stretto.values import DTYPES, OPERATORS, PreMulSum
 
@@ -42,6 +51,7 @@ __all__ = [
     "Timeout",
     "UnhandledCudaError",
     "__version__",
+    "build",
     "doctor",
     "explain",
     "group",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 import weakref
@@ -29,6 +30,12 @@ class Blame(IntEnum):
     CAUSE = 0  # the rank had lost nobody
     UNCLEAR = 1  # it had lost a peer before, or nothing is known of it
     CONSEQUENCE = 2  # it failed by the loss of a peer
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """A line under the error's traceback; Python 3.10 has no such lines."""
+    if sys.version_info >= (3, 11):
+        error.add_note(text)
 
 
 @dataclass(eq=False)

@@ -31,6 +31,13 @@ def doctor(target: str) -> dict[str, Any]:
     return dict(json.loads(_native.doctor(text(target, "target"))))
 
 
+def build() -> dict[str, Any]:
+    """How the library was built: version, commit (None where it is not known), compiler and, with CUDA, its compiler's
+    version and what GPU kernels there are. Returns the JSON "stretto.build/1".
+    """
+    return dict(json.loads(_native.build()))
+
+
 def parameters() -> dict[str, Any]:
     """The environment variables that the library reads, with their values, defaults and help."""
     return dict(json.loads(_native.parameters()))

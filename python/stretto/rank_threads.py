@@ -220,6 +220,6 @@ def run_threads(ranks: int, body: Callable[[int], T]) -> list[T]:
     threads.run()
     first = threads.first_failure()
     if first is not None:
-        first.error.add_note(f"on rank {first.rank} of {ranks} (a thread of this process)")
+        failures.add_note(first.error, f"on rank {first.rank} of {ranks} (a thread of this process)")
         raise first.error
     return [threads.results[rank] for rank in range(ranks)]

@@ -7,6 +7,7 @@
 #include "api/serve.hpp"
 #include "api/windows.hpp"
 #include "base/log.hpp"
+#include "communicator/host_memory.hpp"
 #include "memory/user_memory.hpp"
 
 using stretto::Code;
@@ -234,8 +235,11 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
         static_cast<void*>(op), scalar, static_cast<int>(datatype), static_cast<int>(residence)));
   }
   const auto ours = [=](auto& communicator) {
-    const int index = communicator.addPreMultiplier(static_cast<stretto::DataType>(datatype), scalar,
-                                                    residence == ncclScalarHostImmediate);
+    const bool immediate = residence == ncclScalarHostImmediate;
+    if (immediate && !communicator.onDevice())
+      STRETTO_TRY(stretto::communicator::refuseDeviceMemory(kName, "scalar", scalar, communicator.rank()));
+    const int index =
+        communicator.addPreMultiplier(static_cast<stretto::DataType>(datatype), scalar, immediate);
     *op = static_cast<ncclRedOp_t>(ncclNumOps + index);
     return stretto::kOkStatus;
   };

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "api/build.hpp"
 #include "api/handles.hpp"
 #include "api/text_out.hpp"
 #include "base/json.hpp"
@@ -219,6 +220,12 @@ STRETTO_EXTRA ncclResult_t strettoStreamDestroy(cudaStream_t stream) try {
   return was ? ncclSuccess : toResult(noStream("strettoStreamDestroy", stream));
 } catch (...) {
   return stretto::api::caught("strettoStreamDestroy");
+}
+
+STRETTO_EXTRA ncclResult_t strettoBuild(char* json, size_t capacity, size_t* needed) try {
+  return writeText(stretto::api::buildJson(), json, capacity, needed);
+} catch (...) {
+  return stretto::api::caught("strettoBuild");
 }
 
 STRETTO_EXTRA ncclResult_t strettoParameters(char* json, size_t capacity, size_t* needed) try {

@@ -6,6 +6,7 @@
 
 #include "base/parameters.hpp"
 #include "communicator/gather.hpp"
+#include "communicator/host_memory.hpp"
 #include "communicator/own_window.hpp"
 #include "executors/cuda/engine.hpp"
 #include "links/ipc/link.hpp"
@@ -446,7 +447,10 @@ Result<bool> usesDevices() {
   const std::string wanted = parameters::kDevice.text();
   if (wanted == "cpu") return false;
   const bool any = platform::cuda::deviceCount() > 0;
-  if (wanted == "auto") return any;
+  if (wanted == "auto") {
+    if (!any) warnOfMissingCuda();
+    return any;
+  }
   if (wanted != "cuda") {
     return fail(Code::kInvalidUsage, "STRETTO_DEVICE=%s: write auto, cuda or cpu", wanted.c_str());
   }

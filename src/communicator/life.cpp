@@ -13,6 +13,7 @@
 #include "bootstrap/service.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/foreign.hpp"
+#include "communicator/host_memory.hpp"
 #include "communicator/turn.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
@@ -142,6 +143,7 @@ Communicator::~Communicator() {
 Status Communicator::initialise() {
   std::lock_guard life(lifeMutex_);
   warnOfUnknownVariables();
+  if (!onDevice()) lookForDeviceMemory();
   const uint64_t began = platform::monotonicNanoseconds();
   Status status = events::enableFromEnvironment();
   if (status.ok()) status = takeSeat();

@@ -8,6 +8,7 @@
 #include "communicator/apart.hpp"
 #include "communicator/communicator.hpp"
 #include "communicator/group.hpp"
+#include "communicator/host_memory.hpp"
 #include "communicator/turn.hpp"
 #include "executors/host/launch.hpp"
 #include "primitives/announcement.hpp"
@@ -150,9 +151,12 @@ Status hand(Communicator& communicator, const Operation& operation,
   return go();
 }
 
-// Somebody watches this process; out of line, so that an operation that nobody watches has none of it.
+// Somebody watches this process, or CUDA is in it; out of line, so that an operation that nobody watches has
+// none of it.
 [[gnu::noinline]] Status submitWatched(Communicator& communicator, const Operation& operation,
                                        const std::shared_ptr<executors::host::Stream>& stream) {
+  if (watch::watches(watch::kDeviceMemory) && !communicator.onDevice()) [[unlikely]]
+    STRETTO_TRY(refuseDeviceMemory(operation, communicator.rank(), communicator.ranks()));
   const Profile::Counted counted = communicator.profile().count(operation);
   if (counted.told && observe::profiler::mask() != 0) [[unlikely]]
     return submitProfiled(communicator, operation, counted, stream);
@@ -197,7 +201,10 @@ Status submitOneSided(Communicator& communicator, std::vector<Operation> operati
     return fail(Code::kInvalidUsage, "%s: one-sided operations between GPUs are not there yet",
                 nameOf(operations[0].collective));
   }
-  for (const Operation& operation : operations) STRETTO_TRY(communicator.checkOneSided(operation));
+  for (const Operation& operation : operations) {
+    STRETTO_TRY(communicator.checkOneSided(operation));
+    STRETTO_TRY(refuseDeviceMemory(operation, communicator.rank(), communicator.ranks()));
+  }
   if (!Group::current().open()) return communicator.start(std::move(operations), stream);
   for (const Operation& operation : operations)
     Group::current().add(communicator.shared_from_this(), operation, stream);
@@ -264,6 +271,7 @@ Status Communicator::registerWindow(const void* handle, void* buffer, size_t byt
     return stretto::fail(Code::kAborted, "rank %d: aborted before the window was registered", rank_);
   STRETTO_TRY(connected("register"));
   if (device_ == nullptr) {
+    if (refused.ok()) refused = refuseDeviceMemory("ncclCommWindowRegister", "window", buffer, rank_);
     return oneSided_.registerWindow(
         *membership_, {handle, static_cast<std::byte*>(buffer), bytes, refused, timeout.value()});
   }

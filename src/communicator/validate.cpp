@@ -1,6 +1,7 @@
 // The one place where an operation's arguments are judged; everything below may rely on them.
 #include <cstdint>
 
+#include "communicator/host_memory.hpp"
 #include "communicator/operation.hpp"
 
 namespace stretto::communicator {
@@ -107,6 +108,18 @@ Status validate(const Operation& operation, int rank, int ranks, bool onDevice) 
                 extent.usesSend && operation.send == nullptr ? "send" : "receive", operation.count);
   }
   return extent.usesSend && extent.usesReceive ? checkOverlap(operation, extent) : kOkStatus;
+}
+
+Status refuseDeviceMemory(const Operation& operation, int rank, int ranks) {
+  if (operation.count == 0) return kOkStatus;
+  const Extent extent = extentOf(operation, rank, ranks);
+  const char* const name = nameOf(operation.collective);
+  if (extent.usesSend) STRETTO_TRY(refuseDeviceMemory(name, "send buffer", operation.send, rank));
+  if (extent.usesReceive && !operation.isOneSided())
+    STRETTO_TRY(refuseDeviceMemory(name, "receive buffer", operation.receive, rank));
+  return operation.scalarPlace == nullptr
+             ? kOkStatus
+             : refuseDeviceMemory(name, "scalar of its PreMulSum", operation.scalarPlace, rank);
 }
 
 }  // namespace stretto::communicator

@@ -7,8 +7,10 @@
 #include <set>
 
 #include "api/handles.hpp"
+#include "base/json.hpp"
 #include "harness/watchdog.hpp"
 #include "nccl.h"
+#include "platform/cuda/device.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -347,6 +349,22 @@ TEST(Library, AnswersForItself) {
   }
   EXPECT_NE(texts[1], texts[2]);
   EXPECT_STRNE(strettoVersion(), "");
+}
+
+TEST(Library, SaysHowItWasBuilt) {
+  size_t needed = 0;
+  ASSERT_EQ(strettoBuild(nullptr, 0, &needed), ncclSuccess);
+  std::string text(needed, 0);
+  ASSERT_EQ(strettoBuild(text.data(), text.size(), &needed), ncclSuccess);
+  text.pop_back();
+  const auto build = json::parse(text);
+  ASSERT_TRUE(build.ok()) << text;
+  const auto& facts = build.value();
+  EXPECT_EQ(facts.find("schema")->text(), "stretto.build/1");
+  EXPECT_EQ(facts.find("version")->text(), strettoVersion());
+  EXPECT_FALSE(facts.find("compiler")->text().empty());
+  EXPECT_EQ(facts.find("cuda")->boolean(), platform::cuda::isBuiltIn());
+  EXPECT_EQ(facts.find("kernels")->items().empty(), !platform::cuda::isBuiltIn());
 }
 
 TEST(Library, GivesMemory) {

@@ -135,7 +135,9 @@ def test_info(tmp_path: Path) -> None:
     by_name = {one["name"]: one for one in document["parameters"] + document["python_variables"]}
     assert by_name["STRETTO_TIMEOUT"]["value"] == "12.5" and by_name["STRETTO_TIMEOUT"]["set"]
     assert "hush" not in json.dumps(document) and by_name["STRETTO_RENDEZVOUS_SECRET"]["set"]
+    assert document["cuda"] is (document["nvcc"] is not None) is bool(document["kernels"])
     text = stretto("info").stdout
+    assert ("by nvcc" if document["cuda"] else "built without nvcc") in text
     assert all(name in text for name in by_name)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +20,6 @@ def versions() -> dict[str, str]:
     return {
         "CMakeLists.txt": found("CMakeLists.txt", r"^project\(stretto VERSION ([0-9.]+)"),
         "version.hpp": found("src/base/version.hpp", r'kLibraryVersion = "([0-9.]+)"'),
-        "pyproject.toml": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"],
         "package.json": json.loads((ROOT / "viewer/package.json").read_text())["version"],
         "package-lock.json": lock["version"],
         "package-lock.json, the package": lock["packages"][""]["version"],

@@ -32,7 +32,9 @@ def find_driver(name: str) -> Path:
         if os.access(folder / name, os.X_OK):
             return folder / name
     places = ", ".join(str(folder) for folder in folders)
-    raise Missing(f"no {name} in {places}: `make build` makes it, or name its folder in STRETTO_BENCH_DRIVERS")
+    is_checkout = (CHECKOUT / "CMakeLists.txt").exists()
+    how = "`make build` makes it" if is_checkout else "a package has those for GPUs if it was built where nvcc is"
+    raise Missing(f"no {name} in {places}: {how}; or name its folder in STRETTO_BENCH_DRIVERS")
 
 
 def find_source() -> Path:

@@ -9,7 +9,7 @@ import os
 import platform
 import statistics
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -114,7 +114,7 @@ def machine() -> dict[str, Any]:
         "architecture": platform.machine(),
         "python": platform.python_version(),
         "load_before": os.getloadavg()[0],
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
 
 

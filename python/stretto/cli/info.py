@@ -38,13 +38,6 @@ def loaded_libraries(pid: int) -> list[dict[str, Any]]:
     return [{"path": path, "stretto": identify(path.removesuffix(" (deleted)")).stretto} for path in sorted(found)]
 
 
-def _build() -> dict[str, Any]:
-    """How this installation was built. A commit is known of builds in a checkout."""
-    from stretto import _native
-
-    return _native.build()
-
-
 def _document(pid: int | None) -> dict[str, Any]:
     import stretto
     from stretto import _native, launch
@@ -58,9 +51,8 @@ def _document(pid: int | None) -> dict[str, Any]:
             variable["value"] = "(a secret)"
     document: dict[str, Any] = {
         "schema": "stretto.info/1",
-        "version": stretto.__version__,
+        **{name: value for name, value in stretto.build().items() if name != "schema"},
         "nccl_version": _native.nccl_version(),
-        **_build(),
         "python": platform.python_version(),
         "library": str(stretto.library_path()),
         "nccl_library": str(stretto.nccl_library_path()),
@@ -73,12 +65,19 @@ def _document(pid: int | None) -> dict[str, Any]:
     return document
 
 
+def _cuda(document: dict[str, Any]) -> str:
+    """What the library has for GPUs."""
+    if not document["cuda"]:
+        return "no: built without nvcc, for ranks in host memory only; memory of GPUs is refused"
+    return f"by nvcc {document['nvcc']}, for {', '.join(document['kernels'])}"
+
+
 def _show(document: dict[str, Any]) -> None:
     facts = table("", "")
     facts.show_header = False
     for name, words in _FACTS.items():
-        value = document[name]
-        facts.add_row(words, {True: "yes", False: "no", None: "unknown"}.get(value, str(value)))
+        value = _cuda(document) if name == "cuda" else document[name]
+        facts.add_row(words, "unknown" if value is None else str(value))
     console.print(facts)
     console.print()
     rows = table("variable", "value", "what it does")

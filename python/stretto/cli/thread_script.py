@@ -82,7 +82,7 @@ def _print(first: Failure, ranks: int, left: list[int], script: str) -> None:
         if first.error.code is not None and not isinstance(first.error.code, int):
             print(first.error.code, file=sys.stderr)
     else:
-        first.error.add_note(note)
+        failures.add_note(first.error, note)
         traceback.print_exception(first.error.with_traceback(_of_script(first.error.__traceback__, script)))
     if left:
         which = f"rank{'s' if len(left) > 1 else ''} {', '.join(str(rank) for rank in left)}"

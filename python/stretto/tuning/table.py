@@ -93,7 +93,7 @@ def _driver() -> str:
 
 
 def document(entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, Any]:
-    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     return {"schema": SCHEMA, "machine": {**facts, "date": date}, "entries": entries}
 
 

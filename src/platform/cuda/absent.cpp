@@ -13,6 +13,9 @@ Status refuse(const char* what) {
 
 }  // namespace
 
+bool isBuiltIn() {
+  return false;
+}
 int deviceCount() {
   return 0;
 }

@@ -150,6 +150,9 @@ void* driverFunction(const char* name) {
   return nullptr;
 }
 
+bool isBuiltIn() {
+  return true;
+}
 int deviceCount() {
   return found().count;
 }

@@ -12,6 +12,8 @@
 
 namespace stretto::platform::cuda {
 
+// Whether the library was built with CUDA.
+bool isBuiltIn();
 // Devices that this process may use; 0 without a driver, a device, or a build with CUDA. Never fails; asked
 // of the driver once.
 int deviceCount();

@@ -45,6 +45,9 @@ void fakeSetDevice(int device) {
 
 namespace stretto::platform::cuda {
 
+bool isBuiltIn() {
+  return true;
+}
 int deviceCount() {
   return kDevices;
 }
