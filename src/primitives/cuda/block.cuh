@@ -17,11 +17,11 @@ struct BlockShared {
   uint32_t looked;                          // when a thread looked at the host's word
   uint32_t word;                            // the host's, if it was not 0
   uint32_t awaits;                          // which kind of Awaited the block's waits are
-  // When a thread told the host that it waits for that. Nobody clears it, which would be work for every block:
-  // what an earlier kernel of this library has left is older than any wait that is long, and what another one
-  // has left costs one look if it happens to be the present span.
+  // When a thread told the host that it waits for that. Nobody clears it, which would be work for every
+  // block: what an earlier kernel of this library has left is older than any wait that is long, and what
+  // another one has left costs one look if it happens to be the present span.
   uint32_t toldOf[kAwaited];
-  uint64_t began;                           // the block's turn, if stamps are wanted
+  uint64_t began;  // the block's turn, if stamps are wanted
 };
 
 // Of a block whose strands use links: how far each has come, by peer and strand. In memory of a thread's own
