@@ -20,9 +20,8 @@ BENCH_CUDA := $(or $(CUDA),$(if $(TWO_GPUS),ON,$(or $(KEPT_CUDA),OFF)))
 BENCH_DEVICE := $(if $(TWO_GPUS),$(if $(filter-out OFF,$(BENCH_CUDA)),cuda,cpu),cpu)
 
 # The package compiles the library again, and sanitizer builds are thrown away often: what was compiled once is kept, and
-# known again in another folder (tools/wheels builds from a source package). A fresh machine has no cache to find anything
-# in: there the headers that many files include are compiled once (cmake/precompiled.cmake).
-export CMAKE_CXX_COMPILER_LAUNCHER := $(if $(CI),,$(shell command -v ccache))
+# known again in another folder (tools/wheels builds from a source package).
+export CMAKE_CXX_COMPILER_LAUNCHER := $(shell command -v ccache)
 export CCACHE_DIR := $(CURDIR)/.cache/ccache
 export CCACHE_MAXSIZE := 2G
 export CCACHE_BASEDIR := $(CURDIR)

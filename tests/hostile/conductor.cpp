@@ -24,8 +24,12 @@ constexpr int64_t kQuiet = 25 * kSecond;           // a call without any fault
 constexpr int64_t kGivenUp = 8 * kSecond;          // more than late
 constexpr int64_t kRoundLimit = 100 * kSecond;
 constexpr int kMaker = -1, kStranger = -2;
-// On a GPU: those of a round, and as many that begin to use it meanwhile.
-constexpr size_t kLastingOnDevice = 8;
+// On a GPU those of a round, and one or two that begin to use it meanwhile: not more, since a GPU has memory
+// for the contexts of a dozen or two, those of all jobs together.
+size_t lastingOf(const Options& options) {
+  if (!options.device) return 1;
+  return options.layout == "threads" ? 2 : 6;
+}
 constexpr int64_t kReadyIn = 60 * kSecond;
 
 template <typename T>
@@ -38,10 +42,7 @@ T* sharedMemory() {
 }  // namespace
 
 Conductor::Conductor(const Options& options, Totals& totals)
-    : options_(options),
-      totals_(totals),
-      board_(sharedMemory<Board>()),
-      lasting_(options.device ? kLastingOnDevice : 1) {
+    : options_(options), totals_(totals), board_(sharedMemory<Board>()), lasting_(lastingOf(options)) {
   for (Lasting& process : lasting_) process.orders = sharedMemory<Orders>();
   // Children of ranks that were killed come here.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
