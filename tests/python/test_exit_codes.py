@@ -84,7 +84,6 @@ WRONG = [
     f"trace convert {NOWHERE}",
     f"trace convert {NOWHERE} --to something",
     "trace report",
-    "trace view",
     "trace info",
 ]
 

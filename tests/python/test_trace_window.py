@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def spans_of(recording: Recording, rank: int) -> np.ndarray:
 def record(folder: Path, *options: object) -> list[object]:
     script = folder / "script.py"
     script.write_text(JOB)
-    return ["trace", "record", "-o", folder / "run", *options, "--", "stretto", "run", "-n", 2, script, folder]
+    job = [sys.executable, "-m", "stretto", "run", "-n", 2, script, folder]
+    return ["trace", "record", "-o", folder / "run", *options, "--", *job]
 
 
 def wait_until_ready(folder: Path) -> None:

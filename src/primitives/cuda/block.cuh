@@ -65,6 +65,9 @@ __device__ inline void tellLongWait(const Context& context, BlockShared& shared,
   const int what = awaitedAt(static_cast<Awaited>(look(shared.awaits)), peer);
   const uint32_t span = turn / LongLook::kTurns;
   if (atomicExch(&shared.toldOf[what], span) == span) return;
+  // How long the wait has lasted is computed again: kept since the first line, it would make kernels spill.
+  keepAtHand(turn);
+  keepAtHand(deadline);
   storeRelaxed64(&context.control->longLooks[what],
                  LongLook::at(static_cast<uint32_t>(context.launch), turn,
                               turnsWaited(turn, deadline, context.timeoutTurns))

@@ -65,17 +65,16 @@ constexpr bool isLong(uint32_t turn, uint32_t deadline, uint32_t timeoutTurns) {
 // and has looked once more in vain in a span whose number ends in these 16 bits. In one word, which any
 // thread of the device that waits stores.
 struct LongLook {
-  static constexpr int kTurns = 32;
-  static constexpr int32_t kMostWaited = 0xffff;  // 18 minutes, or more
+  static constexpr uint32_t kTurns = 32;
+  static constexpr uint32_t kMostWaited = 0xffff;  // 18 minutes, or more
   static constexpr double kSpanSeconds = 1e-9 * kTurns * (1 << kTurnBits);
   uint32_t launch;
   uint16_t waited;
   uint16_t span;
 
   static constexpr LongLook at(uint32_t launch, uint32_t turn, int32_t turnsWaited) {
-    const int32_t spans = turnsWaited / kTurns;
-    const auto some = static_cast<uint16_t>(spans);
-    return {launch, spans < kMostWaited ? some : static_cast<uint16_t>(kMostWaited),
+    const uint32_t spans = static_cast<uint32_t>(turnsWaited) / kTurns;
+    return {launch, static_cast<uint16_t>(spans < kMostWaited ? spans : kMostWaited),
             static_cast<uint16_t>(turn / kTurns)};
   }
   static constexpr LongLook of(uint64_t word) {
