@@ -92,8 +92,9 @@ asan-build: setup
 	  -DSTRETTO_BUILD_FUZZERS=ON -DCMAKE_CXX_COMPILER=clang++-14
 	@$(STEP) build-asan cmake --build build-asan -j $(JOBS) --target sanitized_tests fuzzers
 
+# Tests load several plugins with a table of one name, as profiler plugins have it.
 asan: asan-build ## the same and those of one thread, under AddressSanitizer and UndefinedBehaviorSanitizer
-	@ASAN_OPTIONS=detect_leaks=1 $(STEP) asan $(FIXED_ADDRESSES) $(CTEST) --test-dir build-asan -L sanitized
+	@ASAN_OPTIONS=detect_leaks=1:detect_odr_violation=0 $(STEP) asan $(FIXED_ADDRESSES) $(CTEST) --test-dir build-asan -L sanitized
 
 fuzz: asan-build ## the fuzz programs, of that build, FUZZ_SECONDS each
 	@$(STEP) fuzz tools/fuzz build-asan $(FUZZ_SECONDS) $(JOBS)

@@ -14,8 +14,8 @@ set(STRETTO_ALONE algorithms api bootstrap communicator)
 # Suites whose ranks or helpers are processes are of no folder's sanitized tests: they have no label.
 set(STRETTO_SUITES_OF_PROCESSES
   api.ChildInTheMaking api.EveryCollectiveOfProcesses api.Fork api.GroupOfProcesses api.LargeOfProcesses
-  base.ForkedEvents bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.ProfilerCalls
-  communicator.ProfilerSampling memory.ForkedImports observe.DoctorOfProcesses observe.FlightOfProcesses
+  base.ForkedEvents bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.DeviceWatch
+  communicator.ProfilerCalls communicator.ProfilerSampling memory.ForkedImports observe.DoctorOfProcesses observe.FlightOfProcesses
   platform.ForkedChild plugins.ProfilerProcess)
 set(STRETTO_SUITES_OF_ONE_THREAD
   primitives.Copy primitives.EveryNarrowFloat primitives.EveryType primitives.Reduce)

@@ -449,8 +449,8 @@ TEST(Absence, ARankThatHasLeftIsNotWaitedFor) {
 TEST(Absence, ARankThatHasLeftIsMissedInAGroupOfTransfers) {
   const ScopedVariable limit("STRETTO_TIMEOUT", "6");
   asThreads(3, connected([](Member& member) {
-              float value = 0;
-              member.expect(callOnce(Collective::kAllReduce, member, 1, &value), "together");
+              std::vector<float> buffer = bufferFor(member, 1);
+              member.expect(callOnce(Collective::kAllReduce, member, 1, buffer.data()), "together");
               if (member.rank == 2) {
                 member.expect(ncclCommDestroy(member.comm), "destroy");
                 member.comm = nullptr;
@@ -461,7 +461,8 @@ TEST(Absence, ARankThatHasLeftIsMissedInAGroupOfTransfers) {
                 const double start = secondsNow();
                 member.expect(ncclGroupStart(), "start");
                 for (const int from : {1, 2}) {
-                  member.expect(ncclRecv(&value, 1, ncclFloat32, from, member.comm, nullptr), "receive");
+                  member.expect(ncclRecv(buffer.data(), 1, ncclFloat32, from, member.comm, nullptr),
+                                "receive");
                 }
                 member.expect(ncclGroupEnd(), "after rank 2 has left", ncclRemoteError);
                 member.expectError("the error", {"rank 2", "finalised"});
