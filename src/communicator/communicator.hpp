@@ -253,6 +253,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status launchTransfers(const Operation& first, std::span<const Operation> operations);
   Status concludeLaunch(const Operation& operation, LaunchLog::Entry entry, Status status);
   int reapLaunches(bool all);
+  Status lookAtKernels();
   int absentee(uint64_t sequence) const;
   uint64_t gone() const;
   bool noteAbsence(int gone);

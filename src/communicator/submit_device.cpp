@@ -336,20 +336,27 @@ Status Communicator::poll() {
     return usable();
   }
   if (foreign() != nullptr) return pollForeign();
+  {
+    const std::lock_guard lock(deviceMutex_);
+    if (device_ == nullptr) return kOkStatus;
+  }
+  STRETTO_TRY(lookAtKernels());
+  return state() == State::kReady ? kOkStatus : usable();
+}
+
+// What kernels have reported, or will never come to, becomes the communicator's error. Not ok: peers failed
+// while kernels read their windows.
+Status Communicator::lookAtKernels() {
   bool mine = false;
   {
     std::lock_guard lock(deviceMutex_);
     if (device_ == nullptr) return kOkStatus;
     const int gone = device_->report().status.ok() ? reapLaunches(false) : -1;
-    if (gone >= 0) {
-      mine = noteAbsence(gone);
-    } else {
-      mine = noteReport();
-    }
+    mine = gone >= 0 ? noteAbsence(gone) : noteReport();
     if (!mine && state() == State::kReady) STRETTO_TRY(verifyReads());
   }
   if (mine) tellPeers("gave up in a kernel");
-  return mine || state() != State::kReady ? usable() : kOkStatus;
+  return kOkStatus;
 }
 
 // Kernels that read peers' registered windows cannot see that a peer had failed, and its caller had written
@@ -373,7 +380,7 @@ Status Communicator::verifyReads() const {
 // On the device's thread (device_watch.hpp), for users who wait for a stream: asks as a user's watchdog would
 // once somebody has left. False when there is nothing to look after any more.
 bool Communicator::watch() {
-  if (somebodyLeft_.load()) (void)poll();
+  if (somebodyLeft_.load()) (void)lookAtKernels();
   if (noteDisagreement()) tellPeers("waited for what its peers will not do");
   return state() <= State::kReady;
 }
@@ -434,10 +441,10 @@ bool Communicator::finishLaunches() {
   constexpr double kLongestForPeers = 10;
   if (device_ == nullptr) return true;
   const bool done = device_->idle(kLongest, [&] {
-    (void)poll();
+    (void)lookAtKernels();
     return abort_.load() != 0;
   }) || device_->idle(kAfterAbort);
-  (void)poll();
+  (void)lookAtKernels();
   if (!done || state() != State::kReady) return done;
   (void)reapLaunches(true);
   const int peer = device_->awaitPeers(kLongestForPeers);
