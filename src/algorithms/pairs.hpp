@@ -7,8 +7,9 @@
 
 namespace stretto::algorithms {
 
-template <Backend B>
-STRETTO_ANYWHERE Status broadcastFlat(B& b, const Arguments& a) {
+// `of(peer)` is what the root sends to that peer, and keeps for itself.
+template <Backend B, typename Of>
+STRETTO_ANYWHERE Status sendFromRoot(B& b, const Arguments& a, Of of) {
   const bool isRoot = b.rank() == a.root;
   for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
     if (!isRoot) {
@@ -17,11 +18,21 @@ STRETTO_ANYWHERE Status broadcastFlat(B& b, const Arguments& a) {
     }
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
-      STRETTO_TRY(OneWayOutlet<B>(b, peer).send(a.send + chunk.begin, chunk.size));
+      STRETTO_TRY(OneWayOutlet<B>(b, peer).send(of(peer) + chunk.begin, chunk.size));
     }
-    b.copy(b.coop(), a.receive + chunk.begin, a.send + chunk.begin, chunk.size, a.stream);
+    b.copy(b.coop(), a.receive + chunk.begin, of(a.root) + chunk.begin, chunk.size, a.stream);
   }
   return kOkStatus;
+}
+
+template <Backend B>
+STRETTO_ANYWHERE Status broadcastFlat(B& b, const Arguments& a) {
+  return sendFromRoot(b, a, [&](int) { return a.send; });
+}
+
+template <Backend B>
+STRETTO_ANYWHERE Status scatterFlat(B& b, const Arguments& a) {
+  return sendFromRoot(b, a, [&](int peer) { return a.send + a.block(peer); });
 }
 
 // The root reduces in the order of the ranks.
@@ -63,26 +74,6 @@ STRETTO_ANYWHERE Status gatherFlat(B& b, const Arguments& a) {
   }
   if (isRoot) {
     b.copy(b.coop(), a.receive + a.block(a.root), a.send, a.bytes(), a.stream);
-  }
-  return kOkStatus;
-}
-
-template <Backend B>
-STRETTO_ANYWHERE Status scatterFlat(B& b, const Arguments& a) {
-  const bool isRoot = b.rank() == a.root;
-  for (const Span chunk : Chunks(a.bytes(), linkBytes(b, a), a.largestBytes())) {
-    if (!isRoot) {
-      STRETTO_TRY(OneWayInlet<B>(b, a.root).receive(a.receive + chunk.begin, chunk.size, a.stream));
-      continue;
-    }
-    for (int step = 1; step < b.ranks(); ++step) {
-      const int peer = rotated(b.rank(), step, b.ranks());
-      const std::byte* from = a.send + a.block(peer) + chunk.begin;
-      STRETTO_TRY(OneWayOutlet<B>(b, peer).send(from, chunk.size));
-    }
-  }
-  if (isRoot) {
-    b.copy(b.coop(), a.receive, a.send + a.block(a.root), a.bytes(), a.stream);
   }
   return kOkStatus;
 }

@@ -14,6 +14,19 @@ from pathlib import Path
 STRETTO = [sys.executable, "-m", "stretto"]
 
 
+def hanging(rank: int) -> str:
+    """A script whose ranks wait for one in an all-reduce that it does not enter; each says first that it is there."""
+    return f"""
+import os, pathlib, sys, time, numpy, stretto
+comm = stretto.init()
+comm.barrier()
+(pathlib.Path(sys.argv[1]) / f"ready{{comm.rank}}").write_text(str(os.getpid()))
+if comm.rank == {rank}:
+    time.sleep(1000)
+comm.all_reduce(numpy.zeros(4096, "float32"))
+"""
+
+
 def environment(**extra: str) -> dict[str, str]:
     """This process's, without what an outer launcher may have left in it."""
     outer = ("STRETTO_", "OMPI_", "PMI", "SLURM_", "TORCHELASTIC_")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import stretto as package
-from jobs import environment, started, stretto, wait_for
+from jobs import environment, hanging, started, stretto, wait_for
 from stretto.bench.options import MOST_RANKS
 from stretto.cli import doctor as doctor_module
 from stretto.cli.explain import sentence
@@ -156,20 +156,9 @@ def test_a_json_file_that_cannot_be_written_is_an_error() -> None:
     assert done.returncode == 2 and "cannot write /no/such/folder/x.json" in done.stderr
 
 
-HANGING = """
-import os, pathlib, sys, time, numpy, stretto
-comm = stretto.init()
-comm.barrier()
-(pathlib.Path(sys.argv[1]) / f"ready{comm.rank}").write_text(str(os.getpid()))
-if comm.rank == 2:
-    time.sleep(1000)
-comm.all_reduce(numpy.zeros(4096, "float32"))
-"""
-
-
 def test_doctor_names_the_rank_that_is_awaited(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(HANGING)
+    script.write_text(hanging(2))
     with started("run", "-n", 3, script, tmp_path) as job:
         wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(3)), 20, "ranks start")
         time.sleep(1.5)
@@ -186,7 +175,7 @@ def test_doctor_names_the_rank_that_is_awaited(tmp_path: Path) -> None:
 
 def test_doctor_reads_what_a_dead_job_left(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(HANGING)
+    script.write_text(hanging(2))
     flights = tmp_path / "flights"
     flights.mkdir()
     with started("run", "-n", 3, "--grace", 0, script, tmp_path, STRETTO_FLIGHT_DIR=str(flights)) as job:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import STRETTO, environment, started, stretto, wait_for
+from jobs import STRETTO, environment, hanging, started, stretto, wait_for
 from stretto import processes
 from stretto.top import screen, table, watcher
 from stretto.top.terminal import stretched
@@ -36,16 +36,6 @@ while True:
     over[0] = (folder / "over").exists()
     if comm.all_reduce(over)[0] > 0:
         break
-"""
-
-HANGING = """
-import os, pathlib, sys, time, numpy, stretto
-comm = stretto.init()
-comm.barrier()
-(pathlib.Path(sys.argv[1]) / f"ready{comm.rank}").write_text(str(os.getpid()))
-if comm.rank == 1:
-    time.sleep(1000)
-comm.all_reduce(numpy.zeros(4096, "float32"))
 """
 
 
@@ -93,7 +83,7 @@ def test_the_straggler_is_who_the_others_wait_for(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
-    with job(tmp_path, HANGING) as running:
+    with job(tmp_path, hanging(1)) as running:
         time.sleep(1.2)
         (communicator,) = once(running.pid, "-d", 0.2)["communicators"]
         assert communicator["verdict"] == "waiting"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import started, stretto, wait_for
+from jobs import STRETTO, started, stretto, wait_for
 from stretto.trace.model import EventType, Recording
 from stretto.trace.reader import load
 
@@ -32,8 +31,7 @@ def spans_of(recording: Recording, rank: int) -> np.ndarray:
 def record(folder: Path, *options: object) -> list[object]:
     script = folder / "script.py"
     script.write_text(JOB)
-    job = [sys.executable, "-m", "stretto", "run", "-n", 2, script, folder]
-    return ["trace", "record", "-o", folder / "run", *options, "--", *job]
+    return ["trace", "record", "-o", folder / "run", *options, "--", *STRETTO, "run", "-n", 2, script, folder]
 
 
 def wait_until_ready(folder: Path) -> None:

@@ -64,13 +64,12 @@ def mixed(rank, device, torch, dist) -> None:
     dist.barrier()
 
 
-def train(rank, device, torch, dist) -> None:
-    torch.manual_seed(1)
-    reference = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 8)).to(device)
-    model = torch.nn.parallel.DistributedDataParallel(
-        torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 8)).to(device)
-    )
-    model.module.load_state_dict(reference.state_dict())
+def layers(torch, device) -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).to(device)
+
+
+def learn(rank, device, torch, model, reference) -> None:
+    """The model by this rank's half of each batch, the reference by all of it."""
     optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, reference)]
     generator = torch.Generator(device).manual_seed(2)
     for _ in range(10):
@@ -79,15 +78,19 @@ def train(rank, device, torch, dist) -> None:
             optimizer.zero_grad()
             net(part).square().mean().backward()
             optimizer.step()
+
+
+def train(rank, device, torch, dist) -> None:
+    torch.manual_seed(1)
+    reference = layers(torch, device)
+    model = torch.nn.parallel.DistributedDataParallel(layers(torch, device))
+    model.module.load_state_dict(reference.state_dict())
+    learn(rank, device, torch, model, reference)
     for mine, whole in zip(model.module.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(mine, whole, rtol=1e-3, atol=1e-5)
         both = [torch.empty_like(mine) for _ in range(2)]
         dist.all_gather(both, mine.detach())
         assert torch.equal(both[0], both[1])
-
-
-def layers(torch, device) -> Any:
-    return torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).to(device)
 
 
 def shard(rank, device, torch, dist) -> None:
@@ -96,15 +99,8 @@ def shard(rank, device, torch, dist) -> None:
     torch.manual_seed(3)
     model, reference = layers(torch, device), layers(torch, device)
     model.load_state_dict(reference.state_dict())
-    fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cuda", (2,)))
-    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, reference)]
-    generator = torch.Generator(device).manual_seed(4)
-    for _ in range(5):
-        batch = torch.randn(64, 512, device=device, generator=generator)
-        for net, part, optimizer in zip((model, reference), (batch[rank::2], batch), optimizers, strict=True):
-            optimizer.zero_grad()
-            net(part).square().mean().backward()
-            optimizer.step()
+    fully_shard(model, mesh=dist.device_mesh.init_device_mesh(device.type, (2,)))
+    learn(rank, device, torch, model, reference)
     for mine, whole in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(mine.full_tensor(), whole, rtol=1e-3, atol=1e-5)
 
@@ -115,7 +111,7 @@ def split_tensors(rank, device, torch, dist) -> None:
     torch.manual_seed(5)
     model, reference = layers(torch, device), layers(torch, device)
     model.load_state_dict(reference.state_dict())
-    mesh = dist.device_mesh.init_device_mesh("cuda", (2,))
+    mesh = dist.device_mesh.init_device_mesh(device.type, (2,))
     parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     batch = torch.randn(64, 512, device=device, generator=torch.Generator(device).manual_seed(6))
     torch.testing.assert_close(model(batch), reference(batch), rtol=1e-3, atol=1e-4)
