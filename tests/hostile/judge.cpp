@@ -122,6 +122,24 @@ struct Judge {
            such(plan.steps[step + 1].calls[0].function);
   }
 
+  static bool names(const Told& told, int rank) {
+    const std::vector<int> named = ranksIn(told.words);
+    return std::find(named.begin(), named.end(), rank) != named.end();
+  }
+
+  // A call of which nobody waits for an answer may return, and its rank may finalise, before anybody sees that
+  // ranks disagree. Then a rank is told that a peer has finalised, and the others lose that rank: their words name
+  // the odd rank, or the rank that had finalised before the odd one waited for it.
+  bool isBecauseOfWhoLeft(const Told& told) const {
+    const bool left = strstr(told.words, "has finalised") != nullptr;
+    if (!left && strstr(told.words, "because of rank") == nullptr) return false;
+    if (names(told, plan.odd)) return true;
+    const Told& odd = board.ranks[plan.odd].told;
+    if (strstr(odd.words, "has finalised") == nullptr) return false;
+    const std::vector<int> gone = ranksIn(odd.words);
+    return std::any_of(gone.begin(), gone.end(), [&](int rank) { return names(told, rank); });
+  }
+
   void disagreement(int rank) const {
     const Told& told = board.ranks[rank].told;
     // What a worker or a stream is to run begins later than its call.
@@ -137,13 +155,7 @@ struct Judge {
     const bool reason =
         strstr(told.words, "ranks disagree") != nullptr || strstr(told.words, "must agree") != nullptr;
     if (told.code == ncclRemoteError && reason && hasTransfers()) return;
-    // A call that is missing at the end is one of a rank that left without making it.
-    // So does one whose own call needed nobody. Others may only have lost who waited for that one, and are
-    // told because of whom.
-    const bool left =
-        strstr(told.words, "has finalised") != nullptr || strstr(told.words, "because of rank") != nullptr;
-    const std::vector<int> all = ranksIn(told.words);
-    if (left && std::find(all.begin(), all.end(), plan.odd) != all.end()) return;
+    if (isBecauseOfWhoLeft(told)) return;
     if (told.code != ncclInvalidUsage) return complain(Wrong::kWords, rank, "not ncclInvalidUsage");
     std::vector<int> named = ranksIn(told.words);
     std::sort(named.begin(), named.end());
