@@ -39,7 +39,7 @@ CTEST := ctest --output-on-failure -j $(JOBS)
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native viewer python test ctest timed pytest viewertest wheel tsan asan-build asan fuzz compilers hostile bench docs lint format clean
+.PHONY: help setup build native viewer python test ctest timed pytest viewertest wheel tsan-build tsan asan-build asan fuzz compilers hostile bench docs lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -62,7 +62,15 @@ viewer: setup ## the timeline, as one page: viewer/dist/viewer.html
 python: native viewer ## the Python half: the package, with the `stretto` command, into .venv/
 	@$(STEP) python $(INSTALL_PACKAGE)
 
-test: ctest pytest viewertest wheel tsan asan fuzz compilers ## all tests: C++, Python, viewer, wheel, sanitizers, fuzz, compilers
+# Python tests mostly wait for ranks to begin, to end or to notice something, so the sanitizers' builds go on beside them,
+# with what they leave of the cores. What fails does not keep the rest from being run.
+test: ## all tests: C++, Python, viewer, wheel, sanitizers, fuzz, compilers
+	@failed=0; $(MAKE) -k ctest || failed=1; \
+	nice -n 19 $(MAKE) -k tsan-build asan-build & builds=$$!; trap 'kill $$builds; exit 130' INT TERM; \
+	$(MAKE) -k pytest viewertest wheel || failed=1; \
+	wait $$builds || failed=1; \
+	$(MAKE) -k tsan asan fuzz compilers || failed=1; \
+	exit $$failed
 
 ctest: native ## the C++ tests that need no GPU; tools/gpu runs the others
 	@$(STEP) ctest $(CTEST) --test-dir build -LE 'gpu|timed'
@@ -81,9 +89,11 @@ wheel: viewer ## a wheel (CUDA=ON: with GPU kernels) and its source package into
 	@$(STEP) wheel $(PYTHON) tools/wheels --cuda $(or $(CUDA),OFF)
 	@$(STEP) wheel-checks $(PYTHON) -m pytest -q tests/wheels/check_wheel.py
 
-tsan: setup ## the C++ tests that run ranks as threads, under ThreadSanitizer
+tsan-build: setup
 	@$(STEP) configure-tsan cmake $(CMAKE_OPTIONS) -B build-tsan -DSTRETTO_SANITIZER=thread -DSTRETTO_BUILD_TESTS=ON
 	@$(STEP) build-tsan cmake --build build-tsan -j $(JOBS) --target sanitized_tests
+
+tsan: tsan-build ## the C++ tests that run ranks as threads, under ThreadSanitizer
 	@TSAN_OPTIONS=halt_on_error=1 $(STEP) tsan $(FIXED_ADDRESSES) \
 	  $(CTEST) --test-dir build-tsan -L sanitized -LE one_thread
 
