@@ -8,7 +8,7 @@
 #
 # A folder's tests are one test of ctest; a suite that is labelled here is one of its own, named <folder>.<suite>. What
 # waits for a fault to be noticed within a time runs alone (RUN_SERIAL); the others share the cores.
-set(STRETTO_SANITIZED base platform primitives memory topology algorithms bootstrap planner observe communicator api plugins)
+set(STRETTO_SANITIZED base platform net primitives memory topology algorithms bootstrap planner observe communicator api plugins)
 set(STRETTO_ALONE algorithms api bootstrap communicator)
 
 # Suites whose ranks or helpers are processes are of no folder's sanitized tests: they have no label.

@@ -1,6 +1,6 @@
 // One hash for identities, tags and agreements: FNV-1a of 64 bits, with a last mix so that every bit of the
 // result depends on every byte. The same on all machines. It says nothing against who chooses what is hashed:
-// bootstrap/siphash.hpp does. Any folder may include this.
+// base/siphash.hpp does. Any folder may include this.
 #pragma once
 
 #include <cstddef>

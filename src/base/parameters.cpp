@@ -108,6 +108,23 @@ constexpr Parameter kMaxCtas{
 constexpr Parameter kHostId{"NCCL_HOSTID", "", "text that replaces this host's identity"};
 constexpr Parameter kSocketInterface{"NCCL_SOCKET_IFNAME", "",
                                      "network interface where ranks of other hosts reach this one"};
+constexpr Parameter kSocketFamily{"NCCL_SOCKET_FAMILY", "",
+                                  "AF_INET or AF_INET6: addresses of this family alone"};
+constexpr Parameter kNetFlows{"STRETTO_NET_FLOWS", "1",
+                              "TCP connections of a connection between hosts, over each network interface"};
+constexpr Parameter kNetMerge{"STRETTO_NET_MERGE", "1",
+                              "1: all network interfaces together are one device; 0: each is one"};
+constexpr Parameter kNetChunk{"STRETTO_NET_CHUNK", "512K",
+                              "bytes of a message between hosts that go over one TCP connection at a time"};
+constexpr Parameter kNetSmall{
+    "STRETTO_NET_SMALL", "64K",
+    "messages between hosts of up to so many bytes go before their receive is there"};
+constexpr Parameter kNetLeastWindow{"STRETTO_NET_WINDOW_MIN", "512K",
+                                    "bytes under way over each of several TCP connections, at least"};
+constexpr Parameter kNetMostWindow{"STRETTO_NET_WINDOW_MAX", "16M",
+                                   "bytes under way over each of several TCP connections, at most"};
+constexpr Parameter kNetSilence{"STRETTO_NET_SILENCE", "4",
+                                "seconds until a host that does not answer counts as gone"};
 constexpr Parameter kProfilerPlugin{
     "NCCL_PROFILER_PLUGIN", "",
     "profiler plugin: a path, a name, STATIC_PLUGIN or none (default: libnccl-profiler.so)"};
@@ -123,12 +140,13 @@ Result<double> warnAfter() {
 
 std::span<const Parameter* const> all() {
   static constexpr const Parameter* kAll[] = {
-      &kTimeout,       &kWarnAfter,       &kInitTimeout,    &kAlgo,         &kProto,
-      &kLink,          &kDevice,          &kSharedDevice,   &kLanes,        &kBlocks,
-      &kDeterministic, &kTable,           &kSpin,           &kRings,        &kRingGather,
-      &kSlotBytes,     &kFlightDirectory, &kEvents,         &kCpuLevel,     &kHostId,
-      &kMaxCtas,       &kSocketInterface, &kProfilerPlugin, &kProfileEvery, &kTopologyFile,
-      &kTopologyDump,  &kRealNccl};
+      &kTimeout,       &kWarnAfter,       &kInitTimeout,    &kAlgo,          &kProto,
+      &kLink,          &kDevice,          &kSharedDevice,   &kLanes,         &kBlocks,
+      &kDeterministic, &kTable,           &kSpin,           &kRings,         &kRingGather,
+      &kSlotBytes,     &kFlightDirectory, &kEvents,         &kCpuLevel,      &kHostId,
+      &kMaxCtas,       &kSocketInterface, &kProfilerPlugin, &kProfileEvery,  &kTopologyFile,
+      &kTopologyDump,  &kRealNccl,        &kSocketFamily,   &kNetFlows,      &kNetMerge,
+      &kNetChunk,      &kNetSmall,        &kNetLeastWindow, &kNetMostWindow, &kNetSilence};
   return kAll;
 }
 

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
+#include "base/siphash.hpp"
 #include "base/status.hpp"
-#include "bootstrap/siphash.hpp"
 #include "platform/socket.hpp"
 
 namespace stretto::bootstrap {

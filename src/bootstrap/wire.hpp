@@ -37,8 +37,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/siphash.hpp"
 #include "base/status.hpp"
-#include "bootstrap/siphash.hpp"
 #include "platform/socket.hpp"
 
 namespace stretto::bootstrap {

@@ -5,17 +5,15 @@
 // The contract is the one that NCCL keeps with its plugins (docs of ncclNet_v12_t in NCCL's nccl_net.h):
 //
 // * Nothing here waits. What cannot be done yet returns kOk and leaves its result empty (a null connection, a
-// null
-//   request, `done` false); the caller asks again, and it is the caller's wait that has a deadline.
+//   null request, `done` false); the caller asks again, and it is the caller's wait that has a deadline.
 // * A connection carries messages one way, from the side that connected to the side that accepted. The n-th
-// message
-//   that was sent goes to the n-th that was received, if their tags are the same.
+//   message of a tag that was sent goes to the n-th receive of that tag; with one tag, the n-th to the n-th.
+// * A connection is made by both sides: connect's poll() and accept() must both be called until they give it.
 // * The bytes of a request belong to the net from send() or receive() until test() has said done. Requests of
-// one
-//   connection are tested oldest first; at most kMostRequests of them are under way.
+//   one connection are tested oldest first; at most kMostRequests of them are under way. Nothing moves but
+//   inside calls.
 // * Threads: one thread at a time calls for one connection. Different connections may be used by different
-// threads,
-//   and Net itself by any.
+//   threads, and Net itself by any.
 // * Errors: kRemote when the peer has gone or broke the protocol, kSystem when the operating system refused,
 //   kInvalidUsage when a message was longer than the bytes that were there for it. After an error a
 //   connection can only be closed.
@@ -26,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 
@@ -60,8 +59,12 @@ class Registration {
   virtual ~Registration() = default;
 };
 
-// One message or a group of them, under way. Owned by its connection.
-struct Request;
+// One message or a group of them, under way. Owned by its connection, whose implementation derives from it.
+class Request {
+ protected:
+  Request() = default;
+  ~Request() = default;
+};
 
 // One of the receives of a group.
 struct Receive {
@@ -69,6 +72,17 @@ struct Receive {
   size_t bytes = 0;  // room; the message may be shorter
   int tag = 0;
   Registration* memory = nullptr;
+};
+
+// What one flow of a connection (a TCP connection, a queue pair) has done since it was made.
+struct FlowCounters {
+  std::string route;       // "eth0 10.0.0.1:40112 to 10.0.0.2:4711"
+  uint64_t bytes = 0;      // of messages, that left or came by it
+  uint64_t parts = 0;      // messages, or chunks of messages, that these were
+  uint64_t stalls = 0;     // how often it could take no more while there was more to send
+  uint64_t sentAgain = 0;  // segments that the network lost
+  double roundTripSeconds = 0;
+  bool lost = false;  // it broke, and the others carry what it carried
 };
 
 // The end that sends. Destroying it closes the connection; bytes that are still under way may be lost.
@@ -80,6 +94,8 @@ class Sender {
   virtual Status send(const std::byte* from, size_t bytes, int tag, Registration* memory,
                       Request*& request) = 0;
   virtual Status test(Request* request, bool& done) = 0;
+  // Empty where nobody counts.
+  virtual std::vector<FlowCounters> flows() const { return {}; }
 };
 
 class Receiver {
@@ -90,6 +106,7 @@ class Receiver {
   virtual Status receive(const Receive* receives, int count, Request*& request) = 0;
   // `sizes` (may be null) has room for `count` of the request and gets the bytes of each message.
   virtual Status test(Request* request, bool& done, size_t* sizes) = 0;
+  virtual std::vector<FlowCounters> flows() const { return {}; }
 };
 
 class Listener {

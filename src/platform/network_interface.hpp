@@ -2,7 +2,9 @@
 // may include this; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.hpp"
 #include "platform/socket.hpp"
@@ -17,5 +19,21 @@ bool interfaceMatches(const std::string& list, const std::string& name);
 // IPv6, and an address that is good on one link only does not count. kInvalidUsage, with what there is, when
 // there is none.
 Result<SocketAddress> interfaceAddress(const std::string& list);
+
+// One that is up and has an address by which others can reach it.
+struct NetworkInterface {
+  std::string name;
+  SocketAddress address;      // port 0
+  int prefixBits = 0;         // of the address, that name the network
+  bool connected = false;     // there is a cable, and somebody at its other end
+  int64_t bitsPerSecond = 0;  // 0 if the driver does not say
+  std::string pciPath;        // of its device in /sys, empty if it has none
+};
+// All of them, each with one address: of the family 4 or 6 that is asked for, or, for 0, of IPv4 if it has
+// one.
+Result<std::vector<NetworkInterface>> networkInterfaces(int family);
+
+// Whether an address is in the network that the interface is in.
+bool inNetworkOf(const NetworkInterface& interface, const SocketAddress& address);
 
 }  // namespace stretto

@@ -122,6 +122,31 @@ void sendAtOnce(const FileDescriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+msghdr messageOf(std::span<const iovec> pieces) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  return message;
+}
+
+// What a system call that moves bytes says, tried again as long as signals interrupt it.
+template <typename Call>
+Transfer moved(Call&& call) {
+  ssize_t bytes = 0;
+  do {
+    bytes = call();
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes >= 0) return {IoOutcome::kSome, static_cast<size_t>(bytes), 0};
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return {IoOutcome::kWouldBlock, 0, 0};
+  return {IoOutcome::kFailed, 0, errno};
+}
+
+template <typename Call>
+Transfer received(Call&& call) {
+  const Transfer got = moved(call);
+  return got.outcome == IoOutcome::kSome && got.bytes == 0 ? Transfer{IoOutcome::kClosed, 0, 0} : got;
+}
+
 }  // namespace
 
 FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept
@@ -216,11 +241,23 @@ FileDescriptor acceptFrom(const FileDescriptor& listener) {
 }
 
 FileDescriptor beginConnect(const SocketAddress& address) {
+  return beginConnect(address, SocketAddress{});
+}
+
+FileDescriptor beginConnect(const SocketAddress& address, const SocketAddress& from) {
   FileDescriptor socket = openSocket(address);
   if (!socket.valid()) {
     return socket;
   }
   sendAtOnce(socket);
+  SocketAddress anyPort = from;
+  anyPort.port = 0;
+  const NativeAddress own = toNative(anyPort);
+  if (own.length != 0 &&
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own.storage), own.length) != 0) {
+    socket.reset();  // keeps errno
+    return socket;
+  }
   const NativeAddress native = toNative(address);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&native.storage), native.length) != 0 &&
       errno != EINPROGRESS && errno != EINTR) {
@@ -238,28 +275,29 @@ int connectError(const FileDescriptor& socket) {
   return error;
 }
 
+SocketAddress peerAddress(const FileDescriptor& socket) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  const bool known = ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&storage), &length) == 0;
+  return known ? fromNative(storage) : SocketAddress{};
+}
+
+bool isConnected(const FileDescriptor& socket) {
+  return peerAddress(socket).family != 0;
+}
+
 Transfer receiveSome(const FileDescriptor& socket, std::span<uint8_t> into) {
-  ssize_t got = 0;
-  do {
-    got = ::recv(socket.get(), into.data(), into.size(), 0);
-  } while (got < 0 && errno == EINTR);
-  if (got > 0) return {IoOutcome::kSome, static_cast<size_t>(got), 0};
-  if (got == 0) return {IoOutcome::kClosed, 0, 0};
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return {IoOutcome::kWouldBlock, 0, 0};
-  return {IoOutcome::kFailed, 0, errno};
+  return received([&] { return ::recv(socket.get(), into.data(), into.size(), 0); });
+}
+
+Transfer receiveSome(const FileDescriptor& socket, std::span<const iovec> pieces) {
+  msghdr message = messageOf(pieces);
+  return received([&] { return ::recvmsg(socket.get(), &message, 0); });
 }
 
 Transfer sendSome(const FileDescriptor& socket, std::span<const iovec> pieces) {
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(pieces.data());
-  message.msg_iovlen = pieces.size();
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  if (sent >= 0) return {IoOutcome::kSome, static_cast<size_t>(sent), 0};
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return {IoOutcome::kWouldBlock, 0, 0};
-  return {IoOutcome::kFailed, 0, errno};
+  msghdr message = messageOf(pieces);
+  return moved([&] { return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL); });
 }
 
 void endSending(const FileDescriptor& socket) {

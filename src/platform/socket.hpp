@@ -61,7 +61,13 @@ FileDescriptor acceptFrom(const FileDescriptor& listener);
 // Starts to connect. Not valid (errno) when that is refused on the spot; otherwise connectError tells the
 // outcome once the socket is writable: 0 or an errno.
 FileDescriptor beginConnect(const SocketAddress& address);
+// The same from one of this host's own addresses (its port does not count), so that the bytes leave by the
+// interface that has it; anywhere if `from` is no address.
+FileDescriptor beginConnect(const SocketAddress& address, const SocketAddress& from);
 int connectError(const FileDescriptor& socket);
+// Whether it is connected, which beginConnect may leave to come; and to whom (no address if it is not).
+bool isConnected(const FileDescriptor& socket);
+SocketAddress peerAddress(const FileDescriptor& socket);
 
 enum class IoOutcome : uint8_t { kSome, kWouldBlock, kClosed, kFailed };
 struct Transfer {
@@ -70,6 +76,7 @@ struct Transfer {
   int error = 0;     // errno, with kFailed
 };
 Transfer receiveSome(const FileDescriptor& socket, std::span<uint8_t> into);
+Transfer receiveSome(const FileDescriptor& socket, std::span<const iovec> pieces);
 Transfer sendSome(const FileDescriptor& socket, std::span<const iovec> pieces);
 // Tells the other end that no more will come; receiving goes on.
 void endSending(const FileDescriptor& socket);

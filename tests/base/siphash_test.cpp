@@ -1,4 +1,4 @@
-#include "bootstrap/siphash.hpp"
+#include "base/siphash.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace stretto::bootstrap {
+namespace stretto {
 namespace {
 
 std::string hex(const Hash128& hash) {
@@ -65,4 +65,4 @@ TEST(SipHash, ComparisonSeesEveryByte) {
 }
 
 }  // namespace
-}  // namespace stretto::bootstrap
+}  // namespace stretto

@@ -1,7 +1,7 @@
 // SipHash-2-4 with 128 bits of output (J.-P. Aumasson, D. J. Bernstein: "SipHash: a fast short-input PRF",
 // INDOCRYPT 2012; the wide output as in the authors' reference): a keyed function whose values nobody can
-// tell from random without the key. The rendezvous proves knowledge of a secret with it and derives ids.
-// For bootstrap/ only. Pure; any thread.
+// tell from random without the key. Handshakes prove knowledge of a secret with it, and ids are derived by
+// it. Any folder may include this. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <span>
 
-namespace stretto::bootstrap {
+namespace stretto {
 
 using Key128 = std::array<uint8_t, 16>;
 using Hash128 = std::array<uint8_t, 16>;
@@ -90,4 +90,4 @@ inline bool equalInConstantTime(const Hash128& a, const Hash128& b) {
   return difference == 0;
 }
 
-}  // namespace stretto::bootstrap
+}  // namespace stretto

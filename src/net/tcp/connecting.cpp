@@ -1,0 +1,81 @@
+#include <algorithm>
+
+#include "net/tcp/listener.hpp"
+#include "net/tcp/sender.hpp"
+#include "platform/clock.hpp"
+#include "platform/random.hpp"
+
+namespace stretto::net::tcp {
+namespace {
+
+constexpr uint64_t kPause = 50'000'000;  // nanoseconds until a flow that failed is tried again
+constexpr double kSecondsOfAttempts = 10;
+
+// The interface that a flow to `to` leaves by, if more than one could: those of its network in turn.
+const NetworkInterface* interfaceFor(const std::vector<NetworkInterface>& all, const SocketAddress& to,
+                                     size_t turn) {
+  std::vector<const NetworkInterface*> near;
+  for (const NetworkInterface& one : all) {
+    if (inNetworkOf(one, to)) near.push_back(&one);
+  }
+  return near.empty() ? nullptr : near[turn % near.size()];
+}
+
+}  // namespace
+
+TcpConnecting::TcpConnecting(const Settings& settings, const std::vector<NetworkInterface>& interfaces,
+                             const Rendezvous& where)
+    : settings_(settings), interfaces_(interfaces), where_(where), since_(platform::monotonicNanoseconds()) {}
+
+Status TcpConnecting::begin() {
+  const size_t ways = std::max(interfaces_.size(), where_.addresses.size());
+  const size_t flows = std::min<size_t>(ways * static_cast<size_t>(settings_.flows), kMostFlows);
+  hello_.flows = static_cast<uint16_t>(flows);
+  hello_.chunk = static_cast<uint32_t>(settings_.chunk);
+  hello_.small = static_cast<uint32_t>(settings_.small);
+  STRETTO_TRY(fillRandom(hello_.connection));
+  callers_.resize(flows);
+  flows_.resize(flows);
+  nextAttempt_.resize(flows);
+  return kOkStatus;
+}
+
+void TcpConnecting::call(size_t flow) {
+  Hello hello = hello_;
+  hello.flow = static_cast<uint16_t>(flow);
+  if (!fillRandom(hello.nonce).ok()) return;
+  const SocketAddress& to = where_.addresses[flow % where_.addresses.size()];
+  callers_[flow] = std::make_unique<Caller>(where_.key, hello, to, interfaceFor(interfaces_, to, flow));
+}
+
+Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
+  const uint64_t now = platform::monotonicNanoseconds();
+  for (size_t flow = 0; flow < callers_.size(); ++flow) {
+    if (flows_[flow].socket.valid() || now < nextAttempt_[flow]) continue;
+    if (callers_[flow] == nullptr) call(flow);
+    if (callers_[flow] == nullptr) continue;
+    std::string why;
+    bool impostor = false;
+    const Shake state = callers_[flow]->poll(why, impostor);
+    if (state == Shake::kFailed) STRETTO_TRY(onFailure(flow, why, impostor));
+    if (state != Shake::kDone) continue;
+    flows_[flow] = callers_[flow]->take();
+    callers_[flow].reset();
+    ++joined_;
+  }
+  if (joined_ == callers_.size()) {
+    connection = std::make_unique<TcpSender>(hello_, std::move(flows_), settings_);
+    joined_ = 0;
+  }
+  return kOkStatus;
+}
+
+// A listener whose queue is full looks like one that is not there.
+Status TcpConnecting::onFailure(size_t flow, const std::string& why, bool impostor) {
+  callers_[flow].reset();
+  nextAttempt_[flow] = platform::monotonicNanoseconds() + kPause;
+  if (!impostor && platform::secondsSince(since_) < kSecondsOfAttempts) return kOkStatus;
+  return fail(Code::kRemote, "net/tcp: no connection to the peer: %s", why.c_str());
+}
+
+}  // namespace stretto::net::tcp

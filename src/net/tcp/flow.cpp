@@ -1,0 +1,103 @@
+#include "net/tcp/flow.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "platform/clock.hpp"
+#include "platform/socket_state.hpp"
+
+namespace stretto::net::tcp {
+namespace {
+
+constexpr uint64_t kAskKernelEvery = 100'000'000;  // nanoseconds
+constexpr double kMostSecondsOfLingering = 60;
+constexpr uint32_t kUnansweredOfSilence = 3;
+
+struct Lingering {
+  FileDescriptor socket;
+  uint64_t since = 0;
+};
+struct LingeringSockets {
+  std::mutex mutex;
+  std::vector<Lingering> all;
+};
+// Never destroyed: connections may outlive static objects.
+LingeringSockets& lingering() {
+  static auto* instance = new LingeringSockets;
+  return *instance;
+}
+
+// Whether the peer's kernel has all, or the connection is gone. Takes what the peer still sends.
+bool isThrough(const FileDescriptor& socket) {
+  uint8_t ignored[4096];
+  while (true) {
+    const Transfer got = receiveSome(socket, std::span<uint8_t>(ignored));
+    if (got.outcome == IoOutcome::kWouldBlock) return bytesQueued(socket) == 0;
+    if (got.outcome != IoOutcome::kSome) return true;
+  }
+}
+
+}  // namespace
+
+Flow::Flow(Joined&& joined, double silence) : socket(std::move(joined.socket)) {
+  counters.route = std::move(joined.route);
+  breakWhenSilent(socket, silence);
+}
+
+FlowCounters Flow::count() const {
+  FlowCounters now = counters;
+  if (!open) return now;
+  const SocketState state = stateOf(socket);
+  now.sentAgain = state.sentAgain;
+  now.roundTripSeconds = state.roundTripSeconds;
+  return now;
+}
+
+bool Flow::isSilent(double silence) {
+  const uint64_t now = platform::monotonicNanoseconds();
+  if (!open || now - asked_ < kAskKernelEvery) return false;
+  asked_ = now;
+  const SocketState state = stateOf(socket);
+  counters.sentAgain = state.sentAgain;
+  counters.roundTripSeconds = state.roundTripSeconds;
+  return state.unanswered >= kUnansweredOfSilence && state.silentSeconds >= silence;
+}
+
+void Flow::close() {
+  open = false;
+  socket.reset();
+}
+
+std::string whyEnded(const Transfer& transfer) {
+  if (transfer.outcome != IoOutcome::kFailed) return "its connection closed";
+  return std::string("its connection broke (") + std::strerror(transfer.error) + ")";
+}
+
+void closeIdle() {
+  LingeringSockets& here = lingering();
+  std::lock_guard lock(here.mutex);
+  std::erase_if(here.all, [](const Lingering& one) {
+    return isThrough(one.socket) || platform::secondsSince(one.since) > kMostSecondsOfLingering;
+  });
+}
+
+void closeGently(FileDescriptor socket, int milliseconds) {
+  endSending(socket);
+  const uint64_t begin = platform::monotonicNanoseconds();
+  bool through = isThrough(socket);
+  while (!through && platform::secondsSince(begin) * 1e3 < milliseconds) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    through = isThrough(socket);
+  }
+  if (!through) {
+    LingeringSockets& here = lingering();
+    std::lock_guard lock(here.mutex);
+    here.all.push_back({std::move(socket), begin});
+  }
+  closeIdle();
+}
+
+}  // namespace stretto::net::tcp

@@ -1,0 +1,86 @@
+// How both ends of a flow prove to each other that they know the key in the listener's handle. For net/tcp
+// only; each object belongs to one thread.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "net/tcp/flow.hpp"
+#include "net/tcp/settings.hpp"
+#include "net/tcp/wire.hpp"
+
+namespace stretto::net::tcp {
+
+enum class Shake : uint8_t { kGoesOn, kDone, kFailed };
+
+// "eth0 10.0.0.1:40112 to 10.0.0.2:4711", of a socket that is connected.
+std::string routeOf(const FileDescriptor& socket, const std::string& interface, const SocketAddress& peer);
+
+// Exactly so many bytes, which may come in several pieces.
+template <typename T>
+class Arriving {
+ public:
+  // kWouldBlock until all are there.
+  IoOutcome read(const FileDescriptor& socket) {
+    const Transfer got = receiveSome(socket, bytesOf(value).subspan(filled_));
+    if (got.outcome != IoOutcome::kSome) return got.outcome;
+    filled_ += got.bytes;
+    return filled_ == sizeof(T) ? IoOutcome::kSome : IoOutcome::kWouldBlock;
+  }
+  T value{};
+
+ private:
+  size_t filled_ = 0;
+};
+// A message of the handshake, which always fits into the buffer of a new socket.
+template <typename T>
+bool writeWhole(const FileDescriptor& socket, T value) {
+  const auto bytes = bytesOf(value);
+  const iovec piece{bytes.data(), bytes.size()};
+  const Transfer sent = sendSome(socket, std::span(&piece, 1));
+  return sent.outcome == IoOutcome::kSome && sent.bytes == bytes.size();
+}
+
+// The end that connects: one flow.
+class Caller {
+ public:
+  Caller(const Key128& key, const Hello& hello, const SocketAddress& to, const NetworkInterface* from)
+      : key_(key), hello_(hello), to_(to), from_(from) {}
+  // kFailed: `why` says so, and `impostor` whether somebody answered who does not know the key.
+  Shake poll(std::string& why, bool& impostor);
+  Joined take();
+  const SocketAddress& to() const { return to_; }
+
+ private:
+  Shake begin(std::string& why);
+  Shake connecting(std::string& why);
+  Shake answer(std::string& why, bool& impostor);
+
+  const Key128 key_;
+  const Hello hello_;
+  const SocketAddress to_;
+  const NetworkInterface* from_;  // null: whichever leads there
+  FileDescriptor socket_;
+  bool connected_ = false;
+  Arriving<Challenge> challenge_;
+};
+
+// The end that was connected to: somebody who may be anybody.
+class Answerer {
+ public:
+  explicit Answerer(FileDescriptor socket) : socket_(std::move(socket)) {}
+  Shake poll(const Key128& key, std::string& why);
+  // Of a hello that is proved, after kDone.
+  const Hello& hello() const { return hello_.value; }
+  FileDescriptor take() { return std::move(socket_); }
+  uint64_t since = 0;  // when it came
+
+ private:
+  FileDescriptor socket_;
+  bool greeted_ = false;
+  Nonce nonce_{};
+  Arriving<Hello> hello_;
+  Arriving<Join> join_;
+};
+
+}  // namespace stretto::net::tcp

@@ -1,0 +1,127 @@
+#include "net/tcp/listener.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "net/tcp/receiver.hpp"
+#include "platform/clock.hpp"
+#include "platform/random.hpp"
+
+namespace stretto::net::tcp {
+namespace {
+
+constexpr size_t kMostStrangers = 64;
+constexpr double kSecondsOfStrangers = 5;
+constexpr size_t kMostPartial = 64;
+constexpr double kSecondsOfPartial = 60;
+
+}  // namespace
+
+Result<std::unique_ptr<Listener>> TcpListener::create(const Settings& settings,
+                                                      std::vector<NetworkInterface> interfaces) {
+  std::unique_ptr<TcpListener> listener(new TcpListener(settings));
+  STRETTO_TRY(listener->listen(std::move(interfaces)));
+  return std::unique_ptr<Listener>(std::move(listener));
+}
+
+Status TcpListener::listen(std::vector<NetworkInterface> interfaces) {
+  STRETTO_TRY(fillRandom(where_.key));
+  for (NetworkInterface& interface : interfaces) {
+    if (doors_.size() == kMostAddresses) break;
+    auto socket = listenOn(interface.address);
+    if (!socket.ok()) return socket.status();
+    const auto address = boundAddress(socket.value());
+    if (!address.ok()) return address.status();
+    where_.addresses.push_back(address.value());
+    doors_.push_back({std::move(socket.value()), std::move(interface)});
+  }
+  handle_ = encode(where_);
+  return kOkStatus;
+}
+
+Status TcpListener::accept(std::unique_ptr<Receiver>& connection) {
+  admit();
+  hear();
+  dropLate();
+  const auto whole = std::find_if(partial_.begin(), partial_.end(),
+                                  [](const Partial& one) { return one.there == one.hello.flows; });
+  if (whole == partial_.end()) return kOkStatus;
+  connection = std::make_unique<TcpReceiver>(whole->hello, std::move(whole->flows), settings_);
+  partial_.erase(whole);
+  return kOkStatus;
+}
+
+void TcpListener::admit() {
+  for (Door& door : doors_) {
+    for (size_t i = 0; i < kMostStrangers; ++i) {
+      FileDescriptor socket = acceptFrom(door.socket);
+      if (!socket.valid()) break;
+      if (strangers_.size() == kMostStrangers) {
+        sayDropped(toText(strangers_.front().from), "too many came at once");
+        strangers_.pop_front();
+      }
+      const SocketAddress from = peerAddress(socket);
+      strangers_.push_back({Answerer(std::move(socket)), from, door.interface.name});
+      strangers_.back().answerer.since = platform::monotonicNanoseconds();
+    }
+  }
+}
+
+void TcpListener::hear() {
+  for (auto at = strangers_.begin(); at != strangers_.end();) {
+    std::string why;
+    const Shake state = at->answerer.poll(where_.key, why);
+    if (state == Shake::kGoesOn) {
+      ++at;
+      continue;
+    }
+    if (state == Shake::kDone) join(*at);
+    if (state == Shake::kFailed) sayDropped(toText(at->from), why);
+    at = strangers_.erase(at);
+  }
+}
+
+// One that holds the handle. What it says may still be wrong.
+void TcpListener::join(Stranger& stranger) {
+  const Hello& hello = stranger.answerer.hello();
+  auto at = std::find_if(partial_.begin(), partial_.end(),
+                         [&](const Partial& one) { return one.hello.connection == hello.connection; });
+  if (at == partial_.end()) {
+    if (partial_.size() == kMostPartial) return sayDropped(toText(stranger.from), "too many connections");
+    partial_.push_back({hello, platform::monotonicNanoseconds(), {}, 0});
+    at = std::prev(partial_.end());
+    at->flows.resize(hello.flows);
+  }
+  const Hello& first = at->hello;
+  if (hello.flows != first.flows || hello.chunk != first.chunk || hello.small != first.small) {
+    return sayDropped(toText(stranger.from), "it says another thing of its connection than before");
+  }
+  Joined& flow = at->flows[hello.flow];
+  if (!flow.socket.valid()) ++at->there;
+  FileDescriptor socket = stranger.answerer.take();
+  std::string route = routeOf(socket, stranger.interface, stranger.from);
+  flow = {std::move(socket), std::move(route)};
+}
+
+void TcpListener::dropLate() {
+  while (!strangers_.empty() &&
+         platform::secondsSince(strangers_.front().answerer.since) > kSecondsOfStrangers) {
+    sayDropped(toText(strangers_.front().from), "it proved nothing for too long");
+    strangers_.pop_front();
+  }
+  std::erase_if(partial_, [](const Partial& one) {
+    return one.there < one.hello.flows && platform::secondsSince(one.since) > kSecondsOfPartial;
+  });
+}
+
+// Once: who scans ports could fill the log otherwise.
+void TcpListener::sayDropped(const std::string& who, const std::string& why) {
+  if (saidDropped_) return;
+  saidDropped_ = true;
+  STRETTO_LOG(kWarn, kNet,
+              "net/tcp: dropped a connection from %s that is none of this job's: %s; others "
+              "like it are dropped without a word",
+              who.c_str(), why.c_str());
+}
+
+}  // namespace stretto::net::tcp

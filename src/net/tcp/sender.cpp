@@ -1,0 +1,398 @@
+#include "net/tcp/sender.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "net/tcp/host_memory.hpp"
+#include "platform/clock.hpp"
+#include "platform/socket_state.hpp"
+
+namespace stretto::net::tcp {
+namespace {
+
+constexpr int kPassesPerCall = 8;               // of one frame a flow; then others have their turn
+constexpr uint64_t kLookAtAllEvery = 16;        // calls
+constexpr uint64_t kMeasureEvery = 20'000'000;  // nanoseconds
+constexpr double kSayLostAfter = 0.2;           // seconds: by then a peer that died has closed all flows
+constexpr int kMostMillisecondsOfClose = 100;
+
+}  // namespace
+
+TcpSender::TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Settings& settings)
+    : hello_(hello),
+      silence_(settings.silence),
+      leastWindow_(settings.leastWindow),
+      mostWindow_(settings.mostWindow) {
+  for (Joined& flow : flows) {
+    flows_.push_back(std::make_unique<OutFlow>(std::move(flow), silence_));
+    flows_.back()->window = leastWindow_;
+  }
+}
+
+TcpSender::~TcpSender() {
+  for (const auto& flow : flows_) {
+    if (!flow->open) continue;
+    Frame bye;
+    bye.kind = FrameKind::kBye;
+    const iovec piece{&bye, sizeof bye};
+    if (!flow->busy) sendSome(flow->socket, std::span(&piece, 1));
+    closeGently(std::move(flow->socket), failure_.ok() ? kMostMillisecondsOfClose : 0);
+  }
+}
+
+Result<std::unique_ptr<Registration>> TcpSender::enrol(std::byte*, size_t, Memory kind) {
+  return enrolHostMemory(kind);
+}
+
+std::vector<FlowCounters> TcpSender::flows() const {
+  std::vector<FlowCounters> all;
+  for (const auto& flow : flows_) all.push_back(flow->count());
+  return all;
+}
+
+Status TcpSender::failed() const {
+  setLastError(failureText_);
+  return failure_;
+}
+
+Status TcpSender::send(const std::byte* from, size_t bytes, int tag, Registration*, Request*& request) {
+  request = nullptr;
+  if (!failure_.ok()) return failed();
+  if (bytes > kMostMessage) {
+    return fail(Code::kInvalidUsage, "a message of %zu bytes is longer than the %zu that one may have", bytes,
+                kMostMessage);
+  }
+  const auto free = std::find_if(messages_.begin(), messages_.end(), [](const auto& m) { return !m.used; });
+  if (free == messages_.end() || !complete_.canHold(number_)) return progress();
+  Message& message = *free;
+  message.used = true;
+  message.done = message.asked = false;
+  message.given = message.taken = 0;
+  message.from = from;
+  message.frame = Frame{};
+  message.frame.tag = tag;
+  message.frame.number = number_++;
+  message.frame.index = sentOf_[tag]++;
+  message.frame.total = static_cast<uint32_t>(bytes);
+  message.carriers.clear();
+  queue_.push_back(&message);
+  request = &message;
+  return progress();
+}
+
+Status TcpSender::test(Request* request, bool& done) {
+  auto& message = *static_cast<Message*>(request);
+  if (!message.done) {
+    if (!failure_.ok()) return failed();
+    STRETTO_TRY(progress());
+  }
+  done = message.done;
+  message.used = !done;
+  return kOkStatus;
+}
+
+// Gives what waits to flows that have room, a frame to each in turn, and hears what the receiver says.
+Status TcpSender::progress() {
+  ++calls_;
+  bool moved = true;
+  for (int i = 0; i < kPassesPerCall && moved; ++i) {
+    moved = false;
+    for (size_t flow = 0; flow < flows_.size(); ++flow) moved = pass(flow) || moved;
+  }
+  const bool waits =
+      several() || !queue_.empty() || !complete_.canHold(number_) || calls_ % kLookAtAllEvery == 0;
+  bool first = true;
+  for (size_t flow = 0; flow < flows_.size() && waits; ++flow) {
+    if (!flows_[flow]->open) continue;
+    if (first || calls_ % kLookAtAllEvery == 0) readRecords(flow);
+    first = false;
+  }
+  if (calls_ % 1024 == 0) {
+    for (size_t flow = 0; flow < flows_.size(); ++flow) {
+      if (flows_[flow]->isSilent(silence_)) lose(flow, "nothing has come from there for too long");
+    }
+  }
+  if (!unsaid_.empty()) sayLost();
+  return failure_.ok() ? kOkStatus : failed();
+}
+
+// Whether the flow sent a frame to its end.
+bool TcpSender::pass(size_t index) {
+  OutFlow& flow = *flows_[index];
+  if (!flow.open) return false;
+  if (!flow.busy) {
+    Job job;
+    if (!hasRoom(flow) || !nextJob(job)) return false;
+    begin(index, std::move(job));
+  }
+  return pump(index);
+}
+
+// With one flow the kernel's buffer is the limit. With several, a slow one must not take what a fast one
+// could have sent: each has at most twice what its path holds.
+bool TcpSender::hasRoom(OutFlow& flow) {
+  if (!several()) return true;
+  if (queue_.empty() && again_.empty() && controls_.empty()) return false;
+  const uint64_t now = platform::monotonicNanoseconds();
+  if (now - flow.measured > kMeasureEvery) {
+    flow.measured = now;
+    const SocketState state = stateOf(flow.socket);
+    const double path = 2 * state.bytesPerSecond * state.roundTripSeconds;
+    flow.window = std::clamp(static_cast<size_t>(path), leastWindow_, mostWindow_);
+  }
+  const bool room = bytesQueued(flow.socket) < flow.window;
+  if (!room) ++flow.counters.stalls;
+  return room;
+}
+
+bool TcpSender::nextJob(Job& job) {
+  if (!controls_.empty()) {
+    job.frame = controls_.front();
+    controls_.pop_front();
+    return true;
+  }
+  if (!again_.empty()) {
+    job = again_.front();
+    again_.pop_front();
+    return true;
+  }
+  for (auto at = queue_.begin(); at != queue_.end(); ++at) {
+    Message& message = **at;
+    if (isSmall(message)) {
+      if (!smallJob(message, job)) continue;
+      queue_.erase(at);
+      return true;
+    }
+    if (message.frame.index < readyOf_[message.frame.tag]) {
+      chunkJob(message, job);
+      if (message.given == message.frame.total) queue_.erase(at);
+      return true;
+    }
+    if (askJob(message, job)) return true;
+  }
+  return false;
+}
+
+TcpSender::Unconfirmed* TcpSender::freeUnconfirmed(size_t bytes) {
+  if (unconfirmedBytes_ + bytes > kMostUnconfirmed) return nullptr;
+  const auto free =
+      std::find_if(unconfirmed_.begin(), unconfirmed_.end(), [](const auto& one) { return !one.used; });
+  return free == unconfirmed_.end() ? nullptr : &*free;
+}
+
+bool TcpSender::smallJob(Message& message, Job& job) {
+  Unconfirmed* const kept = freeUnconfirmed(message.frame.total);
+  if (kept == nullptr) return false;
+  unconfirmedBytes_ += message.frame.total;
+  kept->used = true;
+  kept->frame = message.frame;
+  kept->frame.kind = FrameKind::kWhole;
+  kept->frame.bytes = message.frame.total;
+  job = {kept->frame, message.from, &message, kept};
+  if (several()) {
+    kept->bytes.assign(message.from, message.from + message.frame.total);
+    message.done = true;
+    job.from = kept->bytes.data();
+    job.message = nullptr;
+  }
+  return true;
+}
+
+void TcpSender::chunkJob(Message& message, Job& job) {
+  job = {message.frame, message.from + message.given, &message, nullptr};
+  job.frame.kind = FrameKind::kPart;
+  job.frame.offset = message.given;
+  job.frame.bytes = std::min(hello_.chunk, message.frame.total - message.given);
+  message.given += job.frame.bytes;
+}
+
+// Once for every message that finds no receive: the receiver then tells when it is there.
+bool TcpSender::askJob(Message& message, Job& job) {
+  if (message.asked) return false;
+  message.asked = true;
+  job.frame = message.frame;
+  job.frame.kind = FrameKind::kAsk;
+  return true;
+}
+
+void TcpSender::begin(size_t index, Job&& job) {
+  OutFlow& flow = *flows_[index];
+  flow.busy = true;
+  flow.stalled = false;
+  flow.sent = 0;
+  flow.job = job;
+  if (job.unconfirmed != nullptr) job.unconfirmed->carrier = static_cast<int>(index);
+  if (several() && job.message != nullptr) {
+    std::vector<uint8_t>& carriers = job.message->carriers;
+    carriers.resize((job.message->frame.total + hello_.chunk - 1) / hello_.chunk, kMostFlows);
+    carriers[job.frame.offset / hello_.chunk] = static_cast<uint8_t>(index);
+  }
+}
+
+bool TcpSender::pump(size_t index) {
+  OutFlow& flow = *flows_[index];
+  const size_t whole = sizeof(Frame) + flow.job.frame.bytes;
+  while (flow.sent < whole) {
+    iovec pieces[2];
+    size_t count = 0;
+    if (flow.sent < sizeof(Frame)) {
+      pieces[count++] = {bytesOf(flow.job.frame).data() + flow.sent, sizeof(Frame) - flow.sent};
+    }
+    const size_t payload = flow.sent > sizeof(Frame) ? flow.sent - sizeof(Frame) : 0;
+    if (payload < flow.job.frame.bytes) {
+      pieces[count++] = {const_cast<std::byte*>(flow.job.from) + payload, flow.job.frame.bytes - payload};
+    }
+    const Transfer sent = sendSome(flow.socket, std::span(pieces, count));
+    if (sent.outcome == IoOutcome::kWouldBlock) {
+      if (!flow.stalled) ++flow.counters.stalls;
+      flow.stalled = true;
+      return false;
+    }
+    if (sent.outcome != IoOutcome::kSome) {
+      lose(index, whyEnded(sent));
+      return false;
+    }
+    flow.sent += sent.bytes;
+  }
+  finish(flow);
+  return true;
+}
+
+void TcpSender::finish(OutFlow& flow) {
+  flow.busy = false;
+  const Job& job = flow.job;
+  if (job.message == nullptr && job.unconfirmed == nullptr) return;
+  flow.counters.bytes += job.frame.bytes;
+  ++flow.counters.parts;
+  if (job.message == nullptr) return;
+  job.message->taken += job.frame.bytes;
+  if (!several()) {
+    job.message->done = job.message->taken == job.message->frame.total;
+  } else if (complete_.has(job.message->frame.number)) {
+    job.message->done = !isBeingSent(*job.message);
+  }
+}
+
+bool TcpSender::isBeingSent(const Message& message) const {
+  return std::any_of(flows_.begin(), flows_.end(), [&](const auto& flow) {
+    return flow->open && flow->busy && flow->job.message == &message;
+  });
+}
+
+void TcpSender::readRecords(size_t index) {
+  OutFlow& flow = *flows_[index];
+  const Transfer got = receiveSome(flow.socket, std::span(flow.in).subspan(flow.filled));
+  if (got.outcome == IoOutcome::kWouldBlock) return;
+  if (got.outcome != IoOutcome::kSome) return lose(index, whyEnded(got));
+  flow.filled += got.bytes;
+  size_t at = 0;
+  for (; flow.filled - at >= sizeof(Record); at += sizeof(Record)) {
+    Record record;
+    std::memcpy(&record, flow.in.data() + at, sizeof record);
+    if (!isGood(record, hello_) || !apply(record)) return breakOff("sent bytes that are no record");
+  }
+  std::memmove(flow.in.data(), flow.in.data() + at, flow.filled - at);
+  flow.filled -= at;
+}
+
+bool TcpSender::apply(const Record& record) {
+  switch (record.kind) {
+    case RecordKind::kComplete:
+      if (record.count > number_) return false;
+      applyComplete(record);
+      return true;
+    case RecordKind::kReady: {
+      uint64_t& ready = readyOf_[record.tag];
+      ready = std::max(ready, record.count);
+      return true;
+    }
+    case RecordKind::kLost:
+      lose(record.count, "the receiver has lost it");
+      return true;
+  }
+  return false;
+}
+
+void TcpSender::applyComplete(const Record& record) {
+  complete_.merge(record);
+  for (Unconfirmed& one : unconfirmed_) {
+    const bool inUse = std::any_of(flows_.begin(), flows_.end(), [&](const auto& flow) {
+      return flow->open && flow->busy && flow->job.unconfirmed == &one;
+    });
+    if (!one.used || inUse || !complete_.has(one.frame.number)) continue;
+    one.used = false;
+    unconfirmedBytes_ -= one.frame.total;
+  }
+  const auto isComplete = [&](const Job& job) { return complete_.has(job.frame.number); };
+  std::erase_if(again_, isComplete);
+  if (!several()) return;
+  for (Message& message : messages_) {
+    if (!message.used || message.done || !complete_.has(message.frame.number)) continue;
+    message.done = !isBeingSent(message);
+  }
+}
+
+void TcpSender::lose(size_t index, const std::string& why) {
+  OutFlow& flow = *flows_[index];
+  if (!flow.open || !failure_.ok()) return;
+  flow.close();
+  flow.counters.lost = true;
+  unsaid_ = flow.counters.route + ": " + why;
+  lostAt_ = platform::monotonicNanoseconds();
+  if (std::none_of(flows_.begin(), flows_.end(), [](const auto& one) { return one->open; })) {
+    failure_ = fail(Code::kRemote, "the peer that receives is gone: %s", unsaid_.c_str());
+    failureText_ = lastError();
+    unsaid_.clear();
+    return;
+  }
+  sendAgain(index);
+}
+
+// All that the lost flow carried and that is not confirmed. What is confirmed already is dropped when it
+// arrives twice.
+void TcpSender::sendAgain(size_t lost) {
+  OutFlow& flow = *flows_[lost];
+  flow.busy = false;
+  for (size_t i = 0; i < flows_.size(); ++i) {
+    if (flows_[i]->open) continue;
+    Frame frame;  // also of flows that were lost before: that word may have gone with this one
+    frame.kind = FrameKind::kLost;
+    frame.offset = static_cast<uint32_t>(i);
+    controls_.push_back(frame);
+  }
+  for (Unconfirmed& one : unconfirmed_) {
+    if (!one.used || one.carrier != static_cast<int>(lost)) continue;
+    again_.push_back({one.frame, one.bytes.data(), nullptr, &one});
+  }
+  for (Message& message : messages_) {
+    if (!message.used || message.done) continue;
+    message.asked = false;
+    for (size_t i = 0; i < message.carriers.size(); ++i) {
+      if (message.carriers[i] != lost) continue;
+      Job job{message.frame, message.from + i * hello_.chunk, &message, nullptr};
+      job.frame.kind = FrameKind::kPart;
+      job.frame.offset = static_cast<uint32_t>(i * hello_.chunk);
+      job.frame.bytes = std::min(hello_.chunk, message.frame.total - job.frame.offset);
+      again_.push_back(job);
+    }
+  }
+}
+
+// A peer that dies closes all its flows within a moment; what is said here is that some are left.
+void TcpSender::sayLost() {
+  if (platform::secondsSince(lostAt_) < kSayLostAfter) return;
+  STRETTO_LOG(kWarn, kNet, "net/tcp: a flow is lost, the others go on with what it carried: %s",
+              unsaid_.c_str());
+  unsaid_.clear();
+}
+
+void TcpSender::breakOff(const char* what) {
+  failure_ =
+      fail(Code::kRemote, "the peer that receives %s: %s", what, flows_.front()->counters.route.c_str());
+  failureText_ = lastError();
+  for (const auto& flow : flows_) {
+    if (flow->open) flow->close();
+  }
+}
+
+}  // namespace stretto::net::tcp

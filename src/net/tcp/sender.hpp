@@ -1,0 +1,117 @@
+// The end of a connection that sends. For net/tcp only.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "net/net.hpp"
+#include "net/tcp/flow.hpp"
+#include "net/tcp/settings.hpp"
+#include "net/tcp/wire.hpp"
+
+namespace stretto::net::tcp {
+
+// Messages wait in a queue. Whichever flow has room takes the next frame: a small message, or the next chunk
+// of a large one whose receive is known to be there. With one flow a message is done when the kernel has it;
+// with several, small messages are copied, and large ones are done when the receiver has confirmed them, so
+// that whatever a lost flow carried can be sent again over another.
+class TcpSender final : public Sender {
+ public:
+  TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Settings& settings);
+  ~TcpSender() override;
+
+  Result<std::unique_ptr<Registration>> enrol(std::byte* at, size_t bytes, Memory kind) override;
+  Status send(const std::byte* from, size_t bytes, int tag, Registration* memory, Request*& request) override;
+  Status test(Request* request, bool& done) override;
+  std::vector<FlowCounters> flows() const override;
+
+ private:
+  struct Message final : Request {
+    bool used = false;
+    bool done = false;
+    const std::byte* from = nullptr;
+    Frame frame;                    // of the whole; its chunks' frames differ in kind, offset and bytes
+    uint32_t given = 0;             // bytes that were given to flows
+    uint32_t taken = 0;             // bytes that the kernel has
+    bool asked = false;             // the receiver knows that it waits
+    std::vector<uint8_t> carriers;  // the flow of each chunk, if there are several flows
+  };
+  // A small message that the receiver has not confirmed.
+  struct Unconfirmed {
+    bool used = false;
+    Frame frame;
+    std::vector<std::byte> bytes;  // if there are several flows
+    int carrier = -1;
+  };
+  // What a flow is to send next, or sends.
+  struct Job {
+    Frame frame;
+    const std::byte* from = nullptr;
+    Message* message = nullptr;          // of a chunk, or of a small message that was not copied
+    Unconfirmed* unconfirmed = nullptr;  // of a small message
+  };
+  struct OutFlow : Flow {
+    using Flow::Flow;
+    bool busy = false;
+    bool stalled = false;  // the kernel took no more of `job`, and that is counted
+    Job job;
+    size_t sent = 0;  // bytes of frame and payload
+    std::array<uint8_t, 32 * sizeof(Record)> in;
+    size_t filled = 0;
+    size_t window = 0;
+    uint64_t measured = 0;  // when the window was
+  };
+
+  bool several() const { return flows_.size() > 1; }
+  bool isSmall(const Message& message) const { return message.frame.total <= hello_.small; }
+  Status failed() const;
+  Status progress();
+
+  bool nextJob(Job& job);
+  bool smallJob(Message& message, Job& job);
+  void chunkJob(Message& message, Job& job);
+  bool askJob(Message& message, Job& job);
+  bool pass(size_t index);
+  void begin(size_t index, Job&& job);
+  bool pump(size_t index);
+  void finish(OutFlow& flow);
+  bool hasRoom(OutFlow& flow);
+  Unconfirmed* freeUnconfirmed(size_t bytes);
+
+  void readRecords(size_t index);
+  bool apply(const Record& record);
+  void applyComplete(const Record& record);
+  bool isBeingSent(const Message& message) const;
+
+  void lose(size_t index, const std::string& why);
+  void sendAgain(size_t lost);
+  void sayLost();
+  void breakOff(const char* what);
+
+  const Hello hello_;
+  const double silence_;
+  const size_t leastWindow_;
+  const size_t mostWindow_;
+  std::vector<std::unique_ptr<OutFlow>> flows_;
+  std::array<Message, kMostRequests> messages_;
+  std::deque<Message*> queue_;  // not given to flows, or not all of it
+  std::deque<Job> again_;       // what lost flows carried
+  std::deque<Frame> controls_;
+  std::array<Unconfirmed, kMostUnconfirmedParts> unconfirmed_;
+  size_t unconfirmedBytes_ = 0;
+  uint64_t number_ = 0;
+  std::unordered_map<int, uint64_t> sentOf_;   // messages, by tag
+  std::unordered_map<int, uint64_t> readyOf_;  // receives that are there, by tag
+  CompleteSet complete_;
+  uint64_t calls_ = 0;  // of progress()
+  std::string unsaid_;  // a flow was lost, and that is not in the log yet
+  uint64_t lostAt_ = 0;
+  Status failure_;
+  std::string failureText_;
+};
+
+}  // namespace stretto::net::tcp

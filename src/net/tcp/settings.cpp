@@ -1,0 +1,92 @@
+#include "net/tcp/settings.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/parameters.hpp"
+#include "net/tcp/wire.hpp"
+
+namespace stretto::net::tcp {
+namespace {
+
+std::vector<NetworkInterface> those(const std::vector<NetworkInterface>& all, const std::string& list) {
+  std::vector<NetworkInterface> chosen;
+  for (const NetworkInterface& one : all) {
+    if (interfaceMatches(list, one.name)) chosen.push_back(one);
+  }
+  return chosen;
+}
+
+// Without a choice of the user's: all but loopback and those between containers, and of these none that is
+// not connected or has less than half the speed of the fastest. Only if there is no other, those.
+std::vector<NetworkInterface> chosenByThemselves(const std::vector<NetworkInterface>& all) {
+  for (const char* list : {"^docker,lo,virbr,veth,br-", "^lo", "lo"}) {
+    std::vector<NetworkInterface> chosen = those(all, list);
+    int64_t fastest = 0;
+    for (const NetworkInterface& one : chosen) fastest = std::max(fastest, one.bitsPerSecond);
+    std::erase_if(chosen, [&](const NetworkInterface& one) {
+      return !one.connected || (one.bitsPerSecond > 0 && one.bitsPerSecond < fastest / 2);
+    });
+    if (!chosen.empty()) return chosen;
+  }
+  return {};
+}
+
+Result<int> familyOfEnvironment() {
+  const std::string family = parameters::kSocketFamily.text();
+  if (family.empty()) return 0;
+  if (family == "AF_INET") return 4;
+  if (family == "AF_INET6") return 6;
+  return fail(Code::kInvalidUsage, "NCCL_SOCKET_FAMILY=%s: write AF_INET or AF_INET6", family.c_str());
+}
+
+Result<std::vector<NetworkInterface>> interfacesOfEnvironment() {
+  const auto family = familyOfEnvironment();
+  if (!family.ok()) return family.status();
+  const auto all = networkInterfaces(family.value());
+  if (!all.ok()) return all.status();
+  const std::string list = parameters::kSocketInterface.text();
+  std::vector<NetworkInterface> chosen =
+      list.empty() ? chosenByThemselves(all.value()) : those(all.value(), list);
+  if (chosen.size() > kMostAddresses) chosen.resize(kMostAddresses);
+  if (!chosen.empty()) return chosen;
+  std::string names;
+  for (const NetworkInterface& one : all.value()) names += (names.empty() ? "" : ", ") + one.name;
+  return fail(Code::kInvalidUsage,
+              "NCCL_SOCKET_IFNAME=%s chooses none of this host's network interfaces that are up and have an "
+              "address (%s)",
+              list.c_str(), names.c_str());
+}
+
+// A size or a number from the environment into `value`.
+template <typename T>
+Status take(const Parameter& parameter, int64_t low, int64_t high, T& value) {
+  const auto number = parameter.integer(low, high);
+  if (!number.ok()) return number.status();
+  value = static_cast<T>(number.value());
+  return kOkStatus;
+}
+
+}  // namespace
+
+Result<Settings> settingsOfEnvironment() {
+  Settings settings;
+  auto interfaces = interfacesOfEnvironment();
+  if (!interfaces.ok()) return interfaces.status();
+  settings.interfaces = std::move(interfaces.value());
+  const auto merge = parameters::kNetMerge.flag();
+  if (!merge.ok()) return merge.status();
+  settings.merge = merge.value();
+  STRETTO_TRY(take(parameters::kNetFlows, 1, kMostFlows, settings.flows));
+  STRETTO_TRY(take(parameters::kNetChunk, kLeastChunk, kMostMessage, settings.chunk));
+  STRETTO_TRY(take(parameters::kNetSmall, 0, kMostSmall, settings.small));
+  STRETTO_TRY(take(parameters::kNetLeastWindow, kLeastChunk, kMostMessage, settings.leastWindow));
+  STRETTO_TRY(take(parameters::kNetMostWindow, kLeastChunk, kMostMessage, settings.mostWindow));
+  settings.mostWindow = std::max(settings.mostWindow, settings.leastWindow);
+  const auto silence = parameters::kNetSilence.seconds(2, 3600);
+  if (!silence.ok()) return silence.status();
+  settings.silence = silence.value();
+  return settings;
+}
+
+}  // namespace stretto::net::tcp

@@ -1,0 +1,27 @@
+// How net/tcp works in this process: which network interfaces, how many flows over each, and the sizes that
+// decide what goes how. Part of tcp.hpp.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/status.hpp"
+#include "platform/network_interface.hpp"
+
+namespace stretto::net::tcp {
+
+struct Settings {
+  std::vector<NetworkInterface> interfaces;  // at least one
+  bool merge = true;                         // one device of all interfaces, not one of each
+  int flows = 1;                             // per interface
+  size_t chunk = 512 << 10;                  // bytes that go over one flow
+  size_t small = 64 << 10;         // bytes of a message that goes at once, without waiting for its receive
+  size_t leastWindow = 512 << 10;  // bytes under way over a flow, if there are several
+  size_t mostWindow = 16 << 20;
+  double silence = 4;  // seconds after which a flow whose peer does not answer is given up
+};
+
+// From the environment. kInvalidUsage if it chooses no interface or a value is wrong.
+Result<Settings> settingsOfEnvironment();
+
+}  // namespace stretto::net::tcp
