@@ -1,6 +1,5 @@
-// Which algorithms exist, what each needs, and what it costs on paper. The planner reads this and nothing
-// else of this folder; the executors map the same rows to code. A host test counts the puts and bytes of
-// every algorithm and compares them with its row.
+// Which algorithms exist, what each needs, and what it costs on paper: the table of rows.hpp as plain values.
+// The planner reads this and nothing else of this folder.
 #pragma once
 
 #include <cstddef>
@@ -78,6 +77,10 @@ constexpr bool takesChunk(Protocol protocol) {
 
 // What ranks run on.
 enum class Device : uint8_t { kHost, kCuda };
+enum class Devices : uint8_t { kHost = 1, kCuda = 2, kBoth = kHost | kCuda };
+constexpr bool includes(Devices devices, Device device) {
+  return (static_cast<int>(devices) >> static_cast<int>(device) & 1) != 0;
+}
 
 inline constexpr int kMaxRings = 4;  // of a ring algorithm: 1, 2 or 4
 // Of a ring's gather phase.
@@ -99,6 +102,7 @@ struct Descriptor {
   Collective collective;
   Algorithm algorithm;
   Protocol protocol;
+  Devices devices;
   bool rankOrder;                         // reduces in rank order: same bits as every other such algorithm
   bool needsReach;                        // every peer's ordinary memory must be reachable
   size_t mostBytes;                       // per-peer bytes it can carry; 0: any

@@ -1,10 +1,15 @@
-// The rows of the registry that run on every backend, and the code of each. Executors instantiate the code
-// for their backend; nothing else does.
+// The table of algorithms: which there are, on which devices each runs, what it costs, and its code. What the
+// planner reads (registry.hpp), what hosts run (executors/host/launch.cpp), which kernels are compiled
+// (executors/cuda/kernels.cuh), what tests try and docs/algorithms.md all come from here.
 #pragma once
 
 #include <tuple>
+#include <type_traits>
 
 #include "algorithms/all_reduce.hpp"
+#include "algorithms/costs.hpp"
+#include "algorithms/direct.hpp"
+#include "algorithms/local.hpp"
 #include "algorithms/pairs.hpp"
 #include "algorithms/push.hpp"
 #include "algorithms/registry.hpp"
@@ -15,13 +20,25 @@
 namespace stretto::algorithms {
 
 // `Code` has a static run(backend, arguments).
-template <Collective kCollectiveOf, Algorithm kAlgorithmOf, Protocol kProtocolOf, typename CodeOf>
+template <Collective kCollectiveOf, Algorithm kAlgorithmOf, Protocol kProtocolOf, Devices kDevicesOf,
+          Cost (*costOf)(int, double), typename CodeOf>
 struct Row {
   static constexpr Collective kCollective = kCollectiveOf;
   static constexpr Algorithm kAlgorithm = kAlgorithmOf;
   static constexpr Protocol kProtocol = kProtocolOf;
+  static constexpr Devices kDevices = kDevicesOf;
+  static constexpr auto kCost = costOf;
   using Code = CodeOf;
 };
+
+// An executor does the whole operation itself: messages (executors/*/transfers), copies by copy engines
+// (executors/cuda/copies.hpp), kernels that read peers' buffers (executors/cuda/pulls.hpp).
+struct OfExecutor {};
+
+// What an executor for this device instantiates.
+template <typename Row, Device device>
+inline constexpr bool hasCode = includes(Row::kDevices, device) &&
+                                !std::is_same_v<typename Row::Code, OfExecutor>;
 
 // A function template as a type.
 #define STRETTO_CODE(Name, function)                                             \
@@ -61,6 +78,12 @@ STRETTO_CODE(BroadcastFlat, broadcastFlat);
 STRETTO_CODE(ReduceFlat, reduceFlat);
 STRETTO_CODE(GatherFlat, gatherFlat);
 STRETTO_CODE(ScatterFlat, scatterFlat);
+STRETTO_CODE(AllReduceDirect, allReduceDirect);
+STRETTO_CODE(ReduceScatterDirect, reduceScatterDirect);
+STRETTO_CODE(AllGatherDirect, allGatherDirect);
+STRETTO_CODE(AllToAllDirect, allToAllDirect);
+STRETTO_CODE(BroadcastDirect, broadcastDirect);
+STRETTO_CODE(CopyLocal, copyLocal);
 #undef STRETTO_CODE
 
 // A tree of `arity` children per rank.
@@ -74,41 +97,121 @@ struct WithArity {
   }
 };
 
-using PortableRows =
-    std::tuple<Row<Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLines, AllReduceOneShotLines>,
-               Row<Collective::kAllReduce, Algorithm::kOneShot, Protocol::kChunks, AllReduceOneShot>,
-               Row<Collective::kAllReduce, Algorithm::kTwoShot, Protocol::kLines, AllReduceTwoShotLines>,
-               Row<Collective::kAllReduce, Algorithm::kTwoShot, Protocol::kChunks, AllReduceTwoShot>,
-               Row<Collective::kAllReduce, Algorithm::kRing, Protocol::kChunks, AllReduceRing>,
-               Row<Collective::kAllReduce, Algorithm::kTree, Protocol::kChunks, WithArity<AllReduceTree, 2>>,
-               Row<Collective::kReduceScatter, Algorithm::kPush, Protocol::kLines, ReduceScatterPushLines>,
-               Row<Collective::kReduceScatter, Algorithm::kPush, Protocol::kChunks, ReduceScatterPush>,
-               Row<Collective::kReduceScatter, Algorithm::kRing, Protocol::kChunks, ReduceScatterRing>,
-               Row<Collective::kAllGather, Algorithm::kPush, Protocol::kLines, AllGatherPushLines>,
-               Row<Collective::kAllGather, Algorithm::kPush, Protocol::kChunks, AllGatherPush>,
-               Row<Collective::kAllGather, Algorithm::kRing, Protocol::kChunks, AllGatherRing>,
-               Row<Collective::kAllToAll, Algorithm::kPush, Protocol::kLines, AllToAllPushLines>,
-               Row<Collective::kAllToAll, Algorithm::kPush, Protocol::kChunks, AllToAllPush>,
-               Row<Collective::kAllToAll, Algorithm::kPairwise, Protocol::kChunks, AllToAllPairwise>,
-               Row<Collective::kBroadcast, Algorithm::kPush, Protocol::kLines, BroadcastPushLines>,
-               Row<Collective::kBroadcast, Algorithm::kTwoShot, Protocol::kLines, BroadcastTwoShotLines>,
-               Row<Collective::kReduce, Algorithm::kPush, Protocol::kLines, ReducePushLines>,
-               Row<Collective::kReduce, Algorithm::kTwoShot, Protocol::kLines, ReduceTwoShotLines>,
-               Row<Collective::kGather, Algorithm::kPush, Protocol::kLines, GatherPushLines>,
-               Row<Collective::kScatter, Algorithm::kPush, Protocol::kLines, ScatterPushLines>,
-               Row<Collective::kBroadcast, Algorithm::kFlat, Protocol::kChunks, BroadcastFlat>,
-               Row<Collective::kBroadcast, Algorithm::kTree, Protocol::kChunks, WithArity<BroadcastTree, 2>>,
-               Row<Collective::kBroadcast, Algorithm::kChain, Protocol::kChunks, WithArity<BroadcastTree, 1>>,
-               Row<Collective::kReduce, Algorithm::kFlat, Protocol::kChunks, ReduceFlat>,
-               Row<Collective::kReduce, Algorithm::kTree, Protocol::kChunks, WithArity<ReduceTree, 2>>,
-               Row<Collective::kReduce, Algorithm::kChain, Protocol::kChunks, WithArity<ReduceTree, 1>>,
-               Row<Collective::kGather, Algorithm::kFlat, Protocol::kChunks, GatherFlat>,
-               Row<Collective::kScatter, Algorithm::kFlat, Protocol::kChunks, ScatterFlat>>;
+namespace table {
 
-// Whose results are wrong (unreducedDescriptors()).
+using C = Collective;
+using A = Algorithm;
+using P = Protocol;
+using D = Devices;
+using namespace costs;
+template <typename Code>
+using Binary = WithArity<Code, 2>;
+template <typename Code>
+using Chain = WithArity<Code, 1>;
+
+// Of rows of one collective that are predicted to be equally fast, the first is chosen. There are rooted
+// collectives as exchanges on GPUs alone: on a host their root would wait for everybody.
+// clang-format off
+using Rows = std::tuple<
+    //  collective         algorithm     protocol        devices   cost                code
+    Row<C::kAllReduce,     A::kDirect,   P::kChunks,     D::kHost, reduceDirect,       AllReduceDirect>,
+    Row<C::kAllReduce,     A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
+    Row<C::kAllReduce,     A::kOneShot,  P::kLines,      D::kBoth, reduceOneShot,      AllReduceOneShotLines>,
+    Row<C::kAllReduce,     A::kOneShot,  P::kWide,       D::kCuda, reduceOneShot,      AllReduceOneShotLines>,
+    Row<C::kAllReduce,     A::kOneShot,  P::kBare,       D::kCuda, reduceOneShot,      AllReduceOneShotLines>,
+    Row<C::kAllReduce,     A::kOneShot,  P::kRuns,       D::kCuda, reduceOneShot,      AllReduceOneShotLines>,
+    Row<C::kAllReduce,     A::kOneShot,  P::kChunks,     D::kBoth, reduceOneShot,      AllReduceOneShot>,
+    Row<C::kAllReduce,     A::kOneShot,  P::kPull,       D::kCuda, reducePulled,       OfExecutor>,
+    Row<C::kAllReduce,     A::kOneShot,  P::kPullNosync, D::kCuda, reducePulledNosync, OfExecutor>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kLines,      D::kBoth, reduceTwoShot,      AllReduceTwoShotLines>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kWide,       D::kCuda, reduceTwoShot,      AllReduceTwoShotLines>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kBare,       D::kCuda, reduceTwoShot,      AllReduceTwoShotLines>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kRuns,       D::kCuda, reduceTwoShot,      AllReduceTwoShotLines>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kChunks,     D::kBoth, reduceTwoShot,      AllReduceTwoShot>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kCopy,       D::kCuda, reduceCopied,       OfExecutor>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kPull,       D::kCuda, reduceDirect,       OfExecutor>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kPullNosync, D::kCuda, reduceDirectNosync, OfExecutor>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kPullPush,   D::kCuda, reducePulledPushed, OfExecutor>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kPullBulk,   D::kCuda, reducePulledPushed, OfExecutor>,
+    Row<C::kAllReduce,     A::kRing,     P::kChunks,     D::kBoth, reduceRing,         AllReduceRing>,
+    Row<C::kAllReduce,     A::kTree,     P::kChunks,     D::kBoth, reduceTreeBoth,     Binary<AllReduceTree>>,
+
+    Row<C::kReduceScatter, A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       ReduceScatterDirect>,
+    Row<C::kReduceScatter, A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
+    Row<C::kReduceScatter, A::kPush,     P::kLines,      D::kBoth, blocksPush,         ReduceScatterPushLines>,
+    Row<C::kReduceScatter, A::kPush,     P::kWide,       D::kCuda, blocksPush,         ReduceScatterPushLines>,
+    Row<C::kReduceScatter, A::kPush,     P::kBare,       D::kCuda, blocksPush,         ReduceScatterPushLines>,
+    Row<C::kReduceScatter, A::kPush,     P::kRuns,       D::kCuda, blocksPush,         ReduceScatterPushLines>,
+    Row<C::kReduceScatter, A::kPush,     P::kChunks,     D::kBoth, blocksPush,         ReduceScatterPush>,
+    Row<C::kReduceScatter, A::kRing,     P::kChunks,     D::kBoth, blocksRing,         ReduceScatterRing>,
+
+    Row<C::kAllGather,     A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       AllGatherDirect>,
+    Row<C::kAllGather,     A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
+    Row<C::kAllGather,     A::kPush,     P::kLines,      D::kBoth, blocksPush,         AllGatherPushLines>,
+    Row<C::kAllGather,     A::kPush,     P::kWide,       D::kCuda, blocksPush,         AllGatherPushLines>,
+    Row<C::kAllGather,     A::kPush,     P::kRuns,       D::kCuda, blocksPush,         AllGatherPushLines>,
+    Row<C::kAllGather,     A::kPush,     P::kChunks,     D::kBoth, blocksPush,         AllGatherPush>,
+    Row<C::kAllGather,     A::kPush,     P::kCopy,       D::kCuda, blocksCopied,       OfExecutor>,
+    Row<C::kAllGather,     A::kRing,     P::kChunks,     D::kBoth, blocksRing,         AllGatherRing>,
+
+    Row<C::kAllToAll,      A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       AllToAllDirect>,
+    Row<C::kAllToAll,      A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
+    Row<C::kAllToAll,      A::kPush,     P::kLines,      D::kBoth, blocksPush,         AllToAllPushLines>,
+    Row<C::kAllToAll,      A::kPush,     P::kWide,       D::kCuda, blocksPush,         AllToAllPushLines>,
+    Row<C::kAllToAll,      A::kPush,     P::kRuns,       D::kCuda, blocksPush,         AllToAllPushLines>,
+    Row<C::kAllToAll,      A::kPush,     P::kChunks,     D::kBoth, blocksPush,         AllToAllPush>,
+    Row<C::kAllToAll,      A::kPush,     P::kCopy,       D::kCuda, blocksCopied,       OfExecutor>,
+    Row<C::kAllToAll,      A::kPairwise, P::kChunks,     D::kBoth, blocksPairwise,     AllToAllPairwise>,
+
+    Row<C::kBroadcast,     A::kDirect,   P::kChunks,     D::kHost, rootedDirect,       BroadcastDirect>,
+    Row<C::kBroadcast,     A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
+    Row<C::kBroadcast,     A::kTwoShot,  P::kLines,      D::kCuda, rootedTwoShot,      BroadcastTwoShotLines>,
+    Row<C::kBroadcast,     A::kTwoShot,  P::kWide,       D::kCuda, rootedTwoShot,      BroadcastTwoShotLines>,
+    Row<C::kBroadcast,     A::kTwoShot,  P::kRuns,       D::kCuda, rootedTwoShot,      BroadcastTwoShotLines>,
+    Row<C::kBroadcast,     A::kPush,     P::kLines,      D::kCuda, rootedPush,         BroadcastPushLines>,
+    Row<C::kBroadcast,     A::kPush,     P::kWide,       D::kCuda, rootedPush,         BroadcastPushLines>,
+    Row<C::kBroadcast,     A::kPush,     P::kRuns,       D::kCuda, rootedPush,         BroadcastPushLines>,
+    Row<C::kBroadcast,     A::kPush,     P::kCopy,       D::kCuda, rootedCopied,       OfExecutor>,
+    Row<C::kBroadcast,     A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         BroadcastFlat>,
+    Row<C::kBroadcast,     A::kTree,     P::kChunks,     D::kBoth, rootedTree,         Binary<BroadcastTree>>,
+    Row<C::kBroadcast,     A::kChain,    P::kChunks,     D::kBoth, rootedChain,        Chain<BroadcastTree>>,
+
+    Row<C::kReduce,        A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
+    Row<C::kReduce,        A::kTwoShot,  P::kLines,      D::kCuda, rootedTwoShot,      ReduceTwoShotLines>,
+    Row<C::kReduce,        A::kTwoShot,  P::kWide,       D::kCuda, rootedTwoShot,      ReduceTwoShotLines>,
+    Row<C::kReduce,        A::kTwoShot,  P::kRuns,       D::kCuda, rootedTwoShot,      ReduceTwoShotLines>,
+    Row<C::kReduce,        A::kPush,     P::kLines,      D::kCuda, rootedPush,         ReducePushLines>,
+    Row<C::kReduce,        A::kPush,     P::kWide,       D::kCuda, rootedPush,         ReducePushLines>,
+    Row<C::kReduce,        A::kPush,     P::kRuns,       D::kCuda, rootedPush,         ReducePushLines>,
+    Row<C::kReduce,        A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         ReduceFlat>,
+    Row<C::kReduce,        A::kTree,     P::kChunks,     D::kBoth, rootedTree,         Binary<ReduceTree>>,
+    Row<C::kReduce,        A::kChain,    P::kChunks,     D::kBoth, rootedChain,        Chain<ReduceTree>>,
+
+    Row<C::kGather,        A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
+    Row<C::kGather,        A::kPush,     P::kLines,      D::kCuda, rootedPush,         GatherPushLines>,
+    Row<C::kGather,        A::kPush,     P::kWide,       D::kCuda, rootedPush,         GatherPushLines>,
+    Row<C::kGather,        A::kPush,     P::kRuns,       D::kCuda, rootedPush,         GatherPushLines>,
+    Row<C::kGather,        A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         GatherFlat>,
+    Row<C::kScatter,       A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
+    Row<C::kScatter,       A::kPush,     P::kLines,      D::kCuda, rootedPush,         ScatterPushLines>,
+    Row<C::kScatter,       A::kPush,     P::kWide,       D::kCuda, rootedPush,         ScatterPushLines>,
+    Row<C::kScatter,       A::kPush,     P::kRuns,       D::kCuda, rootedPush,         ScatterPushLines>,
+    Row<C::kScatter,       A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         ScatterFlat>,
+    Row<C::kSend,          A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         OfExecutor>,
+    Row<C::kReceive,       A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         OfExecutor>>;
+// clang-format on
+
+// Whose results are wrong (unreducedDescriptors()). As much is sent as by rings that reduce; what is read is
+// less.
 using UnreducedRows = std::tuple<
-    Row<Collective::kAllReduce, Algorithm::kUnreducedRing, Protocol::kChunks, AllReduceUnreducedRing>,
-    Row<Collective::kReduceScatter, Algorithm::kUnreducedRing, Protocol::kChunks,
-        ReduceScatterUnreducedRing>>;
+
+    Row<C::kAllReduce, A::kUnreducedRing, P::kChunks, D::kBoth, reduceRing, AllReduceUnreducedRing>,
+
+    Row<C::kReduceScatter, A::kUnreducedRing, P::kChunks, D::kBoth, blocksRing, ReduceScatterUnreducedRing>>;
+
+}  // namespace table
+
+using table::Rows;
+using table::UnreducedRows;
 
 }  // namespace stretto::algorithms

@@ -5,14 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/all_reduce.hpp"
-#include "algorithms/direct.hpp"
-#include "algorithms/pairs.hpp"
-#include "algorithms/push.hpp"
-#include "algorithms/registry.hpp"
-#include "algorithms/ring.hpp"
-#include "algorithms/rooted.hpp"
-#include "algorithms/tree.hpp"
+#include "algorithms/rows.hpp"
 
 namespace stretto::testing {
 
@@ -24,13 +17,6 @@ struct Algorithm {
   algorithms::Directions directions = algorithms::Directions::kOneWay;
 };
 
-template <typename B, auto run, int arity>
-Status withArity(B& backend, const Arguments& arguments) {
-  Arguments shaped = arguments;
-  shaped.arity = arity;
-  return run(backend, shaped);
-}
-
 inline const algorithms::Descriptor* rowOf(Collective collective, algorithms::Algorithm algorithm,
                                            algorithms::Protocol protocol) {
   for (const auto rows : {algorithms::allDescriptors(), algorithms::unreducedDescriptors()}) {
@@ -41,72 +27,47 @@ inline const algorithms::Descriptor* rowOf(Collective collective, algorithms::Al
   return nullptr;
 }
 
-template <typename B>
-std::vector<Algorithm<B>> everyAlgorithm() {
-  using C = Collective;
-  using A = algorithms::Algorithm;
-  using P = algorithms::Protocol;
+// A ring in each of its shapes, everything else as it is.
+template <typename Row, typename B>
+void addShapes(std::vector<Algorithm<B>>& all) {
   namespace al = algorithms;
-  std::vector<Algorithm<B>> all;
-  const auto add = [&](C collective, A algorithm, P protocol, Status (*run)(B&, const Arguments&)) {
-    all.push_back({rowOf(collective, algorithm, protocol), run});
-    if (!al::isRing(algorithm)) return;
-    for (const int rings : {2, 4}) all.push_back({all.back().row, run, rings});
-    if (!al::gathersAlongRing(*all.back().row)) return;
-    for (const int rings : {1, 2, 4}) all.push_back({all.back().row, run, rings, al::Directions::kBothWays});
+  const al::Descriptor* row = rowOf(Row::kCollective, Row::kAlgorithm, Row::kProtocol);
+  const auto add = [&](int rings, al::Directions directions) {
+    all.push_back({row, Row::Code::template run<B>, rings, directions});
   };
-  add(C::kAllReduce, A::kOneShot, P::kLines, al::allReduceOneShotLines<B>);
-  add(C::kAllReduce, A::kOneShot, P::kChunks, al::allReduceOneShot<B>);
-  add(C::kAllReduce, A::kTwoShot, P::kLines, al::allReduceTwoShotLines<B>);
-  add(C::kAllReduce, A::kTwoShot, P::kChunks, al::allReduceTwoShot<B>);
-  add(C::kAllReduce, A::kDirect, P::kChunks, al::allReduceDirect<B>);
-  add(C::kAllReduce, A::kRing, P::kChunks, al::allReduceRing<B>);
-  add(C::kAllReduce, A::kTree, P::kChunks, withArity<B, al::allReduceTree<B>, 2>);
-  add(C::kReduceScatter, A::kPush, P::kLines, al::reduceScatterPushLines<B>);
-  add(C::kReduceScatter, A::kPush, P::kChunks, al::reduceScatterPush<B>);
-  add(C::kReduceScatter, A::kDirect, P::kChunks, al::reduceScatterDirect<B>);
-  add(C::kReduceScatter, A::kRing, P::kChunks, al::reduceScatterRing<B>);
-  add(C::kAllGather, A::kPush, P::kLines, al::allGatherPushLines<B>);
-  add(C::kAllGather, A::kPush, P::kChunks, al::allGatherPush<B>);
-  add(C::kAllGather, A::kDirect, P::kChunks, al::allGatherDirect<B>);
-  add(C::kAllGather, A::kRing, P::kChunks, al::allGatherRing<B>);
-  add(C::kAllToAll, A::kPush, P::kLines, al::allToAllPushLines<B>);
-  add(C::kAllToAll, A::kPush, P::kChunks, al::allToAllPush<B>);
-  add(C::kAllToAll, A::kDirect, P::kChunks, al::allToAllDirect<B>);
-  add(C::kAllToAll, A::kPairwise, P::kChunks, al::allToAllPairwise<B>);
-  add(C::kBroadcast, A::kPush, P::kLines, al::broadcastPushLines<B>);
-  add(C::kBroadcast, A::kTwoShot, P::kLines, al::broadcastTwoShotLines<B>);
-  add(C::kReduce, A::kPush, P::kLines, al::reducePushLines<B>);
-  add(C::kReduce, A::kTwoShot, P::kLines, al::reduceTwoShotLines<B>);
-  add(C::kGather, A::kPush, P::kLines, al::gatherPushLines<B>);
-  add(C::kScatter, A::kPush, P::kLines, al::scatterPushLines<B>);
-  add(C::kBroadcast, A::kFlat, P::kChunks, al::broadcastFlat<B>);
-  add(C::kBroadcast, A::kTree, P::kChunks, withArity<B, al::broadcastTree<B>, 2>);
-  add(C::kBroadcast, A::kChain, P::kChunks, withArity<B, al::broadcastTree<B>, 1>);
-  add(C::kBroadcast, A::kDirect, P::kChunks, al::broadcastDirect<B>);
-  add(C::kReduce, A::kFlat, P::kChunks, al::reduceFlat<B>);
-  add(C::kReduce, A::kTree, P::kChunks, withArity<B, al::reduceTree<B>, 2>);
-  add(C::kReduce, A::kChain, P::kChunks, withArity<B, al::reduceTree<B>, 1>);
-  add(C::kGather, A::kFlat, P::kChunks, al::gatherFlat<B>);
-  add(C::kScatter, A::kFlat, P::kChunks, al::scatterFlat<B>);
+  add(1, al::Directions::kOneWay);
+  if (!al::isRing(Row::kAlgorithm)) return;
+  for (const int rings : {2, 4}) add(rings, al::Directions::kOneWay);
+  if (!al::gathersAlongRing(*row)) return;
+  for (const int rings : {1, 2, 4}) add(rings, al::Directions::kBothWays);
+}
+
+// Of what has several ranks. Wide lines, bare ones and runs are formats of one backend; their code is that of
+// lines.
+template <typename Row>
+inline constexpr bool isForAnyBackend =
+    !std::is_same_v<typename Row::Code, algorithms::OfExecutor> &&
+    Row::kAlgorithm != algorithms::Algorithm::kLocal &&
+    (Row::kProtocol == algorithms::Protocol::kLines || Row::kProtocol == algorithms::Protocol::kChunks);
+
+template <typename B, typename... Rows>
+std::vector<Algorithm<B>> everyAlgorithm(std::tuple<Rows...>) {
+  std::vector<Algorithm<B>> all;
+  const auto add = [&]<typename Row>() {
+    if constexpr (isForAnyBackend<Row>) addShapes<Row>(all);
+  };
+  (add.template operator()<Rows>(), ...);
   return all;
 }
 
+template <typename B>
+std::vector<Algorithm<B>> everyAlgorithm() {
+  return everyAlgorithm<B>(algorithms::Rows{});
+}
 // Those whose results are wrong.
 template <typename B>
 std::vector<Algorithm<B>> everyUnreduced() {
-  using algorithms::Directions;
-  const auto row = [](Collective collective) {
-    return rowOf(collective, algorithms::Algorithm::kUnreducedRing, algorithms::Protocol::kChunks);
-  };
-  std::vector<Algorithm<B>> all;
-  for (const int rings : {1, 2, 4}) {
-    for (const Directions directions : {Directions::kOneWay, Directions::kBothWays}) {
-      all.push_back({row(Collective::kAllReduce), algorithms::allReduceUnreducedRing<B>, rings, directions});
-    }
-    all.push_back({row(Collective::kReduceScatter), algorithms::reduceScatterUnreducedRing<B>, rings});
-  }
-  return all;
+  return everyAlgorithm<B>(algorithms::UnreducedRows{});
 }
 
 }  // namespace stretto::testing

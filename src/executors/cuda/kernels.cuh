@@ -96,7 +96,7 @@ Kernel kernelOf() {
   return kernel;
 }
 
-// The kernels of one row with one reducer, in one protocol after the other.
+// The kernels of one row with one reducer.
 template <typename Row, typename Reducer>
 class RowKernels {
  public:
@@ -105,15 +105,17 @@ class RowKernels {
   void addAll() {
     using P = algorithms::Protocol;
     if constexpr (Row::kProtocol == P::kLines) {
-      addLines<ShortLines>(P::kLines);
-      addLines<WideLines>(P::kWide);
+      addLines<ShortLines>();
+    } else if constexpr (Row::kProtocol == P::kWide) {
+      addLines<WideLines>();
+    } else if constexpr (Row::kProtocol == P::kRuns) {
       addRuns();
-      constexpr bool kHasBare = Row::kCollective != Collective::kReduce;
-      if constexpr (kHasBare && !std::is_same_v<Reducer, AnyReducer>) addBare();
+    } else if constexpr (Row::kProtocol == P::kBare) {
+      if constexpr (!std::is_same_v<Reducer, AnyReducer>) addBare();
     } else if constexpr (usesLinks(Row::kAlgorithm)) {
-      add<Cuda<Reducer, LinkRuns>, kLinkThreads>(P::kChunks, Fit::kAny);
+      add<Cuda<Reducer, LinkRuns>, kLinkThreads>(Fit::kAny);
     } else {
-      add<Cuda<Reducer, ShortLines>, kChunkThreads>(P::kChunks, Fit::kAny);
+      add<Cuda<Reducer, ShortLines>, kChunkThreads>(Fit::kAny);
     }
   }
 
@@ -134,37 +136,35 @@ class RowKernels {
       kFuses && !(Row::kCollective == Collective::kAllGather && Format::kWide);
 
   template <typename Backend, int mostThreads, bool fuses = false>
-  void add(algorithms::Protocol protocol, Fit fit) {
-    table_.add(Row::kCollective, Row::kAlgorithm, protocol, kind_, fit,
+  void add(Fit fit) {
+    table_.add(Row::kCollective, Row::kAlgorithm, Row::kProtocol, kind_, fit,
                kernelOf<typename Row::Code, Backend, mostThreads, fuses>());
   }
   // Lines are for latency: kernels for a known number of ranks.
   template <typename Format>
-  void addLines(algorithms::Protocol protocol) {
-    add<Cuda<Reducer, Format>, kLineThreads, kFuses>(protocol, Fit::kAny);
+  void addLines() {
+    add<Cuda<Reducer, Format>, kLineThreads, kFuses>(Fit::kAny);
     if constexpr (kServesPairs) {
-      add<Cuda<Reducer, Format, 2>, kLineThreads, kFusesPairs<Format>>(protocol, Fit::kPair);
+      add<Cuda<Reducer, Format, 2>, kLineThreads, kFusesPairs<Format>>(Fit::kPair);
     }
   }
   void addBare() {
-    constexpr auto kBare = algorithms::Protocol::kBare;
-    add<Cuda<Reducer, BareLines>, kLineThreads, kFuses>(kBare, Fit::kAny);
+    add<Cuda<Reducer, BareLines>, kLineThreads, kFuses>(Fit::kAny);
     if constexpr (kServesPairs) {
-      add<Cuda<Reducer, BareLines, 2>, algorithms::kMostBareThreads, kFuses>(kBare, Fit::kPair);
+      add<Cuda<Reducer, BareLines, 2>, algorithms::kMostBareThreads, kFuses>(Fit::kPair);
     } else {
-      add<Cuda<Reducer, BareLines, 4>, kLineThreads>(kBare, Fit::kFour);  // for one-shots no gain
+      add<Cuda<Reducer, BareLines, 4>, kLineThreads>(Fit::kFour);  // for one-shots no gain
     }
   }
   // Runs are for bandwidth: registers rather than room. Among several peers four warps a stage have two
   // places each in the shortest rings; more of them would wait for one another, and spill.
   void addRuns() {
-    constexpr auto kRuns = algorithms::Protocol::kRuns;
     constexpr int kThreads = (kServesPairs ? 2 : 3) * 128;
-    add<Cuda<Reducer, RunLines>, kThreads>(kRuns, Fit::kAny);
+    add<Cuda<Reducer, RunLines>, kThreads>(Fit::kAny);
     if constexpr (kServesPairs) {
-      add<Cuda<Reducer, RunLines, 2>, kChunkThreads>(kRuns, Fit::kPair);
+      add<Cuda<Reducer, RunLines, 2>, kChunkThreads>(Fit::kPair);
     } else if constexpr (!std::is_same_v<Reducer, AnyReducer>) {
-      add<Cuda<Reducer, RunLines, 4>, kThreads>(kRuns, Fit::kFour);
+      add<Cuda<Reducer, RunLines, 4>, kThreads>(Fit::kFour);
     }
   }
 
@@ -172,18 +172,25 @@ class RowKernels {
   KernelTable::Kind kind_;
 };
 
+// Has a kernel: what one rank does alone is a copy.
+template <typename Row>
+inline constexpr bool hasKernel =
+    algorithms::hasCode<Row, algorithms::Device::kCuda>&& Row::kAlgorithm != algorithms::Algorithm::kLocal;
+
 // The rows that reduce, or those that do not.
 template <bool reducing, typename Reducer, typename... Rows>
 void addRows(KernelTable& table, KernelTable::Kind kind, std::tuple<Rows...>) {
   const auto add = [&]<typename Row>() {
-    if constexpr (reduces(Row::kCollective) == reducing) RowKernels<Row, Reducer>(table, kind).addAll();
+    if constexpr (hasKernel<Row> && reduces(Row::kCollective) == reducing) {
+      RowKernels<Row, Reducer>(table, kind).addAll();
+    }
   };
   (add.template operator()<Rows>(), ...);
 }
 
 template <bool reducing, typename Reducer>
 void addRows(KernelTable& table, KernelTable::Kind kind) {
-  addRows<reducing, Reducer>(table, kind, algorithms::PortableRows{});
+  addRows<reducing, Reducer>(table, kind, algorithms::Rows{});
 }
 
 }  // namespace stretto::executors::cuda

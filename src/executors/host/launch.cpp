@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "algorithms/direct.hpp"
 #include "algorithms/rows.hpp"
 
 namespace stretto::executors::host {
@@ -10,56 +9,28 @@ namespace {
 
 using algorithms::Algorithm;
 using algorithms::Protocol;
-
-// One rank: what is sent is what is received, divided by nothing and reduced with nobody.
-Status copyLocal(Host& host, const Arguments& a) {
-  host.copy(host.coop(), a.receive, a.send, a.bytes(), a.stream);
-  return kOkStatus;
-}
-
-struct HostRow {
-  Collective collective;
-  Algorithm algorithm;
-  Protocol protocol;
-  Run run;
-};
-
-using A = Algorithm;
-using P = Protocol;
-
-// What the host runs besides the rows of every backend.
-constexpr HostRow kHostRows[] = {
-    {Collective::kAllReduce, A::kDirect, P::kChunks, algorithms::allReduceDirect<Host>},
-    {Collective::kReduceScatter, A::kDirect, P::kChunks, algorithms::reduceScatterDirect<Host>},
-    {Collective::kAllGather, A::kDirect, P::kChunks, algorithms::allGatherDirect<Host>},
-    {Collective::kAllToAll, A::kDirect, P::kChunks, algorithms::allToAllDirect<Host>},
-    {Collective::kBroadcast, A::kDirect, P::kChunks, algorithms::broadcastDirect<Host>},
-};
-
 using Table =
     std::array<std::array<std::array<Run, algorithms::kProtocols>, algorithms::kAlgorithms>, kCollectives>;
 
-constexpr Run& at(Table& table, Collective collective, Algorithm algorithm, Protocol protocol) {
-  return table[static_cast<size_t>(collective)][static_cast<size_t>(algorithm)]
-              [static_cast<size_t>(protocol)];
+template <typename Row>
+constexpr void add(Table& table) {
+  if constexpr (algorithms::hasCode<Row, algorithms::Device::kHost>) {
+    table[static_cast<size_t>(Row::kCollective)][static_cast<size_t>(Row::kAlgorithm)]
+         [static_cast<size_t>(Row::kProtocol)] = Row::Code::template run<Host>;
+  }
 }
 
 template <typename... Rows>
-constexpr void addPortable(Table& table, std::tuple<Rows...>) {
-  ((at(table, Rows::kCollective, Rows::kAlgorithm, Rows::kProtocol) = Rows::Code::template run<Host>), ...);
+constexpr void addAll(Table& table, std::tuple<Rows...>) {
+  (add<Rows>(table), ...);
 }
 
-constexpr Table makeTable() {
+constexpr Table kTable = [] {
   Table table{};
-  addPortable(table, algorithms::PortableRows{});
-  addPortable(table, algorithms::UnreducedRows{});
-  for (const HostRow& row : kHostRows) at(table, row.collective, row.algorithm, row.protocol) = row.run;
-  for (int i = 0; i < kCollectives; ++i) {
-    at(table, static_cast<Collective>(i), A::kLocal, P::kChunks) = copyLocal;
-  }
+  addAll(table, algorithms::Rows{});
+  addAll(table, algorithms::UnreducedRows{});
   return table;
-}
-constexpr Table kTable = makeTable();
+}();
 
 }  // namespace
 
