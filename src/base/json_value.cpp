@@ -7,13 +7,14 @@
 #include <memory>
 
 #include "base/json.hpp"
+#include "base/names.hpp"
 
 namespace stretto::json {
 namespace {
 
 const char* nameOf(Kind kind) {
   constexpr const char* kNames[] = {"null", "true or false", "a number", "a string", "a list", "an object"};
-  return kNames[static_cast<int>(kind)];
+  return nameIn(kNames, kind);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/names.hpp"
+
 namespace stretto {
 
 // Numeric values are those of ncclDataType_t, so the API layer converts by a cast (checked there).
@@ -23,11 +25,13 @@ enum class DataType : uint8_t {
   kFloat8e5m2 = 11,
 };
 inline constexpr int kDataTypes = 12;
+static_assert(hasValues<DataType, kDataTypes>());
 
 // Numeric values are those of ncclRedOp_t. PreMulSum is a handle there and a scaling pass here: the
 // executor multiplies the input first and then runs kSum.
 enum class Operator : uint8_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 inline constexpr int kOperators = 5;
+static_assert(hasValues<Operator, kOperators>());
 
 enum class Collective : uint8_t {
   kAllReduce,
@@ -47,6 +51,7 @@ enum class Collective : uint8_t {
 };
 inline constexpr int kCollectives = 10;
 inline constexpr int kCalls = 13;
+static_assert(hasValues<Collective, kCalls>());
 
 constexpr bool reduces(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
@@ -61,24 +66,24 @@ constexpr size_t sizeOf(DataType type) {
 }
 
 namespace internal {
-inline constexpr const char* kTypeNames[kDataTypes] = {"int8",    "uint8",    "int32",      "uint32",
-                                                       "int64",   "uint64",   "float16",    "float32",
-                                                       "float64", "bfloat16", "float8e4m3", "float8e5m2"};
-inline constexpr const char* kOperatorNames[kOperators] = {"sum", "prod", "max", "min", "avg"};
-inline constexpr const char* kCollectiveNames[kCalls] = {
+inline constexpr const char* kTypeNames[] = {"int8",    "uint8",    "int32",      "uint32",
+                                             "int64",   "uint64",   "float16",    "float32",
+                                             "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+inline constexpr const char* kOperatorNames[] = {"sum", "prod", "max", "min", "avg"};
+inline constexpr const char* kCollectiveNames[] = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce",     "gather",
     "scatter",    "send",           "receive",    "put_signal", "signal",    "wait_signal"};
 }  // namespace internal
 
 // Names as users type them: "bfloat16", "sum", "all_reduce". Never null for a valid value.
 constexpr const char* nameOf(DataType type) {
-  return internal::kTypeNames[static_cast<int>(type)];
+  return nameIn(internal::kTypeNames, type);
 }
 constexpr const char* nameOf(Operator op) {
-  return internal::kOperatorNames[static_cast<int>(op)];
+  return nameIn(internal::kOperatorNames, op);
 }
 constexpr const char* nameOf(Collective collective) {
-  return internal::kCollectiveNames[static_cast<int>(collective)];
+  return nameIn(internal::kCollectiveNames, collective);
 }
 
 }  // namespace stretto

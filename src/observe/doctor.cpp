@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/names.hpp"
 #include "base/stable_sort.hpp"
 #include "observe/doctor_case.hpp"
 #include "observe/doctor_report.hpp"
@@ -369,7 +370,7 @@ CommunicatorDiagnosis diagnoseOne(const std::vector<const FlightSnapshot*>& flig
 
 const char* nameOf(Verdict verdict) {
   constexpr const char* kNames[] = {"finished", "idle", "working", "waiting", "failed", "disagree", "died"};
-  return kNames[static_cast<int>(verdict)];
+  return nameIn(kNames, verdict);
 }
 
 Diagnosis examine(const FlightReading& reading) {

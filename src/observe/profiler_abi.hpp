@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/names.hpp"
+
 namespace stretto::observe::profiler {
 
 // NCCL's result codes, as far as anybody looks at them.
@@ -40,12 +42,13 @@ enum class Type : uint8_t {
   kUnknown = 255,
 };
 inline constexpr int kTypes = 16;
+static_assert(hasValues<Type, kTypes>());
 
 constexpr const char* nameOf(Type type) {
-  constexpr const char* kNames[kTypes] = {
+  constexpr const char* kNames[] = {
       "Group",    "Coll",    "P2p",    "ProxyOp",      "ProxyStep", "ProxyCtrl", "KernelCh", "NetPlugin",
       "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "CeColl",    "CeSync",    "CeBatch",  "KernelPhase"};
-  return static_cast<int>(type) < kTypes ? kNames[static_cast<int>(type)] : "unknown";
+  return static_cast<int>(type) < kTypes ? nameIn(kNames, type) : "unknown";
 }
 
 // Which types an interface version knows, as a mask.

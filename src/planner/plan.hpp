@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "algorithms/registry.hpp"
+#include "base/names.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 
@@ -37,9 +38,10 @@ inline constexpr int kMostBlocks = 255;  // that a plan can hold; how many there
 // How GPUs reach each other, as far as times depend on it: of several pairs the largest value counts.
 enum class Links : uint8_t { kNvlink, kPcie, kUnknown, kSameGpu };
 inline constexpr int kLinkKinds = 4;
+static_assert(hasValues<Links, kLinkKinds>());
 constexpr const char* nameOf(Links links) {
-  constexpr const char* kNames[kLinkKinds] = {"nvlink", "pcie", "unknown", "same_gpu"};
-  return kNames[static_cast<int>(links)];
+  constexpr const char* kNames[] = {"nvlink", "pcie", "unknown", "same_gpu"};
+  return nameIn(kNames, links);
 }
 
 // Which GPUs the ranks are on: what measurements are kept by. The name is empty where they differ.
@@ -80,7 +82,7 @@ struct Machine {
 enum class Why : uint8_t { kOnlyOne, kModel, kTable, kForced };
 constexpr const char* nameOf(Why why) {
   constexpr const char* kNames[] = {"only_one", "model", "table", "forced"};
-  return kNames[static_cast<int>(why)];
+  return nameIn(kNames, why);
 }
 
 constexpr algorithms::Device deviceOf(const Machine& machine) {

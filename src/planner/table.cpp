@@ -6,6 +6,7 @@
 #include "base/hash.hpp"
 #include "base/json.hpp"
 #include "base/log.hpp"
+#include "base/names.hpp"
 #include "base/parameters.hpp"
 #include "base/stable_sort.hpp"
 #include "base/version.hpp"
@@ -136,7 +137,7 @@ class TableReader {
         object, "links", [](int i) { return nameOf(static_cast<Links>(i)); }, kLinkKinds, found.links));
     if (!reduces(found.collective)) return kOkStatus;
     STRETTO_TRY(readName(
-        object, "reduction", [](int i) { return kReductions[i]; }, 3, found.reduction));
+        object, "reduction", [](int i) { return kReductions[i]; }, std::size(kReductions), found.reduction));
     if (found.reduction != Table::Reduction::kNone) return kOkStatus;
     return fail(Code::kInvalidUsage, "line %u: %s reduces, so its \"reduction\" is float_sums or others",
                 object.line(), nameOf(found.collective));
@@ -308,8 +309,7 @@ std::string Table::Case::words() const {
     return text + " between " + std::to_string(ranks) + (sameProcess ? " threads" : " processes") + " on " +
            std::to_string(cores) + " cores";
   }
-  if (reduction != Reduction::kNone)
-    text += std::string(" (") + kReductions[static_cast<int>(reduction)] + ")";
+  if (reduction != Reduction::kNone) text += std::string(" (") + nameIn(kReductions, reduction) + ")";
   return text + " between " + std::to_string(ranks) + " x " + gpu.data() + ", links " + nameOf(links) +
          ", version " + version.data();
 }

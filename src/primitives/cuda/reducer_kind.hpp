@@ -4,12 +4,14 @@
 
 #include <cstdint>
 
+#include "base/names.hpp"
 #include "primitives/operation.hpp"
 
 namespace stretto::cuda {
 
 enum class ReducerKind : uint8_t { kFloat32, kFloat16, kBfloat16, kAny };
 inline constexpr int kReducerKinds = 4;
+static_assert(hasValues<ReducerKind, kReducerKinds>());
 
 // True if a reducer of its own exists: sums and averages (one reducer serves both) of what models compute in.
 constexpr bool isFixed(DataType type, Operator op) {
@@ -24,8 +26,8 @@ constexpr ReducerKind kindOf(const ReduceSpec& spec) {
 }
 
 constexpr const char* nameOf(ReducerKind kind) {
-  constexpr const char* kNames[kReducerKinds] = {"float32", "float16", "bfloat16", "any"};
-  return kNames[static_cast<int>(kind)];
+  constexpr const char* kNames[] = {"float32", "float16", "bfloat16", "any"};
+  return nameIn(kNames, kind);
 }
 
 }  // namespace stretto::cuda
