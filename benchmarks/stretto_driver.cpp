@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "driver.hpp"
-#include "unreduced.hpp"
 
 namespace stretto::bench {
 namespace {
@@ -73,10 +72,6 @@ class Stretto {
     if (r.collective == Collective::kSendReceive) return true;
     const char* algorithm = r.algorithm.empty() ? nullptr : r.algorithm.c_str();
     const char* protocol = r.protocol.empty() ? nullptr : r.protocol.c_str();
-    if (isUnreduced(r.algorithm) &&
-        strettoCommAllowWrongResults(comm_, STRETTO_NO_RESULT_IS_USED) != ncclSuccess) {
-      return false;
-    }
     return strettoCommForce(comm_, collectiveName(r), algorithm, protocol, 0, 0) == ncclSuccess;
   }
 

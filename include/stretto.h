@@ -84,14 +84,6 @@ ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, 
 ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
                               const char* protocol, size_t chunkBytes, int blocks);
 
-/* For benchmarks, never for a job: after this call strettoCommForce also takes the algorithm "unreduced_ring"
- * for all_reduce and reduce_scatter, which sends what a ring sends and reduces nothing. Its times tell what
- * reducing costs; ITS RESULTS ARE WRONG. They stay wrong until strettoCommForce is called again. `promise`
- * must be STRETTO_NO_RESULT_IS_USED; without this call such an algorithm is refused with ncclInvalidUsage,
- * and no environment variable or table can ask for it. */
-#define STRETTO_NO_RESULT_IS_USED "no result of this communicator is used"
-ncclResult_t strettoCommAllowWrongResults(ncclComm_t comm, const char* promise);
-
 /* Host streams, for ranks in host memory: pass one where a cudaStream_t is asked for and the call returns at
  * once; operations of one stream run in order. Destroying waits for what was submitted. */
 ncclResult_t strettoStreamCreate(cudaStream_t* stream);

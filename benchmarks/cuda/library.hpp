@@ -39,7 +39,6 @@ struct Library {
   decltype(&ncclRecv) receive = nullptr;
   decltype(&strettoVersion) version = nullptr;  // from here on null where the library is not Stretto
   decltype(&strettoCommForce) commForce = nullptr;
-  decltype(&strettoCommAllowWrongResults) allowWrongResults = nullptr;
   decltype(&strettoExplain) explain = nullptr;
   decltype(&strettoParameters) parameters = nullptr;
 };
@@ -77,7 +76,6 @@ inline Library loadLibrary(const std::string& path) {
   find(l.receive, "ncclRecv");
   find(l.version, "strettoVersion");
   find(l.commForce, "strettoCommForce");
-  find(l.allowWrongResults, "strettoCommAllowWrongResults");
   find(l.explain, "strettoExplain");
   find(l.parameters, "strettoParameters");
   if (l.commInitRank == nullptr || l.getUniqueId == nullptr || l.allReduce == nullptr ||

@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "../unreduced.hpp"
-
 namespace stretto::bench {
 namespace {
 
@@ -162,16 +160,11 @@ void GpuRank::prepare(const Request& request, const Forced& forced, bool inGraph
   watchdog_.rest(rank_);
 }
 
-// What is prepared, that is. Results that are wrong whatever the library does are not judged.
+// What is prepared, that is.
 void GpuRank::force(const Forced& forced) {
   const bool isForced = !forced.algorithm.empty();
   if (isForced && library_.commForce == nullptr) throw Refusal("algorithms of this library cannot be forced");
   if (library_.commForce == nullptr || request_.collective == Collective::kSendReceive) return;
-  if (isUnreduced(forced.algorithm)) {
-    if (library_.allowWrongResults == nullptr) throw Refusal("this library always reduces");
-    mayRefuse(library_.allowWrongResults(comm_, STRETTO_NO_RESULT_IS_USED), "strettoCommAllowWrongResults");
-    request_.check = false;
-  }
   mayRefuse(library_.commForce(comm_, kCollectiveNames[static_cast<int>(request_.collective)],
                                isForced ? forced.algorithm.c_str() : nullptr,
                                forced.protocol.empty() ? nullptr : forced.protocol.c_str(), forced.chunkBytes,

@@ -16,7 +16,7 @@ constexpr bool isInLines(Protocol protocol) {
 
 // Partial sums are passed on from rank to rank.
 constexpr bool passesOn(Algorithm algorithm) {
-  return isRing(algorithm) || algorithm == Algorithm::kTree || algorithm == Algorithm::kChain;
+  return algorithm == Algorithm::kRing || algorithm == Algorithm::kTree || algorithm == Algorithm::kChain;
 }
 
 template <typename Row>
@@ -37,7 +37,6 @@ constexpr auto describeAll(std::tuple<Described...>) {
 }
 
 constexpr auto kRows = describeAll(Rows{});
-constexpr auto kUnreducedRows = describeAll(UnreducedRows{});
 
 template <Device device>
 constexpr auto rowsOf() {
@@ -60,10 +59,9 @@ static_assert(std::none_of(kRows.begin(), kRows.end(), hasTwin), "each form has 
 }  // namespace
 
 const char* nameOf(Algorithm algorithm) {
-  constexpr const char* kNames[kAlgorithms] = {"local", "one_shot", "two_shot",      "direct",
-                                               "ring",  "tree",     "chain",         "flat",
-                                               "push",  "pairwise", "unreduced_ring"};
-  return kNames[static_cast<int>(algorithm)];
+  constexpr const char* kNames[] = {"local", "one_shot", "two_shot", "direct", "ring",
+                                    "tree",  "chain",    "flat",     "push",   "pairwise"};
+  return nameIn(kNames, algorithm);
 }
 
 const char* nameOf(Directions directions) {
@@ -71,9 +69,9 @@ const char* nameOf(Directions directions) {
 }
 
 const char* nameOf(Protocol protocol) {
-  constexpr const char* kNames[kProtocols] = {"lines", "chunks", "wide",        "bare",      "runs",
-                                              "copy",  "pull",   "pull_nosync", "pull_push", "pull_bulk"};
-  return kNames[static_cast<int>(protocol)];
+  constexpr const char* kNames[] = {"lines", "chunks", "wide",        "bare",     "runs",
+                                    "copy",  "pull",   "pull_nosync", "pull_push"};
+  return nameIn(kNames, protocol);
 }
 
 // The row's is one way: n - 1 hops gather. Both ways blocks have half as far to go, rounded up.
@@ -90,10 +88,6 @@ std::span<const Descriptor> descriptors(Device device) {
 
 std::span<const Descriptor> allDescriptors() {
   return kRows;
-}
-
-std::span<const Descriptor> unreducedDescriptors() {
-  return kUnreducedRows;
 }
 
 }  // namespace stretto::algorithms

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/names.hpp"
 #include "base/types.hpp"
 
 namespace stretto::algorithms {
@@ -21,18 +22,9 @@ enum class Algorithm : uint8_t {
   kFlat,      // links between the root and everybody
   kPush,      // push to every peer's slot
   kPairwise,  // links, one partner a round
-  // A ring that combines nothing: wrong results, for benchmarks.
-  kUnreducedRing,
 };
-inline constexpr int kAlgorithms = 11;
-
-constexpr bool isRing(Algorithm algorithm) {
-  return algorithm == Algorithm::kRing || algorithm == Algorithm::kUnreducedRing;
-}
-// Whether elements are combined.
-constexpr bool combines(Collective collective, Algorithm algorithm) {
-  return reduces(collective) && algorithm != Algorithm::kUnreducedRing;
-}
+inline constexpr int kAlgorithms = 10;
+static_assert(hasValues<Algorithm, kAlgorithms>());
 
 enum class Protocol : uint8_t {
   kLines,   // readiness inside the data, in the backend's shortest lines
@@ -44,20 +36,17 @@ enum class Protocol : uint8_t {
   kPull,    // kernels read peers' buffers where they are, between barriers: these must lie in such windows
   kPullNosync,  // the same without the last barrier: users promise not to write what peers may still read
   kPullPush,    // kernels read peers' inputs where they are, and write the results where those belong
-  kPullBulk,    // the same by the copy units of few blocks (TMA); where these cannot be used, by threads
 };
-inline constexpr int kProtocols = 10;
+inline constexpr int kProtocols = 9;
+static_assert(hasValues<Protocol, kProtocols>());
 
 // Needs slots or links, which only the first lanes of a device window have.
 constexpr bool isDeep(Protocol protocol) {
   return protocol == Protocol::kChunks;
 }
 
-constexpr bool pushesResults(Protocol protocol) {
-  return protocol == Protocol::kPullPush || protocol == Protocol::kPullBulk;
-}
 constexpr bool isPull(Protocol protocol) {
-  return protocol == Protocol::kPull || protocol == Protocol::kPullNosync || pushesResults(protocol);
+  return protocol == Protocol::kPull || protocol == Protocol::kPullNosync || protocol == Protocol::kPullPush;
 }
 
 // Right only for callers who promise more than NCCL asks of them: nobody gets it without asking for it by
@@ -113,13 +102,11 @@ struct Descriptor {
 Cost costOf(const Descriptor& row, int ranks, double bytes, Directions directions);
 // A ring that passes finished blocks on.
 constexpr bool gathersAlongRing(const Descriptor& row) {
-  return isRing(row.algorithm) && row.collective != Collective::kReduceScatter;
+  return row.algorithm == Algorithm::kRing && row.collective != Collective::kReduceScatter;
 }
 
 // The rows that run on a device, and all rows; the order has no meaning.
 std::span<const Descriptor> descriptors(Device device = Device::kHost);
 std::span<const Descriptor> allDescriptors();
-// Those that are not among them: their results are wrong. They run on every device.
-std::span<const Descriptor> unreducedDescriptors();
 
 }  // namespace stretto::algorithms

@@ -33,17 +33,14 @@ STRETTO_ANYWHERE inline int ringStride(int ring, int ranks) {
   return strides[ring % found];
 }
 
-// A sum on its way round: it is divided where it ends. With one source per step there is no sum (below).
-template <int kSources>
-STRETTO_ANYWHERE ReduceSpec partialOf(const ReduceSpec& spec) {
-  const bool sums = kSources == 1 || spec.op == Operator::kAvg;
-  return {spec.type, sums ? Operator::kSum : spec.op, 1};
+// A sum on its way round: it is divided where it ends.
+STRETTO_ANYWHERE inline ReduceSpec partialOf(const ReduceSpec& spec) {
+  return {spec.type, spec.op == Operator::kAvg ? Operator::kSum : spec.op, 1};
 }
 
 // One ring as one rank sees it. A step of its reduce phase has two sources: what arrived, and this rank's own
-// input. With the first of them alone it copies instead, so the results are wrong: that is for benchmarks,
-// which find what reducing costs.
-template <Backend B, int kSources>
+// input.
+template <Backend B>
 class Ring {
  public:
   STRETTO_ANYWHERE Ring(B& b, int index)
@@ -75,7 +72,7 @@ class Ring {
     Outlet<B> onward(b_, next_);
     STRETTO_TRY(from.await(bytes, sources[0]));
     STRETTO_TRY(onward.acquire(bytes, place));
-    b_.reduce(b_.coop(), partialOf<kSources>(spec), {place}, sources, kSources, count, false);
+    b_.reduce(b_.coop(), partialOf(spec), {place}, sources, 2, count, false);
     onward.publish();
     from.release();
     return kOkStatus;
@@ -85,7 +82,6 @@ class Ring {
   // To the predecessor it goes from where it is kept: publish() has let the whole coop see it there.
   STRETTO_ANYWHERE Status reduceKeep(const ReduceSpec& spec, const std::byte* own, std::byte* to,
                                      size_t count, int directions) {
-    const ReduceSpec whole = kSources == 1 ? partialOf<kSources>(spec) : spec;
     const size_t bytes = count * sizeOf(spec.type);
     const bool forward = directions > 0;
     const std::byte* sources[2] = {nullptr, own};
@@ -94,7 +90,7 @@ class Ring {
     Outlet<B> onward(b_, next_);
     STRETTO_TRY(from.await(bytes, sources[0]));
     if (forward) STRETTO_TRY(onward.acquire(bytes, place));
-    b_.reduce(b_.coop(), whole, {to, &place, forward ? 1 : 0}, sources, kSources, count, false);
+    b_.reduce(b_.coop(), spec, {to, &place, forward ? 1 : 0}, sources, 2, count, false);
     if (forward) onward.publish();
     from.release();
     return directions < 2 ? kOkStatus : Outlet<B>(b_, previous_).send(to, bytes);
@@ -121,8 +117,8 @@ class Ring {
 };
 
 // One window of one ring: block(rank) are elements of the whole buffer.
-template <Backend B, int kSources, typename Block>
-STRETTO_ANYWHERE Status ringReducePhase(B& b, Ring<B, kSources>& ring, const Arguments& a, Block block) {
+template <Backend B, typename Block>
+STRETTO_ANYWHERE Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, Block block) {
   const auto own = [&](int back) { return a.send + block(ring.blockAt(back)).begin * a.elementBytes; };
   const auto sizeAt = [&](int back) { return block(ring.blockAt(back)).size; };
   STRETTO_TRY(ring.send(own(1), sizeAt(1) * a.elementBytes, 1));
@@ -139,8 +135,8 @@ STRETTO_ANYWHERE inline int gatherDirections(const Arguments& a, int ranks) {
 
 // Every rank has sent its own finished block; place(rank) are bytes of the whole result. Both ways round
 // blocks come in turns from both neighbours: 1 position before, 1 after, 2 before, ...
-template <Backend B, int kSources, typename Place>
-STRETTO_ANYWHERE Status ringGatherPhase(B& b, Ring<B, kSources>& ring, const Arguments& a, Place place) {
+template <Backend B, typename Place>
+STRETTO_ANYWHERE Status ringGatherPhase(B& b, Ring<B>& ring, const Arguments& a, Place place) {
   const int directions = gatherDirections(a, b.ranks());
   int back = 1;
   for (int left = b.ranks() - 1; left > 0; --left) {
@@ -151,7 +147,7 @@ STRETTO_ANYWHERE Status ringGatherPhase(B& b, Ring<B, kSources>& ring, const Arg
   return kOkStatus;
 }
 
-template <Backend B, int kSources = 2>
+template <Backend B>
 STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   const size_t ranks = static_cast<size_t>(b.ranks());
   const size_t grain = lineGrain(a.elementBytes);
@@ -159,7 +155,7 @@ STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   const size_t most = std::max<size_t>(1, piece / a.elementBytes / grain) * grain * ranks;
   int turn = 0;
   for (const Span window : Chunks(a.count, most, a.largest)) {
-    Ring<B, kSources> ring(b, turn++ % a.rings);
+    Ring<B> ring(b, turn++ % a.rings);
     const Split shards(window.size, ranks, grain);
     const auto block = [&](int rank) {
       const Span shard = shards[static_cast<size_t>(rank)];
@@ -178,12 +174,12 @@ STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   return kOkStatus;
 }
 
-template <Backend B, int kSources = 2>
+template <Backend B>
 STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
   const size_t piece = elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
   int turn = 0;
   for (const Span chunk : Chunks(a.count, piece, a.largest)) {
-    Ring<B, kSources> ring(b, turn++ % a.rings);
+    Ring<B> ring(b, turn++ % a.rings);
     const auto block = [&](int rank) {
       return Span{a.block(rank) / a.elementBytes + chunk.begin, chunk.size};
     };
@@ -195,21 +191,11 @@ STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
 }
 
 template <Backend B>
-STRETTO_ANYWHERE Status allReduceUnreducedRing(B& b, const Arguments& a) {
-  return allReduceRing<B, 1>(b, a);
-}
-
-template <Backend B>
-STRETTO_ANYWHERE Status reduceScatterUnreducedRing(B& b, const Arguments& a) {
-  return reduceScatterRing<B, 1>(b, a);
-}
-
-template <Backend B>
 STRETTO_ANYWHERE Status allGatherRing(B& b, const Arguments& a) {
   const size_t most = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
   int turn = 0;
   for (const Span chunk : Chunks(a.bytes(), most, a.largestBytes())) {
-    Ring<B, 1> ring(b, turn++ % a.rings);
+    Ring<B> ring(b, turn++ % a.rings);
     const auto place = [&](int rank) { return Span{a.block(rank) + chunk.begin, chunk.size}; };
     STRETTO_TRY(ring.send(a.send + chunk.begin, chunk.size, gatherDirections(a, b.ranks())));
     b.copy(b.coop(), a.receive + place(b.rank()).begin, a.send + chunk.begin, chunk.size, a.stream);

@@ -58,8 +58,6 @@ STRETTO_CODE(AllReduceTree, allReduceTree);
 STRETTO_CODE(ReduceScatterPushLines, reduceScatterPushLines);
 STRETTO_CODE(ReduceScatterPush, reduceScatterPush);
 STRETTO_CODE(ReduceScatterRing, reduceScatterRing);
-STRETTO_CODE(AllReduceUnreducedRing, allReduceUnreducedRing);
-STRETTO_CODE(ReduceScatterUnreducedRing, reduceScatterUnreducedRing);
 STRETTO_CODE(AllGatherPushLines, allGatherPushLines);
 STRETTO_CODE(AllGatherPush, allGatherPush);
 STRETTO_CODE(AllGatherRing, allGatherRing);
@@ -120,21 +118,20 @@ using Rows = std::tuple<
     Row<C::kAllReduce,     A::kOneShot,  P::kWide,       D::kCuda, reduceOneShot,      AllReduceOneShotLines>,
     Row<C::kAllReduce,     A::kOneShot,  P::kBare,       D::kCuda, reduceOneShot,      AllReduceOneShotLines>,
     Row<C::kAllReduce,     A::kOneShot,  P::kRuns,       D::kCuda, reduceOneShot,      AllReduceOneShotLines>,
-    Row<C::kAllReduce,     A::kOneShot,  P::kChunks,     D::kBoth, reduceOneShot,      AllReduceOneShot>,
+    Row<C::kAllReduce,     A::kOneShot,  P::kChunks,     D::kHost, reduceOneShot,      AllReduceOneShot>,
     Row<C::kAllReduce,     A::kOneShot,  P::kPull,       D::kCuda, reducePulled,       OfExecutor>,
     Row<C::kAllReduce,     A::kOneShot,  P::kPullNosync, D::kCuda, reducePulledNosync, OfExecutor>,
     Row<C::kAllReduce,     A::kTwoShot,  P::kLines,      D::kBoth, reduceTwoShot,      AllReduceTwoShotLines>,
     Row<C::kAllReduce,     A::kTwoShot,  P::kWide,       D::kCuda, reduceTwoShot,      AllReduceTwoShotLines>,
     Row<C::kAllReduce,     A::kTwoShot,  P::kBare,       D::kCuda, reduceTwoShot,      AllReduceTwoShotLines>,
     Row<C::kAllReduce,     A::kTwoShot,  P::kRuns,       D::kCuda, reduceTwoShot,      AllReduceTwoShotLines>,
-    Row<C::kAllReduce,     A::kTwoShot,  P::kChunks,     D::kBoth, reduceTwoShot,      AllReduceTwoShot>,
+    Row<C::kAllReduce,     A::kTwoShot,  P::kChunks,     D::kHost, reduceTwoShot,      AllReduceTwoShot>,
     Row<C::kAllReduce,     A::kTwoShot,  P::kCopy,       D::kCuda, reduceCopied,       OfExecutor>,
     Row<C::kAllReduce,     A::kTwoShot,  P::kPull,       D::kCuda, reduceDirect,       OfExecutor>,
     Row<C::kAllReduce,     A::kTwoShot,  P::kPullNosync, D::kCuda, reduceDirectNosync, OfExecutor>,
     Row<C::kAllReduce,     A::kTwoShot,  P::kPullPush,   D::kCuda, reducePulledPushed, OfExecutor>,
-    Row<C::kAllReduce,     A::kTwoShot,  P::kPullBulk,   D::kCuda, reducePulledPushed, OfExecutor>,
     Row<C::kAllReduce,     A::kRing,     P::kChunks,     D::kBoth, reduceRing,         AllReduceRing>,
-    Row<C::kAllReduce,     A::kTree,     P::kChunks,     D::kBoth, reduceTreeBoth,     Binary<AllReduceTree>>,
+    Row<C::kAllReduce,     A::kTree,     P::kChunks,     D::kHost, reduceTreeBoth,     Binary<AllReduceTree>>,
 
     Row<C::kReduceScatter, A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       ReduceScatterDirect>,
     Row<C::kReduceScatter, A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
@@ -142,7 +139,7 @@ using Rows = std::tuple<
     Row<C::kReduceScatter, A::kPush,     P::kWide,       D::kCuda, blocksPush,         ReduceScatterPushLines>,
     Row<C::kReduceScatter, A::kPush,     P::kBare,       D::kCuda, blocksPush,         ReduceScatterPushLines>,
     Row<C::kReduceScatter, A::kPush,     P::kRuns,       D::kCuda, blocksPush,         ReduceScatterPushLines>,
-    Row<C::kReduceScatter, A::kPush,     P::kChunks,     D::kBoth, blocksPush,         ReduceScatterPush>,
+    Row<C::kReduceScatter, A::kPush,     P::kChunks,     D::kHost, blocksPush,         ReduceScatterPush>,
     Row<C::kReduceScatter, A::kRing,     P::kChunks,     D::kBoth, blocksRing,         ReduceScatterRing>,
 
     Row<C::kAllGather,     A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       AllGatherDirect>,
@@ -150,7 +147,7 @@ using Rows = std::tuple<
     Row<C::kAllGather,     A::kPush,     P::kLines,      D::kBoth, blocksPush,         AllGatherPushLines>,
     Row<C::kAllGather,     A::kPush,     P::kWide,       D::kCuda, blocksPush,         AllGatherPushLines>,
     Row<C::kAllGather,     A::kPush,     P::kRuns,       D::kCuda, blocksPush,         AllGatherPushLines>,
-    Row<C::kAllGather,     A::kPush,     P::kChunks,     D::kBoth, blocksPush,         AllGatherPush>,
+    Row<C::kAllGather,     A::kPush,     P::kChunks,     D::kHost, blocksPush,         AllGatherPush>,
     Row<C::kAllGather,     A::kPush,     P::kCopy,       D::kCuda, blocksCopied,       OfExecutor>,
     Row<C::kAllGather,     A::kRing,     P::kChunks,     D::kBoth, blocksRing,         AllGatherRing>,
 
@@ -159,7 +156,7 @@ using Rows = std::tuple<
     Row<C::kAllToAll,      A::kPush,     P::kLines,      D::kBoth, blocksPush,         AllToAllPushLines>,
     Row<C::kAllToAll,      A::kPush,     P::kWide,       D::kCuda, blocksPush,         AllToAllPushLines>,
     Row<C::kAllToAll,      A::kPush,     P::kRuns,       D::kCuda, blocksPush,         AllToAllPushLines>,
-    Row<C::kAllToAll,      A::kPush,     P::kChunks,     D::kBoth, blocksPush,         AllToAllPush>,
+    Row<C::kAllToAll,      A::kPush,     P::kChunks,     D::kHost, blocksPush,         AllToAllPush>,
     Row<C::kAllToAll,      A::kPush,     P::kCopy,       D::kCuda, blocksCopied,       OfExecutor>,
     Row<C::kAllToAll,      A::kPairwise, P::kChunks,     D::kBoth, blocksPairwise,     AllToAllPairwise>,
 
@@ -173,7 +170,7 @@ using Rows = std::tuple<
     Row<C::kBroadcast,     A::kPush,     P::kRuns,       D::kCuda, rootedPush,         BroadcastPushLines>,
     Row<C::kBroadcast,     A::kPush,     P::kCopy,       D::kCuda, rootedCopied,       OfExecutor>,
     Row<C::kBroadcast,     A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         BroadcastFlat>,
-    Row<C::kBroadcast,     A::kTree,     P::kChunks,     D::kBoth, rootedTree,         Binary<BroadcastTree>>,
+    Row<C::kBroadcast,     A::kTree,     P::kChunks,     D::kHost, rootedTree,         Binary<BroadcastTree>>,
     Row<C::kBroadcast,     A::kChain,    P::kChunks,     D::kBoth, rootedChain,        Chain<BroadcastTree>>,
 
     Row<C::kReduce,        A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
@@ -184,7 +181,7 @@ using Rows = std::tuple<
     Row<C::kReduce,        A::kPush,     P::kWide,       D::kCuda, rootedPush,         ReducePushLines>,
     Row<C::kReduce,        A::kPush,     P::kRuns,       D::kCuda, rootedPush,         ReducePushLines>,
     Row<C::kReduce,        A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         ReduceFlat>,
-    Row<C::kReduce,        A::kTree,     P::kChunks,     D::kBoth, rootedTree,         Binary<ReduceTree>>,
+    Row<C::kReduce,        A::kTree,     P::kChunks,     D::kHost, rootedTree,         Binary<ReduceTree>>,
     Row<C::kReduce,        A::kChain,    P::kChunks,     D::kBoth, rootedChain,        Chain<ReduceTree>>,
 
     Row<C::kGather,        A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
@@ -201,17 +198,8 @@ using Rows = std::tuple<
     Row<C::kReceive,       A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         OfExecutor>>;
 // clang-format on
 
-// Whose results are wrong (unreducedDescriptors()). As much is sent as by rings that reduce; what is read is
-// less.
-using UnreducedRows = std::tuple<
-
-    Row<C::kAllReduce, A::kUnreducedRing, P::kChunks, D::kBoth, reduceRing, AllReduceUnreducedRing>,
-
-    Row<C::kReduceScatter, A::kUnreducedRing, P::kChunks, D::kBoth, blocksRing, ReduceScatterUnreducedRing>>;
-
 }  // namespace table
 
 using table::Rows;
-using table::UnreducedRows;
 
 }  // namespace stretto::algorithms

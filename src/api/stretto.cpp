@@ -164,22 +164,6 @@ STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collect
   return stretto::api::caught("strettoCommForce");
 }
 
-STRETTO_EXTRA ncclResult_t strettoCommAllowWrongResults(ncclComm_t comm, const char* promise) try {
-  auto* const communicator = find(comm, "strettoCommAllowWrongResults");
-  if (communicator == nullptr) return ncclInvalidArgument;
-  if (promise == nullptr || std::string_view(promise) != STRETTO_NO_RESULT_IS_USED) {
-    return toResult(stretto::fail(Code::kInvalidUsage,
-                                  "strettoCommAllowWrongResults: for benchmarks alone, which promise "
-                                  "\"" STRETTO_NO_RESULT_IS_USED "\" (STRETTO_NO_RESULT_IS_USED)"));
-  }
-  if (const Status own = ownOnly(*communicator, "strettoCommAllowWrongResults"); !own.ok())
-    return toResult(own);
-  communicator->allowWrongResults();
-  return ncclSuccess;
-} catch (...) {
-  return stretto::api::caught("strettoCommAllowWrongResults");
-}
-
 namespace {
 
 Status noStream(const char* function, const void* stream) {

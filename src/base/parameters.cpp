@@ -80,7 +80,7 @@ constexpr Parameter kInitTimeout{"STRETTO_INIT_TIMEOUT", "300", "seconds until a
 constexpr Parameter kAlgo{"STRETTO_ALGO", "", "force an algorithm: NAME or COLLECTIVE:NAME,..."};
 constexpr Parameter kProto{"STRETTO_PROTO", "",
                            "force a readiness protocol: lines or chunks; between GPUs also wide, bare, runs, "
-                           "copy, pull, pull_nosync"};
+                           "copy, pull, pull_push, pull_nosync"};
 constexpr Parameter kLink{"STRETTO_LINK", "", "force how ranks reach each other: memory, shm"};
 constexpr Parameter kRealNccl{"STRETTO_REAL_NCCL", "",
                               "path of NVIDIA's libnccl.so.2, for what is handed to it; none: never"};

@@ -136,8 +136,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const planner::Machine& machine() const { return machine_; }
   const planner::Table& table() const { return table_; }
   const planner::Forced& forced() const { return forced_; }
-  // planner::Forced::allowWrongResults.
-  void allowWrongResults() { forced_.allowWrongResults(); }
   // planner::Forced::force, when nothing runs.
   Status force(const char* collective, const char* algorithm, const char* protocol, size_t chunkBytes,
                int blocks);

@@ -15,31 +15,30 @@ using executors::host::Transfer;
 
 // As NCCL's own plugins compare them.
 const char* functionName(Collective collective) {
-  static constexpr const char* kNames[kCollectives] = {"AllReduce", "ReduceScatter", "AllGather", "AlltoAll",
-                                                       "Broadcast", "Reduce",        "Gather",    "Scatter",
-                                                       "Send",      "Recv"};
+  static constexpr const char* kNames[] = {"AllReduce", "ReduceScatter", "AllGather", "AlltoAll", "Broadcast",
+                                           "Reduce",    "Gather",        "Scatter",   "Send",     "Recv"};
+  static_assert(std::size(kNames) == kCollectives);
   return kNames[static_cast<size_t>(collective)];
 }
 
 const char* typeName(DataType type) {
-  static constexpr const char* kNames[kDataTypes] = {
-      "ncclInt8",    "ncclUint8",   "ncclInt32",   "ncclUint32",   "ncclInt64",      "ncclUint64",
-      "ncclFloat16", "ncclFloat32", "ncclFloat64", "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
-  return kNames[static_cast<size_t>(type)];
+  static constexpr const char* kNames[] = {"ncclInt8",    "ncclUint8",    "ncclInt32",      "ncclUint32",
+                                           "ncclInt64",   "ncclUint64",   "ncclFloat16",    "ncclFloat32",
+                                           "ncclFloat64", "ncclBfloat16", "ncclFloat8e4m3", "ncclFloat8e5m2"};
+  return nameIn(kNames, type);
 }
 
 // Ours, spelt as NCCL spells its own; RING and TREE mean the same in both.
 const char* algorithmName(planner::Algorithm algorithm) {
-  static constexpr const char* kNames[algorithms::kAlgorithms] = {
-      "LOCAL", "ONE_SHOT", "TWO_SHOT", "DIRECT",   "RING",          "TREE",
-      "CHAIN", "FLAT",     "PUSH",     "PAIRWISE", "UNREDUCED_RING"};
-  return kNames[static_cast<size_t>(algorithm)];
+  static constexpr const char* kNames[] = {"LOCAL", "ONE_SHOT", "TWO_SHOT", "DIRECT", "RING",
+                                           "TREE",  "CHAIN",    "FLAT",     "PUSH",   "PAIRWISE"};
+  return nameIn(kNames, algorithm);
 }
 
 const char* protocolName(planner::Protocol protocol) {
-  static constexpr const char* kNames[algorithms::kProtocols] = {
-      "LINES", "CHUNKS", "WIDE", "BARE", "RUNS", "COPY", "PULL", "PULL_NOSYNC", "PULL_PUSH"};
-  return kNames[static_cast<size_t>(protocol)];
+  static constexpr const char* kNames[] = {"LINES", "CHUNKS", "WIDE",        "BARE",     "RUNS",
+                                           "COPY",  "PULL",   "PULL_NOSYNC", "PULL_PUSH"};
+  return nameIn(kNames, protocol);
 }
 
 // The first operation that somebody listens to; null if there is none.

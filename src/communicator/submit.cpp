@@ -1,6 +1,5 @@
 // The one way of every operation: validated (submit), planned, announced, recorded, launched, concluded.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/log.hpp"
@@ -328,10 +327,6 @@ Status Communicator::force(const char* collective, const char* algorithm, const 
   }
   const Status status = forced_.force(collective, algorithm, protocol, chunkBytes, blocks);
   prepared_.clear();
-  if (status.ok() && std::strcmp(algorithm, nameOf(planner::Algorithm::kUnreducedRing)) == 0) {
-    STRETTO_LOG(kWarn, kTuning, "rank %d: from here on %s by %s gives WRONG RESULTS, as a benchmark asked",
-                rank_, collective, algorithm);
-  }
   return status;
 }
 

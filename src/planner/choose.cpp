@@ -25,12 +25,6 @@ bool fits(const Descriptor& row, const Request& request, const Machine& machine,
          choice.blocks <= mostBlocks(row, machine);
 }
 
-// What can be chosen: never what gives wrong results, unless that is forced.
-std::span<const Descriptor> rowsFor(const Machine& machine, const Forced::Choice& choice) {
-  const bool unreduced = choice.algorithm == Algorithm::kUnreducedRing;
-  return unreduced ? algorithms::unreducedDescriptors() : algorithms::descriptors(deviceOf(machine));
-}
-
 // The machine as a plan sees it that has so many blocks; 0 leaves them open.
 Machine withBlocks(Machine machine, int blocks) {
   if (blocks != 0) machine.blocks = blocks;
@@ -47,7 +41,7 @@ Plan planOf(const Descriptor& row, const Request& request, const Machine& machin
   Plan plan;
   plan.algorithm = row.algorithm;
   plan.protocol = row.protocol;
-  plan.rings = algorithms::isRing(row.algorithm) ? machine.rings : uint8_t{1};
+  plan.rings = row.algorithm == Algorithm::kRing ? machine.rings : uint8_t{1};
   plan.directions = algorithms::gathersAlongRing(row) ? machine.directions : Directions::kOneWay;
   const bool takesChunk =
       chunkBytes != 0 && wayOf(row) != Way::kLocal && algorithms::takesChunk(row.protocol);
@@ -138,7 +132,7 @@ bool fromTable(const Request& request, const Machine& machine, const Table& tabl
 
 bool fromModel(const Request& request, const Machine& machine, const Forced::Choice& choice, Plan& plan) {
   bool found = false;
-  for (const Descriptor& row : rowsFor(machine, choice)) {
+  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
     if (!usable(row, request, machine, choice)) continue;
     const Plan candidate = planOf(row, request, machine, choice.chunkBytes);
     if (found && candidate.predictedMicroseconds >= plan.predictedMicroseconds) continue;
@@ -165,13 +159,15 @@ void considerWindows(const Request& request, const Machine& machine, const Force
 Status refuse(const Request& request, const Machine& machine, const Forced::Choice& choice) {
   std::string possible;
   std::string reasons;
-  for (const Descriptor& row : rowsFor(machine, choice)) {
+  bool exists = false;
+  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
     if (row.collective != request.collective) continue;
     const std::string name =
         std::string(algorithms::nameOf(row.algorithm)) + "/" + algorithms::nameOf(row.protocol);
     const Obstacle obstacle = obstacleTo(row, request, machine);
     if (obstacle == Obstacle::kNone) possible += (possible.empty() ? "" : ", ") + name;
     if (!choice.allows(row)) continue;
+    exists = true;
     if (obstacle != Obstacle::kNone) {
       reasons += "; " + name + ": " + reasonOf(row, obstacle, request, machine);
     } else if (choice.blocks > mostBlocks(row, machine)) {
@@ -184,6 +180,8 @@ Status refuse(const Request& request, const Machine& machine, const Forced::Choi
                  " bytes at most";
     }
   }
+  if (!exists)
+    reasons = machine.gpu ? "; ranks on GPUs have no such form" : "; ranks on hosts have no such form";
   return fail(Code::kInvalidUsage, "%s of %zu bytes by %d ranks cannot run as %s%s. Possible here: %s",
               nameOf(request.collective), request.bytes, request.ranks, choice.any() ? "forced" : "planned",
               reasons.c_str(), possible.empty() ? "nothing" : possible.c_str());
@@ -204,7 +202,6 @@ std::string describe(const Descriptor& row, const Plan& plan, const Forced::Choi
 }
 
 const char* describeChosen(const Plan& plan) {
-  if (plan.algorithm == Algorithm::kUnreducedRing) return "forced; its results are wrong";
   switch (plan.why) {
     case Why::kOnlyOne:
       return "there is one rank only";
@@ -268,7 +265,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
   const Machine seen = seenBy(choice, machine);
   const Table::Match match = table.find(request, seen);
   std::vector<Candidate> candidates;
-  for (const Descriptor& row : rowsFor(machine, choice)) {
+  for (const Descriptor& row : algorithms::descriptors(deviceOf(machine))) {
     if (row.collective != request.collective) continue;
     Candidate& candidate = candidates.emplace_back();
     const Obstacle obstacle = obstacleTo(row, request, seen);

@@ -64,22 +64,17 @@ ProtocolConstants constantsOf(const Descriptor& row) {
       return {2.7, 1.0, 333e3, 65536, 25e3};
     case Protocol::kPullPush:
       return {2.7, 1.0, 329e3, 65536, 36e3};
-    case Protocol::kPullBulk:
-      return {2.7, 1.0, 325e3, 65536, 34e3};
     case Protocol::kChunks:
-      break;
+      break;  // along links, as above
   }
-  return {5.0, 1.0, 240e3, 16384, 0.3e3};  // slots of 1 KB, four of them
+  return {};
 }
 
 // The second leg of a two-shot begins when all shards have come and been reduced (four H200s); where it is
 // pulled there is a barrier of its own.
 double hopOf(const Descriptor& row) {
   const bool follows = row.algorithm == Algorithm::kTwoShot && wayOf(row) != Way::kPulls;
-  const double second = !follows                            ? 0
-                        : row.protocol == Protocol::kRuns   ? 3.5
-                        : row.protocol == Protocol::kChunks ? 2.0
-                                                            : 1.0;
+  const double second = !follows ? 0 : row.protocol == Protocol::kRuns ? 3.5 : 1.0;
   return constantsOf(row).hop + second;
 }
 
@@ -128,7 +123,7 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
   if (takesRounds(row, request, machine)) return kBareInTurns;
   if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
   if (takesTurns && twoShot) return kTurnsPassedOn;
-  const bool readsResults = wayOf(row) == Way::kPulls && !algorithms::pushesResults(row.protocol);
+  const bool readsResults = wayOf(row) == Way::kPulls && row.protocol != Protocol::kPullPush;
   if (twoShot && readsResults) return kTwoShotsPulled;
   if (wayOf(row) == Way::kLinks && request.ranks > 2) return kAmongSeveral;
   return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row).wireRate;

@@ -39,10 +39,8 @@ std::string collectiveNames() {
 
 template <typename Match>
 bool exists(Match match) {
-  const auto among = [&](std::span<const Descriptor> rows) {
-    return std::any_of(rows.begin(), rows.end(), match);
-  };
-  return among(algorithms::allDescriptors()) || among(algorithms::unreducedDescriptors());
+  const auto rows = algorithms::allDescriptors();
+  return std::any_of(rows.begin(), rows.end(), match);
 }
 
 // For a protocol that hosts know, collectives count that have it there; on GPUs more of them do.
@@ -72,6 +70,22 @@ std::string shortened(std::string_view text) {
   return std::string(text.substr(0, kMostText));
 }
 
+// What was there once, and what to ask for instead: the end of an error.
+std::string insteadOf(std::string_view name) {
+  struct Former {
+    std::string_view name;
+    const char* instead;
+  };
+  constexpr Former kFormer[] = {
+      {"unreduced_ring", "it left the reduction out, for benchmarks; the ring that reduces is \"ring\""},
+      {"pull_bulk", "it moved by copy units what \"pull_push\" moves by threads, no faster"},
+  };
+  for (const Former& former : kFormer) {
+    if (name == former.name) return std::string(". There was one until 0.1: ") + former.instead;
+  }
+  return {};
+}
+
 Status noCollective(std::string_view name) {
   return fail(Code::kInvalidUsage, "there is no collective \"%s\"; there are %s", shortened(name).c_str(),
               collectiveNames().c_str());
@@ -79,17 +93,8 @@ Status noCollective(std::string_view name) {
 
 Status noAlgorithm(Collective collective, std::string_view name) {
   const std::string names = algorithmNames([&](const Descriptor& r) { return r.collective == collective; });
-  return fail(Code::kInvalidUsage, "%s has no algorithm \"%s\"; it has %s", nameOf(collective),
-              shortened(name).c_str(), names.c_str());
-}
-
-Status notForUse(Collective collective) {
-  return fail(
-      Code::kInvalidUsage,
-      "%s by %s would give wrong results, since it leaves the reduction out: it is for benchmarks that "
-      "use no result and have said so by strettoCommAllowWrongResults. For results force \"%s\"",
-      nameOf(collective), algorithms::nameOf(Algorithm::kUnreducedRing),
-      algorithms::nameOf(Algorithm::kRing));
+  return fail(Code::kInvalidUsage, "%s has no algorithm \"%s\"; it has %s%s", nameOf(collective),
+              shortened(name).c_str(), names.c_str(), insteadOf(name).c_str());
 }
 
 Status noProtocol(std::string_view name) {
@@ -97,8 +102,8 @@ Status noProtocol(std::string_view name) {
   for (int i = 0; i < algorithms::kProtocols; ++i) {
     appendName(names, algorithms::nameOf(static_cast<Protocol>(i)));
   }
-  return fail(Code::kInvalidUsage, "there is no protocol \"%s\"; there are %s", shortened(name).c_str(),
-              names.c_str());
+  return fail(Code::kInvalidUsage, "there is no protocol \"%s\"; there are %s%s", shortened(name).c_str(),
+              names.c_str(), insteadOf(name).c_str());
 }
 
 Status notTogether(Collective collective, Algorithm algorithm, Protocol protocol) {
@@ -146,8 +151,9 @@ Status Forced::addAlgorithms(std::string_view list, bool named) {
       continue;
     }
     if (!algorithm) {
-      return fail(Code::kInvalidUsage, "STRETTO_ALGO: there is no algorithm \"%s\"; there are %s",
-                  shortened(name).c_str(), algorithmNames([](const Descriptor&) { return true; }).c_str());
+      return fail(Code::kInvalidUsage, "STRETTO_ALGO: there is no algorithm \"%s\"; there are %s%s",
+                  shortened(name).c_str(), algorithmNames([](const Descriptor&) { return true; }).c_str(),
+                  insteadOf(name).c_str());
     }
     for (int i = 0; i < kCollectives; ++i) {
       const Collective collective = static_cast<Collective>(i);
@@ -195,10 +201,8 @@ Status Forced::force(std::string_view collective, std::string_view algorithm, st
   if (!which) return noCollective(collective);
   Choice choice;
   if (!algorithm.empty()) {
-    const bool unreduced = algorithm == algorithms::nameOf(Algorithm::kUnreducedRing);
-    choice.algorithm = unreduced ? Algorithm::kUnreducedRing : algorithmNamed(algorithm);
+    choice.algorithm = algorithmNamed(algorithm);
     if (!choice.algorithm || !has(*which, choice)) return noAlgorithm(*which, algorithm);
-    if (unreduced && !wrongResults_) return notForUse(*which);
   }
   if (!protocol.empty()) {
     choice.protocol = protocolNamed(protocol);

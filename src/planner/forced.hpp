@@ -36,13 +36,9 @@ class Forced {
 
   // Replaces what was forced on one collective. Empty names and 0 leave that part to the planner; a chunk (a
   // multiple of 64) is for the chunks protocol only, blocks are for GPUs. Nothing changes unless it returns
-  // kOk. An algorithm whose results are wrong (kUnreducedRing) is taken after allowWrongResults() alone, and
-  // by no other way than this one.
+  // kOk.
   Status force(std::string_view collective, std::string_view algorithm, std::string_view protocol,
                size_t chunkBytes, int blocks);
-
-  // Somebody measures, and promises to use no result.
-  void allowWrongResults() { wrongResults_ = true; }
 
   const Choice& of(Collective collective) const;
 
@@ -52,7 +48,6 @@ class Forced {
   Status set(Collective collective, Algorithm algorithm, std::string_view text);
 
   std::array<Choice, kCollectives> choices_;
-  bool wrongResults_ = false;
 };
 
 }  // namespace stretto::planner

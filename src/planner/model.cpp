@@ -77,7 +77,7 @@ uint32_t toGrain(size_t bytes) {
 
 // Bytes that pass one link in one round of the algorithm.
 size_t linkMessage(const Descriptor& row, const Request& request) {
-  const bool shards = row.collective == Collective::kAllReduce && algorithms::isRing(row.algorithm);
+  const bool shards = row.collective == Collective::kAllReduce && row.algorithm == Algorithm::kRing;
   return shards ? request.bytes / static_cast<size_t>(request.ranks) : request.bytes;
 }
 

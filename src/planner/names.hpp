@@ -15,11 +15,9 @@ inline std::optional<Collective> collectiveNamed(std::string_view name) {
   return std::nullopt;
 }
 
-// None whose results are wrong: neither a variable nor a table may ask for that.
 inline std::optional<Algorithm> algorithmNamed(std::string_view name) {
   for (int i = 0; i < algorithms::kAlgorithms; ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
-    if (algorithm != Algorithm::kUnreducedRing && name == algorithms::nameOf(algorithm)) return algorithm;
+    if (name == algorithms::nameOf(static_cast<Algorithm>(i))) return static_cast<Algorithm>(i);
   }
   return std::nullopt;
 }

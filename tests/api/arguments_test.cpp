@@ -229,23 +229,6 @@ TEST_F(Arguments, WhatIsForcedMustExist) {
   EXPECT_EQ(force("all_reduce", nullptr, nullptr, 0), ncclSuccess);
 }
 
-// By no accident: a function of its own, which wants the whole promise.
-TEST_F(Arguments, WrongResultsAreForWhoUsesNone) {
-  const auto force = [&](ncclComm_t comm, const char* what) {
-    return strettoCommForce(comm, what, "unreduced_ring", nullptr, 0, 0);
-  };
-  refused(force(comm_, "all_reduce"), {"wrong results", "benchmarks", "strettoCommAllowWrongResults"},
-          ncclInvalidUsage);
-  for (const char* const promise : {"", "1", static_cast<const char*>(nullptr)}) {
-    refused(strettoCommAllowWrongResults(comm_, promise), {STRETTO_NO_RESULT_IS_USED}, ncclInvalidUsage);
-  }
-  refused(force(comm_, "all_reduce"), {"wrong results"}, ncclInvalidUsage);
-  ASSERT_EQ(strettoCommAllowWrongResults(comm_, STRETTO_NO_RESULT_IS_USED), ncclSuccess);
-  refused(force(comm_, "all_gather"), {"all_gather has no algorithm \"unreduced_ring\""}, ncclInvalidUsage);
-  EXPECT_EQ(force(comm_, "all_reduce"), ncclSuccess) << lastError();
-  EXPECT_EQ(strettoCommForce(comm_, "all_reduce", nullptr, nullptr, 0, 0), ncclSuccess);
-}
-
 TEST_F(Arguments, ZeroElementsNeedNoBuffers) {
   for (ncclComm_t comm : comms_) {
     EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, comm, nullptr), ncclSuccess)

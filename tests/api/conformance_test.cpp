@@ -245,38 +245,6 @@ TEST(RingGather, IsOneOfTwo) {
   });
 }
 
-// With the same input everywhere, what a ring passes on without reducing it is the result.
-class UnreducedRings : public Conformance<std::tuple<int, const char*>> {};
-
-TEST_P(UnreducedRings, PassOnWhatTheyGet) {
-  const auto [ranks, gather] = GetParam();
-  Datasets datasets;
-  for (const Dataset& each : makeDatasets(ranks, kMostCount * static_cast<size_t>(ranks))) {
-    if (each.op != kPreMulSum) datasets.push_back(withoutReduction(each));
-  }
-  std::vector<Case> cases;
-  Random random(static_cast<uint64_t>(ranks));
-  size_t turn = 0;
-  for (const Descriptor& row : algorithms::unreducedDescriptors()) {
-    for (const Dataset& data : datasets) {
-      const Case one = draw(row, data, kCounts[turn++ % std::size(kCounts)], random);
-      if (random() % shareOf(1) == 0) cases.push_back(one);
-    }
-  }
-  const ScopedVariable directions("STRETTO_RING_GATHER", gather);
-  asThreads(Board(ranks, kAreaBytes), connected([&cases](Member& member) {
-              member.expect(strettoCommAllowWrongResults(member.comm, STRETTO_NO_RESULT_IS_USED), "promise");
-              for (const Case& one : cases) {
-                if (!runCase(member, one)) return;
-              }
-            }),
-            120);
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, UnreducedRings,
-                         ::testing::Combine(::testing::Values(2, 3, 4, 5, 8),
-                                            ::testing::Values("one_way", "both_ways")));
-
 // The bound that other orders are held to says something about most elements.
 TEST(Datasets, MostElementsAreTold) {
   for (const DataType type : kTypes) {

@@ -131,7 +131,6 @@ class Course {
     if (asked.count == 0 || planner::obstacleTo(row, request, machine) != planner::Obstacle::kNone)
       return false;
     planner::Forced forced;
-    if (row.algorithm == algorithms::Algorithm::kUnreducedRing) forced.allowWrongResults();
     const bool copies = row.protocol == Protocol::kCopy;
     const bool many = row.protocol != Protocol::kBare && (!copies || isReduction(row.collective));
     const int blocks = many ? one<int>({0, 1, 2, 3}) : 0;
@@ -256,26 +255,6 @@ TEST_P(EngineAmong, EveryAlgorithmIsRight) {
     }
   }
 }
-
-// With the same input everywhere, what a ring passes on without reducing it is the result.
-class EngineUnreduced : public ::testing::TestWithParam<int> {};
-
-TEST_P(EngineUnreduced, PassesOnWhatItGets) {
-  std::vector<Dataset> data;
-  for (const Dataset& each : datasets(GetParam())) data.push_back(withoutReduction(each));
-  for (int round = 0; round < rounds(); ++round) {
-    const auto seed = static_cast<uint64_t>(round + 1) * 1000 + static_cast<uint64_t>(GetParam());
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Machine machine({seed, true});
-    Ranks ranks(machine, GetParam(), 4);
-    Course course(machine, ranks, data, seed);
-    for (const Descriptor& row : algorithms::unreducedDescriptors()) course.add(row, 4);
-    course.check();
-    if (HasFatalFailure()) return;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, EngineUnreduced, ::testing::Values(2, 3, 4, 5, 8));
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;

@@ -374,9 +374,9 @@ TEST_F(FusedJoins, OnlyWhatIsSmall) {
   Launch scaled = sum(0, 0, 10);
   scaled.scaled = true;
   EXPECT_TRUE(isAlone(scaled));
-  Launch chunks = sum(0, 0, 10);
-  chunks.protocol = Protocol::kChunks;
-  EXPECT_TRUE(isAlone(chunks));
+  Launch runs = sum(0, 0, 10);
+  runs.protocol = Protocol::kRuns;
+  EXPECT_TRUE(isAlone(runs));
 }
 
 // ---- What goes wrong --------------------------------------------------------------------------------------

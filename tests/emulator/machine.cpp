@@ -147,24 +147,6 @@ bool Machine::check(const void* at, size_t bytes, const char* what) {
   return false;
 }
 
-bool Machine::checkCopy(const void* at, size_t bytes, const char* what) {
-  bool fine = bytes != 0 && bytes % kPack == 0;
-  if (!fine) complainOf("copies " + std::to_string(bytes) + " bytes, which are not whole packs");
-  const auto* const begin = static_cast<const std::byte*>(at);
-  for (size_t done = 0; fine && done < bytes; done += kPack) fine = check(begin + done, kPack, what);
-  return fine;
-}
-
-bool Machine::checkShared(const void* at, size_t bytes) {
-  const auto& shared = lane_->block.launchShared;
-  const auto* const begin = static_cast<const std::byte*>(at);
-  const bool isIn = begin >= shared.data() && begin + bytes <= shared.data() + shared.size();
-  if (isIn && reinterpret_cast<uintptr_t>(at) % kPack == 0 && bytes % kPack == 0) return true;
-  complainOf("uses " + std::to_string(bytes) + " bytes " +
-             (isIn ? "of shared memory that are not whole packs" : "beyond its shared memory"));
-  return false;
-}
-
 void Machine::complainOf(const std::string& what) {
   complain("block " + std::to_string(lane_->block.index) + ", thread " + std::to_string(lane_->thread) + " " +
            what);
@@ -291,11 +273,7 @@ bool Machine::startTasks(Stream& stream) {
 void Machine::start(Grid& grid) {
   grid.started = true;
   for (unsigned index = 0; index < grid.size.blocks; ++index) {
-    Block& block = grid.blocks.emplace_back(Block{grid, index, {}, {}, {}, {}});
-    block.launchShared.resize(grid.size.shared, std::byte{0xa5});
-    if (order() != nullptr && grid.size.shared != 0) {
-      order()->forget(block.launchShared.data(), grid.size.shared);
-    }
+    Block& block = grid.blocks.emplace_back(Block{grid, index, {}, {}, {}});
     for (unsigned thread = 0; thread < grid.size.threads; ++thread) {
       const int number = order() == nullptr ? -1 : order()->numberOf(grid.stream.id, grid.odd, index, thread);
       if (thread % kWarp == 0) warps_.push_back(std::make_unique<Warp>());
@@ -361,7 +339,6 @@ void Machine::advance(Warp& warp) {
     if (!lane->fiber.done()) continue;
     lane->become(Lane::State::kDone);
     --lane->block.grid.alive;
-    if (lane->isCopying()) complain("a thread ended before its copies by the copy unit had");
     progress();
   }
   // All of a warp at the same time, also those that come after the last to arrive.

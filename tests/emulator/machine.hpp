@@ -42,7 +42,6 @@ struct LaunchSize {
   unsigned blocks = 1;
   unsigned threads = 32;
   bool early = false;  // may begin before the kernel before it has ended
-  size_t shared = 0;   // bytes for each block, beyond what its code asks for
 };
 
 struct Block;
@@ -85,10 +84,6 @@ struct Lane {
   Meeting meeting = Meeting::kSync;
   int value = 0;  // what it brings to a meeting, and then what came of it
   int from = 0;   // of a shuffle
-  using Copies = std::vector<std::function<void()>>;
-  Copies copies;               // asked for, not made yet
-  std::vector<Copies> groups;  // the same in groups that have ended
-  bool isCopying() const { return !copies.empty() || !groups.empty(); }
   Fiber fiber;
 };
 
@@ -103,7 +98,6 @@ struct Block {
   std::vector<std::unique_ptr<Lane>> lanes;
   std::array<Barrier, 16> barriers;
   std::vector<std::byte> shared;
-  std::vector<std::byte> launchShared;
 };
 
 struct Grid {
@@ -171,11 +165,6 @@ class Machine {
   std::string complaint() const;
   // Kernels that began before the one before them had ended.
   uint64_t earlyStarts() const { return earlyStarts_; }
-  // Copies that copy units have made.
-  uint64_t unitCopies() const { return unitCopies_; }
-  // Whether they make no progress.
-  void holdUnitCopies(bool hold) { holdsUnitCopies_ = hold; }
-  bool holdsUnitCopies() const { return holdsUnitCopies_; }
 
   // For the functions that kernels call, in the fiber of a thread.
   Lane& lane() { return *lane_; }
@@ -188,14 +177,10 @@ class Machine {
   void awaitTurn();
   void letNextBegin();
   void progress() { quiet_ = 0; }
-  void countUnitCopy() { ++unitCopies_; }
   uint64_t nanoseconds() const;
   std::byte* blockShared(size_t bytes);
   // False, and a complaint, for an access of so many bytes that is beyond all memory or not aligned to them.
   bool check(const void* at, size_t bytes, const char* what);
-  // The same of a run of packs; of what the launch gave the block.
-  bool checkCopy(const void* at, size_t bytes, const char* what);
-  bool checkShared(const void* at, size_t bytes);
   Order* order() { return settings_.keepsOrder ? &order_ : nullptr; }
 
  private:
@@ -235,8 +220,6 @@ class Machine {
   uint64_t now_ = 1;
   uint64_t rounds_ = 0;
   uint64_t earlyStarts_ = 0;
-  uint64_t unitCopies_ = 0;
-  bool holdsUnitCopies_ = false;
   uint64_t quiet_ = 0;  // rounds in which threads only looked
   std::string complaint_;
 

@@ -21,13 +21,12 @@ class OnMachine : public ::testing::Test {
   std::string run(std::initializer_list<std::function<void(Memory*)>> kernels, unsigned threads = 64) {
     auto* const memory = reinterpret_cast<Memory*>(machine_.allocate(sizeof(Memory)));
     for (const auto& kernel : kernels) {
-      machine_.launch(machine_.makeStream(), {1, threads, false, kShared}, [=] { kernel(memory); });
+      machine_.launch(machine_.makeStream(), {1, threads, false}, [=] { kernel(memory); });
     }
     machine_.run();
     return machine_.complaint();
   }
 
-  static constexpr size_t kShared = 1024;
   Machine machine_{{.seed = 7, .keepsOrder = true}};
 };
 
@@ -118,49 +117,6 @@ TEST_F(OnMachine, FindsAPlainLoadOfALine) {
   };
   EXPECT_EQ(run({send, read(true)}), "");
   EXPECT_NE(run({send, read(false)}), "");
-}
-
-// One thread has something brought into shared memory, for all to read.
-void bringIn(Memory* memory, bool awaited, size_t bytes) {
-  auto& come = blockShared<PhaseBarrier>();
-  if (threadIdx.x == 0) prepare(come, 1);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    arriveAwaiting(come, static_cast<uint32_t>(bytes));
-    copyIn(launchShared(), memory->data, static_cast<uint32_t>(bytes), come);
-  }
-  while (awaited && !hasEnded(come, 0)) {
-  }
-  for (int look = 0; look < 100; ++look) (void)loadRelaxed64(&memory->flag);  // until it is there, for all
-  (void)loadShared(launchShared() + sizeof(Pack) * threadIdx.x);
-}
-TEST_F(OnMachine, FindsWhatIsReadBeforeTheCopyUnitHasBroughtIt) {
-  EXPECT_EQ(run({[](Memory* memory) { bringIn(memory, true, kShared); }}), "");
-  EXPECT_NE(run({[](Memory* memory) { bringIn(memory, false, kShared); }}), "");
-}
-TEST_F(OnMachine, FindsACopyBeyondSharedMemory) {
-  EXPECT_NE(run({[](Memory* memory) { bringIn(memory, true, kShared + sizeof(Pack)); }}), "");
-}
-TEST_F(OnMachine, FindsACopyOfNoWholePack) {
-  EXPECT_NE(run({[](Memory* memory) { bringIn(memory, true, kShared - 8); }}), "");
-}
-
-// What leaves shared memory is read there as late as may be.
-TEST_F(OnMachine, WhatIsWrittenOverBeforeItHasLeftIsLost) {
-  const auto kernel = [](Memory* memory, bool awaited) {
-    storeShared(launchShared(), {1, 1});
-    copyOut(memory->data, launchShared(), sizeof(Pack));
-    endCopies();
-    if (awaited) awaitRead<0>();
-    storeShared(launchShared(), {2, 2});
-    awaitWritten();
-  };
-  for (const bool awaited : {true, false}) {
-    auto* const memory = reinterpret_cast<Memory*>(machine_.allocate(sizeof(Memory)));
-    machine_.launch(machine_.makeStream(), {1, 1, false, kShared}, [=] { kernel(memory, awaited); });
-    machine_.run();
-    EXPECT_EQ(memory->data[0], awaited ? 1u : 2u);
-  }
 }
 
 TEST_F(OnMachine, FindsHalvesOfAWarpAtDifferentBarriers) {

@@ -99,13 +99,6 @@ void Order::releaseStore(int thread, const void* at) {
   told_[reinterpret_cast<uintptr_t>(at)] = of(thread).knows;
 }
 
-void Order::releaseAlso(int thread, const void* at) {
-  const Knowledge& knows = of(thread).knows;
-  const auto [found, isFirst] = told_.try_emplace(reinterpret_cast<uintptr_t>(at), knows);
-  const Knowledge* const all[] = {&found->second, &knows};
-  if (!isFirst) found->second = {joined(all), thread, knows.own};
-}
-
 void Order::acquireLoad(int thread, const void* at) {
   const auto found = told_.find(reinterpret_cast<uintptr_t>(at));
   if (found == told_.end()) return;

@@ -29,8 +29,6 @@ class Order {
   void relaxedStore(int thread, const void* at);
   void relaxedLoad(int thread, const void* at);
   void releaseStore(int thread, const void* at);
-  // Who acquires hears also of those who released there before.
-  void releaseAlso(int thread, const void* at);
   void acquireLoad(int thread, const void* at);
   // A word of a block's shared memory, for which a fence of either scope does; for others it must be the
   // system's.

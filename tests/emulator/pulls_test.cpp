@@ -3,8 +3,6 @@
 // do, and one does not.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "emulator/ranks.hpp"
 #include "harness/conformance.hpp"
 
@@ -27,7 +25,6 @@ struct Form {
   int ranks = 3;
   size_t count = 300;
   int blocks = 2;
-  size_t offset = 0;  // of all buffers from where they are aligned
 
   size_t bytes() const { return count * sizeof(float); }
 };
@@ -54,8 +51,8 @@ class Turns {
     for (int rank = 0; rank < form.ranks; ++rank) {
       Side& side = sides_.emplace_back();
       for (size_t i = 0; i < form.buffers; ++i) {
-        side.send.emplace_back(machine_, bytes, form.offset);
-        side.receive.emplace_back(machine_, bytes, form.offset);
+        side.send.emplace_back(machine_, bytes, 0);
+        side.receive.emplace_back(machine_, bytes, 0);
       }
       side.given = machine_.allocate(bytes * turns);
       side.taken = machine_.allocate(bytes * turns);
@@ -82,20 +79,6 @@ class Turns {
       }
     }
     return right;
-  }
-  uint64_t unitCopies() const { return machine_.unitCopies(); }
-  // What rank 0 reports when it is aborted after so many copies by copy units, while those that are under way
-  // make no progress; the machine must have nothing to say of that either.
-  Status abortAfter(uint64_t copies) {
-    enqueueAll();
-    machine_.await([&] { return unitCopies() >= copies; });
-    executors::cuda::Engine& engine = ranks_.engine(0);
-    machine_.holdUnitCopies(true);
-    engine.abort(static_cast<uint32_t>(Code::kAborted));
-    machine_.await([&] { return !engine.report().status.ok(); });
-    machine_.holdUnitCopies(false);
-    EXPECT_EQ(ranks_.end(), "");
-    return engine.report().status;
   }
 
  private:
@@ -164,57 +147,6 @@ INSTANTIATE_TEST_SUITE_P(Forms, Pulls,
                            return std::string(nameOf(suite.param.algorithm)) + "_" +
                                   nameOf(suite.param.protocol) + (suite.param.inPlace ? "_in_place" : "");
                          });
-
-// By copy units: more tiles than there are stages, with and without a rest that is no whole tile or pack;
-// the next turn's input is written as soon as this turn's kernel has ended.
-class PushedInTiles : public ::testing::TestWithParam<Form> {};
-
-TEST_P(PushedInTiles, ResultsAreRight) {
-  const Form& form = GetParam();
-  constexpr size_t kFewTurns = 2;
-  for (uint64_t seed = 1; seed <= 3; ++seed) {
-    Turns turns(seed, form, kFewTurns);
-    ASSERT_EQ(turns.run(), kFewTurns * static_cast<size_t>(form.ranks)) << "seed " << seed;
-    EXPECT_EQ(turns.unitCopies() != 0, form.offset % 16 == 0);
-  }
-}
-
-constexpr Form tiled(bool inPlace, int ranks, size_t count, int blocks, size_t offset = 0) {
-  return {Algorithm::kTwoShot, Protocol::kPullBulk, inPlace, 1, ranks, count, blocks, offset};
-}
-INSTANTIATE_TEST_SUITE_P(Forms, PushedInTiles,
-                         ::testing::Values(tiled(false, 2, 131072, 1), tiled(true, 2, 280003, 1),
-                                           tiled(false, 3, 100001, 2, 16), tiled(true, 3, 100003, 1),
-                                           tiled(false, 5, 100001, 1, 48), tiled(true, 5, 170000, 2),
-                                           tiled(true, 2, 70001, 1, 4), tiled(false, 3, 80002, 1, 8)),
-                         [](const auto& suite) {
-                           const Form& form = suite.param;
-                           return std::to_string(form.ranks) + "_ranks_" + std::to_string(form.count) +
-                                  "_offset_" + std::to_string(form.offset) +
-                                  (form.inPlace ? "_in_place" : "");
-                         });
-
-// Given up amid its tiles a kernel ends when what it had asked for has been copied, and says nothing of who
-// did not come, as its threads waited for each other. A rank makes 64 copies: at 30 some are still to come.
-TEST(PushedInTilesGivenUp, LeaveNoCopyUnderWay) {
-  for (uint64_t seed = 1; seed <= 6; ++seed) {
-    for (const uint64_t copies : {5, 15, 30}) {
-      Turns turns(seed, tiled(false, 2, 131072, 1), 1);
-      const Status status = turns.abortAfter(copies);
-      EXPECT_EQ(status.code, Code::kAborted) << "seed " << seed << ", after " << copies;
-      EXPECT_EQ(status.peer, stretto::cuda::kNobody) << "seed " << seed << ", after " << copies;
-    }
-  }
-}
-
-// Kernels in tiles that were compiled for devices without copy units are empty, on every device.
-TEST(PushedInTilesOfOldCode, AreLeftToThreads) {
-  setenv("STRETTO_EMULATED_PTX", "80", 1);
-  Turns turns(1, tiled(false, 2, 131072, 1), 1);
-  unsetenv("STRETTO_EMULATED_PTX");
-  EXPECT_EQ(turns.run(), 2u);
-  EXPECT_EQ(turns.unitCopies(), 0u);
-}
 
 // So these tests can fail: what the name asks for is needed.
 TEST(PullsWithoutABarrier, GoWrongWithOneBuffer) {

@@ -63,8 +63,7 @@ struct Owned {
   int device;
   size_t bytes;
 };
-std::map<const void*, Owned> gOwners;                   // allocations
-std::map<std::pair<int, const void*>, size_t> gShared;  // by device and kernel: what a launch may ask for
+std::map<const void*, Owned> gOwners;  // allocations
 
 int devices() {
   static const int count = [] {
@@ -108,14 +107,6 @@ CUgraph_st* captureOf(cudaStream_t stream) {
   return nullptr;
 }
 
-// As a GPU: of more than the first it must have been told.
-constexpr size_t kSharedUntold = 48 << 10, kSharedAtMost = 227 << 10;
-size_t sharedOf(const void* kernel) {
-  std::lock_guard lock(gMutex);
-  const auto found = gShared.find({gDevice, kernel});
-  return found == gShared.end() ? kSharedUntold : found->second;
-}
-
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
   stream = streamOf(stream);
   if (CUgraph_st* const capture = captureOf(stream); capture != nullptr) {
@@ -130,15 +121,15 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 
 namespace stretto::emulator {
 
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body) {
+cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> body) {
   bool early = false;
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config.attrs[i];
     early = early || (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization &&
                       attribute.val.programmaticStreamSerializationAllowed != 0);
   }
-  const LaunchSize size{config.gridDim.x, config.blockDim.x, early, config.dynamicSmemBytes};
-  if (size.threads % 32 != 0 || size.threads > 1024 || size.shared > sharedOf(kernel)) {
+  const LaunchSize size{config.gridDim.x, config.blockDim.x, early};
+  if (size.threads % 32 != 0 || size.threads > 1024) {
     return result(cudaErrorInvalidValue);
   }
   const cudaStream_t stream = streamOf(config.stream);
@@ -272,17 +263,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   for (const auto& [memory, owned] : gOwners) *free -= owned.device == gDevice ? owned.bytes : 0;
   return cudaSuccess;
 }
-// There is nothing to load. STRETTO_EMULATED_PTX=80 makes code that was compiled for older devices.
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
-  const char* const given = std::getenv("STRETTO_EMULATED_PTX");
-  attributes->ptxVersion = given == nullptr ? 90 : std::atoi(given);
-  return cudaSuccess;
-}
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
-  const auto bytes = static_cast<size_t>(value);
-  if (bytes > kSharedAtMost) return result(cudaErrorInvalidValue);
-  std::lock_guard lock(gMutex);
-  gShared[{gDevice, kernel}] = bytes;
+// There is nothing to load.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {

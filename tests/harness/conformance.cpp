@@ -306,13 +306,6 @@ Dataset makeDataset(DataType type, int op, int ranks, size_t elements) {
   return data;
 }
 
-Dataset withoutReduction(Dataset data) {
-  for (auto& input : data.inputs) input = data.inputs.front();
-  data.expected = data.inputs.front();
-  std::fill(data.tolerance.begin(), data.tolerance.end(), 0.0);
-  return data;
-}
-
 std::string Case::describe() const {
   char text[300];
   constexpr const char* kOpNames[kOps] = {"sum", "prod", "max", "min", "avg", "premulsum"};

@@ -32,8 +32,6 @@ struct Dataset {
   double told() const;
 };
 Dataset makeDataset(DataType type, int op, int ranks, size_t elements);
-// The same with one input for all ranks, which is expected as it is: for what leaves the reduction out.
-Dataset withoutReduction(Dataset data);
 
 struct Case {
   const algorithms::Descriptor* row = nullptr;

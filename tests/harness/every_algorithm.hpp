@@ -19,10 +19,8 @@ struct Algorithm {
 
 inline const algorithms::Descriptor* rowOf(Collective collective, algorithms::Algorithm algorithm,
                                            algorithms::Protocol protocol) {
-  for (const auto rows : {algorithms::allDescriptors(), algorithms::unreducedDescriptors()}) {
-    for (const algorithms::Descriptor& row : rows) {
-      if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return &row;
-    }
+  for (const algorithms::Descriptor& row : algorithms::allDescriptors()) {
+    if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return &row;
   }
   return nullptr;
 }
@@ -36,7 +34,7 @@ void addShapes(std::vector<Algorithm<B>>& all) {
     all.push_back({row, Row::Code::template run<B>, rings, directions});
   };
   add(1, al::Directions::kOneWay);
-  if (!al::isRing(Row::kAlgorithm)) return;
+  if (Row::kAlgorithm != al::Algorithm::kRing) return;
   for (const int rings : {2, 4}) add(rings, al::Directions::kOneWay);
   if (!al::gathersAlongRing(*row)) return;
   for (const int rings : {1, 2, 4}) add(rings, al::Directions::kBothWays);
@@ -50,24 +48,15 @@ inline constexpr bool isForAnyBackend =
     Row::kAlgorithm != algorithms::Algorithm::kLocal &&
     (Row::kProtocol == algorithms::Protocol::kLines || Row::kProtocol == algorithms::Protocol::kChunks);
 
-template <typename B, typename... Rows>
-std::vector<Algorithm<B>> everyAlgorithm(std::tuple<Rows...>) {
+template <typename B>
+std::vector<Algorithm<B>> everyAlgorithm() {
   std::vector<Algorithm<B>> all;
   const auto add = [&]<typename Row>() {
     if constexpr (isForAnyBackend<Row>) addShapes<Row>(all);
   };
-  (add.template operator()<Rows>(), ...);
+  const auto addAll = [&]<typename... Rows>(std::tuple<Rows...>) { (add.template operator()<Rows>(), ...); };
+  addAll(algorithms::Rows{});
   return all;
-}
-
-template <typename B>
-std::vector<Algorithm<B>> everyAlgorithm() {
-  return everyAlgorithm<B>(algorithms::Rows{});
-}
-// Those whose results are wrong.
-template <typename B>
-std::vector<Algorithm<B>> everyUnreduced() {
-  return everyAlgorithm<B>(algorithms::UnreducedRows{});
 }
 
 }  // namespace stretto::testing

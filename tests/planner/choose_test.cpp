@@ -179,26 +179,6 @@ TEST(Choose, RingsGatherAsTheMachineSays) {
   }
 }
 
-TEST(Choose, NothingWithoutItsReductionIsChosenUnlessForced) {
-  for (const Machine& machine : {exampleMachine(), gpuMachine()}) {
-    const Request request = exampleRequest(Collective::kAllReduce, 1 << 20, 4);
-    for (const Candidate& one : explain(request, machine, kNoTable, kFree)) {
-      EXPECT_NE(one.plan.algorithm, Algorithm::kUnreducedRing);
-    }
-    Forced forced;
-    forced.allowWrongResults();
-    EXPECT_NE(choose(request, machine, kNoTable, forced).value().algorithm, Algorithm::kUnreducedRing);
-    ASSERT_TRUE(forced.force("all_reduce", "unreduced_ring", "", 4096, 0).ok()) << lastError();
-    const auto plan = choose(request, machine, kNoTable, forced);
-    ASSERT_TRUE(plan.ok()) << lastError();
-    EXPECT_EQ(plan.value().algorithm, Algorithm::kUnreducedRing);
-    EXPECT_EQ(plan.value().chunkBytes, 4096u);
-    const auto candidates = explain(request, machine, kNoTable, forced);
-    ASSERT_EQ(candidates.size(), 1u);
-    EXPECT_EQ(candidates[0].reason, "forced; its results are wrong");
-  }
-}
-
 TEST(Choose, TheTableBeatsTheModel) {
   const Request request = exampleRequest(Collective::kAllReduce, 2048, 4);
   const Table table =

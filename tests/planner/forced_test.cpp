@@ -60,7 +60,7 @@ TEST(Forced, RefusalsListWhatThereIs) {
       "broadcast, reduce, gather, scatter, send, receive");
   EXPECT_EQ(refusal("", "wave"),
             "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs, copy, "
-            "pull, pull_nosync, pull_push, pull_bulk");
+            "pull, pull_nosync, pull_push");
   EXPECT_EQ(refusal("ring", "lines"),
             "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
 }
@@ -114,35 +114,16 @@ TEST(Force, AChunkMeansChunks) {
   EXPECT_EQ(forced.of(Collective::kAllReduce).protocol, Protocol::kChunks);
 }
 
-// What gives wrong results is for who says that no result is used, by force() alone.
-TEST(Force, WrongResultsNeedAPromise) {
+// What users may still ask for by an old name.
+TEST(Force, NamesWhatReplacedAFormerName) {
   Forced forced;
   EXPECT_FALSE(forced.force("all_reduce", "unreduced_ring", "", 0, 0).ok());
-  EXPECT_NE(lastError().find("strettoCommAllowWrongResults"), std::string::npos) << lastError();
-  EXPECT_FALSE(forced.of(Collective::kAllReduce).any());
-  forced.allowWrongResults();
-  for (const char* const collective : {"all_reduce", "reduce_scatter"}) {
-    ASSERT_TRUE(forced.force(collective, "unreduced_ring", "chunks", 4096, 0).ok()) << lastError();
-  }
-  EXPECT_EQ(forced.of(Collective::kAllReduce).algorithm, Algorithm::kUnreducedRing);
-  ASSERT_TRUE(forced.force("all_reduce", "", "", 0, 0).ok());
-  EXPECT_FALSE(forced.of(Collective::kAllReduce).any());
-}
-
-// Nothing else leaves its reduction out, and no list offers what does.
-TEST(Force, OnlyRingsLeaveTheReductionOut) {
-  Forced forced;
-  forced.allowWrongResults();
-  EXPECT_FALSE(forced.force("all_gather", "unreduced_ring", "", 0, 0).ok());
-  EXPECT_NE(lastError().find("all_gather has no algorithm \"unreduced_ring\";"), std::string::npos)
-      << lastError();
-  EXPECT_FALSE(forced.force("all_reduce", "unreduced_tree", "", 0, 0).ok());
-  EXPECT_FALSE(forced.force("all_reduce", "unreduced_ring", "lines", 0, 0).ok());
-  for (const char* const list : {"unreduced_ring", "all_reduce:unreduced_ring"}) {
-    const std::string said = refusal(list);
-    EXPECT_NE(said.find("no algorithm \"unreduced_ring\";"), std::string::npos) << said;
-    EXPECT_EQ(said.find("unreduced", said.find(';')), std::string::npos) << said;
-  }
+  EXPECT_NE(lastError().find("the ring that reduces is \"ring\""), std::string::npos) << lastError();
+  EXPECT_NE(refusal("unreduced_ring").find("the ring that reduces is \"ring\""), std::string::npos);
+  EXPECT_FALSE(forced.force("all_reduce", "two_shot", "pull_bulk", 0, 0).ok());
+  EXPECT_NE(lastError().find("\"pull_push\""), std::string::npos) << lastError();
+  EXPECT_FALSE(forced.force("all_reduce", "no_such", "", 0, 0).ok());
+  EXPECT_EQ(lastError().find("There was one"), std::string::npos) << lastError();
 }
 
 TEST(Force, RefusesAndLeavesThingsAsTheyWere) {

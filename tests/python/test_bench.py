@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 from stretto.bench import workload
-from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.job import Job, JobError, Launch, Unsupported
 from stretto.bench.measure import plan
-from stretto.bench.options import UNREDUCED, Options, UsageError
+from stretto.bench.options import Options, UsageError
 from stretto.bench.peers import PEERS, Peer, chosen_peers
 from stretto.bench.rows import SCHEMA, geometric_mean, summary
 from stretto.bench.run import Failed, run
@@ -55,10 +54,6 @@ class Fake(Peer):
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
         command = [sys.executable, "-S", str(FAKE), "--folder", str(folder), *self._words]
         return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)])
-
-
-class Unverified(Fake):
-    verifies = False
 
 
 def options(**given: Any) -> Options:
@@ -239,51 +234,9 @@ def test_who_cannot_start_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         run(options(), Fake("stretto", "stillborn"), [])
 
 
-def test_what_reduces_nothing_is_no_rival(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "rows.json"
-    given = options(json=path, algorithm="ring", plot=tmp_path / "rows.png", peers=UNREDUCED)
-    assert run(given, Fake("stretto", us=10), [Fake("gloo", us=30), Unverified(UNREDUCED, us=5)]) == 0
-    record = json.loads(path.read_text())
-    for row in record["rows"]:
-        told = (row["verified"], row["wrong"])
-        assert told == ((False, None) if row["implementation"] == UNREDUCED else (True, 0))
-    assert record["summary"]["wrong"] == 0
-    assert set(record["summary"]["geometric_mean_ratio"]) == {"gloo"}
-    out = capsys.readouterr().out
-    assert f"{UNREDUCED}: WRONG RESULTS" in out
-    assert f"{UNREDUCED} takes" not in out
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"peers": UNREDUCED},
-        {"peers": f"gloo,{UNREDUCED}", "algorithm": "tree"},
-        {"peers": UNREDUCED, "algorithm": "ring", "collective": "all_gather"},
-        {"algorithm": "unreduced_ring"},
-        {"ring_gather": "sideways"},
-    ],
-)
-def test_no_reduction_is_only_beside_a_ring(words: dict[str, Any]) -> None:
+def test_a_ring_gathers_one_way_or_both() -> None:
     with pytest.raises(UsageError):
-        options(**words).validate()
-
-
-def test_a_ring_beside_one_that_reduces_nothing(tmp_path: Path) -> None:
-    try:
-        find_driver("stretto_driver")
-    except Missing as reason:
-        pytest.skip(str(reason))
-    path = tmp_path / "rows.json"
-    given = options(
-        ranks=3, min_bytes="64K", max_bytes="64K", algorithm="ring", peers=UNREDUCED, ring_gather="both_ways", json=path
-    )
-    assert run(given) == 0
-    rows = {row["implementation"]: row for row in json.loads(path.read_text())["rows"]}
-    assert (rows["stretto"]["algorithm"], rows["stretto"]["verified"], rows["stretto"]["wrong"]) == ("ring", True, 0)
-    unreduced = rows[UNREDUCED]
-    assert (unreduced["algorithm"], unreduced["verified"], unreduced["wrong"]) == ("unreduced_ring", False, None)
-    assert all(row["ring_gather"] == "both_ways" for row in rows.values())
+        options(ring_gather="sideways").validate()
 
 
 def test_the_plot_is_a_picture(tmp_path: Path) -> None:

@@ -141,21 +141,6 @@ def test_one_shot_verifies_every_collective(how: list[str], on_host: dict[str, P
     assert all(row["wrong"] == 0 and row["us_min"] > 0 for row in rows)
 
 
-def test_one_shot_does_not_judge_what_reduces_nothing(on_host: dict[str, Path]) -> None:
-    library = str(on_host["library"].with_name("libshim_stretto.so"))
-    words = ["--collective", "all_reduce,reduce_scatter", "--ranks", "3", "-b", "6000", "--library", library]
-    done = shoot(on_host, *words, "--force", "unreduced_ring", "--env", "STRETTO_RING_GATHER=both_ways")
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {row["collective"] for row in rows} == {"all_reduce", "reduce_scatter"}
-    for row in rows:
-        assert row["wrong"] is None
-        assert row["how"]["chosen"]["algorithm"] == "unreduced_ring"
-        assert row["how"]["candidates"][0]["reason"] == "forced; its results are wrong"
-    other = shoot(on_host, "--force", "unreduced_ring")  # a library without such functions
-    assert "left out" in other.stderr
-
-
 def test_one_shot_says_when_results_are_wrong_or_never_come(on_host: dict[str, Path]) -> None:
     wrong = shoot(on_host, SHIM_FAULT="wrong")
     assert wrong.returncode == 1

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stretto.bench.job import Job, JobError, Reply, Unsupported
-from stretto.bench.options import UNREDUCED, UNREDUCED_ALGORITHM, Options
+from stretto.bench.options import Options
 from stretto.bench.workload import bytes_of, elements_per_rank
 
 SUBJECT = "stretto"
@@ -174,14 +174,13 @@ class Turns:
         words = [
             f"prepare collective={options.collective} type={options.dtype} op={options.op}",
             f"count={self._count} root={options.root}",
-            f"in_place={int(options.in_place and (verifies or job.name == UNREDUCED))}",
+            f"in_place={int(options.in_place and verifies)}",
             f"check={int(options.check and verifies)}",
         ]
         if options.on_gpu:
             words += [f"graph={int(options.in_graph)}"]
-        if job.name in (SUBJECT, UNREDUCED):  # peers are measured as they are
-            algorithm = options.algorithm if job.name == SUBJECT else UNREDUCED_ALGORITHM
-            words += [f"algorithm={algorithm}"] if algorithm else []
+        if job.name == SUBJECT:  # peers are measured as they are
+            words += [f"algorithm={options.algorithm}"] if options.algorithm else []
             words += [f"protocol={options.protocol}"] if options.protocol else []
             words += [f"chunk={options.chunk_bytes}"] if options.chunk_bytes else []
         return " ".join(words)

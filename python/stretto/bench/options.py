@@ -8,10 +8,7 @@ from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS, TYPE_A
 
 MOST_RANKS = 64  # kMaxRanks in src/primitives/window.hpp
 MOST_GPU_RANKS = 16  # as in benchmarks/cuda/crew.hpp
-# Stretto's ring with its reductions left out, as a peer: what it gives back is no result.
-UNREDUCED = "stretto-unreduced"
 TORCH = "torch-stretto"
-UNREDUCED_ALGORITHM = "unreduced_ring"
 
 # Annotations stay real types here: the command line reads them.
 
@@ -120,14 +117,6 @@ class Options:
             self._validate_on_cpu()
         if (self.protocol or self.chunk or self.blocks) and not self.algorithm:
             raise UsageError("--protocol, --chunk and --blocks need --algorithm: they belong to one")
-        self._validate_unreduced()
-
-    def _validate_unreduced(self) -> None:
-        if self.algorithm == UNREDUCED_ALGORITHM:
-            raise UsageError(f"{UNREDUCED_ALGORITHM} has no results: use --algorithm ring --peers {UNREDUCED}")
-        reduces = self.collective in ("all_reduce", "reduce_scatter")
-        if UNREDUCED in self.peers.split(",") and not (reduces and self.algorithm == "ring"):
-            raise UsageError(f"--peers {UNREDUCED} goes with --algorithm ring, of all_reduce or reduce_scatter")
 
     def _validate_on_gpu(self) -> None:
         if self.ranks > MOST_GPU_RANKS:

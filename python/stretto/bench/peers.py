@@ -14,7 +14,7 @@ from typing import ClassVar
 from stretto.bench import gpu
 from stretto.bench.drivers import Missing, compile_driver, find_driver, find_program
 from stretto.bench.job import Launch
-from stretto.bench.options import TORCH, UNREDUCED, Options, UsageError
+from stretto.bench.options import TORCH, Options, UsageError
 
 
 class Peer(ABC):
@@ -64,15 +64,6 @@ class Stretto(Peer):
         if options.threads:
             return Launch([[*command, "--threads"]], here)
         return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)], here)
-
-
-class StrettoUnreduced(Stretto):
-    """What reducing costs: the time of --algorithm ring less this one's. No rival either."""
-
-    name = UNREDUCED
-    note = "Stretto's ring with every reduction left out: WRONG RESULTS, which are not verified"
-    verifies = False
-    only_by_name = True
 
 
 class OpenMpi(Peer):
@@ -278,13 +269,12 @@ class SglangTwoShot(SglangOneShot):
     note = "SGLang's 2shot_push, up to 128 MB"
 
 
-_ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), TorchStretto(), Memcpy(), StrettoUnreduced())
+_ON_CPU: tuple[Peer, ...] = (OpenMpi(), Gloo(), TorchStretto(), Memcpy())
 _ON_GPU: tuple[Peer, ...] = (
     *(Nccl(), NcclRing(), NcclWindows(), StrettoWindows()),
     *(LaterNccl(), LaterNcclWindows(), StrettoBefore()),
     *(SymmMemOneShot(), SymmMemTwoShot()),
     *(VllmCustom(), TrtllmOneShot(), TrtllmTwoShot(), SglangOneShot(), SglangTwoShot()),
-    StrettoUnreduced(),
 )
 PEERS: dict[str, dict[str, Peer]] = {
     "cpu": {peer.name: peer for peer in _ON_CPU},

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stretto.bench.measure import SUBJECT
-from stretto.bench.options import UNREDUCED
 from stretto.bench.rows import FLOOR, FLOOR_FROM_BYTES, Row
 from stretto.bench.workload import format_size
 
@@ -114,7 +113,7 @@ def _draw(axes: "Axes", rows: list[Row], style: tuple[str, str], field: str) -> 
         marker=marker,
         markersize=4.5 if own else 3.8,
         linewidth=2.2 if own else 1.5,
-        label=f"{name} (wrong results)" if name == UNREDUCED else name,
+        label=name,
         zorder=4 if own else 3,
     )
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from stretto.bench.measure import SUBJECT, Cell
-from stretto.bench.options import TORCH, UNREDUCED, Options
+from stretto.bench.options import TORCH, Options
 from stretto.bench.workload import COLLECTIVES
 
 Row = dict[str, Any]
 SCHEMA = "stretto.bench/1"
 FLOOR = "memcpy"
 # Measured beside Stretto without computing what it computes: never compared with, never verified.
-NO_RIVALS = (FLOOR, UNREDUCED, TORCH)
+NO_RIVALS = (FLOOR, TORCH)
 # Below this a copy's time is mostly that of the call, and says nothing about memory.
 FLOOR_FROM_BYTES = 64 * 1024
 
@@ -65,7 +65,7 @@ def row_of(cell: Cell, options: Options) -> Row:
         "algbw_gbps": algbw,
         "busbw_gbps": algbw * facts.bus(options.ranks),
         "verified": bool(options.check) and cell.implementation not in NO_RIVALS,
-        "wrong": None if cell.implementation == UNREDUCED else cell.wrong,
+        "wrong": cell.wrong,
     }
 
 

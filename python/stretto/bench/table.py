@@ -1,7 +1,7 @@
 """The table for people: a head, one line per size as soon as it is measured, and what it comes down to."""
 
 from stretto.bench.measure import SUBJECT
-from stretto.bench.options import UNREDUCED, Options
+from stretto.bench.options import Options
 from stretto.bench.rows import FLOOR, Row, floor_share, geometric_mean, ratios
 from stretto.bench.workload import COLLECTIVES, format_size
 
@@ -56,7 +56,6 @@ class Table:
             line += f" {'floor':>6}"
             units += f" {'%':>6}"
         facts_line += f", forced: {forced}" if forced else ""
-        facts_line += f", {UNREDUCED}: WRONG RESULTS, not verified" if UNREDUCED in self._names else ""
         return "\n".join([facts_line, "", line + "  wrong", units])
 
     def line(self, rows: list[Row]) -> str:
@@ -113,8 +112,6 @@ class Table:
         ]
         reached = []
         for name in self._names:
-            if name == UNREDUCED:
-                continue
             found = floor_share(rows, name, last["bytes"])
             reached += [f"{name} {100 * found:.0f} %"] if found is not None else []
         return lines + ([f"  of that speed at {format_size(last['bytes'])}: {', '.join(reached)}"] if reached else [])

@@ -15,13 +15,12 @@
 namespace stretto::executors::cuda {
 
 // Of a kernel launch. `early`: it may begin before the end of the kernel before it. `told`: it leaves stamps
-// for who wants any. `sharedBytes`: that blocks get beside what their code asks for.
+// for who wants any.
 struct Size {
   int blocks;
   int threads;
   bool early = true;
   bool told = true;
-  size_t sharedBytes = 0;
 };
 
 // Every rank has come here; one block. Of its arguments only the count matters, which is not 0. `isFirst`: of

@@ -104,7 +104,6 @@ class KernelEngine final : public Engine {
   std::vector<LaunchedQueue> transfersLaunched_;  // of the last group
   cudaStream_t inspection_ = nullptr;             // for looking at the device while its kernels run
   Copies copies_;
-  bool copyUnits_ = false;  // the device's may be used
 };
 
 KernelEngine::~KernelEngine() {
@@ -178,7 +177,6 @@ Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cuda
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(size.blocks));
   config.blockDim = dim3(static_cast<unsigned>(size.threads));
-  config.dynamicSmemBytes = size.sharedBytes;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = setup_.sharedDevice || !size.early ? 0 : 1;
@@ -240,9 +238,7 @@ Status KernelEngine::launchLocal(const Launch& launch, cudaStream_t stream) cons
 }
 
 const Kernel& KernelEngine::kernelFor(const Launch& launch) const {
-  const auto kind = algorithms::combines(launch.collective, launch.algorithm)
-                        ? kindOf(launch.arguments.reduce)
-                        : KernelTable::Kind::kAny;
+  const auto kind = reduces(launch.collective) ? kindOf(launch.arguments.reduce) : KernelTable::Kind::kAny;
   return KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks);
 }
 
@@ -343,9 +339,7 @@ Status KernelEngine::wantWindows() {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
   STRETTO_TRY(copies_.prepare());
-  const auto prepared = preparePulls();
-  copyUnits_ = prepared.ok() && prepared.value();
-  return prepared.status();
+  return preparePulls();
 }
 
 // All kernels of an operation by copy engines are one launch to whoever reads stamps, of which the first and
@@ -391,11 +385,10 @@ Status KernelEngine::launchPull(const Launch& launch, cudaStream_t stream) {
   peers.sends[setup_.rank] = a.send;
   peers.receives[setup_.rank] = a.receive;
   peers.part = !algorithms::needsPromise(launch.protocol);
-  const PullKernel kernel = pullKernel(launch, peers, setup_.ranks, copyUnits_);
-  Size size{launch.blocks, kernel.threads};
-  size.sharedBytes = kernel.sharedBytes;
-  return launchKernel(kernel.function, size, stream, contextFor(launch.tag, launch.sequence),
-                      algorithms::withShares(a, launch.blocks), peers);
+  const PullKernel kernel = pullKernel(launch, setup_.ranks);
+  return launchKernel(kernel.function, Size{launch.blocks, kernel.threads}, stream,
+                      contextFor(launch.tag, launch.sequence), algorithms::withShares(a, launch.blocks),
+                      peers);
 }
 
 namespace {

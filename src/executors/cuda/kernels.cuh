@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(Fused::kMostThreads, 1)
 
 constexpr bool usesLinks(algorithms::Algorithm algorithm) {
   using A = algorithms::Algorithm;
-  return algorithms::isRing(algorithm) || algorithm == A::kTree || algorithm == A::kChain ||
-         algorithm == A::kFlat || algorithm == A::kPairwise;
+  return algorithm == A::kRing || algorithm == A::kTree || algorithm == A::kChain || algorithm == A::kFlat ||
+         algorithm == A::kPairwise;
 }
 
 // Of a block, at most. With more there are too few registers to keep loads under way; bare lines between two
@@ -105,24 +105,30 @@ class RowKernels {
   void addAll() {
     using P = algorithms::Protocol;
     if constexpr (Row::kProtocol == P::kLines) {
-      addLines<ShortLines>();
+      if constexpr (!kBareServesAll) addLines<ShortLines>();
     } else if constexpr (Row::kProtocol == P::kWide) {
       addLines<WideLines>();
     } else if constexpr (Row::kProtocol == P::kRuns) {
       addRuns();
     } else if constexpr (Row::kProtocol == P::kBare) {
       if constexpr (!std::is_same_v<Reducer, AnyReducer>) addBare();
-    } else if constexpr (usesLinks(Row::kAlgorithm)) {
-      add<Cuda<Reducer, LinkRuns>, kLinkThreads>(Fit::kAny);
     } else {
-      add<Cuda<Reducer, ShortLines>, kChunkThreads>(Fit::kAny);
+      static_assert(usesLinks(Row::kAlgorithm));
+      add<Cuda<Reducer, LinkRuns>, kLinkThreads>(Fit::kAny);
     }
   }
 
  private:
   using Fit = KernelTable::Fit;
-  // Between two ranks a two-shot has nothing to save.
-  static constexpr bool kServesPairs = Row::kAlgorithm != algorithms::Algorithm::kTwoShot;
+  // Between two ranks a two-shot has nothing to save, and what bare lines can carry no table and no model has
+  // in anything else: who forces it has the kernel for any number of ranks. Nor has it a two-shot in short
+  // lines among more: there the kernel for any type serves.
+  static constexpr bool kIsTwoShot = Row::kAlgorithm == algorithms::Algorithm::kTwoShot;
+  static constexpr bool kHasBare =
+      !std::is_same_v<Reducer, AnyReducer> &&
+      (Row::kCollective == Collective::kAllReduce || Row::kCollective == Collective::kReduceScatter);
+  static constexpr bool kServesPairs = !kIsTwoShot && !kHasBare;
+  static constexpr bool kBareServesAll = kIsTwoShot && kHasBare;
 
   // What groups hold, in the kernels that small sizes are planned with: the other collectives come alone,
   // runs and chunks are for more bytes, and kernels for four ranks are of no use below them. Each takes a
@@ -150,7 +156,7 @@ class RowKernels {
   }
   void addBare() {
     add<Cuda<Reducer, BareLines>, kLineThreads, kFuses>(Fit::kAny);
-    if constexpr (kServesPairs) {
+    if constexpr (!kIsTwoShot) {
       add<Cuda<Reducer, BareLines, 2>, algorithms::kMostBareThreads, kFuses>(Fit::kPair);
     } else {
       add<Cuda<Reducer, BareLines, 4>, kLineThreads>(Fit::kFour);  // for one-shots no gain
@@ -159,11 +165,11 @@ class RowKernels {
   // Runs are for bandwidth: registers rather than room. Among several peers four warps a stage have two
   // places each in the shortest rings; more of them would wait for one another, and spill.
   void addRuns() {
-    constexpr int kThreads = (kServesPairs ? 2 : 3) * 128;
+    constexpr int kThreads = (kIsTwoShot ? 3 : 2) * 128;
     add<Cuda<Reducer, RunLines>, kThreads>(Fit::kAny);
     if constexpr (kServesPairs) {
       add<Cuda<Reducer, RunLines, 2>, kChunkThreads>(Fit::kPair);
-    } else if constexpr (!std::is_same_v<Reducer, AnyReducer>) {
+    } else if constexpr (kIsTwoShot && !std::is_same_v<Reducer, AnyReducer>) {
       add<Cuda<Reducer, RunLines, 4>, kThreads>(Fit::kFour);
     }
   }

@@ -45,12 +45,13 @@ class KernelTable {
 
   // Every kernel of the library.
   static const KernelTable& all();
-  // The one that fits best. What combines nothing is kept under kAny. A null function: there is no
-  // such kernel.
+  // The one that fits best. What combines nothing is kept under kAny, which also serves every type that has
+  // no kernel of its own. A null function: there is no such kernel.
   const Kernel& find(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
                      Kind kind, int ranks) const {
-    const size_t index = indexOf(collective, algorithm, protocol, kind);
+    size_t index = indexOf(collective, algorithm, protocol, kind);
     const auto of = [&](Fit fit) -> const Kernel& { return kernels_[static_cast<size_t>(fit)][index]; };
+    if (of(Fit::kAny).function == nullptr) index = indexOf(collective, algorithm, protocol, Kind::kAny);
     if (ranks == 2 && of(Fit::kPair).function != nullptr) return of(Fit::kPair);
     if (ranks == 4 && of(Fit::kFour).function != nullptr) return of(Fit::kFour);
     return of(Fit::kAny);

@@ -4,7 +4,6 @@ namespace stretto::executors::cuda {
 
 void addMoves(KernelTable& table) {
   addRows<false, AnyReducer>(table, KernelTable::Kind::kAny);
-  addRows<true, AnyReducer>(table, KernelTable::Kind::kAny, algorithms::UnreducedRows{});
 }
 
 const KernelTable& KernelTable::all() {

@@ -1,6 +1,6 @@
-// All-reduces that read the peers' buffers where they are (Protocol::kPull, kPullNosync, kPullPush,
-// kPullBulk): one kernel each, by any number of blocks. The buffers lie in windows that all ranks have
-// registered. The engine's, on its thread; plain C++.
+// All-reduces that read the peers' buffers where they are (Protocol::kPull, kPullNosync, kPullPush): one
+// kernel each, by any number of blocks. The buffers lie in windows that all ranks have registered. The
+// engine's, on its thread; plain C++.
 //
 //   one shot    meet | reduce everybody's inputs | part
 //   two shots   meet | reduce everybody's inputs of one shard | meet | read the other shards' results | part
@@ -28,15 +28,12 @@ struct PeerBuffers {
 struct PullKernel {
   void (*function)(stretto::cuda::Context, Arguments, PeerBuffers) = nullptr;  // a __global__ one
   int threads = 0;                                                             // of a block
-  size_t sharedBytes = 0;                                                      // for each block
 };
 
-// By kOneShot or kTwoShot; those that push results by the latter. `copies`: the device's copy units may be
-// used; by kPullBulk they are (primitives/cuda/tiles.cuh) where the buffers let them.
-PullKernel pullKernel(const Launch& launch, const PeerBuffers& peers, int ranks, bool copies);
+// By kOneShot or kTwoShot; kPullPush by the latter.
+PullKernel pullKernel(const Launch& launch, int ranks);
 
-// Loads all of them, on the current device. Whether its copy units can be used: it has them, and so has the
-// code that was loaded.
-Result<bool> preparePulls();
+// Loads all of them, on the current device.
+Status preparePulls();
 
 }  // namespace stretto::executors::cuda

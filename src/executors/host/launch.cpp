@@ -28,7 +28,6 @@ constexpr void addAll(Table& table, std::tuple<Rows...>) {
 constexpr Table kTable = [] {
   Table table{};
   addAll(table, algorithms::Rows{});
-  addAll(table, algorithms::UnreducedRows{});
   return table;
 }();
 

@@ -180,12 +180,6 @@ class Cuda {
   }
 
   // Places: as Host's, in this block's lane.
-  __device__ std::byte* slotAt(int peer, Leg leg) const {
-    return deep(peer, layout().slot(turn(), leg, placeAt(peer, rank())));
-  }
-  __device__ const std::byte* slotFrom(int source, Leg leg) const {
-    return deep(rank(), layout().slot(turn(), leg, placeAt(rank(), source)));
-  }
   __device__ Cell* cellAt(int peer, Leg leg) const {
     return cell((kRanks == 2 ? peerNear_[0] : near(peer, 0)) + cellPlace(leg, placeAt(peer, rank())));
   }
@@ -232,20 +226,8 @@ class Cuda {
     }
     reduceBytes(Reducer(spec), to, sources, sourceCount, count * sizeOf(spec.type), coop.rank(), coop.size());
   }
-  // What has come into the slots of kScatter, with `own`, in rank order; and to the peers' slots of kGather.
-  __device__ void reduceSlots(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                              size_t count);
-  __device__ void reducePutSlots(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                                 size_t count);
   __device__ void copy(Coop coop, void* to, const void* from, size_t bytes, bool /*stream*/) {
     if (to != from) put(coop, rank(), to, from, bytes);
-  }
-  // Where stages of a block hand over to each other: until `come` says so. False when the block gives up.
-  template <typename Come>
-  __device__ bool awaitStage(Come come);
-  // Every thread comes here, each with what it has seen; the same for all.
-  __device__ Status agree(bool fine) {
-    return verdict(coop_, !fine);
   }
   __device__ void setTag(uint64_t tag) {
     tag_ = tag;
@@ -439,9 +421,8 @@ class Cuda {
     return reinterpret_cast<uint64_t*>(window(owner) + runBegin_ +
                                        layout().runRoom(leg, placeAt(owner, reader), place));
   }
-  // Where this epoch's slots or runs of a leg lie in every window; the same as operands of a reduction, with
+  // Where this epoch's runs of a leg lie in every window; the same as operands of a reduction, with
   // `own` in this rank's place; and at `only`, or at all peers, as where its result goes: to `to` as well.
-  __device__ Row slotRow(Leg leg) const;
   __device__ Row runRow(Leg leg) const;
   __device__ auto operandsIn(const Row& row, const std::byte* own) const;
   __device__ auto targetsIn(const Row& row, std::byte* to, int only = -1) const;
@@ -596,5 +577,4 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* c
 #include "primitives/cuda/cuda_lines.cuh"
 #include "primitives/cuda/cuda_pairs.cuh"
 #include "primitives/cuda/cuda_runs.cuh"
-#include "primitives/cuda/cuda_slots.cuh"
 #include "primitives/cuda/cuda_turns.cuh"

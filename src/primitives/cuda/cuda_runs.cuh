@@ -75,6 +75,24 @@ __device__ Row Cuda<Reducer, Format, kRanks>::runRow(Leg leg) const {
 }
 
 template <typename Reducer, typename Format, int kRanks>
+__device__ auto Cuda<Reducer, Format, kRanks>::operandsIn(const Row& row, const std::byte* own) const {
+  const std::byte* const here = window(rank());
+  return Computed{
+      [=, rank = rank()](int source) { return source == rank ? own : here + row.at(placeAt(rank, source)); }};
+}
+
+template <typename Reducer, typename Format, int kRanks>
+__device__ auto Cuda<Reducer, Format, kRanks>::targetsIn(const Row& row, std::byte* to, int only) const {
+  const Computed places{[=, this](int index) {
+    const int peer = only < 0 ? peerAt(index + 1) : only;
+    return window(peer) + row.at(placeAt(peer, rank()));
+  }};
+  int count = only < 0 ? ranks() - 1 : only == rank() ? 0 : 1;
+  if (to == nullptr) to = places[--count];
+  return Targets{to, places, count};
+}
+
+template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::reduceRun(const ReduceSpec& spec, std::byte* to,
                                                            const std::byte* own, size_t bytes) {
   if (!awaitRunAll(Leg::kScatter)) return Status{Code::kRemote};

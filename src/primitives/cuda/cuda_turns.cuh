@@ -21,20 +21,6 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitTurn(int stage, size_t chunk
 }
 
 template <typename Reducer, typename Format, int kRanks>
-template <typename Come>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitStage(Come come) {
-  Patience patience;
-  while (!come()) {
-    if (look(shared_.failed) != 0) return false;
-    if (const Code code = exhausted(patience, kNobody); code != Code::kOk) {
-      report(code, kNobody, 0);  // threads of this block wait for each other
-      return false;
-    }
-  }
-  return true;
-}
-
-template <typename Reducer, typename Format, int kRanks>
 template <typename... Stages>
 __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages... stages) {
   constexpr int kStages = sizeof...(Stages);

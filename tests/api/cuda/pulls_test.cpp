@@ -23,10 +23,10 @@ struct Form {
   const char* protocol;
   bool inPlace;
 };
-constexpr Form kForms[] = {
-    {"one_shot", "pull", false},        {"two_shot", "pull", false},        {"two_shot", "pull", true},
-    {"one_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", true},
-    {"two_shot", "pull_push", false},   {"two_shot", "pull_push", true},    {"two_shot", "pull_bulk", false}};
+constexpr Form kForms[] = {{"one_shot", "pull", false},        {"two_shot", "pull", false},
+                           {"two_shot", "pull", true},         {"one_shot", "pull_nosync", false},
+                           {"two_shot", "pull_nosync", false}, {"two_shot", "pull_nosync", true},
+                           {"two_shot", "pull_push", false},   {"two_shot", "pull_push", true}};
 
 bool force(const Member& member, const char* algorithm, const char* protocol, int blocks = 0) {
   return member.expect(strettoCommForce(member.comm, "all_reduce", algorithm, protocol, 0, blocks), protocol);
@@ -73,25 +73,6 @@ TEST_P(PullWindows, AllReduceIsRight) {
       }
     }
     member.expect(sum(member, nullptr, nullptr, 0), "nothing");
-  });
-}
-
-// One block has enough of a shard for the copy unit, with a rest; where buffers begin on no whole pack, not.
-TEST_P(PullWindows, ResultsArePushedInTiles) {
-  run([](Member& member) {
-    const Side side(member, true);
-    constexpr size_t kCount = 150001;
-    const std::pair<DataType, Operator> kinds[] = {{DataType::kFloat32, Operator::kAvg},
-                                                   {DataType::kBfloat16, Operator::kSum},
-                                                   {DataType::kFloat16, Operator::kAvg},
-                                                   {DataType::kInt32, Operator::kSum}};
-    if (!force(member, "two_shot", "pull_bulk", 1)) return;
-    for (const auto& [type, op] : kinds) {
-      const Dataset data = makeDataset(type, static_cast<int>(op), member.ranks(), kCount);
-      for (const size_t offset : {0, 16, 24}) {
-        if (!reduces(member, side, {"two_shot", "pull_bulk", offset == 16}, data, offset)) return;
-      }
-    }
   });
 }
 

@@ -51,10 +51,6 @@ SHIM ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, cons
   return recalls ? again() : ncclInternalError;
 }
 
-SHIM ncclResult_t strettoCommAllowWrongResults(ncclComm_t comm, const char* promise) {
-  return real().allowWrongResults(comm, promise);
-}
-
 SHIM ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, char* json,
                                  size_t capacity, size_t* needed) {
   std::string text(65536, ' ');

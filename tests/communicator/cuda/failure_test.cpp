@@ -124,7 +124,7 @@ TEST_F(Failure, OfOneRankFreesManyLargeTransfers) {
 
 // Many chunks of lines, in two stages that run at once; the peer never comes.
 TEST_F(Failure, AnAbortEndsStagesOfManyChunks) {
-  for (const char* protocol : {"lines", "wide", "runs", "chunks"}) {
+  for (const char* protocol : {"lines", "wide", "runs"}) {
     asThreads(2, connected([&](Member& member) {
                 member.expect(sum(member), "a first operation");
                 member.device->synchronize();

@@ -143,12 +143,8 @@ struct dim3 {
   explicit constexpr dim3(unsigned width) : x(width) {}
 };
 enum cudaLaunchAttributeID { cudaLaunchAttributeNone, cudaLaunchAttributeProgrammaticStreamSerialization };
-struct cudaFuncAttributes {
-  int ptxVersion;  // what the kernel was compiled for
-};
+struct cudaFuncAttributes {};
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
   struct {
@@ -158,19 +154,17 @@ struct cudaLaunchAttribute {
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
-  size_t dynamicSmemBytes;
   cudaStream_t stream;
   cudaLaunchAttribute* attrs;
   unsigned numAttrs;
 };
 
 namespace stretto::emulator {
-cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body);
+cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> body);
 }
 
 template <typename... Parameters, typename... Given>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                const Given&... given) {
-  return stretto::emulator::launch(*config, reinterpret_cast<const void*>(kernel),
-                                   [kernel, given...] { kernel(given...); });
+  return stretto::emulator::launch(*config, [kernel, given...] { kernel(given...); });
 }
