@@ -5,10 +5,13 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <limits>
 #include <thread>
+#include <vector>
 
 #include "algorithms/direct.hpp"
 #include "harness/ranks.hpp"
@@ -193,29 +196,45 @@ TEST_P(DirectFault, WhoFailsReturnsWhenNobodyReadsItsBuffers) {
   });
 }
 
+// What `measure` times, for a run that has stalled before each of its pieces, is less than `seconds`. The
+// machine may be busy with something else, so of up to five tries for each piece the shortest counts.
+void expectWithin(const Form& form, double seconds, const std::function<void(Trial&)>& measure) {
+  std::vector<double> shortest;
+  const auto isShort = [&](double took) { return took < seconds; };
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    size_t piece = 0;
+    forEveryPiece(form, [&](Trial& run) {
+      const double began = secondsNow();
+      measure(run);
+      shortest.resize(std::max(shortest.size(), piece + 1), std::numeric_limits<double>::max());
+      shortest[piece] = std::min(shortest[piece], secondsNow() - began);
+      ++piece;
+    });
+    if (::testing::Test::HasFailure() || std::all_of(shortest.begin(), shortest.end(), isShort)) return;
+  }
+  ADD_FAILURE() << "it took " << *std::max_element(shortest.begin(), shortest.end()) << " s, not " << seconds;
+}
+
 // A reader that has found a failure, or waits for a third rank, reads nothing: the owner goes on.
 TEST_P(DirectFault, WhoFailsIsNotKeptByAReaderThatWaits) {
   const Watchdog watchdog("a reader that waits", 120);
-  forEveryPiece(GetParam(), [](Trial& run) {
+  expectWithin(GetParam(), 0.2, [](Trial& run) {
     run.tell(kFailing);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    const double began = secondsNow();
     run.reader().released.store(true);
     ASSERT_TRUE(run.waitFor(kFailing));
-    EXPECT_LT(secondsNow() - began, 0.2);
   });
 }
 
 TEST_P(DirectFault, ALostRankIsNotWaitedFor) {
   const Watchdog watchdog("a lost reader", 120);
-  forEveryPiece(GetParam(), [](Trial& run) {
-    const double began = secondsNow();
+  constexpr double kAllReadersAreAwaited = 0.3;
+  expectWithin(GetParam(), 0.97 * kAllReadersAreAwaited, [](Trial& run) {
     for (const int rank : {1, kFailing}) {
       std::atomic_ref(run.header(rank).lost).fetch_or(uint64_t{1} << kReader);
       run.tell(rank);
     }
     ASSERT_TRUE(run.waitFor(1) && run.waitFor(kFailing));
-    EXPECT_LT(secondsNow() - began, 0.29) << "it waited for the rank that is lost";
   });
 }
 
