@@ -2,6 +2,7 @@
 // Each rank writes its own entry; the conductor reads them all, and says what it has done to whom.
 #pragma once
 
+#include <sys/types.h>
 #include <time.h>
 
 #include <atomic>
@@ -82,8 +83,9 @@ struct Board {
   std::atomic<int64_t> firstAbort;  // of a rank that had been told of something
   std::atomic<int> childProcess;    // of a rank that forked
   std::atomic<int> childSays;
-  std::atomic<int> crashed;  // a process of the round
-  std::atomic<bool> over;    // the conductor has given the round up
+  std::atomic<int> crashed;     // a process of the round
+  std::atomic<int64_t> queued;  // while ranks join: Conductor::longestQueued()
+  std::atomic<bool> over;       // the conductor has given the round up
   RankEntry ranks[kMaxRanks];
   std::atomic<int> findings;
   Finding finding[kFindings];
@@ -93,5 +95,8 @@ struct Board {
   // All but those that are lost.
   bool allEnded(const Plan& plan) const;
 };
+
+// For how long the threads of a process were ready to run and had no core.
+int64_t nanosecondsQueued(pid_t process);
 
 }  // namespace hostile

@@ -211,6 +211,7 @@ void Conductor::watch() {
     act();
     actMaker();
     goOn();
+    if (plan_.kind == Kind::kInit) board_->queued = longestQueued();
     lookForLate();
     lookForCrash();
     if (time - began_ > kRoundLimit) giveUp("the round does not end");

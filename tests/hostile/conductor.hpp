@@ -117,9 +117,6 @@ class Conductor {
   bool happened_[3] = {};
 };
 
-// For how long the threads of a process were ready to run and had no core.
-int64_t nanosecondsQueued(pid_t process);
-
 // Compares what the ranks were told with what had happened.
 void judge(const Plan& plan, Board& board);
 

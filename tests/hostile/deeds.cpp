@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "rank.hpp"
@@ -101,7 +102,12 @@ void Rank::actLater(const Event& event, size_t index) {
   endSteps();
   later_ = std::thread([this, event, index] {
     waitForFirst(event);
+    const int64_t until = now() + event.delay * 1000;
     if (!event.follows) sleepMicroseconds(event.delay);
+    // Nobody can tell of a rank that ends before the others have heard of it: they wait for it as for one
+    // that never comes.
+    const auto mayBeUnheard = [&] { return now() < until + std::min<int64_t>(board_.queued, 3 * kSecond); };
+    while (event.step == kInitStep && mayBeUnheard() && !board_.over) sleepMicroseconds(500);
     board_.faultHappened(index);
     if (event.act == Act::kExit) {
       if (event.variant % 4 == 0) exit(0);
@@ -159,9 +165,9 @@ void Rank::meddle(const Event& event, size_t index) {
 }
 
 void Rank::abortOne(ncclComm_t comm) {
-  const int64_t began = now();
+  const int64_t began = now(), queued = nanosecondsQueued(getpid());
   (void)ncclCommAbort(comm);
-  const int64_t took = now() - began;
+  const int64_t took = now() - began - std::max<int64_t>(0, nanosecondsQueued(getpid()) - queued);
   if (took > kAbortLimit + me_.slack / 4) {
     board_.report(Wrong::kLate, "rank %d: ncclCommAbort took %.3f s", rank_,
                   static_cast<double>(took) * 1e-9);

@@ -127,9 +127,9 @@ struct Judge {
     return std::find(named.begin(), named.end(), rank) != named.end();
   }
 
-  // A call of which nobody waits for an answer may return, and its rank may finalise, before anybody sees that
-  // ranks disagree. Then a rank is told that a peer has finalised, and the others lose that rank: their words name
-  // the odd rank, or the rank that had finalised before the odd one waited for it.
+  // A call of which nobody waits for an answer may return, and its rank may finalise, before anybody sees
+  // that ranks disagree. Then a rank is told that a peer has finalised, and the others lose that rank: their
+  // words name the odd rank, or the rank that had finalised before the odd one waited for it.
   bool isBecauseOfWhoLeft(const Told& told) const {
     const bool left = strstr(told.words, "has finalised") != nullptr;
     if (!left && strstr(told.words, "because of rank") == nullptr) return false;
