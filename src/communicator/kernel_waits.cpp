@@ -1,41 +1,71 @@
-// The argument. Kernels of one communicator run one after the other on each rank. A rank publishes the launch
-// that waits. A set of ranks stands still if each of them, A, waits for another one of them, B, and B's
-// published launch does not do that for which A waits, because
+// When is it certain that kernels of some ranks wait for each other without an end? This is the argument.
 //
-//   * A's kernel is a collective's, and B's moves messages; or
-//   * A sends to B, and B's kernel is a collective's, or receives nothing from A. Any message that B receives
-//     makes room for what A sends, also one that A sent before: programs may rely on such room; or
-//   * A receives from B, and B's kernel is a collective's, or sends nothing to A, or nothing that A had not
-//     received before its own launch, by their counts of messages.
+// Words. Kernels of one communicator run one after the other on each rank. A rank publishes one launch: the
+// one whose kernel waits. A look is one load, by a thread of a kernel, of what that thread waits for. A look
+// in vain finds that it has not come.
 //
-// All launches of the set were published at a moment T, and after T a thread of A's launch has looked in vain
-// for what it needs of B. From this follows that no wait of the set ever ends:
+// What B's published launch cannot do for A. Rank A waits for rank B, and B's published launch does not end
+// that wait, in three cases:
 //
-//   1. B's launch had begun at T, so B's earlier kernels had ended by then. What they did is visible to A's
-//      look, which found nothing. So A waits for a kernel of B that comes after B's published one.
-//   2. So A's kernel ends after B's published kernel has ended. This holds for each of the set, with another
-//      one of the set as B: none of these kernels can be the first to end.
+//   a. A's launch is a collective, and B's launch moves messages.
+//   b. A sends to B, and B's launch is a collective, or receives nothing from A. (If B receives any message
+//   from
+//      A, that makes room for what A sends, also if the message was an earlier one. Programs may rely on that
+//      room, so such an A may go on.)
+//   c. A receives from B, and B's launch is a collective, or sends nothing to A, or sends only messages that
+//   A
+//      had received before its own launch. Counts of messages say which those are.
 //
-// When was a look made? A thread looks, and then stores a word that says so; A's process reads the word
-// twenty times a second, and counts a look for each word that differs from the one before. The GPU may stand
-// still between the look and the word, and the process between the read and the count, for any time. Of the
-// looks that are counted after T
+// The claim. Take a set of ranks, and a moment T, such that
 //
-//   * the first may have been read before T,
-//   * the second was read after T, but may have been stored before T,
-//   * the third was stored after the second read, so after T, but may have been made before T. So may later
-//     ones, if their threads have been between look and word since then. While the GPU runs, all threads of a
-//     kernel run, and each needs a few microseconds for that. So the third word was stored in the last
-//     microseconds before the GPU stood still, and
-//   * the fourth in the first microseconds after it went on, with a read between it and
-//   * the fifth. After that all threads have done what they were in the midst of at T.
-//   * The sixth was made after T.
+//   i.   each rank of the set has published its launch at T, and that launch is still the published one now;
+//   ii.  each rank A of the set waits for some other rank B of the set in one of the cases a to c;
+//   iii. a thread of A's launch has made a look for B in vain, and it made that look after T.
 //
-// By the same looks A waits in vain for a rank that was gone at T: none of its kernels runs any more.
+// Then no wait of the set ever ends:
 //
-// Every launch has its own number, so that "the same launch" means what it says; launches of graphs, which
-// run again under the same number, are never published. Messages of graphs are counted by nobody, so that
-// from the first one that is captured on a rank's counts are not used.
+//   1. B's published launch had begun at T. So all earlier kernels of B had ended before T.
+//   2. What those kernels did is visible to A's look, because that look was made after T. The look was in
+//   vain.
+//      So nothing that B did before its published launch ends A's wait.
+//   3. B's published launch does not end it either (a to c). So A waits for a kernel of B that comes after
+//   the
+//      published one.
+//   4. Hence A's kernel can end only after B's published kernel has ended. This holds for each A of the set,
+//   and
+//      B is in the set, too. So none of these kernels can be the first of them to end.
+//
+// Which counted look was made after T? A thread looks, and then stores a word that says so. The process of
+// its rank reads that word twenty times a second, and counts one look for each word that differs from the one
+// before. Between look and word the GPU may stand still for any time, and between read and count the process
+// may. Three facts bound that:
+//
+//   x. While the GPU runs, all threads of a kernel run, and each comes from its look to its word within a few
+//      microseconds.
+//   y. Whenever the GPU goes on, it runs for longer than that.
+//   z. Two reads of one process are 50 ms apart.
+//
+// Call a word old if its look was made before T. By x and y an old word that is stored after T lies in one of
+// two short spans: the first microseconds after T, which end when the GPU stands still, or the first
+// microseconds after it has gone on. By z no span holds two reads. Number the looks that are counted after T:
+//
+//   1st: its word may have been read before T.
+//   2nd: its word was read after T, and may have been stored before T.
+//   3rd: its word was stored after the second read. If it is old, read and word lie in the first span at the
+//        earliest.
+//   4th: its word was stored after the third read, which does not lie in the first span. If it is old, it
+//   lies in
+//        the second span.
+//   5th: its word was stored after the fourth read. If it is old, read and word lie in the second span.
+//   6th: its word was stored after the fifth read, which does not lie in the second span. So it is not old.
+//
+// So A has looked in vain after T once six looks were counted after T (Standstill::kLooks). The same six
+// looks show that A waits in vain for a rank that was gone at T, for none of its kernels runs any more.
+//
+// Two more conditions make this hold. "The same launch" means what it says, because every launch has its own
+// number; launches of CUDA graphs run again under the same number, so they are never published. And counts of
+// messages are used only while they are complete: nobody counts the messages of a graph, so from the first
+// one that is captured on a rank's counts are not used.
 //
 // tests/model/kernel_waits_test.cpp runs the looks in every order, and shows what goes wrong with fewer.
 #include "communicator/kernel_waits.hpp"
@@ -165,8 +195,11 @@ Standstill::Found Standstill::find(int rank, std::span<const KernelWaits* const>
   }
   const auto self = static_cast<size_t>(rank);
   const Found found{holds(members, self) ? members : 0, absentee(self, now)};
-  if (++age_ >= kWindow) {
+  const bool goesOn = now[self].launch == first_[self].launch && gone == firstGone_;
+  if (!goesOn) window_ = kWindow;
+  if (++age_ >= window_) {
     age_ = 0;
+    if (goesOn) window_ = std::min(2 * window_, kMostWindow);
     first_ = now;
     firstGone_ = gone;
   }

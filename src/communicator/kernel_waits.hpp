@@ -72,7 +72,10 @@ class Standstill {
   };
   // Counted looks of which the last was certainly made after the first picture: kernel_waits.cpp says why.
   static constexpr uint64_t kLooks = 6;
-  static constexpr int kWindow = 12;  // calls between two pictures that are compared
+  // Calls between two pictures that are compared: so many at first, and twice as many each time, while this
+  // rank waits on in the same launch. However seldom the looks come, one window holds enough of them.
+  static constexpr int kWindow = 12;
+  static constexpr int kMostWindow = kWindow << 10;
 
   // To be called twenty times a second, while a wait of this rank goes on: what is certain by now. `all`: by
   // rank; `gone`: the ranks, a bit each, that have left or given up.
@@ -94,7 +97,8 @@ class Standstill {
   uint64_t needed(size_t rank, const Picture& now, uint64_t waiting) const;
   int absentee(size_t rank, const Picture& now) const;
 
-  int age_ = 0;
+  int age_ = 0;  // of first_, in calls
+  int window_ = kWindow;
   Picture first_{};
   uint64_t firstGone_ = 0;  // who was gone when it was taken
 };

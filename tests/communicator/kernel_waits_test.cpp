@@ -253,6 +253,51 @@ TEST_F(KernelWaitsTest, AllLooksButTheLastMayBeOld) {
   }
 }
 
+// Of a GPU that is slow, or runs several processes in turns, looks come seldom.
+TEST_F(KernelWaitsTest, LooksMayComeSeldom) {
+  for (const int each : {2, 4, 16}) {
+    launches(0, Sends{1});
+    launchesCollective(1);
+    for (Rank& rank : ranks_) rank.standstill = {};
+    uint64_t found = 0;
+    int turns = 0;
+    for (; found == 0 && turns < 1000; ++turns) {
+      looks(0, Awaited::kReceiver, 1);
+      if (turns % each == 0) looks(1, Awaited::kPeer, 0);
+      found = turn()[0];
+    }
+    EXPECT_EQ(found, bit(0) | bit(1)) << "a look in " << each << " turns";
+    EXPECT_LE(turns, 4 * each * static_cast<int>(Standstill::kLooks) + Standstill::kWindow);
+  }
+}
+
+// What a rank finds of one wait does not depend on how long it waited before.
+TEST_F(KernelWaitsTest, ALongWaitDoesNotDelayTheNextOne) {
+  launches(0, Receives{1});
+  for (int i = 0; i < 1000; ++i) {
+    looks(0, Awaited::kSender, 1);
+    ASSERT_EQ(turn()[0], 0u);
+  }
+  launches(0, Sends{1});
+  launchesCollective(1);
+  EXPECT_EQ(after40([&] {
+              looks(0, Awaited::kReceiver, 1);
+              looks(1, Awaited::kPeer, 0);
+            }),
+            bit(0) | bit(1));
+}
+
+TEST_F(KernelWaitsTest, ALongWaitIsInVainSoonAfterItsPeerHasGone) {
+  launches(0, Receives{1});
+  for (int i = 0; i < 1000; ++i) {
+    looks(0, Awaited::kSender, 1);
+    turn();
+  }
+  gone_ = bit(1);
+  EXPECT_EQ(after40([&] { looks(0, Awaited::kSender, 1); }), 0u);
+  EXPECT_EQ(absent_[0], 1);
+}
+
 TEST_F(KernelWaitsTest, AnotherLaunchIsAnotherWait) {
   for (int i = 0; i < 20; ++i) {
     launches(0, Sends{1});
