@@ -66,16 +66,21 @@ class Cuda {
     for (int step = 1; step < kRanks; ++step) peerNear_[step - 1] = window(peerAt(step)) + nearBegin_;
   }
 
-  // Every thread comes to both: prepare(), what needs nothing of the operation before, and come(), which
-  // waits for its end and takes over what it left in the lane; returns the epoch, which is to be added to
-  // what has been counted meanwhile. Verbs that go by turns do that themselves, as late as they can. `first`:
-  // of the block's lanes, if it has several.
-  // From then on, and no sooner, the next kernel may be launched: its blocks are to come while this one waits
-  // for its peers, not beside its first loads and stores (docs/decisions/0027).
+  // How an operation begins. Every thread of the block calls prepare(), and then come().
+  //
+  //   1. prepare() does what needs nothing of the kernel before this one. That kernel may still run.
+  //   2. come() waits until the kernel before has ended and its stores are visible.
+  //   3. come() then lets the next kernel of the stream be launched, no sooner. The blocks of the next kernel
+  //      arrive while this kernel waits for its peers. If they arrived earlier, this kernel's first loads and
+  //      stores would take longer (docs/decisions/0027).
+  //   4. come() reads what the operation before has left in the lane, and returns the lane's epoch. The
+  //      caller adds that epoch to epoch_, which has counted from 0 since the constructor.
+  //
+  // begin() does all of this. Where lines go by turns (kTurns), goThrough() calls come(), after loads that
+  // need not wait for it. Of several lanes of a block, each calls come(), and the `first` alone does step 3.
   __device__ void prepare() {
     if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
-    // What is needed right after the wait is read from the parameters before it. What branches by type has no
-    // registers to spare for that.
+    // Loads what is needed right after step 2 from the parameters, where there are registers to spare for it.
     if constexpr (!kTurns && !Format::kRuns && kElementBytes != 0) {
       asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(Format::region(layout())), "l"(tag_));
 #pragma unroll
@@ -84,11 +89,12 @@ class Cuda {
     __syncthreads();
   }
   __device__ uint64_t come(bool first = true) {
-    // A compiler that knew that all threads load the same word would wait for it at once, to keep it once for
-    // all, before loads that need nothing of it.
+    // All threads load the same word, and the compiler is kept from knowing that: threadIdx.y is 0, but no
+    // constant. A compiler that knows it keeps the word once for the warp, and therefore waits for it at
+    // once. Loads that follow and do not need the word would be issued later.
     constexpr bool kKeepsItsOwn = kElementBytes != 0 && !Format::kRuns;
     const uint64_t* epochAt =
-        (Format::kRuns ? &state_.runEpoch : &state_.epoch) + (kKeepsItsOwn ? threadIdx.y : 0);  // which is 0
+        (Format::kRuns ? &state_.runEpoch : &state_.epoch) + (kKeepsItsOwn ? threadIdx.y : 0);
     if constexpr (kKeepsItsOwn) keepAtHand(epochAt);
     awaitPrevious();
     if (first) letNextBegin();
@@ -368,7 +374,14 @@ class Cuda {
     return (kRanks > 1 ? peerNear_[step - 1] : window(peerAt(step)) + nearBegin_) +
            linePlace(leg, placeAt(peerAt(step), rank()));
   }
-  // Bare lines have no room for tags, and one block exchanges them: calls that differ do so in all blocks.
+  // Whether this block compares the tag of an operation in bare lines with its peers'. Bare lines have no
+  // room for a tag, so it goes through a cell beside them.
+  //
+  //   1. Operations that differ, differ in all of their blocks. So one block compares for all: that of the
+  //      operation's first lane.
+  //   2. That block reports a difference before it ends, and so before the kernel ends. Other blocks may have
+  //      written results of wrong lines by then. The report makes the operation fail all the same.
+  //   3. Other blocks may wait for lines that never come. They see that a block has given up, and end.
   __device__ bool comparesTags() const {
     return static_cast<uint32_t>(lane_) == place_.firstLane;
   }
@@ -540,19 +553,6 @@ class Cuda {
   bool failed_ = false, hasCome_ = false;
   uint64_t cursor_ = 0;  // of the one end of a link that the block moves, where transfers run
 };
-
-// By one thread of the block, at its end. `queue`: 0 for a collective, which has been counted by now.
-template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue, uint64_t finished) const {
-  const int block = static_cast<int>(blockIdx.x);
-  if (context_.stamps == nullptr || block >= Stamps::kBlocks) return;
-  const uint64_t number = ++context_.lanes[block].stamped;
-  Stamp& stamp = context_.stamps->of[block][number % Stamps::kPlaces];
-  storeRelaxed(&stamp.start, {shared_.began, number});
-  storeRelaxed(&stamp.stop, {nanoseconds(), number});
-  storeRelaxed(&stamp.launch, {context_.launch + place_.number, number});
-  storeRelaxed(&stamp.queue, {queue != 0 ? queue : Stamp::kCollective | finished, number});
-}
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* cell, uint64_t value,

@@ -82,6 +82,19 @@ __device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32
   if (context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
 }
 
+// By one thread of the block, at its end. `queue`: 0 for a collective, which has been counted by now.
+template <typename Reducer, typename Format, int kRanks>
+__device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue, uint64_t finished) const {
+  const int block = static_cast<int>(blockIdx.x);
+  if (context_.stamps == nullptr || block >= Stamps::kBlocks) return;
+  const uint64_t number = ++context_.lanes[block].stamped;
+  Stamp& stamp = context_.stamps->of[block][number % Stamps::kPlaces];
+  storeRelaxed(&stamp.start, {shared_.began, number});
+  storeRelaxed(&stamp.stop, {nanoseconds(), number});
+  storeRelaxed(&stamp.launch, {context_.launch + place_.number, number});
+  storeRelaxed(&stamp.queue, {queue != 0 ? queue : Stamp::kCollective | finished, number});
+}
+
 // The first lane counts the operations of a launch when all of them have ended: it may have had part in none.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::leave() requires(!Format::kRuns) {
