@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 
 namespace stretto::platform {
 
@@ -13,12 +14,26 @@ namespace stretto::platform {
 bool hasHeavyFence();
 
 // Between this call and its return every thread of every process on this machine passes a full fence, the
-// caller included. Takes 5 to 50 milliseconds, in which the kernel waits for each CPU once. If the kernel
-// refuses, only the caller has passed one, and the result is false. Any thread.
+// caller included. Takes 5 to 50 milliseconds, in which the kernel waits for each CPU once, and seconds where
+// many threads want a core. If the kernel refuses, only the caller has passed one, and the result is false.
+// Any thread.
 bool heavyFence();
 
-// The same among the threads of this process only, which takes a microsecond, and 10 milliseconds more the
-// first time. Where it is not promised, or is refused in spite of that, the others pass no fence.
+// The same for who cannot wait for so long: a thread of its own calls it. Its maker has passed a full fence
+// when the constructor returns.
+class HeavyFence {
+ public:
+  HeavyFence();
+  // Every thread of the machine has passed one since then; never, if the kernel refuses.
+  bool isPassed() const { return passed_->load(std::memory_order_acquire); }
+
+ private:
+  std::shared_ptr<std::atomic<bool>> passed_;
+};
+
+// The same among the threads of this process only, which takes a microsecond once the process is registered.
+// That takes as long as a heavy fence, and a thread of its own does it from the first question on. Where the
+// fence is not promised, or is refused in spite of that, the others pass no fence.
 bool hasProcessFence();
 bool processFence();
 

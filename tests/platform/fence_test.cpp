@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "platform/clock.hpp"
+
 namespace stretto::platform {
 namespace {
 
@@ -13,6 +15,13 @@ TEST(Fence, OfAllIsHadWhereItIsPromised) {
   bool there = !hasHeavyFence();
   std::thread([&] { there = hasHeavyFence(); }).join();
   EXPECT_EQ(there, hasHeavyFence()) << "every thread gets the same answer";
+}
+
+TEST(Fence, OfAllIsPassedApartWhereItIsPromised) {
+  const HeavyFence fence;
+  const uint64_t began = monotonicNanoseconds();
+  while (!fence.isPassed() && secondsSince(began) < (hasHeavyFence() ? 60 : 0.2)) std::this_thread::yield();
+  EXPECT_EQ(fence.isPassed(), hasHeavyFence());
 }
 
 TEST(Fence, OfThisProcessIsHadWhereItIsPromised) {

@@ -4,6 +4,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <system_error>
+#include <thread>
+
+#include "platform/signals.hpp"
+
 namespace stretto::platform {
 namespace {
 
@@ -18,6 +23,17 @@ bool offers(int command) {
   return commands > 0 && (commands & command) != 0;
 }
 
+// On a thread of its own; here, if there is none.
+template <typename Work>
+void apart(Work work) {
+  const SignalsBlocked quiet;
+  try {
+    std::thread(work).detach();
+  } catch (const std::system_error&) {
+    work();
+  }
+}
+
 }  // namespace
 
 bool hasHeavyFence() {
@@ -30,13 +46,23 @@ bool heavyFence() {
   return hasHeavyFence() && membarrier(MEMBARRIER_CMD_GLOBAL) == 0;
 }
 
+HeavyFence::HeavyFence() : passed_(std::make_shared<std::atomic<bool>>(false)) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!hasHeavyFence()) return;
+  apart([passed = passed_] { passed->store(heavyFence(), std::memory_order_release); });
+}
+
 bool hasProcessFence() {
-  static const bool can =
-      offers(MEMBARRIER_CMD_PRIVATE_EXPEDITED) && offers(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+  static const bool can = [] {
+    if (!offers(MEMBARRIER_CMD_PRIVATE_EXPEDITED) || !offers(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+      return false;
+    apart([] { (void)membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); });
+    return true;
+  }();
   return can;
 }
 
-// A process that has not registered yet is refused.
+// A process that is not registered yet is refused.
 bool processFence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!hasProcessFence()) return false;
