@@ -7,7 +7,10 @@
 // (`completed_`, `waiters_`). In both the second one comes rarely, so the fence between store and load is
 // asymmetric (platform/fence.hpp): operations pass the light side, and fenceOperations() is the heavy one.
 //
-// Threads: take() is for the thread that calls operations, one at a time (nccl.h); the rest for any.
+// Threads: any. Callers take one turn at a time (nccl.h), and so far from one thread as a rule: that thread
+// takes turns by plain stores. From the first turn of a second thread on, all threads take them by locked
+// instructions, because two that call at the same moment in spite of nccl.h must not get the same turn: they
+// would run in the same memory.
 #pragma once
 
 #include <atomic>
@@ -19,16 +22,27 @@
 #include <mutex>
 
 #include "platform/fence.hpp"
+#include "platform/this_thread.hpp"
 
 namespace stretto::communicator {
 
 class Turns {
  public:
   uint64_t take() {
-    const uint64_t turn = taken_.load(std::memory_order_relaxed);
-    taken_.store(turn + 1, std::memory_order_release);
-    fence();
-    return turn;
+    const uintptr_t me = platform::thisThread();
+    if (taker_.load(std::memory_order_relaxed) == me) [[likely]] {
+      taking_.store(true, std::memory_order_relaxed);
+      fence();
+      if (taker_.load(std::memory_order_relaxed) == me) [[likely]] {
+        const uint64_t turn = taken_.load(std::memory_order_relaxed);
+        taken_.store(turn + 1, std::memory_order_release);
+        taking_.store(false, std::memory_order_release);
+        fence();
+        return turn;
+      }
+      taking_.store(false, std::memory_order_release);
+    }
+    return takeAmongSeveral();
   }
   bool isDue(uint64_t turn) const { return completed_.load(std::memory_order_acquire) == turn; }
   // Each turn once, due or given up before. True: somebody wanted to hear of it.
@@ -72,10 +86,17 @@ class Turns {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
   }
+  uint64_t takeAmongSeveral();
+
+  static constexpr uintptr_t kNobody = 0, kSecondComes = 1, kSeveral = 2;  // no thread's names
   const bool light_ = platform::hasProcessFence();
+  std::atomic<uintptr_t> taker_{kNobody};  // the only thread that has taken turns, or why there is none
+  std::atomic<bool> taking_{false};        // that thread takes one now
   std::atomic<uint64_t> taken_{0};
   std::atomic<uint64_t> completed_{0};
   std::atomic<int> waiters_{0};  // threads, and turns that were given up before they were due
+  // Behind what every operation uses, which lies close together.
+  std::mutex takersMutex_;  // held while `taker_` changes
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, std::function<void()>> abandoned_;  // turns given up before they were due, by mutex_
