@@ -35,7 +35,8 @@
  *
  * Threads. Different communicators may be used from different threads at once. One communicator takes one
  * call at a time; the caller serialises, except that ncclCommAbort, ncclCommRevoke, ncclCommGetAsyncError and
- * ncclGetLastError may be called from any thread while another call is running.
+ * ncclGetLastError may be called from any thread while another call is running. Calls that several threads
+ * make at the same moment in spite of that run one after the other, in no particular order.
  *
  * Errors. Every function that returns ncclResult_t can return ncclInvalidArgument for a null pointer, an
  * unknown handle or a value out of its range, and ncclSystemError or ncclUnhandledCudaError when what lies
@@ -447,7 +448,9 @@ ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t d
                            ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
                            unsigned int flags, ncclComm_t comm, cudaStream_t stream);
 
-/* The signal alone. What this rank has put to the peer before is seen by who waits for it. */
+/* The signal alone. What this rank has put to the peer before is seen by who waits for it. To a peer that has
+ * failed or has finalised its communicator a signal is ncclRemoteError, as a put is: a rank waits for the last
+ * signals to it before it leaves. */
 ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
                         cudaStream_t stream);
 

@@ -35,8 +35,8 @@ Status setOperator(Operation& operation, const Communicator& communicator, ncclR
     operation.op = static_cast<Operator>(number);
     return kOkStatus;
   }
-  const communicator::PreMultiplier* multiplier = communicator.preMultiplier(number - kOperators);
-  if (multiplier == nullptr) {
+  const auto multiplier = communicator.preMultiplier(number - kOperators);
+  if (!multiplier) {
     return fail(Code::kInvalidArgument,
                 "%s: %d is neither a built-in operator nor a PreMulSum of this communicator",
                 nameOf(operation.collective), number);

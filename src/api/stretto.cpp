@@ -69,10 +69,6 @@ Result<std::string> explainHere(const planner::Request& request) {
   return planner::explainJson(request, machine.value(), table.value(), forced.value());
 }
 
-std::string explainFor(communicator::Communicator& communicator, const planner::Request& request) {
-  return planner::explainJson(request, communicator.machine(), communicator.table(), communicator.forced());
-}
-
 // Plans are made for what this library serves itself.
 Status ownOnly(const communicator::Communicator& communicator, const char* function) {
   const communicator::Foreign* const foreign = communicator.foreign();
@@ -140,9 +136,8 @@ STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion
   const auto request =
       makeRequest(*question, communicator == nullptr ? question->ranks : communicator->ranks());
   if (!request.ok()) return toResult(request.status());
-  const auto text = communicator == nullptr
-                        ? explainHere(request.value())
-                        : stretto::Result<std::string>(explainFor(*communicator, request.value()));
+  const auto text =
+      communicator == nullptr ? explainHere(request.value()) : communicator->explain(request.value());
   return text.ok() ? writeText(text.value(), json, capacity, needed) : toResult(text.status());
 } catch (...) {
   return stretto::api::caught("strettoExplain");

@@ -161,6 +161,7 @@ FindSeat Communicator::grow(int ranks, const bootstrap::UniqueId* id) {
 Result<bootstrap::Membership::Parts> Communicator::exchangeWishes(Turn& turn, const char* what,
                                                                   const MakeWish& wish,
                                                                   const bootstrap::StopCheck& stop) {
+  if (turn.mine() && !turn.holds()) return usable();
   STRETTO_TRY(connected(what));
   const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   if (!timeout.ok()) return timeout.status();
@@ -219,13 +220,19 @@ Result<Seat> Communicator::splitSeat(uint64_t number, int colour, int key, const
 }
 
 Result<FindSeat> Communicator::shrink(const std::vector<int>& leave) {
+  const Hold hold(*this);
+  if (!hold.holds()) return usable();
   STRETTO_TRY(connected("shrink"));
   std::vector<int> stay;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!std::binary_search(leave.begin(), leave.end(), rank)) stay.push_back(rank);
   }
   // Who is left out is not told, and counts nothing: each set of ranks counts its own children.
-  const uint64_t number = ++shrunk_[stay];
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(shrunkMutex_);
+    number = ++shrunk_[stay];
+  }
   const auto seat = seatAmong(*membership_, stay, kShrunk | number);
   if (!seat.ok()) return seat.status();
   return FindSeat([seat = seat.value()](const bootstrap::StopCheck&) { return seat; });

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -130,13 +131,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status run(std::span<const Operation> operations, uint64_t turn);
   // The same for one operation at once on this thread: the commonest case, without an allocation.
   Status startNow(const Operation& operation) { return run({&operation, 1}, takeTurn()); }
-  planner::Request requestFor(const Operation& operation) const;
-  // What it would be planned as now; does not touch the cache.
-  Result<planner::Plan> predict(const planner::Request& request) const;
-  const planner::Machine& machine() const { return machine_; }
-  const planner::Table& table() const { return table_; }
-  const planner::Forced& forced() const { return forced_; }
-  // planner::Forced::force, when nothing runs.
+  // What it would be planned as now; does not touch the cache. The same in words (planner::explainJson).
+  Result<planner::Plan> predict(const Operation& operation);
+  Result<std::string> explain(const planner::Request& request);
+  // planner::Forced::force, in its turn.
   Status force(const char* collective, const char* algorithm, const char* protocol, size_t chunkBytes,
                int blocks);
 
@@ -164,26 +162,26 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Of a peer's buffer there, in this rank's addresses.
   Status windowAddress(const void* handle, int peer, size_t offset, void** out);
   // Validated; one rank's operations of one call.
-  Status checkOneSided(const Operation& operation) const { return oneSided_.check(operation); }
+  Status checkOneSided(const Operation& operation);
 
   // Gives back what can be had again, once nothing runs; no call may come until resume().
   Status suspend();
   Status resume();
   bool isSuspended() const { return suspended_; }
   // What suspend() would give back; when nothing runs.
-  size_t suspendableBytes() const;
+  size_t suspendableBytes();
 
   // The index of the new operator. `immediate`: the scalar is copied now, else read at each submission.
   int addPreMultiplier(DataType type, const void* scalar, bool immediate);
   Status removePreMultiplier(int index);
-  const PreMultiplier* preMultiplier(int index) const;
+  std::optional<PreMultiplier> preMultiplier(int index) const;
 
   // What a profiler plugin hears of this communicator.
   Profile& profile() { return profile_; }
 
   Counters counters() const;
-  WaitCounters waitCounters() const;
-  size_t windowBytes() const;
+  WaitCounters waitCounters();
+  size_t windowBytes();
   // The worker thread, made at first need. Whoever gives it work keeps it meanwhile: an abort on another
   // thread may let go of the communicator in any moment.
   std::shared_ptr<executors::host::Stream> worker();
@@ -192,6 +190,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   class Turn;
+  class Hold;
   class TurnTicket;
 
   Status whyNotCall() const;
@@ -279,6 +278,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void stopOperations(uint32_t word);
   std::string nameOperation(const std::string& words);
   std::string farewell(const char* what) const;
+  planner::Request requestFor(const Operation& operation) const;
   Status prepare(const Operation& operation, Prepared*& prepared);
   Status prepareFirst(const Operation& operation, Signature signature, Prepared*& prepared);
   Prepared preparedAs(const Operation& operation, const planner::Plan& plan) const;
@@ -346,7 +346,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t sequence_ = 0;                        // collectives so far
   uint64_t history_ = 0;                         // their tags, mixed
   uint64_t children_ = 0;                        // split so far
-  uint64_t seatings_ = 0;                        // splits and growths called so far
+  std::atomic<uint64_t> seatings_{0};            // splits and growths called so far
+  std::mutex shrunkMutex_;                       // held while shrunk_ is used
   std::map<std::vector<int>, uint64_t> shrunk_;  // so far, by the ranks that stayed
   uint64_t childrenGivenUp_ = 0;                 // so far, by membershipMutex_
   Counters counters_;
@@ -355,6 +356,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   OneSided oneSided_;         // of ranks in host memory
   Together together_;         // of the group that runs
   uint64_t groupLayout_ = 0;  // of its lanes, until the first of its calls has it in its tag, or it ends
+  mutable std::mutex multipliersMutex_;  // held while preMultipliers_ is used
   std::vector<PreMultiplier> preMultipliers_;
 
   Turns turns_;

@@ -197,7 +197,7 @@ Result<double> Group::predicted(const Batch& batch) {
   double total = 0;
   for (const Operation& operation : batch.operations) {
     if (operation.isOneSided()) continue;  // nobody has measured them
-    const auto plan = batch.communicator->predict(batch.communicator->requestFor(operation));
+    const auto plan = batch.communicator->predict(operation);
     if (!plan.ok()) return plan.status();
     total += static_cast<double>(plan.value().predictedMicroseconds);
   }

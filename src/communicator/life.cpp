@@ -496,7 +496,10 @@ void Communicator::abort() {
   release();
 }
 
+// An abort may come at the same time, and let go of what is written to here.
 void Communicator::revoke() {
+  const Hold hold(*this);
+  if (!hold.holds()) return;
   markBroken({}, State::kRevoked, "");
   stopOperations(abortWord({Code::kAborted}));
   if (foreign() != nullptr) foreign_->abort();
@@ -527,20 +530,25 @@ Status Communicator::resume() {
   return stretto::fail(Code::kInvalidUsage, "rank %d: the communicator is not suspended", rank_);
 }
 
-size_t Communicator::suspendableBytes() const {
-  return host_ == nullptr || suspended_.load() ? 0 : host_->scratchBytes() + scaled_.capacity();
+size_t Communicator::suspendableBytes() {
+  const Hold hold(*this);
+  return !hold.holds() || host_ == nullptr || suspended_.load() ? 0
+                                                                : host_->scratchBytes() + scaled_.capacity();
 }
 
 Counters Communicator::counters() const {
   Counters counters = counters_;
   return counters;
 }
-size_t Communicator::windowBytes() const {
+size_t Communicator::windowBytes() {
+  const Hold hold(*this);
+  if (!hold.holds()) return 0;
   if (device_ != nullptr) return device_->windowBytes();
   return connections_.region == nullptr ? 0 : connections_.region->bytes();
 }
-WaitCounters Communicator::waitCounters() const {
-  return host_ == nullptr ? WaitCounters{} : host_->waitCounters();
+WaitCounters Communicator::waitCounters() {
+  const Hold hold(*this);
+  return !hold.holds() || host_ == nullptr ? WaitCounters{} : host_->waitCounters();
 }
 
 int Communicator::addPreMultiplier(DataType type, const void* scalar, bool immediate) {
@@ -549,6 +557,7 @@ int Communicator::addPreMultiplier(DataType type, const void* scalar, bool immed
   entry.alive = true;
   entry.place = immediate ? nullptr : scalar;
   if (immediate) std::copy_n(static_cast<const uint8_t*>(scalar), sizeOf(type), entry.scalar);
+  const std::lock_guard lock(multipliersMutex_);
   const auto free =
       std::find_if(preMultipliers_.begin(), preMultipliers_.end(), [](auto& one) { return !one.alive; });
   if (free != preMultipliers_.end()) {
@@ -559,18 +568,19 @@ int Communicator::addPreMultiplier(DataType type, const void* scalar, bool immed
   return static_cast<int>(preMultipliers_.size() - 1);
 }
 
-const PreMultiplier* Communicator::preMultiplier(int index) const {
+std::optional<PreMultiplier> Communicator::preMultiplier(int index) const {
+  const std::lock_guard lock(multipliersMutex_);
   const bool known = index >= 0 && static_cast<size_t>(index) < preMultipliers_.size();
-  return known && preMultipliers_[static_cast<size_t>(index)].alive
-             ? &preMultipliers_[static_cast<size_t>(index)]
-             : nullptr;
+  if (!known || !preMultipliers_[static_cast<size_t>(index)].alive) return std::nullopt;
+  return preMultipliers_[static_cast<size_t>(index)];
 }
 
 Status Communicator::removePreMultiplier(int index) {
-  if (preMultiplier(index) == nullptr) {
+  if (!preMultiplier(index)) {
     return stretto::fail(Code::kInvalidArgument, "operator %d is not a PreMulSum of this communicator",
                          index);
   }
+  const std::lock_guard lock(multipliersMutex_);
   preMultipliers_[static_cast<size_t>(index)].alive = false;
   return kOkStatus;
 }

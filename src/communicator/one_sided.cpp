@@ -52,9 +52,14 @@ void OneSided::open(int rank, std::span<const Peer> peers, size_t countersOffset
   countersOffset_ = countersOffset;
 }
 
-// The object may stay for long after this, in a communicator that was destroyed.
+// The object may stay for long after this, in a communicator that was destroyed. Not `= {}`: a vector keeps
+// its room then.
 void OneSided::close() {
-  *this = OneSided();
+  const std::lock_guard lock(windowsMutex_);
+  std::vector<Window>().swap(windows_);
+  std::vector<uint64_t>().swap(sent_);
+  std::vector<uint64_t>().swap(taken_);
+  peers_ = {};
 }
 
 // Three exchanges: a rank may free its buffer or leave when the registration has returned, so it returns when
@@ -82,6 +87,7 @@ Status OneSided::registerWindow(bootstrap::Membership& membership, const Registr
   if (!verdicts.ok()) return verdicts.status();
   STRETTO_TRY(opened);
   STRETTO_TRY(firstRefusal(verdicts.value()));
+  const std::lock_guard lock(windowsMutex_);
   windows_.push_back(std::move(window));
   return kOkStatus;
 }
@@ -126,6 +132,7 @@ Result<OneSided::Place> OneSided::openPlace(const Offer& theirs, int peer, size_
 }
 
 void OneSided::deregisterWindow(const void* handle) {
+  const std::lock_guard lock(windowsMutex_);
   std::erase_if(windows_, [&](const Window& window) { return window.handle == handle; });
 }
 
@@ -136,6 +143,7 @@ const OneSided::Window* OneSided::find(const void* handle) const {
 }
 
 Status OneSided::address(const void* handle, int peer, size_t offset, void** out) const {
+  const std::lock_guard lock(windowsMutex_);
   const Window* const window = find(handle);
   if (window == nullptr) {
     return fail(Code::kInvalidUsage,
@@ -157,6 +165,7 @@ Status OneSided::address(const void* handle, int peer, size_t offset, void** out
 }
 
 Status OneSided::check(const Operation& operation) const {
+  const std::lock_guard lock(windowsMutex_);
   const char* const name = nameOf(operation.collective);
   const int ranks = static_cast<int>(peers_.size());
   if (operation.root < 0 || operation.root >= ranks) {
@@ -204,8 +213,10 @@ uint64_t& OneSided::count(std::vector<uint64_t>& counts, int peer, uint32_t numb
 Status OneSided::run(Host& host, const Operation& operation) {
   if (operation.collective == Collective::kWaitSignal) return wait(host, operation);
   if (operation.collective == Collective::kPut && operation.count != 0) STRETTO_TRY(put(host, operation));
-  const uint64_t value = ++count(sent_, operation.root, operation.signal);
-  host.signalWord(operation.root, counterAt(operation.root, rank_, operation.signal), value);
+  uint64_t& sent = count(sent_, operation.root, operation.signal);
+  uint64_t* const counter = counterAt(operation.root, rank_, operation.signal);
+  STRETTO_TRY(host.signalWord(operation.root, counter, sent + 1));
+  ++sent;
   return kOkStatus;
 }
 

@@ -1,6 +1,6 @@
 // One-sided operations between ranks in host memory: the windows that their ranks have registered together,
 // and the signals. A rank writes into a peer's window and moves a counter there; nobody else writes that
-// counter. Owned by the communicator, used by one thread at a time.
+// counter. Owned by the communicator, used by one thread at a time, but for address() and check().
 //
 // Windows in memory of ncclMemAlloc are mapped when they are registered, and stay mapped until they are
 // deregistered. Others are written in place where ranks are threads of one process, and by the kernel
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -49,10 +50,10 @@ class OneSided {
   Status registerWindow(bootstrap::Membership& membership, const Registration& mine);
   // The handle may be that of no window.
   void deregisterWindow(const void* handle);
-  // In this rank's addresses; kInvalidUsage where the peer's buffer has none here.
+  // In this rank's addresses; kInvalidUsage where the peer's buffer has none here. Any thread.
   Status address(const void* handle, int peer, size_t offset, void** out) const;
 
-  // What can be judged before an operation runs.
+  // What can be judged before an operation runs. Any thread.
   Status check(const Operation& operation) const;
   // In the frame of the host's operation.
   Status run(Host& host, const Operation& operation);
@@ -82,6 +83,7 @@ class OneSided {
   int rank_ = 0;
   std::span<const Peer> peers_;
   size_t countersOffset_ = 0;
+  mutable std::mutex windowsMutex_;  // held while windows_ changes, and by who may be another thread
   std::vector<Window> windows_;
   std::vector<uint64_t> sent_;   // to each rank, by number
   std::vector<uint64_t> taken_;  // from each rank

@@ -260,46 +260,6 @@ Status Communicator::runOneSided(std::span<const Operation> operations, bool wai
   return kOkStatus;
 }
 
-// Windows take turns like operations, so that an abort on another thread finds them under way.
-Status Communicator::registerWindow(const void* handle, void* buffer, size_t bytes, Status refused) {
-  const Turn turn(*this, takeTurn());
-  const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
-  if (!timeout.ok()) return timeout.status();
-  STRETTO_TRY(usable());
-  if (!turn.mine())
-    return stretto::fail(Code::kAborted, "rank %d: aborted before the window was registered", rank_);
-  STRETTO_TRY(connected("register"));
-  if (device_ == nullptr) {
-    if (refused.ok()) refused = refuseDeviceMemory("ncclCommWindowRegister", "window", buffer, rank_);
-    return oneSided_.registerWindow(
-        *membership_, {handle, static_cast<std::byte*>(buffer), bytes, refused, timeout.value()});
-  }
-  WindowRequest request;
-  request.buffer = static_cast<std::byte*>(buffer);
-  request.bytes = bytes;
-  request.refused = refused;
-  request.timeoutSeconds = timeout.value();
-  return device_->registerWindow(*membership_, handle, request);
-}
-
-void Communicator::deregisterWindow(const void* handle) {
-  const Turn turn(*this, takeTurn());
-  if (!turn.mine()) return;
-  if (device_ != nullptr) {
-    device_->deregisterWindow(handle, abort_);
-  } else {
-    oneSided_.deregisterWindow(handle);
-  }
-}
-
-// Windows come and go by calls of the user, who makes one at a time: no turn is needed, and none is waited
-// for.
-Status Communicator::windowAddress(const void* handle, int peer, size_t offset, void** out) {
-  STRETTO_TRY(usable());
-  return device_ == nullptr ? oneSided_.address(handle, peer, offset, out)
-                            : device_->windowAddress(handle, peer, offset, out);
-}
-
 Status Communicator::run(std::span<const Operation> operations, uint64_t number) {
   const Turn turn(*this, number);
   if (const Status status = isReady() ? kOkStatus : usable(); !status.ok()) [[unlikely]]
@@ -321,17 +281,23 @@ Status Communicator::runProfiled(std::span<const Operation> operations) {
 
 Status Communicator::force(const char* collective, const char* algorithm, const char* protocol,
                            size_t chunkBytes, int blocks) {
-  constexpr double kPatienceSeconds = 60;
-  if (!turns_.quiet() && !turns_.awaitQuiet(kPatienceSeconds)) {
-    return stretto::fail(Code::kInvalidUsage, "rank %d: operations still run; force between them", rank_);
-  }
+  const Turn turn(*this, takeTurn());
+  if (!turn.holds()) return usable();
   const Status status = forced_.force(collective, algorithm, protocol, chunkBytes, blocks);
   prepared_.clear();
   return status;
 }
 
-Result<planner::Plan> Communicator::predict(const planner::Request& request) const {
-  return planner::choose(request, machine_, table_, forced_);
+Result<planner::Plan> Communicator::predict(const Operation& operation) {
+  const Hold hold(*this);
+  if (!hold.holds()) return usable();
+  return planner::choose(requestFor(operation), machine_, table_, forced_);
+}
+
+Result<std::string> Communicator::explain(const planner::Request& request) {
+  const Hold hold(*this);
+  if (!hold.holds()) return usable();
+  return planner::explainJson(request, machine_, table_, forced_);
 }
 
 planner::Request Communicator::requestFor(const Operation& operation) const {

@@ -28,6 +28,8 @@ class Communicator::Turn {
   Turn& operator=(const Turn&) = delete;
 
   bool mine() const { return mine_; }
+  // Mine, and not after an abort on another thread has let go of what the communicator holds.
+  bool holds() const { return mine_ && !owner_.releaseDue_.load(); }
   // Of one that was given up: `inItsPlace` is done when it comes, under a lock, so it must be quick.
   void leave(std::function<void()> inItsPlace) {
     isLeft_ = true;
@@ -45,6 +47,29 @@ class Communicator::Turn {
   uint64_t number_;
   bool mine_ = true;
   bool isLeft_ = false;
+};
+
+// For calls that look at what the communicator holds and wait for nobody: a turn that is not waited for. What
+// the communicator holds stays until this ends, unless an abort on another thread has let go of it before, or
+// this is a child of fork(): !holds().
+class Communicator::Hold {
+ public:
+  explicit Hold(Communicator& owner)
+      : owner_(owner),
+        mayTouch_(owner.forkGeneration_ == platform::forkGeneration()),
+        number_(mayTouch_ ? owner.takeTurn() : 0) {}
+  ~Hold() {
+    if (mayTouch_) owner_.completeTurn(number_);
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  bool holds() const { return mayTouch_ && !owner_.releaseDue_.load(); }
+
+ private:
+  Communicator& owner_;
+  bool mayTouch_;
+  uint64_t number_;
 };
 
 // A turn that was taken for a call which may never be made: it is completed all the same.

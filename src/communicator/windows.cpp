@@ -17,10 +17,12 @@ Status Windows::mayAdd(int rank) const {
 }
 
 void Windows::add(const void* handle, uint64_t number, ConnectedWindow window) {
+  const std::lock_guard lock(mutex_);
   entries_.push_back({handle, number, std::move(window)});
 }
 
 void Windows::remove(const void* handle) {
+  const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [&](const Entry& entry) { return entry.handle == handle; });
 }
 
@@ -33,13 +35,17 @@ bool Windows::goesAtOnce(const void* handle) const {
 }
 
 void Windows::retire(const void* handle) {
-  for (Entry& entry : entries_) {
-    if (entry.handle == handle) retired_.push_back(std::move(entry.window));
+  {
+    const std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_) {
+      if (entry.handle == handle) retired_.push_back(std::move(entry.window));
+    }
   }
   remove(handle);
 }
 
 Status Windows::address(const void* handle, int peer, size_t offset, void** out) const {
+  const std::lock_guard lock(mutex_);
   const auto found = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const Entry& entry) { return entry.handle == handle; });
   if (found == entries_.end() || found->window.links.empty()) {

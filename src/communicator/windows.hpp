@@ -1,11 +1,12 @@
 // Buffers that the ranks of a communicator on GPUs have registered together (NCCL_WIN_COLL_SYMMETRIC): where
 // copy engines of all ranks may write, and kernels of all ranks read. Their user promises that all ranks give
 // a collective the same place in them, so that each computes its peers' addresses from its own. Owned by the
-// device side; one thread at a time.
+// device side; one thread at a time, but for address().
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "communicator/device_connect.hpp"
@@ -52,7 +53,7 @@ class Windows {
   // Instead of remove(): no operation finds it any more, but it stays mapped until the communicator ends.
   void retire(const void* handle);
 
-  // Byte `offset` of a peer's buffer, in this rank's addresses.
+  // Byte `offset` of a peer's buffer, in this rank's addresses. Any thread.
   Status address(const void* handle, int peer, size_t offset, void** out) const;
 
   bool any() const { return !entries_.empty(); }
@@ -70,6 +71,7 @@ class Windows {
   };
   WindowPlace find(const void* begin, size_t bytes) const;
 
+  mutable std::mutex mutex_;    // held while entries_ changes, and by who may be another thread
   std::vector<Entry> entries_;  // by number, so that of windows that overlap all ranks take the same
   std::vector<ConnectedWindow> retired_;
   uint64_t numbers_ = 0;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -426,28 +427,50 @@ TEST(OneSided, ARegistrationEndsWithThePeersDeath) {
   EXPECT_LT(secondsNow() - began, canary.limit(2));
 }
 
+// A call that is one-sided, of one element in the peer's window or of none.
+ncclResult_t oneSided(const Member& member, const char* call, ncclWindow_t window) {
+  const int value = 1;
+  if (std::strcmp(call, "signal") == 0) return ncclSignal(1, 0, 0, 0, member.comm, nullptr);
+  const size_t count = std::strcmp(call, "put") == 0 ? 1 : 0;
+  return ncclPutSignal(&value, count, ncclInt, 1, window, 0, 0, 0, 0, member.comm, nullptr);
+}
+
 // In processes of their own: a put under way may write a little longer than its peer's communicator lives.
-TEST(OneSided, PutsIntoARankThatHasLeftSaySo) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
-  asProcesses(2, connected([](Member& member) {
+void expectToldOf(const char* call, const std::function<void(Member&)>& goes, const char* words) {
+  asProcesses(2, connected([=](Member& member) {
                 void* memory = nullptr;
                 ncclWindow_t window = nullptr;
                 member.expect(ncclMemAlloc(&memory, 4096), "allocate");
                 member.expect(
                     ncclCommWindowRegister(member.comm, memory, 4096, &window, NCCL_WIN_COLL_SYMMETRIC),
                     "register");
-                if (member.rank == 1) {
-                  member.expect(ncclCommDestroy(member.comm), "destroy");
-                  member.comm = nullptr;
-                  member.board.meet();
-                  return;
+                if (member.rank == 1) goes(member);
+                member.board.meet();
+                if (member.rank == 0) {
+                  member.expect(oneSided(member, call, window), call, ncclRemoteError);
+                  member.expectError(call, {"rank 1", words});
                 }
                 member.board.meet();
-                const int value = 1;
-                member.expect(ncclPutSignal(&value, 1, ncclInt, 1, window, 0, 0, 0, 0, member.comm, nullptr),
-                              "put", ncclRemoteError);
-                member.expectError("put", {"rank 1", "has finalised its communicator"});
               }));
+}
+
+constexpr const char* kOneSidedCalls[] = {"put", "put of nothing", "signal"};
+
+TEST(OneSided, CallsToARankThatHasLeftSaySo) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
+  const auto leaves = [](Member& member) {
+    member.expect(ncclCommDestroy(member.comm), "destroy");
+    member.comm = nullptr;
+  };
+  for (const char* const call : kOneSidedCalls) expectToldOf(call, leaves, "has finalised its communicator");
+}
+
+TEST(OneSided, CallsToARankThatHasGivenUpSaySo) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
+  const auto revokes = [](Member& member) {
+    member.expect(ncclCommRevoke(member.comm, NCCL_REVOKE_DEFAULT), "revoke");
+  };
+  for (const char* const call : kOneSidedCalls) expectToldOf(call, revokes, "given up");
 }
 
 TEST(OneSided, AWaitEndsWithAnAbortOfTheSameRank) {

@@ -111,22 +111,29 @@ Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
   return kOkStatus;
 }
 
+// The same for all that is one-sided: it waits for nobody, and tells what is known of the peer by then.
+Status Host::mayWriteTo(const Peer& other, const char* what) const {
+  if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
+  if (std::atomic_ref(other.header().failed).load(std::memory_order_relaxed) != 0) {
+    STRETTO_TRY(reasonSoon(other.rank));
+    return failAbout(other.rank, Code::kRemote,
+                     "rank %d %s rank %d, which has given up on this communicator; its own error says why",
+                     rank_, what, other.rank);
+  }
+  if (std::atomic_ref(other.header().left).load(std::memory_order_relaxed) == 0) return kOkStatus;
+  return failAbout(other.rank, Code::kRemote,
+                   "rank %d %s rank %d, which has finalised its communicator: signals tell when a rank may "
+                   "leave",
+                   rank_, what, other.rank);
+}
+
 // Looked at between pieces, so that a rank which has failed is written to no longer than a piece takes.
 Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* from, size_t bytes) {
   constexpr size_t kPiece = size_t{4} << 20;
   const Peer& other = peers_[static_cast<size_t>(peer)];
   const auto* source = static_cast<const std::byte*>(from);
   for (size_t done = 0; done < bytes; done += kPiece) {
-    if (std::atomic_ref(header().abort).load(std::memory_order_relaxed) != 0) return givenUp();
-    if (std::atomic_ref(other.header().failed).load(std::memory_order_relaxed) != 0)
-      return peerFailed(peer, "it has failed, and its window is not written any more");
-    if (std::atomic_ref(other.header().left).load(std::memory_order_relaxed) != 0) {
-      return failAbout(
-          peer, Code::kRemote,
-          "rank %d puts into a window of rank %d, which has finalised its communicator: signals tell "
-          "when a rank may leave",
-          rank_, peer);
-    }
+    STRETTO_TRY(mayWriteTo(other, "puts into a window of"));
     const size_t piece = std::min(kPiece, bytes - done);
     if (here != nullptr) {
       copyBytes(here + done, source + done, piece);
@@ -139,9 +146,11 @@ Status Host::putOutside(int peer, std::byte* here, uint64_t there, const void* f
   return kOkStatus;
 }
 
-void Host::signalWord(int peer, uint64_t* word, uint64_t value) {
+Status Host::signalWord(int peer, uint64_t* word, uint64_t value) {
+  STRETTO_TRY(mayWriteTo(peers_[static_cast<size_t>(peer)], "signals"));
   std::atomic_ref(*word).store(value, std::memory_order_release);
   ringDue_ = peer != rank_ || ringDue_;
+  return kOkStatus;
 }
 
 Status Host::waitSignal(int peer, const uint64_t* word, uint64_t value, const Announcement& call) {
@@ -203,9 +212,11 @@ void Host::awaitReaders(Status why) {
   uint32_t none = 0;
   std::atomic_ref(window.failed).compare_exchange_strong(none, abortWord(why));
   pauseReading();
-  // Readers that passed light fences are seen only after a heavy one. If the kernel refuses it now, though it
-  // had promised it, nobody can be seen, and the readers are given the whole time.
-  const bool readersShow = platform::heavyFence() || window.heavyFence == 0;
+  // Readers that passed light fences are seen for certain only after a heavy one. If the kernel refuses it
+  // now, though it had promised it, or takes long, the readers are given the whole time: a store is seen long
+  // before.
+  const platform::HeavyFence fence;
+  const auto readersShow = [&] { return window.heavyFence == 0 || fence.isPassed(); };
   const auto anybodyReads = [&] {
     const uint64_t lost = std::atomic_ref(window.lost).load(std::memory_order_acquire);
     return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& other) {
@@ -217,7 +228,7 @@ void Host::awaitReaders(Status why) {
   constexpr double kMostOfALook = 0.01;  // longer, and this rank was stopped itself, perhaps with the reader
   constexpr uint64_t kSliceMicroseconds = 50;
   double waited = 0;
-  for (uint64_t looked = platform::ticks(); (!readersShow || anybodyReads()) && waited < kMostSeconds;) {
+  for (uint64_t looked = platform::ticks(); (!readersShow() || anybodyReads()) && waited < kMostSeconds;) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_relaxed);
     platform::futexWait(&window.bell, bell, kSliceMicroseconds);
     const uint64_t now = platform::ticks();

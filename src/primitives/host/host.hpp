@@ -187,7 +187,7 @@ class Host {
   // if that is null, at `there` in the peer's own; a counter of the peer's that this rank alone moves; and
   // one of this rank's. `call` is what a long wait tells of itself.
   Status putOutside(int peer, std::byte* here, uint64_t there, const void* from, size_t bytes);
-  void signalWord(int peer, uint64_t* word, uint64_t value);
+  Status signalWord(int peer, uint64_t* word, uint64_t value);
   Status waitSignal(int peer, const uint64_t* word, uint64_t value, const Announcement& call);
   // For algorithms that read peers' buffers. locate() sets `at` to null where only get() can read them.
   Shareable describe(const void* buffer, size_t bytes);
@@ -258,6 +258,7 @@ class Host {
     return waitLong(word, value, {.peer = peer});
   }
   Status waitLong(const uint64_t* word, uint64_t value, Awaited awaited);
+  Status mayWriteTo(const Peer& other, const char* what) const;
   Status givenUp() const;
   Status timedOut(int peer) const;
   void warnOf(int peer, uint64_t waitedTicks) const;
