@@ -14,12 +14,12 @@ set(STRETTO_ALONE algorithms api bootstrap communicator)
 # Suites whose ranks or helpers are processes are of no folder's sanitized tests: they have no label.
 set(STRETTO_SUITES_OF_PROCESSES
   api.ChildInTheMaking api.EveryCollectiveOfProcesses api.Fork api.GroupOfProcesses api.LargeOfProcesses
-  base.ForkedEvents bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.DeviceWatch
+  bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.DeviceWatch
   communicator.ProfilerCalls communicator.ProfilerSampling memory.ForkedImports observe.DoctorOfProcesses observe.FlightOfProcesses
   platform.ForkedChild plugins.ProfilerProcess)
 set(STRETTO_SUITES_OF_ONE_THREAD
   primitives.Copy primitives.EveryNarrowFloat primitives.EveryType primitives.Reduce)
-set(STRETTO_SUITES_TIMED base.EventCost observe.FlightCost planner.ChooseCost)
+set(STRETTO_SUITES_TIMED observe.FlightCost planner.ChooseCost)
 
 # Conformance has owners: the plain build runs every type and operator with every algorithm, a sanitizer one case in so
 # many of each algorithm, as it follows how data moves and not what is computed.

@@ -100,7 +100,6 @@ constexpr Parameter kSpin{"STRETTO_SPIN", "",
 constexpr Parameter kSlotBytes{"STRETTO_SLOT_BYTES", "", "bytes of slots per rank (default: by ranks)"};
 constexpr Parameter kFlightDirectory{"STRETTO_FLIGHT_DIR", "",
                                      "keep each rank's flight recorder as a file here"};
-constexpr Parameter kEvents{"STRETTO_EVENTS", "0", "1: record every operation in the event rings"};
 constexpr Parameter kCpuLevel{"STRETTO_CPU", "", "force the vector level: scalar, avx2, avx512 or neon"};
 constexpr Parameter kMaxCtas{
     "NCCL_MAX_CTAS", "",
@@ -139,14 +138,18 @@ Result<double> warnAfter() {
 }
 
 std::span<const Parameter* const> all() {
-  static constexpr const Parameter* kAll[] = {
-      &kTimeout,       &kWarnAfter,       &kInitTimeout,    &kAlgo,          &kProto,
-      &kLink,          &kDevice,          &kSharedDevice,   &kLanes,         &kBlocks,
-      &kDeterministic, &kTable,           &kSpin,           &kRings,         &kRingGather,
-      &kSlotBytes,     &kFlightDirectory, &kEvents,         &kCpuLevel,      &kHostId,
-      &kMaxCtas,       &kSocketInterface, &kProfilerPlugin, &kProfileEvery,  &kTopologyFile,
-      &kTopologyDump,  &kRealNccl,        &kSocketFamily,   &kNetFlows,      &kNetMerge,
-      &kNetChunk,      &kNetSmall,        &kNetLeastWindow, &kNetMostWindow, &kNetSilence};
+  static constexpr const Parameter* kAll[] = {&kTimeout,        &kWarnAfter,       &kInitTimeout,
+                                              &kAlgo,           &kProto,           &kLink,
+                                              &kDevice,         &kSharedDevice,    &kLanes,
+                                              &kBlocks,         &kDeterministic,   &kTable,
+                                              &kSpin,           &kRings,           &kRingGather,
+                                              &kSlotBytes,      &kFlightDirectory, &kCpuLevel,
+                                              &kHostId,         &kMaxCtas,         &kSocketInterface,
+                                              &kProfilerPlugin, &kProfileEvery,    &kTopologyFile,
+                                              &kTopologyDump,   &kRealNccl,        &kSocketFamily,
+                                              &kNetFlows,       &kNetMerge,        &kNetChunk,
+                                              &kNetSmall,       &kNetLeastWindow,  &kNetMostWindow,
+                                              &kNetSilence};
   return kAll;
 }
 

@@ -55,7 +55,6 @@ extern const Parameter kRings;
 extern const Parameter kRingGather;
 extern const Parameter kSlotBytes;
 extern const Parameter kFlightDirectory;
-extern const Parameter kEvents;
 extern const Parameter kCpuLevel;
 extern const Parameter kHostId;
 extern const Parameter kMaxCtas;

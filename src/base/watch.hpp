@@ -1,4 +1,4 @@
-// Whether anybody watches what this process does: the event rings (event.hpp), a profiler plugin
+// Whether anybody watches what this process does: a profiler plugin
 // (observe/profiler_host); or buffers must be looked at, because CUDA is in the process and ranks are in host
 // memory (communicator/host_memory.hpp). One word for all who may, so that an operation that nobody watches
 // pays one look at a word that stays in its cache; who it is that watches is asked behind that look, out of
@@ -10,7 +10,7 @@
 
 namespace stretto::watch {
 
-enum Watcher : uint8_t { kEventRings = 1, kProfilerPlugin = 2, kDeviceMemory = 4 };
+enum Watcher : uint8_t { kProfilerPlugin = 1, kDeviceMemory = 2 };
 
 namespace internal {
 inline std::atomic<uint8_t> gWatchers{0};

@@ -195,7 +195,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   Status whyNotCall() const;
 
-  Status initialiseSteps(events::Id parent);
+  Status initialiseSteps();
   void logReady() const;
   Status connected(const char* what) const;
   static uint64_t identityOf(const bootstrap::UniqueId& id);
@@ -233,7 +233,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t layOut(std::span<const Operation> operations);
   bool joins(const Operation& operation, const Together::Placed& placed);
   void beginWatched(const Operation& operation, const planner::Plan& plan, uint64_t ticks);
-  void endWatched(const Operation& operation, Status status, uint64_t ticks);
+  void endWatched(uint64_t ticks);
   Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
   Status runOneSided(std::span<const Operation> operations, bool waits);
@@ -337,9 +337,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   planner::Forced forced_;
   PreparedCache prepared_;
   observe::FlightRecorder flight_;
-  uint64_t recorded_ = 0;                 // the running operation's place in it
-  bool watched_ = false;                  // whether somebody was told that it began
-  events::Id event_ = events::Id::kNone;  // and its event
+  uint64_t recorded_ = 0;  // the running operation's place in it
+  bool watched_ = false;   // whether somebody was told that it began
 
   Profile profile_;  // outlives the worker, which it watches
 

@@ -105,9 +105,7 @@ Group& Group::current() {
 }
 
 void Group::begin() {
-  if (++depth_ == 1 && events::on()) {
-    event_ = events::start(events::Type::kGroupApi, events::Id::kNone, {}, platform::ticks());
-  }
+  ++depth_;
 }
 
 void Group::add(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
@@ -142,8 +140,6 @@ Status Group::leave() {
 }
 
 void Group::clear() {
-  if (event_ != events::Id::kNone) events::stop(event_, platform::ticks());
-  event_ = events::Id::kNone;
   profiled_.stop();
   poisoned_ = kOkStatus;
   jobs_.clear();

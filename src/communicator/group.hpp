@@ -23,8 +23,6 @@ class Group {
   // The group as a profiler plugin sees it.
   ProfiledGroup& profiled() { return profiled_; }
   void begin();
-  // The event of the outermost level, parent of the calls inside.
-  events::Id event() const { return event_; }
   // `stream` is null for "return when done".
   void add(const std::shared_ptr<Communicator>& communicator, const Operation& operation,
            const std::shared_ptr<executors::host::Stream>& stream);
@@ -70,7 +68,6 @@ class Group {
   void clear();
 
   int depth_ = 0;
-  events::Id event_ = events::Id::kNone;
   ProfiledGroup profiled_;
   Status poisoned_;
   std::string poisonText_;

@@ -145,16 +145,8 @@ Status Communicator::initialise() {
   warnOfUnknownVariables();
   if (!onDevice()) lookForDeviceMemory();
   const uint64_t began = platform::monotonicNanoseconds();
-  Status status = events::enableFromEnvironment();
-  if (status.ok()) status = takeSeat();
-  if (status.ok()) {
-    events::Payload payload;
-    payload.communicator = identity_;
-    payload.rank = rank_;
-    events::Scope traced(events::Type::kInit, events::Id::kNone, payload, platform::ticks);
-    status = initialiseSteps(traced.id());
-    traced.setOutcome(status.code);
-  }
+  Status status = takeSeat();
+  if (status.ok()) status = initialiseSteps();
   const Origin origin = std::exchange(origin_, {});
   counters_.initNanoseconds = platform::monotonicNanoseconds() - began;
   if (status.ok() && (advance(State::kReady) || state() == State::kRevoked)) {
@@ -182,7 +174,7 @@ void Communicator::logReady() const {
               static_cast<double>(counters_.connectNanoseconds) * 1e-6);
 }
 
-Status Communicator::initialiseSteps(events::Id parent) {
+Status Communicator::initialiseSteps() {
   STRETTO_TRY(selectCpuLevel());
   auto table = planner::Table::load();
   if (!table.ok()) return table.status();
@@ -192,13 +184,9 @@ Status Communicator::initialiseSteps(events::Id parent) {
   forced_ = forced.value();
 
   const uint64_t start = platform::monotonicNanoseconds();
-  {
-    const events::Scope phase(events::Type::kInitBootstrap, parent, {}, platform::ticks);
-    STRETTO_TRY(join());
-  }
+  STRETTO_TRY(join());
   const uint64_t joined = platform::monotonicNanoseconds();
   counters_.bootstrapNanoseconds = joined - start;
-  const events::Scope phase(events::Type::kInitConnect, parent, {}, platform::ticks);
   if (ranks_ <= kMaxRanks) STRETTO_TRY(makeHost());
   if (onDevice() && header_.load() != nullptr) STRETTO_TRY(makeDevice());
   STRETTO_TRY(connections_.apart.empty() && ranks_ <= kMaxRanks ? openFlight() : handOver());

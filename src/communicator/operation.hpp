@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/event.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 
@@ -33,14 +32,13 @@ struct Operation {
   size_t count = 0;      // as in primitives/operation.hpp
   const void* send = nullptr;
   void* receive = nullptr;
-  int root = -1;                          // or the peer of a send or receive
-  bool scaled = false;                    // PreMulSum: `scalar` times the input, then op (kSum)
-  alignas(8) uint8_t scalar[8];           // one element of `type`; nothing unless scaled
-  const void* scalarPlace = nullptr;      // where to read it when the operation runs, instead
-  void* stream = nullptr;                 // as the caller named it: on a GPU a cudaStream_t
-  uint32_t signal;                        // of a one-sided operation: its number; nothing in others
-  size_t offset;                          // of a put: bytes into the window `receive`; nothing in others
-  events::Id parent = events::Id::kNone;  // the API call's event
+  int root = -1;                      // or the peer of a send or receive
+  bool scaled = false;                // PreMulSum: `scalar` times the input, then op (kSum)
+  alignas(8) uint8_t scalar[8];       // one element of `type`; nothing unless scaled
+  const void* scalarPlace = nullptr;  // where to read it when the operation runs, instead
+  void* stream = nullptr;             // as the caller named it: on a GPU a cudaStream_t
+  uint32_t signal;                    // of a one-sided operation: its number; nothing in others
+  size_t offset;                      // of a put: bytes into the window `receive`; nothing in others
   Profiled profiled;
 
   size_t bytes() const { return count * sizeOf(type); }

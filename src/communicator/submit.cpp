@@ -76,19 +76,6 @@ Signature signatureOf(const Operation& operation, uint64_t windows) {
           operation.count};
 }
 
-events::Payload payloadOf(const Communicator& communicator, const Operation& operation, uint64_t sequence) {
-  events::Payload payload;
-  payload.communicator = communicator.identity();
-  payload.sequence = sequence;
-  payload.bytes = operation.bytes();
-  payload.rank = communicator.rank();
-  payload.peer = operation.root;
-  payload.function = static_cast<uint8_t>(operation.collective);
-  payload.dataType = static_cast<uint8_t>(operation.type);
-  if (operation.reduces) payload.op = static_cast<uint8_t>(operation.op);
-  return payload;
-}
-
 Arguments argumentsOf(const Operation& operation, const planner::Plan& plan, int ranks) {
   Arguments arguments;
   arguments.send = static_cast<const std::byte*>(operation.send);
@@ -120,26 +107,13 @@ Status hand(Communicator& communicator, const Operation& operation,
   return communicator.start({operation}, stream);
 }
 
-[[gnu::noinline]] Status submitTraced(Communicator& communicator, Operation operation,
-                                      const std::shared_ptr<executors::host::Stream>& stream) {
-  const auto type = operation.isTransfer() ? events::Type::kP2pApi : events::Type::kCollectiveApi;
-  events::Scope call(type, Group::current().event(), payloadOf(communicator, operation, 0), platform::ticks);
-  operation.parent = call.id();
-  const Status status = hand(communicator, operation, stream);
-  call.setOutcome(status.code);
-  return status;
-}
-
-// The same for a profiler plugin. A call outside of a group is a group of its own. Out of line: only one
+// Tells a profiler plugin as well. A call outside of a group is a group of its own. Out of line: only one
 // operation of many may be told of.
 [[gnu::noinline]] Status submitProfiled(Communicator& communicator, const Operation& called,
                                         Profile::Counted counted,
                                         const std::shared_ptr<executors::host::Stream>& stream) {
   Operation operation = called;
-  const auto go = [&] {
-    return events::on() ? submitTraced(communicator, operation, stream)
-                        : hand(communicator, operation, stream);
-  };
+  const auto go = [&] { return hand(communicator, operation, stream); };
   Group& group = Group::current();
   if (group.open()) {
     communicator.profile().call(operation, counted, group.profiled(), group.depth() + 1);
@@ -159,8 +133,6 @@ Status hand(Communicator& communicator, const Operation& operation,
   const Profile::Counted counted = communicator.profile().count(operation);
   if (counted.told && observe::profiler::mask() != 0) [[unlikely]]
     return submitProfiled(communicator, operation, counted, stream);
-  if (events::on()) [[unlikely]]
-    return submitTraced(communicator, operation, stream);
   return hand(communicator, operation, stream);
 }
 
@@ -350,7 +322,7 @@ Prepared Communicator::preparedAs(const Operation& operation, const planner::Pla
   ++sequence_;
   announce(prepared.announced, {sequence_, tag, ticks, place});
   recorded_ = flight_.begin(prepared.recorded, sequence_, ticks, operation.count);
-  if (operation.profiled.mask != 0 || events::on()) [[unlikely]]
+  if (operation.profiled.mask != 0) [[unlikely]]
     beginWatched(operation, prepared.plan, ticks);
   return tag;
 }
@@ -379,7 +351,7 @@ Status Communicator::runCollective(const Operation& operation) {
   arguments.receive = static_cast<std::byte*>(operation.receive);
   if (onDevice()) return launchOnDevice(operation, prepared->plan, arguments, tag);
   if (operation.scaled) arguments.send = static_cast<const std::byte*>(scaledInput(operation));
-  host_->begin(tag, sequence_, event_);
+  host_->begin(tag, sequence_);
   const Status status = prepared->run(*host_, arguments);
   host_->end();
   importer_.endOperation();
@@ -457,28 +429,18 @@ bool Communicator::joins(const Operation& operation, const Together::Placed& pla
   executors::cuda::Launch launch = placed.launch;
   launch.tag = enter(operation, preparedAs(operation, placed.plan));
   launch.sequence = sequence_;
-  together_.add({&operation, placed.plan, recorded_, std::exchange(watched_, false),
-                 std::exchange(event_, events::Id::kNone)},
-                launch);
+  together_.add({&operation, placed.plan, recorded_, std::exchange(watched_, false)}, launch);
   return true;
 }
 
 // A collective that is about to run, or on a GPU to be launched, which is told of afterwards.
 void Communicator::beginWatched(const Operation& operation, const planner::Plan& plan, uint64_t ticks) {
   watched_ = true;
-  if (events::on()) {
-    events::Payload payload = payloadOf(*this, operation, sequence_);
-    payload.algorithm = static_cast<uint8_t>(plan.algorithm);
-    payload.protocol = static_cast<uint8_t>(plan.protocol);
-    event_ = events::start(events::Type::kCollective, operation.parent, payload, ticks);
-  }
   if (!onDevice() && operation.count != 0 && profile_.on()) profile_.beginCollective(operation, plan, ticks);
 }
 
-void Communicator::endWatched(const Operation& operation, Status status, uint64_t ticks) {
+void Communicator::endWatched(uint64_t ticks) {
   watched_ = false;
-  if (event_ != events::Id::kNone) events::stop(event_, ticks, status.code, operation.bytes());
-  event_ = events::Id::kNone;
   if (!onDevice() && profile_.on()) profile_.endWork(ticks);
 }
 
@@ -512,9 +474,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
   if (first == operations.end()) return kOkStatus;
   recorded_ = flight_.begin(recordOf(*first, 0, {}, onDevice()));
   const bool told = Profile::anyTold(operations);
-  watched_ = told || events::on();
-  if (events::on())
-    event_ = events::start(events::Type::kP2p, first->parent, payloadOf(*this, *first, 0), platform::ticks());
+  watched_ = told;
   if (onDevice()) return launchTransfers(*first, operations);
   transfers_.clear();
   for (const Operation& operation : operations) {
@@ -532,7 +492,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
   executors::host::TransferWatch* watch = nullptr;
   if (told && profile_.on()) [[unlikely]]
     watch = profile_.beginTransfers(operations, transfers_, host_->layout().linkChunk);
-  host_->begin(0, 0, event_);
+  host_->begin(0, 0);
   const Status status = executors::host::runTransfers(*host_, transfers_, watch);
   host_->end();
   return conclude(*first, status);
@@ -542,7 +502,7 @@ Status Communicator::conclude(const Operation& operation, Status status) {
   const uint64_t now = platform::ticks();
   flight_.end(recorded_, status, now);
   if (watched_) [[unlikely]]
-    endWatched(operation, status, now);
+    endWatched(now);
   if (!status.ok()) [[unlikely]] {
     return explainFailure(operation, status);
   }

@@ -180,7 +180,6 @@ Status Communicator::launchTogether() {
     sequence_ = together.launches()[i].sequence;
     recorded_ = member.recorded;
     watched_ = member.watched;
-    event_ = member.event;
     if (profile_.on() && status.ok()) [[unlikely]]
       tellLaunched(*member.operation, member.plan, device_->lastOf(i));
     LaunchLog::Entry entry;
@@ -275,7 +274,7 @@ Status Communicator::concludeLaunch(const Operation& operation, LaunchLog::Entry
     return conclude(operation, status);
   }
   if (watched_) [[unlikely]]
-    endWatched(operation, status, platform::ticks());
+    endWatched(platform::ticks());
   ++counters_.operations;
   counters_.bytes += operation.bytes();
   {

@@ -61,7 +61,6 @@ class Together {
     planner::Plan plan;
     uint64_t recorded;  // its place in the flight recorder
     bool watched;
-    events::Id event;
   };
 
   bool empty() const { return members_.empty(); }

@@ -97,10 +97,8 @@ TEST(ParameterList, NamesAreUniqueAndExplained) {
 TEST(ParameterList, DefaultsParse) {
   const ScopedVariable timeout("STRETTO_TIMEOUT", nullptr);
   const ScopedVariable deterministic("STRETTO_DETERMINISTIC", nullptr);
-  const ScopedVariable events("STRETTO_EVENTS", nullptr);
   EXPECT_TRUE(parameters::kTimeout.seconds(0, 1e9).ok());
   EXPECT_FALSE(parameters::kDeterministic.flag().value());
-  EXPECT_FALSE(parameters::kEvents.flag().value());
 }
 
 }  // namespace

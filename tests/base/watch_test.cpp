@@ -2,19 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include "base/event.hpp"
-
 namespace stretto {
 namespace {
 
 TEST(Watch, KnowsEachWatcher) {
   ASSERT_FALSE(watch::anybody());
-  events::enable(true);
+  watch::set(watch::kDeviceMemory, true);
   EXPECT_TRUE(watch::anybody());
   EXPECT_FALSE(watch::watches(watch::kProfilerPlugin));
   watch::set(watch::kProfilerPlugin, true);
-  events::enable(false);
-  EXPECT_FALSE(events::on());
+  watch::set(watch::kDeviceMemory, false);
+  EXPECT_FALSE(watch::watches(watch::kDeviceMemory));
   EXPECT_TRUE(watch::watches(watch::kProfilerPlugin));
   watch::set(watch::kProfilerPlugin, false);
   EXPECT_FALSE(watch::anybody());

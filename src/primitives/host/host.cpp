@@ -319,21 +319,7 @@ Status Host::waitLong(const uint64_t* word, uint64_t value, Awaited awaited) {
   return kOkStatus;
 }
 
-namespace {
-
-events::Payload waitPayload(int rank, int peer) {
-  events::Payload payload;
-  payload.rank = rank;
-  payload.peer = peer;
-  return payload;
-}
-
-}  // namespace
-
-Patience::Patience(Host& host, Awaited awaited)
-    : host_(host),
-      awaited_(awaited),
-      traced_(events::Type::kWait, host.event_, waitPayload(host.rank_, awaited.peer), platform::ticks) {}
+Patience::Patience(Host& host, Awaited awaited) : host_(host), awaited_(awaited) {}
 
 Patience::~Patience() {
   if (!armed_) return;
@@ -403,8 +389,6 @@ Status Patience::sleepStep() {
     STRETTO_TRY(host_.standstill(standstill_, awaited_.peer));
   }
   ++host_.counters_.sleeps;
-  const events::Scope asleep(events::Type::kSleep, traced_.id(), waitPayload(host_.rank_, awaited_.peer),
-                             platform::ticks);
   // A bell that somebody else rang says nothing of the one that was missed.
   if (platform::futexWait(&window.bell, bell_, slept_ ? kSliceMicroseconds : kFirstMicroseconds))
     slept_ = true;

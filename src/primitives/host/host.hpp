@@ -18,7 +18,6 @@
 #include <span>
 #include <string>
 
-#include "base/event.hpp"
 #include "platform/clock.hpp"
 #include "primitives/backend.hpp"
 #include "primitives/host/copy.hpp"
@@ -98,7 +97,6 @@ class Patience {
 
   Host& host_;
   Awaited awaited_;
-  events::Scope traced_;
   uint64_t startedTicks_ = 0;
   uint32_t yields_ = 0;
   uint32_t bell_ = 0;
@@ -132,11 +130,9 @@ class Host {
 
   // Frame of one operation. `tag` is equal on all ranks exactly if they run the same operation; it travels
   // with every signal and line. end() wakes whoever still sleeps.
-  // `event`: the operation's, parent of the events of its waits.
-  void begin(uint64_t tag, uint64_t sequence, events::Id event = events::Id::kNone) {
+  void begin(uint64_t tag, uint64_t sequence) {
     tag_ = tag;
     sequence_ = sequence;
-    event_ = event;
   }
   void end() { ringIfDue(); }
 
@@ -294,7 +290,6 @@ class Host {
   uint64_t epoch_ = 0;
   uint64_t tag_ = 0;
   uint64_t sequence_ = 0;
-  events::Id event_ = events::Id::kNone;
   bool ringDue_ = false;
   WaitCounters counters_;
   LinkCursors cursors_[kMaxRanks];
