@@ -46,14 +46,14 @@ Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point d
 
 // --- the background thread ------------------------------------------------------------------------------
 
-void ClientLink::reached(Reach how) {
+void ClientLink::reached(Joining how) {
   std::lock_guard lock(mutex_);
   reach_ = std::max(reach_, how);  // a retry does not unlearn what is known
 }
 
 void ClientLink::welcomed(const Welcome& host) {
   std::lock_guard lock(mutex_);
-  reach_ = Reach::kAdmitted;
+  reach_ = Joining::kAdmitted;
   host_ = host;
 }
 
@@ -287,7 +287,7 @@ Status ClientLink::joinOutcome() const {
 
 bool ClientLink::admitted() const {
   std::lock_guard lock(mutex_);
-  return reach_ == Reach::kAdmitted;
+  return reach_ == Joining::kAdmitted;
 }
 
 // An address of loopback is of no use on another host.
@@ -304,14 +304,14 @@ std::string ClientLink::unreachedText(double timeoutSeconds) const {
   snprintf(within, sizeof within, " within %g s", timeoutSeconds);
   const std::string place = toText(where.address);
   switch (reach_) {
-    case Reach::kNothing:
+    case Joining::kNothing:
       return "no connection to the rendezvous at " + place + within + hintFor(where.address);
-    case Reach::kNotOpened:
+    case Joining::kNotOpened:
       return "the process at " + place + " has not opened the session of this unique id" + within +
              ": the rank that leads it is late or has failed";
-    case Reach::kConnected:
+    case Joining::kConnected:
       return "the process at " + place + " did not answer the handshake" + within;
-    case Reach::kAdmitted:
+    case Joining::kAdmitted:
       break;
   }
   return "the process that hosts the rendezvous (" + host_.host + ", pid " + std::to_string(host_.pid) +

@@ -20,7 +20,7 @@ namespace stretto::bootstrap {
 
 enum class Waited : uint8_t { kDone, kTimeout, kStopped };
 // How far the way to the host has come, for a timeout's explanation.
-enum class Reach : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
+enum class Joining : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
 
 class ClientLink {
  public:
@@ -44,7 +44,7 @@ class ClientLink {
 
   // --- for the background thread: what happened -------------------------------------------------------
   // Several hosts tell the same: the first word counts.
-  void reached(Reach how);
+  void reached(Joining how);
   void welcomed(const Welcome& host);
   void joined(std::vector<MemberInfo> members);
   void refused(Refusal why);                         // ends the join
@@ -109,7 +109,7 @@ class ClientLink {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Reach reach_ = Reach::kNothing;
+  Joining reach_ = Joining::kNothing;
   Welcome host_;  // the rendezvous
   bool joined_ = false;
   std::optional<Refusal> joinFailure_;

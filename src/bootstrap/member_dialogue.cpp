@@ -5,7 +5,7 @@
 namespace stretto::bootstrap {
 
 void MemberDialogue::open() {
-  link_->reached(Reach::kConnected);
+  link_->reached(Joining::kConnected);
   port_.send(encode(Hello{kWireVersion, link_->where.session, nonce_}));
 }
 
@@ -91,7 +91,7 @@ bool MemberDialogue::onNotYet(std::span<const uint8_t> payload) {
   if (process_ != 0 && notYet.process != process_) {
     return stranger();
   }
-  link_->reached(Reach::kNotOpened);
+  link_->reached(Joining::kNotOpened);
   stage_ = Stage::kDone;
   retry_ = true;
   return complain("the session is not open yet");

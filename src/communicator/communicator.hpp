@@ -351,7 +351,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   uint64_t childrenGivenUp_ = 0;                 // so far, by membershipMutex_
   Counters counters_;
   std::vector<std::byte> scaled_;  // PreMulSum's input
-  std::vector<executors::host::Transfer> transfers_;
+  std::vector<executors::host::HostTransfer> transfers_;
   OneSided oneSided_;         // of ranks in host memory
   Together together_;         // of the group that runs
   uint64_t groupLayout_ = 0;  // of its lanes, until the first of its calls has it in its tag, or it ends

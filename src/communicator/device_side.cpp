@@ -13,8 +13,8 @@
 namespace stretto::communicator {
 namespace {
 
+using executors::cuda::DeviceTransfer;
 using executors::cuda::Order;
-using executors::cuda::Transfer;
 using platform::cuda::Place;
 
 constexpr int kPageBits = 21;
@@ -222,7 +222,7 @@ Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
     }
     if (operation.count == 0) continue;
     const bool isSend = operation.collective == Collective::kSend;
-    Transfer& transfer = transfers_.emplace_back();
+    DeviceTransfer& transfer = transfers_.emplace_back();
     transfer.isSend = isSend;
     transfer.peer = operation.root;
     transfer.data = static_cast<std::byte*>(isSend ? const_cast<void*>(operation.send) : operation.receive);

@@ -150,7 +150,7 @@ class DeviceSide {
   // Pages (of 2 MiB) of buffers that were found to be the device's.
   static constexpr size_t kKnownPlaces = 64;
   std::array<uintptr_t, kKnownPlaces> places_{};
-  std::vector<executors::cuda::Transfer> transfers_;
+  std::vector<executors::cuda::DeviceTransfer> transfers_;
 };
 
 // What the planner must know of it.

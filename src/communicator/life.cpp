@@ -333,7 +333,7 @@ void Communicator::release() {
   flight_ = {};
   // Not `= {}`: a vector keeps its room then.
   std::vector<std::byte>().swap(scaled_);
-  std::vector<executors::host::Transfer>().swap(transfers_);
+  std::vector<executors::host::HostTransfer>().swap(transfers_);
   table_ = planner::Table();
   prepared_.clear();
   profile_.close();

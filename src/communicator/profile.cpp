@@ -11,7 +11,7 @@ namespace stretto::communicator {
 namespace {
 
 using namespace observe::profiler;
-using executors::host::Transfer;
+using executors::host::HostTransfer;
 
 // As NCCL's own plugins compare them.
 const char* functionName(Collective collective) {
@@ -318,7 +318,7 @@ void* Profile::startP2p(const Operation& operation, uint8_t channels, uint64_t a
 
 // All run together, so that they begin and end as one; their chunks are told one by one.
 executors::host::TransferWatch* Profile::beginTransfers(std::span<const Operation> operations,
-                                                        std::span<const Transfer> transfers,
+                                                        std::span<const HostTransfer> transfers,
                                                         size_t chunkBytes) {
   moving_.clear();
   const uint64_t at = session_->now();
@@ -326,7 +326,7 @@ executors::host::TransferWatch* Profile::beginTransfers(std::span<const Operatio
   uint32_t together = 0;
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) continue;
-    const Transfer& transfer = transfers[next++];
+    const HostTransfer& transfer = transfers[next++];
     const uint32_t mask = operation.profiled.mask;
     if ((mask & kP2pBits) == 0) continue;
     together |= mask;
@@ -379,13 +379,13 @@ void Profile::startStep(Moving& moving, uint64_t at) const {
   session_->record(moving.step, moving.transfer->isSend ? kStepSendPeerWait : kStepRecvWait, &none, at);
 }
 
-Profile::Moving* Profile::find(const Transfer& transfer) {
+Profile::Moving* Profile::find(const HostTransfer& transfer) {
   const auto found = std::find_if(moving_.begin(), moving_.end(),
                                   [&](const Moving& one) { return one.transfer == &transfer; });
   return found == moving_.end() ? nullptr : &*found;
 }
 
-void Profile::ready(const Transfer& transfer, size_t bytes) {
+void Profile::ready(const HostTransfer& transfer, size_t bytes) {
   Moving* const moving = find(transfer);
   if (moving == nullptr) return;
   ArgumentsV4 arguments;
@@ -393,7 +393,7 @@ void Profile::ready(const Transfer& transfer, size_t bytes) {
   session_->record(moving->step, transfer.isSend ? kStepSendWait : kStepRecvGpuWait, &arguments, 0);
 }
 
-void Profile::moved(const Transfer& transfer) {
+void Profile::moved(const HostTransfer& transfer) {
   Moving* const moving = find(transfer);
   if (moving == nullptr) return;
   const uint64_t at = session_->now();

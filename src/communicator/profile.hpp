@@ -148,7 +148,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   // Null if nobody wants to hear of transfers' chunks. `transfers` belong to the sends and receives among
   // `operations`, in the same order.
   executors::host::TransferWatch* beginTransfers(std::span<const Operation> operations,
-                                                 std::span<const executors::host::Transfer> transfers,
+                                                 std::span<const executors::host::HostTransfer> transfers,
                                                  size_t chunkBytes);
   // The collective, or the transfers, that began; nothing if none did.
   void endWork(uint64_t at);
@@ -198,7 +198,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   };
   // A send or receive that runs.
   struct Moving {
-    const executors::host::Transfer* transfer = nullptr;
+    const executors::host::HostTransfer* transfer = nullptr;
     uint32_t mask = 0;
     void* p2p = nullptr;
     void* channel = nullptr;
@@ -230,9 +230,9 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   void tellKernel(const StampMatcher::Matched& matched) const;
   void expectKernel(const Enqueued& enqueued, void* event) const;
 
-  void ready(const executors::host::Transfer& transfer, size_t bytes) override;
-  void moved(const executors::host::Transfer& transfer) override;
-  Moving* find(const executors::host::Transfer& transfer);
+  void ready(const executors::host::HostTransfer& transfer, size_t bytes) override;
+  void moved(const executors::host::HostTransfer& transfer) override;
+  Moving* find(const executors::host::HostTransfer& transfer);
 
   mutable std::mutex mutex_;          // of session_, where it is not this operation's turn
   std::shared_ptr<Session> session_;  // changed when no operation runs

@@ -480,7 +480,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) continue;
     const bool isSend = operation.collective == Collective::kSend;
-    executors::host::Transfer transfer;
+    executors::host::HostTransfer transfer;
     transfer.isSend = isSend;
     transfer.peer = operation.root;
     transfer.data = static_cast<std::byte*>(isSend ? const_cast<void*>(operation.send) : operation.receive);

@@ -147,7 +147,7 @@ bool Library::describe(unsigned index, Device& device) const {
     if (linkState_(handle, link, &active) != kSuccess || active == 0) continue;
     const std::string to = otherEnd(handle, link);
     auto known = std::find_if(device.links.begin(), device.links.end(),
-                              [&](const Links& links) { return links.to == to; });
+                              [&](const NvlinksTo& links) { return links.to == to; });
     if (known == device.links.end()) known = device.links.insert(known, {to, 0, each});
     ++known->count;
   }

@@ -10,12 +10,12 @@
 namespace stretto::platform::nvml {
 
 // Active NVLinks of one GPU to one other end.
-struct Links {
+struct NvlinksTo {
   std::string to;  // the other end's bus id, or kSwitch; empty: the driver does not say
   int count = 0;
   int megabytesPerSecond = 0;  // of each link, one way; 0: the driver does not say
 
-  bool operator==(const Links&) const = default;
+  bool operator==(const NvlinksTo&) const = default;
 };
 inline constexpr const char* kSwitch = "nvswitch";
 
@@ -24,7 +24,7 @@ struct Device {
   std::string uuid;   // "GPU-5c7f5cfc-..."
   std::string busId;  // "0000:1b:00.0", as the kernel and CUDA write it
   uint64_t memoryBytes = 0;
-  std::vector<Links> links;
+  std::vector<NvlinksTo> links;
 
   bool operator==(const Device&) const = default;
 };

@@ -59,7 +59,7 @@ Status readInto(const json::Value& object, Cache& cache) {
   return fail(Code::kInvalidUsage, "line %u: a cache needs at least one core", object.line());
 }
 
-Status readInto(const json::Value& object, platform::nvml::Links& links) {
+Status readInto(const json::Value& object, platform::nvml::NvlinksTo& links) {
   auto to = object.textAt("to", kMostName);
   if (!to.ok()) return to.status();
   const auto count = object.integerAt("count", 1, 1024);
@@ -190,7 +190,7 @@ std::string toJson(const Facts& facts) {
     writer.beginObject().key("name").text(gpu.name).key("uuid").text(gpu.uuid).key("bus_id").text(gpu.busId);
     writer.key("node").integer(node).key("memory_bytes").integer(static_cast<int64_t>(gpu.memoryBytes));
     writer.key("nvlinks").beginArray();
-    for (const platform::nvml::Links& links : gpu.links) {
+    for (const platform::nvml::NvlinksTo& links : gpu.links) {
       writer.beginObject().key("to").text(links.to).key("count").integer(links.count);
       writer.key("megabytes_per_second").integer(links.megabytesPerSecond).endObject();
     }

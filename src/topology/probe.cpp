@@ -60,7 +60,7 @@ Cores readCores(const std::string& path) {
   return cores.ok() ? std::move(cores.value()) : Cores{};
 }
 
-std::vector<Node> probeNodes(const Sources& sources) {
+std::vector<Node> probeNodes(const ProbeSources& sources) {
   const std::string folder = sources.sys + "/devices/system/node";
   std::vector<Node> nodes;
   for (const int id : readCores(folder + "/online")) {
@@ -76,7 +76,7 @@ std::vector<Node> probeNodes(const Sources& sources) {
 
 // Caches of the usable cores. A cache is read through its first core only: at one index of the kernel's
 // numbering, a core that some cache covers already has no other.
-std::vector<Cache> probeCaches(const Sources& sources) {
+std::vector<Cache> probeCaches(const ProbeSources& sources) {
   std::vector<Cache> caches;
   std::vector<bool> covered(static_cast<size_t>(kMostCores) * kMostCacheIndex);
   for (const int core : sources.usable) {
@@ -139,15 +139,15 @@ Result<Facts> factsFromFile(const std::string& path) {
 
 }  // namespace
 
-Sources Sources::ofThisProcess() {
-  Sources sources;
+ProbeSources ProbeSources::ofThisProcess() {
+  ProbeSources sources;
   char name[256] = "";
   if (gethostname(name, sizeof name - 1) == 0) sources.hostname = name;
   sources.usable = affinity();
   return sources;
 }
 
-Facts probe(const Sources& sources) {
+Facts probe(const ProbeSources& sources) {
   Facts found;
   found.hostname = sources.hostname;
   found.usable = sources.usable.empty() ? Cores{0} : sources.usable;
@@ -158,7 +158,7 @@ Facts probe(const Sources& sources) {
   return found;
 }
 
-std::vector<Device> probeDevices(const Sources& sources, const char* nvml) {
+std::vector<Device> probeDevices(const ProbeSources& sources, const char* nvml) {
   std::string why;
   std::vector<Device> devices;
   for (platform::nvml::Device& gpu : platform::nvml::devices(&why, nvml)) {

@@ -8,22 +8,22 @@
 
 namespace stretto::topology {
 
-struct Sources {
+struct ProbeSources {
   std::string sys = "/sys";
   std::string proc = "/proc";
   std::string hostname;
   Cores usable;
 
   // This process on this host.
-  static Sources ofThisProcess();
+  static ProbeSources ofThisProcess();
 };
 
 // Never fails: what cannot be read stays empty, and without NUMA files all usable cores are node 0. GPUs are
 // left out: they are slow to ask for.
-Facts probe(const Sources& sources = Sources::ofThisProcess());
+Facts probe(const ProbeSources& sources = ProbeSources::ofThisProcess());
 
 // What the driver says of GPUs, and the kernel of where they are.
-std::vector<Device> probeDevices(const Sources& sources = Sources::ofThisProcess(),
+std::vector<Device> probeDevices(const ProbeSources& sources = ProbeSources::ofThisProcess(),
                                  const char* nvml = "libnvidia-ml.so.1");
 
 // The facts of this process, found once: from STRETTO_TOPO_FILE if that is set, else by probe(); written to

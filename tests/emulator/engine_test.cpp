@@ -21,8 +21,8 @@ using algorithms::Protocol;
 using emulator::Buffer;
 using emulator::Machine;
 using emulator::Ranks;
+using executors::cuda::DeviceTransfer;
 using executors::cuda::Launch;
-using executors::cuda::Transfer;
 
 // One collective of all ranks, with its buffers and what must be in them afterwards.
 struct Step {
@@ -302,7 +302,7 @@ void exchange(int count, int resident, int each, uint64_t seed, uint64_t& launch
         messages.back().sent.data()[at] = static_cast<std::byte>(random());
     }
     for (int rank = 0; rank < count; ++rank) {
-      std::vector<Transfer> transfers;
+      std::vector<DeviceTransfer> transfers;
       for (size_t i = before; i < messages.size(); ++i) {
         const Message& one = messages[i];
         const uint64_t tag = 77 + one.bytes;
@@ -348,7 +348,7 @@ TEST(EngineMessages, OfAFewStepsGoTogether) {
   Ranks ranks(machine, 16, 8, 8);
   constexpr size_t kBytes = 200000;  // more than is under way
   const auto launch = [&](int rank, std::initializer_list<std::pair<int, bool>> peers) {
-    std::vector<Transfer> transfers;
+    std::vector<DeviceTransfer> transfers;
     for (const auto& [peer, isSend] : peers) {
       transfers.push_back({isSend, peer, machine.allocate(kBytes), kBytes, 9});
     }

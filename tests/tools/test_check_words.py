@@ -33,6 +33,24 @@ def test_a_bad_file_is_told(write, check, name: str, text: str, said: str) -> No
     assert "FIX: " in done.stderr
 
 
+def test_two_types_of_one_name_are_told(write, check) -> None:
+    write(
+        "src/a.hpp",
+        "namespace stretto::a {\nstruct Thing {\n  struct Part { int x; };\n};\nenum class Kind { kA };\n}\n",
+    )
+    write(
+        "src/b.hpp",
+        "namespace stretto::b {\nclass Thing;\nstruct Part {};\ntemplate <class Kind> struct Other {};\n}\n",
+    )
+    assert "Thing" not in check("check_words").stderr
+    write("src/c.hpp", "namespace stretto::c {\nclass Thing final : Base<int> {};\n}\n")
+    done = check("check_words")
+    assert done.returncode == 1
+    assert "declares the type Thing in stretto::c; stretto::a has one as well" in done.stderr
+    assert "the type Part" not in done.stderr
+    assert "the type Kind" not in done.stderr
+
+
 def test_the_checkouts_own_path_is_found(write, check, tmp_path: Path) -> None:
     write("docs/a.md", f"first line\ncd {tmp_path}\n")
     done = check("check_words")

@@ -24,7 +24,7 @@ TEST(Devices, AreWhatTheDriverSaysAndTheKernel) {
 TEST(Devices, OfAnOldDriverHaveLinksToWhateverHasABusId) {
   const auto devices = probeDevices({}, FAKE_NVML_OLD);
   ASSERT_EQ(devices.size(), 3u);
-  EXPECT_EQ(devices[0].gpu.links, (std::vector<platform::nvml::Links>{{"0000:22:00.0", 18, 0}}));
+  EXPECT_EQ(devices[0].gpu.links, (std::vector<platform::nvml::NvlinksTo>{{"0000:22:00.0", 18, 0}}));
 }
 
 TEST(Devices, AreNoneWithoutALibraryOrADriver) {

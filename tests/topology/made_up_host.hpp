@@ -40,7 +40,7 @@ class MadeUpHost {
     file(folder + "shared_cpu_list", c.cores);
   }
   std::filesystem::path path(const std::string& name) const { return folder_ / name; }
-  topology::Sources sources(topology::Cores usable) const {
+  topology::ProbeSources sources(topology::Cores usable) const {
     return {(folder_ / "sys").string(), (folder_ / "proc").string(), "made-up", std::move(usable)};
   }
 

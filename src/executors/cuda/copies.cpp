@@ -38,7 +38,7 @@ int threadsFor(size_t bytes, int most) {
 }
 
 // An all-reduce of `ranks` equal shards, each cut into chunks.
-struct Shards {
+struct CopiedShards {
   const Arguments& arguments;
   int ranks;
   size_t bytes = arguments.bytes() / static_cast<size_t>(ranks);
@@ -173,7 +173,7 @@ Status Copies::copyBlocks(const Launch& launch, StreamHandle stream, StreamHandl
 Status Copies::reduceShards(const Launch& launch, const LaunchKernel& kernel, StreamHandle stream,
                             StreamHandle branch) {
   const Arguments& a = launch.arguments;
-  const Shards shards{a, ranks_};
+  const CopiedShards shards{a, ranks_};
   if (!shards.fit()) {
     return fail(Code::kInternal, "%zu elements of %zu bytes in %d shards of chunks of %zu bytes", a.count,
                 a.elementBytes, ranks_, a.chunkBytes);

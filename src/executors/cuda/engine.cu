@@ -55,7 +55,7 @@ class KernelEngine final : public Engine {
   bool mayShare(const Launch& launch) const override;
   bool joins(std::span<const Launch> before, const Launch& next) const override;
   Status launchTogether(std::span<const Launch> launches, StreamHandle stream) override;
-  Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
+  Status launchTransfers(std::span<const DeviceTransfer> transfers, uint64_t sequence,
                          StreamHandle stream) override;
   void abort(uint32_t word) override;
   Report report() const override;
@@ -394,9 +394,9 @@ Status KernelEngine::launchPull(const Launch& launch, cudaStream_t stream) {
 namespace {
 
 // Messages to oneself are copied: the k-th send meets the k-th receive. All are looked at before any is.
-Status copyToSelf(std::span<const Transfer> transfers, int rank, cudaStream_t stream) {
-  std::vector<const Transfer*> sends, receives;
-  for (const Transfer& transfer : transfers) {
+Status copyToSelf(std::span<const DeviceTransfer> transfers, int rank, cudaStream_t stream) {
+  std::vector<const DeviceTransfer*> sends, receives;
+  for (const DeviceTransfer& transfer : transfers) {
     if (transfer.peer == rank) (transfer.isSend ? sends : receives).push_back(&transfer);
   }
   for (size_t i = 0; i < sends.size(); ++i) {
@@ -419,7 +419,7 @@ Status copyToSelf(std::span<const Transfer> transfers, int rank, cudaStream_t st
 
 }  // namespace
 
-Status KernelEngine::launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
+Status KernelEngine::launchTransfers(std::span<const DeviceTransfer> transfers, uint64_t sequence,
                                      StreamHandle handle) {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());

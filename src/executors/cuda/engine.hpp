@@ -54,7 +54,7 @@ struct Launch {
 };
 
 // One message of a group.
-struct Transfer {
+struct DeviceTransfer {
   bool isSend = false;
   int peer = 0;
   std::byte* data = nullptr;
@@ -105,7 +105,7 @@ class Engine {
   virtual bool joins(std::span<const Launch> before, const Launch& next) const = 0;
   virtual Status launchTogether(std::span<const Launch> launches, StreamHandle stream) = 0;
   // Messages of one group, in the order of the calls; all make progress at once.
-  virtual Status launchTransfers(std::span<const Transfer> transfers, uint64_t sequence,
+  virtual Status launchTransfers(std::span<const DeviceTransfer> transfers, uint64_t sequence,
                                  StreamHandle stream) = 0;
 
   // Ends every wait of this rank's kernels. The word is kept: kernels launched later return at once.

@@ -58,7 +58,7 @@ __device__ void readResults(const B& b, const Share& share, const PeerBuffers& p
   constexpr int kPeersAtOnce = 3;  // with more registers are spilled
   const Arguments& a = share.arguments;
   for (int first = 1; first < b.ranks(); first += kPeersAtOnce) {
-    stretto::cuda::Copies<kPeersAtOnce> copies;
+    stretto::cuda::SideBySide<kPeersAtOnce> copies;
 #pragma unroll
     for (int i = 0; i < kPeersAtOnce; ++i) {
       if (first + i >= b.ranks()) continue;

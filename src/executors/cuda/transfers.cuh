@@ -47,7 +47,7 @@ __host__ __device__ constexpr int sharesOf(uint64_t bytes, int most) {
 // and receives from the one that many before. One for every peer and direction that has messages.
 class Queues {
  public:
-  Queues(std::span<const Transfer> transfers, int rank, int ranks, int mostShares)
+  Queues(std::span<const DeviceTransfer> transfers, int rank, int ranks, int mostShares)
       : transfers_(transfers), rank_(rank), ranks_(ranks) {
     messages_.mostShares = mostShares;
   }
@@ -67,7 +67,7 @@ class Queues {
   void add(int peer, bool isSend) {
     Messages::Queue queue{static_cast<int16_t>(peer), static_cast<int16_t>(isSend),
                           static_cast<int16_t>(filled_), 0};
-    for (const Transfer& transfer : transfers_) {
+    for (const DeviceTransfer& transfer : transfers_) {
       if (transfer.peer != peer || transfer.isSend != isSend || transfer.bytes == 0) continue;
       messages_.message[filled_++] = {transfer.data, transfer.bytes, transfer.tag};
       messages_.shares = std::max(messages_.shares, sharesOf(transfer.bytes, messages_.mostShares));
@@ -76,7 +76,7 @@ class Queues {
     if (queue.count > 0) messages_.queue[count_++] = queue;
   }
 
-  std::span<const Transfer> transfers_;
+  std::span<const DeviceTransfer> transfers_;
   int rank_;
   int ranks_;
   int count_ = 0;

@@ -12,17 +12,17 @@ using algorithms::Inlet;
 using algorithms::Outlet;
 
 // The next chunk of a transfer.
-size_t nextChunk(const Host& host, const Transfer& transfer) {
+size_t nextChunk(const Host& host, const HostTransfer& transfer) {
   return std::min<size_t>(transfer.bytes - transfer.moved, host.layout().linkChunk);
 }
 
-void account(Transfer& transfer, size_t bytes) {
+void account(HostTransfer& transfer, size_t bytes) {
   transfer.moved += bytes;
   transfer.finished = transfer.moved == transfer.bytes;
 }
 
 // Sends as many chunks as there are free slots; true if any went.
-Result<bool> progressSend(Host& host, Transfer& transfer, TransferWatch* watch) {
+Result<bool> progressSend(Host& host, HostTransfer& transfer, TransferWatch* watch) {
   Outlet<Host> outlet(host, transfer.peer);
   bool any = false;
   while (!transfer.finished && outlet.open()) {
@@ -40,7 +40,7 @@ Result<bool> progressSend(Host& host, Transfer& transfer, TransferWatch* watch) 
   return any;
 }
 
-Announcement callOf(const Transfer& transfer) {
+Announcement callOf(const HostTransfer& transfer) {
   Announcement call{};
   call.tag = transfer.tag;
   call.count = transfer.bytes / sizeOf(transfer.type);
@@ -52,7 +52,7 @@ Announcement callOf(const Transfer& transfer) {
   return call;
 }
 
-Status differentMessages(const Host& host, const Transfer& transfer, const Cell& cell) {
+Status differentMessages(const Host& host, const HostTransfer& transfer, const Cell& cell) {
   const Announcement theirs = currentCall(host.peer(transfer.peer).header());
   host.disagrees(transfer.peer, callOf(transfer));
   return failAbout(
@@ -66,9 +66,9 @@ Status differentMessages(const Host& host, const Transfer& transfer, const Cell&
 }
 
 // What a rank waits for that can do none of its transfers: any of the peers of those that are left.
-Awaited awaitedFor(std::span<const Transfer> transfers, Announcement& call) {
-  Awaited awaited;
-  for (const Transfer& transfer : transfers) {
+AwaitedWord awaitedFor(std::span<const HostTransfer> transfers, Announcement& call) {
+  AwaitedWord awaited;
+  for (const HostTransfer& transfer : transfers) {
     if (transfer.finished) continue;
     if (awaited.anyOf == 0) {
       awaited.peer = transfer.peer;
@@ -80,7 +80,7 @@ Awaited awaitedFor(std::span<const Transfer> transfers, Announcement& call) {
   return awaited;
 }
 
-Result<bool> progressReceive(Host& host, Transfer& transfer, TransferWatch* watch) {
+Result<bool> progressReceive(Host& host, HostTransfer& transfer, TransferWatch* watch) {
   Inlet<Host> inlet(host, transfer.peer);
   bool any = false;
   while (!transfer.finished && inlet.arrived()) {
@@ -101,14 +101,14 @@ Result<bool> progressReceive(Host& host, Transfer& transfer, TransferWatch* watc
 }
 
 // Messages to oneself: the k-th send meets the k-th receive.
-Status copyToSelf(const Host& host, std::span<Transfer> transfers) {
-  auto isOpen = [&](const Transfer& t, bool isSend) {
+Status copyToSelf(const Host& host, std::span<HostTransfer> transfers) {
+  auto isOpen = [&](const HostTransfer& t, bool isSend) {
     return t.peer == host.rank() && t.isSend == isSend && !t.finished;
   };
-  for (Transfer& from : transfers) {
+  for (HostTransfer& from : transfers) {
     if (!isOpen(from, true)) continue;
     const auto to =
-        std::find_if(transfers.begin(), transfers.end(), [&](Transfer& t) { return isOpen(t, false); });
+        std::find_if(transfers.begin(), transfers.end(), [&](HostTransfer& t) { return isOpen(t, false); });
     if (to == transfers.end() || to->tag != from.tag) {
       return fail(
           Code::kInvalidUsage,
@@ -119,19 +119,20 @@ Status copyToSelf(const Host& host, std::span<Transfer> transfers) {
     from.finished = to->finished = true;
   }
   const bool lonely =
-      std::any_of(transfers.begin(), transfers.end(), [&](Transfer& t) { return isOpen(t, false); });
+      std::any_of(transfers.begin(), transfers.end(), [&](HostTransfer& t) { return isOpen(t, false); });
   return lonely ? fail(Code::kInvalidUsage, "rank %d receives from itself without a send in the same group",
                        host.rank())
                 : kOkStatus;
 }
 
 // One look at every transfer that is first in its queue; true if anything moved.
-Result<bool> progressAll(Host& host, std::span<Transfer> transfers, TransferWatch* watch, bool& allFinished) {
+Result<bool> progressAll(Host& host, std::span<HostTransfer> transfers, TransferWatch* watch,
+                         bool& allFinished) {
   uint64_t sending = 0, receiving = 0;  // a bit for each peer
   static_assert(kMaxRanks <= 64);
   bool any = false;
   allFinished = true;
-  for (Transfer& transfer : transfers) {
+  for (HostTransfer& transfer : transfers) {
     if (transfer.finished) continue;
     uint64_t& queued = transfer.isSend ? sending : receiving;
     const uint64_t peer = uint64_t{1} << transfer.peer;
@@ -149,7 +150,7 @@ Result<bool> progressAll(Host& host, std::span<Transfer> transfers, TransferWatc
 
 }  // namespace
 
-Status runTransfers(Host& host, std::span<Transfer> transfers, TransferWatch* watch) {
+Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch* watch) {
   STRETTO_TRY(copyToSelf(host, transfers));
   bool allFinished = false;
   while (true) {

@@ -13,7 +13,7 @@
 namespace stretto::executors::host {
 
 // One send or receive. `tag` is equal at both ends exactly if type and count are.
-struct Transfer {
+struct HostTransfer {
   bool isSend = false;
   int peer = -1;
   std::byte* data = nullptr;  // only read when sending
@@ -28,8 +28,8 @@ struct Transfer {
 // Told of every chunk of transfers between ranks, on the thread that runs them.
 class TransferWatch {
  public:
-  virtual void ready(const Transfer& transfer, size_t bytes) = 0;  // its wait is over: it is copied now
-  virtual void moved(const Transfer& transfer) = 0;                // it is copied
+  virtual void ready(const HostTransfer& transfer, size_t bytes) = 0;  // its wait is over: it is copied now
+  virtual void moved(const HostTransfer& transfer) = 0;                // it is copied
 
  protected:
   ~TransferWatch() = default;
@@ -37,6 +37,6 @@ class TransferWatch {
 
 // Runs all to their end. Between two ranks, sends meet receives in the order of the calls. `watch` may be
 // null.
-Status runTransfers(Host& host, std::span<Transfer> transfers, TransferWatch* watch = nullptr);
+Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch* watch = nullptr);
 
 }  // namespace stretto::executors::host

@@ -27,7 +27,7 @@ struct BlockShared {
 // Of a block whose strands use links: how far each has come, by peer and strand. In memory of a thread's own
 // it would be a kilobyte for each.
 struct LinksShared : BlockShared {
-  LinkCursors cursors[kMaxRanks][WindowLayout::kRunCredits / 2];
+  RunCursors cursors[kMaxRanks][WindowLayout::kRunCredits / 2];
 };
 
 // Some warps of a block, which have a barrier of their own.
@@ -49,7 +49,7 @@ struct Threads {
 };
 
 // How long one thread has waited.
-struct Patience {
+struct WaitSoFar {
   static constexpr uint32_t kPollsPerLook = 1024;
   uint32_t polls = 0;
   uint32_t deadline = 0;  // a turn; 0: none yet

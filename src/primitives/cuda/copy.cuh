@@ -148,7 +148,7 @@ __device__ inline void copyBytes(std::byte* to, const std::byte* from, size_t by
 
 // Several copies whose loads are under way together. Those that are not set copy nothing.
 template <int kCopies>
-class Copies {
+class SideBySide {
  public:
   __device__ void set(int copy, std::byte* to, const std::byte* from, size_t bytes) {
     to_[copy] = to;

@@ -110,7 +110,7 @@ class Cuda {
   }
   __device__ void beginLinks() requires(Format::kLinks) {
     for (int peer = static_cast<int>(threadIdx.x % kWarp); peer < ranks(); peer += kWarp) {
-      const LinkCursors link = state_.links[peer];
+      const RunCursors link = state_.links[peer];
       cursors(peer) = {link.sent + untilMine(link.sent), link.received + untilMine(link.received)};
     }
     __syncwarp();
@@ -139,7 +139,7 @@ class Cuda {
   __device__ void endLinks() requires(Format::kLinks) {
     __syncthreads();
     for (int peer = static_cast<int>(threadIdx.x); peer < ranks(); peer += static_cast<int>(blockDim.x)) {
-      LinkCursors& link = state_.links[peer];
+      RunCursors& link = state_.links[peer];
       link = {cursors(peer).sent - untilMine(link.sent), cursors(peer).received - untilMine(link.received)};
     }
   }
@@ -436,9 +436,9 @@ class Cuda {
   }
   // Where this epoch's runs of a leg lie in every window; the same as operands of a reduction, with
   // `own` in this rank's place; and at `only`, or at all peers, as where its result goes: to `to` as well.
-  __device__ Row runRow(Leg leg) const;
-  __device__ auto operandsIn(const Row& row, const std::byte* own) const;
-  __device__ auto targetsIn(const Row& row, std::byte* to, int only = -1) const;
+  __device__ Parts runRow(Leg leg) const;
+  __device__ auto operandsIn(const Parts& row, const std::byte* own) const;
+  __device__ auto targetsIn(const Parts& row, std::byte* to, int only = -1) const;
   __device__ Status reduceRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
   __device__ Status reducePutRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes,
                                  int only);
@@ -456,7 +456,7 @@ class Cuda {
     return {0, threads - (Format::kBare && !kTurns ? kWarp : 0), 0};
   }
   // This strand's: all of its threads read, one writes, between two barriers of the warp.
-  __device__ LinkCursors& cursors(int peer) const requires(Format::kLinks) {
+  __device__ RunCursors& cursors(int peer) const requires(Format::kLinks) {
     return shared_.cursors[peer][threadIdx.x / kWarp];
   }
   // Runs of a link from number `cursor` on that come before this strand's next one.
@@ -511,17 +511,17 @@ class Cuda {
                             size_t bytes);
   __device__ bool awaitTurn(int stage, size_t chunk, int stages);
   // `peer`: who is waited for; or kNobody.
-  __device__ Code exhausted(Patience& patience, int peer) const {
-    return exhausted(patience, peer, [] { return false; });
+  __device__ Code exhausted(WaitSoFar& waiting, int peer) const {
+    return exhausted(waiting, peer, [] { return false; });
   }
   // `differs()`: what has come is another operation's.
   template <typename Differs>
-  __device__ Code exhausted(Patience& patience, int peer, Differs differs) const {
-    if (!patience.isDue()) return Code::kOk;
+  __device__ Code exhausted(WaitSoFar& waiting, int peer, Differs differs) const {
+    if (!waiting.isDue()) return Code::kOk;
     if (differs()) return Code::kInvalidUsage;
-    const Look seen = kTurns ? lookAroundApart(context_, shared_, patience.deadline, peer)
-                             : lookAround(context_, shared_, patience.deadline, peer);
-    patience.deadline = seen.deadline;
+    const Look seen = kTurns ? lookAroundApart(context_, shared_, waiting.deadline, peer)
+                             : lookAround(context_, shared_, waiting.deadline, peer);
+    waiting.deadline = seen.deadline;
     return seen.code;
   }
   // `finished`: of a collective, its number.
@@ -557,11 +557,11 @@ class Cuda {
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* cell, uint64_t value,
                                                          bool tagged) {
-  Patience patience;
+  WaitSoFar waiting;
   Pack seen = loadRelaxed(cell);
   while (seen.low < value) {
     if (look(shared_.failed) != 0) return false;
-    if (const Code code = exhausted(patience, peer); code != Code::kOk) {
+    if (const Code code = exhausted(waiting, peer); code != Code::kOk) {
       report(code, peer, 0);
       return false;
     }

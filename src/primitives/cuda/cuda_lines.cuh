@@ -76,7 +76,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
                                                           uint64_t flag, int first,
                                                           const LinePart<Format> (&parts)[kLines], int lane) {
   constexpr unsigned kAll = 0xffffffff;
-  Patience patience;
+  WaitSoFar waiting;
   while (true) {
     int late = -1;
     uint64_t seen = 0;
@@ -101,7 +101,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     const auto differs = [&] {
       return late >= 0 && holdsFlag<Format>(lane) && (seen ^ flag) >> kTagBits == 0;
     };
-    Code code = exhausted(patience, late, differs);
+    Code code = exhausted(waiting, late, differs);
     if (__any_sync(kAll, failed_)) code = Code::kRemote;
     if (!__any_sync(kAll, code != Code::kOk)) continue;
     __syncwarp();

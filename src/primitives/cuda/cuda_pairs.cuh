@@ -40,7 +40,7 @@ struct AnyLines {
 // The peer's line at `at`; where `tagAt` is one, also the peer's tag.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitLine(Pack& line, const std::byte* at, const Cell* tagAt) {
-  Patience patience;
+  WaitSoFar waiting;
   while (true) {
     line = loadRelaxed(at);
     bool come = !Format::absent(line);
@@ -55,7 +55,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitLine(Pack& line, const std::
       come = come && isTold;
     }
     if (come) return true;
-    if (const Code code = exhausted(patience, peerAt(1)); code != Code::kOk) {
+    if (const Code code = exhausted(waiting, peerAt(1)); code != Code::kOk) {
       report(code, peerAt(1), 0);
       return false;
     }

@@ -21,10 +21,10 @@ __device__ void Cuda<Reducer, Format, kRanks>::putRun(const RunRing& ring, uint6
 // operation.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitFlag(int peer, const uint64_t* at, uint64_t flag) {
-  Patience patience;
+  WaitSoFar waiting;
   uint64_t seen = loadAcquire(at);
   while (seen != flag && !failed_) {
-    const Code code = exhausted(patience, peer);
+    const Code code = exhausted(waiting, peer);
     const bool differs = (seen ^ flag) >> kTagBits == 0;
     if (differs || code != Code::kOk) report(differs ? Code::kInvalidUsage : code, peer, differs ? seen : 0);
     seen = loadAcquire(at);
@@ -68,21 +68,21 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRunAll(Leg leg) {
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Row Cuda<Reducer, Format, kRanks>::runRow(Leg leg) const {
+__device__ Parts Cuda<Reducer, Format, kRanks>::runRow(Leg leg) const {
   const RunRing first{nullptr, layout().runs, layout().runBytes};
   return {runBegin_ + layout().runsOf(leg, 0) + size_t{first.slot(epoch_)} * first.bytes,
           layout().runsOf(leg, 1) - layout().runsOf(leg, 0)};
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ auto Cuda<Reducer, Format, kRanks>::operandsIn(const Row& row, const std::byte* own) const {
+__device__ auto Cuda<Reducer, Format, kRanks>::operandsIn(const Parts& row, const std::byte* own) const {
   const std::byte* const here = window(rank());
   return Computed{
       [=, rank = rank()](int source) { return source == rank ? own : here + row.at(placeAt(rank, source)); }};
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ auto Cuda<Reducer, Format, kRanks>::targetsIn(const Row& row, std::byte* to, int only) const {
+__device__ auto Cuda<Reducer, Format, kRanks>::targetsIn(const Parts& row, std::byte* to, int only) const {
   const Computed places{[=, this](int index) {
     const int peer = only < 0 ? peerAt(index + 1) : only;
     return window(peer) + row.at(placeAt(peer, rank()));
@@ -127,7 +127,7 @@ template <typename Reducer, typename Format, int kRanks>
 template <typename Part>
 __device__ void Cuda<Reducer, Format, kRanks>::putRunAll(Leg leg, Part part) {
   for (int first = 1; first < ranks(); first += kPeersAtOnce) {
-    Copies<kPeersAtOnce> copies;
+    SideBySide<kPeersAtOnce> copies;
 #pragma unroll
     for (int i = 0; i < kPeersAtOnce; ++i) {
       if (first + i >= ranks()) continue;
@@ -145,7 +145,7 @@ template <typename Place>
 __device__ void Cuda<Reducer, Format, kRanks>::readRunAll(Leg leg, Place place) {
   if (!awaitRunAll(leg)) return;
   for (int first = 1; first < ranks(); first += kPeersAtOnce) {
-    Copies<kPeersAtOnce> copies;
+    SideBySide<kPeersAtOnce> copies;
 #pragma unroll
     for (int i = 0; i < kPeersAtOnce; ++i) {
       if (first + i >= ranks()) continue;
@@ -163,9 +163,9 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRoom(Leg leg) {
   bool free = !failed_;
   for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); free && step < ranks(); step += kWarp) {
     const uint64_t* const read = roomOf(rank(), leg, peerAt(step));
-    Patience patience;
+    WaitSoFar waiting;
     while (!failed_ && loadRelaxed64(read) < epoch_ - layout().runs) {
-      const Code code = exhausted(patience, peerAt(step));
+      const Code code = exhausted(waiting, peerAt(step));
       if (code != Code::kOk) report(code, peerAt(step), 0);
     }
     free = !failed_;
@@ -258,9 +258,9 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitPlace(int peer, uint64_t number) {
   const uint64_t owed = number < layout().linkRuns ? 0 : number + 1 - layout().linkRuns;
   const Cell* const credit = creditFrom(peer, number);
-  Patience patience;
+  WaitSoFar waiting;
   while (threadIdx.x % kWarp == 0 && !failed_ && loadRelaxed(credit).low < owed) {
-    const Code code = exhausted(patience, peer);
+    const Code code = exhausted(waiting, peer);
     if (code != Code::kOk) report(code, peer, 0);
   }
   return agreed(__any_sync(0xffffffff, failed_) == 0);

@@ -31,7 +31,7 @@ template <typename At>
 Computed(At) -> Computed<At>;
 
 // A place for each source, one behind the other, in everybody's window.
-struct Row {
+struct Parts {
   size_t begin;
   size_t stride;
 

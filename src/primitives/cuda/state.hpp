@@ -14,7 +14,7 @@
 namespace stretto::cuda {
 
 // How far a link has come, in runs.
-struct LinkCursors {
+struct RunCursors {
   uint64_t sent;
   uint64_t received;
 };
@@ -26,7 +26,7 @@ struct alignas(128) LaneState {
   uint64_t finished;  // operations; of the first lane all, of others those that it took part in
   uint64_t stamped;   // by the blocks of this number, which is not the lane's where transfers run
   uint32_t ended;     // of the first lane: blocks of the launch of several operations that runs
-  LinkCursors links[kMaxRanks];
+  RunCursors links[kMaxRanks];
 };
 
 // Instead of a peer, where it is not known who did not come.

@@ -50,7 +50,7 @@ bool Host::hasGivenUp(const Peer& other, Doubts& doubts) const {
 }
 
 // Of several transfers none ends the wait for another one: each needs its own peer.
-bool Host::hasLeft(const Peer& other, const Awaited& awaited) const {
+bool Host::hasLeft(const Peer& other, const AwaitedWord& awaited) const {
   if (!hasBegunToLeave(other.header())) return false;
   return sequence_ == 0 ? (awaited.ranks(ranks()) >> other.rank & 1) != 0
                         : lastAnnounced(other.header()) < sequence_;
@@ -73,7 +73,7 @@ Status Host::hasFailed(int lost) const {
                    lost, because.c_str(), nameOf(why.code));
 }
 
-Status Host::disagreement(Doubts& doubts, const Awaited& awaited) const {
+Status Host::disagreement(Doubts& doubts, const AwaitedWord& awaited) const {
   int lost = -1, gone = -1;
   for (const Peer& other : peers_) {
     if (other.rank == rank_) continue;

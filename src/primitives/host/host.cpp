@@ -308,7 +308,7 @@ std::byte* Host::scratch(size_t bytes) {
   return scratch_.get();
 }
 
-Status Host::waitLong(const uint64_t* word, uint64_t value, Awaited awaited) {
+Status Host::waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited) {
   ++counters_.slow;
   Patience patience(*this, awaited);
   while (load(word) < value) {
@@ -319,7 +319,7 @@ Status Host::waitLong(const uint64_t* word, uint64_t value, Awaited awaited) {
   return kOkStatus;
 }
 
-Patience::Patience(Host& host, Awaited awaited) : host_(host), awaited_(awaited) {}
+Patience::Patience(Host& host, AwaitedWord awaited) : host_(host), awaited_(awaited) {}
 
 Patience::~Patience() {
   if (!armed_) return;

@@ -60,7 +60,7 @@ struct Doubts {
 };
 
 // What a wait is for: one rank, or, in transfers, any of several.
-struct Awaited {
+struct AwaitedWord {
   int peer = -1;                           // named when the wait fails; -1: nobody in particular
   uint64_t anyOf = 0;                      // a bit for each rank that could end the wait; 0: `peer` alone
   const Announcement* transfer = nullptr;  // the first of the transfers
@@ -73,7 +73,7 @@ struct Awaited {
 };
 
 // Ranks that wait for each other and for nobody else, as one rank has seen them.
-struct Standstill {
+struct StandstillSeen {
   uint64_t members = 0;  // a bit each; 0: none seen. The rest is of members only
   uint64_t tickets[kMaxRanks];
   uint64_t looks[kMaxRanks];
@@ -83,7 +83,7 @@ struct Standstill {
 // (the caller looks once more), sleeps. Ends the sleeping state when destroyed.
 class Patience {
  public:
-  Patience(Host& host, Awaited awaited);
+  Patience(Host& host, AwaitedWord awaited);
   ~Patience();
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
@@ -96,7 +96,7 @@ class Patience {
   void publish();
 
   Host& host_;
-  Awaited awaited_;
+  AwaitedWord awaited_;
   uint64_t startedTicks_ = 0;
   uint32_t yields_ = 0;
   uint32_t bell_ = 0;
@@ -104,7 +104,7 @@ class Patience {
   bool slept_ = false;  // a first sleep to its end
   bool warned_ = false;
   Doubts doubts_;
-  Standstill standstill_;
+  StandstillSeen standstill_;
 };
 
 class Host {
@@ -253,18 +253,18 @@ class Host {
     }
     return waitLong(word, value, {.peer = peer});
   }
-  Status waitLong(const uint64_t* word, uint64_t value, Awaited awaited);
+  Status waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited);
   Status mayWriteTo(const Peer& other, const char* what) const;
   Status givenUp() const;
   Status timedOut(int peer) const;
   void warnOf(int peer, uint64_t waitedTicks) const;
   std::string missingPart(int peer) const;
-  Status disagreement(Doubts& doubts, const Awaited& awaited) const;
+  Status disagreement(Doubts& doubts, const AwaitedWord& awaited) const;
   bool hasGivenUp(const Peer& other, Doubts& doubts) const;
-  bool hasLeft(const Peer& other, const Awaited& awaited) const;
-  Status standstill(Standstill& seen, int waitedFor) const;
-  bool seesStandstill(Standstill& seen) const;
-  bool isUnchanged(const Standstill& seen) const;
+  bool hasLeft(const Peer& other, const AwaitedWord& awaited) const;
+  Status standstill(StandstillSeen& seen, int waitedFor) const;
+  bool seesStandstill(StandstillSeen& seen) const;
+  bool isUnchanged(const StandstillSeen& seen) const;
   std::string current() const;
   int failedPeer() const;
   Status peerFailed(int peer, const std::string& what) const;

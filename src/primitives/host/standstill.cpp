@@ -48,7 +48,7 @@ bool forEach(uint64_t ranks, Body body) {
 }  // namespace
 
 // Step 1. False if some rank is not in a long wait.
-bool Host::seesStandstill(Standstill& seen) const {
+bool Host::seesStandstill(StandstillSeen& seen) const {
   uint64_t members = uint64_t{1} << rank_;
   for (uint64_t open = members; open != 0;) {
     const int rank = std::countr_zero(open);
@@ -68,14 +68,14 @@ bool Host::seesStandstill(Standstill& seen) const {
   return true;
 }
 
-bool Host::isUnchanged(const Standstill& seen) const {
+bool Host::isUnchanged(const StandstillSeen& seen) const {
   return forEach(seen.members, [&](int rank) {
     return read(peers_[static_cast<size_t>(rank)].header().wait.ticket) == seen.tickets[rank];
   });
 }
 
 // Step 2 if there was a first one, else step 1.
-Status Host::standstill(Standstill& seen, int waitedFor) const {
+Status Host::standstill(StandstillSeen& seen, int waitedFor) const {
   if (seen.members == 0 || !isUnchanged(seen)) {
     if (!seesStandstill(seen)) seen.members = 0;
     return kOkStatus;

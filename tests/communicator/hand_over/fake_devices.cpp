@@ -198,7 +198,9 @@ class Idle final : public Engine {
   bool mayShare(const Launch&) const override { return false; }
   bool joins(std::span<const Launch>, const Launch&) const override { return false; }
   Status launchTogether(std::span<const Launch>, StreamHandle) override { return kOkStatus; }
-  Status launchTransfers(std::span<const Transfer>, uint64_t, StreamHandle) override { return kOkStatus; }
+  Status launchTransfers(std::span<const DeviceTransfer>, uint64_t, StreamHandle) override {
+    return kOkStatus;
+  }
   void abort(uint32_t) override {}
   Report report() const override { return {}; }
   std::array<stretto::cuda::LongLook, stretto::cuda::kAwaited> longLooks() const override { return {}; }
