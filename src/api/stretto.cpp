@@ -1,6 +1,7 @@
 // stretto.h: what NCCL's interface has no name for. The doctor is in doctor.cpp.
 #include "stretto.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "api/build.hpp"
@@ -31,13 +32,6 @@ Result<Collective> collectiveNamed(const char* name) {
       name == nullptr ? "(null)" : name);
 }
 
-// nccl-tests counts the larger buffer where Arguments::count counts one block.
-bool countsBlocks(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
-         collective == Collective::kAllToAll || collective == Collective::kGather ||
-         collective == Collective::kScatter;
-}
-
 Result<planner::Request> makeRequest(const strettoQuestion_t& question, int ranks) {
   const auto collective = collectiveNamed(question.collective);
   if (!collective.ok()) return collective.status();
@@ -53,8 +47,9 @@ Result<planner::Request> makeRequest(const strettoQuestion_t& question, int rank
   request.ranks = ranks;
   request.windowed = request.pullsOnce = question.windows == 1;
   request.pullsTwice = question.windows != 0;
-  request.bytes =
-      countsBlocks(request.collective) ? question.bytes / static_cast<size_t>(ranks) : question.bytes;
+  // nccl-tests counts the larger buffer where Arguments::count counts one block.
+  request.bytes = question.bytes /
+                  std::max(blocksSent(request.collective, ranks), blocksReceived(request.collective, ranks));
   return request;
 }
 

@@ -58,6 +58,19 @@ constexpr bool reduces(Collective collective) {
          collective == Collective::kReduce;
 }
 
+// How many blocks of `count` elements a buffer has, of the rank that has the most (the root, if there is
+// one): one for each rank, or one.
+constexpr size_t blocksSent(Collective collective, int ranks) {
+  const bool one = collective != Collective::kReduceScatter && collective != Collective::kAllToAll &&
+                   collective != Collective::kScatter;
+  return one ? 1 : static_cast<size_t>(ranks);
+}
+constexpr size_t blocksReceived(Collective collective, int ranks) {
+  const bool one = collective != Collective::kAllGather && collective != Collective::kAllToAll &&
+                   collective != Collective::kGather;
+  return one ? 1 : static_cast<size_t>(ranks);
+}
+
 // Shifts, not a table: a constexpr array of a function is built on the stack by each call that a compiler
 // does not see through, and one outside of it does not exist on a GPU.
 constexpr size_t sizeOf(DataType type) {

@@ -91,10 +91,6 @@ Arguments argumentsOf(const Operation& operation, const planner::Plan& plan, int
   return arguments;
 }
 
-int sendBlocks(const Operation& operation, int ranks) {
-  return operation.collective == Collective::kReduceScatter ? ranks : 1;
-}
-
 // Validated: remembered by the group, run here, or enqueued.
 Status hand(Communicator& communicator, const Operation& operation,
             const std::shared_ptr<executors::host::Stream>& stream) {
@@ -457,7 +453,7 @@ inline void Communicator::announce(const Announcement& kind, const Announced& ca
 }
 
 const void* Communicator::scaledInput(const Operation& operation) {
-  const size_t count = operation.count * static_cast<size_t>(sendBlocks(operation, ranks_));
+  const size_t count = operation.count * blocksSent(operation.collective, ranks_);
   const size_t bytes = count * sizeOf(operation.type);
   if (scaled_.size() < bytes) {
     scaled_.resize(bytes);

@@ -10,43 +10,47 @@ namespace {
 // How many blocks of `count` elements the buffers of a collective hold on this rank, and which block of the
 // larger buffer an in-place call may use (-1: only the same address, -2: never in place).
 struct Extent {
-  size_t sendBlocks;
-  size_t receiveBlocks;
   int inPlaceBlock;
   bool usesSend = true;
   bool usesReceive = true;
+  size_t sendBlocks = 1;
+  size_t receiveBlocks = 1;
 };
 
-Extent extentOf(const Operation& operation, int rank, int ranks) {
-  const size_t n = static_cast<size_t>(ranks);
+Extent useOf(const Operation& operation, int rank) {
   const bool isRoot = rank == operation.root;
   switch (operation.collective) {
-    case Collective::kAllReduce:
-      return {1, 1, -1};
     case Collective::kReduceScatter:
-      return {n, 1, rank};
     case Collective::kAllGather:
-      return {1, n, rank};
+      return {rank};
     case Collective::kAllToAll:
-      return {n, n, -2};
+      return {-2};
     case Collective::kBroadcast:
-      return {1, 1, -1, isRoot, true};
+      return {-1, isRoot, true};
     case Collective::kReduce:
-      return {1, 1, -1, true, isRoot};
+      return {-1, true, isRoot};
     case Collective::kGather:
-      return {1, n, operation.root, true, isRoot};
+      return {operation.root, true, isRoot};
     case Collective::kScatter:
-      return {n, 1, operation.root, isRoot, true};
+      return {operation.root, isRoot, true};
     case Collective::kSend:
-      return {1, 0, -2, true, false};
+      return {-2, true, false};
     case Collective::kReceive:
-      return {0, 1, -2, false, true};
+      return {-2, false, true};
+    case Collective::kAllReduce:
     case Collective::kPut:
     case Collective::kSignal:
     case Collective::kWaitSignal:
-      break;  // OneSided::check() judges those
+      break;  // OneSided::check() judges the last three
   }
-  return {1, 1, -1};
+  return {-1};
+}
+
+Extent extentOf(const Operation& operation, int rank, int ranks) {
+  Extent extent = useOf(operation, rank);
+  extent.sendBlocks = blocksSent(operation.collective, ranks);
+  extent.receiveBlocks = blocksReceived(operation.collective, ranks);
+  return extent;
 }
 
 Status checkRoot(const Operation& operation, int ranks) {

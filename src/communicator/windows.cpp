@@ -77,19 +77,19 @@ WindowPlace Windows::find(const void* begin, size_t bytes) const {
 WindowPlace Windows::resultsOf(const Operation& operation, int ranks) const {
   switch (operation.collective) {
     case Collective::kAllGather:
-      return find(operation.receive, operation.bytes() * static_cast<size_t>(ranks));
     case Collective::kBroadcast:
-      return find(operation.receive, operation.bytes());
+      break;
     // A rank's input must last while its peers' data comes.
     case Collective::kAllToAll:
       if (operation.send == operation.receive) return {};
-      return find(operation.receive, operation.bytes() * static_cast<size_t>(ranks));
+      break;
     case Collective::kAllReduce:
       if (operation.send == operation.receive || operation.scaled) return {};
-      return find(operation.receive, operation.bytes());
+      break;
     default:
       return {};
   }
+  return find(operation.receive, operation.bytes() * blocksReceived(operation.collective, ranks));
 }
 
 PullPlaces Windows::pullsOf(const Operation& operation) const {

@@ -46,18 +46,14 @@ bool isPointToPoint(Collective collective) {
 
 // Bytes of what one rank ends up with, the root's if there is one.
 double resultBytes(const Request& request) {
-  const bool blocks = request.collective == Collective::kAllGather ||
-                      request.collective == Collective::kAllToAll ||
-                      request.collective == Collective::kGather;
-  return static_cast<double>(request.bytes) * (blocks ? request.ranks : 1);
+  return static_cast<double>(request.bytes) *
+         static_cast<double>(blocksReceived(request.collective, request.ranks));
 }
 
 // The same of what it begins with.
 double inputBytes(const Request& request) {
-  const bool blocks = request.collective == Collective::kReduceScatter ||
-                      request.collective == Collective::kAllToAll ||
-                      request.collective == Collective::kScatter;
-  return static_cast<double>(request.bytes) * (blocks ? request.ranks : 1);
+  return static_cast<double>(request.bytes) *
+         static_cast<double>(blocksSent(request.collective, request.ranks));
 }
 
 bool isLarge(const Request& request) {

@@ -208,12 +208,10 @@ int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
 // PreMulSum: the input is scaled first, into the receive buffer where that holds all of it.
 Status KernelEngine::scaleInput(const Launch& launch, Arguments& arguments, void*& scratch,
                                 cudaStream_t stream) const {
-  const size_t blocks =
-      launch.collective == Collective::kReduceScatter ? static_cast<size_t>(setup_.ranks) : 1;
   Scale scale{};
   scale.type = arguments.reduce.type;
   scale.from = arguments.send;
-  scale.bytes = arguments.bytes() * blocks;
+  scale.bytes = arguments.bytes() * blocksSent(launch.collective, setup_.ranks);
   scale.place = static_cast<const uint8_t*>(launch.scalarPlace);
   std::memcpy(scale.scalar, launch.scalar, sizeof scale.scalar);
   scale.to = arguments.receive;

@@ -36,11 +36,8 @@ struct Ranges {
 
   Ranges(const Launch& launch, int ranks) : reads(), writes() {
     const Arguments& a = launch.arguments;
-    const auto blocks = [&](Collective collective) {
-      return launch.collective == collective ? static_cast<size_t>(ranks) : size_t{1};
-    };
-    reads = {reinterpret_cast<uintptr_t>(a.send), a.bytes() * blocks(Collective::kReduceScatter)};
-    writes = {reinterpret_cast<uintptr_t>(a.receive), a.bytes() * blocks(Collective::kAllGather)};
+    reads = {reinterpret_cast<uintptr_t>(a.send), a.bytes() * blocksSent(launch.collective, ranks)};
+    writes = {reinterpret_cast<uintptr_t>(a.receive), a.bytes() * blocksReceived(launch.collective, ranks)};
   }
   constexpr bool mayRunBeside(const Ranges& other) const {
     return !writes.meets(other.writes) && !writes.meets(other.reads) && !reads.meets(other.writes);
