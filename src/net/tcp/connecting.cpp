@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kPause = 50'000'000;  // nanoseconds until a flow that failed is tried again
 constexpr double kSecondsOfAttempts = 10;
+constexpr size_t kMostCopied = 16 << 10;
 
 // The interface that a flow to `to` leaves by, if more than one could: those of its network in turn.
 const NetworkInterface* interfaceFor(const std::vector<NetworkInterface>& all, const SocketAddress& to,
@@ -32,7 +33,9 @@ Status TcpConnecting::begin() {
   const size_t flows = std::min<size_t>(ways * static_cast<size_t>(settings_.flows), kMostFlows);
   hello_.flows = static_cast<uint16_t>(flows);
   hello_.chunk = static_cast<uint32_t>(settings_.chunk);
-  hello_.small = static_cast<uint32_t>(settings_.small);
+  // With several flows a small message is copied, so that it can be sent again.
+  const size_t small = flows > 1 ? std::min(settings_.small, kMostCopied) : settings_.small;
+  hello_.small = static_cast<uint32_t>(small);
   STRETTO_TRY(fillRandom(hello_.connection));
   callers_.resize(flows);
   flows_.resize(flows);

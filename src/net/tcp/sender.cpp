@@ -75,6 +75,7 @@ Status TcpSender::send(const std::byte* from, size_t bytes, int tag, Registratio
   message.frame.index = sentOf_[tag]++;
   message.frame.total = static_cast<uint32_t>(bytes);
   message.carriers.clear();
+  ++unfinished_;
   queue_.push_back(&message);
   request = &message;
   return progress();
@@ -99,8 +100,7 @@ Status TcpSender::progress() {
     moved = false;
     for (size_t flow = 0; flow < flows_.size(); ++flow) moved = pass(flow) || moved;
   }
-  const bool waits =
-      several() || !queue_.empty() || !complete_.canHold(number_) || calls_ % kLookAtAllEvery == 0;
+  const bool waits = unfinished_ > 0 || !complete_.canHold(number_) || calls_ % kLookAtAllEvery == 0;
   bool first = true;
   for (size_t flow = 0; flow < flows_.size() && waits; ++flow) {
     if (!flows_[flow]->open) continue;
@@ -122,7 +122,7 @@ bool TcpSender::pass(size_t index) {
   if (!flow.open) return false;
   if (!flow.busy) {
     Job job;
-    if (!hasRoom(flow) || !nextJob(job)) return false;
+    if (!nextJob(index, job)) return false;
     begin(index, std::move(job));
   }
   return pump(index);
@@ -132,7 +132,6 @@ bool TcpSender::pass(size_t index) {
 // could have sent: each has at most twice what its path holds.
 bool TcpSender::hasRoom(OutFlow& flow) {
   if (!several()) return true;
-  if (queue_.empty() && again_.empty() && controls_.empty()) return false;
   const uint64_t now = platform::monotonicNanoseconds();
   if (now - flow.measured > kMeasureEvery) {
     flow.measured = now;
@@ -145,13 +144,21 @@ bool TcpSender::hasRoom(OutFlow& flow) {
   return room;
 }
 
-bool TcpSender::nextJob(Job& job) {
+// Small messages keep to the first flow, which the receiver looks at most often, as long as it takes them.
+bool TcpSender::takesSmall(size_t index) const {
+  for (size_t before = 0; before < index; ++before) {
+    if (flows_[before]->open && !flows_[before]->busy) return false;
+  }
+  return true;
+}
+
+bool TcpSender::nextJob(size_t index, Job& job) {
   if (!controls_.empty()) {
     job.frame = controls_.front();
     controls_.pop_front();
     return true;
   }
-  if (!again_.empty()) {
+  if (!again_.empty() && hasRoom(*flows_[index])) {
     job = again_.front();
     again_.pop_front();
     return true;
@@ -159,11 +166,12 @@ bool TcpSender::nextJob(Job& job) {
   for (auto at = queue_.begin(); at != queue_.end(); ++at) {
     Message& message = **at;
     if (isSmall(message)) {
-      if (!smallJob(message, job)) continue;
+      if (!takesSmall(index) || !smallJob(message, job)) continue;
       queue_.erase(at);
       return true;
     }
     if (message.frame.index < readyOf_[message.frame.tag]) {
+      if (!hasRoom(*flows_[index])) return false;
       chunkJob(message, job);
       if (message.given == message.frame.total) queue_.erase(at);
       return true;
@@ -175,9 +183,14 @@ bool TcpSender::nextJob(Job& job) {
 
 TcpSender::Unconfirmed* TcpSender::freeUnconfirmed(size_t bytes) {
   if (unconfirmedBytes_ + bytes > kMostUnconfirmed) return nullptr;
-  const auto free =
-      std::find_if(unconfirmed_.begin(), unconfirmed_.end(), [](const auto& one) { return !one.used; });
-  return free == unconfirmed_.end() ? nullptr : &*free;
+  // The oldest is the most likely to be free.
+  for (size_t i = 0; i < unconfirmed_.size(); ++i) {
+    Unconfirmed& one = unconfirmed_[(nextUnconfirmed_ + i) % unconfirmed_.size()];
+    if (one.used) continue;
+    nextUnconfirmed_ = (nextUnconfirmed_ + i + 1) % unconfirmed_.size();
+    return &one;
+  }
+  return nullptr;
 }
 
 bool TcpSender::smallJob(Message& message, Job& job) {
@@ -191,7 +204,7 @@ bool TcpSender::smallJob(Message& message, Job& job) {
   job = {kept->frame, message.from, &message, kept};
   if (several()) {
     kept->bytes.assign(message.from, message.from + message.frame.total);
-    message.done = true;
+    markDone(message);
     job.from = kept->bytes.data();
     job.message = nullptr;
   }
@@ -267,10 +280,15 @@ void TcpSender::finish(OutFlow& flow) {
   if (job.message == nullptr) return;
   job.message->taken += job.frame.bytes;
   if (!several()) {
-    job.message->done = job.message->taken == job.message->frame.total;
-  } else if (complete_.has(job.message->frame.number)) {
-    job.message->done = !isBeingSent(*job.message);
+    if (job.message->taken == job.message->frame.total) markDone(*job.message);
+  } else if (complete_.has(job.message->frame.number) && !isBeingSent(*job.message)) {
+    markDone(*job.message);
   }
+}
+
+void TcpSender::markDone(Message& message) {
+  message.done = true;
+  --unfinished_;
 }
 
 bool TcpSender::isBeingSent(const Message& message) const {
@@ -328,7 +346,7 @@ void TcpSender::applyComplete(const Record& record) {
   if (!several()) return;
   for (Message& message : messages_) {
     if (!message.used || message.done || !complete_.has(message.frame.number)) continue;
-    message.done = !isBeingSent(message);
+    if (!isBeingSent(message)) markDone(message);
   }
 }
 

@@ -71,7 +71,9 @@ class TcpSender final : public Sender {
   Status failed() const;
   Status progress();
 
-  bool nextJob(Job& job);
+  bool nextJob(size_t index, Job& job);
+  bool takesSmall(size_t index) const;
+  void markDone(Message& message);
   bool smallJob(Message& message, Job& job);
   void chunkJob(Message& message, Job& job);
   bool askJob(Message& message, Job& job);
@@ -98,11 +100,13 @@ class TcpSender final : public Sender {
   const size_t mostWindow_;
   std::vector<std::unique_ptr<OutFlow>> flows_;
   std::array<Message, kMostRequests> messages_;
+  int unfinished_ = 0;          // of them
   std::deque<Message*> queue_;  // not given to flows, or not all of it
   std::deque<Job> again_;       // what lost flows carried
   std::deque<Frame> controls_;
   std::array<Unconfirmed, kMostUnconfirmedParts> unconfirmed_;
   size_t unconfirmedBytes_ = 0;
+  size_t nextUnconfirmed_ = 0;
   uint64_t number_ = 0;
   std::unordered_map<int, uint64_t> sentOf_;   // messages, by tag
   std::unordered_map<int, uint64_t> readyOf_;  // receives that are there, by tag

@@ -39,4 +39,9 @@ void breakWhenSilent(const FileDescriptor& socket, double seconds) {
   ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
+void confirmLazily(const FileDescriptor& socket) {
+  const int off = 0;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off);
+}
+
 }  // namespace stretto
