@@ -36,14 +36,13 @@ struct Pair {
   bool whole() const { return sender != nullptr && receiver != nullptr; }
 };
 
-// A connection from `from` to `to`; not whole if there was none within `seconds`.
-inline Pair join(Net& from, Net& to, int device = 0, double seconds = kPatience) {
+// A connection to `listener`, by its own handle or one that leads there; not whole if there was none within
+// `seconds`.
+inline Pair join(Net& from, std::unique_ptr<Listener> listener, const Handle& handle,
+                 double seconds = kPatience) {
   Pair pair;
-  auto listener = to.listen(device);
-  EXPECT_TRUE(listener.ok()) << lastError();
-  if (!listener.ok()) return pair;
-  pair.listener = std::move(listener.value());
-  auto connecting = from.connect(device, pair.listener->handle());
+  pair.listener = std::move(listener);
+  auto connecting = from.connect(0, handle);
   EXPECT_TRUE(connecting.ok()) << lastError();
   if (!connecting.ok()) return pair;
   const auto poll = [&] {
@@ -53,6 +52,27 @@ inline Pair join(Net& from, Net& to, int device = 0, double seconds = kPatience)
   };
   EXPECT_TRUE(eventually(poll, seconds) && pair.whole()) << lastError();
   return pair;
+}
+
+inline Pair join(Net& from, Net& to) {
+  auto listener = to.listen(0);
+  EXPECT_TRUE(listener.ok()) << lastError();
+  if (!listener.ok()) return {};
+  const Handle handle = listener.value()->handle();
+  return join(from, std::move(listener.value()), handle);
+}
+
+// Tests a send and its receive until both are done. False if one failed, or after too long.
+inline bool bothDone(Pair& pair, Request* sending, Request* receiving) {
+  bool sent = false;
+  bool received = false;
+  bool good = true;
+  return eventually([&] {
+           if (!sent) good = pair.sender->test(sending, sent).ok();
+           if (good && !received) good = pair.receiver->test(receiving, received, nullptr).ok();
+           return !good || (sent && received);
+         }) &&
+         good;
 }
 
 // The bytes of message `number`, which are like those of no other.

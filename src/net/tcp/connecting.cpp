@@ -9,7 +9,6 @@ namespace stretto::net::tcp {
 namespace {
 
 constexpr uint64_t kPause = 50'000'000;  // nanoseconds until a flow that failed is tried again
-constexpr double kSecondsOfAttempts = 10;
 constexpr size_t kMostCopied = 16 << 10;
 
 // The interface that a flow to `to` leaves by, if more than one could: those of its network in turn.
@@ -77,7 +76,7 @@ Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
 Status TcpConnecting::onFailure(size_t flow, const std::string& why, bool impostor) {
   callers_[flow].reset();
   nextAttempt_[flow] = platform::monotonicNanoseconds() + kPause;
-  if (!impostor && platform::secondsSince(since_) < kSecondsOfAttempts) return kOkStatus;
+  if (!impostor && platform::secondsSince(since_) < settings_.attempts) return kOkStatus;
   return fail(Code::kRemote, "net/tcp: no connection to the peer: %s", why.c_str());
 }
 

@@ -18,7 +18,8 @@ struct Settings {
   size_t small = 64 << 10;         // bytes of a message that goes at once, without waiting for its receive
   size_t leastWindow = 512 << 10;  // bytes under way over a flow, if there are several
   size_t mostWindow = 16 << 20;
-  double silence = 4;  // seconds after which a flow whose peer does not answer is given up
+  double attempts = 10;  // seconds during which a connection that fails is tried again
+  double silence = 4;    // seconds after which a flow whose peer does not answer is given up
 };
 
 // From the environment. kInvalidUsage if it chooses no interface or a value is wrong.

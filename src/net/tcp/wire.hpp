@@ -42,10 +42,10 @@ inline constexpr int kMostFlows = 32;
 inline constexpr size_t kMostAddresses = 8;
 inline constexpr size_t kMostMessage = size_t{1} << 30;
 inline constexpr size_t kLeastChunk = 4 << 10;
-inline constexpr size_t kMostSmall = 256 << 10;      // bytes of a message that goes at once
-inline constexpr size_t kMostUnconfirmed = 1 << 20;  // bytes of such that the receiver may have to keep
+inline constexpr size_t kMostSmall = 256 << 10;       // bytes of a message that goes at once
+inline constexpr size_t kMostUnconfirmed = 1 << 20;   // bytes of such that the receiver may have to keep
 inline constexpr size_t kMostUnconfirmedParts = 128;  // messages of such
-inline constexpr uint64_t kMostApart = 256;          // numbers of a message and of the oldest incomplete one
+inline constexpr uint64_t kMostApart = 256;           // numbers of a message and of the oldest incomplete one
 
 static_assert(std::endian::native == std::endian::little, "structs travel as they lie in memory");
 

@@ -1,0 +1,333 @@
+// What net/tcp does when flows break, peers fall silent or die, and strangers come.
+#include <gtest/gtest.h>
+
+#include "harness/captured_log.hpp"
+#include "harness/watchdog.hpp"
+#include "net/drive.hpp"
+#include "net/nets.hpp"
+#include "net/relay.hpp"
+#include "net/tcp/handshake.hpp"
+
+namespace stretto::net::testing {
+namespace {
+
+using stretto::testing::CapturedWarnings;
+using stretto::testing::timesIn;
+using stretto::testing::Watchdog;
+
+class TcpFailure : public ::testing::Test {
+ protected:
+  Watchdog watchdog_{"a test of what fails in net/tcp", 4 * kPatience};
+};
+
+// A connection whose flows all go through a relay.
+struct Relayed {
+  explicit Relayed(const tcp::Settings& settings) : net(tcp::open(settings)) {
+    auto listener = net->listen(0);
+    EXPECT_TRUE(listener.ok());
+    relay = std::make_unique<Relay>(listener.value()->handle());
+    pair = join(*net, std::move(listener.value()), relay->handle());
+  }
+  std::unique_ptr<Net> net;
+  std::unique_ptr<Relay> relay;
+  Pair pair;
+};
+
+size_t lostOf(const std::vector<FlowCounters>& flows) {
+  size_t lost = 0;
+  for (const FlowCounters& flow : flows) lost += flow.lost ? 1 : 0;
+  return lost;
+}
+
+Traffic mixedTraffic(size_t messages, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<size_t> sizes(messages);
+  for (size_t& bytes : sizes) bytes = random() % 3 == 0 ? random() % 4000 : random() % 400'000;
+  return trafficOf(sizes);
+}
+
+// Every flow in turn is cut once, after as many messages as chance says.
+TEST_F(TcpFailure, WhatACutFlowCarriedGoesOverTheOthers) {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    Relayed relayed(manyFlows(4));
+    ASSERT_TRUE(relayed.pair.whole());
+    const Traffic traffic = mixedTraffic(60, seed);
+    Exchange exchange(relayed.pair, traffic);
+    bool cut = false;
+    const Status status = exchange.run([&](size_t received) {
+      if (!cut && received >= 3 * seed) relayed.relay->cut(seed % 4);
+      cut = cut || received >= 3 * seed;
+    });
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << lastError();
+    EXPECT_EQ(exchange.wrong(), 0u);
+    EXPECT_EQ(lostOf(relayed.pair.sender->flows()), 1u);
+  }
+}
+
+TEST_F(TcpFailure, OneFlowOfFourCarriesItAll) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    Relayed relayed(manyFlows(4));
+    ASSERT_TRUE(relayed.pair.whole());
+    const Traffic traffic = mixedTraffic(80, seed);
+    Exchange exchange(relayed.pair, traffic);
+    size_t cuts = 0;
+    const Status status = exchange.run([&](size_t received) {
+      if (cuts < 3 && received >= 10 * (cuts + 1)) relayed.relay->cut((seed + cuts++) % 4);
+    });
+    ASSERT_TRUE(status.ok()) << "seed " << seed << ": " << lastError();
+    EXPECT_EQ(exchange.wrong(), 0u);
+    EXPECT_EQ(lostOf(relayed.pair.sender->flows()), 3u);
+  }
+}
+
+TEST_F(TcpFailure, ALostFlowIsSaidInTheLog) {
+  Relayed relayed(manyFlows(2));
+  ASSERT_TRUE(relayed.pair.whole());
+  CapturedWarnings warnings;
+  relayed.relay->cut(1);
+  const std::vector<std::byte> bytes(200'000);
+  std::vector<std::byte> to(bytes.size());
+  const uint64_t begin = platform::monotonicNanoseconds();
+  while (platform::secondsSince(begin) < 0.6) {
+    Request* sending = nullptr;
+    Request* receiving = nullptr;
+    const Receive receive{to.data(), to.size(), 7, nullptr};
+    ASSERT_TRUE(relayed.pair.receiver->receive(&receive, 1, receiving).ok());
+    ASSERT_TRUE(relayed.pair.sender->send(bytes.data(), bytes.size(), 7, nullptr, sending).ok());
+    ASSERT_TRUE(bothDone(relayed.pair, sending, receiving));
+  }
+  const std::string log = warnings.take();
+  EXPECT_NE(log.find("a flow is lost, the others go on"), std::string::npos) << log;
+  EXPECT_NE(log.find("127.0.0.1:"), std::string::npos) << log;
+}
+
+TEST_F(TcpFailure, WithoutAnyFlowBothEndsAreTold) {
+  Relayed relayed(manyFlows(3));
+  ASSERT_TRUE(relayed.pair.whole());
+  const Traffic traffic = mixedTraffic(60, 1);
+  Exchange exchange(relayed.pair, traffic);
+  bool cut = false;
+  const Status status = exchange.run([&](size_t received) {
+    for (size_t i = 0; received >= 5 && !cut && i < 3; ++i) relayed.relay->cut(i);
+    cut = cut || received >= 5;
+  });
+  EXPECT_EQ(status.code, Code::kRemote);
+  EXPECT_NE(lastError().find("127.0.0.1:"), std::string::npos) << lastError();
+  Status sending;
+  Status receiving;
+  std::vector<std::byte> bytes(1000);
+  EXPECT_TRUE(eventually([&] {
+    Request* request = nullptr;
+    bool done = false;
+    sending = relayed.pair.sender->send(bytes.data(), bytes.size(), 7, nullptr, request);
+    const Receive receive{bytes.data(), bytes.size(), 7, nullptr};
+    request = nullptr;
+    receiving = relayed.pair.receiver->receive(&receive, 1, request);
+    if (receiving.ok() && request != nullptr) receiving = relayed.pair.receiver->test(request, done, nullptr);
+    return !sending.ok() && !receiving.ok();
+  }));
+  EXPECT_EQ(sending.code, Code::kRemote);
+  EXPECT_EQ(receiving.code, Code::kRemote);
+}
+
+// A process that is stopped, or computes, is no process that is gone: its kernel answers.
+TEST_F(TcpFailure, APeerThatStopsReadingIsWaitedFor) {
+  tcp::Settings settings = manyFlows(2);
+  settings.silence = 2;
+  for (const int flows : {1, 2}) {
+    settings.flows = flows;
+    const auto net = tcp::open(settings);
+    Pair pair = join(*net, *net);
+    ASSERT_TRUE(pair.whole());
+    std::vector<std::byte> from = patternOf(3, 32 << 20);
+    std::vector<std::byte> to(from.size());
+    Request* sending = nullptr;
+    Request* receiving = nullptr;
+    const Receive receive{to.data(), to.size(), 7, nullptr};
+    ASSERT_TRUE(pair.receiver->receive(&receive, 1, receiving).ok());
+    ASSERT_TRUE(pair.sender->send(from.data(), from.size(), 7, nullptr, sending).ok());
+    bool received = false;
+    ASSERT_TRUE(pair.receiver->test(receiving, received, nullptr).ok());  // hears that it is asked
+    bool sent = false;
+    const uint64_t begin = platform::monotonicNanoseconds();
+    while (platform::secondsSince(begin) < 3.5) ASSERT_TRUE(pair.sender->test(sending, sent).ok());
+    EXPECT_FALSE(sent);
+    EXPECT_FALSE(received);
+    EXPECT_TRUE(bothDone(pair, sending, receiving));
+    EXPECT_EQ(from, to);
+    EXPECT_EQ(lostOf(pair.sender->flows()), 0u);
+  }
+}
+
+TEST_F(TcpFailure, ARelayThatHoldsEverythingLosesNothing) {
+  Relayed relayed(manyFlows(4));
+  ASSERT_TRUE(relayed.pair.whole());
+  const Traffic traffic = mixedTraffic(60, 5);
+  Exchange exchange(relayed.pair, traffic);
+  uint64_t held = 0;
+  const Status status = exchange.run([&](size_t received) {
+    if (received >= 10 && held == 0) {
+      held = platform::monotonicNanoseconds();
+      relayed.relay->hold(true);
+    }
+    if (held != 0 && platform::secondsSince(held) > 0.5) relayed.relay->hold(false);
+  });
+  EXPECT_TRUE(status.ok()) << lastError();
+  EXPECT_EQ(exchange.wrong(), 0u);
+}
+
+FileDescriptor strangerTo(const Handle& handle) {
+  tcp::Rendezvous where;
+  EXPECT_TRUE(tcp::decode(handle, where));
+  FileDescriptor socket = beginConnect(where.addresses.front());
+  EXPECT_TRUE(eventually([&] { return isConnected(socket); }));
+  return socket;
+}
+
+void say(const FileDescriptor& socket, std::span<const uint8_t> bytes) {
+  const iovec piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+  sendSome(socket, std::span(&piece, 1));
+}
+
+// Many that say nothing, more than may be heard at a time, and many that talk nonsense.
+TEST_F(TcpFailure, StrangersKeepNobodyFromConnecting) {
+  CapturedWarnings warnings;
+  const auto net = tcp::open(manyFlows(2));
+  auto listener = net->listen(0);
+  ASSERT_TRUE(listener.ok());
+  const Handle handle = listener.value()->handle();
+  std::vector<FileDescriptor> strangers;
+  std::vector<uint8_t> garbage(5000, 0x5a);
+  for (int i = 0; i < 150; ++i) {
+    strangers.push_back(strangerTo(handle));
+    if (i % 3 == 1) say(strangers.back(), std::span(garbage).first(1 + static_cast<size_t>(i) * 30));
+    if (i % 3 == 2) say(strangers.back(), std::span(garbage).first(3));
+    std::unique_ptr<Receiver> receiver;
+    ASSERT_TRUE(listener.value()->accept(receiver).ok());
+    EXPECT_EQ(receiver, nullptr);
+  }
+  Pair pair = join(*net, std::move(listener.value()), handle);
+  expectAllArrives(pair, mixedTraffic(10, 1));
+  EXPECT_EQ(timesIn(warnings.take(), "dropped a connection from 127.0.0.1:"), 1u);
+}
+
+TEST_F(TcpFailure, AReplayedHandshakeProvesNothing) {
+  Relayed relayed(oneFlow());
+  ASSERT_TRUE(relayed.pair.whole());
+  expectAllArrives(relayed.pair, trafficOf({100}));
+  const std::vector<uint8_t> heard = relayed.relay->begun();
+  ASSERT_GT(heard.size(), sizeof(tcp::Hello) + sizeof(tcp::Join));
+  FileDescriptor stranger = strangerTo(relayed.pair.listener->handle());
+  say(stranger, heard);
+  std::unique_ptr<Receiver> receiver;
+  bool closed = false;
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(relayed.pair.listener->accept(receiver).ok());
+    uint8_t answer[256];
+    const Transfer got = receiveSome(stranger, std::span<uint8_t>(answer));
+    closed = got.outcome == IoOutcome::kClosed || got.outcome == IoOutcome::kFailed;
+    return closed || receiver != nullptr;
+  }));
+  EXPECT_TRUE(closed);
+  EXPECT_EQ(receiver, nullptr);
+  expectAllArrives(relayed.pair, trafficOf({100, 200'000}));
+}
+
+TEST_F(TcpFailure, AListenerThatDoesNotKnowTheKeyIsRefused) {
+  const auto net = tcp::open(oneFlow());
+  auto listener = net->listen(0);
+  ASSERT_TRUE(listener.ok());
+  tcp::Rendezvous where;
+  ASSERT_TRUE(tcp::decode(listener.value()->handle(), where));
+  where.key[0] ^= 1;
+  auto connecting = net->connect(0, tcp::encode(where));
+  ASSERT_TRUE(connecting.ok());
+  std::unique_ptr<Sender> sender;
+  std::unique_ptr<Receiver> receiver;
+  Status status;
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(listener.value()->accept(receiver).ok());
+    status = connecting.value()->poll(sender);
+    return !status.ok();
+  }));
+  EXPECT_EQ(status.code, Code::kRemote);
+  EXPECT_EQ(receiver, nullptr);
+}
+
+TEST_F(TcpFailure, NobodyListensForLong) {
+  tcp::Settings settings = oneFlow();
+  settings.attempts = 0.3;
+  const auto net = tcp::open(settings);
+  Handle handle;
+  {
+    auto listener = net->listen(0);
+    ASSERT_TRUE(listener.ok());
+    handle = listener.value()->handle();
+  }
+  auto connecting = net->connect(0, handle);
+  ASSERT_TRUE(connecting.ok());
+  std::unique_ptr<Sender> sender;
+  Status status;
+  EXPECT_TRUE(eventually([&] { return !(status = connecting.value()->poll(sender)).ok(); }));
+  EXPECT_EQ(status.code, Code::kRemote);
+  EXPECT_FALSE(net->connect(0, Handle{}).ok());
+}
+
+// One that holds the key and breaks the protocol.
+TEST_F(TcpFailure, AFrameThatIsNoneEndsTheConnection) {
+  const auto net = tcp::open(oneFlow());
+  for (int kind = 0; kind < 5; ++kind) {
+    auto listener = net->listen(0);
+    ASSERT_TRUE(listener.ok());
+    tcp::Rendezvous where;
+    ASSERT_TRUE(tcp::decode(listener.value()->handle(), where));
+    tcp::Hello hello;
+    hello.chunk = 16 << 10;
+    hello.small = 4 << 10;
+    tcp::Caller caller(where.key, hello, where.addresses.front(), nullptr);
+    std::unique_ptr<Receiver> receiver;
+    std::string why;
+    bool impostor = false;
+    bool called = false;
+    ASSERT_TRUE(eventually([&] {
+      called = called || caller.poll(why, impostor) == tcp::Shake::kDone;
+      EXPECT_TRUE(listener.value()->accept(receiver).ok());
+      return called && receiver != nullptr;
+    }));
+    tcp::Frame frame;
+    frame.total = frame.bytes = 100;
+    if (kind == 0) frame.magic = 1;
+    if (kind == 1) frame.total = frame.bytes = 5 << 10;                  // longer than a small one may be
+    if (kind == 2) frame.number = 100'000;                               // too far ahead
+    if (kind == 3) frame.kind = tcp::FrameKind::kPart, frame.index = 5;  // nobody waits for it
+    if (kind == 4) frame.kind = static_cast<tcp::FrameKind>(77);
+    tcp::Joined flow = caller.take();
+    ASSERT_TRUE(tcp::writeWhole(flow.socket, frame));
+    std::vector<std::byte> to(100);
+    const Receive receive{to.data(), to.size(), 0, nullptr};
+    Request* request = nullptr;
+    ASSERT_TRUE(receiver->receive(&receive, 1, request).ok());
+    Status status;
+    bool done = false;
+    EXPECT_TRUE(eventually([&] { return !(status = receiver->test(request, done, nullptr)).ok() || done; }));
+    EXPECT_EQ(status.code, Code::kRemote) << kind;
+  }
+}
+
+TEST_F(TcpFailure, CountsWhatFlowsDo) {
+  const auto net = tcp::open(twoInterfaces());
+  Pair pair = join(*net, *net);
+  expectAllArrives(pair, trafficOf({100, 1 << 20}));
+  const auto out = pair.sender->flows();
+  const auto in = pair.receiver->flows();
+  ASSERT_EQ(out.size(), 2u);
+  ASSERT_EQ(in.size(), 2u);
+  EXPECT_EQ(out[0].bytes + out[1].bytes, (1u << 20) + 100);
+  EXPECT_EQ(in[0].bytes + in[1].bytes, (1u << 20) + 100);
+  EXPECT_GT(out[0].bytes, 0u);
+  EXPECT_GT(out[1].bytes, 0u);
+  EXPECT_NE(out[1].route.find("lo2 127.0.0.2:"), std::string::npos) << out[1].route;
+}
+
+}  // namespace
+}  // namespace stretto::net::testing
