@@ -164,7 +164,7 @@ TEST_P(Windows, CopiesAndKernelsFollowEachOther) {
     char* const gathered = side.results(size_t{4} << 20);
     for (int turn = 0; turn < 12; ++turn) {
       const bool copies = turn % 3 != 1;
-      if (!force(member, "all_reduce", copies ? "copy" : "chunks", copies ? 65536 : 0) ||
+      if (!force(member, "all_reduce", copies ? "copy" : "lines", copies ? 65536 : 0) ||
           !force(member, "all_gather", turn % 4 == 2 ? "lines" : "copy")) {
         return;
       }
