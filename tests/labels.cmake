@@ -19,6 +19,10 @@ set(STRETTO_SUITES_OF_PROCESSES
   platform.ForkedChild plugins.ProfilerProcess)
 set(STRETTO_SUITES_OF_ONE_THREAD
   primitives.Copy primitives.EveryNarrowFloat primitives.EveryType primitives.Reduce)
+# Run once more with every rank a host of its own: over the net that connects hosts.
+set(STRETTO_SUITES_BETWEEN_HOSTS
+  api.EveryCollective api.EveryCollectiveOfProcesses api.Large api.Messages api.Deterministic
+  communicator.EveryDisagreement communicator.EveryWait communicator.Absence communicator.Abort)
 set(STRETTO_SUITES_TIMED observe.FlightCost planner.ChooseCost)
 
 # Conformance has owners: the plain build runs every type and operator with every algorithm, a sanitizer one case in so
@@ -53,6 +57,18 @@ function(stretto_add_suites folder out)
   set(${out} "${${out}}" PARENT_SCOPE)
 endfunction()
 
+function(stretto_add_suites_between_hosts folder)
+  foreach(name ${STRETTO_SUITES_BETWEEN_HOSTS})
+    if(NOT name MATCHES "^${folder}\\.(.+)$")
+      continue()
+    endif()
+    add_test(NAME between_hosts.${name}
+      COMMAND ${folder}_tests "--gtest_filter=${CMAKE_MATCH_1}.*:*/${CMAKE_MATCH_1}.*")
+    set_tests_properties(between_hosts.${name} PROPERTIES TIMEOUT ${STRETTO_TEST_TIMEOUT} RUN_SERIAL ON
+      ENVIRONMENT "STRETTO_LINK=net;STRETTO_TEST_SHARE=4" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+  endforeach()
+endfunction()
+
 function(stretto_add_folder_test folder)
   set(labels)
   if(folder IN_LIST STRETTO_SANITIZED)
@@ -66,6 +82,7 @@ function(stretto_add_folder_test folder)
   add_test(NAME ${folder} COMMAND ${folder}_tests ${apart})
   stretto_set_up_test(${folder} ${folder})
   set_tests_properties(${folder} PROPERTIES LABELS "${labels}" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+  stretto_add_suites_between_hosts(${folder})
 endfunction()
 
 # What `ctest -L sanitized` needs of a build.

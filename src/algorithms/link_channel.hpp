@@ -35,6 +35,14 @@ concept LinkingBackend = requires(B b, int peer, std::byte* to, const std::byte*
   {b.releaseLink(peer)};
 };
 
+// Chunks of such a backend may travel as messages: it is told how long the next one to a peer is before that
+// is published, and says of the next one from a peer, which has come, whether it is as long as it must be.
+template <typename B>
+concept SizesChunks = requires(B b, int peer, size_t bytes) {
+  {b.sizeChunk(peer, bytes)};
+  { b.checkChunk(peer, bytes) } -> std::same_as<Status>;
+};
+
 // Where chunks only go one way, as between a root and its peers, one end runs ahead of the other until the
 // ring is full or empty, and both fetch lines into their caches ahead of time. Where messages are answered
 // nobody is ahead, and a line that was fetched too early was taken from who is about to use it.
@@ -61,6 +69,7 @@ class Outlet {
       return b_.acquireLink(peer_, place);
     } else {
       if (!open()) STRETTO_TRY(b_.waitCount(b_.coop(), peer_, b_.creditFrom(peer_), owed()));
+      if constexpr (SizesChunks<B>) b_.sizeChunk(peer_, bytes);
       place = payloadOf(cell(), bytes);
       return kOkStatus;
     }
@@ -127,6 +136,7 @@ class Inlet {
         platform::prefetchToRead(b_.linkFrom(peer_, next()));
       }
       STRETTO_TRY(b_.wait(b_.coop(), peer_, here, next()));
+      if constexpr (SizesChunks<B>) STRETTO_TRY(b_.checkChunk(peer_, bytes));
       place = payloadOf(const_cast<Cell*>(here), bytes);
       return kOkStatus;
     }

@@ -1,5 +1,7 @@
 // Collectives that are pairs of ranks exchanging chunks over links: broadcast, reduce, gather and scatter
-// (each rank with the root), and the pairwise all-to-all (round t: send to rank + t, receive from rank - t).
+// (each rank with the root), the pairwise all-to-all (round t: send to rank + t, receive from rank - t), and
+// all-reduce and reduce-scatter in which every rank sends every other one what that is to reduce: in the
+// order of the ranks, and in one hop.
 #pragma once
 
 #include "algorithms/link_channel.hpp"
@@ -91,6 +93,43 @@ STRETTO_ANYWHERE Status allToAllPairwise(B& b, const Arguments& a) {
     }
   }
   return kOkStatus;
+}
+
+// `to(peer)` is what that peer reduces, `own` what this rank does. Chunks leave before those of the same
+// place are waited for, but so few that a link holds them: nobody waits for room while others wait for it.
+template <Backend B, typename To>
+STRETTO_ANYWHERE Status reducePairwise(B& b, const Arguments& a, const std::byte* own, To to) {
+  constexpr size_t kLag = WindowLayout::kLinkDepth / 2;
+  const std::byte* sources[kMaxRanks];
+  const Chunks chunks(a.count, linkElements(b, a), a.largest);
+  const size_t lag = std::min(kLag, chunks.size());
+  for (size_t turn = 0; turn < chunks.size() + lag; ++turn) {
+    for (int step = 1; step < b.ranks() && turn < chunks.size(); ++step) {
+      Outlet<B> outlet(b, rotated(b.rank(), step, b.ranks()));
+      STRETTO_TRY(outlet.send(to(outlet.peer()) + chunks[turn].begin * a.elementBytes,
+                              chunks[turn].size * a.elementBytes));
+    }
+    if (turn < lag) continue;
+    const Span chunk = chunks[turn - lag];
+    const size_t at = chunk.begin * a.elementBytes;
+    for (int peer = 0; peer < b.ranks(); ++peer) {
+      sources[peer] = own + at;
+      if (peer != b.rank()) STRETTO_TRY(Inlet<B>(b, peer).await(chunk.size * a.elementBytes, sources[peer]));
+    }
+    b.reduce(b.coop(), a.reduce, {a.receive + at}, sources, b.ranks(), chunk.size, a.stream);
+    for (int step = 1; step < b.ranks(); ++step) Inlet<B>(b, rotated(b.rank(), step, b.ranks())).release();
+  }
+  return kOkStatus;
+}
+
+template <Backend B>
+STRETTO_ANYWHERE Status allReducePairwise(B& b, const Arguments& a) {
+  return reducePairwise(b, a, a.send, [&](int) { return a.send; });
+}
+
+template <Backend B>
+STRETTO_ANYWHERE Status reduceScatterPairwise(B& b, const Arguments& a) {
+  return reducePairwise(b, a, a.send + a.block(b.rank()), [&](int peer) { return a.send + a.block(peer); });
 }
 
 }  // namespace stretto::algorithms

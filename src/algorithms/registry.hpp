@@ -49,6 +49,12 @@ constexpr bool isPull(Protocol protocol) {
   return protocol == Protocol::kPull || protocol == Protocol::kPullNosync || protocol == Protocol::kPullPush;
 }
 
+// Whether it moves everything over links, which is all that ranks of several hosts have.
+constexpr bool usesLinks(Algorithm algorithm) {
+  return algorithm == Algorithm::kRing || algorithm == Algorithm::kTree || algorithm == Algorithm::kChain ||
+         algorithm == Algorithm::kFlat || algorithm == Algorithm::kPairwise;
+}
+
 // Right only for callers who promise more than NCCL asks of them: nobody gets it without asking for it by
 // name.
 constexpr bool needsPromise(Protocol protocol) {

@@ -55,9 +55,11 @@ STRETTO_CODE(AllReduceTwoShot, allReduceTwoShot);
 STRETTO_CODE(AllReduceTwoShotLines, allReduceTwoShotLines);
 STRETTO_CODE(AllReduceRing, allReduceRing);
 STRETTO_CODE(AllReduceTree, allReduceTree);
+STRETTO_CODE(AllReducePairwise, allReducePairwise);
 STRETTO_CODE(ReduceScatterPushLines, reduceScatterPushLines);
 STRETTO_CODE(ReduceScatterPush, reduceScatterPush);
 STRETTO_CODE(ReduceScatterRing, reduceScatterRing);
+STRETTO_CODE(ReduceScatterPairwise, reduceScatterPairwise);
 STRETTO_CODE(AllGatherPushLines, allGatherPushLines);
 STRETTO_CODE(AllGatherPush, allGatherPush);
 STRETTO_CODE(AllGatherRing, allGatherRing);
@@ -132,6 +134,7 @@ using Rows = std::tuple<
     Row<C::kAllReduce,     A::kTwoShot,  P::kPullPush,   D::kCuda, reducePulledPushed, OfExecutor>,
     Row<C::kAllReduce,     A::kRing,     P::kChunks,     D::kBoth, reduceRing,         AllReduceRing>,
     Row<C::kAllReduce,     A::kTree,     P::kChunks,     D::kHost, reduceTreeBoth,     Binary<AllReduceTree>>,
+    Row<C::kAllReduce,     A::kPairwise, P::kChunks,     D::kHost, reduceOneShot,      AllReducePairwise>,
 
     Row<C::kReduceScatter, A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       ReduceScatterDirect>,
     Row<C::kReduceScatter, A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
@@ -141,6 +144,7 @@ using Rows = std::tuple<
     Row<C::kReduceScatter, A::kPush,     P::kRuns,       D::kCuda, blocksPush,         ReduceScatterPushLines>,
     Row<C::kReduceScatter, A::kPush,     P::kChunks,     D::kHost, blocksPush,         ReduceScatterPush>,
     Row<C::kReduceScatter, A::kRing,     P::kChunks,     D::kBoth, blocksRing,         ReduceScatterRing>,
+    Row<C::kReduceScatter, A::kPairwise, P::kChunks,     D::kHost, blocksPush,         ReduceScatterPairwise>,
 
     Row<C::kAllGather,     A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       AllGatherDirect>,
     Row<C::kAllGather,     A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,

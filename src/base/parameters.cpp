@@ -81,7 +81,7 @@ constexpr Parameter kAlgo{"STRETTO_ALGO", "", "force an algorithm: NAME or COLLE
 constexpr Parameter kProto{"STRETTO_PROTO", "",
                            "force a readiness protocol: lines or chunks; between GPUs also wide, bare, runs, "
                            "copy, pull, pull_push, pull_nosync"};
-constexpr Parameter kLink{"STRETTO_LINK", "", "force how ranks reach each other: memory, shm"};
+constexpr Parameter kLink{"STRETTO_LINK", "", "force how CPU ranks reach each other: memory, shm, net"};
 constexpr Parameter kRealNccl{"STRETTO_REAL_NCCL", "",
                               "path of NVIDIA's libnccl.so.2, for what is handed to it; none: never"};
 constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",

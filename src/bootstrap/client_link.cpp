@@ -163,7 +163,7 @@ void ClientLink::nudged(const Nudge& nudge) {
   heardNudges_[nudge.rank] = nudge.number;
   const auto call = [&]() noexcept {
     std::lock_guard lock(callbackMutex_);
-    if (onNudged_) onNudged_();
+    if (onNudged_) onNudged_(static_cast<int>(nudge.rank), nudge.message);
   };
   call();
 }

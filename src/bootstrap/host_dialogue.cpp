@@ -109,7 +109,7 @@ bool HostDialogue::onMemberFrame(Session& session, FrameType type, std::span<con
     if (!decode(payload, nudge)) {
       return breakOff(session, "malformed nudge");
     }
-    session.nudge(rank_, nudge.number);
+    session.nudge(rank_, nudge);
     return true;
   }
   if (type == FrameType::kLeft || type == FrameType::kLost) {

@@ -79,6 +79,7 @@ struct Hosting {
   std::vector<Suspect> suspects;
   std::deque<std::pair<uint32_t, SharedBytes>> parts;     // of the last two exchanges
   std::deque<std::pair<uint32_t, SharedBytes>> partsDue;  // of those that wait for one before them to end
+  SharedBytes nudge;                                      // the last one
   uint32_t nudges = 0;                                    // how often this member has nudged the others
   bool registered = false;                                // joined: this process can host the session
   bool ready = false;                                     // the time for further hosts has come

@@ -50,7 +50,7 @@ class Loop {
   void enter(const std::shared_ptr<ClientLink>& link);
   void ask(ClientLink& link, QueryKind kind);
   void contribute(ClientLink& link, uint32_t sequence, const SharedBytes& part);
-  void nudge(ClientLink& link);
+  void nudge(ClientLink& link, const Bytes& message);
   void farewell(const std::shared_ptr<ClientLink>& link, Goodbye goodbye);
 
  private:

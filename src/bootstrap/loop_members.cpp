@@ -158,9 +158,7 @@ void Loop::catchUp(ClientLink& link, HostLink& host, Connection& connection) {
     host.nextExchange = uint64_t{sequence} + 1;
     connection.send(part);
   }
-  if (link.hosting.nudges != 0) {
-    connection.send(encode(Nudge{static_cast<uint32_t>(link.self.rank), link.hosting.nudges}));
-  }
+  if (link.hosting.nudge != nullptr) connection.send(link.hosting.nudge);
 }
 
 Loop::Link Loop::localLink(uint64_t session) const {
@@ -229,8 +227,10 @@ void Loop::send(ClientLink& link, uint32_t sequence, const SharedBytes& part) {
   }
 }
 
-void Loop::nudge(ClientLink& link) {
-  const SharedBytes frame = encode(Nudge{static_cast<uint32_t>(link.self.rank), ++link.hosting.nudges});
+void Loop::nudge(ClientLink& link, const Bytes& message) {
+  const SharedBytes frame =
+      encode(Nudge{static_cast<uint32_t>(link.self.rank), ++link.hosting.nudges, message});
+  link.hosting.nudge = frame;
   for (HostLink& host : link.hosting.hosts) {
     Connection* connection = find(host.connection);
     if (connection == nullptr || !host.member) continue;

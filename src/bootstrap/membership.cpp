@@ -241,9 +241,10 @@ bool Membership::hasGone(int rank) const {
   return link_->hasGone(rank);
 }
 
-void Membership::nudge() {
-  if (pid_ != ::getpid() || left_.load()) return;
-  service_->loop().post([link = link_](Loop& loop) { loop.nudge(*link); });
+void Membership::nudge(std::span<const uint8_t> message) {
+  if (pid_ != ::getpid() || left_.load() || message.size() > kMaxNudgeBytes) return;
+  service_->loop().post(
+      [link = link_, said = Bytes(message.begin(), message.end())](Loop& loop) { loop.nudge(*link, said); });
 }
 
 void Membership::sayGoodbye(Leaving how, const std::string& why) {

@@ -39,8 +39,9 @@ struct PeerLoss {
 // Called on the background thread, once per lost rank: it must be quick (set a flag, wake somebody), must not
 // throw, and must not call into or destroy the Membership.
 using LossCallback = std::function<void(const PeerLoss&)>;
-// Called on the background thread when another rank has called nudge(); the same goes for it.
-using NudgeCallback = std::function<void()>;
+// Called on the background thread when another rank has called nudge(), with that rank and its message; the
+// same goes for it, but that it may call nudge().
+using NudgeCallback = std::function<void(int rank, std::span<const uint8_t> message)>;
 
 // Asked by every wait of a Membership at least every 50 ms: not ok ends the wait with that status and the
 // words in lastError(). It is called on the waiting thread, must be quick, must outlive the Membership and
@@ -95,8 +96,9 @@ class Membership {
   Result<uint32_t> takePart(const char* name, std::span<const uint8_t> mine);
   Result<Parts> await(uint32_t exchange, const char* name, double timeoutSeconds, const StopCheck& stop = {});
 
-  // Asks every other rank for what its onNudged does. Returns at once; nothing says whether it got there.
-  void nudge();
+  // Asks every other rank for what its onNudged does, with a message of at most 4 KiB. Returns at once;
+  // nothing says whether it got there, and of several in a row the last may be the only one that does.
+  void nudge(std::span<const uint8_t> message = {});
 
   // Leaves. Returns when a host of the session vouches that those who stay will know (hosts.hpp), or after
   // half a second; saying it again does nothing. `why` replaces "called ncclCommAbort" in what the others are

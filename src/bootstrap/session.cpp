@@ -198,8 +198,8 @@ void Session::answer(int rank, QueryKind kind) {
   members_[static_cast<size_t>(rank)].port->send(encode(answer));
 }
 
-void Session::nudge(int rank, uint32_t number) {
-  if (complete_) broadcast(encode(Nudge{static_cast<uint32_t>(rank), number}), rank);
+void Session::nudge(int rank, const Nudge& nudge) {
+  if (complete_) broadcast(encode(Nudge{static_cast<uint32_t>(rank), nudge.number, nudge.message}), rank);
 }
 
 void Session::unseat(Member& member) {

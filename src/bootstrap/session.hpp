@@ -45,7 +45,7 @@ class Session {
   // Messages of a member. False: it broke the protocol, `complaint` says how; drop and lose() it.
   bool contribute(int rank, const Exchange& part, std::string& complaint);
   void answer(int rank, QueryKind kind);
-  void nudge(int rank, uint32_t number);  // passed on to all others
+  void nudge(int rank, const Nudge& nudge);  // passed on to all others
   // It said goodbye, or it vanished. Its port is not used again.
   void leave(int rank, const Goodbye& goodbye);
   void lose(int rank, LossKind kind, const std::string& text);

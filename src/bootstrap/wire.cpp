@@ -206,7 +206,7 @@ SharedBytes encode(const NotYet& message) {
 }
 
 SharedBytes encode(const Nudge& message) {
-  return FrameWriter(FrameType::kNudge).number(message.rank).number(message.number).take();
+  return FrameWriter(FrameType::kNudge).number(message.rank).number(message.number).raw(message.message).take();
 }
 
 SharedBytes encodeEmpty(FrameType type) {
@@ -350,7 +350,8 @@ bool decode(std::span<const uint8_t> payload, Nudge& message) {
   PayloadReader in(payload);
   message.rank = in.number<uint32_t>();
   message.number = in.number<uint32_t>();
-  return in.complete();
+  message.message = in.rest();
+  return in.complete() && message.message.size() <= kMaxNudgeBytes;
 }
 
 bool decode(std::span<const uint8_t> payload, Left& message) {
@@ -401,8 +402,9 @@ int64_t longestPayload(FrameType type) {
     case FrameType::kChallenge:
       return int64_t{sizeof(Nonce) + kProofBytes};
     case FrameType::kNotYet:
-    case FrameType::kNudge:
       return 8;
+    case FrameType::kNudge:
+      return 8 + int64_t{kMaxNudgeBytes};
     case FrameType::kHostLeaving:
       return 0;
     case FrameType::kRefused:

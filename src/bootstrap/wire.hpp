@@ -43,10 +43,11 @@
 
 namespace stretto::bootstrap {
 
-inline constexpr uint16_t kWireVersion = 2;
+inline constexpr uint16_t kWireVersion = 3;
 inline constexpr int kMaxRanks = 16384;
 inline constexpr size_t kMaxBlobBytes = 64 << 10;      // one rank's part of an exchange
 inline constexpr size_t kMaxExchangeBytes = 16 << 20;  // all ranks' parts together
+inline constexpr size_t kMaxNudgeBytes = 4096;
 inline constexpr size_t kMaxNameBytes = 64;            // an exchange's name, a host's, a version's
 inline constexpr size_t kMaxTextBytes = 900;           // an explanation
 
@@ -195,10 +196,11 @@ struct Welcome {
 struct NotYet {
   uint64_t process = 0;
 };
-// The number of one rank's calls of nudge(): what comes by two ways counts once.
+// The number of one rank's calls of nudge(): what comes by two ways counts once. And what that rank says.
 struct Nudge {
   uint32_t rank = 0;
   uint32_t number = 0;
+  std::span<const uint8_t> message;
 };
 struct Exchange {
   uint32_t sequence = 0;

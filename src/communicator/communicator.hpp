@@ -156,7 +156,11 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // ncclCommWindowRegister: collective. `handle` is the user's name for it; `refused` is what this rank tells
   // all others instead of a buffer. Ranks of one host only.
-  bool sharesWindows() const { return host_ != nullptr && (device_ == nullptr || ranks_ > 1); }
+  bool sharesWindows() const {
+    return host_ != nullptr && !isSpread() && (device_ == nullptr || ranks_ > 1);
+  }
+  // Ranks in host memory, some of them on other hosts: host_ is a SpreadHost.
+  bool isSpread() const { return connections_.far != nullptr; }
   Status registerWindow(const void* handle, void* buffer, size_t bytes, Status refused);
   void deregisterWindow(const void* handle);
   // Of a peer's buffer there, in this rank's addresses.
@@ -273,6 +277,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void peerLost(const bootstrap::PeerLoss& loss);
   std::string disagreementBehind(int lost) const;
   void nudged();
+  void heard(int rank, std::span<const uint8_t> message);
+  void show(bool asks);
   void markBroken(Status why, State state, const std::string& text);
   void raiseAbort(Status why);
   void stopOperations(uint32_t word);

@@ -82,26 +82,23 @@ Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory
   return mine;
 }
 
-Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint& theirs) {
+// `header`: of this rank's window.
+Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint& theirs,
+                             const WindowHeader& header) {
   const std::string forced = parameters::kLink.text();
-  const bool known = forced.empty() || forced == links::memory::kName || forced == links::shm::kName;
+  const bool known = forced.empty() || forced == links::memory::kName || forced == links::shm::kName ||
+                     forced == links::net::kName;
   if (!known) {
-    return fail(Code::kInvalidUsage, "STRETTO_LINK=%s: there are the links %s and %s", forced.c_str(),
-                links::memory::kName, links::shm::kName);
+    return fail(Code::kInvalidUsage, "STRETTO_LINK=%s: there are the links %s, %s and %s", forced.c_str(),
+                links::memory::kName, links::shm::kName, links::net::kName);
   }
+  if (isFar(mine, theirs)) return standIn(header, theirs.rank);
   if (forced != links::shm::kName && links::memory::applies(mine, theirs)) return links::memory::open(theirs);
   if (forced != links::memory::kName && links::shm::applies(mine, theirs)) return links::shm::open(theirs);
-  if (!forced.empty()) {
-    return failAbout(theirs.rank, Code::kInvalidUsage,
-                     "STRETTO_LINK=%s cannot reach rank %d (host %s, process %u) from rank %d (process %u)",
-                     forced.c_str(), theirs.rank, theirs.process.hostname, theirs.process.pid, mine.rank,
-                     mine.process.pid);
-  }
   return failAbout(theirs.rank, Code::kInvalidUsage,
-                   "rank %d runs on host %s (or in another container there), rank %d on %s: no link of this "
-                   "library reaches "
-                   "from one to the other",
-                   theirs.rank, theirs.process.hostname, mine.rank, mine.process.hostname);
+                   "STRETTO_LINK=%s cannot reach rank %d (host %s, process %u) from rank %d (process %u)",
+                   forced.c_str(), theirs.rank, theirs.process.hostname, theirs.process.pid, mine.rank,
+                   mine.process.pid);
 }
 
 // Why ranks, all on GPUs, are not all on one host, with the same words everywhere; empty if they are.
@@ -145,14 +142,16 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
           index, static_cast<unsigned long long>(theirs.windowBytes), theirs.rank, regionBytes(layout));
     }
     const bool self = theirs.rank == request.rank;
-    auto link = self ? links::memory::open(theirs) : openLink(mine, theirs);
+    auto link = self ? links::memory::open(theirs) : openLink(mine, theirs, connections.header());
     if (!link.ok()) return link.status();
     Peer peer;
     peer.window = link.value().window;
     peer.rank = theirs.rank;
     peer.process = static_cast<int32_t>(theirs.process.pid);
-    peer.reach = probeReach(mine, theirs);
-    STRETTO_TRY(checkWindow(peer.header(), theirs.rank, layout, theirs.token));
+    if (link.value().standIn == nullptr) {
+      peer.reach = probeReach(mine, theirs);
+      STRETTO_TRY(checkWindow(peer.header(), theirs.rank, layout, theirs.token));
+    }
     connections.links.push_back(std::move(link.value()));
     connections.peers.push_back(peer);
   }
@@ -199,16 +198,46 @@ Status agree(const std::vector<Verdict>& verdicts, int rank) {
   return kOkStatus;
 }
 
-planner::Machine summarise(const ConnectRequest& request, const std::vector<Verdict>& verdicts) {
+// Ranks of one kernel share its cores, whatever hosts they say they are on. A rank may be bound to one of
+// them, and its peers to others.
+int coresOf(std::span<const links::Endpoint> endpoints, const std::vector<Verdict>& verdicts) {
+  size_t all = 0;
+  for (size_t first = 0; first < endpoints.size(); ++first) {
+    const auto isOfFirst = [&](const links::Endpoint& other) {
+      return other.rank == endpoints[first].rank || sameKernel(other.process, endpoints[first].process);
+    };
+    if (std::any_of(endpoints.begin(), endpoints.begin() + static_cast<ptrdiff_t>(first), isOfFirst)) continue;
+    platform::CoreSet cores;
+    for (size_t rank = first; rank < endpoints.size(); ++rank) {
+      if (isOfFirst(endpoints[rank])) cores |= verdicts[rank].cores;
+    }
+    all += cores.count();
+  }
+  return static_cast<int>(all);
+}
+
+// Groups of ranks that reach each other without a net.
+int hostsOf(std::span<const links::Endpoint> endpoints) {
+  int hosts = 0;
+  for (size_t rank = 0; rank < endpoints.size(); ++rank) {
+    const auto before = endpoints.first(rank);
+    if (std::all_of(before.begin(), before.end(),
+                    [&](const links::Endpoint& other) { return isFar(other, endpoints[rank]); }))
+      ++hosts;
+  }
+  return hosts;
+}
+
+planner::Machine summarise(const ConnectRequest& request, std::span<const links::Endpoint> endpoints,
+                           const std::vector<Verdict>& verdicts) {
   planner::Machine machine;
-  platform::CoreSet cores;  // a rank may be bound to one of them, and its peers to others
   machine.sameProcess = machine.reach = true;
   for (const Verdict& verdict : verdicts) {
-    cores |= verdict.cores;
     machine.sameProcess = machine.sameProcess && verdict.sameProcess != 0;
     machine.reach = machine.reach && verdict.reach != 0;
   }
-  machine.cores = static_cast<int>(cores.count());
+  machine.cores = coresOf(endpoints, verdicts);
+  machine.hosts = hostsOf(endpoints);
   machine.deterministic = request.deterministic;
   machine.slotBytes = request.slotBytes;
   machine.linkChunk = request.linkChunk;
@@ -234,6 +263,15 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
     return kOkStatus;
   }
 
+  if (hostsOf(endpoints.value()) > 1) {
+    links::net::FarLinks::Config config;
+    config.rank = request.rank;
+    config.ranks = request.ranks;
+    config.chunkBytes = request.linkChunk;
+    auto far = connectFar(membership, std::move(config), endpoints.value(), request.timeoutSeconds);
+    if (!far.ok()) return far.status();
+    connections.far = std::move(far.value());
+  }
   const Status opened = openAll(request, layout, endpoints.value(), connections);
   Verdict verdict;
   verdict.tableHash = request.tableHash;
@@ -251,7 +289,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   if (!verdicts.ok()) return verdicts.status();
   connections.region->closeDescriptor();
   STRETTO_TRY(agree(verdicts.value(), request.rank));
-  machine = summarise(request, verdicts.value());
+  machine = summarise(request, endpoints.value(), verdicts.value());
   return kOkStatus;
 }
 

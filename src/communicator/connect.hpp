@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bootstrap/membership.hpp"
+#include "communicator/far.hpp"
 #include "communicator/kernel_waits.hpp"
 #include "communicator/ledger.hpp"
 #include "communicator/one_sided.hpp"
@@ -28,6 +29,7 @@ struct Connections {
   size_t ledgerOffset = 0;                 // of every rank's region
   std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;                 // by rank
+  std::shared_ptr<links::net::FarLinks> far;  // to ranks of other hosts; null if there are none
   std::string apart;                       // why ranks on GPUs cannot be connected here at all; else empty
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }

@@ -17,6 +17,7 @@
 #include "communicator/turn.hpp"
 #include "platform/clock.hpp"
 #include "platform/fork.hpp"
+#include "platform/futex.hpp"
 #include "primitives/ending.hpp"
 #include "primitives/host/reduce.hpp"
 #include "topology/probe.hpp"
@@ -201,7 +202,7 @@ Status Communicator::join() {
   bootstrap::JoinOptions options;
   options.version = kLibraryVersion;
   options.onPeerLost = [this](const bootstrap::PeerLoss& loss) { peerLost(loss); };
-  options.onNudged = [this] { nudged(); };
+  options.onNudged = [this](int rank, std::span<const uint8_t> message) { heard(rank, message); };
   auto joined = bootstrap::Membership::join(
       id_, rank_, ranks_, timeout.value(), [this] { return mayWait(); }, std::move(options));
   if (!joined.ok()) return reasonOfParent(joined.status());
@@ -242,14 +243,20 @@ Status Communicator::makeHost() {
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
   if (!connections_.apart.empty()) return kOkStatus;
-  if (!machine_.sameProcess) importer_.tellReleases([this] { nudgePeers(); });
+  if (!machine_.sameProcess && machine_.hosts == 1) importer_.tellReleases([this] { nudgePeers(); });
   STRETTO_TRY(addCacheSize(machine_));
   STRETTO_TRY(addRings(machine_));
 
-  const auto policy = waitPolicy(ranks_, machine_.cores);
+  auto policy = waitPolicy(ranks_, machine_.cores);
   if (!policy.ok()) return policy.status();
   const WindowLayout layout{static_cast<uint32_t>(ranks_), request.slotBytes, request.linkChunk};
-  host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value(), &importer_);
+  if (isSpread()) {
+    policy.value().polls = true;
+    host_ = std::make_unique<links::net::SpreadHost>(rank_, connections_.peers, layout, policy.value(),
+                                                     &importer_, *connections_.far, [this] { show(true); });
+  } else {
+    host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value(), &importer_);
+  }
   oneSided_.open(rank_, connections_.peers, connections_.signalsOffset());
   header_.store(&connections_.header());
   // A rank may have been lost, or this one aborted, before there was a window to say so in.
@@ -407,6 +414,29 @@ Status Communicator::error(std::string* text) const {
   return Status{busy ? Code::kInProgress : Code::kOk};
 }
 
+// On the bootstrap's thread. Ranks of other hosts say how they are, and ask.
+void Communicator::heard(int rank, std::span<const uint8_t> message) {
+  bool asks = false;
+  WindowHeader* const header = header_.load();
+  if (message.empty() || header == nullptr) return nudged();
+  const links::Link& link = connections_.links[static_cast<size_t>(rank)];
+  if (link.standIn != nullptr) {
+    if (!FarView::apply(message, *link.standIn, asks)) return;
+    std::atomic_ref(header->bell).fetch_add(1, std::memory_order_release);
+    platform::futexWake(&header->bell);
+  }
+  if (asks) show(false);
+}
+
+// Shows all other ranks what this one's header says, and asks for theirs. Whoever holds the lock makes the
+// connection or ends it.
+void Communicator::show(bool asks) {
+  WindowHeader* const header = header_.load();
+  if (header == nullptr) return;
+  const std::unique_lock lock(membershipMutex_, std::try_to_lock);
+  if (lock.owns_lock() && membership_ != nullptr) membership_->nudge(FarView::of(*header, asks));
+}
+
 // On the bootstrap's thread: a peer has freed memory, needs this rank's device window, which may not have a
 // place yet, or calls nothing any more.
 void Communicator::nudged() {
@@ -441,6 +471,7 @@ Status Communicator::finalise() {
   const bool done = !onDevice() || finishLaunches();
   const bool healthy = state() == State::kReady && advance(State::kFinalised);
   if (healthy && done) leave(WindowHeader::kGone);
+  if (isSpread()) show(false);
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) {
     if (healthy) {

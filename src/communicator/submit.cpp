@@ -168,6 +168,10 @@ Status submitOneSided(Communicator& communicator, std::vector<Operation> operati
     return fail(Code::kInvalidUsage, "%s: one-sided operations between GPUs are not there yet",
                 nameOf(operations[0].collective));
   }
+  if (communicator.isSpread()) {
+    return fail(Code::kInvalidUsage, "%s: one-sided operations between hosts are not there yet",
+                nameOf(operations[0].collective));
+  }
   for (const Operation& operation : operations) {
     STRETTO_TRY(communicator.checkOneSided(operation));
     STRETTO_TRY(refuseDeviceMemory(operation, communicator.rank(), communicator.ranks()));
@@ -279,7 +283,8 @@ Status Communicator::prepareFirst(const Operation& operation, Signature signatur
   if (!plan.ok()) return plan.status();
   Prepared made = preparedAs(operation, plan.value());
   if (!onDevice()) {
-    made.run = executors::host::codeOf(operation.collective, made.plan.algorithm, made.plan.protocol);
+    made.run = executors::host::codeOf(operation.collective, made.plan.algorithm, made.plan.protocol,
+                                        isSpread());
     if (made.run == nullptr) return Status{Code::kInternal};
   }
   prepared = prepared_.keep(signature, made);
@@ -489,7 +494,9 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
   if (told && profile_.on()) [[unlikely]]
     watch = profile_.beginTransfers(operations, transfers_, host_->layout().linkChunk);
   host_->begin(0, 0);
-  const Status status = executors::host::runTransfers(*host_, transfers_, watch);
+  const Status status =
+      isSpread() ? executors::host::runTransfers(static_cast<links::net::SpreadHost&>(*host_), transfers_, watch)
+                 : executors::host::runTransfers(*host_, transfers_, watch);
   host_->end();
   return conclude(*first, status);
 }

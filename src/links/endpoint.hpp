@@ -10,6 +10,7 @@
 #include "memory/region.hpp"
 #include "platform/identity.hpp"
 #include "platform/shared_memory.hpp"
+#include "primitives/window.hpp"
 
 namespace stretto::links {
 
@@ -26,13 +27,14 @@ struct Endpoint {
 };
 static_assert(std::is_trivially_copyable_v<Endpoint>);
 
-// One peer's window in our address space, and what keeps it there: a mapping, or a share in the window of
-// another rank of this process. A copy keeps it as well.
+// One peer's window in our address space, and what keeps it there: a mapping, a share in the window of another
+// rank of this process, or, in place of a window, a header. A copy keeps it as well.
 struct Link {
   const char* kind = "";
   std::byte* window = nullptr;
   std::shared_ptr<const platform::SharedMemory> mapping;
   std::shared_ptr<memory::Region> shared;
+  std::shared_ptr<WindowHeader> standIn;  // of a rank on another host: what it was last heard to say
 };
 
 }  // namespace stretto::links

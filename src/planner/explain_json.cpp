@@ -36,6 +36,10 @@ void writeMachine(json::Writer& out, const Machine& machine) {
     out.key("run_lanes").integer(machine.runLanes);
     out.key("deep_lanes").integer(machine.deepLanes);
   }
+  if (machine.hosts > 1) {
+    out.key("hosts").integer(machine.hosts);
+    out.key("links").text("net");
+  }
   out.key("reach").boolean(machine.reach);
   out.key("deterministic").boolean(machine.deterministic);
   out.key("slot_bytes").integer(static_cast<int64_t>(machine.slotBytes));

@@ -40,6 +40,13 @@ struct HostConstants {
 };
 constexpr HostConstants kHost;
 
+// The same between hosts, of TCP over loopback on that machine: until somebody measures the links at hand.
+struct NetConstants {
+  double hop = 8;      // a small message from rank to rank
+  double rate = 1500;  // bytes per microsecond of one link
+};
+constexpr NetConstants kNet;
+
 bool isPointToPoint(Collective collective) {
   return collective == Collective::kSend || collective == Collective::kReceive;
 }
@@ -86,13 +93,15 @@ double turnsOf(const Descriptor& row, const Request& request, uint32_t chunkByte
 
 // One step of waiting for others: a line with the signal and one with the data behind it, unless they are
 // the same, and a turn of all ranks on a core when there are not enough cores.
-double hopTime(Way way, int partners, double crowding) {
+double hopTime(Way way, int partners, double crowding, const Machine& machine) {
+  if (machine.hosts > 1) return kNet.hop * (1 + 0.25 * std::max(0, partners - 1)) * std::max(1.0, crowding);
   const double lines = way == Way::kLines ? 1 : 2;
   const double turn = crowding > 1 ? kHost.switchCost * crowding : 0.0;
   return lines * kHost.hop + kHost.peer * std::max(0, partners - 1) + turn;
 }
 
 double wireRate(Way way, const Machine& machine) {
+  if (machine.hosts > 1) return kNet.rate;
   switch (way) {
     case Way::kLines:
       return kHost.lines;
@@ -130,15 +139,14 @@ Way wayOf(const Descriptor& row) {
   if (algorithms::isPull(row.protocol)) return Way::kPulls;
   if (row.protocol != Protocol::kChunks) return Way::kLines;
   if (row.needsReach) return Way::kReach;
-  const bool slots = row.algorithm == Algorithm::kOneShot || row.algorithm == Algorithm::kTwoShot ||
-                     row.algorithm == Algorithm::kPush;
-  return slots ? Way::kSlots : Way::kLinks;
+  return algorithms::usesLinks(row.algorithm) ? Way::kLinks : Way::kSlots;
 }
 
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine) {
   const Way way = wayOf(row);
   if (way == Way::kLocal) return request.ranks == 1 ? Obstacle::kNone : Obstacle::kManyRanks;
   if (request.ranks == 1 && !isPointToPoint(row.collective)) return Obstacle::kOneRank;
+  if (machine.hosts > 1 && way != Way::kLinks) return Obstacle::kHosts;
   if (machine.deterministic && !row.rankOrder) return Obstacle::kOrder;
   if (row.needsReach && !machine.reach) return Obstacle::kReach;
   if (machine.gpu && request.ranks == 2 && row.algorithm == Algorithm::kTwoShot && way == Way::kLines) {
@@ -166,6 +174,9 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
       return "it serves a single rank only";
     case Obstacle::kTwoRanks:
       return "between two ranks it sends as much as one_shot, with a hop more";
+    case Obstacle::kHosts:
+      return "it needs memory that all ranks share, and they are on " + std::to_string(machine.hosts) +
+             " hosts";
     case Obstacle::kOrder:
       return "it does not reduce in rank order, as STRETTO_DETERMINISTIC=1 asks";
     case Obstacle::kType:
@@ -244,9 +255,10 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
   const algorithms::Cost cost =
       algorithms::costOf(row, ranks, static_cast<double>(request.bytes), machine.directions);
   const double crowding = static_cast<double>(request.ranks) / std::max(1, machine.cores);
-  const double hop = hopTime(way, ranks - 1, crowding);
+  const double hop = hopTime(way, ranks - 1, crowding, machine);
   const double turns = turnsOf(row, request, chunkBytes);
-  const bool pipelined = row.algorithm == Algorithm::kTree || row.algorithm == Algorithm::kChain;
+  const bool pipelined = row.algorithm == Algorithm::kTree || row.algorithm == Algorithm::kChain ||
+                         (machine.hosts > 1 && row.algorithm == Algorithm::kPairwise);
 
   double moving = cost.wireBytes / wireRate(way, machine) + cost.localBytes / kHost.local;
   double waiting = cost.hops * turns * hop;
@@ -256,7 +268,7 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
   } else if (pipelined) {
     // The last rank's first chunk has been through all those before it.
     const double first = std::min(static_cast<double>(chunkBytes), static_cast<double>(request.bytes));
-    waiting = (cost.hops + turns - 1) * hop + std::max(0.0, cost.hops - 1) * first / kHost.link;
+    waiting = (cost.hops + turns - 1) * hop + std::max(0.0, cost.hops - 1) * first / wireRate(way, machine);
   }
   if (isLarge(request)) {
     moving *= row.algorithm == Algorithm::kOneShot ? kHost.largeOneShot : kHost.largeOther;

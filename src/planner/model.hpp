@@ -23,6 +23,7 @@ enum class Obstacle : uint8_t {
   kOneRank,
   kTwoRanks,
   kManyRanks,
+  kHosts,
   kOrder,
   kReach,
   kBytes,

@@ -52,7 +52,8 @@ struct Gpus {
 
 // What is the same for every operation of a communicator. Equal on all ranks, except for cacheBytes.
 struct Machine {
-  int cores = 1;               // cores the ranks of this host share
+  int cores = 1;               // cores the ranks of this host share; of several hosts, all of them
+  int hosts = 1;               // that ranks are on: between them there are links alone
   bool sameProcess = false;    // all ranks are threads of one process
   bool reach = false;          // every rank can read every peer's ordinary memory
   uint8_t rings = 1;           // STRETTO_RINGS: how many a ring algorithm uses

@@ -295,6 +295,7 @@ const Table::Entry* Table::entryOf(const Case& wanted) const {
 }
 
 const Table::Entry* Table::entryFor(const Request& request, const Machine& machine) const {
+  if (machine.hosts > 1) return nullptr;
   Case wanted = caseOf(request, machine);
   if (machine.gpu && !wanted.onGpus()) return nullptr;
   const Entry* entry = entryOf(wanted);
@@ -317,6 +318,7 @@ std::string Table::Case::words() const {
 std::string Table::absenceOf(const Request& request, const Machine& machine) const {
   constexpr size_t kMostNamed = 4;
   const Case wanted = caseOf(request, machine);
+  if (machine.hosts > 1) return "the ranks are on several hosts, which no table is for";
   if (machine.gpu && !wanted.onGpus()) return "the ranks are on GPUs of several kinds, which no table is for";
   if (const Entry* entry = entryFor(request, machine); entry != nullptr) {
     return wanted.words() + " was measured from " + std::to_string(entry->rows.front().bytes) + " to " +

@@ -84,12 +84,6 @@ Status readHost(ProcessIdentity& identity) {
   return kOkStatus;
 }
 
-bool sameKernel(const ProcessIdentity& a, const ProcessIdentity& b) {
-  static constexpr uint8_t kUnknown[16] = {};
-  return std::memcmp(a.bootId, b.bootId, sizeof a.bootId) == 0 &&
-         std::memcmp(a.bootId, kUnknown, sizeof kUnknown) != 0;
-}
-
 }  // namespace
 
 Result<ProcessIdentity> currentIdentity() {
@@ -107,6 +101,12 @@ Result<ProcessIdentity> currentIdentity() {
                 parameters::kHostId.name());
   }
   return identity;
+}
+
+bool sameKernel(const ProcessIdentity& a, const ProcessIdentity& b) {
+  static constexpr uint8_t kUnknown[16] = {};
+  return std::memcmp(a.bootId, b.bootId, sizeof a.bootId) == 0 &&
+         std::memcmp(a.bootId, kUnknown, sizeof kUnknown) != 0;
 }
 
 bool sameHost(const ProcessIdentity& a, const ProcessIdentity& b) {

@@ -32,6 +32,8 @@ Result<ProcessIdentity> currentIdentity();
 // One kernel and one view of files and processes; or, when either says NCCL_HOSTID, both say the same.
 bool sameHost(const ProcessIdentity& a, const ProcessIdentity& b);
 bool sameProcess(const ProcessIdentity& a, const ProcessIdentity& b);
+// One running kernel, whatever host they say they are on: its cores are the same.
+bool sameKernel(const ProcessIdentity& a, const ProcessIdentity& b);
 // Whether loopback reaches from one to the other: one kernel and one network namespace.
 bool sameNetwork(const ProcessIdentity& a, const ProcessIdentity& b);
 

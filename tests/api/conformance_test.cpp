@@ -39,7 +39,8 @@ std::vector<const Descriptor*> rowsFor(int ranks) {
     // Two ranks have no lines for a second leg.
     const bool tooFew = testsOnDevice() && ranks == 2 && row.algorithm == algorithms::Algorithm::kTwoShot &&
                         row.protocol != Protocol::kChunks;
-    if (moves(row) && local == (ranks == 1) && !tooFew) rows.push_back(&row);
+    const bool isReached = !testsBetweenHosts() || ranks == 1 || algorithms::usesLinks(row.algorithm);
+    if (moves(row) && local == (ranks == 1) && !tooFew && isReached) rows.push_back(&row);
   }
   return rows;
 }

@@ -73,12 +73,15 @@ TEST(Nudge, IsHeardByTheOthers) {
   std::vector<std::unique_ptr<Membership>> all(kRanks);
   asThreads(kRanks, [&](int rank) {
     JoinOptions options;
-    options.onNudged = [&heard, rank] { ++heard[rank]; };
+    options.onNudged = [&, rank](int from, std::span<const uint8_t> message) {
+      const std::vector<uint8_t> wanted = from == 1 ? bytesOf("how are you") : std::vector<uint8_t>{};
+      if (std::vector<uint8_t>(message.begin(), message.end()) == wanted) ++heard[rank];
+    };
     Made made = Membership::join(id, rank, kRanks, 20, nullptr, std::move(options));
     ASSERT_TRUE(made.ok()) << lastError();
     all[static_cast<size_t>(rank)] = std::move(made.value());
   });
-  all[1]->nudge();
+  all[1]->nudge(bytesOf("how are you"));
   // What comes after it on every connection.
   asThreads(kRanks, [&](int rank) { exchangeTwice(*all[static_cast<size_t>(rank)], rank, kRanks); });
   EXPECT_EQ(heard[0], 1);

@@ -79,12 +79,12 @@ TEST_F(SessionTest, ContributionsOutOfTurnAreOffences) {
 
 TEST_F(SessionTest, ANudgeIsForTheOthers) {
   EXPECT_FALSE(session_.admit(3, someone(0), ports_[0]).has_value());
-  session_.nudge(0, 1);
+  session_.nudge(0, Nudge{0, 1, {}});
   EXPECT_EQ(ports_[0].types.back(), FrameType::kWelcome) << "not before all are there";
   EXPECT_FALSE(session_.admit(3, someone(1), ports_[1]).has_value());
   EXPECT_FALSE(session_.admit(3, someone(2), ports_[2]).has_value());
   session_.leave(2, Goodbye{Farewell::kLeft, ""});
-  session_.nudge(0, 1);
+  session_.nudge(0, Nudge{0, 1, {}});
   EXPECT_EQ(ports_[0].types.back(), FrameType::kLeft);
   EXPECT_EQ(ports_[1].types.back(), FrameType::kNudge);
   EXPECT_EQ(ports_[2].types.back(), FrameType::kTable) << "it has left";

@@ -71,6 +71,7 @@ std::vector<Descriptor> waitingRows() {
   std::vector<Descriptor> rows;
   for (const Descriptor& row : algorithms::descriptors()) {
     if (row.algorithm == algorithms::Algorithm::kLocal || row.collective == Collective::kReceive) continue;
+    if (testsBetweenHosts() && !algorithms::usesLinks(row.algorithm)) continue;
     rows.push_back(row);
   }
   return rows;

@@ -18,6 +18,8 @@ namespace stretto::testing {
 // STRETTO_TEST_DEVICE=cuda; STRETTO_TEST_GRAPH=1: calls are captured and run as graphs.
 bool testsOnDevice();
 bool testsInGraphs();
+// Every rank is a host of its own (STRETTO_LINK=net), whatever process it is in.
+bool testsBetweenHosts();
 // How many devices there are, and whether there is one at all, asked by a child. For GTEST_SKIP.
 int devicesThere();
 inline bool deviceThere() {

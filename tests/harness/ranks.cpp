@@ -59,6 +59,11 @@ bool testsInGraphs() {
   return asked != nullptr && strcmp(asked, "1") == 0;
 }
 
+bool testsBetweenHosts() {
+  const char* asked = getenv("STRETTO_LINK");
+  return asked != nullptr && strcmp(asked, "net") == 0;
+}
+
 double secondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -8,7 +8,9 @@
 namespace stretto::executors::host {
 
 using Run = Status (*)(Host&, const Arguments&);
-// Null, with the error said, if the registry has no such row.
-Run codeOf(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol);
+// Null, with the error said, if the registry has no such row. `spread`: for ranks of several hosts, whose
+// Host is a SpreadHost.
+Run codeOf(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
+           bool spread);
 
 }  // namespace stretto::executors::host

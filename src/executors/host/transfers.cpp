@@ -22,8 +22,9 @@ void account(HostTransfer& transfer, size_t bytes) {
 }
 
 // Sends as many chunks as there are free slots; true if any went.
-Result<bool> progressSend(Host& host, HostTransfer& transfer, TransferWatch* watch) {
-  Outlet<Host> outlet(host, transfer.peer);
+template <typename B>
+Result<bool> progressSend(B& host, HostTransfer& transfer, TransferWatch* watch) {
+  Outlet<B> outlet(host, transfer.peer);
   bool any = false;
   while (!transfer.finished && outlet.open()) {
     const size_t bytes = nextChunk(host, transfer);
@@ -52,7 +53,9 @@ Announcement callOf(const HostTransfer& transfer) {
   return call;
 }
 
-Status differentMessages(const Host& host, const HostTransfer& transfer, const Cell& cell) {
+template <typename B>
+Status differentMessages(B& host, const HostTransfer& transfer, const Cell& cell) {
+  host.hear(transfer.peer);
   const Announcement theirs = currentCall(host.peer(transfer.peer).header());
   host.disagrees(transfer.peer, callOf(transfer));
   return failAbout(
@@ -80,8 +83,9 @@ AwaitedWord awaitedFor(std::span<const HostTransfer> transfers, Announcement& ca
   return awaited;
 }
 
-Result<bool> progressReceive(Host& host, HostTransfer& transfer, TransferWatch* watch) {
-  Inlet<Host> inlet(host, transfer.peer);
+template <typename B>
+Result<bool> progressReceive(B& host, HostTransfer& transfer, TransferWatch* watch) {
+  Inlet<B> inlet(host, transfer.peer);
   bool any = false;
   while (!transfer.finished && inlet.arrived()) {
     const size_t bytes = nextChunk(host, transfer);
@@ -126,8 +130,8 @@ Status copyToSelf(const Host& host, std::span<HostTransfer> transfers) {
 }
 
 // One look at every transfer that is first in its queue; true if anything moved.
-Result<bool> progressAll(Host& host, std::span<HostTransfer> transfers, TransferWatch* watch,
-                         bool& allFinished) {
+template <typename B>
+Result<bool> progressAll(B& host, std::span<HostTransfer> transfers, TransferWatch* watch, bool& allFinished) {
   uint64_t sending = 0, receiving = 0;  // a bit for each peer
   static_assert(kMaxRanks <= 64);
   bool any = false;
@@ -148,35 +152,47 @@ Result<bool> progressAll(Host& host, std::span<HostTransfer> transfers, Transfer
   return any;
 }
 
-}  // namespace
-
-Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch* watch) {
+template <typename B>
+Status runAll(B& host, std::span<HostTransfer> transfers, TransferWatch* watch) {
   STRETTO_TRY(copyToSelf(host, transfers));
   bool allFinished = false;
   while (true) {
     auto moved = progressAll(host, transfers, watch, allFinished);
     if (!moved.ok()) return moved.status();
-    if (allFinished) return kOkStatus;
+    if (allFinished) return host.finish();
     // What a long wait tells of itself is not made up for a short one. The first polls come without a pause,
     // which can take as long as half a message.
     constexpr int kAtOnce = 32;
     for (int poll = 0; poll < host.quickPolls() && moved.ok() && !moved.value(); ++poll) {
       if (poll >= kAtOnce) platform::relax();
+      STRETTO_TRY(host.progress());
       moved = progressAll(host, transfers, watch, allFinished);
     }
     if (!moved.ok()) return moved.status();
-    if (allFinished) return kOkStatus;
+    if (allFinished) return host.finish();
     if (moved.value()) continue;
     Announcement call;
-    Patience patience(host, awaitedFor(transfers, call));
+    const AwaitedWord awaited = awaitedFor(transfers, call);
+    Patience patience(host, awaited);
     while (!moved.value()) {
-      const Status status = patience.step();
+      Status status = host.progress(awaited.anyOf);
+      if (status.ok()) status = patience.step();
       moved = progressAll(host, transfers, watch, allFinished);
       if (!moved.ok()) return moved.status();
       // What had come when the reason to give up was seen counts.
       if (!status.ok() && !moved.value()) return status;
     }
   }
+}
+
+}  // namespace
+
+Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch* watch) {
+  return runAll(host, transfers, watch);
+}
+
+Status runTransfers(links::net::SpreadHost& host, std::span<HostTransfer> transfers, TransferWatch* watch) {
+  return runAll(host, transfers, watch);
 }
 
 }  // namespace stretto::executors::host

@@ -8,6 +8,7 @@
 
 #include "base/status.hpp"
 #include "base/types.hpp"
+#include "links/net/spread_host.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto::executors::host {
@@ -38,5 +39,7 @@ class TransferWatch {
 // Runs all to their end. Between two ranks, sends meet receives in the order of the calls. `watch` may be
 // null.
 Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch* watch = nullptr);
+Status runTransfers(links::net::SpreadHost& host, std::span<HostTransfer> transfers,
+                    TransferWatch* watch = nullptr);
 
 }  // namespace stretto::executors::host

@@ -56,6 +56,17 @@ bool Host::hasLeft(const Peer& other, const AwaitedWord& awaited) const {
                         : lastAnnounced(other.header()) < sequence_;
 }
 
+// What a rank that has left did last may have arrived since the caller looked: it looks once more. What comes
+// over a network may come after the word that its sender has left.
+bool Host::mayStillCome(Doubts& doubts) const {
+  if (doubts.missed++ == 0) {
+    doubts.missedSince = platform::ticks();
+    return true;
+  }
+  return policy_.polls &&
+         platform::tickSeconds(platform::ticks() - doubts.missedSince) < kSecondHandSeconds;
+}
+
 // A peer has failed, and nothing tells this rank why but the peer's own word: a code, and whom it blames.
 Status Host::hasFailed(int lost) const {
   const WindowHeader& other = peers_[static_cast<size_t>(lost)].header();
@@ -90,8 +101,7 @@ Status Host::disagreement(Doubts& doubts, const AwaitedWord& awaited) const {
     if (members != 0) return parted(other.rank, members);
   }
   if (lost >= 0) return hasFailed(lost);
-  // What it did last may have arrived since the caller looked: it looks once more.
-  if (gone < 0 || doubts.missed++ == 0) return kOkStatus;
+  if (gone < 0 || mayStillCome(doubts)) return kOkStatus;
   const bool isFirst = sequence_ != 0 || awaited.peer == gone;
   return failAbout(
       gone, Code::kRemote,
@@ -116,6 +126,7 @@ Status Host::reasonSoon(int peer) const {
   const uint64_t began = platform::ticks();
   WindowHeader& window = header();
   Doubts doubts;
+  wonder();
   while (platform::tickSeconds(platform::ticks() - began) < kSecondHandSeconds) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_acquire);
     if (std::atomic_ref(window.abort).load(std::memory_order_acquire) != 0) return givenUp();

@@ -361,9 +361,17 @@ Status Patience::step() {
   return sleepStep();
 }
 
+// The first sleep is short, as host.hpp says. Where no bell rings, sleeps grow with the wait, which they
+// prolong by a sixteenth.
+uint64_t Patience::sleepMicroseconds(double waitedSeconds) const {
+  constexpr uint64_t kFirst = 100, kSlice = 20000, kPollingSlice = 2000;
+  if (!slept_) return kFirst;
+  if (!host_.policy_.polls) return kSlice;
+  return std::clamp(static_cast<uint64_t>(waitedSeconds * 1e6 / 16), kFirst, kPollingSlice);
+}
+
 Status Patience::sleepStep() {
   WindowHeader& window = host_.header();
-  constexpr uint64_t kFirstMicroseconds = 100, kSliceMicroseconds = 20000;  // host.hpp says why they differ
   constexpr double kDoubtfulSeconds = 0.03;  // after which it is asked whether the wait can end at all
   if (!armed_) {
     armed_ = true;
@@ -385,13 +393,17 @@ Status Patience::sleepStep() {
   if (waited > host_.policy_.warnTicks && !std::exchange(warned_, true)) {
     host_.warnOf(awaited_.peer, waited);
   }
-  if (platform::tickSeconds(waited) > kDoubtfulSeconds) {
+  const double waitedSeconds = platform::tickSeconds(waited);
+  if (waitedSeconds > kDoubtfulSeconds) {
+    if (waitedSeconds > wonderSeconds_) {
+      host_.wonder();
+      wonderSeconds_ = waitedSeconds + std::clamp(waitedSeconds, kDoubtfulSeconds, 1.0);
+    }
     STRETTO_TRY(host_.standstill(standstill_, awaited_.peer));
   }
   ++host_.counters_.sleeps;
   // A bell that somebody else rang says nothing of the one that was missed.
-  if (platform::futexWait(&window.bell, bell_, slept_ ? kSliceMicroseconds : kFirstMicroseconds))
-    slept_ = true;
+  if (platform::futexWait(&window.bell, bell_, sleepMicroseconds(waitedSeconds))) slept_ = true;
   bell_ = std::atomic_ref(window.bell).load(std::memory_order_acquire);
   return kOkStatus;
 }

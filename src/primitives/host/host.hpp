@@ -38,6 +38,7 @@ struct WaitPolicy {
   uint64_t spinTicks = 0;     // then spin this long,
   uint32_t yields = 0;        // then offer the core this many times,
   uint64_t timeoutTicks = 0;  // then sleep, until this long after the wait began
+  bool polls = false;  // no bell rings for some of what is waited for: sleeps are short
   // Of a wait that has become so long the log tells, once.
   uint64_t warnTicks = std::numeric_limits<uint64_t>::max();
 };
@@ -56,7 +57,8 @@ struct Difference;
 // What a wait has seen of others that may be the reason why it does not end.
 struct Doubts {
   uint64_t since = 0;   // ticks when a peer was first seen to have given up
-  uint32_t missed = 0;  // looks at a peer that has left without taking part
+  uint32_t missed = 0;  // looks at a peer that has left without taking part,
+  uint64_t missedSince = 0;  // and ticks at the first of them
 };
 
 // What a wait is for: one rank, or, in transfers, any of several.
@@ -94,6 +96,7 @@ class Patience {
  private:
   Status sleepStep();
   void publish();
+  uint64_t sleepMicroseconds(double waitedSeconds) const;
 
   Host& host_;
   AwaitedWord awaited_;
@@ -103,6 +106,7 @@ class Patience {
   bool armed_ = false;
   bool slept_ = false;  // a first sleep to its end
   bool warned_ = false;
+  double wonderSeconds_ = 0;  // when that is due again
   Doubts doubts_;
   StandstillSeen standstill_;
 };
@@ -117,6 +121,9 @@ class Host {
   // `importer` may be null: nothing outside windows is shared then.
   Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
        Importer* importer = nullptr);
+  virtual ~Host() = default;
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
 
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(peers_.size()); }
@@ -228,6 +235,17 @@ class Host {
   void disagrees(int peer, const Announcement& transfer) const;
   uint64_t tag() const { return tag_; }
   void setTag(uint64_t tag) { tag_ = tag; }
+  // For executors that serve other backends too: what is put is there, and what peers say can be read.
+  static Status progress(uint64_t /*peers*/ = 0) { return kOkStatus; }
+  static Status finish() { return kOkStatus; }
+  static void hear(int /*peer*/) {}
+
+ protected:
+  // For backends that reach some peers by other ways (links/net/spread_host.hpp).
+  // Now and then in a long wait: to find out how peers are whose windows are not here.
+  virtual void wonder() const {}
+  void noteSlowWait() { ++counters_.slow; }
+  Status peerFailed(int peer, const std::string& what) const;
 
  private:
   friend class Patience;
@@ -262,12 +280,12 @@ class Host {
   Status disagreement(Doubts& doubts, const AwaitedWord& awaited) const;
   bool hasGivenUp(const Peer& other, Doubts& doubts) const;
   bool hasLeft(const Peer& other, const AwaitedWord& awaited) const;
+  bool mayStillCome(Doubts& doubts) const;
   Status standstill(StandstillSeen& seen, int waitedFor) const;
   bool seesStandstill(StandstillSeen& seen) const;
   bool isUnchanged(const StandstillSeen& seen) const;
   std::string current() const;
   int failedPeer() const;
-  Status peerFailed(int peer, const std::string& what) const;
   Status reasonSoon(int peer) const;
   Status unmappable(int peer) const;
   Status mismatch(int peer, const Difference& calls) const;

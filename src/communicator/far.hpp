@@ -1,0 +1,45 @@
+// Ranks of other hosts, whose windows nobody here can map. In the place of such a window is a stand-in: the
+// header alone, in memory of this rank, with what the far rank was last heard to say there. So whatever looks
+// at the headers of peers, to find out why a wait does not end, need not know where these are. Stand-ins are
+// brought up to date by views, which travel through the bootstrap when somebody asks. For communicator/ only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bootstrap/membership.hpp"
+#include "links/endpoint.hpp"
+#include "links/net/far_links.hpp"
+#include "net/net.hpp"
+#include "primitives/window.hpp"
+
+namespace stretto::communicator {
+
+// The net between hosts; kInvalidUsage if there is none here. Tests may give another one.
+Result<std::shared_ptr<net::Net>> netBetweenHosts();
+void useBetweenHosts(std::shared_ptr<net::Net> net);
+
+// Listens for far ranks and learns where they listen. Collective, where any rank has a far one.
+Result<std::unique_ptr<links::net::FarLinks>> connectFar(bootstrap::Membership& membership,
+                                                         links::net::FarLinks::Config config,
+                                                         std::span<const links::Endpoint> endpoints,
+                                                         double timeoutSeconds);
+// Whether this rank and that one have no other link than the net, as STRETTO_LINK has it.
+bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs);
+
+// A far rank's header as far as it is known: of a rank that has said nothing.
+links::Link standIn(const WindowHeader& like, int rank);
+
+// What of its header a rank tells the others.
+class FarView {
+ public:
+  // `asks`: whoever gets it is to send its own.
+  static std::vector<uint8_t> of(const WindowHeader& header, bool asks);
+  // Into the stand-in of who has sent it; false if it is none. Whoever waits for that is woken.
+  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, bool& asks);
+};
+
+}  // namespace stretto::communicator

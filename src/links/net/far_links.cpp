@@ -1,0 +1,147 @@
+#include "links/net/far_links.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/log.hpp"
+
+namespace stretto::links::net {
+
+using stretto::net::Memory;
+using stretto::net::Receive;
+
+Result<std::unique_ptr<FarLinks>> FarLinks::listen(Config config) {
+  auto listener = config.net->listen(config.device);
+  if (!listener.ok()) return listener.status();
+  auto links = std::unique_ptr<FarLinks>(new FarLinks(std::move(config)));
+  links->listener_ = std::move(listener.value());
+  return links;
+}
+
+void FarLinks::add(int peer, const stretto::net::Handle& handle) {
+  peers_[static_cast<size_t>(peer)] = std::make_unique<FarPeer>(FarPeer{handle, nullptr, nullptr});
+  ++expected_;
+}
+
+SendRing& FarLinks::to(int peer) {
+  FarPeer& far = *peers_[static_cast<size_t>(peer)];
+  if (far.sending == nullptr) [[unlikely]]
+    dial(far);
+  return *far.sending;
+}
+
+void FarLinks::dial(FarPeer& peer) {
+  peer.sending = std::make_unique<SendRing>(config_.rank, config_.chunkBytes);
+  auto connecting = config_.net->connect(config_.device, peer.handle);
+  if (connecting.ok()) {
+    peer.sending->connect(std::move(connecting.value()));
+  } else {
+    peer.sending->refuse(connecting.status());
+  }
+  sending_.push_back(peer.sending.get());
+}
+
+ReceiveRing& FarLinks::from(int peer) {
+  FarPeer& far = *peers_[static_cast<size_t>(peer)];
+  if (far.receiving == nullptr) [[unlikely]] {
+    far.receiving = std::make_unique<ReceiveRing>(config_.chunkBytes);
+    ++wanted_;
+  }
+  return *far.receiving;
+}
+
+void FarLinks::progress() {
+  for (SendRing* ring : sending_) ring->progress();
+  for (ReceiveRing* ring : receiving_) ring->progress();
+  // Others may have called meanwhile, and cannot go on before they are answered; but that need not be looked
+  // for as often as what is waited for.
+  constexpr uint32_t kSeldom = 64;
+  if (expected_ != 0 && (wanted_ != 0 || ++looks_ % kSeldom == 0)) answer();
+}
+
+void FarLinks::answer() {
+  Caller next;
+  if (!listener_->accept(next.receiver).ok()) {
+    STRETTO_LOG(kWarn, kNet, "rank %d: nobody can connect: %s", config_.rank, lastError().c_str());
+    return;
+  }
+  if (next.receiver != nullptr) {
+    next.hello = std::make_unique<Hello>();
+    callers_.push_back(std::move(next));
+  }
+  std::erase_if(callers_, [&](Caller& caller) {
+    bool heard = false;
+    const Status status = hear(caller, heard);
+    if (!status.ok()) {
+      STRETTO_LOG(kWarn, kNet, "rank %d: a connection was dropped: %s", config_.rank, lastError().c_str());
+    }
+    return heard || !status.ok();
+  });
+}
+
+Status FarLinks::hear(Caller& caller, bool& heard) {
+  auto* const bytes = reinterpret_cast<std::byte*>(caller.hello.get());
+  if (caller.memory == nullptr) {
+    auto memory = caller.receiver->enrol(bytes, sizeof(Hello), Memory::kHost);
+    STRETTO_TRY(memory.status());
+    caller.memory = std::move(memory.value());
+  }
+  if (caller.request == nullptr) {
+    const Receive room{bytes, sizeof(Hello), 0, caller.memory.get()};
+    STRETTO_TRY(caller.receiver->receive(&room, 1, caller.request));
+    if (caller.request == nullptr) return kOkStatus;
+  }
+  size_t came = 0;
+  STRETTO_TRY(caller.receiver->test(caller.request, heard, &came));
+  return heard ? seat(caller, came) : kOkStatus;
+}
+
+// What a connection says of itself is looked at before it is believed.
+Status FarLinks::seat(Caller& caller, size_t bytes) {
+  const Hello& hello = *caller.hello;
+  const bool known = bytes == sizeof hello && hello.magic == Hello::kMagic && hello.rank >= 0 &&
+                     hello.rank < config_.ranks && isFar(hello.rank);
+  if (!known || from(hello.rank).isConnected()) {
+    return fail(Code::kRemote, "it says that it comes from rank %d, which %s", hello.rank,
+                known ? "has connected before" : "has no link here");
+  }
+  caller.memory.reset();
+  ReceiveRing& ring = from(hello.rank);
+  ring.connect(std::move(caller.receiver));
+  receiving_.push_back(&ring);
+  --expected_;
+  --wanted_;
+  return kOkStatus;
+}
+
+bool FarLinks::isIdle() const {
+  return std::all_of(sending_.begin(), sending_.end(), [](const SendRing* ring) { return ring->isIdle(); });
+}
+
+uint64_t FarLinks::busy() const {
+  uint64_t peers = 0;
+  for (size_t peer = 0; peer < peers_.size(); ++peer) {
+    const auto& far = peers_[peer];
+    if (far != nullptr && far->sending != nullptr && !far->sending->isIdle()) peers |= uint64_t{1} << peer;
+  }
+  return peers;
+}
+
+const Break* FarLinks::broken(int peer) const {
+  const auto& far = peers_[static_cast<size_t>(peer)];
+  if (far == nullptr) return nullptr;
+  if (far->sending != nullptr && far->sending->broken().is()) return &far->sending->broken();
+  if (far->receiving != nullptr && far->receiving->broken().is()) return &far->receiving->broken();
+  return nullptr;
+}
+
+int FarLinks::firstBroken(uint64_t peers) const {
+  for (; peers != 0; peers &= peers - 1) {
+    const int peer = std::countr_zero(peers);
+    if (peer < config_.ranks && broken(peer) != nullptr) return peer;
+  }
+  return -1;
+}
+
+}  // namespace stretto::links::net

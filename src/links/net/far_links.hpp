@@ -1,0 +1,83 @@
+// All links of one rank to ranks of other hosts. It listens at one place, and connects to a peer when it has
+// the first chunk for it; a connection carries one way, and its first message says who sends. For the backend
+// (spread_host.hpp) and communicator/connect, which gives it the others' handles.
+//
+// Threads: one at a time, the one that runs the rank's operation; it moves everything whenever it waits.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "links/net/rings.hpp"
+#include "net/net.hpp"
+
+namespace stretto::links::net {
+
+inline constexpr const char* kName = "net";
+
+class FarLinks {
+ public:
+  // `net` outlives it: `device` is one of its devices.
+  struct Config {
+    std::shared_ptr<stretto::net::Net> net;
+    int device = 0;
+    int rank = 0;
+    int ranks = 1;
+    size_t chunkBytes = 0;
+  };
+  static Result<std::unique_ptr<FarLinks>> listen(Config config);
+
+  const stretto::net::Handle& handle() const { return listener_->handle(); }
+  // That rank is on another host, and listens there.
+  void add(int peer, const stretto::net::Handle& handle);
+  bool isFar(int peer) const { return peers_[static_cast<size_t>(peer)] != nullptr; }
+  const char* netName() const { return config_.net->name(); }
+
+  // The rings of a far peer, made at first use.
+  SendRing& to(int peer);
+  ReceiveRing& from(int peer);
+
+  // Moves what can be moved.
+  void progress();
+  // All chunks that were published have left; else for which peers some have not, a bit each.
+  bool isIdle() const;
+  uint64_t busy() const;
+  // The link to or from this peer that does not work any more; null while both do.
+  const Break* broken(int peer) const;
+  // The first peer, of those with a bit set, with such a link; -1: none.
+  int firstBroken(uint64_t peers) const;
+
+ private:
+  struct FarPeer {
+    stretto::net::Handle handle;
+    std::unique_ptr<SendRing> sending;
+    std::unique_ptr<ReceiveRing> receiving;
+  };
+  // Somebody has connected and has not said yet who it is.
+  struct Caller {
+    std::unique_ptr<stretto::net::Receiver> receiver;
+    std::unique_ptr<Hello> hello;
+    std::unique_ptr<stretto::net::Registration> memory;
+    stretto::net::Request* request = nullptr;
+  };
+
+  explicit FarLinks(Config config) : config_(std::move(config)), peers_(static_cast<size_t>(config_.ranks)) {}
+
+  void dial(FarPeer& peer);
+  void answer();
+  Status hear(Caller& caller, bool& heard);
+  Status seat(Caller& caller, size_t bytes);
+
+  Config config_;
+  std::unique_ptr<stretto::net::Listener> listener_;
+  std::vector<std::unique_ptr<FarPeer>> peers_;  // by rank; null: on this host
+  std::vector<SendRing*> sending_;               // that are used
+  std::vector<ReceiveRing*> receiving_;          // that are connected
+  std::vector<Caller> callers_;
+  int expected_ = 0;  // peers that have not connected to this rank,
+  int wanted_ = 0;    // and those of them from whom it waits for something
+  uint32_t looks_ = 0;
+};
+
+}  // namespace stretto::links::net

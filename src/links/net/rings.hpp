@@ -1,0 +1,141 @@
+// One ordered pair of ranks on different hosts: a ring of kLinkDepth slots at either end, which look to the
+// algorithms as the slots in a window do (algorithms/link_channel.hpp). Each slot is a cell and its payload,
+// and travels as one message, so chunk k of the sender lands in the receiver's slot k mod depth. Credits are
+// the receives that the receiver has posted: the net passes nothing on that nobody has room for.
+//
+// Counts are each end's own. A cell leaves with a count of 0, and gets its number at the receiver when the
+// whole message is there. The sender's credit is the number of chunks whose slots the net does not need any
+// more. For links/net only; one thread at a time, the one that runs the rank's operation.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "net/net.hpp"
+#include "primitives/window.hpp"
+
+namespace stretto::links::net {
+
+// The first message of every connection: who sends on it.
+struct Hello {
+  static constexpr uint64_t kMagic = 0x4b4e494c54455254;
+  uint64_t magic = kMagic;
+  int32_t rank = -1;
+  int32_t reserved = 0;
+};
+
+struct Aligned {
+  void operator()(std::byte* memory) const;
+};
+
+// Memory of a ring, a cache line where slots begin. Untouched slots take none.
+class Slots {
+ public:
+  static constexpr uint64_t kDepth = WindowLayout::kLinkDepth;
+
+  explicit Slots(size_t chunkBytes);
+  Cell* at(uint64_t chunk) const {
+    return reinterpret_cast<Cell*>(memory_.get() + chunk % kDepth * slotBytes_);
+  }
+  size_t slotBytes() const { return slotBytes_; }
+  std::byte* data() const { return memory_.get(); }
+  size_t bytes() const { return kDepth * slotBytes_; }
+
+ private:
+  size_t slotBytes_;
+  std::unique_ptr<std::byte, Aligned> memory_;
+};
+
+// Why a ring is of no more use, with the words of whoever found it.
+struct Break {
+  Status status;
+  std::string words;
+
+  bool is() const { return !status.ok(); }
+  // Keeps the first one; false if there is one.
+  bool note(Status found);
+};
+
+class SendRing {
+ public:
+  SendRing(int rank, size_t chunkBytes);
+
+  Cell* slot(uint64_t chunk) const { return slots_.at(chunk); }
+  // How much payload the next chunk has: before it is published.
+  void setBytes(size_t bytes) { bytes_[published_ % Slots::kDepth] = bytes; }
+  void publish() { ++published_; }
+  // A cell whose count is the number of chunks whose slots are free again.
+  const Cell* credits() const { return &credits_; }
+  // All that was published has left.
+  bool isIdle() const { return credits_.count == published_; }
+  const Break& broken() const { return broken_; }
+
+  bool isConnected() const { return sender_ != nullptr; }
+  void connect(std::unique_ptr<stretto::net::Connecting> connecting) { connecting_ = std::move(connecting); }
+  // It cannot be connected at all.
+  void refuse(Status why) { broken_.note(why); }
+  // Whatever can be done now.
+  void progress();
+
+ private:
+  Status step();
+  Status greet();
+  Status post();
+  Status reap();
+
+  Hello hello_;
+  Slots slots_;
+  size_t bytes_[Slots::kDepth] = {};
+  uint64_t published_ = 0;
+  uint64_t posted_ = 0;
+  Cell credits_{};
+  Break broken_;
+  std::unique_ptr<stretto::net::Connecting> connecting_;
+  std::unique_ptr<stretto::net::Sender> sender_;
+  // Before the sender is destroyed: declared behind it.
+  std::unique_ptr<stretto::net::Registration> memory_, helloMemory_;
+  stretto::net::Request* requests_[Slots::kDepth] = {};
+  stretto::net::Request* greeting_ = nullptr;
+  bool greeted_ = false;
+};
+
+class ReceiveRing {
+ public:
+  explicit ReceiveRing(size_t chunkBytes) : slots_(chunkBytes) {}
+
+  const Cell* slot(uint64_t chunk) const { return slots_.at(chunk); }
+  // Of chunk `chunk`, which has arrived.
+  size_t bytesOf(uint64_t chunk) const { return sizes_[chunk % Slots::kDepth]; }
+  // The cell by whose count the owner says how many chunks it has read.
+  Cell* released() { return &released_; }
+  const Break& broken() const { return broken_; }
+
+  bool isConnected() const { return receiver_ != nullptr; }
+  void connect(std::unique_ptr<stretto::net::Receiver> receiver) { receiver_ = std::move(receiver); }
+  void progress();
+
+ private:
+  Status step();
+  Status post();
+  Status reap();
+
+  Slots slots_;
+  size_t sizes_[Slots::kDepth] = {};
+  uint64_t posted_ = 0;
+  uint64_t arrived_ = 0;
+  Cell released_{};
+  Break broken_;
+  std::unique_ptr<stretto::net::Receiver> receiver_;
+  std::unique_ptr<stretto::net::Registration> memory_;
+  stretto::net::Request* requests_[Slots::kDepth] = {};
+};
+
+// Bytes of the message that carries a chunk.
+constexpr size_t messageBytes(size_t payload) {
+  return payload <= Cell::kInlineBytes ? sizeof(Cell) : sizeof(Cell) + payload;
+}
+
+}  // namespace stretto::links::net

@@ -1,0 +1,91 @@
+#include "links/net/spread_host.hpp"
+
+#include <string>
+
+#include "platform/futex.hpp"
+
+namespace stretto::links::net {
+
+void SpreadHost::signal(Coop coop, int peer, Cell* cell, uint64_t value) {
+  if (!links_.isFar(peer)) return Host::signal(coop, peer, cell, value);
+  if (cell == creditAt(peer)) {
+    cell->count = value;
+  } else {
+    cell->tag = tag();
+    links_.to(peer).publish();
+  }
+  links_.progress();
+}
+
+Status SpreadHost::checkChunk(int peer, size_t bytes) {
+  if (!links_.isFar(peer)) return kOkStatus;
+  const size_t came = links_.from(peer).bytesOf(cursors(peer).received);
+  if (came == messageBytes(bytes)) return kOkStatus;
+  return failAbout(peer, Code::kInternal, "rank %d: a chunk of %zu bytes came from rank %d as a message of %zu",
+                   rank(), bytes, peer, came);
+}
+
+Status SpreadHost::progress(uint64_t peers) {
+  links_.progress();
+  const int broken = links_.firstBroken(peers);
+  return broken < 0 ? kOkStatus : brokenLink(broken);
+}
+
+// Most likely the peer has died or aborted, and word of that comes another way: peerFailed() waits for it.
+Status SpreadHost::brokenLink(int peer) {
+  return peerFailed(peer, "the link over " + std::string(links_.netName()) + " broke: " +
+                              links_.broken(peer)->words);
+}
+
+Status SpreadHost::until(AwaitedWord awaited, const Cell* cell, uint64_t value) {
+  for (int poll = 0; poll < quickPolls(); ++poll) {
+    if (ready(cell, value)) [[likely]] {
+      return kOkStatus;
+    }
+    links_.progress();
+  }
+  noteSlowWait();
+  Patience patience(*this, awaited);
+  while (!ready(cell, value)) {
+    links_.progress();
+    if (ready(cell, value)) return kOkStatus;
+    const bool isBroken = awaited.peer >= 0 && links_.broken(awaited.peer) != nullptr;
+    const Status status = isBroken ? brokenLink(awaited.peer) : patience.step();
+    // What had come when the reason to give up was seen counts: whoever failed had sent it before.
+    if (!status.ok()) return ready(cell, value) ? kOkStatus : status;
+  }
+  return kOkStatus;
+}
+
+Status SpreadHost::finish() {
+  if (links_.isIdle()) return kOkStatus;
+  links_.progress();
+  if (links_.isIdle()) return kOkStatus;
+  const uint64_t busy = links_.busy();
+  Patience patience(*this, {.peer = -1, .anyOf = busy});
+  while (!links_.isIdle()) {
+    const Status status = progress(busy);
+    STRETTO_TRY(status);
+    if (links_.isIdle()) break;
+    STRETTO_TRY(patience.step());
+  }
+  return kOkStatus;
+}
+
+// The stand-in's bell counts what has been heard of the peer.
+void SpreadHost::hear(int peer) {
+  constexpr uint64_t kSliceMicroseconds = 5000;
+  constexpr double kMostSeconds = 0.3;
+  if (!links_.isFar(peer)) return;
+  uint32_t& heard = this->peer(peer).header().bell;
+  const uint32_t before = std::atomic_ref(heard).load(std::memory_order_acquire);
+  const uint64_t began = platform::ticks();
+  ask_();
+  while (std::atomic_ref(heard).load(std::memory_order_acquire) == before &&
+         std::atomic_ref(header().abort).load(std::memory_order_relaxed) == 0 &&
+         platform::tickSeconds(platform::ticks() - began) < kMostSeconds) {
+    platform::futexWait(&heard, before, kSliceMicroseconds);
+  }
+}
+
+}  // namespace stretto::links::net

@@ -1,0 +1,139 @@
+// Ranks on several hosts, as NCCL_HOSTID tells them apart or STRETTO_LINK=net has it: over a net that is made up
+// inside one process, and does what no real one can be made to do in a test; and over TCP among processes.
+// Conformance, transfers, disagreements and failures between hosts are the tests of those names, run with
+// STRETTO_LINK=net (labels.cmake).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+#include "base/scoped_variable.hpp"
+#include "communicator/far.hpp"
+#include "harness/made_up_net.hpp"
+#include "harness/ranks.hpp"
+#include "stretto.h"
+
+namespace stretto {
+namespace {
+
+using namespace stretto::testing;
+
+// Threads of this process, each a host of its own, over a made up net.
+class MadeUpHosts : public ::testing::Test {
+ protected:
+  void SetUp() override { communicator::useBetweenHosts(net_); }
+  void TearDown() override { communicator::useBetweenHosts(nullptr); }
+
+  MadeUpNet::Faults& faults() { return net_->faults; }
+
+ private:
+  const std::shared_ptr<MadeUpNet> net_ = std::make_shared<MadeUpNet>();
+  const ScopedVariable link_{"STRETTO_LINK", "net"};
+};
+
+// Sums of what every rank has, of sizes from a part of a cell to many chunks.
+bool sumsRight(Member& member, const std::vector<size_t>& counts = {1, 10, 11, 5000, 300000}) {
+  bool right = true;
+  for (const size_t count : counts) {
+    std::vector<float> buffer(count);
+    for (size_t i = 0; i < count; ++i) buffer[i] = static_cast<float>(member.rank) + static_cast<float>(i % 97);
+    right = member.expect(ncclAllReduce(buffer.data(), buffer.data(), count, ncclFloat32, ncclSum,
+                                        member.comm, nullptr),
+                          "all-reduce") &&
+            right;
+    const auto ranks = static_cast<float>(member.ranks());
+    for (size_t i = 0; i < count && right; ++i) {
+      const float wanted = ranks * (ranks - 1) / 2 + ranks * static_cast<float>(i % 97);
+      right = member.check(buffer[i] == wanted, "a wrong sum");
+    }
+  }
+  return right;
+}
+
+std::string explained(Member& member) {
+  char text[16384];
+  size_t needed = 0;
+  strettoQuestion_t question{};
+  question.collective = "all_reduce";
+  question.bytes = 4096;
+  member.expect(strettoExplain(member.comm, &question, text, sizeof text, &needed), "explain");
+  return text;
+}
+
+TEST_F(MadeUpHosts, ReachEachOtherByLinksAlone) {
+  asThreads(3, connected([](Member& member) {
+              sumsRight(member);
+              const std::string text = explained(member);
+              member.check(text.find("\"hosts\":3") != std::string::npos, text.c_str());
+              member.check(text.find("\"links\":\"net\"") != std::string::npos, text.c_str());
+              member.check(text.find("they are on 3 hosts") != std::string::npos, text.c_str());
+            }));
+}
+
+// A chunk that lies there before it is said to be there is not taken.
+TEST_F(MadeUpHosts, WaitForWholeMessages) {
+  faults().polls = 3;
+  asThreads(4, connected([](Member& member) { sumsRight(member); }));
+}
+
+TEST_F(MadeUpHosts, AreToldThatALinkBroke) {
+  const ScopedVariable quiet("NCCL_DEBUG", "");
+  faults().breaks = 40;
+  asThreads(2, [](Member& member) {
+    ncclUniqueId id;
+    if (!member.board.shareId(member.rank, &id)) return;
+    if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
+    std::vector<float> buffer(1000);
+    ncclResult_t result = ncclSuccess;
+    for (int turn = 0; turn < 1000 && result == ncclSuccess; ++turn) {
+      result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(), ncclFloat32, ncclSum, member.comm,
+                             nullptr);
+    }
+    member.expect(result, "over a broken net", ncclRemoteError);
+    member.expectError("over a broken net", {"rank " + std::to_string(1 - member.rank)});
+    member.board.meet();
+    member.expect(ncclCommAbort(member.comm), "abort");
+  });
+}
+
+// What does not have the length that it must have is not computed with.
+TEST_F(MadeUpHosts, RefuseChunksOfAnotherLength) {
+  asThreads(2, [this](Member& member) {
+    ncclUniqueId id;
+    if (!member.board.shareId(member.rank, &id)) return;
+    if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
+    sumsRight(member, {1000});
+    member.board.meet();
+    if (member.rank == 0) faults().cuts = 1;
+    member.board.meet();
+    std::vector<float> buffer(1000);
+    const ncclResult_t result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(), ncclFloat32, ncclSum,
+                                              member.comm, nullptr);
+    if (result != ncclSuccess) member.board.word(0) += 1;
+    member.board.meet();
+    member.check(member.board.word(0) != 0, "nobody noticed the short chunk");
+    member.expect(ncclCommAbort(member.comm), "abort");
+  });
+}
+
+TEST_F(MadeUpHosts, AllHearOfOneThatCannotListen) {
+  faults().deaf = true;
+  asThreads(2, [](Member& member) {
+    ncclUniqueId id;
+    if (!member.board.shareId(member.rank, &id)) return;
+    member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init", ncclSystemError);
+    member.expectError("init", {"cannot be reached from other hosts", "the made up net is deaf"});
+  });
+}
+
+TEST_F(MadeUpHosts, HaveNoWindowsAndNothingOneSided) {
+  asThreads(2, connected([](Member& member) {
+              const ncclResult_t result = ncclSignal(1 - member.rank, 0, 0, 0, member.comm, nullptr);
+              member.expect(result, "a signal", ncclInvalidUsage);
+              member.expectError("a signal", {"between hosts"});
+            }));
+}
+
+}  // namespace
+}  // namespace stretto
