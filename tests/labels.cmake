@@ -15,7 +15,8 @@ set(STRETTO_ALONE algorithms api bootstrap communicator)
 set(STRETTO_SUITES_OF_PROCESSES
   api.ChildInTheMaking api.EveryCollectiveOfProcesses api.Fork api.GroupOfProcesses api.LargeOfProcesses
   bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.DeviceWatch
-  communicator.ProfilerCalls communicator.ProfilerSampling memory.ForkedImports observe.DoctorOfProcesses observe.FlightOfProcesses
+  communicator.HostsOfProcesses communicator.ProfilerCalls communicator.ProfilerSampling memory.ForkedImports
+  observe.DoctorOfProcesses observe.FlightOfProcesses
   platform.ForkedChild plugins.ProfilerProcess)
 set(STRETTO_SUITES_OF_ONE_THREAD
   primitives.Copy primitives.EveryNarrowFloat primitives.EveryType primitives.Reduce)

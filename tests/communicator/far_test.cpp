@@ -135,5 +135,105 @@ TEST_F(MadeUpHosts, HaveNoWindowsAndNothingOneSided) {
             }));
 }
 
+// Processes of this machine that say that they are on several hosts: rank r on host r mod `hosts`.
+Body onHosts(int hosts, Body body) {
+  return [=](Member& member) {
+    ::setenv("NCCL_HOSTID", ("test-host-" + std::to_string(member.rank % hosts)).c_str(), 1);
+    connected(body)(member);
+  };
+}
+
+bool says(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+void splitAndSum(Member& member, int colour, const std::string& hosts) {
+  Member child{member.rank, member.board};
+  if (!member.expect(ncclCommSplit(member.comm, colour, member.rank, &child.comm, nullptr), "split")) return;
+  const std::string text = explained(child);
+  child.check(hosts.empty() ? !says(text, "\"hosts\"") : says(text, hosts), text.c_str());
+  float value = 1;
+  child.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, child.comm, nullptr), "in the child");
+  child.check(value == 2, "a wrong sum in the child");
+  child.expect(ncclCommDestroy(child.comm), "destroy the child");
+}
+
+TEST(HostsOfProcesses, MixSharedMemoryAndTheNet) {
+  asProcesses(4, onHosts(2, [](Member& member) {
+                sumsRight(member);
+                member.check(says(explained(member), "\"hosts\":2"), "the plan does not know of 2 hosts");
+                splitAndSum(member, member.rank % 2, "");
+                splitAndSum(member, member.rank / 2, "\"hosts\":2");
+                sumsRight(member);
+              }));
+}
+
+TEST(HostsOfProcesses, SendEachOtherMessages) {
+  asProcesses(3, onHosts(3, [](Member& member) {
+                constexpr size_t kCount = 1000000;
+                std::vector<int> from(kCount, member.rank), to(kCount * 3, -1);
+                for (int turn = 0; turn < 3; ++turn) {
+                  ncclGroupStart();
+                  for (int peer = 0; peer < 3; ++peer) {
+                    ncclSend(from.data(), kCount, ncclInt32, peer, member.comm, nullptr);
+                    ncclRecv(to.data() + static_cast<size_t>(peer) * kCount, kCount, ncclInt32, peer,
+                             member.comm, nullptr);
+                  }
+                  member.expect(ncclGroupEnd(), "messages");
+                  for (size_t i = 0; i < to.size(); ++i) {
+                    if (to[i] == static_cast<int>(i / kCount)) continue;
+                    member.complain("byte of message %zu is wrong", i);
+                    break;
+                  }
+                }
+              }));
+}
+
+TEST(HostsOfProcesses, NeedNotBlock) {
+  asProcesses(2, onHosts(2, [](Member& member) {
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = 0;
+                Member child{member.rank, member.board};
+                const auto settled = [&](ncclComm_t comm) {
+                  ncclResult_t state = ncclInProgress;
+                  return eventually(20, [&] {
+                           return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state != ncclInProgress;
+                         }) &&
+                         member.expect(state, "the state");
+                };
+                (void)ncclCommSplit(member.comm, 0, member.rank, &child.comm, &config);
+                if (!settled(member.comm) || !settled(child.comm)) return;
+                std::vector<float> buffer(100000, 1.0f);
+                const ncclResult_t result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(),
+                                                          ncclFloat32, ncclSum, child.comm, nullptr);
+                member.check(result == ncclInProgress || result == ncclSuccess, "the call");
+                if (settled(child.comm)) member.check(buffer.front() == 2 && buffer.back() == 2, "a wrong sum");
+                (void)ncclCommFinalize(child.comm);
+                settled(child.comm);
+                member.expect(ncclCommDestroy(child.comm), "destroy");
+              }));
+}
+
+TEST(HostsOfProcesses, ADeadRankOfAnotherHostIsNamed) {
+  const Board board(3);
+  Processes processes(board, onHosts(2, [](Member& member) {
+                        std::vector<float> buffer(50000, 1.0f);
+                        ncclResult_t result = ncclSuccess;
+                        while (result == ncclSuccess) {
+                          result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(), ncclFloat32,
+                                                 ncclMax, member.comm, nullptr);
+                          ++member.board.word(member.rank);
+                        }
+                        member.expect(result, "the operation", ncclRemoteError);
+                        member.expectError("the operation", {"rank 1", "all_reduce"});
+                        member.expect(ncclCommAbort(member.comm), "abort");
+                        member.comm = nullptr;
+                      }),
+                      60);
+  ASSERT_TRUE(eventually(30, [&] { return board.word(1) > 5; })) << "the ranks do not get on";
+  processes.kill(1);
+  processes.finish(1);
+}
+
 }  // namespace
 }  // namespace stretto

@@ -37,6 +37,11 @@ class FarLinks {
   // The rings of a far peer, made at first use.
   SendRing& to(int peer);
   ReceiveRing& from(int peer);
+  // Whether `cell` is where this rank says what it has read of what comes from that peer.
+  bool isReleased(int peer, const Cell* cell) const {
+    const auto& ring = peers_[static_cast<size_t>(peer)]->receiving;
+    return ring != nullptr && cell == ring->released();
+  }
 
   // Moves what can be moved.
   void progress();

@@ -8,7 +8,7 @@ namespace stretto::links::net {
 
 void SpreadHost::signal(Coop coop, int peer, Cell* cell, uint64_t value) {
   if (!links_.isFar(peer)) return Host::signal(coop, peer, cell, value);
-  if (cell == creditAt(peer)) {
+  if (links_.isReleased(peer, cell)) {
     cell->count = value;
   } else {
     cell->tag = tag();
