@@ -8,6 +8,7 @@
 
 #include "base/parameters.hpp"
 #include "communicator/gather.hpp"
+#include "net/tcp/tcp.hpp"
 #include "platform/futex.hpp"
 #include "primitives/announcement.hpp"
 #include "primitives/disagreement.hpp"
@@ -87,9 +88,17 @@ Status agree(std::span<const Offer> offers, int rank) {
 }  // namespace
 
 Result<std::shared_ptr<net::Net>> netBetweenHosts() {
-  const std::lock_guard lock(netMutex);
-  if (givenNet != nullptr) return givenNet;
-  return fail(Code::kInvalidUsage, "there is no net that reaches other hosts");
+  {
+    const std::lock_guard lock(netMutex);
+    if (givenNet != nullptr) return givenNet;
+  }
+  auto tcp = net::tcp::open();
+  if (!tcp.ok()) return tcp.status();
+  if (tcp.value()->devices() == 0) {
+    return fail(Code::kSystem, "no network interface can be used to reach other hosts: NCCL_SOCKET_IFNAME=%s",
+                parameters::kSocketInterface.text().c_str());
+  }
+  return std::shared_ptr<net::Net>(std::move(tcp.value()));
 }
 
 void useBetweenHosts(std::shared_ptr<net::Net> net) {
