@@ -206,7 +206,11 @@ SharedBytes encode(const NotYet& message) {
 }
 
 SharedBytes encode(const Nudge& message) {
-  return FrameWriter(FrameType::kNudge).number(message.rank).number(message.number).raw(message.message).take();
+  return FrameWriter(FrameType::kNudge)
+      .number(message.rank)
+      .number(message.number)
+      .raw(message.message)
+      .take();
 }
 
 SharedBytes encodeEmpty(FrameType type) {

@@ -48,8 +48,8 @@ inline constexpr int kMaxRanks = 16384;
 inline constexpr size_t kMaxBlobBytes = 64 << 10;      // one rank's part of an exchange
 inline constexpr size_t kMaxExchangeBytes = 16 << 20;  // all ranks' parts together
 inline constexpr size_t kMaxNudgeBytes = 4096;
-inline constexpr size_t kMaxNameBytes = 64;            // an exchange's name, a host's, a version's
-inline constexpr size_t kMaxTextBytes = 900;           // an explanation
+inline constexpr size_t kMaxNameBytes = 64;   // an exchange's name, a host's, a version's
+inline constexpr size_t kMaxTextBytes = 900;  // an explanation
 
 using Bytes = std::vector<uint8_t>;
 using SharedBytes = std::shared_ptr<const Bytes>;  // one frame, queued to many connections

@@ -156,9 +156,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // ncclCommWindowRegister: collective. `handle` is the user's name for it; `refused` is what this rank tells
   // all others instead of a buffer. Ranks of one host only.
-  bool sharesWindows() const {
-    return host_ != nullptr && !isSpread() && (device_ == nullptr || ranks_ > 1);
-  }
+  bool sharesWindows() const { return host_ != nullptr && !isSpread() && (device_ == nullptr || ranks_ > 1); }
   // Ranks in host memory, some of them on other hosts: host_ is a SpreadHost.
   bool isSpread() const { return connections_.far != nullptr; }
   Status registerWindow(const void* handle, void* buffer, size_t bytes, Status refused);

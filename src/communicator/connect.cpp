@@ -206,7 +206,8 @@ int coresOf(std::span<const links::Endpoint> endpoints, const std::vector<Verdic
     const auto isOfFirst = [&](const links::Endpoint& other) {
       return other.rank == endpoints[first].rank || sameKernel(other.process, endpoints[first].process);
     };
-    if (std::any_of(endpoints.begin(), endpoints.begin() + static_cast<ptrdiff_t>(first), isOfFirst)) continue;
+    if (std::any_of(endpoints.begin(), endpoints.begin() + static_cast<ptrdiff_t>(first), isOfFirst))
+      continue;
     platform::CoreSet cores;
     for (size_t rank = first; rank < endpoints.size(); ++rank) {
       if (isOfFirst(endpoints[rank])) cores |= verdicts[rank].cores;

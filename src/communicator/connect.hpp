@@ -25,12 +25,12 @@ namespace stretto::communicator {
 
 // Everything that reaches other ranks. Peers point into region and links, which any copy keeps.
 struct Connections {
-  std::shared_ptr<memory::Region> region;  // this rank's window, ledger, post, kernels' waits and signals
-  size_t ledgerOffset = 0;                 // of every rank's region
-  std::vector<links::Link> links;          // by rank; this rank's own entry points at its own window
-  std::vector<Peer> peers;                 // by rank
+  std::shared_ptr<memory::Region> region;     // this rank's window, ledger, post, kernels' waits and signals
+  size_t ledgerOffset = 0;                    // of every rank's region
+  std::vector<links::Link> links;             // by rank; this rank's own entry points at its own window
+  std::vector<Peer> peers;                    // by rank
   std::shared_ptr<links::net::FarLinks> far;  // to ranks of other hosts; null if there are none
-  std::string apart;                       // why ranks on GPUs cannot be connected here at all; else empty
+  std::string apart;                          // why ranks on GPUs cannot be connected here at all; else empty
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
   Ledger ledger(int rank) const { return Ledger(peers[static_cast<size_t>(rank)].window + ledgerOffset); }

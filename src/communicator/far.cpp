@@ -48,7 +48,8 @@ void write(T& word, T value) {
 }
 
 AnnouncementWords copyOf(const Announcement& place) {
-  return std::bit_cast<AnnouncementWords>(announcedAt(place, wordOf(place, 0).load(std::memory_order_acquire)));
+  return std::bit_cast<AnnouncementWords>(
+      announcedAt(place, wordOf(place, 0).load(std::memory_order_acquire)));
 }
 
 std::mutex netMutex;
@@ -77,8 +78,8 @@ Status agree(std::span<const Offer> offers, int rank) {
     }
     const Offer& mine = offers[static_cast<size_t>(rank)];
     if (std::strncmp(theirs.net, mine.net, sizeof mine.net) != 0) {
-      return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d reach other hosts by %.*s and by %.*s", rank,
-                       peer, static_cast<int>(sizeof mine.net), mine.net,
+      return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d reach other hosts by %.*s and by %.*s",
+                       rank, peer, static_cast<int>(sizeof mine.net), mine.net,
                        static_cast<int>(sizeof theirs.net), theirs.net);
     }
   }

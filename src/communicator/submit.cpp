@@ -283,8 +283,8 @@ Status Communicator::prepareFirst(const Operation& operation, Signature signatur
   if (!plan.ok()) return plan.status();
   Prepared made = preparedAs(operation, plan.value());
   if (!onDevice()) {
-    made.run = executors::host::codeOf(operation.collective, made.plan.algorithm, made.plan.protocol,
-                                        isSpread());
+    made.run =
+        executors::host::codeOf(operation.collective, made.plan.algorithm, made.plan.protocol, isSpread());
     if (made.run == nullptr) return Status{Code::kInternal};
   }
   prepared = prepared_.keep(signature, made);
@@ -494,9 +494,9 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
   if (told && profile_.on()) [[unlikely]]
     watch = profile_.beginTransfers(operations, transfers_, host_->layout().linkChunk);
   host_->begin(0, 0);
-  const Status status =
-      isSpread() ? executors::host::runTransfers(static_cast<links::net::SpreadHost&>(*host_), transfers_, watch)
-                 : executors::host::runTransfers(*host_, transfers_, watch);
+  const Status status = isSpread() ? executors::host::runTransfers(
+                                         static_cast<links::net::SpreadHost&>(*host_), transfers_, watch)
+                                   : executors::host::runTransfers(*host_, transfers_, watch);
   host_->end();
   return conclude(*first, status);
 }

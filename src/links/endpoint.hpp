@@ -27,8 +27,8 @@ struct Endpoint {
 };
 static_assert(std::is_trivially_copyable_v<Endpoint>);
 
-// One peer's window in our address space, and what keeps it there: a mapping, a share in the window of another
-// rank of this process, or, in place of a window, a header. A copy keeps it as well.
+// One peer's window in our address space, and what keeps it there: a mapping, a share in the window of
+// another rank of this process, or, in place of a window, a header. A copy keeps it as well.
 struct Link {
   const char* kind = "";
   std::byte* window = nullptr;

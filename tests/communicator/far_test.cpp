@@ -1,5 +1,5 @@
-// Ranks on several hosts, as NCCL_HOSTID tells them apart or STRETTO_LINK=net has it: over a net that is made up
-// inside one process, and does what no real one can be made to do in a test; and over TCP among processes.
+// Ranks on several hosts, as NCCL_HOSTID tells them apart or STRETTO_LINK=net has it: over a net that is made
+// up inside one process, and does what no real one can be made to do in a test; and over TCP among processes.
 // Conformance, transfers, disagreements and failures between hosts are the tests of those names, run with
 // STRETTO_LINK=net (labels.cmake).
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ bool sumsRight(Member& member, const std::vector<size_t>& counts = {1, 10, 11, 5
   bool right = true;
   for (const size_t count : counts) {
     std::vector<float> buffer(count);
-    for (size_t i = 0; i < count; ++i) buffer[i] = static_cast<float>(member.rank) + static_cast<float>(i % 97);
+    for (size_t i = 0; i < count; ++i)
+      buffer[i] = static_cast<float>(member.rank) + static_cast<float>(i % 97);
     right = member.expect(ncclAllReduce(buffer.data(), buffer.data(), count, ncclFloat32, ncclSum,
                                         member.comm, nullptr),
                           "all-reduce") &&
@@ -108,8 +109,8 @@ TEST_F(MadeUpHosts, RefuseChunksOfAnotherLength) {
     if (member.rank == 0) faults().cuts = 1;
     member.board.meet();
     std::vector<float> buffer(1000);
-    const ncclResult_t result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(), ncclFloat32, ncclSum,
-                                              member.comm, nullptr);
+    const ncclResult_t result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(), ncclFloat32,
+                                              ncclSum, member.comm, nullptr);
     if (result != ncclSuccess) member.board.word(0) += 1;
     member.board.meet();
     member.check(member.board.word(0) != 0, "nobody noticed the short chunk");
@@ -196,9 +197,11 @@ TEST(HostsOfProcesses, NeedNotBlock) {
                 Member child{member.rank, member.board};
                 const auto settled = [&](ncclComm_t comm) {
                   ncclResult_t state = ncclInProgress;
-                  return eventually(20, [&] {
-                           return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state != ncclInProgress;
-                         }) &&
+                  return eventually(20,
+                                    [&] {
+                                      return ncclCommGetAsyncError(comm, &state) == ncclSuccess &&
+                                             state != ncclInProgress;
+                                    }) &&
                          member.expect(state, "the state");
                 };
                 (void)ncclCommSplit(member.comm, 0, member.rank, &child.comm, &config);
@@ -207,7 +210,8 @@ TEST(HostsOfProcesses, NeedNotBlock) {
                 const ncclResult_t result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(),
                                                           ncclFloat32, ncclSum, child.comm, nullptr);
                 member.check(result == ncclInProgress || result == ncclSuccess, "the call");
-                if (settled(child.comm)) member.check(buffer.front() == 2 && buffer.back() == 2, "a wrong sum");
+                if (settled(child.comm))
+                  member.check(buffer.front() == 2 && buffer.back() == 2, "a wrong sum");
                 (void)ncclCommFinalize(child.comm);
                 settled(child.comm);
                 member.expect(ncclCommDestroy(child.comm), "destroy");
@@ -216,19 +220,21 @@ TEST(HostsOfProcesses, NeedNotBlock) {
 
 TEST(HostsOfProcesses, ADeadRankOfAnotherHostIsNamed) {
   const Board board(3);
-  Processes processes(board, onHosts(2, [](Member& member) {
-                        std::vector<float> buffer(50000, 1.0f);
-                        ncclResult_t result = ncclSuccess;
-                        while (result == ncclSuccess) {
-                          result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(), ncclFloat32,
-                                                 ncclMax, member.comm, nullptr);
-                          ++member.board.word(member.rank);
-                        }
-                        member.expect(result, "the operation", ncclRemoteError);
-                        member.expectError("the operation", {"rank 1", "all_reduce"});
-                        member.expect(ncclCommAbort(member.comm), "abort");
-                        member.comm = nullptr;
-                      }),
+  Processes processes(board,
+                      onHosts(2,
+                              [](Member& member) {
+                                std::vector<float> buffer(50000, 1.0f);
+                                ncclResult_t result = ncclSuccess;
+                                while (result == ncclSuccess) {
+                                  result = ncclAllReduce(buffer.data(), buffer.data(), buffer.size(),
+                                                         ncclFloat32, ncclMax, member.comm, nullptr);
+                                  ++member.board.word(member.rank);
+                                }
+                                member.expect(result, "the operation", ncclRemoteError);
+                                member.expectError("the operation", {"rank 1", "all_reduce"});
+                                member.expect(ncclCommAbort(member.comm), "abort");
+                                member.comm = nullptr;
+                              }),
                       60);
   ASSERT_TRUE(eventually(30, [&] { return board.word(1) > 5; })) << "the ranks do not get on";
   processes.kill(1);

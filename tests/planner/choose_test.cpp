@@ -133,7 +133,7 @@ TEST(Choose, WhatIsForcedAndImpossibleIsRefused) {
       lastError(),
       "all_reduce of 1048576 bytes by 4 ranks cannot run as forced; one_shot/lines: it carries at most 4096 "
       "bytes; two_shot/lines: it carries at most 4096 bytes. Possible here: one_shot/chunks, "
-      "two_shot/chunks, ring/chunks, tree/chunks");
+      "two_shot/chunks, ring/chunks, tree/chunks, pairwise/chunks");
   EXPECT_FALSE(choose(large, machine, kNoTable, forcedTo("all_reduce", "direct")).ok());
   EXPECT_NE(lastError().find("direct/chunks: some rank cannot read"), std::string::npos) << lastError();
   EXPECT_FALSE(choose(large, machine, kNoTable, forcedTo("all_reduce", "local")).ok());

@@ -107,7 +107,8 @@ Status ReceiveRing::step() {
 Status ReceiveRing::post() {
   while (posted_ - released_.count < Slots::kDepth) {
     const uint64_t at = posted_ % Slots::kDepth;
-    const Receive room{reinterpret_cast<std::byte*>(slots_.at(posted_)), slots_.slotBytes(), 0, memory_.get()};
+    const Receive room{reinterpret_cast<std::byte*>(slots_.at(posted_)), slots_.slotBytes(), 0,
+                       memory_.get()};
     requests_[at] = nullptr;
     STRETTO_TRY(receiver_->receive(&room, 1, requests_[at]));
     if (requests_[at] == nullptr) return kOkStatus;

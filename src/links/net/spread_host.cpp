@@ -21,8 +21,9 @@ Status SpreadHost::checkChunk(int peer, size_t bytes) {
   if (!links_.isFar(peer)) return kOkStatus;
   const size_t came = links_.from(peer).bytesOf(cursors(peer).received);
   if (came == messageBytes(bytes)) return kOkStatus;
-  return failAbout(peer, Code::kInternal, "rank %d: a chunk of %zu bytes came from rank %d as a message of %zu",
-                   rank(), bytes, peer, came);
+  return failAbout(peer, Code::kInternal,
+                   "rank %d: a chunk of %zu bytes came from rank %d as a message of %zu", rank(), bytes, peer,
+                   came);
 }
 
 Status SpreadHost::progress(uint64_t peers) {
@@ -33,8 +34,8 @@ Status SpreadHost::progress(uint64_t peers) {
 
 // Most likely the peer has died or aborted, and word of that comes another way: peerFailed() waits for it.
 Status SpreadHost::brokenLink(int peer) {
-  return peerFailed(peer, "the link over " + std::string(links_.netName()) + " broke: " +
-                              links_.broken(peer)->words);
+  return peerFailed(
+      peer, "the link over " + std::string(links_.netName()) + " broke: " + links_.broken(peer)->words);
 }
 
 Status SpreadHost::until(AwaitedWord awaited, const Cell* cell, uint64_t value) {

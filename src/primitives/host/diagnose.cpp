@@ -63,8 +63,7 @@ bool Host::mayStillCome(Doubts& doubts) const {
     doubts.missedSince = platform::ticks();
     return true;
   }
-  return policy_.polls &&
-         platform::tickSeconds(platform::ticks() - doubts.missedSince) < kSecondHandSeconds;
+  return policy_.polls && platform::tickSeconds(platform::ticks() - doubts.missedSince) < kSecondHandSeconds;
 }
 
 // A peer has failed, and nothing tells this rank why but the peer's own word: a code, and whom it blames.
@@ -126,6 +125,7 @@ Status Host::reasonSoon(int peer) const {
   const uint64_t began = platform::ticks();
   WindowHeader& window = header();
   Doubts doubts;
+  if (policy_.polls) doubts.missed = 1;  // nothing comes any more over a link that broke
   wonder();
   while (platform::tickSeconds(platform::ticks() - began) < kSecondHandSeconds) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_acquire);

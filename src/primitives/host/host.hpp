@@ -38,7 +38,7 @@ struct WaitPolicy {
   uint64_t spinTicks = 0;     // then spin this long,
   uint32_t yields = 0;        // then offer the core this many times,
   uint64_t timeoutTicks = 0;  // then sleep, until this long after the wait began
-  bool polls = false;  // no bell rings for some of what is waited for: sleeps are short
+  bool polls = false;         // no bell rings for some of what is waited for: sleeps are short
   // Of a wait that has become so long the log tells, once.
   uint64_t warnTicks = std::numeric_limits<uint64_t>::max();
 };
@@ -56,8 +56,8 @@ struct Difference;
 
 // What a wait has seen of others that may be the reason why it does not end.
 struct Doubts {
-  uint64_t since = 0;   // ticks when a peer was first seen to have given up
-  uint32_t missed = 0;  // looks at a peer that has left without taking part,
+  uint64_t since = 0;        // ticks when a peer was first seen to have given up
+  uint32_t missed = 0;       // looks at a peer that has left without taking part,
   uint64_t missedSince = 0;  // and ticks at the first of them
 };
 
