@@ -6,8 +6,8 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS stretto LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT stretto)
 install(TARGETS stretto_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT nccl)
-# Under its own name only: as libnccl-profiler.so NCCL would load it into every job.
-install(TARGETS stretto_profiler LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT stretto)
+# Under their own names only: as libnccl-profiler.so and libnccl-net.so NCCL would load them into every job.
+install(TARGETS stretto_profiler stretto_net LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT stretto)
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT stretto
   FILES_MATCHING PATTERN "*.h")
 

@@ -1,5 +1,5 @@
 # The Python package's compiled half: stretto/_native (nanobind, over include/nccl.h and include/stretto.h alone), and
-# beside it in the wheel the two shared libraries, the profiler plugins and the headers, so that `pip install stretto`
+# beside it in the wheel the two shared libraries, the plugins and the headers, so that `pip install stretto`
 # also serves C programs and LD_PRELOAD. Everything is in the install component `python`, the only one that a wheel
 # holds. The empty plugin is for `stretto trace`'s own overhead runs and is in no other component.
 option(STRETTO_BUILD_PYTHON "Build the Python extension module" OFF)
@@ -30,11 +30,12 @@ set_target_properties(stretto_python PROPERTIES
   OUTPUT_NAME _native LIBRARY_OUTPUT_DIRECTORY ${STRETTO_PYTHON_OUTPUT} INSTALL_RPATH "$ORIGIN/lib")
 
 # All that the component `python` holds of a build, for those who build nothing else.
-add_custom_target(stretto_package DEPENDS stretto_python stretto_wheel stretto_nccl stretto_profiler stretto_profiler_empty)
+add_custom_target(stretto_package DEPENDS stretto_python stretto_wheel stretto_nccl stretto_profiler stretto_profiler_empty
+  stretto_net)
 
 # Left out of a plain `cmake --install`: the build folder may be one that `make build` shares between both.
 install(TARGETS stretto_python LIBRARY DESTINATION stretto COMPONENT python EXCLUDE_FROM_ALL)
-install(TARGETS stretto_wheel stretto_nccl stretto_profiler stretto_profiler_empty
+install(TARGETS stretto_wheel stretto_nccl stretto_profiler stretto_profiler_empty stretto_net
         LIBRARY DESTINATION stretto/lib COMPONENT python NAMELINK_SKIP EXCLUDE_FROM_ALL)
 install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/include/ DESTINATION stretto/include COMPONENT python EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.h")

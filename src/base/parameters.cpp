@@ -109,6 +109,9 @@ constexpr Parameter kSocketInterface{"NCCL_SOCKET_IFNAME", "",
                                      "network interface where ranks of other hosts reach this one"};
 constexpr Parameter kSocketFamily{"NCCL_SOCKET_FAMILY", "",
                                   "AF_INET or AF_INET6: addresses of this family alone"};
+constexpr Parameter kNet{"NCCL_NET", "", "name of the net between hosts; Socket and tcp are our own"};
+constexpr Parameter kNetPlugin{"NCCL_NET_PLUGIN", "libnccl-net.so",
+                               "net plugins, the first that works: paths, names, STATIC_PLUGIN or none"};
 constexpr Parameter kNetFlows{"STRETTO_NET_FLOWS", "1",
                               "TCP connections of a connection between hosts, over each network interface"};
 constexpr Parameter kNetMerge{"STRETTO_NET_MERGE", "1",
@@ -124,6 +127,10 @@ constexpr Parameter kNetMostWindow{"STRETTO_NET_WINDOW_MAX", "16M",
                                    "bytes under way over each of several TCP connections, at most"};
 constexpr Parameter kNetSilence{"STRETTO_NET_SILENCE", "4",
                                 "seconds until a host that does not answer counts as gone"};
+constexpr Parameter kNetSpeed{"STRETTO_NET_SPEED", "",
+                              "Mbit/s of network interfaces whose driver does not say it"};
+constexpr Parameter kNetGrouped{"STRETTO_NET_GROUPED", "1",
+                                "receives in one request that the net plugin offers to NCCL: 1 to 8"};
 constexpr Parameter kProfilerPlugin{
     "NCCL_PROFILER_PLUGIN", "",
     "profiler plugin: a path, a name, STATIC_PLUGIN or none (default: libnccl-profiler.so)"};
@@ -138,18 +145,44 @@ Result<double> warnAfter() {
 }
 
 std::span<const Parameter* const> all() {
-  static constexpr const Parameter* kAll[] = {&kTimeout,        &kWarnAfter,       &kInitTimeout,
-                                              &kAlgo,           &kProto,           &kLink,
-                                              &kDevice,         &kSharedDevice,    &kLanes,
-                                              &kBlocks,         &kDeterministic,   &kTable,
-                                              &kSpin,           &kRings,           &kRingGather,
-                                              &kSlotBytes,      &kFlightDirectory, &kCpuLevel,
-                                              &kHostId,         &kMaxCtas,         &kSocketInterface,
-                                              &kProfilerPlugin, &kProfileEvery,    &kTopologyFile,
-                                              &kTopologyDump,   &kRealNccl,        &kSocketFamily,
-                                              &kNetFlows,       &kNetMerge,        &kNetChunk,
-                                              &kNetSmall,       &kNetLeastWindow,  &kNetMostWindow,
-                                              &kNetSilence};
+  static constexpr const Parameter* kAll[] = {&kTimeout,
+                                              &kWarnAfter,
+                                              &kInitTimeout,
+                                              &kAlgo,
+                                              &kProto,
+                                              &kLink,
+                                              &kDevice,
+                                              &kSharedDevice,
+                                              &kLanes,
+                                              &kBlocks,
+                                              &kDeterministic,
+                                              &kTable,
+                                              &kSpin,
+                                              &kRings,
+                                              &kRingGather,
+                                              &kSlotBytes,
+                                              &kFlightDirectory,
+                                              &kCpuLevel,
+                                              &kHostId,
+                                              &kMaxCtas,
+                                              &kSocketInterface,
+                                              &kProfilerPlugin,
+                                              &kProfileEvery,
+                                              &kTopologyFile,
+                                              &kTopologyDump,
+                                              &kRealNccl,
+                                              &kSocketFamily,
+                                              &kNetFlows,
+                                              &kNetMerge,
+                                              &kNetChunk,
+                                              &kNetSmall,
+                                              &kNetLeastWindow,
+                                              &kNetMostWindow,
+                                              &kNetSilence,
+                                              &kNet,
+                                              &kNetPlugin,
+                                              &kNetSpeed,
+                                              &kNetGrouped};
   return kAll;
 }
 

@@ -135,13 +135,16 @@ class Exchange {
   size_t wrong() const { return wrong_; }
 
  private:
+  using Enrolled = std::unique_ptr<Registration>;
   struct Group {
     Request* request = nullptr;
     std::vector<std::vector<std::byte>> buffers;
+    std::vector<Enrolled> enrolled;
   };
   struct Sending {
     Request* request = nullptr;
     std::vector<std::byte> bytes;
+    Enrolled enrolled;
   };
   static constexpr std::byte kGuard{0xa5};
   static constexpr size_t kGuardBytes = 64;
@@ -153,7 +156,11 @@ class Exchange {
       for (const size_t number : traffic_.groups[posted_]) {
         const Traffic::Message& message = traffic_.messages[number];
         group.buffers.emplace_back(message.room + kGuardBytes, kGuard);
-        receives.push_back({group.buffers.back().data(), message.room, message.tag, nullptr});
+        std::byte* const to = group.buffers.back().data();
+        auto enrolled = pair_.receiver->enrol(to, message.room, Memory::kHost);
+        if (!enrolled.ok()) return enrolled.status();
+        receives.push_back({to, message.room, message.tag, enrolled.value().get()});
+        group.enrolled.push_back(std::move(enrolled.value()));
       }
       STRETTO_TRY(pair_.receiver->receive(receives.data(), static_cast<int>(receives.size()), group.request));
       if (group.request == nullptr) return kOkStatus;

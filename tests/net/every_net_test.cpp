@@ -3,12 +3,16 @@
 
 #include <thread>
 
+#include "base/scoped_variable.hpp"
 #include "harness/watchdog.hpp"
 #include "net/drive.hpp"
 #include "net/nets.hpp"
+#include "net/plugin/plugin.hpp"
 
 namespace stretto::net::testing {
 namespace {
+
+using stretto::testing::ScopedVariable;
 
 struct Kind {
   const char* name;
@@ -16,6 +20,18 @@ struct Kind {
 };
 void PrintTo(const Kind& kind, std::ostream* out) {
   *out << kind.name;
+}
+
+// net/tcp once more, behind NCCL's interface and back.
+template <int kVersion>
+std::unique_ptr<Net> throughPlugin() {
+  const ScopedVariable interface("NCCL_SOCKET_IFNAME", "lo");
+  const ScopedVariable flows("STRETTO_NET_FLOWS", kVersion == 10 ? "3" : "1");
+  const ScopedVariable grouped("STRETTO_NET_GROUPED", "8");
+  std::string why;
+  auto net = plugin::open(STRETTO_NET, "Stretto", 30, why, kVersion);
+  EXPECT_NE(net, nullptr) << why;
+  return net;
 }
 
 const Kind kKinds[] = {
@@ -28,6 +44,9 @@ const Kind kKinds[] = {
        settings.interfaces = {loopback6()};
        return tcp::open(settings);
      }},
+    {"Plugin12", throughPlugin<12>},
+    {"Plugin11", throughPlugin<11>},
+    {"Plugin10", throughPlugin<10>},
 };
 
 class EveryNet : public ::testing::TestWithParam<Kind> {

@@ -86,6 +86,13 @@ Result<Settings> settingsOfEnvironment() {
   const auto silence = parameters::kNetSilence.seconds(2, 3600);
   if (!silence.ok()) return silence.status();
   settings.silence = silence.value();
+  if (parameters::kNetSpeed.isSet()) {
+    int64_t megabits = 0;
+    STRETTO_TRY(take(parameters::kNetSpeed, 1, 10'000'000, megabits));
+    for (NetworkInterface& one : settings.interfaces) {
+      if (one.bitsPerSecond == 0) one.bitsPerSecond = megabits * 1'000'000;
+    }
+  }
   return settings;
 }
 

@@ -15,7 +15,7 @@ size_t addressBytes(uint8_t family) {
 Handle encode(const Rendezvous& where) {
   Handle handle{};
   auto* to = reinterpret_cast<uint8_t*>(handle.data());
-  const uint8_t* const end = to + handle.size();
+  const uint8_t* const end = to + kRendezvousBytes;
   std::memcpy(to, &kMagic, sizeof kMagic);
   uint8_t& count = to[4];
   std::memcpy(to + 5, where.key.data(), where.key.size());
@@ -34,7 +34,7 @@ Handle encode(const Rendezvous& where) {
 
 bool decode(const Handle& handle, Rendezvous& where) {
   const auto* from = reinterpret_cast<const uint8_t*>(handle.data());
-  const uint8_t* const end = from + handle.size();
+  const uint8_t* const end = from + kRendezvousBytes;
   const size_t count = from[4];
   if (std::memcmp(from, &kMagic, sizeof kMagic) != 0 || count == 0 || count > kMostAddresses) return false;
   std::memcpy(where.key.data(), from + 5, where.key.size());

@@ -54,7 +54,10 @@ struct Rendezvous {
   Key128 key{};
   std::vector<SocketAddress> addresses;  // 1 to kMostAddresses
 };
-// `where` has as many addresses as fit; the others are dropped.
+// What a handle takes of its kHandleBytes at most: the rest is for those who keep something of their own in
+// it, as plugins of NCCL do.
+inline constexpr size_t kRendezvousBytes = kHandleBytes - 16;
+// As many addresses as fit; the others are dropped.
 Handle encode(const Rendezvous& where);
 bool decode(const Handle& handle, Rendezvous& where);
 
