@@ -63,8 +63,8 @@ void Loop::unreachable(const Link& link, uint64_t process, int error) {
   if (process == 0) {
     const char* hint =
         error == ECONNREFUSED
-            ? ": the process that made this unique id has ended, or is on another host or in another "
-              "network namespace"
+            ? ": the process that made this unique id has ended, has given up the communicator "
+              "a while ago, or is on another host or in another network namespace"
             : "";
     link->hosting.forget(process);
     link->refused(

@@ -9,12 +9,10 @@
 //
 //   a. A's launch is a collective, and B's launch moves messages.
 //   b. A sends to B, and B's launch is a collective, or receives nothing from A. (If B receives any message
-//   from
-//      A, that makes room for what A sends, also if the message was an earlier one. Programs may rely on that
-//      room, so such an A may go on.)
+//      from A, that makes room for what A sends, also if the message was an earlier one. Programs may rely on
+//      that room, so such an A may go on.)
 //   c. A receives from B, and B's launch is a collective, or sends nothing to A, or sends only messages that
-//   A
-//      had received before its own launch. Counts of messages say which those are.
+//      A had received before its own launch. Counts of messages say which those are.
 //
 // The claim. Take a set of ranks, and a moment T, such that
 //
@@ -26,14 +24,11 @@
 //
 //   1. B's published launch had begun at T. So all earlier kernels of B had ended before T.
 //   2. What those kernels did is visible to A's look, because that look was made after T. The look was in
-//   vain.
-//      So nothing that B did before its published launch ends A's wait.
+//      vain. So nothing that B did before its published launch ends A's wait.
 //   3. B's published launch does not end it either (a to c). So A waits for a kernel of B that comes after
-//   the
-//      published one.
+//      the published one.
 //   4. Hence A's kernel can end only after B's published kernel has ended. This holds for each A of the set,
-//   and
-//      B is in the set, too. So none of these kernels can be the first of them to end.
+//      and B is in the set, too. So none of these kernels can be the first of them to end.
 //
 // Which counted look was made after T? A thread looks, and then stores a word that says so. The process of
 // its rank reads that word twenty times a second, and counts one look for each word that differs from the one
@@ -54,8 +49,7 @@
 //   3rd: its word was stored after the second read. If it is old, read and word lie in the first span at the
 //        earliest.
 //   4th: its word was stored after the third read, which does not lie in the first span. If it is old, it
-//   lies in
-//        the second span.
+//        lies in the second span.
 //   5th: its word was stored after the fourth read. If it is old, read and word lie in the second span.
 //   6th: its word was stored after the fifth read, which does not lie in the second span. So it is not old.
 //

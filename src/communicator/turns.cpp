@@ -17,9 +17,8 @@ void Turns::fenceOperations() const {
 // same turn then:
 //
 //   1. The first thread stores that it takes a turn, passes the light fence, and looks whether it is still
-//   the
-//      only one. The second thread stores that it comes, passes the heavy fence, and looks whether the first
-//      one takes a turn. One of the two sees the other.
+//      the only one. The second thread stores that it comes, passes the heavy fence, and looks whether the
+//      first one takes a turn. One of the two sees the other.
 //   2. If the first thread sees the second, it comes here and takes its turn by a locked instruction, too.
 //   3. If the second thread sees the first, it waits for the few instructions that the first one needs.
 //   4. Only then it says that there are several threads. So every plain store comes before all locked ones.
