@@ -77,12 +77,6 @@ __global__ void __launch_bounds__(Fused::kMostThreads, 1)
   backend.endAll(all.count);
 }
 
-constexpr bool usesLinks(algorithms::Algorithm algorithm) {
-  using A = algorithms::Algorithm;
-  return algorithm == A::kRing || algorithm == A::kTree || algorithm == A::kChain || algorithm == A::kFlat ||
-         algorithm == A::kPairwise;
-}
-
 // Of a block, at most. With more there are too few registers to keep loads under way; bare lines between two
 // ranks need few.
 inline constexpr int kLineThreads = 512;
@@ -113,7 +107,7 @@ class RowKernels {
     } else if constexpr (Row::kProtocol == P::kBare) {
       if constexpr (!std::is_same_v<Reducer, AnyReducer>) addBare();
     } else {
-      static_assert(usesLinks(Row::kAlgorithm));
+      static_assert(algorithms::usesLinks(Row::kAlgorithm));
       add<Cuda<Reducer, LinkRuns>, kLinkThreads>(Fit::kAny);
     }
   }
