@@ -57,16 +57,17 @@ void forEachRequest(int ranks, Ask ask) {
   }
 }
 
-TEST(Chosen, OnHostsAreAllFormsButThoseForOtherDevices) {
+TEST(Chosen, OnHostsIsEveryForm) {
   Forms left = formsOf(algorithms::Device::kHost);
   Forms chosen;
   for (const int ranks : {1, 2, 3, 4, 6, 8, 16, 64}) {
     forEachRequest(ranks, [&](const Request& request) {
       for (const int cores : {1, 2, 64}) {
-        for (const int reach : {0, 1, 2}) {
+        for (const int reach : {-1, 0, 1, 2}) {  // on two hosts, on one without reach, with it, one process
           Machine machine;
+          machine.hosts = reach < 0 ? 2 : 1;
           machine.cores = cores;
-          machine.reach = reach != 0;
+          machine.reach = reach > 0;
           machine.sameProcess = reach == 2;
           machine.slotBytes = (size_t{1} << 20) / static_cast<size_t>(ranks) / 4096 * 4096;
           machine.linkChunk = 65536;
@@ -76,10 +77,7 @@ TEST(Chosen, OnHostsAreAllFormsButThoseForOtherDevices) {
     });
   }
   for (const std::string& form : chosen) left.erase(form);
-  // Their code is that of ranks on GPUs with few blocks, and goes over links of any kind.
-  const Forms kept = {"all_gather ring chunks", "all_reduce ring chunks", "all_reduce tree chunks",
-                      "all_to_all pairwise chunks", "reduce_scatter ring chunks"};
-  EXPECT_EQ(left, kept);
+  EXPECT_EQ(left, Forms{});
 }
 
 TEST(Chosen, OnGpusAreAllFormsButThoseToCompareWith) {
