@@ -1,6 +1,7 @@
 #include "base/parameters.hpp"
 
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -98,8 +99,13 @@ constexpr Parameter kRingGather{"STRETTO_RING_GATHER", "one_way",
 constexpr Parameter kSpin{"STRETTO_SPIN", "",
                           "microseconds a wait spins before it yields (default: by cores)"};
 constexpr Parameter kSlotBytes{"STRETTO_SLOT_BYTES", "", "bytes of slots per rank (default: by ranks)"};
-constexpr Parameter kFlightDirectory{"STRETTO_FLIGHT_DIR", "",
-                                     "keep each rank's flight recorder as a file here"};
+constexpr Parameter kFlightDirectory{
+    "STRETTO_FLIGHT_DIR", "",
+    "folder that keeps each rank's flight recorder; none: no files (default: "
+    "of ranks that do not end in peace, in /dev/shm)"};
+constexpr Parameter kFlightLate{"STRETTO_FLIGHT_LATE", "0",
+                                "seconds after which a wait on a peer has the flight recorders of its "
+                                "communicator copied within STRETTO_FLIGHT_DIR; 0: never"};
 constexpr Parameter kCpuLevel{"STRETTO_CPU", "", "force the vector level: scalar, avx2, avx512 or neon"};
 constexpr Parameter kMaxCtas{
     "NCCL_MAX_CTAS", "",
@@ -139,9 +145,26 @@ constexpr Parameter kProfileEvery{"STRETTO_PROFILE_EVERY", "1",
 constexpr Parameter kTopologyFile{"STRETTO_TOPO_FILE", "", "read the topology from this file, do not probe"};
 constexpr Parameter kTopologyDump{"STRETTO_TOPO_DUMP", "", "write the topology found to this file"};
 
-Result<double> warnAfter() {
-  const auto seconds = kWarnAfter.seconds(0, 1e7);
+namespace {
+
+// 0 is never.
+Result<double> secondsOrNever(const Parameter& parameter) {
+  const auto seconds = parameter.seconds(0, 1e7);
   return seconds.ok() && seconds.value() == 0 ? Result(std::numeric_limits<double>::infinity()) : seconds;
+}
+
+}  // namespace
+
+Result<double> warnAfter() {
+  return secondsOrNever(kWarnAfter);
+}
+
+Result<double> flightLate() {
+  const auto seconds = secondsOrNever(kFlightLate);
+  const bool isFolder = kFlightDirectory.isSet() && kFlightDirectory.text() != "none";
+  if (!seconds.ok() || isFolder || std::isinf(seconds.value())) return seconds;
+  return fail(Code::kInvalidUsage, "STRETTO_FLIGHT_LATE=%s needs STRETTO_FLIGHT_DIR, a folder for the copies",
+              kFlightLate.text().c_str());
 }
 
 std::span<const Parameter* const> all() {
@@ -182,7 +205,8 @@ std::span<const Parameter* const> all() {
                                               &kNet,
                                               &kNetPlugin,
                                               &kNetSpeed,
-                                              &kNetGrouped};
+                                              &kNetGrouped,
+                                              &kFlightLate};
   return kAll;
 }
 

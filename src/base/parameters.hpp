@@ -55,6 +55,7 @@ extern const Parameter kRings;
 extern const Parameter kRingGather;
 extern const Parameter kSlotBytes;
 extern const Parameter kFlightDirectory;
+extern const Parameter kFlightLate;
 extern const Parameter kCpuLevel;
 extern const Parameter kHostId;
 extern const Parameter kMaxCtas;
@@ -79,8 +80,9 @@ extern const Parameter kTopologyDump;
 // All of them, in the order of declaration.
 std::span<const Parameter* const> all();
 
-// STRETTO_WARN_AFTER in seconds; infinity for never.
+// STRETTO_WARN_AFTER and STRETTO_FLIGHT_LATE in seconds; infinity for never.
 Result<double> warnAfter();
+Result<double> flightLate();
 
 }  // namespace parameters
 }  // namespace stretto

@@ -270,6 +270,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string wordsOf(const executors::cuda::Report& report) const;
   void letGoOfDevice();
   void announce(const Announcement& kind, const Announced& call);
+  void waits(WaitStage stage, int peer);
   Status conclude(const Operation& operation, Status status);
   Status explainFailure(const Operation& operation, Status status);
   void peerLost(const bootstrap::PeerLoss& loss);

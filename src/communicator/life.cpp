@@ -45,6 +45,8 @@ Result<WaitPolicy> waitPolicy(int ranks, int cores) {
   if (!timeout.ok()) return timeout.status();
   const auto warnAfter = parameters::warnAfter();
   if (!warnAfter.ok()) return warnAfter.status();
+  const auto late = parameters::flightLate();
+  if (!late.ok()) return late.status();
   double spin = ranks <= cores ? 100 : 0;
   if (parameters::kSpin.isSet()) {
     const auto given = parameters::kSpin.integer(0, 1000000);
@@ -59,6 +61,8 @@ Result<WaitPolicy> waitPolicy(int ranks, int cores) {
   if (std::isfinite(warnAfter.value())) {
     policy.warnTicks = static_cast<uint64_t>(warnAfter.value() * platform::tickRate());
   }
+  if (std::isfinite(late.value()))
+    policy.lateTicks = static_cast<uint64_t>(late.value() * platform::tickRate());
   return policy;
 }
 
@@ -276,7 +280,14 @@ Status Communicator::openFlight() {
   auto recorder = observe::FlightRecorder::open(identity);
   if (!recorder.ok()) return recorder.status();
   flight_ = std::move(recorder.value());
+  host_->reportWaits([this](WaitStage stage, int peer) { waits(stage, peer); });
   return kOkStatus;
+}
+
+// On the thread that runs the operation.
+void Communicator::waits(WaitStage stage, int peer) {
+  if (stage == WaitStage::kLate) return flight_.late(recorded_, peer);
+  flight_.waiting(recorded_, stage == WaitStage::kSleeps ? peer : -1);
 }
 
 // Last of what may fail, so that a plugin hears of communicators that work. Of one that was handed over NCCL

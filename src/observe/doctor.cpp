@@ -216,7 +216,7 @@ bool Doctor::reportCollective() {
   }
   if (oldest == nullptr) return false;  // two records of one number: nothing that we wrote
   const FlightOperation& longest = *oldest->find(operation->sequence);
-  const bool patient = oldest->secondsSince(longest.startTicks) < kPatienceSeconds && !facts_.allGone;
+  const bool patient = oldest->secondsSince(longest.startTicks) < kPatienceSeconds && !facts_.isPast();
   raise(patient ? Verdict::kWorking : Verdict::kWaiting);
   const std::string age = oldest->sayAge(longest.startTicks);
   if (patient) {
@@ -309,7 +309,7 @@ bool Doctor::reportTransfers() {
       if (operation.enqueued && &operation != member.last()) continue;
       if (operation.sequence != 0 || !isRunning(&operation) || (member.lost() && !facts_.allGone)) continue;
       any = true;
-      const bool stuck = member.secondsSince(operation.startTicks) >= kPatienceSeconds || facts_.allGone;
+      const bool stuck = member.secondsSince(operation.startTicks) >= kPatienceSeconds || facts_.isPast();
       raise(stuck ? Verdict::kWaiting : Verdict::kWorking);
       if (!stuck || ++told > kMostDetails) continue;
       std::string text = sayMember(*member.flight) + " is in " + sayOperation(operation) + " since " +

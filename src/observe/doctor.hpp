@@ -47,7 +47,8 @@ Diagnosis diagnose(const FlightReading& reading);
 // The same without `text` and `json`, which take longer to write than all the rest.
 Diagnosis examine(const FlightReading& reading);
 
-// What to look at, as users write it: "123,124" (pids) or a directory.
+// What to look at, as users write it: "123,124" (pids), recorders or directories of them, one a line, or ""
+// for the job of which something is in the default folder (flight_folder.hpp) last.
 Result<FlightReading> readTarget(const std::string& target);
 // "123,124"; kInvalidArgument for anything else.
 Result<std::vector<pid_t>> parsePids(const std::string& target);

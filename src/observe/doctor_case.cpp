@@ -9,21 +9,13 @@
 namespace stretto::observe {
 namespace {
 
-uint64_t latestTicks(const FlightSnapshot& flight) {
-  uint64_t latest = std::max(flight.anchorTicks, flight.errorTicks);
-  for (const FlightOperation& operation : flight.operations) {
-    latest = std::max({latest, operation.startTicks, operation.endTicks});
-  }
-  return latest;
-}
-
 // The last thing known of each host: stands for the time of a recorder that nobody read there while it lived.
 class LastOfHosts {
  public:
   explicit LastOfHosts(const std::vector<const FlightSnapshot*>& all) {
     for (const FlightSnapshot* flight : all) {
       uint64_t& last = last_[keyOf(*flight)];
-      last = std::max(last, latestTicks(*flight));
+      last = std::max(last, flight->latestTicks());
     }
   }
   uint64_t of(const FlightSnapshot& flight) const { return last_.at(keyOf(flight)); }
@@ -96,6 +88,8 @@ Case makeCase(std::vector<const FlightSnapshot*> flights) {
   missUntil(flights.front()->ranks);
   result.allGone = std::all_of(result.members.begin(), result.members.end(),
                                [](const Member& member) { return member.gone(); });
+  result.isCopy = std::all_of(result.members.begin(), result.members.end(),
+                              [](const Member& member) { return member.flight->isCopy; });
   return result;
 }
 

@@ -39,6 +39,10 @@ struct Case {
   std::vector<Member> members;  // by rank, one each
   std::vector<int> missing;     // ranks of which no recorder was read
   bool allGone = false;
+  bool isCopy = false;  // of a moment at which somebody had waited for longer than he wanted
+
+  // Nobody has to be waited for any longer to say that he is late.
+  bool isPast() const { return allGone || isCopy; }
 
   const Member* member(int rank) const;
 };

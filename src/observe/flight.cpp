@@ -8,11 +8,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <utility>
 
-#include "base/parameters.hpp"
+#include "base/log.hpp"
 #include "observe/flight_format.hpp"
 #include "platform/clock.hpp"
+#include "platform/process_exit.hpp"
 
 namespace stretto::observe {
 namespace {
@@ -64,6 +67,80 @@ Result<platform::SharedMemory> createFile(const std::string& path) {
   return memory;
 }
 
+// A file if it can be had; `path` is empty if it is memory without a name.
+Result<platform::SharedMemory> createMemory(const FlightFolder& folder, const FlightIdentity& identity,
+                                            std::string& path) {
+  path = folder.path.empty() ? "" : folder.path + "/" + fileName(identity);
+  if (!path.empty() && folder.isUsers) return createFile(path);
+  if (!path.empty()) {
+    const std::string before = lastError();
+    const Status room = makeRoomForFlight(folder.path);
+    if (auto memory = room.ok() ? createFile(path) : Result<platform::SharedMemory>(room); memory.ok())
+      return memory;
+    STRETTO_LOG(kInfo, kInit, "rank %d: its flight recorder ends with the process: %s", identity.rank,
+                lastError().c_str());
+    setLastError(before);
+    path.clear();
+  }
+  return platform::SharedMemory::create(kFlightLabel, kFlightBytes);
+}
+
+uint64_t load(const uint64_t& word) {
+  return std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire);
+}
+
+// No error was noted, and no operation ended with the communicator. What was enqueued on a GPU may have ended
+// unnoticed, and counts only where somebody aborted.
+bool endedInPeace(const std::byte* base) {
+  const auto& header = *reinterpret_cast<const FlightHeader*>(base);
+  const auto* slots = reinterpret_cast<const FlightSlot*>(base + kFlightHeaderBytes);
+  const bool aborted = load(header.state) == static_cast<uint64_t>(FlightState::kAborted);
+  const bool anyRuns = std::any_of(slots, slots + kFlightRecords, [&](const FlightSlot& slot) {
+    const bool counts = aborted || load(slot.kind) >> 40 == 0;
+    return counts && (load(slot.outcome) & 0xff) == static_cast<uint64_t>(OperationState::kRunning);
+  });
+  return load(header.errorVersion) == 0 && !anyRuns;
+}
+
+// The files that a process removes when it exits with status 0, as one does that never destroys its
+// communicators. Never destroyed itself: it is needed at the very end.
+class FilesAtExit {
+ public:
+  static FilesAtExit& instance() {
+    static FilesAtExit& files = *new FilesAtExit;
+    return files;
+  }
+
+  void add(const std::byte* base, const std::string& path) {
+    static const bool called = platform::callAtExit([](int status, void*) { instance().atExit(status); });
+    if (!called) return;
+    const std::lock_guard lock(mutex_);
+    files_[base] = {path, getpid()};
+  }
+  void drop(const std::byte* base) {
+    const std::lock_guard lock(mutex_);
+    files_.erase(base);
+  }
+
+ private:
+  struct File {
+    std::string path;
+    pid_t owner = 0;
+  };
+
+  // A forked child may have the lock as some thread of its parent held it, and leaves its parent's files.
+  void atExit(int status) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (status != 0 || !lock.owns_lock()) return;
+    for (const auto& [base, file] : files_) {
+      if (file.owner == getpid() && endedInPeace(base)) unlink(file.path.c_str());
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<const std::byte*, File> files_;
+};
+
 void fillHeader(FlightHeader& header, const FlightIdentity& identity) {
   header.version = kFlightVersion;
   header.headerBytes = kFlightHeaderBytes;
@@ -111,21 +188,19 @@ const char* nameOf(OperationState state) {
   return "unknown";
 }
 
-Result<FlightRecorder> FlightRecorder::open(const FlightIdentity& identity) {
+Result<FlightRecorder> FlightRecorder::open(const FlightIdentity& identity, const FlightFolder& folder) {
   if (identity.ranks < 1 || identity.rank < 0 || identity.rank >= identity.ranks) {
     return fail(Code::kInternal, "a flight recorder for rank %d of %d", identity.rank, identity.ranks);
   }
   FlightRecorder recorder;
-  if (parameters::kFlightDirectory.isSet()) {
-    recorder.path_ = parameters::kFlightDirectory.text() + "/" + fileName(identity);
-  }
-  auto memory = recorder.path_.empty() ? platform::SharedMemory::create(kFlightLabel, kFlightBytes)
-                                       : createFile(recorder.path_);
+  auto memory = createMemory(folder, identity, recorder.path_);
   if (!memory.ok()) return memory.status();
   recorder.memory_ = std::move(memory.value());
   recorder.base_ = recorder.memory_.data();
   recorder.owner_ = getpid();
+  recorder.stays_ = folder.isUsers || recorder.path_.empty();
   fillHeader(*recorder.header(), identity);
+  if (!recorder.stays_) FilesAtExit::instance().add(recorder.base_, recorder.path_);
   return recorder;
 }
 
@@ -140,6 +215,9 @@ FlightRecorder& FlightRecorder::operator=(FlightRecorder&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(owner_, other.owner_);
   std::swap(path_, other.path_);
+  std::swap(stays_, other.stays_);
+  std::swap(copies_, other.copies_);
+  std::swap(copiedTicks_, other.copiedTicks_);
   return *this;
 }
 
@@ -149,6 +227,9 @@ FlightRecorder::~FlightRecorder() {
   std::atomic_ref(header()->state)
       .compare_exchange_strong(expected, static_cast<uint64_t>(FlightState::kFinalized), kRelease,
                                std::memory_order_relaxed);
+  if (stays_) return;
+  FilesAtExit::instance().drop(base_);
+  if (endedInPeace(base_)) unlink(path_.c_str());
 }
 
 FlightHeader* FlightRecorder::header() const {
@@ -205,6 +286,42 @@ void FlightRecorder::waiting(uint64_t place, int peer) noexcept {
   if (base_ == nullptr || place == 0 || place + kFlightRecords <= begun_.load(std::memory_order_relaxed))
     return;
   store(slotOf(place)->outcome, outcomeWord(OperationState::kRunning, kOkStatus, peer));
+}
+
+std::string FlightRecorder::copyOf(uint64_t place) const {
+  const uint64_t sequence = load(slotOf(place)->sequence);
+  char name[80];
+  const auto communicator = static_cast<unsigned long long>(header()->communicator);
+  if (sequence != 0) {
+    snprintf(name, sizeof name, "late-%016llx-%llu", communicator, static_cast<unsigned long long>(sequence));
+  } else {
+    snprintf(name, sizeof name, "late-%016llx-rank-%llu-%llu", communicator,
+             static_cast<unsigned long long>(header()->rank), static_cast<unsigned long long>(place));
+  }
+  return path_.substr(0, path_.rfind('/') + 1) + name;
+}
+
+void FlightRecorder::late(uint64_t place, int peer) noexcept try {
+  constexpr int kMostCopies = 8;
+  constexpr double kRestSeconds = 10;
+  const uint64_t now = platform::ticks();
+  const bool rests = copies_ > 0 && platform::tickSeconds(now - copiedTicks_) < kRestSeconds;
+  if (path_.empty() || place == 0 || copies_ == kMostCopies || rests) return;
+  ++copies_;
+  copiedTicks_ = now;
+  const std::string to = copyOf(place);
+  const int rank = static_cast<int>(header()->rank);
+  if (copyFlights(path_.substr(0, path_.rfind('/')), header()->communicator, to)) {
+    STRETTO_LOG(kWarn, kColl,
+                "rank %d has waited longer than STRETTO_FLIGHT_LATE for rank %d: `stretto doctor %s` tells "
+                "what each rank was doing",
+                rank, peer, to.c_str());
+  } else if (errno != EEXIST) {  // else another rank of the communicator has made it
+    STRETTO_LOG(kWarn, kColl, "rank %d: flight recorders were not copied to %s: %s", rank, to.c_str(),
+                strerror(errno));
+  }
+} catch (...) {
+  // No memory for a path: the wait is what matters.
 }
 
 void FlightRecorder::note(const char* errorText) noexcept {

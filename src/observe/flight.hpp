@@ -3,8 +3,8 @@
 // reader (flight_reader.hpp, doctor.hpp). The communicator owns one recorder per rank and tells it what
 // begins and ends; nothing here takes a time stamp or a lock or allocates after open.
 //
-// Without STRETTO_FLIGHT_DIR the memory has no name in any file system and goes with the process. With it,
-// it is the file stretto-HOST-PID-COMMUNICATOR-RANK.flight there, mode 0600, which stays.
+// The memory is a file, stretto-HOST-PID-COMMUNICATOR-RANK.flight, mode 0600, in the folder of
+// flight_folder.hpp, which says when it stays there.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include "algorithms/registry.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
+#include "observe/flight_folder.hpp"
 #include "platform/identity.hpp"
 #include "platform/shared_memory.hpp"
 
@@ -69,8 +70,12 @@ class FlightRecorder {
   FlightRecorder& operator=(FlightRecorder&& other) noexcept;
   ~FlightRecorder();  // sets kFinalized, unless kAborted was set
 
-  // kSystem when the memory or the file cannot be had: the directory must exist, and no file may be replaced.
-  static Result<FlightRecorder> open(const FlightIdentity& identity);
+  // kSystem when the memory, or a file in a folder of the user's, cannot be had: the folder must exist, and
+  // no file may be replaced.
+  static Result<FlightRecorder> open(const FlightIdentity& identity) {
+    return open(identity, flightFolder());
+  }
+  static Result<FlightRecorder> open(const FlightIdentity& identity, const FlightFolder& folder);
 
   // Returns the operation's place, for the calls below. Several may be running, as in a group; a place that
   // 256 later operations have taken over is ignored.
@@ -81,17 +86,22 @@ class FlightRecorder {
   void end(uint64_t place, Status outcome, uint64_t ticks) noexcept;
   // Which peer the operation cannot go on without; -1: none. For waits that are not over at once.
   void waiting(uint64_t place, int peer) noexcept;
+  // That wait is one of those that STRETTO_FLIGHT_LATE asks for: copies the recorders of the communicator's
+  // ranks that lie in the same folder into a folder there, late-COMMUNICATOR-OPERATION. One rank does it for
+  // all, every ten seconds at most and eight times in all.
+  void late(uint64_t place, int peer) noexcept;
   // The communicator's last error, cut to 255 bytes. Dropped when two threads say one at the same moment.
   void note(const char* errorText) noexcept;
   void setState(FlightState state) noexcept;
 
-  // The file, or empty.
+  // The file, or empty: memory without a name.
   const std::string& path() const { return path_; }
 
  private:
   FlightHeader* header() const;
   bool isOwner() const;
   FlightSlot* slotOf(uint64_t place) const;
+  std::string copyOf(uint64_t place) const;
 
   platform::SharedMemory memory_;
   std::byte* base_ = nullptr;
@@ -99,6 +109,9 @@ class FlightRecorder {
   uint64_t bytes_ = 0;              // likewise
   int32_t owner_ = 0;  // pid: a forked child maps the same memory, and must not speak for its parent
   std::string path_;
+  bool stays_ = true;  // the file, however this ends
+  int copies_ = 0;
+  uint64_t copiedTicks_ = 0;
 };
 
 }  // namespace stretto::observe

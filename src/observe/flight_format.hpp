@@ -1,6 +1,6 @@
 // How a flight recorder lies in memory or in a file: one header page and 256 records of 64 bytes. Written by
 // one process (flight.hpp), read by others at any moment, even when the writer is stopped in the middle of a
-// store or was killed there. Only flight.cpp and flight_reader.cpp include this.
+// store or was killed there. Only flight*.cpp include this.
 //
 // All fields are 64-bit words that are stored whole. Which store makes what valid:
 //   header   everything up to `magic` is written before `magic`, and never again; `state` is one word;
@@ -18,7 +18,7 @@
 namespace stretto::observe {
 
 inline constexpr uint64_t kFlightMagic = 0x54474c4652545331;  // "1STRFLGT" as bytes in memory
-inline constexpr uint64_t kFlightVersion = 2;
+inline constexpr uint64_t kFlightVersion = 3;
 inline constexpr size_t kFlightHeaderBytes = 4096;
 inline constexpr size_t kFlightRecords = 256;
 inline constexpr size_t kFlightErrorBytes = 256;
@@ -52,6 +52,8 @@ struct FlightHeader {
   uint64_t errorVersion;
   uint64_t errorTicks;
   uint64_t errorText[kFlightErrorBytes / 8];  // ends with a zero
+
+  uint64_t copiedTicks;  // 0 in a recorder; in a copy of one (flight_folder.hpp), when that was made
 };
 static_assert(sizeof(FlightHeader) <= kFlightHeaderBytes && std::is_trivially_copyable_v<FlightHeader>);
 

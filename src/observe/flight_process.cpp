@@ -166,7 +166,7 @@ Result<FlightSnapshot> readStable(const FlightCopy& copy, int mostReads) {
     if (!copy(*second)) return failErrno("cannot read the flight recorder");
     result = parseFlight(*first, *second);
     if (!result.ok()) return result;
-    result.value().readTicks = now;
+    if (!result.value().isCopy) result.value().readTicks = now;
     if (result.value().unreadable == 0) break;
     std::swap(first, second);
   }
@@ -212,7 +212,7 @@ Result<std::vector<ProcessFlight>> flightsOf(pid_t pid) {
   const char letter = pid > 0 ? statOf(pid).letter : '\0';
   if (livenessOf(letter) == Liveness::kGone) {
     return fail(Code::kInvalidArgument,
-                "process %d %s; what it did last is only in STRETTO_FLIGHT_DIR, if that was set", pid,
+                "process %d %s; `stretto doctor` without a process tells what ended last", pid,
                 letter == 0 ? "does not exist" : "has ended (a zombie)");
   }
   auto mappings = recordersOf(pid);

@@ -1,6 +1,5 @@
 // The flight recorders of one process: found once in its mappings, then read any number of times. What
-// readers of processes and of files share is here too. Only flight_sources.cpp and flight_watch.cpp include
-// this.
+// readers of processes and of files share is here too. Only flight_*.cpp and watch.hpp include this.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +15,7 @@
 #include "base/status.hpp"
 #include "observe/flight_format.hpp"
 #include "observe/flight_reader.hpp"
+#include "platform/identity.hpp"
 
 namespace stretto::observe {
 
@@ -36,6 +36,11 @@ struct Descriptor {
 };
 
 bool copyFile(int descriptor, FlightBytes& bytes);
+
+// The names of the *.flight files in a folder, sorted.
+Result<std::vector<std::string>> flightFilesOf(const std::string& folder);
+// `ours`: of this process, to tell whether the recorder's would be visible from here.
+Result<FlightSnapshot> readFlightFile(const std::string& path, const ProcessIdentity& ours);
 
 // Reads until two copies in a row agree on every record, or `mostReads` times after the first: a rank that is
 // working changes one all the time.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "observe/flight_format.hpp"
 
@@ -102,6 +104,8 @@ void decodeHeader(const FlightHeader& first, const FlightHeader& header, FlightS
   to.anchorTicks = header.anchorTicks;
   to.host = decodeText(header.host, sizeof header.host);
   to.library = decodeText(header.library, sizeof header.library);
+  to.isCopy = header.copiedTicks != 0;
+  to.readTicks = header.copiedTicks;
   to.begun = header.begun;
   to.bytes = header.bytes;
   // A state from a later release is nothing to fall over.
@@ -132,6 +136,24 @@ const char* nameOf(Liveness liveness) {
       return "gone";
   }
   return "unknown";
+}
+
+uint64_t FlightSnapshot::latestTicks() const {
+  uint64_t latest = std::max(anchorTicks, errorTicks);
+  for (const FlightOperation& operation : operations) {
+    latest = std::max({latest, operation.startTicks, operation.endTicks});
+  }
+  return latest;
+}
+
+uint64_t FlightSnapshot::latestRealtime() const {
+  return anchorRealtime +
+         static_cast<uint64_t>(static_cast<double>(latestTicks() - anchorTicks) / tickRate * 1e9);
+}
+
+void FlightReading::add(FlightReading&& more) {
+  std::move(more.snapshots.begin(), more.snapshots.end(), std::back_inserter(snapshots));
+  std::move(more.problems.begin(), more.problems.end(), std::back_inserter(problems));
 }
 
 Result<FlightSnapshot> parseFlight(std::span<const std::byte> first, std::span<const std::byte> second) {

@@ -71,7 +71,13 @@ struct FlightSnapshot {
   uint32_t unreadable = 0;                  // records that were changing or make no sense
   std::vector<FlightOperation> operations;  // oldest first
   Liveness liveness = Liveness::kUnknown;
-  uint64_t readTicks = 0;  // when it was read, on the writer's counter; 0 when that is not ours
+  // When it was read, on the writer's counter; 0 when that is not ours. Of a copy: when that was made.
+  uint64_t readTicks = 0;
+  bool isCopy = false;  // as it was at a moment that somebody chose (flight_folder.hpp)
+
+  // The last thing that its rank is known to have done: ticks of its host, and nanoseconds since 1970.
+  uint64_t latestTicks() const;
+  uint64_t latestRealtime() const;
 };
 
 // Two copies of one recorder, the second read after the first: what differs between them was changing.
@@ -81,11 +87,19 @@ Result<FlightSnapshot> parseFlight(std::span<const std::byte> first, std::span<c
 struct FlightReading {
   std::vector<FlightSnapshot> snapshots;
   std::vector<std::string> problems;  // sentences about what could not be read
+
+  void add(FlightReading&& more);
 };
 // All recorders of one process. kInvalidArgument when there is no such process, kInvalidUsage when it has no
 // recorder, kSystem when the kernel does not let us look.
 Result<FlightReading> readProcess(pid_t pid);
 // All *.flight files of a directory.
 Result<FlightReading> readDirectory(const std::string& path);
+// Recorders and directories of them, one a line.
+Result<FlightReading> readPaths(const std::string& paths);
+// Of the recorders in the folder those of the job that did something last: of its last process, and of
+// whoever shares a communicator with one that counts already. How many others there are is one of the
+// problems.
+Result<FlightReading> readLastJob(const std::string& folder);
 
 }  // namespace stretto::observe

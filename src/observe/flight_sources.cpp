@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "observe/flight_format.hpp"
@@ -33,7 +36,9 @@ bool sameBoot(const FlightSnapshot& snapshot, const ProcessIdentity& ours) {
   return memcmp(snapshot.bootId, ours.bootId, sizeof ours.bootId) == 0;
 }
 
-Result<FlightSnapshot> readFile(const std::string& path, const ProcessIdentity& ours) {
+}  // namespace
+
+Result<FlightSnapshot> readFlightFile(const std::string& path, const ProcessIdentity& ours) {
   // A pipe must not make us wait, nor a link lead us away.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   struct stat facts {};
@@ -46,14 +51,15 @@ Result<FlightSnapshot> readFile(const std::string& path, const ProcessIdentity& 
   auto snapshot = readStable([&](FlightBytes& to) { return copyFile(file.fd, to); }, kMostReads);
   if (!snapshot.ok()) return snapshot;
   snapshot.value().source = path;
+  if (snapshot.value().isCopy) return snapshot;
   snapshot.value().liveness = livenessOfFile(snapshot.value(), ours);
   if (!sameBoot(snapshot.value(), ours)) snapshot.value().readTicks = 0;
   return snapshot;
 }
 
-Result<std::vector<std::string>> flightFilesOf(const std::string& path) {
-  DIR* entries = opendir(path.c_str());
-  if (entries == nullptr) return failErrno("cannot open the directory %s", path.c_str());
+Result<std::vector<std::string>> flightFilesOf(const std::string& folder) {
+  DIR* entries = opendir(folder.c_str());
+  if (entries == nullptr) return failErrno("cannot open the directory %s", folder.c_str());
   std::vector<std::string> names;
   while (const dirent* entry = readdir(entries)) {
     if (std::string(entry->d_name).ends_with(kFlightSuffix)) names.emplace_back(entry->d_name);
@@ -62,8 +68,6 @@ Result<std::vector<std::string>> flightFilesOf(const std::string& path) {
   std::sort(names.begin(), names.end());
   return names;
 }
-
-}  // namespace
 
 Result<FlightReading> readProcess(pid_t pid) {
   const auto flights = flightsOf(pid);
@@ -90,8 +94,9 @@ Result<FlightReading> readDirectory(const std::string& path) {
   if (!names.ok()) return names.status();
   if (names.value().empty()) {
     return fail(Code::kInvalidUsage,
-                "no flight recorder (*%s) in %s: was STRETTO_FLIGHT_DIR set for the job?", kFlightSuffix,
-                path.c_str());
+                "no flight recorder (*%s) in %s: was it the STRETTO_FLIGHT_DIR of the job, and has the job "
+                "begun?",
+                kFlightSuffix, path.c_str());
   }
   const auto ours = currentIdentity();
   if (!ours.ok()) return ours.status();
@@ -99,7 +104,7 @@ Result<FlightReading> readDirectory(const std::string& path) {
   const size_t count = std::min(names.value().size(), kMostFiles);
   for (size_t i = 0; i < count; ++i) {
     const std::string file = path + "/" + names.value()[i];
-    auto snapshot = readFile(file, ours.value());
+    auto snapshot = readFlightFile(file, ours.value());
     if (snapshot.ok()) {
       reading.snapshots.push_back(std::move(snapshot.value()));
     } else {
@@ -110,6 +115,64 @@ Result<FlightReading> readDirectory(const std::string& path) {
     reading.problems.push_back(std::to_string(names.value().size() - count) + " more files were not read");
   }
   return reading;
+}
+
+Result<FlightReading> readPaths(const std::string& paths) {
+  const auto ours = currentIdentity();
+  if (!ours.ok()) return ours.status();
+  FlightReading all;
+  std::istringstream lines(paths);
+  for (std::string path; std::getline(lines, path);) {
+    struct stat facts {};
+    if (stat(path.c_str(), &facts) != 0) return failErrno("cannot look at %s", path.c_str());
+    if (S_ISDIR(facts.st_mode)) {
+      auto reading = readDirectory(path);
+      if (!reading.ok()) return reading;
+      all.add(std::move(reading.value()));
+      continue;
+    }
+    auto snapshot = readFlightFile(path, ours.value());
+    if (snapshot.ok()) {
+      all.snapshots.push_back(std::move(snapshot.value()));
+    } else {
+      all.problems.push_back(path + ": " + lastError());
+    }
+  }
+  return all;
+}
+
+Result<FlightReading> readLastJob(const std::string& folder) {
+  const auto names = flightFilesOf(folder);
+  if (!names.ok() || names.value().empty()) {
+    return fail(Code::kInvalidUsage,
+                "nothing is left of a job in %s: all of this user have ended in peace, or left their flight "
+                "recorders in a STRETTO_FLIGHT_DIR",
+                folder.c_str());
+  }
+  auto all = readDirectory(folder);
+  if (!all.ok() || all.value().snapshots.empty()) return all;
+  std::vector<FlightSnapshot>& flights = all.value().snapshots;
+  std::set<uint64_t> communicators;
+  std::set<std::pair<uint64_t, uint64_t>> processes;
+  const auto add = [&](const FlightSnapshot& flight) {
+    communicators.insert(flight.communicator);
+    processes.insert({flight.pid, flight.startTime});
+  };
+  add(*std::max_element(flights.begin(), flights.end(), [](const auto& a, const auto& b) {
+    return a.latestRealtime() < b.latestRealtime();
+  }));
+  for (size_t known = 0; known != communicators.size() + processes.size();) {
+    known = communicators.size() + processes.size();
+    for (const FlightSnapshot& flight : flights) {
+      if (communicators.contains(flight.communicator) || processes.contains({flight.pid, flight.startTime}))
+        add(flight);
+    }
+  }
+  const size_t others = std::erase_if(
+      flights, [&](const FlightSnapshot& flight) { return !communicators.contains(flight.communicator); });
+  if (others > 0)
+    all.value().problems.push_back(std::to_string(others) + " recorders of other jobs in " + folder);
+  return all;
 }
 
 }  // namespace stretto::observe

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "communicator/late_launch.hpp"
 #include "harness/captured_log.hpp"
 #include "harness/ranks.hpp"
+#include "harness/temporary_folder.hpp"
+#include "observe/doctor.hpp"
 
 namespace stretto {
 namespace {
@@ -96,6 +99,91 @@ TEST(LongWait, ForRanksToJoinNamesThem) {
   });
   const std::string text = warnings.take();
   EXPECT_EQ(timesIn(text, "goes on waiting: 2 of 3 ranks joined within 0.2 s, missing rank 2"), 2u) << text;
+}
+
+namespace files = std::filesystem;
+
+std::vector<files::path> copiesIn(const files::path& folder) {
+  std::vector<files::path> found;
+  for (const auto& entry : files::directory_iterator(folder)) {
+    if (entry.is_directory()) found.push_back(entry.path());
+  }
+  return found;
+}
+
+// One of the ranks that wait copies what all of them, and the one that is late, were doing.
+TEST(LateWait, CopiesTheRecordersOfItsCommunicator) {
+  const TemporaryFolder folder("late");
+  const ScopedVariable directory("STRETTO_FLIGHT_DIR", folder.path().c_str());
+  const ScopedVariable late("STRETTO_FLIGHT_LATE", "0.05");
+  CapturedWarnings warnings;
+  asThreads(3, connected([](Member& member) {
+              comeLate(member, 1);
+              comeLate(member, 1);  // too soon for another copy
+            }));
+  const std::string text = warnings.take();
+  const auto copies = copiesIn(folder.path());
+  ASSERT_EQ(copies.size(), 1u) << text;
+  EXPECT_EQ(timesIn(text, "stretto doctor " + copies[0].string()), 1u) << text;
+  EXPECT_TRUE(copies[0].filename().string().ends_with("-2")) << copies[0];
+  const auto reading = observe::readTarget(copies[0]);
+  ASSERT_TRUE(reading.ok()) << lastError();
+  EXPECT_EQ(reading.value().snapshots.size(), 3u);
+  const observe::Diagnosis diagnosis = observe::diagnose(reading.value());
+  ASSERT_EQ(diagnosis.communicators.size(), 1u);
+  EXPECT_EQ(diagnosis.communicators[0].suspects, std::vector{1}) << diagnosis.text;
+  EXPECT_NE(diagnosis.text.find("has not entered #2 all_reduce"), std::string::npos) << diagnosis.text;
+}
+
+TEST(LateWait, LeavesShortOnesAlone) {
+  const TemporaryFolder folder("late");
+  const ScopedVariable directory("STRETTO_FLIGHT_DIR", folder.path().c_str());
+  const ScopedVariable late("STRETTO_FLIGHT_LATE", "30");
+  asThreads(3, connected([](Member& member) { comeLate(member, 0.3); }));
+  EXPECT_EQ(copiesIn(folder.path()).size(), 0u);
+}
+
+TEST(LateWait, NeedsAFolder) {
+  for (const char* folder : {"", "none"}) {
+    const ScopedVariable directory("STRETTO_FLIGHT_DIR", folder);
+    const ScopedVariable late("STRETTO_FLIGHT_LATE", "1");
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclCommInitAll(&comm, 1, nullptr), ncclInvalidUsage);
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("needs STRETTO_FLIGHT_DIR"), std::string::npos);
+  }
+}
+
+// The ranks that operations of the recorders there cannot go on without.
+std::vector<int> awaitedIn(const files::path& folder) {
+  std::vector<int> awaited;
+  const auto reading = observe::readDirectory(folder);
+  EXPECT_TRUE(reading.ok()) << lastError();
+  if (!reading.ok()) return awaited;
+  for (const auto& flight : reading.value().snapshots) {
+    for (const auto& operation : flight.operations) {
+      if (operation.awaited >= 0) awaited.push_back(operation.awaited);
+    }
+  }
+  return awaited;
+}
+
+// What a wait is for is in the recorder while it lasts, and not after it.
+TEST(LongWait, IsInTheFlightRecorder) {
+  const TemporaryFolder folder("waiting");
+  const ScopedVariable directory("STRETTO_FLIGHT_DIR", folder.path().c_str());
+  std::vector<int> awaited;
+  asThreads(2, connected([&](Member& member) {
+              sum(member);
+              if (member.rank == 1) {
+                for (int look = 0; look < 600 && awaited.empty(); ++look) {
+                  sleepSeconds(0.05);
+                  awaited = awaitedIn(folder.path());
+                }
+              }
+              sum(member);
+            }));
+  EXPECT_EQ(awaited, std::vector{1});
+  EXPECT_EQ(awaitedIn(folder.path()), std::vector<int>{});
 }
 
 // What ranks on GPUs are told by, a tenth of a second at a time.

@@ -22,8 +22,7 @@
 #include <thread>
 #include <utility>
 
-#include "harness/temporary_folder.hpp"
-#include "harness/watchdog.hpp"
+#include "observe/flight_fixture.hpp"
 #include "observe/flight_format.hpp"
 #include "observe/flight_reader.hpp"
 #include "platform/clock.hpp"
@@ -32,35 +31,6 @@ namespace stretto::observe {
 namespace {
 
 namespace files = std::filesystem;
-
-FlightIdentity identityOf(uint64_t communicator, int rank, int ranks) {
-  auto process = currentIdentity();
-  EXPECT_TRUE(process.ok()) << lastError();
-  return {process.value(), communicator, rank, ranks, "0.1.0"};
-}
-
-FlightRecorder openRecorder(uint64_t communicator, int rank, int ranks) {
-  auto recorder = FlightRecorder::open(identityOf(communicator, rank, ranks));
-  EXPECT_TRUE(recorder.ok()) << lastError();
-  return std::move(recorder.value());
-}
-
-// Every field follows from the number.
-FlightRecord recordOf(uint64_t n) {
-  FlightRecord record;
-  record.sequence = n;
-  record.startTicks = n * 5;
-  record.count = ~n;
-  record.function = static_cast<Collective>(n % kCalls);
-  record.type = static_cast<DataType>(n % kDataTypes);
-  record.op = static_cast<Operator>(n % kOperators);
-  record.algorithm = static_cast<algorithms::Algorithm>(n % algorithms::kAlgorithms);
-  record.protocol = static_cast<algorithms::Protocol>(n % algorithms::kProtocols);
-  record.root = static_cast<int32_t>(n % 4) - 1;
-  record.peer = static_cast<int32_t>(n % 5) - 1;
-  record.enqueued = n % 3 == 0;
-  return record;
-}
 
 void expectWhole(const FlightOperation& got) {
   const FlightRecord expected = recordOf(got.place);
@@ -79,26 +49,6 @@ void expectWhole(const FlightOperation& got) {
     ASSERT_EQ(got.endTicks, expected.startTicks + 3);
   }
 }
-
-// One recorder of this process; nothing else of the test binary has any open.
-FlightSnapshot readOwn() {
-  auto reading = readProcess(getpid());
-  EXPECT_TRUE(reading.ok()) << lastError();
-  if (!reading.ok()) return {};
-  EXPECT_EQ(reading.value().snapshots.size(), 1u);
-  return reading.value().snapshots.empty() ? FlightSnapshot{} : reading.value().snapshots.front();
-}
-
-class FlightTest : public ::testing::Test {
- protected:
-  void SetUp() override { unsetenv("STRETTO_FLIGHT_DIR"); }
-  void TearDown() override { unsetenv("STRETTO_FLIGHT_DIR"); }
-  void useDirectory() { setenv("STRETTO_FLIGHT_DIR", directory_.c_str(), 1); }
-
-  testing::Watchdog watchdog_{"a flight recorder test", 120};
-  const testing::TemporaryFolder folder_{"flight"};
-  const files::path directory_ = folder_.path();
-};
 
 TEST_F(FlightTest, ReadsBackWhatWasWritten) {
   FlightRecorder recorder = openRecorder(0xabc, 2, 6);
@@ -160,9 +110,13 @@ TEST_F(FlightTest, LongErrorsAreCutAndTheUnopenedIsSilent) {
   empty.setState(FlightState::kAborted);
 }
 
-TEST_F(FlightTest, LeavesNoFileWithoutTheVariable) {
-  { const FlightRecorder recorder = openRecorder(1, 0, 1); }
-  EXPECT_TRUE(files::is_empty(directory_));
+TEST_F(FlightTest, LeavesNothingWhereNobodyWantsFiles) {
+  {
+    FlightRecorder recorder = openRecorder(1, 0, 1);
+    recorder.note("an error");
+    EXPECT_EQ(recorder.path(), "");
+    EXPECT_EQ(readOwn().error, "an error");
+  }
   EXPECT_EQ(readProcess(getpid()).status().code, Code::kInvalidUsage) << "the mapping is gone too";
 }
 

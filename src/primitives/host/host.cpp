@@ -326,6 +326,7 @@ Patience::~Patience() {
   std::atomic_ref(host_.header().sleeping).store(0, std::memory_order_relaxed);
   std::atomic_ref ticket(host_.header().wait.ticket);
   ticket.store(ticket.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  host_.report(WaitStage::kOver, awaited_.peer);
 }
 
 // What the wait is for, then that there is one.
@@ -362,12 +363,16 @@ Status Patience::step() {
 }
 
 // The first sleep is short, as host.hpp says. Where no bell rings, sleeps grow with the wait, which they
-// prolong by a sixteenth.
+// prolong by a sixteenth. None goes past the moment at which the wait is late.
 uint64_t Patience::sleepMicroseconds(double waitedSeconds) const {
   constexpr uint64_t kFirst = 100, kSlice = 20000, kPollingSlice = 2000;
-  if (!slept_) return kFirst;
-  if (!host_.policy_.polls) return kSlice;
-  return std::clamp(static_cast<uint64_t>(waitedSeconds * 1e6 / 16), kFirst, kPollingSlice);
+  uint64_t most = kFirst;
+  if (slept_ && !host_.policy_.polls) most = kSlice;
+  if (slept_ && host_.policy_.polls) {
+    most = std::clamp(static_cast<uint64_t>(waitedSeconds * 1e6 / 16), kFirst, kPollingSlice);
+  }
+  const double left = (platform::tickSeconds(host_.policy_.lateTicks) - waitedSeconds) * 1e6;
+  return !late_ && left > 0 && left < static_cast<double>(most) ? static_cast<uint64_t>(left) + 1 : most;
 }
 
 Status Patience::sleepStep() {
@@ -377,6 +382,7 @@ Status Patience::sleepStep() {
     armed_ = true;
     publish();
     bell_ = std::atomic_ref(window.bell).load(std::memory_order_relaxed);
+    host_.report(WaitStage::kSleeps, awaited_.peer);
     std::atomic_ref(window.sleeping).store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return kOkStatus;  // the caller looks once more: what came before `sleeping` was set rang no bell
@@ -392,6 +398,9 @@ Status Patience::sleepStep() {
   }
   if (waited > host_.policy_.warnTicks && !std::exchange(warned_, true)) {
     host_.warnOf(awaited_.peer, waited);
+  }
+  if (waited > host_.policy_.lateTicks && !std::exchange(late_, true)) {
+    host_.report(WaitStage::kLate, awaited_.peer);
   }
   const double waitedSeconds = platform::tickSeconds(waited);
   if (waitedSeconds > kDoubtfulSeconds) {

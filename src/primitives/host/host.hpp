@@ -13,10 +13,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "platform/clock.hpp"
 #include "primitives/backend.hpp"
@@ -39,9 +41,13 @@ struct WaitPolicy {
   uint32_t yields = 0;        // then offer the core this many times,
   uint64_t timeoutTicks = 0;  // then sleep, until this long after the wait began
   bool polls = false;         // no bell rings for some of what is waited for: sleeps are short
-  // Of a wait that has become so long the log tells, once.
+  // Of a wait that has become so long the log tells, once; and whoever asked for it (WaitStage::kLate).
   uint64_t warnTicks = std::numeric_limits<uint64_t>::max();
+  uint64_t lateTicks = std::numeric_limits<uint64_t>::max();
 };
+
+// What the Host reports of a wait that begins to sleep, on the thread that waits. kLate comes once in a wait.
+enum class WaitStage { kSleeps, kLate, kOver };
 
 // Counts of what waits cost, for counters().
 struct WaitCounters {
@@ -107,6 +113,7 @@ class Patience {
   bool slept_ = false;  // a first sleep to its end
   bool warned_ = false;
   double wonderSeconds_ = 0;  // when that is due again
+  bool late_ = false;
   Doubts doubts_;
   StandstillSeen standstill_;
 };
@@ -124,6 +131,9 @@ class Host {
   virtual ~Host() = default;
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
+
+  // Called with the rank that a long wait is for; -1 if that is nobody in particular.
+  void reportWaits(std::function<void(WaitStage stage, int peer)> report) { report_ = std::move(report); }
 
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(peers_.size()); }
@@ -273,6 +283,9 @@ class Host {
   }
   Status waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited);
   Status mayWriteTo(const Peer& other, const char* what) const;
+  void report(WaitStage stage, int peer) const {
+    if (report_) report_(stage, peer);
+  }
   Status givenUp() const;
   Status timedOut(int peer) const;
   void warnOf(int peer, uint64_t waitedTicks) const;
@@ -303,6 +316,7 @@ class Host {
   size_t linesBegin_;
   size_t linksBegin_;
   WaitPolicy policy_;
+  std::function<void(WaitStage stage, int peer)> report_;
   Importer* importer_;
   bool lightFences_;  // suffice this rank as a reader, because every owner that fails passes a heavy one
   uint64_t epoch_ = 0;
