@@ -97,11 +97,12 @@ ncclResult_t strettoParameters(char* json, size_t capacity, size_t* needed);
 ncclResult_t strettoTopology(char* json, size_t capacity, size_t* needed);
 
 /* What the flight recorders of other processes say, as JSON: {"schema":"stretto.doctor/1", "verdict":...,
- * "text":..., "communicators":[...], "problems":[...]}. `target` is a list of process ids, "123,124", or a
- * directory that was STRETTO_FLIGHT_DIR. The processes may hang, spin or be stopped; they are not disturbed.
- * They also go on, so a second call may need more room than the first said: call until *needed <= capacity.
- * ncclInvalidArgument for a target that is neither, ncclInvalidUsage when it holds no recorder,
- * ncclSystemError when the kernel does not let us look. */
+ * "text":..., "communicators":[...], "problems":[...]}. `target` is a list of process ids, "123,124"; files
+ * of recorders (*.flight) and folders of them, such as one that was STRETTO_FLIGHT_DIR, one a line; or "",
+ * for the last of this user's jobs that did not end in peace, or runs. The processes may hang, spin or be
+ * stopped; they are not disturbed. They also go on, so a second call may need more room than the first said:
+ * call until *needed <= capacity. ncclInvalidArgument for a target that is none of these, ncclInvalidUsage
+ * when it holds no recorder, ncclSystemError when the kernel does not let us look. */
 ncclResult_t strettoDoctor(const char* target, char* json, size_t capacity, size_t* needed);
 
 /* The same recorders, read again and again, cheaply enough for a display that refreshes: {"schema":

@@ -24,9 +24,10 @@ def explain(collective: str, size: int, ranks: int, *, dtype: DType = "float32",
 def doctor(target: str) -> dict[str, Any]:
     """What the flight recorders of other processes say: which rank holds a job up, who died, where ranks disagree.
 
-    `target`: process ids, "123,124", or a directory that was STRETTO_FLIGHT_DIR. The processes may hang, spin or be
-    stopped; they are not disturbed. Returns the JSON "stretto.doctor/1". Raises `InvalidArgument` for a target that is
-    neither, `InvalidUsage` where there is no recorder, `SystemCallError` where the kernel does not let us look.
+    `target`: process ids, "123,124"; files of recorders (*.flight) and folders of them, one a line; or "", for the last
+    of this user's jobs that did not end in peace, or runs. The processes may hang, spin or be stopped; they are not
+    disturbed. Returns the JSON "stretto.doctor/1". Raises `InvalidArgument` for a target that is none of these,
+    `InvalidUsage` where there is no recorder, `SystemCallError` where the kernel does not let us look.
     """
     return dict(json.loads(_native.doctor(text(target, "target"))))
 

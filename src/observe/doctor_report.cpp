@@ -5,9 +5,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <iterator>
 
-#include "base/json.hpp"
+#include "observe/flight_folder.hpp"
 
 namespace stretto::observe {
 namespace {
@@ -77,15 +76,9 @@ void writeOperation(json::Writer& out, const FlightOperation& operation, const T
 void writeMember(json::Writer& out, const FlightSnapshot& member, const std::vector<FlightSnapshot>& all) {
   const Timeline timeline(member, all);
   out.beginObject();
-  out.key("rank").integer(member.rank);
-  out.key("host").text(member.host);
-  out.key("pid").integer(member.pid);
+  writeFacts(out, member);
   out.key("source").text(member.source);
   out.key("library").text(member.library);
-  out.key("state").text(nameOf(member.state));
-  out.key("process").text(nameOf(member.liveness));
-  out.key("error").text(member.error);
-  out.key("begun").integer(static_cast<int64_t>(member.begun));
   out.key("unreadable").integer(member.unreadable);
   out.key("read_ns");
   member.readTicks == 0 ? out.null() : out.integer(timeline.nanoseconds(member.readTicks));
@@ -97,14 +90,9 @@ void writeMember(json::Writer& out, const FlightSnapshot& member, const std::vec
 void writeCommunicator(json::Writer& out, const CommunicatorDiagnosis& one,
                        const std::vector<FlightSnapshot>& all) {
   out.beginObject();
-  out.key("id").text(hex(one.communicator));
-  out.key("ranks").integer(one.ranks);
-  out.key("verdict").text(nameOf(one.verdict));
+  writeFacts(out, one);
   out.key("suspects").beginArray();
   for (const int rank : one.suspects) out.integer(rank);
-  out.endArray();
-  out.key("sentences").beginArray();
-  for (const std::string& sentence : one.sentences) out.text(sentence);
   out.endArray();
   out.key("members").beginArray();
   for (const FlightSnapshot* member : one.members) writeMember(out, *member, all);
@@ -119,13 +107,35 @@ Result<FlightReading> readProcesses(const std::vector<pid_t>& pids) {
       all.problems.push_back(lastError());
       continue;
     }
-    std::move(one.value().snapshots.begin(), one.value().snapshots.end(), std::back_inserter(all.snapshots));
-    std::move(one.value().problems.begin(), one.value().problems.end(), std::back_inserter(all.problems));
+    all.add(std::move(one.value()));
   }
   return all;
 }
 
 }  // namespace
+
+void writeTexts(json::Writer& out, const char* key, const std::vector<std::string>& texts) {
+  out.key(key).beginArray();
+  for (const std::string& text : texts) out.text(text);
+  out.endArray();
+}
+
+void writeFacts(json::Writer& out, const CommunicatorDiagnosis& one) {
+  out.key("id").text(hex(one.communicator));
+  out.key("ranks").integer(one.ranks);
+  out.key("verdict").text(nameOf(one.verdict));
+  writeTexts(out, "sentences", one.sentences);
+}
+
+void writeFacts(json::Writer& out, const FlightSnapshot& flight) {
+  out.key("rank").integer(flight.rank);
+  out.key("host").text(flight.host);
+  out.key("pid").integer(flight.pid);
+  out.key("state").text(nameOf(flight.state));
+  out.key("process").text(nameOf(flight.liveness));
+  out.key("error").text(flight.error);
+  out.key("begun").integer(static_cast<int64_t>(flight.begun));
+}
 
 Result<std::vector<pid_t>> parsePids(const std::string& target) {
   std::vector<pid_t> pids;
@@ -165,9 +175,8 @@ std::string reportJson(const Diagnosis& diagnosis, const FlightReading& reading)
     writeCommunicator(out, one, reading.snapshots);
   }
   out.endArray();
-  out.key("problems").beginArray();
-  for (const std::string& problem : reading.problems) out.text(problem);
-  out.endArray().endObject();
+  writeTexts(out, "problems", reading.problems);
+  out.endObject();
   return out.take();
 }
 
@@ -175,7 +184,9 @@ Result<FlightReading> readTarget(const std::string& target) {
   const bool digits = !target.empty() && target.find_first_not_of("0123456789,") == std::string::npos;
   const auto pids = digits ? parsePids(target) : Result<std::vector<pid_t>>(std::vector<pid_t>{});
   if (!pids.ok()) return pids.status();
-  auto reading = digits ? readProcesses(pids.value()) : readDirectory(target);
+  auto reading = digits           ? readProcesses(pids.value())
+                 : target.empty() ? readLastJob(defaultFlightFolder())
+                                  : readPaths(target);
   if (!reading.ok() || !reading.value().snapshots.empty()) return reading;
   std::string reasons;
   for (const std::string& problem : reading.value().problems) {

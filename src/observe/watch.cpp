@@ -1,13 +1,13 @@
 #include "observe/watch.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <utility>
 
 #include "base/json.hpp"
 #include "observe/activity.hpp"
 #include "observe/doctor.hpp"
+#include "observe/doctor_report.hpp"
 #include "observe/doctor_words.hpp"
 #include "platform/clock.hpp"
 
@@ -68,13 +68,7 @@ void writeWaits(json::Writer& out, const Activity& activity, const FlightSnapsho
 void writeMember(json::Writer& out, const Member& member, const Activity& activity) {
   const FlightSnapshot& flight = *member.flight;
   out.beginObject();
-  out.key("rank").integer(flight.rank);
-  out.key("host").text(flight.host);
-  out.key("pid").integer(flight.pid);
-  out.key("state").text(nameOf(flight.state));
-  out.key("process").text(nameOf(flight.liveness));
-  out.key("error").text(flight.error);
-  out.key("begun").integer(static_cast<int64_t>(flight.begun));
+  writeFacts(out, flight);
   out.key("bytes").integer(static_cast<int64_t>(flight.bytes));
   out.key("clock_ns").integer(nanoseconds(flight.readTicks, flight));
   out.key("operation");
@@ -89,15 +83,8 @@ void writeMember(json::Writer& out, const Member& member, const Activity& activi
 }
 
 void writeCommunicator(json::Writer& out, const CommunicatorDiagnosis& one, uint64_t from) {
-  char id[24];
-  snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(one.communicator));
   out.beginObject();
-  out.key("id").text(id);
-  out.key("ranks").integer(one.ranks);
-  out.key("verdict").text(nameOf(one.verdict));
-  out.key("sentences").beginArray();
-  for (const std::string& sentence : one.sentences) out.text(sentence);
-  out.endArray();
+  writeFacts(out, one);
   const Case facts = makeCase(one.members);
   const std::vector<Activity> activities = activityOf(facts, from);
   out.key("members").beginArray();
@@ -175,9 +162,8 @@ std::string Watch::read() {
     writeCommunicator(out, one, read_);
   }
   out.endArray();
-  out.key("problems").beginArray();
-  for (const std::string& problem : reading.problems) out.text(problem);
-  out.endArray().endObject();
+  writeTexts(out, "problems", reading.problems);
+  out.endObject();
   read_ = now;
   return out.take();
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import stretto as package
-from jobs import environment, hanging, started, stretto, wait_for
+from jobs import environment, hanging, run_script, started, stretto, wait_for
 from stretto.bench.options import MOST_RANKS
 from stretto.cli import doctor as doctor_module
 from stretto.cli.explain import sentence
@@ -188,8 +188,43 @@ def test_doctor_reads_what_a_dead_job_left(tmp_path: Path) -> None:
     assert "rank 2" in done.stdout
 
 
-def test_doctor_command_lines() -> None:
-    assert stretto("doctor").returncode == 2
+@pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), signal.SIGSEGV)"])
+def test_doctor_reads_what_a_job_left_that_nobody_prepared(tmp_path: Path, end: str) -> None:
+    done = run_script(
+        tmp_path,
+        3,
+        "import os, signal, numpy, stretto\n"
+        "comm = stretto.init()\n"
+        "comm.barrier()\n"
+        "print('pid', os.getpid(), flush=True)\n"
+        f"if comm.rank == 1: {end}\n"
+        "comm.all_reduce(numpy.zeros(4096, 'float32'))\n",
+    )
+    assert done.returncode != 0
+    kept = Path(f"/dev/shm/stretto-flight-{os.geteuid()}")
+    pids = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("pid ")]
+    files = [path for path in kept.glob("*.flight") if path.name.split("-")[-3] in pids]
+    assert len(files) == 3, "one of each rank"
+    told = stretto("doctor", *files)
+    assert told.returncode == 3, told.stderr
+    assert "rank 1 died" in told.stdout and "all_reduce #2 did not finish" in told.stdout
+    assert stretto("doctor").returncode in (0, 3), "the last job, whichever that is"
+    for file in files:
+        file.unlink()
+
+
+def test_a_job_that_ends_in_peace_leaves_no_recorder(tmp_path: Path) -> None:
+    done = run_script(tmp_path, 2, "import os, stretto\nstretto.init().barrier()\nprint('pid', os.getpid())\n")
+    assert done.returncode == 0, done.stderr
+    pids = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("pid ")]
+    kept = Path(f"/dev/shm/stretto-flight-{os.geteuid()}")
+    assert not [path for path in kept.glob("*.flight") if path.name.split("-")[-3] in pids]
+
+
+def test_doctor_command_lines(tmp_path: Path) -> None:
+    assert stretto("doctor", tmp_path, "--attach", "1").returncode == 2
+    assert stretto("doctor", tmp_path).returncode == 1, "nothing in there"
+    assert stretto("doctor", tmp_path / "none").returncode == 1
     assert "no descendants" in stretto("doctor", "--children", os.getpid()).stderr
     assert stretto("doctor", "--attach", "/no/such/place").returncode == 1
 

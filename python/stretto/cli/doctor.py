@@ -20,7 +20,8 @@ SETTINGS = {
     "epilog": examples(
         "stretto doctor --attach 4711,4712",
         "stretto doctor --children $(pgrep -f 'stretto run')",
-        "stretto doctor --attach /tmp/flight",
+        "stretto doctor",
+        "stretto doctor /tmp/flight",
         "stretto doctor --nccl -- python train.py",
     ),
 }
@@ -38,11 +39,12 @@ def _maps_stretto(pid: int) -> bool:
     return "libstretto" in text or "libnccl" in text
 
 
-def _target(attach: str | None, children: int | None) -> str:
-    if (attach is None) == (children is None):
-        stop("doctor: give either --attach PID[,PID]|DIR or --children PID")
+def _target(attach: str | None, children: int | None, paths: list[str]) -> str:
+    """What `stretto.doctor` takes: files and folders, process ids, or nothing for the last job."""
+    if sum((attach is not None, children is not None, bool(paths))) > 1:
+        stop("doctor: give one of --attach PID[,PID]|DIR, --children PID, or files and folders")
     if children is None:
-        return str(attach)
+        return "\n".join(paths) if attach is None else attach
     # This very command may be one of them.
     ranks = [pid for pid in descendants(children) if pid != os.getpid() and _maps_stretto(pid)]
     if not ranks:
@@ -143,8 +145,9 @@ def doctor(
 ) -> None:
     """Say which rank a job waits for, in which operation, since when; who died; where ranks disagree.
 
-    The job may run, hang, or be dead (then give the directory that was its STRETTO_FLIGHT_DIR). The exit status is 0
-    when all is well and 3 when it is not.
+    The job may run, hang, or be dead. Of a dead one, give the recorders that it left (*.flight), or their folder: its
+    STRETTO_FLIGHT_DIR. With neither processes nor files, it is the last job of yours that did not end in peace, or that
+    runs. The exit status is 0 when all is well and 3 when it is not.
 
     With --nccl: whether a process uses Stretto or NVIDIA's NCCL, from which file, and why; status 0 if it is Stretto, 3
     if not. After -- it runs a COMMAND and says it of all its processes.
@@ -153,9 +156,7 @@ def doctor(
 
     if nccl:
         return _which_nccl(attach, children, context.args, json)
-    if context.args:
-        stop(f"doctor: what is {context.args[0]}? A command goes with --nccl")
-    document = stretto.doctor(_target(attach, children))
+    document = stretto.doctor(_target(attach, children, context.args))
     emit(document, json, lambda: _show(document))
     if document["verdict"] not in _WELL:
         raise typer.Exit(3)
