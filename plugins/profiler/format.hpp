@@ -58,10 +58,13 @@ struct Header {
   char host[64];
   char program[256];
   char error[64];
-  // When events are recorded: from, and up to, a moment of CLOCK_MONOTONIC in nanoseconds. Others may write
-  // both while the process runs (first the end, as 0); it looks every second.
+  // When events are recorded: from, and up to, a moment of CLOCK_MONOTONIC in nanoseconds, and again each
+  // time that so many have passed (0: once). Others may write them while the process runs (first the end, as
+  // 0); it looks every second.
   uint64_t windowFrom;
   uint64_t windowTo;
+  uint64_t windowEach;
+  char stretto[24];  // the version of Stretto, if that is the library; else empty
 };
 static_assert(offsetof(Header, segments) == 24 && offsetof(Header, pid) == 48 &&
               offsetof(Header, state) == 55);

@@ -81,12 +81,7 @@ Recorder* get(Logger logger) {
   return make(logger);
 }
 
-// The library that calls us.
-struct Host {
-  uint32_t version = 0;  // as it says; 0 when it cannot be asked
-  bool isStretto = false;
-};
-Host hostOf(const void* caller) {
+Recorder::Host hostOf(const void* caller) {
   Dl_info info{};
   if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return {};
   void* library = dlopen(info.dli_fname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
@@ -94,16 +89,18 @@ Host hostOf(const void* caller) {
   auto* ask = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
   int version = 0;
   if (ask == nullptr || ask(&version) != kSuccess) version = 0;
-  const bool isStretto = dlsym(library, "strettoVersion") != nullptr;
+  auto* ours = reinterpret_cast<const char* (*)()>(dlsym(library, "strettoVersion"));
+  const std::string stretto = ours == nullptr ? "" : ours();
   dlclose(library);
-  return {static_cast<uint32_t>(version), isStretto};
+  return {static_cast<uint32_t>(version), stretto};
 }
 
 // Once: NCCL tells of every operation, and not before its Coll event which number one has.
-void sayWhatCannotBe(const Host& host, Logger logger) {
+void sayWhatCannotBe(const Recorder::Host& host, Logger logger) {
   static std::atomic<bool> said{false};
   const Parameter& every = parameters::kProfileEvery;
-  if (host.isStretto || !every.isSet() || every.text() == every.fallback() || said.exchange(true)) return;
+  if (!host.stretto.empty() || !every.isSet() || every.text() == every.fallback() || said.exchange(true))
+    return;
   notice(logger, LogLevel::kWarn,
          "%s=%s leaves nothing out here: only Stretto can, and this communicator is another library's, which "
          "tells of every operation",
@@ -130,9 +127,9 @@ void initContext(void** context, int* mask, const ContextFacts& facts, Logger lo
   uint32_t types = 0;
   uint32_t chained = 0;
   if (recorder != nullptr) {
-    const Host host = hostOf(caller);
+    const Recorder::Host host = hostOf(caller);
     sayWhatCannotBe(host, logger);
-    handle = recorder->open(facts, host.version);
+    handle = recorder->open(facts, host);
     if (recorder->isRecording()) types = recorder->settings().mask & typesOf(facts.abi);
     if ((recorder->extras() & kChain) != 0) chained = chain().open(handle, facts, logger);
   }

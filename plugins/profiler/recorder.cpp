@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <system_error>
 
 namespace stretto::profiler {
@@ -87,16 +88,18 @@ void Recorder::learn(uint32_t context, const ContextFacts& facts) {
   if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) == 0) definitions_.context(context, facts);
 }
 
-void* Recorder::open(const ContextFacts& facts, uint32_t ncclVersion) {
+void* Recorder::open(const ContextFacts& facts, const Host& host) {
   uint32_t number = 0;
   {
     std::lock_guard lock(mutex_);
     number = nextContext_++;
     open_.insert(number);
+    if (file_.isOpen())
+      snprintf(file_.header()->stretto, sizeof file_.header()->stretto, "%s", host.stretto.c_str());
   }
   if (format::Header* header = file_.header()) {
     std::atomic_ref(header->abi).store(static_cast<uint32_t>(facts.abi), std::memory_order_relaxed);
-    std::atomic_ref(header->ncclVersion).store(ncclVersion, std::memory_order_relaxed);
+    std::atomic_ref(header->ncclVersion).store(host.nccl, std::memory_order_relaxed);
   }
   startKeeper();
   definitions_.context(number, facts);
@@ -110,7 +113,7 @@ void Recorder::setMask(int* word, uint32_t types, uint32_t always) {
   maskWord_ = word;
   maskTypes_ = types;
   maskAlways_ = always;
-  maskOpen_ = !file_.isOpen() || file_.isInWindow();
+  maskOpen_ = !file_.isOpen() || file_.window().open;
   std::atomic_ref(*word).store(static_cast<int>(always | (maskOpen_ ? types : 0)), std::memory_order_relaxed);
 }
 
@@ -118,7 +121,7 @@ void Recorder::setMask(int* word, uint32_t types, uint32_t always) {
 // which clears it when its last communicator goes.
 void Recorder::followWindow() {
   std::lock_guard lock(maskMutex_);
-  if (maskWord_ == nullptr || file_.isInWindow() == maskOpen_) return;
+  if (maskWord_ == nullptr || file_.window().open == maskOpen_) return;
   maskOpen_ = !maskOpen_;
   std::atomic_ref(*maskWord_)
       .store(static_cast<int>(maskAlways_ | (maskOpen_ ? maskTypes_ : 0)), std::memory_order_relaxed);
@@ -217,7 +220,7 @@ void Recorder::keep() {
   auto next = Clock::now() + pause;
   std::unique_lock lock(keeperMutex_);
   while (!keeperEnds_) {
-    const auto edge = std::chrono::nanoseconds(std::min<uint64_t>(file_.untilWindowChanges(), kLongestWait));
+    const auto edge = std::chrono::nanoseconds(std::min<uint64_t>(file_.window().nanoseconds, kLongestWait));
     keeperWakes_.wait_until(lock, std::min(next, Clock::now() + edge),
                             [this] { return keeperEnds_ || roomNeeded_; });
     const bool room = roomNeeded_;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
@@ -32,8 +33,14 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  // The library that calls us: the version of NCCL that it says it is, 0 where it cannot be asked; and its
+  // own if it is Stretto.
+  struct Host {
+    uint32_t nccl = 0;
+    std::string stretto;
+  };
   // A new communicator: returns its handle, never null.
-  void* open(const ContextFacts& facts, uint32_t ncclVersion);
+  void* open(const ContextFacts& facts, const Host& host);
   // False for a handle that is not open (twice, foreign, null).
   bool close(void* context);
   // v1 to v3 say what a communicator is in its first operation; this tells the reader. Cheap when already

@@ -144,17 +144,17 @@ Status RecordingFile::map(uint64_t limit) {
 namespace {
 
 void setWindow(format::Header& h, const Settings& settings) {
-  constexpr double kNanoseconds = 1e9;
-  if (settings.onDemand) return;  // both are 0: a window that is over
-  if (settings.afterSeconds > 0) {
-    h.windowFrom =
-        platform::monotonicNanoseconds() + static_cast<uint64_t>(settings.afterSeconds * kNanoseconds);
+  const auto nanoseconds = [](double seconds) { return static_cast<uint64_t>(seconds * 1e9); };
+  if (settings.onDemand) return;  // all are 0: a window that is over
+  const uint64_t now = platform::monotonicNanoseconds();
+  if (settings.afterSeconds > 0) h.windowFrom = now + nanoseconds(settings.afterSeconds);
+  h.windowEach = nanoseconds(settings.eachSeconds);
+  // Processes start at different moments; multiples of the period are the same for all.
+  if (h.windowEach > 0) {
+    h.windowFrom = (std::max(h.windowFrom, now) + h.windowEach - 1) / h.windowEach * h.windowEach;
   }
   h.windowTo = ~uint64_t{0};
-  if (settings.forSeconds > 0) {
-    const uint64_t from = std::max(h.windowFrom, platform::monotonicNanoseconds());
-    h.windowTo = from + static_cast<uint64_t>(settings.forSeconds * kNanoseconds);
-  }
+  if (settings.forSeconds > 0) h.windowTo = std::max(h.windowFrom, now) + nanoseconds(settings.forSeconds);
 }
 
 }  // namespace
@@ -267,18 +267,15 @@ void RecordingFile::seal() {
   std::atomic_ref(header()->state).store(1, std::memory_order_release);
 }
 
-bool RecordingFile::isInWindow() const {
-  const uint64_t now = platform::monotonicNanoseconds();
-  const uint64_t to = std::atomic_ref(header()->windowTo).load(std::memory_order_acquire);
-  return std::atomic_ref(header()->windowFrom).load(std::memory_order_relaxed) <= now && now < to;
-}
-
-uint64_t RecordingFile::untilWindowChanges() const {
+RecordingFile::Window RecordingFile::window() const {
   const uint64_t now = platform::monotonicNanoseconds();
   const uint64_t to = std::atomic_ref(header()->windowTo).load(std::memory_order_acquire);
   const uint64_t from = std::atomic_ref(header()->windowFrom).load(std::memory_order_relaxed);
-  if (now < from) return from - now;
-  return now < to ? to - now : ~uint64_t{0};
+  const uint64_t each = std::atomic_ref(header()->windowEach).load(std::memory_order_relaxed);
+  if (now < from) return {false, from - now};
+  if (each == 0 || to <= from) return {now < to, now < to ? to - now : ~uint64_t{0}};
+  const uint64_t since = (now - from) % each;
+  return since < to - from ? Window{true, to - from - since} : Window{false, each - since};
 }
 
 }  // namespace stretto::profiler

@@ -28,10 +28,13 @@ class RecordingFile {
   const std::string& path() const { return path_; }
   uint16_t tag() const { return tag_; }
   uint32_t segmentBytes() const { return segmentBytes_; }
+  // Whether events are recorded now, and for how many nanoseconds that holds as far as is known now.
+  struct Window {
+    bool open;
+    uint64_t nanoseconds;
+  };
+  Window window() const;
   // Null when there is no file.
-  // Whether events are recorded now, and the nanoseconds until that changes, as far as is known now.
-  bool isInWindow() const;
-  uint64_t untilWindowChanges() const;
   format::Header* header() const { return reinterpret_cast<format::Header*>(base_); }
 
   // A new segment with a complete header of that kind; null when there is no more room, which header()->error

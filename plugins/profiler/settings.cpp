@@ -25,6 +25,10 @@ constexpr Parameter kAfter{
     "seconds from the first communicator on in which nothing is recorded; never: until "
     "`stretto trace window` asks"};
 constexpr Parameter kFor{"STRETTO_TRACE_FOR", "0", "seconds that are recorded then; 0: to the end"};
+constexpr Parameter kEach{
+    "STRETTO_TRACE_EACH", "0",
+    "so many seconds of each that many are recorded, at the same moments in all processes "
+    "of the host; 0: once"};
 constexpr Parameter kChain{"STRETTO_TRACE_CHAIN", "",
                            "path of a second profiler plugin that gets every call too"};
 constexpr Parameter kNvtx{"STRETTO_TRACE_NVTX", "0",
@@ -35,9 +39,9 @@ constexpr Parameter kEmpty{"STRETTO_TRACE_EMPTY", "ids",
                            "the empty plugin's handles: ids, or null (then the host skips stops and states)"};
 
 std::span<const Parameter* const> all() {
-  static constexpr const Parameter* kAll[] = {&kDirectory, &kEvents, &kMode,  &kSegmentBytes,
-                                              &kSegments,  &kLimit,  &kAfter, &kFor,
-                                              &kChain,     &kNvtx,   &kCupti, &kEmpty};
+  static constexpr const Parameter* kAll[] = {&kDirectory, &kEvents, &kMode, &kSegmentBytes, &kSegments,
+                                              &kLimit,     &kAfter,  &kFor,  &kEach,         &kChain,
+                                              &kNvtx,      &kCupti,  &kEmpty};
   return kAll;
 }
 
@@ -133,6 +137,16 @@ uint32_t readSegmentBytes(Logger logger) {
   return kDefault;
 }
 
+// Windows that come again must end before they do.
+double readEach(double forSeconds, Logger logger) {
+  constexpr double kLongest = 1e9;
+  const double each = orDefault(variables::kEach, variables::kEach.seconds(0, kLongest), 0.0, logger);
+  if (each == 0 || (forSeconds > 0 && forSeconds < each)) return each;
+  notice(logger, LogLevel::kWarn, "%s=%s needs a shorter %s; it is left out", variables::kEach.name(),
+         variables::kEach.text().c_str(), variables::kFor.name());
+  return 0;
+}
+
 format::Mode readMode(Logger logger) {
   const std::string text = variables::kMode.text();
   if (text == "flight") return format::Mode::kFlight;
@@ -189,6 +203,7 @@ Settings readSettings(Logger logger) {
   settings.onDemand = kAfter.text() == "never";
   if (!settings.onDemand) settings.afterSeconds = orDefault(kAfter, kAfter.seconds(0, kLongest), 0.0, logger);
   settings.forSeconds = orDefault(kFor, kFor.seconds(0, kLongest), 0.0, logger);
+  settings.eachSeconds = readEach(settings.forSeconds, logger);
   settings.nvtx = orDefault(kNvtx, kNvtx.flag(), false, logger);
   settings.cupti = orDefault(kCupti, kCupti.flag(), false, logger);
   return settings;

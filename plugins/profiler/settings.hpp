@@ -22,6 +22,7 @@ extern const Parameter kSegments;
 extern const Parameter kLimit;
 extern const Parameter kAfter;
 extern const Parameter kFor;
+extern const Parameter kEach;
 extern const Parameter kChain;
 extern const Parameter kNvtx;
 extern const Parameter kCupti;
@@ -39,7 +40,8 @@ struct Settings {
   uint64_t limit = 0;
   bool onDemand = false;  // nothing is recorded until somebody asks for it
   double afterSeconds = 0;
-  double forSeconds = 0;  // 0: to the end
+  double forSeconds = 0;   // 0: to the end
+  double eachSeconds = 0;  // 0: once
   bool nvtx = false;
   bool cupti = false;
 };

@@ -339,7 +339,7 @@ TEST_F(ProfilerRobust, EveryVariableIsDeclaredWithHelp) {
     EXPECT_GT(std::string(variable->help()).size(), 10u);
     names.insert(variable->name());
   }
-  EXPECT_EQ(names.size(), 12u);
+  EXPECT_EQ(names.size(), 13u);
 }
 
 TEST_F(ProfilerRobust, OutsideOfItsWindowNothingIsAskedFor) {
@@ -356,6 +356,25 @@ TEST_F(ProfilerRobust, OutsideOfItsWindowNothingIsAskedFor) {
   EXPECT_EQ(callInit<5>(inside, &context, &mask, {}, logger), 0);
   EXPECT_EQ(mask, 4095);
   EXPECT_EQ(inside.finalize(context), 0);
+}
+
+// Of each hour one nanosecond, which is over; of each hour all but that; and what cannot be, all the time.
+TEST_F(ProfilerRobust, WindowsComeAgain) {
+  const struct {
+    const char* seconds;
+    const char* each;
+    int mask;
+  } cases[] = {{"0.000000001", "3600", 0}, {"5", "5", 4095}, {"5", "sometimes", 4095}, {"0", "5", 4095}};
+  for (const auto& one : cases) {
+    set("STRETTO_TRACE_FOR", one.seconds);
+    set("STRETTO_TRACE_EACH", one.each);
+    const auto& t = table<5>(load());
+    void* context = nullptr;
+    int mask = -1;
+    EXPECT_EQ(callInit<5>(t, &context, &mask, {}, logger), 0);
+    EXPECT_EQ(mask, one.mask) << one.seconds << " of each " << one.each;
+    EXPECT_EQ(t.finalize(context), 0);
+  }
 }
 
 TEST_F(ProfilerRobust, TheEmptyPluginAsksAndRecordsNothing) {

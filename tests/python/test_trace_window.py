@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import signal
+import struct
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 from jobs import STRETTO, started, stretto, wait_for
 from stretto.trace.model import EventType, Recording
 from stretto.trace.reader import load
+from stretto.trace.window import _shorten
 
 # Operations without an end but the test's.
 JOB = """
@@ -84,7 +88,84 @@ def test_windows_that_are_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--on-demand", "--for", "3"], ["--after", "3", "--chain", "libc.so.6"], ["--for", "-1"]]
+    ("before", "after"),
+    [
+        ((5, 20, 0), (5, 10, 0)),  # open
+        ((5, 8, 0), (5, 8, 0)),  # over by then
+        ((0, 0, 0), (0, 0, 0)),  # nothing was asked for
+        ((15, 20, 0), (15, 0, 0)),  # does not come any more
+        ((0, (1 << 64) - 1, 0), (0, 10, 0)),  # all the time
+        ((1, 3, 4), (9, 10, 0)),  # in its third turn
+        ((3, 4, 5), (8, 9, 0)),
+        ((30, 31, 4), (30, 0, 0)),
+    ],
+)
+def test_an_end_opens_nothing(before: tuple[int, int, int], after: tuple[int, int, int]) -> None:
+    with mmap.mmap(-1, 4096) as header:
+        header[496:520] = struct.pack("<QQQ", *before)
+        _shorten(header, 10)
+        assert struct.unpack("<QQQ", header[496:520]) == after
+
+
+def test_windows_that_come_again(tmp_path: Path) -> None:
+    with started(*record(tmp_path, "--for", 1, "--each", 3)) as job:
+        wait_until_ready(tmp_path)
+        time.sleep(12)
+        (tmp_path / "over").touch()
+        job.communicate(timeout=60)
+    recording = load([tmp_path / "run"])
+    for rank in range(2):
+        starts = spans_of(recording, rank)
+        # Where a window begins: a rank may be held up for long within one on a full machine, but not be early.
+        begins = starts[1:][np.diff(starts) > 1.2e9]
+        assert 2 <= len(begins) <= 5
+        assert starts[-1] - starts[0] > 5e9
+        phase = (starts - starts.min()) % 3_000_000_000
+        assert np.mean(phase < 1.5e9) > 0.8, "a third of the time is recorded"
+
+
+def test_signals_begin_and_end(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with started(*record(tmp_path, "--signal", "USR2")) as job:
+        wait_until_ready(tmp_path)
+        job.send_signal(signal.SIGUSR2)
+        time.sleep(4)
+        job.send_signal(signal.SIGUSR2)
+        time.sleep(4)
+        done = stretto("trace", "window", folder, "--stop")
+        assert done.returncode == 0 and "2 processes will end" in done.stderr, done.stderr
+        (tmp_path / "over").touch()
+        _, error = job.communicate(timeout=60)
+    assert job.returncode == 0, "the job has had no signal"
+    assert "2 processes will begin to record" in error and "2 processes will end recording" in error
+    recording = load([folder])
+    for rank in range(2):
+        starts = spans_of(recording, rank)
+        assert len(starts) > 5
+        assert starts[0] - recording.contexts[0].init_ns > 1e9, "nothing before the signal"
+        assert starts[-1] - starts[0] < 6.5e9, "nothing after the second"
+
+
+def test_the_signal_of_a_job_that_has_not_begun(tmp_path: Path) -> None:
+    words = ["trace", "record", "-o", tmp_path / "run", "--signal", "USR2", "--"]
+    with started(*words, "sh", "-c", 'touch "$0"/ready && sleep 3', tmp_path) as job:
+        wait_for((tmp_path / "ready").exists, 60, "the command starts")
+        job.send_signal(signal.SIGUSR2)
+        _, error = job.communicate(timeout=60)
+    assert job.returncode == 0 and "no process that records" in error, error
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--on-demand", "--for", "3"],
+        ["--after", "3", "--chain", "libc.so.6"],
+        ["--for", "-1"],
+        ["--each", "3"],
+        ["--each", "3", "--for", "3"],
+        ["--signal", "USR2", "--for", "3"],
+        ["--signal", "KILL"],
+    ],
 )
 def test_windows_that_cannot_be(tmp_path: Path, options: list[str]) -> None:
     assert stretto("trace", "record", "-o", tmp_path / "run", *options, "--", "true").returncode == 2

@@ -52,6 +52,8 @@ class Recorded:
     after: float | None = None
     seconds: float | None = None
     on_demand: bool = False
+    each: float | None = None
+    signal: str | None = None
 
 
 def _flag(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
@@ -81,7 +83,16 @@ _FLAGS: dict[str, Any] = {
         help="Nothing in the first S seconds after a process's first communicator.",
     ),
     "seconds": _flag(_WHEN, "--for", metavar="S", min=0.001, help="Only S seconds from there."),
+    "each": _flag(
+        _WHEN, "--each", metavar="S", min=0.001, help="And so again in each S seconds: a sample of a long run."
+    ),
     "on_demand": _flag(_WHEN, "--on-demand", help="Nothing until `stretto trace window DIR` asks for it."),
+    "signal": _flag(
+        _WHEN,
+        "--signal",
+        metavar="NAME",
+        help="Nothing until this command gets the signal USR2 (or USR1, HUP), then up to the next one, and so on.",
+    ),
     "chain": _flag(_HOW, "--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
     "plugin": _flag(
         _HOW, "--plugin", metavar="FILE", help="Another libnccl-profiler-stretto.so than the installed one."
@@ -108,6 +119,7 @@ def record(context: typer.Context, **flags: Any) -> None:
     """
     from stretto.library import profiler_plugin_path
     from stretto.trace import record as recording
+    from stretto.trace.window import Toggle
 
     given, words = Recorded(**flags), list(context.args)
     if not words:
@@ -126,6 +138,8 @@ def record(context: typer.Context, **flags: Any) -> None:
         given.after,
         given.seconds,
         given.on_demand,
+        given.each,
+        given.signal,
     )
     options.check()
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
@@ -134,7 +148,8 @@ def record(context: typer.Context, **flags: Any) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         options.remove_old()
-        status = recording.run_command(recording.python_command(words), options.environment(os.environ))
+        toggles: dict[int, Toggle] = {} if given.signal is None else {recording.SIGNALS[given.signal]: Toggle(folder)}
+        status = recording.run_command(recording.python_command(words), options.environment(os.environ), toggles)
     except OSError as error:
         with contextlib.suppress(OSError):
             folder.rmdir()  # if it is empty

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from typing import Any
 from stretto.errors import InvalidArgument, InvalidUsage
 from stretto.trace import layout
 from stretto.trace.raw import BadRecording
-from stretto.trace.summary import document, version_text
+from stretto.trace.summary import document, library_text
 
 WORDS = ("none", "api", "default", "net", "timing", "all", *(layout.TYPE_NAMES[bit] for bit in range(16)))
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# What --signal takes: signals that nobody uses to end a program.
+SIGNALS = {"USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2, "HUP": signal.SIGHUP}
 _PR_SET_PDEATHSIG = 1
 _COUNT_UP_TO = 2 << 30  # bytes: what is larger is not counted through at the end
 _libc = ctypes.CDLL(None)
@@ -39,6 +41,8 @@ class Options:
     after: float | None = None
     seconds: float | None = None
     on_demand: bool = False
+    each: float | None = None
+    signal: str | None = None
 
     def check(self) -> None:
         """Raises where recording could not work, before anything runs."""
@@ -51,14 +55,29 @@ class Options:
             raise InvalidArgument(f"--events {self.events}: a number up to 0xffff, or words of: {', '.join(WORDS)}")
         if self.chain is not None and (problem := _problem_of_plugin(self.chain)):
             raise InvalidArgument(f"--chain {self.chain}: {problem}")
-        if self.on_demand and (self.after is not None or self.seconds is not None):
-            raise InvalidArgument("--on-demand records nothing until `stretto trace window` asks: no --after or --for")
-        if self.chain is not None and (self.on_demand or self.after is not None or self.seconds is not None):
-            raise InvalidArgument(
-                "--chain: a second plugin hears everything all the time: no --after, --for or --on-demand"
-            )
+        self._check_windows()
         if not self.force and self._old():
             raise InvalidArgument(f"{self.folder} holds a recording already: choose another --output, or --force")
+
+    def _check_windows(self) -> None:
+        known = any(one is not None for one in (self.after, self.seconds, self.each))
+        if self.on_demand and known:
+            raise InvalidArgument(
+                "--on-demand records nothing until `stretto trace window` asks: no --after, --for or --each"
+            )
+        if self.signal is not None and (known or self.on_demand):
+            raise InvalidArgument(
+                "--signal records from one signal to the next: no --after, --for, --each, --on-demand"
+            )
+        if self.signal is not None and self.signal not in SIGNALS:
+            raise InvalidArgument(f"--signal {self.signal}: one of {', '.join(SIGNALS)}")
+        if self.each is not None and not 0 < (self.seconds or 0) < self.each:
+            raise InvalidArgument("--each S records --for seconds of each S: it needs a --for that is shorter")
+        if self.chain is not None and (known or self.on_demand or self.signal is not None):
+            raise InvalidArgument(
+                "--chain: a second plugin hears everything all the time: no --after, --for, --each, --on-demand or "
+                "--signal"
+            )
 
     def _old(self) -> list[Path]:
         return list(self.folder.glob("*.rec")) if self.folder.is_dir() else []
@@ -77,10 +96,11 @@ class Options:
             made["STRETTO_TRACE_MODE"] = "flight"
         if self.every is not None:
             made["STRETTO_PROFILE_EVERY"] = str(self.every)
-        if self.on_demand or self.after is not None:
-            made["STRETTO_TRACE_AFTER"] = "never" if self.on_demand else str(self.after)
-        if self.seconds is not None:
-            made["STRETTO_TRACE_FOR"] = str(self.seconds)
+        if self.on_demand or self.signal is not None:
+            made["STRETTO_TRACE_AFTER"] = "never"
+        for variable, seconds in (("AFTER", self.after), ("FOR", self.seconds), ("EACH", self.each)):
+            if seconds is not None:
+                made[f"STRETTO_TRACE_{variable}"] = str(seconds)
         if self.chain is not None:
             path = Path(self.chain)
             made["STRETTO_TRACE_CHAIN"] = str(path.resolve()) if path.exists() else self.chain
@@ -108,10 +128,11 @@ def default_folder() -> Path:
     return Path(time.strftime("stretto-trace-%Y%m%d-%H%M%S"))
 
 
-def run_command(words: list[str], environment: dict[str, str]) -> int:
+def run_command(words: list[str], environment: dict[str, str], on_signal: Mapping[int, Callable[[], None]]) -> int:
     """Runs it to its end with our stdin, stdout and stderr; returns its status as a shell counts it.
 
-    Signals that somebody sends us are passed on. Those of the terminal are not: the command has had them already.
+    Signals that somebody sends us are passed on, but for those of `on_signal`. Those of the terminal are not: the
+    command has had them already.
     """
     parent = os.getpid()
     watched = {*_FORWARDED, signal.SIGCHLD}
@@ -127,7 +148,11 @@ def run_command(words: list[str], environment: dict[str, str]) -> int:
         process = subprocess.Popen(words, env=environment, preexec_fn=prepare)
         while process.poll() is None:
             came = signal.sigtimedwait(watched, 1.0)
-            if came is not None and came.si_signo != signal.SIGCHLD and came.si_code <= 0:
+            if came is None or came.si_signo == signal.SIGCHLD:
+                continue
+            if came.si_signo in on_signal:
+                on_signal[came.si_signo]()
+            elif came.si_code <= 0:
                 process.send_signal(came.si_signo)
         return 128 - process.returncode if process.returncode < 0 else process.returncode
     finally:
@@ -174,8 +199,8 @@ def why_empty(found: dict[str, Any]) -> list[str]:
         return [f"Recording ended early: {', '.join(errors)}."]
     if all(one["mask"] == 0 for one in processes):
         return ["The mask of events is 0: give --events default, or leave it out."]
-    libraries = ", ".join(sorted({version_text(one["nccl_version"]) for one in processes}))
+    libraries = ", ".join(sorted({library_text(one) for one in processes}))
     return [
-        f"The plugin was loaded (NCCL {libraries}), and no event of the mask came: communicators of one rank, and "
+        f"The plugin was loaded ({libraries}), and no event of the mask came: communicators of one rank, and "
         "replays of CUDA graphs without KernelCh, report none. --events all records every type there is.",
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import mmap
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -19,8 +19,9 @@ from stretto.cli.output import examples, progress
 from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace import layout
 
-# Two words of the header behind what a reader needs: nanoseconds of CLOCK_MONOTONIC.
-_FROM, _TO = 496, 504
+# Words of the header behind what a reader needs: nanoseconds of CLOCK_MONOTONIC.
+_FROM, _TO, _EACH = 496, 504, 512
+_NEVER = (1 << 64) - 1
 # Until then every process has looked: all ranks begin at one moment.
 SECONDS_AHEAD = 1.5
 _WORD = struct.Struct("<Q")
@@ -55,27 +56,32 @@ def _running(folder: Path) -> Iterator[IO[bytes]]:
                 yield file
 
 
-def _write(file: IO[bytes], begin: int, end: int) -> None:
+def _write(header: mmap.mmap, begin: int, end: int) -> None:
     """The end first, as 0: a process that looks in between sees a window that is over."""
-    with mmap.mmap(file.fileno(), layout.HEADER_BYTES) as header:
-        for place, value in ((_TO, 0), (_FROM, begin), (_TO, end)):
-            header[place : place + 8] = _WORD.pack(value)
+    for place, value in ((_TO, 0), (_EACH, 0), (_FROM, begin), (_TO, end)):
+        header[place : place + 8] = _WORD.pack(value)
 
 
-def request(folder: Path, after: float, seconds: float) -> Window:
-    """Asks all processes that record into `folder` on this host to record `seconds` (0: to their end), `after` seconds
-    from now but not before all of them know it. Raises `InvalidUsage` where none runs.
+def _shorten(header: mmap.mmap, moment: int) -> None:
+    """Ends the window that is open or comes before the moment, there; others do not come any more."""
+    begin, end, each = (int(_WORD.unpack(header[place : place + 8])[0]) for place in (_FROM, _TO, _EACH))
+    if each and moment > begin:
+        passed = (moment - begin) // each * each
+        begin, end = begin + passed, end + passed
+    _write(header, begin, min(end, moment) if begin < moment else 0)
+
+
+def _change(folder: Path, change: Callable[[mmap.mmap], None]) -> int:
+    """Of the recordings of all processes that run, the header; returns how many they are. Raises `InvalidUsage` where
+    none runs.
     """
     if not folder.is_dir():
         raise InvalidArgument(f"{folder} is no folder with a recording")
-    begins = max(after, SECONDS_AHEAD)
-    now = time.monotonic_ns()
-    begin = now + round(begins * 1e9)
-    end = begin + round(seconds * 1e9) if seconds > 0 else (1 << 64) - 1
     count = 0
     try:
         for file in _running(folder):
-            _write(file, begin, end)
+            with mmap.mmap(file.fileno(), layout.HEADER_BYTES) as header:
+                change(header)
             count += 1
     except PermissionError as error:
         raise SystemCallError(f"cannot write {error.filename}: run as the user of the job, or as root") from error
@@ -84,11 +90,34 @@ def request(folder: Path, after: float, seconds: float) -> Window:
             f"no process that records into {folder} runs on this host and in this container: start the job with "
             "`stretto trace record --on-demand`"
         )
+    return count
+
+
+def request(folder: Path, after: float, seconds: float) -> Window:
+    """Asks all processes that record into `folder` on this host to record `seconds` (0: to their end), `after` seconds
+    from now but not before all of them know it. Raises `InvalidUsage` where none runs.
+    """
+    begins = max(after, SECONDS_AHEAD)
+    begin = time.monotonic_ns() + round(begins * 1e9)
+    end = begin + round(seconds * 1e9) if seconds > 0 else _NEVER
+    count = _change(folder, lambda header: _write(header, begin, end))
     return Window(begins, begins + seconds if seconds > 0 else float("inf"), count)
 
 
+def stop(folder: Path) -> int:
+    """Ends the recording of all processes that record into `folder` on this host at one moment, as soon as all of them
+    know of it, and returns how many they are. Raises `InvalidUsage` where none runs.
+    """
+    moment = time.monotonic_ns() + round(SECONDS_AHEAD * 1e9)
+    return _change(folder, lambda header: _shorten(header, moment))
+
+
 SETTINGS: dict[str, Any] = {
-    "epilog": examples("stretto trace window run1 --for 5", "stretto trace window run1 --after 60 --for 5")
+    "epilog": examples(
+        "stretto trace window run1 --for 5",
+        "stretto trace window run1 --after 60 --for 5",
+        "stretto trace window run1 --stop",
+    )
 }
 
 
@@ -98,6 +127,7 @@ def window(
         float, typer.Option("--for", metavar="S", min=0.0, help="How long; 0: to the end of the job.")
     ] = 5.0,
     after: Annotated[float, typer.Option("--after", metavar="S", min=0.0, help="From so many seconds on.")] = 0.0,
+    ends: Annotated[bool, typer.Option("--stop", help="End what is being recorded instead.")] = False,
 ) -> None:
     """Record a while of a job that runs with the plugin already, as one does that `stretto trace record` started.
 
@@ -105,7 +135,35 @@ def window(
     be recorded only when asked is started with `stretto trace record --on-demand`; outside of its windows it pays
     nothing but a look at a word. May be asked for again and again.
     """
+    if ends:
+        say(f"{_processes(stop(folder))} will end recording in {SECONDS_AHEAD:g} s")
+        return
     asked = request(folder, after, seconds)
     end = f"for {seconds:g} s" if seconds > 0 else "to the end of the job"
-    count = f"{asked.processes} process{'' if asked.processes == 1 else 'es'}"
-    progress.print(f"stretto trace: {count} will record from {asked.begins:g} s on, {end}", markup=False)
+    say(f"{_processes(asked.processes)} will record from {asked.begins:g} s on, {end}")
+
+
+def say(text: str) -> None:
+    progress.print(f"stretto trace: {text}", markup=False)
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'' if count == 1 else 'es'}"
+
+
+class Toggle:
+    """Begins to record, or ends that, each time that it is called: what a signal does."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._records = False
+
+    def __call__(self) -> None:
+        try:
+            count = stop(self._folder) if self._records else request(self._folder, 0, 0).processes
+        except (InvalidUsage, SystemCallError) as error:
+            say(str(error))
+            return
+        self._records = not self._records
+        what = "begin to record" if self._records else "end recording"
+        say(f"{_processes(count)} will {what} in {SECONDS_AHEAD:g} s")
