@@ -108,6 +108,7 @@ class Writer:
     state: int = 1
     abi: int = 5
     nccl: int = 22809
+    stretto: str = ""
     mask: int = 0xFFFF
     program: str = "program --with arguments"
     error: str = ""
@@ -203,6 +204,7 @@ class Writer:
             *(self.tag, self.clock, self.state, self.boot, self.mask, self.abi, self.nccl, self.unmatched),
             *(self.self_ticks, self.self_samples, self.host.encode(), self.program.encode(), self.error.encode()),
         )
+        header += struct.pack("<QQQ24s", 0, (1 << 64) - 1, 0, self.stretto.encode())
         return header.ljust(4096, b"\0") + b"".join(segments)
 
     def write(self, folder: Path) -> Path:

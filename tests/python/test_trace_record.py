@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import stretto as package
 from jobs import started, stretto, wait_for
 from recording_writer import small
 from stretto.library import profiler_plugin_path
@@ -173,6 +174,7 @@ def test_ranks_of_stretto_run(tmp_path: Path) -> None:
     assert status == 0, told
     found = load(folder)
     assert sorted(one.rank for one in found.contexts) == [0, 1, 2] and len(found.processes) == 3, told
+    assert {one.stretto for one in found.processes} == {package.__version__}
     assert found.spans["type"].tolist().count(EventType.COLL_API) == 60
     colls = found.spans["type"] == EventType.COLL
     assert sorted(found.spans["sequence"][colls].tolist()) == sorted([*range(20)] * 3)
@@ -193,15 +195,18 @@ def test_info_for_people(tmp_path: Path) -> None:
     ):
         assert text in done.stdout, done.stdout
     assert "CollApi" in done.stdout
+    small(pid=101, stretto="0.1.0").write(tmp_path)
+    assert "  Stretto 0.1.0, profiler ABI v5" in stretto("trace", "info", tmp_path).stdout
     done = stretto("trace", "info", tmp_path / "nothing")
     assert done.returncode == 1 and "Traceback" not in done.stderr
 
 
 def test_an_empty_recording_says_why(tmp_path: Path) -> None:
-    one = {"error": "", "mask": 0, "nccl_version": 22304}
+    one = {"error": "", "mask": 0, "nccl_version": 22304, "stretto_version": None}
     assert "mask of events is 0" in why_empty({"processes": [one]})[0]
     assert "disk full" in why_empty({"processes": [{**one, "error": "disk full"}]})[0]
-    assert "2.23.4" in why_empty({"processes": [{**one, "mask": 7}]})[0]
+    assert "NCCL 2.23.4" in why_empty({"processes": [{**one, "mask": 7}]})[0]
+    assert "Stretto 0.2" in why_empty({"processes": [{**one, "mask": 7, "stretto_version": "0.2"}]})[0]
     assert [version_text(number) for number in (0, 2708, 22809, 23002)] == ["unknown", "2.7.8", "2.28.9", "2.30.2"]
     with pytest.raises(BadRecording):
         load(tmp_path)

@@ -36,16 +36,21 @@ function time(value: unknown): string {
   return typeof value === 'number' ? duration(value) || '0 ns' : text(value);
 }
 
-function version(value: unknown): string {
+/** Whose library the process has, and its version. */
+export function library(fields: Readonly<Record<string, unknown>>): string {
+  const ours = fields['stretto'];
+  if (typeof ours === 'string' && ours !== '') return `Stretto ${ours}`;
+  const value = fields['nccl_version'];
   if (typeof value !== 'number' || value <= 0) return '';
-  return `${Math.floor(value / 10000)}.${Math.floor(value / 100) % 100}.${value % 100}`;
+  return `NCCL ${Math.floor(value / 10000)}.${Math.floor(value / 100) % 100}.${value % 100}`;
 }
 
-const kColumns: readonly (readonly [string, string, (value: unknown) => string])[] = [
+type Show = (value: unknown, fields: Readonly<Record<string, unknown>>) => string;
+const kColumns: readonly (readonly [string, string, Show])[] = [
   ['host', 'host', text],
   ['pid', 'pid', (value) => String(value)],
   ['program', 'program', text],
-  ['nccl_version', 'NCCL', version],
+  ['nccl_version', 'library', (_, fields) => library(fields)],
   ['abi', 'plugin ABI', text],
   ['mask', 'mask', text],
   ['offset_ns', 'clock offset', time],
@@ -65,7 +70,7 @@ export function showQuality(store: Store, box: HTMLElement): void {
   const table = make('table');
   table.append(make('tr', {}, ...kColumns.map(([, title]) => make('th', {}, title))));
   for (const process of store.bundle.processes.slice(0, 1000)) {
-    table.append(make('tr', {}, ...kColumns.map(([name, , show]) => make('td', {}, show(process.fields[name])))));
+    table.append(make('tr', {}, ...kColumns.map(([name, , show]) => make('td', {}, show(process.fields[name], process.fields)))));
   }
   const began = new Date(Number(store.bundle.originRealtimeNs / 1000000n));
   const when = Number.isNaN(began.getTime()) ? 'not known' : began.toISOString();

@@ -173,6 +173,7 @@ def _process(file: RawFile, clock: Clock) -> Process:
         boot=bytes(header["boot"]),
         abi=int(header["abi"]),
         nccl_version=int(header["nccl_version"]),
+        stretto=file.text("stretto"),
         mask=int(header["mask"]),
         flight=int(header["mode"]) == 2,
         closed=int(header["state"]) == 1,

@@ -46,6 +46,8 @@ HEADER = np.dtype(
         ("host", "S64"),
         ("program", "S256"),
         ("error", "S64"),
+        ("window", "<u8", (3,)),
+        ("stretto", "S24"),
     ]
 )
 

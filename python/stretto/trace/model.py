@@ -59,6 +59,7 @@ class Process:
     dropped: int = 0
     unmatched: int = 0
     self_ns: float = 0.0  # mean time spent inside one callback, as the plugin sampled it; 0 unknown
+    stretto: str = ""  # its version, if that is the library
 
 
 @dataclass
@@ -164,3 +165,7 @@ class Recording:
     states: Columns  # every column of STATE_COLUMNS, sorted by time
     origin_realtime_ns: int
     quality: Quality = field(default_factory=Quality)
+
+    def hosts(self) -> int:
+        """How many there are. Containers of several hosts may have one name: boots tell them apart."""
+        return len({(process.host, process.boot) for process in self.processes})

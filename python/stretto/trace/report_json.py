@@ -21,7 +21,7 @@ def document(report: Report, top: int) -> dict[str, Any]:
         "schema": SCHEMA,
         "recording": {
             "processes": len(recording.processes),
-            "hosts": len({item.host for item in recording.processes}),
+            "hosts": recording.hosts(),
             "programs": sorted({item.program for item in recording.processes}),
             "spans": len(recording.spans["type"]),
             "states": len(recording.states["span"]),

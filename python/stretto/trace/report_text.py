@@ -48,9 +48,8 @@ def sections(report: Report, top: int) -> list[Section]:
 
 def _summary(report: Report) -> Section:
     recording, operations = report.recording, report.operations
-    hosts = len({item.host for item in recording.processes})
     facts = (
-        f"{plural(len(recording.processes), 'process', 'es')} on {plural(hosts, 'host')},"
+        f"{plural(len(recording.processes), 'process', 'es')} on {plural(recording.hosts(), 'host')},"
         f" {plural(len(operations.communicators), 'communicator')},"
         f" {plural(operations.count, 'collective operation')} in {duration(report.duration_ns)}."
     )

@@ -43,6 +43,7 @@ def _process(job: Job, source: Source, count: bool) -> dict[str, Any]:
         "bytes": source.file.size,
         "abi": about.abi,
         "nccl_version": about.nccl_version,
+        "stretto_version": about.stretto or None,
         "mask": about.mask,
         "mode": "flight" if about.flight else "stream",
         "closed": about.closed,
@@ -101,15 +102,19 @@ def version_text(number: int) -> str:
     return f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
 
 
+def library_text(process: dict[str, Any]) -> str:
+    """Whose library a process of "stretto.trace.info/1" has, and its version."""
+    ours = process["stretto_version"]
+    return f"Stretto {ours}" if ours else f"NCCL {version_text(process['nccl_version'])}"
+
+
 def show(found: dict[str, Any], console: Console, table: Callable[..., Table]) -> None:
     """The same for people."""
     for one in found["processes"]:
         mode = f"{one['mode']}, {'closed in order' if one['closed'] else 'not closed'}"
         console.print(Text(printable(f"{one['host']} {one['pid']}"), "bold"), end=" ")
         console.print(printable(one["program"]), markup=False, overflow="fold")
-        facts = (
-            f"  NCCL {version_text(one['nccl_version'])}, profiler ABI v{one['abi']}, mask 0x{one['mask']:x}, {mode}"
-        )
+        facts = f"  {printable(library_text(one))}, profiler ABI v{one['abi']}, mask 0x{one['mask']:x}, {mode}"
         facts += f", {one['events']:,} events, {one['bytes']:,} bytes, {one['dropped']:,} dropped"
         console.print(facts + (f", {one['callback_ns']:g} ns a callback" if one["callback_ns"] else ""))
         _some([f"thread {thread['tid']} {thread['name']}" for thread in one["threads"]], "threads", console)
