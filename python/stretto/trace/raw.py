@@ -177,15 +177,17 @@ class Definitions:
 
 def walk(words: Words, end: int) -> tuple[Index, int]:
     """Where the records begin that are whole in the first `end` words, and where the first begins that is not."""
-    sizes = words[:end] & np.uint64(0xFFFF)
-    steps = np.where(sizes & np.uint64(7), 0, sizes >> np.uint64(3)).tolist()
+    # Only one word in six begins a record: looking there is cheaper than a list of all.
+    sizes = np.ascontiguousarray(words[:end].view(np.uint16)[::4]).data
     found: list[int] = []
+    note = found.append
     at = 0
     while at < end:
-        step = steps[at]
-        if step < 2 or at + step > end:
+        size = sizes[at]
+        step = size >> 3
+        if size & 7 or step < 2 or at + step > end:
             break
-        found.append(at)
+        note(at)
         at += step
     return np.array(found, np.int64), at
 
