@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from jobs import stretto
+from jobs import environment, stretto
 from recording_writer import small
 from stretto.library import profiler_plugin_path
 
@@ -67,7 +69,6 @@ WRONG = [
     "tune --sizes large",
     f"tune --output {NOWHERE}/table.json",
     f"tune --json {NOWHERE}",
-    "doctor",
     "doctor --attach 1 --children 1",
     "doctor --attach 1 -- true",
     "doctor --nccl",
@@ -84,6 +85,7 @@ WRONG = [
     f"trace convert {NOWHERE}",
     f"trace convert {NOWHERE} --to something",
     "trace report",
+    f"trace report {NOWHERE} --from nan",
     "trace info",
 ]
 
@@ -106,6 +108,8 @@ FAILS = [
     f"trace report {NOWHERE}",
     f"trace view {NOWHERE}",
     f"trace info {NOWHERE}",
+    f"doctor {NOWHERE}",
+    "doctor /dev/null",
     f"trace record --plugin {NOWHERE}.so -- true",
 ]
 
@@ -113,6 +117,25 @@ FAILS = [
 @pytest.mark.parametrize("line", FAILS)
 def test_what_fails_is_status_1(line: str) -> None:
     expect_sentence(stretto(*line.split()), 1)
+
+
+# Many lines, few that stay in a buffer to the end, and what Typer writes itself.
+@pytest.mark.parametrize("line", ["explain all_reduce 1M --json -", "topo", "--version"])
+def test_a_full_disk_on_stdout_is_a_sentence(line: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "stretto", *line.split()]
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=environment(), check=False
+        )
+    assert done.returncode == 1 and done.stderr == "stretto: cannot write: No space left on device\n", done.stderr
+
+
+def test_nobody_may_listen() -> None:
+    words = f"{shlex.quote(sys.executable)} -m stretto explain all_reduce 1M >&-"
+    done = subprocess.run(
+        words, shell=True, stderr=subprocess.PIPE, text=True, timeout=60, env=environment(), check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("line", ["explain all_reduce 1M", "tune --quick"])

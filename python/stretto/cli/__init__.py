@@ -79,7 +79,15 @@ def main() -> None:
             registered.help = prose(registered.callback)
     try:
         _tell_of_unknown_variables()
-        app(prog_name="stretto")
+        try:
+            app(prog_name="stretto")
+        finally:
+            sys.stdout.flush()
     except StrettoError as error:
         say(str(error))
         sys.exit(2 if isinstance(error, InvalidArgument) else 1)
+    except OSError as error:
+        # Mostly of stdout, which is full or closed: what is left for it is not tried again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        say(f"{error.filename or 'cannot write'}: {error.strerror or error}")
+        sys.exit(1)

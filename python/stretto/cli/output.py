@@ -21,6 +21,10 @@ JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout.")
 ]
 
+# A shell's `>&-`: Python has nothing there then, and nobody reads it.
+sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115 (open as long as the process lives)
+sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
+
 # A file or a pipe has no width of its own, and at 80 columns tables break within words.
 _WIDE = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 160
 console = Console(highlight=False, width=_WIDE)

@@ -7,7 +7,6 @@ import copy
 import gc
 import importlib
 import math
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from stretto.drafts import drafted
 from stretto.errors import InvalidArgument, InvalidUsage, StrettoError
 from stretto.trace.job import GpuClock, Job, open_job
 from stretto.trace.model import EventType, Recording
@@ -89,21 +89,14 @@ def _output(path: Path | None, kind: str) -> Iterator[Any]:
             raise InvalidArgument("this format is a folder, which stdout cannot be")
         yield sys.stdout if kind == "text" else sys.stdout.buffer
         return
-    draft = path.with_name(f".{path.name}.part")
-    try:
+    if kind == "folder" and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+        raise InvalidUsage(f"{path}: is there already; this format is a new folder")
+    with drafted(path) as draft:
         if kind == "folder":
-            if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-                raise InvalidUsage(f"{path}: is there already; this format is a new folder")
-            shutil.rmtree(draft, ignore_errors=True)
             yield draft
         else:
             with _opened(draft, kind) as file:
                 yield file
-        draft.replace(path)
-    finally:
-        if kind == "folder":
-            shutil.rmtree(draft, ignore_errors=True)
-        draft.unlink(missing_ok=True)
 
 
 def _opened(path: Path, kind: str) -> IO[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +31,9 @@ class Part:
     @staticmethod
     def of_seconds(begin: float | None, end: float | None) -> Part:
         """As people say it; None where it has no end."""
+        for name, one in (("from", begin), ("to", end)):
+            if one is not None and math.isnan(one):
+                raise InvalidArgument(f"--{name} {one}: a number of seconds")
         if begin is not None and end is not None and not begin < end:
             raise InvalidArgument(f"--from {begin:g} --to {end:g}: nothing lies between")
         limits = [round(min(max(one, -1e9), 1e9) * 1e9) if one is not None else None for one in (begin, end)]

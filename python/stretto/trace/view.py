@@ -17,6 +17,7 @@ import numpy as np
 import typer
 
 from stretto.cli.output import examples, printable, progress
+from stretto.drafts import drafted
 from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace.align import clocks_of
 from stretto.trace.bundle import SUFFIX, encode
@@ -87,16 +88,11 @@ def _types(names: list[str]) -> frozenset[int]:
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[IO[bytes]]:
     """A file that has its name only once it is whole."""
-    draft = path.with_name(f".{path.name}.part")
     try:
-        with draft.open("wb") as file:
+        with drafted(path) as draft, draft.open("wb") as file:
             yield file
-        draft.replace(path)
     except OSError as error:
         raise SystemCallError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def write_page(bundle: bytes, path: Path, page: bytes | None = None) -> None:

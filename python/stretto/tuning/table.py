@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import stretto
+from stretto.drafts import drafted
 from stretto.errors import InvalidArgument
 
 SCHEMA = "stretto.table/1"
@@ -100,9 +101,5 @@ def document(entries: list[dict[str, Any]], facts: dict[str, Any]) -> dict[str, 
 def write(path: Path, table: dict[str, Any]) -> None:
     """Replaces the file as a whole, so that no reader sees half of it. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.new")
-    try:
+    with drafted(path) as draft:
         draft.write_text(json.dumps(table, indent=1) + "\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
