@@ -11,6 +11,9 @@
 //   measure warmup= batch= batches= samples=
 //                -> `batches` means over `batch` calls back to back, then `samples` single calls, all in
 //                   microseconds: {"batch_us": [...], "wrong"}
+//   stamps count= -> when each of `count` calls, back to back, began and ended on this rank: nanoseconds of
+//   the
+//                   clock that all processes of a host share: {"wrong", "began": [...], "ended": [...]}
 //   finish       -> fresh inputs, one more checked run, and the quantiles of all single calls since prepare:
 //                   {"wrong", "samples", "p50", "p99", "max"}
 //   quit         -> {} and the end; so does the end of the FIFO, when the orchestrator is gone.
@@ -210,6 +213,7 @@ class Session {
   std::string answer(const Command& command) {
     if (command.verb() == "prepare") return prepare(command);
     if (command.verb() == "measure") return measure(command);
+    if (command.verb() == "stamps") return stamps(command.number("count"));
     if (command.verb() == "finish") return finish();
     return R"({"ok":true})";
   }
@@ -293,6 +297,28 @@ class Session {
     std::string reply = R"({"ok":true,"wrong":)" + std::to_string(wrong) + ",\"batch_us\":[";
     for (size_t i = 0; i < batches.size(); ++i) reply += (i == 0 ? "" : ",") + decimal(batches[i]);
     return reply + "]}";
+  }
+
+  std::string stamps(size_t count) {
+    std::vector<Clock::time_point> began(count), ended(count);
+    spoilResult();
+    if (!implementation_.barrier()) return failure();
+    for (size_t i = 0; i < count; ++i) {
+      began[i] = Clock::now();
+      if (!implementation_.run(request_, ends_)) return failure();
+      ended[i] = Clock::now();
+    }
+    return R"({"ok":true,"wrong":)" + std::to_string(countWrong()) + ",\"began\":" + nanoseconds(began) +
+           ",\"ended\":" + nanoseconds(ended) + "}";
+  }
+
+  static std::string nanoseconds(const std::vector<Clock::time_point>& points) {
+    std::string list = "[";
+    for (const Clock::time_point point : points) {
+      const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(point.time_since_epoch());
+      list += (list.size() == 1 ? "" : ",") + std::to_string(since.count());
+    }
+    return list + "]";
   }
 
   // A ping-pong call is a round trip; what is reported is one way.

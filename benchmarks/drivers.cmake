@@ -1,4 +1,4 @@
-# The drivers of `stretto bench`, of a checkout (benchmarks/CMakeLists.txt) and of the Python package (cmake/python.cmake).
+# The drivers of `stretto bench` and `stretto audit`, of a checkout (benchmarks/CMakeLists.txt) and of the Python package (cmake/python.cmake).
 # stretto_driver sees the public headers only, as a user's program does, and links the target STRETTO_DRIVERS_USE; the
 # drivers of peers are compiled by python/stretto/bench with the peers' own compilers.
 set(folder ${CMAKE_CURRENT_LIST_DIR})
@@ -9,7 +9,9 @@ target_link_libraries(stretto_driver PRIVATE $<TARGET_LINKER_FILE:${STRETTO_DRIV
 add_dependencies(stretto_driver ${STRETTO_DRIVERS_USE})
 add_executable(memcpy_driver ${folder}/memcpy_driver.cpp)
 target_link_libraries(memcpy_driver PRIVATE Threads::Threads stretto_warnings)
-set(STRETTO_DRIVERS stretto_driver memcpy_driver)
+add_executable(platform_driver ${folder}/platform_driver.cpp)
+target_link_libraries(platform_driver PRIVATE Threads::Threads ${CMAKE_DL_LIBS} stretto_warnings)
+set(STRETTO_DRIVERS stretto_driver memcpy_driver platform_driver)
 
 # The GPU's drivers. nccl_driver links no library that it measures: it loads the one that it is told to.
 set(STRETTO_NCCL_DRIVER contest nccl_driver one_shot rank setup)

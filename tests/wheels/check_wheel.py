@@ -135,9 +135,15 @@ def test_is_for_its_platform_and_small() -> None:
 
 
 def test_holds_everything_that_the_commands_need() -> None:
-    drivers = ["stretto_driver", "memcpy_driver", *(["nccl_driver", "limits_driver"] if has_kernels() else [])]
-    libraries = ["libstretto.so", "libnccl.so.2", "libnccl-profiler-stretto.so", "libnccl-profiler-empty.so",
-                 "libnccl-net-stretto.so"]
+    drivers = ["stretto_driver", "memcpy_driver", "platform_driver"]
+    drivers += ["nccl_driver", "limits_driver"] if has_kernels() else []
+    libraries = [
+        "libstretto.so",
+        "libnccl.so.2",
+        "libnccl-profiler-stretto.so",
+        "libnccl-profiler-empty.so",
+        "libnccl-net-stretto.so",
+    ]
     wanted = {f"stretto/bench/bin/{name}" for name in drivers} | {f"stretto/lib/{name}" for name in libraries}
     wanted |= {"stretto/include/nccl.h", "stretto/include/stretto.h", "stretto/trace/viewer.html", "stretto/py.typed"}
     wanted |= {"stretto/lib/pkgconfig/stretto.pc", "stretto/lib/cmake/stretto/stretto-config.cmake"}
