@@ -12,7 +12,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,8 @@ Reply = dict[str, Any]
 # How often a wait looks whether the processes still live. Seldom, because looking takes time from the ranks.
 _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
+_LAST_MOMENTS_SECONDS = 1.0
+_MOST_EXTENSIONS = 9
 _LOG_LINES = 12
 
 
@@ -39,6 +41,11 @@ class Launch:
 
     commands: list[list[str]]
     environment: dict[str, str] = field(default_factory=dict)
+
+
+def _by_what(status: int) -> str:
+    """The end of a sentence: by which signal a process died, or with which status it ended."""
+    return f", killed by {signal.Signals(-status).name}" if status < 0 else f" with status {status}"
 
 
 @contextlib.contextmanager
@@ -93,15 +100,16 @@ class Job:
         self.version = str(replies[0]["version"])
         self.gpu = str(replies[0].get("gpu", ""))
 
-    def ask(self, command: str, seconds: float) -> list[Reply]:
+    def ask(self, command: str, seconds: float, late: Callable[[], bool] = lambda: False) -> list[Reply]:
         """Sends a command to all ranks; their replies, by rank.
 
-        The ranks themselves give up a little later than we do, should nobody be left to end them.
+        `late`: is asked after that many seconds whether to wait as long again, which is done a few times at most. The
+        ranks themselves give up a little later than we do, should nobody be left to end them.
         """
-        line = f"{command} seconds={int(seconds) + 30}\n".encode()
+        line = f"{command} seconds={int(seconds * (1 + _MOST_EXTENSIONS)) + 30}\n".encode()
         for descriptor in self._in:
             os.write(descriptor, line)
-        replies = self._collect(seconds, f"to answer: {command}")
+        replies = self._collect(seconds, f"to answer: {command}", late)
         for reply in replies:
             if "unsupported" in reply:
                 raise Unsupported(str(reply["unsupported"]))
@@ -167,17 +175,21 @@ class Job:
                 )
                 self._processes.append(process)
 
-    def _collect(self, seconds: float, purpose: str) -> list[Reply]:
-        deadline = time.monotonic() + seconds
+    def _collect(self, seconds: float, purpose: str, late: Callable[[], bool] = lambda: False) -> list[Reply]:
+        deadline, extensions = time.monotonic() + seconds, 0
         replies: dict[int, Reply] = {}
         with selectors.DefaultSelector() as selector:
             for rank, descriptor in enumerate(self._out):
                 selector.register(descriptor, selectors.EVENT_READ, rank)
             while len(replies) < len(self._out):
                 left = deadline - time.monotonic()
+                if left <= 0 and extensions < _MOST_EXTENSIONS and late():
+                    deadline, extensions = time.monotonic() + seconds, extensions + 1
+                    continue
                 if left <= 0:
                     silent = [rank for rank in range(len(self._out)) if rank not in replies]
-                    raise JobError(f"rank {silent} took more than {seconds:.0f} s {purpose}{self._log_tail()}")
+                    waited = seconds * (1 + extensions)
+                    raise JobError(f"rank {silent} took more than {waited:.0f} s {purpose}{self._log_tail()}")
                 for key, _ in selector.select(min(left, _LOOK_SECONDS)):
                     line = self._read_line(key.data)
                     if line is not None:
@@ -191,7 +203,7 @@ class Job:
         with contextlib.suppress(BlockingIOError):
             got = os.read(self._out[rank], 65536)
             if not got:
-                raise JobError(f"rank {rank} died{self._log_tail()}")
+                raise JobError(f"rank {rank} died{self._how_died()}{self._log_tail()}")
             self._pending[rank] += got
         line, newline, rest = self._pending[rank].partition(b"\n")
         if not newline:
@@ -213,11 +225,22 @@ class Job:
         return reply
 
     def _check_processes(self) -> None:
-        for process in self._processes:
+        for number, process in enumerate(self._processes):
             status = process.poll()
             # A rank that was told to quit may be gone before another has said that it will be.
             if status is not None and not (self._ending and status == 0):
-                raise JobError(f"a process ended with status {status}{self._log_tail()}")
+                who = f"rank {number}" if len(self._processes) == len(self._out) else "a process"
+                raise JobError(f"{who} died{_by_what(status)}{self._log_tail()}")
+
+    def _how_died(self) -> str:
+        """By what a process ended, where one has and did not mean to: its FIFO ends a moment before it does."""
+        deadline = time.monotonic() + _LAST_MOMENTS_SECONDS
+        while time.monotonic() < deadline:
+            for status in (process.poll() for process in self._processes):
+                if status:
+                    return _by_what(status)
+            time.sleep(0.01)
+        return ""
 
     def _log_tail(self) -> str:
         """The last lines that the processes printed, for a person to read."""

@@ -1,21 +1,19 @@
 """`stretto tune`: measures which algorithm is fastest at which size here, and writes the planner's table."""
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stretto.bench.drivers import Missing
 from stretto.bench.job import Job, JobError
 from stretto.bench.options import Options, UsageError
 from stretto.cli.flags import with_flags
 from stretto.cli.output import console, emit, examples, expect_writable, progress, size, size_text, stop, table
+from stretto.cli.working import steps
 from stretto.errors import StrettoError
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce")
@@ -98,22 +96,6 @@ def _sizes(text: str, factor: int) -> list[int]:
         raise typer.BadParameter(str(error)) from error
 
 
-@contextlib.contextmanager
-def _bar(total: int) -> Iterator[Any]:
-    """A function that is told what comes next."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=progress, transient=True) as bar:
-        task = bar.add_task("tuning", total=total)
-        begun = False
-
-        def step(text: str) -> None:
-            nonlocal begun
-            bar.update(task, description=text, advance=int(begun), refresh=True)
-            begun = True
-
-        yield step
-
-
 def _tell_left_out(left: int, seconds: float) -> None:
     if left:
         _say(f"{seconds:g} s are over: {left} of the sizes are left out, where the planner goes by their neighbours")
@@ -126,7 +108,7 @@ def _measure_on_cpu(job: Job, options: Options, chosen: list[str], sizes: list[i
 
     search = Search(job, options.ranks, 3 if quick else 7, 4 if quick else 15, _say)
     entries, clock, left = [], Clock(options.seconds), 0
-    with _bar(len(chosen) * len(sizes)) as step:
+    with steps(len(chosen) * len(sizes)) as step:
         for collective in chosen:
             winners = []
             for bytes in sizes:
@@ -155,7 +137,7 @@ def _measure_on_gpus(
     clock, left = Clock(options.seconds, began), 0
     order = cells(cases(chosen), sizes, quick)
     winners: dict[Any, list[Any]] = {case: [] for case in cases(chosen)}
-    with _bar(len(order)) as step:
+    with steps(len(order)) as step:
         for case, bytes, between in order:
             step(f"{case.name} {size_text(bytes)}")
             if not clock.has_time(bytes):

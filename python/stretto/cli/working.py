@@ -1,12 +1,20 @@
-"""Shows that a command is at work, on a terminal's stderr alone, once that takes longer than a second."""
+"""Shows that a command is at work, on a terminal's stderr alone: a line once that takes longer than a second, or a
+bar where it is known how many steps there are.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TextIO
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from stretto.cli.output import progress
 
 _AFTER_S = 1.0
 _EVERY_S = 0.5
@@ -48,3 +56,19 @@ class Working:
                 break
         self._stream.write("\r\033[K")
         self._stream.flush()
+
+
+@contextlib.contextmanager
+def steps(total: int) -> Iterator[Callable[..., None]]:
+    """A function that is told what comes next; with 0 as its second argument that belongs to the same step."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=progress, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        begun = 0
+
+        def step(text: str, advance: int = 1) -> None:
+            nonlocal begun
+            bar.update(task, description=text, completed=max(0, begun + advance - 1), refresh=True)
+            begun += advance
+
+        yield step
