@@ -1,0 +1,207 @@
+"""The page of an audit as blocks, which the terminal, Markdown and HTML each show in their own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from stretto.audit.compare import Comparison
+from stretto.audit.finding import NOT_MEASURED, SECTIONS, Finding, Severity, from_document
+from stretto.audit.words import bytes_text, microseconds, significant
+from stretto.bench.rows import FLOOR
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A finding in full."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table; columns in `right` hold numbers."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Findings in one line each."""
+
+    findings: tuple[Finding, ...] = field(default=())
+
+
+Block = Heading | Paragraph | Problem | Grid | Lines
+
+
+def title(document: Document) -> str:
+    facts = document["facts"]
+    cores = len(facts["cores_allowed"])
+    return (
+        f"{facts['processor'] or 'an unnamed processor'}, {cores} core{'s' * (cores > 1)} allowed, "
+        f"{bytes_text(facts['memory_total'])}, Linux {facts['kernel']}"
+        + (f", {len(facts['gpus'])} GPUs" if facts["gpus"] else "")
+        + f"; {document['ranks']} CPU ranks, {document['level']} audit of {document['seconds']:.0f} s"
+        + f", {document['date'][:10]}"
+    )
+
+
+def verdict(findings: list[Finding]) -> str:
+    counts = {severity: sum(one.severity is severity for one in findings) for severity in Severity}
+    parts = [
+        f"{counts[severity]} {severity.word}{'s' * (counts[severity] > 1)}"
+        for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)
+        if counts[severity]
+    ]
+    if counts[Severity.ERROR] or counts[Severity.WARNING]:
+        return f"Something is wrong here: {', '.join(parts)}."
+    return (
+        f"Nothing found that should be mended{': ' + parts[0] if parts else ''}. {counts[Severity.OK]} findings are ok."
+    )
+
+
+def blocks(document: Document, comparison: Comparison | None) -> list[Block]:
+    """The whole page, for files: the answer first, then the numbers, at last what is as it should be."""
+    findings = [from_document(one) for one in document["findings"]]
+    page: list[Block] = [Paragraph(title(document)), Paragraph(verdict(findings)), *_problems(findings)]
+    page += [*_compared(comparison), *_tables(document, costs=True), *_well(findings)]
+    return page
+
+
+def screen(document: Document, comparison: Comparison | None, everything: bool) -> list[Block]:
+    """For a terminal, which is read from its end: numbers first, the answer last. `everything`: also what the platform
+    costs and what is as it should be.
+    """
+    findings = [from_document(one) for one in document["findings"]]
+    page: list[Block] = [Paragraph(title(document)), *_tables(document, costs=everything)]
+    page += _well(findings) if everything else []
+    page += [*_compared(comparison), *reversed(_problems(findings)), Paragraph(""), Paragraph(verdict(findings))]
+    return page
+
+
+def _problems(findings: list[Finding]) -> list[Block]:
+    """The gravest first. What was not measured for one reason is told of once."""
+    told = sorted((one for one in findings if one.severity > Severity.OK), key=lambda one: -one.severity)
+    left_out: dict[str, list[str]] = {}
+    for one in told:
+        if one.measured.startswith(NOT_MEASURED):
+            left_out.setdefault(one.measured.removeprefix(NOT_MEASURED), []).append(one.id)
+    page: list[Block] = [Problem(one) for one in told if not one.measured.startswith(NOT_MEASURED)]
+    for reason, ids in left_out.items():
+        page.append(Problem(Finding(Severity.NOTE, f"{reason}: {', '.join(ids)}", id="not measured")))
+    return page
+
+
+def _compared(comparison: Comparison | None) -> list[Block]:
+    if comparison is None:
+        return []
+    return [Heading("Compared"), *(Paragraph(line) for line in comparison.lines)]
+
+
+def _well(findings: list[Finding]) -> list[Block]:
+    page: list[Block] = []
+    for section, about in SECTIONS.items():
+        own = tuple(one for one in findings if one.section == section and one.severity is Severity.OK)
+        page += [Heading(f"{section}: {about}"), Lines(own)] if own else []
+    return page
+
+
+def _tables(document: Document, costs: bool) -> list[Block]:
+    page: list[Block] = []
+    for heading, grid in (
+        ("Latency of an all-reduce", _ladder(document["ladder"])),
+        ("Bandwidth of large all-reduces", _bandwidth(document["bandwidth"])),
+        ("Large messages between pairs", _pairs(document["pairs"])),
+        ("Making a communicator", _inits(document["inits"])),
+        ("What an open communicator takes in a rank's process", _memory(document["memory"])),
+        ("What the platform costs", _platform(document["platform"] if costs else [])),
+    ):
+        page += [Heading(heading), grid] if grid.rows else []
+    return page
+
+
+def _ladder(rows: list[Document]) -> Grid:
+    def last(row: Document) -> str:
+        share = max(row["last_share"])
+        return f"rank {row['last_share'].index(share)} ({share:.0%})"
+
+    return Grid(
+        ("size", "best", "median", "p99", "most", "model", "mostly last"),
+        tuple(
+            (
+                bytes_text(row["bytes"]),
+                *(microseconds(row[name]) for name in ("best", "p50", "p99", "most", "model")),
+                last(row),
+            )
+            for row in rows
+        ),
+        (0, 1, 2, 3, 4, 5),
+    )
+
+
+def _bandwidth(rows: list[Document]) -> Grid:
+    floors = {row["bytes"]: row for row in rows if row["implementation"] == FLOOR}
+    own = [row for row in rows if row["implementation"] != FLOOR and row["bytes"] in floors]
+    return Grid(
+        ("size", "median", "bus bandwidth", "memcpy", "of memcpy's speed", "at best"),
+        tuple(
+            (
+                bytes_text(row["bytes"]),
+                microseconds(row["us_median"]),
+                f"{significant(row['busbw_gbps'])} GB/s",
+                microseconds(floors[row["bytes"]]["us_median"]),
+                f"{floors[row['bytes']]['us_median'] / row['us_median']:.0%}",
+                f"{floors[row['bytes']]['us_min'] / row['us_min']:.0%}",
+            )
+            for row in own
+        ),
+        (0, 1, 2, 3, 4, 5),
+    )
+
+
+def _pairs(rates: dict[str, float]) -> Grid:
+    rows = tuple((pair.replace(">", " to "), f"{significant(rate)} GB/s") for pair, rate in rates.items())
+    return Grid(("ranks", "4 MB, at best"), rows, (1,))
+
+
+def _inits(inits: dict[str, list[Document]]) -> Grid:
+    rows = []
+    for ranks, found in sorted(inits.items(), key=lambda one: int(one[0])):
+        best = min(found, key=lambda one: one["wall"])
+        times = (best["wall"], best["bootstrap"], best["connect"])
+        rows.append((ranks, *(microseconds(1e3 * time) for time in times), bytes_text(best["window_bytes"])))
+    return Grid(("ranks", "at best", "meeting", "connecting", "window of a rank"), tuple(rows), (0, 1, 2, 3, 4))
+
+
+def _memory(each: Document) -> Grid:
+    rows = tuple((name, bytes_text(value) if "bytes" in name else f"{value:.3g}") for name, value in each.items())
+    return Grid(("what", "each"), rows, (1,))
+
+
+def _platform(series: list[Document]) -> Grid:
+    rows = tuple(
+        (
+            one["probe"],
+            one["case"],
+            significant(one["best"]),
+            significant(one["median"]),
+            one["unit"].replace("us", "µs"),
+        )
+        for one in series
+    )
+    return Grid(("probe", "case", "best", "median", "unit"), rows, (2, 3))

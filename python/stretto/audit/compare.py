@@ -1,0 +1,223 @@
+"""What changed since an earlier audit, or which of several equal machines differs, and in what."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stretto.audit.finding import NOT_MEASURED
+from stretto.audit.words import bytes_text, significant
+
+Document = dict[str, Any]
+# Facts that are others in every second.
+_FLEETING = frozenset(
+    ["cgroup_memory_used", "memory_available", "swap_used", "pressure", "steal", "load", "shm_free", "ports_used"]
+)
+# By how much a measurement must differ where neither machine is noisy.
+_LEAST = 0.10
+# A list of two machines has no majority; of three, two can say that the third is the odd one.
+_ENOUGH = 3
+_FEW, _MANY = 3, 5
+
+
+class NoAudit(ValueError):
+    """A file that cannot be compared with; the text says why."""
+
+
+@dataclass
+class Comparison:
+    """In words, and for machines."""
+
+    lines: list[str] = field(default_factory=list)
+    differences: list[Document] = field(default_factory=list)
+
+    def add(self, line: str, **facts: Any) -> None:
+        self.lines.append(line)
+        self.differences.append(facts)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measurement. `noise`: how many times worse than the best its usual value was."""
+
+    value: float
+    unit: str
+    more_is_better: bool = False
+    noise: float = 1.0
+
+
+def read(path: Path) -> Document:
+    try:
+        document = json.loads(path.read_text())
+    except OSError as problem:
+        raise NoAudit(f"cannot read {path}: {problem.strerror}") from problem
+    except ValueError as problem:
+        raise NoAudit(f"{path} is no JSON: {problem}") from problem
+    if not isinstance(document, dict) or document.get("schema") != "stretto.audit/1":
+        raise NoAudit(f"{path} is no audit: write one with `stretto audit --json {path}`")
+    return document
+
+
+def _apart(one: float, other: float) -> float:
+    return max(one, other) / max(1e-9, min(one, other))
+
+
+def metrics(document: Document) -> dict[str, Metric]:
+    """All measurements of an audit by name: the best of each, which a busy machine changes least."""
+    found: dict[str, Metric] = {}
+    for one in document["platform"]:
+        if len(one["values"]) < _FEW:
+            continue  # The machine had no time to repeat it: nobody knows how far its values lie apart.
+        # Of few values the median says little of how far they lie apart.
+        usual = (
+            one["median"]
+            if len(one["values"]) >= _MANY
+            else max(one["values"], key=lambda value: _apart(value, one["best"]))
+        )
+        noise = _apart(usual, one["best"])
+        unit = one["unit"].replace("us", "µs")
+        found[f"{one['probe']}: {one['case']}"] = Metric(one["best"], unit, one["unit"] == "GB/s", noise)
+    for one in document["ladder"]:
+        found[f"all-reduce of {bytes_text(one['bytes'])}"] = Metric(one["best"], "µs", noise=one["p50"] / one["best"])
+    for one in document["bandwidth"]:
+        noise = one["us_median"] / one["us_min"]
+        name = f"{one['implementation']}, {bytes_text(one['bytes'])}"
+        found[name] = Metric(one["us_min"], "µs", noise=noise)
+    for pair, rate in document["pairs"].items():
+        found[f"messages from rank {pair.replace('>', ' to ')}"] = Metric(rate, "GB/s", True)
+    for ranks, inits in document["inits"].items():
+        walls = [1e3 * one["wall"] for one in inits]
+        found[f"making a communicator of {ranks} ranks"] = Metric(
+            min(walls), "µs", noise=statistics.median(walls) / min(walls)
+        )
+    return found
+
+
+def facts(document: Document) -> dict[str, str]:
+    """What stays the same on one machine and is the same on equal ones; lists of parts by their names."""
+    found: dict[str, str] = {}
+    for name, value in document["facts"].items():
+        if name in _FLEETING:
+            continue
+        if name == "nics":
+            found |= {
+                f"interface {one['name']}: {key}": str(one[key]) for one in value for key in ("up", "mtu", "speed")
+            }
+        elif name == "gpus":
+            found |= {
+                f"GPU {number}: {key.replace('_', ' ')}": str(setting)
+                for number, one in enumerate(value)
+                for key, setting in one.items()
+                if key not in ("bus_id",)
+            }
+        else:
+            found[name.replace("_", " ")] = str(value)
+    return found
+
+
+def compare(documents: list[tuple[str, Document]]) -> Comparison:
+    """The first is this audit, the others are older ones or other machines'."""
+    return _changes(documents[1], documents[0]) if len(documents) == 2 else _odd_ones(documents)
+
+
+def _changes(old: tuple[str, Document], new: tuple[str, Document]) -> Comparison:
+    found, before, now = Comparison(), old[1], new[1]
+    graves = {name: _gravest(document) for name, document in (("before", before), ("now", now))}
+    for id in sorted({*graves["before"], *graves["now"]}):
+        was, has = graves["before"].get(id, "not looked at"), graves["now"].get(id, "not looked at")
+        if was != has and "not looked at" not in (was, has):
+            found.add(f"{id}: {was} before, {has} now", kind="finding", name=id, before=was, now=has)
+    old_facts, new_facts = facts(before), facts(now)
+    for name in sorted({*old_facts, *new_facts}):
+        was, has = old_facts.get(name, "none"), new_facts.get(name, "none")
+        if was != has:
+            found.add(
+                f"{name}: {was or 'none'} before, {has or 'none'} now", kind="fact", name=name, before=was, now=has
+            )
+    old_metrics, new_metrics = metrics(before), metrics(now)
+    for name in old_metrics:
+        if name in new_metrics:
+            _change(found, name, old_metrics[name], new_metrics[name], max(before["noise"], now["noise"]))
+    if not found.lines:
+        found.lines.append(f"Nothing has changed since {old[0]} by more than the noise of both audits.")
+    return found
+
+
+def _change(found: Comparison, name: str, was: Metric, now: Metric, noise: float) -> None:
+    """`noise`: of the noisier one of the two machines as a whole."""
+    room = max(1 + _LEAST, was.noise, now.noise, noise)
+    if not was.value or not now.value or max(now.value / was.value, was.value / now.value) <= room:
+        return
+    word = "better" if (now.value > was.value) == now.more_is_better else "worse"
+    change = now.value / was.value - 1
+    found.add(
+        f"{name}: {significant(was.value)} {was.unit} before, {significant(now.value)} now ({change:+.0%}, {word}; "
+        f"noise {room - 1:.0%})",
+        kind="measurement", name=name, before=was.value, now=now.value, verdict=word,
+    )  # fmt: skip
+
+
+def _gravest(document: Document) -> dict[str, str]:
+    order = ["ok", "note", "warning", "error"]
+    found: dict[str, str] = {}
+    for one in document["findings"]:
+        if one["measured"].startswith(NOT_MEASURED):
+            continue
+        found[one["id"]] = max(found.get(one["id"], "ok"), one["severity"], key=order.index)
+    return found
+
+
+def _odd_ones(documents: list[tuple[str, Document]]) -> Comparison:
+    found = Comparison()
+    names = [name for name, _ in documents]
+    others = f"the other {len(documents) - 1}"
+    for kind, reading in (("finding", _gravest), ("fact", facts)):
+        tables = [reading(document) for _, document in documents]
+        for key in sorted({key for table in tables for key in table}):
+            for name, value, usual in _minority(names, [table.get(key, "none") for table in tables]):
+                found.add(
+                    f"{name}: {key} is {value or 'none'}, and {usual or 'none'} on most of {others}",
+                    kind=kind, machine=name, name=key, value=value, usual=usual,
+                )  # fmt: skip
+    measured = [metrics(document) for _, document in documents]
+    for key in dict.fromkeys(key for table in measured for key in table):
+        own = {name: table[key] for name, table in zip(names, measured, strict=True) if key in table}
+        _odd_measurements(found, key, own)
+    if not found.lines:
+        found.lines.append(f"None of {', '.join(names)} differs from the others by more than their noise.")
+    return found
+
+
+def _minority(names: list[str], values: list[str]) -> Iterator[tuple[str, str, str]]:
+    (usual, count), *rest = Counter(values).most_common()
+    if rest and count > len(values) / 2:
+        yield from ((name, value, usual) for name, value in zip(names, values, strict=True) if value != usual)
+
+
+def _odd_measurements(found: Comparison, key: str, own: dict[str, Metric]) -> None:
+    """Which lie apart from the median of the others by more than these differ among themselves, and than the noise."""
+    if len(own) < _ENOUGH:
+        return
+    for name, metric in own.items():
+        others = [one.value for other, one in own.items() if other != name]
+        usual = statistics.median(others)
+        spread = max(abs(value - usual) for value in others) / usual if usual else 0.0
+        change = metric.value / usual - 1 if usual else 0.0
+        room = max(_LEAST, 2 * spread, metric.noise - 1)
+        # A ratio, so that three times as fast and a third as fast are equally far.
+        far = max(metric.value / usual, usual / metric.value) - 1 if usual and metric.value else 0.0
+        if far > room:
+            word = "above" if change > 0 else "below"
+            better = (change > 0) == metric.more_is_better
+            found.add(
+                f"{name}: {key} is {abs(change):.0%} {word} the other {len(others)} ({significant(metric.value)} "
+                "against "
+                f"{significant(usual)} {metric.unit}), {'better' if better else 'worse'}",
+                kind="measurement", machine=name, name=key, value=metric.value, usual=usual,
+                verdict="better" if better else "worse",
+            )  # fmt: skip

@@ -1,0 +1,85 @@
+"""What checks look at: options, facts and measurements, each read or measured when the first check asks for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stretto.audit import facts as reading
+from stretto.audit import libraries
+
+if TYPE_CHECKING:
+    from stretto.audit.measurements import Measurements
+
+
+@dataclass(frozen=True)
+class Level:
+    """How thorough an audit is. `seconds`: all of it, on two cores that do nothing else, and on busy ones."""
+
+    name: str
+    seconds: float
+    rounds: int  # of the platform's costs
+    samples: int  # single calls of each size
+    turns: int  # of large operations, against memcpy
+    communicators: int  # made and destroyed, for leaks
+    share: float  # seconds for each kind of work of the ranks: one that takes longer is cut short
+    patience: float  # seconds for an answer: after these the ranks hang
+
+
+LEVELS = {
+    level.name: level
+    for level in (
+        Level("quick", 15, 3, 100, 2, 12, 0.7, 20),
+        Level("default", 60, 5, 400, 5, 90, 4, 60),
+        Level("full", 600, 15, 2000, 15, 1000, 40, 120),
+    )
+}
+
+
+def _nothing(text: str) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass
+class Context:
+    """`say`: is told what is done now. `given`: facts of a machine that is not this one, for tests."""
+
+    ranks: int = 2
+    level: Level = LEVELS["default"]
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    given: reading.Facts | None = None
+    more_pythons: tuple[Path, ...] = ()
+    programs: tuple[Path, ...] = ()
+    library: Path | None = None
+    say: Callable[[str], None] = _nothing
+    began: float = field(default_factory=time.monotonic)
+
+    @cached_property
+    def facts(self) -> reading.Facts:
+        return reading.read() if self.given is None else self.given
+
+    @cached_property
+    def pythons(self) -> list[libraries.Python]:
+        self.say("looking for Pythons")
+        return libraries.pythons(self.more_pythons, sys.executable, self.environment.get("PATH", ""))
+
+    @cached_property
+    def measured(self) -> Measurements:
+        from stretto.audit.measurements import Measurements
+
+        return Measurements(self.ranks, self.level, self.say, lambda: self.seconds_left)
+
+    @property
+    def seconds_left(self) -> float:
+        return self.level.seconds - (time.monotonic() - self.began)
+
+    def close(self) -> None:
+        """Ends the ranks that measurements have started."""
+        if "measured" in self.__dict__:
+            self.measured.close()

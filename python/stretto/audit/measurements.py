@@ -1,0 +1,322 @@
+"""What is measured, each once and when the first check asks for it. Ranks run in processes of their own: one that
+crashes or hangs is what the audit is there to find.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import stretto
+from stretto import _native
+from stretto.audit.ladder import Step, steps_of
+from stretto.bench.drivers import Missing, find_driver
+from stretto.bench.job import Job, JobError, Launch, Unsupported
+from stretto.bench.measure import SUBJECT, Turns
+from stretto.bench.options import Options
+from stretto.bench.peers import Memcpy, Peer, Stretto
+from stretto.bench.rows import FLOOR, Row, row_of
+
+if TYPE_CHECKING:
+    from stretto.audit.context import Level
+
+_LADDER = {"quick": 32, "default": 8, "full": 2}  # from 8 B to 1 MB by this factor
+_LARGE = {"quick": ("4M", "4M"), "default": ("1M", "16M"), "full": ("1M", "64M")}
+_START_SECONDS = 60.0
+_CREW = "ranks"
+_FEW = 3
+_MOST_NOISE = 10.0
+
+
+class Unmeasured(Exception):
+    """There is no number, and why. `failed`: the ranks did not do what was asked of them; else it was not asked."""
+
+    def __init__(self, reason: str, failed: bool = False) -> None:
+        super().__init__(reason)
+        self.failed = failed
+
+
+@dataclass(frozen=True)
+class Series:
+    """One case of the platform's costs, a value for each round. `best`: of rates the highest, else the lowest."""
+
+    probe: str
+    case: str
+    unit: str
+    values: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        return max(self.values) if self.unit == "GB/s" else min(self.values)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def noise(self) -> float:
+        """How many times worse than the best the usual one is: 1 on a machine that does nothing else."""
+        return max(self.best, self.median) / min(self.best, self.median)
+
+
+class Platform:
+    """All cases, by name."""
+
+    def __init__(self, series: list[Series]) -> None:
+        self.series = series
+        self._by_name = {one.case: one for one in series}
+
+    def best(self, case: str) -> float:
+        if case not in self._by_name:
+            raise Unmeasured(f"this machine has no '{case}'")
+        return self._by_name[case].best
+
+    @property
+    def wake(self) -> float:
+        """Microseconds until a thread that sleeps is woken, by the quickest of all ways."""
+        return min(one.best for one in self.series if one.probe == "wake" and not one.case.startswith("cache line"))
+
+    @property
+    def line(self) -> float:
+        """Microseconds that a cache line takes from one rank's core to another's: the slowest pair's. Never more than a
+        wake-up: on a busy machine the two cores may not be there at once.
+        """
+        lines = [one.best for one in self.series if one.case.startswith("cache line")]
+        return min(max(lines, default=self.wake), self.wake)
+
+    @property
+    def noise(self) -> float:
+        """By the costs that a crowd changes most, by how late a sleep of a millisecond ends at best, and no more
+        than ten."""
+        found = [one.noise for one in self.series if one.probe in ("wake", "copy", "socket")]
+        if any(len(one.values) < _FEW for one in self.series):
+            return _MOST_NOISE  # There was no time for more: nobody knows.
+        late = [one.best / 1000 for one in self.series if one.case == "sleep of 1000 us"]
+        return min(_MOST_NOISE, max(1.0, statistics.median(found or [1.0]), *late))
+
+
+class Measurements:
+    """`left`: seconds until the audit should end. What fails once is not asked again: the reason stays."""
+
+    def __init__(self, ranks: int, level: Level, say: Callable[[str], None], left: Callable[[], float]) -> None:
+        self.ranks, self.level = ranks, level
+        self._say, self._left = say, left
+        self._jobs: dict[str, Job] = {}
+        self._broken = ""
+        self._platform_failure: Unmeasured | None = None
+        self.replies: dict[str, list[dict[str, Any]]] = {}
+
+    def close(self) -> None:
+        for job in self._jobs.values():
+            job.kill()
+        if "_folder" in self.__dict__:
+            self._folder.cleanup()
+
+    # ---- The platform -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def platform(self) -> Platform:
+        if self._platform_failure is not None:
+            raise self._platform_failure
+        try:
+            return self._measure_platform()
+        except Unmeasured as failure:
+            self._platform_failure = Unmeasured(f"left out: {failure}")
+            raise
+
+    def _measure_platform(self) -> Platform:
+        self._say("measuring what the platform costs")
+        try:
+            words = ["--rounds", str(self.level.rounds), "--seconds", str(self.level.seconds / 5)]
+            command = [str(find_driver("platform_driver")), *words]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=120 + self.level.seconds, check=False
+            )
+        except Missing as reason:
+            raise Unmeasured(str(reason)) from reason
+        except subprocess.TimeoutExpired as error:
+            raise Unmeasured(f"the platform's costs took more than {error.timeout:.0f} s", failed=True) from error
+        if done.returncode != 0:
+            raise Unmeasured(f"platform_driver ended with status {done.returncode}: {done.stderr[-300:]}", failed=True)
+        found = []
+        for line in done.stdout.splitlines():
+            one = json.loads(line)
+            values = tuple(value for value in one["values"] if value is not None)
+            if values:
+                found.append(Series(one["probe"], one["case"], one["unit"], values))
+        return Platform(found)
+
+    # ---- Native drivers: the ladder and large operations --------------------------------------------------------
+
+    @cached_property
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        try:
+            return tempfile.TemporaryDirectory(prefix="stretto-audit-")
+        except OSError as error:
+            raise Unmeasured(f"there is no folder for temporary files: {error}") from error
+
+    def _own_folder(self, use: str) -> Path:
+        folder = Path(self._folder.name) / use
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _start(self, use: str, launch: Launch, name: str = "") -> Job:
+        """`launch` is told the same folder, `_own_folder(use)`."""
+        job = Job(name or use, launch, self.ranks, self._own_folder(use))
+        self._jobs[use] = job
+        job.wait_ready(_START_SECONDS)
+        return job
+
+    def _start_peer(self, use: str, peer: Peer, options: Options, most: int) -> Job:
+        return self._start(use, peer.launch(options, self._own_folder(use), most + 4096), peer.name)
+
+    @cached_property
+    def ladder(self) -> list[Step]:
+        """All-reduces of 8 B to 1 MB: single calls with both ends' times on every rank."""
+        self._expect_whole()
+        self._say("climbing the latency ladder")
+        options = Options(ranks=self.ranks, rounds=1)
+        factor = _LADDER[self.level.name]
+        try:
+            job = self._start_peer("ladder", Stretto(), options, 1 << 20)
+            found = []
+            for size in [*(8 * factor**step for step in range(17) if 8 * factor**step < 1 << 20), 1 << 20]:
+                words = f"prepare collective=all_reduce type=float32 op=sum count={size // 4} root=0 in_place=0 check=1"
+                prepared = job.ask(words, self.level.patience, _Progress(job.pids))
+                wrong = sum(int(reply["wrong"]) for reply in prepared)
+                samples = max(20, self.level.samples // (1 + size // (256 << 10)))
+                replies = job.ask(f"stamps count={samples}", self.level.patience, _Progress(job.pids))
+                found.append(steps_of(size, replies, wrong))
+        except (Missing, Unsupported) as reason:
+            raise Unmeasured(str(reason)) from reason
+        except JobError as error:
+            raise self._failure("all-reduces of the latency ladder", str(error), "ladder") from error
+        self._end("ladder")
+        return found
+
+    @cached_property
+    def large(self) -> list[Row]:
+        """Large all-reduces and memcpy in turns, as `stretto bench` measures them."""
+        self._expect_whole()
+        self._say("measuring large operations against memcpy")
+        least, most = _LARGE[self.level.name]
+        options = Options(
+            ranks=self.ranks,
+            min_bytes=least,
+            max_bytes=most,
+            factor=4,
+            rounds=self.level.turns,
+            timeout=3 * self.level.patience,
+        )
+        peers = {f"{peer.name} of large operations": peer for peer in (Stretto(), Memcpy())}
+        try:
+            jobs = {peer.name: self._start_peer(use, peer, options, options.sizes[-1]) for use, peer in peers.items()}
+        except Missing as reason:
+            raise Unmeasured(str(reason)) from reason
+        except JobError as error:
+            raise self._failure("starting for large operations", str(error)) from error
+        turns = Turns(options, jobs, frozenset((FLOOR,)))
+        rows = [row_of(cell, options) for size in options.sizes for cell in turns.measure(size)]
+        for use in peers:
+            self._end(use)
+        if SUBJECT in turns.failures:
+            raise self._failure("large all-reduces", turns.failures[SUBJECT])
+        return rows
+
+    def _end(self, name: str) -> None:
+        self._jobs.pop(name).close()
+
+    # ---- Ranks in Python ----------------------------------------------------------------------------------------
+
+    def _crew(self) -> Job:
+        if _CREW not in self._jobs:
+            self._say(f"starting {self.ranks} ranks")
+            folder = self._own_folder(_CREW)
+            command = [sys.executable, "-m", "stretto.audit.rank", "--folder", str(folder), "--ranks", str(self.ranks)]
+            commands = [[*command, "--rank", str(rank)] for rank in range(self.ranks)]
+            self._start(_CREW, Launch(commands, {"STRETTO_DEVICE": "cpu", "OPENBLAS_NUM_THREADS": "1"}))
+        return self._jobs[_CREW]
+
+    def ask(self, doing: str, command: str, extra_seconds: float = 0) -> list[dict[str, Any]]:
+        """The ranks' answers to a command, which is carried out once however often it is asked."""
+        if command not in self.replies:
+            self._expect_whole()
+            try:
+                job = self._crew()
+                self._say(doing)
+                late = _Progress(job.pids)
+                self.replies[command] = job.ask(command, self.level.patience + extra_seconds, late)
+            except (JobError, Unsupported, OSError) as error:
+                raise self._failure(doing, str(error), _CREW) from error
+        return self.replies[command]
+
+    def _expect_whole(self) -> None:
+        if self._broken:
+            raise Unmeasured(f"left out: {self._broken}")
+        if self._left() < 0 and self.level.name != "full":
+            raise Unmeasured(f"left out: the {self.level.seconds:.0f} s of this audit are over (see --full)")
+
+    def _failure(self, doing: str, reason: str, job: str = "") -> Unmeasured:
+        """Ends the ranks that failed, when they have said what they wait for."""
+        self._broken = f"the ranks failed at {doing}"
+        words = _waiting(self._jobs[job].pids) if job in self._jobs and "took more than" in reason else ""
+        if job in self._jobs:
+            self._jobs.pop(job).kill()
+        return Unmeasured(f"{doing}: {reason}{words}", failed=True)
+
+    def communicators(self, ranks: int, count: int) -> list[dict[str, float]]:
+        """Inits of communicators of that many ranks, as rank 0 saw them: milliseconds by phase."""
+        replies = self.ask(
+            f"making communicators of {ranks} ranks", f"inits count={count} ranks={ranks} for={self.share}"
+        )
+        return list(replies[0]["inits"])
+
+    def checked(self, doing: str, command: str) -> tuple[str, list[dict[str, Any]]]:
+        """How many results were checked, in words, and those that were wrong."""
+        replies = self.ask(doing, f"{command} for={self.share}", 2 * self.share)
+        wrong = [failure for reply in replies for failure in reply["failures"]]
+        count = sum(reply["checked"] for reply in replies)
+        cut = ", cut short by the time" if any(reply.get("cut_short") for reply in replies) else ""
+        return f"{count} results{cut}", wrong
+
+    @property
+    def share(self) -> float:
+        """Seconds for one kind of work of the ranks."""
+        return self.level.share
+
+
+class _Progress:
+    """Whether ranks have begun operations since they were last asked about: those that have are slow, and do not
+    hang."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._pids = pids
+        self._before = self._begun()
+
+    def __call__(self) -> bool:
+        before, self._before = self._before, self._begun()
+        return before != self._before
+
+    def _begun(self) -> list[int]:
+        try:
+            reading = json.loads(_native.Watch(",".join(str(pid) for pid in self._pids)).read())
+        except stretto.StrettoError:
+            return []
+        return [member["begun"] for one in reading["communicators"] for member in one["members"]]
+
+
+def _waiting(pids: list[int]) -> str:
+    """What the flight recorders say of ranks that do not answer."""
+    try:
+        text = stretto.doctor(",".join(str(pid) for pid in pids))["text"]
+    except (stretto.StrettoError, OSError):
+        return ""
+    return f"; the flight recorders say: {' '.join(text.split())[:400]}" if text else ""

@@ -1,0 +1,415 @@
+"""One rank of the audit: a process that `measurements` starts and asks over FIFOs (stretto.bench.job has the protocol).
+It moves patterns through communicators, checks every element, and says what was wrong, how long it took and what it
+left behind.
+
+    python -m stretto.audit.rank --folder F --rank R --ranks N
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+import stretto
+
+Words = NDArray[numpy.uint64]
+Reply = dict[str, Any]
+_SIZES = (8, 64, 4096, 65536 + 8, 1 << 20)
+_MOST_FAILURES = 5
+_MARKS = 6
+_ID_SECONDS = 60
+_PR_SET_PDEATHSIG = 1
+_FACTOR = numpy.uint64(0x9E3779B97F4A7C15)
+MOVING = ("all_gather", "all_to_all", "broadcast")
+REDUCING = ("all_reduce", "reduce_scatter")
+
+
+def pattern(count: int, source: int, target: int, generation: int) -> Words:
+    """Words that differ by place, by pair and by generation: what is old, misplaced or another's is told from these."""
+    seed = numpy.uint64((source << 48) | (target << 40) | generation)
+    return (numpy.arange(count, dtype=numpy.uint64) + seed) * _FACTOR
+
+
+def mistakes(got: Words, wanted: Words, before: Words) -> Reply | None:
+    """What is wrong with an array; `stale`: how many of the wrong words are those of the generation before."""
+    wrong = numpy.flatnonzero(got != wanted)
+    if not len(wrong):
+        return None
+    first = int(wrong[0])
+    return {
+        "wrong": len(wrong),
+        "words": len(got),
+        "first": first,
+        "got": f"{int(got[first]):#x}",
+        "wanted": f"{int(wanted[first]):#x}",
+        "stale": int(numpy.count_nonzero(got[wrong] == before[wrong])),
+    }
+
+
+class Moves:
+    """Sends and collectives of one communicator, checked."""
+
+    def __init__(self, comm: stretto.Communicator) -> None:
+        self._comm = comm
+        self.failures: list[Reply] = []
+        self.checked = 0
+
+    def _judge(self, what: Reply, got: Words, wanted: Words, before: Words) -> None:
+        self.checked += 1
+        found = mistakes(got, wanted, before)
+        if found is not None and len(self.failures) < _MOST_FAILURES:
+            self.failures.append({**what, **found})
+
+    def pair(self, source: int, target: int, bytes: int, generations: int, both: bool) -> None:
+        """One direction, or both at once; the receiver's buffer keeps the generation before until the new one comes."""
+        rank, peer = self._comm.rank, target if self._comm.rank == source else source
+        if rank not in (source, target):
+            return
+        receives, sends = both or rank == target, both or rank == source
+        buffer = numpy.zeros(bytes // 8, numpy.uint64)
+        for generation in range(1, generations + 1):
+            mine = pattern(len(buffer), rank, peer, generation)
+            with stretto.group():
+                if sends:
+                    self._comm.send(mine, peer)
+                if receives:
+                    self._comm.recv(buffer, peer)
+            if receives:
+                wanted = pattern(len(buffer), peer, rank, generation)
+                before = pattern(len(buffer), peer, rank, generation - 1)
+                what = {"from": peer, "to": rank, "bytes": bytes, "generation": generation, "both": both}
+                self._judge(what, buffer, wanted, before)
+
+    def collective(self, name: str, bytes: int, generation: int, algorithm: str = "", root: int = 0) -> None:
+        comm, ranks, rank = self._comm, self._comm.size, self._comm.rank
+        count = max(1, bytes // 8 // ranks)
+        what = {"collective": name, "algorithm": algorithm, "bytes": bytes, "rank": rank, "generation": generation}
+
+        def block(source: int, target: int, which: int) -> Words:
+            return pattern(count, source, target, which)
+
+        if name in REDUCING:
+            # Sums of unsigned words wrap, so every one of them has one value whatever the order.
+            whole = [pattern(count * ranks, source, 0, generation) for source in range(ranks)]
+            total: Words = numpy.asarray(numpy.sum(whole, axis=0, dtype=numpy.uint64))
+            old = numpy.zeros_like(total) if name == "all_reduce" else numpy.zeros(count, numpy.uint64)
+            if name == "all_reduce":
+                self._judge(what, comm.all_reduce(whole[rank].copy()), total, whole[rank])
+            else:
+                part = slice(rank * count, (rank + 1) * count)
+                self._judge(what, comm.reduce_scatter(whole[rank]), total[part], old)
+            return
+        out = numpy.full(count * ranks, generation - 1, numpy.uint64)
+        before = out.copy()
+        if name == "all_gather":
+            comm.all_gather(block(rank, 0, generation), out=out)
+            wanted = [block(source, 0, generation) for source in range(ranks)]
+        elif name == "all_to_all":
+            comm.all_to_all(numpy.concatenate([block(rank, peer, generation) for peer in range(ranks)]), out=out)
+            wanted = [block(source, rank, generation) for source in range(ranks)]
+        else:
+            wanted = [pattern(count * ranks, root, 0, generation)]
+            comm.broadcast(wanted[0] if rank == root else before.copy(), root, out=out)
+        self._judge({**what, "root": root} if name == "broadcast" else what, out, numpy.concatenate(wanted), before)
+
+    def reply(self) -> Reply:
+        return {"checked": self.checked, "failures": self.failures}
+
+
+def algorithms(comm: stretto.Communicator, name: str, bytes: int) -> list[str]:
+    """All that can run this here."""
+    candidates = comm.explain(name, bytes, dtype="uint64")["candidates"]
+    return list(dict.fromkeys(one["algorithm"] for one in candidates if one["possible"]))
+
+
+class Clock:
+    """Says the same on all ranks: whether rank 0 has used its time."""
+
+    def __init__(self, comm: stretto.Communicator, seconds: float) -> None:
+        self._comm, self._end = comm, time.monotonic() + seconds
+        self.over = False
+
+    def look(self) -> bool:
+        flag = numpy.array([self._comm.rank == 0 and time.monotonic() > self._end], numpy.uint8)
+        self.over = bool(self._comm.broadcast(flag)[0])
+        return self.over
+
+
+def check_pairs(comm: stretto.Communicator, seconds: float, generations: int) -> Reply:
+    """Small sizes first; what the time does not hold is left out."""
+    moves, clock = Moves(comm), Clock(comm, seconds)
+    for size in _SIZES:
+        if clock.look():
+            break
+        for source in range(comm.size):
+            for target in range(comm.size):
+                if source != target:
+                    moves.pair(source, target, size, generations, both=False)
+                if source < target:
+                    moves.pair(source, target, size, generations, both=True)
+    return {**moves.reply(), "cut_short": clock.over}
+
+
+def check_collectives(
+    comm: stretto.Communicator, seconds: float, generations: int, sizes: Sequence[int] = _SIZES
+) -> Reply:
+    """Each collective by each of its algorithms, and by the planner's choice; likewise."""
+    moves, clock = Moves(comm), Clock(comm, seconds)
+    for size in sizes:
+        for name in (*REDUCING, *MOVING):
+            if clock.look():
+                break
+            for algorithm in ["", *algorithms(comm, name, size)]:
+                with _forced(comm, name, algorithm):
+                    for generation in range(1, generations + 1):
+                        moves.collective(name, size, generation, algorithm, generation % comm.size)
+    return {**moves.reply(), "cut_short": clock.over}
+
+
+@contextlib.contextmanager
+def _forced(comm: stretto.Communicator, name: str, algorithm: str) -> Iterator[None]:
+    if not algorithm:
+        yield
+        return
+    comm.force(name, algorithm)
+    try:
+        yield
+    finally:
+        comm.force(name, None)
+
+
+def storm(comm: stretto.Communicator, seconds: float, seed: int) -> Reply:
+    """Random operations of random sizes, the same on all ranks, until rank 0 says that it is time."""
+    moves, draw, began = Moves(comm), random.Random(seed), time.monotonic()
+    over, generation = numpy.zeros(1, numpy.uint64), 0
+    while True:
+        for _ in range(20):
+            generation += 1
+            size = 1 << draw.randrange(3, 19)
+            if draw.random() < 0.3 and comm.size > 1:
+                source, target = draw.sample(range(comm.size), 2)
+                moves.pair(source, target, size, 1, draw.random() < 0.5)
+            else:
+                moves.collective(draw.choice((*REDUCING, *MOVING)), size, generation, root=draw.randrange(comm.size))
+        over[0] = comm.rank == 0 and time.monotonic() - began > seconds
+        if comm.all_reduce(over)[0]:
+            return {**moves.reply(), "operations": generation}
+
+
+def as_threads(ranks: int, body: Callable[[stretto.Communicator], Reply]) -> Reply:
+    """The same by rank threads of this process; their replies added up."""
+    replies = stretto.threads(ranks, body)
+    failures = [failure for reply in replies for failure in reply["failures"]]
+    cut_short = any(reply.get("cut_short") for reply in replies)
+    checked = sum(reply["checked"] for reply in replies)
+    return {"checked": checked, "failures": failures[:_MOST_FAILURES], "cut_short": cut_short}
+
+
+def holdings() -> dict[str, int]:
+    """What this process has of the kernel now."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "bytes": pages * os.sysconf("SC_PAGE_SIZE"),
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+        "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
+    }
+
+
+class Rank:
+    """Answers commands with the communicator of all ranks, and with others that it makes."""
+
+    def __init__(self, folder: Path, rank: int, ranks: int) -> None:
+        self.rank, self.ranks = rank, ranks
+        self.comm = stretto.init(rank=rank, ranks=ranks, unique_id=_learn(folder, rank))
+
+    def make(self, ranks: int) -> tuple[stretto.Communicator | None, float]:
+        """A communicator of the first `ranks` ranks, and the seconds that it took; None for the others."""
+        words = numpy.zeros(128, numpy.uint8)
+        if self.rank == 0:
+            words[:] = numpy.frombuffer(stretto.unique_id(), numpy.uint8)
+        self.comm.broadcast(words)
+        self.comm.barrier()
+        if self.rank >= ranks:
+            return None, 0.0
+        began = time.monotonic()
+        made = stretto.init(rank=self.rank, ranks=ranks, unique_id=words.tobytes())
+        return made, time.monotonic() - began
+
+    def answer(self, verb: str, numbers: dict[str, float]) -> Reply:
+        generations = int(numbers.get("generations", 2))
+        if verb == "pairs":
+            return check_pairs(self.comm, numbers["for"], generations)
+        if verb == "collectives":
+            return check_collectives(self.comm, numbers["for"], generations)
+        if verb == "storm":
+            return storm(self.comm, numbers["for"], int(numbers["seed"]))
+        if verb in ("threads", "oversubscribed"):
+            return self._alone(verb, int(numbers["ranks"]), numbers["for"])
+        commands: dict[str, Callable[..., Reply]] = {
+            "inits": self._inits,
+            "cycles": self._cycles,
+            "open": self._open,
+            "rates": self._rates,
+        }
+        return commands[verb](numbers)
+
+    def _alone(self, verb: str, ranks: int, seconds: float) -> Reply:
+        """Rank 0 by itself; the others sleep."""
+        if self.rank:
+            return {"checked": 0, "failures": []}
+        if verb == "threads":
+            return as_threads(ranks, lambda comm: check_collectives(comm, seconds, 2, (64, 65536 + 8)))
+        return as_threads(ranks, lambda comm: storm(comm, seconds, 7))
+
+    def _inits(self, numbers: dict[str, float]) -> Reply:
+        """Communicators one after the other: how long each took, by phase, in milliseconds."""
+        found: list[dict[str, float]] = []
+        clock = Clock(self.comm, numbers["for"])
+        for _ in range(int(numbers["count"])):
+            if clock.look():
+                break
+            made, seconds = self.make(int(numbers["ranks"]))
+            if made is not None:
+                with made:
+                    counted = made.counters()
+                    found.append(
+                        {
+                            "wall": seconds * 1e3,
+                            "bootstrap": counted["init_bootstrap_ns"] / 1e6,
+                            "connect": counted["init_connect_ns"] / 1e6,
+                            "window_bytes": counted["window_bytes"],
+                        }
+                    )
+            self.comm.barrier()
+        return {"inits": found}
+
+    def _cycles(self, numbers: dict[str, float]) -> Reply:
+        """Makes, uses and frees communicators; what the process has after some of them, more, and all."""
+        count, marks, clock = int(numbers["count"]), [], Clock(self.comm, numbers["for"])
+        array = numpy.ones(1024, numpy.uint64)
+        for cycle in range(1, count + 1):
+            made, _ = self.make(self.ranks)
+            assert made is not None
+            with made:
+                made.all_reduce(array)
+            if cycle % max(1, count // _MARKS) == 0:
+                marks.append({"communicators": cycle, **holdings()})
+                if len(marks) > 2 and clock.look():
+                    break
+        return {"marks": marks}
+
+    def _open(self, numbers: dict[str, float]) -> Reply:
+        """Many communicators at once, all used and checked: what each of them takes."""
+        count, before, made = int(numbers["count"]), holdings(), []
+        moves = Reply(checked=0, failures=[])
+        for _ in range(count):
+            one, _ = self.make(self.ranks)
+            assert one is not None
+            made.append(one)
+        for one in made:
+            checking = Moves(one)
+            checking.collective("all_reduce", 65536, 1)
+            checking.collective("all_gather", 65536, 1)
+            moves["checked"] += checking.checked
+            moves["failures"] += checking.failures
+        after, counted = holdings(), made[0].counters()
+        for one in made:
+            one.close()
+        each = {name: (after[name] - before[name]) / count for name in before}
+        return {**moves, "communicators": count, "each": each, "window_bytes": counted["window_bytes"]}
+
+    def _rates(self, numbers: dict[str, float]) -> Reply:
+        """Large messages of each pair, alone: GB/s of the best of some, by their receivers."""
+        bytes, best = int(numbers["bytes"]), dict[str, float]()
+        array = numpy.ones(bytes // 8, numpy.uint64)
+        for source in range(self.ranks):
+            for target in range(self.ranks):
+                if source == target:
+                    continue
+                for _ in range(int(numbers["count"])):
+                    self.comm.barrier()
+                    if self.rank == source:
+                        self.comm.send(array, target)
+                    elif self.rank == target:
+                        began = time.perf_counter()
+                        self.comm.recv(array, source)
+                        rate = bytes / (time.perf_counter() - began) / 1e9
+                        best[f"{source}>{target}"] = max(rate, best.get(f"{source}>{target}", 0.0))
+        return {"rates": best}
+
+
+def _learn(folder: Path, rank: int) -> bytes:
+    """The communicator's name: rank 0 makes it and leaves it in the job's folder."""
+    path = folder / "id"
+    if rank == 0:
+        made = stretto.unique_id()
+        draft = folder / "id.draft"
+        draft.write_bytes(made)
+        draft.rename(path)
+        return made
+    deadline = time.monotonic() + _ID_SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank 0 has made no {path}")
+        time.sleep(0.005)
+    return path.read_bytes()
+
+
+def serve(folder: Path, rank: int, ranks: int) -> int:
+    with (folder / f"in.{rank}").open() as commands, (folder / f"out.{rank}").open("w") as answers:
+
+        def say(reply: Reply) -> None:
+            answers.write(json.dumps(reply) + "\n")
+            answers.flush()
+
+        one = Rank(folder, rank, ranks)
+        say({"ok": True, "rank": rank, "pid": os.getpid(), "version": stretto.__version__})
+        for line in commands:
+            verb, *words = line.split()
+            numbers = {name: float(value) for name, _, value in (word.partition("=") for word in words)}
+            # As in the native drivers: the last resort against a rank that nobody is left to end.
+            signal.alarm(int(numbers.get("seconds", 0)))
+            if verb == "quit":
+                one.comm.close()
+                say({"ok": True})
+                return 0
+            try:
+                say({"ok": True, **one.answer(verb, numbers)})
+            except stretto.StrettoError as failure:
+                say({"ok": False, "error": str(failure)})
+                return 1
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    given = parser.parse_args()
+    # Whatever ends the audit ends its ranks, those that hang in an operation among them.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) >= given.ranks:
+        os.sched_setaffinity(0, {cores[given.rank]})
+    return serve(given.folder, given.rank, given.ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""One audit, from the list of checks to the document that everything else is made of (schema "stretto.audit/1")."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+from stretto.audit import speed
+from stretto.audit.context import Context
+from stretto.audit.finding import NOT_MEASURED, Check, Finding, Severity, error, note, ok
+from stretto.audit.measurements import Unmeasured
+
+SCHEMA = "stretto.audit/1"
+# As `stretto doctor` ends where a job is not well; an error is more than that.
+STATUS = {Severity.OK: 0, Severity.NOTE: 0, Severity.WARNING: 3, Severity.ERROR: 4}
+
+Document = dict[str, Any]
+
+
+def look(one: Check, context: Context) -> list[Finding]:
+    """The findings of one check, never none and never an exception."""
+    found = list(_guarded(one, context)) or [ok("nothing here to look at")]
+    return [dataclasses.replace(finding, id=one.id, section=one.section) for finding in found]
+
+
+def _guarded(one: Check, context: Context) -> Iterator[Finding]:
+    try:
+        yield from one.look(context)
+    except Unmeasured as reason:
+        if reason.failed:
+            yield error(
+                str(reason),
+                "ranks that do what is asked of them, and end",
+                cause="a rank crashed, hung or was refused something: its last words are above",
+                next_step="mend what the machine and environment sections name first; then NCCL_DEBUG=INFO "
+                "stretto audit",
+            )
+        else:
+            yield note(f"{NOT_MEASURED}{reason}")
+    except OSError as problem:
+        yield note(f"not looked at: {problem}", certainty="possible")
+
+
+def run(context: Context, checks: list[Check], step: Callable[[str], None]) -> Document:
+    """`step`: is told of each check that begins."""
+    began = time.monotonic()
+    _ = context.facts  # before the audit itself makes the machine busy
+    findings: list[Finding] = []
+    took: dict[str, float] = {}
+    try:
+        for one in checks:
+            step(one.id)
+            start = time.monotonic()
+            findings += look(one, context)
+            took[one.id] = round(time.monotonic() - start, 3)
+        document = {
+            "schema": SCHEMA,
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "level": context.level.name,
+            "ranks": context.ranks,
+            "seconds": round(time.monotonic() - began, 1),
+            "seconds_of_checks": took,
+            "verdict": worst(findings).word,
+            "facts": dataclasses.asdict(context.facts),
+            "findings": [finding.document() for finding in findings],
+            **_measured(context),
+        }
+        # As it will be read again: with lists, and nothing else that JSON has not.
+        return dict(json.loads(json.dumps(document)))
+    finally:
+        context.close()
+
+
+def worst(findings: list[Finding]) -> Severity:
+    return max((finding.severity for finding in findings), default=Severity.OK)
+
+
+def _measured(context: Context) -> Document:
+    """The numbers behind the findings, as far as they were measured; nothing is measured for them."""
+    found: Document = {
+        "noise": 1.0,
+        "platform": [],
+        "ladder": [],
+        "bandwidth": [],
+        "inits": {},
+        "pairs": {},
+        "memory": {},
+    }
+    if "measured" not in vars(context):
+        return found
+    measured = vars(context.measured)
+    if "platform" in measured:
+        found["noise"] = round(context.measured.platform.noise, 3)
+        found["platform"] = [
+            {**dataclasses.asdict(one), "best": one.best, "median": one.median}
+            for one in context.measured.platform.series
+        ]
+    if "platform" in measured and "ladder" in measured:
+        found["ladder"] = speed.ladder_rows(context)
+    found["bandwidth"] = measured.get("large", [])
+    for command, replies in context.measured.replies.items():
+        verb, *words = command.split()
+        if verb == "inits":
+            ranks = dict(word.split("=") for word in words)["ranks"]
+            found["inits"][ranks] = found["inits"].get(ranks, []) + replies[0]["inits"]
+        elif verb == "rates":
+            found["pairs"] = {pair: rate for reply in replies for pair, rate in reply["rates"].items()}
+        elif verb == "open":
+            found["memory"] = {**replies[0]["each"], "window_bytes": replies[0]["window_bytes"]}
+    return found

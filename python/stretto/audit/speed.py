@@ -1,0 +1,209 @@
+"""Checks of speed, against what this machine's own pieces cost in the same run. What is judged is the best of many,
+which a busy machine worsens least, and by how much it must differ grows with how noisy the machine is now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from stretto.audit.context import Context
+from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
+from stretto.audit.ladder import Step
+from stretto.audit.measurements import Platform
+from stretto.audit.words import bytes_text, microseconds, significant
+from stretto.bench.measure import SUBJECT
+from stretto.bench.rows import FLOOR
+
+# By how much the best of many may differ from the model before anything is said, on a quiet machine.
+_SLACK = 6.0
+_MOST_NOISE = 5.0
+
+
+def expected_us(platform: Platform, ranks: int, cores: int, bytes: int) -> float:
+    """The model of an all-reduce: a round of hand-overs up and one down a tree of ranks, each by a cache line between
+    cores, or by a wake-up where ranks share cores; and each byte copied in, over and out of shared memory.
+    """
+    hops = 2 * max(1, math.ceil(math.log2(ranks)))
+    hop = platform.line if ranks <= cores else platform.wake * math.ceil(ranks / cores)
+    clock = 2 * platform.best("clock_gettime(MONOTONIC)") / 1000
+    copies = 4 * max(1, math.ceil(ranks / cores)) * bytes / platform.best("memcpy into shared memory") / 1000
+    return hops * hop + clock + copies
+
+
+def _noise(platform: Platform) -> float:
+    return min(_MOST_NOISE, platform.noise)
+
+
+@check("latency.small", "all-reduces of 8 B to 1 MB, against a model of this machine", Severity.WARNING)
+def small(context: Context) -> Iterator[Finding]:
+    """The model: hand-overs up and down a tree of ranks, each as long as a cache line takes between these cores, and
+    copies as fast as memcpy into shared memory, both measured in the same run."""
+    measured, cores = context.measured, len(context.facts.cores_allowed)
+    platform, ladder = measured.platform, measured.ladder
+    for step in ladder:
+        if step.wrong:
+            yield error(
+                f"{step.wrong} wrong elements in all-reduces of {bytes_text(step.bytes)}",
+                "none",
+                subject=bytes_text(step.bytes),
+                cause="data are changed on their way; see the correctness section",
+                next_step="do not use this machine for anything that counts",
+            )
+    models = {step.bytes: expected_us(platform, context.ranks, cores, step.bytes) for step in ladder}
+    worst = max(ladder, key=lambda step: step.best / models[step.bytes])
+    ratio = worst.best / models[worst.bytes]
+    text = (
+        f"{bytes_text(worst.bytes)} takes {microseconds(worst.best)} at best, {microseconds(worst.p50)} in the median"
+    )
+    model = f"{microseconds(models[worst.bytes])} by the model"
+    if ratio > _SLACK * _noise(platform):
+        yield warning(
+            text,
+            f"{model}, and no more than {_SLACK:g} times that (machine noise {_noise(platform):.1f})",
+            certainty="likely",
+            cause="ranks that wait for the scheduler, a slow clock, a forced algorithm, or a library that does "
+            "more than it should",
+            next_step="stretto explain all_reduce 8 says what is chosen; STRETTO_SPIN, cores and governor are above",
+        )
+    else:
+        yield ok(
+            f"{text}; that is {ratio:.1f} times the model's {microseconds(models[worst.bytes])}, its worst size", model
+        )
+
+
+@check("latency.tail", "how far the slowest calls are from the usual ones", Severity.NOTE)
+def tail(context: Context) -> Iterator[Finding]:
+    """A job of a thousand operations meets the slowest of a thousand. What interrupts a rank for milliseconds is mostly
+    another program on its core, so this is never more than a note."""
+    steps = context.measured.ladder
+    worst = max(steps, key=lambda step: step.p99 / step.p50)
+    text = (
+        f"{bytes_text(worst.bytes)}: p99 {microseconds(worst.p99)} and at most {microseconds(worst.most)}, "
+        f"median {microseconds(worst.p50)}"
+    )
+    if worst.p99 > 20 * worst.p50:
+        yield note(
+            text,
+            "a 99th percentile within 20 times the median",
+            certainty="likely",
+            cause="ranks are interrupted: other programs on their cores, a quota, or a hypervisor",
+            next_step="see the machine's pressure and steal; give the ranks cores of their own",
+        )
+    else:
+        yield ok(text)
+
+
+def straggler(steps: list[Step], wake: float) -> tuple[int, Step] | None:
+    """The rank that came last to nearly all calls of a size, and so late in three quarters of these that no scheduler's
+    whim explains it. Where a core is shared for a while, most calls see nothing of it.
+    """
+    for step in steps:
+        for rank, share in enumerate(step.last_share):
+            if share > 0.8 and step.late_quarter[rank] > max(20 * step.quickest, 10 * wake):
+                return rank, step
+    return None
+
+
+@check("latency.last", "which rank comes last", Severity.WARNING)
+def last(context: Context) -> Iterator[Finding]:
+    """All ranks are as slow as their last one. A rank that is last to nearly every call, by much, is slow itself."""
+    steps = context.measured.ladder
+    found = straggler(steps, context.measured.platform.wake)
+    text = ", ".join(f"rank {rank} {share:.0%}" for rank, share in enumerate(steps[0].last_share))
+    if found is not None and context.ranks <= len(context.facts.cores_allowed):
+        rank, step = found
+        yield warning(
+            f"rank {rank} came last to {step.last_share[rank]:.0%} of the calls of {bytes_text(step.bytes)}, by "
+            f"{microseconds(step.late_quarter[rank])} or more in three quarters of them",
+            "each rank about equally often, and by less than a wake-up takes",
+            subject=f"rank {rank}",
+            certainty="likely",
+            cause=f"what rank {rank} runs on is slower: its core is taken or throttled, or its process does "
+            "something else",
+            next_step="top -1 shows the core; audit again with other cores (taskset), and see whether the rank "
+            "or the core stays",
+        )
+    else:
+        waited = max(step.waited for step in steps)
+        yield ok(f"last to calls of 8 B: {text}; waiting for the last took {waited:.0%} of the time at most")
+
+
+@check("bandwidth.collective", "large all-reduces, against memcpy in turns with them", Severity.WARNING)
+def collective(context: Context) -> Iterator[Finding]:
+    """An all-reduce reads and writes every byte at least once, and memcpy by as many threads says how fast that can be
+    here. The fastest batch of each is compared."""
+    rows = context.measured.large
+    times = {(row["implementation"], row["bytes"]): row for row in rows}
+    for size in sorted({row["bytes"] for row in rows}):
+        own, floor = times.get((SUBJECT, size)), times.get((FLOOR, size))
+        if own is None or floor is None:
+            continue
+        if own["wrong"]:
+            yield error(
+                f"{own['wrong']} wrong elements at {bytes_text(size)}", "none", subject=bytes_text(size),
+                cause="see the correctness section", next_step="do not use this machine for anything that counts",
+            )  # fmt: skip
+        share = floor["us_min"] / own["us_min"]
+        shared = context.ranks > len(context.facts.cores_allowed)
+        least = 1 / (2 * _SLACK * _noise(context.measured.platform))
+        text = f"{bytes_text(size)}: {significant(own['busbw_gbps'])} GB/s, at best {share:.0%} of memcpy's speed"
+        if share < least and shared:
+            yield note(
+                text,
+                f"more than {least:.0%} where each rank has a core",
+                subject=bytes_text(size),
+                cause="shared cores",
+            )
+        elif share < least:
+            yield warning(
+                text,
+                f"more than {least:.0%}, or {microseconds(floor['us_min'] / least)}; memcpy takes "
+                f"{microseconds(floor['us_min'])}",
+                subject=bytes_text(size),
+                certainty="likely",
+                cause="ranks that wait for each other, memory of another NUMA node, or a library that does more "
+                "than it should",
+                next_step="stretto bench all_reduce -b 1M shows which sizes; numactl --hardware; stretto explain",
+            )
+        else:
+            yield ok(text, f"more than {least:.0%}", subject=bytes_text(size))
+
+
+@check("bandwidth.pairs", "large messages of each pair and direction, against the other pairs", Severity.WARNING)
+def pairs(context: Context) -> Iterator[Finding]:
+    """Pairs of one machine are alike; one that is slow has its ranks far apart, or something wrong between them."""
+    count = {"quick": 5, "default": 15, "full": 50}[context.level.name]
+    replies = context.measured.ask("measuring each pair", f"rates bytes={4 << 20} count={count}")
+    rates = {pair: rate for reply in replies for pair, rate in reply["rates"].items()}
+    if not rates:
+        return
+    slow, fast = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
+    text = f"{_pair(slow)} {significant(rates[slow])} GB/s, {_pair(fast)} {significant(rates[fast])} GB/s, 4 MB each"
+    noise = _noise(context.measured.platform)
+    if rates[fast] / rates[slow] > 3 * noise and context.ranks <= len(context.facts.cores_allowed):
+        yield warning(
+            text,
+            f"all pairs within {3 * noise:.1f} times of each other",
+            subject=_pair(slow),
+            certainty="likely",
+            cause=f"the way from {_pair(slow)}: cores of different sockets, or a throttled core",
+            next_step="audit again with other cores (taskset -c), and see whether the pair or the cores stay slow",
+        )
+    else:
+        yield ok(text)
+
+
+def _pair(name: str) -> str:
+    return "rank " + name.replace(">", " to ")
+
+
+def ladder_rows(context: Context) -> list[dict[str, Any]]:
+    """For the tables: each size beside the model."""
+    cores = len(context.facts.cores_allowed)
+    platform = context.measured.platform
+    return [
+        {**vars(step), "model": expected_us(platform, context.ranks, cores, step.bytes)}
+        for step in context.measured.ladder
+    ]
