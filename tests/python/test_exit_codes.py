@@ -12,7 +12,7 @@ from jobs import environment, stretto
 from recording_writer import small
 from stretto.library import profiler_plugin_path
 
-VERBS = ["run", "bench", "explain", "tune", "doctor", "topo", "info"]
+VERBS = ["run", "bench", "explain", "tune", "doctor", "topo", "info", "audit"]
 TRACE_VERBS = ["record", "convert", "report", "view", "info"]
 ALL = [[verb] for verb in VERBS] + [["trace", verb] for verb in TRACE_VERBS]
 needs_plugin = pytest.mark.skipif(not profiler_plugin_path().is_file(), reason="the profiler plugin is not built")
@@ -77,6 +77,18 @@ WRONG = [
     "topo more",
     f"info --json {NOWHERE}",
     "info --pid me",
+    "audit --only nothing",
+    "audit --ranks 1",
+    "audit --ranks 100",
+    "audit --quick --full",
+    "audit other.json",
+    f"audit --json {NOWHERE}",
+    f"audit --markdown {NOWHERE}",
+    f"audit --html {NOWHERE}",
+    f"audit --compare {NOWHERE}",
+    f"audit --from {NOWHERE}",
+    f"audit --python {NOWHERE}",
+    f"audit --library {NOWHERE}",
     "trace record",
     "trace record --events sometimes -- true",
     f"trace record --chain {NOWHERE}.so -- true",

@@ -1,0 +1,127 @@
+/* A library that stands before Stretto's by LD_PRELOAD and does wrong what AUDIT_FAULT lists: what
+ * `stretto audit` must find and name. The rank that is at fault is AUDIT_RANK (default 1;
+ * -2: all of them).
+ *
+ *   corrupt  changes one word of what an all-reduce gives the rank
+ *   stale    leaves out every other receive, so that what was there before stays
+ *   late     goes on 100 ms after each all-reduce
+ *   slow     adds 2 ms to each all-reduce, on all ranks
+ *   narrow   moves large messages of the rank at 0.02 GB/s
+ *   thin     moves large all-reduces at 0.1 GB/s, on all ranks
+ *   init     adds 0.4 s to each communicator of more than one rank, on all ranks
+ *   leak     keeps 1 MB for each communicator
+ *   heavy    keeps 64 MB for each communicator
+ *   fds      keeps a descriptor for each communicator
+ *   threads  keeps a thread for each communicator
+ *   crash    ends the process in its 200th call
+ *   hang     stays in its 200th call
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank_of_process = -1;
+static int calls = 0;
+
+static int faulty(const char* fault) {
+  static const char* wanted;
+  if (wanted == NULL) wanted = getenv("AUDIT_FAULT");
+  return wanted != NULL && strstr(wanted, fault) != NULL;
+}
+
+static int here(void) {
+  const char* rank = getenv("AUDIT_RANK");
+  const int wanted = rank != NULL ? atoi(rank) : 1;
+  return wanted == -2 || rank_of_process == wanted;
+}
+
+/* Python has the library in a scope of its own, where RTLD_NEXT does not look. */
+static void* next(const char* name) {
+  void* library = dlopen("libstretto.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == NULL) library = dlopen("libstretto.so.0", RTLD_LAZY | RTLD_NOLOAD);
+  return library != NULL ? dlsym(library, name) : dlsym(RTLD_NEXT, name);
+}
+
+/* The function that this one stands before, looked for once. */
+#define REAL(name)                                     \
+  static __typeof__(&name) real;                       \
+  if (real == NULL) real = (__typeof__(real))next(#name)
+
+static void* sleep_for_ever(void* nothing) {
+  for (;;) pause();
+  return nothing;
+}
+
+static size_t bytes_of(size_t count, ncclDataType_t type) {
+  return count * (type == ncclFloat32 ? 4 : type == ncclUint8 ? 1 : 8);
+}
+
+static void count_call(void) {
+  if (!here() || ++calls != 200) return;
+  if (faulty("crash")) abort();
+  if (faulty("hang")) sleep_for_ever(NULL);
+}
+
+ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  REAL(ncclAllReduce);
+  count_call();
+  const size_t bytes = bytes_of(count, type);
+  if (faulty("slow")) usleep(2000);
+  if (faulty("thin") && bytes >= 1 << 20) usleep((useconds_t)((double)bytes / 100));
+  const ncclResult_t result = real(send, receive, count, type, op, comm, stream);
+  if (faulty("late") && here()) usleep(100000);
+  /* Never words by which ranks only meet. */
+  if (faulty("corrupt") && here() && type == ncclUint64 && count > 4) ((uint64_t*)receive)[count / 2] ^= 0x10;
+  return result;
+}
+
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  REAL(ncclSend);
+  const size_t bytes = bytes_of(count, type);
+  if (faulty("narrow") && here() && bytes >= 1 << 20) usleep((useconds_t)((double)bytes / 20));
+  return real(send, count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  REAL(ncclRecv);
+  static int received = 0;
+  static void* spare = NULL;
+  if (faulty("stale") && here() && ++received % 2 == 0) {
+    if (spare == NULL) spare = malloc(8 << 20);
+    return real(spare, count, type, peer, comm, stream);
+  }
+  return real(receive, count, type, peer, comm, stream);
+}
+
+static void made(int rank, int ranks) {
+  rank_of_process = rank;
+  if (faulty("init") && ranks > 1) usleep(400000);
+  if (!here()) return;
+  static void* volatile kept;
+  if (faulty("leak")) memset(kept = malloc(1 << 20), 1, 1 << 20);
+  if (faulty("heavy")) memset(kept = malloc(64 << 20), 1, 64 << 20);
+  if (faulty("fds")) open("/dev/null", O_RDONLY);
+  pthread_t thread;
+  if (faulty("threads")) pthread_create(&thread, NULL, sleep_for_ever, NULL);
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  REAL(ncclCommInitRank);
+  made(rank, ranks);
+  return real(comm, ranks, id, rank);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  REAL(ncclCommInitRankConfig);
+  made(rank, ranks);
+  return real(comm, ranks, id, rank, config);
+}

@@ -1,0 +1,387 @@
+"""Faults that are really there: limits that are lowered, files that are in the way, a library that does wrong. The
+audit names each of them, and finds nothing where there is nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stretto as package
+from jobs import STRETTO, environment, stretto
+from stretto.audit import measurements, run, table
+from stretto.audit.context import LEVELS, Context
+from stretto.audit.finding import ALL, Finding, Severity
+from stretto.audit.measurements import Platform, Series
+from stretto.bench.drivers import Missing, find_driver
+from test_audit import MADE_UP
+
+HERE = Path(__file__).parent
+# Fewer repetitions than --quick has, as a fault that is planted is there each time; and more time, should the machine
+# be starved.
+LEVEL = dataclasses.replace(
+    LEVELS["quick"], seconds=600, rounds=1, turns=1, samples=30, communicators=12, share=20, patience=30
+)
+
+
+def look(id: str, context: Context) -> list[Finding]:
+    (one,) = [one for one in ALL if one.id == id]
+    return run.look(one, context)
+
+
+def gravest(findings: list[Finding]) -> Finding:
+    return max(findings, key=lambda finding: finding.severity)
+
+
+def gravest_in(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    """Of each check of an audit that wrote its JSON to stdout."""
+    assert done.returncode in (0, 3, 4), done.stderr
+    order = [severity.word for severity in Severity]
+    found: dict[str, dict[str, Any]] = {}
+    for one in json.loads(done.stdout)["findings"]:
+        if one["id"] not in found or order.index(one["severity"]) > order.index(found[one["id"]]["severity"]):
+            found[one["id"]] = one
+    return found
+
+
+# ---- Limits, namespaces -----------------------------------------------------------------------------------------
+
+
+def audit_under(shell: str, *arguments: str) -> dict[str, dict[str, Any]]:
+    command = ["bash", "-c", f'{shell}; exec "$@"', "bash", *STRETTO, "audit", *arguments, "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    if done.returncode == 1 and "Operation not permitted" in done.stderr:
+        pytest.skip("this user may make no such namespace")
+    return gravest_in(done)
+
+
+def test_lowered_limits_and_a_single_core_are_named() -> None:
+    core = min(os.sched_getaffinity(0))
+    limits = f"taskset -cp {core} $$ >/dev/null; ulimit -n 64; ulimit -u 20; ulimit -l 0; ulimit -v 1250000"
+    found = audit_under(limits, "--only", "machine", "--ranks", "4")
+    for id, severity, word in (
+        ("machine.cores", "warning", "taskset"),
+        ("machine.nofile", "error", "ulimit -n"),
+        ("machine.nproc", "error", "ulimit -u"),
+        ("machine.memlock", "warning", "ulimit -l"),
+        ("machine.address-space", "error", "ulimit -v"),
+    ):
+        assert found[id]["severity"] == severity and word in found[id]["cause"] + found[id]["next_step"], found[id]
+
+
+def in_namespaces(options: str, prepare: str, *only: str) -> dict[str, dict[str, Any]]:
+    names = [word for name in only for word in ("--only", name)]
+    inner = f'{prepare} && exec "$@"'
+    command = ["unshare", *options.split(), "sh", "-c", inner, "sh", *STRETTO, "audit", *names, "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    if "unshare failed" in done.stderr or "ermission denied" in done.stderr or "not permitted" in done.stderr:
+        pytest.skip("this user may make no namespaces")
+    return gravest_in(done)
+
+
+def test_a_small_dev_shm_and_a_loopback_that_is_down_are_named() -> None:
+    mount = "mount -t tmpfs -o size=4m tmpfs /dev/shm"
+    found = in_namespaces("-m -n", mount, "machine.shm-size", "machine.loopback")
+    assert found["machine.shm-size"]["severity"] == "error" and "--shm-size" in found["machine.shm-size"]["next_step"]
+    assert found["machine.loopback"]["severity"] == "error" and "lo up" in found["machine.loopback"]["next_step"]
+
+
+def test_a_narrow_port_range_is_named() -> None:
+    narrow = "echo 40000 40003 > /proc/sys/net/ipv4/ip_local_port_range"
+    found = in_namespaces("-n", narrow, "machine.ports")["machine.ports"]
+    assert found["severity"] == "error" and "narrow" in found["cause"]
+
+
+# ---- Variables and files ----------------------------------------------------------------------------------------
+
+
+def around(**variables: str) -> Context:
+    return Context(environment={**environment(), **variables}, level=LEVEL)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Libraries that lie in the way."""
+    folder = tmp_path_factory.mktemp("files")
+    own = package.nccl_library_path().resolve()
+    for name, library, more in (
+        ("one", "libnccl.so.2", b"1"),
+        ("two", "libnccl.so.2", b"22"),
+        ("old", "libstretto.so", b"3"),
+    ):
+        (folder / name).mkdir()
+        shutil.copy(own, folder / name / library)
+        with (folder / name / library).open("ab") as file:
+            file.write(more)
+    (folder / "text.so").write_text("no library")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package that is linked to libnccl.so.2 as torch is, and two such libraries: `new` has all that it needs."""
+    folder = tmp_path_factory.mktemp("torch")
+    (folder / "torch/lib").mkdir(parents=True)
+    (folder / "torch/__init__.py").touch()
+    (folder / "torch/version.py").write_text("__version__ = '2.15.0'\n")
+    for name, text in (("old", ""), ("new", "int ncclCommResume(void) { return 0; }\n")):
+        (folder / name).mkdir()
+        source = folder / name / "nccl.c"
+        source.write_text("int ncclAllReduce(void) { return 0; }\n" + text)
+        soname = ["-Wl,-soname,libnccl.so.2", "-o", folder / name / "libnccl.so.2"]
+        subprocess.run(["gcc", "-shared", "-fPIC", source, *soname], check=True, timeout=60)
+    user = folder / "torch.c"
+    user.write_text(
+        "int ncclAllReduce(void), ncclCommResume(void);\nint use(void) { return ncclAllReduce() + ncclCommResume(); }\n"
+    )
+    target = ["-o", folder / "torch/lib/libtorch_cuda.so", folder / "new/libnccl.so.2"]
+    subprocess.run(["gcc", "-shared", "-fPIC", user, *target], check=True, timeout=60)
+    return folder
+
+
+def test_a_library_that_is_too_old_for_torch_is_named(torch: Path) -> None:
+    for folder, severity in (("new", Severity.OK), ("old", Severity.ERROR)):
+        context = around(PYTHONPATH=str(torch), LD_LIBRARY_PATH=str(torch / folder), PATH="/nowhere")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(torch))
+            found = gravest(look("environment.missing-symbols", context))
+            loaded = look("environment.loaded", context)
+        assert found.severity is severity
+        assert str(torch / folder / "libnccl.so.2") in loaded[0].measured and "torch 2.15.0" in loaded[0].measured
+    assert "ncclCommResume" in found.measured and "older" in found.cause
+    context.library = torch / "new/libnccl.so.2"
+    assert gravest(look("environment.missing-symbols", context)).severity is Severity.OK
+
+
+def test_a_library_that_is_not_there_is_named(torch: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(torch))
+        found = gravest(look("environment.loaded", around(PATH="/nowhere")))
+    assert found.severity is Severity.ERROR and "finds no libnccl.so.2" in found.measured
+
+
+VARIABLES: list[tuple[str, dict[str, str], Severity, str]] = [
+    ("environment.unknown-variables", {"STRETTO_TIMOUT": "5"}, Severity.WARNING, "STRETTO_TIMEOUT"),
+    ("environment.unknown-variables", {"NCCL_SOCKET_IFNAMES": "eth0"}, Severity.WARNING, "NCCL_SOCKET_IFNAME"),
+    ("environment.unknown-variables", {"STRETTO_AFFINITY": "0-3"}, Severity.WARNING, "unset STRETTO_AFFINITY"),
+    ("environment.refused-variables", {"STRETTO_TIMEOUT": "soon"}, Severity.ERROR, "STRETTO_TIMEOUT"),
+    ("environment.refused-variables", {"STRETTO_ALGO": "fastest"}, Severity.ERROR, "STRETTO_ALGO"),
+    ("environment.refused-variables", {"STRETTO_TABLE": "/nowhere/table.json"}, Severity.ERROR, "STRETTO_TABLE"),
+    ("environment.contradictions", {"STRETTO_PROTO": "lines"}, Severity.WARNING, "STRETTO_PROTO"),
+    ("environment.contradictions", {"STRETTO_TABLE": "t.json", "STRETTO_ALGO": "ring"}, Severity.WARNING, "no say"),
+    ("environment.contradictions", {"STRETTO_WARN_AFTER": "100", "STRETTO_TIMEOUT": "5"}, Severity.WARNING, "gives up"),
+    ("environment.interface", {"NCCL_SOCKET_IFNAME": "ib7"}, Severity.ERROR, "other names"),
+    ("environment.plugins", {"NCCL_PROFILER_PLUGIN": "/nowhere/plugin.so"}, Severity.WARNING, "not there"),
+    ("environment.plugins", {"NCCL_NET_PLUGIN": "{files}/text.so"}, Severity.WARNING, "no library"),
+    ("environment.plugins", {"NCCL_TUNER_PLUGIN": "{files}/one/libnccl.so.2"}, Severity.WARNING, "no plugin of this"),
+    ("environment.preload", {"LD_PRELOAD": "/nowhere/libnccl.so.2"}, Severity.WARNING, "removed"),
+    ("environment.two-libraries", {"LD_LIBRARY_PATH": "{files}/one:{files}/two"}, Severity.WARNING, "first one listed"),
+    ("environment.stale-library", {"LD_LIBRARY_PATH": "{files}/old"}, Severity.WARNING, "older build"),
+    ("environment.configuration", {"NCCL_CONF_FILE": "{files}/text.so"}, Severity.NOTE, "NVIDIA"),
+]
+
+
+@pytest.mark.parametrize(
+    ("id", "variables", "severity", "word"), VARIABLES, ids=[" ".join(case[1]) for case in VARIABLES]
+)
+def test_a_variable_that_is_wrong_is_named(
+    id: str, variables: dict[str, str], severity: Severity, word: str, files: Path
+) -> None:
+    context = around(**{name: value.format(files=files) for name, value in variables.items()})
+    found = gravest(look(id, context))
+    assert found.severity is severity, found
+    assert word in found.measured + found.cause + found.next_step
+
+
+def test_a_folder_for_temporary_files_that_is_not_there_is_named() -> None:
+    done = stretto("audit", "--only", "machine.temporary", "--json", "-", TMPDIR="/nowhere")
+    found = gravest_in(done)["machine.temporary"]
+    assert done.returncode == 4 and found["severity"] == "error" and "TMPDIR" in found["cause"]
+
+
+# ---- A library that does wrong ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        find_driver("stretto_driver")
+    except Missing as reason:
+        pytest.skip(str(reason))
+    library = tmp_path_factory.mktemp("shim") / "shim.so"
+    source = HERE / "audit_shim.c"
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-I",
+        package.include_path(),
+        source,
+        "-o",
+        library,
+        "-ldl",
+        "-pthread",
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    return library
+
+
+# What a quiet machine measures: a fault is found beside it however busy this machine is.
+QUIET = Platform(
+    [
+        Series("calls", "clock_gettime(MONOTONIC)", "ns", (20.0,) * 3),
+        Series("threads", "thread create and join", "us", (20.0,) * 3),
+        Series("wake", "cache line, core 0 to 1", "us", (0.2,) * 3),
+        Series("wake", "futex", "us", (15.0,) * 3),
+        Series("wake", "TCP loopback", "us", (20.0,) * 3),
+        Series("copy", "memcpy into shared memory", "GB/s", (10.0,) * 3),
+    ]
+)
+
+Faulty = Callable[..., Context]
+
+
+@pytest.fixture
+def faulty(shim: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
+    """Contexts whose ranks run with a fault."""
+    made = []
+
+    def make(fault: str, rank: int = 1, **changes: Any) -> Context:
+        for name in [name for name in os.environ if name.startswith("STRETTO_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("LD_PRELOAD", str(shim))
+        monkeypatch.setenv("AUDIT_FAULT", fault)
+        monkeypatch.setenv("AUDIT_RANK", str(rank))
+        context = Context(ranks=2, level=dataclasses.replace(LEVEL, **changes))
+        vars(context.measured)["platform"] = QUIET
+        made.append(context)
+        return context
+
+    yield make
+    for context in made:
+        context.close()
+
+
+def two_cores() -> bool:
+    return len(os.sched_getaffinity(0)) >= 2
+
+
+def test_wrong_and_stale_data_are_named_with_their_ranks(faulty: Faulty) -> None:
+    context = faulty("corrupt,stale")
+    found = gravest(look("correctness.pairs", context))
+    assert found.severity is Severity.ERROR and found.subject == "0 to 1" and "stale" in found.cause
+    found = gravest(look("correctness.collectives", context))
+    assert found.severity is Severity.ERROR and "all_reduce on rank 1" in found.measured
+    assert "changed on their way" in found.cause
+
+
+def test_the_late_rank_and_the_narrow_way_are_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(measurements._LADDER, "quick", 1 << 20)  # two sizes: each call takes a tenth of a second
+    context = faulty("late,narrow", samples=20)
+    found = gravest(look("bandwidth.pairs", context))
+    assert found.severity is Severity.WARNING and found.subject == "rank 1 to 0", found.measured
+    found = gravest(look("latency.last", context))
+    if two_cores():
+        assert found.severity is Severity.WARNING and found.subject == "rank 1"
+
+
+def test_slow_operations_and_slow_starts_are_named(faulty: Faulty) -> None:
+    context = faulty("slow,thin,init")
+    found = gravest(look("latency.small", context))
+    assert found.severity is Severity.WARNING and "by the model" in found.expected
+    found = gravest(look("bandwidth.collective", context))
+    assert found.severity is Severity.WARNING and "memcpy" in found.expected
+    found = gravest(look("initialisation.time", context))
+    assert found.severity is Severity.WARNING and "elsewhere" in found.cause
+
+
+def test_what_communicators_leave_behind_is_named(faulty: Faulty) -> None:
+    context = faulty("leak,fds,threads")
+    found = gravest(look("memory.leaks", context))
+    assert found.severity is Severity.ERROR and found.subject == "rank 1"
+    for word in ("descriptors", "threads", "MB"):
+        assert word in found.measured
+
+
+def test_a_communicator_that_takes_too_much_is_named(faulty: Faulty) -> None:
+    found = gravest(look("memory.communicator", faulty("heavy", rank=0)))
+    assert found.severity is Severity.WARNING and "plugin" in found.cause
+
+
+def test_wrong_data_of_threads_are_named(faulty: Faulty) -> None:
+    """In one process every rank has the number of the last one that was made, and one of the process's own is 0 or
+    1."""
+    found = gravest(look("correctness.threads", faulty("corrupt", rank=-2)))
+    assert found.severity is Severity.ERROR and "collectives of threads" in found.measured
+    found = gravest(look("stress.oversubscribed", faulty("corrupt", rank=-2, share=0.2)))
+    assert found.severity is Severity.ERROR
+
+
+# Three system calls for each look at the clock, as where the kernel has no page for it.
+_SLOW_CLOCK = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec* now) {
+  for (int i = 0; i < 3; ++i) syscall(SYS_clock_gettime, clock, now);
+  return 0;
+}
+"""
+
+
+def test_a_slow_clock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clock.c").write_text(_SLOW_CLOCK)
+    command = ["gcc", "-shared", "-fPIC", "-O1", tmp_path / "clock.c", "-o", tmp_path / "clock.so"]
+    subprocess.run(command, check=True, timeout=60)
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "clock.so"))
+    context = Context(level=LEVEL)
+    try:
+        found = gravest(look("platform.clock", context))
+    finally:
+        context.close()
+    assert found.severity is Severity.WARNING and "clocksource" in found.cause
+
+
+def test_a_rank_that_dies_is_named(faulty: Faulty) -> None:
+    context = faulty("crash", samples=400)
+    found = gravest(look("latency.small", context))
+    assert found.severity is Severity.ERROR and "rank 1 died, killed by SIGABRT" in found.measured
+    assert gravest(look("stress.random", context)).measured.startswith("not measured: left out: the ranks failed")
+
+
+def test_a_rank_that_hangs_is_named_with_what_it_waits_for(faulty: Faulty) -> None:
+    context = faulty("hang", samples=400, patience=4)
+    found = gravest(look("latency.small", context))
+    assert found.severity is Severity.ERROR and "took more than" in found.measured
+    assert "rank 1" in found.measured.partition("flight recorders say")[2]
+
+
+# ---- A healthy machine ------------------------------------------------------------------------------------------
+
+
+def test_this_machine_has_nothing_to_mend(tmp_path: Path) -> None:
+    """What the machine here really lacks is none of the audit's mistakes: those checks that look at its facts have
+    tests of their own."""
+    done = stretto("audit", "--quick", "--skip", "machine", "--json", tmp_path / "audit.json", seconds=100)
+    document = json.loads((tmp_path / "audit.json").read_text())
+    bad = [one for one in document["findings"] if one["severity"] in ("warning", "error")]
+    assert bad == [] and done.returncode == 0, done.stdout
+    assert document["verdict"] in ("ok", "note")
+
+
+def test_every_grave_check_has_a_planted_fault() -> None:
+    source = Path(__file__).read_text().partition("def test_every_grave_check")[0]
+    planted = {case[0] for case in MADE_UP} | {one.id for one in ALL if f'"{one.id}"' in source}
+    bare = [one.id for one in table.checks() if one.worst >= Severity.WARNING and one.id not in planted]
+    # Random operations find what the others find, by the same words.
+    assert bare == []
+    assert len(planted) > 50
