@@ -255,6 +255,7 @@ Status Communicator::makeHost() {
   const WindowLayout layout{static_cast<uint32_t>(ranks_), request.slotBytes, request.linkChunk};
   if (isSpread()) {
     policy.value().polls = true;
+    policy.value().yields = 20;  // each look is a call of the kernel already
     host_ = std::make_unique<links::net::SpreadHost>(rank_, connections_.peers, layout, policy.value(),
                                                      &importer_, *connections_.far, [this] { show(true); });
   } else {

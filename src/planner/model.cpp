@@ -42,7 +42,8 @@ constexpr HostConstants kHost;
 
 // The same between hosts, of TCP over loopback on that machine: until somebody measures the links at hand.
 struct NetConstants {
-  double hop = 8;      // a small message from rank to rank
+  double hop = 6;      // a small message from rank to rank
+  double message = 3;  // each further chunk that follows one: a call to send it and one to receive it
   double rate = 1500;  // bytes per microsecond of one link
 };
 constexpr NetConstants kNet;
@@ -235,6 +236,7 @@ uint32_t preferredChunk(const Descriptor& row, const Request& request, const Mac
   if (way == Way::kCopies) return std::min(most, toGrain(preferredCopy(row, request)));
   if (way == Way::kLocal || way == Way::kLines || machine.gpu) return most;
   size_t wanted = isSharded(row) ? kSlotPiece * static_cast<size_t>(request.ranks) : kSlotPiece;
+  if (way == Way::kLinks && machine.hosts > 1) return most;  // a message costs more than a chunk in memory
   if (way == Way::kLinks) {
     const size_t part = linkMessage(row, request) / kLinkPieces;
     wanted = std::max(kLeastLinkPiece, (part + kLinkGrain - 1) / kLinkGrain * kLinkGrain);
@@ -268,7 +270,9 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
   } else if (pipelined) {
     // The last rank's first chunk has been through all those before it.
     const double first = std::min(static_cast<double>(chunkBytes), static_cast<double>(request.bytes));
-    waiting = (cost.hops + turns - 1) * hop + std::max(0.0, cost.hops - 1) * first / wireRate(way, machine);
+    const double turn = machine.hosts > 1 ? kNet.message : hop;
+    waiting =
+        cost.hops * hop + (turns - 1) * turn + std::max(0.0, cost.hops - 1) * first / wireRate(way, machine);
   }
   if (isLarge(request)) {
     moving *= row.algorithm == Algorithm::kOneShot ? kHost.largeOneShot : kHost.largeOther;
