@@ -7,8 +7,8 @@ namespace stretto::communicator {
 
 void Turns::fenceOperations() const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Refused, though it had been promised, by a sandbox that came later: a store is seen long before this
-  // ends.
+  // The kernel does not know yet that this process wants it, or a sandbox that came later refuses it: a store
+  // is seen long before this ends.
   constexpr auto kLongForAStore = std::chrono::milliseconds(1);
   if (light_ && !platform::processFence()) std::this_thread::sleep_for(kLongForAStore);
 }

@@ -31,9 +31,10 @@ class HeavyFence {
   std::shared_ptr<std::atomic<bool>> passed_;
 };
 
-// The same among the threads of this process only, which takes a microsecond once the process is registered.
-// That takes as long as a heavy fence, and a thread of its own does it from the first question on. Where the
-// fence is not promised, or is refused in spite of that, the others pass no fence.
+// The same among the threads of this process only, which takes a microsecond. The kernel must know beforehand
+// that the process wants it. That takes as long as a heavy fence, so the first question lets a thread of its
+// own tell the kernel. Where the fence is not promised, not told yet, or refused in spite of that, the result
+// is false, and the others pass no fence.
 bool hasProcessFence();
 bool processFence();
 

@@ -62,13 +62,9 @@ bool hasProcessFence() {
   return can;
 }
 
-// A process that is not registered yet is refused.
 bool processFence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!hasProcessFence()) return false;
-  return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0 ||
-         (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
-          membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0);
+  return hasProcessFence() && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
 }
 
 }  // namespace stretto::platform
