@@ -449,8 +449,8 @@ ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t d
                            unsigned int flags, ncclComm_t comm, cudaStream_t stream);
 
 /* The signal alone. What this rank has put to the peer before is seen by who waits for it. To a peer that has
- * failed or has finalised its communicator a signal is ncclRemoteError, as a put is: a rank waits for the last
- * signals to it before it leaves. */
+ * failed or has finalised its communicator a signal is ncclRemoteError, as a put is: a rank waits for the
+ * last signals to it before it leaves. */
 ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
                         cudaStream_t stream);
 

@@ -131,7 +131,8 @@ Status copyToSelf(const Host& host, std::span<HostTransfer> transfers) {
 
 // One look at every transfer that is first in its queue; true if anything moved.
 template <typename B>
-Result<bool> progressAll(B& host, std::span<HostTransfer> transfers, TransferWatch* watch, bool& allFinished) {
+Result<bool> progressAll(B& host, std::span<HostTransfer> transfers, TransferWatch* watch,
+                         bool& allFinished) {
   uint64_t sending = 0, receiving = 0;  // a bit for each peer
   static_assert(kMaxRanks <= 64);
   bool any = false;
