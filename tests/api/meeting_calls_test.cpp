@@ -95,6 +95,30 @@ TEST(MeetingAnAbort, WindowsDoNotStayMapped) {
               }));
 }
 
+// Ranks start seconds apart: who comes last still hears what happened to the others, and not that its own
+// process, which made the id, has ended.
+TEST(MeetingAnAbort, ARankThatJoinsLaterIsToldOfIt) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "ThreadSanitizer follows threads, not processes";
+  asProcesses(2, [](Member& member) {
+    ncclUniqueId id;
+    member.board.shareId(member.rank, &id);
+    if (member.rank == 1) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 0;
+      member.expect(ncclCommInitRankConfig(&member.comm, 2, id, 1, &config), "init", ncclInProgress);
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      member.expect(ncclCommAbort(member.comm), "abort");
+    }
+    member.board.meet();
+    if (member.rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      member.expect(ncclCommInitRank(&member.comm, 2, id, 0), "init", ncclRemoteError);
+      member.expectError("the error", {"rank 1", "ncclCommAbort"});
+    }
+    member.board.meet();
+  });
+}
+
 // nccl.h has one call at a time. Threads that call at the same moment in spite of that run one after the
 // other, so nothing breaks; which is first nobody says.
 TEST(TwoThreads, ThatCallAtOnceRunOneAfterTheOther) {
