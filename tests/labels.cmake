@@ -22,7 +22,7 @@ set(STRETTO_SUITES_OF_ONE_THREAD
   primitives.Copy primitives.EveryNarrowFloat primitives.EveryType primitives.Reduce)
 # Run once more with every rank a host of its own: over the net that connects hosts.
 set(STRETTO_SUITES_BETWEEN_HOSTS
-  api.EveryCollective api.EveryCollectiveOfProcesses api.Large api.Messages api.Deterministic
+  api.EveryCollective api.EveryCollectiveOfProcesses api.Messages api.Deterministic
   communicator.EveryDisagreement communicator.EveryWait communicator.Absence communicator.Abort)
 set(STRETTO_SUITES_TIMED observe.FlightCost planner.ChooseCost)
 
