@@ -26,8 +26,8 @@ size_t bytesQueued(const FileDescriptor& socket);
 // answer for about this long (2 seconds at least). A process that is stopped answers: its kernel does.
 void breakWhenSilent(const FileDescriptor& socket, double seconds);
 
-// Lets the kernel hold back its confirmation of what has come until there is more of it: for small messages on
-// a connection that carries them one way, where each would cost a segment of its own otherwise. The kernel
+// Lets the kernel hold back its confirmation of what has come until there is more of it: for small messages
+// on a connection that carries them one way, where each would cost a segment of its own otherwise. The kernel
 // forgets it when the connection has been idle for a while.
 void confirmLazily(const FileDescriptor& socket);
 

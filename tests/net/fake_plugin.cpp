@@ -80,7 +80,7 @@ const TableV8 ncclNetPlugin_v8 = {{"Made up", init, devices, getProperties},
 #ifdef FAKE_HOLES
                                   {nullptr, irecv},
 #else
-                                   {isend, irecv},
+                                  {isend, irecv},
 #endif
                                   {nullptr, test, close, close, close},
                                   {nullptr, nullptr}};
