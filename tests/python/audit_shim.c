@@ -8,7 +8,7 @@
  *   slow     adds 2 ms to each all-reduce, on all ranks
  *   narrow   moves large messages of the rank at 0.02 GB/s
  *   thin     moves large all-reduces at 0.1 GB/s, on all ranks
- *   init     adds 0.4 s to each communicator of more than one rank, on all ranks
+ *   init     adds 0.15 s to each communicator of more than one rank, on all ranks
  *   leak     keeps 1 MB for each communicator
  *   heavy    keeps 64 MB for each communicator
  *   fds      keeps a descriptor for each communicator
@@ -104,7 +104,7 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
 
 static void made(int rank, int ranks) {
   rank_of_process = rank;
-  if (faulty("init") && ranks > 1) usleep(400000);
+  if (faulty("init") && ranks > 1) usleep(150000);
   if (!here()) return;
   static void* volatile kept;
   if (faulty("leak")) memset(kept = malloc(1 << 20), 1, 1 << 20);

@@ -359,7 +359,7 @@ def test_a_rank_that_dies_is_named(faulty: Faulty) -> None:
 
 
 def test_a_rank_that_hangs_is_named_with_what_it_waits_for(faulty: Faulty) -> None:
-    context = faulty("hang", samples=400, patience=4)
+    context = faulty("hang", samples=400, patience=3)
     found = gravest(look("latency.small", context))
     assert found.severity is Severity.ERROR and "took more than" in found.measured
     assert "rank 1" in found.measured.partition("flight recorders say")[2]
