@@ -317,6 +317,6 @@ def _waiting(pids: list[int]) -> str:
     """What the flight recorders say of ranks that do not answer."""
     try:
         text = stretto.doctor(",".join(str(pid) for pid in pids))["text"]
-    except (stretto.StrettoError, OSError):
-        return ""
+    except stretto.StrettoError as error:
+        return f"; {error}"
     return f"; the flight recorders say: {' '.join(text.split())[:400]}" if text else ""
