@@ -72,3 +72,8 @@ def include_path() -> Path:
 def profiler_plugin_path() -> Path:
     """libnccl-profiler-stretto.so, for NCCL_PROFILER_PLUGIN: what NCCL and Stretto tell their work to."""
     return _folder() / "lib" / "libnccl-profiler-stretto.so"
+
+
+def net_plugin_path() -> Path:
+    """libnccl-net-stretto.so, for NCCL_NET_PLUGIN: moves the bytes of NVIDIA's NCCL between hosts over TCP."""
+    return _folder() / "lib" / "libnccl-net-stretto.so"

@@ -139,9 +139,7 @@ void receiveFrom(Input& input) {
   }
 }
 
-void sendTo(Input& input) {
-  Wires wires;
-  TcpSender sender(greeting(), std::move(wires.nears), settings());
+void sendTo(Input& input, TcpSender& sender, Wires& wires) {
   const std::vector<std::byte> bytes(64 << 10);
   std::vector<Request*> requests;
   std::vector<uint8_t> ignored(64 << 10);
@@ -177,6 +175,13 @@ void sendTo(Input& input) {
     if (!sender.test(requests.front(), done).ok()) return;
     if (done) requests.erase(requests.begin());
   }
+}
+
+void sendTo(Input& input) {
+  Wires wires;
+  TcpSender sender(greeting(), std::move(wires.nears), settings());
+  sendTo(input, sender, wires);
+  for (FileDescriptor& far : wires.fars) far.reset();  // the sender would wait for them to read
 }
 
 void shake(Input& input) {

@@ -1,7 +1,11 @@
 // What net/tcp does when flows break, peers fall silent or die, and strangers come.
 #include <gtest/gtest.h>
+#include <sched.h>
+
+#include <cstdlib>
 
 #include "harness/captured_log.hpp"
+#include "harness/child.hpp"
 #include "harness/watchdog.hpp"
 #include "net/drive.hpp"
 #include "net/nets.hpp"
@@ -311,6 +315,55 @@ TEST_F(TcpFailure, AFrameThatIsNoneEndsTheConnection) {
     bool done = false;
     EXPECT_TRUE(eventually([&] { return !(status = receiver->test(request, done, nullptr)).ok() || done; }));
     EXPECT_EQ(status.code, Code::kRemote) << kind;
+  }
+}
+
+// Loopback of a network namespace of its own, whose packets can be made to vanish. False if the kernel, or
+// who runs the test, does not allow it.
+bool enterOwnNetwork() {
+  return ::unshare(CLONE_NEWNET) == 0 && ::system("ip link set lo up 2>/dev/null") == 0 &&
+         ::system("tc -V >/dev/null 2>&1") == 0;
+}
+bool loseAllPackets() {
+  return ::system("tc qdisc replace dev lo root blackhole 2>/dev/null") == 0;
+}
+
+constexpr int kNotAllowed = 77;
+
+// Seconds until both ends have said that the other is gone; with `underWay`, while a message is on its way.
+int noticeSilence(bool underWay) {
+  if (!enterOwnNetwork()) return kNotAllowed;
+  tcp::Settings settings = oneFlow();
+  settings.silence = 2;
+  const auto net = tcp::open(settings);
+  Pair pair = join(*net, *net);
+  if (!pair.whole()) return 1;
+  if (!loseAllPackets()) return kNotAllowed;
+  std::vector<std::byte> bytes(1 << 20);
+  Request* sending = nullptr;
+  Request* receiving = nullptr;
+  const Receive receive{bytes.data(), bytes.size(), 7, nullptr};
+  if (!pair.receiver->receive(&receive, 1, receiving).ok()) return 1;
+  if (underWay && !pair.sender->send(bytes.data(), bytes.size(), 7, nullptr, sending).ok()) return 1;
+  Status sent;
+  Status received;
+  const uint64_t begin = platform::monotonicNanoseconds();
+  const bool told = eventually([&] {
+    bool done = false;
+    if (underWay && sent.ok()) sent = pair.sender->test(sending, done);
+    if (received.ok()) received = pair.receiver->test(receiving, done, nullptr);
+    return !received.ok() && (!underWay || !sent.ok());
+  });
+  const double seconds = platform::secondsSince(begin);
+  const bool remote = received.code == Code::kRemote && (!underWay || sent.code == Code::kRemote);
+  return told && remote && seconds > 1 && seconds < 20 ? 0 : 1;
+}
+
+TEST_F(TcpFailure, APeerThatFallsSilentIsGone) {
+  for (const bool underWay : {false, true}) {
+    const int result = stretto::testing::inChild([&] { return noticeSilence(underWay); });
+    if (result == kNotAllowed) GTEST_SKIP() << "no network namespace, or no blackhole in it, can be had here";
+    EXPECT_EQ(result, 0) << underWay;
   }
 }
 

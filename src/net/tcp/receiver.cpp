@@ -12,7 +12,9 @@ namespace stretto::net::tcp {
 namespace {
 
 constexpr size_t kStaging = 16 << 10;
-constexpr int kPullsPerCall = 8;          // then other connections have their turn
+constexpr int kPullsOfOne = 8;  // in a call; then other connections have their turn
+// Of each of several flows: the sender, which waits for what is confirmed, hears of it soon.
+constexpr int kPullsOfEach = 2;
 constexpr uint64_t kLookAtAllEvery = 16;  // calls
 constexpr double kSayLostAfter = 0.2;
 constexpr int kSmallUntilQuiet = 16;  // small messages in a row, after which receives are not told of
@@ -132,6 +134,7 @@ Status TcpReceiver::progress() {
   for (size_t i = 0; i < flows_.size() && failure_.ok(); ++i) {
     if (!flows_[i]->open) continue;
     if (first || all) pull(i);
+    if (failure_.ok()) writeRecords();
     first = false;
   }
   if (calls_ % 1024 == 0) {
@@ -153,7 +156,8 @@ Status TcpReceiver::progress() {
 // into the staging bytes, of which at most the beginning of a header is left over for the next call.
 void TcpReceiver::pull(size_t index) {
   InFlow& flow = *flows_[index];
-  for (int i = 0; i < kPullsPerCall && flow.open; ++i) {
+  const int pulls = several() ? kPullsOfEach : kPullsOfOne;
+  for (int i = 0; i < pulls && flow.open; ++i) {
     const size_t payload = flow.inPayload && flow.to != nullptr ? flow.left : 0;
     const auto rest = std::span(flow.staging).subspan(flow.staged);
     const iovec pieces[2] = {{flow.to, payload}, {rest.data(), rest.size()}};
@@ -393,10 +397,10 @@ void TcpReceiver::lose(size_t index, const std::string& why) {
   if (!flow.open) return;
   flow.close();
   flow.counters.lost = !ended_;
-  lastLost_ = flow.counters.route + ": " + why;
+  lastLost_ = why;
   release(flow);
   if (ended_) return;
-  unsaid_ = lastLost_;
+  unsaid_ = flow.counters.route + ": " + why;
   lostAt_ = platform::monotonicNanoseconds();
   sayAllAgain();
 }
