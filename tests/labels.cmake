@@ -15,7 +15,7 @@ set(STRETTO_ALONE algorithms api bootstrap communicator)
 set(STRETTO_SUITES_OF_PROCESSES
   api.ChildInTheMaking api.EveryCollectiveOfProcesses api.Fork api.GroupOfProcesses api.LargeOfProcesses
   bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.DeviceWatch
-  communicator.HostsOfProcesses communicator.ProfilerCalls communicator.ProfilerSampling memory.ForkedImports
+  communicator.HostsOfProcesses communicator.ProfilerCalls communicator.ProfilerSampling memory.ForkedImports net.TcpSilence
   observe.DoctorOfProcesses observe.FlightOfProcesses
   platform.ForkedChild plugins.ProfilerProcess)
 set(STRETTO_SUITES_OF_ONE_THREAD

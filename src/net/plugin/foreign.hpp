@@ -16,9 +16,9 @@
 namespace stretto::net::plugin {
 
 // Results are NCCL's; nothing here checks what a plugin says.
-class Foreign {
+class ForeignTable {
  public:
-  virtual ~Foreign() = default;
+  virtual ~ForeignTable() = default;
   virtual int version() const = 0;
   virtual const char* name() const = 0;
   // Whether every function that we call is there.
@@ -43,9 +43,9 @@ class Foreign {
 };
 
 template <typename Table, int kVersion>
-class ForeignOf final : public Foreign {
+class ForeignTableOf final : public ForeignTable {
  public:
-  explicit ForeignOf(const Table& table) : table_(table) {}
+  explicit ForeignTableOf(const Table& table) : table_(table) {}
 
   int version() const override { return kVersion; }
   const char* name() const override { return table_.name != nullptr ? table_.name : "without a name"; }
@@ -165,6 +165,6 @@ class ForeignOf final : public Foreign {
 };
 
 // The newest table that a library exports, up to version `newest`; null if it exports none.
-std::unique_ptr<Foreign> newestTable(const platform::DynamicLibrary& library, int newest);
+std::unique_ptr<ForeignTable> newestTable(const platform::DynamicLibrary& library, int newest);
 
 }  // namespace stretto::net::plugin

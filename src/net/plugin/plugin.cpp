@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "base/log.hpp"
@@ -20,19 +21,26 @@ using platform::DynamicLibrary;
 
 constexpr int kMostDevices = 1024;
 
+// A plugin's threads, and what it runs at the end of ours, may outlive us: its library is never closed.
+void keepOpen(DynamicLibrary&& library) {
+  static auto* const mutex = new std::mutex;
+  static auto* const all = new std::vector<DynamicLibrary>;
+  std::lock_guard lock(*mutex);
+  all->push_back(std::move(library));
+}
+
 // One plugin in use. Whoever holds something of it holds this.
-struct Loaded {
+struct LoadedPlugin {
   DynamicLibrary library;
-  std::unique_ptr<Foreign> table;
+  std::unique_ptr<ForeignTable> table;
   bool ready = false;  // init has succeeded
 
-  ~Loaded() {
+  ~LoadedPlugin() {
     if (ready) table->finalize();
-    // Its threads, and what it runs at the end of ours, may outlive us: it is never closed.
-    if (library.isOpen()) new DynamicLibrary(std::move(library));
+    keepOpen(std::move(library));
   }
 };
-using Shared = std::shared_ptr<Loaded>;
+using Shared = std::shared_ptr<LoadedPlugin>;
 
 // NCCL's logger for plugins.
 [[gnu::format(printf, 5, 6)]] void logFor(int level, unsigned long flags, const char* file, int line,
@@ -65,7 +73,7 @@ Code codeOf(int result) {
 }
 
 // Of one call. kInProgress is no failure: what is asked for is not there yet.
-Status checked(const Loaded& loaded, const char* call, int result) {
+Status checked(const LoadedPlugin& loaded, const char* call, int result) {
   if (result == abi::kSuccess || result == abi::kInProgress) return kOkStatus;
   return fail(codeOf(result), "net plugin %s: its %s returned %d (%s)", loaded.table->name(), call, result,
               nameOf(codeOf(result)));
@@ -89,9 +97,9 @@ void* memoryOf(Registration* registration) {
 }
 
 // The requests of one connection, and what both kinds of connection do alike.
-class Connection {
+class ForeignConnection {
  public:
-  Connection(Shared loaded, void* foreign) : loaded_(std::move(loaded)), foreign_(foreign) {}
+  ForeignConnection(Shared loaded, void* foreign) : loaded_(std::move(loaded)), foreign_(foreign) {}
 
   Result<std::unique_ptr<Registration>> enrolMemory(std::byte* at, size_t bytes, Memory kind) {
     void* memory = nullptr;
@@ -133,9 +141,9 @@ class Connection {
   std::array<Pending, kMostRequests> pending_;
 };
 
-class ForeignSender final : public Sender, private Connection {
+class ForeignSender final : public Sender, private ForeignConnection {
  public:
-  using Connection::Connection;
+  using ForeignConnection::ForeignConnection;
   ~ForeignSender() override { loaded_->table->closeSender(foreign_); }
   Result<std::unique_ptr<Registration>> enrol(std::byte* at, size_t bytes, Memory kind) override {
     return enrolMemory(at, bytes, kind);
@@ -159,9 +167,9 @@ class ForeignSender final : public Sender, private Connection {
   }
 };
 
-class ForeignReceiver final : public Receiver, private Connection {
+class ForeignReceiver final : public Receiver, private ForeignConnection {
  public:
-  using Connection::Connection;
+  using ForeignConnection::ForeignConnection;
   ~ForeignReceiver() override { loaded_->table->closeReceiver(foreign_); }
   Result<std::unique_ptr<Registration>> enrol(std::byte* at, size_t bytes, Memory kind) override {
     return enrolMemory(at, bytes, kind);
@@ -281,8 +289,8 @@ std::string nonsenseIn(const Properties& properties) {
 }
 
 // Init and what comes right after it. Empty if it went well.
-std::string start(Loaded& loaded, std::vector<Properties>& devices) {
-  Foreign& table = *loaded.table;
+std::string start(LoadedPlugin& loaded, std::vector<Properties>& devices) {
+  ForeignTable& table = *loaded.table;
   if (const int result = table.init(logFor); result != abi::kSuccess) {
     return "its init returned " + std::to_string(result);
   }
@@ -346,18 +354,18 @@ DynamicLibrary find(const std::string& name, std::string& why) {
 }
 
 template <typename Table, int kVersion>
-std::unique_ptr<Foreign> tableOf(const DynamicLibrary& library) {
+std::unique_ptr<ForeignTable> tableOf(const DynamicLibrary& library) {
   const std::string symbol = "ncclNetPlugin_v" + std::to_string(kVersion);
   const auto* const table = static_cast<const Table*>(library.symbol(symbol.c_str()));
-  return table == nullptr ? nullptr : std::make_unique<ForeignOf<Table, kVersion>>(*table);
+  return table == nullptr ? nullptr : std::make_unique<ForeignTableOf<Table, kVersion>>(*table);
 }
 
 }  // namespace
 
-std::unique_ptr<Foreign> newestTable(const DynamicLibrary& library, int newest) {
+std::unique_ptr<ForeignTable> newestTable(const DynamicLibrary& library, int newest) {
   struct Version {
     int number;
-    std::unique_ptr<Foreign> (*tableOf)(const DynamicLibrary&);
+    std::unique_ptr<ForeignTable> (*tableOf)(const DynamicLibrary&);
   };
   constexpr Version kNewestFirst[] = {{12, tableOf<abi::TableV12, 12>}, {11, tableOf<abi::TableV11, 11>},
                                       {10, tableOf<abi::TableV10, 10>}, {9, tableOf<abi::TableV9, 9>},
@@ -372,7 +380,7 @@ std::unique_ptr<Foreign> newestTable(const DynamicLibrary& library, int newest) 
 
 std::unique_ptr<Net> open(const std::string& name, const std::string& wanted, double seconds,
                           std::string& why, int newest) {
-  auto loaded = std::make_shared<Loaded>();
+  auto loaded = std::make_shared<LoadedPlugin>();
   loaded->library = find(name, why);
   if (!loaded->library.isOpen()) return nullptr;
   loaded->table = newestTable(loaded->library, newest);
