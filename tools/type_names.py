@@ -13,7 +13,6 @@ KNOWN = {
     "Descriptor",
     "Device",
     "Flow",
-    "Foreign",
     "Hello",
     "Join",
     "Registration",
