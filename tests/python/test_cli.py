@@ -195,8 +195,8 @@ def test_doctor_reads_what_a_job_left_that_nobody_prepared(tmp_path: Path, end: 
         3,
         "import os, signal, numpy, stretto\n"
         "comm = stretto.init()\n"
+        "os.write(1, f'pid {os.getpid()}\\n'.encode())\n"  # in one piece: all write to one pipe
         "comm.barrier()\n"
-        "print('pid', os.getpid(), flush=True)\n"
         f"if comm.rank == 1: {end}\n"
         "comm.all_reduce(numpy.zeros(4096, 'float32'))\n",
     )
@@ -207,16 +207,20 @@ def test_doctor_reads_what_a_job_left_that_nobody_prepared(tmp_path: Path, end: 
     assert len(files) == 3, "one of each rank"
     told = stretto("doctor", *files)
     assert told.returncode == 3, told.stderr
-    assert "rank 1 died" in told.stdout and "all_reduce #2 did not finish" in told.stdout
+    # The others may have been in an operation, or have heard of it before they began one.
+    assert "rank 1 died" in told.stdout and "lost rank 1" in told.stdout
     assert stretto("doctor").returncode in (0, 3), "the last job, whichever that is"
     for file in files:
         file.unlink()
 
 
 def test_a_job_that_ends_in_peace_leaves_no_recorder(tmp_path: Path) -> None:
-    done = run_script(tmp_path, 2, "import os, stretto\nstretto.init().barrier()\nprint('pid', os.getpid())\n")
+    done = run_script(
+        tmp_path, 2, "import os, stretto\nstretto.init().barrier()\nos.write(1, f'pid {os.getpid()}\\n'.encode())\n"
+    )
     assert done.returncode == 0, done.stderr
     pids = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("pid ")]
+    assert len(pids) == 2
     kept = Path(f"/dev/shm/stretto-flight-{os.geteuid()}")
     assert not [path for path in kept.glob("*.flight") if path.name.split("-")[-3] in pids]
 
