@@ -268,9 +268,7 @@ bool TcpReceiver::onExpected(size_t index, Expected& expected) {
   }
   uint8_t& chunk = expected.chunks[frame.offset / hello_.chunk];
   if (chunk == kPlaced) return startPayload(flow, nullptr);
-  // The sender has given that flow up, or it would not send the chunk again.
-  if (chunk != kOpen) lose(chunk, "the sender sends what it carried over another");
-  if (!flow.open) return false;
+  if (chunk != kOpen && !supersede(chunk, frame)) return startPayload(flow, nullptr);
   chunk = static_cast<uint8_t>(index);
   flow.expected = &expected;
   return startPayload(flow, expected.to + frame.offset);
@@ -281,13 +279,10 @@ bool TcpReceiver::onAside(InFlow& flow) {
   const auto same = std::find_if(asides_.begin(), asides_.end(),
                                  [&](const Aside& one) { return one.frame.number == frame.number; });
   if (same != asides_.end() && same->whole) return startPayload(flow, nullptr);
-  if (same != asides_.end()) {
-    for (size_t i = 0; i < flows_.size(); ++i) {
-      if (flows_[i]->aside == &*same) {
-        lose(i, "the sender sends what it carried over another");
-        break;
-      }
-    }
+  for (size_t i = 0; i < flows_.size() && same != asides_.end(); ++i) {
+    if (flows_[i]->aside != &*same) continue;
+    if (!supersede(i, frame)) return startPayload(flow, nullptr);
+    break;
   }
   if (asides_.size() >= kMostUnconfirmedParts || asideBytes_ + frame.total > kMostUnconfirmed) {
     return breakOff(Code::kRemote, "sent more than there was room for");
@@ -296,6 +291,14 @@ bool TcpReceiver::onAside(InFlow& flow) {
   asideBytes_ += frame.total;
   flow.aside = &asides_.back();
   return startPayload(flow, flow.aside->bytes.data());
+}
+
+// A second copy of what `carrier` is bringing. The sender made it after it had lost the flow of the first
+// one, but what was under way there may be read later: only a flow whose copy is the older one is given up.
+bool TcpReceiver::supersede(size_t carrier, const Frame& frame) {
+  if (flows_[carrier]->frame.losses >= frame.losses) return false;
+  lose(carrier, "the sender sends what it carried over another");
+  return true;
 }
 
 bool TcpReceiver::startPayload(InFlow& flow, std::byte* to) {
@@ -321,6 +324,8 @@ void TcpReceiver::endPayload(InFlow& flow) {
   Aside* const aside = std::exchange(flow.aside, nullptr);
   if (aside == nullptr) return;
   aside->whole = true;
+  // A copy of it has come meanwhile, straight to the receive.
+  if (complete_.has(frame.number)) return forget(*aside);
   // Its receive may have come while it was on the way.
   if (Expected* const expected = find(frame.tag, frame.index)) {
     if (!takeAside(*expected).ok()) return;
@@ -411,10 +416,12 @@ void TcpReceiver::release(InFlow& flow) {
   if (Expected* const expected = std::exchange(flow.expected, nullptr)) {
     expected->chunks[flow.frame.offset / hello_.chunk] = kOpen;
   }
-  if (Aside* const aside = std::exchange(flow.aside, nullptr)) {
-    asideBytes_ -= aside->frame.total;
-    asides_.remove_if([&](const Aside& one) { return &one == aside; });
-  }
+  if (Aside* const aside = std::exchange(flow.aside, nullptr)) forget(*aside);
+}
+
+void TcpReceiver::forget(const Aside& aside) {
+  asideBytes_ -= aside.frame.total;
+  asides_.remove_if([&](const Aside& one) { return &one == &aside; });
 }
 
 // The lost flow may have been the one that carries records.

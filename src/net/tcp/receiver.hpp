@@ -88,6 +88,7 @@ class TcpReceiver final : public Receiver {
   void advance(InFlow& flow, size_t bytes);
   void takeStaged(size_t index);
   bool onFrame(size_t index);
+  bool supersede(size_t carrier, const Frame& frame);
   bool startPayload(InFlow& flow, std::byte* to);
   bool onMessage(size_t index);
   bool onExpected(size_t index, Expected& expected);
@@ -101,6 +102,7 @@ class TcpReceiver final : public Receiver {
   void fillRecords(std::vector<uint8_t>& out);
   void lose(size_t index, const std::string& why);
   void release(InFlow& flow);
+  void forget(const Aside& aside);
   void sayAllAgain();
   void sayLost();
   bool breakOff(Code code, const std::string& what);

@@ -234,6 +234,7 @@ void TcpSender::begin(size_t index, Job&& job) {
   flow.stalled = false;
   flow.sent = 0;
   flow.job = job;
+  flow.job.frame.losses = losses_;
   if (job.unconfirmed != nullptr) job.unconfirmed->carrier = static_cast<int>(index);
   if (several() && job.message != nullptr) {
     std::vector<uint8_t>& carriers = job.message->carriers;
@@ -371,6 +372,7 @@ void TcpSender::lose(size_t index, const std::string& why) {
 void TcpSender::sendAgain(size_t lost) {
   OutFlow& flow = *flows_[lost];
   flow.busy = false;
+  ++losses_;
   for (size_t i = 0; i < flows_.size(); ++i) {
     if (flows_[i]->open) continue;
     Frame frame;  // also of flows that were lost before: that word may have gone with this one

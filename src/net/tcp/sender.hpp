@@ -108,6 +108,7 @@ class TcpSender final : public Sender {
   size_t unconfirmedBytes_ = 0;
   size_t nextUnconfirmed_ = 0;
   uint64_t number_ = 0;
+  uint8_t losses_ = 0;
   std::unordered_map<int, uint64_t> sentOf_;   // messages, by tag
   std::unordered_map<int, uint64_t> readyOf_;  // receives that are there, by tag
   CompleteSet complete_;

@@ -68,7 +68,7 @@ Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, c
 }
 
 bool isGood(const Frame& frame, const Hello& hello) {
-  if (frame.magic != Frame{}.magic || frame.unused != 0 || frame.unused2 != 0) return false;
+  if (frame.magic != Frame{}.magic || frame.losses >= hello.flows || frame.unused2 != 0) return false;
   switch (frame.kind) {
     case FrameKind::kWhole:
       return frame.total <= hello.small && frame.bytes == frame.total && frame.offset == 0;

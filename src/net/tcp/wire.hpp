@@ -95,7 +95,8 @@ enum class FrameKind : uint8_t {
 struct Frame {
   uint16_t magic = 0x4e46;
   FrameKind kind = FrameKind::kWhole;
-  uint8_t unused = 0;
+  uint8_t losses =
+      0;  // flows that the sender had lost when it began the frame: of two copies the later has more
   int32_t tag = 0;
   uint64_t number = 0;  // of the message on this connection
   uint64_t index = 0;   // of the message among those of its tag
