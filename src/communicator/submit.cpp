@@ -253,6 +253,7 @@ Status Communicator::runProfiled(std::span<const Operation> operations) {
 
 Status Communicator::force(const char* collective, const char* algorithm, const char* protocol,
                            size_t chunkBytes, int blocks) {
+  STRETTO_TRY(mayTouch());
   const Turn turn(*this, takeTurn());
   if (!turn.holds()) return usable();
   const Status status = forced_.force(collective, algorithm, protocol, chunkBytes, blocks);

@@ -7,7 +7,9 @@
 namespace stretto::communicator {
 
 // Windows take turns like operations, so that an abort on another thread finds them under way.
+// In a forked child nobody would complete the turn that an operation of the parent had.
 Status Communicator::registerWindow(const void* handle, void* buffer, size_t bytes, Status refused) {
+  STRETTO_TRY(mayTouch());
   const Turn turn(*this, takeTurn());
   const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   if (!timeout.ok()) return timeout.status();
@@ -29,6 +31,7 @@ Status Communicator::registerWindow(const void* handle, void* buffer, size_t byt
 }
 
 void Communicator::deregisterWindow(const void* handle) {
+  if (!mayTouch().ok()) return;
   const Turn turn(*this, takeTurn());
   if (!turn.holds()) return;  // the abort forgets all windows
   if (device_ != nullptr) {

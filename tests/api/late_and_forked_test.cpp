@@ -473,6 +473,33 @@ TEST(Fork, AChildBreaksNothingOfItsParents) {
               30);
 }
 
+// Calls that wait for what runs would wait for ever in a child, where nothing runs.
+TEST(Fork, AChildDoesNotWaitForWhatItsParentRuns) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
+  asProcesses(
+      2, connected([](Member& member) {
+        if (member.rank == 0) {
+          member.board.meet();  // the other has forked
+          member.check(sum(member, member.comm, "sum") == 2, "a wrong sum");
+          return;
+        }
+        std::thread operation([&] { member.check(sum(member, member.comm, "sum") == 2, "a wrong sum"); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it has begun, and waits
+        const pid_t child = ::fork();
+        if (child == 0) {
+          ::alarm(10);
+          const ncclResult_t told = strettoCommForce(member.comm, "all_reduce", "ring", "chunks", 0, 0);
+          ::_exit(told == ncclInvalidUsage ? 0 : 1);
+        }
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        member.check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child was not refused");
+        member.board.meet();
+        operation.join();
+      }),
+      30);
+}
+
 // A child that lives on keeps nothing open by which peers would take its dead parent for alive.
 TEST(Fork, AChildDoesNotHideItsParentsDeath) {
   if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
