@@ -42,7 +42,10 @@ def _maps_stretto(pid: int) -> bool:
 def _target(attach: str | None, children: int | None, paths: list[str]) -> str:
     """What `stretto.doctor` takes: files and folders, process ids, or nothing for the last job."""
     if sum((attach is not None, children is not None, bool(paths))) > 1:
-        stop("doctor: give one of --attach PID[,PID]|DIR, --children PID, or files and folders")
+        stop(
+            "doctor: give one of --attach PID[,PID]|DIR, --children PID, or files and folders; "
+            "a command goes with --nccl"
+        )
     if children is None:
         return "\n".join(paths) if attach is None else attach
     # This very command may be one of them.
