@@ -4,7 +4,9 @@ page."""
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -136,6 +138,7 @@ def test_facts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
         {
             f"{cpu}/online": "0-7\n",
             **{f"{cpu}/cpu{core}/cpufreq/scaling_governor": "powersave\n" for core in range(8)},
+            **{f"{cpu}/cpu{core}/cpufreq/scaling_driver": "intel_pstate\n" for core in range(8)},
             **{f"{cpu}/cpu{core}/topology/thread_siblings_list": f"{core % 4},{core % 4 + 4}\n" for core in range(8)},
             "sys/devices/system/node/node0/cpulist": "0-3\n",
             "sys/devices/system/node/node1/cpulist": "4-7\n",
@@ -145,7 +148,8 @@ def test_facts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
             "sys/fs/cgroup/pod/cpu.max": "150000 100000\n",
             "sys/fs/cgroup/pod/container/cpu.max": "max 100000\n",
             "sys/fs/cgroup/pod/container/memory.max": "1073741824\n",
-            "sys/fs/cgroup/pod/container/memory.current": "1000\n",
+            "sys/fs/cgroup/pod/container/memory.current": "900001000\n",
+            "sys/fs/cgroup/pod/container/memory.stat": "anon 600\nfile 900000400\ninactive_file 900000000\n",
             "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB\nSwapTotal: 8 kB\nSwapFree: 4 kB\n",
             "proc/stat": "cpu  60 0 20 10 0 0 0 10 0 0\n",
             "proc/pressure/cpu": "some avg10=12.50 avg60=0 avg300=0 total=0\n",
@@ -159,6 +163,7 @@ def test_facts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
         },
     )
     found = facts.read(root)
+    assert found.frequency_drivers == ("intel_pstate",)
     assert found.cores_online == 8 and found.governors == ("powersave",) and found.clocksource == "hpet"
     assert (found.cgroup_cores, found.cgroup_memory, found.cgroup_memory_used) == (1.5, 1 << 30, 1000)
     assert (found.memory_total, found.swap_used, found.pressure, found.steal) == (1024000, 4096, 12.5, 0.1)
@@ -176,10 +181,44 @@ def test_facts_of_an_older_cgroup(tmp_path: Path) -> None:
             "sys/fs/cgroup/cpu,cpuacct/b/cpu.cfs_quota_us": "50000\n",
             "sys/fs/cgroup/cpu,cpuacct/b/cpu.cfs_period_us": "100000\n",
             "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "2048\n",
+            "sys/fs/cgroup/memory/a/memory.usage_in_bytes": "2000\n",
+            "sys/fs/cgroup/memory/a/memory.stat": "inactive_file 100\ntotal_inactive_file 1500\n",
         },
     )
     found = facts.read(root)
-    assert (found.cgroup_cores, found.cgroup_memory) == (0.5, 2048)
+    assert (found.cgroup_cores, found.cgroup_memory, found.cgroup_memory_used) == (0.5, 2048, 500)
+
+
+def test_the_room_is_that_of_the_tighter_limit() -> None:
+    machine = Facts(memory_total=1000, memory_available=600)
+    assert machine.memory_room == 600
+    for limit, used, room in ((800, 700, 100), (800, 100, 600), (800, 900, 0), (1 << 50, 1 << 50, 600)):
+        assert dataclasses.replace(machine, cgroup_memory=limit, cgroup_memory_used=used).memory_room == room
+
+
+def test_the_usual_governor_of_processors_that_set_their_frequency_is_no_fault() -> None:
+    for drivers, severity in (
+        (("intel_pstate",), Severity.OK),
+        (("amd-pstate-epp",), Severity.OK),
+        (("acpi-cpufreq", "intel_pstate"), Severity.WARNING),
+        (("intel_cpufreq",), Severity.WARNING),
+    ):
+        given = dataclasses.replace(HEALTHY, governors=("powersave",), frequency_drivers=drivers)
+        assert gravest(look("machine.governor", Context(environment={}, given=given))).severity is severity, drivers
+
+
+def test_a_python_without_a_system_call_says_nothing_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("memfd_create", "eventfd", "pidfd_open"):
+        monkeypatch.delattr(os, name, raising=False)
+    assert facts._refused() == ()
+
+
+def test_a_call_that_the_kernel_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert facts._refused() == ("memfd_create (Operation not permitted)",)
 
 
 def test_nothing_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

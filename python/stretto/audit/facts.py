@@ -5,6 +5,7 @@ judge a machine that it does not have. Nothing here fails: what cannot be read i
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import resource
 import socket
@@ -38,13 +39,14 @@ class Facts:
     siblings: tuple[tuple[int, ...], ...] = ()  # allowed hardware threads that share a core
     cgroup_cores: float | None = None
     cgroup_memory: int | None = None
-    cgroup_memory_used: int = 0
+    cgroup_memory_used: int = 0  # without the file cache that the kernel gives back when it is needed
     memory_total: int = 1 << 34
     memory_available: int = 1 << 33
     swap_used: int = 0
     overcommit: int = 0
     nodes: tuple[tuple[int, tuple[int, ...]], ...] = ()  # NUMA node, its allowed cores
     governors: tuple[str, ...] = ()
+    frequency_drivers: tuple[str, ...] = ()
     clocksource: str = ""
     huge_pages: str = ""  # what transparent huge pages of private memory are set to
     pressure: float | None = None  # percent of the last 10 s in which somebody waited for a core
@@ -73,6 +75,13 @@ class Facts:
     kernel: str = ""
     processor: str = ""
     hypervisor: bool = False
+
+    @property
+    def memory_room(self) -> int:
+        """What may still be allocated, of the machine's memory and of the cgroup's."""
+        if self.cgroup_memory is None or self.cgroup_memory >= self.memory_total:
+            return self.memory_available
+        return min(self.memory_available, max(0, self.cgroup_memory - self.cgroup_memory_used))
 
 
 def _text(path: Path) -> str:
@@ -124,6 +133,15 @@ def _cgroup_folders(root: Path, controller: str) -> list[Path]:
     return folders
 
 
+def _reclaimable(folder: Path) -> int:
+    """File cache of a cgroup and those below it that nobody has used lately: it counts as used, and is given back when
+    memory is short.
+    """
+    sizes = dict(line.split(maxsplit=1) for line in _text(folder / "memory.stat").splitlines() if " " in line)
+    # Version 1 has two numbers; the one without "total" leaves out the cgroups below.
+    return _integer(sizes.get("total_inactive_file", sizes.get("inactive_file", ""))) or 0
+
+
 def _cgroup(root: Path) -> dict[str, Any]:
     """The tightest limits on the way down."""
     cores: list[float] = []
@@ -138,7 +156,7 @@ def _cgroup(root: Path) -> dict[str, Any]:
         limit = _integer(_text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes"))
         used = _integer(_text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes"))
         if limit is not None and limit < 1 << 60:
-            memory.append((limit, used or 0))
+            memory.append((limit, max(0, (used or 0) - _reclaimable(folder))))
     tightest = min(memory, key=lambda one: one[0] - one[1], default=(None, 0))
     return {
         "cgroup_cores": min(cores, default=None),
@@ -163,6 +181,7 @@ def _cores(root: Path) -> dict[str, Any]:
         "siblings": tuple(sorted(group for group in shared if len(group) > 1)),
         "nodes": tuple(nodes),
         "governors": tuple(sorted({_text(cpu / "cpufreq/scaling_governor") for cpu in cpus} - {""})),
+        "frequency_drivers": tuple(sorted({_text(cpu / "cpufreq/scaling_driver") for cpu in cpus} - {""})),
         "clocksource": _text(system / "clocksource/clocksource0/current_clocksource"),
     }
 
@@ -210,6 +229,8 @@ def _refused() -> tuple[str, ...]:
     found = []
 
     def attempt(name: str, call: Any) -> None:
+        if call is None:
+            return  # This Python was built where the C library does not have it.
         try:
             descriptor = call()
             if isinstance(descriptor, int):
@@ -219,9 +240,9 @@ def _refused() -> tuple[str, ...]:
             if problem.errno not in (23, 24):
                 found.append(f"{name} ({problem.strerror})")
 
-    attempt("memfd_create", lambda: os.memfd_create("audit"))
-    attempt("pidfd_open", lambda: os.pidfd_open(os.getpid()))
-    attempt("eventfd", lambda: os.eventfd(0) if hasattr(os, "eventfd") else None)
+    for name, argument in (("memfd_create", "audit"), ("eventfd", 0)):
+        function = getattr(os, name, None)
+        attempt(name, function and functools.partial(function, argument))
     attempt("socket(AF_UNIX, SOCK_SEQPACKET)", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).detach())
     return tuple(found)
 

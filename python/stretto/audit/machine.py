@@ -12,6 +12,8 @@ from stretto.audit.words import bytes_text
 _DESCRIPTORS_OF_A_RANK = 16
 _THREADS_OF_A_RANK = 4
 _PORTS_OF_A_RANK = 4
+# With these drivers the processor sets its frequency itself: "powersave" is the usual balance, and no lowest frequency.
+_OWN_FREQUENCY = {"intel_pstate", "amd-pstate-epp"}
 
 
 @check("machine.cores", "cores that this process may use, against ranks", Severity.WARNING)
@@ -101,8 +103,11 @@ def steal(context: Context) -> Iterator[Finding]:
 
 @check("machine.governor", "the frequency governor", Severity.WARNING)
 def governor(context: Context) -> Iterator[Finding]:
-    """powersave keeps cores slow until they have been busy for a while, and small operations never are."""
-    slow = [name for name in context.facts.governors if name in ("powersave", "conservative", "userspace")]
+    """powersave keeps cores slow until they have been busy for a while, and small operations never are. Not so with
+    intel_pstate and amd-pstate in active mode, where the processor itself decides."""
+    drivers = set(context.facts.frequency_drivers)
+    usual = {"powersave"} if drivers and drivers <= _OWN_FREQUENCY else set()
+    slow = [name for name in context.facts.governors if name in {"powersave", "conservative", "userspace"} - usual]
     if slow:
         yield warning(
             f"governor {', '.join(slow)}",
@@ -136,9 +141,7 @@ def memory(context: Context) -> Iterator[Finding]:
     peer."""
     facts = context.facts
     limited = facts.cgroup_memory is not None and facts.cgroup_memory < facts.memory_total
-    room = facts.memory_available
-    if limited and facts.cgroup_memory is not None:
-        room = min(room, facts.cgroup_memory - facts.cgroup_memory_used)
+    room = facts.memory_room
     wanted = context.ranks * (64 << 20)
     text = f"{bytes_text(room)} free" + (f" of the cgroup's {bytes_text(facts.cgroup_memory or 0)}" if limited else "")
     if room < wanted:
@@ -213,7 +216,8 @@ def huge_pages(context: Context) -> Iterator[Finding]:
 @check("machine.shm-size", "room in /dev/shm", Severity.ERROR)
 def shm_size(context: Context) -> Iterator[Finding]:
     """NVIDIA's NCCL and PyTorch's loaders keep files there; when it is full a rank dies by SIGBUS. Containers give
-    64 MB. Stretto's own shared memory has no file there."""
+    64 MB. Of Stretto's only the flight recorders are there, 16 MB at most in stretto-flight-UID; its shared memory has
+    no file."""
     facts = context.facts
     wanted = context.ranks * (32 << 20)
     if facts.shm_size is None or facts.shm_free < wanted:
@@ -351,7 +355,7 @@ def ptrace(context: Context) -> Iterator[Finding]:
 
 @check("machine.seccomp", "system calls that a filter refuses", Severity.ERROR)
 def seccomp(context: Context) -> Iterator[Finding]:
-    """Without memfd_create there is no shared memory, without pidfd_open a dead peer is noticed late."""
+    """Without memfd_create there is no shared memory, without eventfd and sockets no connection to other ranks."""
     facts = context.facts
     if facts.refused:
         yield error(
