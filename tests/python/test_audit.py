@@ -9,15 +9,18 @@ import json
 import os
 import re
 import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs import stretto
-from stretto.audit import blocks, compare, facts, gpus, page, run, speed, table
+from stretto.audit import blocks, child, compare, facts, gpus, libraries, measurements, page, run, speed, table
 from stretto.audit.context import Context
 from stretto.audit.facts import Facts, Nic
-from stretto.audit.finding import ALL, SECTIONS, Finding, Severity
+from stretto.audit.finding import ALL, SECTIONS, Check, Finding, Severity
 from stretto.audit.gpus import Gpu
 from stretto.audit.ladder import steps_of
 from stretto.audit.measurements import Platform, Series
@@ -240,6 +243,99 @@ def test_gpus_are_asked_as_the_driver_answers(tmp_path: Path) -> None:
 def test_a_driver_without_a_library_is_told() -> None:
     found, problem = gpus.read_gpus(Path("/"), "libno_such_nvml.so")
     assert found == () and "cannot open" in problem
+
+
+# ---- Checks that go wrong ---------------------------------------------------------------------------------------
+
+
+def failing(problem: Exception) -> Check:
+    def look(_: Context) -> Iterator[Finding]:
+        yield Finding(Severity.OK, "the first half")
+        raise problem
+
+    return Check("machine.failing", "a check that goes wrong", Severity.WARNING, look)
+
+
+@pytest.mark.parametrize(
+    ("problem", "severity", "words"),
+    [
+        (ZeroDivisionError("of nothing"), Severity.WARNING, "this check failed: ZeroDivisionError: of nothing"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no text"), Severity.WARNING, "this check failed: UnicodeDecode"),
+        (subprocess.TimeoutExpired(["ldd", "x"], 3), Severity.WARNING, "ldd x did not end within 3 s"),
+        (PermissionError(13, "denied"), Severity.NOTE, "not looked at"),
+        (measurements.Unmeasured("no time"), Severity.NOTE, "not measured: no time"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_check_that_goes_wrong_is_a_finding_and_not_the_end(
+    problem: Exception, severity: Severity, words: str
+) -> None:
+    well = [one for one in ALL if one.id == "machine.swap"]
+    made = run.run(Context(environment={}, given=HEALTHY), [failing(problem), *well], lambda _: None)
+    first, second, third = made["findings"]
+    assert first["measured"] == "the first half" and third["id"] == "machine.swap"
+    assert second["severity"] == severity.word and second["measured"].startswith(words)
+
+
+def test_facts_that_cannot_be_read_are_findings_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable() -> Facts:
+        raise ValueError("a form of /proc that nobody knows")
+
+    monkeypatch.setattr(facts, "read", unreadable)
+    checks = [one for one in ALL if one.id in ("machine.swap", "environment.preload")]
+    made = run.run(Context(environment={}), checks, lambda _: None)
+    found = {one["id"]: one for one in made["findings"]}
+    assert "a form of /proc that nobody knows" in found["machine.swap"]["measured"]
+    assert found["environment.preload"]["severity"] == "ok" and made["facts"] == {}
+    assert "facts cannot be read" in blocks.title(made)
+
+
+# Starts a process that keeps the pipe, and does not end.
+_HANGS = "#!/bin/sh\nsleep 600 &\necho $! > {pid}\nwait\n"
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def gone(pid: int) -> bool:
+    """Within some seconds: whoever inherited the process has to be told of its end."""
+    for _ in range(100):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_what_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    hangs = executable(tmp_path / "python3", _HANGS.format(pid=tmp_path / "pid"))
+    assert libraries.ask_python(hangs, 3) is None
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_all_pythons_together_take_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def ask(path: Path, seconds: float) -> None:
+        asked.append(seconds)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(libraries, "ask_python", ask)
+    monkeypatch.setattr(libraries, "_ALL_SECONDS", 0.5)
+    monkeypatch.setattr(libraries, "_ASK_SECONDS", 0.3)
+    paths = tuple(tmp_path / str(number) / "python3" for number in range(8))
+    assert libraries.pythons(paths, sys.executable, "") == []
+    assert 1 <= len(asked) <= 2 and sum(asked) <= 0.5
+
+
+def test_bytes_that_are_no_text_are_read(tmp_path: Path) -> None:
+    says = executable(tmp_path / "says", "#!/bin/sh\nprintf 'a\\377b'\n")
+    assert child.run([str(says)], 60).stdout == "a\ufffdb"
 
 
 # ---- Numbers ----------------------------------------------------------------------------------------------------

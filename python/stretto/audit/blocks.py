@@ -50,14 +50,21 @@ Block = Heading | Paragraph | Problem | Grid | Lines
 
 
 def title(document: Document) -> str:
-    facts = document["facts"]
+    return (
+        _machine(document["facts"])
+        + f"; {document['ranks']} CPU ranks, {document['level']} audit of {document['seconds']:.0f} s"
+        + f", {document['date'][:10]}"
+    )
+
+
+def _machine(facts: dict[str, Any]) -> str:
+    if not facts:
+        return "a machine whose facts cannot be read"
     cores = len(facts["cores_allowed"])
     return (
         f"{facts['processor'] or 'an unnamed processor'}, {cores} core{'s' * (cores > 1)} allowed, "
         f"{bytes_text(facts['memory_total'])}, Linux {facts['kernel']}"
         + (f", {len(facts['gpus'])} GPUs" if facts["gpus"] else "")
-        + f"; {document['ranks']} CPU ranks, {document['level']} audit of {document['seconds']:.0f} s"
-        + f", {document['date'][:10]}"
     )
 
 

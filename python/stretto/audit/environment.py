@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from stretto.audit import libraries
+from stretto.audit import child, libraries
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
 from stretto.audit.nccl_variables import KNOWN
@@ -197,12 +197,10 @@ def refused_variables(context: Context) -> Iterator[Finding]:
     """Two rank threads are tried with this environment: what a variable forbids, or names in vain, is refused by
     name."""
     context.say("trying two ranks with this environment")
-    environment = {**context.environment, "STRETTO_INIT_TIMEOUT": context.environment.get("STRETTO_INIT_TIMEOUT", "30")}
-    command = [sys.executable, "-c", _TRY]
+    # No flight recorder stays of ranks that hang and are killed: `stretto doctor` would take them for a job.
+    environment = {"STRETTO_INIT_TIMEOUT": "30", "STRETTO_FLIGHT_DIR": "none", **context.environment}
     try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_TRY_SECONDS, check=False
-        )
+        done = child.run([sys.executable, "-c", _TRY], _TRY_SECONDS, environment)
     except subprocess.TimeoutExpired:
         yield error(
             f"two ranks did not end an all-reduce within {_TRY_SECONDS} s",
@@ -324,7 +322,17 @@ def plugins(context: Context) -> Iterator[Finding]:
             yield ok(f"{kind}: {variable}={wanted}", subject=kind)
             continue
         names = [wanted, f"{beginning}-{wanted}.so"] if wanted else [f"{beginning}.so"]
-        found, why = _load_plugin(names, context)
+        try:
+            found, why = _load_plugin(names, context)
+        except subprocess.TimeoutExpired as hanging:
+            yield warning(
+                f"{hanging.cmd[-1]} is not loaded within {hanging.timeout:g} s",
+                "a library that is loaded in milliseconds",
+                subject=kind,
+                cause="a constructor of the plugin, or of a library that it needs, waits for something",
+                next_step=f"set {variable}=none, or mend the plugin: a job that loads it hangs when it starts",
+            )
+            continue
         if found and wanted and not _has_table(Path(found), table):
             yield warning(
                 f"{variable}={wanted}: {found} exports no {table}...",
@@ -348,17 +356,12 @@ def plugins(context: Context) -> Iterator[Finding]:
 
 
 def _load_plugin(names: list[str], context: Context) -> tuple[str, str]:
-    """The first of the names that the linker takes, as a file where it can be told; else what it says of the first."""
+    """The first of the names that the linker takes, as a file where it can be told; else what it says of the first.
+    Raises subprocess.TimeoutExpired for one that hangs.
+    """
     first = ""
     for name in names:
-        done = subprocess.run(
-            [sys.executable, "-c", _DLOPEN, name],
-            env=dict(context.environment),
-            capture_output=True,
-            text=True,
-            timeout=_TRY_SECONDS,
-            check=False,
-        )
+        done = child.run([sys.executable, "-c", _DLOPEN, name], _TRY_SECONDS, context.environment)
         if done.returncode == 0:
             file = name if "/" in name else str(libraries.find(name, Path(sys.executable), context.environment) or name)
             return file, ""

@@ -79,7 +79,11 @@ class _Device:
 
     def name(self) -> str:
         text = ctypes.create_string_buffer(96)
-        return text.value.decode() if self._library.nvmlDeviceGetName(self._handle, text, 96) == 0 else "a GPU"
+        return (
+            text.value.decode(errors="replace")
+            if self._library.nvmlDeviceGetName(self._handle, text, 96) == 0
+            else "a GPU"
+        )
 
     def bus_id(self) -> str:
         value = _Pci()

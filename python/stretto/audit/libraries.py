@@ -9,10 +9,12 @@ import mmap
 import os
 import struct
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stretto.audit import child
 from stretto.loaded import SONAME, identify, needs_of
 
 _DYNSYM = 11
@@ -20,6 +22,10 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _WEAK = 2
 _SYSTEM_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _MOST_FILES = 400
+_MOST_PYTHONS = 8
+# For one interpreter, and for all of them.
+_ASK_SECONDS = 20.0
+_ALL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ def _cache() -> dict[str, str]:
     """What the linker's cache says, by name."""
     for program in ("ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
-            done = subprocess.run([program, "-p"], capture_output=True, text=True, timeout=10, check=False)
+            done = child.run([program, "-p"], 10)
         except (OSError, subprocess.TimeoutExpired):
             continue
         found: dict[str, str] = {}
@@ -173,13 +179,12 @@ class Python:
     users: tuple[tuple[str, Path], ...]  # what it is called, and the file
 
 
-def ask_python(path: Path) -> Python | None:
+def ask_python(path: Path, seconds: float = _ASK_SECONDS) -> Python | None:
     """Runs it for as long as it takes to find, and not to import, what may need NCCL. None if it does not run."""
     import json
 
     try:
-        done = subprocess.run([str(path), "-c", _ASK], capture_output=True, text=True, timeout=20, check=False)
-        answer = json.loads(done.stdout)
+        answer = json.loads(child.run([str(path), "-c", _ASK], seconds).stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
     users = []
@@ -195,7 +200,7 @@ def ask_python(path: Path) -> Python | None:
 
 def _version(torch: Path) -> str:
     try:
-        text = (torch / "version.py").read_text()
+        text = (torch / "version.py").read_text(errors="replace")
     except OSError:
         return "of unknown version"
     lines = (line.partition("=") for line in text.splitlines() if line.startswith("__version__"))
@@ -211,5 +216,9 @@ def pythons(more: tuple[Path, ...], own: str, search: str) -> list[Python]:
     for path in candidates:
         # A virtual environment's Python is a link to another one: the folder tells them apart.
         found.setdefault((path.parent.resolve(), path.resolve()), path)
-    answers = (ask_python(path) for path in list(found.values())[:8])
+    end = time.monotonic() + _ALL_SECONDS
+    answers = []
+    for path in list(found.values())[:_MOST_PYTHONS]:
+        left = end - time.monotonic()
+        answers.append(ask_python(path, min(_ASK_SECONDS, left)) if left > 0 else None)
     return [answer for answer in answers if answer is not None]

@@ -227,7 +227,7 @@ def holdings() -> dict[str, int]:
         "bytes": pages * os.sysconf("SC_PAGE_SIZE"),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "threads": len(list(Path("/proc/self/task").iterdir())),
-        "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
+        "mappings": Path("/proc/self/maps").read_bytes().count(b"\n"),
     }
 
 

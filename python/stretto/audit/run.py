@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -11,7 +13,7 @@ from typing import Any
 
 from stretto.audit import speed
 from stretto.audit.context import Context
-from stretto.audit.finding import NOT_MEASURED, Check, Finding, Severity, error, note, ok
+from stretto.audit.finding import NOT_MEASURED, Check, Finding, Severity, error, note, ok, warning
 from stretto.audit.measurements import Unmeasured
 
 SCHEMA = "stretto.audit/1"
@@ -43,12 +45,28 @@ def _guarded(one: Check, context: Context) -> Iterator[Finding]:
             yield note(f"{NOT_MEASURED}{reason}")
     except OSError as problem:
         yield note(f"not looked at: {problem}", certainty="possible")
+    except subprocess.TimeoutExpired as late:
+        yield warning(
+            f"{' '.join(map(str, late.cmd))[:200]} did not end within {late.timeout:g} s",
+            "a program that ends by itself",
+            certainty="likely",
+            cause="it waits for something, or the machine runs nothing",
+            next_step="run it by hand, and see what it waits for",
+        )
+    except Exception as problem:  # One check must not cost the findings of the others.
+        yield warning(
+            f"this check failed: {type(problem).__name__}: {problem}",
+            "a check that looks at this machine, whatever it is like",
+            certainty="possible",
+            cause="something here has a form that the check does not expect",
+            next_step="report it with this audit's JSON; the other findings hold",
+        )
 
 
 def run(context: Context, checks: list[Check], step: Callable[[str], None]) -> Document:
     """`step`: is told of each check that begins."""
     began = time.monotonic()
-    _ = context.facts  # before the audit itself makes the machine busy
+    facts = _facts(context)  # before the audit itself makes the machine busy
     findings: list[Finding] = []
     took: dict[str, float] = {}
     try:
@@ -65,7 +83,7 @@ def run(context: Context, checks: list[Check], step: Callable[[str], None]) -> D
             "seconds": round(time.monotonic() - began, 1),
             "seconds_of_checks": took,
             "verdict": worst(findings).word,
-            "facts": dataclasses.asdict(context.facts),
+            "facts": facts,
             "findings": [finding.document() for finding in findings],
             **_measured(context),
         }
@@ -73,6 +91,14 @@ def run(context: Context, checks: list[Check], step: Callable[[str], None]) -> D
         return dict(json.loads(json.dumps(document)))
     finally:
         context.close()
+
+
+def _facts(context: Context) -> Document:
+    """Nothing where they cannot be read: each check that needs them then says why."""
+    try:
+        return dataclasses.asdict(context.facts)
+    except Exception:
+        return {}
 
 
 def worst(findings: list[Finding]) -> Severity:
@@ -100,7 +126,8 @@ def _measured(context: Context) -> Document:
             for one in context.measured.platform.series
         ]
     if "platform" in measured and "ladder" in measured:
-        found["ladder"] = speed.ladder_rows(context)
+        with contextlib.suppress(Unmeasured):
+            found["ladder"] = speed.ladder_rows(context)
     found["bandwidth"] = measured.get("large", [])
     for command, replies in context.measured.replies.items():
         verb, *words = command.split()

@@ -1,6 +1,7 @@
 """`stretto audit`: what is wrong with this machine, and why."""
 
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,7 @@ def _measure(given: Given, checks: Any) -> dict[str, Any]:
             library=given.library,
             say=lambda doing: step(f"{name}: {doing}", 0),
         )
-        context.ranks = given.ranks or min(4, max(2, len(context.facts.cores_allowed)))
+        context.ranks = given.ranks or min(4, max(2, len(os.sched_getaffinity(0))))
         return run(context, checks, begin)
 
 
