@@ -3,11 +3,12 @@
 // by, and for the tables of docs/audit.md; own and peer forms of a thing stand beside each other (spin lock
 // and std::mutex).
 //
-//   platform_driver --rounds N --seconds S
+//   platform_driver --rounds N --seconds S --bytes B
 //
 // Each case is measured once in every round, of which none begins after S seconds, so that what disturbs the
-// machine meanwhile hits all of them alike. One JSON line for each case at the end: {"probe", "case", "unit",
-// "values": [one for each round]}; a value is null where the machine does not have the thing.
+// machine meanwhile hits all of them alike. Buffers take B bytes at most, and 8 MB where that is less. One
+// JSON line for each case at the end: {"probe", "case", "unit", "values": [one for each round]}; a value is
+// null where the machine does not have the thing.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -27,7 +28,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -35,9 +38,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -50,7 +56,14 @@
 namespace stretto::bench {
 namespace {
 
-constexpr size_t kLarge = size_t{32} << 20;
+// What memory is measured with: of `bytes`, half for the buffers that are kept and half for those of the
+// threads of copyOnAllCores.
+struct Sizes {
+  size_t large, threads;
+  explicit Sizes(size_t bytes)
+      : large(std::clamp(std::bit_floor(bytes / 8), size_t{1} << 20, size_t{32} << 20)),
+        threads(std::clamp<size_t>(bytes / 2 / large, 1, 16)) {}
+};
 
 // ---- Calls
 
@@ -103,12 +116,13 @@ double startThread() {
 }
 
 double forkChild() {
-  return each([] {
-           const pid_t child = fork();
-           if (child == 0) _exit(0);
-           if (child > 0) waitpid(child, nullptr, 0);
-         }) /
-         1000;
+  bool works = true;
+  const double nanoseconds = each([&] {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    works = works && child > 0 && waitpid(child, nullptr, 0) == child;
+  });
+  return works ? nanoseconds / 1000 : kNone;
 }
 
 double sleepFor(int microseconds) {
@@ -178,8 +192,7 @@ struct Mapping {
   Mapping& operator=(const Mapping&) = delete;
 };
 
-double firstTouch(const std::string& kind) {
-  const size_t bytes = size_t{8} << 20;
+double firstTouch(const std::string& kind, size_t bytes) {
   const Mapping mapping(kind, bytes);
   if (mapping.at == nullptr) return kNone;
   const auto began = Clock::now();
@@ -187,13 +200,14 @@ double firstTouch(const std::string& kind) {
   return since(began) * 1e6 / (static_cast<double>(bytes) / (1 << 20));
 }
 
-// One source and one target of each kind, kept: the first touch is measured elsewhere.
+// A target of some kind for a source, touched: the first touch is measured elsewhere.
 struct Copy {
-  Mapping from, to;
-  Copy(const std::string& kind, size_t bytes) : from("private", bytes), to(kind, bytes) {
+  const Mapping& from;
+  Mapping to;
+  Copy(const std::string& kind, const Mapping& source) : from(source), to(kind, source.bytes) {
     if (to.at == nullptr || from.at == nullptr) return;
-    memset(from.at, 1, bytes);
-    memset(to.at, 2, bytes);
+    memset(from.at, 1, from.bytes);
+    memset(to.at, 2, to.bytes);
   }
   double rate(const std::function<void(std::byte*, const std::byte*, size_t)>& move) const {
     if (to.at == nullptr || from.at == nullptr) return kNone;
@@ -230,57 +244,60 @@ double readProcess(const Copy& copy) {
   return works ? rate : kNone;
 }
 
-// All allowed cores at once, each with buffers of its own: GB/s of all together.
-double copyOnAllCores() {
+// All allowed cores at once, as far as the memory goes, each with buffers of its own: GB/s of all together.
+double copyOnAllCores(const Sizes& sizes) {
   const std::vector<int> cores = allowedCores();
-  const size_t used = std::min<size_t>(cores.size(), 16);
+  const size_t used = std::min(cores.size(), sizes.threads);
   std::vector<double> rates(used);
   std::vector<std::thread> threads;
+  threads.reserve(used);
   std::atomic<size_t> ready{0};
-  for (size_t i = 0; i < used; ++i) {
-    threads.emplace_back([&, i] {
-      pinTo(cores[i]);
-      const Copy copy("private", kLarge / 2);
-      ++ready;
-      while (ready < used) std::this_thread::yield();
-      rates[i] = copy.rate(plainCopy);
-    });
+  std::atomic<bool> refused{false};
+  const auto copyOnOne = [&](size_t i) {
+    pinTo(cores[i]);
+    const Mapping source("private", sizes.large / 2);
+    const Copy copy("private", source);
+    ++ready;
+    while (ready < used && !refused) std::this_thread::yield();
+    if (!refused) rates[i] = copy.rate(plainCopy);
+  };
+  try {
+    for (size_t i = 0; i < used; ++i) threads.emplace_back(copyOnOne, i);
+  } catch (const std::system_error&) {
+    refused = true;  // RLIMIT_NPROC
   }
-  double sum = 0;
-  for (size_t i = 0; i < used; ++i) {
-    threads[i].join();
-    sum += rates[i];
-  }
-  return sum;
+  for (std::thread& thread : threads) thread.join();
+  return refused ? kNone : std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
 // ---- Sockets: GB/s one way
 
 double socketRate(bool tcp, size_t bytes, int buffer) {
+  DescriptorEnds ends;
   int pair[2];
   if (!(tcp ? connectTcp(pair) : socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0)) return kNone;
+  for (const int side : {0, 1}) ends.in[side] = ends.out[side] = pair[side];
   for (const int end : pair) {
     if (buffer == 0) break;
     setsockopt(end, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
     setsockopt(end, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
   }
   const size_t total = std::max<size_t>(size_t{16} << 20, 2 * bytes);
+  const std::vector<char> message(bytes, 1);
+  std::vector<char> text(bytes);
   std::thread sender([&] {
-    const std::vector<char> text(bytes, 1);
     for (size_t sent = 0; sent < total;) {
-      const ssize_t put = write(pair[0], text.data(), bytes);
+      const ssize_t put = write(pair[0], message.data(), bytes);
       if (put <= 0) break;
       sent += static_cast<size_t>(put);
     }
     shutdown(pair[0], SHUT_WR);
   });
-  std::vector<char> text(bytes);
   size_t received = 0;
   const auto began = Clock::now();
   for (ssize_t got; (got = read(pair[1], text.data(), bytes)) > 0;) received += static_cast<size_t>(got);
   const double seconds = since(began);
   sender.join();
-  for (const int end : pair) close(end);
   return received >= total ? static_cast<double>(received) / seconds / 1e9 : kNone;
 }
 
@@ -357,23 +374,26 @@ void addWakes(Cases& all) {
   }
 }
 
-void addMemory(Cases& all) {
-  const auto rate = [&](const char* name, std::function<double()> call) {
+void addMemory(Cases& all, const Sizes& sizes) {
+  const auto rate = [&](const std::string& name, std::function<double()> call) {
     all.push_back({"copy", name, "GB/s", std::move(call), {}});
   };
-  static const Copy small("private", size_t{256} << 10), large("private", kLarge), shared("shared", kLarge),
-      huge("shared, huge pages asked for", kLarge);
+  static const Mapping smallSource("private", size_t{256} << 10), source("private", sizes.large);
+  static const Copy small("private", smallSource), large("private", source), shared("shared", source),
+      huge("shared, huge pages asked for", source);
+  const std::string size = ", " + std::to_string(sizes.large >> 20) + " MB";
   rate("memcpy, 256 KB", [] { return small.rate(plainCopy); });
-  rate("memcpy, 32 MB", [] { return large.rate(plainCopy); });
-  rate("memcpy, all cores at once", copyOnAllCores);
-  rate("read, 32 MB", [] { return large.rate(sumUp); });
-  rate("write, 32 MB", [] { return large.rate(fill); });
+  rate("memcpy" + size, [] { return large.rate(plainCopy); });
+  rate("memcpy, all cores at once", [=] { return copyOnAllCores(sizes); });
+  rate("read" + size, [] { return large.rate(sumUp); });
+  rate("write" + size, [] { return large.rate(fill); });
   rate("memcpy into shared memory", [] { return shared.rate(plainCopy); });
   rate("memcpy into shared memory, huge pages asked for", [] { return huge.rate(plainCopy); });
-  rate("process_vm_readv, 32 MB", [] { return readProcess(large); });
+  rate("process_vm_readv" + size, [] { return readProcess(large); });
+  const size_t touched = std::min(sizes.large, size_t{8} << 20);
   for (const char* kind : {"private, small pages", "private, huge pages asked for", "shared",
                            "shared, huge pages asked for", "shared, reserved huge pages"}) {
-    all.push_back({"first touch", kind, "us/MB", [=] { return firstTouch(kind); }, {}});
+    all.push_back({"first touch", kind, "us/MB", [=] { return firstTouch(kind, touched); }, {}});
   }
 }
 
@@ -392,6 +412,15 @@ void addSockets(Cases& all) {
                        {}});
       }
     }
+  }
+}
+
+// A thread that RLIMIT_NPROC refuses or memory that is not there costs this one value.
+double measure(const Case& one) {
+  try {
+    return one.once();
+  } catch (const std::exception&) {
+    return kNone;
   }
 }
 
@@ -414,9 +443,12 @@ void print(const Case& one) {
 
 int main(int argc, char** argv) {
   using namespace stretto::bench;
-  const bool named = argc == 5 && std::string(argv[1]) == "--rounds" && std::string(argv[3]) == "--seconds";
+  const bool named = argc == 7 && std::string(argv[1]) == "--rounds" && std::string(argv[3]) == "--seconds" &&
+                     std::string(argv[5]) == "--bytes";
   if (!named || atoi(argv[2]) < 1) {
-    fprintf(stderr, "platform_driver: started by `stretto audit`, not by hand (--rounds N --seconds S)\n");
+    fprintf(stderr,
+            "platform_driver: started by `stretto audit`, not by hand (--rounds N --seconds S "
+            "--bytes B)\n");
     return 2;
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -424,11 +456,11 @@ int main(int argc, char** argv) {
   addCalls(all);
   addLocks(all);
   addWakes(all);
-  addMemory(all);
+  addMemory(all, Sizes(strtoull(argv[6], nullptr, 10)));
   addSockets(all);
   const auto began = Clock::now();
   for (int round = 0; round < atoi(argv[2]) && (round == 0 || since(began) < atof(argv[4])); ++round) {
-    for (Case& one : all) one.values.push_back(one.once());
+    for (Case& one : all) one.values.push_back(measure(one));
   }
   for (const Case& one : all) print(one);
   return 0;

@@ -104,7 +104,7 @@ double pingPong(Ends& ends, int core, int rounds) {
     }
   });
   double best = kNone;
-  std::thread one([&] {
+  const auto ask = [&] {
     pinTo(cores.front());
     const auto start = Clock::now();
     for (int stretch = 0; stretch < kMostStretches && (stretch == 0 || since(start) < kSeconds); ++stretch) {
@@ -115,11 +115,19 @@ double pingPong(Ends& ends, int core, int rounds) {
       }
       best = std::fmin(best, since(began));
     }
+  };
+  const auto end = [&] {
     over = true;
     ends.give(0);
-  });
-  one.join();
-  other.join();
+    other.join();
+  };
+  try {
+    std::thread(ask).join();
+  } catch (...) {
+    end();
+    throw;  // RLIMIT_NPROC
+  }
+  end();
   return best / (2.0 * rounds) * 1e6;
 }
 

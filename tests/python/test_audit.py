@@ -290,6 +290,14 @@ def test_facts_that_cannot_be_read_are_findings_and_not_the_end(monkeypatch: pyt
     assert "facts cannot be read" in blocks.title(made)
 
 
+def test_no_communicator_in_the_time_is_not_measured() -> None:
+    context = Context(environment={}, given=HEALTHY)
+    command = f"inits count=5 ranks=2 for={context.measured.share}"
+    context.measured.replies[command] = [{"inits": []}, {"inits": []}]
+    with pytest.raises(measurements.Unmeasured, match="no communicator of 2 ranks"):
+        context.measured.communicators(2, 5)
+
+
 # Starts a process that keeps the pipe, and does not end.
 _HANGS = "#!/bin/sh\nsleep 600 &\necho $! > {pid}\nwait\n"
 
@@ -338,6 +346,21 @@ def test_bytes_that_are_no_text_are_read(tmp_path: Path) -> None:
     assert child.run([str(says)], 60).stdout == "a\ufffdb"
 
 
+@pytest.mark.parametrize(
+    ("end", "words"), [("kill -KILL $$", "no memory"), ("echo a word >&2; exit 3", "status 3: a word")]
+)
+def test_the_end_of_the_platform_driver_is_told(
+    end: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    executable(tmp_path / "platform_driver", f'#!/bin/sh\necho "$@" > {told}\n{end}\n')
+    monkeypatch.setenv("STRETTO_BENCH_DRIVERS", str(tmp_path))
+    given = dataclasses.replace(HEALTHY, cgroup_memory=1 << 30, cgroup_memory_used=1 << 29)
+    found = gravest(look("platform.wake", Context(environment={}, given=given)))
+    assert found.severity is Severity.ERROR and words in found.measured
+    assert told.read_text().split()[-2:] == ["--bytes", str(1 << 26)], "an eighth of what is free"
+
+
 # ---- Numbers ----------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +398,8 @@ def test_noise_is_how_far_usual_values_are_from_the_best() -> None:
     # Two cores that were never there at once: whoever waits can be woken, though.
     starved = dataclasses.replace(loud, values=(2500.0,))
     assert Platform([quiet, starved, wake]).line == 15.0
+    with pytest.raises(measurements.Unmeasured, match="no thread"):
+        _ = Platform([quiet, loud]).wake
     assert Platform([quiet]).noise < 1.1 and Platform([quiet, wake]).noise == 10, "what was not repeated is noisy"
 
 

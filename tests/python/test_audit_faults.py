@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import stretto as package
 from jobs import STRETTO, environment, stretto
+from stretto.audit import environment as checks
 from stretto.audit import measurements, run, table
 from stretto.audit.context import LEVELS, Context
 from stretto.audit.finding import ALL, Finding, Severity
@@ -200,6 +201,18 @@ def test_a_variable_that_is_wrong_is_named(
     assert word in found.measured + found.cause + found.next_step
 
 
+def test_a_plugin_that_hangs_when_it_is_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, plugin = tmp_path / "plugin.c", tmp_path / "libnccl-tuner.so"
+    source.write_text("#include <unistd.h>\n__attribute__((constructor)) static void wait(void) { sleep(600); }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", plugin], check=True, timeout=60)
+    monkeypatch.setattr(checks, "_TRY_SECONDS", 4)
+    # By its usual name on the search path, and by the variable.
+    for variables in ({"LD_LIBRARY_PATH": str(tmp_path)}, {"NCCL_TUNER_PLUGIN": str(plugin)}):
+        context = around(**variables, NCCL_NET_PLUGIN="none", NCCL_PROFILER_PLUGIN="none")
+        found = gravest(look("environment.plugins", context))
+        assert found.severity is Severity.WARNING and found.subject == "tuner" and "constructor" in found.cause
+
+
 def test_a_folder_for_temporary_files_that_is_not_there_is_named() -> None:
     done = stretto("audit", "--only", "machine.temporary", "--json", "-", TMPDIR="/nowhere")
     found = gravest_in(done)["machine.temporary"]
@@ -363,6 +376,75 @@ def test_a_rank_that_hangs_is_named_with_what_it_waits_for(faulty: Faulty) -> No
     found = gravest(look("latency.small", context))
     assert found.severity is Severity.ERROR and "took more than" in found.measured
     assert "rank 1" in found.measured.partition("flight recorders say")[2]
+
+
+# ---- What stays of an audit, and what it takes -------------------------------------------------------------------
+
+
+def recorders() -> set[str]:
+    folder = Path(f"/dev/shm/stretto-flight-{os.geteuid()}")
+    return {file.name for file in folder.glob("*.flight")} if folder.is_dir() else set()
+
+
+def of(pids: list[int]) -> list[str]:
+    return [name for name in recorders() if any(f"-{pid}-" in name for pid in pids)]
+
+
+def test_ranks_are_asked_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STRETTO_FLIGHT_DIR", raising=False)
+    monkeypatch.setenv("STRETTO_FLIGHT_LATE", "0.5")
+    context = Context(ranks=2, level=LEVEL)
+    try:
+        context.measured.ask("checking", "pairs for=1")
+        job = context.measured._jobs["ranks"]
+        pids = job.pids
+    finally:
+        context.close()
+    assert len(pids) == 2 and [process.returncode for process in job._processes] == [0, 0]
+    assert of(pids) == []
+
+
+def test_ranks_that_hang_leave_no_flight_recorder(faulty: Faulty) -> None:
+    context = faulty("hang", patience=3)
+    pids = context.measured._crew().pids
+    with pytest.raises(measurements.Unmeasured) as failure:
+        context.measured.ask("a storm", "storm seed=1 for=60")
+    assert "rank 1" in str(failure.value).partition("flight recorders say")[2]
+    context.close()
+    assert len(pids) == 2 and of(pids) == []
+
+
+def platform_driver(limits: str, bytes: int) -> tuple[dict[str, list[float | None]], int]:
+    """Its values by case, and the most memory that it had, in KB."""
+    try:
+        driver = find_driver("platform_driver")
+    except Missing as reason:
+        pytest.skip(str(reason))
+    command = ["bash", "-c", f'{limits}; exec "$@"', "bash", driver, "--rounds", "1", "--seconds", "1"]
+    with subprocess.Popen([*command, "--bytes", str(bytes)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        cases = {one["case"]: one["values"] for one in map(json.loads, process.stdout)}
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return cases, usage.ru_maxrss
+
+
+def test_the_platform_is_measured_with_the_memory_that_it_may_take() -> None:
+    cases, most = platform_driver("true", 64 << 20)
+    assert cases["memcpy, 8 MB"][0] and cases["memcpy, all cores at once"][0]
+    assert most < (64 << 10) + (32 << 10), "64 MB of buffers, 24 MB of sockets and first touches, and the program"
+
+
+@pytest.mark.parametrize("stack_and_all", [(1000000, 300000), (100000, 190000)], ids=["none", "some"])
+def test_threads_that_the_kernel_refuses_cost_their_values_only(stack_and_all: tuple[int, int]) -> None:
+    """By address space, as the limit on processes does not hold for root: no thread can be made, or one at a time."""
+    stack, all = stack_and_all
+    cases, _ = platform_driver(f"ulimit -s {stack} && ulimit -v {all}", 8 << 20)
+    assert cases["futex"] == [None] and cases["memcpy, 1 MB"][0] and cases["std::mutex"][0]
+    if two_cores():
+        assert cases["memcpy, all cores at once"] == [None]
+    assert (cases["thread create and join"] == [None]) == (stack > all)
 
 
 # ---- A healthy machine ------------------------------------------------------------------------------------------

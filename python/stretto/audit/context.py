@@ -73,7 +73,7 @@ class Context:
     def measured(self) -> Measurements:
         from stretto.audit.measurements import Measurements
 
-        return Measurements(self.ranks, self.level, self.say, lambda: self.seconds_left)
+        return Measurements(self.ranks, self.level, self.say, lambda: self.seconds_left, lambda: self.facts.memory_room)
 
     @property
     def seconds_left(self) -> float:

@@ -5,6 +5,7 @@ crashes or hangs is what the audit is there to find.
 from __future__ import annotations
 
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import stretto
 from stretto import _native
+from stretto.audit import child
 from stretto.audit.ladder import Step, steps_of
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.job import Job, JobError, Launch, Unsupported
@@ -34,6 +36,11 @@ _START_SECONDS = 60.0
 _CREW = "ranks"
 _FEW = 3
 _MOST_NOISE = 10.0
+# Ranks of the audit that are killed are no job that `stretto doctor` should tell of. As long as they live their flight
+# recorders can be read by process; a folder would keep one of each of a thousand communicators.
+_NO_TRACES = {"STRETTO_FLIGHT_DIR": "none", "STRETTO_FLIGHT_LATE": "0"}
+# Of the memory that is free, what measuring the platform may take.
+_SHARE_OF_MEMORY = 8
 
 
 class Unmeasured(Exception):
@@ -74,6 +81,14 @@ class Platform:
         self.series = series
         self._by_name = {one.case: one for one in series}
 
+    @property
+    def large_copy(self) -> Series:
+        """Its size depends on the memory that was free."""
+        for one in self.series:
+            if one.case.startswith("memcpy, ") and one.case.endswith(" MB"):
+                return one
+        raise Unmeasured("this machine has no large memcpy")
+
     def best(self, case: str) -> float:
         if case not in self._by_name:
             raise Unmeasured(f"this machine has no '{case}'")
@@ -82,7 +97,10 @@ class Platform:
     @property
     def wake(self) -> float:
         """Microseconds until a thread that sleeps is woken, by the quickest of all ways."""
-        return min(one.best for one in self.series if one.probe == "wake" and not one.case.startswith("cache line"))
+        ways = [one.best for one in self.series if one.probe == "wake" and not one.case.startswith("cache line")]
+        if not ways:
+            raise Unmeasured("no thread could be started to be woken")
+        return min(ways)
 
     @property
     def line(self) -> float:
@@ -104,21 +122,35 @@ class Platform:
 
 
 class Measurements:
-    """`left`: seconds until the audit should end. What fails once is not asked again: the reason stays."""
+    """`left`: seconds until the audit should end; `room`: bytes that may still be allocated. What fails once is not
+    asked again: the reason stays.
+    """
 
-    def __init__(self, ranks: int, level: Level, say: Callable[[str], None], left: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        level: Level,
+        say: Callable[[str], None],
+        left: Callable[[], float],
+        room: Callable[[], int],
+    ) -> None:
         self.ranks, self.level = ranks, level
-        self._say, self._left = say, left
+        self._say, self._left, self._room = say, left, room
         self._jobs: dict[str, Job] = {}
         self._broken = ""
         self._platform_failure: Unmeasured | None = None
         self.replies: dict[str, list[dict[str, Any]]] = {}
 
     def close(self) -> None:
-        for job in self._jobs.values():
-            job.kill()
-        if "_folder" in self.__dict__:
-            self._folder.cleanup()
+        """Asks the ranks to end, so that they close their communicators, and kills what does not."""
+        try:
+            for job in self._jobs.values():
+                job.close()
+        finally:
+            for job in self._jobs.values():
+                job.kill()
+            if "_folder" in self.__dict__:
+                self._folder.cleanup()
 
     # ---- The platform -------------------------------------------------------------------------------------------
 
@@ -136,14 +168,14 @@ class Measurements:
         self._say("measuring what the platform costs")
         try:
             words = ["--rounds", str(self.level.rounds), "--seconds", str(self.level.seconds / 5)]
-            command = [str(find_driver("platform_driver")), *words]
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=120 + self.level.seconds, check=False
-            )
+            words += ["--bytes", str(self._room() // _SHARE_OF_MEMORY)]
+            done = child.run([str(find_driver("platform_driver")), *words], 120 + self.level.seconds)
         except Missing as reason:
             raise Unmeasured(str(reason)) from reason
         except subprocess.TimeoutExpired as error:
             raise Unmeasured(f"the platform's costs took more than {error.timeout:.0f} s", failed=True) from error
+        if done.returncode == -signal.SIGKILL:
+            raise Unmeasured("platform_driver was killed by signal 9: no memory, here or in the cgroup", failed=True)
         if done.returncode != 0:
             raise Unmeasured(f"platform_driver ended with status {done.returncode}: {done.stderr[-300:]}", failed=True)
         found = []
@@ -170,6 +202,7 @@ class Measurements:
 
     def _start(self, use: str, launch: Launch, name: str = "") -> Job:
         """`launch` is told the same folder, `_own_folder(use)`."""
+        launch = Launch(launch.commands, {**launch.environment, **_NO_TRACES})
         job = Job(name or use, launch, self.ranks, self._own_folder(use))
         self._jobs[use] = job
         job.wait_ready(_START_SECONDS)
@@ -277,6 +310,8 @@ class Measurements:
         replies = self.ask(
             f"making communicators of {ranks} ranks", f"inits count={count} ranks={ranks} for={self.share}"
         )
+        if not replies[0]["inits"]:
+            raise Unmeasured(f"no communicator of {ranks} ranks was made within {self.share:g} s")
         return list(replies[0]["inits"])
 
     def checked(self, doing: str, command: str) -> tuple[str, list[dict[str, Any]]]:

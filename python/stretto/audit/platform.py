@@ -51,9 +51,10 @@ def wake(context: Context) -> Iterator[Finding]:
 def memory(context: Context) -> Iterator[Finding]:
     """What the bandwidth section is measured against, and what huge pages are worth to buffers that are new."""
     platform = context.measured.platform
+    copy = platform.large_copy
     small, huge = platform.best("private, small pages"), platform.best("private, huge pages asked for")
     yield ok(
-        f"memcpy {significant(platform.best('memcpy, 32 MB'))} GB/s, all cores at once "
+        f"{copy.case}: {significant(copy.best)} GB/s, all cores at once "
         f"{significant(platform.best('memcpy, all cores at once'))} GB/s; first touch {significant(small)} "
         "µs/MB, with huge "
         f"pages {significant(huge)}"
