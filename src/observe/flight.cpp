@@ -67,6 +67,15 @@ Result<platform::SharedMemory> createFile(const std::string& path) {
   return memory;
 }
 
+// Where the file system has no room, recorders that may go make it.
+Result<platform::SharedMemory> createAmongOthers(const std::string& folder, const std::string& path) {
+  STRETTO_TRY(makeRoomForFlight(folder, false));
+  auto memory = createFile(path);
+  if (memory.ok() || errno != ENOSPC) return memory;
+  STRETTO_TRY(makeRoomForFlight(folder, true));
+  return createFile(path);
+}
+
 // A file if it can be had; `path` is empty if it is memory without a name.
 Result<platform::SharedMemory> createMemory(const FlightFolder& folder, const FlightIdentity& identity,
                                             std::string& path) {
@@ -74,12 +83,13 @@ Result<platform::SharedMemory> createMemory(const FlightFolder& folder, const Fl
   if (!path.empty() && folder.isUsers) return createFile(path);
   if (!path.empty()) {
     const std::string before = lastError();
-    const Status room = makeRoomForFlight(folder.path);
-    if (auto memory = room.ok() ? createFile(path) : Result<platform::SharedMemory>(room); memory.ok())
-      return memory;
-    STRETTO_LOG(kInfo, kInit, "rank %d: its flight recorder ends with the process: %s", identity.rank,
-                lastError().c_str());
+    auto memory = createAmongOthers(folder.path, path);
+    if (!memory.ok()) {
+      STRETTO_LOG(kInfo, kInit, "rank %d: its flight recorder ends with the process: %s", identity.rank,
+                  lastError().c_str());
+    }
     setLastError(before);
+    if (memory.ok()) return memory;
     path.clear();
   }
   return platform::SharedMemory::create(kFlightLabel, kFlightBytes);
@@ -223,10 +233,7 @@ FlightRecorder& FlightRecorder::operator=(FlightRecorder&& other) noexcept {
 
 FlightRecorder::~FlightRecorder() {
   if (!isOwner()) return;
-  uint64_t expected = static_cast<uint64_t>(FlightState::kAlive);
-  std::atomic_ref(header()->state)
-      .compare_exchange_strong(expected, static_cast<uint64_t>(FlightState::kFinalized), kRelease,
-                               std::memory_order_relaxed);
+  if (load(header()->state) == static_cast<uint64_t>(FlightState::kAlive)) setState(FlightState::kFinalized);
   if (stays_) return;
   FilesAtExit::instance().drop(base_);
   if (endedInPeace(base_)) unlink(path_.c_str());
@@ -340,7 +347,9 @@ void FlightRecorder::note(const char* errorText) noexcept {
 }
 
 void FlightRecorder::setState(FlightState state) noexcept {
-  if (isOwner()) store(header()->state, static_cast<uint64_t>(state));
+  if (!isOwner()) return;
+  if (state != FlightState::kAlive) store(header()->endedTicks, platform::ticks());
+  store(header()->state, static_cast<uint64_t>(state));
 }
 
 }  // namespace stretto::observe

@@ -54,6 +54,7 @@ struct FlightHeader {
   uint64_t errorText[kFlightErrorBytes / 8];  // ends with a zero
 
   uint64_t copiedTicks;  // 0 in a recorder; in a copy of one (flight_folder.hpp), when that was made
+  uint64_t endedTicks;   // when the state became another than alive; 0 before
 };
 static_assert(sizeof(FlightHeader) <= kFlightHeaderBytes && std::is_trivially_copyable_v<FlightHeader>);
 

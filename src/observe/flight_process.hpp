@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,16 @@ struct Descriptor {
 
 bool copyFile(int descriptor, FlightBytes& bytes);
 
-// The names of the *.flight files in a folder, sorted.
-Result<std::vector<std::string>> flightFilesOf(const std::string& folder);
+// Whether it is a folder, and no link to one, that is this user's and that nobody else can put anything into.
+bool isFolderOfOurs(const std::string& folder);
+// The names of the *.flight files in a folder, sorted. A link to a folder is followed only if it is
+// anybody's.
+enum class Whose { kAnybodys, kOurs };
+Result<std::vector<std::string>> flightFilesOf(const std::string& folder, Whose whose);
 // `ours`: of this process, to tell whether the recorder's would be visible from here.
 Result<FlightSnapshot> readFlightFile(const std::string& path, const ProcessIdentity& ours);
+// No more than parseFlightHead tells, at the cost of two short reads. Says nothing about what cannot be read.
+std::optional<FlightSnapshot> readFlightHead(const std::string& path, const ProcessIdentity& ours);
 
 // Reads until two copies in a row agree on every record, or `mostReads` times after the first: a rank that is
 // working changes one all the time.

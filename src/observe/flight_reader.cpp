@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "observe/flight_format.hpp"
@@ -69,26 +70,21 @@ std::string decodeText(const char* field, size_t bytes) {
   return text;
 }
 
-Status checkHeader(const FlightHeader& header) {
-  if (header.magic != kFlightMagic) {
-    return fail(Code::kInvalidUsage, "not a flight recorder, or one that was never finished");
-  }
+// Why that is no header; empty if it is one.
+std::string faultOf(const FlightHeader& header) {
+  if (header.magic != kFlightMagic) return "not a flight recorder, or one that was never finished";
   if (header.version != kFlightVersion || header.headerBytes != kFlightHeaderBytes ||
       header.recordBytes != sizeof(FlightSlot) || header.records != kFlightRecords) {
-    return fail(Code::kInvalidUsage,
-                "a flight recorder of version %llu, and this reads version %llu: use the doctor of the "
-                "Stretto that the job runs",
-                static_cast<unsigned long long>(header.version),
-                static_cast<unsigned long long>(kFlightVersion));
+    return "a flight recorder of version " + std::to_string(header.version) + ", and this reads version " +
+           std::to_string(kFlightVersion) + ": use the doctor of the Stretto that the job runs";
   }
   const bool rateMakesSense = header.tickRate > 1e5 && header.tickRate < 1e12;  // false for NaN
   if (header.ranks < 1 || header.ranks > kMostRanks || header.rank >= header.ranks || !rateMakesSense ||
       header.pid == 0 || header.pid > 0x7fffffff) {
-    return fail(Code::kInvalidUsage,
-                "a flight recorder with a header that makes no sense (rank %llu of %llu)",
-                static_cast<unsigned long long>(header.rank), static_cast<unsigned long long>(header.ranks));
+    return "a flight recorder with a header that makes no sense (rank " + std::to_string(header.rank) +
+           " of " + std::to_string(header.ranks) + ")";
   }
-  return kOkStatus;
+  return "";
 }
 
 void decodeHeader(const FlightHeader& first, const FlightHeader& header, FlightSnapshot& to) {
@@ -108,6 +104,7 @@ void decodeHeader(const FlightHeader& first, const FlightHeader& header, FlightS
   to.readTicks = header.copiedTicks;
   to.begun = header.begun;
   to.bytes = header.bytes;
+  to.endedTicks = header.endedTicks;
   // A state from a later release is nothing to fall over.
   const bool known = header.state >= 1 && header.state <= static_cast<uint64_t>(FlightState::kAborted);
   to.state = known ? static_cast<FlightState>(header.state) : FlightState::kAlive;
@@ -139,7 +136,7 @@ const char* nameOf(Liveness liveness) {
 }
 
 uint64_t FlightSnapshot::latestTicks() const {
-  uint64_t latest = std::max(anchorTicks, errorTicks);
+  uint64_t latest = std::max({anchorTicks, errorTicks, endedTicks});
   for (const FlightOperation& operation : operations) {
     latest = std::max({latest, operation.startTicks, operation.endTicks});
   }
@@ -164,7 +161,8 @@ Result<FlightSnapshot> parseFlight(std::span<const std::byte> first, std::span<c
   FlightHeader headers[2];
   memcpy(&headers[0], first.data(), sizeof headers[0]);
   memcpy(&headers[1], second.data(), sizeof headers[1]);
-  STRETTO_TRY(checkHeader(headers[1]));
+  const std::string fault = faultOf(headers[1]);
+  if (!fault.empty()) return fail(Code::kInvalidUsage, "%s", fault.c_str());
   FlightSnapshot snapshot;
   decodeHeader(headers[0], headers[1], snapshot);
   for (size_t i = 0; i < kFlightRecords; ++i) {
@@ -185,6 +183,35 @@ Result<FlightSnapshot> parseFlight(std::span<const std::byte> first, std::span<c
   std::sort(snapshot.operations.begin(), snapshot.operations.end(),
             [](const FlightOperation& a, const FlightOperation& b) { return a.place < b.place; });
   return snapshot;
+}
+
+std::optional<FlightSnapshot> parseFlightHead(const FlightHeader& header, const FlightSlot& last) {
+  if (!faultOf(header).empty()) return std::nullopt;
+  FlightSnapshot snapshot;
+  decodeHeader(header, header, snapshot);
+  FlightOperation operation;
+  if (last.position != 0 && decodeSlot(last, last, snapshot.ranks, operation))
+    snapshot.operations.push_back(operation);
+  return snapshot;
+}
+
+std::set<uint64_t> communicatorsOfJobs(const std::vector<FlightSnapshot>& flights,
+                                       const std::vector<FlightSnapshot>& members) {
+  std::set<uint64_t> communicators;
+  std::set<std::pair<uint64_t, uint64_t>> processes;
+  const auto add = [&](const FlightSnapshot& flight) {
+    communicators.insert(flight.communicator);
+    processes.insert({flight.pid, flight.startTime});
+  };
+  for (const FlightSnapshot& flight : members) add(flight);
+  for (size_t known = 0; known != communicators.size() + processes.size();) {
+    known = communicators.size() + processes.size();
+    for (const FlightSnapshot& flight : flights) {
+      if (communicators.contains(flight.communicator) || processes.contains({flight.pid, flight.startTime}))
+        add(flight);
+    }
+  }
+  return communicators;
 }
 
 }  // namespace stretto::observe

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,6 +68,7 @@ struct FlightSnapshot {
   FlightState state = FlightState::kAlive;
   std::string error;  // the communicator's last error; empty if none
   uint64_t errorTicks = 0;
+  uint64_t endedTicks = 0;  // when the communicator ended; 0 before
   uint64_t begun = 0;
   uint64_t bytes = 0;                       // of the operations begun: count x element size
   uint32_t unreadable = 0;                  // records that were changing or make no sense
@@ -83,6 +86,12 @@ struct FlightSnapshot {
 // Two copies of one recorder, the second read after the first: what differs between them was changing.
 // kInvalidUsage with the reason when it is no recorder, or one of another version.
 Result<FlightSnapshot> parseFlight(std::span<const std::byte> first, std::span<const std::byte> second);
+// What a header says, and the record of the operation that began last; nothing where that is no header.
+std::optional<FlightSnapshot> parseFlightHead(const FlightHeader& header, const FlightSlot& last);
+// The communicators of the jobs of `members`: theirs, and those of whoever shares a communicator or a process
+// with one that counts already.
+std::set<uint64_t> communicatorsOfJobs(const std::vector<FlightSnapshot>& flights,
+                                       const std::vector<FlightSnapshot>& members);
 
 struct FlightReading {
   std::vector<FlightSnapshot> snapshots;

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <set>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -36,11 +36,20 @@ bool sameBoot(const FlightSnapshot& snapshot, const ProcessIdentity& ours) {
   return memcmp(snapshot.bootId, ours.bootId, sizeof ours.bootId) == 0;
 }
 
+// A pipe must not make us wait, nor a link lead us away.
+int openFlight(const std::string& path) {
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+}
+
+template <typename T>
+bool readAt(const Descriptor& file, size_t offset, T& to) {
+  return pread(file.fd, &to, sizeof to, static_cast<off_t>(offset)) == static_cast<ssize_t>(sizeof to);
+}
+
 }  // namespace
 
 Result<FlightSnapshot> readFlightFile(const std::string& path, const ProcessIdentity& ours) {
-  // A pipe must not make us wait, nor a link lead us away.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  const Descriptor file(openFlight(path));
   struct stat facts {};
   if (file.fd < 0 || fstat(file.fd, &facts) != 0) return failErrno("cannot open it");
   if (!S_ISREG(facts.st_mode)) return fail(Code::kInvalidUsage, "not a regular file");
@@ -57,9 +66,35 @@ Result<FlightSnapshot> readFlightFile(const std::string& path, const ProcessIden
   return snapshot;
 }
 
-Result<std::vector<std::string>> flightFilesOf(const std::string& folder) {
-  DIR* entries = opendir(folder.c_str());
-  if (entries == nullptr) return failErrno("cannot open the directory %s", folder.c_str());
+std::optional<FlightSnapshot> readFlightHead(const std::string& path, const ProcessIdentity& ours) {
+  const Descriptor file(openFlight(path));
+  FlightHeader header;
+  FlightSlot last;
+  if (!readAt(file, 0, header) ||
+      !readAt(file, kFlightHeaderBytes + header.begun % kFlightRecords * sizeof last, last))
+    return std::nullopt;
+  auto snapshot = parseFlightHead(header, last);
+  if (!snapshot) return std::nullopt;
+  snapshot->source = path;
+  snapshot->liveness = livenessOfFile(*snapshot, ours);
+  return snapshot;
+}
+
+bool isFolderOfOurs(const std::string& folder) {
+  struct stat facts {};
+  return lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == geteuid() &&
+         (facts.st_mode & 077) == 0;
+}
+
+Result<std::vector<std::string>> flightFilesOf(const std::string& folder, Whose whose) {
+  const int follow = whose == Whose::kOurs ? O_NOFOLLOW : 0;
+  const int opened = ::open(folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY | follow);
+  DIR* entries = opened < 0 ? nullptr : fdopendir(opened);
+  if (entries == nullptr) {
+    const Status status = failErrno("cannot open the directory %s", folder.c_str());
+    if (opened >= 0) close(opened);
+    return status;
+  }
   std::vector<std::string> names;
   while (const dirent* entry = readdir(entries)) {
     if (std::string(entry->d_name).ends_with(kFlightSuffix)) names.emplace_back(entry->d_name);
@@ -89,21 +124,15 @@ Result<FlightReading> readProcess(pid_t pid) {
   return reading;
 }
 
-Result<FlightReading> readDirectory(const std::string& path) {
-  const auto names = flightFilesOf(path);
-  if (!names.ok()) return names.status();
-  if (names.value().empty()) {
-    return fail(Code::kInvalidUsage,
-                "no flight recorder (*%s) in %s: was it the STRETTO_FLIGHT_DIR of the job, and has the job "
-                "begun?",
-                kFlightSuffix, path.c_str());
-  }
+namespace {
+
+Result<FlightReading> readFiles(const std::string& path, const std::vector<std::string>& names) {
   const auto ours = currentIdentity();
   if (!ours.ok()) return ours.status();
   FlightReading reading;
-  const size_t count = std::min(names.value().size(), kMostFiles);
+  const size_t count = std::min(names.size(), kMostFiles);
   for (size_t i = 0; i < count; ++i) {
-    const std::string file = path + "/" + names.value()[i];
+    const std::string file = path + "/" + names[i];
     auto snapshot = readFlightFile(file, ours.value());
     if (snapshot.ok()) {
       reading.snapshots.push_back(std::move(snapshot.value()));
@@ -111,10 +140,22 @@ Result<FlightReading> readDirectory(const std::string& path) {
       reading.problems.push_back(file + ": " + lastError());
     }
   }
-  if (count < names.value().size()) {
-    reading.problems.push_back(std::to_string(names.value().size() - count) + " more files were not read");
+  if (count < names.size()) {
+    reading.problems.push_back(std::to_string(names.size() - count) + " more files were not read");
   }
   return reading;
+}
+
+}  // namespace
+
+Result<FlightReading> readDirectory(const std::string& path) {
+  const auto names = flightFilesOf(path, Whose::kAnybodys);
+  if (!names.ok()) return names.status();
+  if (!names.value().empty()) return readFiles(path, names.value());
+  return fail(Code::kInvalidUsage,
+              "no flight recorder (*%s) in %s: was it the STRETTO_FLIGHT_DIR of the job, and has the job "
+              "begun?",
+              kFlightSuffix, path.c_str());
 }
 
 Result<FlightReading> readPaths(const std::string& paths) {
@@ -142,32 +183,23 @@ Result<FlightReading> readPaths(const std::string& paths) {
 }
 
 Result<FlightReading> readLastJob(const std::string& folder) {
-  const auto names = flightFilesOf(folder);
+  const bool exists = access(folder.c_str(), F_OK) == 0;
+  if (exists && !isFolderOfOurs(folder))
+    return fail(Code::kInvalidUsage, "%s is not a folder of this user alone", folder.c_str());
+  const auto names = flightFilesOf(folder, Whose::kOurs);
   if (!names.ok() || names.value().empty()) {
     return fail(Code::kInvalidUsage,
                 "nothing is left of a job in %s: all of this user have ended in peace, or left their flight "
                 "recorders in a STRETTO_FLIGHT_DIR",
                 folder.c_str());
   }
-  auto all = readDirectory(folder);
+  auto all = readFiles(folder, names.value());
   if (!all.ok() || all.value().snapshots.empty()) return all;
   std::vector<FlightSnapshot>& flights = all.value().snapshots;
-  std::set<uint64_t> communicators;
-  std::set<std::pair<uint64_t, uint64_t>> processes;
-  const auto add = [&](const FlightSnapshot& flight) {
-    communicators.insert(flight.communicator);
-    processes.insert({flight.pid, flight.startTime});
-  };
-  add(*std::max_element(flights.begin(), flights.end(), [](const auto& a, const auto& b) {
+  const auto last = std::max_element(flights.begin(), flights.end(), [](const auto& a, const auto& b) {
     return a.latestRealtime() < b.latestRealtime();
-  }));
-  for (size_t known = 0; known != communicators.size() + processes.size();) {
-    known = communicators.size() + processes.size();
-    for (const FlightSnapshot& flight : flights) {
-      if (communicators.contains(flight.communicator) || processes.contains({flight.pid, flight.startTime}))
-        add(flight);
-    }
-  }
+  });
+  const auto communicators = communicatorsOfJobs(flights, {*last});
   const size_t others = std::erase_if(
       flights, [&](const FlightSnapshot& flight) { return !communicators.contains(flight.communicator); });
   if (others > 0)
