@@ -422,8 +422,7 @@ void groupEnd() {
 }
 
 void groupDiscard() {
-  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-  ncclGroupSimulateEnd(&info);
+  ncclGroupSimulateEnd(nullptr);
   leaveGroup();
 }
 

@@ -223,7 +223,7 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* simInfo) try {
                       simInfo->magic, simInfo->size));
   }
   double microseconds = 0;
-  const stretto::Status status = Group::current().simulate(&microseconds);
+  const stretto::Status status = Group::current().simulate(simInfo == nullptr ? nullptr : &microseconds);
   if (status.ok() && simInfo != nullptr && simInfo->size >= sizeof(ncclSimInfo_t)) {
     simInfo->estimatedTime = static_cast<float>(microseconds);
   }

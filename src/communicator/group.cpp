@@ -169,24 +169,31 @@ Status Group::end() {
 
 Status Group::simulate(double* microseconds) {
   STRETTO_TRY(leave());
-  *microseconds = 0;
+  if (microseconds != nullptr) *microseconds = 0;
   if (depth_ > 0) return kOkStatus;
   Status status = poisoned_;
   if (!status.ok()) setLastError("the group cannot run: " + poisonText_);
-  if (status.ok()) {
-    const auto theirs = predictForeign();
-    status = theirs.status();
-    *microseconds = theirs.value();
-  }
-  for (const Batch& batch : batches_) {
-    if (batch.communicator->foreign() != nullptr) continue;
-    const auto total = status.ok() ? predicted(batch) : Result<double>(status);
-    if (!total.ok()) status = total.status();
-    *microseconds = std::max(*microseconds, total.value());
+  if (status.ok() && microseconds != nullptr) {
+    const auto total = predicted();
+    status = total.status();
+    *microseconds = total.value();
   }
   takeBack();
   clear();
   return status;
+}
+
+Result<double> Group::predicted() {
+  const auto theirs = predictForeign();
+  if (!theirs.ok()) return theirs.status();
+  double longest = theirs.value();
+  for (const Batch& batch : batches_) {
+    if (batch.communicator->foreign() != nullptr) continue;
+    const auto total = predicted(batch);
+    if (!total.ok()) return total.status();
+    longest = std::max(longest, total.value());
+  }
+  return longest;
 }
 
 Result<double> Group::predicted(const Batch& batch) {

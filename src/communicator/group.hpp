@@ -37,7 +37,8 @@ class Group {
 
   // Runs everything, if this was the outermost level.
   Status end();
-  // Forgets everything instead; `microseconds` gets the predicted time of the group, at the outermost level.
+  // Forgets everything instead; `microseconds`, if not null, gets the predicted time of the group, at the
+  // outermost level.
   Status simulate(double* microseconds);
 
  private:
@@ -57,6 +58,7 @@ class Group {
     std::function<Status()> run;
   };
 
+  Result<double> predicted();
   static Result<double> predicted(const Batch& batch);
   Status runForeign();
   Result<double> predictForeign();

@@ -124,7 +124,8 @@ void fuzzMember(int stage, std::span<const uint8_t> data) {
   where.session = kSession;
   where.secret = kSecret;
   const auto link = std::make_shared<ClientLink>(
-      where, member(0), kRanks, nullptr, [](const PeerLoss&) noexcept {}, [] {});
+      where, member(0), kRanks, nullptr, [](const PeerLoss&) noexcept {},
+      [](int, std::span<const uint8_t>) {});
   LastFrame port;
   MemberDialogue dialogue(link, port, kNonce);
   dialogue.open();
