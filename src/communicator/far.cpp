@@ -8,7 +8,7 @@
 
 #include "base/parameters.hpp"
 #include "communicator/gather.hpp"
-#include "net/tcp/tcp.hpp"
+#include "net/open.hpp"
 #include "platform/futex.hpp"
 #include "primitives/announcement.hpp"
 #include "primitives/disagreement.hpp"
@@ -93,13 +93,12 @@ Result<std::shared_ptr<net::Net>> netBetweenHosts() {
     const std::lock_guard lock(netMutex);
     if (givenNet != nullptr) return givenNet;
   }
-  auto tcp = net::tcp::open();
-  if (!tcp.ok()) return tcp.status();
-  if (tcp.value()->devices() == 0) {
+  auto net = net::open();
+  if (net.ok() && net.value()->devices() == 0) {
     return fail(Code::kSystem, "no network interface can be used to reach other hosts: NCCL_SOCKET_IFNAME=%s",
                 parameters::kSocketInterface.text().c_str());
   }
-  return std::shared_ptr<net::Net>(std::move(tcp.value()));
+  return net;
 }
 
 void useBetweenHosts(std::shared_ptr<net::Net> net) {

@@ -18,7 +18,7 @@
 
 namespace stretto::communicator {
 
-// The net between hosts; kInvalidUsage if there is none here. Tests may give another one.
+// The net between hosts, as NCCL_NET_PLUGIN and NCCL_NET have it (net/open.hpp). Tests may give another one.
 Result<std::shared_ptr<net::Net>> netBetweenHosts();
 void useBetweenHosts(std::shared_ptr<net::Net> net);
 

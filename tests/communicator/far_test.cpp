@@ -218,6 +218,40 @@ TEST(HostsOfProcesses, NeedNotBlock) {
               }));
 }
 
+// Of two ranks on two hosts, whose net plugins are these.
+Body withPlugins(const char* ofFirst, const char* ofSecond, Body body) {
+  return [=](Member& member) {
+    ::setenv("NCCL_HOSTID", member.rank == 0 ? "test-host-0" : "test-host-1", 1);
+    ::setenv("NCCL_NET_PLUGIN", member.rank == 0 ? ofFirst : ofSecond, 1);
+    body(member);
+  };
+}
+
+// Both fail to make a communicator, and say this of it.
+Body refused(ncclResult_t result, std::vector<std::string> words) {
+  return [=](Member& member) {
+    ncclUniqueId id;
+    if (!member.board.shareId(member.rank, &id)) return;
+    member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init", result);
+    member.expectError("init", words);
+  };
+}
+
+TEST(HostsOfProcesses, UseTheNetPluginThatIsNamed) {
+  asProcesses(2, withPlugins(STRETTO_NET, STRETTO_NET,
+                             connected([](Member& member) { sumsRight(member); })));
+  asProcesses(2, withPlugins(STRETTO_NET, "none",
+                             refused(ncclInvalidUsage, {"reach other hosts by", "Stretto", "tcp"})));
+}
+
+TEST(HostsOfProcesses, APluginThatIsNotThereIsTcpOrAnErrorWhereItsNetIsWanted) {
+  const ScopedVariable quiet("NCCL_DEBUG", "");
+  asProcesses(2, withPlugins("nosuchplugin", "none", connected([](Member& member) { sumsRight(member); })));
+  const ScopedVariable wanted("NCCL_NET", "nosuchnet");
+  asProcesses(2, withPlugins("nosuchplugin", "nosuchplugin",
+                             refused(ncclInvalidUsage, {"NCCL_NET=nosuchnet", "nosuchplugin"})));
+}
+
 TEST(HostsOfProcesses, ADeadRankOfAnotherHostIsNamed) {
   const Board board(3);
   Processes processes(board,

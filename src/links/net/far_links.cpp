@@ -61,15 +61,12 @@ void FarLinks::progress() {
 }
 
 void FarLinks::answer() {
-  Caller next;
-  if (!listener_->accept(next.receiver).ok()) {
+  std::unique_ptr<stretto::net::Receiver> next;
+  if (!listener_->accept(next).ok()) {
     STRETTO_LOG(kWarn, kNet, "rank %d: nobody can connect: %s", config_.rank, lastError().c_str());
     return;
   }
-  if (next.receiver != nullptr) {
-    next.hello = std::make_unique<Hello>();
-    callers_.push_back(std::move(next));
-  }
+  if (next != nullptr) callers_.emplace_back().receiver = std::move(next);
   std::erase_if(callers_, [&](Caller& caller) {
     bool heard = false;
     const Status status = hear(caller, heard);
@@ -81,7 +78,7 @@ void FarLinks::answer() {
 }
 
 Status FarLinks::hear(Caller& caller, bool& heard) {
-  auto* const bytes = reinterpret_cast<std::byte*>(caller.hello.get());
+  auto* const bytes = reinterpret_cast<std::byte*>(&caller.hello);
   if (caller.memory == nullptr) {
     auto memory = caller.receiver->enrol(bytes, sizeof(Hello), Memory::kHost);
     STRETTO_TRY(memory.status());
@@ -99,7 +96,7 @@ Status FarLinks::hear(Caller& caller, bool& heard) {
 
 // What a connection says of itself is looked at before it is believed.
 Status FarLinks::seat(Caller& caller, size_t bytes) {
-  const Hello& hello = *caller.hello;
+  const Hello& hello = caller.hello;
   const bool known = bytes == sizeof hello && hello.magic == Hello::kMagic && hello.rank >= 0 &&
                      hello.rank < config_.ranks && isFar(hello.rank);
   if (!known || from(hello.rank).isConnected()) {

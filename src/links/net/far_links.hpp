@@ -5,6 +5,7 @@
 // Threads: one at a time, the one that runs the rank's operation; it moves everything whenever it waits.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,9 +62,9 @@ class FarLinks {
   };
   // Somebody has connected and has not said yet who it is.
   struct Caller {
+    Hello hello;  // outlives the receiver: a card may write there until that is closed
     std::unique_ptr<stretto::net::Receiver> receiver;
-    std::unique_ptr<Hello> hello;
-    std::unique_ptr<stretto::net::Registration> memory;
+    std::unique_ptr<stretto::net::Registration> memory;  // before the receiver is destroyed
     stretto::net::Request* request = nullptr;
   };
 
@@ -79,7 +80,7 @@ class FarLinks {
   std::vector<std::unique_ptr<FarPeer>> peers_;  // by rank; null: on this host
   std::vector<SendRing*> sending_;               // that are used
   std::vector<ReceiveRing*> receiving_;          // that are connected
-  std::vector<Caller> callers_;
+  std::list<Caller> callers_;                    // stay where they are
   int expected_ = 0;  // peers that have not connected to this rank,
   int wanted_ = 0;    // and those of them from whom it waits for something
   uint32_t looks_ = 0;
