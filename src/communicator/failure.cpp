@@ -84,7 +84,7 @@ std::string Communicator::disagreementBehind(int lost) const {
                                         : firstDifference(*header, peer.header());
     if (calls.found()) return ranksDisagree(rank_, inWords(calls.mine), peer.rank, inWords(calls.theirs));
   }
-  const uint64_t members = disagreeingAt(theirs);
+  const uint64_t members = disagreeingAt(theirs, ranks_);
   if (members != 0) return ranksStandStill(connections_.peers, members, rank_);
   return "";
 }

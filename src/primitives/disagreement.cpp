@@ -86,8 +86,11 @@ std::string waitsForLong(int rank, double seconds, uint64_t peers, const std::st
          ", and goes on waiting until STRETTO_TIMEOUT. `stretto doctor` says what each rank does.";
 }
 
-uint64_t disagreeingAt(const WindowHeader& other) {
-  return std::atomic_ref(const_cast<uint64_t&>(other.wait.disagreeing)).load(std::memory_order_acquire);
+uint64_t disagreeingAt(const WindowHeader& other, int ranks) {
+  const uint64_t said =
+      std::atomic_ref(const_cast<uint64_t&>(other.wait.disagreeing)).load(std::memory_order_acquire);
+  const uint64_t known = said & (~uint64_t{0} >> (kMaxRanks - ranks));
+  return std::popcount(known) >= 2 ? known : 0;
 }
 
 Announcement currentCall(const WindowHeader& window) {

@@ -29,8 +29,9 @@ std::string ranksInWords(uint64_t ranks);
 // in which call, and what is missing there.
 std::string waitsForLong(int rank, double seconds, uint64_t peers, const std::string& call);
 
-// The ranks that `other` has found to disagree with each other, a bit each.
-uint64_t disagreeingAt(const WindowHeader& other);
+// The ranks that `other` has found to disagree with each other, a bit each: none, or at least two that there
+// are, whatever the word there says.
+uint64_t disagreeingAt(const WindowHeader& other, int ranks);
 
 // Also a wait for signals: announced the same way.
 constexpr bool isTransfer(const Announcement& call) {

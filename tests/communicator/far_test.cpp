@@ -12,6 +12,7 @@
 #include "communicator/far.hpp"
 #include "harness/made_up_net.hpp"
 #include "harness/ranks.hpp"
+#include "primitives/disagreement.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -136,6 +137,29 @@ TEST_F(MadeUpHosts, HaveNoWindowsAndNothingOneSided) {
             }));
 }
 
+std::unique_ptr<WindowHeader> headerOf(uint32_t ranks) {
+  auto header = std::make_unique<WindowHeader>();
+  header->ranks = ranks;
+  return header;
+}
+
+// What a far rank says of the header is not believed further than there are ranks.
+TEST(FarView, RanksThatCannotDisagreeAreNone) {
+  const auto header = headerOf(3);
+  const links::Link link = communicator::standIn(*header, 1);
+  const auto heard = [&](uint64_t said) {
+    header->wait.disagreeing = said;
+    bool asks = false;
+    EXPECT_TRUE(communicator::FarView::apply(communicator::FarView::of(*header, false), *link.standIn, asks));
+    return disagreeingAt(*link.standIn, 3);
+  };
+  for (const uint64_t said : {uint64_t{0}, uint64_t{1} << 1, uint64_t{3} << 40, uint64_t{1} << 63 | 4}) {
+    EXPECT_EQ(heard(said), 0u) << said;
+  }
+  EXPECT_EQ(heard(0b101), 0b101u);
+  EXPECT_EQ(heard(~uint64_t{0}), 0b111u);
+}
+
 // Processes of this machine that say that they are on several hosts: rank r on host r mod `hosts`.
 Body onHosts(int hosts, Body body) {
   return [=](Member& member) {
@@ -238,8 +262,7 @@ Body refused(ncclResult_t result, std::vector<std::string> words) {
 }
 
 TEST(HostsOfProcesses, UseTheNetPluginThatIsNamed) {
-  asProcesses(2, withPlugins(STRETTO_NET, STRETTO_NET,
-                             connected([](Member& member) { sumsRight(member); })));
+  asProcesses(2, withPlugins(STRETTO_NET, STRETTO_NET, connected([](Member& member) { sumsRight(member); })));
   asProcesses(2, withPlugins(STRETTO_NET, "none",
                              refused(ncclInvalidUsage, {"reach other hosts by", "Stretto", "tcp"})));
 }

@@ -96,7 +96,7 @@ Status Host::disagreement(Doubts& doubts, const AwaitedWord& awaited) const {
     if (calls.found()) return mismatch(other.rank, calls);
   }
   for (const Peer& other : peers_) {
-    const uint64_t members = other.rank == rank_ ? 0 : disagreeingAt(other.header());
+    const uint64_t members = other.rank == rank_ ? 0 : disagreeingAt(other.header(), ranks());
     if (members != 0) return parted(other.rank, members);
   }
   if (lost >= 0) return hasFailed(lost);
