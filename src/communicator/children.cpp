@@ -278,7 +278,7 @@ void Communicator::giveUpSeating(uint64_t seating) {
   if (membership_ == nullptr || header == nullptr) return;
   std::atomic_ref(header->seatingsGivenUp[seating % WindowHeader::kGivenUp])
       .store(seating, std::memory_order_release);
-  if (isSpread()) membership_->nudge(FarView::of(*header, false));
+  if (isSpread()) showNow(0);
 }
 
 void Communicator::giveUpChild(uint64_t child) {
@@ -287,7 +287,7 @@ void Communicator::giveUpChild(uint64_t child) {
   if (membership_ == nullptr || header == nullptr) return;
   std::atomic_ref(header->childrenGivenUp[childrenGivenUp_++ % WindowHeader::kGivenUp])
       .store(child, std::memory_order_release);
-  if (isSpread()) membership_->nudge(FarView::of(*header, false));
+  if (isSpread()) showNow(0);
 }
 
 // `seating`: 0 if there was none; `child`: the identity of that in which this rank has its seat, or 0.

@@ -277,7 +277,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string disagreementBehind(int lost) const;
   void nudged();
   void heard(int rank, std::span<const uint8_t> message);
-  void show(bool asks);
+  void show(uint64_t asks);
+  void showNow(uint64_t asks);
+  void answer();
   void markBroken(Status why, State state, const std::string& text);
   void raiseAbort(Status why);
   void stopOperations(uint32_t word);
@@ -354,6 +356,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex shrunkMutex_;                       // held while shrunk_ is used
   std::map<std::vector<int>, uint64_t> shrunk_;  // so far, by the ranks that stayed
   uint64_t childrenGivenUp_ = 0;                 // so far, by membershipMutex_
+  Shown shown_;                                  // to ranks of other hosts, by membershipMutex_
   Counters counters_;
   std::vector<std::byte> scaled_;  // PreMulSum's input
   std::vector<executors::host::HostTransfer> transfers_;

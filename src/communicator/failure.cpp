@@ -50,7 +50,7 @@ void Communicator::markBroken(Status why, State state, const std::string& text) 
   advance(state);
   if (WindowHeader* header = header_.load(); header != nullptr) {
     std::atomic_ref(header->failed).store(abortWord(first.ok() ? Status{Code::kAborted} : first));
-    if (isSpread()) show(false);
+    if (isSpread()) show(0);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "communicator/far.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -26,10 +27,9 @@ struct Offer {
 
 // What travels of a header.
 struct View {
-  uint32_t asks = 0;
+  uint64_t asks = 0;  // first: the rest is what is said
   uint32_t failed = 0;
   uint32_t left = 0;
-  uint32_t reserved = 0;
   uint64_t disagreeing = 0;
   uint64_t seatingsGivenUp[WindowHeader::kGivenUp] = {};
   uint64_t childrenGivenUp[WindowHeader::kGivenUp] = {};
@@ -149,9 +149,9 @@ links::Link standIn(const WindowHeader& like, int rank) {
   return link;
 }
 
-std::vector<uint8_t> FarView::of(const WindowHeader& header, bool asks) {
+std::vector<uint8_t> FarView::of(const WindowHeader& header, uint64_t asks) {
   View view;
-  view.asks = asks ? 1 : 0;
+  view.asks = asks;
   view.failed = read(header.failed);
   view.left = read(header.left);
   view.disagreeing = read(header.wait.disagreeing);
@@ -166,11 +166,11 @@ std::vector<uint8_t> FarView::of(const WindowHeader& header, bool asks) {
   return {begin, begin + sizeof view};
 }
 
-bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, bool& asks) {
+bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, uint64_t& asks) {
   View view;
   if (bytes.size() != sizeof view) return false;
   std::memcpy(&view, bytes.data(), sizeof view);
-  asks = view.asks != 0;
+  asks = view.asks;
   for (const AnnouncementWords& words : view.announcements) {
     const auto call = std::bit_cast<Announcement>(words);
     if (call.sequence != 0) announce(standIn, call);
@@ -187,6 +187,16 @@ bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, bool&
   std::atomic_ref(standIn.bell).fetch_add(1, std::memory_order_release);
   platform::futexWake(&standIn.bell);
   return true;
+}
+
+void Shown::note(std::span<const uint8_t> view, uint64_t nanoseconds) {
+  view_.assign(view.begin(), view.end());
+  nanoseconds_ = nanoseconds;
+}
+
+bool Shown::isOld(std::span<const uint8_t> view, uint64_t nanoseconds) const {
+  if (view_.size() != view.size() || nanoseconds - nanoseconds_ >= kNanoseconds) return true;
+  return !std::equal(view.begin() + sizeof(View::asks), view.end(), view_.begin() + sizeof(View::asks));
 }
 
 }  // namespace stretto::communicator

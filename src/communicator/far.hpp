@@ -36,10 +36,25 @@ links::Link standIn(const WindowHeader& like, int rank);
 // What of its header a rank tells the others.
 class FarView {
  public:
-  // `asks`: whoever gets it is to send its own.
-  static std::vector<uint8_t> of(const WindowHeader& header, bool asks);
+  // `asks`: these ranks, a bit each, are to send their own.
+  static std::vector<uint8_t> of(const WindowHeader& header, uint64_t asks);
   // Into the stand-in of who has sent it; false if it is none. Whoever waits for that is woken.
-  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, bool& asks);
+  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, uint64_t& asks);
+};
+
+// The view that a rank has shown last. It goes to all ranks, so one answers many who ask: N ranks that wait
+// cost N squared messages and not N cubed.
+class Shown {
+ public:
+  static constexpr uint64_t kNanoseconds = 100'000'000;
+
+  void note(std::span<const uint8_t> view, uint64_t nanoseconds);
+  // Whether who asks now is to be told: the view says another thing than the last one, or that was long ago.
+  bool isOld(std::span<const uint8_t> view, uint64_t nanoseconds) const;
+
+ private:
+  std::vector<uint8_t> view_;
+  uint64_t nanoseconds_ = 0;
 };
 
 }  // namespace stretto::communicator

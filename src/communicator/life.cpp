@@ -257,7 +257,8 @@ Status Communicator::makeHost() {
     policy.value().polls = true;
     policy.value().yields = 20;  // each look is a call of the kernel already
     host_ = std::make_unique<links::net::SpreadHost>(rank_, connections_.peers, layout, policy.value(),
-                                                     &importer_, *connections_.far, [this] { show(true); });
+                                                     &importer_, *connections_.far,
+                                                     [this](uint64_t peers) { show(peers); });
   } else {
     host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value(), &importer_);
   }
@@ -459,7 +460,7 @@ Status Communicator::finalise() {
   const bool done = !onDevice() || finishLaunches();
   const bool healthy = state() == State::kReady && advance(State::kFinalised);
   if (healthy && done) leave(WindowHeader::kGone);
-  if (isSpread()) show(false);
+  if (isSpread()) show(0);
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) {
     if (healthy) {

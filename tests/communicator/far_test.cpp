@@ -149,8 +149,8 @@ TEST(FarView, RanksThatCannotDisagreeAreNone) {
   const links::Link link = communicator::standIn(*header, 1);
   const auto heard = [&](uint64_t said) {
     header->wait.disagreeing = said;
-    bool asks = false;
-    EXPECT_TRUE(communicator::FarView::apply(communicator::FarView::of(*header, false), *link.standIn, asks));
+    uint64_t asks = 0;
+    EXPECT_TRUE(communicator::FarView::apply(communicator::FarView::of(*header, 0), *link.standIn, asks));
     return disagreeingAt(*link.standIn, 3);
   };
   for (const uint64_t said : {uint64_t{0}, uint64_t{1} << 1, uint64_t{3} << 40, uint64_t{1} << 63 | 4}) {
@@ -158,6 +158,34 @@ TEST(FarView, RanksThatCannotDisagreeAreNone) {
   }
   EXPECT_EQ(heard(0b101), 0b101u);
   EXPECT_EQ(heard(~uint64_t{0}), 0b111u);
+}
+
+TEST(FarView, OneAnswersAllWhoAskWithinAMoment) {
+  const auto header = headerOf(64);
+  const links::Link link = communicator::standIn(*header, 1);
+  uint64_t asks = 0;
+  ASSERT_TRUE(communicator::FarView::apply(communicator::FarView::of(*header, 0b1010), *link.standIn, asks));
+  EXPECT_EQ(asks, 0b1010u);
+
+  communicator::Shown shown;
+  constexpr uint64_t kBegin = 5'000'000'000, kWaiting = 63;
+  int answers = 0;
+  const auto asked = [&](uint64_t at) {
+    const auto view = communicator::FarView::of(*header, 0);
+    if (!shown.isOld(view, at)) return;
+    shown.note(view, at);
+    ++answers;
+  };
+  for (uint64_t i = 0; i < kWaiting; ++i) asked(kBegin + i * (communicator::Shown::kNanoseconds / kWaiting));
+  EXPECT_EQ(answers, 1);
+  shown.note(communicator::FarView::of(*header, 0b10), kBegin);  // an ask shows as much as an answer
+  asked(kBegin + 1);
+  EXPECT_EQ(answers, 1);
+  header->failed = 1;
+  asked(kBegin + 2);
+  EXPECT_EQ(answers, 2) << "what is new is told at once";
+  asked(kBegin + 2 + communicator::Shown::kNanoseconds);
+  EXPECT_EQ(answers, 3) << "after a while it is told again";
 }
 
 // Processes of this machine that say that they are on several hosts: rank r on host r mod `hosts`.

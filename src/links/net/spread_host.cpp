@@ -75,10 +75,10 @@ Status SpreadHost::finish() {
 }
 
 // The stand-in's bell counts what has been heard of the peer. Views that were on their way before this rank
-// asked may be of an earlier call: then it asks again.
+// asked may be of an earlier call: then it asks again, and when no answer comes.
 void SpreadHost::hear(int peer) {
   constexpr uint64_t kSliceMicroseconds = 5000;
-  constexpr double kMostSeconds = 1;
+  constexpr double kMostSeconds = 1, kSecondsOfAnswer = 0.15;
   constexpr int kMostViews = 3;
   if (!links_.isFar(peer)) return;
   WindowHeader& theirs = this->peer(peer).header();
@@ -87,13 +87,18 @@ void SpreadHost::hear(int peer) {
     return std::atomic_ref(header().abort).load(std::memory_order_relaxed) == 0 &&
            platform::tickSeconds(platform::ticks() - began) < kMostSeconds;
   };
-  for (int view = 0; view < kMostViews && mayWait() && !firstDifference(header(), theirs).found(); ++view) {
+  for (int views = 0; views < kMostViews && mayWait() && !firstDifference(header(), theirs).found();) {
     const uint32_t before = std::atomic_ref(theirs.bell).load(std::memory_order_acquire);
-    ask_();
-    while (std::atomic_ref(theirs.bell).load(std::memory_order_acquire) == before && mayWait()) {
+    const auto answered = [&] {
+      return std::atomic_ref(theirs.bell).load(std::memory_order_acquire) != before;
+    };
+    ask_(uint64_t{1} << peer);
+    const uint64_t asked = platform::ticks();
+    while (!answered() && mayWait() && platform::tickSeconds(platform::ticks() - asked) < kSecondsOfAnswer) {
       platform::futexWait(&theirs.bell, before, kSliceMicroseconds);
     }
   }
+    if (answered()) ++views;
 }
 
 }  // namespace stretto::links::net

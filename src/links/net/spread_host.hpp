@@ -14,9 +14,10 @@ namespace stretto::links::net {
 
 class SpreadHost final : public Host {
  public:
-  // Asks the ranks of other hosts for the headers of their windows, which then come into their stand-ins
-  // (communicator/far_views.hpp). Returns at once.
-  using Ask = std::function<void()>;
+  // Asks those of `peers` (a bit each) that are on other hosts for the headers of their windows, which then
+  // come into their stand-ins (communicator/far.hpp). Returns at once. Who has answered a moment ago and has
+  // nothing new to say does not answer.
+  using Ask = std::function<void(uint64_t peers)>;
 
   SpreadHost(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
              Importer* importer, FarLinks& links, Ask ask)
@@ -61,7 +62,7 @@ class SpreadHost final : public Host {
 
  private:
   Status until(AwaitedWord awaited, const Cell* cell, uint64_t value);
-  void wonder() const override { ask_(); }
+  void wonder(uint64_t peers) const override { ask_(peers); }
   Status brokenLink(int peer);
 
   FarLinks& links_;

@@ -126,7 +126,7 @@ Status Host::reasonSoon(int peer) const {
   WindowHeader& window = header();
   Doubts doubts;
   if (policy_.polls) doubts.missed = 1;  // nothing comes any more over a link that broke
-  wonder();
+  wonder(AwaitedWord{}.ranks(ranks()));
   while (platform::tickSeconds(platform::ticks() - began) < kSecondHandSeconds) {
     const uint32_t bell = std::atomic_ref(window.bell).load(std::memory_order_acquire);
     if (std::atomic_ref(window.abort).load(std::memory_order_acquire) != 0) return givenUp();

@@ -405,7 +405,7 @@ Status Patience::sleepStep() {
   const double waitedSeconds = platform::tickSeconds(waited);
   if (waitedSeconds > kDoubtfulSeconds) {
     if (waitedSeconds > wonderSeconds_) {
-      host_.wonder();
+      host_.wonder(awaited_.ranks(host_.ranks()));
       wonderSeconds_ = waitedSeconds + std::clamp(waitedSeconds, kDoubtfulSeconds, 1.0);
     }
     STRETTO_TRY(host_.standstill(standstill_, awaited_.peer));

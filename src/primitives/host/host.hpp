@@ -252,8 +252,9 @@ class Host {
 
  protected:
   // For backends that reach some peers by other ways (links/net/spread_host.hpp).
-  // Now and then in a long wait: to find out how peers are whose windows are not here.
-  virtual void wonder() const {}
+  // Now and then in a long wait: to find out how those of `peers` (a bit each) are whose windows are not
+  // here.
+  virtual void wonder(uint64_t /*peers*/) const {}
   void noteSlowWait() { ++counters_.slow; }
   Status peerFailed(int peer, const std::string& what) const;
 
