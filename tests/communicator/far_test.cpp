@@ -10,6 +10,7 @@
 
 #include "base/scoped_variable.hpp"
 #include "communicator/far.hpp"
+#include "harness/captured_log.hpp"
 #include "harness/made_up_net.hpp"
 #include "harness/ranks.hpp"
 #include "primitives/disagreement.hpp"
@@ -127,6 +128,31 @@ TEST_F(MadeUpHosts, AllHearOfOneThatCannotListen) {
     member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init", ncclSystemError);
     member.expectError("init", {"cannot be reached from other hosts", "the made up net is deaf"});
   });
+}
+
+// Said once by each, and the waits that need a connection end.
+TEST_F(MadeUpHosts, AWaitForAConnectionEndsWhereNoneCanBeAccepted) {
+  CapturedWarnings warnings;
+  asThreads(2, [this](Member& member) {
+    ncclUniqueId id;
+    if (!member.board.shareId(member.rank, &id)) return;
+    if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
+    faults().closed = true;
+    member.board.meet();
+    float value = 1;
+    const ncclResult_t result = ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr);
+    member.check(result != ncclSuccess, "an all-reduce without connections");
+    if (result == ncclSystemError) {
+      member.board.word(0) += 1;
+      member.expectError("the all-reduce", {"no peer can connect", "has no descriptors"});
+    }
+    member.board.meet();
+    member.check(member.board.word(0) != 0, "nobody says that the system refused");
+    member.expect(ncclCommAbort(member.comm), "abort");
+  });
+  const std::string warned = warnings.take();
+  for (const char* rank : {"WARN rank 0: no peer", "WARN rank 1: no peer"})
+    EXPECT_EQ(timesIn(warned, rank), 1u) << warned;
 }
 
 TEST_F(MadeUpHosts, HaveNoWindowsAndNothingOneSided) {

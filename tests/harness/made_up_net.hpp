@@ -23,6 +23,7 @@ class MadeUpNet final : public net::Net {
     std::atomic<int64_t> breaks{-1};  // messages until every connection breaks; -1: never
     std::atomic<int64_t> cuts{-1};    // messages until one arrives short of half its bytes; -1: never
     std::atomic<bool> deaf{false};    // nobody listens
+    std::atomic<bool> closed{false};  // who listens cannot accept
   };
   Faults faults;
 
@@ -164,6 +165,7 @@ class MadeUpNet final : public net::Net {
     }
     const net::Handle& handle() const override { return handle_; }
     Status accept(std::unique_ptr<net::Receiver>& connection) override {
+      if (net_.faults.closed) return fail(Code::kSystem, "the made up net has no descriptors");
       const std::lock_guard lock(calls_->mutex);
       if (calls_->waiting.empty()) return kOkStatus;
       connection = std::make_unique<Receiving>(net_, calls_->waiting.front());

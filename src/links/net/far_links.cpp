@@ -61,12 +61,7 @@ void FarLinks::progress() {
 }
 
 void FarLinks::answer() {
-  std::unique_ptr<stretto::net::Receiver> next;
-  if (!listener_->accept(next).ok()) {
-    STRETTO_LOG(kWarn, kNet, "rank %d: nobody can connect: %s", config_.rank, lastError().c_str());
-    return;
-  }
-  if (next != nullptr) callers_.emplace_back().receiver = std::move(next);
+  if (!deaf_.is()) admit();
   std::erase_if(callers_, [&](Caller& caller) {
     bool heard = false;
     const Status status = hear(caller, heard);
@@ -75,6 +70,16 @@ void FarLinks::answer() {
     }
     return heard || !status.ok();
   });
+}
+
+void FarLinks::admit() {
+  std::unique_ptr<stretto::net::Receiver> next;
+  if (!listener_->accept(next).ok()) {
+    const std::string why = lastError();
+    deaf_.note(fail(Code::kSystem, "rank %d: no peer can connect any more: %s", config_.rank, why.c_str()));
+  } else if (next != nullptr) {
+    callers_.emplace_back().receiver = std::move(next);
+  }
 }
 
 Status FarLinks::hear(Caller& caller, bool& heard) {
@@ -129,8 +134,9 @@ const Break* FarLinks::broken(int peer) const {
   const auto& far = peers_[static_cast<size_t>(peer)];
   if (far == nullptr) return nullptr;
   if (far->sending != nullptr && far->sending->broken().is()) return &far->sending->broken();
-  if (far->receiving != nullptr && far->receiving->broken().is()) return &far->receiving->broken();
-  return nullptr;
+  if (far->receiving == nullptr) return nullptr;
+  if (far->receiving->broken().is()) return &far->receiving->broken();
+  return deaf_.is() && !far->receiving->isConnected() ? &deaf_ : nullptr;
 }
 
 int FarLinks::firstBroken(uint64_t peers) const {

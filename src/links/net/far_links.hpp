@@ -72,17 +72,19 @@ class FarLinks {
 
   void dial(FarPeer& peer);
   void answer();
+  void admit();
   Status hear(Caller& caller, bool& heard);
   Status seat(Caller& caller, size_t bytes);
 
   Config config_;
   std::unique_ptr<stretto::net::Listener> listener_;
-  std::vector<std::unique_ptr<FarPeer>> peers_;  // by rank; null: on this host
-  std::vector<SendRing*> sending_;               // that are used
-  std::vector<ReceiveRing*> receiving_;          // that are connected
-  std::list<Caller> callers_;                    // stay where they are
-  int expected_ = 0;  // peers that have not connected to this rank,
-  int wanted_ = 0;    // and those of them from whom it waits for something
+  Break deaf_;                                        // why nobody can connect any more
+  std::vector<std::unique_ptr<FarPeer>> peers_;       // by rank; null: on this host
+  std::vector<SendRing*> sending_;                    // that are used
+  std::vector<ReceiveRing*> receiving_;               // that are connected
+  std::list<Caller> callers_;                         // stay where they are
+  int expected_ = 0;                                  // peers that have not connected to this rank,
+  int wanted_ = 0;                                    // and those of them from whom it waits for something
   uint32_t looks_ = 0;
 };
 

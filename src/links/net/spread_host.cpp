@@ -35,8 +35,9 @@ Status SpreadHost::progress(uint64_t peers) {
 
 // Most likely the peer has died or aborted, and word of that comes another way: peerFailed() waits for it.
 Status SpreadHost::brokenLink(int peer) {
-  return peerFailed(
-      peer, "the link over " + std::string(links_.netName()) + " broke: " + links_.broken(peer)->words);
+  const Break& found = *links_.broken(peer);
+  const Code code = found.status.code == Code::kSystem ? Code::kSystem : Code::kRemote;
+  return peerFailed(peer, "the link over " + std::string(links_.netName()) + " broke: " + found.words, code);
 }
 
 Status SpreadHost::until(AwaitedWord awaited, const Cell* cell, uint64_t value) {

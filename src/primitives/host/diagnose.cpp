@@ -137,10 +137,10 @@ Status Host::reasonSoon(int peer) const {
 }
 
 // Buffers of a peer cannot be read, or not any more.
-Status Host::peerFailed(int peer, const std::string& what) const {
+Status Host::peerFailed(int peer, const std::string& what, Code code) const {
   STRETTO_TRY(reasonSoon(peer));
-  return failAbout(peer, Code::kRemote, "rank %d cannot go on in %s with rank %d: %s", rank_,
-                   current().c_str(), peer, what.c_str());
+  return failAbout(peer, code, "rank %d cannot go on in %s with rank %d: %s", rank_, current().c_str(), peer,
+                   what.c_str());
 }
 
 // The last error says what the system refused.

@@ -256,7 +256,7 @@ class Host {
   // here.
   virtual void wonder(uint64_t /*peers*/) const {}
   void noteSlowWait() { ++counters_.slow; }
-  Status peerFailed(int peer, const std::string& what) const;
+  Status peerFailed(int peer, const std::string& what, Code code = Code::kRemote) const;
 
  private:
   friend class Patience;
