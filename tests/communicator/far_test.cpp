@@ -27,6 +27,7 @@ class MadeUpHosts : public ::testing::Test {
   void SetUp() override { communicator::useBetweenHosts(net_); }
   void TearDown() override { communicator::useBetweenHosts(nullptr); }
 
+  MadeUpNet& net() { return *net_; }
   MadeUpNet::Faults& faults() { return net_->faults; }
 
  private:
@@ -153,6 +154,21 @@ TEST_F(MadeUpHosts, AWaitForAConnectionEndsWhereNoneCanBeAccepted) {
   const std::string warned = warnings.take();
   for (const char* rank : {"WARN rank 0: no peer", "WARN rank 1: no peer"})
     EXPECT_EQ(timesIn(warned, rank), 1u) << warned;
+}
+
+TEST_F(MadeUpHosts, ListenUntilAllHaveConnected) {
+  asThreads(3, connected([this](Member& member) {
+              member.board.meet();
+              if (member.rank == 0) member.check(net().listeners() == 3, "not all listen");
+              member.board.meet();
+              std::vector<int> from(3, member.rank), to(3, -1);
+              member.expect(ncclAlltoAll(from.data(), to.data(), 1, ncclInt32, member.comm, nullptr),
+                            "all to all");
+              sumsRight(member);
+              member.board.meet();
+              member.check(net().listeners() == 0, "somebody still listens");
+              member.board.meet();
+            }));
 }
 
 TEST_F(MadeUpHosts, HaveNoWindowsAndNothingOneSided) {

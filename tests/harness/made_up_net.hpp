@@ -26,6 +26,10 @@ class MadeUpNet final : public net::Net {
     std::atomic<bool> closed{false};  // who listens cannot accept
   };
   Faults faults;
+  int listeners() {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(open_.size());
+  }
 
   const char* name() const override { return "made up"; }
   int devices() const override { return 1; }

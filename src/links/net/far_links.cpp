@@ -60,6 +60,7 @@ void FarLinks::progress() {
   if (expected_ != 0 && (wanted_ != 0 || ++looks_ % kSeldom == 0)) answer();
 }
 
+// Who listens no longer has no descriptors for strangers.
 void FarLinks::answer() {
   if (!deaf_.is()) admit();
   std::erase_if(callers_, [&](Caller& caller) {
@@ -70,6 +71,9 @@ void FarLinks::answer() {
     }
     return heard || !status.ok();
   });
+  if (expected_ != 0) return;
+  callers_.clear();
+  listener_.reset();
 }
 
 void FarLinks::admit() {

@@ -29,6 +29,7 @@ class FarLinks {
   };
   static Result<std::unique_ptr<FarLinks>> listen(Config config);
 
+  // Before progress().
   const stretto::net::Handle& handle() const { return listener_->handle(); }
   // That rank is on another host, and listens there.
   void add(int peer, const stretto::net::Handle& handle);
@@ -77,7 +78,7 @@ class FarLinks {
   Status seat(Caller& caller, size_t bytes);
 
   Config config_;
-  std::unique_ptr<stretto::net::Listener> listener_;
+  std::unique_ptr<stretto::net::Listener> listener_;  // null once all have connected
   Break deaf_;                                        // why nobody can connect any more
   std::vector<std::unique_ptr<FarPeer>> peers_;       // by rank; null: on this host
   std::vector<SendRing*> sending_;                    // that are used
