@@ -171,6 +171,23 @@ TEST_F(MadeUpHosts, ListenUntilAllHaveConnected) {
             }));
 }
 
+TEST_F(MadeUpHosts, CloseAllConnectionsAtTheSameTime) {
+  faults().lingers = 200;
+  asThreads(4, [this](Member& member) {
+    ncclUniqueId id;
+    if (!member.board.shareId(member.rank, &id)) return;
+    if (!member.expect(ncclCommInitRank(&member.comm, 4, id, member.rank), "init")) return;
+    std::vector<int> from(4, member.rank), to(4, -1);
+    member.expect(ncclAlltoAll(from.data(), to.data(), 1, ncclInt32, member.comm, nullptr), "all to all");
+    member.board.meet();
+    for (int turn = 0; turn < 4; ++turn) {  // one after another: each closes three
+      if (turn == member.rank) member.expect(ncclCommAbort(member.comm), "abort");
+      member.board.meet();
+    }
+  });
+  EXPECT_GE(net().mostLingering, 2);
+}
+
 TEST_F(MadeUpHosts, HaveNoWindowsAndNothingOneSided) {
   asThreads(2, connected([](Member& member) {
               const ncclResult_t result = ncclSignal(1 - member.rank, 0, 0, 0, member.comm, nullptr);

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "net/net.hpp"
@@ -24,8 +26,10 @@ class MadeUpNet final : public net::Net {
     std::atomic<int64_t> cuts{-1};    // messages until one arrives short of half its bytes; -1: never
     std::atomic<bool> deaf{false};    // nobody listens
     std::atomic<bool> closed{false};  // who listens cannot accept
+    std::atomic<int> lingers{0};      // milliseconds that the end of a sender takes
   };
   Faults faults;
+  std::atomic<int> mostLingering{0};  // senders that ended at the same time
   int listeners() {
     const std::lock_guard lock(mutex_);
     return static_cast<int>(open_.size());
@@ -81,6 +85,7 @@ class MadeUpNet final : public net::Net {
    public:
     Sending(MadeUpNet& net, std::shared_ptr<Pipe> pipe) : net_(net), pipe_(std::move(pipe)) {}
     ~Sending() override {
+      net_.linger();
       const std::lock_guard lock(pipe_->mutex);
       pipe_->closed = true;
     }
@@ -209,6 +214,15 @@ class MadeUpNet final : public net::Net {
     return fail(Code::kRemote, "the made up net broke");
   }
 
+  void linger() {
+    const int most = ++lingering_;
+    for (int seen = mostLingering; seen < most && !mostLingering.compare_exchange_weak(seen, most);) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(faults.lingers));
+    --lingering_;
+  }
+
+  std::atomic<int> lingering_{0};
   std::mutex mutex_;
   uint64_t listeners_ = 0;
   std::map<uint64_t, std::shared_ptr<Calls>> open_;

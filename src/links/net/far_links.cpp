@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/log.hpp"
@@ -17,6 +19,21 @@ Result<std::unique_ptr<FarLinks>> FarLinks::listen(Config config) {
   auto links = std::unique_ptr<FarLinks>(new FarLinks(std::move(config)));
   links->listener_ = std::move(listener.value());
   return links;
+}
+
+// A connection that closes may wait a moment for what its peer has not confirmed: all of them at the same
+// time.
+FarLinks::~FarLinks() {
+  std::vector<std::thread> closing;
+  for (const auto& far : peers_) {
+    if (far == nullptr || far->sending == nullptr) continue;
+    try {
+      closing.emplace_back([&far] { far->sending.reset(); });
+    } catch (const std::system_error&) {  // no more threads
+      far->sending.reset();
+    }
+  }
+  for (std::thread& one : closing) one.join();
 }
 
 void FarLinks::add(int peer, const stretto::net::Handle& handle) {

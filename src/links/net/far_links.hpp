@@ -28,6 +28,7 @@ class FarLinks {
     size_t chunkBytes = 0;
   };
   static Result<std::unique_ptr<FarLinks>> listen(Config config);
+  ~FarLinks();
 
   // Before progress().
   const stretto::net::Handle& handle() const { return listener_->handle(); }

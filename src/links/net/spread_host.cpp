@@ -98,8 +98,8 @@ void SpreadHost::hear(int peer) {
     while (!answered() && mayWait() && platform::tickSeconds(platform::ticks() - asked) < kSecondsOfAnswer) {
       platform::futexWait(&theirs.bell, before, kSliceMicroseconds);
     }
-  }
     if (answered()) ++views;
+  }
 }
 
 }  // namespace stretto::links::net
