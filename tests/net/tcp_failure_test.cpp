@@ -413,6 +413,83 @@ TEST_F(TcpFailure, ASmallMessageThatComesTwiceTakesNoRoomForGood) {
   }
 }
 
+// Half of a small message lies aside when its receive comes, and a second copy goes straight to the receive.
+// The two end in either order, and each may be the later one.
+struct TwoCopies {
+  explicit TwoCopies(uint8_t lossesOfFirst) {
+    if (sender.receiver == nullptr) return;
+    frame.total = frame.bytes = 1000;
+    tcp::Frame first = frame;
+    first.losses = lossesOfFirst;
+    frame.losses = 1 - lossesOfFirst;
+    // Nothing comes for it: who tests it reads what has come for others.
+    const Receive never{nothing.data(), nothing.size(), 1, nullptr};
+    EXPECT_TRUE(sender.receiver->receive(&never, 1, reading).ok());
+    EXPECT_TRUE(sender.write(0, first) && sender.write(0, bytes.first(500)));
+    bool came = false;
+    sender.settle(reading, came);
+    const Receive receive{to.data(), to.size(), 0, nullptr};
+    EXPECT_TRUE(sender.receiver->receive(&receive, 1, request).ok());
+    EXPECT_TRUE(sender.write(1, frame) && sender.write(1, bytes.first(700)));
+    sender.settle(request, done);
+    EXPECT_FALSE(done);
+  }
+  // Over `flow`, which is not lost.
+  void expectNext(size_t flow) {
+    for (int i = 0; i < 3; ++i) {
+      const uint64_t number = ++last;
+      tcp::Frame next;
+      next.number = next.index = number;
+      next.total = next.bytes = 1000;
+      next.losses = 1;
+      std::fill(to.begin(), to.end(), std::byte{});
+      const Receive receive{to.data(), to.size(), 0, nullptr};
+      ASSERT_TRUE(sender.receiver->receive(&receive, 1, request).ok());
+      ASSERT_TRUE(sender.write(flow, next) && sender.write(flow, bytes));
+      done = false;
+      EXPECT_TRUE(eventually([&] { return !sender.receiver->test(request, done, nullptr).ok() || done; }));
+      ASSERT_TRUE(done) << lastError();
+      EXPECT_EQ(to, from);
+    }
+  }
+  const std::unique_ptr<Net> net = tcp::open(oneFlow());
+  HandMade sender{*net, 2};
+  std::vector<std::byte> from = numbered(1000);
+  const std::span<std::byte> bytes{from};
+  std::vector<std::byte> to = std::vector<std::byte>(1000);
+  std::vector<std::byte> nothing = std::vector<std::byte>(8);
+  tcp::Frame frame;
+  uint64_t last = 0;  // number of a message
+  Request* reading = nullptr;
+  Request* request = nullptr;
+  bool done = false;
+};
+
+TEST_F(TcpFailure, AnAsideThatEndsWhileALaterCopyComesIsForgotten) {
+  TwoCopies copies(0);
+  ASSERT_TRUE(copies.request != nullptr);
+  ASSERT_TRUE(copies.sender.write(0, copies.bytes.subspan(500)));
+  copies.sender.settle(copies.request, copies.done);
+  EXPECT_FALSE(copies.done);  // flow 1 writes to the receive still
+  ASSERT_TRUE(copies.sender.write(1, copies.bytes.subspan(700)));
+  copies.sender.settle(copies.request, copies.done);
+  ASSERT_TRUE(copies.done);
+  EXPECT_EQ(copies.to, copies.from);
+  copies.expectNext(0);
+  copies.expectNext(1);
+}
+
+TEST_F(TcpFailure, AnAsideThatEndsWhileAnOlderCopyComesIsTaken) {
+  TwoCopies copies(1);
+  ASSERT_TRUE(copies.request != nullptr);
+  ASSERT_TRUE(copies.sender.write(0, copies.bytes.subspan(500)));
+  copies.sender.settle(copies.request, copies.done);
+  ASSERT_TRUE(copies.done);  // the rest of what flow 1 brought may never come: the sender has lost it
+  EXPECT_EQ(copies.to, copies.from);
+  EXPECT_EQ(lostOf(copies.sender.receiver->flows()), 1u);
+  copies.expectNext(0);
+}
+
 // One that holds the key and breaks the protocol.
 TEST_F(TcpFailure, AFrameThatIsNoneEndsTheConnection) {
   const auto net = tcp::open(oneFlow());

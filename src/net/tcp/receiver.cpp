@@ -326,10 +326,14 @@ void TcpReceiver::endPayload(InFlow& flow) {
   aside->whole = true;
   // A copy of it has come meanwhile, straight to the receive.
   if (complete_.has(frame.number)) return forget(*aside);
-  // Its receive may have come while it was on the way.
-  if (Expected* const expected = find(frame.tag, frame.index)) {
-    if (!takeAside(*expected).ok()) return;
+  // Its receive may have come while it was on the way, and then a copy over another flow, straight to there:
+  // of the two the later one stays.
+  Expected* const expected = find(frame.tag, frame.index);
+  if (expected == nullptr) return;
+  for (size_t i = 0; i < flows_.size(); ++i) {
+    if (flows_[i]->expected == expected && !supersede(i, frame)) return forget(*aside);
   }
+  if (!takeAside(*expected).ok()) return;  // it has broken the connection off
 }
 
 void TcpReceiver::complete(Expected& expected) {
