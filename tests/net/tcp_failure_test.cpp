@@ -1,6 +1,7 @@
 // What net/tcp does when flows break, peers fall silent or die, and strangers come.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +16,7 @@
 #include "net/nets.hpp"
 #include "net/relay.hpp"
 #include "net/tcp/handshake.hpp"
+#include "net/tcp/sender.hpp"
 
 namespace stretto::net::testing {
 namespace {
@@ -297,7 +299,6 @@ class HandMade {
     auto listener = net.listen(0);
     tcp::Rendezvous where;
     if (!listener.ok() || !tcp::decode(listener.value()->handle(), where)) return;
-    tcp::Hello hello;
     hello.flows = flows;
     hello.chunk = kChunk;
     hello.small = 4 << 10;
@@ -325,6 +326,13 @@ class HandMade {
     const iovec piece{bytes.data(), bytes.size()};
     return sendSome(flows_[flow].socket, std::span(&piece, 1)).bytes == bytes.size();
   }
+  // The sender that the library would have made of these flows, whose kernel takes only so many bytes.
+  std::unique_ptr<Sender> become(int bytes) {
+    for (const tcp::Joined& flow : flows_) {
+      EXPECT_EQ(::setsockopt(flow.socket.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
+    }
+    return std::make_unique<tcp::TcpSender>(hello, std::move(flows_), oneFlow());
+  }
   // What was written so far is read.
   void settle(Request* request, bool& done) {
     for (int i = 0; i < 100 && !done; ++i) {
@@ -333,6 +341,7 @@ class HandMade {
     }
   }
 
+  tcp::Hello hello;
   std::unique_ptr<Receiver> receiver;
 
  private:
@@ -343,6 +352,52 @@ std::vector<std::byte> numbered(size_t bytes) {
   std::vector<std::byte> all(bytes);
   for (size_t i = 0; i < bytes; ++i) all[i] = static_cast<std::byte>(i * 7 + i / 256);
   return all;
+}
+
+// Sends small messages, which nobody reads, for as long as the kernel takes them. How many are done.
+size_t fillTheKernel(Sender& sender, const std::vector<std::byte>& bytes) {
+  std::deque<Request*> sending;
+  size_t done = 0;
+  uint64_t moved = platform::monotonicNanoseconds();
+  while (platform::secondsSince(moved) < 0.3) {
+    Request* request = nullptr;
+    const bool room = sending.size() < kMostRequests / 2;
+    EXPECT_TRUE(!room || sender.send(bytes.data(), bytes.size(), 7, nullptr, request).ok()) << lastError();
+    if (request != nullptr) sending.push_back(request);
+    bool sent = false;
+    EXPECT_TRUE(sending.empty() || sender.test(sending.front(), sent).ok()) << lastError();
+    if (!sent) continue;
+    sending.pop_front();
+    ++done;
+    moved = platform::monotonicNanoseconds();
+  }
+  EXPECT_FALSE(sending.empty());
+  return done;
+}
+
+// Whoever was told that a small message is done need not come back for it to arrive.
+TEST_F(TcpFailure, WhatIsDoneArrivesThoughItsSenderStopsOrEnds) {
+  const auto net = tcp::open(oneFlow());
+  for (const bool ends : {false, true}) {
+    HandMade ready(*net, 2);
+    ASSERT_TRUE(ready.receiver != nullptr);
+    auto sender = ready.become(8 << 10);
+    const std::vector<std::byte> from = patternOf(1, ready.hello.small);
+    const size_t done = fillTheKernel(*sender, from);
+    ASSERT_GT(done, 0u);
+    ASSERT_LT(done, tcp::kMostUnconfirmedParts);  // which would be the limit otherwise
+    if (ends) sender.reset();
+    for (size_t i = 0; i < done; ++i) {
+      std::vector<std::byte> to(from.size());
+      const Receive receive{to.data(), to.size(), 7, nullptr};
+      Request* request = nullptr;
+      ASSERT_TRUE(ready.receiver->receive(&receive, 1, request).ok());
+      bool came = false;
+      EXPECT_TRUE(eventually([&] { return !ready.receiver->test(request, came, nullptr).ok() || came; }, 10));
+      ASSERT_TRUE(came) << i << " of " << done << ": " << lastError();
+      EXPECT_EQ(from, to);
+    }
+  }
 }
 
 // The sender has lost a flow and sends its chunk again, and what the lost flow still held is read after the

@@ -1,6 +1,9 @@
 #include "net/tcp/sender.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
 
 #include "base/log.hpp"
 #include "net/tcp/host_memory.hpp"
@@ -30,6 +33,7 @@ TcpSender::TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Sett
 }
 
 TcpSender::~TcpSender() {
+  drain();
   for (const auto& flow : flows_) {
     if (!flow->open) continue;
     Frame bye;
@@ -37,6 +41,25 @@ TcpSender::~TcpSender() {
     const iovec piece{&bye, sizeof bye};
     if (!flow->busy) sendSome(flow->socket, std::span(&piece, 1));
     closeGently(std::move(flow->socket), failure_.ok() ? kMostMillisecondsOfClose : 0);
+  }
+}
+
+// What was called done may have gone with a flow that was lost since: its copies are sent again for a while.
+// Of what is not done, whose bytes are the user's, nothing more is sent.
+void TcpSender::drain() {
+  queue_.clear();
+  std::erase_if(again_, [](const Job& job) { return job.message != nullptr; });
+  for (Message& message : messages_) message.used = false;
+  const uint64_t begin = platform::monotonicNanoseconds();
+  while (several() && failure_.ok() && platform::secondsSince(begin) * 1e3 < kMostMillisecondsOfClose) {
+    bool waits = !again_.empty();
+    for (size_t i = 0; i < flows_.size(); ++i) {
+      const OutFlow& flow = *flows_[i];
+      if (!flow.busy || flow.job.message == nullptr) pass(i);
+      waits = waits || (flow.open && flow.busy && flow.job.message == nullptr);
+    }
+    if (!waits) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
@@ -201,12 +224,11 @@ bool TcpSender::smallJob(Message& message, Job& job) {
   kept->frame = message.frame;
   kept->frame.kind = FrameKind::kWhole;
   kept->frame.bytes = message.frame.total;
-  job = {kept->frame, message.from, &message, kept};
+  kept->message = &message;
+  job = {kept->frame, message.from, nullptr, kept};
   if (several()) {
     kept->bytes.assign(message.from, message.from + message.frame.total);
-    markDone(message);
     job.from = kept->bytes.data();
-    job.message = nullptr;
   }
   return true;
 }
@@ -278,13 +300,18 @@ void TcpSender::finish(OutFlow& flow) {
   if (job.message == nullptr && job.unconfirmed == nullptr) return;
   flow.counters.bytes += job.frame.bytes;
   ++flow.counters.parts;
-  if (job.message == nullptr) return;
+  if (job.unconfirmed != nullptr) return finishSmall(*job.unconfirmed);
   job.message->taken += job.frame.bytes;
   if (!several()) {
     if (job.message->taken == job.message->frame.total) markDone(*job.message);
   } else if (complete_.has(job.message->frame.number) && !isBeingSent(*job.message)) {
     markDone(*job.message);
   }
+}
+
+// The kernel has a frame of it, or the receiver says that it has come; it may be both.
+void TcpSender::finishSmall(Unconfirmed& small) {
+  if (small.message != nullptr) markDone(*std::exchange(small.message, nullptr));
 }
 
 void TcpSender::markDone(Message& message) {
@@ -341,13 +368,14 @@ void TcpSender::applyComplete(const Record& record) {
     if (!one.used || inUse || !complete_.has(one.frame.number)) continue;
     one.used = false;
     unconfirmedBytes_ -= one.frame.total;
+    finishSmall(one);
   }
   const auto isComplete = [&](const Job& job) { return complete_.has(job.frame.number); };
   std::erase_if(again_, isComplete);
   if (!several()) return;
   for (Message& message : messages_) {
     if (!message.used || message.done || !complete_.has(message.frame.number)) continue;
-    if (!isBeingSent(message)) markDone(message);
+    if (!isSmall(message) && !isBeingSent(message)) markDone(message);
   }
 }
 

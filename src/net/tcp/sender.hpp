@@ -16,9 +16,9 @@
 namespace stretto::net::tcp {
 
 // Messages wait in a queue. Whichever flow has room takes the next frame: a small message, or the next chunk
-// of a large one whose receive is known to be there. With one flow a message is done when the kernel has it;
-// with several, small messages are copied, and large ones are done when the receiver has confirmed them, so
-// that whatever a lost flow carried can be sent again over another.
+// of a large one whose receive is known to be there. A small message is done when the kernel has it, and so
+// is a large one with one flow. With several, small messages are also copied, and large ones are done when
+// the receiver has confirmed them, so that whatever a lost flow carried can be sent again over another.
 class TcpSender final : public Sender {
  public:
   TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Settings& settings);
@@ -44,6 +44,7 @@ class TcpSender final : public Sender {
   struct Unconfirmed {
     bool used = false;
     Frame frame;
+    Message* message = nullptr;    // until it is done
     std::vector<std::byte> bytes;  // if there are several flows
     int carrier = -1;
   };
@@ -51,7 +52,7 @@ class TcpSender final : public Sender {
   struct Job {
     Frame frame;
     const std::byte* from = nullptr;
-    Message* message = nullptr;          // of a chunk, or of a small message that was not copied
+    Message* message = nullptr;          // of a chunk
     Unconfirmed* unconfirmed = nullptr;  // of a small message
   };
   struct OutFlow : Flow {
@@ -81,6 +82,7 @@ class TcpSender final : public Sender {
   void begin(size_t index, Job&& job);
   bool pump(size_t index);
   void finish(OutFlow& flow);
+  void finishSmall(Unconfirmed& small);
   bool hasRoom(OutFlow& flow);
   Unconfirmed* freeUnconfirmed(size_t bytes);
 
@@ -91,6 +93,7 @@ class TcpSender final : public Sender {
 
   void lose(size_t index, const std::string& why);
   void sendAgain(size_t lost);
+  void drain();
   void sayLost();
   void breakOff(const char* what);
 
