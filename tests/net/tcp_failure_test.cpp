@@ -230,6 +230,51 @@ TEST_F(TcpFailure, StrangersKeepNobodyFromConnecting) {
   EXPECT_EQ(timesIn(warnings.take(), "dropped a connection from 127.0.0.1:"), 1u);
 }
 
+TEST_F(TcpFailure, WhoComesBehindSilentStrangersHasItsTurn) {
+  const auto net = tcp::open(oneFlow());
+  auto listener = net->listen(0);
+  ASSERT_TRUE(listener.ok());
+  const Handle handle = listener.value()->handle();
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(strangerTo(handle));
+  Pair pair = join(*net, std::move(listener.value()), handle);
+  expectAllArrives(pair, trafficOf({100, 200'000}));
+}
+
+// More than are heard at a time, all of them before the first accept().
+TEST_F(TcpFailure, ManyPeersThatComeAtOnceAllConnect) {
+  constexpr size_t kPeers = 80;
+  const auto net = tcp::open(oneFlow());
+  auto listener = net->listen(0);
+  ASSERT_TRUE(listener.ok());
+  std::vector<std::unique_ptr<Connecting>> connecting;
+  for (size_t i = 0; i < kPeers; ++i) {
+    auto one = net->connect(0, listener.value()->handle());
+    ASSERT_TRUE(one.ok());
+    connecting.push_back(std::move(one.value()));
+  }
+  std::vector<std::unique_ptr<Sender>> senders(kPeers);
+  const auto pollAll = [&] {
+    for (size_t i = 0; i < kPeers; ++i) {
+      if (senders[i] != nullptr) continue;
+      EXPECT_TRUE(connecting[i]->poll(senders[i]).ok()) << lastError();
+    }
+  };
+  for (int i = 0; i < 20; ++i) pollAll();
+  std::vector<std::unique_ptr<Receiver>> receivers;
+  eventually(
+      [&] {
+        std::unique_ptr<Receiver> receiver;
+        EXPECT_TRUE(listener.value()->accept(receiver).ok()) << lastError();
+        if (receiver != nullptr) receivers.push_back(std::move(receiver));
+        pollAll();
+        return receivers.size() == kPeers;
+      },
+      20);
+  EXPECT_EQ(receivers.size(), kPeers);
+  EXPECT_EQ(std::count(senders.begin(), senders.end(), nullptr), 0);
+}
+
 TEST_F(TcpFailure, AReplayedHandshakeProvesNothing) {
   Relayed relayed(oneFlow());
   ASSERT_TRUE(relayed.pair.whole());

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostStrangers = 64;
 constexpr double kSecondsOfStrangers = 5;
-constexpr size_t kMostPartial = 64;
+constexpr ptrdiff_t kMostPartial = 64;
 constexpr double kSecondsOfPartial = 60;
 
 }  // namespace
@@ -40,9 +40,9 @@ Status TcpListener::listen(std::vector<NetworkInterface> interfaces) {
 }
 
 Status TcpListener::accept(std::unique_ptr<Receiver>& connection) {
-  admit();
   hear();
   dropLate();
+  admit();
   const auto whole = std::find_if(partial_.begin(), partial_.end(),
                                   [](const Partial& one) { return one.there == one.hello.flows; });
   if (whole == partial_.end()) return kOkStatus;
@@ -51,15 +51,13 @@ Status TcpListener::accept(std::unique_ptr<Receiver>& connection) {
   return kOkStatus;
 }
 
+// Those for whom there is no room wait in the kernel's queue: the next may be a peer, and so may any of those
+// that are being heard.
 void TcpListener::admit() {
   for (Door& door : doors_) {
-    for (size_t i = 0; i < kMostStrangers; ++i) {
+    while (strangers_.size() < kMostStrangers) {
       FileDescriptor socket = acceptFrom(door.socket);
       if (!socket.valid()) break;
-      if (strangers_.size() == kMostStrangers) {
-        sayDropped(toText(strangers_.front().from), "too many came at once");
-        strangers_.pop_front();
-      }
       const SocketAddress from = peerAddress(socket);
       strangers_.push_back({Answerer(std::move(socket)), from, door.interface.name});
       strangers_.back().answerer.since = platform::monotonicNanoseconds();
@@ -87,7 +85,9 @@ void TcpListener::join(Stranger& stranger) {
   auto at = std::find_if(partial_.begin(), partial_.end(),
                          [&](const Partial& one) { return one.hello.connection == hello.connection; });
   if (at == partial_.end()) {
-    if (partial_.size() == kMostPartial) return sayDropped(toText(stranger.from), "too many connections");
+    const auto open = std::count_if(partial_.begin(), partial_.end(),
+                                    [](const Partial& one) { return one.there < one.hello.flows; });
+    if (open >= kMostPartial) return sayDropped(toText(stranger.from), "too many connections");
     partial_.push_back({hello, platform::monotonicNanoseconds(), {}, 0});
     at = std::prev(partial_.end());
     at->flows.resize(hello.flows);

@@ -13,7 +13,7 @@
 namespace stretto::net::tcp {
 
 // Anybody can connect to its sockets. Who does has some seconds to prove that it holds the handle, and only
-// so many may be at it at a time: beyond that the one that came first goes.
+// so many may be at it at a time: the others wait in the kernel's queue.
 class TcpListener final : public Listener {
  public:
   static Result<std::unique_ptr<Listener>> create(const Settings& settings,
