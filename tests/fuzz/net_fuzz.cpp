@@ -198,6 +198,25 @@ void shake(Input& input) {
   }
 }
 
+// What a caller makes of a listener's messages, which are of a fixed size and may say anything.
+void beWelcomed(Input& input) {
+  Wires wires;
+  Answerer answerer(std::move(wires.nears[0].socket));
+  if (!answerer.welcome()) __builtin_trap();
+  uint8_t seen[sizeof(Welcome) + 1];
+  if (receiveSome(wires.fars[0], std::span<uint8_t>(seen)).bytes != sizeof(Welcome)) __builtin_trap();
+  Arriving<Challenge> challenge;
+  Arriving<Welcome> welcome;
+  bool challenged = false;
+  while (!input.empty()) {
+    wires.say(1, input.take(1 + input.byte() % 40));
+    const FileDescriptor& socket = wires.nears[1].socket;
+    const IoOutcome outcome = challenged ? welcome.read(socket) : challenge.read(socket);
+    if (outcome == IoOutcome::kSome && challenged) return;
+    challenged = challenged || outcome == IoOutcome::kSome;
+  }
+}
+
 void readHandle(Input& input) {
   Handle handle{};
   const auto bytes = input.take(handle.size());
@@ -216,7 +235,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stretto::net::tcp;
   if (size == 0) return 0;
   Input input(std::span(data + 1, size - 1));
-  switch (data[0] % 4) {
+  switch (data[0] % 5) {
     case 0:
       receiveFrom(input);
       break;
@@ -225,6 +244,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 2:
       shake(input);
+      break;
+    case 3:
+      beWelcomed(input);
       break;
     default:
       readHandle(input);

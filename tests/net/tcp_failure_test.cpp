@@ -241,6 +241,34 @@ TEST_F(TcpFailure, WhoComesBehindSilentStrangersHasItsTurn) {
   expectAllArrives(pair, trafficOf({100, 200'000}));
 }
 
+// The listener reads the whole handshake and drops the flow: who called is not connected, and comes again.
+TEST_F(TcpFailure, WhoIsDroppedAfterItsProofIsNotConnected) {
+  const auto net = tcp::open(oneFlow());
+  auto listener = listenOn(loopbackAddress());
+  ASSERT_TRUE(listener.ok());
+  tcp::Rendezvous where;
+  where.key[0] = 1;
+  where.addresses = {boundAddress(listener.value()).value()};
+  auto connecting = net->connect(0, tcp::encode(where));
+  ASSERT_TRUE(connecting.ok());
+  std::unique_ptr<Sender> sender;
+  std::unique_ptr<tcp::Answerer> answerer;
+  int proved = 0;
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(connecting.value()->poll(sender).ok()) << lastError();
+    FileDescriptor came = acceptFrom(listener.value());
+    if (came.valid()) answerer = std::make_unique<tcp::Answerer>(std::move(came));
+    std::string why;
+    if (answerer == nullptr || answerer->poll(where.key, why) != tcp::Shake::kDone) return sender != nullptr;
+    EXPECT_EQ(sender, nullptr);
+    const bool taken = ++proved == 3;
+    EXPECT_TRUE(!taken || answerer->welcome());
+    if (!taken) answerer.reset();
+    return sender != nullptr;
+  }));
+  EXPECT_EQ(proved, 3);
+}
+
 // More than are heard at a time, all of them before the first accept().
 TEST_F(TcpFailure, ManyPeersThatComeAtOnceAllConnect) {
   constexpr size_t kPeers = 80;

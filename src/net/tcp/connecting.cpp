@@ -25,7 +25,7 @@ const NetworkInterface* interfaceFor(const std::vector<NetworkInterface>& all, c
 
 TcpConnecting::TcpConnecting(const Settings& settings, const std::vector<NetworkInterface>& interfaces,
                              const Rendezvous& where)
-    : settings_(settings), interfaces_(interfaces), where_(where), since_(platform::monotonicNanoseconds()) {}
+    : settings_(settings), interfaces_(interfaces), where_(where) {}
 
 Status TcpConnecting::begin() {
   const size_t ways = std::max(interfaces_.size(), where_.addresses.size());
@@ -39,6 +39,7 @@ Status TcpConnecting::begin() {
   callers_.resize(flows);
   flows_.resize(flows);
   nextAttempt_.resize(flows);
+  failingSince_.resize(flows);
   return kOkStatus;
 }
 
@@ -72,11 +73,14 @@ Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
   return kOkStatus;
 }
 
-// A listener whose queue is full looks like one that is not there.
+// A listener whose queue is full looks like one that is not there, and one that has dropped a flow takes it
+// the next time.
 Status TcpConnecting::onFailure(size_t flow, const std::string& why, bool impostor) {
   callers_[flow].reset();
-  nextAttempt_[flow] = platform::monotonicNanoseconds() + kPause;
-  if (!impostor && platform::secondsSince(since_) < settings_.attempts) return kOkStatus;
+  const uint64_t now = platform::monotonicNanoseconds();
+  nextAttempt_[flow] = now + kPause;
+  if (failingSince_[flow] == 0) failingSince_[flow] = now;
+  if (!impostor && platform::secondsSince(failingSince_[flow]) < settings_.attempts) return kOkStatus;
   return fail(Code::kRemote, "net/tcp: no connection to the peer: %s", why.c_str());
 }
 

@@ -53,7 +53,16 @@ Shake Caller::answer(std::string& why, bool& impostor) {
     why = toText(to_) + " ended the connection";
     return Shake::kFailed;
   }
-  return Shake::kDone;
+  answered_ = true;
+  return Shake::kGoesOn;
+}
+
+Shake Caller::welcomed(std::string& why) {
+  const IoOutcome outcome = welcome_.read(socket_);
+  if (outcome == IoOutcome::kWouldBlock) return Shake::kGoesOn;
+  if (outcome == IoOutcome::kSome && welcome_.value.magic == kMagic) return Shake::kDone;
+  why = toText(to_) + " did not take the connection";
+  return Shake::kFailed;
 }
 
 Shake Caller::poll(std::string& why, bool& impostor) {
@@ -65,7 +74,11 @@ Shake Caller::poll(std::string& why, bool& impostor) {
     const Shake state = connecting(why);
     if (state == Shake::kFailed || !connected_) return state;
   }
-  return answer(why, impostor);
+  if (!answered_) {
+    const Shake state = answer(why, impostor);
+    if (state == Shake::kFailed || !answered_) return state;
+  }
+  return welcomed(why);
 }
 
 Joined Caller::take() {

@@ -55,6 +55,7 @@ class Caller {
   Shake begin(std::string& why);
   Shake connecting(std::string& why);
   Shake answer(std::string& why, bool& impostor);
+  Shake welcomed(std::string& why);
 
   const Key128 key_;
   const Hello hello_;
@@ -62,7 +63,9 @@ class Caller {
   const NetworkInterface* from_;  // null: whichever leads there
   FileDescriptor socket_;
   bool connected_ = false;
+  bool answered_ = false;
   Arriving<Challenge> challenge_;
+  Arriving<Welcome> welcome_;
 };
 
 // The end that was connected to: somebody who may be anybody.
@@ -72,6 +75,8 @@ class Answerer {
   Shake poll(const Key128& key, std::string& why);
   // Of a hello that is proved, after kDone.
   const Hello& hello() const { return hello_.value; }
+  // Tells the other end that it is connected. False if it is gone.
+  bool welcome() { return writeWhole(socket_, Welcome{}); }
   FileDescriptor take() { return std::move(socket_); }
   uint64_t since = 0;  // when it came
 

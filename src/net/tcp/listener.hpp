@@ -77,7 +77,7 @@ class TcpConnecting final : public Connecting {
   std::vector<Joined> flows_;
   std::vector<uint64_t> nextAttempt_;
   size_t joined_ = 0;
-  uint64_t since_ = 0;
+  std::vector<uint64_t> failingSince_;  // 0: no attempt has failed
 };
 
 }  // namespace stretto::net::tcp

@@ -9,7 +9,9 @@
 //   Hello{which connection, which flow, nonce} ->
 //                                              <-  Challenge{nonce, proof over both}
 //   Join{proof over both}                      ->
+//                                              <-  Welcome{}
 //
+// Before the Welcome the sender's end is not connected: the receiver's may have dropped it.
 // Then the sender sends frames: a header of fixed size, and for kWhole and kPart the bytes of a message, or
 // of one chunk of it. A message is named by its tag and by its index among those of its tag, which is also
 // the index of the receive that it is for: so what arrives first, by whatever flow, finds its place by
@@ -37,7 +39,7 @@
 
 namespace stretto::net::tcp {
 
-inline constexpr uint32_t kMagic = 0x314e5453;  // "STN1"; its last byte is the version
+inline constexpr uint32_t kMagic = 0x324e5453;  // "STN2"; its last byte is the version
 inline constexpr int kMostFlows = 32;
 inline constexpr size_t kMostAddresses = 8;
 inline constexpr size_t kMostMessage = size_t{1} << 30;
@@ -78,6 +80,10 @@ struct Challenge {
 };
 struct Join {
   Hash128 proof{};
+};
+// The flow belongs to its connection now.
+struct Welcome {
+  uint32_t magic = kMagic;
 };
 bool isGood(const Hello& hello);
 inline constexpr std::string_view kReceiverLabel = "stretto net receiver";
