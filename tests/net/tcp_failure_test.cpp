@@ -1,7 +1,9 @@
 // What net/tcp does when flows break, peers fall silent or die, and strangers come.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -267,6 +269,28 @@ TEST_F(TcpFailure, WhoIsDroppedAfterItsProofIsNotConnected) {
     return sender != nullptr;
   }));
   EXPECT_EQ(proved, 3);
+}
+
+// A process that has no descriptor left is told so, and goes on when it has some again.
+TEST_F(TcpFailure, AListenerWithoutDescriptorsSaysSo) {
+  const auto net = tcp::open(oneFlow());
+  auto listener = net->listen(0);
+  ASSERT_TRUE(listener.ok());
+  const Handle handle = listener.value()->handle();
+  const FileDescriptor stranger = strangerTo(handle);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit before = limit;
+  const FileDescriptor next = FileDescriptor::create([&] { return ::dup(stranger.get()); });
+  limit.rlim_cur = static_cast<rlim_t>(next.get()) + 1;  // those below are in use
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::unique_ptr<Receiver> receiver;
+  const Status status = listener.value()->accept(receiver);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code, Code::kSystem);
+  EXPECT_NE(lastError().find("Too many open files"), std::string::npos) << lastError();
+  Pair pair = join(*net, std::move(listener.value()), handle);
+  expectAllArrives(pair, trafficOf({100}));
 }
 
 // More than are heard at a time, all of them before the first accept().

@@ -1,6 +1,8 @@
 #include "net/tcp/listener.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "base/log.hpp"
 #include "net/tcp/receiver.hpp"
@@ -42,7 +44,7 @@ Status TcpListener::listen(std::vector<NetworkInterface> interfaces) {
 Status TcpListener::accept(std::unique_ptr<Receiver>& connection) {
   hear();
   dropLate();
-  admit();
+  STRETTO_TRY(admit());
   const auto whole = std::find_if(partial_.begin(), partial_.end(),
                                   [](const Partial& one) { return one.there == one.hello.flows; });
   if (whole == partial_.end()) return kOkStatus;
@@ -53,16 +55,22 @@ Status TcpListener::accept(std::unique_ptr<Receiver>& connection) {
 
 // Those for whom there is no room wait in the kernel's queue: the next may be a peer, and so may any of those
 // that are being heard.
-void TcpListener::admit() {
+Status TcpListener::admit() {
   for (Door& door : doors_) {
     while (strangers_.size() < kMostStrangers) {
       FileDescriptor socket = acceptFrom(door.socket);
-      if (!socket.valid()) break;
+      if (!socket.valid() && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+      if (!socket.valid() && (errno == ECONNABORTED || errno == EINTR)) continue;  // that one is gone
+      if (!socket.valid()) {
+        return fail(Code::kSystem, "net/tcp: cannot accept connections at %s: %s",
+                    toText(door.interface.address).c_str(), std::strerror(errno));
+      }
       const SocketAddress from = peerAddress(socket);
       strangers_.push_back({Answerer(std::move(socket)), from, door.interface.name});
       strangers_.back().answerer.since = platform::monotonicNanoseconds();
     }
   }
+  return kOkStatus;
 }
 
 void TcpListener::hear() {

@@ -42,7 +42,7 @@ class TcpListener final : public Listener {
 
   explicit TcpListener(const Settings& settings) : settings_(settings) {}
   Status listen(std::vector<NetworkInterface> interfaces);
-  void admit();
+  Status admit();
   void hear();
   void join(Stranger& stranger);
   void dropLate();
