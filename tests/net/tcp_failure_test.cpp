@@ -668,6 +668,32 @@ TEST_F(TcpFailure, AFrameThatIsNoneEndsTheConnection) {
   }
 }
 
+TEST_F(TcpFailure, ARecordOfMessagesThatWereNotSentEndsTheConnection) {
+  const std::vector<std::byte> bytes(300);
+  for (const uint64_t bits : {uint64_t{1}, uint64_t{4}, uint64_t{1} << 63}) {
+    int ends[2] = {-1, -1};
+    const FileDescriptor far = FileDescriptor::create(
+        [&] { return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0 ? ends[0] : -1; });
+    std::vector<tcp::Joined> flows;
+    flows.push_back({FileDescriptor::create([&] { return ends[1]; }), "a flow"});
+    tcp::Hello hello;
+    hello.chunk = tcp::kLeastChunk;
+    hello.small = 256;
+    tcp::TcpSender sender(hello, std::move(flows), oneFlow());
+    // A large one, which waits for its receive: it reads records whenever it is tested.
+    Request* request = nullptr;
+    ASSERT_TRUE(sender.send(bytes.data(), 100, 7, nullptr, request).ok());
+    bool done = false;
+    ASSERT_TRUE(sender.test(request, done).ok() && done);
+    ASSERT_TRUE(sender.send(bytes.data(), 300, 7, nullptr, request).ok());
+    tcp::Record record;
+    record.bits[0] = bits;
+    ASSERT_TRUE(tcp::writeWhole(far, record));
+    const Status status = sender.test(request, done);
+    EXPECT_EQ(status.code, bits == 1 ? Code::kOk : Code::kRemote) << bits;
+  }
+}
+
 // Loopback of a network namespace of its own, whose packets can be made to vanish. False if the kernel, or
 // who runs the test, does not allow it.
 bool enterOwnNetwork() {

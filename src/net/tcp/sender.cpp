@@ -344,9 +344,7 @@ void TcpSender::readRecords(size_t index) {
 bool TcpSender::apply(const Record& record) {
   switch (record.kind) {
     case RecordKind::kComplete:
-      if (record.count > number_) return false;
-      applyComplete(record);
-      return true;
+      return saysNoMoreThan(number_, record) && applyComplete(record);
     case RecordKind::kReady: {
       uint64_t& ready = readyOf_[record.tag];
       ready = std::max(ready, record.count);
@@ -359,7 +357,8 @@ bool TcpSender::apply(const Record& record) {
   return false;
 }
 
-void TcpSender::applyComplete(const Record& record) {
+// False if a message is said to be complete that was not sent to its end.
+bool TcpSender::applyComplete(const Record& record) {
   complete_.merge(record);
   for (Unconfirmed& one : unconfirmed_) {
     const bool inUse = std::any_of(flows_.begin(), flows_.end(), [&](const auto& flow) {
@@ -372,11 +371,14 @@ void TcpSender::applyComplete(const Record& record) {
   }
   const auto isComplete = [&](const Job& job) { return complete_.has(job.frame.number); };
   std::erase_if(again_, isComplete);
-  if (!several()) return;
+  if (!several()) return true;
   for (Message& message : messages_) {
-    if (!message.used || message.done || !complete_.has(message.frame.number)) continue;
-    if (!isSmall(message) && !isBeingSent(message)) markDone(message);
+    if (!message.used || message.done || isSmall(message)) continue;
+    if (!complete_.has(message.frame.number)) continue;
+    if (message.given < message.frame.total) return false;
+    if (!isBeingSent(message)) markDone(message);
   }
+  return true;
 }
 
 void TcpSender::lose(size_t index, const std::string& why) {

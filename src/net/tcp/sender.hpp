@@ -88,7 +88,7 @@ class TcpSender final : public Sender {
 
   void readRecords(size_t index);
   bool apply(const Record& record);
-  void applyComplete(const Record& record);
+  bool applyComplete(const Record& record);
   bool isBeingSent(const Message& message) const;
 
   void lose(size_t index, const std::string& why);

@@ -98,6 +98,15 @@ bool isGood(const Record& record, const Hello& hello) {
   return false;
 }
 
+bool saysNoMoreThan(uint64_t end, const Record& record) {
+  if (record.count > end) return false;
+  for (size_t i = 0; i < record.bits.size(); ++i) {
+    const auto above = static_cast<uint64_t>(std::bit_width(record.bits[i]));
+    if (above > 0 && 64 * i + above > end - record.count) return false;
+  }
+  return true;
+}
+
 void CompleteSet::advance() {
   while ((bits_[0] & 1) != 0) {
     const int ones = std::countr_one(bits_[0]);

@@ -130,6 +130,8 @@ struct Record {
 };
 static_assert(sizeof(Record) == 48 && sizeof(Record::bits) * 8 == kMostApart);
 bool isGood(const Record& record, const Hello& hello);
+// Whether all that a kComplete says to be complete has a number below `end`.
+bool saysNoMoreThan(uint64_t end, const Record& record);
 
 // Which messages are complete: those below a number, and some of those above.
 class CompleteSet {
