@@ -199,19 +199,19 @@ void shake(Input& input) {
 }
 
 // What a caller makes of a listener's messages, which are of a fixed size and may say anything.
-void beWelcomed(Input& input) {
+void hearAdmission(Input& input) {
   Wires wires;
   Answerer answerer(std::move(wires.nears[0].socket));
-  if (!answerer.welcome()) __builtin_trap();
-  uint8_t seen[sizeof(Welcome) + 1];
-  if (receiveSome(wires.fars[0], std::span<uint8_t>(seen)).bytes != sizeof(Welcome)) __builtin_trap();
+  if (!answerer.admit()) __builtin_trap();
+  uint8_t seen[sizeof(Admission) + 1];
+  if (receiveSome(wires.fars[0], std::span<uint8_t>(seen)).bytes != sizeof(Admission)) __builtin_trap();
   Arriving<Challenge> challenge;
-  Arriving<Welcome> welcome;
+  Arriving<Admission> admission;
   bool challenged = false;
   while (!input.empty()) {
     wires.say(1, input.take(1 + input.byte() % 40));
     const FileDescriptor& socket = wires.nears[1].socket;
-    const IoOutcome outcome = challenged ? welcome.read(socket) : challenge.read(socket);
+    const IoOutcome outcome = challenged ? admission.read(socket) : challenge.read(socket);
     if (outcome == IoOutcome::kSome && challenged) return;
     challenged = challenged || outcome == IoOutcome::kSome;
   }
@@ -246,7 +246,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       shake(input);
       break;
     case 3:
-      beWelcomed(input);
+      hearAdmission(input);
       break;
     default:
       readHandle(input);

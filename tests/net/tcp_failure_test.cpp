@@ -264,7 +264,7 @@ TEST_F(TcpFailure, WhoIsDroppedAfterItsProofIsNotConnected) {
     if (answerer == nullptr || answerer->poll(where.key, why) != tcp::Shake::kDone) return sender != nullptr;
     EXPECT_EQ(sender, nullptr);
     const bool taken = ++proved == 3;
-    EXPECT_TRUE(!taken || answerer->welcome());
+    EXPECT_TRUE(!taken || answerer->admit());
     if (!taken) answerer.reset();
     return sender != nullptr;
   }));

@@ -57,10 +57,10 @@ Shake Caller::answer(std::string& why, bool& impostor) {
   return Shake::kGoesOn;
 }
 
-Shake Caller::welcomed(std::string& why) {
-  const IoOutcome outcome = welcome_.read(socket_);
+Shake Caller::admitted(std::string& why) {
+  const IoOutcome outcome = admission_.read(socket_);
   if (outcome == IoOutcome::kWouldBlock) return Shake::kGoesOn;
-  if (outcome == IoOutcome::kSome && welcome_.value.magic == kMagic) return Shake::kDone;
+  if (outcome == IoOutcome::kSome && admission_.value.magic == kMagic) return Shake::kDone;
   why = toText(to_) + " did not take the connection";
   return Shake::kFailed;
 }
@@ -78,7 +78,7 @@ Shake Caller::poll(std::string& why, bool& impostor) {
     const Shake state = answer(why, impostor);
     if (state == Shake::kFailed || !answered_) return state;
   }
-  return welcomed(why);
+  return admitted(why);
 }
 
 Joined Caller::take() {

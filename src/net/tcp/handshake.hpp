@@ -55,7 +55,7 @@ class Caller {
   Shake begin(std::string& why);
   Shake connecting(std::string& why);
   Shake answer(std::string& why, bool& impostor);
-  Shake welcomed(std::string& why);
+  Shake admitted(std::string& why);
 
   const Key128 key_;
   const Hello hello_;
@@ -65,7 +65,7 @@ class Caller {
   bool connected_ = false;
   bool answered_ = false;
   Arriving<Challenge> challenge_;
-  Arriving<Welcome> welcome_;
+  Arriving<Admission> admission_;
 };
 
 // The end that was connected to: somebody who may be anybody.
@@ -76,7 +76,7 @@ class Answerer {
   // Of a hello that is proved, after kDone.
   const Hello& hello() const { return hello_.value; }
   // Tells the other end that it is connected. False if it is gone.
-  bool welcome() { return writeWhole(socket_, Welcome{}); }
+  bool admit() { return writeWhole(socket_, Admission{}); }
   FileDescriptor take() { return std::move(socket_); }
   uint64_t since = 0;  // when it came
 

@@ -104,7 +104,7 @@ void TcpListener::join(Stranger& stranger) {
   if (hello.flows != first.flows || hello.chunk != first.chunk || hello.small != first.small) {
     return sayDropped(toText(stranger.from), "it says another thing of its connection than before");
   }
-  if (!stranger.answerer.welcome()) return sayDropped(toText(stranger.from), "it closed before it was taken");
+  if (!stranger.answerer.admit()) return sayDropped(toText(stranger.from), "it closed before it was taken");
   Joined& flow = at->flows[hello.flow];
   if (!flow.socket.valid()) ++at->there;
   FileDescriptor socket = stranger.answerer.take();

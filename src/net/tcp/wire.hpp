@@ -9,9 +9,9 @@
 //   Hello{which connection, which flow, nonce} ->
 //                                              <-  Challenge{nonce, proof over both}
 //   Join{proof over both}                      ->
-//                                              <-  Welcome{}
+//                                              <-  Admission{}
 //
-// Before the Welcome the sender's end is not connected: the receiver's may have dropped it.
+// Before the Admission the sender's end is not connected: the receiver's may have dropped it.
 // Then the sender sends frames: a header of fixed size, and for kWhole and kPart the bytes of a message, or
 // of one chunk of it. A message is named by its tag and by its index among those of its tag, which is also
 // the index of the receive that it is for: so what arrives first, by whatever flow, finds its place by
@@ -82,7 +82,7 @@ struct Join {
   Hash128 proof{};
 };
 // The flow belongs to its connection now.
-struct Welcome {
+struct Admission {
   uint32_t magic = kMagic;
 };
 bool isGood(const Hello& hello);
