@@ -56,8 +56,7 @@ FlowCounters Flow::count() const {
   return now;
 }
 
-bool Flow::isSilent(double silence) {
-  const uint64_t now = platform::monotonicNanoseconds();
+bool Flow::isSilent(double silence, uint64_t now) {
   if (!open || now - asked_ < kAskKernelEvery) return false;
   asked_ = now;
   const SocketState state = stateOf(socket);

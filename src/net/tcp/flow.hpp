@@ -23,7 +23,7 @@ struct Flow {
   // With what the kernel counts.
   FlowCounters count() const;
   // Whether what was sent over it has had no answer for too long. Cheap to ask often.
-  bool isSilent(double silence);
+  bool isSilent(double silence, uint64_t now);
   void close();
 
   FileDescriptor socket;

@@ -137,10 +137,9 @@ Status TcpReceiver::progress() {
     if (failure_.ok()) writeRecords();
     first = false;
   }
-  if (calls_ % 1024 == 0) {
-    for (size_t i = 0; i < flows_.size(); ++i) {
-      if (flows_[i]->isSilent(silence_)) lose(i, "nothing has come from there for too long");
-    }
+  const uint64_t now = platform::monotonicNanoseconds();
+  for (size_t i = 0; i < flows_.size(); ++i) {
+    if (flows_[i]->isSilent(silence_, now)) lose(i, "nothing has come from there for too long");
   }
   if (!unsaid_.empty()) sayLost();
   const bool gone = std::none_of(flows_.begin(), flows_.end(), [](const auto& flow) { return flow->open; });

@@ -130,10 +130,9 @@ Status TcpSender::progress() {
     if (first || calls_ % kLookAtAllEvery == 0) readRecords(flow);
     first = false;
   }
-  if (calls_ % 1024 == 0) {
-    for (size_t flow = 0; flow < flows_.size(); ++flow) {
-      if (flows_[flow]->isSilent(silence_)) lose(flow, "nothing has come from there for too long");
-    }
+  const uint64_t now = platform::monotonicNanoseconds();
+  for (size_t flow = 0; flow < flows_.size(); ++flow) {
+    if (flows_[flow]->isSilent(silence_, now)) lose(flow, "nothing has come from there for too long");
   }
   if (!unsaid_.empty()) sayLost();
   return failure_.ok() ? kOkStatus : failed();
