@@ -233,6 +233,12 @@ class Exchange {
   size_t wrong_ = 0;
 };
 
+inline size_t lostOf(const std::vector<FlowCounters>& flows) {
+  size_t lost = 0;
+  for (const FlowCounters& flow : flows) lost += flow.lost ? 1 : 0;
+  return lost;
+}
+
 inline void expectAllArrives(Pair& pair, const Traffic& traffic) {
   ASSERT_TRUE(pair.whole());
   Exchange exchange(pair, traffic);

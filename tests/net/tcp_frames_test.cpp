@@ -1,0 +1,332 @@
+// What both ends of net/tcp make of frames and records that a test writes by hand, in orders that seldom
+// come.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <span>
+#include <thread>
+
+#include "harness/watchdog.hpp"
+#include "net/drive.hpp"
+#include "net/nets.hpp"
+#include "net/tcp/handshake.hpp"
+#include "net/tcp/sender.hpp"
+
+namespace stretto::net::testing {
+namespace {
+
+class TcpFrames : public ::testing::Test {
+ protected:
+  stretto::testing::Watchdog watchdog_{"a test of the frames of net/tcp", 4 * kPatience};
+};
+
+// A sender by hand, of flows that hold the key: it writes whatever frames a test wants.
+class HandMade {
+ public:
+  HandMade(Net& net, uint16_t flows) {
+    auto listener = net.listen(0);
+    tcp::Rendezvous where;
+    if (!listener.ok() || !tcp::decode(listener.value()->handle(), where)) return;
+    hello.flows = flows;
+    hello.chunk = kChunk;
+    hello.small = 4 << 10;
+    std::vector<std::unique_ptr<tcp::Caller>> callers;
+    for (uint16_t flow = 0; flow < flows; ++flow) {
+      hello.flow = flow;
+      callers.push_back(std::make_unique<tcp::Caller>(where.key, hello, where.addresses.front(), nullptr));
+    }
+    std::vector<bool> joined(flows);
+    EXPECT_TRUE(eventually([&] {
+      std::string why;
+      bool impostor = false;
+      for (size_t i = 0; i < flows; ++i) {
+        joined[i] = joined[i] || callers[i]->poll(why, impostor) == tcp::Shake::kDone;
+      }
+      EXPECT_TRUE(listener.value()->accept(receiver).ok());
+      return receiver != nullptr && std::find(joined.begin(), joined.end(), false) == joined.end();
+    }));
+    for (const auto& caller : callers) flows_.push_back(caller->take());
+  }
+  static constexpr uint32_t kChunk = 16 << 10;
+
+  bool write(size_t flow, const tcp::Frame& frame) { return tcp::writeWhole(flows_[flow].socket, frame); }
+  bool write(size_t flow, std::span<std::byte> bytes) {
+    const iovec piece{bytes.data(), bytes.size()};
+    return sendSome(flows_[flow].socket, std::span(&piece, 1)).bytes == bytes.size();
+  }
+  // The sender that the library would have made of these flows, whose kernel takes only so many bytes.
+  std::unique_ptr<Sender> become(int bytes) {
+    for (const tcp::Joined& flow : flows_) {
+      EXPECT_EQ(::setsockopt(flow.socket.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
+    }
+    return std::make_unique<tcp::TcpSender>(hello, std::move(flows_), oneFlow());
+  }
+  // What was written so far is read.
+  void settle(Request* request, bool& done) {
+    for (int i = 0; i < 100 && !done; ++i) {
+      EXPECT_TRUE(receiver->test(request, done, nullptr).ok()) << lastError();
+      if (i % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  tcp::Hello hello;
+  std::unique_ptr<Receiver> receiver;
+
+ private:
+  std::vector<tcp::Joined> flows_;
+};
+
+std::vector<std::byte> numbered(size_t bytes) {
+  std::vector<std::byte> all(bytes);
+  for (size_t i = 0; i < bytes; ++i) all[i] = static_cast<std::byte>(i * 7 + i / 256);
+  return all;
+}
+
+// Sends small messages, which nobody reads, for as long as the kernel takes them. How many are done.
+size_t fillTheKernel(Sender& sender, const std::vector<std::byte>& bytes) {
+  std::deque<Request*> sending;
+  size_t done = 0;
+  uint64_t moved = platform::monotonicNanoseconds();
+  while (platform::secondsSince(moved) < 0.3) {
+    Request* request = nullptr;
+    const bool room = sending.size() < kMostRequests / 2;
+    EXPECT_TRUE(!room || sender.send(bytes.data(), bytes.size(), 7, nullptr, request).ok()) << lastError();
+    if (request != nullptr) sending.push_back(request);
+    bool sent = false;
+    EXPECT_TRUE(sending.empty() || sender.test(sending.front(), sent).ok()) << lastError();
+    if (!sent) continue;
+    sending.pop_front();
+    ++done;
+    moved = platform::monotonicNanoseconds();
+  }
+  EXPECT_FALSE(sending.empty());
+  return done;
+}
+
+// Whoever was told that a small message is done need not come back for it to arrive.
+TEST_F(TcpFrames, WhatIsDoneArrivesThoughItsSenderStopsOrEnds) {
+  const auto net = tcp::open(oneFlow());
+  for (const bool ends : {false, true}) {
+    HandMade ready(*net, 2);
+    ASSERT_TRUE(ready.receiver != nullptr);
+    auto sender = ready.become(8 << 10);
+    const std::vector<std::byte> from = patternOf(1, ready.hello.small);
+    const size_t done = fillTheKernel(*sender, from);
+    ASSERT_GT(done, 0u);
+    ASSERT_LT(done, tcp::kMostUnconfirmedParts);  // which would be the limit otherwise
+    if (ends) sender.reset();
+    for (size_t i = 0; i < done; ++i) {
+      std::vector<std::byte> to(from.size());
+      const Receive receive{to.data(), to.size(), 7, nullptr};
+      Request* request = nullptr;
+      ASSERT_TRUE(ready.receiver->receive(&receive, 1, request).ok());
+      bool came = false;
+      EXPECT_TRUE(eventually([&] { return !ready.receiver->test(request, came, nullptr).ok() || came; }, 10));
+      ASSERT_TRUE(came) << i << " of " << done << ": " << lastError();
+      EXPECT_EQ(from, to);
+    }
+  }
+}
+
+// The sender has lost a flow and sends its chunk again, and what the lost flow still held is read after the
+// beginning of the second copy.
+TEST_F(TcpFrames, AChunkOfALostFlowThatIsReadLateCostsNoOther) {
+  const auto net = tcp::open(oneFlow());
+  HandMade sender(*net, 2);
+  ASSERT_TRUE(sender.receiver != nullptr);
+  std::vector<std::byte> from = numbered(2 * HandMade::kChunk);
+  std::vector<std::byte> to(from.size());
+  const Receive receive{to.data(), to.size(), 0, nullptr};
+  Request* request = nullptr;
+  ASSERT_TRUE(sender.receiver->receive(&receive, 1, request).ok());
+  tcp::Frame again;
+  again.kind = tcp::FrameKind::kPart;
+  again.total = 2 * HandMade::kChunk;
+  again.bytes = HandMade::kChunk;
+  again.losses = 1;
+  tcp::Frame first = again;
+  first.losses = 0;
+  const std::span bytes(from);
+  bool done = false;
+  ASSERT_TRUE(sender.write(1, again) && sender.write(1, bytes.first(1000)));
+  sender.settle(request, done);
+  ASSERT_TRUE(sender.write(0, first) && sender.write(0, bytes.first(HandMade::kChunk)));
+  sender.settle(request, done);
+  EXPECT_FALSE(done);
+  again.offset = HandMade::kChunk;
+  ASSERT_TRUE(sender.write(1, bytes.subspan(1000, HandMade::kChunk - 1000)));
+  ASSERT_TRUE(sender.write(1, again) && sender.write(1, bytes.subspan(HandMade::kChunk)));
+  sender.settle(request, done);
+  EXPECT_TRUE(done);
+  EXPECT_EQ(to, from);
+}
+
+// A small message comes twice: aside, since its receive is not there yet, and over another flow when it is.
+TEST_F(TcpFrames, ASmallMessageThatComesTwiceTakesNoRoomForGood) {
+  const auto net = tcp::open(oneFlow());
+  HandMade sender(*net, 2);
+  ASSERT_TRUE(sender.receiver != nullptr);
+  std::vector<std::byte> from = numbered(1000);
+  std::vector<std::byte> to(from.size());
+  const std::span bytes(from);
+  // Nothing comes for it: who tests it reads what has come for others.
+  std::vector<std::byte> nothing(8);
+  const Receive never{nothing.data(), nothing.size(), 1, nullptr};
+  Request* reading = nullptr;
+  bool came = false;
+  ASSERT_TRUE(sender.receiver->receive(&never, 1, reading).ok());
+  for (uint64_t number = 0; number < tcp::kMostUnconfirmedParts + 8; ++number) {
+    tcp::Frame frame;
+    frame.number = frame.index = number;
+    frame.total = frame.bytes = 1000;
+    ASSERT_TRUE(sender.write(0, frame) && sender.write(0, bytes.first(500)));
+    sender.settle(reading, came);
+    const Receive receive{to.data(), to.size(), 0, nullptr};
+    Request* request = nullptr;
+    std::fill(to.begin(), to.end(), std::byte{});
+    ASSERT_TRUE(sender.receiver->receive(&receive, 1, request).ok());
+    frame.losses = 1;
+    ASSERT_TRUE(sender.write(1, frame) && sender.write(1, bytes));
+    bool done = false;
+    EXPECT_TRUE(eventually([&] { return !sender.receiver->test(request, done, nullptr).ok() || done; }));
+    ASSERT_TRUE(done) << number << ": " << lastError();
+    EXPECT_EQ(to, from);
+    ASSERT_TRUE(sender.write(0, bytes.subspan(500)));
+    sender.settle(reading, came);
+  }
+}
+
+// Half of a small message lies aside when its receive comes, and a second copy goes straight to the receive.
+// The two end in either order, and each may be the later one.
+struct TwoCopies {
+  explicit TwoCopies(uint8_t lossesOfFirst) {
+    if (sender.receiver == nullptr) return;
+    frame.total = frame.bytes = 1000;
+    tcp::Frame first = frame;
+    first.losses = lossesOfFirst;
+    frame.losses = 1 - lossesOfFirst;
+    // Nothing comes for it: who tests it reads what has come for others.
+    const Receive never{nothing.data(), nothing.size(), 1, nullptr};
+    EXPECT_TRUE(sender.receiver->receive(&never, 1, reading).ok());
+    EXPECT_TRUE(sender.write(0, first) && sender.write(0, bytes.first(500)));
+    bool came = false;
+    sender.settle(reading, came);
+    const Receive receive{to.data(), to.size(), 0, nullptr};
+    EXPECT_TRUE(sender.receiver->receive(&receive, 1, request).ok());
+    EXPECT_TRUE(sender.write(1, frame) && sender.write(1, bytes.first(700)));
+    sender.settle(request, done);
+    EXPECT_FALSE(done);
+  }
+  // Over `flow`, which is not lost.
+  void expectNext(size_t flow) {
+    for (int i = 0; i < 3; ++i) {
+      const uint64_t number = ++last;
+      tcp::Frame next;
+      next.number = next.index = number;
+      next.total = next.bytes = 1000;
+      next.losses = 1;
+      std::fill(to.begin(), to.end(), std::byte{});
+      const Receive receive{to.data(), to.size(), 0, nullptr};
+      ASSERT_TRUE(sender.receiver->receive(&receive, 1, request).ok());
+      ASSERT_TRUE(sender.write(flow, next) && sender.write(flow, bytes));
+      done = false;
+      EXPECT_TRUE(eventually([&] { return !sender.receiver->test(request, done, nullptr).ok() || done; }));
+      ASSERT_TRUE(done) << lastError();
+      EXPECT_EQ(to, from);
+    }
+  }
+  const std::unique_ptr<Net> net = tcp::open(oneFlow());
+  HandMade sender{*net, 2};
+  std::vector<std::byte> from = numbered(1000);
+  const std::span<std::byte> bytes{from};
+  std::vector<std::byte> to = std::vector<std::byte>(1000);
+  std::vector<std::byte> nothing = std::vector<std::byte>(8);
+  tcp::Frame frame;
+  uint64_t last = 0;  // number of a message
+  Request* reading = nullptr;
+  Request* request = nullptr;
+  bool done = false;
+};
+
+TEST_F(TcpFrames, AnAsideThatEndsWhileALaterCopyComesIsForgotten) {
+  TwoCopies copies(0);
+  ASSERT_TRUE(copies.request != nullptr);
+  ASSERT_TRUE(copies.sender.write(0, copies.bytes.subspan(500)));
+  copies.sender.settle(copies.request, copies.done);
+  EXPECT_FALSE(copies.done);  // flow 1 writes to the receive still
+  ASSERT_TRUE(copies.sender.write(1, copies.bytes.subspan(700)));
+  copies.sender.settle(copies.request, copies.done);
+  ASSERT_TRUE(copies.done);
+  EXPECT_EQ(copies.to, copies.from);
+  copies.expectNext(0);
+  copies.expectNext(1);
+}
+
+TEST_F(TcpFrames, AnAsideThatEndsWhileAnOlderCopyComesIsTaken) {
+  TwoCopies copies(1);
+  ASSERT_TRUE(copies.request != nullptr);
+  ASSERT_TRUE(copies.sender.write(0, copies.bytes.subspan(500)));
+  copies.sender.settle(copies.request, copies.done);
+  ASSERT_TRUE(copies.done);  // the rest of what flow 1 brought may never come: the sender has lost it
+  EXPECT_EQ(copies.to, copies.from);
+  EXPECT_EQ(lostOf(copies.sender.receiver->flows()), 1u);
+  copies.expectNext(0);
+}
+
+// One that holds the key and breaks the protocol.
+TEST_F(TcpFrames, AFrameThatIsNoneEndsTheConnection) {
+  const auto net = tcp::open(oneFlow());
+  for (int kind = 0; kind < 5; ++kind) {
+    HandMade sender(*net, 1);
+    ASSERT_TRUE(sender.receiver != nullptr);
+    tcp::Frame frame;
+    frame.total = frame.bytes = 100;
+    if (kind == 0) frame.magic = 1;
+    if (kind == 1) frame.total = frame.bytes = 5 << 10;                  // longer than a small one may be
+    if (kind == 2) frame.number = 100'000;                               // too far ahead
+    if (kind == 3) frame.kind = tcp::FrameKind::kPart, frame.index = 5;  // nobody waits for it
+    if (kind == 4) frame.kind = static_cast<tcp::FrameKind>(77);
+    ASSERT_TRUE(sender.write(0, frame));
+    std::vector<std::byte> to(100);
+    const Receive receive{to.data(), to.size(), 0, nullptr};
+    Request* request = nullptr;
+    ASSERT_TRUE(sender.receiver->receive(&receive, 1, request).ok());
+    Status status;
+    bool done = false;
+    EXPECT_TRUE(
+        eventually([&] { return !(status = sender.receiver->test(request, done, nullptr)).ok() || done; }));
+    EXPECT_EQ(status.code, Code::kRemote) << kind;
+  }
+}
+
+TEST_F(TcpFrames, ARecordOfMessagesThatWereNotSentEndsTheConnection) {
+  const std::vector<std::byte> bytes(300);
+  for (const uint64_t bits : {uint64_t{1}, uint64_t{4}, uint64_t{1} << 63}) {
+    int ends[2] = {-1, -1};
+    const FileDescriptor far = FileDescriptor::create(
+        [&] { return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0 ? ends[0] : -1; });
+    std::vector<tcp::Joined> flows;
+    flows.push_back({FileDescriptor::create([&] { return ends[1]; }), "a flow"});
+    tcp::Hello hello;
+    hello.chunk = tcp::kLeastChunk;
+    hello.small = 256;
+    tcp::TcpSender sender(hello, std::move(flows), oneFlow());
+    // A large one, which waits for its receive: it reads records whenever it is tested.
+    Request* request = nullptr;
+    ASSERT_TRUE(sender.send(bytes.data(), 100, 7, nullptr, request).ok());
+    bool done = false;
+    ASSERT_TRUE(sender.test(request, done).ok() && done);
+    ASSERT_TRUE(sender.send(bytes.data(), 300, 7, nullptr, request).ok());
+    tcp::Record record;
+    record.bits[0] = bits;
+    ASSERT_TRUE(tcp::writeWhole(far, record));
+    const Status status = sender.test(request, done);
+    EXPECT_EQ(status.code, bits == 1 ? Code::kOk : Code::kRemote) << bits;
+  }
+}
+
+}  // namespace
+}  // namespace stretto::net::testing
