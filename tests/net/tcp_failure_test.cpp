@@ -363,6 +363,39 @@ TEST_F(TcpFailure, AListenerThatDoesNotKnowTheKeyIsRefused) {
   EXPECT_EQ(receiver, nullptr);
 }
 
+// A host may have addresses that the peer cannot reach: one that is refused, and one where nothing answers,
+// as that of a listener whose queue is full. All flows go over the one that can be reached.
+TEST_F(TcpFailure, AddressesThatCannotBeReachedCostNoConnection) {
+  const auto net = tcp::open(oneFlow());
+  auto listener = net->listen(0);
+  ASSERT_TRUE(listener.ok());
+  tcp::Rendezvous where;
+  ASSERT_TRUE(tcp::decode(listener.value()->handle(), where));
+  const SocketAddress good = where.addresses.front();
+  auto refusing = listenOn(loopbackAddress());
+  auto silent = listenOn(loopbackAddress());
+  ASSERT_TRUE(refusing.ok() && silent.ok());
+  const SocketAddress refused = boundAddress(refusing.value()).value();
+  const SocketAddress unanswered = boundAddress(silent.value()).value();
+  refusing.value().reset();
+  ASSERT_EQ(::listen(silent.value().get(), 0), 0);
+  const FileDescriptor filling[] = {beginConnect(unanswered, {}), beginConnect(unanswered, {})};
+  where.addresses = {unanswered, refused, good};
+  auto connecting = net->connect(0, tcp::encode(where));
+  ASSERT_TRUE(connecting.ok());
+  std::unique_ptr<Sender> sender;
+  std::unique_ptr<Receiver> receiver;
+  Status status;
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(listener.value()->accept(receiver).ok());
+    status = connecting.value()->poll(sender);
+    return !status.ok() || (sender != nullptr && receiver != nullptr);
+  }));
+  EXPECT_TRUE(status.ok()) << lastError();
+  ASSERT_TRUE(sender != nullptr && receiver != nullptr);
+  EXPECT_EQ(sender->flows().size(), 3u);
+}
+
 TEST_F(TcpFailure, NobodyListensForLong) {
   tcp::Settings settings = oneFlow();
   settings.attempts = 0.3;

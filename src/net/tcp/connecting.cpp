@@ -39,6 +39,7 @@ Status TcpConnecting::begin() {
   callers_.resize(flows);
   flows_.resize(flows);
   nextAttempt_.resize(flows);
+  failures_.resize(flows);
   failingSince_.resize(flows);
   return kOkStatus;
 }
@@ -47,7 +48,9 @@ void TcpConnecting::call(size_t flow) {
   Hello hello = hello_;
   hello.flow = static_cast<uint16_t>(flow);
   if (!fillRandom(hello.nonce).ok()) return;
-  const SocketAddress& to = where_.addresses[flow % where_.addresses.size()];
+  // Flows begin at different addresses; one that fails there tries the next, which may be reached where that
+  // one is not.
+  const SocketAddress& to = where_.addresses[(flow + failures_[flow]) % where_.addresses.size()];
   callers_[flow] = std::make_unique<Caller>(where_.key, hello, to, interfaceFor(interfaces_, to, flow));
 }
 
@@ -74,13 +77,16 @@ Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
 }
 
 // A listener whose queue is full looks like one that is not there, and one that has dropped a flow takes it
-// the next time.
+// the next time. Who answers and does not know the key listens at an address that several hosts have, as
+// bridges do: the peer's others may be its own.
 Status TcpConnecting::onFailure(size_t flow, const std::string& why, bool impostor) {
   callers_[flow].reset();
   const uint64_t now = platform::monotonicNanoseconds();
   nextAttempt_[flow] = now + kPause;
   if (failingSince_[flow] == 0) failingSince_[flow] = now;
-  if (!impostor && platform::secondsSince(failingSince_[flow]) < settings_.attempts) return kOkStatus;
+  const bool isLast = impostor && ++impostors_ >= callers_.size() * where_.addresses.size();
+  ++failures_[flow];
+  if (!isLast && platform::secondsSince(failingSince_[flow]) < settings_.attempts) return kOkStatus;
   return fail(Code::kRemote, "net/tcp: no connection to the peer: %s", why.c_str());
 }
 

@@ -3,9 +3,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "platform/clock.hpp"
 #include "platform/random.hpp"
 
 namespace stretto::net::tcp {
+namespace {
+
+constexpr double kMostSecondsUnanswered = 3;  // the kernel alone would try for two minutes
+
+}  // namespace
 
 std::string routeOf(const FileDescriptor& socket, const std::string& interface, const SocketAddress& peer) {
   const auto own = boundAddress(socket);
@@ -14,6 +20,7 @@ std::string routeOf(const FileDescriptor& socket, const std::string& interface, 
 }
 
 Shake Caller::begin(std::string& why) {
+  begun_ = platform::monotonicNanoseconds();
   socket_ = beginConnect(to_, from_ != nullptr ? from_->address : SocketAddress{});
   if (socket_.valid()) return Shake::kGoesOn;
   why = std::string("cannot connect to ") + toText(to_) + ": " + std::strerror(errno);
@@ -27,7 +34,11 @@ Shake Caller::connecting(std::string& why) {
     why = "cannot connect to " + toText(to_) + ": " + std::strerror(error);
     return Shake::kFailed;
   }
-  if (!isConnected(socket_)) return Shake::kGoesOn;
+  if (!isConnected(socket_)) {
+    if (platform::secondsSince(begun_) < kMostSecondsUnanswered) return Shake::kGoesOn;
+    why = "nothing answers at " + toText(to_);
+    return Shake::kFailed;
+  }
   if (!writeWhole(socket_, hello_)) {
     why = toText(to_) + " took no greeting";
     return Shake::kFailed;

@@ -62,6 +62,7 @@ class Caller {
   const SocketAddress to_;
   const NetworkInterface* from_;  // null: whichever leads there
   FileDescriptor socket_;
+  uint64_t begun_ = 0;
   bool connected_ = false;
   bool answered_ = false;
   Arriving<Challenge> challenge_;

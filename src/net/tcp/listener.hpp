@@ -76,6 +76,8 @@ class TcpConnecting final : public Connecting {
   std::vector<std::unique_ptr<Caller>> callers_;  // null: joined, or waits for its next attempt
   std::vector<Joined> flows_;
   std::vector<uint64_t> nextAttempt_;
+  std::vector<size_t> failures_;
+  size_t impostors_ = 0;  // answers of those who did not know the key
   size_t joined_ = 0;
   std::vector<uint64_t> failingSince_;  // 0: no attempt has failed
 };
