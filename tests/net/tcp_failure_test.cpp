@@ -342,36 +342,47 @@ TEST_F(TcpFailure, AReplayedHandshakeProvesNothing) {
   expectAllArrives(relayed.pair, trafficOf({100, 200'000}));
 }
 
-TEST_F(TcpFailure, AListenerThatDoesNotKnowTheKeyIsRefused) {
-  const auto net = tcp::open(oneFlow());
-  auto listener = net->listen(0);
-  ASSERT_TRUE(listener.ok());
+// A listener and what its handle says, which a test changes before it connects by it.
+struct Dialled {
+  explicit Dialled(Net& theNet) : net(theNet) {
+    auto made = net.listen(0);
+    EXPECT_TRUE(made.ok() && tcp::decode(made.value()->handle(), where));
+    listener = std::move(made.value());
+  }
+  // Until both ends are there, or the one that connects has given up.
+  Status connect() {
+    auto connecting = net.connect(0, tcp::encode(where));
+    if (!connecting.ok()) return connecting.status();
+    Status status;
+    EXPECT_TRUE(eventually([&] {
+      EXPECT_TRUE(listener->accept(receiver).ok());
+      status = connecting.value()->poll(sender);
+      return !status.ok() || (sender != nullptr && receiver != nullptr);
+    }));
+    return status;
+  }
+
+  Net& net;
+  std::unique_ptr<Listener> listener;
   tcp::Rendezvous where;
-  ASSERT_TRUE(tcp::decode(listener.value()->handle(), where));
-  where.key[0] ^= 1;
-  auto connecting = net->connect(0, tcp::encode(where));
-  ASSERT_TRUE(connecting.ok());
   std::unique_ptr<Sender> sender;
   std::unique_ptr<Receiver> receiver;
-  Status status;
-  EXPECT_TRUE(eventually([&] {
-    EXPECT_TRUE(listener.value()->accept(receiver).ok());
-    status = connecting.value()->poll(sender);
-    return !status.ok();
-  }));
-  EXPECT_EQ(status.code, Code::kRemote);
-  EXPECT_EQ(receiver, nullptr);
+};
+
+TEST_F(TcpFailure, AListenerThatDoesNotKnowTheKeyIsRefused) {
+  const auto net = tcp::open(oneFlow());
+  Dialled dialled(*net);
+  dialled.where.key[0] ^= 1;
+  EXPECT_EQ(dialled.connect().code, Code::kRemote);
+  EXPECT_EQ(dialled.receiver, nullptr);
 }
 
 // A host may have addresses that the peer cannot reach: one that is refused, and one where nothing answers,
 // as that of a listener whose queue is full. All flows go over the one that can be reached.
 TEST_F(TcpFailure, AddressesThatCannotBeReachedCostNoConnection) {
   const auto net = tcp::open(oneFlow());
-  auto listener = net->listen(0);
-  ASSERT_TRUE(listener.ok());
-  tcp::Rendezvous where;
-  ASSERT_TRUE(tcp::decode(listener.value()->handle(), where));
-  const SocketAddress good = where.addresses.front();
+  Dialled dialled(*net);
+  const SocketAddress good = dialled.where.addresses.front();
   auto refusing = listenOn(loopbackAddress());
   auto silent = listenOn(loopbackAddress());
   ASSERT_TRUE(refusing.ok() && silent.ok());
@@ -380,20 +391,10 @@ TEST_F(TcpFailure, AddressesThatCannotBeReachedCostNoConnection) {
   refusing.value().reset();
   ASSERT_EQ(::listen(silent.value().get(), 0), 0);
   const FileDescriptor filling[] = {beginConnect(unanswered, {}), beginConnect(unanswered, {})};
-  where.addresses = {unanswered, refused, good};
-  auto connecting = net->connect(0, tcp::encode(where));
-  ASSERT_TRUE(connecting.ok());
-  std::unique_ptr<Sender> sender;
-  std::unique_ptr<Receiver> receiver;
-  Status status;
-  EXPECT_TRUE(eventually([&] {
-    EXPECT_TRUE(listener.value()->accept(receiver).ok());
-    status = connecting.value()->poll(sender);
-    return !status.ok() || (sender != nullptr && receiver != nullptr);
-  }));
-  EXPECT_TRUE(status.ok()) << lastError();
-  ASSERT_TRUE(sender != nullptr && receiver != nullptr);
-  EXPECT_EQ(sender->flows().size(), 3u);
+  dialled.where.addresses = {unanswered, refused, good};
+  ASSERT_TRUE(dialled.connect().ok()) << lastError();
+  ASSERT_TRUE(dialled.sender != nullptr && dialled.receiver != nullptr);
+  EXPECT_EQ(dialled.sender->flows().size(), 3u);
 }
 
 TEST_F(TcpFailure, NobodyListensForLong) {
