@@ -32,7 +32,9 @@ TcpSender::TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Sett
   }
 }
 
+// All flows together have kMostMillisecondsOfClose, the drain included: an abort may end many senders.
 TcpSender::~TcpSender() {
+  const uint64_t began = platform::monotonicNanoseconds();
   drain();
   for (const auto& flow : flows_) {
     if (!flow->open) continue;
@@ -40,7 +42,8 @@ TcpSender::~TcpSender() {
     bye.kind = FrameKind::kBye;
     const iovec piece{&bye, sizeof bye};
     if (!flow->busy) sendSome(flow->socket, std::span(&piece, 1));
-    closeGently(std::move(flow->socket), failure_.ok() ? kMostMillisecondsOfClose : 0);
+    const int taken = static_cast<int>(platform::secondsSince(began) * 1e3);
+    closeGently(std::move(flow->socket), failure_.ok() ? std::max(0, kMostMillisecondsOfClose - taken) : 0);
   }
 }
 
