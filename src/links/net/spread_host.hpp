@@ -1,8 +1,11 @@
-// The backend of CPU ranks on several hosts: a Host whose peers on other hosts are reached by far links, and
-// by nothing else. For these a window's links are rings in memory of this rank (rings.hpp) under the names
-// that the algorithms know, so that link_channel.hpp runs unchanged; slots, lines and reading of peers'
-// memory are for ranks of one host, and the planner chooses nothing that needs them. All waits move the far
-// links. One rank of a communicator uses it, one thread at a time, as with Host.
+// The backend of CPU ranks on several hosts. It is a Host with one difference: a peer on another host is
+// reached by links alone, and the slots of such a link lie in a ring in this rank's memory (rings.hpp), not
+// in the peer's window. Both kinds of slots are had by the same members (linkAt, linkFrom, ...), so
+// link_channel.hpp runs unchanged. What needs shared memory (mailboxes, slots of exchanges, reading a peer's
+// buffer) works between ranks of one host only; the planner chooses nothing of it for a communicator over
+// hosts. Every wait, whatever it waits for, also moves the bytes of the far links.
+//
+// Threads: one at a time, as with Host. One object for each rank of a communicator.
 #pragma once
 
 #include <functional>
