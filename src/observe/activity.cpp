@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 
 namespace stretto::observe {
 namespace {
@@ -30,7 +32,8 @@ Waiting waitingOf(Collective function) {
 
 class Follower {
  public:
-  Follower(const Case& facts, uint64_t from) : facts_(facts), from_(from), result_(facts.members.size()) {}
+  Follower(const Case& facts, uint64_t from)
+      : facts_(facts), from_(from), until_(firstReading(facts)), result_(facts.members.size()) {}
 
   std::vector<Activity> run() {
     if (facts_.members.empty()) return result_;
@@ -42,6 +45,17 @@ class Follower {
   }
 
  private:
+  // Recorders are read one after another. What came after the first reading is known of some ranks only.
+  static uint64_t firstReading(const Case& facts) {
+    uint64_t first = std::numeric_limits<uint64_t>::max();
+    for (const Member& member : facts.members) {
+      if (member.exact) first = std::min(first, member.now);
+    }
+    return first;
+  }
+
+  uint64_t end(size_t i) const { return std::min(facts_.members[i].now, until_); }
+
   uint64_t firstKnownToAll() const {
     uint64_t first = 1;
     for (const Member& member : facts_.members) first = std::max(first, oldest(member));
@@ -78,9 +92,9 @@ class Follower {
     return shared;
   }
 
-  // When the member entered; for one that has not, the moment at which it was looked at.
+  // When the member entered; for one that has not, the end of what is known of it.
   uint64_t arrival(const Shared& shared, size_t i) const {
-    return shared.entries[i] != nullptr ? shared.entries[i]->startTicks : facts_.members[i].now;
+    return shared.entries[i] != nullptr ? shared.entries[i]->startTicks : end(i);
   }
 
   void follow(const Shared& shared) {
@@ -107,19 +121,18 @@ class Follower {
   // The wait ends when the awaited rank enters, and no later than the operation does.
   void addWait(const Shared& shared, size_t waiter, size_t cause) {
     const FlightOperation& own = *shared.entries[waiter];
-    uint64_t end = std::min(arrival(shared, cause), facts_.members[waiter].now);
-    if (own.state != OperationState::kRunning) end = std::min(end, own.endTicks);
-    const uint64_t begin = std::max(own.startTicks, from_);
-    if (end <= begin) return;
-    result_[waiter].waited += end - begin;
-    result_[waiter].waitedFor[facts_.members[cause].rank()] += end - begin;
-    result_[cause].late += end - begin;
+    uint64_t last = std::min(arrival(shared, cause), end(waiter));
+    if (own.state != OperationState::kRunning) last = std::min(last, own.endTicks);
+    const uint64_t first = std::max(own.startTicks, from_);
+    if (last <= first) return;
+    result_[waiter].waited += last - first;
+    result_[waiter].waitedFor[facts_.members[cause].rank()] += last - first;
+    result_[cause].late += last - first;
   }
 
   void follow(size_t i, const FlightOperation& operation) {
     const uint64_t since = std::max(operation.startTicks, from_);
-    const uint64_t now = facts_.members[i].now;
-    if (now > since) result_[i].window = std::max(result_[i].window, now - since);
+    if (end(i) > since) result_[i].window = std::max(result_[i].window, end(i) - since);
   }
 
   void noteAwaited(const Shared& shared) {
@@ -136,6 +149,7 @@ class Follower {
 
   const Case& facts_;
   const uint64_t from_;
+  const uint64_t until_;
   std::vector<Activity> result_;
   std::vector<size_t> cursors_;
 };

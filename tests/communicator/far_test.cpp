@@ -173,7 +173,7 @@ TEST_F(MadeUpHosts, ListenUntilAllHaveConnected) {
 
 TEST_F(MadeUpHosts, CloseAllConnectionsAtTheSameTime) {
   faults().lingers = 200;
-  asThreads(4, [this](Member& member) {
+  asThreads(4, [](Member& member) {
     ncclUniqueId id;
     if (!member.board.shareId(member.rank, &id)) return;
     if (!member.expect(ncclCommInitRank(&member.comm, 4, id, member.rank), "init")) return;

@@ -69,6 +69,18 @@ TEST(Activity, WhoHasNotEnteredIsWaitedForUntilNow) {
   EXPECT_EQ(got[2].late, 1500u);
 }
 
+// Nobody is accused, or excused, of what happened while the others were being read.
+TEST(Activity, WhatCameAfterTheFirstReadingDoesNotCount) {
+  auto ranks = someRanks(3);
+  ranks[1].readTicks = kNow - 100;
+  addToAll(ranks, 1, {1000, kNever, 1000}, 0);
+  const auto got = activities(ranks);
+  EXPECT_EQ(got[0].waited, 900u);
+  EXPECT_EQ(got[0].window, 900u);
+  EXPECT_EQ(got[2].window, 900u);
+  EXPECT_EQ(got[1].late, 1800u);
+}
+
 TEST(Activity, OnlyWhatLiesAfterTheLastReadingCounts) {
   auto ranks = someRanks(2);
   addToAll(ranks, 1, {1000, 500}, 450);

@@ -74,23 +74,23 @@ def _rates(member: _Member, before: _Member | None) -> _Member:
     }
 
 
-def _shares(member: _Member, others: int) -> _Member:
-    """Times as parts of the time that could be followed; None where none could."""
+def _shares(member: _Member, others_ns: int) -> _Member:
+    """Times as parts of the time that could be followed: of its own, or of `others_ns`. None where none could."""
     window = member["window_ns"]
     waits = member["waited_for"] if window > 0 else []
     return {
         "followed_s": window / 1e9,
         "waited": member["waited_ns"] / window if window > 0 else None,
         "waited_for": [{"rank": one["rank"], "share": one["ns"] / window} for one in waits],
-        # For how much of the time each of the others waited for this one, in the mean.
-        "late": member["late_ns"] / window / others if window > 0 and others > 0 else None,
+        # For how much of the others' time they waited for this one.
+        "late": member["late_ns"] / others_ns if others_ns > 0 else None,
     }
 
 
 _KEPT = ("rank", "host", "pid", "state", "process", "error", "awaits")
 
 
-def _member(member: _Member, before: _Member | None, others: int) -> _Member:
+def _member(member: _Member, before: _Member | None, others_ns: int) -> _Member:
     operation = member["operation"]
     if operation is not None:
         operation["since_s"] = operation.pop("since_ns") / 1e9
@@ -99,7 +99,7 @@ def _member(member: _Member, before: _Member | None, others: int) -> _Member:
         "calls": member["begun"],
         "bytes": member["bytes"],
         **_rates(member, before),
-        **_shares(member, others),
+        **_shares(member, others_ns),
         "operation": operation,
     }
 
@@ -139,10 +139,11 @@ class Watcher:
         communicators = []
         for one in reading["communicators"]:
             members = []
+            followed = sum(member["window_ns"] for member in one["members"])
             for member in one["members"]:
                 key = (one["id"], member["rank"], member["pid"])
                 self._before[key] = member
-                members.append(_member(member, before.get(key), len(one["members"]) - 1))
+                members.append(_member(member, before.get(key), followed - member["window_ns"]))
             communicators.append({**one, "members": members})
         return {
             "schema": "stretto.top/1",
