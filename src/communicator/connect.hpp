@@ -59,7 +59,7 @@ class BufferImporter final : public Importer {
   Shareable describe(const void* address, size_t bytes) override {
     return memory::describe(address, bytes, this);
   }
-  const std::byte* map(int peer, int process, const Shareable& what) override {
+  Result<const std::byte*> map(int peer, int process, const Shareable& what) override {
     return imports_.map(peer, process, what);
   }
   void endOperation() { imports_.endOperation(); }

@@ -32,11 +32,10 @@ void drop(Mappings dead) {
 
 }  // namespace
 
-const std::byte* Imports::map(int peer, int process, const Shareable& what) {
+Result<const std::byte*> Imports::map(int peer, int process, const Shareable& what) {
   const uint64_t offset = what.address - what.base;
   if (what.address < what.base || what.bytes < kMarkBytes || offset > what.bytes - kMarkBytes) {
-    (void)failAbout(peer, Code::kInternal, "rank %d described a buffer outside its own segment", peer);
-    return nullptr;
+    return failAbout(peer, Code::kInternal, "rank %d described a buffer outside its own segment", peer);
   }
   if (!holding_) beginOperation();
   const auto same = [&](const Mapping& mapping) { return mapping.peer == peer && mapping.id == what.id; };
@@ -47,7 +46,7 @@ const std::byte* Imports::map(int peer, int process, const Shareable& what) {
     return mappings_.front().memory.data() + offset;
   }
   auto opened = platform::SharedMemory::open(process, static_cast<int>(what.descriptor), what.bytes);
-  if (!opened.ok()) return nullptr;
+  if (!opened.ok()) return opened.status();
   drop(takeOldest(what.bytes));
   mappings_.push_front({peer, what.id, operation_, std::move(opened.value())});
   bytes_ += what.bytes;

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "base/shareable.hpp"
+#include "base/status.hpp"
 #include "platform/shared_memory.hpp"
 
 namespace stretto::memory {
@@ -29,9 +30,10 @@ class Imports {
   Imports(const Imports&) = delete;
   Imports& operator=(const Imports&) = delete;
 
-  // `what`, a buffer of rank `peer` in `process`, in our address space; null with the error said. Valid until
-  // endOperation(), however many others are mapped.
-  const std::byte* map(int peer, int process, const Shareable& what);
+  // `what`, a buffer of rank `peer` in `process`, in our address space. Valid until endOperation(), however
+  // many others are mapped. kRemote when the process has ended, kSystem when the system refuses, kInternal
+  // when the description makes no sense; the last error says which.
+  Result<const std::byte*> map(int peer, int process, const Shareable& what);
   // To be called at the end of every operation; costs one load when it has mapped nothing.
   void endOperation() {
     if (holding_) letGo();

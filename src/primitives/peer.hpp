@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "base/shareable.hpp"
+#include "base/status.hpp"
 #include "primitives/window.hpp"
 
 namespace stretto {
@@ -25,8 +26,9 @@ class Importer {
   virtual ~Importer() = default;
   // What `address` (of `bytes`) is in, if it is shareable memory of this process; else `id` 0.
   virtual Shareable describe(const void* address, size_t bytes) = 0;
-  // `what`, a buffer of `peer`, in our address space; null with the error said when it cannot be mapped.
-  virtual const std::byte* map(int peer, int process, const Shareable& what) = 0;
+  // `what`, a buffer of `peer`, in our address space. kRemote: the process has ended; kSystem: the system
+  // refuses.
+  virtual Result<const std::byte*> map(int peer, int process, const Shareable& what) = 0;
 };
 
 struct Peer {

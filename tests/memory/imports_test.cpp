@@ -37,7 +37,10 @@ struct Segment {
 
 class ImportsTest : public ::testing::Test {
  protected:
-  const std::byte* map(const Segment& segment) { return imports_.map(1, getpid(), segment.what); }
+  const std::byte* map(const Segment& segment) {
+    const auto mapped = imports_.map(1, getpid(), segment.what);
+    return mapped.ok() ? mapped.value() : nullptr;
+  }
   const std::byte* use(const Segment& segment) {
     const std::byte* const at = map(segment);
     imports_.endOperation();
@@ -125,6 +128,17 @@ TEST_F(ImportsTest, AreBoundedInBytesByTheLeastRecentlyUsed) {
   Segment small(nullptr);
   use(small);
   EXPECT_LE(imports_.mappedBytes(), Imports::kMostBytes);
+}
+
+// A rank that was lost, not a system that refuses.
+TEST_F(ImportsTest, OfAProcessThatHasEndedAreRefusedAsSuch) {
+  Segment one(this);
+  const pid_t ended = ::fork();
+  if (ended == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
+  EXPECT_EQ(imports_.map(1, ended, one.what).status().code, Code::kRemote) << lastError();
+  one.what.descriptor = 1 << 20;
+  EXPECT_EQ(use(one), nullptr) << "no descriptor of a process that lives";
 }
 
 TEST_F(ImportsTest, OutsideTheirSegmentAreRefused) {

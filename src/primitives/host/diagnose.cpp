@@ -143,14 +143,6 @@ Status Host::peerFailed(int peer, const std::string& what, Code code) const {
                    what.c_str());
 }
 
-// The last error says what the system refused.
-Status Host::unmappable(int peer) const {
-  const std::string words = lastError();
-  STRETTO_TRY(reasonSoon(peer));
-  setLastError(words);
-  return Status{Code::kSystem, static_cast<int16_t>(peer)};
-}
-
 // Whose part is missing, in words.
 std::string Host::missingPart(int peer) const {
   if (sequence_ == 0 && peer < 0) return "nothing came";

@@ -250,8 +250,9 @@ Status Host::locate(int peer, const Shareable& what, const std::byte*& at) {
   if (peer == rank_ || other.reach == Reach::kAddress) {
     at = reinterpret_cast<const std::byte*>(what.address);
   } else if (what.id != 0 && importer_ != nullptr) {
-    at = importer_->map(peer, other.process, what);
-    if (at == nullptr) return unmappable(peer);
+    const auto mapped = importer_->map(peer, other.process, what);
+    if (!mapped.ok()) return peerFailed(peer, lastError(), mapped.status().code);
+    at = mapped.value();
   }
   return kOkStatus;
 }

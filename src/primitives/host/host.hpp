@@ -301,7 +301,6 @@ class Host {
   std::string current() const;
   int failedPeer() const;
   Status reasonSoon(int peer) const;
-  Status unmappable(int peer) const;
   Status mismatch(int peer, const Difference& calls) const;
   Status parted(int peer, uint64_t members) const;
   Status hasFailed(int lost) const;
