@@ -41,7 +41,7 @@ ncclResult_t strettoBuild(char* json, size_t capacity, size_t* needed);
 
 /* Counters of one communicator rank since it was made. Set `size` to sizeof before the call; fields that the
  * library knows and the caller does not are left out, and the other way round set to 0. Times in nanoseconds.
- */
+ * ncclInvalidUsage in a forked child of the process that made the communicator. */
 typedef struct {
   size_t size;
   uint64_t initNanoseconds;          /* all of ncclCommInitRank */

@@ -97,6 +97,7 @@ STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_
   if (counters == nullptr || counters->size < sizeof counters->size) {
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommCounters: set size before the call"));
   }
+  if (const Status status = communicator->mayTouch(); !status.ok()) return toResult(status);
   const auto known = communicator->counters();
   const auto waits = communicator->waitCounters();
   strettoCounters_t all{};

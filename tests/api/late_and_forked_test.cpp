@@ -446,6 +446,11 @@ TEST(Fork, AChildBreaksNothingOfItsParents) {
         return ncclCommGetAsyncError(comm, &state);
       },
       [](ncclComm_t comm) {
+        strettoCounters_t counters{};
+        counters.size = sizeof counters;
+        return strettoCommCounters(comm, &counters);
+      },
+      [](ncclComm_t comm) {
         float value = 1;
         return ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, comm, nullptr);
       },
