@@ -209,7 +209,7 @@ void Rank::finish() {
       rank_ == static_cast<int>(plan_.seed % static_cast<uint64_t>(plan_.ranks))) {
     sleepMicroseconds(20000);
   }
-  if (registered_ != nullptr && !told_) (void)ncclCommWindowDeregister(whole_.comm, registered_);
+  if (whole_.window != nullptr && !told_) (void)ncclCommWindowDeregister(whole_.comm, whole_.window);
   if (plan_.finalise) {
     const bool late =
         plan_.kind == Kind::kLate && (rank_ == 0 || (plan_.seed >> static_cast<unsigned>(rank_)) % 2 == 0);

@@ -145,6 +145,26 @@ ncclResult_t Operation::transfers(cudaStream_t stream) {
   return first;
 }
 
+// Nobody puts before the one that it puts to has said that its buffer is ready.
+ncclResult_t Operation::puts(cudaStream_t stream) {
+  if (aloneAround()) return ncclSuccess;
+  constexpr int kCame = 0, kReady = 1;
+  const int to = next(1), from = next(-1);
+  const auto wait = [&](int peer, int signal) {
+    ncclWaitSignalDesc_t one = {1, peer, signal, 0};
+    return ncclWaitSignal(1, &one, side_.comm, stream);
+  };
+  const auto put = [&] {
+    return ncclPutSignal(from_, call_.count, static_cast<ncclDataType_t>(call_.type), to, side_.window,
+                         static_cast<size_t>(to_ - side_.windowBase), kCame, 0, 0, side_.comm, stream);
+  };
+  const auto goesOn = [](ncclResult_t one) { return one == ncclSuccess || one == ncclInProgress; };
+  ncclResult_t result = ncclSignal(from, kReady, 0, 0, side_.comm, stream);
+  if (goesOn(result)) result = wait(to, kReady);
+  if (goesOn(result)) result = put();
+  return goesOn(result) ? wait(from, kCame) : result;
+}
+
 ncclResult_t Operation::enqueue(cudaStream_t stream) {
   const auto type = static_cast<ncclDataType_t>(call_.type);
   const size_t count = call_.count;
@@ -172,6 +192,8 @@ ncclResult_t Operation::enqueue(cudaStream_t stream) {
         return ncclGather(from_, to_, count, type, call_.root, comm, stream);
       case Function::kScatter:
         return ncclScatter(from_, to_, count, type, call_.root, comm, stream);
+      case Function::kPuts:
+        return puts(stream);
       default:
         return transfers(stream);
     }

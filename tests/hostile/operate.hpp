@@ -15,7 +15,9 @@ struct Side {
   ncclComm_t comm = nullptr;
   int rank = 0;
   int ranks = 1;
-  std::vector<int> members;  // ranks of the round, by rank here
+  std::vector<int> members;       // ranks of the round, by rank here
+  ncclWindow_t window = nullptr;  // where buffers lie, in the same places at all ranks; null: anywhere
+  const uint8_t* windowBase = nullptr;
 };
 
 // One operation that was called, until its result has been compared. `around` are the ranks here that take
@@ -39,6 +41,7 @@ class Operation {
   void expect();
   int next(int step) const;
   ncclResult_t transfers(cudaStream_t stream);
+  ncclResult_t puts(cudaStream_t stream);
   ncclResult_t makeOperator(ncclRedOp_t* op) const;
   bool aloneAround() const;
 

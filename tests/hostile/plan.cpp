@@ -36,6 +36,7 @@ constexpr std::array<Weight, kKinds> kWeights = {{
     {Kind::kSplit, "split", 7, false},
     {Kind::kFinal, "final", 4, false},
     {Kind::kWindow, "window", 4, false},
+    {Kind::kOneSided, "one_sided", 4, false},
 }};
 
 struct Type {
@@ -47,7 +48,7 @@ constexpr Type kTypes[ncclNumTypes] = {{1, "int8"},    {1, "uint8"},    {4, "int
                                        {8, "float64"}, {2, "bfloat16"}, {1, "e4m3"},    {1, "e5m2"}};
 constexpr const char* kFunctionNames[kFunctions] = {"AllReduce", "Reduce",    "ReduceScatter", "AllGather",
                                                     "AlltoAll",  "Broadcast", "Bcast",         "Gather",
-                                                    "Scatter",   "ring",      "pairs"};
+                                                    "Scatter",   "ring",      "pairs",         "puts"};
 constexpr const char* kActNames[] = {"kill",    "stop", "abort", "abort_thread", "revoke",
                                      "destroy", "exit", "fork",  "late"};
 
@@ -122,7 +123,7 @@ size_t drawBytes(Draw& draw, bool heavy) {
 Call drawCall(Draw& draw, const Plan& plan, uint32_t number, bool onChild, size_t bytes) {
   Call call;
   call.number = number;
-  call.function = static_cast<Function>(draw.below(kFunctions));
+  call.function = static_cast<Function>(draw.below(kWithoutWindows));
   call.type = draw.below(ncclNumTypes);
   call.op = draw.below(6);
   const bool powerOfTwo = (plan.ranks & (plan.ranks - 1)) == 0 && !onChild;
@@ -323,7 +324,7 @@ void drawDisagreement(Plan& plan, Draw& draw) {
     call.count = std::max<size_t>(call.count, 3);
     step.synchronise = true;
     while (before != nullptr && areOne(call.function, before->function)) {
-      call.function = static_cast<Function>(draw.below(kFunctions));
+      call.function = static_cast<Function>(draw.below(kWithoutWindows));
     }
     before = &call;
   }
@@ -350,7 +351,7 @@ void drawDisagreement(Plan& plan, Draw& draw) {
       break;
     case Quirk::kFunction:
       while (areOne(odd.function, call.function) || areOne(odd.function, next)) {
-        odd.function = static_cast<Function>(draw.below(kFunctions));
+        odd.function = static_cast<Function>(draw.below(kWithoutWindows));
       }
       break;
     default:
@@ -362,7 +363,7 @@ void drawDisagreement(Plan& plan, Draw& draw) {
 
 // Single calls that are awaited, since there is room for one; never in place, as all ranks must have the same
 // in windows.
-void drawWindow(Plan& plan, Draw& draw) {
+void moveIntoWindows(Plan& plan) {
   plan.windows = true;
   plan.finalise = false;
   std::erase_if(plan.steps, [](const Step& step) { return step.what != Step::Do::kCalls || step.onChild; });
@@ -373,6 +374,13 @@ void drawWindow(Plan& plan, Draw& draw) {
     if (call.function == Function::kBcast) call.function = Function::kBroadcast;
     call.count = std::min<size_t>(call.count, 100000 / sizeOf(call.type));
     step.synchronise = true;
+  }
+}
+
+void drawOneSided(Plan& plan, Draw& draw) {
+  moveIntoWindows(plan);
+  for (Step& step : plan.steps) {
+    if (draw.chance(70)) step.calls[0].function = Function::kPuts;
   }
   drawSingle(plan, draw, drawLoss(draw, plan));
 }
@@ -412,7 +420,10 @@ void drawFault(Plan& plan, Draw& draw) {
       plan.events[0].follows = plan.kind == Kind::kMaker;
       return;
     case Kind::kWindow:
-      return drawWindow(plan, draw);
+      moveIntoWindows(plan);
+      return drawSingle(plan, draw, drawLoss(draw, plan));
+    case Kind::kOneSided:
+      return drawOneSided(plan, draw);
     default:
       return;
   }

@@ -39,8 +39,9 @@ enum class Kind {
   kSplit,        // a rank is lost while a child is made
   kFinal,        // a rank is lost while the ranks leave
   kWindow,       // a rank is lost while operations run in registered windows
+  kOneSided,     // a rank is lost while ranks put into each other's windows
 };
-inline constexpr int kKinds = 20;
+inline constexpr int kKinds = 21;
 const char* nameOf(Kind kind);
 
 // What a rank, its process or somebody else does. kKill, kStop are done by the conductor, the rest by the
@@ -69,9 +70,11 @@ enum class Function {
   kGather,
   kScatter,
   kRing,
-  kPairs
+  kPairs,
+  kPuts  // a ring of puts: only in windows
 };
-inline constexpr int kFunctions = 11;
+inline constexpr int kFunctions = 12;
+inline constexpr int kWithoutWindows = 11;  // so many of them need none
 const char* nameOf(Function function);
 bool isReduction(Function function);
 bool isTransfer(Function function);

@@ -153,9 +153,11 @@ bool Rank::join() {
 
 bool Rank::registerWindow() {
   window_ = std::make_unique<WindowMemory>(*memory_);
-  const int flags = plan_.seed % 2 == 0 ? NCCL_WIN_DEFAULT : NCCL_WIN_COLL_SYMMETRIC;
+  whole_.windowBase = static_cast<const uint8_t*>(window_->base());
+  const bool symmetric = plan_.kind == Kind::kOneSided || plan_.seed % 2 != 0;
+  const int flags = symmetric ? NCCL_WIN_COLL_SYMMETRIC : NCCL_WIN_DEFAULT;
   const ncclResult_t result = enter("ncclCommWindowRegister", whole_.comm, [&] {
-    return ncclCommWindowRegister(whole_.comm, window_->base(), WindowMemory::kBytes, &registered_, flags);
+    return ncclCommWindowRegister(whole_.comm, window_->base(), WindowMemory::kBytes, &whole_.window, flags);
   });
   return result == ncclSuccess || failed("ncclCommWindowRegister", result, whole_, false);
 }

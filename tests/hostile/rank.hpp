@@ -63,7 +63,6 @@ class Rank {
   const int rank_;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<WindowMemory> window_;
-  ncclWindow_t registered_ = nullptr;
   Side whole_, child_;
   cudaStream_t stream_ = nullptr;
   std::vector<Operation> pending_;
