@@ -62,6 +62,34 @@ def test_a_job_ends_in_peace(ranks: int) -> None:
 
 
 @pytest.mark.timeout(SECONDS)
+def test_ranks_of_several_hosts() -> None:
+    """Each rank says that it is on a host of its own, so that all links go over sockets."""
+    text = """
+import os, sys, torch, torch.distributed as dist, stretto.pytorch
+rank = int(os.environ["STRETTO_RANK"])
+os.environ["NCCL_HOSTID"] = f"host {rank}"
+os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+stretto.pytorch.register()
+dist.init_process_group("stretto", init_method=sys.argv[1], rank=rank, world_size=3)
+for count in (1, 1000, 1 << 20):
+    x = torch.full((count,), float(rank + 1))
+    dist.all_reduce(x)
+    assert (x == 6).all()
+module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+module(torch.full((4, 64), float(rank))).sum().backward()
+assert (module.module.weight.grad == 4).all()
+dist.destroy_process_group()
+print(f"ok {rank}")
+"""
+    with TemporaryDirectory() as folder:
+        script = Path(folder, "hosts.py")
+        script.write_text(text)
+        done = stretto("run", "-n", 3, script, f"file://{folder}/meeting", seconds=SECONDS)
+    for rank in range(3):
+        assert f"ok {rank}\n" in done.stdout, done.stdout[-2000:] + done.stderr[-6000:]
+
+
+@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("name", list(pytorch_main.ALONE))
 def test_faults(name: str) -> None:
     done = run(2, name)
