@@ -56,3 +56,36 @@ def test_the_checkouts_own_path_is_found(write, check, tmp_path: Path) -> None:
     done = check("check_words")
     assert done.returncode == 1
     assert "docs/a.md:2: names a path of this machine" in done.stderr
+
+
+GLOSSARY = """
+**Channel.** The resources of one block.
+
+| say | not | may mean something else in |
+|---|---|---|
+| channel | `lane`, `track` | `src/gpu/` |
+"""
+
+
+def test_the_code_speaks_as_the_glossary_does(write, check) -> None:
+    write("docs/glossary.md", GLOSSARY)
+    write("src/gpu/a.hpp", "int lane();\n")
+    write("src/b.hpp", "// A lane.\nint channel();\nint backtracks();\n")
+    assert "glossary" not in check("check_words").stderr
+
+
+def test_a_word_that_the_glossary_replaces_is_told(write, check) -> None:
+    write("docs/glossary.md", GLOSSARY)
+    write("src/b.hpp", "int channels;\nint firstLane;\nint tracks_;\n")
+    done = check("check_words")
+    assert done.returncode == 1
+    assert "src/b.hpp:2: firstLane says lane" in done.stderr and "src/b.hpp:3: tracks_ says track" in done.stderr
+    assert "FIX: say channel" in done.stderr
+
+
+def test_a_word_of_the_glossary_that_nothing_uses_is_told(write, check) -> None:
+    write("docs/glossary.md", GLOSSARY)
+    write("src/b.hpp", "int block;\n")
+    done = check("check_words")
+    assert done.returncode == 1
+    assert "docs/glossary.md:2: nothing says Channel" in done.stderr
