@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/parameters.hpp"
-#include "communicator/foreign.hpp"
+#include "communicator/handover/foreign.hpp"
 
 namespace stretto::api {
 namespace {

@@ -1,7 +1,7 @@
 // Reads ncclConfig_t as every version of NCCL lays it out.
 #pragma once
 
-#include "communicator/communicator.hpp"
+#include "communicator/core/communicator.hpp"
 #include "nccl.h"
 
 namespace stretto::api {

@@ -4,7 +4,7 @@
 #include <exception>
 #include <new>
 
-#include "communicator/group.hpp"
+#include "communicator/core/group.hpp"
 #include "memory/user_memory.hpp"
 
 namespace stretto::api {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "communicator/communicator.hpp"
+#include "communicator/core/communicator.hpp"
 #include "nccl.h"
 
 // The body behind ncclComm_t. A destroyed communicator has released all it held, but the object stays until

@@ -5,7 +5,7 @@
 #include "api/export.hpp"
 #include "api/handles.hpp"
 #include "api/pass_on.hpp"
-#include "communicator/group.hpp"
+#include "communicator/core/group.hpp"
 
 namespace stretto::api {
 namespace {

@@ -11,7 +11,7 @@
 #include "api/pass_on.hpp"
 #include "base/parameters.hpp"
 #include "bootstrap/service.hpp"
-#include "communicator/group.hpp"
+#include "communicator/core/group.hpp"
 #include "stretto.h"
 
 namespace stretto::api {

@@ -7,7 +7,7 @@
 #include "api/serve.hpp"
 #include "api/windows.hpp"
 #include "base/log.hpp"
-#include "communicator/host_memory.hpp"
+#include "communicator/core/host_memory.hpp"
 #include "memory/user_memory.hpp"
 
 using stretto::Code;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "communicator/foreign_library.hpp"
+#include "communicator/handover/foreign_library.hpp"
 #include "platform/dynamic_library.hpp"
 #include "platform/loaded_files.hpp"
 

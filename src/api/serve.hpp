@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "api/handles.hpp"
-#include "communicator/foreign.hpp"
-#include "communicator/group.hpp"
+#include "communicator/core/group.hpp"
+#include "communicator/handover/foreign.hpp"
 
 namespace stretto::api {
 

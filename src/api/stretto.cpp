@@ -11,7 +11,7 @@
 #include "base/parameters.hpp"
 #include "base/unknown_variables.hpp"
 #include "base/version.hpp"
-#include "communicator/foreign.hpp"
+#include "communicator/handover/foreign.hpp"
 #include "planner/choose.hpp"
 #include "topology/probe.hpp"
 

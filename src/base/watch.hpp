@@ -1,8 +1,8 @@
 // Whether anybody watches what this process does: a profiler plugin
 // (observe/profiler_host); or buffers must be looked at, because CUDA is in the process and ranks are in host
-// memory (communicator/host_memory.hpp). One word for all who may, so that an operation that nobody watches
-// pays one look at a word that stays in its cache; who it is that watches is asked behind that look, out of
-// its way. Any folder may include this; a watcher says for itself when it comes and goes.
+// memory (communicator/core/host_memory.hpp). One word for all who may, so that an operation that nobody
+// watches pays one look at a word that stays in its cache; who it is that watches is asked behind that look,
+// out of its way. Any folder may include this; a watcher says for itself when it comes and goes.
 #pragma once
 
 #include <atomic>

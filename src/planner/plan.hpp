@@ -25,7 +25,7 @@ struct Request {
   size_t bytes = 0;  // as the collective counts them: Arguments::count times the element's size
   int ranks = 1;
   // Between GPUs: the results go to where copy engines of all ranks may write them
-  // (communicator/windows.hpp).
+  // (communicator/device/registered.hpp).
   bool windowed = false;
   // Of an all-reduce between GPUs: kernels of all ranks may read the inputs, and write no results there; they
   // may read inputs and results.

@@ -1,6 +1,6 @@
 // A peer as an algorithm sees it: where its window is, and whether its ordinary memory can be reached. A
-// plain value that crosses to a device; `communicator/connect` fills it, whoever owns the mapping outlives
-// it.
+// plain value that crosses to a device; `communicator/core/connect` fills it, whoever owns the mapping
+// outlives it.
 #pragma once
 
 #include <cstddef>

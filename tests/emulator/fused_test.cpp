@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "communicator/together.hpp"
+#include "communicator/device/together.hpp"
 #include "emulator/ranks.hpp"
 #include "harness/conformance.hpp"
 #include "planner/choose.hpp"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "communicator/device_layout.hpp"
-#include "communicator/device_side.hpp"
+#include "communicator/device/layout.hpp"
+#include "communicator/device/side.hpp"
 #include "cuda_runtime_api.h"
 #include "emulator/machine.hpp"
 #include "executors/cuda/engine.hpp"

@@ -1,4 +1,4 @@
-// When a look was made that a rank's process has counted, as a model of communicator/kernel_waits.cpp:
+// When a look was made that a rank's process has counted, as a model of communicator/device/kernel_waits.cpp:
 // threads of a kernel that wait for a peer's word, the process that reads what they say of it, and a reader
 // of what the process publishes. For the tests of this folder only.
 //
@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "communicator/kernel_waits.hpp"
+#include "communicator/device/kernel_waits.hpp"
 
 namespace stretto::model {
 

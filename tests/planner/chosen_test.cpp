@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "communicator/device_layout.hpp"
-#include "communicator/device_side.hpp"
+#include "communicator/device/layout.hpp"
+#include "communicator/device/side.hpp"
 #include "planner/choose.hpp"
 #include "planner/model.hpp"
 #include "planner/table.hpp"

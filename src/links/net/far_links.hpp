@@ -1,6 +1,6 @@
 // All links of one rank to ranks of other hosts. It listens at one place, and connects to a peer when it has
 // the first chunk for it; a connection carries one way, and its first message says who sends. For the backend
-// (spread_host.hpp) and communicator/connect, which gives it the others' handles.
+// (spread_host.hpp) and communicator/core/connect, which gives it the others' handles.
 //
 // Threads: one at a time, the one that runs the rank's operation; it moves everything whenever it waits.
 #pragma once

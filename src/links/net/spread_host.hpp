@@ -18,8 +18,8 @@ namespace stretto::links::net {
 class SpreadHost final : public Host {
  public:
   // Asks those of `peers` (a bit each) that are on other hosts for the headers of their windows, which then
-  // come into their stand-ins (communicator/far.hpp). Returns at once. Who has answered a moment ago and has
-  // nothing new to say does not answer.
+  // come into their stand-ins (communicator/core/far.hpp). Returns at once. Who has answered a moment ago and
+  // has nothing new to say does not answer.
   using Ask = std::function<void(uint64_t peers)>;
 
   SpreadHost(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,

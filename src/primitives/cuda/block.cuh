@@ -57,8 +57,8 @@ struct WaitSoFar {
   __device__ bool isDue() { return ++polls % kPollsPerLook == 0; }
 };
 
-// A wait that has become long says so to the host (communicator/kernel_waits.hpp), one thread of a block for
-// each peer, sixty times a second.
+// A wait that has become long says so to the host (communicator/device/kernel_waits.hpp), one thread of a
+// block for each peer, sixty times a second.
 __device__ inline void tellLongWait(const Context& context, BlockShared& shared, uint32_t turn,
                                     uint32_t deadline, int peer) {
   if (peer == kNobody || !isLong(turn, deadline, context.timeoutTurns)) return;

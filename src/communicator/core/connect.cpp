@@ -1,0 +1,297 @@
+#include "communicator/core/connect.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/parameters.hpp"
+#include "communicator/core/gather.hpp"
+#include "links/memory/link.hpp"
+#include "links/shm/link.hpp"
+#include "platform/fence.hpp"
+#include "platform/random.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+// What each rank tells all others once it has connected.
+struct Verdict {
+  uint64_t tableHash = 0;
+  char forced[200] = {};
+  platform::CoreSet cores;
+  uint8_t code = 0;
+  uint8_t reach = 0;
+  uint8_t sameProcess = 0;
+  uint8_t deterministic = 0;
+  uint8_t onDevice = 0;
+  char text[403] = {};  // to the end of a word: what travels has no padding
+};
+
+size_t regionBytes(const WindowLayout& layout) {
+  static_assert(sizeof(DevicePost) % alignof(KernelWaits) == 0);
+  return layout.bytes() + Ledger::kBytes + sizeof(DevicePost) + sizeof(KernelWaits) +
+         OneSided::bytesFor(static_cast<int>(layout.ranks));
+}
+
+Result<std::shared_ptr<memory::Region>> makeWindow(int rank, const WindowLayout& layout) {
+  uint64_t token = 0;
+  STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&token), sizeof token}));
+  auto region = memory::Region::create("stretto-window", regionBytes(layout), token);
+  if (!region.ok()) return region;
+  auto& header = *reinterpret_cast<WindowHeader*>(region.value()->data());
+  header.version = kWindowVersion;
+  header.rank = static_cast<uint32_t>(rank);
+  header.ranks = layout.ranks;
+  header.slotBytes = layout.slotBytes;
+  header.linkChunk = layout.linkChunk;
+  header.heavyFence = platform::hasHeavyFence() ? 1 : 0;
+  header.token = token;
+  header.magic = kWindowMagic;
+  return region;
+}
+
+// What was mapped must be the window of `rank` with this layout and token.
+Status checkWindow(const WindowHeader& header, int rank, const WindowLayout& layout, uint64_t token) {
+  if (header.magic != kWindowMagic || header.version != kWindowVersion || header.token != token) {
+    return failAbout(rank, Code::kInternal,
+                     "what was mapped is not the window of rank %d of this communicator", rank);
+  }
+  if (header.rank != static_cast<uint32_t>(rank) || header.ranks != layout.ranks ||
+      header.slotBytes != layout.slotBytes || header.linkChunk != layout.linkChunk) {
+    return failAbout(
+        rank, Code::kInvalidUsage,
+        "rank %d laid out its window for %u ranks, %u byte slots and %u byte links, this rank for %u, %u "
+        "and %u: STRETTO_SLOT_BYTES must be the same everywhere",
+        rank, header.ranks, header.slotBytes, header.linkChunk, layout.ranks, layout.slotBytes,
+        layout.linkChunk);
+  }
+  return kOkStatus;
+}
+
+Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory::Region& window) {
+  auto identity = currentIdentity();
+  if (!identity.ok()) return identity.status();
+  links::Endpoint mine;
+  mine.process = identity.value();
+  mine.rank = request.rank;
+  mine.onDevice = request.onDevice;
+  mine.descriptor = window.descriptor();
+  mine.windowAddress = reinterpret_cast<uint64_t>(window.data());
+  mine.windowBytes = window.bytes();
+  mine.token = window.token();
+  return mine;
+}
+
+// `header`: of this rank's window.
+Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint& theirs,
+                             const WindowHeader& header) {
+  const std::string forced = parameters::kLink.text();
+  const bool known = forced.empty() || forced == links::memory::kName || forced == links::shm::kName ||
+                     forced == links::net::kName;
+  if (!known) {
+    return fail(Code::kInvalidUsage, "STRETTO_LINK=%s: there are the links %s, %s and %s", forced.c_str(),
+                links::memory::kName, links::shm::kName, links::net::kName);
+  }
+  if (isFar(mine, theirs)) return standIn(header, theirs.rank);
+  if (forced != links::shm::kName && links::memory::applies(mine, theirs)) return links::memory::open(theirs);
+  if (forced != links::memory::kName && links::shm::applies(mine, theirs)) return links::shm::open(theirs);
+  return failAbout(theirs.rank, Code::kInvalidUsage,
+                   "STRETTO_LINK=%s cannot reach rank %d (host %s, process %u) from rank %d (process %u)",
+                   forced.c_str(), theirs.rank, theirs.process.hostname, theirs.process.pid, mine.rank,
+                   mine.process.pid);
+}
+
+// Why ranks, all on GPUs, are not all on one host, with the same words everywhere; empty if they are.
+std::string spreadOf(const std::vector<links::Endpoint>& endpoints) {
+  const auto onDevice = [](const links::Endpoint& endpoint) { return endpoint.onDevice != 0; };
+  if (!std::all_of(endpoints.begin(), endpoints.end(), onDevice)) return {};
+  const ProcessIdentity& first = endpoints.front().process;
+  for (size_t rank = 1; rank < endpoints.size(); ++rank) {
+    const ProcessIdentity& other = endpoints[rank].process;
+    if (sameHost(first, other)) continue;
+    char text[400];
+    snprintf(text, sizeof text, "ranks 0 and %zu are on different hosts (%.64s%s%.63s, %.64s%s%.63s)", rank,
+             first.hostname, first.hostId[0] != 0 ? " as " : "", first.hostId, other.hostname,
+             other.hostId[0] != 0 ? " as " : "", other.hostId);
+    return text;
+  }
+  return {};
+}
+
+// Tries what algorithms will do: read the token in the peer's window through the kernel.
+Reach probeReach(const links::Endpoint& mine, const links::Endpoint& theirs) {
+  if (sameProcess(mine.process, theirs.process)) return Reach::kAddress;
+  uint64_t token = 0;
+  const uint64_t at = theirs.windowAddress + offsetof(WindowHeader, token);
+  const bool read = platform::readProcess(static_cast<pid_t>(theirs.process.pid), &token,
+                                          reinterpret_cast<const void*>(at), sizeof token);
+  return read && token == theirs.token ? Reach::kCopy : Reach::kNone;
+}
+
+Status openAll(const ConnectRequest& request, const WindowLayout& layout,
+               std::span<const links::Endpoint> endpoints, Connections& connections) {
+  const links::Endpoint& mine = endpoints[static_cast<size_t>(request.rank)];
+  for (links::Endpoint theirs : endpoints) {
+    theirs.process.hostname[sizeof theirs.process.hostname - 1] = 0;
+    const int index = static_cast<int>(connections.peers.size());
+    if (theirs.rank != index || theirs.windowBytes != regionBytes(layout)) {
+      return failAbout(
+          index, Code::kInvalidUsage,
+          "rank %d offers a window of %llu bytes as rank %d, this rank expects %zu: STRETTO_SLOT_BYTES "
+          "must be the same everywhere",
+          index, static_cast<unsigned long long>(theirs.windowBytes), theirs.rank, regionBytes(layout));
+    }
+    const bool self = theirs.rank == request.rank;
+    auto link = self ? links::memory::open(theirs) : openLink(mine, theirs, connections.header());
+    if (!link.ok()) return link.status();
+    Peer peer;
+    peer.window = link.value().window;
+    peer.rank = theirs.rank;
+    peer.process = static_cast<int32_t>(theirs.process.pid);
+    if (link.value().standIn == nullptr) {
+      peer.reach = probeReach(mine, theirs);
+      STRETTO_TRY(checkWindow(peer.header(), theirs.rank, layout, theirs.token));
+    }
+    connections.links.push_back(std::move(link.value()));
+    connections.peers.push_back(peer);
+  }
+  return kOkStatus;
+}
+
+Status agree(const std::vector<Verdict>& verdicts, int rank) {
+  const Verdict& mine = verdicts[static_cast<size_t>(rank)];
+  for (size_t other = 0; other < verdicts.size(); ++other) {
+    const Verdict& theirs = verdicts[other];
+    const int peer = static_cast<int>(other);
+    if (theirs.code != 0) {
+      return failAbout(peer, static_cast<Code>(theirs.code), "rank %d could not connect: %.*s", peer,
+                       static_cast<int>(sizeof theirs.text), theirs.text);
+    }
+    if (theirs.tableHash != mine.tableHash) {
+      return failAbout(
+          peer, Code::kInvalidUsage,
+          "ranks %d and %d have different measured tables (%016llx, %016llx): set STRETTO_TABLE to the same "
+          "file everywhere",
+          rank, peer, static_cast<unsigned long long>(mine.tableHash),
+          static_cast<unsigned long long>(theirs.tableHash));
+    }
+    if (std::memcmp(theirs.forced, mine.forced, sizeof mine.forced) != 0) {
+      return failAbout(peer, Code::kInvalidUsage,
+                       "ranks %d and %d force different algorithms: STRETTO_RINGS, STRETTO_RING_GATHER, "
+                       "STRETTO_PROTO and STRETTO_ALGO are \"%.*s\" there, "
+                       "\"%.*s\" here",
+                       rank, peer, static_cast<int>(sizeof theirs.forced) - 1, theirs.forced,
+                       static_cast<int>(sizeof mine.forced) - 1, mine.forced);
+    }
+    if (theirs.onDevice != mine.onDevice) {
+      return failAbout(
+          peer, Code::kInvalidUsage,
+          "ranks %d and %d keep their data in different places: rank %d on a GPU, rank %d in host "
+          "memory. Set STRETTO_DEVICE=cuda or STRETTO_DEVICE=cpu everywhere",
+          rank, peer, mine.onDevice != 0 ? rank : peer, mine.onDevice != 0 ? peer : rank);
+    }
+    if (theirs.deterministic != mine.deterministic) {
+      return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d have different STRETTO_DETERMINISTIC",
+                       rank, peer);
+    }
+  }
+  return kOkStatus;
+}
+
+// Ranks of one kernel share its cores, whatever hosts they say they are on. A rank may be bound to one of
+// them, and its peers to others.
+int coresOf(std::span<const links::Endpoint> endpoints, const std::vector<Verdict>& verdicts) {
+  size_t all = 0;
+  for (size_t first = 0; first < endpoints.size(); ++first) {
+    const auto isOfFirst = [&](const links::Endpoint& other) {
+      return other.rank == endpoints[first].rank || sameKernel(other.process, endpoints[first].process);
+    };
+    if (std::any_of(endpoints.begin(), endpoints.begin() + static_cast<ptrdiff_t>(first), isOfFirst))
+      continue;
+    platform::CoreSet cores;
+    for (size_t rank = first; rank < endpoints.size(); ++rank) {
+      if (isOfFirst(endpoints[rank])) cores |= verdicts[rank].cores;
+    }
+    all += cores.count();
+  }
+  return static_cast<int>(all);
+}
+
+// Groups of ranks that reach each other without a net.
+int hostsOf(std::span<const links::Endpoint> endpoints) {
+  int hosts = 0;
+  for (size_t rank = 0; rank < endpoints.size(); ++rank) {
+    const auto before = endpoints.first(rank);
+    if (std::all_of(before.begin(), before.end(),
+                    [&](const links::Endpoint& other) { return isFar(other, endpoints[rank]); }))
+      ++hosts;
+  }
+  return hosts;
+}
+
+planner::Machine summarise(const ConnectRequest& request, std::span<const links::Endpoint> endpoints,
+                           const std::vector<Verdict>& verdicts) {
+  planner::Machine machine;
+  machine.sameProcess = machine.reach = true;
+  for (const Verdict& verdict : verdicts) {
+    machine.sameProcess = machine.sameProcess && verdict.sameProcess != 0;
+    machine.reach = machine.reach && verdict.reach != 0;
+  }
+  machine.cores = coresOf(endpoints, verdicts);
+  machine.hosts = hostsOf(endpoints);
+  machine.deterministic = request.deterministic;
+  machine.slotBytes = request.slotBytes;
+  machine.linkChunk = request.linkChunk;
+  return machine;
+}
+
+}  // namespace
+
+Status connect(bootstrap::Membership& membership, const ConnectRequest& request, Connections& connections,
+               planner::Machine& machine) {
+  const WindowLayout layout{static_cast<uint32_t>(request.ranks), request.slotBytes, request.linkChunk};
+  auto region = makeWindow(request.rank, layout);
+  if (!region.ok()) return region.status();
+  connections.region = std::move(region.value());
+  connections.ledgerOffset = layout.bytes();
+  auto mine = describeSelf(request, *connections.region);
+  if (!mine.ok()) return mine.status();
+  auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
+  if (!endpoints.ok()) return endpoints.status();
+  if (std::string apart = spreadOf(endpoints.value()); !apart.empty()) {
+    connections = {};
+    connections.apart = std::move(apart);
+    return kOkStatus;
+  }
+
+  if (hostsOf(endpoints.value()) > 1) {
+    links::net::FarLinks::Config config;
+    config.rank = request.rank;
+    config.ranks = request.ranks;
+    config.chunkBytes = request.linkChunk;
+    auto far = connectFar(membership, std::move(config), endpoints.value(), request.timeoutSeconds);
+    if (!far.ok()) return far.status();
+    connections.far = std::move(far.value());
+  }
+  const Status opened = openAll(request, layout, endpoints.value(), connections);
+  Verdict verdict;
+  verdict.tableHash = request.tableHash;
+  snprintf(verdict.forced, sizeof verdict.forced, "%s", request.forced.c_str());
+  verdict.cores = platform::usableCoreSet();
+  verdict.code = static_cast<uint8_t>(opened.code);
+  verdict.deterministic = request.deterministic;
+  verdict.onDevice = request.onDevice;
+  verdict.reach = std::all_of(connections.peers.begin(), connections.peers.end(),
+                              [](const Peer& peer) { return peer.reach != Reach::kNone; });
+  verdict.sameProcess = std::all_of(connections.peers.begin(), connections.peers.end(),
+                                    [](const Peer& peer) { return peer.reach == Reach::kAddress; });
+  if (!opened.ok()) snprintf(verdict.text, sizeof verdict.text, "%s", lastError().c_str());
+  auto verdicts = gather(membership, "connected", verdict, request.timeoutSeconds);
+  if (!verdicts.ok()) return verdicts.status();
+  connections.region->closeDescriptor();
+  STRETTO_TRY(agree(verdicts.value(), request.rank));
+  machine = summarise(request, endpoints.value(), verdicts.value());
+  return kOkStatus;
+}
+
+}  // namespace stretto::communicator

@@ -1,0 +1,202 @@
+#include "communicator/core/far.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/parameters.hpp"
+#include "communicator/core/gather.hpp"
+#include "net/open.hpp"
+#include "platform/futex.hpp"
+#include "primitives/announcement.hpp"
+#include "primitives/disagreement.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+// Where a rank listens, or why it does not.
+struct Offer {
+  net::Handle handle{};
+  char net[32] = {};
+  uint32_t code = 0;
+  char text[404] = {};
+};
+
+// What travels of a header.
+struct View {
+  uint64_t asks = 0;  // first: the rest is what is said
+  uint32_t failed = 0;
+  uint32_t left = 0;
+  uint64_t disagreeing = 0;
+  uint64_t seatingsGivenUp[WindowHeader::kGivenUp] = {};
+  uint64_t childrenGivenUp[WindowHeader::kGivenUp] = {};
+  AnnouncementWords call{};
+  AnnouncementWords announcements[WindowHeader::kAnnouncements] = {};
+};
+static_assert(std::has_unique_object_representations_v<View>, "name the padding of what travels");
+
+template <typename T>
+T read(const T& word) {
+  return std::atomic_ref(const_cast<T&>(word)).load(std::memory_order_acquire);
+}
+template <typename T>
+void write(T& word, T value) {
+  std::atomic_ref(word).store(value, std::memory_order_release);
+}
+
+AnnouncementWords copyOf(const Announcement& place) {
+  return std::bit_cast<AnnouncementWords>(
+      announcedAt(place, wordOf(place, 0).load(std::memory_order_acquire)));
+}
+
+std::mutex netMutex;
+std::shared_ptr<net::Net> givenNet;  // by netMutex
+
+Offer offerOf(const Result<std::unique_ptr<links::net::FarLinks>>& links) {
+  Offer offer;
+  if (links.ok()) {
+    offer.handle = links.value()->handle();
+    snprintf(offer.net, sizeof offer.net, "%s", links.value()->netName());
+  } else {
+    offer.code = static_cast<uint32_t>(links.status().code);
+    snprintf(offer.text, sizeof offer.text, "%s", lastError().c_str());
+  }
+  return offer;
+}
+
+Status agree(std::span<const Offer> offers, int rank) {
+  for (size_t other = 0; other < offers.size(); ++other) {
+    const Offer& theirs = offers[other];
+    const int peer = static_cast<int>(other);
+    if (theirs.code != 0) {
+      return failAbout(peer, static_cast<Code>(theirs.code),
+                       "rank %d cannot be reached from other hosts: %.*s", peer,
+                       static_cast<int>(sizeof theirs.text), theirs.text);
+    }
+    const Offer& mine = offers[static_cast<size_t>(rank)];
+    if (std::strncmp(theirs.net, mine.net, sizeof mine.net) != 0) {
+      return failAbout(peer, Code::kInvalidUsage, "ranks %d and %d reach other hosts by %.*s and by %.*s",
+                       rank, peer, static_cast<int>(sizeof mine.net), mine.net,
+                       static_cast<int>(sizeof theirs.net), theirs.net);
+    }
+  }
+  return kOkStatus;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<net::Net>> netBetweenHosts() {
+  {
+    const std::lock_guard lock(netMutex);
+    if (givenNet != nullptr) return givenNet;
+  }
+  auto net = net::open();
+  if (net.ok() && net.value()->devices() == 0) {
+    return fail(Code::kSystem, "no network interface can be used to reach other hosts: NCCL_SOCKET_IFNAME=%s",
+                parameters::kSocketInterface.text().c_str());
+  }
+  return net;
+}
+
+void useBetweenHosts(std::shared_ptr<net::Net> net) {
+  const std::lock_guard lock(netMutex);
+  givenNet = std::move(net);
+}
+
+bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs) {
+  if (mine.rank == theirs.rank || mine.onDevice != 0 || theirs.onDevice != 0) return false;
+  const std::string forced = parameters::kLink.text();
+  return forced == links::net::kName || (forced.empty() && !sameHost(mine.process, theirs.process));
+}
+
+Result<std::unique_ptr<links::net::FarLinks>> connectFar(bootstrap::Membership& membership,
+                                                         links::net::FarLinks::Config config,
+                                                         std::span<const links::Endpoint> endpoints,
+                                                         double timeoutSeconds) {
+  const int rank = config.rank;
+  auto listening = [&]() -> Result<std::unique_ptr<links::net::FarLinks>> {
+    auto net = netBetweenHosts();
+    if (!net.ok()) return net.status();
+    config.net = std::move(net.value());
+    return links::net::FarLinks::listen(std::move(config));
+  }();
+  const auto offers = gather(membership, "net", offerOf(listening), timeoutSeconds);
+  if (!offers.ok()) return offers.status();
+  STRETTO_TRY(agree(offers.value(), rank));
+  for (size_t peer = 0; peer < endpoints.size(); ++peer) {
+    if (isFar(endpoints[static_cast<size_t>(rank)], endpoints[peer]))
+      listening.value()->add(static_cast<int>(peer), offers.value()[peer].handle);
+  }
+  return listening;
+}
+
+links::Link standIn(const WindowHeader& like, int rank) {
+  auto header = std::make_shared<WindowHeader>();
+  header->magic = like.magic;
+  header->version = like.version;
+  header->rank = static_cast<uint32_t>(rank);
+  header->ranks = like.ranks;
+  header->slotBytes = like.slotBytes;
+  header->linkChunk = like.linkChunk;
+  header->heavyFence = like.heavyFence;
+  links::Link link;
+  link.kind = links::net::kName;
+  link.window = reinterpret_cast<std::byte*>(header.get());
+  link.standIn = std::move(header);
+  return link;
+}
+
+std::vector<uint8_t> FarView::of(const WindowHeader& header, uint64_t asks) {
+  View view;
+  view.asks = asks;
+  view.failed = read(header.failed);
+  view.left = read(header.left);
+  view.disagreeing = read(header.wait.disagreeing);
+  for (size_t i = 0; i < WindowHeader::kGivenUp; ++i) {
+    view.seatingsGivenUp[i] = read(header.seatingsGivenUp[i]);
+    view.childrenGivenUp[i] = read(header.childrenGivenUp[i]);
+  }
+  view.call = copyOf(header.wait.call);
+  for (int i = 0; i < WindowHeader::kAnnouncements; ++i)
+    view.announcements[i] = copyOf(header.announcements[i]);
+  const auto* const begin = reinterpret_cast<const uint8_t*>(&view);
+  return {begin, begin + sizeof view};
+}
+
+bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, uint64_t& asks) {
+  View view;
+  if (bytes.size() != sizeof view) return false;
+  std::memcpy(&view, bytes.data(), sizeof view);
+  asks = view.asks;
+  for (const AnnouncementWords& words : view.announcements) {
+    const auto call = std::bit_cast<Announcement>(words);
+    if (call.sequence != 0) announce(standIn, call);
+  }
+  const auto call = std::bit_cast<Announcement>(view.call);
+  if (call.sequence != 0) announceAt(standIn.wait.call, call);
+  for (size_t i = 0; i < WindowHeader::kGivenUp; ++i) {
+    write(standIn.seatingsGivenUp[i], view.seatingsGivenUp[i]);
+    write(standIn.childrenGivenUp[i], view.childrenGivenUp[i]);
+  }
+  write(standIn.wait.disagreeing, view.disagreeing);
+  write(standIn.left, view.left);
+  write(standIn.failed, view.failed);
+  std::atomic_ref(standIn.bell).fetch_add(1, std::memory_order_release);
+  platform::futexWake(&standIn.bell);
+  return true;
+}
+
+void Shown::note(std::span<const uint8_t> view, uint64_t nanoseconds) {
+  view_.assign(view.begin(), view.end());
+  nanoseconds_ = nanoseconds;
+}
+
+bool Shown::isOld(std::span<const uint8_t> view, uint64_t nanoseconds) const {
+  if (view_.size() != view.size() || nanoseconds - nanoseconds_ >= kNanoseconds) return true;
+  return !std::equal(view.begin() + sizeof(View::asks), view.end(), view_.begin() + sizeof(View::asks));
+}
+
+}  // namespace stretto::communicator

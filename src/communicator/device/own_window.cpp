@@ -1,0 +1,76 @@
+#include "communicator/device/own_window.hpp"
+
+#include <atomic>
+#include <cstdio>
+
+#include "base/log.hpp"
+#include "executors/cuda/engine.hpp"
+#include "platform/random.hpp"
+
+namespace stretto::communicator {
+
+DevicePost::State DevicePost::read() const {
+  return static_cast<State>(std::atomic_ref(const_cast<uint32_t&>(state)).load(std::memory_order_acquire));
+}
+
+OwnWindow::OwnWindow(links::DeviceEndpoint self, const stretto::cuda::Shape& shape,
+                     std::shared_ptr<memory::Region> told, size_t place)
+    : self_(self), shape_(shape), told_(std::move(told)), place_(place) {}
+
+DevicePost& OwnWindow::post() const {
+  return *reinterpret_cast<DevicePost*>(told_->data() + place_);
+}
+
+size_t OwnWindow::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return region_ == nullptr ? 0 : region_->bytes();
+}
+
+Status OwnWindow::offer() {
+  const std::lock_guard lock(mutex_);
+  DevicePost& post = this->post();
+  const auto put = [&](DevicePost::State state) {
+    std::atomic_ref(post.state).store(state, std::memory_order_release);
+  };
+  if (post.read() == DevicePost::kOffered) return kOkStatus;
+  if (post.read() == DevicePost::kRefused) {
+    setLastError(post.text);
+    return Status{static_cast<Code>(post.code)};
+  }
+  const Status status = make();
+  if (status.ok()) {
+    post.endpoint = self_;
+    put(DevicePost::kOffered);
+    return kOkStatus;
+  }
+  region_.reset();
+  post.code = static_cast<uint8_t>(status.code);
+  snprintf(post.text, sizeof post.text, "%s", lastError().c_str());
+  put(DevicePost::kRefused);
+  return status;
+}
+
+Status OwnWindow::make() {
+  STRETTO_TRY(fillRandom({reinterpret_cast<uint8_t*>(&self_.token), sizeof self_.token}));
+  self_.windowBytes = shape_.windowBytes();
+  auto region = memory::DeviceRegion::create(self_.device, self_.windowBytes, self_.token);
+  if (!region.ok()) return region.status();
+  region_ = std::move(region.value());
+  nameMemory(*region_, self_);
+  return executors::cuda::prepareWindow(self_.device, region_->data(), shape_);
+}
+
+void nameMemory(const memory::DeviceRegion& region, links::DeviceEndpoint& endpoint) {
+  const std::string before = lastError();
+  const auto name = platform::cuda::nameForOthers(endpoint.device, region.data());
+  if (name.ok()) {
+    endpoint.name = name.value();
+    endpoint.named = 1;
+  } else {
+    STRETTO_LOG(kInfo, kInit, "rank %d: its memory has no name for other processes: %s", endpoint.rank,
+                lastError().c_str());
+    setLastError(before);
+  }
+}
+
+}  // namespace stretto::communicator

@@ -1,0 +1,93 @@
+// Collectives of one group on a GPU that wait to be launched together: planned, announced and recorded like
+// any other, one after the other, and then enqueued by one launch. The communicator's, in its turns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "communicator/core/operation.hpp"
+#include "executors/cuda/engine.hpp"
+#include "planner/plan.hpp"
+
+namespace stretto::communicator {
+
+// All but its tag, its number, and what its protocol must know of the peers.
+executors::cuda::Launch launchOf(const Operation& operation, const planner::Plan& plan,
+                                 const Arguments& arguments);
+
+// An operation of a group, as far as lanes are concerned: what it asks for, and what giveLanes gives it.
+struct LaneShare {
+  bool shares = false;  // it may have lanes beside others'
+  int wanted = 1;       // blocks, at least one: as many as it has by itself
+  int first = 0;        // given: a lane,
+  int blocks = 0;       // and so many from there
+  int least = 0;        // giveLanes's own: blocks that it cannot do without
+};
+
+// Gives the operations of a group their lanes, in the order of the calls. Those that share, up to the next
+// one that does not, are side by side. What they want beyond the lanes that there are is cut in proportion,
+// and no lane is idle then; but none gets less than leastOf its place in the group, which is asked only if
+// lanes are short. If there are not even so many, they take turns, each from the first lane. One that does
+// not share has all that it wants, from the first lane. Nothing else decides: ranks that give the same get
+// the same.
+void giveLanes(std::span<LaneShare> group, int lanes, const std::function<int(size_t)>& leastOf);
+
+// The fewest blocks that will do for an operation, of `whole`, which do; so do more than any that do.
+template <typename WillDo>
+int leastBlocks(int whole, WillDo willDo) {
+  if (willDo(1)) return 1;  // most operations
+  int tooFew = 1;
+  while (whole - tooFew > 1) {
+    const int middle = tooFew + (whole - tooFew) / 2;
+    (willDo(middle) ? whole : tooFew) = middle;
+  }
+  return whole;
+}
+
+class Together {
+ public:
+  // A collective of the group before it is called.
+  struct Placed {
+    planner::Plan plan;
+    executors::cuda::Launch launch;
+    bool shares = false;  // it may be launched with others; else nothing here is of use
+  };
+  // One of those that wait, and what the communicator keeps of the operation that it runs.
+  struct Member {
+    const Operation* operation;  // the group's
+    planner::Plan plan;
+    uint64_t recorded;  // its place in the flight recorder
+    bool watched;
+  };
+
+  bool empty() const { return members_.empty(); }
+  size_t size() const { return members_.size(); }
+  const Member& operator[](size_t place) const { return members_[place]; }
+  std::span<const executors::cuda::Launch> launches() const { return launches_; }
+  // All name the same.
+  void* stream() const { return members_.front().operation->stream; }
+  bool isOn(void* stream) const { return empty() || this->stream() == stream; }
+
+  void add(const Member& member, const executors::cuda::Launch& launch) {
+    members_.push_back(member);
+    launches_.push_back(launch);
+  }
+  // Launched.
+  void clear() {
+    members_.clear();
+    launches_.clear();
+  }
+
+  // The group's collectives, in the order of the calls, and their lanes.
+  std::vector<Placed> placed;
+  std::vector<LaneShare> lanes;
+
+ private:
+  std::vector<Member> members_;
+  std::vector<executors::cuda::Launch> launches_;
+};
+
+}  // namespace stretto::communicator

@@ -1,0 +1,188 @@
+// What can be said of communicators on GPUs without one: how much of a device they take, and how they are
+// chosen.
+#include <gtest/gtest.h>
+
+#include "algorithms/shape.hpp"
+#include "algorithms/shares.hpp"
+#include "base/parameters.hpp"
+#include "base/scoped_variable.hpp"
+#include "communicator/device/connect.hpp"
+#include "communicator/device/layout.hpp"
+#include "communicator/device/side.hpp"
+#include "harness/ranks.hpp"
+#include "planner/cuda_model.hpp"
+#include "planner/model.hpp"
+
+namespace stretto::communicator {
+namespace {
+
+using stretto::testing::ScopedVariable;
+
+TEST(DeviceShape, FitsWhateverTheRanksAndLanes) {
+  for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
+    for (const int lanes : {1, 2, 7, 32, kMostLanes}) {
+      const auto shape = deviceShape(ranks, lanes);
+      EXPECT_GE(shape.lanes, 1);
+      EXPECT_LE(shape.lanes, lanes);
+      for (const int some : {shape.runLanes, shape.deepLanes}) {
+        EXPECT_GE(some, 1);
+        EXPECT_LE(some, shape.lanes);
+      }
+      EXPECT_LE(shape.windowBytes(), kMostDeviceBytes) << ranks << " ranks, " << lanes << " lanes";
+      EXPECT_GE(shape.layout.slotBytes, 1024u);
+      EXPECT_GE(shape.layout.linkChunk, 1024u);
+      EXPECT_EQ(shape.layout.slots & (shape.layout.slots - 1), 0u) << "slots are found by a mask";
+      EXPECT_EQ(shape.layout.runs & (shape.layout.runs - 1), 0u) << "and so are runs";
+      EXPECT_EQ(shape.layout.wideRegion % 128, 0u) << "whole lines";
+    }
+  }
+}
+
+TEST(DeviceShape, TwoRanksGetTheLanesTheyWant) {
+  for (const int lanes : {1, 32, 64, kMostLanes}) EXPECT_EQ(deviceShape(2, lanes).lanes, lanes);
+  EXPECT_EQ(deviceShape(2, kMostLanes).runLanes, kMostLanes);
+  EXPECT_GE(deviceShape(2, kMostLanes).deepLanes, 59) << "measured with these";
+}
+
+// What has no flag of its own does not take turns, and should serve messages of a few megabytes.
+TEST(DeviceShape, BareLinesHoldTwoShotsOfFourMegabytes) {
+  for (const int ranks : {3, 4, 8}) {
+    planner::Machine machine;
+    ASSERT_TRUE(describe(deviceShape(ranks, kMostLanes), planner::Gpus{}, machine).ok());
+    planner::Request request{Collective::kAllReduce, DataType::kBfloat16, Operator::kSum, size_t{4} << 20,
+                             ranks};
+    for (const auto& row : algorithms::descriptors(algorithms::Device::kCuda)) {
+      if (row.collective != request.collective || row.algorithm != algorithms::Algorithm::kTwoShot) continue;
+      // Those need no lines, but a window.
+      if (row.protocol == algorithms::Protocol::kCopy || algorithms::isPull(row.protocol)) continue;
+      EXPECT_EQ(obstacleTo(row, request, machine), planner::Obstacle::kNone) << ranks << " ranks";
+    }
+  }
+}
+
+// The engine refuses what it would have to cut: a share of the block, or of one owner's part of it, beyond
+// the lines.
+TEST(DeviceShape, WhatIsPlannedInBareLinesFitsThem) {
+  int planned = 0;
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    planner::Machine machine;
+    const auto shape = deviceShape(ranks, kMostLanes);
+    ASSERT_TRUE(describe(shape, planner::Gpus{}, machine).ok());
+    for (size_t bytes = 64; bytes <= size_t{8} << 20; bytes += bytes / 3 + 8) {
+      for (const auto& row : algorithms::descriptors(algorithms::Device::kCuda)) {
+        if (row.protocol != algorithms::Protocol::kBare) continue;
+        const planner::Request request{row.collective, DataType::kFloat32, Operator::kSum, bytes, ranks};
+        if (obstacleTo(row, request, machine) != planner::Obstacle::kNone) continue;
+        const auto blocks = static_cast<size_t>(preferredBlocks(row, request, machine));
+        const size_t owners =
+            row.algorithm == algorithms::Algorithm::kTwoShot ? static_cast<size_t>(ranks) : 1;
+        // As kernels cut them.
+        const size_t share = algorithms::Split(bytes, blocks, 128).each();
+        const size_t shard = algorithms::Split(share, owners, 64).each();
+        const size_t payload = stretto::cuda::barePayload(shape.layout);
+        if (algorithms::hasBareRounds(row.collective, row.algorithm, ranks, payload)) continue;
+        EXPECT_TRUE(shard <= payload && bytes <= algorithms::mostInBareLines(payload, blocks, row.collective,
+                                                                             row.algorithm, ranks))
+            << bytes << " bytes of " << nameOf(row.collective) << ", " << ranks << " ranks, " << blocks
+            << " blocks";
+        ++planned;
+      }
+    }
+  }
+  EXPECT_GT(planned, 2000);
+}
+
+// A warp stores whole lines of 128 bytes only if what it stores to begins on one.
+TEST(DeviceShape, WhatWarpsStoreToBeginsOnWholeLines) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    const auto shape = deviceShape(ranks, kMostLanes);
+    const WindowLayout& layout = shape.layout;
+    const auto isWhole = [](size_t offset) { return offset % 128 == 0; };
+    EXPECT_TRUE(isWhole(shape.nearBytes()) && isWhole(layout.runBytes) && isWhole(layout.linkChunk)) << ranks;
+    for (int source = 0; source < ranks - 1; ++source) {
+      for (uint32_t leg = 0; leg < layout.lineLegs; ++leg) {
+        EXPECT_TRUE(isWhole(shape.runBegin(1) + layout.runsOf(static_cast<Leg>(leg), source))) << ranks;
+        EXPECT_TRUE(isWhole(layout.wideLines(1, static_cast<Leg>(leg), source))) << ranks;
+      }
+      EXPECT_TRUE(isWhole(shape.deepBegin(1) + layout.linkRunsOf(source))) << ranks;
+    }
+  }
+}
+
+// A warp fills one place while another is read, and strands of a link hold one while they wait for the next.
+TEST(DeviceShape, RingsHaveTwoPlacesForEachWarp) {
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    const WindowLayout layout = deviceShape(ranks, kMostLanes).layout;
+    EXPECT_GE(layout.runs, 2u * 4) << ranks << " ranks";
+    EXPECT_EQ(layout.linkRuns, WindowLayout::kRunCredits);
+  }
+}
+
+TEST(DeviceShape, LanesDoNotOverlap) {
+  const auto shape = deviceShape(4, 32);
+  for (int lane = 0; lane + 1 < shape.lanes; ++lane) {
+    EXPECT_EQ(shape.nearBegin(lane) + shape.nearBytes(), shape.nearBegin(lane + 1));
+  }
+  EXPECT_EQ(shape.runBegin(0), shape.nearBegin(shape.lanes));
+  // Slots begin where the last lane's lines end.
+  EXPECT_GE(shape.deepBegin(0) + shape.layout.slotsBegin(),
+            shape.nearBegin(shape.lanes - 1) + shape.nearBytes());
+  EXPECT_EQ(shape.deepBegin(shape.deepLanes - 1) + shape.layout.bytes(), shape.windowBytes());
+}
+
+TEST(Lanes, OfRanksThatShareADeviceFitTogether) {
+  EXPECT_EQ(residentFor(132, 1), 132);
+  EXPECT_EQ(residentFor(132, 2), 66);
+  EXPECT_EQ(residentFor(132, 8), 16);
+  EXPECT_EQ(residentFor(3, 8), 1) << "at least one";
+}
+
+TEST(DeviceChoice, CpuIsTheHostWhateverThereIs) {
+  const ScopedVariable variable("STRETTO_DEVICE", "cpu");
+  const auto device = deviceOfThisThread();
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device.value(), kHostDevice);
+}
+
+TEST(DeviceChoice, AutoIsTheHostWhereThereIsNoGpu) {
+  if (platform::cuda::deviceCount() > 0) GTEST_SKIP() << "there is a GPU";
+  const ScopedVariable variable("STRETTO_DEVICE", "auto");
+  const auto device = deviceOfThisThread();
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device.value(), kHostDevice);
+}
+
+TEST(DeviceChoice, CudaWithoutAGpuSaysWhy) {
+  if (platform::cuda::deviceCount() > 0) GTEST_SKIP() << "there is a GPU";
+  const ScopedVariable variable("STRETTO_DEVICE", "cuda");
+  const auto device = deviceOfThisThread();
+  EXPECT_EQ(device.status().code, Code::kInvalidUsage);
+  EXPECT_NE(lastError().find("STRETTO_DEVICE=cuda"), std::string::npos) << lastError();
+  EXPECT_NE(lastError().find(platform::cuda::absence()), std::string::npos) << lastError();
+}
+
+TEST(DeviceChoice, AnythingElseIsRefused) {
+  const ScopedVariable variable("STRETTO_DEVICE", "gpu");
+  EXPECT_EQ(deviceOfThisThread().status().code, Code::kInvalidUsage);
+  EXPECT_NE(lastError().find("auto, cuda or cpu"), std::string::npos) << lastError();
+}
+
+// Through the API: no handle, and words.
+TEST(DeviceChoice, CommunicatorsAreNotMadeOnADeviceThatIsNotThere) {
+  if (platform::cuda::deviceCount() > 0) GTEST_SKIP() << "there is a GPU";
+  const ScopedVariable variable("STRETTO_DEVICE", "cuda");
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidUsage);
+  EXPECT_EQ(comm, nullptr);
+  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("no GPU"), std::string::npos);
+  ncclComm_t comms[2] = {};
+  EXPECT_EQ(ncclCommInitAll(comms, 2, nullptr), ncclInvalidUsage);
+  void* memory = &id;
+  EXPECT_EQ(ncclMemAlloc(&memory, 100), ncclInvalidUsage);
+  EXPECT_EQ(memory, nullptr);
+}
+
+}  // namespace
+}  // namespace stretto::communicator
