@@ -59,7 +59,8 @@ typedef struct {
 ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters);
 
 /* A question to the planner: how would this operation run? `collective` is "all_reduce", "reduce_scatter",
- * "all_gather", "all_to_all", "broadcast", "reduce", "gather" or "scatter"; `bytes` is nccl-tests' "size" (of
+ * "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter" or "all_reduce_add_rms_norm"
+ * (strettoAllReduceAddRmsNorm); `bytes` is nccl-tests' "size" (of
  * the larger buffer for reduce_scatter, all_gather, all_to_all, gather and scatter). */
 typedef struct {
   const char* collective;
@@ -69,6 +70,7 @@ typedef struct {
   int ranks;   /* of this machine; not read when a communicator is asked */
   int windows; /* 1: the results go into windows that GPU ranks have registered, and not to where the input
                 * is, which of an all-reduce lies in one too; 2: an all-reduce in place in one */
+  size_t hidden; /* elements of a token; of "all_reduce_add_rms_norm" alone, and not read of others */
 } strettoQuestion_t;
 
 /* Answers as JSON, {"schema":"stretto.explain/1", "candidates":[...], "chosen":...}: for `comm`, or, if that
@@ -83,6 +85,61 @@ ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion_t* question, 
  * of what is. */
 ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const char* algorithm,
                               const char* protocol, size_t chunkBytes, int blocks);
+
+/* All-reduce, residual add and RMSNorm as one operation: what tensor parallelism does between two layers of a
+ * transformer. Of each of `tokens` tokens of `hidden` elements, in float32:
+ *
+ *   reduced     = sum of all ranks' `input`, in the order of ranks, rounded to `type`
+ *   residualOut = reduced + residual + bias, rounded to `type`
+ *   normalised  = residualOut / sqrt(mean of residualOut^2 + epsilon) * gamma, rounded to `type`
+ *   quantised   = normalised / scale, rounded to `quantisedType`, saturating
+ *
+ * The bits are those of an ncclAllReduce that reduces in rank order and the rest after it; they do not depend
+ * on the number of tokens, nor on how the operation runs, nor on the run. All ranks give the same tokens,
+ * hidden, type, epsilon and quantisation, and a residual and a bias all or none; where they differ each is
+ * told, with both calls. Groups, host streams, recorders and profilers work as with ncclAllReduce. Without
+ * gamma, normalised and quantised it is an all-reduce with a bias or a residual.
+ *
+ * Error, with u half a unit in the last place of 1 in `type` and v in float32 (2^-24), n ranks, against exact
+ * arithmetic on what the step before gave: reduced (n - 1) v sum|input| + u |reduced|; residualOut 2 v
+ * (|reduced| + |residual| + |bias|) + u |residualOut|; normalised |normalised| ((hidden / 64 + 16) v + u).
+ *
+ * In place: residualOut may be residual, and one of normalised and reduced may be input. Nothing that is
+ * written may overlap anything else. Any alignment of an element serves. Ranks in host memory; a communicator
+ * of GPUs refuses with ncclInvalidUsage.
+ *
+ * Begin with STRETTO_ADD_RMS_NORM_INITIALIZER: fields that a later release adds are then zero, which is to
+ * leave them out. */
+typedef enum {
+  strettoScaleNone = 0,      /* nothing is quantised */
+  strettoScalePerToken = 1,  /* scales[token] = largest |normalised| of it / largest number of quantisedType;
+                              * written */
+  strettoScalePerTensor = 2, /* scales[0] is read, and divides all */
+} strettoScale_t;
+
+typedef struct {
+  size_t size;
+  size_t tokens; /* 0: nothing happens */
+  size_t hidden;
+  ncclDataType_t type; /* ncclFloat32, ncclFloat16 or ncclBfloat16, of all buffers but the last two */
+  float epsilon;
+  const void* input;    /* tokens x hidden */
+  const void* residual; /* tokens x hidden, or NULL: nothing is added */
+  const void* bias;     /* hidden, added to each token, or NULL */
+  const void* gamma;    /* hidden, or NULL: ones */
+  void* residualOut;    /* tokens x hidden */
+  void* normalised;     /* tokens x hidden, or NULL: not wanted */
+  void* reduced;        /* tokens x hidden, or NULL: not wanted */
+  strettoScale_t scaling;
+  ncclDataType_t quantisedType; /* ncclFloat8e4m3 or ncclFloat8e5m2 */
+  void* quantised;              /* tokens x hidden bytes */
+  float* scales;                /* tokens of them, or 1 */
+} strettoAddRmsNorm_t;
+#define STRETTO_ADD_RMS_NORM_INITIALIZER \
+  { sizeof(strettoAddRmsNorm_t) }
+
+ncclResult_t strettoAllReduceAddRmsNorm(const strettoAddRmsNorm_t* step, ncclComm_t comm,
+                                        cudaStream_t stream);
 
 /* Host streams, for ranks in host memory: pass one where a cudaStream_t is asked for and the call returns at
  * once; operations of one stream run in order. Destroying waits for what was submitted. */

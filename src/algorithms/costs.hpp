@@ -51,6 +51,22 @@ constexpr Cost reduceTreeBoth(int n, double bytes) {
   return {2 * depth(n), (n > 4 ? 3 : n > 2 ? 2 : 1) * bytes, 4 * bytes};
 }
 
+// With residual add and norm: the sums are read once and not written, the residual is read and two results are
+// written; what the norm itself takes is the model's to add, as it is the same for all.
+constexpr Cost normOneShot(int n, double bytes) {
+  return {1, (n - 1) * bytes, (n + 3) * bytes};
+}
+constexpr Cost normTwoShot(int n, double bytes) {
+  const double shard = bytes / n;
+  return {2, 2 * (n - 1) * shard, (2 * n - 1) * shard + 3 * bytes};
+}
+// The same after an all-reduce.
+template <Cost (*sum)(int, double)>
+constexpr Cost normApart(int n, double bytes) {
+  const Cost cost = sum(n, bytes);
+  return {cost.hops, cost.wireBytes, cost.localBytes + 4 * bytes};
+}
+
 // Per-peer blocks of `bytes`.
 constexpr Cost blocksPush(int n, double bytes) {
   return {1, (n - 1) * bytes, 2 * n * bytes};

@@ -26,6 +26,7 @@ constexpr Descriptor describe() {
           Row::kProtocol,
           Row::kDevices,
           !(reduces(Row::kCollective) && passesOn(Row::kAlgorithm)),
+          isThenNorm<typename Row::Code>,
           Row::kAlgorithm == Algorithm::kDirect,
           isInLines(Row::kProtocol) ? WindowLayout::kMostLinePayload : 0,
           Row::kCost};

@@ -99,6 +99,7 @@ struct Descriptor {
   Protocol protocol;
   Devices devices;
   bool rankOrder;                         // reduces in rank order: same bits as every other such algorithm
+  bool normApart;                         // of an all-reduce with RMSNorm: the norm is a pass of its own
   bool needsReach;                        // every peer's ordinary memory must be reachable
   size_t mostBytes;                       // per-peer bytes it can carry; 0: any
   Cost (*cost)(int ranks, double bytes);  // bytes: as the collective counts them (Arguments::count)

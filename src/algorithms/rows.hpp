@@ -10,6 +10,7 @@
 #include "algorithms/costs.hpp"
 #include "algorithms/direct.hpp"
 #include "algorithms/local.hpp"
+#include "algorithms/norm.hpp"
 #include "algorithms/pairs.hpp"
 #include "algorithms/push.hpp"
 #include "algorithms/registry.hpp"
@@ -84,6 +85,9 @@ STRETTO_CODE(AllGatherDirect, allGatherDirect);
 STRETTO_CODE(AllToAllDirect, allToAllDirect);
 STRETTO_CODE(BroadcastDirect, broadcastDirect);
 STRETTO_CODE(CopyLocal, copyLocal);
+STRETTO_CODE(AllReduceNormOneShot, allReduceNormOneShot);
+STRETTO_CODE(AllReduceNormTwoShot, allReduceNormTwoShot);
+STRETTO_CODE(NormLocal, normLocal);
 #undef STRETTO_CODE
 
 // A tree of `arity` children per rank.
@@ -96,6 +100,19 @@ struct WithArity {
     return Code::run(backend, shaped);
   }
 };
+
+// An all-reduce, and then the norm of its result: in a pass of its own.
+template <typename Sum>
+struct ThenNorm {
+  template <typename B>
+  static Status run(B& backend, const Arguments& arguments) {
+    return allReduceNormApart<Sum>(backend, arguments);
+  }
+};
+template <typename Code>
+inline constexpr bool isThenNorm = false;
+template <typename Sum>
+inline constexpr bool isThenNorm<ThenNorm<Sum>> = true;
 
 namespace table {
 
@@ -198,6 +215,15 @@ using Rows = std::tuple<
     Row<C::kScatter,       A::kPush,     P::kWide,       D::kCuda, rootedPush,         ScatterPushLines>,
     Row<C::kScatter,       A::kPush,     P::kRuns,       D::kCuda, rootedPush,         ScatterPushLines>,
     Row<C::kScatter,       A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         ScatterFlat>,
+
+    Row<C::kAllReduceAddRmsNorm, A::kLocal,    P::kChunks, D::kHost, local,         NormLocal>,
+    Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kLines,  D::kHost, normApart<reduceOneShot>, ThenNorm<AllReduceOneShotLines>>,
+    Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kChunks, D::kHost, normOneShot,   AllReduceNormOneShot>,
+    Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kLines,  D::kHost, normApart<reduceTwoShot>, ThenNorm<AllReduceTwoShotLines>>,
+    Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kChunks, D::kHost, normTwoShot,   AllReduceNormTwoShot>,
+    Row<C::kAllReduceAddRmsNorm, A::kDirect,   P::kChunks, D::kHost, normApart<reduceDirect>, ThenNorm<AllReduceDirect>>,
+    Row<C::kAllReduceAddRmsNorm, A::kPairwise, P::kChunks, D::kHost, normApart<reduceOneShot>, ThenNorm<AllReducePairwise>>,
+
     Row<C::kSend,          A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         OfExecutor>,
     Row<C::kReceive,       A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         OfExecutor>>;
 // clang-format on

@@ -5,6 +5,7 @@
 
 #include "base/types.hpp"
 #include "nccl.h"
+#include "primitives/operation.hpp"
 
 namespace stretto::api {
 
@@ -17,6 +18,7 @@ struct Call {
   int root = -1;
   const ncclRedOp_t* op = nullptr;
   uint64_t profilerTag = 0;  // userProfilerTag of a config
+  const NormArguments* norm = nullptr;
 };
 
 // Checks the handle, the type, the operator and the stream.

@@ -6,6 +6,7 @@
 #include "api/handles.hpp"
 #include "api/pass_on.hpp"
 #include "communicator/core/group.hpp"
+#include "communicator/handover/foreign.hpp"
 
 namespace stretto::api {
 namespace {
@@ -64,6 +65,13 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   operation.count = call.count;
   operation.root = call.root;
   operation.profiled.userTag = call.profilerTag;
+  if (call.norm != nullptr) {
+    if (communicator->foreign() != nullptr) {
+      return finish(
+          fail(Code::kInvalidUsage, "%s: %s", function, communicator->foreign()->words().c_str()));
+    }
+    operation.norm = *call.norm;
+  }
   Status status = setType(operation, call.type);
   if (status.ok() && call.op != nullptr) status = setOperator(operation, *communicator, *call.op);
   if (!status.ok()) return finish(status);

@@ -28,7 +28,7 @@ Result<Collective> collectiveNamed(const char* name) {
   return fail(
       Code::kInvalidArgument,
       "\"%s\" is not a collective: there are all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, "
-      "reduce, gather and scatter",
+      "reduce, gather, scatter and all_reduce_add_rms_norm",
       name == nullptr ? "(null)" : name);
 }
 
@@ -45,6 +45,8 @@ Result<planner::Request> makeRequest(const strettoQuestion_t& question, int rank
   request.type = static_cast<DataType>(type);
   request.op = static_cast<Operator>(op);
   request.ranks = ranks;
+  if (request.collective == Collective::kAllReduceAddRmsNorm)
+    request.tokenBytes = question.hidden * sizeOf(request.type);
   request.windowed = request.pullsOnce = question.windows == 1;
   request.pullsTwice = question.windows != 0;
   // nccl-tests counts the larger buffer where Arguments::count counts one block.

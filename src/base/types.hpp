@@ -42,6 +42,7 @@ enum class Collective : uint8_t {
   kReduce,
   kGather,
   kScatter,
+  kAllReduceAddRmsNorm,
   kSend,
   kReceive,
   // One-sided: in no table and in no user's choice, so not among kCollectives.
@@ -49,13 +50,13 @@ enum class Collective : uint8_t {
   kSignal,
   kWaitSignal,
 };
-inline constexpr int kCollectives = 10;
-inline constexpr int kCalls = 13;
+inline constexpr int kCollectives = 11;
+inline constexpr int kCalls = 14;
 static_assert(hasValues<Collective, kCalls>());
 
 constexpr bool reduces(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
-         collective == Collective::kReduce;
+         collective == Collective::kReduce || collective == Collective::kAllReduceAddRmsNorm;
 }
 
 // How many blocks of `count` elements a buffer has, of the rank that has the most (the root, if there is
@@ -84,8 +85,11 @@ inline constexpr const char* kTypeNames[] = {"int8",    "uint8",    "int32",    
                                              "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 inline constexpr const char* kOperatorNames[] = {"sum", "prod", "max", "min", "avg"};
 inline constexpr const char* kCollectiveNames[] = {
-    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce",     "gather",
-    "scatter",    "send",           "receive",    "put_signal", "signal",    "wait_signal"};
+    "all_reduce", "reduce_scatter", "all_gather",
+    "all_to_all", "broadcast",      "reduce",
+    "gather",     "scatter",        "all_reduce_add_rms_norm",
+    "send",       "receive",        "put_signal",
+    "signal",     "wait_signal"};
 }  // namespace internal
 
 // Names as users type them: "bfloat16", "sum", "all_reduce". Never null for a valid value.

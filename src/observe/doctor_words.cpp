@@ -16,7 +16,7 @@ std::string print(const char* format, Values... values) {
 
 bool isReduction(Collective function) {
   return function == Collective::kAllReduce || function == Collective::kReduceScatter ||
-         function == Collective::kReduce;
+         function == Collective::kReduce || function == Collective::kAllReduceAddRmsNorm;
 }
 
 bool isRooted(Collective function) {

@@ -18,7 +18,7 @@
 namespace stretto::observe {
 
 inline constexpr uint64_t kFlightMagic = 0x54474c4652545331;  // "1STRFLGT" as bytes in memory
-inline constexpr uint64_t kFlightVersion = 3;
+inline constexpr uint64_t kFlightVersion = 4;
 inline constexpr size_t kFlightHeaderBytes = 4096;
 inline constexpr size_t kFlightRecords = 256;
 inline constexpr size_t kFlightErrorBytes = 256;

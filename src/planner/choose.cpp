@@ -237,6 +237,12 @@ std::string whyUnfit(const Descriptor& descriptor, const Table::Match& match, co
   return {};
 }
 
+// Of an all-reduce with RMSNorm, whether the norm is part of the exchange.
+const char* wordsOfNorm(const Descriptor& row) {
+  if (row.collective != Collective::kAllReduceAddRmsNorm) return "";
+  return row.normApart ? "; the norm is a pass of its own" : "; fused with the norm";
+}
+
 }  // namespace
 
 Result<Plan> choose(const Request& request, const Machine& machine, const Table& table,
@@ -278,13 +284,12 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
     const Plan best = chosen.ok() ? chosen.value() : candidate.plan;
     if (candidate.chosen) {
       candidate.reason = describeChosen(best);
-      continue;
+    } else if (candidate.reason = whyUnfit(row, match, request, seen, choice); candidate.reason.empty()) {
+      candidate.reason = candidate.possible
+                             ? describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds)
+                             : reasonOf(row, obstacle, request, seen);
     }
-    candidate.reason = whyUnfit(row, match, request, seen, choice);
-    if (!candidate.reason.empty()) continue;
-    candidate.reason = candidate.possible
-                           ? describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds)
-                           : reasonOf(row, obstacle, request, seen);
+    candidate.reason += wordsOfNorm(row);
   }
   sortStably(candidates, [](const Candidate& a, const Candidate& b) {
     if (a.possible != b.possible) return a.possible;

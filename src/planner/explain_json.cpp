@@ -21,6 +21,7 @@ void writeRequest(json::Writer& out, const Request& request) {
   out.key("type").text(nameOf(request.type));
   out.key("op").text(nameOf(request.op));
   out.key("bytes").integer(static_cast<int64_t>(request.bytes));
+  if (request.tokenBytes != 0) out.key("token_bytes").integer(static_cast<int64_t>(request.tokenBytes));
   out.key("ranks").integer(request.ranks).endObject();
 }
 

@@ -35,6 +35,8 @@ struct HostConstants {
   double read = 50e3;         // a peer's memory in place
   double kernelCopy = 12e3;   // a peer's memory by the kernel
   double local = 50e3;        // own memory, read or written
+  double norm = 14e3;         // own tokens, added to and normalised in a cache
+  double pass = 0.25;         // to begin a pass of its own for that
   double largeOneShot = 1.3;  // times the bytes' share when results are large,
   double largeOther = 1.1;    // because nothing stays in the caches
 };
@@ -70,7 +72,9 @@ bool isLarge(const Request& request) {
 
 // A chunk of an all-reduce that is cut into one shard per rank.
 bool isSharded(const Descriptor& row) {
-  return row.collective == Collective::kAllReduce &&
+  const bool reducesAll =
+      row.collective == Collective::kAllReduce || row.collective == Collective::kAllReduceAddRmsNorm;
+  return reducesAll &&
          (row.algorithm == Algorithm::kTwoShot || row.algorithm == Algorithm::kDirect);
 }
 
@@ -160,6 +164,7 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (way == Way::kPulls && request.ranks > algorithms::kMostPulled) return Obstacle::kManyPeers;
   if (way == Way::kPulls && !mayPull(row, request)) return Obstacle::kInputs;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
+  if (way == Way::kSlots && request.tokenBytes > machine.slotBytes) return Obstacle::kToken;
   if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
   return Obstacle::kNone;
 }
@@ -202,6 +207,9 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
                      : "its input does not lie in a window that all ranks can read, or its results go "
                        "where that is ") +
              "(ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC), or it scales its input";
+    case Obstacle::kToken:
+      return "a token is " + std::to_string(request.tokenBytes) + " bytes, and a slot holds " +
+             std::to_string(machine.slotBytes);
     case Obstacle::kManyPeers:
       return "its kernels read from at most " + std::to_string(algorithms::kMostPulled) + " ranks";
   }
@@ -276,6 +284,10 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
   }
   if (isLarge(request)) {
     moving *= row.algorithm == Algorithm::kOneShot ? kHost.largeOneShot : kHost.largeOther;
+  }
+  if (row.collective == Collective::kAllReduceAddRmsNorm) {
+    moving += static_cast<double>(request.bytes) / kHost.norm;
+    if (row.normApart) waiting += kHost.pass;
   }
   // Ranks that take turns on a core also take turns moving bytes.
   moving *= std::max(1.0, crowding);

@@ -33,7 +33,8 @@ enum class Obstacle : uint8_t {
   kWindow,
   kShards,
   kInputs,
-  kManyPeers
+  kManyPeers,
+  kToken
 };
 Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine& machine);
 // What goes after "because", for what obstacleTo() said of the same; for kNone the empty text.

@@ -24,6 +24,7 @@ struct Request {
   Operator op = Operator::kSum;
   size_t bytes = 0;  // as the collective counts them: Arguments::count times the element's size
   int ranks = 1;
+  size_t tokenBytes = 0;  // of an all-reduce with RMSNorm; 0: it is not known
   // Between GPUs: the results go to where copy engines of all ranks may write them
   // (communicator/device/registered.hpp).
   bool windowed = false;

@@ -26,8 +26,8 @@ inline Announcement& placeOf(const WindowHeader& window, uint64_t sequence) {
   return const_cast<Announcement&>(window.announcements[sequence % WindowHeader::kAnnouncements]);
 }
 
-// The last words of an announcement are padding and are left out.
-inline constexpr size_t kAnnouncementWords = (offsetof(Announcement, place) + sizeof(uint64_t)) / 8;
+// All but what follows, which is padding. The last two words are written for the operation that has them.
+inline constexpr size_t kAnnouncementWords = (offsetof(Announcement, mode) + sizeof(uint64_t)) / 8;
 
 // What differs between two calls that are otherwise announced alike.
 struct Announced {
@@ -39,11 +39,12 @@ struct Announced {
 
 // Count, type and the like as `kind` has them. Word by word: the small operations' time.
 inline void announceAt(Announcement& at, const Announcement& kind, const Announced& call) {
-  constexpr size_t kTag = 1, kCount = 2, kStarted = 3, kFields = 4, kPlace = 5;
+  constexpr size_t kTag = 1, kCount = 2, kStarted = 3, kFields = 4, kPlace = 5, kNorm = 6;
   static_assert(offsetof(Announcement, tag) == 8 * kTag && offsetof(Announcement, count) == 8 * kCount &&
                 offsetof(Announcement, startedTicks) == 8 * kStarted &&
                 offsetof(Announcement, collective) == 8 * kFields &&
-                offsetof(Announcement, place) == 8 * kPlace && kPlace + 1 == kAnnouncementWords);
+                offsetof(Announcement, place) == 8 * kPlace &&
+                offsetof(Announcement, hidden) == 8 * kNorm && kNorm + 2 == kAnnouncementWords);
   const auto put = [&](size_t word, uint64_t value) {
     wordOf(at, word).store(value, std::memory_order_relaxed);
   };
@@ -56,6 +57,10 @@ inline void announceAt(Announcement& at, const Announcement& kind, const Announc
   put(kStarted, call.startedTicks);
   put(kFields, fields);
   put(kPlace, call.place);
+  if (kind.collective == static_cast<uint8_t>(Collective::kAllReduceAddRmsNorm)) {
+    put(kNorm, kind.hidden | static_cast<uint64_t>(std::bit_cast<uint32_t>(kind.epsilon)) << 32);
+    put(kNorm + 1, std::bit_cast<uint32_t>(kind.mode));
+  }
   wordOf(at, 0).store(call.sequence, std::memory_order_release);
 }
 inline void announceAt(Announcement& at, const Announcement& what) {

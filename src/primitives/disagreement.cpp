@@ -17,6 +17,20 @@ std::string placeInWords(const Announcement& what) {
          " at byte " + std::to_string(what.place & ((uint64_t{1} << kOffsetBits) - 1));
 }
 
+std::string normInWords(const Announcement& what) {
+  char text[160];
+  snprintf(text, sizeof text, " in tokens of %" PRIu32 ", epsilon %.9g%s%s%s%s%s", what.hidden,
+           static_cast<double>(what.epsilon), what.mode.hasResidual != 0 ? ", residual" : ", no residual",
+           what.mode.hasBias != 0 ? ", bias" : "", what.mode.scaling == Scaling::kNone ? "" : ", to ",
+           what.mode.scaling == Scaling::kNone
+               ? ""
+               : nameOf(static_cast<DataType>(static_cast<int>(what.mode.quantised) % kDataTypes)),
+           what.mode.scaling == Scaling::kPerToken    ? " per token"
+           : what.mode.scaling == Scaling::kPerTensor ? " per tensor"
+                                                      : "");
+  return text;
+}
+
 }  // namespace
 
 std::string inWords(const Announcement& what) {
@@ -39,6 +53,7 @@ std::string inWords(const Announcement& what) {
   std::string words = text;
   if (what.op != 0xff) words += std::string(" ") + nameOf(static_cast<Operator>(what.op % kOperators));
   if (what.root >= 0) words += " root " + std::to_string(what.root);
+  if (what.collective == static_cast<uint8_t>(Collective::kAllReduceAddRmsNorm)) words += normInWords(what);
   if (what.place != 0) words += placeInWords(what);
   return words;
 }

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/status.hpp"
+#include "primitives/operation.hpp"
 
 namespace stretto {
 
@@ -17,7 +18,7 @@ inline constexpr int kMaxRanks = 64;        // per communicator, on one host
 inline constexpr size_t kCellBytes = 64;    // a cache line
 inline constexpr size_t kPageBytes = 4096;  // regions start on pages, so that unused ones stay untouched
 inline constexpr uint64_t kWindowMagic = 0x5354524554544f31;  // "STRETTO1"
-inline constexpr uint32_t kWindowVersion = 4;
+inline constexpr uint32_t kWindowVersion = 5;
 
 // A counter with the tag of the operation that moved it, and room for a few bytes of payload, in one cache
 // line: whoever sees the counter move has the rest at no further cost. Written by one peer.
@@ -42,7 +43,12 @@ struct alignas(kCellBytes) Announcement {
   uint8_t finished;
   int32_t root;
   uint64_t place;  // of the results in a window that users have registered, if that matters; else 0
+  // Of an all-reduce with RMSNorm; anything in others.
+  uint32_t hidden;
+  float epsilon;
+  NormMode mode;
 };
+static_assert(sizeof(Announcement) == kCellBytes);
 
 // A wait of the owner that has become long, so that peers can find out that it will never end
 // (primitives/host/standstill.cpp). Written by the owner alone.

@@ -115,6 +115,10 @@ class WrappedHost {
               int sourceCount, size_t count, bool stream) {
     host_.reduce(coop, spec, to, sources, sourceCount, count, stream);
   }
+  void addNorm(Coop coop, const Arguments& arguments, const NormTokens& tokens) {
+    host_.addNorm(coop, arguments, tokens);
+  }
+  std::byte* sums(size_t bytes) { return host_.sums(bytes); }
   void copy(Coop coop, void* to, const void* from, size_t bytes, bool stream) {
     host_.copy(coop, to, from, bytes, stream);
   }

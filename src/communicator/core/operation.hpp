@@ -7,6 +7,7 @@
 
 #include "base/status.hpp"
 #include "base/types.hpp"
+#include "primitives/operation.hpp"
 
 namespace stretto::communicator {
 
@@ -39,8 +40,10 @@ struct Operation {
   void* stream = nullptr;             // as the caller named it: on a GPU a cudaStream_t
   uint32_t signal;                    // of a one-sided operation: its number; nothing in others
   size_t offset;                      // of a put: bytes into the window `receive`; nothing in others
+  NormArguments norm;                 // of an all-reduce with RMSNorm; nothing in others
   Profiled profiled;
 
+  bool norms() const { return collective == Collective::kAllReduceAddRmsNorm; }
   size_t bytes() const { return count * sizeOf(type); }
   bool isTransfer() const { return collective == Collective::kSend || collective == Collective::kReceive; }
   bool isOneSided() const { return collective >= Collective::kPut; }
@@ -54,5 +57,9 @@ uint64_t transferTag(const Operation& operation);
 // root or peer out of range.
 // `onDevice`: the ranks are GPUs, where an all-to-all may be in place.
 Status validate(const Operation& operation, int rank, int ranks, bool onDevice);
+// The same of an all-reduce with RMSNorm; validate() asks it (validate_norm.cpp).
+Status validateNorm(const Operation& operation, bool onDevice);
+// That no buffer of it is memory of a GPU.
+Status refuseDeviceMemoryOfNorm(const Operation& operation, int rank);
 
 }  // namespace stretto::communicator

@@ -22,6 +22,7 @@ struct Signature {
   // 0.
   uint64_t kind = 0;
   uint64_t count = 0;
+  uint64_t norm[2] = {};  // normOf() of an all-reduce with RMSNorm
 
   bool operator==(const Signature&) const = default;
 };

@@ -1,5 +1,7 @@
 // The one way of every operation: validated (submit), planned, announced, recorded, launched, concluded.
 #include <algorithm>
+#include <bit>
+#include <tuple>
 #include <utility>
 
 #include "base/log.hpp"
@@ -20,6 +22,19 @@ constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 32;
 }
 
+NormMode modeOf(const NormArguments& norm) {
+  const bool quantises = norm.scaling != Scaling::kNone;
+  return {norm.scaling, quantises ? norm.quantisedType : DataType{},
+          static_cast<uint8_t>(norm.residual != nullptr), static_cast<uint8_t>(norm.bias != nullptr)};
+}
+
+// What ranks agree on of a norm, in two words.
+std::pair<uint64_t, uint64_t> normOf(const NormArguments& norm) {
+  const NormMode mode = modeOf(norm);
+  return {norm.hidden, static_cast<uint64_t>(std::bit_cast<uint32_t>(norm.epsilon)) << 32 |
+                           std::bit_cast<uint32_t>(mode)};
+}
+
 // Equal on two ranks exactly if they run the same operation the same way.
 uint64_t tagOf(const Operation& operation, const planner::Plan& plan) {
   uint64_t tag =
@@ -28,6 +43,10 @@ uint64_t tagOf(const Operation& operation, const planner::Plan& plan) {
                     (operation.scaled ? 2 : 0) | (operation.reduces ? 1 : 0));
   tag = mix(tag, operation.count);
   tag = mix(tag, static_cast<uint64_t>(operation.root + 1));
+  if (operation.norms()) {
+    const auto [hidden, rest] = normOf(operation.norm);
+    tag = mix(mix(tag, hidden), rest);
+  }
   return mix(tag, static_cast<uint64_t>(plan.blocks) << 56 | static_cast<uint64_t>(plan.algorithm) << 48 |
                       static_cast<uint64_t>(plan.protocol) << 40 |
                       static_cast<uint64_t>(plan.directions) << 36 | static_cast<uint64_t>(plan.rings) << 32 |
@@ -59,6 +78,11 @@ Announcement announcementOf(const Operation& operation) {
   what.type = static_cast<uint8_t>(operation.type);
   what.op = operation.reduces ? static_cast<uint8_t>(operation.op) : uint8_t{0xff};
   what.root = operation.root;
+  if (operation.norms()) {
+    what.hidden = static_cast<uint32_t>(operation.norm.hidden);
+    what.epsilon = operation.norm.epsilon;
+    what.mode = modeOf(operation.norm);
+  }
   return what;
 }
 
@@ -70,10 +94,14 @@ uint64_t windowFlags(const planner::Request& request) {
 Signature signatureOf(const Operation& operation, uint64_t windows) {
   constexpr uint64_t kMade = 0x80;
   const uint64_t flags = kMade | windows << 2 | (operation.scaled ? 2 : 0) | (operation.reduces ? 1 : 0);
-  return {static_cast<uint64_t>(operation.collective) | static_cast<uint64_t>(operation.type) << 8 |
-              static_cast<uint64_t>(operation.op) << 16 | flags << 24 |
-              static_cast<uint64_t>(static_cast<uint32_t>(operation.root + 1)) << 32,
-          operation.count};
+  Signature signature{static_cast<uint64_t>(operation.collective) |
+                          static_cast<uint64_t>(operation.type) << 8 |
+                          static_cast<uint64_t>(operation.op) << 16 | flags << 24 |
+                          static_cast<uint64_t>(static_cast<uint32_t>(operation.root + 1)) << 32,
+                      operation.count};
+  if (operation.norms()) [[unlikely]]
+    std::tie(signature.norm[0], signature.norm[1]) = normOf(operation.norm);
+  return signature;
 }
 
 Arguments argumentsOf(const Operation& operation, const planner::Plan& plan, int ranks) {
@@ -275,6 +303,7 @@ Result<std::string> Communicator::explain(const planner::Request& request) {
 
 planner::Request Communicator::requestFor(const Operation& operation) const {
   planner::Request request{operation.collective, operation.type, operation.op, operation.bytes(), ranks_};
+  if (operation.norms()) request.tokenBytes = operation.norm.hidden * sizeOf(operation.type);
   if (device_ != nullptr) device_->addWindows(operation, request);
   return request;
 }
@@ -352,6 +381,7 @@ Status Communicator::runCollective(const Operation& operation) {
   arguments.send = static_cast<const std::byte*>(operation.send);
   arguments.receive = static_cast<std::byte*>(operation.receive);
   if (onDevice()) return launchOnDevice(operation, prepared->plan, arguments, tag);
+  arguments.norm = operation.norms() ? &operation.norm : nullptr;
   if (operation.scaled) arguments.send = static_cast<const std::byte*>(scaledInput(operation));
   host_->begin(tag, sequence_);
   const Status status = prepared->run(*host_, arguments);

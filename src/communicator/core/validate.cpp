@@ -38,6 +38,7 @@ Extent useOf(const Operation& operation, int rank) {
     case Collective::kReceive:
       return {-2, false, true};
     case Collective::kAllReduce:
+    case Collective::kAllReduceAddRmsNorm:  // validateNorm() judges it
     case Collective::kPut:
     case Collective::kSignal:
     case Collective::kWaitSignal:
@@ -100,6 +101,8 @@ Status checkOverlap(const Operation& operation, const Extent& extent) {
 }  // namespace
 
 Status validate(const Operation& operation, int rank, int ranks, bool onDevice) {
+  if (operation.norms()) [[unlikely]]
+    return validateNorm(operation, onDevice);
   Extent extent = extentOf(operation, rank, ranks);
   if (onDevice && operation.collective == Collective::kAllToAll) extent.inPlaceBlock = -1;
   STRETTO_TRY(checkRoot(operation, ranks));
@@ -116,6 +119,7 @@ Status validate(const Operation& operation, int rank, int ranks, bool onDevice) 
 
 Status refuseDeviceMemory(const Operation& operation, int rank, int ranks) {
   if (operation.count == 0) return kOkStatus;
+  if (operation.norms()) return refuseDeviceMemoryOfNorm(operation, rank);
   const Extent extent = extentOf(operation, rank, ranks);
   const char* const name = nameOf(operation.collective);
   if (extent.usesSend) STRETTO_TRY(refuseDeviceMemory(name, "send buffer", operation.send, rank));

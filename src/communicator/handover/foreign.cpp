@@ -243,10 +243,11 @@ ncclResult_t Foreign::issue(const Operation& operation, ncclComm_t theirs) const
     case Collective::kScatter:
       if (library_.ncclScatter == nullptr) break;
       return library_.ncclScatter(send, receive, count, type, root, theirs, stream);
+    case Collective::kAllReduceAddRmsNorm:
     case Collective::kPut:
     case Collective::kSignal:
     case Collective::kWaitSignal:
-      return ncclInvalidUsage;  // submitOneSided() hands none over
+      return ncclInvalidUsage;  // submitNorm() and submitOneSided() hand none over
   }
   return issuePairs(operation, theirs);
 }

@@ -300,13 +300,21 @@ void Host::ring() {
   }
 }
 
-std::byte* Host::scratch(size_t bytes) {
-  if (bytes > scratchBytes_) {
-    scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    scratchBytes_ = bytes;
+std::byte* Host::grow(Grown& place, size_t bytes) {
+  if (bytes > place.bytes) {
+    place = {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
     ++counters_.allocations;
   }
-  return scratch_.get();
+  return place.memory.get();
+}
+
+std::byte* Host::scratch(size_t bytes) {
+  return grow(scratch_, bytes);
+}
+
+// Apart from scratch(), which an all-reduce may use for itself.
+std::byte* Host::sums(size_t bytes) {
+  return grow(sums_, bytes);
 }
 
 Status Host::waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited) {

@@ -23,6 +23,7 @@
 #include "platform/clock.hpp"
 #include "primitives/backend.hpp"
 #include "primitives/host/copy.hpp"
+#include "primitives/host/norm.hpp"
 #include "primitives/host/reduce.hpp"
 
 namespace stretto {
@@ -224,13 +225,18 @@ class Host {
     }
   }
 
+  void addNorm(Coop, const Arguments& arguments, const NormTokens& tokens) {
+    stretto::addNorm(arguments, tokens);
+  }
+  std::byte* sums(size_t bytes);
+
   // Memory of this rank alone, at least `bytes`; valid until the next call.
   std::byte* scratch(size_t bytes);
 
-  size_t scratchBytes() const { return scratchBytes_; }
+  size_t scratchBytes() const { return scratch_.bytes + sums_.bytes; }
   void releaseScratch() {
-    scratch_.reset();
-    scratchBytes_ = 0;
+    scratch_ = {};
+    sums_ = {};
   }
 
   // How far `cell` has come, and whether that is `value`: for who looks before it waits, or at several
@@ -327,8 +333,13 @@ class Host {
   LinkCursors cursors_[kMaxRanks];
   // reduceLines unpacks here: the small place for most calls; the big one grows at need.
   alignas(kCellBytes) std::byte lineScratch_[kMaxRanks * 128];
-  std::unique_ptr<std::byte[]> scratch_;
-  size_t scratchBytes_ = 0;
+  struct Grown {
+    std::unique_ptr<std::byte[]> memory;
+    size_t bytes = 0;
+  };
+  std::byte* grow(Grown& place, size_t bytes);
+  Grown scratch_;
+  Grown sums_;
 };
 
 }  // namespace stretto

@@ -82,6 +82,7 @@ struct PlainCodec {
   static constexpr int kParts = 1;
   using Parts = Accumulators<Arithmetic, kParts>;
 
+  static constexpr int position(int /*part*/, int lane) { return lane; }
   STRETTO_VECTOR_INLINE static Parts decode(Bytes memory) {
     return {{as<typename Arithmetic::Value>(memory)}};
   }
@@ -98,6 +99,7 @@ struct Bfloat16Codec {
   static constexpr int kParts = 2;
   using Parts = Accumulators<Arithmetic, kParts>;
 
+  static constexpr int position(int part, int lane) { return 2 * lane + part; }
   STRETTO_VECTOR_INLINE static Parts decode(Bytes memory) {
     const Words32 pairs = as<Words32>(memory);
     return {{as<Floats>(pairs << 16), as<Floats>(pairs & 0xffff0000u)}};
@@ -120,6 +122,7 @@ struct Float16Codec {
   static constexpr int kParts = 2;
   using Parts = Accumulators<Arithmetic, kParts>;
 
+  static constexpr int position(int part, int lane) { return part * (kWidth / 4) + lane; }
   STRETTO_VECTOR_INLINE static Parts decode(Bytes memory) {
     Parts parts;
     widenHalves(as<Words16>(memory), parts.part[0], parts.part[1]);

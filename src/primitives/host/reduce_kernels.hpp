@@ -5,6 +5,7 @@
 // once and stores. No temporary arrays, whatever the number of sources.
 #pragma once
 
+#include "primitives/host/norm_kernels.hpp"
 #include "primitives/host/reduce_codec.hpp"
 #include "primitives/host/reduce_level.hpp"
 
@@ -222,6 +223,9 @@ constexpr CpuLevel makeLevel(const char* name) {
   fill<Bfloat16Codec>(level, DataType::kBfloat16);
   fill<Float8Codec<numeric::Float8e4m3>>(level, DataType::kFloat8e4m3);
   fill<Float8Codec<numeric::Float8e5m2>>(level, DataType::kFloat8e5m2);
+  level.norm[static_cast<int>(DataType::kFloat16)] = normOf<Float16Codec>();
+  level.norm[static_cast<int>(DataType::kFloat32)] = normOf<PlainCodec<float>>();
+  level.norm[static_cast<int>(DataType::kBfloat16)] = normOf<Bfloat16Codec>();
   level.copyStream = streamCopy;
   return level;
 }

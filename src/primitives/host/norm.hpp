@@ -1,0 +1,46 @@
+// What an all-reduce with residual add and RMSNorm does with tokens whose parts have come: the sum over ranks,
+// the residual, the norm, and the 8-bit copy, on host memory. For the Host backend.
+//
+// Of one token, in float32, the same to the last bit on every CPU level and for every number of tokens:
+//    s = the sources added in their order, rounded to the type (what reduce() gives)
+//    r = s + residual + bias, rounded to the type
+//    f = 1 / sqrt(sum of r * r / hidden + epsilon)
+//    y = r * f * gamma, rounded to the type
+//    q = y * (1 / scale), rounded to 8 bits, where scale is the one given, or that of the token:
+//        max(largest |y| / largest number of the 8-bit type, kLeastScale of it)
+// A NaN result is the type's positive quiet NaN.
+#pragma once
+
+#include <cstddef>
+
+#include "primitives/operation.hpp"
+
+namespace stretto {
+
+// Types that tokens may have.
+constexpr bool hasNorm(DataType type) {
+  return type == DataType::kFloat32 || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+// Types that the 8-bit copy may have, and their largest number.
+constexpr bool isQuantised(DataType type) {
+  return type == DataType::kFloat8e4m3 || type == DataType::kFloat8e5m2;
+}
+constexpr float largestOf(DataType quantised) {
+  return quantised == DataType::kFloat8e4m3 ? 448.0f : 57344.0f;
+}
+// A token's scale is at least this much of 1 / largestOf(): a token of zeros has one too.
+inline constexpr float kLeastScale = 1.0f / 512;
+
+// Tokens `first` to `first + many` of the operation. The sources begin with the first of them; the sums go to
+// `pushedCount` places as well, which begin there too.
+struct NormTokens {
+  size_t first;
+  size_t many;
+  const std::byte* const* sources;
+  int sourceCount;
+  std::byte* const* pushed;
+  int pushedCount;
+};
+void addNorm(const Arguments& arguments, const NormTokens& tokens);
+
+}  // namespace stretto
