@@ -104,8 +104,8 @@ ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const cha
  * arithmetic on what the step before gave: reduced (n - 1) v sum|input| + u |reduced|; residualOut 2 v
  * (|reduced| + |residual| + |bias|) + u |residualOut|; normalised |normalised| ((hidden / 64 + 16) v + u).
  *
- * In place: residualOut may be residual, and one of normalised and reduced may be input. Nothing that is
- * written may overlap anything else. Any alignment of an element serves. Ranks in host memory; a communicator
+ * In place: residualOut may be residual, and one of residualOut, normalised and reduced may be input. Nothing
+ * that is written may overlap anything else. Any alignment of an element serves. Ranks in host memory; a communicator
  * of GPUs refuses with ncclInvalidUsage.
  *
  * Begin with STRETTO_ADD_RMS_NORM_INITIALIZER: fields that a later release adds are then zero, which is to

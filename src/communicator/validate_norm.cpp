@@ -17,8 +17,7 @@ struct Buffer {
   const void* place;  // null: it is not there
   size_t bytes;
   bool isWritten;
-  // The one buffer that is read and may be the same memory; null: there is none.
-  const void* mayBe = nullptr;
+  std::array<const void*, 2> mayBe{};  // buffers that are read, and may be the same memory
 
   uintptr_t begin() const { return reinterpret_cast<uintptr_t>(place); }
 };
@@ -33,9 +32,9 @@ std::array<Buffer, 9> buffersOf(const Operation& operation) {
            {"residual", norm.residual, all, false},
            {"bias", norm.bias, token, false},
            {"gamma", norm.gamma, token, false},
-           {"residualOut", norm.residualOut, all, true, norm.residual},
-           {"normalised", norm.normalised, all, true, operation.send},
-           {"reduced", norm.reduced, all, true, operation.send},
+           {"residualOut", norm.residualOut, all, true, {norm.residual, operation.send}},
+           {"normalised", norm.normalised, all, true, {operation.send}},
+           {"reduced", norm.reduced, all, true, {operation.send}},
            {"quantised", norm.quantised, operation.count, true},
            {"scales", norm.scales, (perTensor ? 1 : tokens) * sizeof(float), !perTensor}}};
 }
@@ -86,7 +85,8 @@ bool mayOverlap(const Buffer& one, const Buffer& other) {
 }
 
 bool isInPlace(const Buffer& read, const Buffer& written) {
-  return !read.isWritten && written.isWritten && read.place == written.mayBe && read.place == written.place;
+  const bool may = read.place == written.mayBe[0] || read.place == written.mayBe[1];
+  return !read.isWritten && may && read.place == written.place;
 }
 
 Status checkOverlaps(const Operation& operation) {
@@ -96,8 +96,8 @@ Status checkOverlaps(const Operation& operation) {
       const Buffer &one = buffers[i], &other = buffers[j];
       if (mayOverlap(one, other) || isInPlace(one, other)) continue;
       return fail(Code::kInvalidArgument,
-                  "%s: %s [%p, +%zu) and %s [%p, +%zu) overlap; only residualOut may be residual, and "
-                  "normalised or reduced may be input",
+                  "%s: %s [%p, +%zu) and %s [%p, +%zu) overlap; only residualOut may be residual or "
+                  "input, and normalised or reduced may be input",
                   kName, one.name, one.place, one.bytes, other.name, other.place, other.bytes);
     }
   }

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "harness/every_algorithm.hpp"
+#include "harness/norm_sum.hpp"
 #include "harness/ranks.hpp"
 #include "harness/wrapped_host.hpp"
 
@@ -84,6 +85,11 @@ class Counting : public WrappedHost {
     for (int place = 0; place < to.pushedCount; ++place) moved(ownerOf(to.pushed[place]), bytes);
     host_.reduce(coop, spec, to, sources, sourceCount, count, stream);
   }
+  void addNorm(Coop coop, const Arguments& arguments, const NormTokens& tokens) {
+    const size_t bytes = tokens.many * arguments.tokenBytes();
+    for (int place = 0; place < tokens.pushedCount; ++place) moved(ownerOf(tokens.pushed[place]), bytes);
+    host_.addNorm(coop, arguments, tokens);
+  }
 
  private:
   Count& mine() { return counts_[static_cast<size_t>(rank())]; }
@@ -120,6 +126,8 @@ std::vector<Count> countsOf(const Algorithm<Counting>& algorithm, int ranks, siz
     arguments.reduce = {DataType::kFloat32, Operator::kSum, static_cast<uint32_t>(ranks)};
     arguments.chunkBytes = kRoom;
     arguments.directions = static_cast<int>(algorithm.directions);
+    const NormArguments norm = sumAlone(arguments);
+    arguments.norm = &norm;
     job.host(member.rank).begin(1, 0);
     const Status status = algorithm.run(backend, arguments);
     job.host(member.rank).end();
@@ -141,7 +149,8 @@ TEST_P(Cost, IsWhatTheRowSays) {
   // Shards of whole cache lines among 2, 3, 4, 5 and 8 ranks, or among all of them but the root, and one
   // chunk.
   const bool twoShot = row.algorithm == algorithms::Algorithm::kTwoShot;
-  const bool rootless = twoShot && row.collective != Collective::kAllReduce;
+  const bool rootless =
+      twoShot && (row.collective == Collective::kBroadcast || row.collective == Collective::kReduce);
   const size_t count = row.mostBytes == 0 ? 15360 : rootless ? 1344 : twoShot ? 1920 : 960;
   for (const int ranks : {2, 3, 4, 5, 8}) {
     if (rootless && ranks == 2) continue;  // one owner alone: no use, and more than lines hold

@@ -9,6 +9,7 @@
 #include "base/scoped_variable.hpp"
 #include "harness/conformance.hpp"
 #include "primitives/cuda/reducer_kind.hpp"
+#include "primitives/host/norm.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -70,8 +71,10 @@ Case draw(const Descriptor& row, const Dataset& data, size_t count, Random& rand
   return one;
 }
 
-// Bare lines are for sums and averages of the common floats.
+// Tokens are summed, and of three types. Bare lines are for sums and averages of the common floats.
 bool serves(const Descriptor& row, const Dataset& data) {
+  if (row.collective == Collective::kAllReduceAddRmsNorm)
+    return hasNorm(data.type) && data.op == static_cast<int>(Operator::kSum);
   if (row.protocol != Protocol::kBare) return true;
   const auto op = data.op == kPreMulSum ? Operator::kSum : static_cast<Operator>(data.op);
   return cuda::isFixed(data.type, op);

@@ -81,6 +81,16 @@ class Chaos : public WrappedHost {
     }
   }
 
+  void addNorm(Coop coop, const Arguments& arguments, const NormTokens& tokens) {
+    dawdle();
+    std::vector<std::byte> sums(tokens.many * arguments.tokenBytes());
+    std::byte* const place = sums.data();
+    NormTokens here = tokens;
+    if (tokens.pushedCount > 0) here.pushed = &place, here.pushedCount = 1;
+    host_.addNorm(coop, arguments, here);
+    for (int i = 0; i < tokens.pushedCount; ++i) owe(ownerOf(tokens.pushed[i]), tokens.pushed[i], sums);
+  }
+
  private:
   // What a peer is owed: sets of writes that may happen in any order, one set after the other.
   struct Set {

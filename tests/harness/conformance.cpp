@@ -8,6 +8,7 @@
 #include <new>
 
 #include "harness/guarded.hpp"
+#include "harness/norm_sum.hpp"
 #include "stretto.h"
 
 namespace stretto::testing {
@@ -208,6 +209,8 @@ ncclResult_t callApi(const Case& one, const void* send, void* receive, ncclRedOp
       return ncclGather(send, receive, one.count, type, one.root, comm, stream);
     case Collective::kScatter:
       return ncclScatter(send, receive, one.count, type, one.root, comm, stream);
+    case Collective::kAllReduceAddRmsNorm:
+      return sumByNorm(send, receive, one.count, type, comm, stream);
     default:
       return ncclInternalError;
   }
@@ -319,8 +322,7 @@ std::string Case::describe() const {
 }
 
 bool isReduction(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
-         collective == Collective::kReduce;
+  return reduces(collective);
 }
 
 size_t sendBlocks(Collective collective, int ranks) {

@@ -12,6 +12,7 @@
 
 #include "algorithms/registry.hpp"
 #include "base/scoped_variable.hpp"
+#include "harness/norm_sum.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "stretto.h"
@@ -51,6 +52,8 @@ ncclResult_t callOnce(Collective collective, const Member& member, size_t count,
       return ncclGather(buffer, to, count, ncclFloat32, root, comm, nullptr);
     case Collective::kScatter:
       return ncclScatter(buffer, to, count, ncclFloat32, root, comm, nullptr);
+    case Collective::kAllReduceAddRmsNorm:
+      return sumByNorm(buffer, to, count, ncclFloat32, comm, nullptr);
     default:
       break;
   }
