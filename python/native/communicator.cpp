@@ -93,6 +93,75 @@ One oneOf(nb::handle object, Access access, int type, const char* name) {
   return one;
 }
 
+// The arrays of an all-reduce with RMSNorm, opened by name.
+class NormArrays {
+ public:
+  explicit NormArrays(const NormCall& call) : call_(call) {}
+
+  const void* read(const char* name, ncclDataType_t type, size_t count) {
+    return open(name, Access::kRead, type, count);
+  }
+  void* write(const char* name, ncclDataType_t type, size_t count) {
+    return open(name, Access::kWrite, type, count);
+  }
+  // The first, whose type and number of elements the others have.
+  const Array& input() {
+    arrays_.emplace_back(call_.arrays["input"], Access::kRead, typeOf(call_.type), "array");
+    return arrays_.back();
+  }
+  std::vector<Array> take() { return std::move(arrays_); }
+
+ private:
+  void* open(const char* name, Access access, ncclDataType_t type, size_t count) {
+    const nb::object object = call_.arrays.contains(name) ? nb::object(call_.arrays[name]) : nb::none();
+    if (object.is_none()) return nullptr;
+    // Bytes of 8 bits are taken for what is asked; tokens are of the type that the caller says, or their own.
+    const ncclDataType_t taken = sizeOf(type) == 1           ? type
+                                 : type == ncclFloat32       ? ncclNumTypes
+                                                             : typeOf(call_.type);
+    const Array& array = arrays_.emplace_back(object, access, taken, name);
+    if (array.type() != type) {
+      refuse(ncclInvalidArgument, "%s has elements of type %s and needs %s", name, nameOf(array.type()),
+             nameOf(type));
+    }
+    if (array.count() != count) {
+      refuse(ncclInvalidArgument, "%s has %zu elements and needs %zu", name, array.count(), count);
+    }
+    return array.data();
+  }
+
+  const NormCall& call_;
+  std::vector<Array> arrays_;
+};
+
+strettoAddRmsNorm_t stepOf(const NormCall& call, NormArrays& arrays) {
+  strettoAddRmsNorm_t step = STRETTO_ADD_RMS_NORM_INITIALIZER;
+  const Array& input = arrays.input();
+  const size_t count = input.count();
+  step.hidden = call.hidden;
+  step.tokens = call.hidden == 0 ? 0 : count / call.hidden;
+  step.type = input.type();
+  step.epsilon = static_cast<float>(call.epsilon);
+  step.input = input.data();
+  const ncclDataType_t type = step.type;
+  step.residual = arrays.read("residual", type, count);
+  step.bias = arrays.read("bias", type, call.hidden);
+  step.gamma = arrays.read("weight", type, call.hidden);
+  step.residualOut = arrays.write("residual_out", type, count);
+  step.normalised = arrays.write("out", type, count);
+  step.reduced = arrays.write("reduced", type, count);
+  step.scaling = static_cast<strettoScale_t>(call.scaling);
+  step.quantisedType = static_cast<ncclDataType_t>(call.quantisedType);
+  if (step.scaling == strettoScaleNone) return step;
+  step.quantised = arrays.write("quantised", step.quantisedType, count);
+  if (step.scaling == strettoScalePerToken) {
+    step.scales = static_cast<float*>(arrays.write("scales", ncclFloat32, step.tokens));
+  } else {
+    step.scales = static_cast<float*>(const_cast<void*>(arrays.read("scales", ncclFloat32, 1)));
+  }
+  return step;
+}
+
 void expect(bool right, const Pair& pair, const char* rule) {
   if (right) return;
   refuse(ncclInvalidArgument, "array has %zu elements and out has %zu, but %s", pair.sourceCount,
@@ -171,6 +240,14 @@ void Communicator::allReduce(const Call& call) {
   expect(pair.sourceCount == pair.targetCount, pair, "all_reduce needs as many in both");
   submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclAllReduce(pair.source, pair.target, pair.sourceCount, pair.type, opOf(call.op), comm, stream);
+  });
+}
+
+void Communicator::allReduceAddRmsNorm(const NormCall& call) {
+  NormArrays arrays(call);
+  const strettoAddRmsNorm_t step = stepOf(call, arrays);
+  submit(call.stream, arrays.take(), [&](ncclComm_t comm, cudaStream_t stream) {
+    return strettoAllReduceAddRmsNorm(&step, comm, stream);
   });
 }
 
@@ -380,10 +457,11 @@ nb::dict Communicator::counters() {
   return result;
 }
 
-std::string Communicator::explain(const std::string& collective, size_t bytes, int type, int op) {
+std::string Communicator::explain(const std::string& collective, size_t bytes, int type, int op,
+                                  size_t hidden) {
   const ncclComm_t comm = open();
   return readText([&](char* text, size_t capacity, size_t* needed) {
-    const strettoQuestion_t question{collective.c_str(), bytes, typeOf(type), opOf(op), 0, 0};
+    const strettoQuestion_t question{collective.c_str(), bytes, typeOf(type), opOf(op), 0, 0, hidden};
     return strettoExplain(comm, &question, text, capacity, needed);
   });
 }

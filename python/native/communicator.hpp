@@ -48,6 +48,17 @@ struct Call {
   Stream* stream = nullptr;
 };
 
+// Those of an all-reduce with RMSNorm. `arrays`: by the names of strettoAddRmsNorm_t; None is not there.
+struct NormCall {
+  nb::dict arrays;
+  size_t hidden = 0;
+  double epsilon = 0;
+  int type = -1;
+  int scaling = 0;
+  int quantisedType = 0;
+  Stream* stream = nullptr;
+};
+
 class Communicator {
  public:
   explicit Communicator(ncclComm_t comm);
@@ -65,6 +76,7 @@ class Communicator {
   bool inherited() const { return !owner_.isHere(); }
 
   void allReduce(const Call& call);
+  void allReduceAddRmsNorm(const NormCall& call);
   void reduce(const Call& call);
   void broadcast(const Call& call);
   void reduceScatter(const Call& call);
@@ -88,7 +100,7 @@ class Communicator {
   int asyncError();
 
   nb::dict counters();
-  std::string explain(const std::string& collective, size_t bytes, int type, int op);
+  std::string explain(const std::string& collective, size_t bytes, int type, int op, size_t hidden);
   void force(const std::string& collective, const std::optional<std::string>& algorithm,
              const std::optional<std::string>& protocol, size_t chunkBytes);
 

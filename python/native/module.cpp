@@ -1,6 +1,7 @@
 // The table of what Python sees of the library: names, argument names, nothing else.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -33,10 +34,10 @@ std::string doctor(const std::string& target) {
   });
 }
 
-std::string explain(const std::string& collective, size_t bytes, int type, int op, int ranks) {
+std::string explain(const std::string& collective, size_t bytes, int type, int op, int ranks, size_t hidden) {
   return readText([&](char* text, size_t capacity, size_t* needed) {
     const strettoQuestion_t question{collective.c_str(),           bytes, static_cast<ncclDataType_t>(type),
-                                     static_cast<ncclRedOp_t>(op), ranks, 0};
+                                     static_cast<ncclRedOp_t>(op), ranks, 0, hidden};
     return strettoExplain(nullptr, &question, text, capacity, needed);
   });
 }
@@ -66,6 +67,14 @@ void defineCollectives(nb::class_<Communicator>& c) {
             comm.reduceScatter({send, receive, type, op, 0, stream});
           },
           "send"_a.none(), "receive"_a.none(), "op"_a, "type"_a, "stream"_a.none());
+  c.def(
+      "all_reduce_add_rms_norm",
+      [](Communicator& comm, nb::dict arrays, size_t hidden, double epsilon, int type,
+         std::pair<int, int> quantisation, Stream* stream) {
+        comm.allReduceAddRmsNorm(
+            {std::move(arrays), hidden, epsilon, type, quantisation.first, quantisation.second, stream});
+      },
+      "arrays"_a, "hidden"_a, "epsilon"_a, "type"_a, "quantisation"_a, "stream"_a.none());
   // What moves without reducing: (send, receive, root or peer, type, stream).
   const auto move = [&c](const char* name, void (Communicator::*method)(const Call&)) {
     c.def(
@@ -107,7 +116,7 @@ void defineCommunicator(nb::module_& m) {
       .def("revoke", &Communicator::revoke)
       .def("async_error", &Communicator::asyncError)
       .def("counters", &Communicator::counters)
-      .def("explain", &Communicator::explain, "collective"_a, "bytes"_a, "type"_a, "op"_a)
+      .def("explain", &Communicator::explain, "collective"_a, "bytes"_a, "type"_a, "op"_a, "hidden"_a = 0)
       .def("force", &Communicator::force, "collective"_a, "algorithm"_a.none(), "protocol"_a.none(),
            "chunk_bytes"_a);
   defineCollectives(c);
@@ -161,7 +170,7 @@ NB_MODULE(_native, m) {
         return static_cast<int>(Array(array, Access::kRead, ncclNumTypes, "array").type());
       },
       "array"_a.none());
-  m.def("explain", &explain, "collective"_a, "bytes"_a, "type"_a, "op"_a, "ranks"_a);
+  m.def("explain", &explain, "collective"_a, "bytes"_a, "type"_a, "op"_a, "ranks"_a, "hidden"_a = 0);
   m.def("doctor", &doctor, "target"_a);
   nb::class_<Watch>(m, "Watch").def(nb::init<const std::string&>(), "pids"_a).def("read", &Watch::read);
   m.def("parameters", [] { return readText(strettoParameters); });

@@ -10,7 +10,7 @@ operations. Errors are subclasses of `StrettoError`.
 """
 
 from stretto._native import version as _version
-from stretto.communicator import Communicator, Stream, group
+from stretto.communicator import Communicator, Quantised, Stream, group
 from stretto.errors import (
     InternalError,
     InvalidArgument,
@@ -44,6 +44,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidUsage",
     "PreMulSum",
+    "Quantised",
     "RemoteError",
     "Stream",
     "StrettoError",

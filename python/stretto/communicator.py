@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stretto import _native, failures
 from stretto.arrays import empty, parts, shape_of, whole
@@ -66,6 +66,23 @@ class Stream:
     ) -> None:
         if not self._native.inherited:
             self.close()
+
+
+class Quantised(NamedTuple):
+    """Where `Communicator.all_reduce_add_rms_norm` puts an 8-bit copy of the normalised tokens."""
+
+    array: Any
+    """As many elements as the tokens have, of one byte each."""
+    scales: Any
+    """float32: one for each token, which are written; or a single one, by which all are divided."""
+    dtype: DType = "float8e4m3"
+    """float8e4m3 or float8e5m2."""
+    per_token: bool = True
+    """Whether each token has a scale of its own: its largest magnitude over the largest number of `dtype`."""
+
+    def codes(self) -> tuple[int, int]:
+        """As the library numbers them: strettoScale_t and ncclDataType_t."""
+        return (1 if self.per_token else 2), known_dtype_code(self.dtype)
 
 
 @contextmanager
@@ -203,6 +220,57 @@ class Communicator:
         root = self._rank_number(root, "root")
         self._native.broadcast(array, target, root, dtype_code(dtype), _stream(stream))
         return target
+
+    def all_reduce_add_rms_norm(
+        self,
+        array: A,
+        residual: A | None = None,
+        weight: A | None = None,
+        *,
+        epsilon: float = 1e-6,
+        bias: A | None = None,
+        out: A | None = None,
+        residual_out: A | None = None,
+        reduced: A | None = None,
+        quantised: Quantised | None = None,
+        dtype: DType | None = None,
+        stream: Stream | None = None,
+    ) -> tuple[A, A]:
+        """Reduces all ranks' arrays, adds `residual`, and normalises each token by its root mean square: what
+        tensor parallelism does between two layers, in one operation.
+
+        `array`, `residual`, `out`, `residual_out`, `reduced`: shape (..., hidden), float32, float16 or bfloat16.
+        `weight` and `bias`: (hidden,). The sum plus `residual` plus `bias` goes to `residual_out` (`residual` itself
+        if None, or a new array where there is no residual); that, over sqrt(mean of its squares + `epsilon`) and times
+        `weight`, goes to `out` (`array` itself if None); the sum alone to `reduced`, and an 8-bit copy of the
+        normalised tokens to `quantised`, where these are given. Returns `out` and `residual_out`.
+
+        The bits are those of `all_reduce` and the rest after it, and do not depend on the number of tokens
+        (include/stretto.h says how exact they are). All ranks give the same shape, type, epsilon and quantisation, and
+        a residual and a bias all or none.
+        """
+        shape = shape_of(array)
+        if not shape:
+            raise InvalidArgument("array has no axis: the last one is a token's elements")
+        target = array if out is None else out
+        added = residual_out if residual_out is not None else residual if residual is not None else empty(array, shape)
+        arrays = {
+            "input": array,
+            "residual": residual,
+            "weight": weight,
+            "bias": bias,
+            "out": target,
+            "residual_out": added,
+            "reduced": reduced,
+        }
+        how = (0, 0)
+        if quantised is not None:
+            arrays |= {"quantised": quantised.array, "scales": quantised.scales}
+            how = quantised.codes()
+        self._native.all_reduce_add_rms_norm(
+            arrays, shape[-1], float(epsilon), dtype_code(dtype), how, _stream(stream)
+        )
+        return target, added
 
     # --- Collectives that change the shape: the result is `out`, or a new array of the same kind. ---
 
@@ -400,14 +468,16 @@ class Communicator:
         """
         return self._native.counters()
 
-    def explain(self, collective: str, size: int, *, dtype: DType = "float32", op: Op = "sum") -> dict[str, Any]:
+    def explain(
+        self, collective: str, size: int, *, dtype: DType = "float32", op: Op = "sum", hidden: int = 0
+    ) -> dict[str, Any]:
         """How an operation of `size` bytes would run here: the candidates, their predicted times, which won
         and why.
 
-        `size` is that of the larger buffer. The result is the JSON "stretto.explain/1".
+        `size` is that of the larger buffer; `hidden`, of all_reduce_add_rms_norm, the elements of a token. The result is the JSON "stretto.explain/1".
         """
         question = (text(collective, "collective"), byte_count(size, "size"))
-        return dict(json.loads(self._native.explain(*question, known_dtype_code(dtype), op_code(op))))
+        return dict(json.loads(self._native.explain(*question, known_dtype_code(dtype), op_code(op), byte_count(hidden, "hidden"))))
 
     def force(self, collective: str, algorithm: str | None, protocol: str | None = None, chunk_bytes: int = 0) -> None:
         """Makes `collective` run by this algorithm from now on; None goes back to the planner.

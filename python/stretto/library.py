@@ -10,15 +10,18 @@ from stretto import _native
 from stretto.values import DType, Op, byte_count, known_dtype_code, op_code, text, whole_number
 
 
-def explain(collective: str, size: int, ranks: int, *, dtype: DType = "float32", op: Op = "sum") -> dict[str, Any]:
+def explain(
+    collective: str, size: int, ranks: int, *, dtype: DType = "float32", op: Op = "sum", hidden: int = 0
+) -> dict[str, Any]:
     """How an operation of `size` bytes (of the larger buffer) between `ranks` ranks of this machine would
-    run.
+    run. `hidden`: of all_reduce_add_rms_norm, the elements of a token.
 
     Returns the JSON "stretto.explain/1": candidates, predicted times in microseconds, which won and why.
     """
     question = (text(collective, "collective"), byte_count(size, "size"))
     ranks = whole_number(ranks, "ranks", 1)
-    return dict(json.loads(_native.explain(*question, known_dtype_code(dtype), op_code(op), ranks)))
+    how = (known_dtype_code(dtype), op_code(op), ranks, byte_count(hidden, "hidden"))
+    return dict(json.loads(_native.explain(*question, *how)))
 
 
 def doctor(target: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ SETTINGS: dict[str, Any] = {
     "epilog": examples(
         "stretto explain all_reduce 1M --ranks 4",
         "stretto explain all_gather 64K -n 8 --json -",
+        "stretto explain fused 64K --hidden 4096 -d bfloat16",
         "STRETTO_ALGO=ring stretto explain all_reduce 16M",
     )
 }
@@ -65,11 +66,16 @@ def _show(document: dict[str, Any]) -> None:
 
 
 def explain(
-    collective: Annotated[str, typer.Argument(help="all_reduce, all_gather, reduce_scatter, broadcast, ...")],
+    collective: Annotated[
+        str, typer.Argument(help="all_reduce, all_gather, ..., or fused: all_reduce_add_rms_norm.")
+    ],
     bytes: Annotated[str, typer.Argument(metavar="SIZE", help="Of the larger buffer: 8, 64K, 1M, 2G.")],
     ranks: Annotated[int, typer.Option("--ranks", "-n", metavar="N", help="How many ranks.")] = 2,
     dtype: Annotated[str, typer.Option("--dtype", "-d", metavar="TYPE", help="Element type.")] = "float32",
     op: Annotated[str, typer.Option("--op", "-o", metavar="OP", help="sum, prod, max, min or avg.")] = "sum",
+    hidden: Annotated[
+        int, typer.Option("--hidden", metavar="N", help="Of fused: the elements of a token.", min=0)
+    ] = 0,
     json: JsonOption = None,
 ) -> None:
     """Show how an operation would run between processes of this machine, what else could, and why this one won.
@@ -80,5 +86,6 @@ def explain(
     import stretto
 
     check_ranks("explain", ranks)
-    document = stretto.explain(collective, size(bytes), ranks, dtype=dtype, op=op)  # type: ignore[arg-type]
+    name = "all_reduce_add_rms_norm" if collective == "fused" else collective
+    document = stretto.explain(name, size(bytes), ranks, dtype=dtype, op=op, hidden=hidden)  # type: ignore[arg-type]
     emit(document, json, lambda: _show(document))
