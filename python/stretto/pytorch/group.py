@@ -162,6 +162,13 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         """How many collectives this rank has begun."""
         return self._sequence
 
+    def run(self, job: Callable[[Any], None]) -> None:
+        """Runs what PyTorch has no name for, with the group's communicator, after what was submitted before; returns
+        when it is done (`stretto.torch`).
+        """
+        self._sequence += 1
+        self._lane.run(lambda: job(self._native), self._seconds)
+
     # --- Reductions. ---
 
     def allreduce(self, tensors: Any, opts: Any = _ALLREDUCE, timeout: timedelta | None = None) -> Any:

@@ -1,0 +1,160 @@
+"""The operators of `stretto.torch`, as PyTorch knows them: what they compute on CPU tensors, and what a compiler is told
+of their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+
+from stretto import _native
+from stretto.pytorch.tensors import NATIVE, check, check_like, memory
+from stretto.values import op_code
+
+Native: TypeAlias = _native.Communicator
+Run: TypeAlias = Callable[[Callable[[Native], None]], None]
+"""Runs a job with a group's communicator, after what was submitted to it before."""
+
+GROUPS: dict[str, Run] = {}
+"""By the names that `stretto.torch.use` has given."""
+
+_PER_TOKEN, _PER_TENSOR = 1, 2  # strettoScale_t
+
+
+def _run(group: str, job: Callable[[Native], None]) -> None:
+    run = GROUPS.get(group)
+    if run is not None:
+        return run(job)
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    from stretto.pytorch.group import StrettoGroup
+
+    found = c10d._resolve_process_group(group) if group else dist.group.WORLD
+    if not isinstance(found, StrettoGroup):
+        raise ValueError(
+            f"stretto: group {group!r} is no group of the backend 'stretto': init_process_group('stretto'), or give a "
+            "communicator a name by stretto.torch.use"
+        )
+    found.run(job)
+
+
+def _shaped(input: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(input, memory_format=torch.contiguous_format)
+
+
+def _arrays(
+    input: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None
+) -> dict[str, object]:
+    """What is read, by the library's names; checked and contiguous."""
+    name = "all_reduce_add_rms_norm"
+    check(name, input)
+    if input.dim() == 0:
+        raise ValueError(f"stretto: {name} takes tensors of at least one axis, which is a token's elements")
+    hidden = input.shape[-1]
+    counts = {"residual": (residual, input.numel()), "weight": (weight, hidden), "bias": (bias, hidden)}
+    arrays: dict[str, object] = {"input": memory(input.contiguous())}
+    for key, (tensor, count) in counts.items():
+        if tensor is not None:
+            check_like(name, count, input.dtype, tensor)
+            arrays[key] = memory(tensor.contiguous())
+    return arrays
+
+
+@torch.library.custom_op("stretto::all_reduce", mutates_args=(), device_types="cpu")
+def all_reduce(input: torch.Tensor, op: str, group: str) -> torch.Tensor:
+    check("all_reduce", input)
+    plain, reduced = input.contiguous(), _shaped(input)
+    _run(group, lambda native: native.all_reduce(memory(plain), memory(reduced), op_code(op), -1, None))
+    return reduced
+
+
+@all_reduce.register_fake
+def _(input: torch.Tensor, op: str, group: str) -> torch.Tensor:
+    return _shaped(input)
+
+
+@torch.library.custom_op("stretto::all_reduce_add_rms_norm", mutates_args=(), device_types="cpu")
+def all_reduce_add_rms_norm(
+    input: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    epsilon: float,
+    bias: torch.Tensor | None,
+    group: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    arrays = _arrays(input, residual, weight, bias)
+    normalised, added = _shaped(input), _shaped(input)
+    arrays |= {"out": memory(normalised), "residual_out": memory(added)}
+    _run(
+        group,
+        lambda native: native.all_reduce_add_rms_norm(arrays, input.shape[-1], epsilon, -1, (0, 0), None),
+    )
+    return normalised, added
+
+
+@all_reduce_add_rms_norm.register_fake
+def _(
+    input: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    epsilon: float,
+    bias: torch.Tensor | None,
+    group: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _shaped(input), _shaped(input)
+
+
+def _quantised(
+    input: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The three results. Without scales of their own, which an operator may not return twice, none."""
+    scales = (*input.shape[:-1], 1) if scale is None else (0,)
+    return (
+        torch.empty(input.shape, dtype=dtype, device=input.device),
+        torch.empty(scales, dtype=torch.float32, device=input.device),
+        _shaped(input),
+    )
+
+
+@torch.library.custom_op("stretto::all_reduce_add_rms_norm_fp8", mutates_args=(), device_types="cpu")
+def all_reduce_add_rms_norm_fp8(
+    input: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    epsilon: float,
+    scale: torch.Tensor | None,
+    dtype: torch.dtype,
+    bias: torch.Tensor | None,
+    group: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if dtype not in (torch.float8_e4m3fn, torch.float8_e5m2):
+        raise ValueError(f"stretto: tokens are quantised to float8_e4m3fn or float8_e5m2, and not to {dtype}")
+    arrays = _arrays(input, residual, weight, bias)
+    quantised, scales, added = _quantised(input, scale, dtype)
+    if scale is not None:
+        check_like("all_reduce_add_rms_norm_fp8", 1, torch.float32, scale)
+    arrays |= {
+        "residual_out": memory(added),
+        "quantised": memory(quantised),
+        "scales": memory(scales if scale is None else scale.contiguous()),
+    }
+    how = (_PER_TOKEN if scale is None else _PER_TENSOR, NATIVE[dtype])
+    _run(group, lambda native: native.all_reduce_add_rms_norm(arrays, input.shape[-1], epsilon, -1, how, None))
+    return quantised, scales, added
+
+
+@all_reduce_add_rms_norm_fp8.register_fake
+def _(
+    input: torch.Tensor,
+    residual: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    epsilon: float,
+    scale: torch.Tensor | None,
+    dtype: torch.dtype,
+    bias: torch.Tensor | None,
+    group: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _quantised(input, scale, dtype)

@@ -1,0 +1,186 @@
+"""`stretto.torch`: the operators against plain arithmetic, whole in compiled graphs, on ranks that are threads."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("PyTorch is not installed: its operators are not tested here", allow_module_level=True)
+
+import torch
+
+import stretto
+import stretto.torch
+
+RANKS = 2
+SECONDS = 120
+
+
+@pytest.fixture
+def groups() -> Iterator[list[str]]:
+    """A name for each rank's communicator."""
+    names = [f"test {rank}" for rank in range(RANKS)]
+    communicators = stretto.init_all(RANKS)
+    for name, communicator in zip(names, communicators, strict=True):
+        stretto.torch.use(communicator, name)
+    yield names
+    for name, communicator in zip(names, communicators, strict=True):
+        stretto.torch.use(None, name)
+        communicator.abort()
+
+
+def on_every_rank(names: list[str], body: Callable[[int, str], Any]) -> list[Any]:
+    """What `body` returns on each rank. Raises what the first one raised."""
+    results: list[Any] = [None] * len(names)
+    errors: list[BaseException | None] = [None] * len(names)
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = body(rank, names[rank])
+        except BaseException as error:
+            errors[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(names))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive(), "a rank hangs"
+    for error in errors:
+        if error is not None:
+            raise error
+    return results
+
+
+def tensors(rank: int, dtype: torch.dtype, *shape: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A rank's part, the residual and the weight."""
+    own, same = torch.Generator().manual_seed(rank + 1), torch.Generator().manual_seed(99)
+    return (
+        torch.randn(*shape, generator=own).to(dtype),
+        torch.randn(*shape, generator=same).to(dtype),
+        (1 + torch.randn(shape[-1], generator=same) / 8).to(dtype),
+    )
+
+
+def expected(dtype: torch.dtype, *shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The normalised tensor and the residual, in float64 from parts that are rounded where the library rounds."""
+    _, residual, weight = tensors(0, dtype, *shape)
+    total = sum(tensors(rank, dtype, *shape)[0].double() for rank in range(RANKS))
+    assert isinstance(total, torch.Tensor)
+    added = (total.to(dtype).double() + residual.double()).to(dtype)
+    factor = torch.rsqrt(added.double().pow(2).mean(-1, keepdim=True) + 1e-6)
+    return added.double() * factor * weight.double(), added.double()
+
+
+def assert_close(got: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> None:
+    # One rounding of the type, and what a rounding of its operand may have moved it by.
+    relative = 2 * torch.finfo(dtype).eps
+    torch.testing.assert_close(got.double(), exact, rtol=relative, atol=relative)
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 512), (3, 5, 1000), (64, 4096)])
+def test_norm(groups: list[str], dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    def body(rank: int, group: str) -> tuple[torch.Tensor, torch.Tensor]:
+        part, residual, weight = tensors(rank, dtype, *shape)
+        return stretto.torch.all_reduce_add_rms_norm(part, residual, weight, group=group)
+
+    results = on_every_rank(groups, body)
+    for normalised, added in results:
+        for got, exact in zip((normalised, added), expected(dtype, *shape), strict=True):
+            assert got.shape == shape and got.dtype == dtype
+            assert_close(got, exact, dtype)
+        assert torch.equal(normalised, results[0][0])
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("per_token", [True, False])
+def test_quantised_norm(groups: list[str], dtype: torch.dtype, per_token: bool) -> None:
+    scale = None if per_token else torch.tensor([0.02])
+
+    def body(rank: int, group: str) -> tuple[torch.Tensor, ...]:
+        part, residual, weight = tensors(rank, torch.bfloat16, 7, 512)
+        normalised, _ = stretto.torch.all_reduce_add_rms_norm(part, residual, weight, group=group)
+        return normalised, *stretto.torch.all_reduce_add_rms_norm_fp8(
+            part, residual, weight, scale=scale, dtype=dtype, group=group
+        )
+
+    for normalised, quantised, scales, _added in on_every_rank(groups, body):
+        most = torch.finfo(dtype).max
+        wanted = normalised.float().abs().amax(-1, keepdim=True) / most if per_token else scale
+        assert torch.equal(scales, wanted)
+        codes = (normalised.float() * (1 / scales)).clamp(-most, most).to(dtype)
+        assert torch.equal(quantised.view(torch.uint8), codes.view(torch.uint8))
+
+
+@pytest.mark.timeout(SECONDS)
+def test_all_reduce(groups: list[str]) -> None:
+    def body(rank: int, group: str) -> torch.Tensor:
+        return stretto.torch.all_reduce(torch.arange(10.0)[::2] + rank, "max", group=group)
+
+    for got in on_every_rank(groups, body):
+        assert torch.equal(got, torch.arange(10.0)[::2] + RANKS - 1)
+
+
+@pytest.mark.timeout(2 * SECONDS)
+def test_compiled_graphs_are_whole(groups: list[str]) -> None:
+    graphs: list[Any] = []
+
+    def keep(graph: Any, _inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def layer(part: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, group: str) -> torch.Tensor:
+        hidden, added = stretto.torch.all_reduce_add_rms_norm(part * 2, residual, weight, group=group)
+        return stretto.torch.all_reduce(hidden + added, group=group)
+
+    compiled = torch.compile(layer, backend=keep, fullgraph=True)
+    # One after the other, as a compiler is not for two threads: what runs are the graphs.
+    made = []
+    for rank, group in enumerate(groups):
+        with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
+            compiled(*(torch.empty(3, 512), torch.empty(3, 512), torch.empty(512)), group)
+        made.append(graphs[-1])
+        names = [str(node.target) for node in graphs[-1].graph.nodes if node.op == "call_function"]
+        assert any("all_reduce_add_rms_norm" in name for name in names), f"rank {rank}: {names}"
+
+    def body(rank: int, group: str) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = tensors(rank, torch.float32, 3, 512)
+        return made[rank](*inputs)[0], layer(*inputs, group)
+
+    for from_graph, plain in on_every_rank(groups, body):
+        assert torch.equal(from_graph, plain)
+
+
+@pytest.mark.timeout(SECONDS)
+def test_operators_are_well_formed() -> None:
+    (alone,) = stretto.init_all(1)
+    stretto.torch.use(alone, "alone")
+    part, residual, weight = tensors(0, torch.bfloat16, 3, 512)
+    operators = torch.ops.stretto
+    torch.library.opcheck(operators.all_reduce, (part, "sum", "alone"))
+    torch.library.opcheck(operators.all_reduce_add_rms_norm, (part, residual, weight, 1e-6, None, "alone"))
+    for scale in (None, torch.tensor([0.5])):
+        torch.library.opcheck(
+            operators.all_reduce_add_rms_norm_fp8,
+            (part, residual, weight, 1e-6, scale, torch.float8_e4m3fn, None, "alone"),
+        )
+    stretto.torch.use(None, "alone")
+    alone.abort()
+
+
+def test_what_is_wrong_is_said() -> None:
+    part, residual, weight = tensors(0, torch.float32, 3, 512)
+    with pytest.raises(ValueError, match="no group of the backend 'stretto'"):
+        stretto.torch.all_reduce(part)
+    with pytest.raises(ValueError, match="512 elements of torch.float32"):
+        stretto.torch.all_reduce_add_rms_norm(part, residual, weight.double())
+    with pytest.raises(ValueError, match="float8_e4m3fn or float8_e5m2"):
+        stretto.torch.all_reduce_add_rms_norm_fp8(part, residual, weight, dtype=torch.int8)
