@@ -215,3 +215,63 @@ def test_counters_explain_and_force() -> None:
             comm.force("all_reduce", "no_such_algorithm")
 
     stretto.threads(2, body)
+
+
+def normalised(added: Any, weight: Any, epsilon: float) -> Any:
+    wide = added.astype("float64")
+    return wide / np.sqrt((wide**2).mean(-1, keepdims=True) + epsilon) * weight.astype("float64")
+
+
+@pytest.mark.parametrize("shape", [(1, 512), (2, 3, 1000), (40, 7)])
+def test_all_reduce_add_rms_norm(shape: tuple[int, ...]) -> None:
+    ranks = 3
+    random = np.random.default_rng(5)
+    inputs = [random.standard_normal(shape).astype("float32") for _ in range(ranks)]
+    residual = random.standard_normal(shape).astype("float32")
+    weight, bias = (random.standard_normal(shape[-1]).astype("float32") for _ in range(2))
+
+    def body(comm: stretto.Communicator) -> None:
+        mine, kept = inputs[comm.rank].copy(), residual.copy()
+        total = np.empty_like(mine)
+        out, added = comm.all_reduce_add_rms_norm(mine, kept, weight, epsilon=1e-5, bias=bias, reduced=total)
+        assert out is mine and added is kept
+        np.testing.assert_allclose(total, sum(inputs), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(added, total + residual + bias, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(out, normalised(added, weight, 1e-5), rtol=1e-5, atol=1e-6)
+        again, other = comm.all_reduce_add_rms_norm(inputs[comm.rank], out=np.empty_like(mine))
+        np.testing.assert_array_equal(other, total)
+        np.testing.assert_allclose(again, normalised(total, np.ones(shape[-1]), 1e-6), rtol=1e-5, atol=1e-6)
+
+    stretto.threads(ranks, body)
+
+
+def test_all_reduce_add_rms_norm_in_eight_bits() -> None:
+    rows, hidden = 5, 64
+    inputs = np.arange(rows * hidden, dtype="float32").reshape(rows, hidden) / 100
+
+    def body(comm: stretto.Communicator) -> None:
+        quantised = stretto.Quantised(np.empty((rows, hidden), "uint8"), np.empty(rows, "float32"))
+        out, _ = comm.all_reduce_add_rms_norm(inputs.copy(), quantised=quantised)
+        np.testing.assert_array_equal(quantised.scales, abs(out).max(-1) / np.float32(448))
+        # The largest of each token is the largest number of the type.
+        assert (quantised.array.max(-1) == 0x7E).all()
+        one = stretto.Quantised(quantised.array, np.array([np.inf], "float32"), "float8e5m2", per_token=False)
+        comm.all_reduce_add_rms_norm(inputs.copy(), quantised=one)
+        assert not quantised.array.any()
+
+    stretto.threads(2, body)
+
+
+def test_what_all_reduce_add_rms_norm_refuses() -> None:
+    def body(comm: stretto.Communicator) -> None:
+        array = np.ones((2, 8), "float32")
+        with pytest.raises(stretto.InvalidArgument, match="residual has 8 elements and needs 16"):
+            comm.all_reduce_add_rms_norm(array, np.ones(8, "float32"))
+        with pytest.raises(stretto.InvalidArgument, match="weight has elements of type float64 and needs float32"):
+            comm.all_reduce_add_rms_norm(array, None, np.ones(8, "float64"))
+        with pytest.raises(stretto.InvalidArgument, match="array has no axis"):
+            comm.all_reduce_add_rms_norm(np.float32(1).reshape(()))
+        with pytest.raises(stretto.InvalidArgument, match="tokens are float32, float16 or bfloat16"):
+            comm.all_reduce_add_rms_norm(np.ones((2, 8), "int32"))
+
+    stretto.threads(1, body)
