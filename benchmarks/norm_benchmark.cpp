@@ -4,10 +4,11 @@
 //   norm_benchmark [ROUNDS [HIDDEN...]]
 //
 // The norm of its own is this library's, on a communicator of one rank: the same vector code, so that what is
-// compared is fusing and nothing else. For each number of tokens both compute the same inputs, and all bits of
-// their results are compared before anything is measured. Prints, for each, microseconds of one call (the
-// median of the rounds, each the fastest of three batches on rank 0), what the planner chose, and the quotient's
-// median with its quartiles; at the end the geometric mean of the medians. Exits 1 where bits differ.
+// compared is fusing and nothing else. For each number of tokens both compute the same inputs, and all bits
+// of their results are compared before anything is measured. Prints, for each, microseconds of one call (the
+// median of the rounds, each the fastest of three batches on rank 0), what the planner chose, and the
+// quotient's median with its quartiles; at the end the geometric mean of the medians. Exits 1 where bits
+// differ.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -190,7 +191,8 @@ void run(int number, const ncclUniqueId& id, int rounds, const std::vector<size_
     }
   }
   const double rows = static_cast<double>(sizes.size() * std::size(kTokens));
-  if (number == 0) printf("parts / fused: geometric mean %.3f, least %.3f\n", std::exp(logarithms / rows), worst);
+  if (number == 0)
+    printf("parts / fused: geometric mean %.3f, least %.3f\n", std::exp(logarithms / rows), worst);
   ncclCommDestroy(alone);
   ncclCommDestroy(comm);
 }

@@ -116,9 +116,9 @@ class NormArrays {
     const nb::object object = call_.arrays.contains(name) ? nb::object(call_.arrays[name]) : nb::none();
     if (object.is_none()) return nullptr;
     // Bytes of 8 bits are taken for what is asked; tokens are of the type that the caller says, or their own.
-    const ncclDataType_t taken = sizeOf(type) == 1           ? type
-                                 : type == ncclFloat32       ? ncclNumTypes
-                                                             : typeOf(call_.type);
+    const ncclDataType_t taken = sizeOf(type) == 1     ? type
+                                 : type == ncclFloat32 ? ncclNumTypes
+                                                       : typeOf(call_.type);
     const Array& array = arrays_.emplace_back(object, access, taken, name);
     if (array.type() != type) {
       refuse(ncclInvalidArgument, "%s has elements of type %s and needs %s", name, nameOf(array.type()),

@@ -36,8 +36,13 @@ std::string doctor(const std::string& target) {
 
 std::string explain(const std::string& collective, size_t bytes, int type, int op, int ranks, size_t hidden) {
   return readText([&](char* text, size_t capacity, size_t* needed) {
-    const strettoQuestion_t question{collective.c_str(),           bytes, static_cast<ncclDataType_t>(type),
-                                     static_cast<ncclRedOp_t>(op), ranks, 0, hidden};
+    const strettoQuestion_t question{collective.c_str(),
+                                     bytes,
+                                     static_cast<ncclDataType_t>(type),
+                                     static_cast<ncclRedOp_t>(op),
+                                     ranks,
+                                     0,
+                                     hidden};
     return strettoExplain(nullptr, &question, text, capacity, needed);
   });
 }

@@ -267,9 +267,7 @@ class Communicator:
         if quantised is not None:
             arrays |= {"quantised": quantised.array, "scales": quantised.scales}
             how = quantised.codes()
-        self._native.all_reduce_add_rms_norm(
-            arrays, shape[-1], float(epsilon), dtype_code(dtype), how, _stream(stream)
-        )
+        self._native.all_reduce_add_rms_norm(arrays, shape[-1], float(epsilon), dtype_code(dtype), how, _stream(stream))
         return target, added
 
     # --- Collectives that change the shape: the result is `out`, or a new array of the same kind. ---
@@ -474,10 +472,15 @@ class Communicator:
         """How an operation of `size` bytes would run here: the candidates, their predicted times, which won
         and why.
 
-        `size` is that of the larger buffer; `hidden`, of all_reduce_add_rms_norm, the elements of a token. The result is the JSON "stretto.explain/1".
+        `size` is that of the larger buffer; `hidden`, of all_reduce_add_rms_norm, the elements of a token. The result
+        is the JSON "stretto.explain/1".
         """
         question = (text(collective, "collective"), byte_count(size, "size"))
-        return dict(json.loads(self._native.explain(*question, known_dtype_code(dtype), op_code(op), byte_count(hidden, "hidden"))))
+        return dict(
+            json.loads(
+                self._native.explain(*question, known_dtype_code(dtype), op_code(op), byte_count(hidden, "hidden"))
+            )
+        )
 
     def force(self, collective: str, algorithm: str | None, protocol: str | None = None, chunk_bytes: int = 0) -> None:
         """Makes `collective` run by this algorithm from now on; None goes back to the planner.

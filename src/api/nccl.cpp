@@ -67,8 +67,7 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   operation.profiled.userTag = call.profilerTag;
   if (call.norm != nullptr) {
     if (communicator->foreign() != nullptr) {
-      return finish(
-          fail(Code::kInvalidUsage, "%s: %s", function, communicator->foreign()->words().c_str()));
+      return finish(fail(Code::kInvalidUsage, "%s: %s", function, communicator->foreign()->words().c_str()));
     }
     operation.norm = *call.norm;
   }

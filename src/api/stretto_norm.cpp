@@ -20,16 +20,18 @@ static_assert(static_cast<int>(Scaling::kPerToken) == strettoScalePerToken &&
 Status readStep(const strettoAddRmsNorm_t* given, strettoAddRmsNorm_t& step) {
   constexpr size_t kFirst = offsetof(strettoAddRmsNorm_t, scales) + sizeof(float*);  // of the first release
   if (given == nullptr || given->size < kFirst) {
-    return fail(Code::kInvalidArgument, "%s: begin with STRETTO_ADD_RMS_NORM_INITIALIZER, which sets size to "
-                "%zu", kFunction, sizeof step);
+    return fail(Code::kInvalidArgument,
+                "%s: begin with STRETTO_ADD_RMS_NORM_INITIALIZER, which sets size to "
+                "%zu",
+                kFunction, sizeof step);
   }
   const size_t known = given->size < sizeof step ? given->size : sizeof step;
   step = {};
   std::memcpy(&step, given, known);
   for (size_t at = known; at < given->size; ++at) {
     if (reinterpret_cast<const char*>(given)[at] == 0) continue;
-    return fail(Code::kInvalidUsage, "%s: the caller sets a field at byte %zu that this library does not know",
-                kFunction, at);
+    return fail(Code::kInvalidUsage,
+                "%s: the caller sets a field at byte %zu that this library does not know", kFunction, at);
   }
   return kOkStatus;
 }

@@ -42,8 +42,8 @@ std::array<Buffer, 9> buffersOf(const Operation& operation) {
 Status checkShape(const Operation& operation) {
   const NormArguments& norm = operation.norm;
   if (!hasNorm(operation.type)) {
-    return fail(Code::kInvalidArgument, "%s: tokens are float32, float16 or bfloat16, and these are %s", kName,
-                nameOf(operation.type));
+    return fail(Code::kInvalidArgument, "%s: tokens are float32, float16 or bfloat16, and these are %s",
+                kName, nameOf(operation.type));
   }
   if (norm.hidden == 0 || norm.hidden > UINT32_MAX) {
     return fail(Code::kInvalidArgument, "%s: hidden is %zu: a token has 1 to %u elements", kName, norm.hidden,
@@ -119,8 +119,7 @@ Status validateNorm(const Operation& operation, bool onDevice) {
 
 Status refuseDeviceMemoryOfNorm(const Operation& operation, int rank) {
   for (const Buffer& buffer : buffersOf(operation)) {
-    if (buffer.place != nullptr)
-      STRETTO_TRY(refuseDeviceMemory(kName, buffer.name, buffer.place, rank));
+    if (buffer.place != nullptr) STRETTO_TRY(refuseDeviceMemory(kName, buffer.name, buffer.place, rank));
   }
   return kOkStatus;
 }

@@ -74,8 +74,7 @@ bool isLarge(const Request& request) {
 bool isSharded(const Descriptor& row) {
   const bool reducesAll =
       row.collective == Collective::kAllReduce || row.collective == Collective::kAllReduceAddRmsNorm;
-  return reducesAll &&
-         (row.algorithm == Algorithm::kTwoShot || row.algorithm == Algorithm::kDirect);
+  return reducesAll && (row.algorithm == Algorithm::kTwoShot || row.algorithm == Algorithm::kDirect);
 }
 
 uint32_t toGrain(size_t bytes) {

@@ -107,7 +107,9 @@ class Tensors {
     step.scales = scales_.data();
     return step;
   }
-  std::string harm() const { return added_.harm() + normalised_.harm() + reduced_.harm() + quantised_.harm(); }
+  std::string harm() const {
+    return added_.harm() + normalised_.harm() + reduced_.harm() + quantised_.harm();
+  }
 
   const std::vector<char>& input() const { return input_; }
   const std::vector<char>& residual() const { return residual_; }
@@ -155,8 +157,8 @@ class Tensors {
 bool within(const Member& member, const NormCase& one, const char* what, size_t i, double got, double exact,
             double bound) {
   if (std::fabs(got - exact) <= bound) return true;
-  member.complain("%s: %s[%zu] is %.9g, exactly %.9g, and may be off by %.3g", one.describe().c_str(), what, i,
-                  got, exact, bound);
+  member.complain("%s: %s[%zu] is %.9g, exactly %.9g, and may be off by %.3g", one.describe().c_str(), what,
+                  i, got, exact, bound);
   return false;
 }
 
@@ -174,7 +176,8 @@ bool sumsAreRight(const Member& member, const NormCase& one, const Tensors& tens
     }
     const double sum = valueAt(one.type, reduced.data(), i);
     const double sumBound = (member.ranks() - 1) * kFloat * magnitudes + unit * std::fabs(exact);
-    if (!within(member, one, "reduced", i, sum, exact, sumBound * (1 + 1e-6) + leastOf(one.type))) return false;
+    if (!within(member, one, "reduced", i, sum, exact, sumBound * (1 + 1e-6) + leastOf(one.type)))
+      return false;
     const double residual = one.hasResidual ? valueAt(one.type, tensors.residual().data(), i) : 0;
     const double bias = one.hasBias ? valueAt(one.type, tensors.bias().data(), i % one.hidden) : 0;
     const double added = sum + residual + bias;
@@ -225,8 +228,8 @@ bool codesAreRight(const Member& member, const NormCase& one, const Tensors& ten
       for (size_t i = 0; i < one.hidden; ++i) largest = std::max(largest, std::fabs(value(i)));
       scale = std::max(largest / most, kLeastScale / most);
       if (tensors.scales()[token] != scale) {
-        member.complain("%s: the scale of token %zu is %.9g and should be %.9g", one.describe().c_str(), token,
-                        static_cast<double>(tensors.scales()[token]), static_cast<double>(scale));
+        member.complain("%s: the scale of token %zu is %.9g and should be %.9g", one.describe().c_str(),
+                        token, static_cast<double>(tensors.scales()[token]), static_cast<double>(scale));
         return false;
       }
     }
@@ -254,8 +257,8 @@ bool runAlone(const Member& member, ncclComm_t alone, const NormCase& one, const
   return member.expect(strettoAllReduceAddRmsNorm(&step, alone, nullptr), "the norm alone");
 }
 
-bool sameBits(const Member& member, const NormCase& one, const char* what, const char* got, const char* wanted,
-              size_t bytes) {
+bool sameBits(const Member& member, const NormCase& one, const char* what, const char* got,
+              const char* wanted, size_t bytes) {
   if (memcmp(got, wanted, bytes) == 0) return true;
   size_t at = 0;
   while (got[at] == wanted[at]) ++at;
@@ -300,7 +303,8 @@ bool runNormCase(const Member& member, ncclComm_t alone, const NormCase& one) {
   const std::vector<char> normalised(apart.normalised().data(), apart.normalised().data() + bytes);
   if (one.wantsNormalised)
     right &= sameBits(member, one, "normalised", tensors.normalised().data(), normalised.data(), bytes);
-  right = right && sumsAreRight(member, one, tensors, reduced) && normIsRight(member, one, tensors, normalised);
+  right =
+      right && sumsAreRight(member, one, tensors, reduced) && normIsRight(member, one, tensors, normalised);
   if (right && one.scaling != Scaling::kNone) right = codesAreRight(member, one, tensors, normalised);
   return right && member.board.meet();
 }
@@ -340,8 +344,8 @@ NormCase draw(const Descriptor& row, DataType type, Random& random) {
   if ((one.inputIs == 1 && !one.wantsNormalised) || (one.inputIs == 2 && !one.wantsReduced)) one.inputIs = 0;
   one.residualInPlace = one.inputIs != 3 && chance();
   one.offset = random() % 3 == 0 ? 0 : random() % 64 / sizeOf(type) * sizeOf(type);
-  const bool hasChunks = row.protocol == algorithms::Protocol::kChunks &&
-                         row.algorithm != algorithms::Algorithm::kLocal;
+  const bool hasChunks =
+      row.protocol == algorithms::Protocol::kChunks && row.algorithm != algorithms::Algorithm::kLocal;
   one.chunkBytes = hasChunks && random() % 3 == 0 ? 65536 : 0;
   return one;
 }
@@ -425,7 +429,8 @@ TEST_P(Norm, OfATokenDoesNotDependOnTheOthers) {
                 if (!member.expect(strettoAllReduceAddRmsNorm(&step, member.comm, nullptr), "one token"))
                   return;
                 const size_t bytes = one.hidden * 2;
-                sameBits(member, one, "residualOut", all.added().data() + offset, single.added().data(), bytes);
+                sameBits(member, one, "residualOut", all.added().data() + offset, single.added().data(),
+                         bytes);
                 sameBits(member, one, "normalised", all.normalised().data() + offset,
                          single.normalised().data(), bytes);
                 sameBits(member, one, "quantised", all.quantised().data() + last * one.hidden,
@@ -453,8 +458,8 @@ TEST(NormCalls, RunInGroupsAndOnHostStreams) {
                 std::vector<float> other(100, 1);
                 ncclGroupStart();
                 member.expect(strettoAllReduceAddRmsNorm(&step, member.comm, nullptr), "in a group");
-                member.expect(ncclAllReduce(other.data(), other.data(), 100, ncclFloat32, ncclSum, member.comm,
-                                            nullptr),
+                member.expect(ncclAllReduce(other.data(), other.data(), 100, ncclFloat32, ncclSum,
+                                            member.comm, nullptr),
                               "beside it");
                 step = {};  // the call has taken all that it needs
                 member.expect(ncclGroupEnd(), "the group");
@@ -504,8 +509,7 @@ TEST(NormCalls, AreRefusedInWords) {
          step.quantisedType = ncclFloat8e4m3;
        }},
       {"normalised [", [](auto& step) { step.normalised = step.residualOut; }},
-      {"residual [",
-       [](auto& step) { step.residual = static_cast<const char*>(step.residualOut) + 4; }},
+      {"residual [", [](auto& step) { step.residual = static_cast<const char*>(step.residualOut) + 4; }},
       {"gamma [", [](auto& step) { step.gamma = step.residualOut; }},
   };
   asThreads(1, connected([&](Member& member) {
@@ -566,7 +570,9 @@ std::vector<Parted> parted() {
          step.hidden = 128;
        },
        {"tokens of 64", "tokens of 128"}},
-      {"epsilon", [](auto& step) { step.epsilon = 1e-5f; }, {"epsilon 9.99999997e-07", "epsilon 9.99999975e-06"}},
+      {"epsilon",
+       [](auto& step) { step.epsilon = 1e-5f; },
+       {"epsilon 9.99999997e-07", "epsilon 9.99999975e-06"}},
       {"residual", [](auto& step) { step.residual = nullptr; }, {", residual", ", no residual"}},
       {"scaling",
        [](auto& step) {

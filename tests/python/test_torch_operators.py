@@ -12,10 +12,9 @@ import pytest
 if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed: its operators are not tested here", allow_module_level=True)
 
-import torch
-
 import stretto
 import stretto.torch
+import torch
 
 RANKS = 2
 SECONDS = 120
@@ -180,7 +179,7 @@ def test_what_is_wrong_is_said() -> None:
     part, residual, weight = tensors(0, torch.float32, 3, 512)
     with pytest.raises(ValueError, match="no group of the backend 'stretto'"):
         stretto.torch.all_reduce(part)
-    with pytest.raises(ValueError, match="512 elements of torch.float32"):
+    with pytest.raises(ValueError, match=r"512 elements of torch\.float32"):
         stretto.torch.all_reduce_add_rms_norm(part, residual, weight.double())
     with pytest.raises(ValueError, match="float8_e4m3fn or float8_e5m2"):
         stretto.torch.all_reduce_add_rms_norm_fp8(part, residual, weight, dtype=torch.int8)

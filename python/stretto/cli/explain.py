@@ -66,16 +66,12 @@ def _show(document: dict[str, Any]) -> None:
 
 
 def explain(
-    collective: Annotated[
-        str, typer.Argument(help="all_reduce, all_gather, ..., or fused: all_reduce_add_rms_norm.")
-    ],
+    collective: Annotated[str, typer.Argument(help="all_reduce, all_gather, ..., or fused: all_reduce_add_rms_norm.")],
     bytes: Annotated[str, typer.Argument(metavar="SIZE", help="Of the larger buffer: 8, 64K, 1M, 2G.")],
     ranks: Annotated[int, typer.Option("--ranks", "-n", metavar="N", help="How many ranks.")] = 2,
     dtype: Annotated[str, typer.Option("--dtype", "-d", metavar="TYPE", help="Element type.")] = "float32",
     op: Annotated[str, typer.Option("--op", "-o", metavar="OP", help="sum, prod, max, min or avg.")] = "sum",
-    hidden: Annotated[
-        int, typer.Option("--hidden", metavar="N", help="Of fused: the elements of a token.", min=0)
-    ] = 0,
+    hidden: Annotated[int, typer.Option("--hidden", metavar="N", help="Of fused: the elements of a token.", min=0)] = 0,
     json: JsonOption = None,
 ) -> None:
     """Show how an operation would run between processes of this machine, what else could, and why this one won.

@@ -1,5 +1,5 @@
-"""The operators of `stretto.torch`, as PyTorch knows them: what they compute on CPU tensors, and what a compiler is told
-of their results.
+"""The operators of `stretto.torch`, as PyTorch knows them: what they compute on CPU tensors, and what a compiler is
+told of their results.
 """
 
 from __future__ import annotations
@@ -63,20 +63,21 @@ def _arrays(
     return arrays
 
 
-@torch.library.custom_op("stretto::all_reduce", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("stretto::all_reduce", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
 def all_reduce(input: torch.Tensor, op: str, group: str) -> torch.Tensor:
     check("all_reduce", input)
     plain, reduced = input.contiguous(), _shaped(input)
-    _run(group, lambda native: native.all_reduce(memory(plain), memory(reduced), op_code(op), -1, None))
+    code = op_code(op)  # type: ignore[arg-type]
+    _run(group, lambda native: native.all_reduce(memory(plain), memory(reduced), code, -1, None))
     return reduced
 
 
-@all_reduce.register_fake
+@all_reduce.register_fake  # type: ignore[untyped-decorator]
 def _(input: torch.Tensor, op: str, group: str) -> torch.Tensor:
     return _shaped(input)
 
 
-@torch.library.custom_op("stretto::all_reduce_add_rms_norm", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("stretto::all_reduce_add_rms_norm", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
 def all_reduce_add_rms_norm(
     input: torch.Tensor,
     residual: torch.Tensor | None,
@@ -95,7 +96,7 @@ def all_reduce_add_rms_norm(
     return normalised, added
 
 
-@all_reduce_add_rms_norm.register_fake
+@all_reduce_add_rms_norm.register_fake  # type: ignore[untyped-decorator]
 def _(
     input: torch.Tensor,
     residual: torch.Tensor | None,
@@ -119,7 +120,7 @@ def _quantised(
     )
 
 
-@torch.library.custom_op("stretto::all_reduce_add_rms_norm_fp8", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("stretto::all_reduce_add_rms_norm_fp8", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
 def all_reduce_add_rms_norm_fp8(
     input: torch.Tensor,
     residual: torch.Tensor | None,
@@ -146,7 +147,7 @@ def all_reduce_add_rms_norm_fp8(
     return quantised, scales, added
 
 
-@all_reduce_add_rms_norm_fp8.register_fake
+@all_reduce_add_rms_norm_fp8.register_fake  # type: ignore[untyped-decorator]
 def _(
     input: torch.Tensor,
     residual: torch.Tensor | None,

@@ -31,8 +31,8 @@ NormMode modeOf(const NormArguments& norm) {
 // What ranks agree on of a norm, in two words.
 std::pair<uint64_t, uint64_t> normOf(const NormArguments& norm) {
   const NormMode mode = modeOf(norm);
-  return {norm.hidden, static_cast<uint64_t>(std::bit_cast<uint32_t>(norm.epsilon)) << 32 |
-                           std::bit_cast<uint32_t>(mode)};
+  return {norm.hidden,
+          static_cast<uint64_t>(std::bit_cast<uint32_t>(norm.epsilon)) << 32 | std::bit_cast<uint32_t>(mode)};
 }
 
 // Equal on two ranks exactly if they run the same operation the same way.

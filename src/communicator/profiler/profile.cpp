@@ -15,9 +15,9 @@ using executors::host::HostTransfer;
 
 // As NCCL's own plugins compare them.
 const char* functionName(Collective collective) {
-  static constexpr const char* kNames[] = {"AllReduce", "ReduceScatter", "AllGather", "AlltoAll",
-                                           "Broadcast", "Reduce",        "Gather",    "Scatter",
-                                           "AllReduceAddRmsNorm",        "Send",      "Recv"};
+  static constexpr const char* kNames[] = {"AllReduce",           "ReduceScatter", "AllGather", "AlltoAll",
+                                           "Broadcast",           "Reduce",        "Gather",    "Scatter",
+                                           "AllReduceAddRmsNorm", "Send",          "Recv"};
   static_assert(std::size(kNames) == kCollectives);
   return kNames[static_cast<size_t>(collective)];
 }

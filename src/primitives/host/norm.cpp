@@ -27,9 +27,8 @@ class Token {
   void run(const std::byte* const* sources, int sourceCount, std::byte* sum) const {
     const size_t offset = number_ * bytes_;
     std::byte* const added = norm_.residualOut + offset;
-    const float squares =
-        level_.addSquares({added, sum, sources, sourceCount, {movedBy(norm_.residual, offset), norm_.bias},
-                           bytes_});
+    const float squares = level_.addSquares(
+        {added, sum, sources, sourceCount, {movedBy(norm_.residual, offset), norm_.bias}, bytes_});
     const float factor = 1.0f / std::sqrt(squares / static_cast<float>(norm_.hidden) + norm_.epsilon);
     const NormaliseJob job{movedBy(norm_.normalised, offset), added, norm_.gamma, factor, bytes_};
     if (job.dst != nullptr) level_.normalise(job);

@@ -1,8 +1,8 @@
 // The passes of an all-reduce with RMSNorm over one token (norm.hpp), for the level files only.
 //
-// The sum of squares is the same to the last bit on every level: it is kept in as many running sums as a group
-// of 128 bytes has elements, element i in sum i modulo that number, and these are added pairwise at the end.
-// Sums of one level sit in more or fewer registers than those of another; what is added to what does not
+// The sum of squares is the same to the last bit on every level: it is kept in as many running sums as a
+// group of 128 bytes has elements, element i in sum i modulo that number, and these are added pairwise at the
+// end. Sums of one level sit in more or fewer registers than those of another; what is added to what does not
 // change.
 #pragma once
 
@@ -188,8 +188,7 @@ class Norm {
     typedef uint16_t Pairs __attribute__((vector_size(2 * kLanes)));
     constexpr bool kInterleaved = kParts == 2 && Codec::position(1, 0) == 1;
     if constexpr (kInterleaved) {
-      const Words32 both =
-          encodeFloats<Format>(parts.part[0]) | encodeFloats<Format>(parts.part[1]) << 8;
+      const Words32 both = encodeFloats<Format>(parts.part[0]) | encodeFloats<Format>(parts.part[1]) << 8;
       const Pairs pairs = __builtin_convertvector(both, Pairs);
       __builtin_memcpy(to, &pairs, sizeof pairs);
     } else {
