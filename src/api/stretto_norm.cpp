@@ -4,7 +4,7 @@
 
 #include "api/enter.hpp"
 #include "api/handles.hpp"
-#include "communicator/foreign.hpp"
+#include "communicator/handover/foreign.hpp"
 #include "stretto.h"
 
 namespace stretto::api {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "communicator/host_memory.hpp"
-#include "communicator/operation.hpp"
+#include "communicator/core/host_memory.hpp"
+#include "communicator/core/operation.hpp"
 #include "primitives/host/norm.hpp"
 
 namespace stretto::communicator {
