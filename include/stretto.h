@@ -67,9 +67,9 @@ typedef struct {
   size_t bytes;
   ncclDataType_t type;
   ncclRedOp_t op;
-  int ranks;   /* of this machine; not read when a communicator is asked */
-  int windows; /* 1: the results go into windows that GPU ranks have registered, and not to where the input
-                * is, which of an all-reduce lies in one too; 2: an all-reduce in place in one */
+  int ranks;     /* of this machine; not read when a communicator is asked */
+  int windows;   /* 1: the results go into windows that GPU ranks have registered, and not to where the input
+                  * is, which of an all-reduce lies in one too; 2: an all-reduce in place in one */
   size_t hidden; /* elements of a token; of "all_reduce_add_rms_norm" alone, and not read of others */
 } strettoQuestion_t;
 
@@ -100,13 +100,16 @@ ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const cha
  * told, with both calls. Groups, host streams, recorders and profilers work as with ncclAllReduce. Without
  * gamma, normalised and quantised it is an all-reduce with a bias or a residual.
  *
- * Error, with u half a unit in the last place of 1 in `type` and v in float32 (2^-24), n ranks, against exact
- * arithmetic on what the step before gave: reduced (n - 1) v sum|input| + u |reduced|; residualOut 2 v
- * (|reduced| + |residual| + |bias|) + u |residualOut|; normalised |normalised| ((hidden / 64 + 16) v + u).
+ * Error, to first order, against exact arithmetic on what the step before gave, of n ranks; u is half a unit
+ * in the last place of 1 in `type`, and v that of float32, 2^-24:
+ *
+ *   reduced       (n - 1) v (sum of |input|) + u |reduced|
+ *   residualOut   2 v (|reduced| + |residual| + |bias|) + u |residualOut|
+ *   normalised    |normalised| ((hidden / 64 + 16) v + u)
  *
  * In place: residualOut may be residual, and one of residualOut, normalised and reduced may be input. Nothing
- * that is written may overlap anything else. Any alignment of an element serves. Ranks in host memory; a communicator
- * of GPUs refuses with ncclInvalidUsage.
+ * that is written may overlap anything else. Any alignment of an element serves. Ranks in host memory; a
+ * communicator of GPUs refuses with ncclInvalidUsage.
  *
  * Begin with STRETTO_ADD_RMS_NORM_INITIALIZER: fields that a later release adds are then zero, which is to
  * leave them out. */
@@ -135,8 +138,11 @@ typedef struct {
   void* quantised;              /* tokens x hidden bytes */
   float* scales;                /* tokens of them, or 1 */
 } strettoAddRmsNorm_t;
-#define STRETTO_ADD_RMS_NORM_INITIALIZER \
-  { sizeof(strettoAddRmsNorm_t) }
+#define STRETTO_ADD_RMS_NORM_INITIALIZER                                                         \
+  {                                                                                              \
+    sizeof(strettoAddRmsNorm_t), 0, 0, ncclFloat32, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+        strettoScaleNone, ncclFloat8e4m3, NULL, NULL                                             \
+  }
 
 ncclResult_t strettoAllReduceAddRmsNorm(const strettoAddRmsNorm_t* step, ncclComm_t comm,
                                         cudaStream_t stream);

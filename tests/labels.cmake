@@ -23,7 +23,8 @@ set(STRETTO_SUITES_OF_ONE_THREAD
 # Run once more with every rank a host of its own: over the net that connects hosts.
 set(STRETTO_SUITES_BETWEEN_HOSTS
   api.EveryCollective api.EveryCollectiveOfProcesses api.Messages api.Deterministic
-  communicator.EveryDisagreement communicator.EveryWait communicator.Absence communicator.Abort)
+  communicator.EveryDisagreement communicator.EveryWait communicator.Absence communicator.Abort
+  api.Norm api.NormDisagreement)
 set(STRETTO_SUITES_TIMED observe.FlightCost planner.ChooseCost)
 
 # Conformance has owners: the plain build runs every type and operator with every algorithm, a sanitizer one case in so

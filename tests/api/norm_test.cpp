@@ -176,7 +176,7 @@ bool sumsAreRight(const Member& member, const NormCase& one, const Tensors& tens
     }
     const double sum = valueAt(one.type, reduced.data(), i);
     const double sumBound = (member.ranks() - 1) * kFloat * magnitudes + unit * std::fabs(exact);
-    if (!within(member, one, "reduced", i, sum, exact, sumBound * (1 + 1e-6) + leastOf(one.type)))
+    if (!within(member, one, "reduced", i, sum, exact, sumBound * (1 + 2 * unit) + leastOf(one.type)))
       return false;
     const double residual = one.hasResidual ? valueAt(one.type, tensors.residual().data(), i) : 0;
     const double bias = one.hasBias ? valueAt(one.type, tensors.bias().data(), i % one.hidden) : 0;
@@ -184,7 +184,7 @@ bool sumsAreRight(const Member& member, const NormCase& one, const Tensors& tens
     const double bound = 2 * kFloat * (std::fabs(sum) + std::fabs(residual) + std::fabs(bias)) +
                          unit * std::fabs(added) + leastOf(one.type);
     if (!within(member, one, "residualOut", i, valueAt(one.type, tensors.added().data(), i), added,
-                bound * (1 + 1e-6)))
+                bound * (1 + 2 * unit)))
       return false;
   }
   return true;
@@ -206,7 +206,7 @@ bool normIsRight(const Member& member, const NormCase& one, const Tensors& tenso
       const double exact = added(i) * factor * gamma;
       const size_t at = token * one.hidden + i;
       if (!within(member, one, "normalised", at, valueAt(one.type, normalised.data(), at), exact,
-                  std::fabs(exact) * relative * (1 + 1e-6) + leastOf(one.type)))
+                  std::fabs(exact) * relative * (1 + 2 * unitOf(one.type)) + leastOf(one.type)))
         return false;
     }
   }
@@ -344,9 +344,9 @@ NormCase draw(const Descriptor& row, DataType type, Random& random) {
   if ((one.inputIs == 1 && !one.wantsNormalised) || (one.inputIs == 2 && !one.wantsReduced)) one.inputIs = 0;
   one.residualInPlace = one.inputIs != 3 && chance();
   one.offset = random() % 3 == 0 ? 0 : random() % 64 / sizeOf(type) * sizeOf(type);
-  const bool hasChunks =
-      row.protocol == algorithms::Protocol::kChunks && row.algorithm != algorithms::Algorithm::kLocal;
-  one.chunkBytes = hasChunks && random() % 3 == 0 ? 65536 : 0;
+  const bool hasSlots = row.protocol == algorithms::Protocol::kChunks && !row.normApart &&
+                        row.algorithm != algorithms::Algorithm::kLocal;
+  one.chunkBytes = hasSlots && random() % 3 == 0 ? 65536 : 0;
   return one;
 }
 
