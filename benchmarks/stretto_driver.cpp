@@ -81,7 +81,7 @@ class Stretto {
     const size_t bytes = std::max(sendCount(r), receiveCount(r)) * r.elementBytes();
     std::string text(16384, ' ');
     size_t needed = 0;
-    const strettoQuestion_t question{collectiveName(r), bytes, type_, op_, 0, 0};
+    const strettoQuestion_t question{collectiveName(r), bytes, type_, op_, 0, 0, 0};
     const ncclResult_t result = strettoExplain(comm_, &question, text.data(), text.size(), &needed);
     if (result != ncclSuccess || needed == 0 || needed > text.size()) return "null";
     text.resize(needed - 1);

@@ -408,7 +408,8 @@ std::string GpuRank::how() const {
                                    static_cast<ncclDataType_t>(request_.type),
                                    static_cast<ncclRedOp_t>(request_.op),
                                    0,
-                                   windows};
+                                   windows,
+                                   0};
   std::string text(65536, ' ');
   size_t needed = 0;
   const ncclResult_t result = library_.explain(comm_, &question, text.data(), text.size(), &needed);

@@ -31,7 +31,7 @@ from stretto.trace.columns import (
 from stretto.trace.model import EventType, Recording
 from stretto.trace.naming import nth
 
-_SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter")
+_SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter", "AllReduceAddRmsNorm")
 _EXCHANGING = ("AlltoAll", "AllToAll")
 _NEVER = 1 << 62  # more than there are numbers
 _GROUP_END = 24  # NCCL's state "GroupEndApiStart"

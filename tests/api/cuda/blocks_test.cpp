@@ -18,7 +18,7 @@ using namespace stretto::testing;
 constexpr size_t kCount = 100000;
 
 std::string answerFor(Member& member) {
-  strettoQuestion_t question = {"all_reduce", kCount * sizeof(float), ncclFloat, ncclSum, 0, 0};
+  strettoQuestion_t question = {"all_reduce", kCount * sizeof(float), ncclFloat, ncclSum, 0, 0, 0};
   std::vector<char> json(1 << 16);
   size_t needed = 0;
   member.expect(strettoExplain(member.comm, &question, json.data(), json.size(), &needed), "explain");

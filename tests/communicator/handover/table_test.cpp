@@ -34,7 +34,7 @@ std::string tableFile(const char* name, int blocks) {
 }
 
 std::string explained(Member& member) {
-  const strettoQuestion_t question{"all_gather", 8192, ncclFloat, ncclSum, 0, 0};
+  const strettoQuestion_t question{"all_gather", 8192, ncclFloat, ncclSum, 0, 0, 0};
   char text[32768];
   size_t needed = 0;
   member.expect(strettoExplain(member.comm, &question, text, sizeof text, &needed), "explain");
