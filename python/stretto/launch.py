@@ -6,7 +6,7 @@ job).
 
 | launcher | rank and ranks | ranks on this host | the job is told apart by |
 | --- | --- | --- | --- |
-| `stretto run` | STRETTO_RANK, STRETTO_RANKS | all | STRETTO_UNIQUE_ID |
+| `stretto run` | STRETTO_RANK, STRETTO_RANKS | all, or STRETTO_LOCAL_RANKS | STRETTO_UNIQUE_ID |
 | torchrun, or by hand | RANK, WORLD_SIZE | LOCAL_WORLD_SIZE | TORCHELASTIC_RUN_ID, MASTER_ADDR, MASTER_PORT |
 | Open MPI's mpirun | OMPI_COMM_WORLD_RANK, _SIZE | OMPI_COMM_WORLD_LOCAL_SIZE | PMIX_NAMESPACE |
 | mpiexec (PMI) | PMI_RANK, PMI_SIZE | MPI_LOCALNRANKS | PMI_JOBID, PMI_KVSNAME, PMI_PORT |
@@ -29,6 +29,8 @@ VARIABLES: tuple[tuple[str, str], ...] = (
     ("STRETTO_RANK", "this process's rank, set by `stretto run`"),
     ("STRETTO_RANKS", "the number of ranks, set by `stretto run`"),
     ("STRETTO_UNIQUE_ID", "the job's unique id in hexadecimal, set by `stretto run`; a secret"),
+    ("STRETTO_LOCAL_RANKS", "the number of ranks on this host, set by `stretto run --hosts`"),
+    ("STRETTO_REMOTE_SHELL", "what `stretto run --hosts` reaches other hosts by (default: ssh)"),
     ("STRETTO_RUN_LOG", "where ranks note their failures for `stretto run`, set by it"),
     (
         "STRETTO_RENDEZVOUS",
@@ -48,7 +50,9 @@ VARIABLES: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Place:
-    """One process's place in its job. `job` is the same text on all its ranks, and on no other job's."""
+    """One process's place in its job. `job` is the same text on all its ranks, and on no other job's; `secret`: only
+    they know it.
+    """
 
     launcher: str
     rank: int
@@ -57,6 +61,10 @@ class Place:
     one_host: bool
     master: tuple[str, int] | None = None
     unique_id: bytes | None = None
+
+    @property
+    def secret(self) -> bool:
+        return self.launcher == "stretto run"
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
@@ -92,7 +100,8 @@ def _from_stretto(environment: Mapping[str, str], rank: int, ranks: int) -> Plac
         raise InvalidUsage(
             f"STRETTO_UNIQUE_ID must be {2 * UNIQUE_ID_BYTES} hexadecimal digits, and has {len(text)} characters"
         )
-    return Place("stretto run", rank, ranks, text, True, None, unique_id)
+    one_host = environment.get("STRETTO_LOCAL_RANKS", str(ranks)) == str(ranks)
+    return Place("stretto run", rank, ranks, text, one_host, _master(environment), unique_id)
 
 
 def _from_torchrun(environment: Mapping[str, str], rank: int, ranks: int) -> Place:

@@ -9,7 +9,7 @@ system, which no port can offer; that is why a file is taken wherever it can ser
 **By TCP**, when they are not: rank 0 answers at MASTER_ADDR. MASTER_PORT itself belongs to torchrun's own
 store, so the port is derived from it and from the job, or is STRETTO_RENDEZVOUS_PORT. Both sides prove by
 HMAC-SHA256 over fresh nonces that they know the job's key, and the id travels encrypted under it. The key is
-STRETTO_RENDEZVOUS_SECRET and the job's name. Without that secret the exchange keeps jobs apart but does not
+STRETTO_RENDEZVOUS_SECRET and the job's name, which is itself a secret under `stretto run`. Without either the exchange keeps jobs apart but does not
 keep a stranger on the network out, and says so in a warning: launchers hand no secret to their ranks that we
 could use.
 
@@ -278,7 +278,7 @@ def _answer(connection: socket.socket, place: Place, key: bytes, unique_id: byte
 @contextlib.contextmanager
 def _serve(place: Place, generation: int, unique_id: bytes) -> Iterator[None]:
     address = _address(place)
-    if not os.environ.get("STRETTO_RENDEZVOUS_SECRET") and not address[0].startswith("127."):
+    if not place.secret and not os.environ.get("STRETTO_RENDEZVOUS_SECRET") and not address[0].startswith("127."):
         warnings.warn(
             "STRETTO_RENDEZVOUS_SECRET is not set: whoever can reach this network and knows the job's name can learn "
             "its unique id",

@@ -22,28 +22,28 @@ def test_ranks_in_words(ranks: list[int], text: str) -> None:
     assert ranks_text(ranks) == text
 
 
+def tag_of(ranks: list[int]) -> bytes:
+    return f"[{ranks_text(ranks).partition(' ')[2]}] ".encode()
+
+
 class Rank:
-    """What a rank writes into its pipe, in pieces."""
+    """What a rank prints, in pieces."""
 
     def __init__(self, number: int, target: io.BytesIO, tracebacks: Tracebacks | None, tag: bool = False) -> None:
-        reading, self._writing = os.pipe()
-        self.output = Output(number, os.fdopen(reading, "rb", buffering=0), target, tag, tracebacks)
+        self.output = Output(number, target, tag_of([number]) if tag else b"", tracebacks)
 
     def write(self, *pieces: bytes) -> None:
         for piece in pieces:
-            os.write(self._writing, piece)
-            assert self.output.copy()
+            self.output.take(piece)
 
     def end(self) -> None:
-        os.close(self._writing)
-        assert not self.output.copy()
-        self.output.source.close()
+        self.output.take(b"")
 
 
 @pytest.mark.parametrize("tag", [False, True])
 def test_alike_ones_are_shown_once(tag: bool) -> None:
     target = io.BytesIO()
-    tracebacks = Tracebacks(target, tag)
+    tracebacks = Tracebacks(target, tag_of) if tag else Tracebacks(target)
     ranks = [Rank(number, target, tracebacks, tag) for number in range(4)]
     for rank in ranks:
         text = TRACEBACK if rank.output.rank != 2 else TRACEBACK.replace(b"no", b"another")

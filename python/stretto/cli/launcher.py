@@ -1,59 +1,139 @@
-"""Starting the processes of a job and ending them, whatever happens: used by `stretto run`.
+"""The ranks of a job from their start to their end, whatever happens: used by `stretto run`.
 
-Each rank leads a session of its own, so that a signal from the terminal reaches only this process, which
-forwards it, and so that what a rank started ends with it. If this process is killed, the kernel kills the
-ranks.
+`Job` hears what ranks print, write down and end with, says which failed first, and ends the others. Where they run is
+the matter of its `Ranks`: on this machine (`LocalRanks`), or on other hosts (`stretto.cli.hosts`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import BinaryIO, Protocol
 
 from stretto.cli.output import printable
-from stretto.cli.outputs import Output, Tracebacks
-from stretto.cli.verdict import Log, Story, first, suspect
+from stretto.cli.outputs import Output, Tracebacks, ranks_text
+from stretto.cli.rank_processes import STDERR, STDOUT, Listener, Processes
+from stretto.cli.verdict import Log, Stories, Story, first, suspect
 from stretto.failures import LOG_VARIABLE
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 TIMED_OUT = 124
-_PR_SET_PDEATHSIG = 1
+HOST_LOST = 255  # the status of ranks of which nothing is known any more, as ssh has it
 _KILL_AFTER = 2.0
 # A program that writes nothing down and fails may have done so because of a rank that is about to die by a signal.
 _SILENT_SECONDS = 0.25
 # For what ended ranks have printed to be read.
 _LAST_WORDS = 1.0
 _LONGEST_SLEEP = 3600.0  # select takes no more than some days
-_libc = ctypes.CDLL(None)
+
+
+class JobListener(Listener, Protocol):
+    """Who is told of all that happens to ranks, wherever they run."""
+
+    def noted(self, lines: bytes, later: float = 0.0) -> None:
+        """What ranks have written down (`Stories.take`)."""
+
+    def lost(self, numbers: Sequence[int], why: str) -> None:
+        """Nothing will be heard of these ranks any more."""
+
+
+class Ranks(Protocol):
+    """Where the ranks of a job run."""
+
+    hears: tuple[int, ...]  # the streams of each rank that the listener is told of
+
+    def start(self, selector: selectors.BaseSelector, listener: JobListener) -> None:
+        """What the selector finds ready has a function to call as its data. Raises OSError."""
+
+    def act(self) -> float | None:
+        """What is to be done at times; when to be called again, at the latest. Raises `StartFailed`."""
+
+    def tell_notes(self) -> None:
+        """Tells the listener what ranks have written down by now."""
+
+    def send(self, signal_number: int) -> None:
+        """To all that run."""
+
+    def kill_all(self) -> None:
+        """Returns when none runs any more, or what could be done for that is done."""
+
+    def close(self) -> None: ...
+
+
+class StartFailed(Exception):
+    """Some ranks could not be started; the text says where and why."""
+
+
+class LocalRanks:
+    """On this machine. `environments` has one set of variables per rank; `hears`: which streams the job passes on."""
+
+    def __init__(self, command: list[str], environments: list[dict[str, str]], hears: tuple[int, ...]) -> None:
+        self._command = command
+        self._environments = environments
+        self.hears = hears
+        self._log = Log()
+        self._listener: JobListener | None = None
+        self._processes: Processes | None = None
+
+    def start(self, selector: selectors.BaseSelector, listener: JobListener) -> None:
+        self._listener = listener
+        self._processes = Processes(selector, listener)
+        for number, environment in enumerate(self._environments):
+            variables = {**environment, LOG_VARIABLE: self._log.path}
+            self._processes.start(number, self._command, variables, hears=self.hears)
+
+    def act(self) -> float | None:
+        return None
+
+    def tell_notes(self) -> None:
+        while self._listener is not None and (lines := self._log.fresh()):
+            self._listener.noted(lines)
+
+    def send(self, signal_number: int) -> None:
+        if self._processes is not None:
+            self._processes.send(signal_number)
+
+    def kill_all(self) -> None:
+        if self._processes is not None:
+            self._processes.kill_all()
+
+    def close(self) -> None:
+        self._log.close()
 
 
 @dataclass
 class Rank:
-    """One process of the job. `status` is what waitpid says: negative for a signal, None while it runs."""
+    """One rank of the job. `status` is what waitpid says: negative for a signal, None while it runs."""
 
     number: int
-    process: subprocess.Popen[bytes]
-    pidfd: int
-    began: float
+    host: str = ""  # empty: this machine
+    pid: int | None = None
+    began: float = 0.0
     ended: float = 0.0
     status: int | None = None
     sent: float | None = None  # when it was first sent a signal from here: what it ends by afterwards is no failure
+    lost: str = ""  # why nothing is known of it any more
     story: Story | None = None
 
     def failed_by_itself(self) -> bool:
         return self.status not in (None, 0) and self.sent is None
 
+    def died(self) -> bool:
+        """By what nobody does himself, as programs do by SIGABRT when a call has failed."""
+        by_signal = self.status is not None and self.status < 0 and self.status != -signal.SIGABRT
+        return by_signal or self.lost != ""
+
     def end_text(self) -> str:
+        if self.lost:
+            return f"was lost with its host: {self.lost}"
         if not self.failed_by_itself():
             return "failed"
         if self.status is not None and self.status < 0:
@@ -76,13 +156,13 @@ class Rank:
 
 @dataclass
 class Job:
-    """Starts one process per rank and waits for them. `environments` has one set of variables per rank.
+    """Has one process per rank started and waits for them. `hosts`: that of each rank, "" for this machine.
 
     `threads`: all ranks are threads of the only process, which says itself which of them failed first.
     """
 
-    command: list[str]
-    environments: list[dict[str, str]]
+    where: Ranks
+    hosts: Sequence[str]
     tag: bool = False
     grace: float = 3.0
     timeout: float | None = None
@@ -91,85 +171,102 @@ class Job:
     ranks: list[Rank] = field(default_factory=list)
     first_failure: Rank | None = None
     _tracebacks: Tracebacks = field(default_factory=lambda: Tracebacks(sys.stderr.buffer))
-    _log: Log = field(default_factory=Log)
+    _outputs: dict[tuple[int, int], Output] = field(default_factory=dict)  # by rank and stream, until they end
+    _stories: Stories = field(default_factory=Stories)
     _verdict: int | None = None
     _judge_at: float | None = None
     _terminate_at: float | None = None
     _kill_at: float | None = None
+    _ending: bool = False
 
     def run(self) -> int:
         """Returns the exit status: 0, that of the first rank that failed, 124 after the timeout, 128 +
-        signal.
+        signal. Raises `StartFailed`, or OSError where that happens on this machine.
         """
-        self._tracebacks.tag = self.tag
+        self.ranks = [Rank(number, host) for number, host in enumerate(self.hosts)]
+        if self.tag:
+            self._tracebacks.tag = self._tag_of
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         with selectors.DefaultSelector() as selector, self._signals(selector):
             try:
-                for number in range(len(self.environments)):
-                    self._start(number, selector)
-                while any(rank.status is None for rank in self.ranks) or self._may_print(selector):
+                self.where.start(selector, self)
+                while self._alive() or self._may_print():
                     self._step(selector, deadline)
             finally:
-                self._kill_all()
-                for output in self._outputs(selector):
-                    output.let_go()
-                self._tracebacks.show()
-                self._log.stories()
-                self._log.close()
+                self._end()
         if self._verdict is not None:
             return self._verdict
         return self.first_failure.exit_status() if self.first_failure is not None else 0
 
-    def _start(self, number: int, selector: selectors.BaseSelector) -> None:
-        parent = os.getpid()
+    def _end(self) -> None:
+        self._ending = True
+        self._mark_sent()
+        self.where.kill_all()
+        for output in self._outputs.values():
+            output.let_go()
+        self._tracebacks.show()
+        self.where.close()
 
-        def die_with_parent() -> None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
+    def began(self, number: int, pid: int) -> None:
+        rank = self.ranks[number]
+        rank.pid, rank.began = pid, time.monotonic()
+        tag = self._tag_of([number]) if self.tag else b""
+        for stream in self.where.hears:
+            target: BinaryIO = (sys.stdout if stream == STDOUT else sys.stderr).buffer
+            tracebacks = self._tracebacks if stream == STDERR else None
+            self._outputs[number, stream] = Output(number, target, tag, tracebacks)
 
-        tells = self.tag or len(self.environments) > 1
-        process = subprocess.Popen(
-            self.command,
-            env={**self.environments[number], LOG_VARIABLE: self._log.path},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if self.tag else None,
-            stderr=subprocess.PIPE if tells else None,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-        rank = Rank(number, process, os.pidfd_open(process.pid), time.monotonic())
-        self.ranks.append(rank)
-        selector.register(rank.pidfd, selectors.EVENT_READ, rank)
-        for source, target, collected in (
-            (process.stdout, sys.stdout.buffer, None),
-            (process.stderr, sys.stderr.buffer, self._tracebacks),
-        ):
-            if source is not None:
-                os.set_blocking(source.fileno(), False)
-                selector.register(source, selectors.EVENT_READ, Output(number, source, target, self.tag, collected))
+    def printed(self, number: int, stream: int, data: bytes) -> None:
+        self._outputs[number, stream].take(data)
+        if not data:
+            del self._outputs[number, stream]
+
+    def noted(self, lines: bytes, later: float = 0.0) -> None:
+        self._stories.take(lines, later)
+
+    def ended(self, number: int, status: int) -> None:
+        rank = self.ranks[number]
+        rank.status, rank.ended = status, time.monotonic()
+        if self._ending:
+            return
+        if rank.failed_by_itself() and self.first_failure is None and self._verdict is None:
+            now = time.monotonic()
+            if self._terminate_at is None and self._kill_at is None:
+                self._terminate_at, self._judge_at = now + self.grace, now + _SILENT_SECONDS
+            self._judge()
+        if not self._alive():
+            self._judge(at_last=True)
+
+    def lost(self, numbers: Sequence[int], why: str) -> None:
+        gone = [number for number in numbers if self.ranks[number].status is None]
+        for number in numbers:
+            for stream in self.where.hears:
+                if (number, stream) in self._outputs:
+                    self.printed(number, stream, b"")
+        for number in gone:
+            self.ranks[number].lost = why
+        for number in gone:
+            self.ended(number, HOST_LOST)
+
+    def _tag_of(self, ranks: list[int]) -> bytes:
+        """ "[3] ", or "[host 3] " where there are others."""
+        hosts = list(dict.fromkeys(self.ranks[rank].host for rank in ranks))
+        numbers = ranks_text(ranks).partition(" ")[2]
+        return f"[{numbers}] ".encode() if hosts == [""] else f"[{','.join(hosts)} {numbers}] ".encode()
 
     def _step(self, selector: selectors.BaseSelector, deadline: float | None) -> None:
-        outputs = self._outputs(selector)
+        outputs = list(self._outputs.values())
         timers = [deadline, self._judge_at, self._terminate_at, self._kill_at, self._tracebacks.due()]
         timers += [output.due() for output in outputs]
-        if not self._running():
+        timers.append(self.where.act())
+        if not self._alive():
             timers.append(self._last_end() + _LAST_WORDS)
         moments = [moment for moment in timers if moment is not None]
         if self._verdict is not None and deadline in moments:
             moments.remove(deadline)
         wait = min(max(0.0, min(moments) - time.monotonic()), _LONGEST_SLEEP) if moments else None
         for key, _ in selector.select(wait):
-            if isinstance(key.data, Rank):
-                selector.unregister(key.fd)
-                self._reap(key.data)
-            elif isinstance(key.data, Output):
-                if not key.data.copy():
-                    selector.unregister(key.fileobj)
-                    key.data.source.close()
-            else:
-                for number in os.read(key.fd, 64):
-                    self._signalled(number)
+            key.data()
         self._show_tracebacks(outputs)
         self._act(deadline)
 
@@ -199,21 +296,6 @@ class Job:
             self._kill_at = None
             self._send(signal.SIGKILL)
 
-    def _reap(self, rank: Rank) -> None:
-        # Its session first, while its number is still taken by it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(rank.process.pid, signal.SIGKILL)
-        rank.status = rank.process.wait()
-        rank.ended = time.monotonic()
-        os.close(rank.pidfd)
-        if rank.failed_by_itself() and self.first_failure is None and self._verdict is None:
-            now = time.monotonic()
-            if self._terminate_at is None and self._kill_at is None:
-                self._terminate_at, self._judge_at = now + self.grace, now + _SILENT_SECONDS
-            self._judge()
-        if not self._running():
-            self._judge(at_last=True)
-
     def _judge(self, *, silent_too: bool = False, at_last: bool = False) -> None:
         """Names the first failure as soon as no later end can change who that is; `at_last`: whoever it seems to be.
 
@@ -223,13 +305,13 @@ class Job:
             return
         if not any(rank.failed_by_itself() for rank in self.ranks):
             return
-        stories = self._log.stories()
+        self.where.tell_notes()
         found = first(
             suspect(
                 rank.number,
-                None if self.threads else stories.get(rank.number),
+                None if self.threads or rank.lost else self._stories.get(rank.number),
                 rank.ended if rank.failed_by_itself() else None,
-                rank.status is not None and rank.status < 0 and rank.status != -signal.SIGABRT,
+                rank.died(),
             )
             for rank in self.ranks
             if rank.status != 0
@@ -237,17 +319,18 @@ class Job:
         if found is None or not (found.certain or at_last or (silent_too and found.silent)):
             return
         self.first_failure = self.ranks[found.number]
-        self._name(self.first_failure, stories.get(found.number))
+        self._name(self.first_failure, self._stories.get(found.number))
 
     def _name(self, rank: Rank, story: Story | None) -> None:
         running = self._running()
         self._judge_at = None
-        who = f"rank {rank.number} (pid {rank.process.pid})"
+        where = f" on {printable(rank.host)}" if rank.host else ""
+        who = f"rank {rank.number}{where}" + (f" (pid {rank.pid})" if rank.pid is not None else "")
         if self.threads:
-            who = f"the process of all ranks (pid {rank.process.pid})"
-            if self._log.verdict is not None:
-                number, story = self._log.verdict
-                who = f"rank {number} (a thread of pid {rank.process.pid})"
+            who = f"the process of all ranks (pid {rank.pid})"
+            if self._stories.verdict is not None:
+                number, story = self._stories.verdict
+                who = f"rank {number} (a thread of pid {rank.pid})"
         rank.story = story
         words = f" ({printable(story.words)})" if story is not None and story.words and rank.status != 0 else ""
         left = max(0.0, self._terminate_at - time.monotonic()) if self._terminate_at is not None else 0.0
@@ -259,7 +342,7 @@ class Job:
         """The number of the first failure; None if no rank failed, or none of several threads can be named."""
         if self.first_failure is None or not self.threads:
             return None if self.first_failure is None else self.first_failure.number
-        return None if self._log.verdict is None else self._log.verdict[0]
+        return None if self._stories.verdict is None else self._stories.verdict[0]
 
     def _signalled(self, number: int) -> None:
         if number not in FORWARDED:
@@ -277,32 +360,25 @@ class Job:
         alive = [str(rank.number) for rank in self.ranks if rank.status is None]
         return f"rank{'s' if len(alive) > 1 else ''} {', '.join(alive)}" if alive else ""
 
-    def _send(self, number: int) -> None:
+    def _alive(self) -> bool:
+        return any(rank.status is None for rank in self.ranks)
+
+    def _mark_sent(self) -> None:
         now = time.monotonic()
         for rank in self.ranks:
             if rank.status is None:
                 rank.sent = now if rank.sent is None else rank.sent
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(rank.process.pid, number)
 
-    def _kill_all(self) -> None:
-        self._send(signal.SIGKILL)
-        for rank in self.ranks:
-            if rank.status is None:
-                rank.status = rank.process.wait()
-                rank.ended = time.monotonic()
-                os.close(rank.pidfd)
-
-    @staticmethod
-    def _outputs(selector: selectors.BaseSelector) -> list[Output]:
-        return [key.data for key in selector.get_map().values() if isinstance(key.data, Output)]
+    def _send(self, number: int) -> None:
+        self._mark_sent()
+        self.where.send(number)
 
     def _last_end(self) -> float:
         return max((rank.ended for rank in self.ranks), default=0.0)
 
-    def _may_print(self, selector: selectors.BaseSelector) -> bool:
+    def _may_print(self) -> bool:
         """Once all ranks have ended: what they left running in sessions of its own may hold their pipes for ever."""
-        return bool(self._outputs(selector)) and time.monotonic() < self._last_end() + _LAST_WORDS
+        return bool(self._outputs) and time.monotonic() < self._last_end() + _LAST_WORDS
 
     @contextlib.contextmanager
     def _signals(self, selector: selectors.BaseSelector) -> Iterator[None]:
@@ -316,7 +392,12 @@ class Job:
         outer.setblocking(False)
         before = {number: signal.signal(number, nothing) for number in FORWARDED}
         previous = signal.set_wakeup_fd(inner.fileno())
-        selector.register(outer, selectors.EVENT_READ, None)
+
+        def read() -> None:
+            for number in outer.recv(64):
+                self._signalled(number)
+
+        selector.register(outer, selectors.EVENT_READ, read)
         try:
             yield
         finally:

@@ -7,12 +7,11 @@ those of the others can have come. What is not a traceback is passed on at once.
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 # A traceback, one of a group of errors, and a syntax error of the script itself, which has no first line of its own.
 _BEGIN = re.compile(
@@ -40,10 +39,12 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 @dataclass
 class Tracebacks:
-    """Tracebacks of all ranks, by text. `tag`: [RANKS] stands before each line, instead of a line above."""
+    """Tracebacks of all ranks, by text. `tag`: what stands before each line that these ranks print, instead of a line
+    above; empty for a line above.
+    """
 
     target: BinaryIO
-    tag: bool = False
+    tag: Callable[[list[int]], bytes] = lambda _: b""
     _waiting: dict[bytes, list[int]] = field(default_factory=dict)
     _shown: dict[bytes, int] = field(default_factory=dict)  # and the first rank that had it
     _due: float | None = None
@@ -60,39 +61,36 @@ class Tracebacks:
     def show(self) -> None:
         waiting, self._waiting, self._due = self._waiting, {}, None
         for text, ranks in waiting.items():
-            who = ranks_text(ranks)
+            who, before = ranks_text(ranks), self.tag(ranks)
             if text in self._shown:
                 lines = [f"{who}: the same as rank {self._shown[text]}, above".encode()]
             else:
                 self._shown[text] = min(ranks)
-                lines = ([] if self.tag else [f"{who}:".encode()]) + text.removesuffix(b"\n").split(b"\n")
-            before = f"[{who.partition(' ')[2]}] ".encode() if self.tag else b""
+                lines = ([] if before else [f"{who}:".encode()]) + text.removesuffix(b"\n").split(b"\n")
             self.target.write(b"".join(before + line + b"\n" for line in lines))
         self.target.flush()
 
 
 @dataclass
 class Output:
-    """One rank's stdout or stderr, copied as it comes; with `tag` line by line behind the rank's number.
+    """One rank's stdout or stderr, passed on as it comes; with a `tag` line by line behind it.
 
     `tracebacks`: where those that are in it go.
     """
 
     rank: int
-    source: IO[bytes]
     target: BinaryIO
-    tag: bool
+    tag: bytes
     tracebacks: Tracebacks | None = None
     _pending: bytes = b""  # the beginning of a line that is not passed on yet
     _held: bytes = b""  # from a traceback on
     _touched: float = 0.0
 
-    def copy(self) -> bool:
-        """Copies what there is; False at the end."""
-        data = os.read(self.source.fileno(), 65536)
+    def take(self, data: bytes) -> None:
+        """More of it; empty at the end."""
         if data and self._held:
             self._hold(data)
-            return True
+            return
         text = self._pending + data
         found = _BEGIN.search(text) if self.tracebacks is not None else None
         keeps = self._kept(text) if data and found is None else 0
@@ -103,7 +101,6 @@ class Output:
             self._hold(text[found.start() :])
         if not data:
             self.let_go()
-        return bool(data)
 
     def due(self) -> float | None:
         """When what is held back is all that comes for now; None while nothing is."""
@@ -125,13 +122,13 @@ class Output:
         """Bytes at the end that wait for the rest of their line: tags need whole lines, and a traceback may begin."""
         last = text[text.rfind(b"\n") + 1 :]
         begins = self.tracebacks is not None and last != b"" and (_FIRST_LINE.startswith(last) or last[:1] == b" ")
-        return len(last) if self.tag or begins else 0
+        return len(last) if self.tag != b"" or begins else 0
 
     def _pass_on(self, text: bytes) -> None:
         if not text:
             return
         if self.tag:
             lines = text.removesuffix(b"\n").split(b"\n")
-            text = b"".join(b"[%d] %s\n" % (self.rank, line) for line in lines)
+            text = b"".join(b"%s%s\n" % (self.tag, line) for line in lines)
         self.target.write(text)
         self.target.flush()

@@ -1,16 +1,20 @@
-"""`stretto run`: starts the ranks of a job on this machine."""
+"""`stretto run`: starts the ranks of a job on this machine, or on several."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.launcher import Job
+from stretto.cli.hosts import REMOTE_SHELL, Hosts, Launch, parse_hosts
+from stretto.cli.launcher import Job, LocalRanks, Ranks, StartFailed
 from stretto.cli.output import JsonOption, check_ranks, emit, examples, expect_writable, refuse_options, stop
+from stretto.cli.rank_processes import STDERR, STDOUT, program
 
 _LONGEST = 1e9  # seconds: thirty years, where no clock overflows
 # What follows the command's name is the command's own.
@@ -24,9 +28,15 @@ SETTINGS = {
         "stretto run -n 4 script.py --its own --options",
         "stretto run -n 4 --tag --timeout 60 -- ./program",
         "stretto run -n 2 --threads script.py",
+        "stretto run --hosts node1,node2 -n 4 script.py",
     ),
 }
 _ENDS = "How it ends"
+_HOSTS = "Several hosts"
+_NOT_STARTED = 127
+# Of the caller's variables those that ranks on other hosts get: what the libraries read. The rest is that host's own.
+_PASSED_ON = ("STRETTO_", "NCCL_", "OMP_", "CUDA_", "TORCH_", "PYTHONUNBUFFERED")
+_OWN = ("STRETTO_RANK", "STRETTO_RANKS", "STRETTO_LOCAL_RANKS", "STRETTO_UNIQUE_ID", "STRETTO_RUN_LOG")
 
 
 def _seconds(text: str) -> float:
@@ -40,13 +50,11 @@ def _seconds(text: str) -> float:
 
 
 def _command(words: list[str], threads: int, grace: float) -> list[str]:
-    """A .py file is run by this Python; everything else as it stands."""
-    script = words[0].endswith(".py")
-    if threads:
-        if not script:
-            stop("run --threads runs a Python script: its ranks are threads of one Python")
-        return [sys.executable, "-m", "stretto.cli.thread_script", str(threads), str(grace), *words]
-    return [sys.executable, *words] if script else words
+    if not threads:
+        return program(words)
+    if not words[0].endswith(".py"):
+        stop("run --threads runs a Python script: its ranks are threads of one Python")
+    return [sys.executable, "-m", "stretto.cli.thread_script", str(threads), str(grace), *words]
 
 
 def _heard() -> dict[str, str]:
@@ -65,21 +73,97 @@ def _report(job: Job, status: int) -> dict[str, Any]:
     rows = [
         {
             "rank": rank.number,
-            "pid": rank.process.pid,
+            "host": rank.host or None,
+            "pid": rank.pid,
             "status": rank.status if rank.status is not None and rank.status >= 0 else None,
             "signal": -rank.status if rank.status is not None and rank.status < 0 else None,
-            "seconds": round(rank.ended - rank.began, 3),
+            "seconds": round(rank.ended - rank.began, 3) if rank.began else None,
         }
         for rank in job.ranks
     ]
     return {"schema": "stretto.run/1", "ranks": rows, "first_failure": job.failed_rank(), "exit_status": status}
 
 
+def _local(words: list[str], ranks: int, threads: bool, tag: bool, grace: float) -> LocalRanks:
+    environments = [_heard()] if threads else _environments(ranks)
+    if tag:
+        for environment in environments:
+            environment.setdefault("PYTHONUNBUFFERED", "1")
+    hears = (STDOUT, STDERR) if tag else (STDERR,) if len(environments) > 1 else ()
+    return LocalRanks(_command(words, ranks if threads else 0, grace), environments, hears)
+
+
+def _variables(more: list[str]) -> dict[str, str]:
+    """Those that ranks on other hosts get. `more`: NAME=VALUE, or NAME with the value that it has here."""
+    found = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON) and name not in _OWN}
+    found = {"NCCL_DEBUG": "WARN", "PYTHONUNBUFFERED": "1", **found}
+    for word in more:
+        name, equals, value = word.partition("=")
+        if not name or (not equals and name not in os.environ):
+            stop(f"run: --env {word}: write NAME=VALUE, or the NAME of a variable that is set here")
+        found[name] = value if equals else os.environ[name]
+    return found
+
+
 def run(
     context: typer.Context,
-    ranks: Annotated[int, typer.Option("--ranks", "-n", metavar="N", help="How many ranks.")] = 2,
+    ranks: Annotated[
+        int, typer.Option("--ranks", "-n", metavar="N", help="How many ranks; with --hosts, on each of them.")
+    ] = 2,
     threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one Python process.")] = False,
-    tag: Annotated[bool, typer.Option("--tag", help="Put [RANK] before each line that a rank prints.")] = False,
+    tag: Annotated[
+        bool | None,
+        typer.Option(
+            "--tag/--no-tag",
+            help="Put [RANK] before each line that a rank prints, [HOST RANK] with --hosts, where that is the default.",
+            show_default=False,
+        ),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            "--hosts",
+            metavar="A,B:RANKS,...",
+            help="Where ranks run, the first on the first host; :RANKS where a host has another number of them than N.",
+            rich_help_panel=_HOSTS,
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="NAME[=VALUE]",
+            help="One more variable for ranks on other hosts, which get those of the libraries (NCCL_…, STRETTO_…, "
+            "CUDA_…, OMP_…, TORCH_…) as they are here.",
+            rich_help_panel=_HOSTS,
+        ),
+    ] = None,
+    remote_shell: Annotated[
+        str,
+        typer.Option(
+            "--remote-shell",
+            metavar="COMMAND",
+            envvar="STRETTO_REMOTE_SHELL",
+            help="What runs a command on a host, called as COMMAND HOST TEXT.",
+            rich_help_panel=_HOSTS,
+        ),
+    ] = REMOTE_SHELL,
+    remote_python: Annotated[
+        str,
+        typer.Option(
+            "--remote-python",
+            metavar="PATH",
+            help="The Python on the hosts that has stretto.",
+            show_default="this one's path",
+            rich_help_panel=_HOSTS,
+        ),
+    ] = sys.executable,
+    reach: Annotated[
+        float,
+        typer.Option(
+            parser=_seconds, metavar="S", help="Seconds that a host has to answer.", rich_help_panel=_HOSTS
+        ),
+    ] = 30.0,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -104,29 +188,44 @@ def run(
     they are ended. The exit status is that of the first failure: of the rank that failed by itself, and not of one
     that failed because it lost another, though it may have ended sooner. Tracebacks of ranks that fail alike are shown
     once. Ranks log their warnings (NCCL_DEBUG=WARN) where NCCL_DEBUG says nothing else.
+
+    With --hosts ranks run on those hosts, reached by ssh without a password, in the folder of this name there. A host
+    that cannot be reached is named before anything runs (status 127); when one is lost, or this command ends, no rank is
+    left on any. NCCL_SOCKET_IFNAME says by which network ranks reach each other; without it they take the interface by
+    which ssh came in.
     """
     words = list(context.args)
     if not words:
         stop("run: nothing to run. For example: stretto run -n 4 script.py")
     refuse_options("run", context)
     check_ranks("run", ranks)
-    if threads and tag:
-        stop("run: --tag tells processes apart, and with --threads there is only one")
+    if threads and (tag or hosts):
+        stop(f"run: {'--hosts starts' if hosts else '--tag tells apart'} processes, and with --threads there is only one")
     if json is not None and json != "-":
         expect_writable("run", json)
-    environments = [_heard()] if threads else _environments(ranks)
-    if tag:
-        for environment in environments:
-            environment.setdefault("PYTHONUNBUFFERED", "1")
-    job = Job(_command(words, ranks if threads else 0, grace), environments, tag, grace, timeout, threads)
+    where: Ranks
+    if hosts is None:
+        where = _local(words, ranks, threads, bool(tag), grace)
+        names = [""] * (1 if threads else ranks)
+    else:
+        places = parse_hosts(hosts, ranks)
+        check_ranks("run", sum(place.ranks for place in places))
+        variables = _variables(env or [])
+        launch = Launch(words, variables, str(Path.cwd()), shlex.split(remote_shell), remote_python, reach)
+        where, names = Hosts(places, launch), [place.name for place in places for _ in range(place.ranks)]
+    job = Job(where, names, bool(hosts) if tag is None else tag, grace, timeout, threads)
     try:
         status = job.run()
     except BrokenPipeError:
         # Whoever read our output has gone; the ranks are ended, and there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(128 + signal.SIGPIPE) from None
+    except StartFailed as error:
+        stop(f"run: {error}", _NOT_STARTED)
+        return
     except OSError as error:
-        stop(f"run: cannot start {words[0]}: {error.strerror or error}", 127)
+        what = remote_shell if hosts else words[0]
+        stop(f"run: cannot start {what}: {error.strerror or error}", _NOT_STARTED)
         return
     emit(_report(job, status), json, lambda: None)
     raise typer.Exit(status)

@@ -45,14 +45,14 @@ class Suspect:
 
 
 class Log:
-    """A file that only the job's processes know of, and that goes with the last of them. Ranks add lines to it."""
+    """A file that only the job's processes on this host know of, and that goes with the last of them. Ranks add lines
+    to it.
+    """
 
     def __init__(self) -> None:
         self._file = os.memfd_create("stretto-run-log")
         self._read = 0
         self._rest = b""
-        self._stories: dict[int, Story] = {}
-        self.verdict: tuple[int, Story] | None = None  # of ranks that are threads, by their process
 
     @property
     def path(self) -> str:
@@ -61,33 +61,50 @@ class Log:
     def close(self) -> None:
         os.close(self._file)
 
-    def stories(self) -> dict[int, Story]:
-        """Those of the ranks that have written anything until now."""
+    def fresh(self) -> bytes:
+        """Whole lines that were not handed out before; empty if there are none."""
         while self._read < _MAX_LOG and (data := os.pread(self._file, 1 << 16, self._read)):
             self._read += len(data)
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                try:
-                    self._take(json.loads(line))
-                except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-                    continue  # Not written by us: a rank's process can write there what it likes.
-        return self._stories
+            lines, end, self._rest = (self._rest + data).rpartition(b"\n")
+            if end:
+                return lines + end
+        return b""
 
-    def _take(self, line: dict[str, object]) -> None:
+
+class Stories:
+    """What the ranks of a job have written down, by rank."""
+
+    def __init__(self) -> None:
+        self._stories: dict[int, Story] = {}
+        self.verdict: tuple[int, Story] | None = None  # of ranks that are threads, by their process
+
+    def get(self, rank: int) -> Story | None:
+        """None of a rank that has written nothing until now."""
+        return self._stories.get(rank)
+
+    def take(self, lines: bytes, later: float = 0.0) -> None:
+        """`later`: seconds by which this host's clock is ahead of the one that the lines were written by."""
+        for line in lines.split(b"\n"):
+            try:
+                self._take(json.loads(line), later)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                continue  # Not written by us: a rank's process can write there what it likes.
+
+    def _take(self, line: dict[str, object], later: float) -> None:
         rank, what = int(str(line["rank"])), line["what"]
         if what == "verdict":
-            self.verdict = rank, self._told(Story(), line)
+            self.verdict = rank, self._told(Story(), line, later)
         elif what == "lost":
             self._stories.setdefault(rank, Story()).lost = True
         elif what == "failed":
-            self._told(self._stories.setdefault(rank, Story()), line)
+            self._told(self._stories.setdefault(rank, Story()), line, later)
         elif what == "hello":
             self._stories.setdefault(rank, Story())
 
     @staticmethod
-    def _told(story: Story, line: dict[str, object]) -> Story:
+    def _told(story: Story, line: dict[str, object], later: float) -> Story:
         moment, blame, status = float(str(line["moment"])), Blame(line["blame"]), int(str(line["status"]))  # type: ignore[arg-type]
-        story.failed, story.blame, story.status = moment, blame, status
+        story.failed, story.blame, story.status = moment + later, blame, status
         story.words = str(line["words"])[:_MAX_WORDS]
         return story
 

@@ -1,0 +1,185 @@
+"""What `stretto run --hosts` starts on each host through the remote shell: starts the host's ranks, passes on what they
+print, write down and end with, and ends them when told to, when the launcher ends, or when nothing is heard of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from stretto.cli.frames import ALIVE_EVERY, GREETING, Frame, NoFrame, Reader, Writer, pack
+from stretto.cli.rank_processes import STDERR, STDOUT, Processes, program
+from stretto.cli.verdict import Log
+from stretto.failures import LOG_VARIABLE
+
+_SILENCE = 60.0  # seconds without a word of the launcher: it, or the way to it, is gone
+_MOST_PENDING = 1 << 20  # bytes that wait for the launcher, before ranks that print have to
+_SIOCGIFADDR = 0x8915
+
+
+class _LauncherGone(Exception):
+    pass
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has this address; None if none has."""
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    with contextlib.suppress(OSError):
+        wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+        for line in Path("/proc/net/if_inet6").read_text().splitlines():
+            fields = line.split()
+            if fields[0] == wanted:
+                return fields[5]
+    return None
+
+
+def _arrival() -> str | None:
+    """The network interface by which sshd was reached."""
+    fields = os.environ.get("SSH_CONNECTION", "").split()
+    return interface_of(fields[2]) if len(fields) == 4 else None
+
+
+class Agent:
+    """Is the listener of its own `Processes`, and tells the launcher what it hears."""
+
+    def __init__(self, source: int, target: int) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._source = source
+        self._reader = Reader()
+        self._writer = Writer(self._selector, target)
+        self._processes = Processes(self._selector, self)
+        self._log = Log()
+        self._heard = self._said = time.monotonic()
+
+    def run(self) -> int:
+        """Returns when the launcher is gone, or has no more to say; no rank runs any more then."""
+        self._selector.register(self._source, selectors.EVENT_READ, self._hear)
+        self._writer.write(GREETING)
+        self._say("hello", version=_version(), pid=os.getpid(), now=time.monotonic())
+        try:
+            while True:
+                for key, _ in self._selector.select(ALIVE_EVERY / 2):
+                    key.data()
+                self._tell()
+        except (_LauncherGone, NoFrame):
+            return 0
+        finally:
+            with contextlib.suppress(_LauncherGone):
+                self._processes.kill_all()
+
+    def began(self, number: int, pid: int) -> None:
+        self._say("began", rank=number, pid=pid)
+
+    def printed(self, number: int, stream: int, data: bytes) -> None:
+        self._say("printed", data, rank=number, stream=stream)
+
+    def ended(self, number: int, status: int) -> None:
+        self._tell()  # What it wrote down comes before its end.
+        self._say("ended", rank=number, status=status)
+
+    def _say(self, what: str, data: bytes = b"", **facts: object) -> None:
+        self._said = time.monotonic()
+        self._writer.write(pack(what, data, **facts))
+        if not self._writer.drain(_MOST_PENDING, _SILENCE):
+            raise _LauncherGone
+
+    def _tell(self) -> None:
+        """Regular news: what ranks have written down, and that this host is alive."""
+        while noted := self._log.fresh():
+            self._say("noted", noted)
+        now = time.monotonic()
+        if now - self._said >= ALIVE_EVERY:
+            self._say("alive", now=now)
+        if now - self._heard > _SILENCE:
+            raise _LauncherGone
+
+    def _hear(self) -> None:
+        data = os.read(self._source, 65536)
+        if not data:
+            raise _LauncherGone
+        self._heard = time.monotonic()
+        for head, _ in self._reader.feed(data):
+            self._obey(head)
+
+    def _obey(self, head: dict[str, Any]) -> None:
+        if head["what"] == "prepare":
+            self._prepare(head)
+        elif head["what"] == "make":
+            self._make()
+        elif head["what"] == "start":
+            self._start(head)
+        elif head["what"] == "signal":
+            self._processes.send(int(head["number"]))
+
+    def _prepare(self, head: dict[str, Any]) -> None:
+        os.environ.update(head["variables"])
+        chosen = os.environ.get("NCCL_SOCKET_IFNAME")
+        if not chosen and head["several"] and (arrival := _arrival()) is not None:
+            os.environ["NCCL_SOCKET_IFNAME"] = f"={arrival}"
+        try:
+            os.chdir(head["folder"])
+        except OSError as error:
+            self._say("refused", why=f"it cannot enter the folder {head['folder']}: {error.strerror}")
+            return
+        self._say("prepared")
+
+    def _make(self) -> None:
+        """The id is answered for by this process, which lives as long as the job, and by this host's network."""
+        from stretto import StrettoError, unique_id
+
+        try:
+            self._say("made", unique_id=unique_id().hex())
+        except StrettoError as error:
+            self._say("refused", why=str(error))
+
+    def _start(self, head: dict[str, Any]) -> None:
+        command = program(head["command"])
+        numbers = list(head["ranks"])
+        os.environ.update(head["variables"], STRETTO_LOCAL_RANKS=str(len(numbers)))
+        for number in numbers:
+            environment = {**os.environ, "STRETTO_RANK": str(number), LOG_VARIABLE: self._log.path}
+            try:
+                self._processes.start(number, command, environment, hears=(STDOUT, STDERR))
+            except OSError as error:
+                self._say("refused", why=f"it cannot start {command[0]}: {error.strerror or error}")
+                return
+
+
+def _version() -> str:
+    from stretto import __version__
+
+    return __version__
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise _LauncherGone
+
+
+def main() -> int:
+    # Nothing that is printed here may come between frames.
+    source, target = os.dup(STDIN := 0), os.dup(STDOUT)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), STDIN)
+    os.dup2(STDERR, STDOUT)
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    return Agent(source, target).run()
+
+
+__all__ = ["Agent", "Frame", "interface_of", "main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Hosts of a test: network namespaces with pairs of virtual interfaces between them, or, where the kernel or who runs the
+test does not allow that, this host alone under several names.
+
+A host is called by its first address. `shell` is a program that does what ssh does: HOST COMMAND.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def _ip(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["ip", *(str(word) for word in words)], capture_output=True, text=True, timeout=30)
+
+
+def _must(*words: object) -> None:
+    done = _ip(*words)
+    assert done.returncode == 0, f"ip {words}: {done.stderr}"
+
+
+@functools.cache
+def can_be_made() -> bool:
+    """Namespaces with interfaces of their own."""
+    name = f"stretto-try-{os.getpid()}"
+    try:
+        if _ip("netns", "add", name).returncode != 0:
+            return False
+        made = _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "other").returncode == 0
+        _ip("netns", "del", name)
+    except OSError:
+        return False
+    return made
+
+
+@dataclass(frozen=True)
+class Network:
+    """`names`: of the hosts. `spaces`: their namespaces; empty where none could be made."""
+
+    names: list[str]
+    spaces: dict[str, str]
+    shell: Path
+
+    def variables(self) -> dict[str, str]:
+        """By which libraries on the hosts find each other."""
+        return {"NCCL_SOCKET_IFNAME": "eth" if self.spaces else "lo"}
+
+    def inside(self, name: str) -> list[str]:
+        """What to put before a command for it to run on that host."""
+        if not self.spaces:
+            return ["env", f"NCCL_HOSTID={name}"]
+        return ["ip", "netns", "exec", self.spaces[name], "env", f"NCCL_HOSTID={name}"]
+
+    def link(self, name: str, interface: str, *words: str) -> None:
+        """`ip link set` on a host."""
+        _must("-n", self.spaces[name], "link", "set", interface, *words)
+
+    def shape(self, name: str, interface: str, rate: str) -> None:
+        """Limits what the host sends over an interface."""
+        bucket = ["tbf", "rate", rate, "burst", "512kb", "latency", "20ms"]
+        words = ["tc", "-n", self.spaces[name], "qdisc", "replace", "dev", interface, "root", *bucket]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, done.stderr
+
+    def run(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*self.inside(name), *words], capture_output=True, text=True, timeout=30)
+
+
+def _shell(folder: Path, spaces: dict[str, str]) -> Path:
+    """Greets first, as a host's own start-up files may."""
+    cases = "".join(f"  {name}) space={space} ;;\n" for name, space in spaces.items())
+    enter = 'exec ip netns exec "$space" sh -c "$2"' if spaces else 'exec sh -c "$2"'
+    text = f"""#!/bin/sh
+case $1 in
+{cases}  unreachable) echo "connect to host $1: No route to host" >&2; exit 255 ;;
+  silent) exec sleep 600 ;;
+esac
+echo "Welcome to $1"
+export NCCL_HOSTID="$1"
+{enter}
+"""
+    path = folder / "shell"
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@contextlib.contextmanager
+def network(folder: Path, *, interfaces: int = 1) -> Iterator[Network]:
+    """Two hosts, 10.77.0.1 and 10.77.0.2, each with eth0, eth1 and so on (10.77.1.x on eth1), cabled to one another."""
+    if not can_be_made():
+        yield Network(["127.0.0.1", "127.0.0.2"], {}, _shell(folder, {}))
+        return
+    names = ["10.77.0.1", "10.77.0.2"]
+    spaces = {name: f"stretto-{os.getpid()}-{number}" for number, name in enumerate(names)}
+    try:
+        for space in spaces.values():
+            _must("netns", "add", space)
+            _must("-n", space, "link", "set", "lo", "up")
+        first, second = spaces.values()
+        for number in range(interfaces):
+            device = f"eth{number}"
+            _must("-n", first, "link", "add", device, "type", "veth", "peer", "name", device, "netns", second)
+            for last, space in enumerate((first, second), 1):
+                _must("-n", space, "addr", "add", f"10.77.{number}.{last}/24", "dev", device)
+                _must("-n", space, "link", "set", device, "up")
+        yield Network(names, spaces, _shell(folder, spaces))
+    finally:
+        for space in spaces.values():
+            _ip("netns", "del", space)
