@@ -1,4 +1,4 @@
-# The drivers of `stretto bench` and `stretto audit`, of a checkout (benchmarks/CMakeLists.txt) and of the Python package (cmake/python.cmake).
+# The drivers of `stretto bench`, `stretto audit` and `stretto p2p`, of a checkout (benchmarks/CMakeLists.txt) and of the Python package (cmake/python.cmake).
 # stretto_driver sees the public headers only, as a user's program does, and links the target STRETTO_DRIVERS_USE; the
 # drivers of peers are compiled by python/stretto/bench with the peers' own compilers.
 set(folder ${CMAKE_CURRENT_LIST_DIR})
@@ -11,7 +11,12 @@ add_executable(memcpy_driver ${folder}/memcpy_driver.cpp)
 target_link_libraries(memcpy_driver PRIVATE Threads::Threads stretto_warnings)
 add_executable(platform_driver ${folder}/platform_driver.cpp)
 target_link_libraries(platform_driver PRIVATE Threads::Threads ${CMAKE_DL_LIBS} stretto_warnings)
-set(STRETTO_DRIVERS stretto_driver memcpy_driver platform_driver)
+# The net under communicators, which no library exports.
+set(source ${PROJECT_SOURCE_DIR}/src)
+add_executable(net_driver ${folder}/net/net_driver.cpp ${folder}/net/session.cpp ${source}/net/open.cpp
+  ${source}/net/plugin/plugin.cpp ${source}/platform/linux/dynamic_library.cpp)
+target_link_libraries(net_driver PRIVATE stretto_tcp stretto_plugin_base Threads::Threads ${CMAKE_DL_LIBS} stretto_warnings)
+set(STRETTO_DRIVERS stretto_driver memcpy_driver platform_driver net_driver)
 
 # The GPU's drivers. nccl_driver links no library that it measures: it loads the one that it is told to.
 set(STRETTO_NCCL_DRIVER contest nccl_driver one_shot rank setup)

@@ -1,0 +1,121 @@
+"""Turns: each implementation at each size, one way, both ways and there and back, and what they come to."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from stretto.p2p.driver import Driver
+
+SUBJECT = "stretto"
+FLOOR = "sockets"  # and a number of flows
+WAYS = ("there", "both", "pingpong")
+_MOST_FOOTPRINT = 256 << 20  # bytes in flight one way: what a benchmark may take of a machine's memory
+_MOST_SAMPLES = 2000  # round trips of a turn
+_FIRST = 4  # messages of the turn that says how many fit
+_SLOWEST = 1e6  # bytes a second, for deadlines
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """`flows` is Stretto's, over each NIC; `floor` those of plain sockets, in all."""
+
+    least: int = 4 << 10
+    most: int = 256 << 20
+    factor: int = 4
+    rounds: int = 7
+    budget_ms: float = 100.0
+    in_flight: int = 8
+    flows: int = 1
+    floor: tuple[int, ...] = (1, 2, 4, 8)
+
+    def sizes(self) -> list[int]:
+        found = []
+        size = self.least
+        while size <= self.most:
+            found.append(size)
+            size *= self.factor
+        return found
+
+
+@dataclass
+class Implementation:
+    """`number`: which of its driver's ends it is."""
+
+    name: str
+    driver: Driver
+    number: int
+
+
+@dataclass
+class _Cell:
+    """One implementation, at one size, one way."""
+
+    implementation: Implementation
+    way: str
+    size: int
+    in_flight: int
+    count: int = _FIRST
+    rates: list[float] = field(default_factory=list)  # GB/s
+    halves: list[float] = field(default_factory=list)
+    wrong: int = 0
+
+    def turn(self) -> float:
+        """Seconds of a message."""
+        command = (
+            f"turn {self.implementation.number} {self.way} {self.size} {max(self.count, self.in_flight)} {self.in_flight}"
+        )
+        count = max(self.count, self.in_flight)
+        answer = self.implementation.driver.ask(command, 240 + self.size * count / _SLOWEST)
+        self.wrong += int(answer["wrong"])
+        seconds = float(answer["seconds"]) / count
+        self.rates.append(self.size * (2 if self.way == "both" else 1) / seconds / 1e9)
+        self.halves += answer["halves"]
+        return seconds
+
+    def row(self) -> Row:
+        row: Row = {
+            "implementation": self.implementation.name,
+            "way": self.way,
+            "bytes": self.size,
+            "in_flight": self.in_flight,
+            "messages_a_turn": max(self.count, self.in_flight),
+            "rounds": len(self.rates),
+            "wrong": self.wrong,
+        }
+        if self.way == "pingpong":
+            ordered = sorted(self.halves)
+            row["us_median"] = statistics.median(ordered)
+            row["us_p99"] = ordered[min(len(ordered) - 1, -(-99 * len(ordered) // 100) - 1)]
+            row["samples"] = len(ordered)
+        else:
+            ordered = sorted(self.rates)
+            row["gbps_median"] = statistics.median(ordered)
+            row["gbps_low"], row["gbps_high"] = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
+        return row
+
+
+def sweep(implementations: list[Implementation], options: Options, tell: Callable[[str], None]) -> Iterator[list[Row]]:
+    """The rows of each size, as soon as it is measured. Raises `Failed`."""
+    for size in options.sizes():
+        cells = []
+        for way in WAYS:
+            tell(f"{size} bytes, {way}")
+            # As many as have room in a quarter of the memory, each way.
+            in_flight = 1 if way == "pingpong" else max(1, min(options.in_flight, _MOST_FOOTPRINT // size))
+            mine = [_Cell(one, way, size, in_flight) for one in implementations]
+            for cell in mine:
+                seconds = cell.turn()  # touches the memory, and is not counted; but for what arrived wrong
+                most = _MOST_SAMPLES if way == "pingpong" else 1 << 20
+                cell.count = max(1, min(most, int(options.budget_ms * 1e-3 / seconds)))
+                cell.rates.clear()
+                cell.halves.clear()
+            for _ in range(options.rounds):
+                for cell in mine:
+                    cell.turn()
+            cells += mine
+        yield [cell.row() for cell in cells]
