@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -67,8 +68,19 @@ class Network:
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
 
-    def run(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*self.inside(name), *words], capture_output=True, text=True, timeout=30)
+    def lose(self, name: str, one_in: int) -> bool:
+        """Drops one of so many packets that come to a host. False where iptables, or its statistic match, is missing."""
+        match = ["-m", "statistic", "--mode", "random", "--probability", str(1 / one_in), "-j", "DROP"]
+        words = ["ip", "netns", "exec", self.spaces[name], "iptables", "-A", "INPUT", "-i", "eth+", *match]
+        try:
+            return subprocess.run(words, capture_output=True, timeout=30).returncode == 0
+        except OSError:
+            return False
+
+    def carried(self, name: str, interface: str) -> int:
+        """Bytes that a host has sent over an interface."""
+        done = _ip("-n", self.spaces[name], "-s", "-j", "link", "show", interface)
+        return int(json.loads(done.stdout)[0]["stats64"]["tx"]["bytes"])
 
 
 def _shell(folder: Path, spaces: dict[str, str]) -> Path:

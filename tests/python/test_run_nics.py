@@ -1,0 +1,128 @@
+"""CPU ranks on two hosts with two network interfaces each (tests/python/namespaces.py): interfaces that go down while
+ranks work, and packets that are lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jobs import started, wait_for
+from namespaces import Network, can_be_made, network
+from test_run_hosts import options, write
+
+needs_namespaces = pytest.mark.skipif(
+    "not can_be_made()", reason="no network namespaces with interfaces of their own can be made here"
+)
+
+# Checks every sum until a file appears; writes down how far it is, and how it ended.
+WORK = """
+import json, pathlib, sys, time, numpy, stretto
+folder = pathlib.Path(sys.argv[1])
+comm = stretto.init()
+values = numpy.arange(1 << 18, dtype="float32") % 1000
+wrong = done = 0
+end = {}
+try:
+    while True:
+        values[0] = comm.rank == 0 and (folder / "stop").exists()
+        result = comm.all_reduce(values + numpy.float32(done % 7))
+        stop = result[0] != 2 * (done % 7)
+        wrong += int((result[1:] != 2 * (values[1:] + done % 7)).sum())
+        done += 1
+        (folder / f"done{comm.rank}").write_text(str(done))
+        if stop:
+            break
+except stretto.StrettoError as error:
+    end = {"error": type(error).__name__, "words": str(error), "moment": time.time()}
+(folder / f"end{comm.rank}").write_text(json.dumps({"wrong": wrong, "done": done, **end}))
+"""
+
+
+def done(folder: Path, rank: int) -> int:
+    """Sums that a rank has checked."""
+    with contextlib.suppress(OSError, ValueError):
+        return int((folder / f"done{rank}").read_text())
+    return 0
+
+
+def ends(folder: Path) -> list[dict[str, object]]:
+    return [json.loads((folder / f"end{rank}").read_text()) for rank in range(2)]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Network]:
+    with network(tmp_path, interfaces=2) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def working(hosts: Network, folder: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A rank on each host; returns when they have begun."""
+    words = options(hosts)
+    with started("run", "-n", 1, "--grace", 20, *words, write(folder, WORK), folder, **variables) as job:
+        wait_for(lambda: done(folder, 0) > 20 or job.poll() is not None, 90, "ranks work")
+        yield job
+
+
+def finish(job: subprocess.Popen[str], folder: Path) -> str:
+    """Has the ranks stop; what they said on stderr."""
+    (folder / "stop").touch()
+    _, said = job.communicate(timeout=90)
+    assert job.returncode == 0, said
+    assert [one["wrong"] for one in ends(folder)] == [0, 0]
+    return said
+
+
+@needs_namespaces
+def test_an_interface_of_two_that_goes_down(hosts: Network, tmp_path: Path) -> None:
+    """The job goes on over the other, bytes intact, and says which it lost."""
+    _, second = hosts.names
+    with working(hosts, tmp_path, STRETTO_NET_SILENCE="2") as job:
+        assert hosts.carried(second, "eth1") > 1 << 16, "nothing went over eth1, so its end would show nothing"
+        hosts.link(second, "eth1", "down")
+        before = done(tmp_path, 0)
+        wait_for(lambda: done(tmp_path, 0) > before + 20 or job.poll() is not None, 90, "ranks go on")
+        time.sleep(1.0)  # It is said a moment later, when it is known that others are left.
+        said = finish(job, tmp_path)
+    assert "a flow is lost, the others go on with what it carried" in said and "10.77.1." in said
+
+
+@needs_namespaces
+def test_when_all_interfaces_are_down_both_sides_are_told(hosts: Network, tmp_path: Path) -> None:
+    with working(hosts, tmp_path) as job:
+        down = time.time()
+        for interface in ("eth0", "eth1"):
+            hosts.link(hosts.names[1], interface, "down")
+        job.communicate(timeout=90)
+    for rank, end in enumerate(ends(tmp_path)):
+        seconds = float(str(end["moment"])) - down
+        print(f"rank {rank} was told after {seconds:.2f} s: {end['words']}")
+        assert end["error"] == "RemoteError" and end["wrong"] == 0
+        # STRETTO_NET_SILENCE is 4 s; the rest is what a busy machine may take.
+        assert seconds < 20
+        assert f"rank {1 - rank}" in str(end["words"]) and "all_reduce" in str(end["words"])
+
+
+@needs_namespaces
+def test_packets_that_are_lost_cost_time_alone(hosts: Network, tmp_path: Path) -> None:
+    if not all([hosts.lose(name, 200) for name in hosts.names]):
+        pytest.skip("iptables and its statistic match cannot be had here")
+    with working(hosts, tmp_path) as job:
+        assert "a flow is lost" not in finish(job, tmp_path)
+
+
+@needs_namespaces
+def test_both_interfaces_carry_the_same_share(hosts: Network, tmp_path: Path) -> None:
+    for name in hosts.names:
+        for interface in ("eth0", "eth1"):
+            hosts.shape(name, interface, "200mbit")
+    with working(hosts, tmp_path) as job:
+        finish(job, tmp_path)
+    carried = [hosts.carried(hosts.names[0], interface) for interface in ("eth0", "eth1")]
+    assert min(carried) > 0.35 * sum(carried), carried
