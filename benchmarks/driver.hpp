@@ -14,6 +14,13 @@
 //   stamps count= -> when each of `count` calls, back to back, began and ended on this rank: nanoseconds of
 //   the
 //                   clock that all processes of a host share: {"wrong", "began": [...], "ended": [...]}
+//   chain length= work= jitter= warmup= batches= late_rank= late_at= late= inside=
+//                -> `batches` chains of `length` all-reduces, each of which reduces the result of the one
+//                before. After
+//                   each the rank works for `work` ns and up to `jitter` more. In every chain `late_rank` is
+//                   late by `late` ns at operation `late_at`: before it, or inside. The time of whole chains,
+//                   and when the operations of the last began and ended, as in `stamps`:
+//                   {"batch_us": [...], "wrong", "began": [...], "ended": [...]}
 //   finish       -> fresh inputs, one more checked run, and the quantiles of all single calls since prepare:
 //                   {"wrong", "samples", "p50", "p99", "max"}
 //   quit         -> {} and the end; so does the end of the FIFO, when the orchestrator is gone.
@@ -38,6 +45,7 @@
 #include <utility>
 #include <vector>
 
+#include "chain.hpp"
 #include "pattern.hpp"
 #include "request.hpp"
 
@@ -89,6 +97,13 @@ concept Implementation = requires(T& t, const Request& request, const Ends& ends
   { t.run(request, ends) } -> std::same_as<bool>;
   { t.barrier() } -> std::same_as<bool>;
   { t.error() } -> std::convertible_to<std::string>;
+};
+
+// An implementation that can be made late between what it tells its peers and what it reads of theirs, in its
+// next call.
+template <class T>
+concept HoldsInside = requires(T& t, size_t nanoseconds) {
+  t.holdInside(nanoseconds);
 };
 
 inline std::string quoted(const std::string& text) {
@@ -214,6 +229,7 @@ class Session {
     if (command.verb() == "prepare") return prepare(command);
     if (command.verb() == "measure") return measure(command);
     if (command.verb() == "stamps") return stamps(command.number("count"));
+    if (command.verb() == "chain") return chain(parseChain(command));
     if (command.verb() == "finish") return finish();
     return R"({"ok":true})";
   }
@@ -312,6 +328,63 @@ class Session {
            ",\"ended\":" + nanoseconds(ended) + "}";
   }
 
+  std::string chain(const Chain& chain) {
+    if (chain.inside && !HoldsInside<T>)
+      return refusal("unsupported", "cannot be made late inside an operation");
+    if (request_.collective != Collective::kAllReduce || request_.type != Type::kFloat32 ||
+        request_.op != Operator::kSum) {
+      return refusal("error", "a chain is of all-reduces of float32 sums");
+    }
+    std::vector<Clock::time_point> began(chain.length), ended(chain.length);
+    std::string times;
+    size_t wrong = 0;
+    for (size_t turn = 0; turn < chain.warmup + chain.batches; ++turn) {
+      Pattern(request_.type, request_.op, request_.ranks).fill(send_, request_.count, request_.rank);
+      if (!implementation_.barrier() || !runChain(chain, &began, &ended)) return failure();
+      wrong += countWrongOfChain(chain.length);
+      if (turn >= chain.warmup)
+        times += (times.empty() ? "" : ",") + decimal(microseconds(began[0], chainEnd_));
+    }
+    return R"({"ok":true,"wrong":)" + std::to_string(wrong) + ",\"batch_us\":[" + times +
+           "],\"began\":" + nanoseconds(began) + ",\"ended\":" + nanoseconds(ended) + "}";
+  }
+
+  bool runChain(const Chain& chain, std::vector<Clock::time_point>* began,
+                std::vector<Clock::time_point>* ended) {
+    Ends ends{send_, receive_};
+    for (size_t i = 0; i < chain.length; ++i, std::swap(ends.send, ends.receive)) {
+      (*began)[i] = Clock::now();
+      if (chain.isLate(request_.rank, i)) beLate(chain);
+      if (!implementation_.run(request_, ends)) return false;
+      (*ended)[i] = Clock::now();
+      keepBusy(chain.workOf(request_.rank, i));
+    }
+    chainEnd_ = Clock::now();
+    return true;
+  }
+
+  void beLate(const Chain& chain) {
+    if constexpr (HoldsInside<T>) {
+      if (chain.inside) return implementation_.holdInside(chain.late);
+    }
+    keepBusy(chain.late);
+  }
+
+  // Each all-reduce after the first multiplies by the number of ranks.
+  size_t countWrongOfChain(size_t length) const {
+    const auto* result = reinterpret_cast<const float*>(length % 2 == 0 ? send_ : receive_);
+    std::vector<float> expected(request_.count);
+    Pattern(request_.type, request_.op, request_.ranks).fill(expected.data(), request_.count, kReduced);
+    const double factor = std::pow(request_.ranks, static_cast<double>(length - 1));
+    const double tolerance = std::ldexp(static_cast<double>(length), -23);
+    size_t wrong = 0;
+    for (size_t i = 0; i < request_.count; ++i) {
+      const double want = expected[i] * factor;
+      if (!(std::fabs(result[i] - want) <= want * tolerance)) ++wrong;
+    }
+    return wrong;
+  }
+
   static std::string nanoseconds(const std::vector<Clock::time_point>& points) {
     std::string list = "[";
     for (const Clock::time_point point : points) {
@@ -377,6 +450,7 @@ class Session {
   Request request_;
   Ends ends_;
   std::vector<double> samples_;
+  Clock::time_point chainEnd_;
 };
 
 // Answers commands until told to quit, or until the orchestrator is gone. False when nobody hears the answer.

@@ -16,7 +16,12 @@ set(source ${PROJECT_SOURCE_DIR}/src)
 add_executable(net_driver ${folder}/net/net_driver.cpp ${folder}/net/session.cpp ${source}/net/open.cpp
   ${source}/net/plugin/plugin.cpp ${source}/platform/linux/dynamic_library.cpp)
 target_link_libraries(net_driver PRIVATE stretto_tcp stretto_plugin_base Threads::Threads ${CMAKE_DL_LIBS} stretto_warnings)
-set(STRETTO_DRIVERS stretto_driver memcpy_driver platform_driver net_driver)
+# What `stretto lab` compares with: the all-reduces of inference engines, as a driver and for ranks written in Python.
+add_executable(kinds_driver ${folder}/lab/kinds_driver.cpp)
+target_link_libraries(kinds_driver PRIVATE Threads::Threads rt stretto_warnings)
+add_library(lab_kinds MODULE ${folder}/lab/kinds_library.cpp)
+target_link_libraries(lab_kinds PRIVATE rt stretto_warnings)
+set(STRETTO_DRIVERS stretto_driver memcpy_driver platform_driver net_driver kinds_driver lab_kinds)
 
 # The GPU's drivers. nccl_driver links no library that it measures: it loads the one that it is told to.
 set(STRETTO_NCCL_DRIVER contest nccl_driver one_shot rank setup)

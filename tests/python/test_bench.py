@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from stretto.bench import workload
+from stretto.bench.crew import Failed
 from stretto.bench.job import Job, JobError, Launch, Unsupported
 from stretto.bench.measure import plan
 from stretto.bench.options import Options, UsageError
 from stretto.bench.peers import PEERS, Peer, chosen_peers
 from stretto.bench.rows import SCHEMA, geometric_mean, summary
-from stretto.bench.run import Failed, run
+from stretto.bench.run import run
 
 FAKE = Path(__file__).with_name("bench_fake_driver.py")
 ROW_FIELDS = {

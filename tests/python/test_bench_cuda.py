@@ -16,13 +16,14 @@ import pytest
 from stretto.bench import gpu
 from stretto.bench import run as bench_run
 from stretto.bench.drivers import CHECKOUT, Missing, find_driver
+from stretto.bench.crew import Failed
 from stretto.bench.job import Launch
 from stretto.bench.measure import Cell, plan
 from stretto.bench.options import Options, UsageError
 from stretto.bench.peers import PEERS
 from stretto.bench.plot import save_plot
 from stretto.bench.rows import SCHEMA, row_of
-from stretto.bench.run import Failed, run
+from stretto.bench.run import run
 
 BENCH = Path(bench_run.__file__).parent
 COLLECTIVES = "all_reduce,reduce_scatter,all_gather,all_to_all,broadcast,reduce,gather,scatter,send_recv"

@@ -30,7 +30,7 @@ class Peer(ABC):
         """The processes to start; raises Missing with the reason when it cannot be had here."""
 
 
-def _arguments(options: Options, folder: Path, buffer_bytes: int) -> list[str]:
+def arguments(options: Options, folder: Path, buffer_bytes: int) -> list[str]:
     """What every driver understands."""
     return [
         *("--folder", str(folder), "--ranks", str(options.ranks), "--max-bytes", str(buffer_bytes)),
@@ -59,7 +59,7 @@ class Stretto(Peer):
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
         if options.on_gpu:
             return gpu.launch_library(self.name, gpu.find_stretto(options), options, folder, buffer_bytes)
-        command = [str(find_driver("stretto_driver")), *_arguments(options, folder, buffer_bytes)]
+        command = [str(find_driver("stretto_driver")), *arguments(options, folder, buffer_bytes)]
         here = {"STRETTO_DEVICE": "cpu", **gpu.rings(options)}  # also where there are GPUs
         if options.threads:
             return Launch([[*command, "--threads"]], here)
@@ -80,7 +80,7 @@ class OpenMpi(Peer):
         command = [str(mpirun), "-n", str(options.ranks), "--oversubscribe", "--bind-to", "none"]
         if os.geteuid() == 0:
             command.append("--allow-run-as-root")
-        return Launch([[*command, str(driver), *_arguments(options, folder, buffer_bytes)]])
+        return Launch([[*command, str(driver), *arguments(options, folder, buffer_bytes)]])
 
 
 class Gloo(Peer):
@@ -91,7 +91,7 @@ class Gloo(Peer):
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
         if importlib.util.find_spec("torch") is None:
             raise Missing("torch is not installed in this Python: pip install torch")
-        command = [*self._driver(), "--backend", self.backend, *_arguments(options, folder, buffer_bytes)]
+        command = [*self._driver(), "--backend", self.backend, *arguments(options, folder, buffer_bytes)]
         return Launch(
             [[*command, "--rank", str(rank)] for rank in range(options.ranks)],
             {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
@@ -121,7 +121,7 @@ class Memcpy(Peer):
     verifies = False
 
     def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
-        command = [str(find_driver("memcpy_driver")), *_arguments(options, folder, buffer_bytes)]
+        command = [str(find_driver("memcpy_driver")), *arguments(options, folder, buffer_bytes)]
         return Launch([command])
 
 

@@ -38,8 +38,8 @@ _MARKERS = {
     "stretto-windows": "D",
 }
 _OTHER_MARKERS = ("D", "v", "P", "X", "<", ">", "*")
-_INK = "#1f2937"
-_FAINT = "#e5e7eb"
+INK = "#1f2937"
+FAINT = "#e5e7eb"
 _FOOTNOTE_WIDTH = 175  # characters that fit below both panels
 
 
@@ -51,36 +51,36 @@ def save_plot(record: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     rows: list[Row] = record["rows"]
-    with pyplot.rc_context({"font.size": 10, "axes.edgecolor": "#9ca3af", "text.color": _INK}):
+    with pyplot.rc_context({"font.size": 10, "axes.edgecolor": "#9ca3af", "text.color": INK}):
         figure, panels = pyplot.subplots(1, 2, figsize=(12.5, 5.4), layout="constrained")
-        for name, style in _styles(list(dict.fromkeys(row["implementation"] for row in rows))).items():
+        for name, style in styles(list(dict.fromkeys(row["implementation"] for row in rows))).items():
             own = sorted((row for row in rows if row["implementation"] == name), key=lambda row: int(row["bytes"]))
             _draw(panels[0], own, style, "us_median")
             _draw(panels[1], own, style, "busbw_gbps")
         sizes = sorted({int(row["bytes"]) for row in rows})
         _keep_to_medians(panels[0], [float(row["us_median"]) for row in rows if _is_drawn(row)])
         _keep_to_medians(panels[1], [float(row["busbw_gbps"]) for row in rows if _is_drawn(row)])
-        _finish(panels[0], sizes, "time of one call, microseconds", "Latency: lower is better")
-        _finish(panels[1], sizes, "bus bandwidth, GB/s", "Bus bandwidth: higher is better")
+        finish(panels[0], sizes, "time of one call, microseconds", "Latency: lower is better")
+        finish(panels[1], sizes, "bus bandwidth, GB/s", "Bus bandwidth: higher is better")
         panels[0].legend(frameon=False, loc="upper left", fontsize=11)
         figure.suptitle(_title(rows[0]), fontsize=14, fontweight="bold", x=0.01, ha="left")
-        figure.supxlabel(_footnote(record), fontsize=8.5, color="#6b7280", x=0.01, ha="left")
+        figure.supxlabel(footnote(record), fontsize=8.5, color="#6b7280", x=0.01, ha="left")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
         pyplot.close(figure)
 
 
-def _styles(names: list[str]) -> dict[str, tuple[str, str]]:
+def styles(names: list[str]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each: its own where it has one, else the next, in a combination that no other has."""
     others = iter(range(len(names)))
-    styles = {}
+    found = {}
     for name in names:
         number = next(others) if name not in _COLOURS or name not in _MARKERS else 0
-        styles[name] = (
+        found[name] = (
             _COLOURS.get(name, _OTHER_COLOURS[number % len(_OTHER_COLOURS)]),
             _MARKERS.get(name, _OTHER_MARKERS[number % len(_OTHER_MARKERS)]),
         )
-    return styles
+    return found
 
 
 def _draw(axes: "Axes", rows: list[Row], style: tuple[str, str], field: str) -> None:
@@ -132,19 +132,19 @@ def _scale(row: Row, end: int, field: str) -> float:
     return factor if field.startswith("us_") else 1 / factor
 
 
-def _finish(axes: "Axes", sizes: list[int], unit: str, title: str) -> None:
+def finish(axes: "Axes", sizes: list[int], unit: str, title: str) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_title(title, loc="left", fontsize=11, color=_INK)
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.set_xlabel("size, bytes")
     axes.set_ylabel(unit)
     step = -(-len(sizes) // 9)
     axes.set_xticks(sizes[::step], [format_size(size) for size in sizes[::step]])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.grid(True, which="major", color=_FAINT, linewidth=0.8)
+    axes.grid(True, which="major", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -156,7 +156,7 @@ def _title(row: Row) -> str:
     return f"{' '.join(words)}, {ranks}" + (", in CUDA graphs" if row["graph"] else "")
 
 
-def _footnote(record: dict[str, Any]) -> str:
+def footnote(record: dict[str, Any]) -> str:
     machine, turns = record["machine"], record["rows"][0]["rounds"]
     versions = ", ".join(f"{name} {facts['version']}" for name, facts in record["implementations"].items())
     gpus = {facts["gpu"]: None for facts in record["implementations"].values() if facts.get("gpu")}

@@ -4,11 +4,8 @@ import contextlib
 import dataclasses
 import importlib.util
 import json
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stretto.bench import compare
+from stretto.bench.crew import Crew, Failed, say, temporary_folder
 from stretto.bench.drivers import Missing
 from stretto.bench.gpu import need_gpus
-from stretto.bench.job import Job, JobError, terminable
+from stretto.bench.job import terminable
 from stretto.bench.limits import run_limits
 from stretto.bench.measure import Turns
 from stretto.bench.options import Options, UsageError
@@ -28,17 +26,9 @@ from stretto.bench.rows import SCHEMA, Row, machine, row_of, summary, write_csv
 from stretto.bench.table import Table
 from stretto.bench.workload import elements_per_rank, format_size
 
-# CUDA, NCCL and torch are read from disk, gigabytes of them where nothing is cached.
-_GPU_START_SECONDS = 90.0
-
-
 STDOUT = Path("-")
 # As `stretto doctor` ends where a job is not well: all went as it should, and the answer is no.
 REGRESSION = 3
-
-
-class Failed(RuntimeError):
-    """The run cannot give what was asked for; the text says why and what to do."""
 
 
 def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None = None) -> int:
@@ -61,8 +51,8 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
     earlier = _earlier(options)
     subject = subject or Stretto()
     everyone = [subject, *(chosen_peers(options.peers, options.device) if peers is None else peers)]
-    with _temporary_folder() as folder, terminable():
-        crew = _Crew(options, folder)
+    with temporary_folder() as folder, terminable():
+        crew = Crew(options, folder)
         try:
             crew.start(everyone, must=subject)
             return _measure(options, sizes, crew, subject, began, earlier)
@@ -105,76 +95,18 @@ def _usable_sizes(options: Options) -> list[int]:
         (usable if count else dropped).append(size)
     if dropped:
         names = ", ".join(format_size(size) for size in dropped)
-        _say(f"left out, less than one {options.dtype} for each rank: {names}")
+        say(f"left out, less than one {options.dtype} for each rank: {names}")
     if not usable:
         raise UsageError("every size is too small for one element on each rank")
     return usable
 
 
-class _Crew:
-    """All jobs of a run, and what there is to say about them."""
-
-    def __init__(self, options: Options, folder: Path) -> None:
-        self._options = options
-        self._folder = folder
-        self.jobs: dict[str, Job] = {}
-        self.failures: dict[str, str] = {}
-        self.facts: dict[str, dict[str, Any]] = {}
-        self.unverified: set[str] = set()
-
-    def start(self, peers: list[Peer], must: Peer) -> None:
-        """Starts one after the other, so that none's start is slowed by another's. `must` has to succeed."""
-        for peer in peers:
-            try:
-                self._start_one(peer)
-            except (Missing, JobError, OSError) as error:
-                if peer is must:
-                    raise Failed(f"{peer.name}: {error}") from error
-                # What is not installed is no failure, only less to compare with.
-                if not isinstance(error, Missing):
-                    self.failures[peer.name] = str(error)
-                _say(f"without {peer.name}: {error}")
-
-    def _start_one(self, peer: Peer) -> None:
-        options = self._options
-        own = self._folder / peer.name
-        own.mkdir()
-        # Room for the largest size; a page more, so that no two buffers end and begin on one.
-        launch = peer.launch(options, own, options.sizes[-1] + 4096)
-        job = Job(peer.name, launch, options.ranks, own)
-        self.jobs[peer.name] = job
-        try:
-            job.wait_ready(max(options.timeout, _GPU_START_SECONDS if options.on_gpu else 0))
-        except JobError:
-            self.jobs.pop(peer.name).kill()
-            raise
-        if not peer.verifies:
-            self.unverified.add(peer.name)
-        self.facts[peer.name] = {
-            "version": job.version,
-            "startup_seconds": round(job.startup_seconds, 3),
-            "note": peer.note,
-            **({"gpu": job.gpu} if job.gpu else {}),
-        }
-
-    def close(self, names: list[str]) -> None:
-        """Lets those end by themselves, and takes note of what does not end well."""
-        for name in names:
-            problem = self.jobs[name].close()
-            if problem:
-                self.failures[name] = f"at its end: {problem}"
-
-    def kill(self) -> None:
-        for job in self.jobs.values():
-            job.kill()
-
-
-def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer, began: float, earlier: list[Row]) -> int:
+def _measure(options: Options, sizes: list[int], crew: Crew, subject: Peer, began: float, earlier: list[Row]) -> int:
     table = Table(options, list(crew.jobs))
     turns = Turns(options, crew.jobs, frozenset(crew.unverified))
     facts = machine()
     if facts["load_before"] > facts["cores_allowed"] / 2:
-        _say(f"this machine is busy (load {facts['load_before']:.1f}): times are those of a crowd, not of a machine")
+        say(f"this machine is busy (load {facts['load_before']:.1f}): times are those of a crowd, not of a machine")
     print(table.head(), flush=True)
     rows: list[Row] = []
     clock = _Clock(options, began)
@@ -191,7 +123,7 @@ def _measure(options: Options, sizes: list[int], crew: _Crew, subject: Peer, beg
             rows += measured
             for name, reason in {**turns.failures, **turns.unsupported}.items():
                 if name not in before:
-                    _say(f"{name} is left out from here: {reason}")
+                    say(f"{name} is left out from here: {reason}")
             progress.update(task, advance=1, refresh=True)
             # Time on GPUs is dear: what the peers need is worth knowing even when Stretto has failed.
             if subject.name not in turns.live and not (options.on_gpu and turns.live):
@@ -215,11 +147,11 @@ class _Clock:
         likely, self._last = 2 * (now - self._last), now
         if not self._limit or now - self._began + likely < self._limit:
             return True
-        _say(f"{now - self._began:.0f} of {self._limit:.0f} s are over: {format_size(size)} and larger are left out")
+        say(f"{now - self._began:.0f} of {self._limit:.0f} s are over: {format_size(size)} and larger are left out")
         return False
 
 
-def _record(options: Options, rows: list[Row], crew: _Crew, turns: Turns, facts: dict[str, Any]) -> dict[str, Any]:
+def _record(options: Options, rows: list[Row], crew: Crew, turns: Turns, facts: dict[str, Any]) -> dict[str, Any]:
     given = {
         name: str(value) if isinstance(value, Path) else value for name, value in dataclasses.asdict(options).items()
     }
@@ -313,16 +245,3 @@ def _progress(total: int) -> Progress:
         disable=not console.is_terminal or total < 2,
         redirect_stdout=sys.stdout.isatty(),
     )
-
-
-def _say(text: str) -> None:
-    print(f"bench: {text}", file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="stretto-bench-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

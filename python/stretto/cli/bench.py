@@ -6,8 +6,9 @@ from typing import Any
 
 import typer
 
+from stretto.bench.crew import Failed
 from stretto.bench.options import Options, UsageError
-from stretto.bench.run import STDOUT, Failed, run
+from stretto.bench.run import STDOUT, run
 from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS
 from stretto.cli.flags import with_flags
 from stretto.cli.output import examples

@@ -1,0 +1,91 @@
+"""`stretto lab`: the inference lab's command line. Each command's options are the fields of a dataclass."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from stretto.bench.crew import Failed
+from stretto.bench.options import UsageError
+from stretto.bench.run import STDOUT
+from stretto.cli.flags import with_flags
+from stretto.cli.output import examples
+from stretto.lab.all_reduce import AllReduceOptions
+
+lab = typer.Typer(
+    help="What all-reduces cost in tensor-parallel inference: alone, in chains, with a late rank, in a decode step.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@lab.callback()
+def _root() -> None:
+    """Keeps the commands apart."""
+
+
+def _flag(panel: str, *names: str, help: str, metavar: str | None = None) -> Any:
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
+
+
+_JOB, _WHAT, _OUTPUT = "The job", "What is measured", "What comes out"
+FLAGS: dict[str, Any] = {
+    "ranks": _flag(_JOB, "--ranks", "-n", metavar="N", help="How many ranks."),
+    "device": _flag(
+        _JOB, "--device", metavar="KIND", help="Where the ranks' memory is: cpu, or cuda where that is built."
+    ),
+    "peers": _flag(
+        _JOB, "--peers", metavar="LIST", help="Whom to compare with: all, none, or names with commas (see the docs)."
+    ),
+    "rounds": _flag(_JOB, "--rounds", metavar="N", help="Turns that each implementation gets."),
+    "budget_ms": _flag(_JOB, "--budget-ms", metavar="MS", help="About how long a turn lasts, in milliseconds."),
+    "timeout": _flag(
+        _JOB, "--timeout", metavar="S", help="Without an answer, after which an implementation is given up."
+    ),
+    "min_bytes": _flag(_WHAT, "-b", "--minbytes", metavar="SIZE", help="Smallest size; K, M and G are understood."),
+    "max_bytes": _flag(_WHAT, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
+    "factor": _flag(_WHAT, "-f", "--stepfactor", metavar="N", help="Each size is the last one times this."),
+    "graph": _flag(_WHAT, "--graph/--eager", "-G", help="On GPUs: in CUDA graphs (the default), or eager calls."),
+    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
+    "csv": _flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
+    "plot": _flag(_OUTPUT, "--plot", metavar="FILE", help="Draw the result into this PNG or SVG file."),
+}
+
+
+def _obey(command: str, options: Any, run: Callable[[Any], int]) -> None:
+    """Runs a command of the lab, and ends with its status; people read its table on stderr where stdout is JSON's."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr) if options.json == STDOUT else contextlib.nullcontext():
+            status = run(options)
+    except (UsageError, Failed) as error:
+        print(f"stretto lab {command}: {error}", file=sys.stderr)
+        raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
+    except KeyboardInterrupt:
+        print(f"stretto lab {command}: interrupted; all ranks are ended", file=sys.stderr)
+        raise typer.Exit(130) from None
+    raise typer.Exit(status)
+
+
+@lab.command(
+    "all-reduce",
+    epilog=examples(
+        "stretto lab all-reduce --ranks 2 --plot kinds.png",
+        "stretto lab all-reduce --peers 1stage,1stage-nosync,openmpi -e 1M",
+        "stretto lab all-reduce --device cuda --ranks 2 --json kinds.json",
+    ),
+)
+@with_flags(AllReduceOptions, FLAGS)
+def all_reduce(**given: Any) -> None:
+    """Compare every kind of all-reduce: latency against size.
+
+    One and two stages, with a barrier at the end and without (nosync), one staging buffer or two, beside this library,
+    OpenMPI and Gloo where they are installed. In turns and verified, as `stretto bench` measures. On GPUs the kinds are
+    those of the engines that bench finds: vLLM's, TensorRT-LLM's, SGLang's, torch's symmetric memory and NCCL.
+    """
+    from stretto.lab.all_reduce import run
+
+    _obey("all-reduce", AllReduceOptions(**given), run)
