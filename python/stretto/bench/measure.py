@@ -207,7 +207,7 @@ class Turns:
     def _finish(self, job: Job, cell: Cell) -> None:
         replies = self._ask(job, cell, "finish", 0)
         if self._options.on_gpu:
-            cell.p99 = _quantile(cell.times, 0.99)
+            cell.p99 = quantile(cell.times, 0.99)
             return
         cell.p99 = max(float(reply["p99"]) for reply in replies)
         cell.single_calls = int(replies[0]["samples"])
@@ -218,5 +218,5 @@ def _slowest(replies: list[Reply], key: str = "batch_us") -> list[float]:
     return [max(times) for times in zip(*(reply.get(key, []) for reply in replies), strict=True)]
 
 
-def _quantile(values: list[float], share: float) -> float:
+def quantile(values: list[float], share: float) -> float:
     return sorted(values)[math.ceil(share * (len(values) - 1))]

@@ -39,7 +39,7 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
     """
     began = time.monotonic()
     options.validate()
-    _expect_targets(options)
+    expect_targets(options)
     try:
         if options.on_gpu:
             need_gpus(options)
@@ -60,7 +60,7 @@ def run(options: Options, subject: Peer | None = None, peers: list[Peer] | None 
             crew.kill()
 
 
-def _expect_targets(options: Options) -> None:
+def expect_targets(options: Options) -> None:
     """What will be written can be, before a sweep of minutes and not after it. Leaves no file that was not there."""
     if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--plot needs matplotlib: pip install matplotlib")

@@ -15,6 +15,7 @@ from stretto.bench.run import STDOUT
 from stretto.cli.flags import with_flags
 from stretto.cli.output import examples
 from stretto.lab.all_reduce import AllReduceOptions
+from stretto.lab.chain import ChainOptions
 
 lab = typer.Typer(
     help="What all-reduces cost in tensor-parallel inference: alone, in chains, with a late rank, in a decode step.",
@@ -49,6 +50,14 @@ FLAGS: dict[str, Any] = {
     "min_bytes": _flag(_WHAT, "-b", "--minbytes", metavar="SIZE", help="Smallest size; K, M and G are understood."),
     "max_bytes": _flag(_WHAT, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
     "factor": _flag(_WHAT, "-f", "--stepfactor", metavar="N", help="Each size is the last one times this."),
+    "sizes": _flag(_WHAT, "--sizes", metavar="LIST", help="Sizes with commas; K and M are understood."),
+    "length": _flag(_WHAT, "--length", metavar="N", help="All-reduces in a chain."),
+    "work_us": _flag(
+        _WHAT, "--work-us", metavar="US", help="Work of each rank after each all-reduce, in microseconds."
+    ),
+    "jitter_us": _flag(
+        _WHAT, "--jitter-us", metavar="US", help="More work, up to this, another amount on each rank and each time."
+    ),
     "graph": _flag(_WHAT, "--graph/--eager", "-G", help="On GPUs: in CUDA graphs (the default), or eager calls."),
     "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
     "csv": _flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
@@ -89,3 +98,22 @@ def all_reduce(**given: Any) -> None:
     from stretto.lab.all_reduce import run
 
     _obey("all-reduce", AllReduceOptions(**given), run)
+
+
+@lab.command(
+    "chain",
+    epilog=examples(
+        "stretto lab chain --ranks 2 --plot chain.png",
+        "stretto lab chain --length 16 --work-us 0,10,50 --jitter-us 10 --json chain.json",
+    ),
+)
+@with_flags(ChainOptions, FLAGS)
+def chain(**given: Any) -> None:
+    """Measure chains of all-reduces, each of the result of the one before, with and without work between them.
+
+    The last columns are what the barrier at the end costs (two kinds that differ in nothing else), and what the second
+    staging buffer does. Results of whole chains are verified. --work-us takes several values with commas.
+    """
+    from stretto.lab.chain import run
+
+    _obey("chain", ChainOptions(**given), run)
