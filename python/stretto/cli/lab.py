@@ -16,6 +16,7 @@ from stretto.cli.flags import with_flags
 from stretto.cli.output import examples
 from stretto.lab.all_reduce import AllReduceOptions
 from stretto.lab.chain import ChainOptions
+from stretto.lab.straggler import StragglerOptions
 
 lab = typer.Typer(
     help="What all-reduces cost in tensor-parallel inference: alone, in chains, with a late rank, in a decode step.",
@@ -58,6 +59,12 @@ FLAGS: dict[str, Any] = {
     "jitter_us": _flag(
         _WHAT, "--jitter-us", metavar="US", help="More work, up to this, another amount on each rank and each time."
     ),
+    "size": _flag(_WHAT, "--size", metavar="SIZE", help="Of an all-reduce; K and M are understood."),
+    "late_rank": _flag(_WHAT, "--late-rank", metavar="RANK", help="Who is late."),
+    "late_us": _flag(_WHAT, "--late-us", metavar="US", help="By how many microseconds."),
+    "late_at": _flag(_WHAT, "--late-at", metavar="N", help="At which operation of each chain, from 0."),
+    "place": _flag(_WHAT, "--place", metavar="WHERE", help="before the call, inside (the lab's kinds only), or both."),
+    "recording": _flag(_OUTPUT, "--recording", metavar="DIR", help="Keep the recording there, for stretto trace."),
     "graph": _flag(_WHAT, "--graph/--eager", "-G", help="On GPUs: in CUDA graphs (the default), or eager calls."),
     "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
     "csv": _flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
@@ -117,3 +124,24 @@ def chain(**given: Any) -> None:
     from stretto.lab.chain import run
 
     _obey("chain", ChainOptions(**given), run)
+
+
+@lab.command(
+    "straggler",
+    epilog=examples(
+        "stretto lab straggler --plot straggler.png",
+        "stretto lab straggler --ranks 4 --late-rank 2 --late-us 500 --recording run1",
+        "stretto lab straggler --peers 1stage-unsafe --place inside",
+    ),
+)
+@with_flags(StragglerOptions, FLAGS)
+def straggler(**given: Any) -> None:
+    """Make one rank late, and see what each kind of all-reduce does with it.
+
+    How much later the others and the late rank end, and in which operation the others wait for it. A run of this
+    library is recorded, and the command says which rank the report of the recording names and which was late. The exit
+    status is 1 where these differ.
+    """
+    from stretto.lab.straggler import run
+
+    _obey("straggler", StragglerOptions(**given), run)

@@ -61,3 +61,35 @@ def _line(panel: Any, rows: list[Row], style: tuple[str, str]) -> None:
         label=rows[0]["implementation"],
         zorder=4 if own else 3,
     )
+
+
+def straggler(record: dict[str, Any], path: Path) -> None:
+    """The last chain with a late rank of each kind: a row for each rank, bars for its all-reduces."""
+    rows: list[Row] = record["rows"]
+    options = record["options"]
+    places = list(dict.fromkeys(row["place"] for row in rows))
+    title = f"Rank {options['late_rank']} is {options['late_us']:g} µs late at operation {options['late_at']}"
+    foot = footnote(record).rpartition("\n")[0] + "\nthe last chain of each; bars: inside an all-reduce, gaps: at work"
+    height = 1.6 + 0.55 * max(sum(row["place"] == place for row in rows) for place in places)
+    with _figure(path, title, foot, len(places), (7.5 * len(places), height)) as panels:
+        for panel, place in zip(panels, places, strict=True):
+            _lanes(panel, [row for row in rows if row["place"] == place], options["late_rank"])
+            panel.set_title(f"late {place} the operation", loc="left", fontsize=11, color=INK)
+
+
+def _lanes(panel: Any, rows: list[Row], late: int) -> None:
+    ticks: list[tuple[float, str]] = []
+    for place, row in enumerate(rows):
+        start = min(stamps["began"][0] for stamps in row["stamps"])
+        ranks = len(row["stamps"])
+        for rank, stamps in enumerate(row["stamps"]):
+            ends = zip(stamps["began"], stamps["ended"], strict=True)
+            bars = [((began - start) / 1000, max((ended - began) / 1000, 1)) for began, ended in ends]
+            lane = (place + 0.8 * rank / ranks, 0.8 / ranks * 0.85)
+            panel.broken_barh(bars, lane, color="#c2410c" if rank == late else "#1d4ed8")
+        ticks.append((place + 0.4, row["implementation"]))
+    panel.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
+    panel.invert_yaxis()
+    panel.set_xlabel("microseconds since the chain began (red: the late rank)")
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)
