@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from stretto.bench.torch_chain import Chain, run_chains
 from stretto.bench.torch_driver import TYPES, Pattern, Reply, Unsupported, serve
 
 INIT_SECONDS = 60
@@ -49,6 +50,8 @@ class Session:
             return self._prepare(words)
         if verb == "measure":
             return self._measure(words)
+        if verb == "chain":
+            return self._chain(words)
         return self._finish() if verb == "finish" else {"ok": True}
 
     def _prepare(self, words: dict[str, str]) -> Reply:
@@ -175,6 +178,14 @@ class Session:
             after = time.perf_counter_ns()
             self._singles.append((after - before) * scale)
             before = after
+
+    def _chain(self, words: dict[str, str]) -> Reply:
+        if words.get("inside") == "1":
+            raise Unsupported("cannot be made late inside an operation")
+        if self._expected is None or self._request["collective"] != "all_reduce":
+            raise Unsupported("a chain is of all-reduces")
+        parsed = Chain.parse(words)
+        return run_chains(parsed, self._rank, self._ranks, self._source, self._expected, dist.all_reduce, dist.barrier)
 
     def _finish(self) -> Reply:
         wrong = self._checked_run()

@@ -168,10 +168,11 @@ def _show(record: dict[str, Any], options: ChainOptions) -> None:
         f"chains of {options.length} all-reduces of float32 sums, {options.ranks} CPU ranks as processes: µs of one"
         f" all-reduce, less the work after it{jitter}"
     )
-    table = document.table("work µs", "size", *names, *PAIRS)
+    pairs = {what: pair for what, pair in PAIRS.items() if set(pair) <= set(names)}
+    table = document.table("work µs", "size", *names, *pairs)
     for work, size in dict.fromkeys((row["work_us"], row["bytes"]) for row in rows):
         at = {name: cells[name, work, size]["us_per_operation"] for name in names if (name, work, size) in cells}
-        costs = [at[one] - at[other] if one in at and other in at else None for one, other in PAIRS.values()]
+        costs = [at[one] - at[other] if one in at and other in at else None for one, other in pairs.values()]
         table.add_row(
             f"{work:g}",
             format_size(size),

@@ -30,6 +30,11 @@ def _figure(path: Path, title: str, foot: str, columns: int, size: tuple[float, 
         pyplot.close(figure)
 
 
+def _foot(record: dict[str, Any], how: str) -> str:
+    """Machine and versions as under the benchmark's pictures, and how this one is to be read."""
+    return f"{footnote(record).rpartition(chr(10))[0]}\n{how}"
+
+
 def chain(record: dict[str, Any], path: Path) -> None:
     """Time of one all-reduce over size, a panel for each amount of work between."""
     rows: list[Row] = record["rows"]
@@ -37,7 +42,8 @@ def chain(record: dict[str, Any], path: Path) -> None:
     sizes = sorted({int(row["bytes"]) for row in rows})
     options = record["options"]
     title = f"Chains of {options['length']} all-reduces, float32, {options['ranks']} CPU ranks"
-    with _figure(path, title, footnote(record), len(works), (6.2 * len(works), 5.2)) as panels:
+    foot = _foot(record, f"medians of {options['rounds']} turns taken alternately in one run")
+    with _figure(path, title, foot, len(works), (6.2 * len(works), 5.2)) as panels:
         for panel, work in zip(panels, works, strict=True):
             for name, style in styles(list(dict.fromkeys(row["implementation"] for row in rows))).items():
                 own = [row for row in rows if row["implementation"] == name and row["work_us"] == work]
@@ -69,7 +75,7 @@ def straggler(record: dict[str, Any], path: Path) -> None:
     options = record["options"]
     places = list(dict.fromkeys(row["place"] for row in rows))
     title = f"Rank {options['late_rank']} is {options['late_us']:g} µs late at operation {options['late_at']}"
-    foot = footnote(record).rpartition("\n")[0] + "\nthe last chain of each; bars: inside an all-reduce, gaps: at work"
+    foot = _foot(record, "the last chain of each; bars: inside an all-reduce, gaps: at work")
     height = 1.6 + 0.55 * max(sum(row["place"] == place for row in rows) for place in places)
     with _figure(path, title, foot, len(places), (7.5 * len(places), height)) as panels:
         for panel, place in zip(panels, places, strict=True):
