@@ -186,14 +186,14 @@ class Turns:
         return " ".join(words)
 
     def _estimate(self, job: Job, cell: Cell, schedule: Schedule) -> float:
-        return statistics.median(_slowest(self._ask(job, cell, schedule.command(), 0)))
+        return statistics.median(slowest(self._ask(job, cell, schedule.command(), 0)))
 
     def _estimate_on_gpu(self, job: Job, cell: Cell) -> float:
         """By the fastest of a few replays: of one operation, whose time holds that of a launch, then of more."""
-        estimate = min(_slowest(self._ask(job, cell, Schedule(5, 1, 5, 0).command(), 0)))
+        estimate = min(slowest(self._ask(job, cell, Schedule(5, 1, 5, 0).command(), 0)))
         batch = min(20, math.ceil(_GRAPH_MICROSECONDS / estimate))
         if batch > 1:
-            estimate = min(_slowest(self._ask(job, cell, Schedule(5, batch, 3, 0).command(), 0)))
+            estimate = min(slowest(self._ask(job, cell, Schedule(5, batch, 3, 0).command(), 0)))
         return estimate
 
     def _turn(self, job: Job, cell: Cell) -> None:
@@ -201,8 +201,8 @@ class Turns:
         # A turn is planned to fit the budget unless calls are long or counted: allow for those.
         expected = max(self._options.budget_ms * 1000, cell.schedule.calls * (cell.median if cell.turns else 0))
         replies = self._ask(job, cell, cell.schedule.command(), expected)
-        cell.turns.append(_slowest(replies))
-        cell.host += _slowest(replies, "host_us")
+        cell.turns.append(slowest(replies))
+        cell.host += slowest(replies, "host_us")
 
     def _finish(self, job: Job, cell: Cell) -> None:
         replies = self._ask(job, cell, "finish", 0)
@@ -213,7 +213,7 @@ class Turns:
         cell.single_calls = int(replies[0]["samples"])
 
 
-def _slowest(replies: list[Reply], key: str = "batch_us") -> list[float]:
+def slowest(replies: list[Reply], key: str = "batch_us") -> list[float]:
     """The batches' times, each that of the rank that took longest."""
     return [max(times) for times in zip(*(reply.get(key, []) for reply in replies), strict=True)]
 

@@ -16,6 +16,7 @@ from stretto.cli.flags import with_flags
 from stretto.cli.output import examples
 from stretto.lab.all_reduce import AllReduceOptions
 from stretto.lab.chain import ChainOptions
+from stretto.lab.decode import DecodeOptions, LayerOptions
 from stretto.lab.straggler import StragglerOptions
 
 lab = typer.Typer(
@@ -65,6 +66,11 @@ FLAGS: dict[str, Any] = {
     "late_at": _flag(_WHAT, "--late-at", metavar="N", help="At which operation of each chain, from 0."),
     "place": _flag(_WHAT, "--place", metavar="WHERE", help="before the call, inside (the lab's kinds only), or both."),
     "recording": _flag(_OUTPUT, "--recording", metavar="DIR", help="Keep the recording there, for stretto trace."),
+    "backends": _flag(_JOB, "--backends", metavar="LIST", help="All-reduces to take in turns, with commas."),
+    "batch": _flag(_WHAT, "--batch", metavar="LIST", help="Sequences in a batch; several with commas."),
+    "context": _flag(_WHAT, "--context", metavar="N", help="Tokens that each sequence has already."),
+    "layers": _flag(_WHAT, "--layers", metavar="N", help="Layers of a step; Qwen3-8B has 36."),
+    "scale": _flag(_WHAT, "--scale", metavar="N", help="Hidden, intermediate and heads' size are divided by this."),
     "graph": _flag(_WHAT, "--graph/--eager", "-G", help="On GPUs: in CUDA graphs (the default), or eager calls."),
     "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
     "csv": _flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
@@ -145,3 +151,37 @@ def straggler(**given: Any) -> None:
     from stretto.lab.straggler import run
 
     _obey("straggler", StragglerOptions(**given), run)
+
+
+@lab.command(
+    "layer",
+    epilog=examples("stretto lab layer --ranks 2 --plot layer.png", "stretto lab layer --scale 1 --batch 1,16"),
+)
+@with_flags(LayerOptions, FLAGS)
+def layer(**given: Any) -> None:
+    """Time one Qwen3 layer under tensor parallelism, by part, with each communication backend in turn.
+
+    Random weights, NumPy's arithmetic, one thread a rank. Results are compared with those of one rank without shards.
+    """
+    from stretto.lab.decode import run
+
+    _obey("layer", LayerOptions(**given), run)
+
+
+@lab.command(
+    "decode",
+    epilog=examples(
+        "stretto lab decode --ranks 2 --plot decode.png",
+        "stretto lab decode --ranks 4 --batch 1,16,256 --context 128 --json decode.json",
+    ),
+)
+@with_flags(DecodeOptions, FLAGS)
+def decode(**given: Any) -> None:
+    """Time a decode step of a Qwen3-8B-shaped model under tensor parallelism, with each communication backend in turn.
+
+    36 layers of its shape, smaller by --scale, with random weights; one token for each sequence of the batch. Time by
+    part, and tokens a second. Results are compared with those of one rank without shards.
+    """
+    from stretto.lab.decode import run
+
+    _obey("decode", DecodeOptions(**given), run)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from stretto.bench.drivers import find_driver
 from stretto.bench.job import Launch
-from stretto.bench.options import Options, UsageError
+from stretto.bench.options import Options
 from stretto.bench.peers import PEERS, Peer, Stretto, arguments, chosen_peers
+from stretto.lab.names import chosen
 
 # Names and structure: benchmarks/lab/kinds.hpp.
 KINDS = {
@@ -59,8 +60,4 @@ def contenders(text: str, device: str) -> list[Peer]:
     if text == "all":
         return [*(one for name, one in kinds.items() if name != UNSAFE), *chosen_peers("all", device)]
     known: dict[str, Peer] = {**kinds, **PEERS[device]}
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--peers {name}: choose from all, none, {', '.join(known)}")
-    return [known[name] for name in names]
+    return [known[name] for name in chosen("peers", text, ["all", "none", *known])]

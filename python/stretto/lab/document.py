@@ -17,7 +17,7 @@ from stretto.bench.rows import SCHEMA, Row, machine
 from stretto.bench.run import STDOUT
 from stretto.lab.contenders import UNSAFE
 
-_OUTPUTS = ("json", "csv", "plot")
+_OUTPUTS = ("json", "csv", "plot", "recording")
 
 
 def machine_now() -> dict[str, Any]:
@@ -30,16 +30,20 @@ def machine_now() -> dict[str, Any]:
 
 def record(command: str, options: Any, crew: Crew, rows: list[Row], facts: dict[str, Any]) -> dict[str, Any]:
     """What was measured of `stretto lab COMMAND`."""
-    given = {name: value for name, value in dataclasses.asdict(options).items() if name not in _OUTPUTS}
     return {
         "schema": SCHEMA,
         "lab": command,
         "machine": facts,
-        "options": given,
+        "options": given(options),
         "implementations": crew.facts,
         "rows": rows,
         "failures": crew.failures,
     }
+
+
+def given(options: Any) -> dict[str, Any]:
+    """What a record says of a command's options."""
+    return {name: value for name, value in dataclasses.asdict(options).items() if name not in _OUTPUTS}
 
 
 def status(record: dict[str, Any]) -> int:

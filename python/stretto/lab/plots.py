@@ -99,3 +99,45 @@ def _lanes(panel: Any, rows: list[Row], late: int) -> None:
     panel.set_xlabel("microseconds since the chain began (red: the late rank)")
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
+
+
+def decode(record: dict[str, Any], path: Path) -> None:
+    """A step's time by part, a panel for each batch and a bar for each backend."""
+    rows: list[Row] = record["rows"]
+    options = record["options"]
+    batches = list(dict.fromkeys(row["batch"] for row in rows))
+    what = "One layer" if options["layers"] == 1 else f"A decode step of {options['layers']} layers"
+    title = (
+        f"{what} of Qwen3-8B / {options['scale']}, {options['ranks']} CPU ranks, {options['context']} tokens of context"
+    )
+    how = f"{record['arithmetic']}; means over ranks of {options['rounds']} turns taken alternately in one run"
+    width = max(9.0, 3.6 * len(batches))
+    with _figure(path, title, _foot(record, how), len(batches), (width, 4.6)) as panels:
+        for panel, batch in zip(panels, batches, strict=True):
+            _bars(panel, [row for row in rows if row["batch"] == batch])
+            panel.set_title(f"batch {batch}", loc="left", fontsize=11, color=INK)
+        panels[0].set_ylabel("one step, milliseconds")
+        panels[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+
+
+_PART_COLOURS = {
+    "gemm": "#9ca3af",
+    "attention": "#60a5fa",
+    "norm": "#a3e635",
+    "activation": "#facc15",
+    "communication": "#c2410c",
+}
+
+
+def _bars(panel: Any, rows: list[Row]) -> None:
+    names = [row["implementation"] for row in rows]
+    below = [0.0] * len(rows)
+    for part, colour in _PART_COLOURS.items():
+        heights = [row["us_by_part"][part] / 1000 for row in rows]
+        panel.bar(names, heights, bottom=below, color=colour, label=part, width=0.7)
+        below = [low + height for low, height in zip(below, heights, strict=True)]
+    panel.tick_params(axis="x", labelrotation=35)
+    for label in panel.get_xticklabels():
+        label.set_horizontalalignment("right")
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)

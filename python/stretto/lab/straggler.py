@@ -169,11 +169,12 @@ class _Trial:
         """By how many microseconds an operation took the others longer."""
 
         def median(late: bool) -> float:
-            return statistics.median(
+            taken: list[float] = [
                 (replies[rank]["ended"][operation] - replies[rank]["began"][operation]) / 1000
                 for replies in seen[late]
                 for rank in self._others
-            )
+            ]
+            return statistics.median(taken)
 
         return median(True) - median(False)
 

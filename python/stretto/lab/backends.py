@@ -1,0 +1,146 @@
+"""The all-reduces that a layer of the lab can use, on NumPy arrays in the memory of CPU ranks."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+from stretto.bench.drivers import Missing, find_driver
+from stretto.lab.contenders import KINDS, UNSAFE
+from stretto.lab.model import Array, Parts, rms_norm
+
+_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a backend needs to find the other ranks."""
+
+    folder: Path
+    rank: int
+    ranks: int
+    most_bytes: int
+    unique_id: bytes
+
+
+class Backend(ABC):
+    """One way to add up the ranks' partial sums. Ranks open the same backends in the same order."""
+
+    version: str = ""
+
+    @abstractmethod
+    def all_reduce(self, x: Array) -> None:
+        """Sums over ranks, in place."""
+
+    def reduce_add_norm(self, x: Array, residual: Array, weight: Array, parts: Parts) -> Array:
+        """The sum of all ranks' `x` is added to the residual, in place; the normalised residual comes back.
+
+        What has an operation for all of this overrides it, and calls all its time communication.
+        """
+        self.all_reduce(x)
+        parts.spent("communication")
+        residual += x
+        normalised = rms_norm(residual, weight)
+        parts.spent("norm")
+        return normalised
+
+    def close(self) -> None:  # noqa: B027 (what holds nothing has nothing to end)
+        """Ends it on this rank, as on all."""
+
+
+class Alone(Backend):
+    """One rank, for the reference."""
+
+    def all_reduce(self, x: Array) -> None:
+        """The sum over one rank is there already."""
+
+
+class Stretto(Backend):
+    """This library, its call and NumPy's add and norm."""
+
+    def __init__(self, job: Job) -> None:
+        import stretto
+
+        self._comm = stretto.init(rank=job.rank, ranks=job.ranks, unique_id=job.unique_id, name="lab")
+        self.version = stretto.__version__
+
+    def all_reduce(self, x: Array) -> None:
+        self._comm.all_reduce(x)
+
+    def close(self) -> None:
+        self._comm.close()
+
+
+class Baseline(Backend):
+    """A kind of benchmarks/lab/kinds.hpp."""
+
+    kind: ClassVar[str]
+    version = "stretto lab"
+
+    def __init__(self, job: Job) -> None:
+        library = ctypes.CDLL(str(find_driver("liblab_kinds.so")))
+        library.strettoLabOpen.restype = ctypes.c_void_p
+        library.strettoLabOpen.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_size_t,
+        ]
+        library.strettoLabAllReduce.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+        library.strettoLabClose.argtypes = [ctypes.c_void_p]
+        name = "/" + f"{job.folder}/{self.kind}".replace("/", "-")
+        self._library = library
+        self._opened = library.strettoLabOpen(self.kind.encode(), name.encode(), job.rank, job.ranks, job.most_bytes)
+        if not self._opened:
+            raise Missing(f"{self.kind}: no shared memory, or not all ranks came to it")
+
+    def all_reduce(self, x: Array) -> None:
+        if self._library.strettoLabAllReduce(self._opened, x.ctypes.data, x.size):
+            raise RuntimeError(f"{self.kind}: a rank has not come to a barrier for a minute")
+
+    def close(self) -> None:
+        self._library.strettoLabClose(self._opened)
+
+
+class Gloo(Backend):
+    """torch.distributed, which shares the arrays' memory."""
+
+    def __init__(self, job: Job) -> None:
+        try:
+            import torch
+            import torch.distributed
+        except ImportError as error:
+            raise Missing("torch is not installed in this Python: pip install torch") from error
+        self._torch: Any = torch
+        torch.set_num_threads(1)
+        torch.distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{job.folder}/store",
+            rank=job.rank,
+            world_size=job.ranks,
+            timeout=timedelta(seconds=_SECONDS),
+        )
+        self.version = f"torch {torch.__version__}"
+
+    def all_reduce(self, x: Array) -> None:
+        self._torch.distributed.all_reduce(self._torch.from_numpy(x))
+
+    def close(self) -> None:
+        self._torch.distributed.destroy_process_group()
+
+
+def _of_kind(name: str) -> type[Backend]:
+    return type(name, (Baseline,), {"kind": name})
+
+
+BACKENDS: dict[str, type[Any]] = {
+    "stretto": Stretto,
+    **{kind: _of_kind(kind) for kind in KINDS if kind != UNSAFE},
+    "gloo": Gloo,
+}
+DEFAULT = ("stretto", "1stage", "1stage-nosync", "2stage-nosync", "gloo")

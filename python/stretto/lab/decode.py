@@ -1,0 +1,217 @@
+"""`stretto lab layer` and `stretto lab decode`: one Qwen3 layer, or a decode step of all of them, under tensor
+parallelism, with each communication backend in turn. The ranks are processes that hold their shards once.
+
+A step takes one token of each sequence of the batch through the layers and the last norm: no embedding, no head, no
+sampling. Its time is that of the slowest rank; times by part are means over steps and ranks, and that of communication
+holds what a rank waits for the others.
+"""
+
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stretto.bench.crew import Failed, say, temporary_folder
+from stretto.bench.job import Job, JobError, Launch, Reply, terminable
+from stretto.bench.measure import Cell, quantile, slowest
+from stretto.bench.options import UsageError
+from stretto.bench.rows import SCHEMA, Row
+from stretto.lab import document, plots
+from stretto.lab.backends import BACKENDS, DEFAULT
+from stretto.lab.chain import bench_options, numbers
+from stretto.lab.model import QWEN3_8B, Parts, Shape
+from stretto.lab.names import chosen
+
+# Annotations stay real types here: the command line reads them.
+_LEAST, _MOST = 2, 200  # steps in a turn
+_MEMORY_SHARE = 0.6
+_START_SECONDS = 90.0
+_PREPARE_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class DecodeOptions:
+    ranks: int = 2
+    device: str = "cpu"
+    backends: str = ",".join(DEFAULT)
+    batch: str = "1,8,32"
+    context: int = 512
+    layers: int = 36
+    scale: int = 8
+    rounds: int = 5
+    budget_ms: float = 400.0
+    timeout: float = 60.0
+    json: Path | None = None
+    plot: Path | None = None
+
+    @property
+    def shape(self) -> Shape:
+        return QWEN3_8B.scaled(self.scale, self.layers)
+
+
+@dataclass(frozen=True)
+class LayerOptions(DecodeOptions):
+    batch: str = "1,8,32,128"
+    layers: int = 1
+    scale: int = 4
+    budget_ms: float = 100.0
+
+
+@dataclass
+class _Tried:
+    """What was measured of one backend with one batch."""
+
+    cell: Cell
+    parts: list[dict[str, float]] = field(default_factory=list)
+    error: float = 0.0
+    same_bits: bool = True
+
+    def add(self, replies: list[Reply]) -> None:
+        self.cell.turns.append(slowest(replies))
+        self.cell.wrong += sum(int(reply["wrong"]) for reply in replies)
+        self.error = max(self.error, *(float(reply["error"]) for reply in replies))
+        self.same_bits = self.same_bits and len({reply["bits"] for reply in replies}) == 1
+        self.parts += [reply["parts_us"] for reply in replies]
+
+
+def run(options: DecodeOptions) -> int:
+    """The exit status: 0, or 1 where a result is wrong or a rank failed. Raises UsageError and Failed."""
+    command = "layer" if isinstance(options, LayerOptions) else "decode"
+    batches: list[int] = numbers("batch", options.batch, int)
+    names = chosen("backends", options.backends, list(BACKENDS))
+    _check(options, command, batches)
+    most_bytes = max(batches) * options.shape.hidden * 4
+    with temporary_folder() as folder, terminable():
+        job = Job(command, _launch(options, folder, names, most_bytes), options.ranks, folder)
+        try:
+            job.wait_ready(_START_SECONDS)
+            found = job.ask("backends", options.timeout)[0]
+            for name, why in found["missing"].items():
+                say(f"without {name}: {why}")
+            facts = document.machine_now()
+            rows = [row for batch in batches for row in _rows(options, job, batch, list(found["backends"]))]
+            problem = job.close()
+        except (JobError, OSError) as error:
+            raise Failed(str(error)) from error
+        finally:
+            job.kill()
+    if problem:
+        say(f"at their end the ranks failed: {problem}")
+    versions = {name: {"version": version, "note": ""} for name, version in found["backends"].items()}
+    record = {
+        **{"schema": SCHEMA, "lab": command, "machine": facts, "options": document.given(options)},
+        **{"implementations": versions, "arithmetic": job.version, "rows": rows},
+        "failures": {"ranks": problem} if problem else {},
+    }
+    _show(record, options)
+    document.write(record, options.json)
+    if options.plot:
+        plots.decode(record, options.plot)
+        print(f"plot: {options.plot}")
+    return document.status(record) or int(bool(problem))
+
+
+def _check(options: DecodeOptions, command: str, batches: Sequence[int]) -> None:
+    bench_options(options, 8)
+    if options.device != "cpu":
+        raise UsageError(f"--device {options.device}: lab {command} is built for CPU ranks, with NumPy's arithmetic")
+    for name, value in (("layers", options.layers), ("context", options.context), ("batch", min(batches))):
+        if value < 1:
+            raise UsageError(f"--{name} {value}: at least 1")
+    try:
+        shape = options.shape
+    except ValueError as error:
+        raise UsageError(f"--scale: {error}") from error
+    if shape.refuse(options.ranks):
+        raise UsageError(f"--ranks {options.ranks}: {shape.refuse(options.ranks)}")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cache = 8 * shape.layers * shape.kv_heads * max(batches) * (options.context + 1) * shape.head_dim
+    if shape.weight_bytes + cache > _MEMORY_SHARE * memory:
+        needed = (shape.weight_bytes + cache) / 1e9
+        raise UsageError(
+            f"weights and cache take {needed:.0f} GB of this machine's {memory / 1e9:.0f}: a larger --scale"
+        )
+
+
+def _launch(options: DecodeOptions, folder: Path, names: Sequence[str], most_bytes: int) -> Launch:
+    import stretto
+
+    command = [sys.executable, "-m", "stretto.lab.decode_rank", "--folder", str(folder)]
+    command += ["--ranks", str(options.ranks), "--most-bytes", str(most_bytes), "--backends", ",".join(names)]
+    threads = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    here = {"STRETTO_DEVICE": "cpu", "GLOO_SOCKET_IFNAME": "lo", "STRETTO_UNIQUE_ID": stretto.unique_id().hex()}
+    return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)], {**threads, **here})
+
+
+def _rows(options: DecodeOptions, job: Job, batch: int, names: list[str]) -> list[Row]:
+    """One batch size: the backends in turns, each as many steps as its time holds."""
+    words = f"scale={options.scale} layers={options.layers} batch={batch} context={options.context}"
+    job.ask(f"prepare {words}", _PREPARE_SECONDS)
+    tried = {name: _Tried(Cell(name, batch * options.shape.hidden * 4)) for name in names}
+    steps = {name: _steps(options, job, name) for name in names}
+    for _ in range(options.rounds):
+        for name, one in tried.items():
+            one.add(job.ask(f"measure backend={name} warmup=1 steps={steps[name]}", options.timeout * 2))
+    return [_row(options, one, batch) for one in tried.values()]
+
+
+def _steps(options: DecodeOptions, job: Job, name: str) -> int:
+    first = max(slowest(job.ask(f"measure backend={name} warmup=1 steps=1", options.timeout * 2)))
+    return max(_LEAST, min(_MOST, int(options.budget_ms * 1000 / first)))
+
+
+def _row(options: DecodeOptions, tried: _Tried, batch: int) -> Row:
+    cell = tried.cell
+    parts = {name: statistics.fmean(one[name] for one in tried.parts) for name in Parts.NAMES}
+    return {
+        **{"implementation": cell.implementation, "collective": "all_reduce", "dtype": "float32", "op": "sum"},
+        **{"ranks": options.ranks, "device": "cpu", "bytes": cell.size, "rounds": options.rounds},
+        **{"batch": batch, "context": options.context, "layers": options.layers, "scale": options.scale},
+        "iterations": len(cell.times),
+        "us_min": min(cell.times),
+        "us_median": cell.median,
+        "us_p99": quantile(cell.times, 0.99),
+        "us_spread": list(cell.spread),
+        "us_by_part": parts,
+        "us_per_all_reduce": parts["communication"] / (2 * options.layers),
+        "tokens_per_second": batch * 1e6 / cell.median,
+        "verified": True,
+        "wrong": cell.wrong,
+        "error": tried.error,
+        "same_bits_on_all_ranks": tried.same_bits,
+    }
+
+
+def _show(record: dict[str, Any], options: DecodeOptions) -> None:
+    shape = options.shape
+    what = "one layer" if options.layers == 1 else f"{options.layers} layers"
+    print(
+        f"Qwen3-8B / {options.scale}: {what} of hidden {shape.hidden}, {shape.heads} heads of {shape.head_dim},"
+        f" {shape.kv_heads} key-value heads, intermediate {shape.intermediate}; {options.ranks} CPU ranks, float32,"
+        f" {options.context} tokens of context; µs of one step"
+    )
+    parts = ("gemm", "attention", "communication", "norm", "activation")
+    headings = ("step", "p99", *parts, "each all-reduce", "tokens/s", "error", "wrong")
+    table = document.table("batch", "backend", *headings, left=2)
+    for row in record["rows"]:
+        table.add_row(
+            str(row["batch"]),
+            row["implementation"],
+            *(document.number(row[name]) for name in ("us_median", "us_p99")),
+            *(document.number(row["us_by_part"][name]) for name in parts),
+            document.number(row["us_per_all_reduce"]),
+            document.number(row["tokens_per_second"]),
+            f"{row['error']:.1e}",
+            str(row["wrong"]),
+        )
+    document.print_table(table)
+    for row in record["rows"]:
+        if row["wrong"]:
+            print(
+                f"WRONG {row['implementation']}, batch {row['batch']}: {row['wrong']} elements differ from one rank's"
+            )
+        if not row["same_bits_on_all_ranks"]:
+            print(f"{row['implementation']}, batch {row['batch']}: ranks hold different bits")
