@@ -44,6 +44,8 @@ VARIABLES: tuple[tuple[str, str], ...] = (
         "STRETTO_RENDEZVOUS_SECRET",
         "a secret that all ranks share, which authenticates and encrypts that exchange",
     ),
+    ("STRETTO_VLLM", "1: vLLM's tensor-parallel all-reduce is this library's (default: 0)"),
+    ("STRETTO_SGLANG", "1: the same in SGLang (default: 0)"),
 )
 """The environment variables that Python reads; those of the library are in `stretto info`'s list."""
 

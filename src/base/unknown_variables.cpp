@@ -24,6 +24,7 @@ constexpr const char* kElsewhere[] = {"STRETTO_BENCH_DRIVERS",
                                       "STRETTO_RENDEZVOUS_PORT",
                                       "STRETTO_RENDEZVOUS_SECRET",
                                       "STRETTO_RUN_LOG",
+                                      "STRETTO_SGLANG",
                                       "STRETTO_TRACE_CHAIN",
                                       "STRETTO_TRACE_CUPTI",
                                       "STRETTO_TRACE_DIR",
@@ -34,7 +35,8 @@ constexpr const char* kElsewhere[] = {"STRETTO_BENCH_DRIVERS",
                                       "STRETTO_TRACE_NVTX",
                                       "STRETTO_TRACE_SEGMENTS",
                                       "STRETTO_TRACE_SEGMENT_BYTES",
-                                      "STRETTO_UNIQUE_ID"};
+                                      "STRETTO_UNIQUE_ID",
+                                      "STRETTO_VLLM"};
 // Of this project's own tests.
 constexpr std::string_view kTests[] = {"STRETTO_TEST_", "STRETTO_EMULATED_"};
 

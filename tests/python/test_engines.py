@@ -1,0 +1,398 @@
+"""The plugins for inference engines: against the signatures that were recorded of the engines (tests/python/engines),
+and with stand-ins that have these signatures. tools/engine_contracts records them.
+"""
+
+import inspect
+import json
+import subprocess
+import sys
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stretto import sglang as sglang_plugin
+from stretto import vllm as vllm_plugin
+from stretto.engines import contract, switch
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = {
+    record["engine"]: record
+    for record in (json.loads(path.read_text()) for path in sorted((ROOT / "tests/python/engines").glob("*.json")))
+}
+
+
+def function(text: str, body: Callable[..., Any] = lambda *args, **kwargs: None) -> Callable[..., Any]:
+    """A function with recorded parameters, which gives what it was called with to `body`."""
+    space: dict[str, Any] = {"body": body}
+    words = [f"{word}None" if word.endswith("=") else word for word in text.split(", ")]
+    names = [word.rstrip("=") for word in text.split(", ") if word not in ("*", "/")]
+    passed = ", ".join(name if name.startswith("*") else f"{name}={name}" for name in names)
+    exec(f"def made({', '.join(words)}): return body({passed})", space)
+    return space["made"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("engine", contract.ENGINES)
+def test_the_plugin_fits_what_was_recorded(engine: str) -> None:
+    signatures = RECORDED[engine]["signatures"]
+    uses = contract.ENGINES[engine]
+    assert list(signatures) == [use.name for use in uses]
+    assert [use.misfit(inspect.signature(function(signatures[use.name]))) for use in uses] == [""] * len(uses)
+
+
+@pytest.mark.parametrize(("engine", "plugin"), [("vllm", vllm_plugin), ("sglang", sglang_plugin)])
+def test_what_was_recorded_is_of_a_version_that_is_served(engine: str, plugin: Any) -> None:
+    assert any(f"{RECORDED[engine]['version']}.".startswith(f"{version}.") for version in plugin.VERSIONS)
+
+
+def test_a_changed_signature_does_not_fit() -> None:
+    use = contract.Use("engine.Class.all_reduce", 2)
+    assert use.misfit(inspect.signature(function("self, input_"))) == ""
+    assert "too many positional" in use.misfit(inspect.signature(function("self")))
+    assert "missing" in use.misfit(inspect.signature(function("self, input_, group")))
+    keyword = contract.Use("engine.Class.__init__", 1, ("library_path",))
+    assert "library_path" in keyword.misfit(inspect.signature(function("self, path=")))
+
+
+def test_engines_find_the_plugins() -> None:
+    for group, value in (
+        ("vllm.general_plugins", "stretto.vllm:register"),
+        ("sglang.srt.plugins", "stretto.sglang:register"),
+    ):
+        assert value in [entry.value for entry in metadata.entry_points(group=group)]
+
+
+@dataclass
+class Tensor:
+    """As much of a CUDA tensor as the plugins look at."""
+
+    dtype: str = "torch.bfloat16"
+    is_cuda: bool = True
+    contiguous: bool = True
+
+    def is_contiguous(self) -> bool:
+        return self.contiguous
+
+
+class Binding:
+    """In the place of an engine's binding of nccl.h."""
+
+    made: list["Binding"]
+    disabled = False
+    available = True
+
+    def note(self, self_: Any, **given: Any) -> None:
+        """A constructor's arguments."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switch, "_said", set())
+    for name in ("STRETTO_VLLM", "STRETTO_SGLANG", "VLLM_BATCH_INVARIANT", "SGLANG_ENABLE_DETERMINISTIC_INFERENCE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("STRETTO_DETERMINISTIC", "0")
+    monkeypatch.delenv("STRETTO_DETERMINISTIC")
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, engine: str, changed: dict[str, str] | None = None) -> dict[str, Any]:
+    """Modules of an engine with all recorded classes; what is called is noted in each object's `calls`."""
+    signatures = {**RECORDED[engine]["signatures"], **(changed or {})}
+    classes: dict[str, Any] = {}
+    for name, text in signatures.items():
+        owner, _, method = name.rpartition(".")
+        module_name, _, class_name = owner.rpartition(".")
+        for end in range(1, module_name.count(".") + 2):
+            part = ".".join(module_name.split(".")[:end])
+            if part not in sys.modules or not hasattr(sys.modules[part], "__stand_in__"):
+                module = types.ModuleType(part)
+                module.__stand_in__ = True  # type: ignore[attr-defined]
+                module.__path__ = []  # type: ignore[attr-defined]
+                monkeypatch.setitem(sys.modules, part, module)
+                if "." in part:
+                    monkeypatch.setattr(sys.modules[part.rpartition(".")[0]], part.rpartition(".")[2], module, False)
+        made = classes.setdefault(owner, type(class_name, (), {}))
+        setattr(sys.modules[module_name], class_name, made)
+        setattr(made, method, function(text, recorder(method)))
+    monkeypatch.setattr(metadata, "version", lambda package: RECORDED[engine]["version"])
+    return {owner.rpartition(".")[2]: made for owner, made in classes.items()}
+
+
+def recorder(method: str) -> Callable[..., Any]:
+    def record(**given: Any) -> Any:
+        owner = given.pop("self", None)
+        if owner is not None:
+            owner.__dict__.setdefault("calls", []).append((method, given))
+        return f"{type(owner).__name__}.{method}"
+
+    return record
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """vLLM on a machine with CUDA."""
+    classes = stand_in(monkeypatch, "vllm")
+    platform = classes["CudaPlatformBase"]
+    own = "vllm.distributed.device_communicators.cuda_communicator.CudaCommunicator"
+    platform.is_cuda = lambda self: True
+    platform.get_device_communicator_cls = classmethod(lambda cls: own)
+    sys.modules["vllm.platforms"].current_platform = platform()  # type: ignore[attr-defined]
+
+    def begin(self: Any, cpu_group: Any, device: Any, device_group: Any, unique_name: str, use_all2all: bool) -> None:
+        self.cpu_group, self.device, self.unique_name = cpu_group, device, unique_name
+        self.world_size, self.rank_in_group = 4, 0
+
+    classes["CudaCommunicator"].__init__ = begin
+    classes["PyNcclCommunicator"].disabled = False
+    monkeypatch.setenv("STRETTO_VLLM", "1")
+    yield classes
+    sys.modules.pop("stretto.vllm.communicator", None)
+
+
+def vllm_group(vllm: dict[str, Any], name: str = "tp:0") -> Any:
+    """What vLLM makes of the class that its platform names."""
+    platform = sys.modules["vllm.platforms"].current_platform
+    module, _, class_name = platform.get_device_communicator_cls().rpartition(".")
+    made = getattr(import_module(module), class_name)
+    return made(cpu_group="cpu", device="cuda:1", device_group="gpu", unique_name=name, use_all2all=False)
+
+
+def use_recorded_init(vllm: dict[str, Any]) -> None:
+    """The contract is checked against the class as it was recorded."""
+    name = "vllm.distributed.device_communicators.cuda_communicator.CudaCommunicator.__init__"
+    vllm["CudaCommunicator"].__init__.__signature__ = inspect.signature(function(RECORDED["vllm"]["signatures"][name]))
+
+
+def test_vllm_reduces_by_this_library(vllm: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    use_recorded_init(vllm)
+    vllm_plugin.register()
+    vllm_plugin.register()
+    group = vllm_group(vllm)
+    assert group.all_reduce(Tensor()) == "PyNcclCommunicator.all_reduce"
+    begun, _ = group._stretto.calls
+    assert begun[1]["group"] == "cpu"
+    assert begun[1]["device"] == "cuda:1"
+    assert Path(begun[1]["library_path"]).name.startswith("libnccl.so")
+    said = capsys.readouterr().err
+    assert said.startswith("stretto: vLLM: all-reduce of 4 ranks (tp:0) by ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("tensor", "words"),
+    [
+        (Tensor(dtype="torch.bool"), "torch.bool"),
+        (Tensor(contiguous=False), "not contiguous"),
+        (Tensor(is_cuda=False), "CPU tensors"),
+    ],
+)
+def test_what_is_not_served_goes_to_vllm_with_one_line(
+    vllm: dict[str, Any], capsys: pytest.CaptureFixture[str], tensor: Tensor, words: str
+) -> None:
+    use_recorded_init(vllm)
+    vllm_plugin.register()
+    group = vllm_group(vllm)
+    capsys.readouterr()
+    for _ in range(2):
+        assert group.all_reduce(tensor) == "StrettoCommunicator.all_reduce"
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_other_groups_of_vllm_and_a_binding_that_is_off_have_vllms_own(vllm: dict[str, Any]) -> None:
+    use_recorded_init(vllm)
+    vllm_plugin.register()
+    assert vllm_group(vllm, "pp:0").all_reduce(Tensor()) == "StrettoCommunicator.all_reduce"
+    vllm["PyNcclCommunicator"].disabled = True
+    assert vllm_group(vllm).all_reduce(Tensor()) == "StrettoCommunicator.all_reduce"
+
+
+def test_vllm_that_ends_frees_both(vllm: dict[str, Any]) -> None:
+    use_recorded_init(vllm)
+    vllm_plugin.register()
+    group = vllm_group(vllm)
+    held = group._stretto
+    group.destroy()
+    group.destroy()
+    assert [name for name, _ in held.calls] == ["__init__", "destroy"]
+    assert [name for name, _ in group.calls] == ["destroy", "destroy"]
+
+
+def unregistered(vllm: dict[str, Any]) -> bool:
+    return not sys.modules["vllm.platforms"].current_platform.get_device_communicator_cls().startswith("stretto")
+
+
+def test_vllm_off(vllm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    use_recorded_init(vllm)
+    for value, words in (("0", ""), ("", ""), ("yes", "neither 0 nor 1")):
+        monkeypatch.setenv("STRETTO_VLLM", value)
+        vllm_plugin.register()
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == int(bool(words))
+        assert unregistered(vllm)
+
+
+def test_a_vllm_that_is_not_known_keeps_its_own(
+    vllm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda package: "0.34.1")
+    vllm_plugin.register()
+    assert "vllm 0.34.1 is not served, 0.33 is" in capsys.readouterr().err
+    monkeypatch.setattr(metadata, "version", lambda package: "0.33.2")
+    vllm["PyNcclCommunicator"].__init__ = function("self, group, device")
+    vllm_plugin.register()
+    assert "not as expected (vllm.distributed.device_communicators.pynccl" in capsys.readouterr().err
+    assert unregistered(vllm)
+
+
+def test_vllm_without_cuda_or_with_another_plugin_keeps_its_own(
+    vllm: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_recorded_init(vllm)
+    platform = vllm["CudaPlatformBase"]
+    platform.is_cuda = lambda self: False
+    vllm_plugin.register()
+    assert "not CUDA" in capsys.readouterr().err
+    platform.is_cuda = lambda self: True
+    platform.get_device_communicator_cls = classmethod(lambda cls: "other.Communicator")
+    vllm_plugin.register()
+    assert "another plugin has put other.Communicator in place" in capsys.readouterr().err
+    assert unregistered(vllm)
+
+
+@pytest.mark.parametrize(("value", "bits"), [("1", "1"), ("0", None), (None, None)])
+def test_batch_invariance_asks_for_rank_order(
+    vllm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: str | None, bits: str | None
+) -> None:
+    import os
+
+    use_recorded_init(vllm)
+    if value is not None:
+        monkeypatch.setenv("VLLM_BATCH_INVARIANT", value)
+    vllm_plugin.register()
+    assert os.environ.get("STRETTO_DETERMINISTIC") == bits
+
+
+class Group:
+    """A GroupCoordinator after its own __init__."""
+
+    def __init__(self, name: str = "tp:0", device: str = "cuda") -> None:
+        self.unique_name, self.world_size, self.rank_in_group = name, 2, 0
+        self.cpu_group, self.device = "cpu", types.SimpleNamespace(type=device)
+
+
+class ChangedState:
+    def __enter__(self) -> None:
+        """On for the block."""
+
+    def __exit__(self, *_: object) -> None:
+        """Off again."""
+
+
+@pytest.fixture
+def sglang(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """SGLang, whose registry notes the hooks; and a torch that does not compile."""
+    classes = stand_in(monkeypatch, "sglang")
+    hooks: dict[str, Any] = {}
+    registry = sys.modules["sglang.srt.plugins.hook_registry"]
+    registry.HookType = types.SimpleNamespace(AFTER="after", AROUND="around")  # type: ignore[attr-defined]
+    text = RECORDED["sglang"]["signatures"]["sglang.srt.plugins.hook_registry.HookRegistry.register"]
+
+    def register(cls: Any, target: str, hook: Any, hook_type: str, source: Any) -> None:
+        hooks[target.removeprefix("sglang.srt.distributed.parallel_state.GroupCoordinator.")] = (hook, hook_type)
+
+    classes["HookRegistry"].register = classmethod(function(text, register))
+    classes["PyNcclCommunicator"].available = True
+    change = function("self, enable=", lambda self, enable: ChangedState())
+    classes["PyNcclCommunicator"].change_state = change
+    torch = types.ModuleType("torch")
+    torch.compiler = types.SimpleNamespace(is_compiling=lambda: False)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setenv("STRETTO_SGLANG", "1")
+    return {**classes, "hooks": hooks, "torch": torch}
+
+
+def test_sglang_reduces_by_this_library(sglang: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    sglang_plugin.register()
+    hooks = sglang["hooks"]
+    assert {name: kind for name, (_, kind) in hooks.items()} == {
+        "__init__": "after",
+        "all_reduce": "around",
+        "_all_reduce_out_place": "around",
+    }
+    group = Group()
+    assert hooks["__init__"][0](None, group, [[0, 1]], 0, use_pynccl=True) is None
+    assert capsys.readouterr().err.startswith("stretto: SGLang: all-reduce of 2 ranks (tp:0) by ")
+    own = lambda *given: "own"  # noqa: E731 (SGLang's function, as the hook gets it)
+    assert hooks["all_reduce"][0](own, group, Tensor()) == "PyNcclCommunicator.outplace_all_reduce"
+    assert hooks["_all_reduce_out_place"][0](own, group, Tensor(), "auto") == "PyNcclCommunicator.outplace_all_reduce"
+    assert hooks["all_reduce"][0](own, group, Tensor(dtype="torch.bool")) == "own"
+    assert "torch.bool" in capsys.readouterr().err
+    sglang["torch"].compiler.is_compiling = lambda: True
+    assert hooks["all_reduce"][0](own, group, Tensor()) == "own"
+
+
+@pytest.mark.parametrize("group", [Group("pp:0"), Group("world:0"), Group(device="cpu")])
+def test_other_groups_of_sglang_have_sglangs_own(sglang: dict[str, Any], group: Group) -> None:
+    sglang_plugin.register()
+    sglang["hooks"]["__init__"][0](None, group)
+    assert sglang["hooks"]["all_reduce"][0](lambda *given: "own", group, Tensor()) == "own"
+
+
+def test_sglang_off(
+    sglang: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda package: "0.6.0")
+    sglang_plugin.register()
+    assert "sglang 0.6.0 is not served, 0.5.23 is" in capsys.readouterr().err
+    monkeypatch.setattr(metadata, "version", lambda package: "0.5.23")
+    del sglang["GroupCoordinator"]._all_reduce_out_place
+    sglang_plugin.register()
+    assert "_all_reduce_out_place" in capsys.readouterr().err
+    monkeypatch.delenv("STRETTO_SGLANG")
+    sglang_plugin.register()
+    assert sglang["hooks"] == {}
+    assert capsys.readouterr().err == ""
+
+
+def test_a_plugin_that_is_off_imports_no_engine() -> None:
+    code = (
+        "import sys; sys.modules['vllm'] = sys.modules['sglang'] = None\n"
+        "import stretto.vllm, stretto.sglang\n"
+        "stretto.vllm.register(); stretto.sglang.register(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_signatures_are_read_from_a_wheel(tmp_path: Path) -> None:
+    wheel = tmp_path / "sglang-9.9-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("sglang-9.9.dist-info/METADATA", "")
+        for module, classes in modules("sglang").items():
+            archive.writestr(module.replace(".", "/") + ".py", classes)
+    command = [sys.executable, str(ROOT / "tools" / "engine_contracts"), "sglang", str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    found = json.loads(done.stdout)
+    assert found["version"] == "9.9"
+    assert found["signatures"] == RECORDED["sglang"]["signatures"]
+
+
+def modules(engine: str) -> dict[str, str]:
+    """Sources with the recorded methods."""
+    classes: dict[tuple[str, str], str] = {}
+    for name, text in RECORDED[engine]["signatures"].items():
+        module, owner, method = name.rsplit(".", 2)
+        words = ", ".join(f"{word}None" if word.endswith("=") else word for word in text.split(", "))
+        classes[module, owner] = (
+            classes.get((module, owner), f"class {owner}:\n") + f"    def {method}({words}): pass\n"
+        )
+    made: dict[str, str] = {}
+    for (module, _), source in classes.items():
+        made[module] = made.get(module, "") + source
+    return made
