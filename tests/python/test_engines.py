@@ -4,6 +4,7 @@ and with stand-ins that have these signatures. tools/engine_contracts records th
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 import types
@@ -78,17 +79,6 @@ class Tensor:
         return self.contiguous
 
 
-class Binding:
-    """In the place of an engine's binding of nccl.h."""
-
-    made: list["Binding"]
-    disabled = False
-    available = True
-
-    def note(self, self_: Any, **given: Any) -> None:
-        """A constructor's arguments."""
-
-
 @pytest.fixture(autouse=True)
 def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(switch, "_said", set())
@@ -116,17 +106,19 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, engine: str, changed: dict[str, st
                     monkeypatch.setattr(sys.modules[part.rpartition(".")[0]], part.rpartition(".")[2], module, False)
         made = classes.setdefault(owner, type(class_name, (), {}))
         setattr(sys.modules[module_name], class_name, made)
-        setattr(made, method, function(text, recorder(method)))
+        setattr(made, method, function(text, recorder(class_name, method)))
     monkeypatch.setattr(metadata, "version", lambda package: RECORDED[engine]["version"])
     return {owner.rpartition(".")[2]: made for owner, made in classes.items()}
 
 
-def recorder(method: str) -> Callable[..., Any]:
+def recorder(owner: str, method: str) -> Callable[..., Any]:
+    """A body that notes the call with its object, and gives its own name."""
+
     def record(**given: Any) -> Any:
-        owner = given.pop("self", None)
-        if owner is not None:
-            owner.__dict__.setdefault("calls", []).append((method, given))
-        return f"{type(owner).__name__}.{method}"
+        self = given.pop("self", None)
+        if self is not None:
+            self.__dict__.setdefault("calls", []).append((method, given))
+        return None if method == "__init__" else f"{owner}.{method}"
 
     return record
 
@@ -197,7 +189,7 @@ def test_what_is_not_served_goes_to_vllm_with_one_line(
     group = vllm_group(vllm)
     capsys.readouterr()
     for _ in range(2):
-        assert group.all_reduce(tensor) == "StrettoCommunicator.all_reduce"
+        assert group.all_reduce(tensor) == "CudaCommunicator.all_reduce"
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
@@ -206,9 +198,9 @@ def test_what_is_not_served_goes_to_vllm_with_one_line(
 def test_other_groups_of_vllm_and_a_binding_that_is_off_have_vllms_own(vllm: dict[str, Any]) -> None:
     use_recorded_init(vllm)
     vllm_plugin.register()
-    assert vllm_group(vllm, "pp:0").all_reduce(Tensor()) == "StrettoCommunicator.all_reduce"
+    assert vllm_group(vllm, "pp:0").all_reduce(Tensor()) == "CudaCommunicator.all_reduce"
     vllm["PyNcclCommunicator"].disabled = True
-    assert vllm_group(vllm).all_reduce(Tensor()) == "StrettoCommunicator.all_reduce"
+    assert vllm_group(vllm).all_reduce(Tensor()) == "CudaCommunicator.all_reduce"
 
 
 def test_vllm_that_ends_frees_both(vllm: dict[str, Any]) -> None:
@@ -269,8 +261,6 @@ def test_vllm_without_cuda_or_with_another_plugin_keeps_its_own(
 def test_batch_invariance_asks_for_rank_order(
     vllm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: str | None, bits: str | None
 ) -> None:
-    import os
-
     use_recorded_init(vllm)
     if value is not None:
         monkeypatch.setenv("VLLM_BATCH_INVARIANT", value)
