@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+import stretto
 from stretto.bench.drivers import Missing, find_driver
 from stretto.lab.contenders import KINDS, UNSAFE
-from stretto.lab.model import Array, Parts, rms_norm
+from stretto.lab.model import EPSILON, Array, Parts, rms_norm
 
 _SECONDS = 60
 
@@ -59,13 +61,17 @@ class Alone(Backend):
         """The sum over one rank is there already."""
 
 
+@functools.cache
+def _communicator(job: Job) -> stretto.Communicator:
+    """One for all backends of this library: a unique id makes one communicator."""
+    return stretto.init(rank=job.rank, ranks=job.ranks, unique_id=job.unique_id, name="lab")
+
+
 class Stretto(Backend):
     """This library, its call and NumPy's add and norm."""
 
     def __init__(self, job: Job) -> None:
-        import stretto
-
-        self._comm = stretto.init(rank=job.rank, ranks=job.ranks, unique_id=job.unique_id, name="lab")
+        self._comm = _communicator(job)
         self.version = stretto.__version__
 
     def all_reduce(self, x: Array) -> None:
@@ -73,6 +79,21 @@ class Stretto(Backend):
 
     def close(self) -> None:
         self._comm.close()
+
+
+class StrettoFused(Stretto):
+    """This library, sum, residual and norm in one call."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._fused: Any = getattr(self._comm, "all_reduce_add_rms_norm", None)
+        if self._fused is None:
+            raise Missing("this build has no all-reduce with RMSNorm")
+
+    def reduce_add_norm(self, x: Array, residual: Array, weight: Array, parts: Parts) -> Array:
+        self._fused(x, residual, weight, epsilon=EPSILON)
+        parts.spent("communication")
+        return x
 
 
 class Baseline(Backend):
@@ -140,7 +161,8 @@ def _of_kind(name: str) -> type[Backend]:
 
 BACKENDS: dict[str, type[Any]] = {
     "stretto": Stretto,
+    "stretto-fused": StrettoFused,
     **{kind: _of_kind(kind) for kind in KINDS if kind != UNSAFE},
     "gloo": Gloo,
 }
-DEFAULT = ("stretto", "1stage", "1stage-nosync", "2stage-nosync", "gloo")
+DEFAULT = ("stretto", "stretto-fused", "1stage", "1stage-nosync", "2stage-nosync", "gloo")
