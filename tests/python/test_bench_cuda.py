@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from stretto.bench import gpu
 from stretto.bench import run as bench_run
-from stretto.bench.drivers import CHECKOUT, Missing, find_driver
 from stretto.bench.crew import Failed
+from stretto.bench.drivers import CHECKOUT, Missing, find_driver
 from stretto.bench.job import Launch
 from stretto.bench.measure import Cell, plan
 from stretto.bench.options import Options, UsageError
