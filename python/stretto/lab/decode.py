@@ -2,8 +2,8 @@
 parallelism, with each communication backend in turn. The ranks are processes that hold their shards once.
 
 A step takes one token of each sequence of the batch through the layers and the last norm: no embedding, no head, no
-sampling. Its time is that of the slowest rank; times by part are means over steps and ranks, and that of communication
-holds what a rank waits for the others.
+sampling. Its time is that of the slowest rank, median over steps. Times by part are those of a rank, means over the steps
+of a turn and medians over turns and ranks; that of communication holds what a rank waits for the others.
 """
 
 import os
@@ -165,7 +165,7 @@ def _steps(options: DecodeOptions, job: Job, name: str) -> int:
 
 def _row(options: DecodeOptions, tried: _Tried, batch: int) -> Row:
     cell = tried.cell
-    parts = {name: statistics.fmean(one[name] for one in tried.parts) for name in Parts.NAMES}
+    parts = {name: statistics.median(one[name] for one in tried.parts) for name in Parts.NAMES}
     return {
         **{"implementation": cell.implementation, "collective": "all_reduce", "dtype": "float32", "op": "sum"},
         **{"ranks": options.ranks, "device": "cpu", "bytes": cell.size, "rounds": options.rounds},

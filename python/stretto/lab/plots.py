@@ -110,7 +110,7 @@ def decode(record: dict[str, Any], path: Path) -> None:
     title = (
         f"{what} of Qwen3-8B / {options['scale']}, {options['ranks']} CPU ranks, {options['context']} tokens of context"
     )
-    how = f"{record['arithmetic']}; means over ranks of {options['rounds']} turns taken alternately in one run"
+    how = f"{record['arithmetic']}; medians over ranks and {options['rounds']} turns taken alternately in one run"
     width = max(9.0, 3.6 * len(batches))
     with _figure(path, title, _foot(record, how), len(batches), (width, 4.6)) as panels:
         for panel, batch in zip(panels, batches, strict=True):
