@@ -2,8 +2,8 @@
 parallelism, with each communication backend in turn. The ranks are processes that hold their shards once.
 
 A step takes one token of each sequence of the batch through the layers and the last norm: no embedding, no head, no
-sampling. Its time is that of the slowest rank, median over steps. Times by part are those of a rank, means over the steps
-of a turn and medians over turns and ranks; that of communication holds what a rank waits for the others.
+sampling. Its time is that of the slowest rank, median over steps. Times by part are those of a rank, means over the
+steps of a turn and medians over turns and ranks; that of communication holds what a rank waits for the others.
 """
 
 import os
@@ -93,6 +93,8 @@ def run(options: DecodeOptions) -> int:
                 say(f"without {name}: {why}")
             facts = document.machine_now()
             rows = [row for batch in batches for row in _rows(options, job, batch, list(found["backends"]))]
+            # Ranks part from each other in their own time; what quits after that has nobody to wait for.
+            job.ask("close", options.timeout)
             problem = job.close()
         except (JobError, OSError) as error:
             raise Failed(str(error)) from error

@@ -3,6 +3,7 @@
 backends                                 -> {"backends": {name: version}, "missing": {name: why}}
 prepare scale= layers= batch= context=   -> makes shards and cache: {"ok"}
 measure backend= steps= warmup=          -> {"batch_us": [...], "parts_us": {...}, "wrong", "error", "bits"}
+close                                    -> ends the backends: {"ok"}
 quit
 
 Started by `stretto lab`, which passes the arguments. Rank 0 also computes the result without shards.
@@ -52,7 +53,7 @@ class Session:
         if verb == "backends":
             versions = {name: backend.version for name, backend in self._backends.items()}
             return {"ok": True, "backends": versions, "missing": self._missing}
-        if verb == "quit":
+        if verb == "close":
             for backend in self._backends.values():
                 backend.close()
         return {"ok": True}
