@@ -35,13 +35,25 @@ concept LinkingBackend = requires(B b, int peer, std::byte* to, const std::byte*
   {b.releaseLink(peer)};
 };
 
-// Chunks of such a backend may travel as messages: it is told how long the next one to a peer is before that
-// is published, and says of the next one from a peer, which has come, whether it is as long as it must be.
+// Chunks of such a backend may travel as messages: it says how long they may be, is told how long the next one
+// to a peer is before that is published, and says of the next one from a peer, which has come, whether it is
+// as long as it must be.
 template <typename B>
 concept SizesChunks = requires(B b, int peer, size_t bytes) {
+  { b.mostInChunk() } -> std::same_as<size_t>;
   {b.sizeChunk(peer, bytes)};
   { b.checkChunk(peer, bytes) } -> std::same_as<Status>;
 };
+
+// Most bytes that one chunk holds.
+template <Backend B>
+STRETTO_ANYWHERE size_t mostInChunk(const B& b) {
+  if constexpr (SizesChunks<B>) {
+    return b.mostInChunk();
+  } else {
+    return b.layout().linkChunk;
+  }
+}
 
 // Where chunks only go one way, as between a root and its peers, one end runs ahead of the other until the
 // ring is full or empty, and both fetch lines into their caches ahead of time. Where messages are answered
@@ -55,7 +67,6 @@ class Outlet {
   STRETTO_ANYWHERE Outlet(B& backend, int peer) : b_(backend), peer_(peer) {}
 
   STRETTO_ANYWHERE int peer() const { return peer_; }
-  STRETTO_ANYWHERE size_t mostBytes() const { return b_.layout().linkChunk; }
   // True when the next chunk has a free slot. The credit's line is looked at when what it said is used up.
   STRETTO_ANYWHERE bool open() const {
     auto& [sent, received, credited] = b_.cursors(peer_);
@@ -178,7 +189,7 @@ using OneWayInlet = Inlet<B, Flow::kOneWay>;
 // Most that one chunk holds: in bytes, and in whole elements, at least one.
 template <Backend B>
 STRETTO_ANYWHERE size_t linkBytes(const B& b, const Arguments& a) {
-  return std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
+  return std::min<size_t>(a.chunkBytes, mostInChunk(b));
 }
 template <Backend B>
 STRETTO_ANYWHERE size_t linkElements(const B& b, const Arguments& a) {

@@ -151,7 +151,7 @@ template <Backend B>
 STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   const size_t ranks = static_cast<size_t>(b.ranks());
   const size_t grain = lineGrain(a.elementBytes);
-  const size_t piece = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
+  const size_t piece = linkBytes(b, a);
   const size_t most = std::max<size_t>(1, piece / a.elementBytes / grain) * grain * ranks;
   int turn = 0;
   for (const Span window : Chunks(a.count, most, a.largest)) {
@@ -176,7 +176,7 @@ STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
-  const size_t piece = elementsIn(std::min<size_t>(a.chunkBytes, b.layout().linkChunk), a.elementBytes);
+  const size_t piece = elementsIn(linkBytes(b, a), a.elementBytes);
   int turn = 0;
   for (const Span chunk : Chunks(a.count, piece, a.largest)) {
     Ring<B> ring(b, turn++ % a.rings);
@@ -192,7 +192,7 @@ STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status allGatherRing(B& b, const Arguments& a) {
-  const size_t most = std::min<size_t>(a.chunkBytes, b.layout().linkChunk);
+  const size_t most = linkBytes(b, a);
   int turn = 0;
   for (const Span chunk : Chunks(a.bytes(), most, a.largestBytes())) {
     Ring<B> ring(b, turn++ % a.rings);

@@ -241,7 +241,8 @@ planner::Machine summarise(const ConnectRequest& request, std::span<const links:
   machine.hosts = hostsOf(endpoints);
   machine.deterministic = request.deterministic;
   machine.slotBytes = request.slotBytes;
-  machine.linkChunk = request.linkChunk;
+  machine.linkChunk =
+      machine.hosts == request.ranks ? links::net::chunkBytesFor(request.ranks) : request.linkChunk;
   return machine;
 }
 
@@ -268,7 +269,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
     links::net::FarLinks::Config config;
     config.rank = request.rank;
     config.ranks = request.ranks;
-    config.chunkBytes = request.linkChunk;
+    config.chunkBytes = links::net::chunkBytesFor(request.ranks);
     auto far = connectFar(membership, std::move(config), endpoints.value(), request.timeoutSeconds);
     if (!far.ok()) return far.status();
     connections.far = std::move(far.value());

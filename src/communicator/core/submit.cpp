@@ -523,7 +523,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
   }
   executors::host::TransferWatch* watch = nullptr;
   if (told && profile_.on()) [[unlikely]]
-    watch = profile_.beginTransfers(operations, transfers_, host_->layout().linkChunk);
+    watch = profile_.beginTransfers(operations, transfers_, machine_.linkChunk);
   host_->begin(0, 0);
   const Status status = isSpread() ? executors::host::runTransfers(
                                          static_cast<links::net::SpreadHost&>(*host_), transfers_, watch)

@@ -12,8 +12,9 @@ using algorithms::Inlet;
 using algorithms::Outlet;
 
 // The next chunk of a transfer.
-size_t nextChunk(const Host& host, const HostTransfer& transfer) {
-  return std::min<size_t>(transfer.bytes - transfer.moved, host.layout().linkChunk);
+template <typename B>
+size_t nextChunk(const B& host, const HostTransfer& transfer) {
+  return std::min<size_t>(transfer.bytes - transfer.moved, algorithms::mostInChunk(host));
 }
 
 void account(HostTransfer& transfer, size_t bytes) {

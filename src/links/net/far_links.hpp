@@ -5,6 +5,8 @@
 // Threads: one at a time, the one that runs the rank's operation; it moves everything whenever it waits.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <list>
 #include <memory>
 #include <string>
@@ -16,6 +18,13 @@
 namespace stretto::links::net {
 
 inline constexpr const char* kName = "net";
+
+// Of a chunk over a link between hosts. A message costs about 10 us beside its bytes, so chunks are large;
+// but a rank that talks to everybody has a ring of them for each.
+constexpr size_t chunkBytesFor(int ranks) {
+  constexpr size_t kMost = size_t{512} << 10, kLeast = size_t{64} << 10, kOfAll = size_t{4} << 20;
+  return std::clamp(kOfAll / std::bit_ceil(static_cast<size_t>(ranks)), kLeast, kMost);
+}
 
 class FarLinks {
  public:

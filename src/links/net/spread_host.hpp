@@ -23,8 +23,11 @@ class SpreadHost final : public Host {
   using Ask = std::function<void(uint64_t peers)>;
 
   SpreadHost(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
-             Importer* importer, FarLinks& links, Ask ask)
-      : Host(rank, peers, layout, policy, importer), links_(links), ask_(std::move(ask)) {}
+             Importer* importer, FarLinks& links, size_t mostInChunk, Ask ask)
+      : Host(rank, peers, layout, policy, importer),
+        links_(links),
+        mostInChunk_(mostInChunk),
+        ask_(std::move(ask)) {}
 
   Cell* linkAt(int peer, uint64_t chunk) {
     return links_.isFar(peer) ? links_.to(peer).slot(chunk) : Host::linkAt(peer, chunk);
@@ -38,7 +41,8 @@ class SpreadHost final : public Host {
   const Cell* creditFrom(int receiver) {
     return links_.isFar(receiver) ? links_.to(receiver).credits() : Host::creditFrom(receiver);
   }
-  // SizesChunks (algorithms/link_channel.hpp).
+  // SizesChunks (algorithms/link_channel.hpp). Equal on all ranks: a chunk may pass near links and far ones.
+  size_t mostInChunk() const { return mostInChunk_; }
   void sizeChunk(int peer, size_t bytes) {
     if (links_.isFar(peer)) links_.to(peer).setBytes(bytes);
   }
@@ -69,6 +73,7 @@ class SpreadHost final : public Host {
   Status brokenLink(int peer);
 
   FarLinks& links_;
+  const size_t mostInChunk_;
   const Ask ask_;
 };
 
