@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "platform/prefetch.hpp"
 #include "primitives/host/copy.hpp"
 #include "primitives/host/reduce_level.hpp"
 #include "primitives/window.hpp"
@@ -53,6 +54,17 @@ class Token {
   size_t bytes_;
 };
 
+// What peers have written comes from their caches, line by line. The passes over a token do much for each line,
+// and would have few of them on their way at a time: so all lines of the next token are asked for before the
+// passes over this one begin.
+void fetch(const NormTokens& tokens, size_t token, size_t bytes) {
+  constexpr size_t kLine = 64, kMost = 16384;
+  for (int source = 0; source < tokens.sourceCount; ++source) {
+    const std::byte* const from = tokens.sources[source] + token * bytes;
+    for (size_t at = 0; at < std::min(bytes, kMost); at += kLine) platform::prefetchToRead(from + at);
+  }
+}
+
 }  // namespace
 
 void addNorm(const Arguments& arguments, const NormTokens& tokens) {
@@ -60,7 +72,9 @@ void addNorm(const Arguments& arguments, const NormTokens& tokens) {
   const CpuLevel::Norm& level = currentCpuLevel().norm[static_cast<int>(arguments.reduce.type)];
   const size_t bytes = arguments.tokenBytes();
   const std::byte* sources[kMaxRanks];
+  if (tokens.many != 0) fetch(tokens, 0, bytes);
   for (size_t i = 0; i < tokens.many; ++i) {
+    if (i + 1 < tokens.many) fetch(tokens, i + 1, bytes);
     for (int source = 0; source < tokens.sourceCount; ++source)
       sources[source] = tokens.sources[source] + i * bytes;
     const size_t number = tokens.first + i;
