@@ -9,9 +9,9 @@ system, which no port can offer; that is why a file is taken wherever it can ser
 **By TCP**, when they are not: rank 0 answers at MASTER_ADDR. MASTER_PORT itself belongs to torchrun's own
 store, so the port is derived from it and from the job, or is STRETTO_RENDEZVOUS_PORT. Both sides prove by
 HMAC-SHA256 over fresh nonces that they know the job's key, and the id travels encrypted under it. The key is
-STRETTO_RENDEZVOUS_SECRET and the job's name, which is itself a secret under `stretto run`. Without either the exchange keeps jobs apart but does not
-keep a stranger on the network out, and says so in a warning: launchers hand no secret to their ranks that we
-could use.
+STRETTO_RENDEZVOUS_SECRET and the job's name, which is itself a secret under `stretto run`. Without either the exchange
+keeps jobs apart but does not keep a stranger on the network out, and says so in a warning: launchers hand no secret to
+their ranks that we could use.
 
 Every wait ends at the deadline, every length is fixed, and nothing is left behind: rank 0 removes the file
 and stops answering as soon as all have joined.

@@ -1,5 +1,5 @@
-"""Hosts of a test: network namespaces with pairs of virtual interfaces between them, or, where the kernel or who runs the
-test does not allow that, this host alone under several names.
+"""Hosts of a test: network namespaces with pairs of virtual interfaces between them, or, where the kernel or who runs
+the test does not allow that, this host alone under several names.
 
 A host is called by its first address. `shell` is a program that does what ssh does: HOST COMMAND.
 """
@@ -69,7 +69,7 @@ class Network:
         assert done.returncode == 0, done.stderr
 
     def lose(self, name: str, one_in: int) -> bool:
-        """Drops one of so many packets that come to a host. False where iptables, or its statistic match, is missing."""
+        """Drops one of so many packets that come to a host. False where iptables or its statistic match is missing."""
         match = ["-m", "statistic", "--mode", "random", "--probability", str(1 / one_in), "-j", "DROP"]
         words = ["ip", "netns", "exec", self.spaces[name], "iptables", "-A", "INPUT", "-i", "eth+", *match]
         try:

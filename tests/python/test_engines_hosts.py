@@ -42,7 +42,9 @@ def test_the_variables_of_torchrun(hosts: Network, tmp_path: Path) -> None:
         master = {"MASTER_ADDR": hosts.names[0], "MASTER_PORT": "29511", "TORCHELASTIC_RUN_ID": "two"}
         variables = environment(**hosts.variables(), **place, **master, **SECRET)
         command = [*hosts.inside(host), sys.executable, str(script)]
-        ranks.append(subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        ranks.append(
+            subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
     try:
         said = [rank.communicate(timeout=100) for rank in ranks]
     finally:
@@ -51,7 +53,7 @@ def test_the_variables_of_torchrun(hosts: Network, tmp_path: Path) -> None:
     assert [out.strip() for out, _ in said] == wanted(hosts), [err for _, err in said]
 
 
-@pytest.mark.skipif("not can_be_made()", reason="no network namespaces can be made here, and mpirun tells hosts apart")
+@pytest.mark.skipif(not can_be_made(), reason="no network namespaces can be made here, and mpirun tells hosts apart")
 def test_mpirun(hosts: Network, tmp_path: Path) -> None:
     mpirun = find_program("mpirun")
     if mpirun is None:
@@ -62,7 +64,15 @@ def test_mpirun(hosts: Network, tmp_path: Path) -> None:
     agent.write_text(f'#!/bin/sh\n{roots}\nhost=$1\nshift\nexec {hosts.shell} "$host" "$*"\n')
     agent.chmod(0o755)
     variables = {**hosts.variables(), **SECRET, "MASTER_ADDR": hosts.names[0]}
-    words = ["--allow-run-as-root", "--prtemca", "plm_ssh_agent", str(agent), "--prtemca", "prte_if_include", "10.77.0.0/24"]
+    words = [
+        "--allow-run-as-root",
+        "--prtemca",
+        "plm_ssh_agent",
+        str(agent),
+        "--prtemca",
+        "prte_if_include",
+        "10.77.0.0/24",
+    ]
     words += ["--host", ",".join(f"{name}:1" for name in hosts.names), "-n", "2"]
     words += [word for name in variables for word in ("-x", name)]
     command = [*hosts.inside(hosts.names[0]), str(mpirun), *words, sys.executable, str(write(tmp_path, JOB))]

@@ -8,14 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import STRETTO, environment, stretto
-from namespaces import can_be_made, network
+from namespaces import Network, can_be_made, network
 from stretto.p2p.driver import Driver, Failed
-from stretto.p2p.measure import Implementation, Options, sweep
+from stretto.p2p.measure import Implementation, Plan, sweep
 
+needs_namespaces = pytest.mark.skipif(not can_be_made(), reason="no network namespaces can be made here")
 QUICK = ["-b", "4K", "-e", "256K", "-f", "64", "--rounds", "2", "--budget-ms", "2", "--floor", "2"]
 
 # Speaks as net_driver does. ARGV[1]: wrong bytes of a turn.
@@ -46,31 +49,56 @@ def test_both_ends_here(tmp_path: Path) -> None:
     ways = ("there", "both", "pingpong")
     assert found == {(n, w, b) for n in ("stretto", "sockets 2 flows") for w in ways for b in (4096, 262144)}
     assert all(row["wrong"] == 0 for row in record["rows"])
-    assert all(row.get("gbps_median", 1) > 0 and row.get("us_p99", 1) >= row.get("us_median", 0) for row in record["rows"])
+    assert all(
+        row.get("gbps_median", 1) > 0 and row.get("us_p99", 1) >= row.get("us_median", 0) for row in record["rows"]
+    )
     assert len(record["flows"]) == 2, "--flows 2 over one interface"
     text = files[1].read_text()
     assert "0 bytes wrong" in text and "| cpu |" in text and "| 256K | sockets 2 flows |" in text
     assert files[2].read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.skipif("not can_be_made()", reason="no network namespaces can be made here")
+@contextlib.contextmanager
+def served(hosts: Network) -> Iterator[list[str]]:
+    """`stretto p2p serve` on the second host; what to run on the first to ask it, over all interfaces."""
+    first, second = hosts.names
+    command = [*hosts.inside(second), *STRETTO, "p2p", "serve", "--nics", "eth", "--port", "18600"]
+    serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    try:
+        assert serving.stdout is not None and "serving at port 18600" in serving.stdout.readline()
+        yield [*hosts.inside(first), *STRETTO, "p2p", f"{second}:18600", "--nics", "eth", "--json", "-"]
+    finally:
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(30) == 0
+
+
+def measured(command: list[str]) -> dict[str, Any]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment())
+    assert done.returncode == 0, done.stderr
+    record: dict[str, Any] = json.loads(done.stdout)
+    assert all(row["wrong"] == 0 for row in record["rows"])
+    return record
+
+
+@needs_namespaces
 def test_two_hosts_and_two_interfaces(tmp_path: Path) -> None:
+    with network(tmp_path, interfaces=2) as hosts, served(hosts) as command:
+        for _ in range(2):  # One after the other, and the second in peace.
+            record = measured([*command, *QUICK])
+            assert {flow["route"].split()[0] for flow in record["flows"]} == {"eth0", "eth1"}
+
+
+@needs_namespaces
+def test_messages_of_one_chunk_use_both_interfaces(tmp_path: Path) -> None:
+    """Eight of 64 KB, as links of communicators have them under way: the window of one flow would hold them all."""
     with network(tmp_path, interfaces=2) as hosts:
-        first, second = hosts.names
-        command = [*hosts.inside(second), *STRETTO, "p2p", "serve", "--nics", "eth", "--port", "18600"]
-        serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
-        try:
-            assert serving.stdout is not None and "serving at port 18600" in serving.stdout.readline()
-            words = [*hosts.inside(first), *STRETTO, "p2p", f"{second}:18600", "--nics", "eth", *QUICK, "--json", "-"]
-            for _ in range(2):  # One after the other, and the second in peace.
-                done = subprocess.run(words, capture_output=True, text=True, timeout=110, env=environment())
-                assert done.returncode == 0, done.stderr
-                record = json.loads(done.stdout)
-                assert {flow["route"].split()[0] for flow in record["flows"]} == {"eth0", "eth1"}
-                assert all(row["wrong"] == 0 for row in record["rows"])
-        finally:
-            serving.send_signal(signal.SIGINT)
-            assert serving.wait(30) == 0
+        for name in hosts.names:
+            for interface in ("eth0", "eth1"):
+                hosts.shape(name, interface, "200mbit")
+        size = ["-b", "64K", "-e", "64K", "--in-flight", "8", "--rounds", "3", "--budget-ms", "200", "--floor", "none"]
+        with served(hosts) as command:
+            carried = [flow["bytes"] for flow in measured([*command, *size])["flows"]]
+    assert len(carried) == 2 and min(carried) > 0.3 * sum(carried), carried
 
 
 @pytest.mark.parametrize(
@@ -97,7 +125,7 @@ def test_nobody_serves() -> None:
 
 def test_quantiles_and_rates_are_of_the_turns_that_count() -> None:
     with contextlib.closing(fake(0)) as driver:
-        rows = next(sweep([Implementation("x", driver, 0)], Options(1000, 1000, rounds=3, budget_ms=100), lambda _: None))
+        rows = next(sweep([Implementation("x", driver, 0)], Plan(1000, 1000, rounds=3, budget_ms=100), lambda _: None))
     there, both, back = rows
     # A millisecond a message, 100 in a turn.
     assert there["messages_a_turn"] == 100 and there["rounds"] == 3
@@ -107,18 +135,21 @@ def test_quantiles_and_rates_are_of_the_turns_that_count() -> None:
 
 def test_wrong_bytes_are_counted() -> None:
     with contextlib.closing(fake(3)) as driver:
-        rows = next(sweep([Implementation("x", driver, 0)], Options(1000, 1000, rounds=2), lambda _: None))
+        rows = next(sweep([Implementation("x", driver, 0)], Plan(1000, 1000, rounds=2), lambda _: None))
     assert [row["wrong"] for row in rows] == [9, 9, 9]
 
 
 def test_a_driver_that_ends_is_named_with_its_words() -> None:
-    with contextlib.closing(fake(0)) as driver, pytest.raises(Failed, match=r"fake ended with status 1 \(there is no more\)"):
+    with (
+        contextlib.closing(fake(0)) as driver,
+        pytest.raises(Failed, match=r"fake ended with status 1 \(there is no more\)"),
+    ):
         driver.ask("die", 30)
 
 
 def test_a_driver_that_does_not_answer() -> None:
     driver = Driver("silent", [sys.executable, "-c", "import time; time.sleep(600)"])
-    with contextlib.closing(driver), pytest.raises(Failed, match="silent: no answer within 0.2 s"):
+    with contextlib.closing(driver), pytest.raises(Failed, match=r"silent: no answer within 0\.2 s"):
         driver.ask("turn", 0.2)
 
 

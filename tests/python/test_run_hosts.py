@@ -58,7 +58,9 @@ def test_ranks_on_two_hosts_meet(hosts: Network, tmp_path: Path) -> None:
     place[1] = f"{first}:2,{second}"
     done = stretto("run", "-n", 1, *place, "--env", "MY_OWN=x y", "--json", report, write(tmp_path, SUMS))
     assert done.returncode == 0, done.stderr
-    wanted = [f"[{host} {rank}] {host} {rank} 3 x y 6.0 {os.getcwd()}" for rank, host in enumerate((first, first, second))]
+    wanted = [
+        f"[{host} {rank}] {host} {rank} 3 x y 6.0 {Path.cwd()}" for rank, host in enumerate((first, first, second))
+    ]
     assert sorted(done.stdout.splitlines()) == wanted
     assert "STRETTO_RENDEZVOUS_SECRET" not in done.stderr
     rows = json.loads(report.read_text())["ranks"]

@@ -1,5 +1,5 @@
-"""What `stretto run` and its agents on other hosts say to each other: frames of a line of JSON and bytes behind it, over
-the stdin and stdout of a remote shell.
+"""What `stretto run` and its agents on other hosts say to each other: frames of a line of JSON and bytes behind it,
+over the stdin and stdout of a remote shell.
 
 An agent says GREETING first. What comes before it was printed by the shell's own start-up files, and is no part of the
 conversation.

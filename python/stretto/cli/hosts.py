@@ -15,8 +15,9 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from stretto.cli.frames import ALIVE_EVERY, GREETING, Frame, NoFrame, Reader, Writer, pack
 from stretto.cli.launcher import JobListener, StartFailed
@@ -210,20 +211,19 @@ class Hosts:
     # --- What comes from a host. ---
 
     def _listen(self, connection: _Connection) -> None:
-        for pipe, take in (
-            (connection.shell.stdout, self._take),
-            (connection.shell.stderr, self._complain),
-        ):
+        streams = ((connection.shell.stdout, self._take), (connection.shell.stderr, self._complain))
+        for pipe, take in streams:
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
+            self._selector.register(
+                pipe.fileno(), selectors.EVENT_READ, partial(self._read, connection, pipe.fileno(), take)
+            )
 
-            def read(descriptor: int = pipe.fileno(), take=take) -> None:  # type: ignore[no-untyped-def]
-                data = os.read(descriptor, 1 << 16)
-                if not data:
-                    self._selector.unregister(descriptor)
-                take(connection, data)
-
-            self._selector.register(pipe.fileno(), selectors.EVENT_READ, read)
+    def _read(self, connection: _Connection, descriptor: int, take: Callable[[_Connection, bytes], None]) -> None:
+        data = os.read(descriptor, 1 << 16)
+        if not data:
+            self._selector.unregister(descriptor)
+        take(connection, data)
 
     def _complain(self, connection: _Connection, data: bytes) -> None:
         connection.complaints = (connection.complaints + data)[-_MOST_COMPLAINTS:]

@@ -7,7 +7,6 @@ the matter of its `Ranks`: on this machine (`LocalRanks`), or on other hosts (`s
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import signal
 import socket

@@ -1,24 +1,24 @@
 """`stretto p2p`: bytes from one host to another."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex
 import socket
 import sys
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.rows import machine
-from stretto.cli.output import JsonOption, console, emit, examples, expect_writable, progress, size, stop, table
+from stretto.cli.flags import with_flags
+from stretto.cli.output import console, emit, examples, expect_writable, progress, size, stop, table
 from stretto.p2p import report
 from stretto.p2p.driver import Driver, Failed
-from stretto.p2p.measure import FLOOR, SUBJECT, Implementation, Options, sweep
+from stretto.p2p.measure import FLOOR, SUBJECT, Implementation, Plan, sweep
 from stretto.p2p.openmpi import openmpi
 
 PORT = 18515
@@ -33,18 +33,76 @@ _SERVE = "serve"
 _SIZES = "Sizes and repetition"
 _WAY = "How bytes go"
 _PEERS = "Whom to compare with"
+_SERVE_PANEL = "Of serve"
+_OUTPUT = "What comes out"
 _START_SECONDS = 60.0
 _PORTS = 65536
 
 
-def _environment(nics: str | None, chunk: str | None, window: str | None, flows: int) -> dict[str, str]:
-    variables = {
-        "NCCL_SOCKET_IFNAME": nics,
-        "STRETTO_NET_CHUNK": chunk,
-        "STRETTO_NET_WINDOW_MAX": window,
-        "STRETTO_NET_FLOWS": str(flows) if flows else None,
-    }
-    return {**os.environ, **{name: value for name, value in variables.items() if value}}
+@dataclass(frozen=True)
+class Options:
+    """Every field has one flag, declared in FLAGS."""
+
+    host: str = ""
+    operation: str = "send"
+    nics: str | None = None
+    flows: int = 1
+    in_flight: int = 8
+    chunk: str | None = None
+    window: str | None = None
+    least: int = 4 << 10
+    most: int = 256 << 20
+    factor: int = 4
+    rounds: int = 7
+    budget_ms: float = 100.0
+    floor: str = "1,2,4,8"
+    peers: str = "all"
+    port: int = PORT
+    bind: str = "0.0.0.0"
+    log: Path | None = None
+    plot: Path | None = None
+    json: str | None = None
+
+    def environment(self, nics: str | None) -> dict[str, str]:
+        """Of a process that measures."""
+        variables = {
+            "NCCL_SOCKET_IFNAME": nics,
+            "STRETTO_NET_CHUNK": self.chunk,
+            "STRETTO_NET_WINDOW_MAX": self.window,
+            "STRETTO_NET_FLOWS": str(self.flows),
+        }
+        return {**os.environ, **{name: value for name, value in variables.items() if value}}
+
+
+def _flag(panel: str, *names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+FLAGS: dict[str, Any] = {
+    "host": typer.Argument(
+        metavar="[serve|HOST[:PORT]]",
+        help="serve: answer others. HOST: where `stretto p2p serve` runs. Nothing: both ends on this host.",
+        show_default=False,
+    ),
+    "operation": _flag(_WAY, "--operation", metavar="KIND", help="send: send and receive."),
+    "nics": _flag(_WAY, "--nics", metavar="LIST", help="This host's network interfaces, as NCCL_SOCKET_IFNAME has it."),
+    "flows": _flag(_WAY, "--flows", metavar="N", min=1, max=16, help="TCP connections over each interface."),
+    "in_flight": _flag(_WAY, "--in-flight", metavar="N", min=1, max=32, help="Messages under way at a time."),
+    "chunk": _flag(_WAY, "--chunk", metavar="SIZE", help="Bytes that go over one connection at a time."),
+    "window": _flag(_WAY, "--window", metavar="SIZE", help="Most bytes in flight over one of several connections."),
+    "least": _flag(_SIZES, "-b", "--minbytes", metavar="SIZE", parser=size, help="Smallest size."),
+    "most": _flag(_SIZES, "-e", "--maxbytes", metavar="SIZE", parser=size, help="Largest size."),
+    "factor": _flag(_SIZES, "-f", "--stepfactor", metavar="N", min=2, help="Each size is the last one times this."),
+    "rounds": _flag(_SIZES, "--rounds", metavar="N", min=1, help="Turns of each implementation at each size."),
+    "budget_ms": _flag(_SIZES, "--budget-ms", metavar="MS", min=1.0, help="About how long a turn lasts."),
+    "floor": _flag(_PEERS, "--floor", metavar="LIST", help="Numbers of flows of the plain sockets; or none."),
+    "peers": _flag(_PEERS, "--peers", metavar="all|none|openmpi", help="Others, with both ends on this host."),
+    "port": _flag(_SERVE_PANEL, "--port", metavar="N", min=0, max=_PORTS - 1, help="At which others ask."),
+    "bind": _flag(_SERVE_PANEL, "--bind", metavar="ADDRESS", help="Where serve listens."),
+    "log": _flag(_OUTPUT, "--log", metavar="FILE.md", help="Write machine, settings and all rows."),
+    "plot": _flag(_OUTPUT, "--plot", metavar="FILE", help="Draw rate and time over size."),
+    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.p2p/1); - is stdout."),
+}
 
 
 def _address(host: str, port: int) -> tuple[str, int]:
@@ -59,9 +117,10 @@ def _address(host: str, port: int) -> tuple[str, int]:
     return str(found[0][4][0]), port
 
 
-def _serve(bind: str, port: int, environment: dict[str, str]) -> None:
+def _serve(options: Options) -> None:
     """Until Ctrl-C."""
-    with contextlib.closing(_driver(["serve", bind, str(port)], environment)) as driver:
+    words = ["serve", options.bind, str(options.port)]
+    with contextlib.closing(_driver(words, options.environment(options.nics))) as driver:
         try:
             port = int(driver.answer(_START_SECONDS)["port"])
             console.print(f"serving at port {port}. On the other host: stretto p2p {socket.gethostname()}:{port}")
@@ -93,24 +152,24 @@ def _cpus() -> list[str]:
     return [str(allowed[0]), str(allowed[1])] if len(allowed) > 1 else []
 
 
-def _implementations(asker: Driver, options: Options) -> list[Implementation]:
+def _implementations(asker: Driver, plan: Plan) -> list[Implementation]:
     found = [Implementation(SUBJECT, asker, int(asker.ask("open net 1", _START_SECONDS)["end"]))]
-    for flows in options.floor:
+    for flows in plan.floor:
         name = f"{FLOOR} {flows} flow{'s' if flows > 1 else ''}"
         found.append(Implementation(name, asker, int(asker.ask(f"open plain {flows}", _START_SECONDS)["end"])))
     return found
 
 
 def _measure(
-    asker: Driver, more: list[Implementation], options: Options, quiet: bool
+    asker: Driver, more: list[Implementation], plan: Plan, quiet: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[Any]]:
     facts = asker.answer(_START_SECONDS)
-    implementations = _implementations(asker, options) + more
+    implementations = _implementations(asker, plan) + more
     rows: list[dict[str, Any]] = []
     shows = progress.is_terminal and not quiet
     with progress.status("measuring") if shows else contextlib.nullcontext() as status:
         tell = (lambda text: status.update(text)) if status is not None else (lambda text: None)
-        for found in sweep(implementations, options, tell):
+        for found in sweep(implementations, plan, tell):
             rows += found
     return facts, rows, list(asker.ask(f"flows {implementations[0].number}", _START_SECONDS)["flows"])
 
@@ -127,144 +186,95 @@ def _show(record: dict[str, Any]) -> None:
         console.print(f"lost on the way, and carried by the others: {', '.join(lost)}", markup=False)
 
 
-def p2p(
-    host: Annotated[
-        str,
-        typer.Argument(
-            metavar="[serve|HOST[:PORT]]",
-            help="serve: answer others. HOST: where `stretto p2p serve` runs. Nothing: both ends on this host.",
-            show_default=False,
-        ),
-    ] = "",
-    operation: Annotated[
-        str, typer.Option("--operation", metavar="KIND", help="send: send and receive.", rich_help_panel=_WAY)
-    ] = "send",
-    nics: Annotated[
-        str | None,
-        typer.Option(
-            "--nics",
-            metavar="LIST",
-            help="Network interfaces of this host, as NCCL_SOCKET_IFNAME has it.",
-            rich_help_panel=_WAY,
-        ),
-    ] = None,
-    flows: Annotated[
-        int, typer.Option(metavar="N", min=1, max=16, help="TCP connections over each NIC.", rich_help_panel=_WAY)
-    ] = 1,
-    in_flight: Annotated[
-        int, typer.Option(metavar="N", min=1, max=32, help="Messages under way at a time.", rich_help_panel=_WAY)
-    ] = 8,
-    chunk: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Bytes that go over one connection at a time.", rich_help_panel=_WAY),
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Most bytes in flight over one of several.", rich_help_panel=_WAY),
-    ] = None,
-    least: Annotated[int, typer.Option("-b", "--minbytes", metavar="SIZE", parser=size, rich_help_panel=_SIZES)] = 4096,
-    most: Annotated[
-        int, typer.Option("-e", "--maxbytes", metavar="SIZE", parser=size, rich_help_panel=_SIZES)
-    ] = 256 << 20,
-    factor: Annotated[int, typer.Option("-f", "--stepfactor", metavar="N", min=2, rich_help_panel=_SIZES)] = 4,
-    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Turns of each.", rich_help_panel=_SIZES)] = 7,
-    budget_ms: Annotated[
-        float, typer.Option("--budget-ms", metavar="MS", min=1.0, help="About how long a turn is.", rich_help_panel=_SIZES)
-    ] = 100.0,
-    floor: Annotated[
-        str, typer.Option("--floor", metavar="LIST", help="Flows of the plain sockets.", rich_help_panel=_PEERS)
-    ] = "1,2,4,8",
-    peers: Annotated[
-        str,
-        typer.Option(metavar="all|none|openmpi", help="Others, with both ends on this host.", rich_help_panel=_PEERS),
-    ] = "all",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=_PORTS - 1, help="Of serve, at which others ask.")] = PORT,
-    bind: Annotated[str, typer.Option(metavar="ADDRESS", help="Of serve: where it listens.")] = "0.0.0.0",
-    log: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Write machine, settings and all rows.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it.")] = None,
-    json: JsonOption = None,
-) -> None:
+@with_flags(Options, FLAGS)
+def p2p(**given: Any) -> None:
     """Move messages between two hosts: one way, both ways, there and back.
 
     GB/s are with --in-flight messages under way, from the first send until the receiver has said that the last byte is
     there; the median of the turns. Half a round trip is of one message that is sent and sent back, of which the 99th
-    percentile is shown too. The floor is plain sockets with nothing on them, in turns with Stretto in one run; the ratio is
-    Stretto's rate over that of the best of them. What arrives last in each turn is compared with what was sent; the exit
-    status is 1 if anything is wrong.
+    percentile is shown too. The floor is plain sockets with nothing on them, in turns with Stretto in one run; the
+    ratio is Stretto's rate over that of the best of them. What arrives last in each turn is compared with what was
+    sent; the exit status is 1 if anything is wrong.
 
     STRETTO_NET_… variables of the host that asks hold for both; NCCL_NET_PLUGIN, on both, measures somebody else's net.
     """
-    if operation != "send":
-        stop(
-            f"p2p: --operation {operation}: the net moves messages by send and receive alone. One-sided write and read are "
-            "not in its table (NCCL's net plugin table, version 12)"
-        )
-    if not least or least > most or most > 1 << 30:
-        stop(f"p2p: sizes from {least} to {most}: 1 byte to 1G, the smaller one first")
-    words = floor.split(",") if floor != "none" else []
-    if not all(word.isdecimal() and 1 <= int(word) <= 64 for word in words):
-        stop(f"p2p: --floor {floor}: numbers of flows, 1 to 64, with commas between; or none")
-    if host == _SERVE:
-        _serve(bind, port, _environment(nics, None, None, 0))
+    options = Options(**given)
+    plan = _plan(options)
+    if options.host == _SERVE:
+        _serve(options)
         return
-    for file in (log, plot, None if json == "-" else json):
+    for file in (options.log, options.plot, None if options.json == "-" else options.json):
         if file is not None:
             expect_writable("p2p", file)
-    options = Options(least, most, factor, rounds, budget_ms, in_flight, flows, tuple(int(word) for word in words))
-    here = not host
-    environment = _environment(nics or (os.environ.get("NCCL_SOCKET_IFNAME") or "lo" if here else None), chunk, window, flows)
-    settings = {
-        "nics": environment.get("NCCL_SOCKET_IFNAME", ""),
-        "flows_a_nic": flows,
-        "in_flight": in_flight,
-        "chunk": chunk or "as it comes",
-        "window": window or "as it comes",
-        "rounds": rounds,
-        "budget_ms": budget_ms,
-    }
     with contextlib.ExitStack() as ends:
         try:
-            record = _run(host, port, environment, options, peers, ends, json == "-")
+            record = _run(options, plan, ends)
         except Failed as error:
             stop(f"p2p: {error}", 1)
             return
-    record["settings"] = settings
-    _write(record, log, plot)
-    emit(record, json, lambda: _show(record))
+    _write(record, options)
+    emit(record, options.json, lambda: _show(record))
     wrong = sum(int(row["wrong"]) for row in record["rows"])
     if wrong:
         stop(f"p2p: {wrong} bytes that arrived are wrong", 1)
 
 
-def _run(
-    host: str,
-    port: int,
-    environment: dict[str, str],
-    options: Options,
-    peers: str,
-    ends: contextlib.ExitStack,
-    quiet: bool,
-) -> dict[str, Any]:
+def _plan(options: Options) -> Plan:
+    """Ends the command where it cannot be."""
+    if options.operation != "send":
+        stop(
+            f"p2p: --operation {options.operation}: the net moves messages by send and receive alone. One-sided write "
+            "and read are not in its table (NCCL's net plugin table, version 12)"
+        )
+    least, most = options.least, options.most
+    if not least or least > most or most > 1 << 30:
+        stop(f"p2p: sizes from {least} to {most}: 1 byte to 1G, the smaller one first")
+    words = options.floor.split(",") if options.floor != "none" else []
+    if not all(word.isdecimal() and 1 <= int(word) <= 64 for word in words):
+        stop(f"p2p: --floor {options.floor}: numbers of flows, 1 to 64, with commas between; or none")
+    if options.peers not in ("all", "none", "openmpi"):
+        stop(f"p2p: --peers {options.peers}: all, none or openmpi")
+    if options.host and options.peers == "openmpi":
+        stop("p2p: --peers openmpi: with both ends on this host only (`stretto p2p` without HOST)")
+    floor = tuple(int(word) for word in words)
+    return Plan(least, most, options.factor, options.rounds, options.budget_ms, options.in_flight, floor)
+
+
+def _settings(options: Options, environment: dict[str, str]) -> dict[str, Any]:
+    return {
+        "nics": environment.get("NCCL_SOCKET_IFNAME", ""),
+        "flows_a_nic": options.flows,
+        "in_flight": options.in_flight,
+        "chunk": options.chunk or "as it comes",
+        "window": options.window or "as it comes",
+        "rounds": options.rounds,
+        "budget_ms": options.budget_ms,
+    }
+
+
+def _run(options: Options, plan: Plan, ends: contextlib.ExitStack) -> dict[str, Any]:
     cpus: list[str] = []
     more: list[Implementation] = []
-    if host:
-        address, port = _address(host, port)
-        if peers not in ("all", "none"):
-            stop(f"p2p: --peers {peers}: with both ends on this host only (`stretto p2p` without HOST)")
+    nics = options.nics
+    if options.host:
+        address, port = _address(options.host, options.port)
     else:
         cpus = _cpus()
-        address = "127.0.0.1"
-        served = ends.enter_context(contextlib.closing(_driver(["serve", address, "0", *cpus[:1]], environment)))
+        address, nics = "127.0.0.1", nics or os.environ.get("NCCL_SOCKET_IFNAME") or "lo"
+        words = ["serve", address, "0", *cpus[:1]]
+        served = ends.enter_context(contextlib.closing(_driver(words, options.environment(nics))))
         port = int(served.answer(_START_SECONDS)["port"])
-        more = _peers(peers, ends)
+        more = _peers(options.peers, ends)
+    environment = options.environment(nics)
     asker = ends.enter_context(contextlib.closing(_driver(["go", address, str(port), *cpus[1:]], environment)))
-    facts, rows, flows = _measure(asker, more, options, quiet)
+    facts, rows, flows = _measure(asker, more, plan, options.json == "-")
     return {
         "schema": "stretto.p2p/1",
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         "command": shlex.join(["stretto", *sys.argv[1:]]),
         "machine": machine(),
-        "to": f"{host} ({address}:{port})" if host else "this host",
+        "settings": _settings(options, environment),
+        "to": f"{options.host} ({address}:{port})" if options.host else "this host",
         "net": facts["net"],
         "rows": rows,
         "flows": flows,
@@ -275,8 +285,6 @@ def _peers(wanted: str, ends: contextlib.ExitStack) -> list[Implementation]:
     """Those at hand; one that was asked for by name must be."""
     if wanted == "none":
         return []
-    if wanted not in ("all", "openmpi"):
-        stop(f"p2p: --peers {wanted}: all, none or openmpi")
     try:
         driver = ends.enter_context(contextlib.closing(openmpi()))
         driver.answer(_START_SECONDS)
@@ -288,14 +296,11 @@ def _peers(wanted: str, ends: contextlib.ExitStack) -> list[Implementation]:
     return [Implementation("openmpi", driver, 0)]
 
 
-def _write(record: dict[str, Any], log: Path | None, plot: Path | None) -> None:
-    if log is not None:
-        log.write_text(report.log(record))
-    if plot is not None:
+def _write(record: dict[str, Any], options: Options) -> None:
+    if options.log is not None:
+        options.log.write_text(report.log(record))
+    if options.plot is not None:
         try:
-            report.save_plot(record, plot)
+            report.save_plot(record, options.plot)
         except ImportError as error:
             stop(f"p2p: --plot needs matplotlib ({error}): pip install matplotlib", 1)
-
-
-

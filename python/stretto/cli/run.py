@@ -1,19 +1,19 @@
 """`stretto run`: starts the ranks of a job on this machine, or on several."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from stretto.cli.flags import with_flags
 from stretto.cli.hosts import REMOTE_SHELL, Hosts, Launch, parse_hosts
 from stretto.cli.launcher import Job, LocalRanks, Ranks, StartFailed
-from stretto.cli.output import JsonOption, check_ranks, emit, examples, expect_writable, refuse_options, stop
+from stretto.cli.output import check_ranks, emit, examples, expect_writable, refuse_options, stop
 from stretto.cli.rank_processes import STDERR, STDOUT, program
 
 _LONGEST = 1e9  # seconds: thirty years, where no clock overflows
@@ -105,82 +105,103 @@ def _variables(more: list[str]) -> dict[str, str]:
     return found
 
 
-def run(
-    context: typer.Context,
-    ranks: Annotated[
-        int, typer.Option("--ranks", "-n", metavar="N", help="How many ranks; with --hosts, on each of them.")
-    ] = 2,
-    threads: Annotated[bool, typer.Option("--threads", help="Ranks as threads of one Python process.")] = False,
-    tag: Annotated[
-        bool | None,
-        typer.Option(
-            "--tag/--no-tag",
-            help="Put [RANK] before each line that a rank prints, [HOST RANK] with --hosts, where that is the default.",
-            show_default=False,
-        ),
-    ] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            "--hosts",
-            metavar="A,B:RANKS,...",
-            help="Where ranks run, the first on the first host; :RANKS where a host has another number of them than N.",
-            rich_help_panel=_HOSTS,
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            metavar="NAME[=VALUE]",
-            help="One more variable for ranks on other hosts, which get those of the libraries (NCCL_…, STRETTO_…, "
-            "CUDA_…, OMP_…, TORCH_…) as they are here.",
-            rich_help_panel=_HOSTS,
-        ),
-    ] = None,
-    remote_shell: Annotated[
-        str,
-        typer.Option(
-            "--remote-shell",
-            metavar="COMMAND",
-            envvar="STRETTO_REMOTE_SHELL",
-            help="What runs a command on a host, called as COMMAND HOST TEXT.",
-            rich_help_panel=_HOSTS,
-        ),
-    ] = REMOTE_SHELL,
-    remote_python: Annotated[
-        str,
-        typer.Option(
-            "--remote-python",
-            metavar="PATH",
-            help="The Python on the hosts that has stretto.",
-            show_default="this one's path",
-            rich_help_panel=_HOSTS,
-        ),
-    ] = sys.executable,
-    reach: Annotated[
-        float,
-        typer.Option(
-            parser=_seconds, metavar="S", help="Seconds that a host has to answer.", rich_help_panel=_HOSTS
-        ),
-    ] = 30.0,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=_seconds, metavar="S", help="End the job after S seconds (status 124).", rich_help_panel=_ENDS
-        ),
-    ] = None,
-    grace: Annotated[
-        float,
-        typer.Option(
-            parser=_seconds,
-            metavar="S",
-            help="Seconds that ranks have to end by themselves.",
-            rich_help_panel=_ENDS,
-        ),
-    ] = 3.0,
-    json: JsonOption = None,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    """Every field has one flag, declared in FLAGS. `tag`: None is where there are several hosts."""
+
+    ranks: int = 2
+    threads: bool = False
+    tag: bool | None = None
+    hosts: str | None = None
+    env: list[str] | None = None
+    remote_shell: str = REMOTE_SHELL
+    remote_python: str = sys.executable
+    reach: float = 30.0
+    timeout: float | None = None
+    grace: float = 3.0
+    json: str | None = None
+
+
+FLAGS: dict[str, Any] = {
+    "ranks": typer.Option("--ranks", "-n", metavar="N", help="How many ranks; with --hosts, on each of them."),
+    "threads": typer.Option("--threads", help="Ranks as threads of one Python process."),
+    "tag": typer.Option(
+        "--tag/--no-tag",
+        help="Put [RANK] before each line that a rank prints, [HOST RANK] with --hosts, where that is the default.",
+        show_default=False,
+    ),
+    "hosts": typer.Option(
+        "--hosts",
+        metavar="A,B:RANKS,...",
+        help="Where ranks run, the first on the first host; :RANKS where a host has another number of them than N.",
+        rich_help_panel=_HOSTS,
+    ),
+    "env": typer.Option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        help="One more variable for ranks on other hosts, which get those of the libraries (NCCL_…, STRETTO_…, CUDA_…, "
+        "OMP_…, TORCH_…) as they are here.",
+        rich_help_panel=_HOSTS,
+    ),
+    "remote_shell": typer.Option(
+        "--remote-shell",
+        metavar="COMMAND",
+        envvar="STRETTO_REMOTE_SHELL",
+        help="What runs a command on a host, called as COMMAND HOST TEXT.",
+        rich_help_panel=_HOSTS,
+    ),
+    "remote_python": typer.Option(
+        "--remote-python",
+        metavar="PATH",
+        help="The Python on the hosts that has stretto.",
+        show_default="this one's path",
+        rich_help_panel=_HOSTS,
+    ),
+    "reach": typer.Option(
+        "--reach", parser=_seconds, metavar="S", help="Seconds that a host has to answer.", rich_help_panel=_HOSTS
+    ),
+    "timeout": typer.Option(
+        "--timeout",
+        parser=_seconds,
+        metavar="S",
+        help="End the job after S seconds (status 124).",
+        rich_help_panel=_ENDS,
+    ),
+    "grace": typer.Option(
+        "--grace",
+        parser=_seconds,
+        metavar="S",
+        help="Seconds that ranks have to end by themselves.",
+        rich_help_panel=_ENDS,
+    ),
+    "json": typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
+}
+
+
+def _far(words: list[str], options: Options) -> tuple[Ranks, list[str]]:
+    """Ranks on other hosts, and the host of each."""
+    places = parse_hosts(options.hosts or "", options.ranks)
+    check_ranks("run", sum(place.ranks for place in places))
+    shell = shlex.split(options.remote_shell)
+    variables = _variables(options.env or [])
+    launch = Launch(words, variables, str(Path.cwd()), shell, options.remote_python, options.reach)
+    return Hosts(places, launch), [place.name for place in places for _ in range(place.ranks)]
+
+
+def _check(words: list[str], context: typer.Context, options: Options) -> None:
+    if not words:
+        stop("run: nothing to run. For example: stretto run -n 4 script.py")
+    refuse_options("run", context)
+    check_ranks("run", options.ranks)
+    if options.threads and (options.tag or options.hosts):
+        does = "--hosts starts" if options.hosts else "--tag tells apart"
+        stop(f"run: {does} processes, and with --threads there is only one")
+    if options.json is not None and options.json != "-":
+        expect_writable("run", options.json)
+
+
+@with_flags(Options, FLAGS, context=True)
+def run(context: typer.Context, **given: Any) -> None:
     """Run COMMAND as the ranks of one job: a .py file with its arguments, or any program after --.
 
     Programs find their rank in STRETTO_RANK and STRETTO_RANKS, and stretto.init() reads them. When a rank
@@ -190,30 +211,19 @@ def run(
     once. Ranks log their warnings (NCCL_DEBUG=WARN) where NCCL_DEBUG says nothing else.
 
     With --hosts ranks run on those hosts, reached by ssh without a password, in the folder of this name there. A host
-    that cannot be reached is named before anything runs (status 127); when one is lost, or this command ends, no rank is
-    left on any. NCCL_SOCKET_IFNAME says by which network ranks reach each other; without it they take the interface by
-    which ssh came in.
+    that cannot be reached is named before anything runs (status 127); when one is lost, or this command ends, no rank
+    is left on any. NCCL_SOCKET_IFNAME says by which network ranks reach each other; without it they take the interface
+    by which ssh came in.
     """
-    words = list(context.args)
-    if not words:
-        stop("run: nothing to run. For example: stretto run -n 4 script.py")
-    refuse_options("run", context)
-    check_ranks("run", ranks)
-    if threads and (tag or hosts):
-        stop(f"run: {'--hosts starts' if hosts else '--tag tells apart'} processes, and with --threads there is only one")
-    if json is not None and json != "-":
-        expect_writable("run", json)
-    where: Ranks
-    if hosts is None:
-        where = _local(words, ranks, threads, bool(tag), grace)
-        names = [""] * (1 if threads else ranks)
+    words, options = list(context.args), Options(**given)
+    _check(words, context, options)
+    tag = bool(options.hosts) if options.tag is None else options.tag
+    if options.hosts is not None:
+        where, names = _far(words, options)
     else:
-        places = parse_hosts(hosts, ranks)
-        check_ranks("run", sum(place.ranks for place in places))
-        variables = _variables(env or [])
-        launch = Launch(words, variables, str(Path.cwd()), shlex.split(remote_shell), remote_python, reach)
-        where, names = Hosts(places, launch), [place.name for place in places for _ in range(place.ranks)]
-    job = Job(where, names, bool(hosts) if tag is None else tag, grace, timeout, threads)
+        where = _local(words, options.ranks, options.threads, tag, options.grace)
+        names = [""] * (1 if options.threads else options.ranks)
+    job = Job(where, names, tag, options.grace, options.timeout, options.threads)
     try:
         status = job.run()
     except BrokenPipeError:
@@ -224,8 +234,8 @@ def run(
         stop(f"run: {error}", _NOT_STARTED)
         return
     except OSError as error:
-        what = remote_shell if hosts else words[0]
+        what = options.remote_shell if options.hosts else words[0]
         stop(f"run: cannot start {what}: {error.strerror or error}", _NOT_STARTED)
         return
-    emit(_report(job, status), json, lambda: None)
+    emit(_report(job, status), options.json, lambda: None)
     raise typer.Exit(status)

@@ -21,8 +21,8 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Options:
-    """`flows` is Stretto's, over each NIC; `floor` those of plain sockets, in all."""
+class Plan:
+    """`floor`: numbers of flows of the plain sockets."""
 
     least: int = 4 << 10
     most: int = 256 << 20
@@ -30,7 +30,6 @@ class Options:
     rounds: int = 7
     budget_ms: float = 100.0
     in_flight: int = 8
-    flows: int = 1
     floor: tuple[int, ...] = (1, 2, 4, 8)
 
     def sizes(self) -> list[int]:
@@ -64,12 +63,14 @@ class _Cell:
     halves: list[float] = field(default_factory=list)
     wrong: int = 0
 
+    def messages(self) -> int:
+        """Of a turn: each buffer is used."""
+        return max(self.count, self.in_flight)
+
     def turn(self) -> float:
         """Seconds of a message."""
-        command = (
-            f"turn {self.implementation.number} {self.way} {self.size} {max(self.count, self.in_flight)} {self.in_flight}"
-        )
-        count = max(self.count, self.in_flight)
+        count = self.messages()
+        command = f"turn {self.implementation.number} {self.way} {self.size} {count} {self.in_flight}"
         answer = self.implementation.driver.ask(command, 240 + self.size * count / _SLOWEST)
         self.wrong += int(answer["wrong"])
         seconds = float(answer["seconds"]) / count
@@ -83,7 +84,7 @@ class _Cell:
             "way": self.way,
             "bytes": self.size,
             "in_flight": self.in_flight,
-            "messages_a_turn": max(self.count, self.in_flight),
+            "messages_a_turn": self.messages(),
             "rounds": len(self.rates),
             "wrong": self.wrong,
         }
@@ -99,22 +100,22 @@ class _Cell:
         return row
 
 
-def sweep(implementations: list[Implementation], options: Options, tell: Callable[[str], None]) -> Iterator[list[Row]]:
+def sweep(implementations: list[Implementation], plan: Plan, tell: Callable[[str], None]) -> Iterator[list[Row]]:
     """The rows of each size, as soon as it is measured. Raises `Failed`."""
-    for size in options.sizes():
+    for size in plan.sizes():
         cells = []
         for way in WAYS:
             tell(f"{size} bytes, {way}")
             # As many as have room in a quarter of the memory, each way.
-            in_flight = 1 if way == "pingpong" else max(1, min(options.in_flight, _MOST_FOOTPRINT // size))
+            in_flight = 1 if way == "pingpong" else max(1, min(plan.in_flight, _MOST_FOOTPRINT // size))
             mine = [_Cell(one, way, size, in_flight) for one in implementations]
             for cell in mine:
                 seconds = cell.turn()  # touches the memory, and is not counted; but for what arrived wrong
                 most = _MOST_SAMPLES if way == "pingpong" else 1 << 20
-                cell.count = max(1, min(most, int(options.budget_ms * 1e-3 / seconds)))
+                cell.count = max(1, min(most, int(plan.budget_ms * 1e-3 / seconds)))
                 cell.rates.clear()
                 cell.halves.clear()
-            for _ in range(options.rounds):
+            for _ in range(plan.rounds):
                 for cell in mine:
                     cell.turn()
             cells += mine

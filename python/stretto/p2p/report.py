@@ -39,7 +39,12 @@ def line(rows: list[Row]) -> list[str]:
     if best is not None:
         ratio = _of(rows, SUBJECT, "there")["gbps_median"] / best["gbps_median"]
         floor = [f"{number(best['gbps_median'])} ({best['implementation'].partition(' ')[2]})", f"{ratio:.2f}"]
-    return [format_size(size), *ours, *floor, *(number(_of(rows, name, "there")["gbps_median"]) for name in peers(rows))]
+    return [
+        format_size(size),
+        *ours,
+        *floor,
+        *(number(_of(rows, name, "there")["gbps_median"]) for name in peers(rows)),
+    ]
 
 
 def peers(rows: list[Row]) -> list[str]:
@@ -58,7 +63,11 @@ def log(record: dict[str, Any]) -> str:
     facts = {**record["machine"], **record["settings"], "net": record["net"], "to": record["to"]}
     out += [f"| {name.replace('_', ' ')} | {value} |" for name, value in facts.items() if value not in (None, "")]
     wrong = sum(int(row["wrong"]) for row in rows)
-    out += ["", f"Every turn verified: {wrong} bytes wrong. Medians over {record['settings']['rounds']} turns each, in turns.", ""]
+    out += [
+        "",
+        f"Every turn verified: {wrong} bytes wrong. Medians over {record['settings']['rounds']} turns each, in turns.",
+        "",
+    ]
     headings = [*HEADINGS, *(f"{name} GB/s" for name in peers(rows))]
     out += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     out += ["| " + " | ".join(line(one)) + " |" for one in sizes_of(rows)]
@@ -67,7 +76,10 @@ def log(record: dict[str, Any]) -> str:
     for one in sizes_of(rows):
         for name in names_in(one):
             there, both, back = (_of(one, name, way) for way in ("there", "both", "pingpong"))
-            rates = [f"{number(r['gbps_median'])} ({number(r['gbps_low'])} to {number(r['gbps_high'])})" for r in (there, both)]
+            rates = [
+                f"{number(r['gbps_median'])} ({number(r['gbps_low'])} to {number(r['gbps_high'])})"
+                for r in (there, both)
+            ]
             times = [number(back["us_median"]), number(back["us_p99"])]
             out.append("| " + " | ".join([format_size(one[0]["bytes"]), name, *rates, *times]) + " |")
     if record["flows"]:
@@ -99,7 +111,9 @@ def save_plot(record: dict[str, Any], path: Path) -> None:
             axes.plot([row["bytes"] for row in own], [row[value] for row in own], marker="o", label=name, **style)
         axes.set_xscale("log", base=2)
         axes.set_title(title, loc="left")
-        axes.set_xticks([size[0]["bytes"] for size in sizes_of(rows)], [format_size(s[0]["bytes"]) for s in sizes_of(rows)])
+        axes.set_xticks(
+            [size[0]["bytes"] for size in sizes_of(rows)], [format_size(s[0]["bytes"]) for s in sizes_of(rows)]
+        )
         axes.grid(color="#e5e7eb")
     panels[1].set_yscale("log")
     panels[0].legend(frameon=False)

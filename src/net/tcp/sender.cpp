@@ -29,6 +29,7 @@ TcpSender::TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Sett
   for (Joined& flow : flows) {
     flows_.push_back(std::make_unique<OutFlow>(std::move(flow), silence_));
     flows_.back()->window = leastWindow_;
+    order_.push_back(static_cast<uint8_t>(order_.size()));
   }
 }
 
@@ -124,7 +125,8 @@ Status TcpSender::progress() {
   bool moved = true;
   for (int i = 0; i < kPassesPerCall && moved; ++i) {
     moved = false;
-    for (size_t flow = 0; flow < flows_.size(); ++flow) moved = pass(flow) || moved;
+    orderFlows();
+    for (const uint8_t flow : order_) moved = pass(flow) || moved;
   }
   const bool waits = unfinished_ > 0 || !complete_.canHold(number_) || calls_ % kLookAtAllEvery == 0;
   bool first = true;
@@ -139,6 +141,17 @@ Status TcpSender::progress() {
   }
   if (!unsaid_.empty()) sayLost();
   return failure_.ok() ? kOkStatus : failed();
+}
+
+// The flow with the fewest bytes under way comes first. In the order of their numbers, the first would carry
+// all messages that its window holds, and the others would stay idle.
+void TcpSender::orderFlows() {
+  if (!several() || queue_.empty()) return;
+  std::array<size_t, kMostFlows> queued{};
+  for (size_t i = 0; i < flows_.size(); ++i) queued[i] = flows_[i]->open ? bytesQueued(flows_[i]->socket) : 0;
+  std::sort(order_.begin(), order_.end(), [&](uint8_t one, uint8_t other) {
+    return std::pair(queued[one], one) < std::pair(queued[other], other);
+  });
 }
 
 // Whether the flow sent a frame to its end.

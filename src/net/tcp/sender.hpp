@@ -72,6 +72,7 @@ class TcpSender final : public Sender {
   Status failed() const;
   Status progress();
 
+  void orderFlows();
   bool nextJob(size_t index, Job& job);
   bool takesSmall(size_t index) const;
   void markDone(Message& message);
@@ -102,6 +103,7 @@ class TcpSender final : public Sender {
   const size_t leastWindow_;
   const size_t mostWindow_;
   std::vector<std::unique_ptr<OutFlow>> flows_;
+  std::vector<uint8_t> order_;  // in which they are given frames: numbers of flows
   std::array<Message, kMostRequests> messages_;
   int unfinished_ = 0;          // of them
   std::deque<Message*> queue_;  // not given to flows, or not all of it
