@@ -50,7 +50,8 @@ if(NOT STRETTO_BUILD_BENCHMARKS)
   set(STRETTO_DRIVERS_USE stretto_wheel)
   include(${CMAKE_CURRENT_SOURCE_DIR}/benchmarks/drivers.cmake)
   set_target_properties(${STRETTO_DRIVERS} PROPERTIES INSTALL_RPATH "$ORIGIN/../../lib")
-  install(TARGETS ${STRETTO_DRIVERS} RUNTIME DESTINATION stretto/bench/bin COMPONENT python EXCLUDE_FROM_ALL)
+  install(TARGETS ${STRETTO_DRIVERS} RUNTIME DESTINATION stretto/bench/bin COMPONENT python EXCLUDE_FROM_ALL
+          LIBRARY DESTINATION stretto/bench/bin COMPONENT python EXCLUDE_FROM_ALL)
   install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/benchmarks/ DESTINATION stretto/bench/native COMPONENT python
           EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.hpp" PATTERN "openmpi*_driver.cpp" PATTERN "cuda" EXCLUDE PATTERN "net" EXCLUDE PATTERN "peers" EXCLUDE)
 endif()

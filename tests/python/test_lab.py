@@ -93,12 +93,12 @@ def test_a_kind_that_is_not_safe_is_found_out(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_decode_step_gives_what_one_rank_gives(tmp_path: Path) -> None:
-    names = ",".join(["stretto", *SAFE])
+    names = ",".join(["stretto", "stretto-fused", *SAFE])
     options = decode.DecodeOptions(
         scale=16, layers=2, batch="1,3", context=7, backends=names, rounds=1, budget_ms=1.0, json=tmp_path / "rows.json"
     )
     rows = record(decode, options)["rows"]
-    assert len(rows) == 2 * (1 + len(SAFE))
+    assert len(rows) == 2 * (2 + len(SAFE))
     for row in rows:
         assert row["wrong"] == 0
         assert 0 < row["error"] < 1e-4

@@ -19,6 +19,7 @@ from stretto.bench.job import Job, JobError, Launch, Reply, terminable
 from stretto.bench.measure import Cell, quantile, slowest
 from stretto.bench.options import UsageError
 from stretto.bench.rows import SCHEMA, Row
+from stretto.bench.run import expect_targets
 from stretto.lab import document, plots
 from stretto.lab.backends import BACKENDS, DEFAULT
 from stretto.lab.chain import bench_options, numbers
@@ -117,7 +118,7 @@ def run(options: DecodeOptions) -> int:
 
 
 def _check(options: DecodeOptions, command: str, batches: Sequence[int]) -> None:
-    bench_options(options, 8)
+    expect_targets(bench_options(options, 8))
     if options.device != "cpu":
         raise UsageError(f"--device {options.device}: lab {command} is built for CPU ranks, with NumPy's arithmetic")
     for name, value in (("layers", options.layers), ("context", options.context), ("batch", min(batches))):
