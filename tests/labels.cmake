@@ -25,6 +25,8 @@ set(STRETTO_SUITES_BETWEEN_HOSTS
   api.EveryCollective api.EveryCollectiveOfProcesses api.Messages api.Deterministic
   communicator.EveryDisagreement communicator.EveryWait communicator.Absence communicator.Abort
   api.Norm api.NormDisagreement)
+# Suites of processes that run once more as hosts of several ranks.
+set(STRETTO_SUITES_ON_TWO_HOSTS api.EveryCollectiveOfProcesses api.LargeOfProcesses)
 set(STRETTO_SUITES_TIMED observe.FlightCost planner.ChooseCost)
 
 # Conformance has owners: the plain build runs every type and operator with every algorithm, a sanitizer one case in so
@@ -68,6 +70,15 @@ function(stretto_add_suites_between_hosts folder)
       COMMAND ${folder}_tests "--gtest_filter=${CMAKE_MATCH_1}.*:*/${CMAKE_MATCH_1}.*")
     set_tests_properties(between_hosts.${name} PROPERTIES TIMEOUT ${STRETTO_TEST_TIMEOUT} RUN_SERIAL ON
       ENVIRONMENT "STRETTO_LINK=net;STRETTO_TEST_SHARE=4" FAIL_REGULAR_EXPRESSION "Running 0 tests")
+  endforeach()
+  foreach(name ${STRETTO_SUITES_ON_TWO_HOSTS})
+    if(NOT name MATCHES "^${folder}\\.(.+)$")
+      continue()
+    endif()
+    add_test(NAME between_hosts.two.${name}
+      COMMAND ${folder}_tests "--gtest_filter=${CMAKE_MATCH_1}.*:*/${CMAKE_MATCH_1}.*")
+    set_tests_properties(between_hosts.two.${name} PROPERTIES TIMEOUT ${STRETTO_TEST_TIMEOUT} RUN_SERIAL ON
+      ENVIRONMENT "STRETTO_TEST_HOSTS=2" FAIL_REGULAR_EXPRESSION "Running 0 tests")
   endforeach()
 endfunction()
 

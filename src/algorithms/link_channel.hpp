@@ -35,9 +35,9 @@ concept LinkingBackend = requires(B b, int peer, std::byte* to, const std::byte*
   {b.releaseLink(peer)};
 };
 
-// Chunks of such a backend may travel as messages: it says how long they may be, is told how long the next one
-// to a peer is before that is published, and says of the next one from a peer, which has come, whether it is
-// as long as it must be.
+// Chunks of such a backend may travel as messages: it says how long they may be, is told how long the next
+// one to a peer is before that is published, and says of the next one from a peer, which has come, whether it
+// is as long as it must be.
 template <typename B>
 concept SizesChunks = requires(B b, int peer, size_t bytes) {
   { b.mostInChunk() } -> std::same_as<size_t>;
@@ -45,8 +45,18 @@ concept SizesChunks = requires(B b, int peer, size_t bytes) {
   { b.checkChunk(peer, bytes) } -> std::same_as<Status>;
 };
 
+// To some peers such a backend sends chunks from where they lie, without a copy in a slot. A chunk that is
+// lent stays as it is until the operation ends, until awaitLeft() says that so many chunks have left, or
+// until something has come from the peer that it could not say before it had the chunk.
+template <typename B>
+concept LendingBackend = requires(B b, int peer, const std::byte* from, uint64_t chunks) {
+  { b.lends(peer) } -> std::same_as<bool>;
+  {b.lend(peer, from)};
+  { b.awaitLeft(peer, chunks) } -> std::same_as<Status>;
+};
+
 // Most bytes that one chunk holds.
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE size_t mostInChunk(const B& b) {
   if constexpr (SizesChunks<B>) {
     return b.mostInChunk();
@@ -61,7 +71,7 @@ STRETTO_ANYWHERE size_t mostInChunk(const B& b) {
 enum class Flow : uint8_t { kBothWays, kOneWay };
 
 // The sending end towards one peer. Cursors live in the backend and survive operations.
-template <Backend B, Flow flow = Flow::kBothWays>
+template <ChunkBackend B, Flow flow = Flow::kBothWays>
 class Outlet {
  public:
   STRETTO_ANYWHERE Outlet(B& backend, int peer) : b_(backend), peer_(peer) {}
@@ -103,6 +113,31 @@ class Outlet {
     return kOkStatus;
   }
 
+  // Whether lend() makes no copy. Of a small chunk it is as good.
+  STRETTO_ANYWHERE bool lends(size_t bytes) const {
+    constexpr size_t kSmall = 4096;
+    if constexpr (LendingBackend<B>) return bytes > kSmall && b_.lends(peer_);
+    return false;
+  }
+  // The same as send(), for bytes that may be lent.
+  STRETTO_ANYWHERE Status lend(const std::byte* from, size_t bytes) {
+    if constexpr (LendingBackend<B>) {
+      if (lends(bytes)) {
+        std::byte* unused = nullptr;
+        STRETTO_TRY(acquire(bytes, unused));
+        b_.lend(peer_, from);
+        publish();
+        return kOkStatus;
+      }
+    }
+    return send(from, bytes);
+  }
+  // All that was lent has left, but for the last `after` chunks.
+  STRETTO_ANYWHERE Status awaitLeft(uint64_t after) {
+    if constexpr (LendingBackend<B>) return b_.awaitLeft(peer_, b_.cursors(peer_).sent - after);
+    return kOkStatus;
+  }
+
  private:
   STRETTO_ANYWHERE Cell* cell() const { return b_.linkAt(peer_, b_.cursors(peer_).sent); }
   // The next place, which the peer read last, while it polls another: as much of it as this chunk took, if
@@ -129,7 +164,7 @@ class Outlet {
 };
 
 // The receiving end from one peer.
-template <Backend B, Flow flow = Flow::kBothWays>
+template <ChunkBackend B, Flow flow = Flow::kBothWays>
 class Inlet {
  public:
   STRETTO_ANYWHERE Inlet(B& backend, int peer) : b_(backend), peer_(peer) {}
@@ -181,17 +216,17 @@ class Inlet {
   int peer_;
 };
 
-template <Backend B>
+template <ChunkBackend B>
 using OneWayOutlet = Outlet<B, Flow::kOneWay>;
-template <Backend B>
+template <ChunkBackend B>
 using OneWayInlet = Inlet<B, Flow::kOneWay>;
 
 // Most that one chunk holds: in bytes, and in whole elements, at least one.
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE size_t linkBytes(const B& b, const Arguments& a) {
   return std::min<size_t>(a.chunkBytes, mostInChunk(b));
 }
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE size_t linkElements(const B& b, const Arguments& a) {
   const size_t largest = std::max(a.count, a.largest);
   const bool isOne = largest * a.elementBytes <= linkBytes(b, a);  // small, and spared the division

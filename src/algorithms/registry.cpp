@@ -16,7 +16,8 @@ constexpr bool isInLines(Protocol protocol) {
 
 // Partial sums are passed on from rank to rank.
 constexpr bool passesOn(Algorithm algorithm) {
-  return algorithm == Algorithm::kRing || algorithm == Algorithm::kTree || algorithm == Algorithm::kChain;
+  return algorithm == Algorithm::kRing || algorithm == Algorithm::kTree || algorithm == Algorithm::kChain ||
+         algorithm == Algorithm::kStages;
 }
 
 template <typename Row>
@@ -60,8 +61,8 @@ static_assert(std::none_of(kRows.begin(), kRows.end(), hasTwin), "each form has 
 }  // namespace
 
 const char* nameOf(Algorithm algorithm) {
-  constexpr const char* kNames[] = {"local", "one_shot", "two_shot", "direct", "ring",
-                                    "tree",  "chain",    "flat",     "push",   "pairwise"};
+  constexpr const char* kNames[] = {"local", "one_shot", "two_shot", "direct",   "ring",  "tree",
+                                    "chain", "flat",     "push",     "pairwise", "stages"};
   return nameIn(kNames, algorithm);
 }
 

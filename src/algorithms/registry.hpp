@@ -22,8 +22,9 @@ enum class Algorithm : uint8_t {
   kFlat,      // links between the root and everybody
   kPush,      // push to every peer's slot
   kPairwise,  // links, one partner a round
+  kStages,    // links, inside hosts and between them in turns
 };
-inline constexpr int kAlgorithms = 10;
+inline constexpr int kAlgorithms = 11;
 static_assert(hasValues<Algorithm, kAlgorithms>());
 
 enum class Protocol : uint8_t {
@@ -52,8 +53,16 @@ constexpr bool isPull(Protocol protocol) {
 // Whether it moves everything over links, which is all that ranks of several hosts have.
 constexpr bool usesLinks(Algorithm algorithm) {
   return algorithm == Algorithm::kRing || algorithm == Algorithm::kTree || algorithm == Algorithm::kChain ||
-         algorithm == Algorithm::kFlat || algorithm == Algorithm::kPairwise;
+         algorithm == Algorithm::kFlat || algorithm == Algorithm::kPairwise ||
+         algorithm == Algorithm::kStages;
 }
+
+// Of kStages: what runs between the ranks of the same index on so many hosts when they reduce, and the most
+// bytes of a rank that go through one stage before the next.
+constexpr Algorithm alongRail(int hosts) {
+  return hosts == 2 ? Algorithm::kPairwise : Algorithm::kRing;
+}
+inline constexpr size_t kStageWindow = size_t{4} << 20;
 
 // Right only for callers who promise more than NCCL asks of them: nobody gets it without asking for it by
 // name.

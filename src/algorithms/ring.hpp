@@ -40,7 +40,7 @@ STRETTO_ANYWHERE inline ReduceSpec partialOf(const ReduceSpec& spec) {
 
 // One ring as one rank sees it. A step of its reduce phase has two sources: what arrived, and this rank's own
 // input.
-template <Backend B>
+template <ChunkBackend B>
 class Ring {
  public:
   STRETTO_ANYWHERE Ring(B& b, int index)
@@ -57,10 +57,11 @@ class Ring {
     return position * stride_ % b_.ranks();
   }
 
-  // To the successor, and of two directions to the predecessor as well.
+  // To the successor, and of two directions to the predecessor as well. It may be lent, also where results
+  // replace the input: what comes back for this place has been with the successor.
   STRETTO_ANYWHERE Status send(const std::byte* from, size_t bytes, int directions) {
-    STRETTO_TRY(Outlet<B>(b_, next_).send(from, bytes));
-    return directions < 2 ? kOkStatus : Outlet<B>(b_, previous_).send(from, bytes);
+    STRETTO_TRY(Outlet<B>(b_, next_).lend(from, bytes));
+    return directions < 2 ? kOkStatus : Outlet<B>(b_, previous_).lend(from, bytes);
   }
 
   // Receives a partial block, adds `own`, and passes the sum on without touching the user's memory.
@@ -88,12 +89,14 @@ class Ring {
     std::byte* place = nullptr;
     Inlet<B> from(b_, previous_);
     Outlet<B> onward(b_, next_);
+    const bool pushes = forward && !onward.lends(bytes);
     STRETTO_TRY(from.await(bytes, sources[0]));
-    if (forward) STRETTO_TRY(onward.acquire(bytes, place));
-    b_.reduce(b_.coop(), spec, {to, &place, forward ? 1 : 0}, sources, 2, count, false);
-    if (forward) onward.publish();
+    if (pushes) STRETTO_TRY(onward.acquire(bytes, place));
+    b_.reduce(b_.coop(), spec, {to, &place, pushes ? 1 : 0}, sources, 2, count, false);
+    if (pushes) onward.publish();
     from.release();
-    return directions < 2 ? kOkStatus : Outlet<B>(b_, previous_).send(to, bytes);
+    if (forward && !pushes) STRETTO_TRY(onward.lend(to, bytes));
+    return directions < 2 ? kOkStatus : Outlet<B>(b_, previous_).lend(to, bytes);
   }
 
   // Receives the finished block from `back` positions before, or after, its own; keeps it and, if `forward`,
@@ -101,8 +104,13 @@ class Ring {
   STRETTO_ANYWHERE Status keep(int back, std::byte* to, size_t bytes, bool forward, bool stream) {
     const std::byte* arrived = nullptr;
     Inlet<B> from(b_, back > 0 ? previous_ : next_);
+    Outlet<B> onward(b_, back > 0 ? next_ : previous_);
+    if (forward && onward.lends(bytes)) {
+      STRETTO_TRY(from.receive(to, bytes, false));
+      return onward.lend(to, bytes);
+    }
     STRETTO_TRY(from.await(bytes, arrived));
-    if (forward) STRETTO_TRY(Outlet<B>(b_, back > 0 ? next_ : previous_).send(arrived, bytes));
+    if (forward) STRETTO_TRY(onward.send(arrived, bytes));
     b_.copy(b_.coop(), to, arrived, bytes, stream && !forward);
     from.release();
     return kOkStatus;
@@ -117,7 +125,7 @@ class Ring {
 };
 
 // One window of one ring: block(rank) are elements of the whole buffer.
-template <Backend B, typename Block>
+template <ChunkBackend B, typename Block>
 STRETTO_ANYWHERE Status ringReducePhase(B& b, Ring<B>& ring, const Arguments& a, Block block) {
   const auto own = [&](int back) { return a.send + block(ring.blockAt(back)).begin * a.elementBytes; };
   const auto sizeAt = [&](int back) { return block(ring.blockAt(back)).size; };
@@ -135,7 +143,7 @@ STRETTO_ANYWHERE inline int gatherDirections(const Arguments& a, int ranks) {
 
 // Every rank has sent its own finished block; place(rank) are bytes of the whole result. Both ways round
 // blocks come in turns from both neighbours: 1 position before, 1 after, 2 before, ...
-template <Backend B, typename Place>
+template <ChunkBackend B, typename Place>
 STRETTO_ANYWHERE Status ringGatherPhase(B& b, Ring<B>& ring, const Arguments& a, Place place) {
   const int directions = gatherDirections(a, b.ranks());
   int back = 1;
@@ -147,7 +155,7 @@ STRETTO_ANYWHERE Status ringGatherPhase(B& b, Ring<B>& ring, const Arguments& a,
   return kOkStatus;
 }
 
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   const size_t ranks = static_cast<size_t>(b.ranks());
   const size_t grain = lineGrain(a.elementBytes);
@@ -174,7 +182,7 @@ STRETTO_ANYWHERE Status allReduceRing(B& b, const Arguments& a) {
   return kOkStatus;
 }
 
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
   const size_t piece = elementsIn(linkBytes(b, a), a.elementBytes);
   int turn = 0;
@@ -190,7 +198,7 @@ STRETTO_ANYWHERE Status reduceScatterRing(B& b, const Arguments& a) {
   return kOkStatus;
 }
 
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE Status allGatherRing(B& b, const Arguments& a) {
   const size_t most = linkBytes(b, a);
   int turn = 0;

@@ -16,6 +16,7 @@
 #include "algorithms/registry.hpp"
 #include "algorithms/ring.hpp"
 #include "algorithms/rooted.hpp"
+#include "algorithms/stages.hpp"
 #include "algorithms/tree.hpp"
 
 namespace stretto::algorithms {
@@ -40,6 +41,9 @@ struct OfExecutor {};
 template <typename Row, Device device>
 inline constexpr bool hasCode = includes(Row::kDevices, device) &&
                                 !std::is_same_v<typename Row::Code, OfExecutor>;
+// Whether ranks of one host run it too.
+template <typename Row>
+inline constexpr bool runsInOneHost = Row::kAlgorithm != Algorithm::kStages;
 
 // A function template as a type.
 #define STRETTO_CODE(Name, function)                                             \
@@ -88,6 +92,9 @@ STRETTO_CODE(CopyLocal, copyLocal);
 STRETTO_CODE(AllReduceNormOneShot, allReduceNormOneShot);
 STRETTO_CODE(AllReduceNormTwoShot, allReduceNormTwoShot);
 STRETTO_CODE(NormLocal, normLocal);
+STRETTO_CODE(AllReduceStages, allReduceStages);
+STRETTO_CODE(AllGatherStages, allGatherStages);
+STRETTO_CODE(BroadcastStages, broadcastStages);
 #undef STRETTO_CODE
 
 // A tree of `arity` children per rank.
@@ -152,6 +159,7 @@ using Rows = std::tuple<
     Row<C::kAllReduce,     A::kRing,     P::kChunks,     D::kBoth, reduceRing,         AllReduceRing>,
     Row<C::kAllReduce,     A::kTree,     P::kChunks,     D::kHost, reduceTreeBoth,     Binary<AllReduceTree>>,
     Row<C::kAllReduce,     A::kPairwise, P::kChunks,     D::kHost, reduceOneShot,      AllReducePairwise>,
+    Row<C::kAllReduce,     A::kStages,   P::kChunks,     D::kHost, ofStages,           AllReduceStages>,
 
     Row<C::kReduceScatter, A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       ReduceScatterDirect>,
     Row<C::kReduceScatter, A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
@@ -171,6 +179,7 @@ using Rows = std::tuple<
     Row<C::kAllGather,     A::kPush,     P::kChunks,     D::kHost, blocksPush,         AllGatherPush>,
     Row<C::kAllGather,     A::kPush,     P::kCopy,       D::kCuda, blocksCopied,       OfExecutor>,
     Row<C::kAllGather,     A::kRing,     P::kChunks,     D::kBoth, blocksRing,         AllGatherRing>,
+    Row<C::kAllGather,     A::kStages,   P::kChunks,     D::kHost, ofStages,           AllGatherStages>,
 
     Row<C::kAllToAll,      A::kDirect,   P::kChunks,     D::kHost, blocksDirect,       AllToAllDirect>,
     Row<C::kAllToAll,      A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
@@ -193,6 +202,7 @@ using Rows = std::tuple<
     Row<C::kBroadcast,     A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         BroadcastFlat>,
     Row<C::kBroadcast,     A::kTree,     P::kChunks,     D::kHost, rootedTree,         Binary<BroadcastTree>>,
     Row<C::kBroadcast,     A::kChain,    P::kChunks,     D::kBoth, rootedChain,        Chain<BroadcastTree>>,
+    Row<C::kBroadcast,     A::kStages,   P::kChunks,     D::kHost, ofStages,           BroadcastStages>,
 
     Row<C::kReduce,        A::kLocal,    P::kChunks,     D::kBoth, local,              CopyLocal>,
     Row<C::kReduce,        A::kTwoShot,  P::kLines,      D::kCuda, rootedTwoShot,      ReduceTwoShotLines>,

@@ -12,7 +12,7 @@
 
 namespace stretto::algorithms {
 
-template <Backend B>
+template <ChunkBackend B>
 class Tree {
  public:
   STRETTO_ANYWHERE Tree(B& b, int root, int arity) : b_(b), root_(root) {
@@ -29,7 +29,7 @@ class Tree {
 
   STRETTO_ANYWHERE Status sendToChildren(const std::byte* from, size_t bytes) {
     for (int child = 0; child < childCount_; ++child) {
-      STRETTO_TRY(Outlet<B>(b_, children_[child]).send(from, bytes));
+      STRETTO_TRY(Outlet<B>(b_, children_[child]).lend(from, bytes));
     }
     return kOkStatus;
   }
@@ -38,6 +38,10 @@ class Tree {
   STRETTO_ANYWHERE Status passDown(std::byte* to, size_t bytes, bool stream) {
     Inlet<B> above(b_, parent_);
     if (isLeaf()) return above.receive(to, bytes, stream);
+    if constexpr (LendingBackend<B>) {
+      STRETTO_TRY(above.receive(to, bytes, false));
+      return sendToChildren(to, bytes);
+    }
     const std::byte* arrived = nullptr;
     STRETTO_TRY(above.await(bytes, arrived));
     STRETTO_TRY(sendToChildren(arrived, bytes));
@@ -89,13 +93,13 @@ class Tree {
 };
 
 // Partial sums carry no divisor: it is applied once, where the last operand joins.
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE ReduceSpec treeSpec(const Tree<B>& tree, const ReduceSpec& spec) {
   if (tree.isRoot() || spec.op != Operator::kAvg) return spec;
   return {spec.type, Operator::kSum, 1};
 }
 
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE Status broadcastTree(B& b, const Arguments& a) {
   Tree<B> tree(b, a.root, a.arity);
   for (const Span chunk : Chunks(a.count, linkElements(b, a), a.largest)) {
@@ -111,7 +115,7 @@ STRETTO_ANYWHERE Status broadcastTree(B& b, const Arguments& a) {
   return kOkStatus;
 }
 
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE Status reduceTree(B& b, const Arguments& a) {
   Tree<B> tree(b, a.root, a.arity);
   const ReduceSpec spec = treeSpec(tree, a.reduce);
@@ -124,7 +128,7 @@ STRETTO_ANYWHERE Status reduceTree(B& b, const Arguments& a) {
 
 // Reduce to rank 0 and broadcast from it, overlapped: results of early chunks come down while late ones go
 // up. Where the lag keeps fewer chunks under way than a link holds nobody blocks going up.
-template <Backend B>
+template <ChunkBackend B>
 STRETTO_ANYWHERE Status allReduceTree(B& b, const Arguments& a) {
   constexpr size_t kLag = WindowLayout::kLinkDepth / 2;
   Tree<B> tree(b, 0, a.arity);

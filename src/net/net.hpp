@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct Properties {
   int mostConnections = 0;
   int mostGrouped = 1;   // receives that one request can hold
   size_t mostBytes = 0;  // of one message
+  bool gathers = false;  // senders have sendGathered()
 };
 
 // Memory that messages come from and go to. Ends when it is destroyed; no request that uses it may be under
@@ -64,6 +66,14 @@ class Request {
  protected:
   Request() = default;
   ~Request() = default;
+};
+
+// A message that lies in two places: a head, and the rest.
+struct Gathered {
+  std::span<const std::byte> head;
+  std::span<const std::byte> rest;
+
+  size_t bytes() const { return head.size() + rest.size(); }
 };
 
 // One of the receives of a group.
@@ -93,6 +103,11 @@ class Sender {
   // `request` stays null while no more can be under way.
   virtual Status send(const std::byte* from, size_t bytes, int tag, Registration* memory,
                       Request*& request) = 0;
+  // The same of a message that lies in two places, of which neither need be enrolled; only where
+  // Properties::gathers says so.
+  virtual Status sendGathered(const Gathered& /*message*/, int /*tag*/, Request*& /*request*/) {
+    return fail(Code::kInternal, "this net takes messages from one place only");
+  }
   virtual Status test(Request* request, bool& done) = 0;
   // Empty where nobody counts.
   virtual std::vector<FlowCounters> flows() const { return {}; }

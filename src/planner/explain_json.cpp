@@ -4,6 +4,7 @@
 #include "base/json.hpp"
 #include "base/version.hpp"
 #include "planner/choose.hpp"
+#include "planner/model.hpp"
 
 namespace stretto::planner {
 namespace {
@@ -69,9 +70,27 @@ void writePlan(json::Writer& out, const Plan& plan) {
   out.key("blocks").integer(plan.blocks);
 }
 
-void writeCandidate(json::Writer& out, const Candidate& candidate) {
+void writeStages(json::Writer& out, const Request& request, const Machine& machine) {
+  out.key("stages").beginArray();
+  for (const Stage& stage : stagesOf(request, machine)) {
+    out.beginObject();
+    out.key("links").text(stage.between ? "between_hosts" : "inside_hosts");
+    out.key("collective").text(nameOf(stage.collective));
+    out.key("algorithm").text(algorithms::nameOf(stage.algorithm));
+    out.key("ranks").integer(stage.ranks);
+    out.key("bytes").integer(static_cast<int64_t>(stage.bytes));
+    out.key("chunk_bytes").integer(stage.chunkBytes);
+    out.key("predicted_us").number(rounded(static_cast<float>(stage.microseconds))).endObject();
+  }
+  out.endArray();
+}
+
+void writeCandidate(json::Writer& out, const Request& request, const Machine& machine,
+                    const Candidate& candidate) {
   out.beginObject();
   writePlan(out, candidate.plan);
+  if (candidate.possible && candidate.plan.algorithm == Algorithm::kStages)
+    writeStages(out, request, machine);
   out.key("predicted_us");
   if (candidate.possible) {
     out.number(rounded(candidate.plan.predictedMicroseconds));
@@ -110,7 +129,8 @@ std::string explainJson(const Request& request, const Machine& machine, const Ta
   const bool measured = table.find(request, machine).nearest != nullptr;
   writeTable(out, table, measured || request.ranks == 1 ? "" : table.absenceOf(request, machine));
   out.key("candidates").beginArray();
-  for (const Candidate& candidate : explain(request, machine, table, forced)) writeCandidate(out, candidate);
+  for (const Candidate& candidate : explain(request, machine, table, forced))
+    writeCandidate(out, request, machine, candidate);
   out.endArray();
   writeChosen(out, choose(request, machine, table, forced));
   return out.endObject().take();

@@ -151,6 +151,8 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (way == Way::kLocal) return request.ranks == 1 ? Obstacle::kNone : Obstacle::kManyRanks;
   if (request.ranks == 1 && !isPointToPoint(row.collective)) return Obstacle::kOneRank;
   if (machine.hosts > 1 && way != Way::kLinks) return Obstacle::kHosts;
+  if (row.algorithm == Algorithm::kStages && (machine.hosts < 2 || machine.perHost < 2))
+    return Obstacle::kPlaces;
   if (machine.deterministic && !row.rankOrder) return Obstacle::kOrder;
   if (row.needsReach && !machine.reach) return Obstacle::kReach;
   if (machine.gpu && request.ranks == 2 && row.algorithm == Algorithm::kTwoShot && way == Way::kLines) {
@@ -182,6 +184,9 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
     case Obstacle::kHosts:
       return "it needs memory that all ranks share, and they are on " + std::to_string(machine.hosts) +
              " hosts";
+    case Obstacle::kPlaces:
+      return machine.hosts < 2 ? "all ranks are on one host"
+                               : "it needs equally many ranks on each host, and two at least";
     case Obstacle::kOrder:
       return "it does not reduce in rank order, as STRETTO_DETERMINISTIC=1 asks";
     case Obstacle::kType:
@@ -257,13 +262,15 @@ bool streams(const Request& request, const Machine& machine) {
   return request.ranks * buffers > kCacheShare * static_cast<double>(machine.cacheBytes);
 }
 
-double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes) {
-  if (machine.gpu) return predictCuda(row, request, machine);
+namespace {
+
+// `crowding`: ranks of all hosts for each core.
+double predictAmong(const Descriptor& row, const Request& request, const Machine& machine,
+                    uint32_t chunkBytes, double crowding) {
   const Way way = wayOf(row);
   const int ranks = isPointToPoint(row.collective) ? 2 : request.ranks;
   const algorithms::Cost cost =
       algorithms::costOf(row, ranks, static_cast<double>(request.bytes), machine.directions);
-  const double crowding = static_cast<double>(request.ranks) / std::max(1, machine.cores);
   const double hop = hopTime(way, ranks - 1, crowding, machine);
   const double turns = turnsOf(row, request, chunkBytes);
   const bool pipelined = row.algorithm == Algorithm::kTree || row.algorithm == Algorithm::kChain ||
@@ -291,6 +298,65 @@ double predict(const Descriptor& row, const Request& request, const Machine& mac
   // Ranks that take turns on a core also take turns moving bytes.
   moving *= std::max(1.0, crowding);
   return kHost.fixed + waiting + moving;
+}
+
+const Descriptor& rowOf(Collective collective, Algorithm algorithm) {
+  const auto rows = algorithms::descriptors();
+  return *std::find_if(rows.begin(), rows.end(), [&](const Descriptor& row) {
+    return row.collective == collective && row.algorithm == algorithm && row.protocol == Protocol::kChunks;
+  });
+}
+
+double crowdingOf(const Request& request, const Machine& machine) {
+  return static_cast<double>(request.ranks) / std::max(1, machine.cores);
+}
+
+// Its time and chunk, among the ranks of one host or one rank of each.
+Stage completed(Stage stage, const Request& request, const Machine& machine) {
+  Machine part = machine;
+  part.hosts = stage.between ? machine.hosts : 1;
+  part.perHost = 1;
+  part.linkChunk = stage.between ? machine.farChunk : machine.nearChunk;
+  stage.ranks = stage.between ? machine.hosts : machine.perHost;
+  stage.chunkBytes = toGrain(part.linkChunk);
+  Request own = request;
+  own.collective = stage.collective;
+  own.bytes = stage.bytes;
+  own.ranks = stage.ranks;
+  stage.microseconds = predictAmong(rowOf(stage.collective, stage.algorithm), own, part, stage.chunkBytes,
+                                    crowdingOf(request, machine));
+  return stage;
+}
+
+}  // namespace
+
+std::vector<Stage> stagesOf(const Request& request, const Machine& machine) {
+  const size_t share = request.bytes / static_cast<size_t>(machine.perHost);
+  const size_t ofRail = request.bytes * static_cast<size_t>(machine.hosts);
+  using C = Collective;
+  std::vector<Stage> stages;
+  if (request.collective == C::kAllReduce) {
+    stages = {{C::kReduceScatter, Algorithm::kRing, false, 0, share},
+              {C::kAllReduce, algorithms::alongRail(machine.hosts), true, 0, share},
+              {C::kAllGather, Algorithm::kRing, false, 0, share}};
+  } else if (request.collective == C::kAllGather) {
+    stages = {{C::kAllGather, Algorithm::kRing, true, 0, request.bytes},
+              {C::kAllGather, Algorithm::kRing, false, 0, ofRail}};
+  } else {
+    stages = {{C::kBroadcast, Algorithm::kChain, true, 0, request.bytes},
+              {C::kBroadcast, Algorithm::kChain, false, 0, request.bytes}};
+  }
+  for (Stage& stage : stages) stage = completed(stage, request, machine);
+  return stages;
+}
+
+double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes) {
+  if (machine.gpu) return predictCuda(row, request, machine);
+  if (row.algorithm != Algorithm::kStages)
+    return predictAmong(row, request, machine, chunkBytes, crowdingOf(request, machine));
+  double sum = 0;
+  for (const Stage& stage : stagesOf(request, machine)) sum += stage.microseconds;
+  return sum;
 }
 
 }  // namespace stretto::planner

@@ -3,6 +3,8 @@
 // measurements (docs/decisions/0003-planner.md); a measured table overrides what they predict.
 #pragma once
 
+#include <vector>
+
 #include "planner/plan.hpp"
 
 namespace stretto::planner {
@@ -24,6 +26,7 @@ enum class Obstacle : uint8_t {
   kTwoRanks,
   kManyRanks,
   kHosts,
+  kPlaces,
   kOrder,
   kReach,
   kBytes,
@@ -57,6 +60,9 @@ uint32_t preferredChunk(const Descriptor& row, const Request& request, const Mac
 
 // True when a rank's result is too large to be worth keeping in its caches.
 bool streams(const Request& request, const Machine& machine);
+
+// What a plan by stages consists of, in order; only where obstacleTo() finds none.
+std::vector<Stage> stagesOf(const Request& request, const Machine& machine);
 
 // Microseconds from the first rank's call to the last rank's return. Looks at nothing in which ranks may
 // differ: not at cacheBytes, which depends on the cores that a rank may use.

@@ -55,6 +55,7 @@ struct Gpus {
 struct Machine {
   int cores = 1;               // cores the ranks of this host share; of several hosts, all of them
   int hosts = 1;               // that ranks are on: between them there are links alone
+  int perHost = 0;             // ranks of each; 0: some have more than others
   bool sameProcess = false;    // all ranks are threads of one process
   bool reach = false;          // every rank can read every peer's ordinary memory
   uint8_t rings = 1;           // STRETTO_RINGS: how many a ring algorithm uses
@@ -62,7 +63,10 @@ struct Machine {
   // STRETTO_RING_GATHER: how a ring passes finished blocks on.
   Directions directions = Directions::kOneWay;
   size_t slotBytes = 0;
-  size_t linkChunk = 0;
+  size_t linkChunk = 0;  // of a link between any two ranks
+  // With several hosts: of links inside them, and between them.
+  size_t nearChunk = 0;
+  size_t farChunk = 0;
   // Ranks are GPUs: how many blocks can take part at most, with lines, runs or chunks, how many are insisted
   // on (0: the planner chooses), and what one block's lines hold.
   bool gpu = false;
@@ -79,6 +83,17 @@ struct Machine {
   // Last-level cache, 0 if unknown: larger results are written past it. Decides Plan::stream only, which each
   // rank may set for itself.
   size_t cacheBytes = 0;
+};
+
+// One stage of a plan by stages: what so many ranks do, inside each host or, `between`, on different ones.
+struct Stage {
+  Collective collective = Collective::kAllReduce;
+  Algorithm algorithm = Algorithm::kRing;
+  bool between = false;
+  int ranks = 1;
+  size_t bytes = 0;  // as the collective counts them
+  uint32_t chunkBytes = 0;
+  double microseconds = 0;
 };
 
 enum class Why : uint8_t { kOnlyOne, kModel, kTable, kForced };

@@ -40,24 +40,30 @@ struct Destinations {
   int pushedCount = 0;
 };
 
+// What algorithms over links need.
 template <typename B>
-concept Backend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std::byte* to,
-                           const std::byte* from, const std::byte* const* sources, size_t bytes,
-                           uint64_t value, ReduceSpec spec) {
-  { B::kLineBytes } -> std::convertible_to<size_t>;
+concept ChunkBackend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std::byte* to,
+                                const std::byte* from, const std::byte* const* sources, size_t bytes,
+                                uint64_t value, ReduceSpec spec) {
   { b.rank() } -> std::same_as<int>;
   { b.ranks() } -> std::same_as<int>;
   { b.coop() } -> std::same_as<typename B::Coop>;
-  { b.nextEpoch() } -> std::same_as<uint64_t>;
-  { b.lineBytes() } -> std::same_as<size_t>;
   {b.put(coop, peer, to, from, bytes)};
   {b.signal(coop, peer, cell, value)};
   { b.wait(coop, peer, cell, value) } -> std::same_as<Status>;
+  {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};
+  {b.copy(coop, to, from, bytes, true)};
+};
+
+template <typename B>
+concept Backend = ChunkBackend<B> && requires(B b, typename B::Coop coop, int peer, std::byte* to,
+                                              const std::byte* from, size_t bytes, ReduceSpec spec) {
+  { B::kLineBytes } -> std::convertible_to<size_t>;
+  { b.nextEpoch() } -> std::same_as<uint64_t>;
+  { b.lineBytes() } -> std::same_as<size_t>;
   {b.putLines(coop, peer, from, bytes, Leg::kGather)};
   { b.readLines(coop, peer, to, bytes, Leg::kGather) } -> std::same_as<Status>;
   { b.reduceLines(coop, spec, to, from, bytes) } -> std::same_as<Status>;
-  {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};
-  {b.copy(coop, to, from, bytes, true)};
 };
 
 // One that reads peers' memory outside windows as well.

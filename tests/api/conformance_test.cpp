@@ -40,8 +40,12 @@ std::vector<const Descriptor*> rowsFor(int ranks) {
     // Two ranks have no lines for a second leg.
     const bool tooFew = testsOnDevice() && ranks == 2 && row.algorithm == algorithms::Algorithm::kTwoShot &&
                         row.protocol != Protocol::kChunks;
-    const bool isReached = !testsBetweenHosts() || ranks == 1 || algorithms::usesLinks(row.algorithm);
-    if (moves(row) && local == (ranks == 1) && !tooFew && isReached) rows.push_back(&row);
+    const int hosts = testedHosts();
+    const bool isReached =
+        (!testsBetweenHosts() && hosts == 1) || ranks == 1 || algorithms::usesLinks(row.algorithm);
+    const bool isPlaced =
+        row.algorithm != algorithms::Algorithm::kStages || (hosts > 1 && ranks % hosts == 0 && ranks > hosts);
+    if (moves(row) && local == (ranks == 1) && !tooFew && isReached && isPlaced) rows.push_back(&row);
   }
   return rows;
 }

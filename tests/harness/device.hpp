@@ -20,6 +20,8 @@ bool testsOnDevice();
 bool testsInGraphs();
 // Every rank is a host of its own (STRETTO_LINK=net), whatever process it is in.
 bool testsBetweenHosts();
+// STRETTO_TEST_HOSTS: on so many hosts ranks that are processes say that they are, in turns.
+int testedHosts();
 // How many devices there are, and whether there is one at all, asked by a child. For GTEST_SKIP.
 int devicesThere();
 inline bool deviceThere() {

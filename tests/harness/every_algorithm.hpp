@@ -45,7 +45,7 @@ void addShapes(std::vector<Algorithm<B>>& all) {
 template <typename Row>
 inline constexpr bool isForAnyBackend =
     !std::is_same_v<typename Row::Code, algorithms::OfExecutor> &&
-    Row::kAlgorithm != algorithms::Algorithm::kLocal &&
+    Row::kAlgorithm != algorithms::Algorithm::kLocal && algorithms::runsInOneHost<Row> &&
     (Row::kProtocol == algorithms::Protocol::kLines || Row::kProtocol == algorithms::Protocol::kChunks);
 
 template <typename B>

@@ -64,6 +64,11 @@ bool testsBetweenHosts() {
   return asked != nullptr && strcmp(asked, "net") == 0;
 }
 
+int testedHosts() {
+  const char* asked = getenv("STRETTO_TEST_HOSTS");
+  return asked == nullptr ? 1 : std::max(1, atoi(asked));
+}
+
 double secondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -277,6 +282,8 @@ Processes::Processes(const Board& board, const Body& body, double seconds, Kind 
     const pid_t pid = ::fork();
     if (pid == 0) {
       ::alarm(static_cast<unsigned>(seconds));
+      if (testedHosts() > 1)
+        setenv("NCCL_HOSTID", ("test-host-" + std::to_string(rank % testedHosts())).c_str(), 1);
       if (kind == kOneEach) runRank(board, body, rank);
       if (kind == kOneForAll) runThreads(board, body);
       ::_exit(0);

@@ -109,7 +109,7 @@ TEST(Choose, SaysSoWhenNothingIsPossible) {
 
 TEST(Choose, EveryAlgorithmCanBeForced) {
   for (const Descriptor& row : algorithms::descriptors()) {
-    Machine machine = exampleMachine();
+    Machine machine = row.algorithm == Algorithm::kStages ? exampleHosts() : exampleMachine();
     machine.reach = true;
     const int ranks = row.algorithm == Algorithm::kLocal ? 1 : 4;
     const Request request = exampleRequest(row.collective, 2048, ranks);

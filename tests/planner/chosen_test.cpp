@@ -66,6 +66,9 @@ TEST(Chosen, OnHostsIsEveryForm) {
         for (const int reach : {-1, 0, 1, 2}) {  // on two hosts, on one without reach, with it, one process
           Machine machine;
           machine.hosts = reach < 0 ? 2 : 1;
+          machine.perHost = ranks % machine.hosts == 0 ? ranks / machine.hosts : 0;
+          machine.nearChunk = 65536;
+          machine.farChunk = size_t{512} << 10;
           machine.cores = cores;
           machine.reach = reach > 0;
           machine.sameProcess = reach == 2;

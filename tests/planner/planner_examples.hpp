@@ -19,6 +19,15 @@ inline planner::Machine exampleMachine(int cores = 8) {
   return machine;
 }
 
+// Of two hosts with two ranks each.
+inline planner::Machine exampleHosts(int cores = 8) {
+  planner::Machine machine = exampleMachine(cores);
+  machine.hosts = machine.perHost = 2;
+  machine.nearChunk = machine.linkChunk;
+  machine.farChunk = size_t{512} << 10;
+  return machine;
+}
+
 inline planner::Machine gpuMachine(const char* gpu = "NVIDIA H200") {
   planner::Machine machine;
   machine.gpu = true;

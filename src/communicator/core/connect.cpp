@@ -217,20 +217,21 @@ int coresOf(std::span<const links::Endpoint> endpoints, const std::vector<Verdic
   return static_cast<int>(all);
 }
 
-// Groups of ranks that reach each other without a net.
-int hostsOf(std::span<const links::Endpoint> endpoints) {
+// A host is ranks that reach each other without a net.
+links::net::Places placesOf(std::span<const links::Endpoint> endpoints) {
+  std::vector<int> hostOf;
   int hosts = 0;
-  for (size_t rank = 0; rank < endpoints.size(); ++rank) {
-    const auto before = endpoints.first(rank);
-    if (std::all_of(before.begin(), before.end(),
-                    [&](const links::Endpoint& other) { return isFar(other, endpoints[rank]); }))
-      ++hosts;
+  for (const links::Endpoint& endpoint : endpoints) {
+    const auto before = endpoints.first(hostOf.size());
+    const auto near = std::find_if(before.begin(), before.end(),
+                                   [&](const links::Endpoint& other) { return !isFar(other, endpoint); });
+    hostOf.push_back(near == before.end() ? hosts++ : hostOf[static_cast<size_t>(near - before.begin())]);
   }
-  return hosts;
+  return links::net::Places(std::move(hostOf));
 }
 
 planner::Machine summarise(const ConnectRequest& request, std::span<const links::Endpoint> endpoints,
-                           const std::vector<Verdict>& verdicts) {
+                           const std::vector<Verdict>& verdicts, const links::net::Places& places) {
   planner::Machine machine;
   machine.sameProcess = machine.reach = true;
   for (const Verdict& verdict : verdicts) {
@@ -238,11 +239,13 @@ planner::Machine summarise(const ConnectRequest& request, std::span<const links:
     machine.reach = machine.reach && verdict.reach != 0;
   }
   machine.cores = coresOf(endpoints, verdicts);
-  machine.hosts = hostsOf(endpoints);
+  machine.hosts = places.hosts();
+  machine.perHost = places.perHost();
   machine.deterministic = request.deterministic;
   machine.slotBytes = request.slotBytes;
-  machine.linkChunk =
-      machine.hosts == request.ranks ? links::net::chunkBytesFor(request.ranks) : request.linkChunk;
+  machine.nearChunk = request.linkChunk;
+  machine.farChunk = links::net::chunkBytesFor(request.ranks);
+  machine.linkChunk = machine.hosts > 1 && machine.perHost == 1 ? machine.farChunk : machine.nearChunk;
   return machine;
 }
 
@@ -265,7 +268,8 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
     return kOkStatus;
   }
 
-  if (hostsOf(endpoints.value()) > 1) {
+  connections.places = placesOf(endpoints.value());
+  if (connections.places.hosts() > 1) {
     links::net::FarLinks::Config config;
     config.rank = request.rank;
     config.ranks = request.ranks;
@@ -291,7 +295,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   if (!verdicts.ok()) return verdicts.status();
   connections.region->closeDescriptor();
   STRETTO_TRY(agree(verdicts.value(), request.rank));
-  machine = summarise(request, endpoints.value(), verdicts.value());
+  machine = summarise(request, endpoints.value(), verdicts.value(), connections.places);
   return kOkStatus;
 }
 

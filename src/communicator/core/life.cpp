@@ -257,7 +257,7 @@ Status Communicator::makeHost() {
     policy.value().polls = true;
     policy.value().yields = 20;  // each look is a call of the kernel already
     host_ = std::make_unique<links::net::SpreadHost>(rank_, connections_.peers, layout, policy.value(),
-                                                     &importer_, *connections_.far, machine_.linkChunk,
+                                                     &importer_, *connections_.far, connections_.places,
                                                      [this](uint64_t peers) { show(peers); });
   } else {
     host_ = std::make_unique<Host>(rank_, connections_.peers, layout, policy.value(), &importer_);

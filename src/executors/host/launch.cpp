@@ -19,8 +19,8 @@ using Table =
 template <typename Code>
 Status runSpread(Host& host, const Arguments& arguments) {
   auto& spread = static_cast<SpreadHost&>(host);
-  STRETTO_TRY(Code::run(spread, arguments));
-  return spread.finish();
+  const Status status = Code::run(spread, arguments);
+  return spread.giveBack(status.ok() ? spread.finish() : status);
 }
 
 template <typename Row>
@@ -30,7 +30,7 @@ constexpr void add(Table& table, Table& spreadTable) {
       return of[static_cast<size_t>(Row::kCollective)][static_cast<size_t>(Row::kAlgorithm)]
                [static_cast<size_t>(Row::kProtocol)];
     };
-    place(table) = Row::Code::template run<Host>;
+    if constexpr (algorithms::runsInOneHost<Row>) place(table) = Row::Code::template run<Host>;
     if constexpr (algorithms::usesLinks(Row::kAlgorithm)) place(spreadTable) = runSpread<typename Row::Code>;
   }
 }

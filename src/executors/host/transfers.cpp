@@ -33,7 +33,7 @@ Result<bool> progressSend(B& host, HostTransfer& transfer, TransferWatch* watch)
       watch->ready(transfer, bytes);
     host.setTag(transfer.tag);
     host.linkAt(transfer.peer, host.cursors(transfer.peer).sent)->bytes = transfer.bytes;
-    if (const Status status = outlet.send(transfer.data + transfer.moved, bytes); !status.ok()) return status;
+    if (const Status status = outlet.lend(transfer.data + transfer.moved, bytes); !status.ok()) return status;
     account(transfer, bytes);
     if (watch != nullptr) [[unlikely]]
       watch->moved(transfer);
@@ -194,7 +194,7 @@ Status runTransfers(Host& host, std::span<HostTransfer> transfers, TransferWatch
 }
 
 Status runTransfers(links::net::SpreadHost& host, std::span<HostTransfer> transfers, TransferWatch* watch) {
-  return runAll(host, transfers, watch);
+  return host.giveBack(runAll(host, transfers, watch));
 }
 
 }  // namespace stretto::executors::host

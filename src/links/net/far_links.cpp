@@ -14,10 +14,13 @@ using stretto::net::Memory;
 using stretto::net::Receive;
 
 Result<std::unique_ptr<FarLinks>> FarLinks::listen(Config config) {
+  const auto properties = config.net->properties(config.device);
+  if (!properties.ok()) return properties.status();
   auto listener = config.net->listen(config.device);
   if (!listener.ok()) return listener.status();
   auto links = std::unique_ptr<FarLinks>(new FarLinks(std::move(config)));
   links->listener_ = std::move(listener.value());
+  links->lends_ = properties.value().gathers;
   return links;
 }
 
@@ -136,6 +139,10 @@ Status FarLinks::seat(Caller& caller, size_t bytes) {
   --expected_;
   --wanted_;
   return kOkStatus;
+}
+
+void FarLinks::giveBack() {
+  for (SendRing* ring : sending_) ring->giveBack();
 }
 
 bool FarLinks::isIdle() const {

@@ -44,6 +44,7 @@ class FarLinks {
   // That rank is on another host, and listens there.
   void add(int peer, const stretto::net::Handle& handle);
   bool isFar(int peer) const { return peers_[static_cast<size_t>(peer)] != nullptr; }
+  size_t chunkBytes() const { return config_.chunkBytes; }
   const char* netName() const { return config_.net->name(); }
 
   // The rings of a far peer, made at first use.
@@ -57,6 +58,9 @@ class FarLinks {
 
   // Moves what can be moved.
   void progress();
+  // Chunks of whatever memory can be sent from there.
+  bool lends() const { return lends_; }
+  void giveBack();
   // All chunks that were published have left; else for which peers some have not, a bit each.
   bool isIdle() const;
   uint64_t busy() const;
@@ -94,8 +98,9 @@ class FarLinks {
   std::vector<SendRing*> sending_;                    // that are used
   std::vector<ReceiveRing*> receiving_;               // that are connected
   std::list<Caller> callers_;                         // stay where they are
-  int expected_ = 0;                                  // peers that have not connected to this rank,
-  int wanted_ = 0;                                    // and those of them from whom it waits for something
+  bool lends_ = false;
+  int expected_ = 0;  // peers that have not connected to this rank,
+  int wanted_ = 0;    // and those of them from whom it waits for something
   uint32_t looks_ = 0;
 };
 

@@ -69,14 +69,33 @@ Status SendRing::greet() {
 
 Status SendRing::post() {
   while (posted_ < published_) {
-    const uint64_t at = posted_ % Slots::kDepth;
-    requests_[at] = nullptr;
-    STRETTO_TRY(sender_->send(reinterpret_cast<const std::byte*>(slots_.at(posted_)),
-                              messageBytes(bytes_[at]), 0, memory_.get(), requests_[at]));
-    if (requests_[at] == nullptr) return kOkStatus;
+    STRETTO_TRY(send(posted_));
+    if (requests_[posted_ % Slots::kDepth] == nullptr) return kOkStatus;
     ++posted_;
   }
   return kOkStatus;
+}
+
+Status SendRing::send(uint64_t chunk) {
+  const uint64_t at = chunk % Slots::kDepth;
+  const auto* const cell = reinterpret_cast<const std::byte*>(slots_.at(chunk));
+  requests_[at] = nullptr;
+  if (lent_[at] == nullptr)
+    return sender_->send(cell, messageBytes(bytes_[at]), 0, memory_.get(), requests_[at]);
+  return sender_->sendGathered({{cell, sizeof(Cell)}, {lent_[at], bytes_[at]}}, 0, requests_[at]);
+}
+
+void SendRing::giveBack() {
+  uint64_t chunk = credits_.count;
+  while (chunk < published_ && lent_[chunk % Slots::kDepth] == nullptr) ++chunk;
+  if (broken_.is() || chunk == published_) return;
+  const std::string why = lastError();
+  broken_.note(fail(Code::kRemote, "an operation failed before all had left that it sends"));
+  setLastError(why);
+  memory_.reset();
+  helloMemory_.reset();
+  sender_.reset();
+  connecting_.reset();
 }
 
 Status SendRing::reap() {

@@ -64,8 +64,14 @@ class SendRing {
   SendRing(int rank, size_t chunkBytes);
 
   Cell* slot(uint64_t chunk) const { return slots_.at(chunk); }
-  // How much payload the next chunk has: before it is published.
-  void setBytes(size_t bytes) { bytes_[published_ % Slots::kDepth] = bytes; }
+  // How much payload the next chunk has: before it is published. It lies in the slot, or where it is lent.
+  void setBytes(size_t bytes) {
+    bytes_[published_ % Slots::kDepth] = bytes;
+    lent_[published_ % Slots::kDepth] = nullptr;
+  }
+  void lend(const std::byte* from) { lent_[published_ % Slots::kDepth] = from; }
+  // Nothing that is lent is read any more: where that has not left, the ring breaks.
+  void giveBack();
   void publish() { ++published_; }
   // A cell whose count is the number of chunks whose slots are free again.
   const Cell* credits() const { return &credits_; }
@@ -84,11 +90,13 @@ class SendRing {
   Status step();
   Status greet();
   Status post();
+  Status send(uint64_t chunk);
   Status reap();
 
   Hello hello_;
   Slots slots_;
   size_t bytes_[Slots::kDepth] = {};
+  const std::byte* lent_[Slots::kDepth] = {};
   uint64_t published_ = 0;
   uint64_t posted_ = 0;
   Cell credits_{};

@@ -66,6 +66,10 @@ Status SpreadHost::until(AwaitedWord awaited, const Cell* cell, uint64_t value) 
   return kOkStatus;
 }
 
+Status SpreadHost::awaitLeft(int peer, uint64_t chunks) {
+  return links_.isFar(peer) ? waitCount(coop(), peer, creditFrom(peer), chunks) : kOkStatus;
+}
+
 Status SpreadHost::finish() {
   if (links_.isIdle()) return kOkStatus;
   links_.progress();

@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "links/net/far_links.hpp"
+#include "links/net/places.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto::links::net {
@@ -22,11 +23,13 @@ class SpreadHost final : public Host {
   // has nothing new to say does not answer.
   using Ask = std::function<void(uint64_t peers)>;
 
+  // `links` and `places` outlive it.
   SpreadHost(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
-             Importer* importer, FarLinks& links, size_t mostInChunk, Ask ask)
+             Importer* importer, FarLinks& links, const Places& places, Ask ask)
       : Host(rank, peers, layout, policy, importer),
         links_(links),
-        mostInChunk_(mostInChunk),
+        places_(places),
+        mostInChunk_(places.perHost() == 1 ? links.chunkBytes() : layout.linkChunk),
         ask_(std::move(ask)) {}
 
   Cell* linkAt(int peer, uint64_t chunk) {
@@ -43,10 +46,18 @@ class SpreadHost final : public Host {
   }
   // SizesChunks (algorithms/link_channel.hpp). Equal on all ranks: a chunk may pass near links and far ones.
   size_t mostInChunk() const { return mostInChunk_; }
+  // SpreadBackend (algorithms/stages.hpp).
+  const Places& places() const { return places_; }
+  size_t mostInNearChunk() const { return layout().linkChunk; }
+  size_t mostInFarChunk() const { return links_.chunkBytes(); }
   void sizeChunk(int peer, size_t bytes) {
     if (links_.isFar(peer)) links_.to(peer).setBytes(bytes);
   }
   Status checkChunk(int peer, size_t bytes);
+  // LendingBackend (algorithms/link_channel.hpp).
+  bool lends(int peer) const { return links_.isFar(peer) && links_.lends(); }
+  void lend(int peer, const std::byte* from) { links_.to(peer).lend(from); }
+  Status awaitLeft(int peer, uint64_t chunks);
 
   void signal(Coop coop, int peer, Cell* cell, uint64_t value);
   Status wait(Coop, int peer, const Cell* cell, uint64_t value) {
@@ -64,6 +75,11 @@ class SpreadHost final : public Host {
   Status progress(uint64_t peers = 0);
   // The end of an operation: all that was sent has left, so that no peer waits for this rank's next one.
   Status finish();
+  // The end of one that failed: its buffers are the caller's again.
+  Status giveBack(Status why) {
+    if (!why.ok()) links_.giveBack();
+    return why;
+  }
   // Asks a far peer for its calls, and waits a little for the answer.
   void hear(int peer);
 
@@ -73,6 +89,7 @@ class SpreadHost final : public Host {
   Status brokenLink(int peer);
 
   FarLinks& links_;
+  const Places& places_;
   const size_t mostInChunk_;
   const Ask ask_;
 };

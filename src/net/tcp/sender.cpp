@@ -19,6 +19,14 @@ constexpr uint64_t kMeasureEvery = 20'000'000;  // nanoseconds
 constexpr double kSayLostAfter = 0.2;           // seconds: by then a peer that died has closed all flows
 constexpr int kMostMillisecondsOfClose = 100;
 
+// So many bytes of a message from `begin` on: of its head, and of the rest.
+std::array<std::span<const std::byte>, 2> partsOf(const Gathered& message, size_t begin, size_t bytes) {
+  const size_t ofHead = std::min(message.head.size() - std::min(message.head.size(), begin), bytes);
+  const size_t at = begin + ofHead - message.head.size();  // not used if nothing is left
+  return {ofHead == 0 ? std::span<const std::byte>{} : message.head.subspan(begin, ofHead),
+          ofHead == bytes ? std::span<const std::byte>{} : message.rest.subspan(at, bytes - ofHead)};
+}
+
 }  // namespace
 
 TcpSender::TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Settings& settings)
@@ -82,8 +90,9 @@ Status TcpSender::failed() const {
   return failure_;
 }
 
-Status TcpSender::send(const std::byte* from, size_t bytes, int tag, Registration*, Request*& request) {
+Status TcpSender::sendGathered(const Gathered& from, int tag, Request*& request) {
   request = nullptr;
+  const size_t bytes = from.bytes();
   if (!failure_.ok()) return failed();
   if (bytes > kMostMessage) {
     return fail(Code::kInvalidUsage, "a message of %zu bytes is longer than the %zu that one may have", bytes,
@@ -242,14 +251,15 @@ bool TcpSender::smallJob(Message& message, Job& job) {
   kept->message = &message;
   job = {kept->frame, message.from, nullptr, kept};
   if (several()) {
-    kept->bytes.assign(message.from, message.from + message.frame.total);
-    job.from = kept->bytes.data();
+    kept->bytes.assign(message.from.head.begin(), message.from.head.end());
+    kept->bytes.insert(kept->bytes.end(), message.from.rest.begin(), message.from.rest.end());
+    job.from = {{}, kept->bytes};
   }
   return true;
 }
 
 void TcpSender::chunkJob(Message& message, Job& job) {
-  job = {message.frame, message.from + message.given, &message, nullptr};
+  job = {message.frame, message.from, &message, nullptr};
   job.frame.kind = FrameKind::kPart;
   job.frame.offset = message.given;
   job.frame.bytes = std::min(hello_.chunk, message.frame.total - message.given);
@@ -284,14 +294,17 @@ bool TcpSender::pump(size_t index) {
   OutFlow& flow = *flows_[index];
   const size_t whole = sizeof(Frame) + flow.job.frame.bytes;
   while (flow.sent < whole) {
-    iovec pieces[2];
+    iovec pieces[3];
     size_t count = 0;
     if (flow.sent < sizeof(Frame)) {
       pieces[count++] = {bytesOf(flow.job.frame).data() + flow.sent, sizeof(Frame) - flow.sent};
     }
     const size_t payload = flow.sent > sizeof(Frame) ? flow.sent - sizeof(Frame) : 0;
     if (payload < flow.job.frame.bytes) {
-      pieces[count++] = {const_cast<std::byte*>(flow.job.from) + payload, flow.job.frame.bytes - payload};
+      const size_t begin = flow.job.frame.offset + payload;
+      for (const auto part : partsOf(flow.job.from, begin, flow.job.frame.bytes - payload)) {
+        if (!part.empty()) pieces[count++] = {const_cast<std::byte*>(part.data()), part.size()};
+      }
     }
     const Transfer sent = sendSome(flow.socket, std::span(pieces, count));
     if (sent.outcome == IoOutcome::kWouldBlock) {
@@ -427,14 +440,14 @@ void TcpSender::sendAgain(size_t lost) {
   }
   for (Unconfirmed& one : unconfirmed_) {
     if (!one.used || one.carrier != static_cast<int>(lost)) continue;
-    again_.push_back({one.frame, one.bytes.data(), nullptr, &one});
+    again_.push_back({one.frame, {{}, one.bytes}, nullptr, &one});
   }
   for (Message& message : messages_) {
     if (!message.used || message.done) continue;
     message.asked = false;
     for (size_t i = 0; i < message.carriers.size(); ++i) {
       if (message.carriers[i] != lost) continue;
-      Job job{message.frame, message.from + i * hello_.chunk, &message, nullptr};
+      Job job{message.frame, message.from, &message, nullptr};
       job.frame.kind = FrameKind::kPart;
       job.frame.offset = static_cast<uint32_t>(i * hello_.chunk);
       job.frame.bytes = std::min(hello_.chunk, message.frame.total - job.frame.offset);

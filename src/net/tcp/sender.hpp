@@ -25,7 +25,11 @@ class TcpSender final : public Sender {
   ~TcpSender() override;
 
   Result<std::unique_ptr<Registration>> enrol(std::byte* at, size_t bytes, Memory kind) override;
-  Status send(const std::byte* from, size_t bytes, int tag, Registration* memory, Request*& request) override;
+  Status send(const std::byte* from, size_t bytes, int tag, Registration*,
+              Request*& request) override {
+    return sendGathered({{}, {from, bytes}}, tag, request);
+  }
+  Status sendGathered(const Gathered& message, int tag, Request*& request) override;
   Status test(Request* request, bool& done) override;
   std::vector<FlowCounters> flows() const override;
 
@@ -33,7 +37,7 @@ class TcpSender final : public Sender {
   struct Message final : Request {
     bool used = false;
     bool done = false;
-    const std::byte* from = nullptr;
+    Gathered from;
     Frame frame;                    // of the whole; its chunks' frames differ in kind, offset and bytes
     uint32_t given = 0;             // bytes that were given to flows
     uint32_t taken = 0;             // bytes that the kernel has
@@ -51,7 +55,7 @@ class TcpSender final : public Sender {
   // What a flow is to send next, or sends.
   struct Job {
     Frame frame;
-    const std::byte* from = nullptr;
+    Gathered from;                       // the whole message
     Message* message = nullptr;          // of a chunk
     Unconfirmed* unconfirmed = nullptr;  // of a small message
   };

@@ -50,6 +50,7 @@ Result<Properties> TcpNet::properties(int device) const {
   properties.mostConnections = kMostConnections;
   properties.mostGrouped = kMostGrouped;
   properties.mostBytes = kMostMessage;
+  properties.gathers = true;
   return properties;
 }
 

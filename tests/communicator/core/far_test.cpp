@@ -280,6 +280,48 @@ TEST(HostsOfProcesses, MixSharedMemoryAndTheNet) {
               }));
 }
 
+// Every collective that has stages, in more than one window, against what it must give.
+void runStages(Member& member) {
+  for (const char* collective : {"all_reduce", "all_gather", "broadcast"}) {
+    if (!member.expect(strettoCommForce(member.comm, collective, "stages", nullptr, 0, 0), "force")) return;
+  }
+  const auto ranks = static_cast<size_t>(member.ranks());
+  for (const size_t count : {size_t{1}, size_t{1000}, size_t{1} << 18, (size_t{5} << 18) + 3}) {
+    if (!sumsRight(member, {count})) return;
+    std::vector<int> mine(count), all(count * ranks, -1), one(count, -1);
+    std::iota(mine.begin(), mine.end(), member.rank);
+    member.expect(ncclAllGather(mine.data(), all.data(), count, ncclInt32, member.comm, nullptr), "gather");
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i] != static_cast<int>(i / count + i % count)) return member.complain("block at %zu", i);
+    }
+    for (int root = 0; root < member.ranks(); ++root) {
+      member.expect(ncclBroadcast(mine.data(), one.data(), count, ncclInt32, root, member.comm, nullptr),
+                    "broadcast");
+      for (size_t i = 0; i < count; ++i) {
+        if (one[i] != root + static_cast<int>(i)) return member.complain("element %zu of %d", i, root);
+      }
+    }
+  }
+}
+
+TEST(HostsOfProcesses, GoThroughStages) {
+  asProcesses(4, onHosts(2, runStages));
+  asProcesses(6, onHosts(3, runStages));
+}
+
+TEST(HostsOfProcesses, SayWhichStagesThereAre) {
+  asProcesses(4, onHosts(2, [](Member& member) {
+                const std::string text = explained(member);
+                member.check(says(text, "\"stages\":["), text.c_str());
+                member.check(says(text, "\"links\":\"between_hosts\""), text.c_str());
+              }));
+  asProcesses(3, onHosts(2, [](Member& member) {
+                const std::string text = explained(member);
+                member.check(says(text, "equally many ranks on each host"), text.c_str());
+                sumsRight(member);
+              }));
+}
+
 TEST(HostsOfProcesses, SendEachOtherMessages) {
   asProcesses(3, onHosts(3, [](Member& member) {
                 constexpr size_t kCount = 1000000;
@@ -362,11 +404,19 @@ TEST(HostsOfProcesses, APluginThatIsNotThereIsTcpOrAnErrorWhereItsNetIsWanted) {
                              refused(ncclInvalidUsage, {"NCCL_NET=nosuchnet", "nosuchplugin"})));
 }
 
-TEST(HostsOfProcesses, ADeadRankOfAnotherHostIsNamed) {
-  const Board board(3);
+// Whichever stage the others are in: three ranks on two hosts have none.
+class DeadRankOfAnotherHost : public ::testing::TestWithParam<int> {};
+
+TEST_P(DeadRankOfAnotherHost, IsNamed) {
+  const int ranks = GetParam();
+  const Board board(ranks);
   Processes processes(board,
                       onHosts(2,
-                              [](Member& member) {
+                              [ranks](Member& member) {
+                                if (ranks % 2 == 0)
+                                  member.expect(
+                                      strettoCommForce(member.comm, "all_reduce", "stages", nullptr, 0, 0),
+                                      "force");
                                 std::vector<float> buffer(50000, 1.0f);
                                 ncclResult_t result = ncclSuccess;
                                 while (result == ncclSuccess) {
@@ -384,6 +434,8 @@ TEST(HostsOfProcesses, ADeadRankOfAnotherHostIsNamed) {
   processes.kill(1);
   processes.finish(1);
 }
+
+INSTANTIATE_TEST_SUITE_P(HostsOfProcesses, DeadRankOfAnotherHost, ::testing::Values(3, 4));
 
 }  // namespace
 }  // namespace stretto
