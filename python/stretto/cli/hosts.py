@@ -91,7 +91,7 @@ class _Connection:
 class Hosts:
     """The ranks of a job, contiguous on each host in the order of `hosts`."""
 
-    hears = (STDOUT, STDERR)
+    hears: tuple[int, ...] = (STDOUT, STDERR)
 
     def __init__(self, hosts: list[Host], launch: Launch) -> None:
         self._hosts = hosts

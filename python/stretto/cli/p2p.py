@@ -50,8 +50,8 @@ class Options:
     in_flight: int = 8
     chunk: str | None = None
     window: str | None = None
-    least: int = 4 << 10
-    most: int = 256 << 20
+    least: str = "4K"
+    most: str = "256M"
     factor: int = 4
     rounds: int = 7
     budget_ms: float = 100.0
@@ -90,8 +90,8 @@ FLAGS: dict[str, Any] = {
     "in_flight": _flag(_WAY, "--in-flight", metavar="N", min=1, max=32, help="Messages under way at a time."),
     "chunk": _flag(_WAY, "--chunk", metavar="SIZE", help="Bytes that go over one connection at a time."),
     "window": _flag(_WAY, "--window", metavar="SIZE", help="Most bytes in flight over one of several connections."),
-    "least": _flag(_SIZES, "-b", "--minbytes", metavar="SIZE", parser=size, help="Smallest size."),
-    "most": _flag(_SIZES, "-e", "--maxbytes", metavar="SIZE", parser=size, help="Largest size."),
+    "least": _flag(_SIZES, "-b", "--minbytes", metavar="SIZE", help="Smallest size."),
+    "most": _flag(_SIZES, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
     "factor": _flag(_SIZES, "-f", "--stepfactor", metavar="N", min=2, help="Each size is the last one times this."),
     "rounds": _flag(_SIZES, "--rounds", metavar="N", min=1, help="Turns of each implementation at each size."),
     "budget_ms": _flag(_SIZES, "--budget-ms", metavar="MS", min=1.0, help="About how long a turn lasts."),
@@ -226,7 +226,7 @@ def _plan(options: Options) -> Plan:
             f"p2p: --operation {options.operation}: the net moves messages by send and receive alone. One-sided write "
             "and read are not in its table (NCCL's net plugin table, version 12)"
         )
-    least, most = options.least, options.most
+    least, most = size(options.least), size(options.most)
     if not least or least > most or most > 1 << 30:
         stop(f"p2p: sizes from {least} to {most}: 1 byte to 1G, the smaller one first")
     words = options.floor.split(",") if options.floor != "none" else []
