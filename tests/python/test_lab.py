@@ -57,7 +57,7 @@ def test_the_report_names_the_late_rank_and_the_end_barrier_makes_others_wait(tm
         late_us=20000,
         work_us=0,
         size="4K",
-        rounds=3,
+        rounds=5,
         peers="1stage,1stage-nosync",
         json=tmp_path / "rows.json",
         recording=tmp_path / "recording",
