@@ -106,6 +106,19 @@ def test_a_decode_step_gives_what_one_rank_gives(tmp_path: Path) -> None:
         assert row["us_by_part"]["communication"] > 0
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_sequence_parallelism_gives_what_one_rank_gives(ranks: int, tmp_path: Path) -> None:
+    options = decode.SequenceOptions(
+        ranks=ranks, scale=32, layers=2, batch="4,12,32", rounds=1, budget_ms=1.0, json=tmp_path / "rows.json"
+    )
+    found = record(decode, options)
+    assert found["lab"] == "sequence-parallel"
+    assert {row["implementation"] for row in found["rows"]} == set(options.backends.split(","))
+    for row in found["rows"]:
+        assert row["wrong"] == 0
+        assert row["same_bits_on_all_ranks"]
+
+
 def test_what_a_rank_alone_computes_of_its_shard_is_wrong() -> None:
     shape = QWEN3_8B.scaled(32, 1)
     expected = reference(shape, 2, 3, Alone(), lambda: 0)
@@ -175,6 +188,7 @@ def _partial(model: Model, sums: list[Any]) -> Any:
         (decode, decode.DecodeOptions(scale=1, layers=10000), "a larger --scale"),
         (decode, decode.LayerOptions(device="cuda"), "built for CPU ranks"),
         (decode, decode.LayerOptions(backends="mpi"), "choose from stretto"),
+        (decode, decode.SequenceOptions(batch="16,3"), "cuts the tokens among 2 ranks"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(module: Any, options: Any, words: str) -> None:

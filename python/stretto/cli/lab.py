@@ -16,7 +16,7 @@ from stretto.cli.flags import with_flags
 from stretto.cli.output import examples
 from stretto.lab.all_reduce import AllReduceOptions
 from stretto.lab.chain import ChainOptions
-from stretto.lab.decode import DecodeOptions, LayerOptions
+from stretto.lab.decode import DecodeOptions, LayerOptions, SequenceOptions
 from stretto.lab.straggler import StragglerOptions
 
 lab = typer.Typer(
@@ -185,3 +185,22 @@ def decode(**given: Any) -> None:
     from stretto.lab.decode import run
 
     _obey("decode", DecodeOptions(**given), run)
+
+
+@lab.command(
+    "sequence-parallel",
+    epilog=examples(
+        "stretto lab sequence-parallel --ranks 2 --plot sequence.png",
+        "stretto lab sequence-parallel --ranks 4 --batch 64,512 --json sequence.json",
+    ),
+)
+@with_flags(SequenceOptions, FLAGS)
+def sequence_parallel(**given: Any) -> None:
+    """Time a layer by all-reduce and by sequence parallelism: reduce-scatter, norm of a part of the tokens, all-gather.
+
+    stretto-sequence does one after the other, stretto-overlapped cuts the tokens into chunks and scatters one while it
+    multiplies the next. The batch is the number of tokens. Results are compared with those of one rank without shards.
+    """
+    from stretto.lab.decode import run
+
+    _obey("sequence-parallel", SequenceOptions(**given), run)

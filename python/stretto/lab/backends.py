@@ -10,10 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 import stretto
 from stretto.bench.drivers import Missing, find_driver
 from stretto.lab.contenders import KINDS, UNSAFE
-from stretto.lab.model import EPSILON, Array, Parts, rms_norm
+from stretto.lab.model import EPSILON, Array, Parts, Product, rms_norm
 
 _SECONDS = 60
 
@@ -29,6 +31,14 @@ class Job:
     unique_id: bytes
 
 
+def multiply(product: Product, parts: Parts) -> Array:
+    """This rank's partial sums."""
+    left, right = product
+    x = left @ right
+    parts.spent("gemm")
+    return np.asarray(x)
+
+
 class Backend(ABC):
     """One way to add up the ranks' partial sums. Ranks open the same backends in the same order."""
 
@@ -38,11 +48,12 @@ class Backend(ABC):
     def all_reduce(self, x: Array) -> None:
         """Sums over ranks, in place."""
 
-    def reduce_add_norm(self, x: Array, residual: Array, weight: Array, parts: Parts) -> Array:
-        """The sum of all ranks' `x` is added to the residual, in place; the normalised residual comes back.
+    def reduce_add_norm(self, product: Product, residual: Array, weight: Array, parts: Parts) -> Array:
+        """The sum of all ranks' products is added to the residual, in place; the normalised residual comes back.
 
         What has an operation for all of this overrides it, and calls all its time communication.
         """
+        x = multiply(product, parts)
         self.all_reduce(x)
         parts.spent("communication")
         residual += x
@@ -84,10 +95,68 @@ class Stretto(Backend):
 class StrettoFused(Stretto):
     """This library, sum, residual and norm in one call."""
 
-    def reduce_add_norm(self, x: Array, residual: Array, weight: Array, parts: Parts) -> Array:
+    def reduce_add_norm(self, product: Product, residual: Array, weight: Array, parts: Parts) -> Array:
+        x = multiply(product, parts)
         self._comm.all_reduce_add_rms_norm(x, residual, weight, epsilon=EPSILON)
         parts.spent("communication")
         return x
+
+
+class StrettoSequence(Stretto):
+    """Sequence parallelism: each rank keeps the residual of its part of the tokens, adds and normalises that alone, and
+    the normalised parts are gathered. The residual's other tokens are not kept up to date.
+    """
+
+    chunks: ClassVar[int] = 1
+
+    def reduce_add_norm(self, product: Product, residual: Array, weight: Array, parts: Parts) -> Array:
+        comm, (tokens, hidden) = self._comm, residual.shape
+        chunks = self._chunks(tokens)
+        # Chunk by chunk a rank has a part of the chunk's tokens.
+        shape = (chunks, comm.size, tokens // chunks // comm.size, hidden)
+        own = residual.reshape(shape)[:, comm.rank]
+        own += self._scatter(product, np.empty_like(own), parts)
+        normalised = rms_norm(own, weight)
+        parts.spent("norm")
+        out: Array = np.empty((tokens, hidden), np.float32)
+        for whole, part in zip(out.reshape(chunks, -1, hidden), normalised, strict=True):
+            comm.all_gather(part, out=whole)
+        parts.spent("communication")
+        return out
+
+    def _chunks(self, tokens: int) -> int:
+        """As many as there should be and the tokens can be cut into."""
+        return next(count for count in range(self.chunks, 0, -1) if tokens % (count * self._comm.size) == 0)
+
+    def _scatter(self, product: Product, parts_of_rank: Array, parts: Parts) -> Array:
+        self._comm.reduce_scatter(multiply(product, parts), out=parts_of_rank[0])
+        parts.spent("communication")
+        return parts_of_rank
+
+
+class StrettoOverlapped(StrettoSequence):
+    """The same in chunks: while one is scattered on a stream, the next is multiplied."""
+
+    chunks: ClassVar[int] = 4
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._stream = stretto.Stream()
+
+    def _scatter(self, product: Product, parts_of_rank: Array, parts: Parts) -> Array:
+        left, right = product
+        for rows, part in zip(np.split(left, len(parts_of_rank)), parts_of_rank, strict=True):
+            x = multiply((rows, right), parts)
+            self._stream.synchronize()
+            self._comm.reduce_scatter(x, out=part, stream=self._stream)
+            parts.spent("communication")
+        self._stream.synchronize()
+        parts.spent("communication")
+        return parts_of_rank
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 class Baseline(Backend):
@@ -156,7 +225,11 @@ def _of_kind(name: str) -> type[Backend]:
 BACKENDS: dict[str, type[Any]] = {
     "stretto": Stretto,
     "stretto-fused": StrettoFused,
+    "stretto-sequence": StrettoSequence,
+    "stretto-overlapped": StrettoOverlapped,
     **{kind: _of_kind(kind) for kind in KINDS if kind != UNSAFE},
     "gloo": Gloo,
 }
+# These cut the batch among the ranks.
+SEQUENCE = ("stretto-sequence", "stretto-overlapped")
 DEFAULT = ("stretto", "stretto-fused", "1stage", "1stage-nosync", "2stage-nosync", "gloo")

@@ -1,4 +1,4 @@
-"""`stretto lab layer` and `stretto lab decode`: one Qwen3 layer, or a decode step of all of them, under tensor
+"""`stretto lab layer`, `decode` and `sequence-parallel`: one Qwen3 layer, or a decode step of all of them, under tensor
 parallelism, with each communication backend in turn. The ranks are processes that hold their shards once.
 
 A step takes one token of each sequence of the batch through the layers and the last norm: no embedding, no head, no
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from stretto.bench.crew import Failed, say, temporary_folder
 from stretto.bench.job import Job, JobError, Launch, Reply, terminable
@@ -21,7 +21,7 @@ from stretto.bench.options import UsageError
 from stretto.bench.rows import SCHEMA, Row
 from stretto.bench.run import expect_targets
 from stretto.lab import document, plots
-from stretto.lab.backends import BACKENDS, DEFAULT
+from stretto.lab.backends import BACKENDS, DEFAULT, SEQUENCE
 from stretto.lab.chain import bench_options, numbers
 from stretto.lab.model import QWEN3_8B, Parts, Shape
 from stretto.lab.names import chosen
@@ -37,6 +37,7 @@ _PREPARE_SECONDS = 600.0
 class DecodeOptions:
     ranks: int = 2
     device: str = "cpu"
+    command: ClassVar[str] = "decode"
     backends: str = ",".join(DEFAULT)
     batch: str = "1,8,32"
     context: int = 512
@@ -55,10 +56,22 @@ class DecodeOptions:
 
 @dataclass(frozen=True)
 class LayerOptions(DecodeOptions):
+    command: ClassVar[str] = "layer"
     batch: str = "1,8,32,128"
     layers: int = 1
     scale: int = 4
     budget_ms: float = 100.0
+
+
+@dataclass(frozen=True)
+class SequenceOptions(LayerOptions):
+    """A layer whose tokens belong to one prompt or to many: next to no context, so that the GEMMs are what counts."""
+
+    command: ClassVar[str] = "sequence-parallel"
+    backends: str = ",".join(("stretto", "stretto-fused", *SEQUENCE))
+    batch: str = "16,64,256,1024"
+    context: int = 1
+    scale: int = 8
 
 
 @dataclass
@@ -80,13 +93,12 @@ class _Tried:
 
 def run(options: DecodeOptions) -> int:
     """The exit status: 0, or 1 where a result is wrong or a rank failed. Raises UsageError and Failed."""
-    command = "layer" if isinstance(options, LayerOptions) else "decode"
     batches: list[int] = numbers("batch", options.batch, int)
     names = chosen("backends", options.backends, list(BACKENDS))
-    _check(options, command, batches)
+    _check(options, names, batches)
     most_bytes = max(batches) * options.shape.hidden * 4
     with temporary_folder() as folder, terminable():
-        job = Job(command, _launch(options, folder, names, most_bytes), options.ranks, folder)
+        job = Job(options.command, _launch(options, folder, names, most_bytes), options.ranks, folder)
         try:
             job.wait_ready(_START_SECONDS)
             found = job.ask("backends", options.timeout)[0]
@@ -105,7 +117,7 @@ def run(options: DecodeOptions) -> int:
         say(f"at their end the ranks failed: {problem}")
     versions = {name: {"version": version, "note": ""} for name, version in found["backends"].items()}
     record = {
-        **{"schema": SCHEMA, "lab": command, "machine": facts, "options": document.given(options)},
+        **{"schema": SCHEMA, "lab": options.command, "machine": facts, "options": document.given(options)},
         **{"implementations": versions, "arithmetic": job.version, "rows": rows},
         "failures": {"ranks": problem} if problem else {},
     }
@@ -117,10 +129,10 @@ def run(options: DecodeOptions) -> int:
     return document.status(record) or int(bool(problem))
 
 
-def _check(options: DecodeOptions, command: str, batches: Sequence[int]) -> None:
+def _check(options: DecodeOptions, names: Sequence[str], batches: Sequence[int]) -> None:
     expect_targets(bench_options(options, 8))
     if options.device != "cpu":
-        raise UsageError(f"--device {options.device}: lab {command} is built for CPU ranks, with NumPy's arithmetic")
+        raise UsageError(f"--device {options.device}: lab {options.command} is built for CPU ranks")
     for name, value in (("layers", options.layers), ("context", options.context), ("batch", min(batches))):
         if value < 1:
             raise UsageError(f"--{name} {value}: at least 1")
@@ -128,6 +140,9 @@ def _check(options: DecodeOptions, command: str, batches: Sequence[int]) -> None
         shape = options.shape
     except ValueError as error:
         raise UsageError(f"--scale: {error}") from error
+    for name in set(names) & set(SEQUENCE):
+        if any(batch % options.ranks for batch in batches):
+            raise UsageError(f"--batch {options.batch}: {name} cuts the tokens among {options.ranks} ranks")
     if shape.refuse(options.ranks):
         raise UsageError(f"--ranks {options.ranks}: {shape.refuse(options.ranks)}")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
+# What is to be multiplied, and the products of all ranks added: (batch, k) and (k, hidden).
+Product = tuple[Array, Array]
 EPSILON = 1e-6
 _ROPE_BASE = 1e6
 _NORM_WEIGHTS = 4  # matrices of a layer, and the number that norms take in its seed
@@ -130,8 +132,8 @@ class Layer:
         self._keys, self._values = (np.ascontiguousarray(one) for one in whole[:, self._kv])
         self._rope = _rotation(context, shape.head_dim)
 
-    def attend(self, x: Array, parts: Parts) -> Array:
-        """This rank's partial sums of the attention block: (batch, hidden)."""
+    def attend(self, x: Array, parts: Parts) -> Product:
+        """This rank's partial sums of the attention block."""
         batch, size = len(x), self._shape.head_dim
         heads, kv = self._heads.stop - self._heads.start, self._kv.stop - self._kv.start
         projected = x @ self._qkv
@@ -147,20 +149,16 @@ class Layer:
         seen = (scores / scores.sum(axis=-1, keepdims=True)) @ self._values
         flat = seen.transpose(1, 0, 2, 3).reshape(batch, heads * size)
         parts.spent("attention")
-        out = flat @ self._out
-        parts.spent("gemm")
-        return np.asarray(out)
+        return flat, self._out
 
-    def feed(self, x: Array, parts: Parts) -> Array:
-        """This rank's partial sums of the MLP: (batch, hidden)."""
+    def feed(self, x: Array, parts: Parts) -> Product:
+        """This rank's partial sums of the MLP."""
         projected = x @ self._gate_up
         parts.spent("gemm")
         gate, up = np.split(projected, 2, axis=1)
         active = gate / (1 + np.exp(-gate)) * up
         parts.spent("activation")
-        out = active @ self._down
-        parts.spent("gemm")
-        return np.asarray(out)
+        return np.asarray(active), self._down
 
 
 def _part(count: int, rank: int, ranks: int) -> slice:
@@ -214,7 +212,7 @@ class Model:
 def reference(shape: Shape, batch: int, context: int, alone: Any, clock: Callable[[], int]) -> Array:
     """What one rank computes without shards. One layer at a time is in memory."""
     residual, parts = random((batch, context), batch, shape.hidden), Parts(clock)
-    pending: Array | None = None
+    pending: Product | None = None
     for number in range(shape.layers):
         layer = Layer(shape, number, 0, 1)
         layer.fill_cache(batch, context)
