@@ -1,5 +1,6 @@
 // A net inside this process, for tests of what uses one: messages wait in the receiver's queue until a
-// receive is posted for them. It can be told to break, to be late, and to refuse.
+// receive is posted for them. What is sent is read as late as may be. It can be told to break, to be late,
+// and to refuse.
 #pragma once
 
 #include <atomic>
@@ -40,6 +41,7 @@ class MadeUpNet final : public net::Net {
   Result<net::Properties> properties(int) const override {
     net::Properties properties;
     properties.name = "made up";
+    properties.gathers = true;
     return properties;
   }
   Result<std::unique_ptr<net::Listener>> listen(int) override {
@@ -75,6 +77,7 @@ class MadeUpNet final : public net::Net {
     std::byte* to = nullptr;
     size_t room = 0;
     int looks = 0;
+    net::Gathered message{};  // of one that sends
   };
   static net::Request* given(Request* request) { return reinterpret_cast<net::Request*>(request); }
   static Request* taken(net::Request* request) { return reinterpret_cast<Request*>(request); }
@@ -92,23 +95,31 @@ class MadeUpNet final : public net::Net {
     Result<std::unique_ptr<net::Registration>> enrol(std::byte*, size_t, net::Memory) override {
       return std::unique_ptr<net::Registration>(std::make_unique<Memory>());
     }
-    Status send(const std::byte* from, size_t bytes, int, net::Registration*,
+    Status send(const std::byte* from, size_t bytes, int tag, net::Registration*,
                 net::Request*& request) override {
+      return sendGathered({{}, {from, bytes}}, tag, request);
+    }
+    Status sendGathered(const net::Gathered& message, int, net::Request*& request) override {
       STRETTO_TRY(net_.mayGoOn());
       request = nullptr;
-      const std::lock_guard lock(pipe_->mutex);
-      if (pipe_->closed) return fail(Code::kRemote, "the other end has gone");
-      if (pipe_->messages.size() >= kMostQueued) return kOkStatus;
-      if (net_.isDue(net_.faults.cuts)) bytes /= 2;
-      pipe_->messages.emplace_back(from, from + bytes);
-      requests_.push_back(std::make_unique<Request>());
+      if (requests_.size() >= kMostQueued) return kOkStatus;
+      requests_.push_back(std::make_unique<Request>(Request{nullptr, 0, 0, message}));
       request = given(requests_.back().get());
       return kOkStatus;
     }
     Status test(net::Request* request, bool& done) override {
       STRETTO_TRY(net_.mayGoOn());
-      done = ++taken(request)->looks > net_.faults.polls;
-      if (done) requests_.pop_front();
+      Request& oldest = *requests_.front();
+      if (taken(request) != &oldest) return fail(Code::kInternal, "the oldest request is tested first");
+      const std::lock_guard lock(pipe_->mutex);
+      if (pipe_->closed) return fail(Code::kRemote, "the other end has gone");
+      done = ++oldest.looks > net_.faults.polls && pipe_->messages.size() < kMostQueued;
+      if (!done) return kOkStatus;
+      std::vector<std::byte> bytes(oldest.message.head.begin(), oldest.message.head.end());
+      bytes.insert(bytes.end(), oldest.message.rest.begin(), oldest.message.rest.end());
+      if (net_.isDue(net_.faults.cuts)) bytes.resize(bytes.size() / 2);
+      pipe_->messages.push_back(std::move(bytes));
+      requests_.pop_front();
       return kOkStatus;
     }
 
@@ -130,7 +141,7 @@ class MadeUpNet final : public net::Net {
     }
     Status receive(const net::Receive* receives, int count, net::Request*& request) override {
       if (count != 1) return fail(Code::kInvalidUsage, "the made up net takes one receive at a time");
-      requests_.push_back(std::make_unique<Request>(Request{receives->to, receives->bytes, 0}));
+      requests_.push_back(std::make_unique<Request>(Request{receives->to, receives->bytes, 0, {}}));
       request = given(requests_.back().get());
       return kOkStatus;
     }

@@ -188,6 +188,48 @@ TEST_F(MadeUpHosts, CloseAllConnectionsAtTheSameTime) {
   EXPECT_GE(net().mostLingering, 2);
 }
 
+// An operation has failed, and its caller does with the buffer what it likes.
+TEST_F(MadeUpHosts, SendNothingThatWasLentOnceItIsGivenBack) {
+  constexpr size_t kBytes = 8192;
+  const auto listener = net().listen(0);
+  ASSERT_TRUE(listener.ok());
+  const auto ring = [&] {
+    auto connecting = net().connect(0, listener.value()->handle());
+    auto made = std::make_unique<links::net::SendRing>(0, kBytes);
+    made->connect(std::move(connecting.value()));
+    return made;
+  };
+  const std::vector<std::byte> lent(kBytes);
+  for (const bool lends : {true, false}) {
+    const auto sending = ring();
+    faults().polls = 0;
+    for (int i = 0; i < 3; ++i) sending->progress();  // says who it is
+    faults().polls = 1 << 20;
+    sending->setBytes(kBytes);
+    if (lends) sending->lend(lent.data());
+    sending->publish();
+    sending->progress();
+    EXPECT_FALSE(sending->isIdle());
+    sending->giveBack();
+    EXPECT_EQ(sending->broken().is(), lends);
+    faults().polls = 0;
+    sending->progress();
+    EXPECT_EQ(sending->isIdle(), !lends) << "what was copied leaves, what was lent does not";
+  }
+}
+
+// A result replaces the input, which is still to be sent.
+TEST_F(MadeUpHosts, SendWhatWasThereBeforeTheResult) {
+  faults().polls = 40;
+  asThreads(2, connected([](Member& member) {
+              for (const char* algorithm : {"pairwise", "ring", "tree"}) {
+                member.expect(strettoCommForce(member.comm, "all_reduce", algorithm, nullptr, 16384, 0),
+                              "force");
+                sumsRight(member, {5000, 300000});
+              }
+            }));
+}
+
 TEST_F(MadeUpHosts, HaveNoWindowsAndNothingOneSided) {
   asThreads(2, connected([](Member& member) {
               const ncclResult_t result = ncclSignal(1 - member.rank, 0, 0, 0, member.comm, nullptr);
