@@ -294,6 +294,9 @@ double predictAmong(const Descriptor& row, const Request& request, const Machine
   if (row.collective == Collective::kAllReduceAddRmsNorm) {
     moving += static_cast<double>(request.bytes) / kHost.norm;
     if (row.normApart) waiting += kHost.pass;
+    // Sums go to peers line by line, between the passes over a token: half as fast as a copy does it.
+    const bool pushesSums = row.algorithm == Algorithm::kTwoShot && way == Way::kSlots;
+    if (pushesSums) moving += cost.wireBytes / 2 / kHost.push;
   }
   // Ranks that take turns on a core also take turns moving bytes.
   moving *= std::max(1.0, crowding);

@@ -249,8 +249,7 @@ bool codesAreRight(const Member& member, const NormCase& one, const Tensors& ten
 // ---- Against the parts ------------------------------------------------------------------------------------
 
 // The norm of `reduced` alone: the same call on a communicator of one rank.
-bool runAlone(const Member& member, ncclComm_t alone, const NormCase& one, const std::vector<char>& reduced,
-              Tensors& tensors) {
+bool runAlone(const Member& member, ncclComm_t alone, const std::vector<char>& reduced, Tensors& tensors) {
   strettoAddRmsNorm_t step = tensors.step();
   step.input = reduced.data();
   step.reduced = nullptr;
@@ -295,7 +294,7 @@ bool runNormCase(const Member& member, ncclComm_t alone, const NormCase& one) {
     return false;
   const NormCase parts = plain(one);
   Tensors apart(parts, member.rank);
-  if (!runAlone(member, alone, parts, reduced, apart)) return false;
+  if (!runAlone(member, alone, reduced, apart)) return false;
   const size_t bytes = reduced.size();
   bool right = sameBits(member, one, "residualOut", tensors.added().data(), apart.added().data(), bytes);
   if (one.wantsReduced)

@@ -36,7 +36,7 @@ class Norm {
     Floats most{};
     for (size_t at = 0; at < job.bytes; at += kWidth) {
       const size_t rest = job.bytes - at;
-      const Parts parts = rounded(scaled(job, at, rest < kWidth ? rest : kWidth));
+      const Parts parts = Codec::roundTrip(scaled(job, at, rest < kWidth ? rest : kWidth));
       for (const Floats& part : parts.part) most = greater(as<Floats>(as<Words32>(part) & 0x7fffffffu), most);
     }
     float result = 0;
@@ -50,7 +50,7 @@ class Norm {
     for (size_t at = 0; at < job.normalised.bytes; at += kWidth) {
       const size_t rest = job.normalised.bytes - at;
       const size_t bytes = rest < kWidth ? rest : kWidth;
-      Parts parts = rounded(scaled(job.normalised, at, bytes));
+      Parts parts = Codec::roundTrip(scaled(job.normalised, at, bytes));
       for (Floats& part : parts.part) part *= job.inverse;
       alignas(kWidth) std::byte codes[kWidth / kElement];
       writeCodes<Format>(codes, parts);
@@ -83,10 +83,6 @@ class Norm {
     STRETTO_VECTOR_INLINE void put(std::byte* to, Bytes vector) const { storePartial(to, vector, bytes); }
   };
 
-  STRETTO_VECTOR_INLINE static Parts rounded(const Parts& parts) {
-    return Codec::decode(Codec::encode(parts));
-  }
-
   STRETTO_VECTOR_INLINE static Parts plus(const Parts& a, const Parts& b) {
     Parts result;
 #pragma GCC unroll 4
@@ -94,31 +90,43 @@ class Norm {
     return result;
   }
 
+  // Where the bytes of a job are, without the pointers to pointers that stores might change.
+  template <int kSources>
+  struct Places {
+    explicit Places(const AddJob& given)
+        : job(given), first(given.sources[0]), second(kSources == 1 ? nullptr : given.sources[1]) {}
+    const AddJob job;
+    const std::byte* const first;
+    const std::byte* const second;
+  };
+
   // What goes to dst at one place, which it writes as well.
   template <int kSources, typename Access>
-  STRETTO_VECTOR_INLINE static Parts addAt(const AddJob& job, size_t at, Access access) {
-    Bytes result = access.get(job.sources[0] + at);
+  STRETTO_VECTOR_INLINE static Parts addAt(const Places<kSources>& places, size_t at, Access access) {
+    const AddJob& job = places.job;
+    Bytes result = access.get(places.first + at);
     Parts parts = Codec::decode(result);
     if constexpr (kSources != 1) {
-      parts = plus(parts, Codec::decode(access.get(job.sources[1] + at)));
+      parts = plus(parts, Codec::decode(access.get(places.second + at)));
       if constexpr (kSources == kAny) {
         for (int source = 2; source < job.sourceCount; ++source)
           parts = plus(parts, Codec::decode(access.get(job.sources[source] + at)));
       }
-      result = Codec::encode(parts);
+      if (job.sum != nullptr) access.put(job.sum + at, Codec::encode(parts));
+      parts = Codec::roundTrip(parts);
+    } else if (job.sum != nullptr) {
+      access.put(job.sum + at, result);
     }
-    if (job.sum != nullptr) access.put(job.sum + at, result);
-    parts = Codec::decode(result);
-    if (job.addends[0] != nullptr || job.addends[1] != nullptr) {
+    if (kSources == 1 && job.addends[0] == nullptr && job.addends[1] == nullptr) {
+      access.put(job.dst + at, result);
+      return parts;
+    }
 #pragma GCC unroll 2
-      for (const std::byte* addend : job.addends) {
-        if (addend != nullptr) parts = plus(parts, Codec::decode(access.get(addend + at)));
-      }
-      result = Codec::encode(parts);
-      parts = Codec::decode(result);
+    for (const std::byte* addend : job.addends) {
+      if (addend != nullptr) parts = plus(parts, Codec::decode(access.get(addend + at)));
     }
-    access.put(job.dst + at, result);
-    return parts;
+    access.put(job.dst + at, Codec::encode(parts));
+    return Codec::roundTrip(parts);
   }
 
   // One running sum for each place in a group.
@@ -133,20 +141,21 @@ class Norm {
 
   template <int kSources>
   static float addAll(const AddJob& given) {
-    const AddJob job = given;  // stores through std::byte* must not force reloads
+    const Places<kSources> places(given);
+    const size_t bytes = given.bytes;
     Sums sums{};
     size_t at = 0;
-    for (; at + kGroup <= job.bytes; at += kGroup) {
+    for (; at + kGroup <= bytes; at += kGroup) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v)
-        addSquaresOf(sums.of[v], addAt<kSources>(job, at + static_cast<size_t>(v) * kWidth, kWhole));
+        addSquaresOf(sums.of[v], addAt<kSources>(places, at + static_cast<size_t>(v) * kWidth, kWhole));
     }
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      if (at >= job.bytes) break;
-      const size_t rest = job.bytes - at;
-      addSquaresOf(sums.of[v], rest >= kWidth ? addAt<kSources>(job, at, kWhole)
-                                              : addAt<kSources>(job, at, Partial{rest}));
+      if (at >= bytes) break;
+      const size_t rest = bytes - at;
+      addSquaresOf(sums.of[v], rest >= kWidth ? addAt<kSources>(places, at, kWhole)
+                                              : addAt<kSources>(places, at, Partial{rest}));
       at += kWidth;
     }
     return total(sums);

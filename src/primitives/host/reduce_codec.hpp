@@ -90,6 +90,7 @@ struct PlainCodec {
     if constexpr (kFloating) return as<Bytes>(canonical(parts.part[0]));
     return as<Bytes>(parts.part[0]);
   }
+  STRETTO_VECTOR_INLINE static Parts roundTrip(const Parts& parts) { return decode(encode(parts)); }
 };
 
 // A bf16 is the upper half of an fp32: even elements are shifted up, odd ones are where they belong.
@@ -107,13 +108,19 @@ struct Bfloat16Codec {
   STRETTO_VECTOR_INLINE static Bytes encode(const Parts& parts) {
     return as<Bytes>((rounded(parts.part[0]) >> 16) | (rounded(parts.part[1]) & 0xffff0000u));
   }
+  // As encoded and decoded again, but that a NaN may be another one: its lower half is 0, as all NaN come
+  // from elements or from the processor, so that no carry makes it a number.
+  STRETTO_VECTOR_INLINE static Parts roundTrip(const Parts& parts) {
+    return {{upper(as<Words32>(parts.part[0])), upper(as<Words32>(parts.part[1]))}};
+  }
 
  private:
   // Nearest even in the upper half; a canonical NaN stays what it is.
+  STRETTO_VECTOR_INLINE static Words32 rounded(Words32 bits) { return bits + ((bits >> 16) & 1u) + 0x7fffu; }
   STRETTO_VECTOR_INLINE static Words32 rounded(Floats value) {
-    const Words32 bits = as<Words32>(canonical(value));
-    return bits + ((bits >> 16) & 1u) + 0x7fffu;
+    return rounded(as<Words32>(canonical(value)));
   }
+  STRETTO_VECTOR_INLINE static Floats upper(Words32 bits) { return as<Floats>(rounded(bits) & 0xffff0000u); }
 };
 
 struct Float16Codec {
@@ -131,6 +138,7 @@ struct Float16Codec {
   STRETTO_VECTOR_INLINE static Bytes encode(const Parts& parts) {
     return as<Bytes>(narrowToHalves(canonical(parts.part[0]), canonical(parts.part[1])));
   }
+  STRETTO_VECTOR_INLINE static Parts roundTrip(const Parts& parts) { return decode(encode(parts)); }
 };
 
 // Both 8-bit formats are read by way of fp16, which every level but the x86 baseline widens by hardware.
