@@ -96,9 +96,9 @@ def test_an_interface_of_two_that_goes_down(hosts: Network, tmp_path: Path) -> N
 @needs_namespaces
 def test_when_all_interfaces_are_down_both_sides_are_told(hosts: Network, tmp_path: Path) -> None:
     with working(hosts, tmp_path) as job:
-        down = time.time()
         for interface in ("eth0", "eth1"):
             hosts.link(hosts.names[1], interface, "down")
+        down = time.time()  # a busy machine takes a while for that
         job.communicate(timeout=90)
     for rank, end in enumerate(ends(tmp_path)):
         seconds = float(str(end["moment"])) - down

@@ -196,7 +196,7 @@ def p2p(**given: Any) -> None:
     ratio is Stretto's rate over that of the best of them. What arrives last in each turn is compared with what was
     sent; the exit status is 1 if anything is wrong.
 
-    STRETTO_NET_… variables of the host that asks hold for both; NCCL_NET_PLUGIN, on both, measures somebody else's net.
+    Variables STRETTO_NET_* of the host that asks hold for both; NCCL_NET_PLUGIN, on both, measures somebody else's net.
     """
     options = Options(**given)
     plan = _plan(options)

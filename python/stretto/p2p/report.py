@@ -105,7 +105,9 @@ def save_plot(record: dict[str, Any], path: Path) -> None:
     ):
         for name in names_in(rows):
             own = [row for row in rows if row["implementation"] == name and row["way"] == way]
-            style: dict[str, Any] = {"color": "#c2410c", "linewidth": 2.2, "zorder": 4} if name == SUBJECT else {"linewidth": 1.2}
+            style: dict[str, Any] = {"linewidth": 1.2}
+            if name == SUBJECT:
+                style = {"color": "#c2410c", "linewidth": 2.2, "zorder": 4}
             if name.startswith(FLOOR):
                 style["linestyle"] = (0, (4, 3))
             axes.plot([row["bytes"] for row in own], [row[value] for row in own], marker="o", label=name, **style)
