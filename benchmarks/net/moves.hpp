@@ -27,7 +27,8 @@ inline void check(Status status, const char* what) {
 
 using Buffers = std::vector<std::vector<std::byte>>;
 
-// `count` messages of the size of the buffers: message i is buffers[i % buffers.size()], and so many are under way.
+// `count` messages of the size of the buffers: message i is buffers[i % buffers.size()], and so many are
+// under way.
 class Move {
  public:
   virtual ~Move() = default;
@@ -131,8 +132,8 @@ class NetEnd final : public End {
   std::unique_ptr<net::Receiver> receiver_;
 };
 
-// Sockets without anything, the floor: chunk k of the stream goes over socket k mod n, and each socket goes on as
-// it can.
+// Sockets without anything, the floor: chunk k of the stream goes over socket k mod n, and each socket goes
+// on as it can.
 class PlainEnd final : public End {
  public:
   explicit PlainEnd(std::vector<FileDescriptor> sockets) : sockets_(std::move(sockets)) {}
@@ -177,8 +178,7 @@ class PlainEnd final : public End {
       std::vector<std::byte>& buffer = buffers_[cursor.chunk / perMessage_ % buffers_.size()];
       const size_t offset = cursor.chunk % perMessage_ * kChunk;
       const size_t size = std::min(kChunk, buffer.size() - offset);
-      const Transfer got =
-          copy_(sockets_[i], buffer.data() + offset + cursor.moved, size - cursor.moved);
+      const Transfer got = copy_(sockets_[i], buffer.data() + offset + cursor.moved, size - cursor.moved);
       if (got.outcome == IoOutcome::kWouldBlock) return;
       if (got.outcome != IoOutcome::kSome) throw Failure("a plain socket has failed, or its other end has");
       cursor.moved += got.bytes;

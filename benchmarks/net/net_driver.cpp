@@ -1,19 +1,20 @@
-// Moves messages from one process to another, on this host or on another one, over the net that carries the bytes of
-// communicators and over plain sockets, which are the floor: the measuring loop of `stretto p2p`
+// Moves messages from one process to another, on this host or on another one, over the net that carries the
+// bytes of communicators and over plain sockets, which are the floor: the measuring loop of `stretto p2p`
 // (python/stretto/p2p), which says what is next and does the sums.
 //
-//   net_driver serve ADDRESS PORT [CPU]   answers one who asks after the other, for ever. Says where: {"port"}, then
+//   net_driver serve ADDRESS PORT [CPU]   answers one who asks after the other, for ever. Says where:
+//   {"port"}, then
 //                                         of each {"peer"} and, if it failed, {"error"}.
 //   net_driver go ADDRESS PORT [CPU]      asks: {"net", "theirs"}, then an answer to each line of stdin:
 //     open net|plain FLOWS                {"end"}: a number
 //     turn END there|both|pingpong BYTES COUNT INFLIGHT
-//                                         {"seconds", "wrong", "halves"}: of the whole turn, bytes, and microseconds of
-//                                         half of each round trip
+//                                         {"seconds", "wrong", "halves"}: of the whole turn, bytes, and
+//                                         microseconds of half of each round trip
 //     flows END                           {"flows"}
 //
-// Each answer is a line of JSON with "ok", and "error" when that is false; then it ends. CPU: to run on that one alone.
-// Variables STRETTO_NET_... of who asks hold for both sides. What arrived last in every turn is compared with what it
-// must be.
+// Each answer is a line of JSON with "ok", and "error" when that is false; then it ends. CPU: to run on that
+// one alone. Variables STRETTO_NET_... of who asks hold for both sides. What arrived last in every turn is
+// compared with what it must be.
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/prctl.h>

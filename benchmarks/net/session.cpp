@@ -52,7 +52,8 @@ std::string getText(Control& control) {
 void expectSane(const Order& order) {
   const bool sane = order.bytes > 0 && order.bytes <= kMostBytes && order.count > 0 && order.inFlight > 0 &&
                     order.inFlight <= kMostInFlight && order.bytes * order.inFlight <= kMostFootprint;
-  if (!sane) throw Failure("a turn of 1 byte to 1 GB a message, with up to 32 and 1 GB in flight, is what can be");
+  if (!sane)
+    throw Failure("a turn of 1 byte to 1 GB a message, with up to 32 and 1 GB in flight, is what can be");
 }
 
 // Sockets of a plain end say first which they are, as they may be accepted in any order.
@@ -77,7 +78,8 @@ std::vector<FileDescriptor> acceptAll(const std::vector<FileDescriptor>& listene
   return sockets;
 }
 
-FileDescriptor connectPlain(const SocketAddress& to, const std::vector<NetworkInterface>& own, uint32_t index) {
+FileDescriptor connectPlain(const SocketAddress& to, const std::vector<NetworkInterface>& own,
+                            uint32_t index) {
   SocketAddress from;
   for (const NetworkInterface& one : own) {
     if (inNetworkOf(one, to)) from = one.address;

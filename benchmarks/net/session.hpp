@@ -60,9 +60,9 @@ struct Order {
 };
 
 struct Outcome {
-  double seconds = 0;             // of the whole turn
-  std::vector<double> halves;     // kPingPong: microseconds of half of each round trip
-  uint64_t wrong = 0;             // bytes
+  double seconds = 0;          // of the whole turn
+  std::vector<double> halves;  // kPingPong: microseconds of half of each round trip
+  uint64_t wrong = 0;          // bytes
 };
 
 // Both sides of a session have one, in the same state.
@@ -98,7 +98,8 @@ class Session {
   std::vector<std::unique_ptr<End>> ends_;
   Buffers out_;
   Buffers in_;
-  std::vector<std::pair<std::string, std::string>> replaced_;  // variables, and what they were; empty: not set
+  std::vector<std::pair<std::string, std::string>>
+      replaced_;  // variables, and what they were; empty: not set
 };
 
 }  // namespace stretto::bench

@@ -17,16 +17,28 @@ namespace {
 constexpr std::string_view kPrefix = "STRETTO_";
 
 // Read by the Python package and by the plugins, which the library does not know.
-constexpr const char* kElsewhere[] = {"STRETTO_BENCH_DRIVERS",   "STRETTO_RANK",
-                                      "STRETTO_RANKS",           "STRETTO_RENDEZVOUS",
-                                      "STRETTO_RENDEZVOUS_PORT", "STRETTO_RENDEZVOUS_SECRET",
-                                      "STRETTO_RUN_LOG",         "STRETTO_SGLANG",
-                                      "STRETTO_TRACE_CHAIN",     "STRETTO_TRACE_CUPTI",
-                                      "STRETTO_TRACE_DIR",       "STRETTO_TRACE_EMPTY",
-                                      "STRETTO_TRACE_EVENTS",    "STRETTO_TRACE_LIMIT",
-                                      "STRETTO_TRACE_MODE",      "STRETTO_TRACE_NVTX",
-                                      "STRETTO_TRACE_SEGMENTS",  "STRETTO_TRACE_SEGMENT_BYTES",
-                                      "STRETTO_UNIQUE_ID",       "STRETTO_VLLM"};
+constexpr const char* kElsewhere[] = {"STRETTO_BENCH_DRIVERS",
+                                      "STRETTO_LOCAL_RANKS",
+                                      "STRETTO_RANK",
+                                      "STRETTO_RANKS",
+                                      "STRETTO_REMOTE_SHELL",
+                                      "STRETTO_RENDEZVOUS",
+                                      "STRETTO_RENDEZVOUS_PORT",
+                                      "STRETTO_RENDEZVOUS_SECRET",
+                                      "STRETTO_RUN_LOG",
+                                      "STRETTO_SGLANG",
+                                      "STRETTO_TRACE_CHAIN",
+                                      "STRETTO_TRACE_CUPTI",
+                                      "STRETTO_TRACE_DIR",
+                                      "STRETTO_TRACE_EMPTY",
+                                      "STRETTO_TRACE_EVENTS",
+                                      "STRETTO_TRACE_LIMIT",
+                                      "STRETTO_TRACE_MODE",
+                                      "STRETTO_TRACE_NVTX",
+                                      "STRETTO_TRACE_SEGMENTS",
+                                      "STRETTO_TRACE_SEGMENT_BYTES",
+                                      "STRETTO_UNIQUE_ID",
+                                      "STRETTO_VLLM"};
 // Of this project's own tests.
 constexpr std::string_view kTests[] = {"STRETTO_TEST_", "STRETTO_EMULATED_"};
 
