@@ -25,6 +25,7 @@ from stretto.lab.backends import BACKENDS, DEFAULT, SEQUENCE
 from stretto.lab.chain import bench_options, numbers
 from stretto.lab.model import QWEN3_8B, Parts, Shape
 from stretto.lab.names import chosen
+from stretto.trace.words import plural
 
 # Annotations stay real types here: the command line reads them.
 _LEAST, _MOST = 2, 200  # steps in a turn
@@ -209,7 +210,7 @@ def _show(record: dict[str, Any], options: DecodeOptions) -> None:
     print(
         f"Qwen3-8B / {options.scale}: {what} of hidden {shape.hidden}, {shape.heads} heads of {shape.head_dim},"
         f" {shape.kv_heads} key-value heads, intermediate {shape.intermediate}; {options.ranks} CPU ranks, float32,"
-        f" {options.context} tokens of context; µs of one step"
+        f" {plural(options.context, 'token')} of context; µs of one step"
     )
     parts = ("gemm", "attention", "communication", "norm", "activation")
     headings = ("step", "p99", *parts, "each all-reduce", "tokens/s", "error", "wrong")

@@ -10,6 +10,7 @@ from typing import Any
 from stretto.bench.measure import SUBJECT
 from stretto.bench.plot import INK, finish, footnote, styles
 from stretto.bench.rows import Row
+from stretto.trace.words import plural
 
 
 @contextmanager
@@ -107,9 +108,8 @@ def decode(record: dict[str, Any], path: Path) -> None:
     options = record["options"]
     batches = list(dict.fromkeys(row["batch"] for row in rows))
     what = "One layer" if options["layers"] == 1 else f"A decode step of {options['layers']} layers"
-    title = (
-        f"{what} of Qwen3-8B / {options['scale']}, {options['ranks']} CPU ranks, {options['context']} tokens of context"
-    )
+    context = plural(options["context"], "token")
+    title = f"{what} of Qwen3-8B / {options['scale']}, {options['ranks']} CPU ranks, {context} of context"
     how = f"{record['arithmetic']}; medians over ranks and {options['rounds']} turns taken alternately in one run"
     width = max(9.0, 3.6 * len(batches))
     with _figure(path, title, _foot(record, how), len(batches), (width, 4.6)) as panels:
