@@ -31,8 +31,8 @@ const char* typeName(DataType type) {
 
 // Ours, spelt as NCCL spells its own; RING and TREE mean the same in both.
 const char* algorithmName(planner::Algorithm algorithm) {
-  static constexpr const char* kNames[] = {"LOCAL", "ONE_SHOT", "TWO_SHOT", "DIRECT", "RING",
-                                           "TREE",  "CHAIN",    "FLAT",     "PUSH",   "PAIRWISE", "STAGES"};
+  static constexpr const char* kNames[] = {"LOCAL", "ONE_SHOT", "TWO_SHOT", "DIRECT",   "RING",  "TREE",
+                                           "CHAIN", "FLAT",     "PUSH",     "PAIRWISE", "STAGES"};
   return nameIn(kNames, algorithm);
 }
 
