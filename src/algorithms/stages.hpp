@@ -10,7 +10,7 @@
 
 namespace stretto::algorithms {
 
-// Says where its ranks are (links/net/places.hpp), and how long chunks are on either kind of link.
+// Says where its ranks are (links/net/host_map.hpp), and how long chunks are on either kind of link.
 template <typename B>
 concept SpreadBackend = ChunkBackend<B> && LendingBackend<B> && requires(B b) {
   b.places().rail(0);

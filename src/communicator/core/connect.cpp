@@ -218,7 +218,7 @@ int coresOf(std::span<const links::Endpoint> endpoints, const std::vector<Verdic
 }
 
 // A host is ranks that reach each other without a net.
-links::net::Places placesOf(std::span<const links::Endpoint> endpoints) {
+links::net::HostMap placesOf(std::span<const links::Endpoint> endpoints) {
   std::vector<int> hostOf;
   int hosts = 0;
   for (const links::Endpoint& endpoint : endpoints) {
@@ -227,11 +227,11 @@ links::net::Places placesOf(std::span<const links::Endpoint> endpoints) {
                                    [&](const links::Endpoint& other) { return !isFar(other, endpoint); });
     hostOf.push_back(near == before.end() ? hosts++ : hostOf[static_cast<size_t>(near - before.begin())]);
   }
-  return links::net::Places(std::move(hostOf));
+  return links::net::HostMap(std::move(hostOf));
 }
 
 planner::Machine summarise(const ConnectRequest& request, std::span<const links::Endpoint> endpoints,
-                           const std::vector<Verdict>& verdicts, const links::net::Places& places) {
+                           const std::vector<Verdict>& verdicts, const links::net::HostMap& places) {
   planner::Machine machine;
   machine.sameProcess = machine.reach = true;
   for (const Verdict& verdict : verdicts) {

@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "links/net/far_links.hpp"
-#include "links/net/places.hpp"
+#include "links/net/host_map.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto::links::net {
@@ -23,14 +23,19 @@ class SpreadHost final : public Host {
   // has nothing new to say does not answer.
   using Ask = std::function<void(uint64_t peers)>;
 
-  // `links` and `places` outlive it.
+  // How ranks of other hosts are reached. Links and map outlive the backend.
+  struct Far {
+    FarLinks& links;
+    const HostMap& map;
+    Ask ask;
+  };
   SpreadHost(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
-             Importer* importer, FarLinks& links, const Places& places, Ask ask)
+             Importer* importer, Far far)
       : Host(rank, peers, layout, policy, importer),
-        links_(links),
-        places_(places),
-        mostInChunk_(places.perHost() == 1 ? links.chunkBytes() : layout.linkChunk),
-        ask_(std::move(ask)) {}
+        links_(far.links),
+        places_(far.map),
+        mostInChunk_(places_.perHost() == 1 ? links_.chunkBytes() : layout.linkChunk),
+        ask_(std::move(far.ask)) {}
 
   Cell* linkAt(int peer, uint64_t chunk) {
     return links_.isFar(peer) ? links_.to(peer).slot(chunk) : Host::linkAt(peer, chunk);
@@ -47,7 +52,7 @@ class SpreadHost final : public Host {
   // SizesChunks (algorithms/link_channel.hpp). Equal on all ranks: a chunk may pass near links and far ones.
   size_t mostInChunk() const { return mostInChunk_; }
   // SpreadBackend (algorithms/stages.hpp).
-  const Places& places() const { return places_; }
+  const HostMap& places() const { return places_; }
   size_t mostInNearChunk() const { return layout().linkChunk; }
   size_t mostInFarChunk() const { return links_.chunkBytes(); }
   void sizeChunk(int peer, size_t bytes) {
@@ -89,7 +94,7 @@ class SpreadHost final : public Host {
   Status brokenLink(int peer);
 
   FarLinks& links_;
-  const Places& places_;
+  const HostMap& places_;
   const size_t mostInChunk_;
   const Ask ask_;
 };

@@ -25,8 +25,7 @@ class TcpSender final : public Sender {
   ~TcpSender() override;
 
   Result<std::unique_ptr<Registration>> enrol(std::byte* at, size_t bytes, Memory kind) override;
-  Status send(const std::byte* from, size_t bytes, int tag, Registration*,
-              Request*& request) override {
+  Status send(const std::byte* from, size_t bytes, int tag, Registration*, Request*& request) override {
     return sendGathered({{}, {from, bytes}}, tag, request);
   }
   Status sendGathered(const Gathered& message, int tag, Request*& request) override;

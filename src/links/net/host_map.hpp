@@ -8,11 +8,11 @@
 
 namespace stretto::links::net {
 
-class Places {
+class HostMap {
  public:
-  Places() = default;
+  HostMap() = default;
   // By rank: the number of its host, counted from 0 in the order of the hosts' first ranks.
-  explicit Places(std::vector<int> hostOf) : hostOf_(std::move(hostOf)) {
+  explicit HostMap(std::vector<int> hostOf) : hostOf_(std::move(hostOf)) {
     for (size_t rank = 0; rank < hostOf_.size(); ++rank) {
       const auto host = static_cast<size_t>(hostOf_[rank]);
       if (host >= hosts_.size()) hosts_.resize(host + 1);
