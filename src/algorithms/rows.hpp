@@ -227,9 +227,7 @@ using Rows = std::tuple<
     Row<C::kScatter,       A::kFlat,     P::kChunks,     D::kBoth, rootedFlat,         ScatterFlat>,
 
     Row<C::kAllReduceAddRmsNorm, A::kLocal,    P::kChunks, D::kHost, local,         NormLocal>,
-    Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kLines,  D::kHost, normApart<reduceOneShot>, ThenNorm<AllReduceOneShotLines>>,
     Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kChunks, D::kHost, normOneShot,   AllReduceNormOneShot>,
-    Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kLines,  D::kHost, normApart<reduceTwoShot>, ThenNorm<AllReduceTwoShotLines>>,
     Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kChunks, D::kHost, normTwoShot,   AllReduceNormTwoShot>,
     Row<C::kAllReduceAddRmsNorm, A::kDirect,   P::kChunks, D::kHost, normApart<reduceDirect>, ThenNorm<AllReduceDirect>>,
     Row<C::kAllReduceAddRmsNorm, A::kPairwise, P::kChunks, D::kHost, normApart<reduceOneShot>, ThenNorm<AllReducePairwise>>,

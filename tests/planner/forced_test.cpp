@@ -58,7 +58,7 @@ TEST(Forced, RefusalsListWhatThereIs) {
   EXPECT_EQ(
       refusal("all_deduce:ring"),
       "there is no collective \"all_deduce\"; there are all_reduce, reduce_scatter, all_gather, all_to_all, "
-      "broadcast, reduce, gather, scatter, send, receive");
+      "broadcast, reduce, gather, scatter, all_reduce_add_rms_norm, send, receive");
   EXPECT_EQ(refusal("", "wave"),
             "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs, copy, "
             "pull, pull_nosync, pull_push");

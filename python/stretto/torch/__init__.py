@@ -5,8 +5,8 @@
     hidden, residual = stretto.torch.all_reduce_add_rms_norm(partial, residual, weight, epsilon=1e-6)
 
 Each operator takes the name of its group: that of a `torch.distributed` group of the backend "stretto" (the default one
-if it is left out), or one that `use` has given to a `stretto.Communicator`. Tensors are in CPU memory; on CUDA tensors
-the operators raise `NotImplementedError`. They have no gradients. All ranks call the same operators in the same order.
+if it is left out), or one that `use` has given to a `stretto.Communicator`. Tensors are in CPU memory; those of a GPU
+are refused. The operators have no gradients. All ranks call the same operators in the same order.
 """
 
 from __future__ import annotations
