@@ -139,8 +139,8 @@ FLAGS: dict[str, Any] = {
     "env": typer.Option(
         "--env",
         metavar="NAME[=VALUE]",
-        help="One more variable for ranks on other hosts, which get those that begin with NCCL_, STRETTO_, CUDA_, OMP_ and "
-        "TORCH_ as they are here.",
+        help="One more variable for ranks on other hosts, which get those that begin with NCCL_, STRETTO_, CUDA_, OMP_ "
+        "and TORCH_ as they are here.",
         rich_help_panel=_HOSTS,
     ),
     "remote_shell": typer.Option(
