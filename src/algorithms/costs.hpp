@@ -56,8 +56,8 @@ constexpr Cost reduceTreeBoth(int n, double bytes) {
   return {2 * depth(n), (n > 4 ? 3 : n > 2 ? 2 : 1) * bytes, 4 * bytes};
 }
 
-// With residual add and norm: the sums are read once and not written, the residual is read and two results are
-// written; what the norm itself takes is the model's to add, as it is the same for all.
+// With residual add and norm: the sums are read once and not written, the residual is read and two results
+// are written; what the norm itself takes is the model's to add, as it is the same for all.
 constexpr Cost normOneShot(int n, double bytes) {
   return {1, (n - 1) * bytes, (n + 3) * bytes};
 }

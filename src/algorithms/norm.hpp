@@ -10,8 +10,8 @@
 // (docs/decisions/0035-all-reduce-with-norm.md).
 //
 // All reduce in rank order and work on one token at a time, so the bits are those of the all-reduce and the
-// norm one after the other, whatever the number of tokens. The normalised tokens or the sums may lie where the
-// input is: a rank writes a token only after it has pushed and read its input.
+// norm one after the other, whatever the number of tokens. The normalised tokens or the sums may lie where
+// the input is: a rank writes a token only after it has pushed and read its input.
 #pragma once
 
 #include "algorithms/exchange.hpp"

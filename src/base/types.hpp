@@ -84,12 +84,11 @@ inline constexpr const char* kTypeNames[] = {"int8",    "uint8",    "int32",    
                                              "int64",   "uint64",   "float16",    "float32",
                                              "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 inline constexpr const char* kOperatorNames[] = {"sum", "prod", "max", "min", "avg"};
-inline constexpr const char* kCollectiveNames[] = {
-    "all_reduce", "reduce_scatter", "all_gather",
-    "all_to_all", "broadcast",      "reduce",
-    "gather",     "scatter",        "all_reduce_add_rms_norm",
-    "send",       "receive",        "put_signal",
-    "signal",     "wait_signal"};
+inline constexpr const char* kCollectiveNames[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                                   "all_to_all", "broadcast",      "reduce",
+                                                   "gather",     "scatter",        "all_reduce_add_rms_norm",
+                                                   "send",       "receive",        "put_signal",
+                                                   "signal",     "wait_signal"};
 }  // namespace internal
 
 // Names as users type them: "bfloat16", "sum", "all_reduce". Never null for a valid value.

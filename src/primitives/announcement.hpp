@@ -43,8 +43,8 @@ inline void announceAt(Announcement& at, const Announcement& kind, const Announc
   static_assert(offsetof(Announcement, tag) == 8 * kTag && offsetof(Announcement, count) == 8 * kCount &&
                 offsetof(Announcement, startedTicks) == 8 * kStarted &&
                 offsetof(Announcement, collective) == 8 * kFields &&
-                offsetof(Announcement, place) == 8 * kPlace &&
-                offsetof(Announcement, hidden) == 8 * kNorm && kNorm + 2 == kAnnouncementWords);
+                offsetof(Announcement, place) == 8 * kPlace && offsetof(Announcement, hidden) == 8 * kNorm &&
+                kNorm + 2 == kAnnouncementWords);
   const auto put = [&](size_t word, uint64_t value) {
     wordOf(at, word).store(value, std::memory_order_relaxed);
   };

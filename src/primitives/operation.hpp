@@ -66,9 +66,9 @@ struct Arguments {
   int root = 0;
   size_t chunkBytes = 0;  // most bytes that one epoch or one link slot carries
   int rings = 1;
-  int directions = 1;   // 2: a ring gathers both ways round
-  int arity = 2;        // children per rank of a tree
-  bool stream = false;  // results are larger than the caches: write past them
+  int directions = 1;                   // 2: a ring gathers both ways round
+  int arity = 2;                        // children per rank of a tree
+  bool stream = false;                  // results are larger than the caches: write past them
   const NormArguments* norm = nullptr;  // of an all-reduce with RMSNorm; in the memory of the host
 
   constexpr size_t tokenBytes() const { return norm->hidden * elementBytes; }

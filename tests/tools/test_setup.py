@@ -17,7 +17,16 @@ PYTHON = (
 while [ $# -gt 1 ]; do [ "$1" != --target ] || mkdir -p "$2/nvidia/cu13/lib"; shift; done
 """
 )
-CHECKS_ONLY = {"clang-14", "clang-format", "libgtest-dev", "libbenchmark-dev", "otf2-tools", "ccache", "iproute2", "iptables"}
+CHECKS_ONLY = {
+    "clang-14",
+    "clang-format",
+    "libgtest-dev",
+    "libbenchmark-dev",
+    "otf2-tools",
+    "ccache",
+    "iproute2",
+    "iptables",
+}
 # Installed only where the machine has none of its own.
 VIEWER_ONLY = {"chromium", "nodejs", "npm"}
 CUDA = [] if shutil.which("nvcc", path="/usr/bin:/usr/local/cuda/bin") else [".cache/cuda"]

@@ -54,9 +54,9 @@ class Token {
   size_t bytes_;
 };
 
-// What peers have written comes from their caches, line by line. The passes over a token do much for each line,
-// and would have few of them on their way at a time: so all lines of the next token are asked for before the
-// passes over this one begin.
+// What peers have written comes from their caches, line by line. The passes over a token do much for each
+// line, and would have few of them on their way at a time: so all lines of the next token are asked for
+// before the passes over this one begin.
 void fetch(const NormTokens& tokens, size_t token, size_t bytes) {
   constexpr size_t kLine = 64, kMost = 16384;
   for (int source = 0; source < tokens.sourceCount; ++source) {

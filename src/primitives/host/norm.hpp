@@ -1,5 +1,5 @@
-// What an all-reduce with residual add and RMSNorm does with tokens whose parts have come: the sum over ranks,
-// the residual, the norm, and the 8-bit copy, on host memory. For the Host backend.
+// What an all-reduce with residual add and RMSNorm does with tokens whose parts have come: the sum over
+// ranks, the residual, the norm, and the 8-bit copy, on host memory. For the Host backend.
 //
 // Of one token, in float32, the same to the last bit on every CPU level and for every number of tokens:
 //    s = the sources added in their order, rounded to the type (what reduce() gives)
