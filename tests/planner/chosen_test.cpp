@@ -63,10 +63,12 @@ TEST(Chosen, OnHostsIsEveryForm) {
   for (const int ranks : {1, 2, 3, 4, 6, 8, 16, 64}) {
     forEachRequest(ranks, [&](const Request& request) {
       for (const int cores : {1, 2, 64}) {
-        for (const int reach : {-1, 0, 1, 2}) {  // on two hosts, on one without reach, with it, one process
+        // On two hosts with different numbers of ranks, or equally many; on one without reach, with it, one
+        // process.
+        for (const int reach : {-2, -1, 0, 1, 2}) {
           Machine machine;
           machine.hosts = reach < 0 ? 2 : 1;
-          machine.perHost = ranks % machine.hosts == 0 ? ranks / machine.hosts : 0;
+          machine.perHost = reach == -1 && ranks % 2 == 0 ? ranks / 2 : 0;
           machine.nearChunk = 65536;
           machine.farChunk = size_t{512} << 10;
           machine.cores = cores;
