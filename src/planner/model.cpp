@@ -289,7 +289,9 @@ double predictAmong(const Descriptor& row, const Request& request, const Machine
         cost.hops * hop + (turns - 1) * turn + std::max(0.0, cost.hops - 1) * first / wireRate(way, machine);
   }
   if (isLarge(request)) {
-    moving *= row.algorithm == Algorithm::kOneShot ? kHost.largeOneShot : kHost.largeOther;
+    const bool pushesAll =
+        row.algorithm == Algorithm::kOneShot && row.collective != Collective::kAllReduceAddRmsNorm;
+    moving *= pushesAll ? kHost.largeOneShot : kHost.largeOther;
   }
   if (row.collective == Collective::kAllReduceAddRmsNorm) {
     moving += static_cast<double>(request.bytes) / kHost.norm;

@@ -15,9 +15,8 @@
 //   pieces of a few megabytes; pauseReading comes before a wait, and beginReading after it. They are not ok
 //   once a peer has failed. When endReading is ok, all that was read came from buffers whose owners were
 //   still in the operation.
-// - addNorm: adds and normalises tokens whose parts have come (primitives/host/norm.hpp); sums: memory of
-// this
-//   rank alone for sums that the user does not ask for.
+// - addNorm: adds and normalises tokens whose parts have come (primitives/host/norm.hpp).
+// - sums: memory of this rank alone, for sums that the user does not ask for.
 // - awaitReaders: returns, after an operation has failed here, when no peer reads this rank's buffers any
 //   more, or after a bounded time (docs/decisions/0023-what-holds-after-a-fault.md).
 //
