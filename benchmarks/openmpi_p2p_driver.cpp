@@ -1,6 +1,6 @@
 // OpenMPI as a peer of `stretto p2p`: two ranks under mpirun, of which rank 0 reads the commands of
-// benchmarks/net/ net_driver.cpp from its stdin and answers them as that does, with MPI_Isend and MPI_Irecv.
-// Its only end is 0.
+// net/net_driver.cpp from its stdin and answers them as that does, with MPI_Isend and MPI_Irecv. Its only end
+// is 0.
 #include <mpi.h>
 #include <unistd.h>
 

@@ -2,15 +2,16 @@
 // bytes of communicators and over plain sockets, which are the floor: the measuring loop of `stretto p2p`
 // (python/stretto/p2p), which says what is next and does the sums.
 //
-//   net_driver serve ADDRESS PORT [CPU]   answers one who asks after the other, for ever. Says where:
-//   {"port"}, then
-//                                         of each {"peer"} and, if it failed, {"error"}.
-//   net_driver go ADDRESS PORT [CPU]      asks: {"net", "theirs"}, then an answer to each line of stdin:
-//     open net|plain FLOWS                {"end"}: a number
+//   net_driver serve ADDRESS PORT [CPU]
+//     answers one who asks after the other, for ever. Says {"port"} first, then of each {"peer"} and, if it
+//     failed, {"error"}.
+//   net_driver go ADDRESS PORT [CPU]
+//     asks. Says {"net", "theirs"} first, then an answer to each line of stdin:
+//     open net|plain FLOWS   {"end"}: a number
 //     turn END there|both|pingpong BYTES COUNT INFLIGHT
-//                                         {"seconds", "wrong", "halves"}: of the whole turn, bytes, and
-//                                         microseconds of half of each round trip
-//     flows END                           {"flows"}
+//                            {"seconds", "wrong", "halves"}: of the whole turn, bytes, and microseconds of
+//                            half of each round trip
+//     flows END              {"flows"}
 //
 // Each answer is a line of JSON with "ok", and "error" when that is false; then it ends. CPU: to run on that
 // one alone. Variables STRETTO_NET_... of who asks hold for both sides. What arrived last in every turn is

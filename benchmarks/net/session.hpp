@@ -98,8 +98,8 @@ class Session {
   std::vector<std::unique_ptr<End>> ends_;
   Buffers out_;
   Buffers in_;
-  std::vector<std::pair<std::string, std::string>>
-      replaced_;  // variables, and what they were; empty: not set
+  // Variables, and what they were; empty: not set.
+  std::vector<std::pair<std::string, std::string>> replaced_;
 };
 
 }  // namespace stretto::bench
