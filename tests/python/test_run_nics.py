@@ -20,6 +20,8 @@ needs_namespaces = pytest.mark.skipif(
     not can_be_made(), reason="no network namespaces with interfaces of their own can be made here"
 )
 
+LOST = "a flow is lost, the others go on with what it carried"
+
 # Checks every sum until a file appears; writes down how far it is, and how it ended.
 WORK = """
 import json, pathlib, sys, time, numpy, stretto
@@ -83,14 +85,19 @@ def finish(job: subprocess.Popen[str], folder: Path) -> str:
 def test_an_interface_of_two_that_goes_down(hosts: Network, tmp_path: Path) -> None:
     """The job goes on over the other, bytes intact, and says which it lost."""
     _, second = hosts.names
-    with working(hosts, tmp_path, STRETTO_NET_SILENCE="2") as job:
+    log = tmp_path / "log.%p"
+    with working(hosts, tmp_path, STRETTO_NET_SILENCE="2", NCCL_DEBUG_FILE=str(log)) as job:
         assert hosts.carried(second, "eth1") > 1 << 16, "nothing went over eth1, so its end would show nothing"
         hosts.link(second, "eth1", "down")
+
+        def said() -> str:
+            return "".join(file.read_text() for file in tmp_path.glob("log.*"))
+
+        wait_for(lambda: LOST in said() or job.poll() is not None, 90, "the lost connection is told of")
         before = done(tmp_path, 0)
         wait_for(lambda: done(tmp_path, 0) > before + 20 or job.poll() is not None, 90, "ranks go on")
-        time.sleep(1.0)  # It is said a moment later, when it is known that others are left.
-        said = finish(job, tmp_path)
-    assert "a flow is lost, the others go on with what it carried" in said and "10.77.1." in said
+        finish(job, tmp_path)
+    assert LOST in said() and "10.77.1." in said()
 
 
 @needs_namespaces
@@ -114,4 +121,4 @@ def test_packets_that_are_lost_cost_time_alone(hosts: Network, tmp_path: Path) -
     if not all([hosts.lose(name, 200) for name in hosts.names]):
         pytest.skip("iptables and its statistic match cannot be had here")
     with working(hosts, tmp_path) as job:
-        assert "a flow is lost" not in finish(job, tmp_path)
+        assert LOST not in finish(job, tmp_path)
