@@ -381,7 +381,8 @@ TEST_F(FlightFileTest, RefusesDamagedHeaders) {
   expectRefused("", "0 bytes long");
   expectRefused(good_ + "x", "bytes long");
   expectRefused(std::string(kFlightBytes, '\0'), "not a flight recorder");
-  expectRefused(with(offsetof(FlightHeader, version), kFlightVersion + 1), "version 3");
+  expectRefused(with(offsetof(FlightHeader, version), kFlightVersion + 1),
+                "version " + std::to_string(kFlightVersion + 1));
   expectRefused(with(offsetof(FlightHeader, records), uint64_t{1} << 40), "version");
   expectRefused(with(offsetof(FlightHeader, headerBytes), ~uint64_t{0}), "version");
   expectRefused(with(offsetof(FlightHeader, rank), uint64_t{6}), "makes no sense");

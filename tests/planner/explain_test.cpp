@@ -59,7 +59,7 @@ TEST(ExplainJson, HoldsTheWholeStory) {
   const json::Value& chosen = *root.find("chosen");
   const auto candidates = root.itemsAt("candidates", json::Kind::kObject, 99);
   ASSERT_TRUE(candidates.ok()) << lastError();
-  ASSERT_EQ(candidates.value().size(), 9u);
+  ASSERT_EQ(candidates.value().size(), 10u);
   const json::Value& first = candidates.value()[0];
   EXPECT_EQ(first.textAt("algorithm", 99).value(), chosen.textAt("algorithm", 99).value());
   EXPECT_EQ(first.numberAt("predicted_us", 0, 1e9).value(), chosen.numberAt("predicted_us", 0, 1e9).value());

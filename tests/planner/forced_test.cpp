@@ -50,11 +50,10 @@ TEST(Forced, BothEndsOfAMessageAreForcedAlike) {
 TEST(Forced, RefusalsListWhatThereIs) {
   EXPECT_EQ(refusal("rong"),
             "STRETTO_ALGO: there is no algorithm \"rong\"; there are direct, local, one_shot, two_shot, "
-            "ring, tree, "
-            "pairwise, push, flat, chain");
+            "ring, tree, pairwise, stages, push, flat, chain");
   EXPECT_EQ(refusal("all_reduce:chain"),
             "all_reduce has no algorithm \"chain\"; it has direct, local, one_shot, two_shot, ring, tree, "
-            "pairwise");
+            "pairwise, stages");
   EXPECT_EQ(
       refusal("all_deduce:ring"),
       "there is no collective \"all_deduce\"; there are all_reduce, reduce_scatter, all_gather, all_to_all, "
