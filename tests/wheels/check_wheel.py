@@ -135,7 +135,7 @@ def test_is_for_its_platform_and_small() -> None:
 
 
 def test_holds_everything_that_the_commands_need() -> None:
-    drivers = ["stretto_driver", "memcpy_driver", "platform_driver"]
+    drivers = ["stretto_driver", "memcpy_driver", "platform_driver", "net_driver", "kinds_driver", "liblab_kinds.so"]
     drivers += ["nccl_driver", "limits_driver"] if has_kernels() else []
     libraries = [
         "libstretto.so",
