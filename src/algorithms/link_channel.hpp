@@ -216,6 +216,16 @@ class Inlet {
   int peer_;
 };
 
+// All that was lent to anyone has left, but for the last `after` chunks to each.
+template <ChunkBackend B>
+STRETTO_ANYWHERE Status awaitAllLeft(B& b, uint64_t after) {
+  if constexpr (LendingBackend<B>) {
+    for (int step = 1; step < b.ranks(); ++step)
+      STRETTO_TRY(Outlet<B>(b, rotated(b.rank(), step, b.ranks())).awaitLeft(after));
+  }
+  return kOkStatus;
+}
+
 template <ChunkBackend B>
 using OneWayOutlet = Outlet<B, Flow::kOneWay>;
 template <ChunkBackend B>

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "algorithms/exchange.hpp"
+#include "algorithms/link_channel.hpp"
 
 namespace stretto::algorithms {
 
@@ -108,12 +109,18 @@ std::byte* placeOfSums(B& b, const Arguments& a) {
   return a.norm->normalised != nullptr ? a.norm->normalised : b.sums(a.bytes());
 }
 
+// Whether the norm writes where the input is, of which an all-reduce may have lent chunks to links.
+inline bool replacesInput(const Arguments& a) {
+  return a.norm->residualOut == a.send || a.norm->normalised == a.send;
+}
+
 // `Sum` is an all-reduce, or what one rank does alone.
 template <typename Sum, NormingBackend B>
 Status allReduceNormApart(B& b, const Arguments& a) {
   Arguments summed = a;
   summed.receive = placeOfSums(b, a);
   STRETTO_TRY(Sum::run(b, summed));
+  if (replacesInput(a)) STRETTO_TRY(awaitAllLeft(b, 0));
   NormArguments norm = *a.norm;
   norm.reduced = nullptr;  // it has been written
   Arguments rest = a;

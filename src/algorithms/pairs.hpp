@@ -114,9 +114,7 @@ STRETTO_ANYWHERE Status reducePairwise(B& b, const Arguments& a, const std::byte
     const Span chunk = chunks[turn - lag];
     const size_t at = chunk.begin * a.elementBytes;
     const size_t after = std::min(turn + 1, chunks.size()) - (turn - lag) - 1;
-    for (int step = 1; step < b.ranks() && a.send == a.receive; ++step) {
-      STRETTO_TRY(Outlet<B>(b, rotated(b.rank(), step, b.ranks())).awaitLeft(after));
-    }
+    if (a.send == a.receive) STRETTO_TRY(awaitAllLeft(b, after));
     for (int peer = 0; peer < b.ranks(); ++peer) {
       sources[peer] = own + at;
       if (peer != b.rank()) STRETTO_TRY(Inlet<B>(b, peer).await(chunk.size * a.elementBytes, sources[peer]));

@@ -23,6 +23,7 @@ class MadeUpNet final : public net::Net {
   // What happens to connections; may change at any time.
   struct Faults {
     std::atomic<int> polls{0};        // looks at a request before it may be done
+    std::atomic<int> slow{0};         // and more looks at what is sent to the first that listens
     std::atomic<int64_t> breaks{-1};  // messages until every connection breaks; -1: never
     std::atomic<int64_t> cuts{-1};    // messages until one arrives short of half its bytes; -1: never
     std::atomic<bool> deaf{false};    // nobody listens
@@ -48,7 +49,7 @@ class MadeUpNet final : public net::Net {
     if (faults.deaf) return fail(Code::kSystem, "the made up net is deaf");
     const std::lock_guard lock(mutex_);
     const uint64_t number = ++listeners_;
-    auto calls = std::make_shared<Calls>();
+    auto calls = std::make_shared<Calls>(number == 1);
     open_[number] = calls;
     return std::unique_ptr<net::Listener>(std::make_unique<Listening>(*this, number, std::move(calls)));
   }
@@ -68,8 +69,11 @@ class MadeUpNet final : public net::Net {
     std::mutex mutex;
     std::deque<std::vector<std::byte>> messages;
     bool closed = false;
+    bool ofFirst = false;
   };
   struct Calls {
+    explicit Calls(bool first) : ofFirst(first) {}
+    const bool ofFirst;
     std::mutex mutex;
     std::deque<std::shared_ptr<Pipe>> waiting;
   };
@@ -113,7 +117,8 @@ class MadeUpNet final : public net::Net {
       if (taken(request) != &oldest) return fail(Code::kInternal, "the oldest request is tested first");
       const std::lock_guard lock(pipe_->mutex);
       if (pipe_->closed) return fail(Code::kRemote, "the other end has gone");
-      done = ++oldest.looks > net_.faults.polls && pipe_->messages.size() < kMostQueued;
+      const int most = net_.faults.polls + (pipe_->ofFirst ? net_.faults.slow.load() : 0);
+      done = ++oldest.looks > most && pipe_->messages.size() < kMostQueued;
       if (!done) return kOkStatus;
       std::vector<std::byte> bytes(oldest.message.head.begin(), oldest.message.head.end());
       bytes.insert(bytes.end(), oldest.message.rest.begin(), oldest.message.rest.end());
@@ -204,6 +209,7 @@ class MadeUpNet final : public net::Net {
    public:
     Calling(MadeUpNet& net, const std::shared_ptr<Calls>& calls) : net_(net) {
       const std::lock_guard lock(calls->mutex);
+      pipe_->ofFirst = calls->ofFirst;
       calls->waiting.push_back(pipe_);
     }
     Status poll(std::unique_ptr<net::Sender>& connection) override {

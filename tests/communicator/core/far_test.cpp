@@ -230,6 +230,41 @@ TEST_F(MadeUpHosts, SendWhatWasThereBeforeTheResult) {
             }));
 }
 
+// Sums by the fused operation, whose norm writes where the input was.
+enum class Replacing { kByResidual, kByNormalised, kByBoth };
+void sumsRightOver(Member& member, Replacing replacing) {
+  constexpr size_t kTokens = 8, kHidden = 5000;
+  std::vector<float> input(kTokens * kHidden), added(input.size()), reduced(input.size());
+  for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i % 97) + 1;
+  strettoAddRmsNorm_t step = STRETTO_ADD_RMS_NORM_INITIALIZER;
+  step.tokens = kTokens;
+  step.hidden = kHidden;
+  step.input = input.data();
+  step.residualOut = replacing == Replacing::kByNormalised ? added.data() : input.data();
+  step.residual = replacing == Replacing::kByBoth ? input.data() : nullptr;
+  step.normalised = replacing == Replacing::kByNormalised ? input.data() : nullptr;
+  step.reduced = reduced.data();
+  member.expect(strettoAllReduceAddRmsNorm(&step, member.comm, nullptr), "the sum and the norm");
+  for (size_t i = 0; i < reduced.size(); ++i) {
+    const float wanted = static_cast<float>(member.ranks()) * (static_cast<float>(i % 97) + 1);
+    if (reduced[i] != wanted)
+      return member.complain("form %d: sum %zu is %g", static_cast<int>(replacing), i,
+                             static_cast<double>(reduced[i]));
+  }
+}
+
+// What one rank sends leaves late, so that it has the other's long before.
+TEST_F(MadeUpHosts, SendTheInputBeforeTheNormReplacesIt) {
+  faults().slow = 500;
+  asThreads(2, connected([](Member& member) {
+              for (int turn = 0; turn < 3; ++turn) {
+                for (const Replacing replacing :
+                     {Replacing::kByResidual, Replacing::kByNormalised, Replacing::kByBoth})
+                  sumsRightOver(member, replacing);
+              }
+            }));
+}
+
 TEST_F(MadeUpHosts, HaveNoWindowsAndNothingOneSided) {
   asThreads(2, connected([](Member& member) {
               const ncclResult_t result = ncclSignal(1 - member.rank, 0, 0, 0, member.comm, nullptr);
