@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "algorithms/registry.hpp"
+#include "base/scoped_variable.hpp"
 #include "harness/guarded.hpp"
 #include "harness/oracle.hpp"
 #include "harness/ranks.hpp"
@@ -383,6 +384,7 @@ TEST_P(Norm, IsTheSumOfItsPartsByEveryAlgorithm) {
   const int ranks = GetParam();
   const std::vector<NormCase> cases = drawAll(ranks, roundsOf(ranks <= 2 ? 5 : 2));
   ASSERT_FALSE(cases.empty());
+  const ScopedVariable inRankOrder("STRETTO_DETERMINISTIC", "1");  // the all-reduce that it is compared with
   asThreads(ranks, connected([&](Member& member) {
               const ncclComm_t alone = commAlone(member);
               for (const NormCase& one : cases) {
@@ -484,8 +486,13 @@ struct Wrong {
   ncclResult_t result = ncclInvalidArgument;
 };
 
+void* inputOf(const strettoAddRmsNorm_t& step) {
+  return const_cast<void*>(step.input);
+}
+
 TEST(NormCalls, AreRefusedInWords) {
   if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  static char codes[64];
   const std::vector<Wrong> all = {
       {"INITIALIZER", [](auto& step) { step.size = 8; }},
       {"hidden is 0", [](auto& step) { step.hidden = 0; }},
@@ -510,6 +517,18 @@ TEST(NormCalls, AreRefusedInWords) {
       {"normalised [", [](auto& step) { step.normalised = step.residualOut; }},
       {"residual [", [](auto& step) { step.residual = static_cast<const char*>(step.residualOut) + 4; }},
       {"gamma [", [](auto& step) { step.gamma = step.residualOut; }},
+      // Where two may be the same memory, a third may not.
+      {"residual [", [](auto& step) { step.residual = step.normalised = inputOf(step); }},
+      {"residual [", [](auto& step) { step.residual = step.reduced = inputOf(step); }},
+      {"bias [", [](auto& step) { step.bias = step.normalised = inputOf(step); }},
+      {"bias [", [](auto& step) { step.bias = step.residual = step.residualOut; }},
+      {"gamma [", [](auto& step) { step.gamma = step.normalised = inputOf(step); }},
+      {"scales [",
+       [](auto& step) {
+         step.scaling = strettoScalePerTensor;
+         step.scales = static_cast<float*>(step.normalised = inputOf(step));
+         step.quantised = codes;
+       }},
   };
   asThreads(1, connected([&](Member& member) {
               std::vector<float> input(64, 1), out(64);
@@ -527,6 +546,19 @@ TEST(NormCalls, AreRefusedInWords) {
               }
               member.expect(strettoAllReduceAddRmsNorm(nullptr, member.comm, nullptr), "no step",
                             ncclInvalidArgument);
+            }));
+}
+
+TEST(NormCalls, MayHaveInputResidualAndResultInOnePlace) {
+  if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  asThreads(2, connected([](Member& member) {
+              std::vector<float> all(64, 1);
+              strettoAddRmsNorm_t step = STRETTO_ADD_RMS_NORM_INITIALIZER;
+              step.tokens = 4;
+              step.hidden = 16;
+              step.input = step.residual = step.residualOut = all.data();
+              member.expect(strettoAllReduceAddRmsNorm(&step, member.comm, nullptr), "in one place");
+              member.check(all == std::vector<float>(64, 3), "a wrong sum");
             }));
 }
 

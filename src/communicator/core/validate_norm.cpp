@@ -17,12 +17,14 @@ struct Buffer {
   const void* place;  // null: it is not there
   size_t bytes;
   bool isWritten;
-  std::array<const void*, 2> mayBe{};  // buffers that are read, and may be the same memory
 
   uintptr_t begin() const { return reinterpret_cast<uintptr_t>(place); }
 };
 
-std::array<Buffer, 9> buffersOf(const Operation& operation) {
+// In the order of buffersOf().
+enum Which { kInput, kResidual, kBias, kGamma, kResidualOut, kNormalised, kReduced, kBuffers = 9 };
+
+std::array<Buffer, kBuffers> buffersOf(const Operation& operation) {
   const NormArguments& norm = operation.norm;
   const size_t all = operation.bytes();
   const size_t token = norm.hidden * sizeOf(operation.type);
@@ -32,9 +34,9 @@ std::array<Buffer, 9> buffersOf(const Operation& operation) {
            {"residual", norm.residual, all, false},
            {"bias", norm.bias, token, false},
            {"gamma", norm.gamma, token, false},
-           {"residualOut", norm.residualOut, all, true, {norm.residual, operation.send}},
-           {"normalised", norm.normalised, all, true, {operation.send}},
-           {"reduced", norm.reduced, all, true, {operation.send}},
+           {"residualOut", norm.residualOut, all, true},
+           {"normalised", norm.normalised, all, true},
+           {"reduced", norm.reduced, all, true},
            {"quantised", norm.quantised, operation.count, true},
            {"scales", norm.scales, (perTensor ? 1 : tokens) * sizeof(float), !perTensor}}};
 }
@@ -79,14 +81,16 @@ Status checkPresence(const Operation& operation) {
   return kOkStatus;
 }
 
-bool mayOverlap(const Buffer& one, const Buffer& other) {
+// Or both are read alone.
+bool areApart(const Buffer& one, const Buffer& other) {
   if (one.place == nullptr || other.place == nullptr || (!one.isWritten && !other.isWritten)) return true;
   return one.begin() + one.bytes <= other.begin() || other.begin() + other.bytes <= one.begin();
 }
 
-bool isInPlace(const Buffer& read, const Buffer& written) {
-  const bool may = read.place == written.mayBe[0] || read.place == written.mayBe[1];
-  return !read.isWritten && may && read.place == written.place;
+// Which buffers may be the same memory; a third one that is there too is judged with each of them.
+bool mayShare(size_t read, size_t written) {
+  if (read == kResidual) return written == kResidualOut;
+  return read == kInput && written >= kResidualOut && written <= kReduced;
 }
 
 Status checkOverlaps(const Operation& operation) {
@@ -94,7 +98,7 @@ Status checkOverlaps(const Operation& operation) {
   for (size_t i = 0; i < buffers.size(); ++i) {
     for (size_t j = i + 1; j < buffers.size(); ++j) {
       const Buffer &one = buffers[i], &other = buffers[j];
-      if (mayOverlap(one, other) || isInPlace(one, other)) continue;
+      if (areApart(one, other) || (mayShare(i, j) && one.place == other.place)) continue;
       return fail(Code::kInvalidArgument,
                   "%s: %s [%p, +%zu) and %s [%p, +%zu) overlap; only residualOut may be residual or "
                   "input, and normalised or reduced may be input",
