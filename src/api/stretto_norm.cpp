@@ -19,7 +19,8 @@ static_assert(static_cast<int>(Scaling::kPerToken) == strettoScalePerToken &&
 // does not know must be.
 Status readStep(const strettoAddRmsNorm_t* given, strettoAddRmsNorm_t& step) {
   constexpr size_t kFirst = offsetof(strettoAddRmsNorm_t, scales) + sizeof(float*);  // of the first release
-  if (given == nullptr || given->size < kFirst) {
+  constexpr size_t kMost = 4096;  // no release will have so many fields: it was not set
+  if (given == nullptr || given->size < kFirst || given->size > kMost) {
     return fail(Code::kInvalidArgument,
                 "%s: begin with STRETTO_ADD_RMS_NORM_INITIALIZER, which sets size to "
                 "%zu",

@@ -495,6 +495,7 @@ TEST(NormCalls, AreRefusedInWords) {
   static char codes[64];
   const std::vector<Wrong> all = {
       {"INITIALIZER", [](auto& step) { step.size = 8; }},
+      {"INITIALIZER", [](auto& step) { step.size = 4097; }},
       {"hidden is 0", [](auto& step) { step.hidden = 0; }},
       {"do not fit in memory", [](auto& step) { step.tokens = SIZE_MAX / 2; }},
       {"epsilon is nan", [](auto& step) { step.epsilon = NAN; }},
