@@ -56,7 +56,7 @@ Status checkStep(const strettoAddRmsNorm_t& step) {
 
 NormArguments normOf(const strettoAddRmsNorm_t& step) {
   NormArguments norm;
-  norm.hidden = step.hidden;
+  norm.hidden = step.tokens != 0 ? step.hidden : 1;  // without tokens nothing has this size
   norm.residual = static_cast<const std::byte*>(step.residual);
   norm.bias = static_cast<const std::byte*>(step.bias);
   norm.gamma = static_cast<const std::byte*>(step.gamma);

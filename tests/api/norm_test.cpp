@@ -550,6 +550,17 @@ TEST(NormCalls, AreRefusedInWords) {
             }));
 }
 
+TEST(NormCalls, WithoutTokensDoNothing) {
+  if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  asThreads(2, connected([](Member& member) {
+              strettoAddRmsNorm_t step = STRETTO_ADD_RMS_NORM_INITIALIZER;
+              for (const size_t hidden : {size_t{0}, size_t{64}, SIZE_MAX}) {
+                step.hidden = hidden;
+                member.expect(strettoAllReduceAddRmsNorm(&step, member.comm, nullptr), "no tokens");
+              }
+            }));
+}
+
 TEST(NormCalls, MayHaveInputResidualAndResultInOnePlace) {
   if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
   asThreads(2, connected([](Member& member) {
