@@ -13,6 +13,7 @@
 #include "base/version.hpp"
 #include "communicator/handover/foreign.hpp"
 #include "planner/choose.hpp"
+#include "primitives/host/norm.hpp"
 #include "topology/probe.hpp"
 
 #define STRETTO_EXTRA extern "C" [[gnu::visibility("default")]]
@@ -32,6 +33,25 @@ Result<Collective> collectiveNamed(const char* name) {
       name == nullptr ? "(null)" : name);
 }
 
+// Of an all-reduce with RMSNorm: what the call itself would refuse.
+Status checkNorm(const strettoQuestion_t& question) {
+  const auto type = static_cast<DataType>(question.type);
+  if (!hasNorm(type)) {
+    return fail(Code::kInvalidArgument,
+                "strettoExplain: tokens are float32, float16 or bfloat16, and these are %s", nameOf(type));
+  }
+  if (question.op != ncclSum) {
+    return fail(Code::kInvalidArgument, "strettoExplain: %s of tokens: their norm is that of the sum",
+                nameOf(static_cast<Operator>(question.op)));
+  }
+  if (question.hidden > UINT32_MAX) {
+    return fail(Code::kInvalidArgument,
+                "strettoExplain: hidden is %zu: a token has 1 to %u elements, 0 leaves it open",
+                question.hidden, UINT32_MAX);
+  }
+  return kOkStatus;
+}
+
 Result<planner::Request> makeRequest(const strettoQuestion_t& question, int ranks) {
   const auto collective = collectiveNamed(question.collective);
   if (!collective.ok()) return collective.status();
@@ -45,8 +65,10 @@ Result<planner::Request> makeRequest(const strettoQuestion_t& question, int rank
   request.type = static_cast<DataType>(type);
   request.op = static_cast<Operator>(op);
   request.ranks = ranks;
-  if (request.collective == Collective::kAllReduceAddRmsNorm)
+  if (request.collective == Collective::kAllReduceAddRmsNorm) {
+    STRETTO_TRY(checkNorm(question));
     request.tokenBytes = question.hidden * sizeOf(request.type);
+  }
   request.windowed = request.pullsOnce = question.windows == 1;
   request.pullsTwice = question.windows != 0;
   // nccl-tests counts the larger buffer where Arguments::count counts one block.

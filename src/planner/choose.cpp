@@ -17,12 +17,18 @@ Status check(const Request& request) {
   return fail(Code::kInvalidArgument, "%d ranks: a plan is for 1 to %d", request.ranks, kMaxRanks);
 }
 
-// A forced chunk is obeyed or refused, so a row that would have to cut it down is no candidate. Blocks
-// likewise.
+// The least that a chunk holds: whole tokens, where the norm is part of the exchange.
+size_t leastChunk(const Descriptor& row, const Request& request) {
+  return row.normApart ? 0 : request.tokenBytes;
+}
+
+// A forced chunk is obeyed or refused, so a row that would have to cut it down, or to exceed it, is no
+// candidate. Blocks likewise.
 bool fits(const Descriptor& row, const Request& request, const Machine& machine,
           const Forced::Choice& choice) {
-  return (choice.chunkBytes == 0 || choice.chunkBytes <= mostChunk(row, request, machine)) &&
-         choice.blocks <= mostBlocks(row, machine);
+  const size_t chunk = choice.chunkBytes;
+  const bool holds = chunk <= mostChunk(row, request, machine) && chunk >= leastChunk(row, request);
+  return (chunk == 0 || holds) && choice.blocks <= mostBlocks(row, machine);
 }
 
 // The machine as a plan sees it that has so many blocks; 0 leaves them open.
@@ -175,6 +181,9 @@ Status refuse(const Request& request, const Machine& machine, const Forced::Choi
                  " blocks can take part here";
     } else if (mostChunk(row, request, machine) == 0 && choice.chunkBytes != 0) {
       reasons += "; " + name + ": it has no chunks";
+    } else if (choice.chunkBytes != 0 && choice.chunkBytes < leastChunk(row, request)) {
+      reasons += "; " + name + ": a token is " + std::to_string(request.tokenBytes) +
+                 " bytes, and its chunks hold whole tokens";
     } else if (!fits(row, request, machine, choice)) {
       reasons += "; " + name + ": its chunks are " + std::to_string(mostChunk(row, request, machine)) +
                  " bytes at most";

@@ -674,5 +674,31 @@ TEST(NormCalls, AreExplained) {
   EXPECT_NE(text.find("; the norm is a pass of its own"), std::string::npos) << text;
 }
 
+TEST(NormCalls, AreExplainedForWhatTheyTake) {
+  strettoQuestion_t right{};
+  right.collective = "all_reduce_add_rms_norm";
+  right.bytes = 65536;
+  right.type = ncclBfloat16;
+  right.ranks = 2;
+  const auto refused = [](const strettoQuestion_t& question, const char* words) {
+    char text[16];
+    size_t needed = 0;
+    EXPECT_EQ(strettoExplain(nullptr, &question, text, sizeof text, &needed), ncclInvalidArgument);
+    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find(words), std::string::npos)
+        << ncclGetLastError(nullptr);
+  };
+  strettoQuestion_t wrong = right;
+  wrong.type = ncclInt32;
+  refused(wrong, "these are int32");
+  wrong = right;
+  wrong.op = ncclMax;
+  refused(wrong, "sum");
+  for (const size_t hidden : {SIZE_MAX, SIZE_MAX / 2 + 2, size_t{1} << 32}) {
+    wrong = right;
+    wrong.hidden = hidden;
+    refused(wrong, "hidden is");
+  }
+}
+
 }  // namespace
 }  // namespace stretto

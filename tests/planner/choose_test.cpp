@@ -412,5 +412,25 @@ TEST(ChooseCost, ATableLookUpIsQuick) {
   EXPECT_LT(byModel, 20000);
 }
 
+// Tokens are not cut where the norm is part of the exchange.
+TEST(Choose, AForcedChunkHoldsAToken) {
+  Request request = exampleRequest(Collective::kAllReduceAddRmsNorm, 1 << 20, 4);
+  request.tokenBytes = 16384;
+  const auto forcedTo = [&](const char* algorithm, size_t chunkBytes) {
+    Forced forced;
+    EXPECT_TRUE(forced.force("all_reduce_add_rms_norm", algorithm, "chunks", chunkBytes, 0).ok());
+    return choose(request, exampleMachine(), tableOf(""), forced);
+  };
+  for (const char* algorithm : {"one_shot", "two_shot"}) {
+    const auto whole = forcedTo(algorithm, 16384);
+    ASSERT_TRUE(whole.ok()) << lastError();
+    EXPECT_EQ(whole.value().chunkBytes, 16384u);
+    EXPECT_FALSE(forcedTo(algorithm, 8192).ok());
+    EXPECT_NE(lastError().find("a token is 16384 bytes, and its chunks hold whole tokens"), std::string::npos)
+        << lastError();
+  }
+  EXPECT_TRUE(forcedTo("pairwise", 8192).ok()) << lastError();
+}
+
 }  // namespace
 }  // namespace stretto::planner
