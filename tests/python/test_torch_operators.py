@@ -158,21 +158,46 @@ def test_compiled_graphs_are_whole(groups: list[str]) -> None:
         assert torch.equal(from_graph, plain)
 
 
+@pytest.fixture
+def alone() -> Iterator[stretto.Communicator]:
+    """The only rank of the group "alone"."""
+    (communicator,) = stretto.init_all(1)
+    stretto.torch.use(communicator, "alone")
+    yield communicator
+    stretto.torch.use(None, "alone")
+    communicator.abort()
+
+
+@pytest.mark.timeout(2 * SECONDS)
+def test_compiled_graphs_keep_what_has_no_use(alone: stretto.Communicator) -> None:
+    part, residual, weight = tensors(0, torch.float32, 3, 512)
+
+    def layer(part: torch.Tensor) -> torch.Tensor:
+        stretto.torch.all_reduce(part, group="alone")
+        stretto.torch.all_reduce_add_rms_norm(part, residual, weight, group="alone")
+        stretto.torch.all_reduce_add_rms_norm_fp8(part, residual, weight, group="alone")
+        return part + 1
+
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    for turn in range(2):
+        before = alone.counters()["operations"]
+        assert torch.equal(compiled(part), part + 1)
+        assert alone.counters()["operations"] - before == 3, f"turn {turn}: a peer would wait for the others"
+
+
 @pytest.mark.timeout(SECONDS)
-def test_operators_are_well_formed() -> None:
-    (alone,) = stretto.init_all(1)
-    stretto.torch.use(alone, "alone")
+def test_operators_are_well_formed(alone: stretto.Communicator) -> None:
     part, residual, weight = tensors(0, torch.bfloat16, 3, 512)
     operators = torch.ops.stretto
     torch.library.opcheck(operators.all_reduce, (part, "sum", "alone"))
-    torch.library.opcheck(operators.all_reduce_add_rms_norm, (part, residual, weight, 1e-6, None, "alone"))
+    rest = {"epsilon": 1e-6, "group": "alone"}
+    torch.library.opcheck(operators.all_reduce_add_rms_norm, (part, residual, weight, None), rest)
     for scale in (None, torch.tensor([0.5])):
         torch.library.opcheck(
             operators.all_reduce_add_rms_norm_fp8,
-            (part, residual, weight, 1e-6, scale, torch.float8_e4m3fn, None, "alone"),
+            (part, residual, weight, None, scale),
+            {**rest, "dtype": torch.float8_e4m3fn},
         )
-    stretto.torch.use(None, "alone")
-    alone.abort()
 
 
 def test_what_is_wrong_is_said() -> None:
@@ -183,3 +208,15 @@ def test_what_is_wrong_is_said() -> None:
         stretto.torch.all_reduce_add_rms_norm(part, residual, weight.double())
     with pytest.raises(ValueError, match="float8_e4m3fn or float8_e5m2"):
         stretto.torch.all_reduce_add_rms_norm_fp8(part, residual, weight, dtype=torch.int8)
+    wrong = {
+        "residual": (part, residual.reshape(-1), weight),
+        "weight": (part, residual, weight[:256]),
+        "residual ": (part, residual.t(), weight),
+    }
+    for name, given in wrong.items():
+        with pytest.raises(ValueError, match=f"{name.strip()} has shape .* and needs "):
+            stretto.torch.all_reduce_add_rms_norm(*given)
+        with torch._subclasses.FakeTensorMode() as mode, pytest.raises(ValueError, match="and needs "):
+            stretto.torch.all_reduce_add_rms_norm_fp8(*(mode.from_tensor(one) for one in given))
+    with pytest.raises(ValueError, match=r"bias has shape \(3, 512\) and needs \(512,\)"):
+        stretto.torch.all_reduce_add_rms_norm(part, residual, weight, bias=part)

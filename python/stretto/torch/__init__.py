@@ -1,4 +1,5 @@
-"""PyTorch operators: what a model calls between its layers, as operators that `torch.compile` keeps in its graphs.
+"""PyTorch operators: what a model calls between its layers, as operators that `torch.compile` keeps in its graphs:
+in their order, and where their results have no use as well.
 
     import torch, torch.distributed as dist, stretto.torch
     dist.init_process_group("stretto")
@@ -60,7 +61,9 @@ def all_reduce_add_rms_norm(
     `input` and `residual`: (..., hidden), float32, float16 or bfloat16; `weight` and `bias`: (hidden,). Bits do not
     depend on the number of tokens.
     """
-    normalised, added = torch.ops.stretto.all_reduce_add_rms_norm(input, residual, weight, epsilon, bias, group)
+    normalised, added = torch.ops.stretto.all_reduce_add_rms_norm(
+        input, residual, weight, bias, epsilon=epsilon, group=group
+    )
     return normalised, added
 
 
@@ -81,6 +84,6 @@ def all_reduce_add_rms_norm_fp8(
     `dtype`: float8_e4m3fn or float8_e5m2.
     """
     quantised, scales, added = torch.ops.stretto.all_reduce_add_rms_norm_fp8(
-        input, residual, weight, epsilon, scale, dtype, bias, group
+        input, residual, weight, bias, scale, epsilon=epsilon, dtype=dtype, group=group
     )
     return quantised, scales if scale is None else scale, added

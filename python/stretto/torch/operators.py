@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
+from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 
 from stretto import _native
 from stretto.pytorch.tensors import NATIVE, check, check_like, memory
@@ -45,20 +46,33 @@ def _shaped(input: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
+def _check_shapes(
+    input: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None
+) -> None:
+    """Of tensors that are there, or of a compiler's that have no memory."""
+    if input.dim() == 0:
+        raise ValueError("stretto: the input has no axis: the last one is a token's elements")
+    hidden = (input.shape[-1],)
+    for name, tensor, shape in (
+        ("residual", residual, tuple(input.shape)),
+        ("weight", weight, hidden),
+        ("bias", bias, hidden),
+    ):
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise ValueError(f"stretto: {name} has shape {tuple(tensor.shape)} and needs {shape}")
+
+
 def _arrays(
     input: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, bias: torch.Tensor | None
 ) -> dict[str, object]:
     """What is read, by the library's names; checked and contiguous."""
     name = "all_reduce_add_rms_norm"
     check(name, input)
-    if input.dim() == 0:
-        raise ValueError(f"stretto: {name} takes tensors of at least one axis, which is a token's elements")
-    hidden = input.shape[-1]
-    counts = {"residual": (residual, input.numel()), "weight": (weight, hidden), "bias": (bias, hidden)}
+    _check_shapes(input, residual, weight, bias)
     arrays: dict[str, object] = {"input": memory(input.contiguous())}
-    for key, (tensor, count) in counts.items():
+    for key, tensor in {"residual": residual, "weight": weight, "bias": bias}.items():
         if tensor is not None:
-            check_like(name, count, input.dtype, tensor)
+            check_like(name, tensor.numel(), input.dtype, tensor)
             arrays[key] = memory(tensor.contiguous())
     return arrays
 
@@ -82,8 +96,9 @@ def all_reduce_add_rms_norm(
     input: torch.Tensor,
     residual: torch.Tensor | None,
     weight: torch.Tensor | None,
-    epsilon: float,
     bias: torch.Tensor | None,
+    *,
+    epsilon: float,
     group: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     arrays = _arrays(input, residual, weight, bias)
@@ -101,10 +116,12 @@ def _(
     input: torch.Tensor,
     residual: torch.Tensor | None,
     weight: torch.Tensor | None,
-    epsilon: float,
     bias: torch.Tensor | None,
+    *,
+    epsilon: float,
     group: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    _check_shapes(input, residual, weight, bias)
     return _shaped(input), _shaped(input)
 
 
@@ -125,10 +142,11 @@ def all_reduce_add_rms_norm_fp8(
     input: torch.Tensor,
     residual: torch.Tensor | None,
     weight: torch.Tensor | None,
-    epsilon: float,
-    scale: torch.Tensor | None,
-    dtype: torch.dtype,
     bias: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    *,
+    epsilon: float,
+    dtype: torch.dtype,
     group: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     if dtype not in (torch.float8_e4m3fn, torch.float8_e5m2):
@@ -152,10 +170,17 @@ def _(
     input: torch.Tensor,
     residual: torch.Tensor | None,
     weight: torch.Tensor | None,
-    epsilon: float,
-    scale: torch.Tensor | None,
-    dtype: torch.dtype,
     bias: torch.Tensor | None,
+    scale: torch.Tensor | None,
+    *,
+    epsilon: float,
+    dtype: torch.dtype,
     group: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    _check_shapes(input, residual, weight, bias)
     return _quantised(input, scale, dtype)
+
+
+# A rank whose graph leaves one out, or calls two of them in another order, keeps its peers waiting.
+for _operator in (all_reduce, all_reduce_add_rms_norm, all_reduce_add_rms_norm_fp8):
+    _register_effectful_op(_operator._opoverload, _EffectType.ORDERED)
