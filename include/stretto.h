@@ -92,16 +92,18 @@ ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const cha
  *   reduced     = sum of all ranks' `input`, in the order of ranks, rounded to `type`
  *   residualOut = reduced + residual + bias, rounded to `type`
  *   normalised  = residualOut / sqrt(mean of residualOut^2 + epsilon) * gamma, rounded to `type`
- *   quantised   = normalised / scale, rounded to `quantisedType`, saturating
+ *   quantised   = normalised * (1 / scale), rounded to `quantisedType`, saturating; 1 / scale is rounded too
  *
- * The bits are those of an ncclAllReduce that reduces in rank order and the rest after it; they do not depend
- * on the number of tokens, nor on how the operation runs, nor on the run. All ranks give the same tokens,
- * hidden, type, epsilon and quantisation, and a residual and a bias all or none; where they differ each is
- * told, with both calls. Groups, host streams, recorders and profilers work as with ncclAllReduce. Without
- * gamma, normalised and quantised it is an all-reduce with a bias or a residual.
+ * The bits are those of an ncclAllReduce that reduces in rank order (STRETTO_DETERMINISTIC=1) and of this
+ * norm after it; they do not depend on the number of tokens, nor on how the operation runs, nor on the run.
+ * All ranks give the same tokens, hidden, type, epsilon and quantisation, and a residual and a bias all or
+ * none; where they differ each is told, with both calls. Groups, host streams, recorders and profilers work
+ * as with ncclAllReduce. Without gamma, normalised and quantised it is an all-reduce with a bias or a
+ * residual.
  *
  * Error, to first order, against exact arithmetic on what the step before gave, of n ranks; u is half a unit
- * in the last place of 1 in `type`, and v that of float32, 2^-24:
+ * in the last place of 1 in `type`, and v that of float32, 2^-24. It holds where the sum of a token's
+ * squares, and the results, are normal numbers of float32 and of `type`:
  *
  *   reduced       (n - 1) v (sum of |input|) + u |reduced|
  *   residualOut   2 v (|reduced| + |residual| + |bias|) + u |residualOut|
@@ -114,10 +116,11 @@ ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const cha
  * Begin with STRETTO_ADD_RMS_NORM_INITIALIZER: fields that a later release adds are then zero, which is to
  * leave them out. */
 typedef enum {
-  strettoScaleNone = 0,      /* nothing is quantised */
-  strettoScalePerToken = 1,  /* scales[token] = largest |normalised| of it / largest number of quantisedType;
-                              * written */
-  strettoScalePerTensor = 2, /* scales[0] is read, and divides all */
+  strettoScaleNone = 0,     /* nothing is quantised */
+  strettoScalePerToken = 1, /* scales[token] = largest |normalised| of it, or 1/512 if that is more, / largest
+                             * number of quantisedType; written. A NaN does not count, and stays one; an
+                             * infinity makes the scale infinite, itself NaN and the others 0 */
+  strettoScalePerTensor = 2, /* scales[0] is read, and all are multiplied by its reciprocal */
 } strettoScale_t;
 
 typedef struct {
