@@ -59,3 +59,10 @@ def parts(shape: tuple[int, ...], size: int, what: str) -> tuple[int, ...]:
 def whole(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     """The shape of `size` such arrays after one another along the first axis."""
     return (size * shape[0], *shape[1:]) if shape else (size,)
+
+
+def expect_shape(shape: tuple[int, ...], **arrays: Any) -> None:
+    """Raises `InvalidArgument` for the first of `arrays` that is there and has another shape."""
+    for name, array in arrays.items():
+        if array is not None and (found := shape_of(array)) != shape:
+            raise InvalidArgument(f"{name} has shape {found} and needs {shape}")

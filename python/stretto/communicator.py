@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from stretto import _native, failures
-from stretto.arrays import empty, parts, shape_of, whole
+from stretto.arrays import empty, expect_shape, parts, shape_of, whole
 from stretto.errors import InvalidArgument, StrettoError
 from stretto.values import (
     DType,
@@ -74,11 +74,15 @@ class Quantised(NamedTuple):
     array: Any
     """As many elements as the tokens have, of one byte each."""
     scales: Any
-    """float32: one for each token, which are written; or a single one, by which all are divided."""
+    """float32: one for each token, which are written; or a single one. Elements are multiplied by its reciprocal,
+    rounded to float32, and rounded to `dtype`, saturating.
+    """
     dtype: DType = "float8e4m3"
     """float8e4m3 or float8e5m2."""
     per_token: bool = True
-    """Whether each token has a scale of its own: its largest magnitude over the largest number of `dtype`."""
+    """Whether each token has a scale of its own: its largest magnitude, or 1/512 if that is more, over the largest
+    number of `dtype`.
+    """
 
     def codes(self) -> tuple[int, int]:
         """As the library numbers them: strettoScale_t and ncclDataType_t."""
@@ -245,13 +249,17 @@ class Communicator:
         `weight`, goes to `out` (`array` itself if None); the sum alone to `reduced`, and an 8-bit copy of the
         normalised tokens to `quantised`, where these are given. Returns `out` and `residual_out`.
 
-        The bits are those of `all_reduce` and the rest after it, and do not depend on the number of tokens
-        (include/stretto.h says how exact they are). All ranks give the same shape, type, epsilon and quantisation, and
-        a residual and a bias all or none.
+        The bits are those of an `all_reduce` in rank order (STRETTO_DETERMINISTIC=1) and of this library's norm after
+        it, and do not depend on the number of tokens; other norms may differ in the last place (include/stretto.h says
+        how exact this one is). All ranks give the same shape, type, epsilon and quantisation, and a residual and a bias
+        all or none. `residual_out` may be `residual`, and one of `out`, `residual_out` and `reduced` may be `array`;
+        nothing else that is written may overlap anything.
         """
         shape = shape_of(array)
         if not shape:
             raise InvalidArgument("array has no axis: the last one is a token's elements")
+        expect_shape(shape, residual=residual, out=out, residual_out=residual_out, reduced=reduced)
+        expect_shape(shape[-1:], weight=weight, bias=bias)
         target = array if out is None else out
         added = residual_out if residual_out is not None else residual if residual is not None else empty(array, shape)
         arrays = {

@@ -265,8 +265,12 @@ def test_all_reduce_add_rms_norm_in_eight_bits() -> None:
 def test_what_all_reduce_add_rms_norm_refuses() -> None:
     def body(comm: stretto.Communicator) -> None:
         array = np.ones((2, 8), "float32")
-        with pytest.raises(stretto.InvalidArgument, match="residual has 8 elements and needs 16"):
+        with pytest.raises(stretto.InvalidArgument, match=r"residual has shape \(8,\) and needs \(2, 8\)"):
             comm.all_reduce_add_rms_norm(array, np.ones(8, "float32"))
+        with pytest.raises(stretto.InvalidArgument, match=r"residual_out has shape \(16,\) and needs \(2, 8\)"):
+            comm.all_reduce_add_rms_norm(array, residual_out=np.ones(16, "float32"))
+        with pytest.raises(stretto.InvalidArgument, match=r"bias has shape \(2, 4\) and needs \(8,\)"):
+            comm.all_reduce_add_rms_norm(array, bias=np.ones((2, 4), "float32"))
         with pytest.raises(stretto.InvalidArgument, match="weight has elements of type float64 and needs float32"):
             comm.all_reduce_add_rms_norm(array, None, np.ones(8, "float64"))
         with pytest.raises(stretto.InvalidArgument, match="array has no axis"):
