@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import shlex
 import signal
@@ -27,6 +28,7 @@ from stretto.errors import InvalidArgument
 
 REMOTE_SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 _SILENCE = 15.0  # seconds without a word of an agent, which has one every two
+_AWAY = 4.0  # seconds between two rounds of our own, after which nobody's silence means anything: we were stopped
 _PREPARE_SECONDS = 30.0  # after all have answered
 _LAST_SECONDS = 5.0  # for agents to end their ranks, and for shells to end after them
 _MOST_CHATTER = 64 << 10  # of a shell's start-up files
@@ -83,6 +85,13 @@ class _Connection:
     prepared: bool = False
     failed: str = ""
 
+    def has_said_more(self) -> bool:
+        """What has not been read yet."""
+        assert self.shell.stdout is not None
+        poll = select.poll()
+        poll.register(self.shell.stdout, select.POLLIN)
+        return bool(poll.poll(0))
+
     def last_words(self) -> str:
         lines = [printable(line.strip()) for line in self.complaints.decode(errors="replace").splitlines()]
         return "; ".join(line for line in lines[-3:] if line)[-600:]
@@ -102,6 +111,7 @@ class Hosts:
         self._running = False
         self._refused = False  # by an agent
         self._said = 0.0
+        self._acted = time.monotonic()
 
     def start(self, selector: selectors.BaseSelector, listener: JobListener) -> None:
         self._selector = selector
@@ -124,12 +134,22 @@ class Hosts:
         if now - self._said >= ALIVE_EVERY:
             self._said = now
             self._tell_all(pack("alive"))
-        for one in self._connections:
-            if one.greeted and not one.failed and now - one.heard > _SILENCE:
-                self._fail(one, f"nothing was heard of it for {_SILENCE:g} s")
+        self._judge_silence(now)
         if not self._running or self._refused:
             self._go_on(now)
         return self._said + ALIVE_EVERY
+
+    def _judge_silence(self, now: float) -> None:
+        """What waits to be read is no silence, however long it has waited, nor is time in which nobody here listened."""
+        away, self._acted = now - self._acted, now
+        if away > _AWAY:
+            for one in self._connections:
+                one.heard = now
+            if self._deadline is not None:
+                self._deadline += away
+        for one in self._connections:
+            if one.greeted and not one.failed and now - one.heard > _SILENCE and not one.has_said_more():
+                self._fail(one, f"nothing was heard of it for {_SILENCE:g} s")
 
     def tell_notes(self) -> None:
         """They come by themselves."""
