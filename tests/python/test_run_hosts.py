@@ -69,6 +69,17 @@ def test_ranks_on_two_hosts_meet(hosts: Network, tmp_path: Path) -> None:
         pytest.skip("ran on loopback: no network namespaces can be made here, so nothing crossed a network")
 
 
+def test_variables_of_the_launcher_alone_stay_here(hosts: Network) -> None:
+    place = options(hosts)
+    place[2:4] = []
+    own = {"NCCL_HOSTID": "mine", "STRETTO_REMOTE_SHELL": str(hosts.shell)}
+    command = ["sh", "-c", "echo $NCCL_HOSTID ${STRETTO_REMOTE_SHELL-none}"]
+    # As the stand-in's environment comes from here, it takes away what ssh would not bring.
+    hosts.shell.write_text(hosts.shell.read_text().replace("export NCCL", "unset STRETTO_REMOTE_SHELL\nexport NCCL"))
+    done = stretto("run", "-n", 1, "--no-tag", *place, "--", *command, **own)
+    assert sorted(done.stdout.splitlines()) == [f"{name} none" for name in hosts.names], done.stderr
+
+
 def test_the_first_failure_is_named_once_with_its_host(hosts: Network, tmp_path: Path) -> None:
     text = """
 import numpy, stretto

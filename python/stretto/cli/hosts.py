@@ -140,7 +140,7 @@ class Hosts:
         return self._said + ALIVE_EVERY
 
     def _judge_silence(self, now: float) -> None:
-        """What waits to be read is no silence, however long it has waited, nor is time in which nobody here listened."""
+        """What waits to be read is no silence, however long it has waited, nor is time when nobody here listened."""
         away, self._acted = now - self._acted, now
         if away > _AWAY:
             for one in self._connections:

@@ -36,7 +36,16 @@ _HOSTS = "Several hosts"
 _NOT_STARTED = 127
 # Of the caller's variables those that ranks on other hosts get: what the libraries read. The rest is that host's own.
 _PASSED_ON = ("STRETTO_", "NCCL_", "OMP_", "CUDA_", "TORCH_", "PYTHONUNBUFFERED")
-_OWN = ("STRETTO_RANK", "STRETTO_RANKS", "STRETTO_LOCAL_RANKS", "STRETTO_UNIQUE_ID", "STRETTO_RUN_LOG")
+# Those of one process, one host (NCCL_HOSTID would make one host of all) or the launcher alone.
+_OWN = (
+    "STRETTO_RANK",
+    "STRETTO_RANKS",
+    "STRETTO_LOCAL_RANKS",
+    "STRETTO_UNIQUE_ID",
+    "STRETTO_RUN_LOG",
+    "STRETTO_REMOTE_SHELL",
+    "NCCL_HOSTID",
+)
 
 
 def _seconds(text: str) -> float:
