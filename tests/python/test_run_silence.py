@@ -101,3 +101,22 @@ def test_time_in_which_nobody_listened_is_no_silence(tmp_path: Path, monkeypatch
         one_round()
         assert ("lost", 0) not in job.told
         wait_for(lambda: one_round() or ("lost", 0) in job.told, 30, "the silent host is given up")
+
+
+def test_what_a_host_says_after_it_was_given_up_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_SILENCE", 1.0)
+    go, gone = tmp_path / "go", tmp_path / "gone"
+    then = f"""
+while not os.path.exists({str(go)!r}): time.sleep(0.05)
+say("ended", rank=0, status=0)
+open({str(gone)!r}, "w")
+time.sleep(600)
+"""
+    with running(tmp_path, then) as (job, one_round):
+        wait_for(lambda: one_round() or ("lost", 0) in job.told, 30, "the silent host is given up")
+        go.touch()
+        wait_for(gone.exists, 30, "it has said the end of its rank")
+        rounds(one_round, 0.5)
+        assert ("ended", 0, 0) not in job.told

@@ -249,6 +249,8 @@ class Hosts:
         connection.complaints = (connection.complaints + data)[-_MOST_COMPLAINTS:]
 
     def _take(self, connection: _Connection, data: bytes) -> None:
+        if connection.failed:
+            return  # What a host says after it was given up changes nothing.
         if not data:
             self._shell_ended(connection)
             return
@@ -263,6 +265,8 @@ class Hosts:
         try:
             for frame in connection.reader.feed(data):
                 self._hear(connection, frame)
+                if connection.failed:
+                    return
         except (NoFrame, KeyError, ValueError, TypeError) as error:
             self._fail(connection, f"its agent said what it never says: {printable(str(error))}")
 
