@@ -126,6 +126,18 @@ def test_a_host_that_cannot_be_used_is_named(
     assert not ran.exists(), "ranks ran though one host was missing"
 
 
+def test_a_rank_that_floods_the_log_harms_nobody(hosts: Network, tmp_path: Path) -> None:
+    text = """
+import os
+with open(os.environ["STRETTO_RUN_LOG"], "ab", buffering=0) as log:
+    log.write(b"x" * (3 << 20) + b"\\n")
+if os.environ["STRETTO_RANK"] == "1":
+    raise ValueError("mine")
+"""
+    done = stretto("run", "-n", 1, *options(hosts), write(tmp_path, text))
+    assert done.returncode == 1 and f"rank 1 on {hosts.names[1]} " in done.stderr, done.stderr
+
+
 def test_a_program_that_a_host_does_not_have(hosts: Network) -> None:
     done = stretto("run", "-n", 1, *options(hosts), "--", "no-such-program")
     assert done.returncode == 127
@@ -193,6 +205,7 @@ for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
 def test_hosts_as_people_write_them() -> None:
     assert parse_hosts("a, me@b:3", 2) == [Host("a", 2), Host("me@b", 3)]
     assert parse_hosts("fe80::1,[fe80::1]:4", 2) == [Host("fe80::1", 2), Host("fe80::1", 4)]
+    assert parse_hosts("me@[fe80::1]:3,me@fe80::1", 2) == [Host("me@fe80::1", 3), Host("me@fe80::1", 2)]
 
 
 @pytest.mark.parametrize("wrong", ["", "a,,b", "a:0", "a:x", ":3", "-oProxyCommand=x"])

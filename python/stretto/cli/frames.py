@@ -18,7 +18,7 @@ from typing import Any
 GREETING = b"stretto run: agent, protocol 1\n"
 ALIVE_EVERY = 2.0  # seconds, each side to the other
 _MOST_HEAD = 8 << 20  # a command and variables are in it
-_MOST_DATA = 1 << 20
+MOST_DATA = 1 << 20
 
 Frame = tuple[dict[str, Any], bytes]
 
@@ -54,7 +54,7 @@ class Reader:
     def _head(line: bytes) -> dict[str, Any]:
         try:
             head = json.loads(line)
-            if isinstance(head["what"], str) and 0 <= head["bytes"] <= _MOST_DATA:
+            if isinstance(head["what"], str) and 0 <= head["bytes"] <= MOST_DATA:
                 return dict(head)
         except (ValueError, TypeError, KeyError, RecursionError):
             pass

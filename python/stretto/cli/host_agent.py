@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from stretto.cli.frames import ALIVE_EVERY, GREETING, Frame, NoFrame, Reader, Writer, pack
+from stretto.cli.frames import ALIVE_EVERY, GREETING, MOST_DATA, Frame, NoFrame, Reader, Writer, pack
 from stretto.cli.rank_processes import STDERR, STDOUT, Processes, program
 from stretto.cli.verdict import Log
 from stretto.failures import LOG_VARIABLE
@@ -100,7 +100,8 @@ class Agent:
     def _tell(self) -> None:
         """Regular news: what ranks have written down, and that this host is alive."""
         while noted := self._log.fresh():
-            self._say("noted", noted)
+            # More than a frame holds is a line that nobody of us wrote, with some of ours behind it.
+            self._say("noted", noted[-MOST_DATA:])
         now = time.monotonic()
         if now - self._said >= ALIVE_EVERY:
             self._say("alive", now=now)

@@ -49,7 +49,8 @@ def parse_hosts(text: str, ranks: int) -> list[Host]:
         name, colon, number = word.strip().rpartition(":")
         if not colon or (":" in name and not name.endswith("]")):
             name, number = word.strip(), str(ranks)
-        name = name.removeprefix("[").removesuffix("]")
+        user, at, address = name.rpartition("@")
+        name = user + at + address.removeprefix("[").removesuffix("]")
         if not name or name.startswith("-") or not number.isdecimal() or int(number) < 1:
             raise InvalidArgument(f"--hosts {text}: {word!r} is no host; write NAME or NAME:RANKS, with commas between")
         hosts.append(Host(name, int(number)))
