@@ -168,6 +168,40 @@ def test_signals_leave_nothing_behind(tmp_path: Path, number: signal.Signals) ->
         wait_for(lambda: not any(alive(pid) for pid in pids), 5, "all ranks and their children end")
 
 
+FLOOD = """
+for number in range(60000):
+    print("x" * 50, number)
+"""
+
+
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize(("options", "status"), [((), 128 + signal.SIGTERM), (("--timeout", 3), 124)])
+def test_an_end_is_heard_though_nobody_reads(
+    tmp_path: Path, far: bool, options: tuple[object, ...], status: int
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FLOOD)
+    shell = tmp_path / "shell"
+    shell.write_text('#!/bin/sh\nexec sh -c "$2"\n')
+    shell.chmod(0o755)
+    where = ("--hosts", "a,b", "--remote-shell", shell) if far else ("--tag",)
+    with started("run", "-n", 1 if far else 2, "--grace", 0.2, *where, *options, script) as launcher:
+        if not options:
+            time.sleep(4.0)
+            launcher.send_signal(signal.SIGTERM)
+        assert launcher.wait(60) == status
+
+
+def test_a_late_reader_gets_everything(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FLOOD)
+    with started("run", "-n", 2, "--tag", script) as launcher:
+        time.sleep(4.0)
+        assert launcher.poll() is None
+        assert len(launcher.communicate(timeout=60)[0].splitlines()) == 120000
+        assert launcher.returncode == 0
+
+
 def test_ranks_that_ignore_signals_are_killed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

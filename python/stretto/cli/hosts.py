@@ -85,6 +85,7 @@ class _Connection:
     greeted: bool = False
     prepared: bool = False
     failed: str = ""
+    reads: Callable[[], None] | None = None  # what its agent says; None once that has ended
 
     def has_said_more(self) -> bool:
         """What has not been read yet."""
@@ -139,6 +140,15 @@ class Hosts:
         if not self._running or self._refused:
             self._go_on(now)
         return self._said + ALIVE_EVERY
+
+    def hear(self, on: bool) -> None:
+        """An agent that is not read reads its ranks no more either, once the pipe is full."""
+        for one in self._connections:
+            pipe = one.shell.stdout
+            if on and one.reads is not None and pipe is not None:
+                self._selector.register(pipe.fileno(), selectors.EVENT_READ, one.reads)
+            elif one.reads is not None and pipe is not None:
+                self._selector.unregister(pipe.fileno())
 
     def _judge_silence(self, now: float) -> None:
         """What waits to be read is no silence, however long it has waited, nor is time when nobody here listened."""
@@ -236,9 +246,10 @@ class Hosts:
         for pipe, take in streams:
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
-            self._selector.register(
-                pipe.fileno(), selectors.EVENT_READ, partial(self._read, connection, pipe.fileno(), take)
-            )
+            read = partial(self._read, connection, pipe.fileno(), take)
+            self._selector.register(pipe.fileno(), selectors.EVENT_READ, read)
+            if pipe is connection.shell.stdout:
+                connection.reads = read
 
     def _read(self, connection: _Connection, descriptor: int, take: Callable[[_Connection, bytes], None]) -> None:
         data = os.read(descriptor, 1 << 16)
@@ -250,6 +261,8 @@ class Hosts:
         connection.complaints = (connection.complaints + data)[-_MOST_COMPLAINTS:]
 
     def _take(self, connection: _Connection, data: bytes) -> None:
+        if not data:
+            connection.reads = None
         if connection.failed:
             return  # What a host says after it was given up changes nothing.
         if not data:

@@ -10,15 +10,15 @@ import contextlib
 import selectors
 import signal
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from stretto.cli.output import printable
 from stretto.cli.outputs import Output, Tracebacks, ranks_text
+from stretto.cli.printer import MOST_WAITING, Printer
 from stretto.cli.rank_processes import STDERR, STDOUT, Listener, Processes
 from stretto.cli.verdict import Log, Stories, Story, first, suspect
 from stretto.failures import LOG_VARIABLE
@@ -51,6 +51,9 @@ class Ranks(Protocol):
 
     def start(self, selector: selectors.BaseSelector, listener: JobListener) -> None:
         """What the selector finds ready has a function to call as its data. Raises OSError."""
+
+    def hear(self, on: bool) -> None:
+        """Whether what ranks print is read; on from the start, and each call changes it."""
 
     def act(self) -> float | None:
         """What is to be done at times; when to be called again, at the latest. Raises `StartFailed`."""
@@ -88,6 +91,10 @@ class LocalRanks:
         for number, environment in enumerate(self._environments):
             variables = {**environment, LOG_VARIABLE: self._log.path}
             self._processes.start(number, self._command, variables, hears=self.hears)
+
+    def hear(self, on: bool) -> None:
+        if self._processes is not None:
+            self._processes.hear(on)
 
     def act(self) -> float | None:
         return None
@@ -166,10 +173,9 @@ class Job:
     grace: float = 3.0
     timeout: float | None = None
     threads: bool = False
-    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True)
     ranks: list[Rank] = field(default_factory=list)
     first_failure: Rank | None = None
-    _tracebacks: Tracebacks = field(default_factory=lambda: Tracebacks(sys.stderr.buffer))
+    _printers: dict[int, Printer] = field(default_factory=lambda: {one: Printer(one) for one in (STDOUT, STDERR)})
     _outputs: dict[tuple[int, int], Output] = field(default_factory=dict)  # by rank and stream, until they end
     _stories: Stories = field(default_factory=Stories)
     _verdict: int | None = None
@@ -177,14 +183,20 @@ class Job:
     _terminate_at: float | None = None
     _kill_at: float | None = None
     _ending: bool = False
+    _paused: bool = False  # ranks are not read, as nobody reads what they print
+    _resumed: float = 0.0
+    _hurried: bool = False  # what nobody reads is dropped
+    _tracebacks: Tracebacks = field(init=False)
+    _news: socket.socket = field(init=False)  # a byte for each signal, and zeros of printers
+
+    def __post_init__(self) -> None:
+        self._tracebacks = Tracebacks(self._printers[STDERR], self._tag_of if self.tag else lambda _: b"")
 
     def run(self) -> int:
         """Returns the exit status: 0, that of the first rank that failed, 124 after the timeout, 128 +
         signal. Raises `StartFailed`, or OSError where that happens on this machine.
         """
         self.ranks = [Rank(number, host) for number, host in enumerate(self.hosts)]
-        if self.tag:
-            self._tracebacks.tag = self._tag_of
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         with selectors.DefaultSelector() as selector, self._signals(selector):
             try:
@@ -193,6 +205,7 @@ class Job:
                     self._step(selector, deadline)
             finally:
                 self._end()
+            self._deliver(deadline)
         if self._verdict is not None:
             return self._verdict
         return self.first_failure.exit_status() if self.first_failure is not None else 0
@@ -206,14 +219,40 @@ class Job:
         self._tracebacks.show()
         self.where.close()
 
+    def _deliver(self, deadline: float | None) -> None:
+        """Waits for what was printed to be read, as long as nobody asks for an end."""
+        hurried = self._hurried
+        if self._verdict is not None:
+            deadline = time.monotonic() + _KILL_AFTER
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._news, selectors.EVENT_READ)
+            while self._unread(0) and self._hurried == hurried:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    self._verdict = self._verdict or TIMED_OUT
+                    return
+                if selector.select(left if left is None else min(left, _LONGEST_SLEEP)):
+                    self._hear_news()
+        self._check_printers()
+
+    def _unread(self, most: int) -> bool:
+        return any([printer.waits(most) for printer in self._printers.values()])
+
+    def _check_printers(self) -> None:
+        for printer in self._printers.values():
+            if printer.error is not None:
+                raise printer.error
+
+    def _say(self, text: str) -> None:
+        self._printers[STDERR].write(f"{text}\n".encode())
+
     def began(self, number: int, pid: int) -> None:
         rank = self.ranks[number]
         rank.pid, rank.began = pid, time.monotonic()
         tag = self._tag_of([number]) if self.tag else b""
         for stream in self.where.hears:
-            target: BinaryIO = (sys.stdout if stream == STDOUT else sys.stderr).buffer
             tracebacks = self._tracebacks if stream == STDERR else None
-            self._outputs[number, stream] = Output(number, target, tag, tracebacks)
+            self._outputs[number, stream] = Output(number, self._printers[stream], tag, tracebacks)
 
     def printed(self, number: int, stream: int, data: bytes) -> None:
         self._outputs[number, stream].take(data)
@@ -258,16 +297,30 @@ class Job:
         timers = [deadline, self._judge_at, self._terminate_at, self._kill_at, self._tracebacks.due()]
         timers += [output.due() for output in outputs]
         timers.append(self.where.act())
-        if not self._alive():
-            timers.append(self._last_end() + _LAST_WORDS)
+        if not self._alive() and not self._paused:
+            timers.append(self._last_words_until())
         moments = [moment for moment in timers if moment is not None]
         if self._verdict is not None and deadline in moments:
             moments.remove(deadline)
         wait = min(max(0.0, min(moments) - time.monotonic()), _LONGEST_SLEEP) if moments else None
         for key, _ in selector.select(wait):
             key.data()
+        self._check_printers()
+        self._pace()
         self._show_tracebacks(outputs)
         self._act(deadline)
+
+    def _pace(self) -> None:
+        """Ranks wait while nobody reads what they print, unless this is the end."""
+        full = self._unread(MOST_WAITING // 2 if self._paused else MOST_WAITING) and not self._hurried
+        if full != self._paused:
+            self._paused, self._resumed = full, time.monotonic()
+            self.where.hear(not full)
+
+    def _hurry(self) -> None:
+        self._hurried = True
+        for printer in self._printers.values():
+            printer.lossy = True
 
     def _show_tracebacks(self, outputs: list[Output]) -> None:
         now = time.monotonic()
@@ -285,7 +338,7 @@ class Job:
         if deadline is not None and now >= deadline and self._verdict is None:
             self._judge(at_last=True)
             self._verdict = TIMED_OUT
-            self.say(f"stretto run: not done after {self.timeout:g} s (--timeout); ending {self._running()}")
+            self._say(f"stretto run: not done after {self.timeout:g} s (--timeout); ending {self._running()}")
             self._terminate_at = now
         if self._terminate_at is not None and now >= self._terminate_at:
             self._judge(at_last=True)
@@ -294,6 +347,8 @@ class Job:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = None
             self._send(signal.SIGKILL)
+            if self._verdict is not None:
+                self._hurry()
 
     def _judge(self, *, silent_too: bool = False, at_last: bool = False) -> None:
         """Names the first failure as soon as no later end can change who that is; `at_last`: whoever it seems to be.
@@ -335,7 +390,7 @@ class Job:
         left = max(0.0, self._terminate_at - time.monotonic()) if self._terminate_at is not None else 0.0
         have = "have" if running.startswith("ranks") else "has"
         rest = f"; {running} {have} {left:.2g} s to end by themselves" if running and left > 0 else ""
-        self.say(f"stretto run: {who} {rank.end_text()}{words}{rest}")
+        self._say(f"stretto run: {who} {rank.end_text()}{words}{rest}")
 
     def failed_rank(self) -> int | None:
         """The number of the first failure; None if no rank failed, or none of several threads can be named."""
@@ -346,12 +401,16 @@ class Job:
     def _signalled(self, number: int) -> None:
         if number not in FORWARDED:
             return
-        if self._verdict is not None:
-            self._send(signal.SIGKILL)  # Asked twice: no more patience.
+        if self._verdict is not None or not self._alive():
+            # Asked twice, or there is nothing but reading to wait for: no more patience.
+            self._verdict = self._verdict or 128 + number
+            self._hurry()
+            if self._alive():
+                self._send(signal.SIGKILL)
             return
         self._judge(at_last=True)
         self._verdict = 128 + number
-        self.say(f"stretto run: {signal.Signals(number).name}; ending {self._running() or 'nothing'}")
+        self._say(f"stretto run: {signal.Signals(number).name}; ending {self._running() or 'nothing'}")
         self._send(number)
         self._terminate_at = time.monotonic() + self.grace
 
@@ -377,7 +436,14 @@ class Job:
 
     def _may_print(self) -> bool:
         """Once all ranks have ended: what they left running in sessions of its own may hold their pipes for ever."""
-        return bool(self._outputs) and time.monotonic() < self._last_end() + _LAST_WORDS
+        return bool(self._outputs) and (self._paused or time.monotonic() < self._last_words_until())
+
+    def _last_words_until(self) -> float:
+        return max(self._last_end(), self._resumed) + _LAST_WORDS
+
+    def _hear_news(self) -> None:
+        for number in self._news.recv(64):
+            self._signalled(number)
 
     @contextlib.contextmanager
     def _signals(self, selector: selectors.BaseSelector) -> Iterator[None]:
@@ -392,11 +458,13 @@ class Job:
         before = {number: signal.signal(number, nothing) for number in FORWARDED}
         previous = signal.set_wakeup_fd(inner.fileno())
 
-        def read() -> None:
-            for number in outer.recv(64):
-                self._signalled(number)
+        def wake() -> None:
+            inner.send(b"\0")
 
-        selector.register(outer, selectors.EVENT_READ, read)
+        self._news = outer
+        for printer in self._printers.values():
+            printer.wake = wake
+        selector.register(outer, selectors.EVENT_READ, self._hear_news)
         try:
             yield
         finally:

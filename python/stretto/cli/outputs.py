@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import Protocol
 
 # A traceback, one of a group of errors, and a syntax error of the script itself, which has no first line of its own.
 _BEGIN = re.compile(
@@ -37,13 +37,17 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return f"rank{'s' if len(ordered) > 1 else ''} {', '.join(words)}"
 
 
+class Target(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
 @dataclass
 class Tracebacks:
     """Tracebacks of all ranks, by text. `tag`: what stands before each line that these ranks print, instead of a line
     above; empty for a line above.
     """
 
-    target: BinaryIO
+    target: Target
     tag: Callable[[list[int]], bytes] = lambda _: b""
     _waiting: dict[bytes, list[int]] = field(default_factory=dict)
     _shown: dict[bytes, int] = field(default_factory=dict)  # and the first rank that had it
@@ -68,7 +72,6 @@ class Tracebacks:
                 self._shown[text] = min(ranks)
                 lines = ([] if before else [f"{who}:".encode()]) + text.removesuffix(b"\n").split(b"\n")
             self.target.write(b"".join(before + line + b"\n" for line in lines))
-        self.target.flush()
 
 
 @dataclass
@@ -79,7 +82,7 @@ class Output:
     """
 
     rank: int
-    target: BinaryIO
+    target: Target
     tag: bytes
     tracebacks: Tracebacks | None = None
     _pending: bytes = b""  # the beginning of a line that is not passed on yet
@@ -131,4 +134,3 @@ class Output:
             lines = text.removesuffix(b"\n").split(b"\n")
             text = b"".join(b"%s%s\n" % (self.tag, line) for line in lines)
         self.target.write(text)
-        self.target.flush()

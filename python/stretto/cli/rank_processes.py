@@ -14,7 +14,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -80,6 +80,7 @@ class Processes:
         self._selector = selector
         self._listener = listener
         self._running: dict[int, _Running] = {}
+        self._pipes: dict[IO[bytes], Callable[[], None]] = {}  # that ranks print into, and what reads them
 
     def start(
         self, number: int, command: Sequence[str], environment: dict[str, str], *, hears: tuple[int, ...]
@@ -94,6 +95,14 @@ class Processes:
             if pipe is not None:
                 self._hear(number, stream, pipe)
         self._listener.began(number, process.pid)
+
+    def hear(self, on: bool) -> None:
+        """Whether what ranks print is read. While it is not, they wait when their pipes are full."""
+        for pipe, read in self._pipes.items():
+            if on:
+                self._selector.register(pipe, selectors.EVENT_READ, read)
+            else:
+                self._selector.unregister(pipe)
 
     def send(self, signal_number: int) -> None:
         """To the sessions of all ranks that run."""
@@ -113,9 +122,11 @@ class Processes:
             data = os.read(pipe.fileno(), 65536)
             if not data:
                 self._selector.unregister(pipe)
+                del self._pipes[pipe]
                 pipe.close()
             self._listener.printed(number, stream, data)
 
+        self._pipes[pipe] = read
         self._selector.register(pipe, selectors.EVENT_READ, read)
 
     def _reap(self, number: int) -> None:
