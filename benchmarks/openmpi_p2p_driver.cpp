@@ -12,7 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "p2p_pattern.hpp"
+
 namespace {
+
+using stretto::bench::MessagePattern;
 
 struct Order {
   int way = 0;  // 0: there, 1: both, 2: there and back; -1: no more
@@ -92,11 +96,9 @@ void exchange(const Order& order, int rank, Buffers& out, Buffers& in, std::vect
 void turn(const Order& order, int rank) {
   Buffers out(order.inFlight, std::vector<unsigned char>(order.bytes));
   Buffers in(order.inFlight, std::vector<unsigned char>(order.bytes, 0xa5));
-  for (size_t i = 0; i < out.size(); ++i) {
-    for (size_t at = 0; at < out[i].size(); ++at) {
-      out[i][at] = static_cast<unsigned char>(i * 131 + at * 7 + (at >> 8) * 13);
-    }
-  }
+  static uint64_t turns = 0;
+  ++turns;
+  for (size_t i = 0; i < out.size(); ++i) MessagePattern(i, turns, rank).fill(out[i].data(), out[i].size());
   std::vector<double> halves;
   MPI_Barrier(MPI_COMM_WORLD);
   const double begin = now();
@@ -107,7 +109,7 @@ void turn(const Order& order, int rank) {
   const double seconds = now() - begin;
   long wrong = 0;
   for (size_t i = 0; i < in.size() && (rank == 1 || order.way != 0); ++i) {
-    for (size_t at = 0; at < in[i].size(); ++at) wrong += in[i][at] != out[i][at] ? 1 : 0;
+    wrong += static_cast<long>(MessagePattern(i, turns, 1 - rank).countWrong(in[i].data(), in[i].size()));
   }
   long all = 0;
   MPI_Reduce(&wrong, &all, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "../p2p_pattern.hpp"
 #include "net/open.hpp"
 #include "net/tcp/settings.hpp"
 #include "platform/clock.hpp"
@@ -31,10 +32,6 @@ void until(Step step, double seconds, const char* what) {
       throw Failure(std::string(what) + ": took more than " + std::to_string(int(seconds)) + " s");
     }
   }
-}
-
-std::byte patternAt(size_t message, size_t at) {
-  return static_cast<std::byte>(message * 131 + at * 7 + (at >> 8) * 13);
 }
 
 void putText(Control& control, const std::string& text) {
@@ -253,20 +250,18 @@ void Session::prepare(const Order& order) {
   if (out_.size() != messages || out_.front().size() != bytes) {
     out_.assign(messages, std::vector<std::byte>(bytes));
     in_.assign(messages, std::vector<std::byte>(bytes));
-    for (size_t i = 0; i < messages; ++i) {
-      for (size_t at = 0; at < bytes; ++at) out_[i][at] = patternAt(i, at);
-    }
   }
+  ++turns_;
+  for (size_t i = 0; i < messages; ++i)
+    MessagePattern(i, turns_, answers_ ? 1 : 0).fill(out_[i].data(), bytes);
   for (std::vector<std::byte>& message : in_) std::fill(message.begin(), message.end(), std::byte{0xa5});
 }
 
-// Both sides send the same bytes.
 uint64_t Session::countWrong(const Order& order) const {
   if (order.way == Way::kThere && !answers_) return 0;
   uint64_t wrong = 0;
   for (size_t i = 0; i < in_.size(); ++i) {
-    if (memcmp(in_[i].data(), out_[i].data(), out_[i].size()) == 0) continue;
-    for (size_t at = 0; at < in_[i].size(); ++at) wrong += in_[i][at] != out_[i][at] ? 1 : 0;
+    wrong += MessagePattern(i, turns_, answers_ ? 0 : 1).countWrong(in_[i].data(), in_[i].size());
   }
   return wrong;
 }

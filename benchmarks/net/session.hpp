@@ -98,6 +98,7 @@ class Session {
   std::vector<std::unique_ptr<End>> ends_;
   Buffers out_;
   Buffers in_;
+  uint64_t turns_ = 0;
   // Variables, and what they were; empty: not set.
   std::vector<std::pair<std::string, std::string>> replaced_;
 };
