@@ -34,7 +34,7 @@ time.sleep(1000)
 def pids_in(folder: Path, ranks: int) -> list[int]:
     """Those of all ranks and of what they started, once all are there."""
     files = [folder / f"pids{rank}" for rank in range(ranks)]
-    wait_for(lambda: all(file.exists() for file in files), 20, "ranks start")
+    wait_for(lambda: all(file.exists() for file in files), 40, "ranks start")
     return [int(pid) for file in files for pid in file.read_text().split()]
 
 
@@ -169,13 +169,15 @@ def test_signals_leave_nothing_behind(tmp_path: Path, number: signal.Signals) ->
 
 
 FLOOD = """
+import os, pathlib, sys
+(pathlib.Path(sys.argv[1]) / f"pids{os.environ['STRETTO_RANK']}").write_text(str(os.getpid()))
 for number in range(60000):
     print("x" * 50, number)
 """
 
 
 @pytest.mark.parametrize("far", [False, True])
-@pytest.mark.parametrize(("options", "status"), [((), 128 + signal.SIGTERM), (("--timeout", 3), 124)])
+@pytest.mark.parametrize(("options", "status"), [((), 128 + signal.SIGTERM), (("--timeout", 6), 124)])
 def test_an_end_is_heard_though_nobody_reads(
     tmp_path: Path, far: bool, options: tuple[object, ...], status: int
 ) -> None:
@@ -185,8 +187,9 @@ def test_an_end_is_heard_though_nobody_reads(
     shell.write_text('#!/bin/sh\nexec sh -c "$2"\n')
     shell.chmod(0o755)
     where = ("--hosts", "a,b", "--remote-shell", shell) if far else ("--tag",)
-    with started("run", "-n", 1 if far else 2, "--grace", 0.2, *where, *options, script) as launcher:
+    with started("run", "-n", 1 if far else 2, "--grace", 0.2, *where, *options, script, tmp_path) as launcher:
         if not options:
+            pids_in(tmp_path, 2)
             time.sleep(4.0)
             launcher.send_signal(signal.SIGTERM)
         assert launcher.wait(60) == status
@@ -195,7 +198,8 @@ def test_an_end_is_heard_though_nobody_reads(
 def test_a_late_reader_gets_everything(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(FLOOD)
-    with started("run", "-n", 2, "--tag", script) as launcher:
+    with started("run", "-n", 2, "--tag", script, tmp_path) as launcher:
+        pids_in(tmp_path, 2)
         time.sleep(4.0)
         assert launcher.poll() is None
         assert len(launcher.communicate(timeout=60)[0].splitlines()) == 120000
