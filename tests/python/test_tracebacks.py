@@ -84,6 +84,26 @@ def test_what_is_no_traceback_is_passed_on_at_once() -> None:
     rank.end()
 
 
+def test_tagged_progress_is_shown_as_it_comes() -> None:
+    target = io.BytesIO()
+    rank = Rank(0, target, Tracebacks(target), tag=True)
+    rank.write(b"10 %\r20", b" %\r")
+    assert target.getvalue() == b"[0] 10 %\r[0] 20 %\r"
+    rank.write(b"\nwindows\r\nlast")
+    rank.end()
+    assert target.getvalue() == b"[0] 10 %\r[0] 20 %\r\n[0] windows\r\n[0] last\n"
+
+
+def test_a_line_without_an_end_is_passed_on_in_parts_and_in_time() -> None:
+    target = io.BytesIO()
+    rank = Rank(0, target, Tracebacks(target), tag=True)
+    began = time.process_time()
+    for _ in range(1 << 20):
+        rank.output.take(b"x" * 8)
+    assert len(target.getvalue()) > 7 << 20 and len(rank.output._pending) < 1 << 17
+    assert time.process_time() - began < 20, "each piece was looked at with all before it"
+
+
 def test_a_rank_that_goes_on_shows_its_traceback_after_a_moment() -> None:
     target = io.BytesIO()
     tracebacks = Tracebacks(target)
@@ -129,7 +149,7 @@ def test_a_job_of_one_rank_prints_as_it_would_alone(tmp_path: Path) -> None:
 
 def test_what_outlives_its_rank_does_not_hold_the_launcher() -> None:
     """A process in a session of its own that has the rank's stderr, as a daemon does."""
-    began = time.monotonic()
+    began = time.process_time()
     done = stretto("run", "-n", 2, "--tag", "--", "sh", "-c", "setsid sleep 15 & echo done >&2")
     assert done.returncode == 0 and done.stderr.count("done") == 2
     assert time.monotonic() - began < 10

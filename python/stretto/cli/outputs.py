@@ -22,6 +22,8 @@ _FIRST_LINE = b"Traceback (most recent call last):\n"
 _QUIET_SECONDS = 0.3
 _OTHERS_SECONDS = 0.5
 _MOST_HELD = 1 << 18
+_MOST_LINE = 1 << 16  # what is longer is passed on in parts
+_LINE_END = re.compile(rb"[\r\n]")
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -85,20 +87,24 @@ class Output:
     target: Target
     tag: bytes
     tracebacks: Tracebacks | None = None
-    _pending: bytes = b""  # the beginning of a line that is not passed on yet
-    _held: bytes = b""  # from a traceback on
+    _pending: bytearray = field(default_factory=bytearray)  # the beginning of a line that is not passed on yet
+    _held: bytearray = field(default_factory=bytearray)  # from a traceback on
     _touched: float = 0.0
+    _returned: bool = False  # the last line ended with a \r, which a \n may follow
 
     def take(self, data: bytes) -> None:
         """More of it; empty at the end."""
         if data and self._held:
             self._hold(data)
             return
-        text = self._pending + data
+        if self._goes_on(data):
+            self._pending += data
+            return
+        text = bytes(self._pending) + data
         found = _BEGIN.search(text) if self.tracebacks is not None else None
         keeps = self._kept(text) if data and found is None else 0
         passed = text[: found.start()] if found is not None else text[: len(text) - keeps]
-        self._pending = b"" if found is not None else text[len(text) - keeps :]
+        self._pending = bytearray() if found is not None else bytearray(text[len(text) - keeps :])
         self._pass_on(passed)
         if found is not None:
             self._hold(text[found.start() :])
@@ -111,7 +117,7 @@ class Output:
 
     def let_go(self) -> None:
         """Hands what is held back to the others' tracebacks."""
-        held, self._held = self._held, b""
+        held, self._held = bytes(self._held), bytearray()
         if held and self.tracebacks is not None:
             self.tracebacks.add(self.rank, held)
 
@@ -121,16 +127,30 @@ class Output:
         if len(self._held) > _MOST_HELD:
             self.let_go()
 
+    def _goes_on(self, data: bytes) -> bool:
+        """Whether this only makes the line longer that waits already."""
+        waits = self._pending and (self.tag != b"" or self._pending[:1] == b" ")
+        fits = len(self._pending) + len(data) < _MOST_LINE
+        return bool(data and waits and fits) and _LINE_END.search(data) is None
+
     def _kept(self, text: bytes) -> int:
         """Bytes at the end that wait for the rest of their line: tags need whole lines, and a traceback may begin."""
-        last = text[text.rfind(b"\n") + 1 :]
+        last = text[max(text.rfind(b"\n"), text.rfind(b"\r")) + 1 :]
         begins = self.tracebacks is not None and last != b"" and (_FIRST_LINE.startswith(last) or last[:1] == b" ")
-        return len(last) if self.tag != b"" or begins else 0
+        return len(last) if len(last) < _MOST_LINE and (self.tag != b"" or begins) else 0
 
     def _pass_on(self, text: bytes) -> None:
         if not text:
             return
         if self.tag:
-            lines = text.removesuffix(b"\n").split(b"\n")
-            text = b"".join(b"%s%s\n" % (self.tag, line) for line in lines)
+            text = self._tagged(text)
         self.target.write(text)
+
+    def _tagged(self, text: bytes) -> bytes:
+        """Of whole lines: what has no end gets one. Progress that is drawn over itself has \\r at its ends."""
+        begin = b""
+        if self._returned and text[:1] == b"\n":
+            begin, text = b"\n", text[1:]
+        self._returned = text[-1:] == b"\r"
+        lines = text.splitlines(keepends=True)
+        return begin + b"".join(self.tag + (line if line[-1:] in b"\r\n" else line + b"\n") for line in lines)
