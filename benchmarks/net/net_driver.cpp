@@ -2,9 +2,9 @@
 // bytes of communicators and over plain sockets, which are the floor: the measuring loop of `stretto p2p`
 // (python/stretto/p2p), which says what is next and does the sums.
 //
-//   net_driver serve ADDRESS PORT [CPU]
+//   net_driver serve ADDRESS PORT [CPU [SECONDS]]
 //     answers one who asks after the other, for ever. Says {"port"} first, then of each {"peer"} and, if it
-//     failed, {"error"}.
+//     failed, {"error"}. Who asks for nothing for SECONDS (600) has failed.
 //   net_driver go ADDRESS PORT [CPU]
 //     asks. Says {"net", "theirs"} first, then an answer to each line of stdin:
 //     open net|plain FLOWS   {"end"}: a number
@@ -12,10 +12,11 @@
 //                            {"seconds", "wrong", "halves"}: of the whole turn, bytes, and microseconds of
 //                            half of each round trip
 //     flows END              {"flows"}
+//     quit                   no answer: it ends, as at the end of stdin
 //
 // Each answer is a line of JSON with "ok", and "error" when that is false; then it ends. CPU: to run on that
-// one alone. Variables STRETTO_NET_... of who asks hold for both sides. What arrived last in every turn is
-// compared with what it must be.
+// one alone; below 0: on any. Variables STRETTO_NET_... of who asks hold for both sides. What arrived last in
+// every turn is compared with what it must be.
 #include <arpa/inet.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -70,7 +71,7 @@ void pin(int cpu) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-void serve(const SocketAddress& address) {
+void serve(const SocketAddress& address, int patience) {
   auto listener = listenOn(address);
   check(listener.status(), "listen");
   say(",\"port\":" + std::to_string(boundAddress(listener.value()).value().port));
@@ -80,7 +81,7 @@ void serve(const SocketAddress& address) {
     if (!socket.valid()) continue;
     say(",\"peer\":" + quoted(toText(peerAddress(socket))));
     try {
-      Session(std::move(socket), true).answer();
+      Session(std::move(socket), true).answer(patience);
     } catch (const std::exception& error) {
       sayError(error.what());
     }
@@ -149,23 +150,23 @@ void go(const SocketAddress& address) {
   Session session(connectTo(address), false);
   const std::string theirs = session.agree(ownVariables());
   say(",\"net\":" + quoted(session.netName()) + ",\"theirs\":" + quoted(theirs));
-  for (std::string line; std::getline(std::cin, line);) say(answerTo(session, line));
+  for (std::string line; std::getline(std::cin, line) && line != "quit";) say(answerTo(session, line));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    fprintf(stderr, "usage: net_driver serve|go ADDRESS PORT [CPU]\n");
+    fprintf(stderr, "usage: net_driver serve|go ADDRESS PORT [CPU [SECONDS]]\n");
     return 2;
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_IGN);
-  if (argc > 4) pin(atoi(argv[4]));
+  if (argc > 4 && atoi(argv[4]) >= 0) pin(atoi(argv[4]));
   try {
     const SocketAddress address = addressOf(argv[2], argv[3]);
     if (strcmp(argv[1], "serve") == 0) {
-      serve(address);
+      serve(address, argc > 5 ? atoi(argv[5]) : kPatienceSeconds);
     } else {
       go(address);
     }

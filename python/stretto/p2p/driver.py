@@ -22,10 +22,13 @@ class Failed(RuntimeError):
 
 
 class Driver:
-    """Started with the object, ended by close()."""
+    """Started with the object, ended by close(), which gives it `patience` seconds to end by itself."""
 
-    def __init__(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, command: list[str], environment: dict[str, str] | None = None, patience: float = 2.0
+    ) -> None:
         self.name = name
+        self._patience = patience
         pipe = subprocess.PIPE
         try:
             self._process = start_process(command, environment, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -65,12 +68,16 @@ class Driver:
         return answer
 
     def close(self) -> None:
+        """In words first: the end of its stdin does not reach a program under mpirun."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            os.write(self._process.stdin.fileno(), b"quit\n")
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2.0)
+            self._process.wait(self._patience)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

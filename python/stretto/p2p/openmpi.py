@@ -7,6 +7,8 @@ import os
 from stretto.bench.drivers import Missing, compile_driver, find_program
 from stretto.p2p.driver import Driver
 
+_END_SECONDS = 15.0  # for mpirun to end its ranks and remove its files, on a machine that is busy
+
 
 def openmpi() -> Driver:
     """Raises `Missing` where it is not installed, or its compiler does not work."""
@@ -18,4 +20,4 @@ def openmpi() -> Driver:
     if os.geteuid() == 0:
         command.append("--allow-run-as-root")
     forced = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_btl_tcp_if_include": "lo"}
-    return Driver("openmpi", [*command, str(program)], {**os.environ, **forced})
+    return Driver("openmpi", [*command, str(program)], {**os.environ, **forced}, patience=_END_SECONDS)
