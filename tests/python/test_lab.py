@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from stretto.bench.options import UsageError
-from stretto.lab import all_reduce, chain, decode, straggler
-from stretto.lab.backends import Alone
+from stretto.lab import all_reduce, chain, decode, document, straggler
+from stretto.lab.backends import Alone, Job
 from stretto.lab.contenders import KINDS, UNSAFE, contenders
 from stretto.lab.decode_rank import Session
 from stretto.lab.model import QWEN3_8B, Model, Parts, Shape, reference
@@ -119,16 +119,49 @@ def test_sequence_parallelism_gives_what_one_rank_gives(ranks: int, tmp_path: Pa
         assert row["same_bits_on_all_ranks"]
 
 
-def test_what_a_rank_alone_computes_of_its_shard_is_wrong() -> None:
+def measured(folder: Path, backend: Any, rank: int = 0, ranks: int = 1, steps: int = 1) -> dict[str, Any]:
+    """What a rank answers of a turn; rank 0 has prepared the same before."""
+    words = {"scale": "32", "layers": "1", "batch": "2", "context": "3"}
+    for each in sorted({0, rank}):
+        session = Session(Job(folder, each, ranks, 0, b""), {"one": backend}, {})
+        session.answer("prepare", words)
+    return session.answer("measure", {"backend": "one", "warmup": "0", "steps": str(steps)})
+
+
+class Broken(Alone):
+    """Right but in one step, in which an element is another."""
+
+    def __init__(self, step: int, value: float) -> None:
+        self._at, self._value, self._calls = 2 * step, value, 0
+
+    def all_reduce(self, x: Any) -> None:
+        if self._calls == self._at:
+            x.flat[0] = self._value
+        self._calls += 1
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+@pytest.mark.parametrize("value", [float("nan"), 1e6])
+def test_each_step_is_compared(step: int, value: float, tmp_path: Path) -> None:
+    right, broken = (measured(tmp_path, backend, steps=3) for backend in (Alone(), Broken(step, value)))
+    assert right["wrong"] == 0
+    assert right["error"] < 1e-5
+    assert broken["wrong"] > 0
+    assert broken["error"] > 1e-3
+    assert broken["bits"] != right["bits"]
+
+
+def test_ranks_with_different_bits_are_no_success() -> None:
+    row = {"implementation": "gloo", "wrong": 0, "same_bits_on_all_ranks": True}
+    assert document.status({"rows": [row], "failures": {}}) == 0
+    assert document.status({"rows": [{**row, "same_bits_on_all_ranks": False}], "failures": {}}) == 1
+
+
+def test_what_a_rank_alone_computes_of_its_shard_is_wrong(tmp_path: Path) -> None:
     shape = QWEN3_8B.scaled(32, 1)
     expected = reference(shape, 2, 3, Alone(), lambda: 0)
     for rank in (0, 1):
-        model = Model(shape, rank, 2)
-        model.prepare(2, 3)
-        result = model.step(Alone(), Parts(lambda: 0))
-        session = Session.__new__(Session)
-        session._expected = expected
-        assert session._compare(result)["wrong"] > expected.size / 2
+        assert measured(tmp_path, Alone(), rank, 2, steps=3)["wrong"] > 3 * expected.size / 2
     whole = Model(shape, 0, 1)
     whole.prepare(2, 3)
     np.testing.assert_allclose(whole.step(Alone(), Parts(lambda: 0)), expected, rtol=1e-5, atol=1e-5)

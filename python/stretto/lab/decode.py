@@ -6,6 +6,7 @@ sampling. Its time is that of the slowest rank, median over steps. Times by part
 steps of a turn and medians over turns and ranks; that of communication holds what a rank waits for the others.
 """
 
+import math
 import os
 import statistics
 import sys
@@ -199,7 +200,7 @@ def _row(options: DecodeOptions, tried: _Tried, batch: int) -> Row:
         "tokens_per_second": batch * 1e6 / cell.median,
         "verified": True,
         "wrong": cell.wrong,
-        "error": tried.error,
+        "error": tried.error if math.isfinite(tried.error) else None,
         "same_bits_on_all_ranks": tried.same_bits,
     }
 
@@ -223,14 +224,15 @@ def _show(record: dict[str, Any], options: DecodeOptions) -> None:
             *(document.number(row["us_by_part"][name]) for name in parts),
             document.number(row["us_per_all_reduce"]),
             document.number(row["tokens_per_second"]),
-            f"{row['error']:.1e}",
+            "-" if row["error"] is None else f"{row['error']:.1e}",
             str(row["wrong"]),
         )
     document.print_table(table)
     for row in record["rows"]:
         if row["wrong"]:
             print(
-                f"WRONG {row['implementation']}, batch {row['batch']}: {row['wrong']} elements differ from one rank's"
+                f"WRONG {row['implementation']}, batch {row['batch']}: {row['wrong']} elements of all steps differ from"
+                " one rank's"
             )
         if not row["same_bits_on_all_ranks"]:
             print(f"{row['implementation']}, batch {row['batch']}: ranks hold different bits")

@@ -6,7 +6,8 @@ measure backend= steps= warmup=          -> {"batch_us": [...], "parts_us": {...
 close                                    -> ends the backends: {"ok"}
 quit
 
-Started by `stretto lab`, which passes the arguments. Rank 0 also computes the result without shards.
+Started by `stretto lab`, which passes the arguments. Rank 0 also computes the result without shards and leaves it in
+the job's folder; every rank compares each of its steps with it. `bits` is a checksum over all steps' results.
 """
 
 from __future__ import annotations
@@ -63,32 +64,56 @@ class Session:
         if shape != self._shape or self._model is None:
             self._shape, self._model = shape, Model(shape, self._job.rank, self._job.ranks)
         self._model.prepare(batch, context)
+        self._expected = None
         if self._job.rank == 0:
-            self._expected = reference(shape, batch, context, Alone(), time.perf_counter_ns)
+            np.save(self._reference, reference(shape, batch, context, Alone(), time.perf_counter_ns))
         return {"ok": True}
+
+    @property
+    def _reference(self) -> Path:
+        return self._job.folder / "reference.npy"
 
     def _measure(self, backend: Backend, warmup: int, steps: int) -> Reply:
         assert self._model is not None, "prepared before it is measured"
-        times, totals, result = [], dict.fromkeys(Parts.NAMES, 0), None
+        if self._expected is None:
+            self._expected = np.load(self._reference)
+        times, totals, checked = [], dict.fromkeys(Parts.NAMES, 0), _Checked(self._expected)
         for step in range(warmup + steps):
             began = time.perf_counter_ns()
             result = self._model.step(backend, self._parts)
             taken = time.perf_counter_ns() - began
+            checked.add(result)
             if step >= warmup:
                 times.append(taken / 1000)
                 for name, spent in self._parts.totals.items():
                     totals[name] += spent
-        assert result is not None, "at least one step"
         by_part = {name: total / steps / 1000 for name, total in totals.items()}
-        bits = zlib.crc32(result.tobytes())
-        return {"ok": True, "batch_us": times, "parts_us": by_part, "bits": bits, **self._compare(result)}
+        found = {"wrong": checked.wrong, "error": checked.error, "bits": checked.bits}
+        return {"ok": True, "batch_us": times, "parts_us": by_part, **found}
 
-    def _compare(self, result: Array) -> Reply:
-        if self._expected is None:
-            return {"wrong": 0, "error": 0.0}
-        largest = float(np.abs(self._expected).max())
-        difference = np.abs(result - self._expected) / largest
-        return {"wrong": int((~(difference <= _TOLERANCE)).sum()), "error": float(difference.max())}
+
+class _Checked:
+    """The results of a turn's steps. The steps compute the same, so only bits that a turn has not seen yet are compared
+    with the reference.
+    """
+
+    def __init__(self, expected: Array) -> None:
+        self._expected, self._largest = expected, float(np.abs(expected).max())
+        self._wrong_of: dict[int, int] = {}
+        self.wrong, self.error, self.bits = 0, 0.0, 0
+
+    def add(self, result: Array) -> None:
+        step = zlib.crc32(np.ascontiguousarray(result).data)
+        self.bits = zlib.crc32(step.to_bytes(4, "little"), self.bits)
+        if step not in self._wrong_of:
+            self._wrong_of[step] = self._compare(result)
+        self.wrong += self._wrong_of[step]
+
+    def _compare(self, result: Array) -> int:
+        difference = np.abs(result - self._expected) / self._largest
+        # A NaN differs without end, and is neither in the tolerance nor above it.
+        self.error = max(self.error, float(np.nan_to_num(difference, nan=np.inf, posinf=np.inf).max()))
+        return int((~(difference <= _TOLERANCE)).sum())
 
 
 def _open(job: Job, names: list[str]) -> tuple[dict[str, Backend], dict[str, str]]:
