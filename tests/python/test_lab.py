@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from stretto.bench.options import UsageError
+from stretto.bench.torch_chain import Chain, run_chains
 from stretto.lab import all_reduce, chain, decode, document, straggler
 from stretto.lab.backends import Alone, Job
 from stretto.lab.contenders import KINDS, UNSAFE, contenders
@@ -149,6 +150,30 @@ def test_each_step_is_compared(step: int, value: float, tmp_path: Path) -> None:
     assert broken["wrong"] > 0
     assert broken["error"] > 1e-3
     assert broken["bits"] != right["bits"]
+
+
+class Tensor(np.ndarray[Any, Any]):
+    """As much of a tensor as chains of torch.distributed use."""
+
+    def clone(self) -> "Tensor":
+        return self.copy()
+
+    def double(self) -> "Tensor":
+        return self.astype(np.float64)
+
+    def abs(self) -> "Tensor":
+        return np.abs(self)
+
+
+@pytest.mark.parametrize(("value", "wrong"), [(4.0, 0), (5.0, 1), (float("nan"), 1), (float("inf"), 1)])
+def test_chains_of_torch_are_compared(value: float, wrong: int) -> None:
+    def reduce(data: Tensor) -> None:
+        data *= 2
+        data[0] = value
+
+    source = np.full(3, 2, np.float32).view(Tensor)
+    found: Any = run_chains(Chain(), 0, 2, source, source * 2, reduce, lambda: None)  # type: ignore[arg-type]
+    assert found["wrong"] == wrong
 
 
 def test_ranks_with_different_bits_are_no_success() -> None:

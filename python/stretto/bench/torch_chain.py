@@ -1,13 +1,15 @@
 """Chains of dependent all-reduces for the driver of torch.distributed: what benchmarks/chain.hpp is for native ones."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from stretto.bench.torch_driver import Reply
+if TYPE_CHECKING:
+    import torch
 
 _WORD = (1 << 64) - 1
 
@@ -26,7 +28,7 @@ class Chain:
     late_at: int = 0
 
     @classmethod
-    def parse(cls, words: dict[str, str]) -> "Chain":
+    def parse(cls, words: dict[str, str]) -> Chain:
         return cls(**{name: int(words[name]) for name in cls.__dataclass_fields__ if name in words})
 
     def work_of(self, rank: int, operation: int) -> int:
@@ -53,7 +55,7 @@ def run_chains(
     expected: torch.Tensor,
     all_reduce: Callable[[torch.Tensor], object],
     barrier: Callable[[], object],
-) -> Reply:
+) -> dict[str, Any]:
     """All batches; `source` is this rank's input, `expected` what one all-reduce makes of all inputs."""
     want = expected.double() * math.pow(ranks, chain.length - 1)
     tolerance = want * math.ldexp(chain.length, -23)
@@ -70,6 +72,6 @@ def run_chains(
             ended[operation] = time.perf_counter_ns()
             keep_busy(chain.work_of(rank, operation))
         taken = (time.perf_counter_ns() - began[0]) / 1000
-        wrong += int(((data.double() - want).abs() > tolerance).sum())
+        wrong += int((~((data.double() - want).abs() <= tolerance)).sum())
         times += [taken] if turn >= chain.warmup else []
     return {"ok": True, "wrong": wrong, "batch_us": times, "began": began, "ended": ended}
