@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stretto_engines
 from stretto import sglang as sglang_plugin
 from stretto import vllm as vllm_plugin
-from stretto.engines import contract, switch
+from stretto.engines import contract
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = {
@@ -61,8 +62,8 @@ def test_a_changed_signature_does_not_fit() -> None:
 
 def test_engines_find_the_plugins() -> None:
     for group, value in (
-        ("vllm.general_plugins", "stretto.vllm:register"),
-        ("sglang.srt.plugins", "stretto.sglang:register"),
+        ("vllm.general_plugins", "stretto_engines:vllm"),
+        ("sglang.srt.plugins", "stretto_engines:sglang"),
     ):
         assert value in [entry.value for entry in metadata.entry_points(group=group)]
 
@@ -81,7 +82,7 @@ class Tensor:
 
 @pytest.fixture(autouse=True)
 def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switch, "_said", set())
+    monkeypatch.setattr(stretto_engines, "_said", set())
     for name in ("STRETTO_VLLM", "STRETTO_SGLANG", "VLLM_BATCH_INVARIANT", "SGLANG_ENABLE_DETERMINISTIC_INFERENCE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("STRETTO_DETERMINISTIC", "0")
@@ -160,8 +161,8 @@ def use_recorded_init(vllm: dict[str, Any]) -> None:
 
 def test_vllm_reduces_by_this_library(vllm: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     use_recorded_init(vllm)
-    vllm_plugin.register()
-    vllm_plugin.register()
+    stretto_engines.vllm()
+    stretto_engines.vllm()
     group = vllm_group(vllm)
     assert group.all_reduce(Tensor()) == "PyNcclCommunicator.all_reduce"
     begun, _ = group._stretto.calls
@@ -185,7 +186,7 @@ def test_what_is_not_served_goes_to_vllm_with_one_line(
     vllm: dict[str, Any], capsys: pytest.CaptureFixture[str], tensor: Tensor, words: str
 ) -> None:
     use_recorded_init(vllm)
-    vllm_plugin.register()
+    stretto_engines.vllm()
     group = vllm_group(vllm)
     capsys.readouterr()
     for _ in range(2):
@@ -197,7 +198,7 @@ def test_what_is_not_served_goes_to_vllm_with_one_line(
 
 def test_other_groups_of_vllm_and_a_binding_that_is_off_have_vllms_own(vllm: dict[str, Any]) -> None:
     use_recorded_init(vllm)
-    vllm_plugin.register()
+    stretto_engines.vllm()
     assert vllm_group(vllm, "pp:0").all_reduce(Tensor()) == "CudaCommunicator.all_reduce"
     vllm["PyNcclCommunicator"].disabled = True
     assert vllm_group(vllm).all_reduce(Tensor()) == "CudaCommunicator.all_reduce"
@@ -205,7 +206,7 @@ def test_other_groups_of_vllm_and_a_binding_that_is_off_have_vllms_own(vllm: dic
 
 def test_vllm_that_ends_frees_both(vllm: dict[str, Any]) -> None:
     use_recorded_init(vllm)
-    vllm_plugin.register()
+    stretto_engines.vllm()
     group = vllm_group(vllm)
     held = group._stretto
     group.destroy()
@@ -222,7 +223,7 @@ def test_vllm_off(vllm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys:
     use_recorded_init(vllm)
     for value, words in (("0", ""), ("", ""), ("yes", "neither 0 nor 1")):
         monkeypatch.setenv("STRETTO_VLLM", value)
-        vllm_plugin.register()
+        stretto_engines.vllm()
         said = capsys.readouterr().err
         assert words in said
         assert said.count("\n") == int(bool(words))
@@ -233,11 +234,11 @@ def test_a_vllm_that_is_not_known_keeps_its_own(
     vllm: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(metadata, "version", lambda package: "0.34.1")
-    vllm_plugin.register()
+    stretto_engines.vllm()
     assert "vllm 0.34.1 is not served, 0.33 is" in capsys.readouterr().err
     monkeypatch.setattr(metadata, "version", lambda package: "0.33.2")
     vllm["PyNcclCommunicator"].__init__ = function("self, group, device")
-    vllm_plugin.register()
+    stretto_engines.vllm()
     assert "not as expected (vllm.distributed.device_communicators.pynccl" in capsys.readouterr().err
     assert unregistered(vllm)
 
@@ -248,11 +249,11 @@ def test_vllm_without_cuda_or_with_another_plugin_keeps_its_own(
     use_recorded_init(vllm)
     platform = vllm["CudaPlatformBase"]
     platform.is_cuda = lambda self: False
-    vllm_plugin.register()
+    stretto_engines.vllm()
     assert "not CUDA" in capsys.readouterr().err
     platform.is_cuda = lambda self: True
     platform.get_device_communicator_cls = classmethod(lambda cls: "other.Communicator")
-    vllm_plugin.register()
+    stretto_engines.vllm()
     assert "another plugin has put other.Communicator in place" in capsys.readouterr().err
     assert unregistered(vllm)
 
@@ -264,7 +265,7 @@ def test_batch_invariance_asks_for_rank_order(
     use_recorded_init(vllm)
     if value is not None:
         monkeypatch.setenv("VLLM_BATCH_INVARIANT", value)
-    vllm_plugin.register()
+    stretto_engines.vllm()
     assert os.environ.get("STRETTO_DETERMINISTIC") == bits
 
 
@@ -308,7 +309,7 @@ def sglang(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_sglang_reduces_by_this_library(sglang: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    sglang_plugin.register()
+    stretto_engines.sglang()
     hooks = sglang["hooks"]
     assert {name: kind for name, (_, kind) in hooks.items()} == {
         "__init__": "after",
@@ -329,7 +330,7 @@ def test_sglang_reduces_by_this_library(sglang: dict[str, Any], capsys: pytest.C
 
 @pytest.mark.parametrize("group", [Group("pp:0"), Group("world:0"), Group(device="cpu")])
 def test_other_groups_of_sglang_have_sglangs_own(sglang: dict[str, Any], group: Group) -> None:
-    sglang_plugin.register()
+    stretto_engines.sglang()
     sglang["hooks"]["__init__"][0](None, group)
     assert sglang["hooks"]["all_reduce"][0](lambda *given: "own", group, Tensor()) == "own"
 
@@ -338,26 +339,59 @@ def test_sglang_off(
     sglang: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(metadata, "version", lambda package: "0.6.0")
-    sglang_plugin.register()
+    stretto_engines.sglang()
     assert "sglang 0.6.0 is not served, 0.5.23 is" in capsys.readouterr().err
     monkeypatch.setattr(metadata, "version", lambda package: "0.5.23")
     del sglang["GroupCoordinator"]._all_reduce_out_place
-    sglang_plugin.register()
+    stretto_engines.sglang()
     assert "_all_reduce_out_place" in capsys.readouterr().err
     monkeypatch.delenv("STRETTO_SGLANG")
-    sglang_plugin.register()
+    stretto_engines.sglang()
     assert sglang["hooks"] == {}
     assert capsys.readouterr().err == ""
 
 
-def test_a_plugin_that_is_off_imports_no_engine() -> None:
+@pytest.mark.parametrize("error", [ImportError("no pynvml"), RuntimeError("no\ndriver"), OSError("libcuda.so.1")])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_an_engine_that_cannot_be_imported_goes_on_with_one_line(
+    engine: str, error: Exception, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request.getfixturevalue(engine)
+
+    def broken(name: str) -> Any:
+        raise error
+
+    # The contract looks at the first, the plugin imports the second from it.
+    for module, attribute in (("vllm.platforms", "current_platform"), ("sglang.srt.plugins.hook_registry", "HookType")):
+        if module.startswith(engine):
+            sys.modules[module].__dict__.pop(attribute)
+            sys.modules[module].__getattr__ = broken  # type: ignore[attr-defined]
+    if engine == "vllm":
+        use_recorded_init(request.getfixturevalue(engine))
+    getattr(stretto_engines, engine)()
+    said = capsys.readouterr().err
+    assert f"{type(error).__name__}: " in said
+    assert "keeps its own all-reduce" in said
+    assert said.count("\n") == 1
+
+
+def test_an_engine_whose_modules_fail_is_not_as_expected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "engine_that_fails.py").write_text("raise RuntimeError('no driver')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert contract.misfits([contract.Use("engine_that_fails.Class.method", 1)]) == [
+        "engine_that_fails.Class.method: no driver"
+    ]
+
+
+def test_a_plugin_that_is_off_loads_neither_engine_nor_library() -> None:
     code = (
         "import sys; sys.modules['vllm'] = sys.modules['sglang'] = None\n"
-        "import stretto.vllm, stretto.sglang\n"
-        "stretto.vllm.register(); stretto.sglang.register(); print('torch' in sys.modules)"
+        "from importlib.metadata import entry_points\n"
+        "for group in ('vllm.general_plugins', 'sglang.srt.plugins'): entry_points(group=group)['stretto'].load()()\n"
+        "print('torch' in sys.modules, 'libstretto' in open('/proc/self/maps').read())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert (done.stdout, done.stderr) == ("False False\n", "")
 
 
 def test_signatures_are_read_from_a_wheel(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 * `contract`: which functions of an engine a plugin calls or overrides, and whether those of the installed version can
   be called so.
-* `switch`: the variable that turns a plugin on, the versions that it serves, and its one line when it stays off.
+* `switch`: the versions that a plugin serves, and its one line when it stays off.
 * `tensors`: which tensors are served.
+
+The variables that turn them on are read by `stretto_engines`, which the engines load.
 """

@@ -71,6 +71,6 @@ def misfits(uses: Iterable[Use]) -> list[str]:
     for use in uses:
         try:
             found.append(use.misfit(inspect.signature(_function(use.name))))
-        except (ImportError, AttributeError) as error:
-            found.append(f"{use.name}: {error}")
+        except Exception as error:  # Importing an engine's module runs its code: anything can come out of it.
+            found.append(f"{use.name}: {' '.join(str(error).split())}")
     return [text for text in found if text]

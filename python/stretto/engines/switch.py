@@ -1,32 +1,14 @@
-"""Whether a plugin is on. Engines load every installed plugin in every process, so what is off costs a look into the
-environment and says nothing; what was asked for and cannot be says why in one line, and the engine goes on without.
-"""
+"""Whether an engine is one that its plugin was written for, and what its deterministic mode asks of this library."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from importlib import metadata
 
+from stretto_engines import say
+
 from stretto.engines.contract import Use, misfits
-
-_said: set[str] = set()
-
-
-def say(engine: str, text: str) -> None:
-    """One line on stderr, once in each process."""
-    if text not in _said:
-        _said.add(text)
-        print(f"stretto: {engine}: {text}", file=sys.stderr, flush=True)
-
-
-def asked_for(engine: str, variable: str) -> bool:
-    """By its variable: 1 is on, 0, nothing or no variable is off. Anything else is off, and is said."""
-    value = os.environ.get(variable, "")
-    if value not in ("", "0", "1"):
-        say(engine, f"{variable}={value} is neither 0 nor 1: {engine} keeps its own all-reduce")
-    return value == "1"
 
 
 def served(engine: str, package: str, versions: tuple[str, ...], uses: Iterable[Use]) -> bool:

@@ -1,4 +1,4 @@
-"""SGLang's plugin (entry point `sglang.srt.plugins`): with STRETTO_SGLANG=1 the tensor-parallel all-reduce is ours.
+"""SGLang's plugin (entry point `stretto_engines:sglang`): with STRETTO_SGLANG=1 the tensor-parallel all-reduce is ours.
 
 SGLang's registry of hooks puts ours around a group's all-reduce, once eager and once inside its compiled operator. The
 communicator is SGLang's binding of nccl.h on our libnccl.so.2, and belongs to the group. All-reduce fused with RMSNorm
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from stretto_engines import say
+
 from stretto.engines import switch, tensors
 from stretto.engines.contract import SGLANG
 from stretto.library import nccl_library_path
 
 ENGINE = "SGLang"
-VARIABLE = "STRETTO_SGLANG"
 VERSIONS = ("0.5.23",)
 _GROUP = "sglang.srt.distributed.parallel_state.GroupCoordinator"
 # Whose ranks share a layer's partial sums.
@@ -24,8 +25,8 @@ _HELD = "_stretto_communicator"
 
 
 def register() -> None:
-    """Called by SGLang in each of its processes, before it applies the hooks."""
-    if not switch.asked_for(ENGINE, VARIABLE) or not switch.served(ENGINE, "sglang", VERSIONS, SGLANG):
+    """Called in each of SGLang's processes where the plugin is on, before it applies the hooks."""
+    if not switch.served(ENGINE, "sglang", VERSIONS, SGLANG):
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -47,10 +48,10 @@ def _open(group: Any) -> Any:
     library = str(nccl_library_path())
     opened = PyNcclCommunicator(group=group.cpu_group, device=group.device, library_path=library)
     if not opened.available:
-        switch.say(ENGINE, f"SGLang's binding of NCCL did not take {library}: SGLang keeps its own all-reduce")
+        say(ENGINE, f"SGLang's binding of NCCL did not take {library}: SGLang keeps its own all-reduce")
         return None
     if group.rank_in_group == 0:
-        switch.say(ENGINE, f"all-reduce of {group.world_size} ranks ({group.unique_name}) by {library}")
+        say(ENGINE, f"all-reduce of {group.world_size} ranks ({group.unique_name}) by {library}")
     return opened
 
 
@@ -78,7 +79,7 @@ def _reduce(group: Any, input_: Any, otherwise: Callable[[], Any]) -> Any:
         return otherwise()
     reason = tensors.refuse(input_)
     if reason:
-        switch.say(ENGINE, f"{reason}: SGLang's own takes it")
+        say(ENGINE, f"{reason}: SGLang's own takes it")
         return otherwise()
     # SGLang's binding is off but where it is wanted.
     with held.change_state(enable=True):

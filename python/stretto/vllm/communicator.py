@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from stretto_engines import say
 from vllm.distributed.device_communicators.cuda_communicator import CudaCommunicator
 from vllm.distributed.device_communicators.pynccl import PyNcclCommunicator
 
-from stretto.engines import switch, tensors
+from stretto.engines import tensors
 from stretto.library import nccl_library_path
 from stretto.vllm import ENGINE
 
@@ -29,10 +30,10 @@ class StrettoCommunicator(CudaCommunicator):  # type: ignore[misc]
         library = str(nccl_library_path())
         opened = PyNcclCommunicator(group=self.cpu_group, device=self.device, library_path=library)
         if opened.disabled:
-            switch.say(ENGINE, f"vLLM's binding of NCCL did not take {library}: vLLM keeps its own all-reduce")
+            say(ENGINE, f"vLLM's binding of NCCL did not take {library}: vLLM keeps its own all-reduce")
             return None
         if self.rank_in_group == 0:
-            switch.say(ENGINE, f"all-reduce of {self.world_size} ranks ({self.unique_name}) by {library}")
+            say(ENGINE, f"all-reduce of {self.world_size} ranks ({self.unique_name}) by {library}")
         return opened
 
     def all_reduce(self, input_: Any) -> Any:
@@ -41,7 +42,7 @@ class StrettoCommunicator(CudaCommunicator):  # type: ignore[misc]
             return super().all_reduce(input_)
         reason = tensors.refuse(input_)
         if reason:
-            switch.say(ENGINE, f"{reason}: vLLM's own takes it")
+            say(ENGINE, f"{reason}: vLLM's own takes it")
             return super().all_reduce(input_)
         return self._stretto.all_reduce(input_)
 
