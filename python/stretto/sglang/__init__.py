@@ -1,6 +1,7 @@
 """SGLang's plugin (entry point `stretto_engines:sglang`): with STRETTO_SGLANG=1 the tensor-parallel all-reduce is ours.
 
-SGLang's registry of hooks puts ours around a group's all-reduce, once eager and once inside its compiled operator. The
+SGLang's registry of hooks puts ours around a group's all-reduce, once eager and once inside the operator of
+compiled code that returns a new tensor; compiled code that SGLang sends to its other two operators stays there. The
 communicator is SGLang's binding of nccl.h on our libnccl.so.2, and belongs to the group. All-reduce fused with RMSNorm
 stays SGLang's own (docs/inference.md).
 """
@@ -22,6 +23,10 @@ _GROUP = "sglang.srt.distributed.parallel_state.GroupCoordinator"
 # Whose ranks share a layer's partial sums.
 _GROUPS = ("tp", "attention_tp", "moe_tp")
 _HELD = "_stretto_communicator"
+# GroupCoordinator.all_reduce goes there under compilation, past the operator that our hook is in.
+_NOT_TAKEN = (
+    "compiled code keeps SGLang's where that uses FlashInfer, or reduces in place for want of a fast communicator"
+)
 
 
 def register() -> None:
@@ -51,7 +56,7 @@ def _open(group: Any) -> Any:
         say(ENGINE, f"SGLang's binding of NCCL did not take {library}: SGLang keeps its own all-reduce")
         return None
     if group.rank_in_group == 0:
-        say(ENGINE, f"all-reduce of {group.world_size} ranks ({group.unique_name}) by {library}")
+        say(ENGINE, f"all-reduce of {group.world_size} ranks ({group.unique_name}) by {library}; {_NOT_TAKEN}")
     return opened
 
 
@@ -62,7 +67,7 @@ def _compiling() -> bool:
 
 
 def around_all_reduce(original: Callable[..., Any], group: Any, input_: Any) -> Any:
-    """Sums over the group, into a new tensor. Compiled code goes to SGLang's operator, and there to the next hook."""
+    """Sums over the group, into a new tensor. Compiled code goes to an operator of SGLang's; the next hook is in one."""
     if _compiling():
         return original(group, input_)
     return _reduce(group, input_, lambda: original(group, input_))
