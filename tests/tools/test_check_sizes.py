@@ -23,6 +23,7 @@ def test_what_just_fits_passes(write, check) -> None:
     write("src/a.cpp", function(80) + "int h(int a, int b, int c, int d, int e, int f, int g) { return a; }\n")
     write("src/b.cpp", "// line\n" * 600)
     write("src/c.cpp", "int ncclX(int a, int b, int c, int d, int e, int f, int g, int h) { return a; }\n")
+    write("python/a.py", "def p(a, b, c, d: dict[str, int], e, f, g=(1, 2), *, h, i=1) -> None:\n    return a\n")
     done = check("check_sizes")
     assert done.returncode == 0, done.stderr
 
@@ -31,7 +32,7 @@ def test_too_large_is_told(write, check) -> None:
     write("src/a.cu", function(81, "longOne"))
     write("src/b.cpp", "// line\n" * 601)
     write("src/c.cpp", "int h(int a, int b, int c, int d, int e, int f, int g, int i) { return a; }\n")
-    write("tools/program", "#!/usr/bin/env python3\ndef p(a, b, c, d, e, f, g, h):\n    return a\n")
+    write("tools/program", "#!/usr/bin/env python3\ndef p(a, b, c, d, e, f, g, h, *, i):\n    return a\n")
     done = check("check_sizes")
     assert done.returncode == 1
     assert "src/a.cu:1: longOne has 81 lines, the limit is 80" in done.stderr

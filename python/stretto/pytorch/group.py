@@ -123,11 +123,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def group_desc(self) -> str:
         return self._description
 
-    def _set_group_name(self, name: str) -> None:
-        self._name = name
-
-    def _set_group_desc(self, description: str) -> None:
-        self._description = description
+    _set_group_name = setGroupName
+    _set_group_desc = setGroupDesc
 
     def name(self) -> str:
         return "stretto"
