@@ -306,9 +306,9 @@ class Job:
         for key, _ in selector.select(wait):
             key.data()
         self._check_printers()
-        self._pace()
         self._show_tracebacks(outputs)
         self._act(deadline)
+        self._pace()
 
     def _pace(self) -> None:
         """Ranks wait while nobody reads what they print, unless this is the end."""
