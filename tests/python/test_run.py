@@ -201,7 +201,7 @@ def test_an_end_is_heard_though_nobody_reads(
     shell = tmp_path / "shell"
     shell.write_text('#!/bin/sh\nexec sh -c "$2"\n')
     shell.chmod(0o755)
-    where = ("--hosts", "a,b", "--remote-shell", shell) if far else ("--tag",)
+    where = ("--hosts", "a,b", "--remote-shell", shell, "--env", "NCCL_SOCKET_IFNAME=lo") if far else ("--tag",)
     with started("run", "-n", 1 if far else 2, "--grace", 0.2, *where, *options, script, tmp_path) as launcher:
         if not options:
             pids_in(tmp_path, 2)

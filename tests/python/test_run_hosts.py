@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from jobs import alive, hanging, started, stretto, wait_for
 from namespaces import Network, can_be_made, network
+from stretto.cli import host_agent
 from stretto.cli.frames import NoFrame, Reader, pack
 from stretto.cli.hosts import Host, parse_hosts
 from stretto.errors import InvalidArgument
@@ -200,6 +202,30 @@ for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
 """
     done = stretto("run", "-n", 1, *options(hosts), write(tmp_path, text))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("came", ["127.0.0.1 40000 127.0.0.1 22", "::1 40000 ::1 22", ""])
+def test_loopback_is_no_interface_that_others_reach(monkeypatch: pytest.MonkeyPatch, came: str) -> None:
+    """As with `--hosts localhost,node2`: the id that the first host makes must not name its loopback."""
+    monkeypatch.setenv("SSH_CONNECTION", came)
+    chosen = host_agent._arrival()
+    assert chosen.startswith("^") and "lo" in chosen[1:].split(",")
+
+
+def test_the_interface_of_a_second_address(hosts: Network) -> None:
+    if not hosts.spaces:
+        pytest.skip("no network namespaces can be made here")
+    space = hosts.spaces[hosts.names[0]]
+    added = subprocess.run(["ip", "-n", space, "addr", "add", "10.77.0.9/24", "dev", "eth0"], timeout=30)
+    assert added.returncode == 0
+    program = """
+from stretto.cli.host_agent import interface_of
+print(interface_of("10.77.0.9"), interface_of("10.77.0.1"), interface_of("9.9.9.9"))
+"""
+    done = subprocess.run(
+        [*hosts.inside(hosts.names[0]), sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["eth0", "eth0", "None"], done.stderr
 
 
 def test_hosts_as_people_write_them() -> None:

@@ -4,6 +4,7 @@ print, write down and end with, and ends them when told to, when the launcher en
 
 from __future__ import annotations
 
+import array
 import contextlib
 import fcntl
 import os
@@ -24,7 +25,10 @@ from stretto.failures import LOG_VARIABLE
 
 _SILENCE = 60.0  # seconds without a word of the launcher: it, or the way to it, is gone
 _MOST_PENDING = 1 << 20  # bytes that wait for the launcher, before ranks that print have to
-_SIOCGIFADDR = 0x8915
+_WITHOUT_ARRIVAL = "^docker,lo,virbr,veth,br-"  # src/net/tcp/settings.cpp
+_SIOCGIFCONF = 0x8912
+_ENTRY = 40  # bytes of an ifreq
+_MOST_ADDRESSES = 1024
 
 
 class _LauncherGone(Exception):
@@ -32,12 +36,15 @@ class _LauncherGone(Exception):
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface that has this address; None if none has."""
-    for _, name in socket.if_nameindex():
-        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-            if socket.inet_ntoa(answer[20:24]) == address:
-                return name
+    """The network interface that has this address, as its first or as another one; None if none has."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        entries = array.array("B", bytes(_MOST_ADDRESSES * _ENTRY))
+        where, size = entries.buffer_info()
+        answer = fcntl.ioctl(any_socket, _SIOCGIFCONF, struct.pack("iP", size, where))
+        for at in range(0, struct.unpack_from("i", answer)[0], _ENTRY):
+            if socket.inet_ntoa(entries[at + 20 : at + 24].tobytes()) == address:
+                name = entries[at : at + 16].tobytes().partition(b"\0")[0].decode()
+                return name.partition(":")[0]  # of another address there may be a label behind it
     with contextlib.suppress(OSError):
         wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
         for line in Path("/proc/net/if_inet6").read_text().splitlines():
@@ -47,10 +54,13 @@ def interface_of(address: str) -> str | None:
     return None
 
 
-def _arrival() -> str | None:
-    """The network interface by which sshd was reached."""
+def _arrival() -> str:
+    """NCCL_SOCKET_IFNAME for the network interface by which sshd was reached. Where that is loopback, which no other
+    host can reach, or not known: for what the net takes by itself.
+    """
     fields = os.environ.get("SSH_CONNECTION", "").split()
-    return interface_of(fields[2]) if len(fields) == 4 else None
+    name = interface_of(fields[2]) if len(fields) == 4 else None
+    return f"={name}" if name is not None and name != "lo" else _WITHOUT_ARRIVAL
 
 
 class Agent:
@@ -129,8 +139,8 @@ class Agent:
     def _prepare(self, head: dict[str, Any]) -> None:
         os.environ.update(head["variables"])
         chosen = os.environ.get("NCCL_SOCKET_IFNAME")
-        if not chosen and head["several"] and (arrival := _arrival()) is not None:
-            os.environ["NCCL_SOCKET_IFNAME"] = f"={arrival}"
+        if not chosen and head["several"]:
+            os.environ["NCCL_SOCKET_IFNAME"] = _arrival()
         try:
             os.chdir(head["folder"])
         except OSError as error:
