@@ -10,6 +10,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,13 +31,23 @@ def can_be_made() -> bool:
     """Namespaces with interfaces of their own."""
     name = f"stretto-try-{os.getpid()}"
     try:
+        _sweep()
         if _ip("netns", "add", name).returncode != 0:
             return False
         made = _ip("-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "other").returncode == 0
         _ip("netns", "del", name)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return False
     return made
+
+
+def _sweep() -> None:
+    """Namespaces of tests that were killed."""
+    for line in _ip("netns", "list").stdout.splitlines():
+        name = line.partition(" ")[0]
+        found = re.fullmatch(r"stretto-(?:try-)?(\d+)(?:-\d+)?", name)
+        if found is not None and not Path(f"/proc/{found[1]}").exists():
+            _ip("netns", "del", name)
 
 
 @dataclass(frozen=True)
