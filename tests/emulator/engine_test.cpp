@@ -388,9 +388,10 @@ void launchSome(Ranks& ranks, Machine& machine, const Descriptor& row, int prese
   constexpr size_t kCount = 720;
   const bool copies = row.protocol == Protocol::kCopy;
   const bool pulls = algorithms::isPull(row.protocol);
-  const planner::Request request{
-      row.collective, DataType::kFloat32, Operator::kSum, kCount * sizeof(float), ranks.size(), copies, pulls,
-      pulls};
+  planner::Request request{row.collective, DataType::kFloat32, Operator::kSum, kCount * sizeof(float),
+                           ranks.size()};
+  request.windowed = copies;
+  request.pullsOnce = request.pullsTwice = pulls;
   planner::Forced forced;
   ASSERT_TRUE(forced
                   .force(nameOf(row.collective), algorithms::nameOf(row.algorithm),

@@ -103,9 +103,22 @@ struct Judge {
   bool hasTransfers() const {
     return isAmong([](Function function) { return isTransfer(function); });
   }
-  // In pairs of an odd number of ranks one does nothing, and may do something else; and a transfer may come
-  // before or after a collective if nobody waits for it.
+  // Nobody but the root waits for the others in a reduce or a gather, and the root waits for nobody in a
+  // broadcast or a scatter.
+  bool onlySends(const Call& call) const {
+    const bool fromRoot = call.function == Function::kBroadcast || call.function == Function::kBcast ||
+                          call.function == Function::kScatter;
+    const bool toRoot = call.function == Function::kReduce || call.function == Function::kGather;
+    return (fromRoot && plan.odd == call.root) || (toRoot && plan.odd != call.root);
+  }
+
+  // In pairs of an odd number of ranks one does nothing, and may do something else; a transfer may come
+  // before or after a collective if nobody waits for it; and who only sends in two calls may send in any
+  // order.
   bool mayGoUnnoticed() const {
+    const auto step = static_cast<size_t>(plan.quirkStep);
+    const bool sends = onlySends(plan.steps[step].calls[0]) && onlySends(plan.steps[step + 1].calls[0]);
+    if (plan.quirk == Quirk::kSwapped && sends) return true;
     const auto after = plan.steps.begin() + plan.quirkStep + 1;
     // Nor does anybody wait for who should only have received, if no collective comes after.
     const bool last = std::all_of(after, plan.steps.end(),

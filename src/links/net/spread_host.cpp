@@ -57,10 +57,12 @@ Status SpreadHost::until(AwaitedWord awaited, const Cell* cell, uint64_t value) 
     if (status.ok()) continue;
     // What was sent before the reason to give up was seen counts, and a large message takes several looks.
     constexpr double kSecondsOfTaking = 0.02;
+    const std::string words = lastError();  // connections that end meanwhile have words of their own
     const uint64_t began = platform::ticks();
     do {
       links_.progress();
     } while (!ready(cell, value) && platform::tickSeconds(platform::ticks() - began) < kSecondsOfTaking);
+    setLastError(words);
     return ready(cell, value) ? kOkStatus : status;
   }
   return kOkStatus;

@@ -82,7 +82,10 @@ class SpreadHost final : public Host {
   Status finish();
   // The end of one that failed: its buffers are the caller's again.
   Status giveBack(Status why) {
-    if (!why.ok()) links_.giveBack();
+    if (why.ok()) return why;
+    const std::string words = lastError();
+    links_.giveBack();
+    setLastError(words);
     return why;
   }
   // Asks a far peer for its calls, and waits a little for the answer.
