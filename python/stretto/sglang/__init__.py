@@ -67,7 +67,7 @@ def _compiling() -> bool:
 
 
 def around_all_reduce(original: Callable[..., Any], group: Any, input_: Any) -> Any:
-    """Sums over the group, into a new tensor. Compiled code goes to an operator of SGLang's; the next hook is in one."""
+    """Sums over the group, into a new tensor. Compiled code goes to an operator of SGLang: see the next hook."""
     if _compiling():
         return original(group, input_)
     return _reduce(group, input_, lambda: original(group, input_))
