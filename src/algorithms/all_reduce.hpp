@@ -29,7 +29,7 @@ STRETTO_ANYWHERE Status allReduceOneShotLines(B& b, const Arguments& a) {
         b, chunks.size(),
         [&](size_t chunk) {
           const Piece all{a.send + chunks.at(chunk), chunks.bytes(chunk)};
-          putLinesAll(b, Leg::kScatter, all.bytes, [&](int) { return all; });
+          putLinesAll(b, Phase::kScatter, all.bytes, [&](int) { return all; });
           return Status{};
         },
         [&](size_t chunk) {
@@ -48,11 +48,11 @@ STRETTO_ANYWHERE Status allReduceOneShot(B& b, const Arguments& a) {
       b, chunks.size(),
       [&](size_t chunk) {
         const Piece all{own(chunk), chunks[chunk].size * a.elementBytes};
-        pushAll(b, Leg::kScatter, [&](int) { return all; });
+        pushAll(b, Phase::kScatter, [&](int) { return all; });
         return kOkStatus;
       },
       [&](size_t chunk) {
-        STRETTO_TRY(waitAll(b, Leg::kScatter));
+        STRETTO_TRY(waitAll(b, Phase::kScatter));
         reduceSlots(b, a, a.receive + chunks[chunk].begin * a.elementBytes, own(chunk), chunks[chunk].size);
         return kOkStatus;
       });
@@ -64,13 +64,13 @@ STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
   return pipeline(
       b, shards.chunks(),
       [&](size_t chunk) {
-        pushAll(b, Leg::kScatter, [&](int peer) {
+        pushAll(b, Phase::kScatter, [&](int peer) {
           return Piece{a.send + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
         });
         return kOkStatus;
       },
       [&](size_t chunk) {
-        STRETTO_TRY(waitAll(b, Leg::kScatter));
+        STRETTO_TRY(waitAll(b, Phase::kScatter));
         const size_t at = shards.begin(chunk, b.rank());
         reducePutSlots(b, a, a.receive + at, a.send + at, shards.bytes(chunk, b.rank()) / a.elementBytes);
         return kOkStatus;
@@ -78,20 +78,20 @@ STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
       [&](size_t chunk) {
         for (int step = 1; step < b.ranks(); ++step) {
           const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
-          STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kGather), b.epoch()));
-          b.copy(b.coop(), a.receive + shards.begin(chunk, peer), b.slotFrom(peer, Leg::kGather),
+          STRETTO_TRY(b.wait(b.coop(), peer, b.mailboxFrom(peer, Phase::kGather), b.epoch()));
+          b.copy(b.coop(), a.receive + shards.begin(chunk, peer), b.slotFrom(peer, Phase::kGather),
                  shards.bytes(chunk, peer), a.stream);
         }
         return kOkStatus;
       });
 }
 
-// Readiness in the lines of both legs. A chunk is as many bytes of each shard as lines hold.
+// Readiness in the lines of both phases. A chunk is as many bytes of each shard as lines hold.
 template <Backend B>
 STRETTO_ANYWHERE Status allReduceTwoShotLines(B& b, const Arguments& a) {
   const Shards shards(a, b.lineBytes(), b.ranks());
   const auto scatter = [&](size_t chunk) {
-    putLinesAll(b, Leg::kScatter, shards.mostBytes(chunk), [&](int peer) {
+    putLinesAll(b, Phase::kScatter, shards.mostBytes(chunk), [&](int peer) {
       return Piece{a.send + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
     });
     return Status{};
@@ -102,7 +102,7 @@ STRETTO_ANYWHERE Status allReduceTwoShotLines(B& b, const Arguments& a) {
                           shards.mostBytes(chunk));
   };
   const auto gather = [&](size_t chunk) {
-    return readLinesAll(b, Leg::kGather, shards.mostBytes(chunk), [&](int peer) {
+    return readLinesAll(b, Phase::kGather, shards.mostBytes(chunk), [&](int peer) {
       return Room{a.receive + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
     });
   };

@@ -21,11 +21,11 @@ namespace stretto::algorithms {
 
 // Everybody's buffers, as this rank can reach them.
 struct Buffers {
-  struct Announced {
+  struct Offered {
     Shareable send;
     Shareable receive;
   };
-  Announced all[kMaxRanks];
+  Offered all[kMaxRanks];
   const std::byte* send[kMaxRanks];     // located, or null
   const std::byte* receive[kMaxRanks];  // located, or null
   // Whether `peer` can locate this rank's receive buffer.
@@ -37,9 +37,9 @@ struct Buffers {
 
 template <ReachingBackend B>
 Status exchangeBuffers(B& b, const Arguments& a, size_t sendBytes, size_t receiveBytes, Buffers& buffers) {
-  using Announced = Buffers::Announced;
+  using Offered = Buffers::Offered;
   b.nextEpoch();
-  const Announced mine{b.describe(a.send, sendBytes), b.describe(a.receive, receiveBytes)};
+  const Offered mine{b.describe(a.send, sendBytes), b.describe(a.receive, receiveBytes)};
   for (int step = 1; step < b.ranks(); ++step) {
     b.putLines(b.coop(), rotated(b.rank(), step, b.ranks()), reinterpret_cast<const std::byte*>(&mine),
                sizeof mine);
@@ -48,7 +48,7 @@ Status exchangeBuffers(B& b, const Arguments& a, size_t sendBytes, size_t receiv
   for (int step = 1; step < b.ranks(); ++step) {
     const int peer = rotated(b.rank(), step, b.ranks());
     STRETTO_TRY(
-        b.readLines(b.coop(), peer, reinterpret_cast<std::byte*>(&buffers.all[peer]), sizeof(Announced)));
+        b.readLines(b.coop(), peer, reinterpret_cast<std::byte*>(&buffers.all[peer]), sizeof(Offered)));
   }
   for (int peer = 0; peer < b.ranks(); ++peer) {
     STRETTO_TRY(b.locate(peer, buffers.all[peer].send, buffers.send[peer]));
@@ -80,8 +80,8 @@ Status readSend(B& b, const Buffers& buffers, int peer, size_t offset, std::byte
 template <ReachingBackend B>
 Status endBarrier(B& b) {
   b.nextEpoch();
-  signalAll(b, Leg::kGather);
-  return waitAll(b, Leg::kGather);
+  signalAll(b, Phase::kGather);
+  return waitAll(b, Phase::kGather);
 }
 
 // A whole direct operation: `read(buffers)` does the reading of one that sends and receives so many bytes.
@@ -133,10 +133,10 @@ Status ownShard(B& b, const Arguments& a, const Buffers& buffers, size_t offset,
   int pushedCount = 0;
   for (int step = 1; step < b.ranks(); ++step) {
     const int peer = rotated(b.rank(), step, b.ranks());
-    if (!buffers.locatedBy(b, peer)) pushed[pushedCount++] = b.slotAt(peer, Leg::kScatter);
+    if (!buffers.locatedBy(b, peer)) pushed[pushedCount++] = b.slotAt(peer, Phase::kScatter);
   }
   STRETTO_TRY(reduceFromPeers(b, a, buffers, offset, {a.receive + offset, pushed, pushedCount}, count));
-  signalAll(b, Leg::kScatter);
+  signalAll(b, Phase::kScatter);
   return kOkStatus;
 }
 
@@ -158,10 +158,10 @@ Status reduceAndTake(B& b, const Arguments& a, const Buffers& buffers) {
       const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
       const size_t bytes = shards[static_cast<size_t>(peer)].size * a.elementBytes;
       b.pauseReading();
-      STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kScatter), b.epoch()));
+      STRETTO_TRY(b.wait(b.coop(), peer, b.mailboxFrom(peer, Phase::kScatter), b.epoch()));
       STRETTO_TRY(b.beginReading());
       const std::byte* result = buffers.receive[peer] != nullptr ? buffers.receive[peer] + offsetOf(peer)
-                                                                 : b.slotFrom(peer, Leg::kScatter);
+                                                                 : b.slotFrom(peer, Phase::kScatter);
       b.copy(b.coop(), a.receive + offsetOf(peer), result, bytes, a.stream);
     }
   }

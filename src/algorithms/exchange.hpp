@@ -102,28 +102,28 @@ class Shards {
   size_t lastEach_;
 };
 
-// Tells every peer that what this rank put into its slot of `leg` is complete.
+// Tells every peer that what this rank put into its slot of `phase` is complete.
 template <Backend B>
-STRETTO_ANYWHERE void signalAll(B& b, Leg leg) {
-  if constexpr (requires { b.signalAll(b.coop(), leg); }) {
-    b.signalAll(b.coop(), leg);
+STRETTO_ANYWHERE void signalAll(B& b, Phase phase) {
+  if constexpr (requires { b.signalAll(b.coop(), phase); }) {
+    b.signalAll(b.coop(), phase);
   } else {
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
-      b.signal(b.coop(), peer, b.cellAt(peer, leg), b.epoch());
+      b.signal(b.coop(), peer, b.mailboxAt(peer, phase), b.epoch());
     }
   }
 }
 
 // Waits until every peer has said so.
 template <Backend B>
-STRETTO_ANYWHERE Status waitAll(B& b, Leg leg) {
-  if constexpr (requires { b.waitAll(b.coop(), leg); }) {
-    return b.waitAll(b.coop(), leg);
+STRETTO_ANYWHERE Status waitAll(B& b, Phase phase) {
+  if constexpr (requires { b.waitAll(b.coop(), phase); }) {
+    return b.waitAll(b.coop(), phase);
   } else {
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
-      STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, leg), b.epoch()));
+      STRETTO_TRY(b.wait(b.coop(), peer, b.mailboxFrom(peer, phase), b.epoch()));
     }
     return kOkStatus;
   }
@@ -132,44 +132,44 @@ STRETTO_ANYWHERE Status waitAll(B& b, Leg leg) {
 // Puts `part(peer)` into this rank's slot at every peer and signals it: each at once, or all together where
 // the backend can.
 template <Backend B, typename Part>
-STRETTO_ANYWHERE void pushAll(B& b, Leg leg, Part part) {
+STRETTO_ANYWHERE void pushAll(B& b, Phase phase, Part part) {
   constexpr bool kTogether = requires {
-    b.signalAll(b.coop(), leg);
+    b.signalAll(b.coop(), phase);
   };
   for (int step = 1; step < b.ranks(); ++step) {
     const int peer = rotated(b.rank(), step, b.ranks());
     const auto [from, bytes] = part(peer);
-    b.put(b.coop(), peer, b.slotAt(peer, leg), from, bytes);
-    if constexpr (!kTogether) b.signal(b.coop(), peer, b.cellAt(peer, leg), b.epoch());
+    b.put(b.coop(), peer, b.slotAt(peer, phase), from, bytes);
+    if constexpr (!kTogether) b.signal(b.coop(), peer, b.mailboxAt(peer, phase), b.epoch());
   }
-  if constexpr (kTogether) b.signalAll(b.coop(), leg);
+  if constexpr (kTogether) b.signalAll(b.coop(), phase);
 }
 
 // The same in lines. No part is larger than `most` bytes: with ranks that agree on it, a backend may send all
 // of them as if they were that long.
 template <Backend B, typename Part>
-STRETTO_ANYWHERE void putLinesAll(B& b, Leg leg, size_t most, Part part) {
-  if constexpr (requires { b.putLinesAll(b.coop(), leg, most, part); }) {
-    b.putLinesAll(b.coop(), leg, most, part);
+STRETTO_ANYWHERE void putLinesAll(B& b, Phase phase, size_t most, Part part) {
+  if constexpr (requires { b.putLinesAll(b.coop(), phase, most, part); }) {
+    b.putLinesAll(b.coop(), phase, most, part);
   } else {
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
       const auto [from, bytes] = part(peer);
-      b.putLines(b.coop(), peer, from, bytes, leg);
+      b.putLines(b.coop(), peer, from, bytes, phase);
     }
   }
 }
 
 // Reads what putLinesAll() of every peer has sent this rank into `place(peer)`.
 template <Backend B, typename Place>
-STRETTO_ANYWHERE Status readLinesAll(B& b, Leg leg, size_t most, Place place) {
-  if constexpr (requires { b.readLinesAll(b.coop(), leg, most, place); }) {
-    return b.readLinesAll(b.coop(), leg, most, place);
+STRETTO_ANYWHERE Status readLinesAll(B& b, Phase phase, size_t most, Place place) {
+  if constexpr (requires { b.readLinesAll(b.coop(), phase, most, place); }) {
+    return b.readLinesAll(b.coop(), phase, most, place);
   } else {
     for (int step = 1; step < b.ranks(); ++step) {
       const int peer = rotated(b.rank(), step, b.ranks());
       const auto [to, bytes] = place(peer);
-      STRETTO_TRY(b.readLines(b.coop(), peer, to, bytes, leg));
+      STRETTO_TRY(b.readLines(b.coop(), peer, to, bytes, phase));
     }
     return kOkStatus;
   }
@@ -183,10 +183,10 @@ STRETTO_ANYWHERE Status reducePutLines(B& b, const ReduceSpec& spec, std::byte* 
   if constexpr (requires { b.reducePutLines(b.coop(), spec, to, own, bytes, most, only); }) {
     return b.reducePutLines(b.coop(), spec, to, own, bytes, most, only);
   } else {
-    alignas(kCellBytes) std::byte place[WindowLayout::kMostLinePayload];
+    alignas(kMailboxBytes) std::byte place[WindowLayout::kMostLinePayload];
     std::byte* const result = to == nullptr ? place : to;
     STRETTO_TRY(b.reduceLines(b.coop(), spec, result, own, bytes));
-    putLinesAll(b, Leg::kGather, most, [&](int peer) {
+    putLinesAll(b, Phase::kGather, most, [&](int peer) {
       return Piece{result, only < 0 || peer == only ? bytes : 0};
     });
     return kOkStatus;
@@ -198,7 +198,7 @@ template <Backend B>
 struct Sources {
   STRETTO_ANYWHERE Sources(B& b, const std::byte* own) {
     for (int source = 0; source < b.ranks(); ++source) {
-      at[source] = source == b.rank() ? own : b.slotFrom(source, Leg::kScatter);
+      at[source] = source == b.rank() ? own : b.slotFrom(source, Phase::kScatter);
     }
   }
   const std::byte* at[kMaxRanks];
@@ -224,12 +224,12 @@ STRETTO_ANYWHERE void reducePutSlots(B& b, const Arguments& a, std::byte* to, co
   } else {
     std::byte* pushed[kMaxRanks];
     for (int step = 1; step < b.ranks(); ++step) {
-      pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Leg::kGather);
+      pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Phase::kGather);
     }
     b.reduce(b.coop(), a.reduce, {to, pushed, b.ranks() - 1}, Sources<B>(b, own).at, b.ranks(), count,
              a.stream);
   }
-  signalAll(b, Leg::kGather);
+  signalAll(b, Phase::kGather);
 }
 
 }  // namespace stretto::algorithms

@@ -2,11 +2,11 @@
 // broadcast, reduce, gather, scatter, rings and trees). One ordered pair of ranks is a ring of kLinkDepth
 // slots in the receiver's window. The sender's chunk k goes to slot k mod depth as soon as fewer than depth
 // chunks are unacknowledged; the receiver hands back credit every half depth. Chunks of at most
-// Cell::kInlineBytes travel inside the slot's cell, in the cache line that says they are there.
+// Mailbox::kInlineBytes travel inside the slot's mailbox, in the cache line that says they are there.
 //
-// A backend may have links of its own (LinkingBackend): several strands of threads then run an algorithm at
+// A backend may have links of its own (LinkingBackend): several warps of threads then run an algorithm at
 // the same time, each with every n-th place of a ring for itself, which is why all of them make equally many
-// exchanges, the last ones empty (Chunks). At least two places are a strand's: one is held while the next is
+// exchanges, the last ones empty (Chunks). At least two places are a warp's: one is held while the next is
 // waited for.
 #pragma once
 
@@ -23,8 +23,8 @@
 
 namespace stretto::algorithms {
 
-STRETTO_ANYWHERE inline std::byte* payloadOf(Cell* cell, size_t bytes) {
-  return bytes <= Cell::kInlineBytes ? cell->inlined : reinterpret_cast<std::byte*>(cell + 1);
+STRETTO_ANYWHERE inline std::byte* payloadOf(Mailbox* mailbox, size_t bytes) {
+  return bytes <= Mailbox::kInlineBytes ? mailbox->inlined : reinterpret_cast<std::byte*>(mailbox + 1);
 }
 
 template <typename B>
@@ -91,7 +91,7 @@ class Outlet {
     } else {
       if (!open()) STRETTO_TRY(b_.waitCount(b_.coop(), peer_, b_.creditFrom(peer_), owed()));
       if constexpr (SizesChunks<B>) b_.sizeChunk(peer_, bytes);
-      place = payloadOf(cell(), bytes);
+      place = payloadOf(mailbox(), bytes);
       return kOkStatus;
     }
   }
@@ -100,7 +100,7 @@ class Outlet {
     if constexpr (LinkingBackend<B>) {
       b_.publishLink(peer_);
     } else {
-      Cell* const at = cell();
+      Mailbox* const at = mailbox();
       b_.signal(b_.coop(), peer_, at, ++b_.cursors(peer_).sent);
     }
   }
@@ -139,16 +139,16 @@ class Outlet {
   }
 
  private:
-  STRETTO_ANYWHERE Cell* cell() const { return b_.linkAt(peer_, b_.cursors(peer_).sent); }
+  STRETTO_ANYWHERE Mailbox* mailbox() const { return b_.linkAt(peer_, b_.cursors(peer_).sent); }
   // The next place, which the peer read last, while it polls another: as much of it as this chunk took, if
   // that is little. And the credits before they are needed.
   STRETTO_ANYWHERE void fetchAhead(size_t bytes) const {
     constexpr size_t kLittle = 512;
     const auto& cursors = b_.cursors(peer_);
-    const Cell* const next = cell();
+    const Mailbox* const next = mailbox();
     platform::prefetchToWrite(next);
-    if (bytes > Cell::kInlineBytes && bytes <= kLittle) {
-      for (size_t at = 0; at < bytes; at += kCellBytes) {
+    if (bytes > Mailbox::kInlineBytes && bytes <= kLittle) {
+      for (size_t at = 0; at < bytes; at += kMailboxBytes) {
         platform::prefetchToWrite(reinterpret_cast<const std::byte*>(next + 1) + at);
       }
     }
@@ -170,20 +170,20 @@ class Inlet {
   STRETTO_ANYWHERE Inlet(B& backend, int peer) : b_(backend), peer_(peer) {}
 
   STRETTO_ANYWHERE int peer() const { return peer_; }
-  STRETTO_ANYWHERE bool arrived() const { return b_.ready(cell(), next()); }
+  STRETTO_ANYWHERE bool arrived() const { return b_.ready(mailbox(), next()); }
   // Waits for the next chunk of `bytes`; `place` stays valid until release().
   STRETTO_ANYWHERE Status await(size_t bytes, const std::byte*& place) {
     if constexpr (LinkingBackend<B>) {
       return b_.awaitLink(peer_, place);
     } else {
-      const Cell* const here = cell();
+      const Mailbox* const here = mailbox();
       // If this chunk is there already, the peer is ahead, and has perhaps written the next place as well.
-      if (flow == Flow::kOneWay && bytes <= Cell::kInlineBytes && b_.ready(here, next())) {
+      if (flow == Flow::kOneWay && bytes <= Mailbox::kInlineBytes && b_.ready(here, next())) {
         platform::prefetchToRead(b_.linkFrom(peer_, next()));
       }
       STRETTO_TRY(b_.wait(b_.coop(), peer_, here, next()));
       if constexpr (SizesChunks<B>) STRETTO_TRY(b_.checkChunk(peer_, bytes));
-      place = payloadOf(const_cast<Cell*>(here), bytes);
+      place = payloadOf(const_cast<Mailbox*>(here), bytes);
       return kOkStatus;
     }
   }
@@ -209,7 +209,7 @@ class Inlet {
   }
 
  private:
-  STRETTO_ANYWHERE const Cell* cell() const { return b_.linkFrom(peer_, b_.cursors(peer_).received); }
+  STRETTO_ANYWHERE const Mailbox* mailbox() const { return b_.linkFrom(peer_, b_.cursors(peer_).received); }
   STRETTO_ANYWHERE uint64_t next() const { return b_.cursors(peer_).received + 1; }
 
   B& b_;

@@ -58,11 +58,11 @@ Status allReduceNormOneShot(B& b, const Arguments& a) {
       b, chunks.size(),
       [&](size_t chunk) {
         const Piece all{own(chunk), chunks.share(chunk, 0).size * a.tokenBytes()};
-        pushAll(b, Leg::kScatter, [&](int) { return all; });
+        pushAll(b, Phase::kScatter, [&](int) { return all; });
         return kOkStatus;
       },
       [&](size_t chunk) {
-        STRETTO_TRY(waitAll(b, Leg::kScatter));
+        STRETTO_TRY(waitAll(b, Phase::kScatter));
         addNorm(b, a, chunks.share(chunk, 0), Sources<B>(b, own(chunk)).at, b.ranks());
         return kOkStatus;
       });
@@ -78,24 +78,24 @@ Status allReduceNormTwoShot(B& b, const Arguments& a) {
   return pipeline(
       b, chunks.size(),
       [&](size_t chunk) {
-        pushAll(b, Leg::kScatter, [&](int peer) { return part(chunk, peer); });
+        pushAll(b, Phase::kScatter, [&](int peer) { return part(chunk, peer); });
         return kOkStatus;
       },
       [&](size_t chunk) {
-        STRETTO_TRY(waitAll(b, Leg::kScatter));
+        STRETTO_TRY(waitAll(b, Phase::kScatter));
         std::byte* pushed[kMaxRanks];
         for (int step = 1; step < b.ranks(); ++step)
-          pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Leg::kGather);
+          pushed[step - 1] = b.slotAt(rotated(b.rank(), step, b.ranks()), Phase::kGather);
         addNorm(b, a, chunks.share(chunk, b.rank()), Sources<B>(b, part(chunk, b.rank()).from).at, b.ranks(),
                 pushed, b.ranks() - 1);
-        signalAll(b, Leg::kGather);
+        signalAll(b, Phase::kGather);
         return kOkStatus;
       },
       [&](size_t chunk) {
         for (int step = 1; step < b.ranks(); ++step) {
           const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
-          STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kGather), b.epoch()));
-          const std::byte* const sums = b.slotFrom(peer, Leg::kGather);
+          STRETTO_TRY(b.wait(b.coop(), peer, b.mailboxFrom(peer, Phase::kGather), b.epoch()));
+          const std::byte* const sums = b.slotFrom(peer, Phase::kGather);
           addNorm(b, a, chunks.share(chunk, peer), &sums, 1);
         }
         return kOkStatus;

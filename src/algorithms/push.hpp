@@ -15,7 +15,7 @@ STRETTO_ANYWHERE Status exchangeLines(B& b, const Arguments& a, Block block, Pla
       b, chunks.size(),
       [&](size_t index) {
         const Span chunk = chunks[index];
-        putLinesAll(b, Leg::kScatter, chunk.size, [&](int peer) {
+        putLinesAll(b, Phase::kScatter, chunk.size, [&](int peer) {
           return Piece{block(peer) + chunk.begin, chunk.size};
         });
         b.copy(b.coop(), place(b.rank()) + chunk.begin, block(b.rank()) + chunk.begin, chunk.size, false);
@@ -23,7 +23,7 @@ STRETTO_ANYWHERE Status exchangeLines(B& b, const Arguments& a, Block block, Pla
       },
       [&](size_t index) {
         const Span chunk = chunks[index];
-        return readLinesAll(b, Leg::kScatter, chunk.size, [&](int peer) {
+        return readLinesAll(b, Phase::kScatter, chunk.size, [&](int peer) {
           return Room{place(peer) + chunk.begin, chunk.size};
         });
       });
@@ -36,7 +36,7 @@ STRETTO_ANYWHERE Status exchangeChunks(B& b, const Arguments& a, Block block, Pl
       b, chunks.size(),
       [&](size_t index) {
         const Span chunk = chunks[index];
-        pushAll(b, Leg::kScatter, [&](int peer) { return Piece{block(peer) + chunk.begin, chunk.size}; });
+        pushAll(b, Phase::kScatter, [&](int peer) { return Piece{block(peer) + chunk.begin, chunk.size}; });
         b.copy(b.coop(), place(b.rank()) + chunk.begin, block(b.rank()) + chunk.begin, chunk.size, a.stream);
         return kOkStatus;
       },
@@ -44,8 +44,9 @@ STRETTO_ANYWHERE Status exchangeChunks(B& b, const Arguments& a, Block block, Pl
         const Span chunk = chunks[index];
         for (int step = 1; step < b.ranks(); ++step) {
           const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
-          STRETTO_TRY(b.wait(b.coop(), peer, b.cellFrom(peer, Leg::kScatter), b.epoch()));
-          b.copy(b.coop(), place(peer) + chunk.begin, b.slotFrom(peer, Leg::kScatter), chunk.size, a.stream);
+          STRETTO_TRY(b.wait(b.coop(), peer, b.mailboxFrom(peer, Phase::kScatter), b.epoch()));
+          b.copy(b.coop(), place(peer) + chunk.begin, b.slotFrom(peer, Phase::kScatter), chunk.size,
+                 a.stream);
         }
         return kOkStatus;
       });
@@ -85,7 +86,7 @@ STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
     return b.tradeLines(b.coop(), a.reduce, a.receive, own, a.send + a.block(1 - b.rank()), a.bytes());
   } else if constexpr (requires { requires B::kOneEpoch; }) {
     b.nextEpoch();
-    putLinesAll(b, Leg::kScatter, a.bytes(), [&](int peer) {
+    putLinesAll(b, Phase::kScatter, a.bytes(), [&](int peer) {
       return Piece{a.send + a.block(peer), a.bytes()};
     });
     return b.reduceLines(b.coop(), a.reduce, a.receive, a.send + a.block(b.rank()), a.bytes());
@@ -94,7 +95,7 @@ STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
     return pipeline(
         b, chunks.size(),
         [&](size_t chunk) {
-          putLinesAll(b, Leg::kScatter, chunks.bytes(chunk), [&](int peer) {
+          putLinesAll(b, Phase::kScatter, chunks.bytes(chunk), [&](int peer) {
             return Piece{a.send + a.block(peer) + chunks.at(chunk), chunks.bytes(chunk)};
           });
           return Status{};
@@ -116,13 +117,13 @@ STRETTO_ANYWHERE Status reduceScatterPush(B& b, const Arguments& a) {
   return pipeline(
       b, chunks.size(),
       [&](size_t chunk) {
-        pushAll(b, Leg::kScatter, [&](int peer) {
+        pushAll(b, Phase::kScatter, [&](int peer) {
           return Piece{block(peer, chunk), chunks[chunk].size * a.elementBytes};
         });
         return kOkStatus;
       },
       [&](size_t chunk) {
-        STRETTO_TRY(waitAll(b, Leg::kScatter));
+        STRETTO_TRY(waitAll(b, Phase::kScatter));
         reduceSlots(b, a, a.receive + chunks[chunk].begin * a.elementBytes, block(b.rank(), chunk),
                     chunks[chunk].size);
         return kOkStatus;

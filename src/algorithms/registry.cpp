@@ -11,7 +11,7 @@ namespace {
 
 constexpr bool isInLines(Protocol protocol) {
   using P = Protocol;
-  return protocol == P::kLines || protocol == P::kWide || protocol == P::kBare || protocol == P::kRuns;
+  return protocol == P::kLL || protocol == P::kLL128 || protocol == P::kLamport || protocol == P::kWarpChunks;
 }
 
 // Partial sums are passed on from rank to rank.
@@ -42,9 +42,9 @@ constexpr auto kRows = describeAll(Rows{});
 
 template <Device device>
 constexpr auto rowsOf() {
-  constexpr auto kRunsThere = [](const Descriptor& row) { return includes(row.devices, device); };
-  std::array<Descriptor, std::count_if(kRows.begin(), kRows.end(), kRunsThere)> rows{};
-  std::copy_if(kRows.begin(), kRows.end(), rows.begin(), kRunsThere);
+  constexpr auto kWarpChunksThere = [](const Descriptor& row) { return includes(row.devices, device); };
+  std::array<Descriptor, std::count_if(kRows.begin(), kRows.end(), kWarpChunksThere)> rows{};
+  std::copy_if(kRows.begin(), kRows.end(), rows.begin(), kWarpChunksThere);
   return rows;
 }
 constexpr auto kHostRows = rowsOf<Device::kHost>();
@@ -71,8 +71,8 @@ const char* nameOf(Directions directions) {
 }
 
 const char* nameOf(Protocol protocol) {
-  constexpr const char* kNames[] = {"lines", "chunks", "wide",        "bare",     "runs",
-                                    "copy",  "pull",   "pull_nosync", "pull_push"};
+  constexpr const char* kNames[] = {"ll",   "simple", "ll128",       "lamport",  "warp_chunks",
+                                    "copy", "pull",   "pull_nosync", "pull_push"};
   return nameIn(kNames, protocol);
 }
 

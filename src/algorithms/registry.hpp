@@ -28,22 +28,22 @@ inline constexpr int kAlgorithms = 11;
 static_assert(hasValues<Algorithm, kAlgorithms>());
 
 enum class Protocol : uint8_t {
-  kLines,   // readiness inside the data, in the backend's shortest lines
-  kChunks,  // data, then a signal
-  kWide,    // readiness inside the data, in lines that are wider, and slower when there are few
-  kBare,    // the data itself says that it is there: floats only
-  kRuns,    // runs of 4 KB, on links of up to 16, each with a flag beside it
-  kCopy,    // copy engines, from buffer to buffer: results must lie in a window that users have registered
-  kPull,    // kernels read peers' buffers where they are, between barriers: these must lie in such windows
+  kLL,          // payload and flag in one line: 8 of 16 bytes each between GPUs, a cache line between CPUs
+  kSimple,      // chunks of data, each followed by a signal
+  kLL128,       // the same with a flag of 8 in 128 bytes: less overhead, slower when there is little to move
+  kLamport,     // no flag: a sentinel gives way to the data, which floats alone can spare a value for
+  kWarpChunks,  // 4 KB (on links up to 16) that one warp writes and then flags
+  kCopy,  // copy engines, from buffer to buffer: results must lie in a window that users have registered
+  kPull,  // kernels read peers' buffers where they are, between barriers: these must lie in such windows
   kPullNosync,  // the same without the last barrier: users promise not to write what peers may still read
   kPullPush,    // kernels read peers' inputs where they are, and write the results where those belong
 };
 inline constexpr int kProtocols = 9;
 static_assert(hasValues<Protocol, kProtocols>());
 
-// Needs slots or links, which only the first lanes of a device window have.
+// Needs slots or links, which only the first channels of a device window have.
 constexpr bool isDeep(Protocol protocol) {
-  return protocol == Protocol::kChunks;
+  return protocol == Protocol::kSimple;
 }
 
 constexpr bool isPull(Protocol protocol) {
@@ -73,13 +73,13 @@ constexpr bool needsPromise(Protocol protocol) {
 // Ranks whose buffers a kernel that pulls can be told of.
 inline constexpr int kMostPulled = 16;
 
-// A plan says how large its chunks are. (A run is a chunk, or what of it goes to one owner; a copied shard is
-// cut into chunks.)
+// A plan says how large its chunks are. (A warp chunk is a chunk, or what of it goes to one owner; a copied
+// shard is cut into chunks.)
 constexpr bool takesChunk(Protocol protocol) {
-  return protocol == Protocol::kChunks || protocol == Protocol::kRuns || protocol == Protocol::kCopy;
+  return protocol == Protocol::kSimple || protocol == Protocol::kWarpChunks || protocol == Protocol::kCopy;
 }
 
-// What ranks run on.
+// What ranks warp chunk on.
 enum class Device : uint8_t { kHost, kCuda };
 enum class Devices : uint8_t { kHost = 1, kCuda = 2, kBoth = kHost | kCuda };
 constexpr bool includes(Devices devices, Device device) {
@@ -109,7 +109,7 @@ struct Descriptor {
   Devices devices;
   bool rankOrder;                         // reduces in rank order: same bits as every other such algorithm
   bool normApart;                         // of an all-reduce with RMSNorm: the norm is a pass of its own
-  bool needsReach;                        // every peer's ordinary memory must be reachable
+  bool needsPeerAccess;                   // every peer's ordinary memory must be reachable
   size_t mostBytes;                       // per-peer bytes it can carry; 0: any
   Cost (*cost)(int ranks, double bytes);  // bytes: as the collective counts them (Arguments::count)
 };

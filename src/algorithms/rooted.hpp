@@ -8,14 +8,14 @@
 namespace stretto::algorithms {
 
 // What a rank has for `peer`, and where what `peer` has for it goes; nothing if null.
-struct Parcel {
+struct PeerBlocks {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
 };
 
 // `parcel(peer)` for one block of a.bytes() at most in each direction.
-template <Backend B, typename ParcelOf>
-STRETTO_ANYWHERE Status exchangeParcels(B& b, const Arguments& a, ParcelOf parcel) {
+template <Backend B, typename BlocksOf>
+STRETTO_ANYWHERE Status exchangeBlocks(B& b, const Arguments& a, BlocksOf blocks) {
   const Chunks chunks(a.bytes(), std::min(a.chunkBytes, b.lineBytes()));
   return pipeline(
       b, chunks.size(),
@@ -23,11 +23,11 @@ STRETTO_ANYWHERE Status exchangeParcels(B& b, const Arguments& a, ParcelOf parce
         const Span chunk = chunks[index];
         for (int step = 1; step < b.ranks(); ++step) {
           const int peer = rotated(b.rank(), step, b.ranks());
-          const std::byte* from = parcel(peer).from;
+          const std::byte* from = blocks(peer).from;
           b.putLines(b.coop(), peer, from == nullptr ? nullptr : from + chunk.begin,
                      from == nullptr ? 0 : chunk.size);
         }
-        const Parcel own = parcel(b.rank());
+        const PeerBlocks own = blocks(b.rank());
         if (own.to != nullptr)
           b.copy(b.coop(), own.to + chunk.begin, own.from + chunk.begin, chunk.size, false);
         return Status{};
@@ -36,7 +36,7 @@ STRETTO_ANYWHERE Status exchangeParcels(B& b, const Arguments& a, ParcelOf parce
         const Span chunk = chunks[index];
         for (int step = 1; step < b.ranks(); ++step) {
           const int peer = rotated(b.rank(), step, b.ranks());
-          std::byte* to = parcel(peer).to;
+          std::byte* to = blocks(peer).to;
           STRETTO_TRY(b.readLines(b.coop(), peer, to == nullptr ? nullptr : to + chunk.begin,
                                   to == nullptr ? 0 : chunk.size));
         }
@@ -46,16 +46,16 @@ STRETTO_ANYWHERE Status exchangeParcels(B& b, const Arguments& a, ParcelOf parce
 
 template <Backend B>
 STRETTO_ANYWHERE Status broadcastPushLines(B& b, const Arguments& a) {
-  return exchangeParcels(b, a, [&](int peer) {
-    Parcel parcel;
-    if (b.rank() == a.root) parcel.from = a.send;
-    if (peer == a.root) parcel.to = a.receive;
-    return parcel;
+  return exchangeBlocks(b, a, [&](int peer) {
+    PeerBlocks blocks;
+    if (b.rank() == a.root) blocks.from = a.send;
+    if (peer == a.root) blocks.to = a.receive;
+    return blocks;
   });
 }
 
 // The root cuts a chunk into a shard for each of the others, who pass theirs on to one another. Slots of the
-// first leg are free once their reader's lines of the second have come, which everybody sends to everybody.
+// first phase are free once their reader's lines of the second have come, which everybody sends to everybody.
 template <Backend B>
 STRETTO_ANYWHERE Status broadcastTwoShotLines(B& b, const Arguments& a) {
   const Shards shards(a, b.lineBytes(), b.ranks() - 1);
@@ -65,7 +65,7 @@ STRETTO_ANYWHERE Status broadcastTwoShotLines(B& b, const Arguments& a) {
       b, shards.chunks(),
       [&](size_t chunk) {
         if (!isRoot) return Status{};
-        putLinesAll(b, Leg::kScatter, shards.mostBytes(chunk), [&](int peer) {
+        putLinesAll(b, Phase::kScatter, shards.mostBytes(chunk), [&](int peer) {
           return Piece{a.send + shards.begin(chunk, ownerOf(peer)), shards.bytes(chunk, ownerOf(peer))};
         });
         b.copy(b.coop(), a.receive + shards.begin(chunk, 0), a.send + shards.begin(chunk, 0),
@@ -76,13 +76,13 @@ STRETTO_ANYWHERE Status broadcastTwoShotLines(B& b, const Arguments& a) {
         const int own = isRoot ? 0 : ownerOf(b.rank());
         const Room mine{a.receive + shards.begin(chunk, own), isRoot ? 0 : shards.bytes(chunk, own)};
         if (!isRoot) STRETTO_TRY(b.readLines(b.coop(), a.root, mine.to, mine.bytes));
-        putLinesAll(b, Leg::kGather, shards.mostBytes(chunk), [&](int peer) {
+        putLinesAll(b, Phase::kGather, shards.mostBytes(chunk), [&](int peer) {
           return Piece{mine.to, peer == a.root ? 0 : mine.bytes};
         });
         return Status{};
       },
       [&](size_t chunk) {
-        return readLinesAll(b, Leg::kGather, shards.mostBytes(chunk), [&](int peer) {
+        return readLinesAll(b, Phase::kGather, shards.mostBytes(chunk), [&](int peer) {
           const int theirs = peer == a.root ? 0 : ownerOf(peer);
           return Room{a.receive + shards.begin(chunk, theirs),
                       isRoot || peer == a.root ? 0 : shards.bytes(chunk, theirs)};
@@ -92,21 +92,21 @@ STRETTO_ANYWHERE Status broadcastTwoShotLines(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status gatherPushLines(B& b, const Arguments& a) {
-  return exchangeParcels(b, a, [&](int peer) {
-    Parcel parcel;
-    if (peer == a.root) parcel.from = a.send;
-    if (b.rank() == a.root) parcel.to = a.receive + a.block(peer);
-    return parcel;
+  return exchangeBlocks(b, a, [&](int peer) {
+    PeerBlocks blocks;
+    if (peer == a.root) blocks.from = a.send;
+    if (b.rank() == a.root) blocks.to = a.receive + a.block(peer);
+    return blocks;
   });
 }
 
 template <Backend B>
 STRETTO_ANYWHERE Status scatterPushLines(B& b, const Arguments& a) {
-  return exchangeParcels(b, a, [&](int peer) {
-    Parcel parcel;
-    if (b.rank() == a.root) parcel.from = a.send + a.block(peer);
-    if (peer == a.root) parcel.to = a.receive;
-    return parcel;
+  return exchangeBlocks(b, a, [&](int peer) {
+    PeerBlocks blocks;
+    if (b.rank() == a.root) blocks.from = a.send + a.block(peer);
+    if (peer == a.root) blocks.to = a.receive;
+    return blocks;
   });
 }
 
@@ -155,8 +155,8 @@ STRETTO_ANYWHERE Status reduceTwoShotLines(B& b, const Arguments& a) {
       },
       [&](size_t chunk) {
         if (isRoot) {
-          // To all at once, which tells them too that their places of the first leg are free.
-          putLinesAll(b, Leg::kGather, 0, [](int) { return Piece{nullptr, 0}; });
+          // To all at once, which tells them too that their places of the first phase are free.
+          putLinesAll(b, Phase::kGather, 0, [](int) { return Piece{nullptr, 0}; });
           return Status{};
         }
         const int own = ownerOf(b.rank());
@@ -169,7 +169,7 @@ STRETTO_ANYWHERE Status reduceTwoShotLines(B& b, const Arguments& a) {
           Room room{nullptr, 0};
           if (isRoot)
             room = {a.receive + shards.begin(chunk, ownerOf(peer)), shards.bytes(chunk, ownerOf(peer))};
-          STRETTO_TRY(b.readLines(b.coop(), peer, room.to, room.bytes, Leg::kGather));
+          STRETTO_TRY(b.readLines(b.coop(), peer, room.to, room.bytes, Phase::kGather));
         }
         return Status{};
       });

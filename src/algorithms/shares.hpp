@@ -1,5 +1,5 @@
-// How much of an operation goes through one block's lines, and how much bare lines hold: said once, because
-// the planner chooses by it and the engine refuses by it. Plain C++.
+// How much of an operation goes through one block's lines, and how much Lamport lines hold: said once,
+// because the planner chooses by it and the engine refuses by it. Plain C++.
 #pragma once
 
 #include <cstddef>
@@ -19,34 +19,34 @@ constexpr size_t shardsOf(Algorithm algorithm, int ranks) {
 // Blocks begin on whole cache lines, and so do shards: what one block has may be so much more than its part.
 inline constexpr size_t kShareGrain = 128;
 
-// An operation as it is cut among so many shares, of blocks or of strands.
+// An operation as it is cut among so many shares, of blocks or of warps.
 constexpr Arguments withShares(Arguments arguments, int shares) {
   const size_t grain = std::max<size_t>(1, kShareGrain / arguments.elementBytes);
   arguments.largest = Split(arguments.count, static_cast<size_t>(std::max(1, shares)), grain).each();
   return arguments;
 }
 
-// Bytes of one block's part of a shard that bare lines of `payload` bytes take in one round.
-constexpr size_t mostInBareShard(size_t payload) {
+// Bytes of one block's part of a shard that Lamport lines of `payload` bytes take in one round.
+constexpr size_t mostInLamportShard(size_t payload) {
   return payload < kShareGrain ? 0 : payload - kShareGrain;
 }
-// Threads of a block that put bare lines, one of 16 bytes each at a time.
-inline constexpr size_t kMostBareThreads = 1024;
+// Threads of a block that put Lamport lines, one of 16 bytes each at a time.
+inline constexpr size_t kMostLamportThreads = 1024;
 // Whether there are more rounds. Each holds half the payload at least, which must be three lines for each
 // thread of some warps, and is so many that half of all or more take part.
-constexpr bool hasBareRounds(Collective collective, Algorithm algorithm, int ranks, size_t payload) {
+constexpr bool hasLamportSteps(Collective collective, Algorithm algorithm, int ranks, size_t payload) {
   const bool trades = (collective == Collective::kAllReduce && algorithm == Algorithm::kOneShot) ||
                       (collective == Collective::kReduceScatter && algorithm == Algorithm::kPush);
-  return trades && ranks == 2 && payload >= 2 * 16 * kMostBareThreads;
+  return trades && ranks == 2 && payload >= 2 * 16 * kMostLamportThreads;
 }
 // Of an operation of so many blocks, in one round; in all.
-constexpr size_t mostInBareRound(size_t payload, size_t blocks, Algorithm algorithm, int ranks) {
-  return mostInBareShard(payload) * blocks * shardsOf(algorithm, ranks);
+constexpr size_t mostInLamportStep(size_t payload, size_t blocks, Algorithm algorithm, int ranks) {
+  return mostInLamportShard(payload) * blocks * shardsOf(algorithm, ranks);
 }
-constexpr size_t mostInBareLines(size_t payload, size_t blocks, Collective collective, Algorithm algorithm,
-                                 int ranks) {
-  if (hasBareRounds(collective, algorithm, ranks, payload)) return SIZE_MAX;
-  return mostInBareRound(payload, blocks, algorithm, ranks);
+constexpr size_t mostInLamportLines(size_t payload, size_t blocks, Collective collective, Algorithm algorithm,
+                                    int ranks) {
+  if (hasLamportSteps(collective, algorithm, ranks, payload)) return SIZE_MAX;
+  return mostInLamportStep(payload, blocks, algorithm, ranks);
 }
 
 }  // namespace stretto::algorithms

@@ -23,22 +23,24 @@ class Subset {
   Coop coop() const { return b_.coop(); }
 
   auto& cursors(int peer) { return b_.cursors(of(peer)); }
-  Cell* linkAt(int peer, uint64_t chunk) { return b_.linkAt(of(peer), chunk); }
-  const Cell* linkFrom(int source, uint64_t chunk) { return b_.linkFrom(of(source), chunk); }
-  Cell* creditAt(int sender) { return b_.creditAt(of(sender)); }
-  const Cell* creditFrom(int receiver) { return b_.creditFrom(of(receiver)); }
-  uint64_t count(const Cell* cell) const { return b_.count(cell); }
-  bool ready(const Cell* cell, uint64_t value) const { return b_.ready(cell, value); }
+  Mailbox* linkAt(int peer, uint64_t chunk) { return b_.linkAt(of(peer), chunk); }
+  const Mailbox* linkFrom(int source, uint64_t chunk) { return b_.linkFrom(of(source), chunk); }
+  Mailbox* creditAt(int sender) { return b_.creditAt(of(sender)); }
+  const Mailbox* creditFrom(int receiver) { return b_.creditFrom(of(receiver)); }
+  uint64_t count(const Mailbox* mailbox) const { return b_.count(mailbox); }
+  bool ready(const Mailbox* mailbox, uint64_t value) const { return b_.ready(mailbox, value); }
 
   void put(Coop coop, int peer, void* to, const void* from, size_t bytes) {
     b_.put(coop, of(peer), to, from, bytes);
   }
-  void signal(Coop coop, int peer, Cell* cell, uint64_t value) { b_.signal(coop, of(peer), cell, value); }
-  Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
-    return b_.wait(coop, of(peer), cell, value);
+  void signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
+    b_.signal(coop, of(peer), mailbox, value);
   }
-  Status waitCount(Coop coop, int peer, const Cell* cell, uint64_t value) {
-    return b_.waitCount(coop, of(peer), cell, value);
+  Status wait(Coop coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    return b_.wait(coop, of(peer), mailbox, value);
+  }
+  Status waitCount(Coop coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    return b_.waitCount(coop, of(peer), mailbox, value);
   }
   void reduce(Coop coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources,
               int sourceCount, size_t count, bool stream) {

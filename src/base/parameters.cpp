@@ -88,8 +88,8 @@ constexpr Parameter kRealNccl{"STRETTO_REAL_NCCL", "",
 constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",
                             "where ranks keep their data: cuda, cpu or auto (cuda if there is one)"};
 constexpr Parameter kSharedDevice{"STRETTO_SHARED_DEVICE", "0", "1: ranks may share a GPU, for tests"};
-constexpr Parameter kLanes{"STRETTO_LANES", "128",
-                           "thread blocks of a GPU that an operation may use: 1 to 128"};
+constexpr Parameter kChannels{"STRETTO_LANES", "128",
+                              "thread blocks of a GPU that an operation may use: 1 to 128"};
 constexpr Parameter kBlocks{"STRETTO_BLOCKS", "", "how many of them every operation uses (default: planned)"};
 constexpr Parameter kDeterministic{"STRETTO_DETERMINISTIC", "0", "1: the same bits from every algorithm"};
 constexpr Parameter kTable{"STRETTO_TABLE", "", "file with the measured table (default: the shipped one)"};
@@ -176,7 +176,7 @@ std::span<const Parameter* const> all() {
                                               &kLink,
                                               &kDevice,
                                               &kSharedDevice,
-                                              &kLanes,
+                                              &kChannels,
                                               &kBlocks,
                                               &kDeterministic,
                                               &kTable,

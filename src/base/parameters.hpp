@@ -46,7 +46,7 @@ extern const Parameter kLink;
 extern const Parameter kRealNccl;
 extern const Parameter kDevice;
 extern const Parameter kSharedDevice;
-extern const Parameter kLanes;
+extern const Parameter kChannels;
 extern const Parameter kBlocks;
 extern const Parameter kDeterministic;
 extern const Parameter kTable;

@@ -53,8 +53,8 @@ void Loop::review(const Link& link) {
     awaitResults(link);
   }
   if (hosting.parting == nullptr) return;
-  const bool nobodyToTell = link->isJoined() && link->desiredHosts().empty();
-  if (nobodyToTell || (hosting.hosts.empty() && hosting.suspects.empty())) partingDone(link);
+  const bool nobodyToNotify = link->isJoined() && link->desiredHosts().empty();
+  if (nobodyToNotify || (hosting.hosts.empty() && hosting.suspects.empty())) partingDone(link);
 }
 
 // A rank took part in an exchange and left, and one host says so before another has sent the result. If no

@@ -213,13 +213,13 @@ void Session::remember(Departure departure) {
   if (hearsay_) hearsay_(id_, departures_.back());
 }
 
-void Session::tellLeft(Member& member, uint32_t exchanges) {
+void Session::reportLeft(Member& member, uint32_t exchanges) {
   member.presence = Presence::kLeft;
   remember({.rank = member.info.rank, .left = true, .exchanges = exchanges});
   broadcast(encode(Left{static_cast<uint32_t>(member.info.rank), exchanges}), member.info.rank);
 }
 
-void Session::tellLost(Member& member, LossKind kind, const std::string& text) {
+void Session::reportLost(Member& member, LossKind kind, const std::string& text) {
   member.presence = Presence::kLost;
   STRETTO_LOG(kInfo, kInit, "session %016llx: rank %d (%s, pid %u) is lost: %s",
               static_cast<unsigned long long>(id_), member.info.rank, member.info.host.c_str(),
@@ -261,9 +261,9 @@ Departure departureBy(int rank, const Goodbye& goodbye) {
 void Session::take(Member& member, const Goodbye& goodbye) {
   if (member.gone()) return;
   const Departure departure = departureBy(member.info.rank, goodbye);
-  if (!departure.left) return tellLost(member, departure.kind, departure.text);
-  if (complete_) return tellLeft(member, departure.exchanges);
-  tellLost(member, LossKind::kExited, "it left before all ranks had joined");
+  if (!departure.left) return reportLost(member, departure.kind, departure.text);
+  if (complete_) return reportLeft(member, departure.exchanges);
+  reportLost(member, LossKind::kExited, "it left before all ranks had joined");
 }
 
 void Session::leave(int rank, const Goodbye& goodbye) {
@@ -275,7 +275,7 @@ void Session::leave(int rank, const Goodbye& goodbye) {
 void Session::lose(int rank, LossKind kind, const std::string& text) {
   Member& member = members_[static_cast<size_t>(rank)];
   unseat(member);
-  if (!member.gone()) tellLost(member, kind, text);
+  if (!member.gone()) reportLost(member, kind, text);
 }
 
 void Session::leaveHere(int rank, const Goodbye& goodbye) {
@@ -287,9 +287,9 @@ void Session::learn(const Departure& departure) {
   Member& member = members_[static_cast<size_t>(departure.rank)];
   if (member.gone()) return;
   if (departure.left) {
-    tellLeft(member, departure.exchanges);
+    reportLeft(member, departure.exchanges);
   } else {
-    tellLost(member, departure.kind, departure.text);
+    reportLost(member, departure.kind, departure.text);
   }
 }
 
@@ -318,7 +318,7 @@ void Session::hostExits() {
     const bool here = member.presence == Presence::kPresent || (complete_ && !member.gone());
     if (!here || member.info.process != host_.process) continue;
     unseat(member);
-    tellLost(member, LossKind::kExited, "its process exited without destroying the communicator");
+    reportLost(member, LossKind::kExited, "its process exited without destroying the communicator");
   }
   broadcast(encodeEmpty(FrameType::kHostLeaving));
 }

@@ -89,8 +89,8 @@ class Session {
   void completeJoin();
   void unseat(Member& member);
   void remember(Departure departure);
-  void tellLeft(Member& member, uint32_t exchanges);
-  void tellLost(Member& member, LossKind kind, const std::string& text);
+  void reportLeft(Member& member, uint32_t exchanges);
+  void reportLost(Member& member, LossKind kind, const std::string& text);
   void take(Member& member, const Goodbye& goodbye);
   std::vector<int> missing(int rank, QueryKind kind) const;
 

@@ -196,10 +196,10 @@ Shareable describe(const void* address, size_t bytes, const void* teller) {
   return what;
 }
 
-void onRelease(const void* teller, std::function<void()> tell) {
+void onRelease(const void* teller, std::function<void()> notify) {
   Tellers& here = tellers();
   std::lock_guard lock(here.mutex);
-  here.all[teller] = std::move(tell);
+  here.all[teller] = std::move(notify);
 }
 
 void dropOnRelease(const void* teller) {

@@ -26,7 +26,7 @@ Status release(void* pointer);
 Shareable describe(const void* address, size_t bytes, const void* teller = nullptr);
 // When memory is released that `teller` has described, it is marked for those who have it mapped, and `tell`
 // is called on the thread that releases it, after it is gone: it must be quick and must not come back here.
-void onRelease(const void* teller, std::function<void()> tell);
+void onRelease(const void* teller, std::function<void()> notify);
 // It is not called any more once this has returned.
 void dropOnRelease(const void* teller);
 

@@ -155,7 +155,7 @@ void Doctor::reportDifference(uint64_t sequence) {
 }
 
 void Doctor::reportFailures() {
-  size_t told = 0;
+  size_t reported = 0;
   for (const Member& member : facts_.members) {
     if (member.lost()) continue;  // told already
     const FlightOperation* last = member.last();
@@ -163,7 +163,7 @@ void Doctor::reportFailures() {
     const bool aborted = member.flight->state == FlightState::kAborted;
     if (!failed && !aborted) continue;
     raise(Verdict::kFailed);
-    if (++told > kMostDetails) continue;
+    if (++reported > kMostDetails) continue;
     std::string text = sayMember(*member.flight) + (aborted ? " aborted its communicator" : "");
     if (failed) {
       text += (aborted ? "; " : ": ") + sayOperation(*last) + " failed " + member.sayAge(last->endTicks) +
@@ -173,7 +173,7 @@ void Doctor::reportFailures() {
     if (!member.flight->error.empty()) text += ": " + member.flight->error;
     say(text);
   }
-  if (told > kMostDetails) say(std::to_string(told - kMostDetails) + " more ranks failed");
+  if (reported > kMostDetails) say(std::to_string(reported - kMostDetails) + " more ranks failed");
 }
 
 // What was enqueued on a GPU may be done for long: it says something only if a rank has not entered it, or if
@@ -282,9 +282,9 @@ void Doctor::reportAwaited(const std::vector<int>& inside) {
     const FlightOperation* last = facts_.member(rank)->last();
     if (isRunning(last) && last->awaited >= 0) waitersOf[last->awaited].push_back(rank);
   }
-  size_t told = 0;
+  size_t reported = 0;
   for (const auto& [awaited, waiters] : waitersOf) {
-    if (++told <= kMostDetails) {
+    if (++reported <= kMostDetails) {
       say(sayRanks(waiters) + (waiters.size() == 1 ? " waits" : " wait") + " for rank " +
           std::to_string(awaited));
     }
@@ -302,7 +302,7 @@ void Doctor::reportAwaited(const std::vector<int>& inside) {
 // Sends and receives that have been running for long. False when no transfer runs at all.
 bool Doctor::reportTransfers() {
   bool any = false;
-  size_t told = 0;
+  size_t reported = 0;
   for (const Member& member : facts_.members) {
     for (const FlightOperation& operation : member.flight->operations) {
       // One that was enqueued on a GPU before another may be done for long.
@@ -311,7 +311,7 @@ bool Doctor::reportTransfers() {
       any = true;
       const bool stuck = member.secondsSince(operation.startTicks) >= kPatienceSeconds || facts_.isPast();
       raise(stuck ? Verdict::kWaiting : Verdict::kWorking);
-      if (!stuck || ++told > kMostDetails) continue;
+      if (!stuck || ++reported > kMostDetails) continue;
       std::string text = sayMember(*member.flight) + " is in " + sayOperation(operation) + " since " +
                          member.sayAge(operation.startTicks);
       const Member* peer = facts_.member(operation.peer);
@@ -322,8 +322,8 @@ bool Doctor::reportTransfers() {
       say(text);
     }
   }
-  if (told > kMostDetails) say(std::to_string(told - kMostDetails) + " more transfers wait");
-  if (any && told == 0) say("transfers are running, none for long");
+  if (reported > kMostDetails) say(std::to_string(reported - kMostDetails) + " more transfers wait");
+  if (any && reported == 0) say("transfers are running, none for long");
   return any;
 }
 

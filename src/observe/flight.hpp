@@ -46,7 +46,7 @@ struct FlightRecord {
   DataType type = DataType::kFloat32;
   Operator op = Operator::kSum;
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
-  algorithms::Protocol protocol = algorithms::Protocol::kChunks;
+  algorithms::Protocol protocol = algorithms::Protocol::kSimple;
   int32_t root = -1;
   int32_t peer = -1;      // of a send, a receive or a one-sided operation
   bool enqueued = false;  // on a GPU: it begins later, and its end is noticed later still

@@ -31,7 +31,7 @@ struct FlightOperation {
   DataType type = DataType::kFloat32;
   Operator op = Operator::kSum;
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
-  algorithms::Protocol protocol = algorithms::Protocol::kChunks;
+  algorithms::Protocol protocol = algorithms::Protocol::kSimple;
   OperationState state = OperationState::kRunning;
   Code code = Code::kOk;
   int32_t root = -1;

@@ -106,11 +106,11 @@ std::string wordsOf(const Judgement& judgement, const Table::Row& row, const Req
 }
 
 // Says once per process that a measurement could not be used: the table may be for another machine.
-void tellIgnored(const Table& table, const Table::Row& row, const Request& request, const Machine& machine,
-                 const Judgement& judgement) {
+void reportIgnored(const Table& table, const Table::Row& row, const Request& request, const Machine& machine,
+                   const Judgement& judgement) {
   const bool expected = judgement.unfit == Unfit::kForced || judgement.obstacle == Obstacle::kBytes;
-  static std::atomic<bool> told{false};
-  if (expected || told.load(std::memory_order_relaxed) || told.exchange(true)) return;
+  static std::atomic<bool> reported{false};
+  if (expected || reported.load(std::memory_order_relaxed) || reported.exchange(true)) return;
   STRETTO_LOG(kInfo, kTuning, "table %s: %s by %s at %llu bytes is not used here: %s", table.origin().c_str(),
               nameOf(row.descriptor->collective), algorithms::nameOf(row.descriptor->algorithm),
               static_cast<unsigned long long>(row.bytes), wordsOf(judgement, row, request, machine).c_str());
@@ -124,7 +124,7 @@ bool fromTable(const Request& request, const Machine& machine, const Table& tabl
     if (row == nullptr) continue;
     const Judgement judgement = judge(*row, request, machine, choice);
     if (judgement.unfit != Unfit::kNot) {
-      tellIgnored(table, *row, request, machine, judgement);
+      reportIgnored(table, *row, request, machine, judgement);
       continue;
     }
     plan = planOf(*row->descriptor, request, withBlocks(machine, row->blocks),

@@ -49,13 +49,13 @@ ProtocolConstants constantsOf(const Descriptor& row) {
   if (isMessage) return {5.0, 1.0, 345e3, 16384};
   if (wayOf(row) == Way::kLinks) return {6.5, 1.0, 325e3, 65536, 10.5e3};
   switch (row.protocol) {
-    case Protocol::kLines:
+    case Protocol::kLL:
       return {0.85, 2.0, 340e3, 1024, kLinesPerBlock};
-    case Protocol::kWide:
+    case Protocol::kLL128:
       return {1.05, 128.0 / 120, 340e3, 4096, kLinesPerBlock};
-    case Protocol::kBare:
+    case Protocol::kLamport:
       return {0.80, 1.0, 330e3, 1024, 10e3};
-    case Protocol::kRuns:
+    case Protocol::kWarpChunks:
       return {3.0, 1.0, 355e3, 16384, 9e3};
     case Protocol::kCopy:
       return {kCopies.meeting, 1.0, kCopies.rate, 65536};
@@ -64,27 +64,27 @@ ProtocolConstants constantsOf(const Descriptor& row) {
       return {2.7, 1.0, 333e3, 65536, 25e3};
     case Protocol::kPullPush:
       return {2.7, 1.0, 329e3, 65536, 36e3};
-    case Protocol::kChunks:
+    case Protocol::kSimple:
       break;  // along links, as above
   }
   return {};
 }
 
-// The second leg of a two-shot begins when all shards have come and been reduced (four H200s); where it is
+// The second phase of a two-shot begins when all shards have come and been reduced (four H200s); where it is
 // pulled there is a barrier of its own.
 double hopOf(const Descriptor& row) {
   const bool follows = row.algorithm == Algorithm::kTwoShot && wayOf(row) != Way::kPulls;
-  const double second = !follows ? 0 : row.protocol == Protocol::kRuns ? 3.5 : 1.0;
+  const double second = !follows ? 0 : row.protocol == Protocol::kWarpChunks ? 3.5 : 1.0;
   return constantsOf(row).hop + second;
 }
 
 constexpr size_t kMostPass = size_t{1} << 20;
-constexpr double kTurnsOfWide = 280e3;
-constexpr double kTurnsPassedOn = 150e3;  // read and sent on by the same threads
-constexpr double kTwoShotsInRuns = 333e3;
+constexpr double kStepsOfLL128 = 280e3;
+constexpr double kStepsPassedOn = 150e3;  // read and sent on by the same threads
+constexpr double kTwoShotsInWarpChunks = 333e3;
 constexpr double kTwoShotsPulled = 325e3;
-constexpr double kBareInTurns = 356e3;
-constexpr double kAmongSeveral = 205e3;  // links, whose runs are short then (four H200s)
+constexpr double kLamportAlternates = 356e3;
+constexpr double kAmongSeveral = 205e3;  // links, whose warp chunks are short then (four H200s)
 
 size_t shardsOf(const Descriptor& row, const Request& request) {
   return algorithms::shardsOf(row.algorithm, request.ranks);
@@ -93,21 +93,21 @@ size_t shardsOf(const Descriptor& row, const Request& request) {
 constexpr size_t kGrain = algorithms::kShareGrain;
 
 // Lines that are put and read in turns.
-bool takesRounds(const Descriptor& row, const Request& request, const Machine& machine) {
-  return row.protocol == Protocol::kBare &&
-         algorithms::hasBareRounds(row.collective, row.algorithm, request.ranks, machine.bareBytes);
+bool takesSteps(const Descriptor& row, const Request& request, const Machine& machine) {
+  return row.protocol == Protocol::kLamport &&
+         algorithms::hasLamportSteps(row.collective, row.algorithm, request.ranks, machine.lamportBytes);
 }
 
 // Bytes of an operation that one block takes without a second round through its lines.
 size_t inOnePass(const Descriptor& row, const Request& request, const Machine& machine) {
   const auto payload = [&]() -> size_t {
     switch (row.protocol) {
-      case Protocol::kLines:
+      case Protocol::kLL:
         return machine.lineBytes;
-      case Protocol::kWide:
-        return machine.wideBytes;
-      case Protocol::kBare:
-        return algorithms::mostInBareShard(machine.bareBytes);
+      case Protocol::kLL128:
+        return machine.ll128Bytes;
+      case Protocol::kLamport:
+        return algorithms::mostInLamportShard(machine.lamportBytes);
       default:
         return kMostPass;
     }
@@ -116,17 +116,18 @@ size_t inOnePass(const Descriptor& row, const Request& request, const Machine& m
 }
 
 double rateOf(const Descriptor& row, const Request& request, const Machine& machine) {
-  // Wide lines that take turns are unpacked and reduced more slowly than they arrive.
-  const size_t inOneTurn = machine.wideBytes * static_cast<size_t>(machine.lanes) * shardsOf(row, request);
-  const bool takesTurns = row.protocol == Protocol::kWide && request.bytes > inOneTurn;
+  // LL128 lines that take turns are unpacked and reduced more slowly than they arrive.
+  const size_t ll128InOneStep =
+      machine.ll128Bytes * static_cast<size_t>(machine.channels) * shardsOf(row, request);
+  const bool inSeveralSteps = row.protocol == Protocol::kLL128 && request.bytes > ll128InOneStep;
   const bool twoShot = row.algorithm == Algorithm::kTwoShot;
-  if (takesRounds(row, request, machine)) return kBareInTurns;
-  if (takesTurns && reduces(row.collective)) return kTurnsOfWide;
-  if (takesTurns && twoShot) return kTurnsPassedOn;
+  if (takesSteps(row, request, machine)) return kLamportAlternates;
+  if (inSeveralSteps && reduces(row.collective)) return kStepsOfLL128;
+  if (inSeveralSteps && twoShot) return kStepsPassedOn;
   const bool readsResults = wayOf(row) == Way::kPulls && row.protocol != Protocol::kPullPush;
   if (twoShot && readsResults) return kTwoShotsPulled;
   if (wayOf(row) == Way::kLinks && request.ranks > 2) return kAmongSeveral;
-  return twoShot && row.protocol == Protocol::kRuns ? kTwoShotsInRuns : constantsOf(row).wireRate;
+  return twoShot && row.protocol == Protocol::kWarpChunks ? kTwoShotsInWarpChunks : constantsOf(row).wireRate;
 }
 
 // Copies of one rank that follow each other, for one chunk of what it sends.
@@ -152,39 +153,41 @@ double predictCopies(const Descriptor& row, const Request& request) {
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
   constexpr size_t kFew = 16384;
-  constexpr size_t kBlocksOfPair = 64, kMostOfPair = 16 * algorithms::kMostBareThreads;
+  constexpr size_t kBlocksOfPair = 64, kMostOfPair = 16 * algorithms::kMostLamportThreads;
   if (row.algorithm == Algorithm::kLocal) return 1;
   const int most =
       std::min(mostBlocks(row, machine), wayOf(row) == Way::kCopies ? kCopies.blocks : kMostBlocks);
   if (machine.blocks != 0) return std::min(machine.blocks, most);
-  // Bare lines between two ranks have more threads to put them, and where there is little, fewer blocks begin
-  // and end sooner: half of all blocks are enough until each of them has one line for each of its threads.
-  const bool ofPair = row.protocol == Protocol::kBare && request.ranks == 2;
-  const bool fewer = row.protocol == Protocol::kBare && (ofPair || request.bytes <= kFew);
+  // Lamport lines between two ranks have more threads to put them, and where there is little, fewer blocks
+  // begin and end sooner: half of all blocks are enough until each of them has one line for each of its
+  // threads.
+  const bool ofPair = row.protocol == Protocol::kLamport && request.ranks == 2;
+  const bool fewer = row.protocol == Protocol::kLamport && (ofPair || request.bytes <= kFew);
   size_t each = std::min(constantsOf(row).bytesPerBlock * (fewer ? 2 : 1), inOnePass(row, request, machine));
   if (ofPair) each = std::max(each, std::min(request.bytes / kBlocksOfPair, kMostOfPair));
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
 
-size_t mostInBareLines(const Descriptor& row, const Request& request, const Machine& machine) {
-  const size_t blocks =
-      static_cast<size_t>(machine.blocks != 0 ? std::min(machine.blocks, machine.lanes) : machine.lanes);
-  return algorithms::mostInBareLines(machine.bareBytes, blocks, row.collective, row.algorithm, request.ranks);
+size_t mostInLamportLines(const Descriptor& row, const Request& request, const Machine& machine) {
+  const size_t blocks = static_cast<size_t>(machine.blocks != 0 ? std::min(machine.blocks, machine.channels)
+                                                                : machine.channels);
+  return algorithms::mostInLamportLines(machine.lamportBytes, blocks, row.collective, row.algorithm,
+                                        request.ranks);
 }
 
-size_t mostInRuns(const Descriptor& row, const Request& request, const Machine& machine) {
-  return machine.runBytes * shardsOf(row, request);
+size_t mostInWarpChunks(const Descriptor& row, const Request& request, const Machine& machine) {
+  return machine.warpChunkBytes * shardsOf(row, request);
 }
 
 // So that each warp has several chunks, and its stages overlap.
-size_t preferredInRuns(const Descriptor& row, const Request& request, const Machine& machine) {
-  constexpr size_t kLeastRun = 4096;
+size_t preferredInWarpChunks(const Descriptor& row, const Request& request, const Machine& machine) {
+  constexpr size_t kLeastWarpChunk = 4096;
   constexpr size_t kChunksOfBlock = 16;
   const size_t share = request.bytes / static_cast<size_t>(preferredBlocks(row, request, machine));
-  const size_t most = mostInRuns(row, request, machine);
+  const size_t most = mostInWarpChunks(row, request, machine);
   return std::clamp(share / kChunksOfBlock / kGrain * kGrain,
-                    std::min(most, kLeastRun * shardsOf(row, request)), most);
+                    std::min(most, kLeastWarpChunk * shardsOf(row, request)), most);
 }
 
 size_t preferredCopy(const Descriptor& row, const Request& request) {
@@ -207,7 +210,7 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.
   const double local = cost.localBytes / kCuda.local;
   const bool overlaps =
-      row.protocol == Protocol::kRuns || wayOf(row) != Way::kLines || takesRounds(row, request, machine);
+      row.protocol == Protocol::kWarpChunks || wayOf(row) != Way::kLines || takesSteps(row, request, machine);
   return kCuda.launch + cost.hops * hopOf(row) + (overlaps ? std::max(wire, local) : wire + local);
 }
 

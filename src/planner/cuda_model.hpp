@@ -7,16 +7,16 @@
 
 namespace stretto::planner {
 
-// Blocks that the model prefers, as many as the protocol has lanes at most; machine.blocks if that is set.
+// Blocks that the model prefers, as many as the protocol has channels at most; machine.blocks if that is set.
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine);
 
-// Most bytes of an operation that all blocks together carry in bare lines, which do not take turns but
+// Most bytes of an operation that all blocks together carry in Lamport lines, which do not take turns but
 // between two ranks.
-size_t mostInBareLines(const Descriptor& row, const Request& request, const Machine& machine);
+size_t mostInLamportLines(const Descriptor& row, const Request& request, const Machine& machine);
 
-// Bytes of a chunk that goes in runs: as many as they hold, and as many as are best.
-size_t mostInRuns(const Descriptor& row, const Request& request, const Machine& machine);
-size_t preferredInRuns(const Descriptor& row, const Request& request, const Machine& machine);
+// Bytes of a chunk that goes in warp chunks: as many as they hold, and as many as are best.
+size_t mostInWarpChunks(const Descriptor& row, const Request& request, const Machine& machine);
+size_t preferredInWarpChunks(const Descriptor& row, const Request& request, const Machine& machine);
 
 // Bytes of a shard that are copied at once, while what was copied before them is reduced.
 size_t preferredCopy(const Descriptor& row, const Request& request);

@@ -34,9 +34,9 @@ void writeMachine(json::Writer& out, const Machine& machine) {
   if (machine.gpu) {
     out.key("gpu").text(machine.gpus.name);
     out.key("links").text(nameOf(machine.gpus.links));
-    out.key("lanes").integer(machine.lanes);
-    out.key("run_lanes").integer(machine.runLanes);
-    out.key("deep_lanes").integer(machine.deepLanes);
+    out.key("lanes").integer(machine.channels);
+    out.key("run_lanes").integer(machine.warpChunkChannels);
+    out.key("deep_lanes").integer(machine.deepChannels);
   }
   if (machine.hosts > 1) {
     out.key("hosts").integer(machine.hosts);

@@ -217,7 +217,7 @@ Status Forced::force(std::string_view collective, std::string_view algorithm, st
       return fail(Code::kInvalidUsage, "a chunk of %zu bytes: the protocol %s has no chunks", chunkBytes,
                   algorithms::nameOf(*choice.protocol));
     }
-    choice.protocol = choice.protocol.value_or(Protocol::kChunks);
+    choice.protocol = choice.protocol.value_or(Protocol::kSimple);
     choice.chunkBytes = static_cast<uint32_t>(chunkBytes);
   }
   if (blocks < 0 || blocks > kMostBlocks) {

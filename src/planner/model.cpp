@@ -111,16 +111,16 @@ double wireRate(Way way, const Machine& machine) {
       return kHost.lines;
     case Way::kLinks:
       return kHost.link;
-    case Way::kReach:
+    case Way::kPeerAccess:
       return machine.sameProcess ? kHost.read : kHost.kernelCopy;
     default:
       return kHost.push;
   }
 }
 
-// Most bytes that its lines carry. On a GPU lines take turns, as chunks do; bare ones not always.
+// Most bytes that its lines carry. On a GPU lines take turns, as chunks do; Lamport ones not always.
 size_t mostBytesOf(const Descriptor& row, const Request& request, const Machine& machine) {
-  if (row.protocol == Protocol::kBare) return mostInBareLines(row, request, machine);
+  if (row.protocol == Protocol::kLamport) return mostInLamportLines(row, request, machine);
   return machine.gpu || row.mostBytes == 0 ? SIZE_MAX : row.mostBytes;
 }
 
@@ -141,8 +141,8 @@ Way wayOf(const Descriptor& row) {
   if (row.algorithm == Algorithm::kLocal) return Way::kLocal;
   if (row.protocol == Protocol::kCopy) return Way::kCopies;
   if (algorithms::isPull(row.protocol)) return Way::kPulls;
-  if (row.protocol != Protocol::kChunks) return Way::kLines;
-  if (row.needsReach) return Way::kReach;
+  if (row.protocol != Protocol::kSimple) return Way::kLines;
+  if (row.needsPeerAccess) return Way::kPeerAccess;
   return algorithms::usesLinks(row.algorithm) ? Way::kLinks : Way::kSlots;
 }
 
@@ -154,11 +154,11 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (row.algorithm == Algorithm::kStages && (machine.hosts < 2 || machine.perHost < 2))
     return Obstacle::kPlaces;
   if (machine.deterministic && !row.rankOrder) return Obstacle::kOrder;
-  if (row.needsReach && !machine.reach) return Obstacle::kReach;
+  if (row.needsPeerAccess && !machine.reach) return Obstacle::kPeerAccess;
   if (machine.gpu && request.ranks == 2 && row.algorithm == Algorithm::kTwoShot && way == Way::kLines) {
     return Obstacle::kTwoRanks;
   }
-  if (row.protocol == Protocol::kBare && !cuda::isFixed(request.type, request.op)) return Obstacle::kType;
+  if (row.protocol == Protocol::kLamport && !cuda::isFixed(request.type, request.op)) return Obstacle::kType;
   if (request.bytes > mostBytesOf(row, request, machine)) return Obstacle::kBytes;
   if (way == Way::kCopies && !request.windowed) return Obstacle::kWindow;
   if (way == Way::kCopies && !cutsEvenly(row, request)) return Obstacle::kShards;
@@ -191,7 +191,7 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
       return "it does not reduce in rank order, as STRETTO_DETERMINISTIC=1 asks";
     case Obstacle::kType:
       return "it serves sums and averages of float32, float16 and bfloat16 only";
-    case Obstacle::kReach:
+    case Obstacle::kPeerAccess:
       return "some rank cannot read its peers' ordinary memory";
     case Obstacle::kBytes:
       return "it carries at most " + std::to_string(mostBytesOf(row, request, machine)) + " bytes";
@@ -226,9 +226,9 @@ uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine&
     case Way::kPulls:
       return 0;
     case Way::kLines:
-      if (row.protocol == Protocol::kRuns) return toGrain(mostInRuns(row, request, machine));
+      if (row.protocol == Protocol::kWarpChunks) return toGrain(mostInWarpChunks(row, request, machine));
       return machine.gpu || row.mostBytes == 0 ? kMostAny : toGrain(row.mostBytes);
-    case Way::kReach:
+    case Way::kPeerAccess:
       return kMostAny;
     case Way::kCopies:
       return reduces(row.collective) ? kMostAny : 0;
@@ -244,7 +244,7 @@ uint32_t mostChunk(const Descriptor& row, const Request& request, const Machine&
 uint32_t preferredChunk(const Descriptor& row, const Request& request, const Machine& machine) {
   const uint32_t most = mostChunk(row, request, machine);
   const Way way = wayOf(row);
-  if (row.protocol == Protocol::kRuns) return toGrain(preferredInRuns(row, request, machine));
+  if (row.protocol == Protocol::kWarpChunks) return toGrain(preferredInWarpChunks(row, request, machine));
   if (way == Way::kCopies) return std::min(most, toGrain(preferredCopy(row, request)));
   if (way == Way::kLocal || way == Way::kLines || machine.gpu) return most;
   size_t wanted = isSharded(row) ? kSlotPiece * static_cast<size_t>(request.ranks) : kSlotPiece;
@@ -278,7 +278,7 @@ double predictAmong(const Descriptor& row, const Request& request, const Machine
 
   double moving = cost.wireBytes / wireRate(way, machine) + cost.localBytes / kHost.local;
   double waiting = cost.hops * turns * hop;
-  if (way == Way::kReach) {
+  if (way == Way::kPeerAccess) {
     waiting = cost.hops * hop;
     if (!machine.sameProcess) waiting += kHost.kernelCall * (ranks - 1);
   } else if (pipelined) {
@@ -308,7 +308,7 @@ double predictAmong(const Descriptor& row, const Request& request, const Machine
 const Descriptor& rowOf(Collective collective, Algorithm algorithm) {
   const auto rows = algorithms::descriptors();
   return *std::find_if(rows.begin(), rows.end(), [&](const Descriptor& row) {
-    return row.collective == collective && row.algorithm == algorithm && row.protocol == Protocol::kChunks;
+    return row.collective == collective && row.algorithm == algorithm && row.protocol == Protocol::kSimple;
   });
 }
 

@@ -12,7 +12,7 @@ namespace stretto::planner {
 using algorithms::Descriptor;
 
 // How an algorithm's bytes travel.
-enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kReach, kCopies, kPulls };
+enum class Way : uint8_t { kLocal, kLines, kSlots, kLinks, kPeerAccess, kCopies, kPulls };
 Way wayOf(const Descriptor& row);
 // Only between buffers that users have registered.
 constexpr bool needsWindow(const Descriptor& row) {
@@ -28,7 +28,7 @@ enum class Obstacle : uint8_t {
   kHosts,
   kPlaces,
   kOrder,
-  kReach,
+  kPeerAccess,
   kBytes,
   kSlots,
   kLinks,
@@ -47,9 +47,9 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
 // Most blocks that can take part: 1 on the host.
 constexpr int mostBlocks(const Descriptor& row, const Machine& machine) {
   if (!machine.gpu) return 1;
-  if (row.protocol == Protocol::kRuns) return machine.runLanes;
+  if (row.protocol == Protocol::kWarpChunks) return machine.warpChunkChannels;
   if (row.protocol == Protocol::kCopy && !reduces(row.collective)) return 1;
-  return algorithms::isDeep(row.protocol) ? machine.deepLanes : machine.lanes;
+  return algorithms::isDeep(row.protocol) ? machine.deepChannels : machine.channels;
 }
 
 // Most bytes that one chunk of this algorithm may have here, a multiple of 64; 0 if it has no chunks. Only

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "planner/plan.hpp"
 
@@ -22,7 +23,18 @@ inline std::optional<Algorithm> algorithmNamed(std::string_view name) {
   return std::nullopt;
 }
 
+// What protocols were called before they had the field's names.
+inline constexpr std::pair<std::string_view, Protocol> kOldProtocolNames[] = {
+    {"lines", Protocol::kLL},
+    {"chunks", Protocol::kSimple},
+    {"wide", Protocol::kLL128},
+    {"bare", Protocol::kLamport},
+    {"runs", Protocol::kWarpChunks}};
+
 inline std::optional<Protocol> protocolNamed(std::string_view name) {
+  for (const auto& [old, protocol] : kOldProtocolNames) {
+    if (name == old) return protocol;
+  }
   for (int i = 0; i < algorithms::kProtocols; ++i) {
     if (name == algorithms::nameOf(static_cast<Protocol>(i))) return static_cast<Protocol>(i);
   }

@@ -71,15 +71,15 @@ struct Machine {
   // on (0: the planner chooses), and what one block's lines hold.
   bool gpu = false;
   Gpus gpus;
-  int lanes = 0;
+  int channels = 0;
   bool fewBlocks = false;  // there could be more blocks, but users allow no more
-  int runLanes = 0;
-  int deepLanes = 0;
+  int warpChunkChannels = 0;
+  int deepChannels = 0;
   int blocks = 0;
   size_t lineBytes = 0;
-  size_t wideBytes = 0;
-  size_t bareBytes = 0;
-  size_t runBytes = 0;
+  size_t ll128Bytes = 0;
+  size_t lamportBytes = 0;
+  size_t warpChunkBytes = 0;
   // Last-level cache, 0 if unknown: larger results are written past it. Decides Plan::stream only, which each
   // rank may set for itself.
   size_t cacheBytes = 0;
@@ -108,7 +108,7 @@ constexpr algorithms::Device deviceOf(const Machine& machine) {
 
 struct Plan {
   Algorithm algorithm = Algorithm::kLocal;
-  Protocol protocol = Protocol::kChunks;
+  Protocol protocol = Protocol::kSimple;
   Why why = Why::kModel;
   uint8_t rings = 1;
   Directions directions = Directions::kOneWay;

@@ -4,11 +4,11 @@
 //   {"schema": "stretto.table/1", "machine": {...}, "entries": [
 //     {"collective": "all_reduce", "ranks": 2, "cores": 2, "same_process": false, "reach": true,
 //      "rows": [
-//       {"bytes": 8, "algorithm": "one_shot", "protocol": "lines", "chunk_bytes": 0, "us": 0.41}, ...]},
+//       {"bytes": 8, "algorithm": "one_shot", "protocol": "ll", "chunk_bytes": 0, "us": 0.41}, ...]},
 //     {"collective": "all_reduce", "ranks": 2, "gpu": "NVIDIA H200", "links": "nvlink",
 //      "same_process": false, "reduction": "float_sums", "version": "0.1.0",
 //      "rows": [
-//       {"bytes": 1024, "algorithm": "one_shot", "protocol": "bare", "chunk_bytes": 0, "blocks": 1,
+//       {"bytes": 1024, "algorithm": "one_shot", "protocol": "lamport", "chunk_bytes": 0, "blocks": 1,
 //        "us": 1.9}, ...]}]}
 //
 // `bytes` counts as planner::Request does (count times element size); one row per size, the fastest; a

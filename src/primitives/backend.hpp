@@ -3,12 +3,13 @@
 //
 // Memory ordering is in the verb, never in the algorithm:
 // - put: makes bytes visible to the peer only after a later signal.
-// - signal (release): all that this coop has put to that peer is visible before the cell's counter grows to
+// - signal (release): all that this coop has put to that peer is visible before the mailbox's counter grows
+// to
 //   `value`.
 // - wait (acquire): returns when the counter is at least `value`, or with a Status when the communicator was
 //   aborted, the deadline passed, or the operation's tag is not ours (the ranks disagree).
 // - putLines, readLines, reduceLines: carry readiness inside the data, with neither signal nor fence; at most
-//   lineBytes() from one source in one leg of one epoch.
+//   lineBytes() from one source in one phase of one epoch.
 // - describe says what others need to know to read a buffer of ours; locate finds a buffer of theirs in our
 //   address space (null: it is not there, and get must copy); get copies a peer's memory here.
 // - beginReading, goOnReading, endReading: frame the reading of peers' buffers. goOnReading is asked between
@@ -42,15 +43,15 @@ struct Destinations {
 
 // What algorithms over links need.
 template <typename B>
-concept ChunkBackend = requires(B b, typename B::Coop coop, int peer, Cell* cell, std::byte* to,
+concept ChunkBackend = requires(B b, typename B::Coop coop, int peer, Mailbox* mailbox, std::byte* to,
                                 const std::byte* from, const std::byte* const* sources, size_t bytes,
                                 uint64_t value, ReduceSpec spec) {
   { b.rank() } -> std::same_as<int>;
   { b.ranks() } -> std::same_as<int>;
   { b.coop() } -> std::same_as<typename B::Coop>;
   {b.put(coop, peer, to, from, bytes)};
-  {b.signal(coop, peer, cell, value)};
-  { b.wait(coop, peer, cell, value) } -> std::same_as<Status>;
+  {b.signal(coop, peer, mailbox, value)};
+  { b.wait(coop, peer, mailbox, value) } -> std::same_as<Status>;
   {b.reduce(coop, spec, Destinations{}, sources, 1, bytes, true)};
   {b.copy(coop, to, from, bytes, true)};
 };
@@ -61,8 +62,8 @@ concept Backend = ChunkBackend<B> && requires(B b, typename B::Coop coop, int pe
   { B::kLineBytes } -> std::convertible_to<size_t>;
   { b.nextEpoch() } -> std::same_as<uint64_t>;
   { b.lineBytes() } -> std::same_as<size_t>;
-  {b.putLines(coop, peer, from, bytes, Leg::kGather)};
-  { b.readLines(coop, peer, to, bytes, Leg::kGather) } -> std::same_as<Status>;
+  {b.putLines(coop, peer, from, bytes, Phase::kGather)};
+  { b.readLines(coop, peer, to, bytes, Phase::kGather) } -> std::same_as<Status>;
   { b.reduceLines(coop, spec, to, from, bytes) } -> std::same_as<Status>;
 };
 

@@ -10,14 +10,14 @@ namespace stretto {
 namespace {
 
 // An all-reduce by copies tells of its results, one that pulls of its inputs.
-std::string placeInWords(const Announcement& what) {
+std::string placeInWords(const CallRecord& what) {
   constexpr int kOffsetBits = 48;
   const bool isReduction = what.collective == static_cast<uint8_t>(Collective::kAllReduce);
   return (isReduction ? " in window " : " into window ") + std::to_string(what.place >> kOffsetBits) +
          " at byte " + std::to_string(what.place & ((uint64_t{1} << kOffsetBits) - 1));
 }
 
-std::string normInWords(const Announcement& what) {
+std::string normInWords(const CallRecord& what) {
   char text[160];
   snprintf(text, sizeof text, " in tokens of %" PRIu32 ", epsilon %.9g%s%s%s%s%s", what.hidden,
            static_cast<double>(what.epsilon), what.mode.hasResidual != 0 ? ", residual" : ", no residual",
@@ -33,7 +33,7 @@ std::string normInWords(const Announcement& what) {
 
 }  // namespace
 
-std::string inWords(const Announcement& what) {
+std::string inWords(const CallRecord& what) {
   if (what.sequence == 0) return "another operation";
   char text[200];
   if (isTransfer(what) && what.collective == static_cast<uint8_t>(Collective::kWaitSignal)) {
@@ -108,32 +108,32 @@ uint64_t disagreeingAt(const WindowHeader& other, int ranks) {
   return std::popcount(known) >= 2 ? known : 0;
 }
 
-Announcement currentCall(const WindowHeader& window) {
-  const Announcement& place = window.wait.call;
-  const Announcement transfer = announcedAt(place, wordOf(place, 0).load(std::memory_order_acquire));
-  const Announcement collective = announced(window, lastAnnounced(window));
+CallRecord currentCall(const WindowHeader& window) {
+  const CallRecord& place = window.wait.call;
+  const CallRecord transfer = recordedCallAt(place, wordOf(place, 0).load(std::memory_order_acquire));
+  const CallRecord collective = recordedCall(window, lastRecordedCall(window));
   if (collective.sequence == 0) return transfer;
   return transfer.sequence != 0 && transfer.startedTicks > collective.startedTicks ? transfer : collective;
 }
 
-void announceTransfer(LongWait& wait, const Announcement& transfer) {
-  Announcement call = transfer;
+void recordTransfer(LongWait& wait, const CallRecord& transfer) {
+  CallRecord call = transfer;
   call.sequence = wordOf(wait.call, 0).load(std::memory_order_relaxed) + 1;
-  announceAt(wait.call, call);
+  recordCallAt(wait.call, call);
 }
 
 // There a tag holds all before it: the latest that both remember mostly says that nothing differs.
 Difference firstDifference(const WindowHeader& mine, const WindowHeader& theirs) {
-  const uint64_t last = lastAnnounced(mine);
-  for (uint64_t back = 0; back < WindowHeader::kAnnouncements && back < last; ++back) {
-    const Announcement other = announced(theirs, last - back);
+  const uint64_t last = lastRecordedCall(mine);
+  for (uint64_t back = 0; back < WindowHeader::kCallsKept && back < last; ++back) {
+    const CallRecord other = recordedCall(theirs, last - back);
     if (other.sequence == 0) continue;
-    if (other.tag == announced(mine, last - back).tag) return {};
+    if (other.tag == recordedCall(mine, last - back).tag) return {};
     break;
   }
   return firstDifference(
-      last, WindowHeader::kAnnouncements, [&](uint64_t at) { return announced(mine, at); },
-      [&](uint64_t at) { return announced(theirs, at); });
+      last, WindowHeader::kCallsKept, [&](uint64_t at) { return recordedCall(mine, at); },
+      [&](uint64_t at) { return recordedCall(theirs, at); });
 }
 
 }  // namespace stretto

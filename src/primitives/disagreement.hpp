@@ -7,14 +7,14 @@
 #include <string>
 
 #include "base/types.hpp"
-#include "primitives/announcement.hpp"
+#include "primitives/call_record.hpp"
 #include "primitives/peer.hpp"
 
 namespace stretto {
 
 // A call in the words of an error: "#3 all_reduce float32 x 21 sum"; one that nobody remembers (sequence 0)
 // is "another operation".
-std::string inWords(const Announcement& what);
+std::string inWords(const CallRecord& what);
 
 // What `rank` says of it; both calls in words. They may be alike where an earlier one, which is not
 // remembered any more, differed.
@@ -34,7 +34,7 @@ std::string waitsForLong(int rank, double seconds, uint64_t peers, const std::st
 uint64_t disagreeingAt(const WindowHeader& other, int ranks);
 
 // Also a wait for signals: announced the same way.
-constexpr bool isTransfer(const Announcement& call) {
+constexpr bool isTransfer(const CallRecord& call) {
   return call.sequence != 0 && (call.collective == static_cast<uint8_t>(Collective::kSend) ||
                                 call.collective == static_cast<uint8_t>(Collective::kReceive) ||
                                 call.collective == static_cast<uint8_t>(Collective::kWaitSignal));
@@ -42,19 +42,19 @@ constexpr bool isTransfer(const Announcement& call) {
 
 // What a rank has called last, as far as it has said so: transfers are announced by who waits long in them or
 // finds a disagreement; sequence 0 if it has called nothing.
-Announcement currentCall(const WindowHeader& window);
+CallRecord currentCall(const WindowHeader& window);
 // Written by the owner of `wait`, for currentCall(); startedTicks says which call was the last.
-void announceTransfer(LongWait& wait, const Announcement& transfer);
+void recordTransfer(LongWait& wait, const CallRecord& transfer);
 
 struct Difference {
-  Announcement mine{};
-  Announcement theirs{};
+  CallRecord mine{};
+  CallRecord theirs{};
 
   bool found() const { return mine.sequence != 0; }
 };
 
 // The first of the `many` operations up to `last` in which two ranks differ, as far as both are remembered:
-// mine(sequence) and theirs(sequence) are their announcements, with sequence 0 where there is none.
+// mine(sequence) and theirs(sequence) are their call records, with sequence 0 where there is none.
 template <typename Mine, typename Theirs>
 Difference firstDifference(uint64_t last, uint64_t many, const Mine& mine, const Theirs& theirs) {
   for (uint64_t sequence = last - std::min(last, many) + 1; sequence <= last; ++sequence) {

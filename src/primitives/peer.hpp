@@ -14,7 +14,7 @@
 namespace stretto {
 
 // How this rank can reach memory of the peer that lies outside its window.
-enum class Reach : uint8_t {
+enum class PeerAccess : uint8_t {
   kNone,     // not at all: everything goes through windows
   kAddress,  // its addresses are ours (same process)
   kCopy,     // the kernel copies (process_vm_readv)
@@ -35,7 +35,7 @@ struct Peer {
   std::byte* window = nullptr;  // base of the peer's window in our address space
   int32_t rank = -1;
   int32_t process = 0;
-  Reach reach = Reach::kNone;
+  PeerAccess reach = PeerAccess::kNone;
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(window); }
 };

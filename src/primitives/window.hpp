@@ -14,15 +14,15 @@
 
 namespace stretto {
 
-inline constexpr int kMaxRanks = 64;        // per communicator, on one host
-inline constexpr size_t kCellBytes = 64;    // a cache line
-inline constexpr size_t kPageBytes = 4096;  // regions start on pages, so that unused ones stay untouched
+inline constexpr int kMaxRanks = 64;         // per communicator, on one host
+inline constexpr size_t kMailboxBytes = 64;  // a cache line
+inline constexpr size_t kPageBytes = 4096;   // regions start on pages, so that unused ones stay untouched
 inline constexpr uint64_t kWindowMagic = 0x5354524554544f31;  // "STRETTO1"
 inline constexpr uint32_t kWindowVersion = 5;
 
 // A counter with the tag of the operation that moved it, and room for a few bytes of payload, in one cache
 // line: whoever sees the counter move has the rest at no further cost. Written by one peer.
-struct alignas(kCellBytes) Cell {
+struct alignas(kMailboxBytes) Mailbox {
   static constexpr size_t kInlineBytes = 40;
   uint64_t count;
   uint64_t tag;
@@ -31,8 +31,8 @@ struct alignas(kCellBytes) Cell {
 };
 
 // What a rank says about the operation it is in, for peers that wait too long and want to know why. It is
-// overwritten while they read: both sides go through primitives/announcement.hpp.
-struct alignas(kCellBytes) Announcement {
+// overwritten while they read: both sides go through primitives/call_record.hpp.
+struct alignas(kMailboxBytes) CallRecord {
   uint64_t sequence;  // number of the operation on its communicator, from 1; written last
   uint64_t tag;
   uint64_t count;
@@ -48,18 +48,18 @@ struct alignas(kCellBytes) Announcement {
   float epsilon;
   NormMode mode;
 };
-static_assert(sizeof(Announcement) == kCellBytes);
+static_assert(sizeof(CallRecord) == kMailboxBytes);
 
 // A wait of the owner that has become long, so that peers can find out that it will never end
 // (primitives/host/standstill.cpp). Written by the owner alone.
-struct alignas(kCellBytes) LongWait {
+struct alignas(kMailboxBytes) LongWait {
   uint64_t ticket;    // grows by one when such a wait begins and when it ends: odd while there is one
   uint64_t looks;     // how often the owner has looked at what it waits for, and not found it
   uint64_t peers;     // a bit each: the ranks of which any one could end the wait
   uint64_t sequence;  // of the collective that it belongs to; 0: transfers, of which `call` tells
   // Ranks, the owner included, that the owner has found to disagree with each other; 0: none.
   uint64_t disagreeing;
-  Announcement call;  // the first unfinished of the transfers that the owner waited for last; 0: never
+  CallRecord call;  // the first unfinished of the transfers that the owner waited for last; 0: never
 };
 
 struct WindowHeader {
@@ -75,7 +75,7 @@ struct WindowHeader {
 
   // The owner's process writes it (ncclCommAbort, liveness); non-zero ends every wait of this rank. Made by
   // abortWord().
-  alignas(kCellBytes) uint32_t abort;
+  alignas(kMailboxBytes) uint32_t abort;
   // The owner's communicator is broken: why, and whom it blames, as abortWord() has it. Peers that wait long
   // look here, and give up too.
   uint32_t failed;
@@ -86,12 +86,12 @@ struct WindowHeader {
   // The owner reads peers' own buffers in the operation of this number; 0 while it does not. A peer whose
   // operation fails waits for it to change before it gives its buffers back to its caller. In a line of its
   // own: peers look at the words above in every such operation.
-  alignas(kCellBytes) uint64_t reading;
+  alignas(kMailboxBytes) uint64_t reading;
   // The ranks that the owner's process knows to be lost, a bit each: they read nothing any more.
   uint64_t lost;
 
   // sleeping: 1 while the owner sleeps; bell: whoever wakes it adds one.
-  alignas(kCellBytes) uint32_t sleeping;
+  alignas(kMailboxBytes) uint32_t sleeping;
   uint32_t bell;
 
   LongWait wait;
@@ -101,12 +101,12 @@ struct WindowHeader {
   // and children in which it had a seat, by their identities, in the order in which it gave them up. Written
   // by the owner alone.
   static constexpr uint64_t kGivenUp = 16;
-  alignas(kCellBytes) uint64_t seatingsGivenUp[kGivenUp];
+  alignas(kMailboxBytes) uint64_t seatingsGivenUp[kGivenUp];
   uint64_t childrenGivenUp[kGivenUp];
 
   // More than the operations by which a rank that waits for nobody may be ahead, but for those of no bytes.
-  static constexpr int kAnnouncements = 16;
-  alignas(kCellBytes) Announcement announcements[kAnnouncements];
+  static constexpr int kCallsKept = 16;
+  alignas(kMailboxBytes) CallRecord calls[kCallsKept];
 };
 
 // Low 8 bits: Code; bits 8..31: peer + 1.
@@ -118,9 +118,9 @@ constexpr Status statusOfAbort(uint32_t word) {
 }
 static_assert(std::is_standard_layout_v<WindowHeader> && std::is_trivially_destructible_v<WindowHeader>);
 
-// Which of the two exchanges of an operation a slot or a cell belongs to.
-enum class Leg : uint32_t { kScatter = 0, kGather = 1 };
-inline constexpr uint32_t kLegs = 2;
+// Which of the two exchanges of an operation a slot or a mailbox belongs to.
+enum class Phase : uint32_t { kScatter = 0, kGather = 1 };
+inline constexpr uint32_t kPhases = 2;
 
 // Offsets of every region of a window. A pure function of its fields, equal on all ranks.
 struct WindowLayout {
@@ -134,98 +134,110 @@ struct WindowLayout {
   uint32_t linkChunk = 0;
   uint32_t slots = kSlots;                 // a power of two; twice as many as exchanges overlap
   uint32_t lineRegion = kLineRegionBytes;  // of one source in one slot
-  uint32_t wideRegion = 0;                 // the same for wide lines, which have their own memory
-  uint32_t runs = 0;                       // of one source, a power of two, where there are runs
-  uint32_t linkRuns = 0;                   // the same for one source's link: not chunks, then
-  uint32_t runBytes = 0;                   // most that a run holds, a multiple of 64; linkChunk of a link's
-  uint32_t lineLegs = kLegs;               // exchanges that lines and runs serve in one epoch
-  uint32_t bareRegion = 0;                 // of one source in one of kSlots places, for bare lines
+  uint32_t ll128Region = 0;                // the same for LL128 lines, which have their own memory
+  uint32_t warpChunks = 0;                 // of one source, a power of two, where there are warp chunks
+  uint32_t linkWarpChunks = 0;             // the same for one source's link: not chunks, then
+  uint32_t warpChunkBytes = 0;    // most that a warp chunk holds, a multiple of 64; linkChunk of a link's
+  uint32_t linePhases = kPhases;  // exchanges that lines and warp chunks serve in one epoch
+  uint32_t lamportRegion = 0;     // of one source in one of kSlots places, for Lamport lines
 
-  constexpr size_t cell(uint32_t slot, Leg leg, int source) const {
-    return kCells +
-           ((slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source)) * kCellBytes;
+  constexpr size_t mailbox(uint32_t slot, Phase phase, int source) const {
+    return kMailboxes +
+           ((slot * kPhases + static_cast<uint32_t>(phase)) * ranks + static_cast<uint32_t>(source)) *
+               kMailboxBytes;
   }
-  // Runs of a link have credits of their own, a cell for each place of the ring.
-  static constexpr uint32_t kRunCredits = 16;
-  constexpr size_t runCredit(int receiver, uint64_t run) const {
-    return runCreditsBegin() + (static_cast<size_t>(receiver) * kRunCredits + run % kRunCredits) * kCellBytes;
+  // Warp chunks of a link have credits of their own, a mailbox for each place of the ring.
+  static constexpr uint32_t kWarpChunkCredits = 16;
+  constexpr size_t warpChunkCredit(int receiver, uint64_t run) const {
+    return warpChunkCreditsBegin() +
+           (static_cast<size_t>(receiver) * kWarpChunkCredits + run % kWarpChunkCredits) * kMailboxBytes;
   }
   constexpr size_t credit(int receiver) const {
-    return kCells + (slots * kLegs * ranks + static_cast<uint32_t>(receiver)) * kCellBytes;
+    return kMailboxes + (slots * kPhases * ranks + static_cast<uint32_t>(receiver)) * kMailboxBytes;
   }
-  constexpr size_t lines(uint32_t slot, Leg leg, int source) const {
-    return linesBegin() + linesWithin(slot, leg, source);
+  constexpr size_t lines(uint32_t slot, Phase phase, int source) const {
+    return linesBegin() + linesWithin(slot, phase, source);
   }
   // The same from the begin of all lines, for who keeps that: it is a sum over several regions.
-  constexpr size_t linesWithin(uint32_t slot, Leg leg, int source) const {
-    return lineIndex(slot, leg, source) * lineRegion;
+  constexpr size_t linesWithin(uint32_t slot, Phase phase, int source) const {
+    return lineIndex(slot, phase, source) * lineRegion;
   }
-  constexpr size_t wideLines(uint32_t slot, Leg leg, int source) const {
-    return wideBegin() + lineIndex(slot, leg, source) * wideRegion;
+  constexpr size_t ll128Lines(uint32_t slot, Phase phase, int source) const {
+    return ll128Begin() + lineIndex(slot, phase, source) * ll128Region;
   }
-  constexpr size_t slot(uint32_t slot, Leg leg, int source) const {
-    const size_t index = (slot * kLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source);
+  constexpr size_t slot(uint32_t slot, Phase phase, int source) const {
+    const size_t index =
+        (slot * kPhases + static_cast<uint32_t>(phase)) * ranks + static_cast<uint32_t>(source);
     return slotsBegin() + index * slotBytes;
   }
-  // One link slot is its cell followed by linkChunk bytes of payload.
-  constexpr size_t linkSlotBytes() const { return kCellBytes + linkChunk; }
+  // One link slot is its mailbox followed by linkChunk bytes of payload.
+  constexpr size_t linkSlotBytes() const { return kMailboxBytes + linkChunk; }
   constexpr size_t link(int source, uint64_t chunk) const { return linksBegin() + linkWithin(source, chunk); }
   // The same from the begin of all links.
   constexpr size_t linkWithin(int source, uint64_t chunk) const {
     return (static_cast<size_t>(source) * kLinkDepth + chunk % kLinkDepth) * linkSlotBytes();
   }
-  constexpr size_t bareLines(uint32_t place, Leg leg, int source) const {
-    return bareBegin() + lineIndex(place, leg, source) * bareRegion;
+  constexpr size_t lamportLines(uint32_t place, Phase phase, int source) const {
+    return lamportBegin() + lineIndex(place, phase, source) * lamportRegion;
   }
-  constexpr size_t bareBegin() const { return wideBegin() + size_t{slots} * lineLegs * ranks * wideRegion; }
-  constexpr size_t bareBytes() const { return size_t{kSlots} * lineLegs * ranks * bareRegion; }
+  constexpr size_t lamportBegin() const {
+    return ll128Begin() + size_t{slots} * linePhases * ranks * ll128Region;
+  }
+  constexpr size_t lamportBytes() const { return size_t{kSlots} * linePhases * ranks * lamportRegion; }
   // Where the large regions begin: slots, then links.
-  constexpr size_t slotsBegin() const { return roundToPage(bareBegin() + bareBytes()); }
-  // A ring of runs: their payload, then a word for each. Rings begin on whole lines: a warp's store that
-  // straddles one more line puts more on the wire.
-  static constexpr size_t runRing(size_t count, size_t runBytes) {
-    return roundTo(kLineAlignment, count * (runBytes + sizeof(uint64_t)));
+  constexpr size_t slotsBegin() const { return roundToPage(lamportBegin() + lamportBytes()); }
+  // A ring of warp chunks: their payload, then a word for each. Rings begin on whole lines: a warp's store
+  // that straddles one more line puts more on the wire.
+  static constexpr size_t warpChunkRing(size_t count, size_t warpChunkBytes) {
+    return roundTo(kLineAlignment, count * (warpChunkBytes + sizeof(uint64_t)));
   }
-  constexpr size_t linkRunsOf(int source) const {
-    return linkRunsBegin() + static_cast<size_t>(source) * runRing(linkRuns, linkChunk);
+  constexpr size_t linkChunksOf(int source) const {
+    return linkChunksBegin() + static_cast<size_t>(source) * warpChunkRing(linkWarpChunks, linkChunk);
   }
-  // From the begin of a region of their own, of allRunBytes().
-  constexpr size_t runsOf(Leg leg, int source) const {
-    return lineIndex(0, leg, source) * runRing(runs, runBytes);
+  // From the begin of a region of their own, of allWarpChunkBytes().
+  constexpr size_t warpChunksOf(Phase phase, int source) const {
+    return lineIndex(0, phase, source) * warpChunkRing(warpChunks, warpChunkBytes);
   }
   // Behind all rings a word for every place of each, in the window of who sends: the last epoch that its
   // reader has read there.
-  constexpr size_t runRoom(Leg leg, int reader, uint64_t place) const {
-    return runRooms() + (lineIndex(0, leg, reader) * runs + place) * sizeof(uint64_t);
+  constexpr size_t readMark(Phase phase, int reader, uint64_t place) const {
+    return readMarksBegin() + (lineIndex(0, phase, reader) * warpChunks + place) * sizeof(uint64_t);
   }
-  constexpr size_t allRunBytes() const {
-    return roundToPage(runRooms() + size_t{lineLegs} * ranks * runs * sizeof(uint64_t));
+  constexpr size_t allWarpChunkBytes() const {
+    return roundToPage(readMarksBegin() + size_t{linePhases} * ranks * warpChunks * sizeof(uint64_t));
   }
   constexpr size_t bytes() const {
-    return roundToPage(linkRunsBegin() + ranks * runRing(linkRuns, linkChunk));
+    return roundToPage(linkChunksBegin() + ranks * warpChunkRing(linkWarpChunks, linkChunk));
   }
 
  private:
-  constexpr size_t runRooms() const { return size_t{lineLegs} * ranks * runRing(runs, runBytes); }
+  constexpr size_t readMarksBegin() const {
+    return size_t{linePhases} * ranks * warpChunkRing(warpChunks, warpChunkBytes);
+  }
   static constexpr size_t roundTo(size_t grain, size_t bytes) { return (bytes + grain - 1) / grain * grain; }
   static constexpr size_t roundToPage(size_t bytes) { return roundTo(kPageBytes, bytes); }
   static constexpr size_t kLineAlignment = 128;
-  static constexpr size_t kCells = (sizeof(WindowHeader) + kCellBytes - 1) / kCellBytes * kCellBytes;
-  constexpr size_t runCreditsBegin() const { return kCells + (slots * kLegs + 1) * ranks * kCellBytes; }
+  static constexpr size_t kMailboxes =
+      (sizeof(WindowHeader) + kMailboxBytes - 1) / kMailboxBytes * kMailboxBytes;
+  constexpr size_t warpChunkCreditsBegin() const {
+    return kMailboxes + (slots * kPhases + 1) * ranks * kMailboxBytes;
+  }
   constexpr size_t linesBegin() const {
-    const size_t credits = linkRuns == 0 ? 0 : size_t{ranks} * kRunCredits * kCellBytes;
-    return roundTo(kLineAlignment, runCreditsBegin() + credits);
+    const size_t credits = linkWarpChunks == 0 ? 0 : size_t{ranks} * kWarpChunkCredits * kMailboxBytes;
+    return roundTo(kLineAlignment, warpChunkCreditsBegin() + credits);
   }
-  constexpr size_t lineIndex(uint32_t slot, Leg leg, int source) const {
-    return (size_t{slot} * lineLegs + static_cast<uint32_t>(leg)) * ranks + static_cast<uint32_t>(source);
+  constexpr size_t lineIndex(uint32_t slot, Phase phase, int source) const {
+    return (size_t{slot} * linePhases + static_cast<uint32_t>(phase)) * ranks + static_cast<uint32_t>(source);
   }
-  constexpr size_t wideBegin() const { return linesBegin() + size_t{slots} * lineLegs * ranks * lineRegion; }
-  constexpr size_t linkRunsBegin() const {
-    const size_t chunks = linkRuns == 0 ? size_t{ranks} * kLinkDepth : 0;
+  constexpr size_t ll128Begin() const {
+    return linesBegin() + size_t{slots} * linePhases * ranks * lineRegion;
+  }
+  constexpr size_t linkChunksBegin() const {
+    const size_t chunks = linkWarpChunks == 0 ? size_t{ranks} * kLinkDepth : 0;
     return roundToPage(linksBegin() + chunks * linkSlotBytes());
   }
   constexpr size_t linksBegin() const {
-    return roundToPage(slotsBegin() + size_t{slots} * kLegs * ranks * slotBytes);
+    return roundToPage(slotsBegin() + size_t{slots} * kPhases * ranks * slotBytes);
   }
 };
 

@@ -91,7 +91,7 @@ void runSteps(Member& member, Job& job, const std::vector<Step>& steps) {
   }
 }
 
-class ChaosAmong : public ::testing::TestWithParam<std::tuple<int, Reach>> {};
+class ChaosAmong : public ::testing::TestWithParam<std::tuple<int, PeerAccess>> {};
 
 TEST_P(ChaosAmong, ResultsAreRight) {
   const auto [ranks, reach] = GetParam();
@@ -108,9 +108,9 @@ TEST_P(ChaosAmong, ResultsAreRight) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ChaosAmong,
                          ::testing::Combine(::testing::Values(2, 3, 4, 5, 8),
-                                            ::testing::Values(Reach::kAddress, Reach::kCopy)),
+                                            ::testing::Values(PeerAccess::kAddress, PeerAccess::kCopy)),
                          [](const auto& suite) {
-                           const bool copies = std::get<1>(suite.param) == Reach::kCopy;
+                           const bool copies = std::get<1>(suite.param) == PeerAccess::kCopy;
                            return std::to_string(std::get<0>(suite.param)) +
                                   (copies ? "_copying" : "_addressing");
                          });
@@ -119,16 +119,16 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ChaosAmong,
 Status broadcastTooEarly(Chaos& b, const Arguments& a) {
   b.nextEpoch();
   if (b.rank() != a.root) {
-    STRETTO_TRY(b.wait(b.coop(), a.root, b.cellFrom(a.root, Leg::kScatter), b.epoch()));
-    b.copy(b.coop(), a.receive, b.slotFrom(a.root, Leg::kScatter), a.bytes(), false);
+    STRETTO_TRY(b.wait(b.coop(), a.root, b.mailboxFrom(a.root, Phase::kScatter), b.epoch()));
+    b.copy(b.coop(), a.receive, b.slotFrom(a.root, Phase::kScatter), a.bytes(), false);
     return kOkStatus;
   }
   const size_t half = a.bytes() / 2;
   for (int peer = 0; peer < b.ranks(); ++peer) {
     if (peer == b.rank()) continue;
-    b.put(b.coop(), peer, b.slotAt(peer, Leg::kScatter), a.send, half);
-    b.signal(b.coop(), peer, b.cellAt(peer, Leg::kScatter), b.epoch());
-    b.put(b.coop(), peer, b.slotAt(peer, Leg::kScatter) + half, a.send + half, a.bytes() - half);
+    b.put(b.coop(), peer, b.slotAt(peer, Phase::kScatter), a.send, half);
+    b.signal(b.coop(), peer, b.mailboxAt(peer, Phase::kScatter), b.epoch());
+    b.put(b.coop(), peer, b.slotAt(peer, Phase::kScatter) + half, a.send + half, a.bytes() - half);
   }
   b.copy(b.coop(), a.receive, a.send, a.bytes(), false);
   return kOkStatus;
@@ -137,7 +137,7 @@ Status broadcastTooEarly(Chaos& b, const Arguments& a) {
 TEST(ChaosItself, FindsASignalThatComesTooEarly) {
   if (STRETTO_TEST_TSAN)
     GTEST_SKIP() << "the test is a data race on purpose, which ThreadSanitizer would end";
-  Job job(2, kSlotBytes, kLinkChunk, Reach::kAddress);
+  Job job(2, kSlotBytes, kLinkChunk, PeerAccess::kAddress);
   std::atomic<int> wrong{0};
   asThreads(2, [&](Member& member) {
     Host& host = job.host(member.rank);

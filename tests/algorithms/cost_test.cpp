@@ -16,10 +16,10 @@ namespace {
 
 using namespace stretto::testing;
 
-// Latencies so far, by what announces them: the cell of a signal, the region of lines.
+// Latencies so far, by what announces them: the mailbox of a signal, the region of lines.
 class Clocks {
  public:
-  void announce(const void* place, int hops) {
+  void recordCall(const void* place, int hops) {
     std::lock_guard lock(mutex_);
     hops_[place] = hops;
   }
@@ -49,28 +49,28 @@ class Counting : public WrappedHost {
     moved(peer, bytes);
     host_.put(coop, peer, to, from, bytes);
   }
-  void signal(Coop coop, int peer, Cell* cell, uint64_t value) {
-    clocks_.announce(cell, mine().hops + 1);
-    host_.signal(coop, peer, cell, value);
+  void signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
+    clocks_.recordCall(mailbox, mine().hops + 1);
+    host_.signal(coop, peer, mailbox, value);
   }
-  Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
-    const Status status = host_.wait(coop, peer, cell, value);
-    hear(cell);
+  Status wait(Coop coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    const Status status = host_.wait(coop, peer, mailbox, value);
+    hear(mailbox);
     return status;
   }
-  void putLines(Coop coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter) {
+  void putLines(Coop coop, int peer, const void* from, size_t bytes, Phase phase = Phase::kScatter) {
     moved(peer, bytes);
-    clocks_.announce(linesAt(peer, leg, rank()), mine().hops + 1);
-    host_.putLines(coop, peer, from, bytes, leg);
+    clocks_.recordCall(linesAt(peer, phase, rank()), mine().hops + 1);
+    host_.putLines(coop, peer, from, bytes, phase);
   }
-  Status readLines(Coop coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter) {
-    const Status status = host_.readLines(coop, peer, to, bytes, leg);
-    hear(linesAt(rank(), leg, peer));
+  Status readLines(Coop coop, int peer, void* to, size_t bytes, Phase phase = Phase::kScatter) {
+    const Status status = host_.readLines(coop, peer, to, bytes, phase);
+    hear(linesAt(rank(), phase, peer));
     return status;
   }
   Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes) {
     const Status status = host_.reduceLines(coop, spec, to, own, bytes);
-    for (int peer = 0; peer < ranks(); ++peer) hear(linesAt(rank(), Leg::kScatter, peer));
+    for (int peer = 0; peer < ranks(); ++peer) hear(linesAt(rank(), Phase::kScatter, peer));
     return status;
   }
   // Who reads does the work: the owner's memory is not busier for it.
@@ -97,9 +97,9 @@ class Counting : public WrappedHost {
     mine().out += bytes;
     std::atomic_ref(counts_[static_cast<size_t>(peer)].in).fetch_add(bytes);
   }
-  const void* linesAt(int owner, Leg leg, int source) const {
+  const void* linesAt(int owner, Phase phase, int source) const {
     const auto slot = static_cast<uint32_t>(epoch() % WindowLayout::kSlots);
-    return host_.peer(owner).window + layout().lines(slot, leg, source);
+    return host_.peer(owner).window + layout().lines(slot, phase, source);
   }
   void hear(const void* place) { mine().hops = std::max(mine().hops, clocks_.read(place)); }
 
@@ -112,7 +112,7 @@ constexpr uint32_t kRoom = 1u << 20;
 
 // Runs it once among `ranks` ranks; what each did.
 std::vector<Count> countsOf(const Algorithm<Counting>& algorithm, int ranks, size_t count) {
-  Job job(ranks, kRoom, kRoom, Reach::kCopy);
+  Job job(ranks, kRoom, kRoom, PeerAccess::kCopy);
   Clocks clocks;
   std::vector<Count> counts(static_cast<size_t>(ranks));
   asThreads(ranks, [&](Member& member) {
@@ -163,7 +163,7 @@ TEST_P(Cost, IsWhatTheRowSays) {
     }
     const algorithms::Cost cost = algorithms::costOf(row, ranks, bytes, algorithm.directions);
     // Who reads in place first says where to.
-    const double words = row.needsReach ? 128.0 * (ranks - 1) : 0;
+    const double words = row.needsPeerAccess ? 128.0 * (ranks - 1) : 0;
     EXPECT_GE(moved, cost.wireBytes) << ranks << " ranks";
     EXPECT_LE(moved, cost.wireBytes + words) << ranks << " ranks";
     EXPECT_EQ(hops, cost.hops) << ranks << " ranks";

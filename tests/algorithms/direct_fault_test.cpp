@@ -83,7 +83,7 @@ const Form kForms[] = {
 // Three ranks that run one form; the reader stalls before its piece `stall`.
 class Trial {
  public:
-  Trial(const Form& form, int stall) : form_(form), job_(kRanks, 65536, 4096, Reach::kAddress) {
+  Trial(const Form& form, int stall) : form_(form), job_(kRanks, 65536, 4096, PeerAccess::kAddress) {
     for (int rank = 0; rank < kRanks; ++rank) {
       job_.host(rank).begin(7, 1);
       backends_.push_back(std::make_unique<Stalling>(job_.host(rank), rank == kReader ? stall : 1000));
@@ -245,7 +245,7 @@ double waitOfAStoppedProcess(double stopped) {
   auto* const taken = reinterpret_cast<std::atomic<double>*>(began + 64);
   const pid_t child = ::fork();
   if (child == 0) {
-    Job job(2, 65536, 4096, Reach::kAddress);
+    Job job(2, 65536, 4096, PeerAccess::kAddress);
     job.host(0).begin(7, 1);
     std::atomic_ref(job.host(1).header().reading).store(uint64_t{1});  // for ever
     const double before = secondsNow();

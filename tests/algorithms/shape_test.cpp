@@ -103,12 +103,12 @@ Regions regionsOf(const WindowLayout& layout) {
   Regions regions = {{0, sizeof(WindowHeader)}};
   const auto add = [&](size_t begin, size_t bytes) { regions.emplace_back(begin, begin + bytes); };
   for (int rank = 0; rank < static_cast<int>(layout.ranks); ++rank) {
-    add(layout.credit(rank), kCellBytes);
+    add(layout.credit(rank), kMailboxBytes);
     for (uint32_t slot = 0; slot < WindowLayout::kSlots; ++slot) {
-      for (const Leg leg : {Leg::kScatter, Leg::kGather}) {
-        add(layout.lines(slot, leg, rank), WindowLayout::kLineRegionBytes);
-        add(layout.cell(slot, leg, rank), kCellBytes);
-        add(layout.slot(slot, leg, rank), layout.slotBytes);
+      for (const Phase phase : {Phase::kScatter, Phase::kGather}) {
+        add(layout.lines(slot, phase, rank), WindowLayout::kLineRegionBytes);
+        add(layout.mailbox(slot, phase, rank), kMailboxBytes);
+        add(layout.slot(slot, phase, rank), layout.slotBytes);
       }
     }
     for (uint64_t chunk = 0; chunk < WindowLayout::kLinkDepth; ++chunk) {
@@ -125,7 +125,7 @@ TEST(WindowLayout, RegionsLieApart) {
     const Regions regions = regionsOf(layout);
     for (size_t i = 1; i < regions.size(); ++i) ASSERT_LE(regions[i - 1].second, regions[i].first) << ranks;
     EXPECT_LE(regions.back().second, layout.bytes());
-    for (const auto& region : regions) EXPECT_EQ(region.first % kCellBytes, 0u);
+    for (const auto& region : regions) EXPECT_EQ(region.first % kMailboxBytes, 0u);
     EXPECT_EQ(layout.link(0, 1), layout.link(0, 1 + WindowLayout::kLinkDepth));
   }
   const size_t lines = (WindowLayout::kMostLinePayload + Host::kLinePayload - 1) / Host::kLinePayload;

@@ -219,10 +219,10 @@ TEST_F(Arguments, WhatIsForcedMustExist) {
   };
   refused(force("all_reduce", "quantum", nullptr, 0), {"quantum", "two_shot"}, ncclInvalidUsage);
   refused(force("all_reduced", "ring", nullptr, 0), {"all_reduced", "all_reduce"}, ncclInvalidUsage);
-  refused(force("all_reduce", "ring", "lines", 0), {"ring", "lines"}, ncclInvalidUsage);
+  refused(force("all_reduce", "ring", "ll", 0), {"ring", "ll"}, ncclInvalidUsage);
   refused(force("all_reduce", "ring", nullptr, 65), {"65", "multiple of 64"}, ncclInvalidUsage);
   refused(force(nullptr, "ring", nullptr, 0), {"collective is null"});
-  EXPECT_EQ(force("all_reduce", "one_shot", "lines", 0), ncclSuccess);
+  EXPECT_EQ(force("all_reduce", "one_shot", "ll", 0), ncclSuccess);
   std::vector<float> many(100000, 1.0f);
   refused(ncclAllReduce(many.data(), many.data(), many.size(), ncclFloat32, ncclSum, comm_, nullptr),
           {"one_shot", "4096", "Possible here"}, ncclInvalidUsage);

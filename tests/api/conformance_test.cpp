@@ -37,9 +37,9 @@ std::vector<const Descriptor*> rowsFor(int ranks) {
   const auto device = testsOnDevice() ? algorithms::Device::kCuda : algorithms::Device::kHost;
   for (const Descriptor& row : algorithms::descriptors(device)) {
     const bool local = row.algorithm == algorithms::Algorithm::kLocal;
-    // Two ranks have no lines for a second leg.
+    // Two ranks have no lines for a second phase.
     const bool tooFew = testsOnDevice() && ranks == 2 && row.algorithm == algorithms::Algorithm::kTwoShot &&
-                        row.protocol != Protocol::kChunks;
+                        row.protocol != Protocol::kSimple;
     const int hosts = testedHosts();
     const bool isReached =
         (!testsBetweenHosts() && hosts == 1) || ranks == 1 || algorithms::usesLinks(row.algorithm);
@@ -53,7 +53,7 @@ std::vector<const Descriptor*> rowsFor(int ranks) {
 // The chunk that is drawn, or the planner's where it would cut the case into too many.
 size_t chunkFor(const Descriptor& row, size_t bytes, size_t drawn) {
   if (testsOnDevice() && drawn > kMostDeviceChunk) return 0;
-  const bool chunked = row.protocol == Protocol::kChunks && row.algorithm != algorithms::Algorithm::kLocal;
+  const bool chunked = row.protocol == Protocol::kSimple && row.algorithm != algorithms::Algorithm::kLocal;
   return chunked && drawn != 0 && bytes / drawn <= kMostChunks ? drawn : 0;
 }
 
@@ -62,24 +62,24 @@ Case draw(const Descriptor& row, const Dataset& data, size_t count, Random& rand
   one.row = &row;
   one.data = &data;
   const size_t element = sizeOf(data.type);
-  // On GPUs only bare lines do not take turns.
-  const bool any = row.mostBytes == 0 || (testsOnDevice() && row.protocol != Protocol::kBare);
+  // On GPUs only Lamport lines do not take turns.
+  const bool any = row.mostBytes == 0 || (testsOnDevice() && row.protocol != Protocol::kLamport);
   one.count = any ? count : std::min(count, row.mostBytes / element);
   one.inPlace = row.collective != Collective::kAllToAll && random() % 2 == 0;
   one.twice = !row.rankOrder || random() % 8 == 0;
   one.sendOffset = random() % 3 == 0 ? 0 : random() % 64;
   one.receiveOffset = random() % 3 == 0 ? 0 : random() % 64;
   one.chunkBytes = chunkFor(row, one.count * element, kChunks[random() % std::size(kChunks)]);
-  if (row.needsReach && random() % 2 == 0) one.shared = random();
+  if (row.needsPeerAccess && random() % 2 == 0) one.shared = random();
   one.root = static_cast<int>(random() % static_cast<uint64_t>(data.ranks));
   return one;
 }
 
-// Tokens are summed, and of three types. Bare lines are for sums and averages of the common floats.
+// Tokens are summed, and of three types. Lamport lines are for sums and averages of the common floats.
 bool serves(const Descriptor& row, const Dataset& data) {
   if (row.collective == Collective::kAllReduceAddRmsNorm)
     return hasNorm(data.type) && data.op == static_cast<int>(Operator::kSum);
-  if (row.protocol != Protocol::kBare) return true;
+  if (row.protocol != Protocol::kLamport) return true;
   const auto op = data.op == kPreMulSum ? Operator::kSum : static_cast<Operator>(data.op);
   return cuda::isFixed(data.type, op);
 }

@@ -152,7 +152,7 @@ TEST_F(OneThread, SimulationOfASpoiltGroupSaysSo) {
   EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage) << "the group is over";
   // What cannot be planned fails, and is forgotten.
   for (ncclComm_t comm : comms_) {
-    ASSERT_EQ(strettoCommForce(comm, "all_reduce", "one_shot", "lines", 0, 0), ncclSuccess) << lastError();
+    ASSERT_EQ(strettoCommForce(comm, "all_reduce", "one_shot", "ll", 0, 0), ncclSuccess) << lastError();
   }
   auto many = ones(100000);
   ncclGroupStart();

@@ -299,7 +299,7 @@ TEST(Configured, WhatCannotBeHonouredIsRefused) {
 // ---- Settings ---------------------------------------------------------------------------------------------
 
 TEST(Settings, AreReadByNameAndByHandle) {
-  const ScopedVariable lanes("STRETTO_LANES", "300");
+  const ScopedVariable channels("STRETTO_LANES", "300");
   ncclParamHandle_t handle = nullptr;
   ASSERT_EQ(ncclParamBind(&handle, "STRETTO_LANES"), ncclSuccess);
   int8_t small = 0;

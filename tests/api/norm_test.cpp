@@ -344,7 +344,7 @@ NormCase draw(const Descriptor& row, DataType type, Random& random) {
   if ((one.inputIs == 1 && !one.wantsNormalised) || (one.inputIs == 2 && !one.wantsReduced)) one.inputIs = 0;
   one.residualInPlace = one.inputIs != 3 && chance();
   one.offset = random() % 3 == 0 ? 0 : random() % 64 / sizeOf(type) * sizeOf(type);
-  const bool hasSlots = row.protocol == algorithms::Protocol::kChunks && !row.normApart &&
+  const bool hasSlots = row.protocol == algorithms::Protocol::kSimple && !row.normApart &&
                         row.algorithm != algorithms::Algorithm::kLocal;
   one.chunkBytes = hasSlots && random() % 3 == 0 ? 65536 : 0;
   return one;

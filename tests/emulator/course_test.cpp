@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "primitives/cuda/course.cuh"
+#include "primitives/cuda/line_cursor.cuh"
 
 namespace stretto::cuda {
 namespace {
@@ -23,19 +23,19 @@ struct Part {
 
 std::vector<Part> follow(uint32_t lines, uint32_t most, uint32_t thread, uint32_t threads) {
   std::vector<Part> rounds;
-  Course course(lines, most, thread, threads);
-  if (!course.begins()) return rounds;
+  LineCursor cursor(lines, most, thread, threads);
+  if (!cursor.begins()) return rounds;
   rounds.emplace_back();
   size_t ofRound = 0;
   bool goesOn = true;
   while (goesOn) {
-    if (course.isToFence()) rounds.back().fences.push_back(ofRound);
-    if (course.isInside()) {
-      rounds.back().lines.push_back(course.line());
-      rounds.back().farthest = course.at();
+    if (cursor.isToFence()) rounds.back().fences.push_back(ofRound);
+    if (cursor.isInside()) {
+      rounds.back().lines.push_back(cursor.line());
+      rounds.back().farthest = cursor.at();
     }
     ++ofRound;
-    goesOn = course.next([&] {
+    goesOn = cursor.next([&] {
       rounds.emplace_back();
       ofRound = 0;
     });
@@ -75,7 +75,7 @@ void check(uint32_t lines, uint32_t most, uint32_t threads) {
   }
 }
 
-TEST(Course, VisitsEveryLineOnce) {
+TEST(LineCursor, VisitsEveryLineOnce) {
   std::mt19937_64 random(7);
   for (const uint32_t most : {2048u, 4224u, 8448u}) {
     for (const uint32_t lines :
@@ -100,7 +100,7 @@ TEST(Course, VisitsEveryLineOnce) {
 
 // ---- Who may write where --------------------------------------------------------------------------------
 
-// What both ranks' threads have erased in one place of a lane: line `index` of that thread of operation
+// What both ranks' threads have erased in one place of a channel: line `index` of that thread of operation
 // `operation`, which it reads, and erases, before it puts index + 2.
 struct Erased {
   size_t operation;
@@ -114,12 +114,12 @@ struct Way {
 
 Way wayOf(uint32_t lines, uint32_t most, uint32_t thread, uint32_t threads, uint32_t epoch) {
   Way way;
-  Course course(lines, most, thread, threads);
-  bool goesOn = course.begins();
+  LineCursor cursor(lines, most, thread, threads);
+  bool goesOn = cursor.begins();
   while (goesOn) {
-    if (course.isToFence()) way.fences.push_back(way.places.size());
-    if (course.isInside()) way.places.emplace_back(epoch % 2, course.at() / sizeof(Pack));
-    goesOn = course.next([&] { ++epoch; });
+    if (cursor.isToFence()) way.fences.push_back(way.places.size());
+    if (cursor.isInside()) way.places.emplace_back(epoch % 2, cursor.at() / sizeof(Pack));
+    goesOn = cursor.next([&] { ++epoch; });
   }
   return way;
 }
@@ -168,7 +168,7 @@ void checkOrder(const std::vector<Operation>& operations, uint32_t most) {
   }
 }
 
-TEST(Course, WritesWhereErasingIsKnownToBeOver) {
+TEST(LineCursor, WritesWhereErasingIsKnownToBeOver) {
   std::mt19937_64 random(8);
   for (int i = 0; i < 60; ++i) {
     const auto most = static_cast<uint32_t>(2048 + random() % 3000);

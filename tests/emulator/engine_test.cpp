@@ -65,9 +65,9 @@ std::vector<char> expectedOf(const Case& one, int rank) {
   return toRoot && rank != one.root ? std::vector<char>{} : result;
 }
 
-class Course {
+class LineCursor {
  public:
-  Course(Machine& machine, Ranks& ranks, const std::vector<Dataset>& data, uint64_t seed)
+  LineCursor(Machine& machine, Ranks& ranks, const std::vector<Dataset>& data, uint64_t seed)
       : machine_(machine), ranks_(ranks), data_(data), random_(seed) {}
 
   // So many steps of one row; what is drawn and does not suit it is drawn again.
@@ -132,7 +132,7 @@ class Course {
       return false;
     planner::Forced forced;
     const bool copies = row.protocol == Protocol::kCopy;
-    const bool many = row.protocol != Protocol::kBare && (!copies || isReduction(row.collective));
+    const bool many = row.protocol != Protocol::kLamport && (!copies || isReduction(row.collective));
     const int blocks = many ? one<int>({0, 1, 2, 3}) : 0;
     const bool links = planner::wayOf(row) == planner::Way::kLinks;
     const size_t chunk = links            ? one<size_t>({0, 0, 256, 1024})
@@ -248,9 +248,9 @@ TEST_P(EngineAmong, EveryAlgorithmIsRight) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       Machine machine({seed, true});
       Ranks ranks(machine, count, 4);
-      Course course(machine, ranks, datasets(count), seed);
-      course.add(row, isForPairs(row) || count > 2 ? 4 : 0);
-      course.check();
+      LineCursor cursor(machine, ranks, datasets(count), seed);
+      cursor.add(row, isForPairs(row) || count > 2 ? 4 : 0);
+      cursor.check();
       if (HasFatalFailure()) return;
     }
   }
@@ -494,17 +494,17 @@ TEST(EngineFailure, OtherTagsAreNamed) {
 }
 
 // More ranks than a warp has threads.
-TEST(EngineAmongMany, BareLinesAndRunsWork) {
+TEST(EngineAmongMany, LamportLinesAndWarpChunksWork) {
   for (const Descriptor& row : rowsWithKernels(40)) {
     if (row.collective != Collective::kAllReduce) continue;
-    if (row.protocol == Protocol::kChunks) continue;  // 256 threads each: minutes
+    if (row.protocol == Protocol::kSimple) continue;  // 256 threads each: minutes
     if (algorithms::isPull(row.protocol)) continue;   // for fewer ranks
     SCOPED_TRACE(nameOfRow(row));
     Machine machine({14});
     Ranks ranks(machine, 40, 1);
-    Course course(machine, ranks, datasets(40), 14);
-    course.add(row, 2);
-    course.check();
+    LineCursor cursor(machine, ranks, datasets(40), 14);
+    cursor.add(row, 2);
+    cursor.check();
   }
 }
 

@@ -1,6 +1,6 @@
 // Several collectives in one launch, among emulated GPUs: ranks that cut the same operations, in the same
-// lanes, into launches in different ways get what they would have got from one launch each, and nothing goes
-// on after a failure.
+// channels, into launches in different ways get what they would have got from one launch each, and nothing
+// goes on after a failure.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ std::string nameOfForm(const Form& form) {
 struct Step {
   const Dataset* data;
   size_t count;
-  bool narrows;  // where lanes are short, to as few blocks as the kernel for several takes it in
+  bool narrows;  // where channels are short, to as few blocks as the kernel for several takes it in
   std::vector<Buffer> send, receive;
   std::vector<Launch> launches;
 };
@@ -56,7 +56,7 @@ class Steps {
       : machine_(machine), ranks_(ranks), form_(form), random_(seed) {
     for (const DataType type : {DataType::kFloat32, DataType::kInt32, DataType::kInt8}) {
       const auto op = type == DataType::kInt8 ? Operator::kMax : Operator::kSum;
-      if (form.protocol == Protocol::kBare && type != DataType::kFloat32) continue;
+      if (form.protocol == Protocol::kLamport && type != DataType::kFloat32) continue;
       data_.push_back(
           makeDataset(type, static_cast<int>(op), form.ranks, kElements * static_cast<size_t>(form.ranks)));
     }
@@ -116,12 +116,12 @@ class Steps {
  private:
   static constexpr size_t kElements = 3000;
 
-  // As a communicator does it of a group, but that some keep their blocks: lanes are few here, and all would
-  // have one or two.
+  // As a communicator does it of a group, but that some keep their blocks: channels are few here, and all
+  // would have one or two.
   void layOut(int rank) {
-    std::vector<communicator::LaneShare> lanes;
-    for (size_t step = 0; step < size(); ++step) lanes.push_back({true, launch(step, rank).blocks});
-    communicator::giveLanes(lanes, ranks_.shape().lanes, [&](size_t step) {
+    std::vector<communicator::ChannelShare> channels;
+    for (size_t step = 0; step < size(); ++step) channels.push_back({true, launch(step, rank).blocks});
+    communicator::giveChannels(channels, ranks_.shape().channels, [&](size_t step) {
       Launch one = launch(step, rank);
       if (!steps_[step].narrows) return one.blocks;
       return communicator::leastBlocks(one.blocks, [&](int blocks) {
@@ -130,8 +130,8 @@ class Steps {
       });
     });
     for (size_t step = 0; step < size(); ++step) {
-      launch(step, rank).firstLane = lanes[step].first;
-      launch(step, rank).blocks = lanes[step].blocks;
+      launch(step, rank).firstChannel = channels[step].first;
+      launch(step, rank).blocks = channels[step].blocks;
     }
   }
   std::vector<char> expectedOf(const Step& step, int rank) const {
@@ -151,7 +151,7 @@ class Steps {
     EXPECT_TRUE(forced
                     .force(nameOf(form_.collective), algorithms::nameOf(form_.algorithm),
                            algorithms::nameOf(form_.protocol), 0,
-                           form_.protocol == Protocol::kBare ? 0 : static_cast<int>(random_() % 4))
+                           form_.protocol == Protocol::kLamport ? 0 : static_cast<int>(random_() % 4))
                     .ok());
     const planner::Request request{form_.collective, step.data->type, static_cast<Operator>(step.data->op),
                                    step.count * sizeOf(step.data->type), form_.ranks};
@@ -217,7 +217,7 @@ TEST_P(Fused, OperationsGiveWhatLaunchesOfTheirOwnGive) {
     Machine machine({seed * 100 + static_cast<uint64_t>(form.ranks), true});
     Ranks ranks(machine, form.ranks, 4);
     Steps steps(machine, ranks, form, seed);
-    steps.add(kSteps, form.protocol == Protocol::kBare || seed % 2 == 0);
+    steps.add(kSteps, form.protocol == Protocol::kLamport || seed % 2 == 0);
     Random random(seed);
     // One rank has all of them in one launch, the last one none with another, the rest any.
     for (int rank = 0; rank < form.ranks; ++rank) {
@@ -239,13 +239,14 @@ TEST_P(Fused, OperationsGiveWhatLaunchesOfTheirOwnGive) {
 std::vector<Form> forms() {
   std::vector<Form> all;
   for (const int ranks : {2, 3, 4, 8}) {
-    for (const Protocol protocol : {Protocol::kLines, Protocol::kWide, Protocol::kBare}) {
+    for (const Protocol protocol : {Protocol::kLL, Protocol::kLL128, Protocol::kLamport}) {
       all.push_back({ranks, Collective::kAllReduce, Algorithm::kOneShot, protocol});
       all.push_back({ranks, Collective::kReduceScatter, Algorithm::kPush, protocol});
-      const bool fourBare = ranks == 4 && protocol == Protocol::kBare;  // a kernel for four that stays alone
-      if (ranks > 2 && !fourBare)
+      const bool fourLamport =
+          ranks == 4 && protocol == Protocol::kLamport;  // a kernel for four that stays alone
+      if (ranks > 2 && !fourLamport)
         all.push_back({ranks, Collective::kAllReduce, Algorithm::kTwoShot, protocol});
-      const bool gathers = protocol == Protocol::kLines || (protocol == Protocol::kWide && ranks > 2);
+      const bool gathers = protocol == Protocol::kLL || (protocol == Protocol::kLL128 && ranks > 2);
       if (gathers) all.push_back({ranks, Collective::kAllGather, Algorithm::kPush, protocol});
     }
   }
@@ -255,7 +256,7 @@ std::vector<Form> forms() {
 INSTANTIATE_TEST_SUITE_P(Every, Fused, ::testing::ValuesIn(forms()),
                          [](const auto& suite) { return nameOfForm(suite.param); });
 
-const Form kPairs{2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLines};
+const Form kPairs{2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLL};
 
 // More than one launch holds, at once and without a pause.
 TEST(FusedLaunches, HoldSoManyAtMost) {
@@ -317,7 +318,7 @@ class FusedJoins : public ::testing::Test {
     Launch launch;
     launch.collective = collective;
     launch.algorithm = collective == Collective::kAllReduce ? Algorithm::kOneShot : Algorithm::kPush;
-    launch.protocol = Protocol::kLines;
+    launch.protocol = Protocol::kLL;
     launch.arguments.send = memory_ + from;
     launch.arguments.receive = memory_ + to;
     launch.arguments.count = count;
@@ -355,7 +356,7 @@ TEST_F(FusedJoins, NotWhatAnotherWrites) {
 TEST_F(FusedJoins, OnlyWhatRunsInTheSameKernel) {
   const Launch first = sum(0, 0, 100);
   Launch other = sum(1000, 1000, 100);
-  other.protocol = Protocol::kWide;
+  other.protocol = Protocol::kLL128;
   EXPECT_FALSE(joins(first, other));
   other = sum(1000, 1000, 100);
   other.arguments.reduce.op = Operator::kMax;
@@ -375,7 +376,7 @@ TEST_F(FusedJoins, OnlyWhatIsSmall) {
   scaled.scaled = true;
   EXPECT_TRUE(isAlone(scaled));
   Launch runs = sum(0, 0, 10);
-  runs.protocol = Protocol::kRuns;
+  runs.protocol = Protocol::kWarpChunks;
   EXPECT_TRUE(isAlone(runs));
 }
 
@@ -385,14 +386,14 @@ constexpr size_t kFailing = 2;  // of these steps
 constexpr size_t kAll = 6;
 
 std::vector<Form> failing() {
-  return {{2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLines},
-          {2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kWide},
-          {2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kBare},
-          {2, Collective::kAllGather, Algorithm::kPush, Protocol::kLines},
-          {3, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kBare},
-          {3, Collective::kAllReduce, Algorithm::kTwoShot, Protocol::kLines},
-          {3, Collective::kAllReduce, Algorithm::kTwoShot, Protocol::kWide},
-          {3, Collective::kReduceScatter, Algorithm::kPush, Protocol::kBare}};
+  return {{2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLL},
+          {2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLL128},
+          {2, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLamport},
+          {2, Collective::kAllGather, Algorithm::kPush, Protocol::kLL},
+          {3, Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLamport},
+          {3, Collective::kAllReduce, Algorithm::kTwoShot, Protocol::kLL},
+          {3, Collective::kAllReduce, Algorithm::kTwoShot, Protocol::kLL128},
+          {3, Collective::kReduceScatter, Algorithm::kPush, Protocol::kLamport}};
 }
 
 // All ranks but the last have so many steps in one launch, the last has the first few only. Returns the time
@@ -417,8 +418,8 @@ uint64_t runWithoutLast(const Form& form, size_t steps, bool aborts, Code expect
   return machine.nanoseconds();
 }
 
-// One of those that are given up is named; in a lane those after it count as ended, and take no time: four in
-// a row would take four times as long.
+// One of those that are given up is named; in a channel those after it count as ended, and take no time: four
+// in a row would take four times as long.
 TEST(FusedFailure, ARankThatIsMissingInTheMiddleEndsTheRest) {
   for (const Form& form : failing()) {
     SCOPED_TRACE(nameOfForm(form));

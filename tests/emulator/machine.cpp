@@ -428,7 +428,7 @@ bool Machine::barrier(int number, unsigned threads, bool mine) {
   return self.value != 0;
 }
 
-void Machine::awaitTurn() {
+void Machine::awaitStage() {
   const Grid& grid = lane_->block.grid;
   if (!grid.hasTurn) {
     lane_->become(Lane::State::kAwaitsTurn);

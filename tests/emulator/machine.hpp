@@ -174,7 +174,7 @@ class Machine {
   void mayStep();
   int meet(Lane::Meeting meeting, int value, int from = 0);
   bool barrier(int number, unsigned threads, bool mine);
-  void awaitTurn();
+  void awaitStage();
   void letNextBegin();
   void progress() { quiet_ = 0; }
   uint64_t nanoseconds() const;

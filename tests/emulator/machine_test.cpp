@@ -30,13 +30,13 @@ class OnMachine : public ::testing::Test {
   Machine machine_{{.seed = 7, .keepsOrder = true}};
 };
 
-void sendRun(Memory* memory, bool ordered) {
+void sendWarpChunk(Memory* memory, bool ordered) {
   storePack(&memory->data[2 * threadIdx.x], {threadIdx.x, 1});
   if (ordered) __syncthreads();
   if (threadIdx.x == 0) storeRelease(&memory->flag, 1);
 }
 
-void readRun(Memory* memory, bool ordered) {
+void readWarpChunk(Memory* memory, bool ordered) {
   if (threadIdx.x == 0) {
     while (loadAcquire(&memory->flag) == 0) {
     }
@@ -51,13 +51,16 @@ void readRun(Memory* memory, bool ordered) {
 }
 
 TEST_F(OnMachine, ReleaseAndAcquireOrderWhatTheBarriersAroundThemSay) {
-  EXPECT_EQ(run({[](Memory* m) { sendRun(m, true); }, [](Memory* m) { readRun(m, true); }}, 32), "");
+  EXPECT_EQ(run({[](Memory* m) { sendWarpChunk(m, true); }, [](Memory* m) { readWarpChunk(m, true); }}, 32),
+            "");
 }
 TEST_F(OnMachine, FindsAReleaseBeforeOtherThreadsHaveWritten) {
-  EXPECT_NE(run({[](Memory* m) { sendRun(m, false); }, [](Memory* m) { readRun(m, true); }}, 32), "");
+  EXPECT_NE(run({[](Memory* m) { sendWarpChunk(m, false); }, [](Memory* m) { readWarpChunk(m, true); }}, 32),
+            "");
 }
 TEST_F(OnMachine, FindsAVoteInPlaceOfABarrier) {
-  EXPECT_NE(run({[](Memory* m) { sendRun(m, true); }, [](Memory* m) { readRun(m, false); }}, 32), "");
+  EXPECT_NE(run({[](Memory* m) { sendWarpChunk(m, true); }, [](Memory* m) { readWarpChunk(m, false); }}, 32),
+            "");
 }
 
 // A fence of the block does not serve another GPU.
@@ -148,9 +151,10 @@ TEST_F(OnMachine, SaysWhoWaitsForEver) {
 
 TEST_F(OnMachine, VotesShufflesAndBarriersSayWhatTheyShould) {
   const auto kernel = [](Memory* memory) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const bool fine = __shfl_sync(0xffffffff, lane, lane ^ 1) == (lane ^ 1) &&
-                      __any_sync(0xffffffff, lane == 3) != 0 && __all_sync(0xffffffff, lane < 31) == 0 &&
+    const int channel = static_cast<int>(threadIdx.x % 32);
+    const bool fine = __shfl_sync(0xffffffff, channel, channel ^ 1) == (channel ^ 1) &&
+                      __any_sync(0xffffffff, channel == 3) != 0 &&
+                      __all_sync(0xffffffff, channel < 31) == 0 &&
                       anyThread(1, static_cast<int>(blockDim.x), threadIdx.x == 40) &&
                       !anyThread(1, static_cast<int>(blockDim.x), false);
     storeUnit(memory->data, threadIdx.x, fine ? 1 : 0);

@@ -77,9 +77,9 @@ void Order::store(int thread, const void* at, Scope scope) {
 void Order::load(int thread, const void* at, Scope scope) {
   const auto found = told_.find(reinterpret_cast<uintptr_t>(at));
   if (found == told_.end()) return;
-  const Knowledge& told = found->second;
+  const Knowledge& reported = found->second;
   auto& pending = of(thread).pending[static_cast<size_t>(scope)];
-  if (std::find(pending.begin(), pending.end(), told) == pending.end()) pending.push_back(told);
+  if (std::find(pending.begin(), pending.end(), reported) == pending.end()) pending.push_back(reported);
 }
 
 void Order::relaxedStore(int thread, const void* at) {
@@ -102,11 +102,11 @@ void Order::releaseStore(int thread, const void* at) {
 void Order::acquireLoad(int thread, const void* at) {
   const auto found = told_.find(reinterpret_cast<uintptr_t>(at));
   if (found == told_.end()) return;
-  const Knowledge& told = found->second;
+  const Knowledge& reported = found->second;
   Thread& self = of(thread);
-  if (self.acquired && *self.acquired == told) return;  // who polls reads the same again and again
-  self.acquired = told;
-  const Knowledge* const all[] = {&told};
+  if (self.acquired && *self.acquired == reported) return;  // who polls reads the same again and again
+  self.acquired = reported;
+  const Knowledge* const all[] = {&reported};
   learn(thread, all);
 }
 
@@ -114,7 +114,7 @@ void Order::fence(int thread, Scope scope) {
   Thread& self = of(thread);
   std::vector<const Knowledge*> read;
   for (size_t each = 0; each <= static_cast<size_t>(scope); ++each) {
-    for (const Knowledge& told : self.pending[each]) read.push_back(&told);
+    for (const Knowledge& reported : self.pending[each]) read.push_back(&reported);
   }
   if (!read.empty()) learn(thread, read);
   for (size_t each = 0; each <= static_cast<size_t>(scope); ++each) {

@@ -23,8 +23,8 @@ using executors::cuda::Engine;
 // Ranks that are connected as a communicator's are, each with one stream of its own.
 class Ranks {
  public:
-  Ranks(Machine& machine, int ranks, int lanes, int resident = 132)
-      : machine_(machine), shape_(communicator::deviceShape(ranks, lanes)) {
+  Ranks(Machine& machine, int ranks, int channels, int resident = 132)
+      : machine_(machine), shape_(communicator::deviceShape(ranks, channels)) {
     EXPECT_TRUE(communicator::describe(shape_, planner::Gpus{}, planned_).ok());
     executors::cuda::Setup setup;
     setup.ranks = ranks;

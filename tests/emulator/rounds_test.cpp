@@ -1,4 +1,4 @@
-// Operations in bare lines of several rounds, between two emulated GPUs: each round writes where the one
+// Operations in Lamport lines of several rounds, between two emulated GPUs: each round writes where the one
 // before the last was read, and so does the next operation.
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ struct Step {
   bool inPlace;
   size_t offset;  // bytes of both buffers
   Collective collective = Collective::kAllReduce;
-  Protocol protocol = Protocol::kBare;
+  Protocol protocol = Protocol::kLamport;
 
   size_t sends() const { return collective == Collective::kReduceScatter ? kRanks : 1; }
 };
@@ -49,9 +49,9 @@ const Dataset& data() {
   return made;
 }
 
-class Course {
+class LineCursor {
  public:
-  explicit Course(uint64_t seed) : machine_({seed, true}), ranks_(machine_, kRanks, 3) {}
+  explicit LineCursor(uint64_t seed) : machine_({seed, true}), ranks_(machine_, kRanks, 3) {}
 
   // `count`: other than the step's, on a rank that is wrong.
   void enqueue(const Step& step, int rank, uint64_t number, size_t count) {
@@ -114,9 +114,9 @@ TEST_P(Rounds, FollowEachOtherInTheSamePlaces) {
     SCOPED_TRACE(seed);
     std::vector<Step> steps(std::begin(kSteps), std::end(kSteps));
     for (Step& step : steps) step.collective = GetParam();
-    Course course(seed);
-    course.enqueue(steps);
-    course.check();
+    LineCursor cursor(seed);
+    cursor.enqueue(steps);
+    cursor.check();
     if (HasFatalFailure()) return;
   }
 }
@@ -131,9 +131,9 @@ TEST(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
     std::vector<Step> steps;
     for (int i = 0; i < 30; ++i) {
       Step step{};
-      step.protocol = one(Protocol::kBare, Protocol::kBare, Protocol::kBare, Protocol::kLines,
-                          Protocol::kWide, Protocol::kRuns);
-      const bool isLong = step.protocol == Protocol::kBare && random() % 2 == 0;
+      step.protocol = one(Protocol::kLamport, Protocol::kLamport, Protocol::kLamport, Protocol::kLL,
+                          Protocol::kLL128, Protocol::kWarpChunks);
+      const bool isLong = step.protocol == Protocol::kLamport && random() % 2 == 0;
       step.count = 1 + random() % (isLong ? kMost : size_t{3000});
       step.blocks = static_cast<int>(1 + random() % 3);
       step.inPlace = random() % 2 == 0;
@@ -141,43 +141,43 @@ TEST(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
       step.collective = one(Collective::kAllReduce, Collective::kReduceScatter);
       steps.push_back(step);
     }
-    Course course(seed);
-    course.enqueue(steps);
-    course.check();
+    LineCursor cursor(seed);
+    cursor.enqueue(steps);
+    cursor.check();
     if (HasFatalFailure()) return;
   }
 }
 
 // Of which the other rank, that takes it for a shorter operation, sends nothing.
 TEST_P(Rounds, ThatDoNotComeEndTheOperation) {
-  Course course(5);
+  LineCursor cursor(5);
   const Step step = first();
-  course.enqueue(step, 0, 1, step.count);
-  course.enqueue(step, 1, 1, step.count / 3);
-  ASSERT_EQ(course.ranks().end(), "");
-  const auto report = course.ranks().engine(0).report();
+  cursor.enqueue(step, 0, 1, step.count);
+  cursor.enqueue(step, 1, 1, step.count / 3);
+  ASSERT_EQ(cursor.ranks().end(), "");
+  const auto report = cursor.ranks().engine(0).report();
   EXPECT_EQ(report.status.code, Code::kTimeout) << nameOf(report.status.code);
   EXPECT_EQ(report.status.peer, 1);
   EXPECT_EQ(report.sequence, 1u);
 }
 
 TEST_P(Rounds, EndWithAnAbort) {
-  Course course(6);
-  course.enqueue(first(), 0, 1, first().count);
-  course.ranks().engine(0).abort(static_cast<uint32_t>(Code::kAborted));
-  ASSERT_EQ(course.ranks().end(), "");
-  EXPECT_EQ(course.ranks().engine(0).report().status.code, Code::kAborted);
+  LineCursor cursor(6);
+  cursor.enqueue(first(), 0, 1, first().count);
+  cursor.ranks().engine(0).abort(static_cast<uint32_t>(Code::kAborted));
+  ASSERT_EQ(cursor.ranks().end(), "");
+  EXPECT_EQ(cursor.ranks().engine(0).report().status.code, Code::kAborted);
 }
 
 // Told by the first round, whatever the others' lengths.
 TEST_P(Rounds, OfDifferentOperationsAreNamed) {
-  Course course(7);
-  course.enqueue(first(), 0, 1, first().count);
-  course.enqueue(first(), 1, 2, first().count);
-  ASSERT_EQ(course.ranks().end(), "");
+  LineCursor cursor(7);
+  cursor.enqueue(first(), 0, 1, first().count);
+  cursor.enqueue(first(), 1, 2, first().count);
+  ASSERT_EQ(cursor.ranks().end(), "");
   int named = 0;
   for (int rank = 0; rank < kRanks; ++rank) {
-    const auto report = course.ranks().engine(rank).report();
+    const auto report = cursor.ranks().engine(rank).report();
     if (report.status.code != Code::kInvalidUsage) continue;
     ++named;
     EXPECT_EQ(report.theirTag, 0x50u + static_cast<uint64_t>(2 - rank));

@@ -46,7 +46,7 @@ struct CUgraphExec_st {
 
 namespace {
 
-constexpr int kMultiprocessors = 4;  // and as many lanes of a communicator: threads take time here
+constexpr int kMultiprocessors = 4;  // and as many channels of a communicator: threads take time here
 constexpr size_t kMemoryBytes = size_t{64} << 30;
 
 thread_local int gDevice = 0;

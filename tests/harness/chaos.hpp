@@ -34,29 +34,29 @@ class Chaos : public WrappedHost {
     const auto* begin = static_cast<const std::byte*>(from);
     owe(peer, static_cast<std::byte*>(to), std::vector<std::byte>(begin, begin + bytes));
   }
-  void signal(Coop coop, int peer, Cell* cell, uint64_t value) {
-    oweInOrder(peer, [=, this] { host_.signal(coop, peer, cell, value); });
+  void signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
+    oweInOrder(peer, [=, this] { host_.signal(coop, peer, mailbox, value); });
     someHappens();
   }
-  void putLines(Coop coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter) {
+  void putLines(Coop coop, int peer, const void* from, size_t bytes, Phase phase = Phase::kScatter) {
     const auto* begin = static_cast<const std::byte*>(from);
     oweInOrder(peer, [=, this, data = std::vector<std::byte>(begin, begin + bytes)] {
-      host_.putLines(coop, peer, data.data(), data.size(), leg);
+      host_.putLines(coop, peer, data.data(), data.size(), phase);
     });
     someHappens();
   }
-  Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
-    linger(cell, value);
-    return host_.wait(coop, peer, cell, value);
+  Status wait(Coop coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    linger(mailbox, value);
+    return host_.wait(coop, peer, mailbox, value);
   }
-  Status waitCount(Coop coop, int peer, const Cell* cell, uint64_t value) {
-    linger(cell, value);
-    return host_.waitCount(coop, peer, cell, value);
+  Status waitCount(Coop coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    linger(mailbox, value);
+    return host_.waitCount(coop, peer, mailbox, value);
   }
-  Status readLines(Coop coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter) {
+  Status readLines(Coop coop, int peer, void* to, size_t bytes, Phase phase = Phase::kScatter) {
     finish();
     dawdle();
-    return host_.readLines(coop, peer, to, bytes, leg);
+    return host_.readLines(coop, peer, to, bytes, phase);
   }
   Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes) {
     finish();
@@ -136,9 +136,9 @@ class Chaos : public WrappedHost {
     while (random_() % 3 == 0) happen(anyPeer());
   }
 
-  void linger(const Cell* cell, uint64_t value) {
+  void linger(const Mailbox* mailbox, uint64_t value) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!ready(cell, value) && std::chrono::steady_clock::now() < deadline) {
+    while (!ready(mailbox, value) && std::chrono::steady_clock::now() < deadline) {
       bool any = false;
       for (int look = 0; look < ranks() && !any; ++look) any = happen(anyPeer());
       if (!any) finish();

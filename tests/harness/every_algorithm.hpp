@@ -40,13 +40,13 @@ void addShapes(std::vector<Algorithm<B>>& all) {
   for (const int rings : {1, 2, 4}) add(rings, al::Directions::kBothWays);
 }
 
-// Of what has several ranks. Wide lines, bare ones and runs are formats of one backend; their code is that of
-// lines.
+// Of what has several ranks. LL128 lines, Lamport ones and runs are formats of one backend; their code is
+// that of lines.
 template <typename Row>
 inline constexpr bool isForAnyBackend =
     !std::is_same_v<typename Row::Code, algorithms::OfExecutor> &&
     Row::kAlgorithm != algorithms::Algorithm::kLocal && algorithms::runsInOneHost<Row> &&
-    (Row::kProtocol == algorithms::Protocol::kLines || Row::kProtocol == algorithms::Protocol::kChunks);
+    (Row::kProtocol == algorithms::Protocol::kLL || Row::kProtocol == algorithms::Protocol::kSimple);
 
 template <typename B>
 std::vector<Algorithm<B>> everyAlgorithm() {

@@ -17,7 +17,7 @@ namespace stretto::testing {
 // other's ordinary memory.
 class Job {
  public:
-  Job(int ranks, uint32_t slotBytes, uint32_t linkChunk, Reach reach)
+  Job(int ranks, uint32_t slotBytes, uint32_t linkChunk, PeerAccess reach)
       : layout_{static_cast<uint32_t>(ranks), slotBytes, linkChunk} {
     WaitPolicy policy;
     policy.yields = 50;
@@ -66,34 +66,36 @@ class WrappedHost {
   size_t lineBytes() const { return host_.lineBytes(); }
   uint64_t nextEpoch() { return host_.nextEpoch(); }
   uint64_t epoch() const { return host_.epoch(); }
-  std::byte* slotAt(int peer, Leg leg) const { return host_.slotAt(peer, leg); }
-  const std::byte* slotFrom(int source, Leg leg) const { return host_.slotFrom(source, leg); }
-  Cell* cellAt(int peer, Leg leg) const { return host_.cellAt(peer, leg); }
-  const Cell* cellFrom(int source, Leg leg) const { return host_.cellFrom(source, leg); }
-  uint64_t count(const Cell* cell) const { return host_.count(cell); }
+  std::byte* slotAt(int peer, Phase phase) const { return host_.slotAt(peer, phase); }
+  const std::byte* slotFrom(int source, Phase phase) const { return host_.slotFrom(source, phase); }
+  Mailbox* mailboxAt(int peer, Phase phase) const { return host_.mailboxAt(peer, phase); }
+  const Mailbox* mailboxFrom(int source, Phase phase) const { return host_.mailboxFrom(source, phase); }
+  uint64_t count(const Mailbox* mailbox) const { return host_.count(mailbox); }
   Host::LinkCursors& cursors(int peer) { return host_.cursors(peer); }
-  Cell* linkAt(int peer, uint64_t chunk) const { return host_.linkAt(peer, chunk); }
-  const Cell* linkFrom(int source, uint64_t chunk) const { return host_.linkFrom(source, chunk); }
-  Cell* creditAt(int sender) const { return host_.creditAt(sender); }
-  const Cell* creditFrom(int receiver) const { return host_.creditFrom(receiver); }
-  bool ready(const Cell* cell, uint64_t value) const { return host_.ready(cell, value); }
+  Mailbox* linkAt(int peer, uint64_t chunk) const { return host_.linkAt(peer, chunk); }
+  const Mailbox* linkFrom(int source, uint64_t chunk) const { return host_.linkFrom(source, chunk); }
+  Mailbox* creditAt(int sender) const { return host_.creditAt(sender); }
+  const Mailbox* creditFrom(int receiver) const { return host_.creditFrom(receiver); }
+  bool ready(const Mailbox* mailbox, uint64_t value) const { return host_.ready(mailbox, value); }
   std::byte* scratch(size_t bytes) { return host_.scratch(bytes); }
 
   void put(Coop coop, int peer, void* to, const void* from, size_t bytes) {
     host_.put(coop, peer, to, from, bytes);
   }
-  void signal(Coop coop, int peer, Cell* cell, uint64_t value) { host_.signal(coop, peer, cell, value); }
-  Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
-    return host_.wait(coop, peer, cell, value);
+  void signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
+    host_.signal(coop, peer, mailbox, value);
   }
-  Status waitCount(Coop coop, int peer, const Cell* cell, uint64_t value) {
-    return host_.waitCount(coop, peer, cell, value);
+  Status wait(Coop coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    return host_.wait(coop, peer, mailbox, value);
   }
-  void putLines(Coop coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter) {
-    host_.putLines(coop, peer, from, bytes, leg);
+  Status waitCount(Coop coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    return host_.waitCount(coop, peer, mailbox, value);
   }
-  Status readLines(Coop coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter) {
-    return host_.readLines(coop, peer, to, bytes, leg);
+  void putLines(Coop coop, int peer, const void* from, size_t bytes, Phase phase = Phase::kScatter) {
+    host_.putLines(coop, peer, from, bytes, phase);
+  }
+  Status readLines(Coop coop, int peer, void* to, size_t bytes, Phase phase = Phase::kScatter) {
+    return host_.readLines(coop, peer, to, bytes, phase);
   }
   Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes) {
     return host_.reduceLines(coop, spec, to, own, bytes);

@@ -99,7 +99,7 @@ std::vector<Setting> manySettings() {
   std::vector<Setting> settings;
   for (Collective collective :
        {Collective::kOneShot, Collective::kTwoShot, Collective::kBroadcast, Collective::kReduce}) {
-    for (Protocol protocol : {Protocol::kLines, Protocol::kChunks, Protocol::kSentinel}) {
+    for (Protocol protocol : {Protocol::kLL, Protocol::kSimple, Protocol::kLamport}) {
       for (int shape = 0; shape < 16; ++shape) {
         Setting setting;
         setting.ranks = shape & 1 ? 3 : 2;

@@ -20,12 +20,12 @@
 namespace stretto::model {
 
 enum class Collective { kOneShot, kTwoShot, kRing, kDirect, kBroadcast, kReduce, kNothing };
-enum class Protocol { kLines, kChunks, kSentinel };
+enum class Protocol { kLL, kSimple, kLamport };
 
 struct Operation {
   Collective collective = Collective::kOneShot;
   int lines = 1;  // of one message: lines, or words of a chunk
-  Protocol protocol = Protocol::kLines;
+  Protocol protocol = Protocol::kLL;
   int owners = 0;  // two-shot: ranks whose shard is not empty, the others take no part in it (0: all)
   int turn = 0;    // which coop takes which line: line i belongs to coop (i + turn) mod coops
 };
@@ -97,7 +97,7 @@ class Participant {
 
   void end() {
     if (setting_.coops > 1 && setting_.joined) add({Verb::kJoin, rank()}, rank(), 0);
-    if (operation().protocol == Protocol::kSentinel && setting_.flushed)
+    if (operation().protocol == Protocol::kLamport && setting_.flushed)
       add({Verb::kFence, rank()}, rank(), 0);
   }
 
@@ -109,7 +109,7 @@ class Participant {
   static int cellsFor(const Setting& setting, bool chunks) {
     int most = 0;
     for (const Operation& op : setting.operations) {
-      if ((op.protocol == Protocol::kChunks) != chunks) continue;
+      if ((op.protocol == Protocol::kSimple) != chunks) continue;
       most = std::max(most, regionsOf(op, setting.ranks) * (setting.ranks - 1) * op.lines);
     }
     return most;
@@ -130,7 +130,7 @@ class Participant {
     step.tag = {source, epoch_, part};
     actor_.program.push_back(step);
   }
-  bool chunks() const { return operation().protocol == Protocol::kChunks; }
+  bool chunks() const { return operation().protocol == Protocol::kSimple; }
   int slot() const { return epoch_ % setting_.slots; }
   int partOf(int region, int line) const { return region * operation().lines + line; }
 
@@ -142,7 +142,7 @@ class Participant {
   }
 
   void takeCell(Step step, int source, int part) {
-    step.ready = operation().protocol == Protocol::kSentinel ? Ready::kNotSentinel : setting_.ready;
+    step.ready = operation().protocol == Protocol::kLamport ? Ready::kNotSentinel : setting_.ready;
     step.value = step.ready == Ready::kDiffers ? std::max(0, epoch_ - setting_.slots) : epoch_;
     if (step.verb == Verb::kReadLine || !setting_.readsLinger) add(step, source, part);
     if (setting_.readsLinger) {
@@ -151,7 +151,7 @@ class Participant {
       add(step, source, part);
     }
     step.verb = Verb::kClear;
-    if (operation().protocol == Protocol::kSentinel) add(step, source, part);
+    if (operation().protocol == Protocol::kLamport) add(step, source, part);
   }
 
   // One counter for each slot, region, source and coop: one writer each.

@@ -29,42 +29,42 @@ Setting sequence(int ranks, std::vector<Operation> operations) {
 // ---- what holds
 
 TEST(TwoSlots, OneShot) {
-  expectSafe("one-shot, lines, 2 ranks, 8 epochs, 3 lines", slotsModel(uniform(2, 8, {kOneShot, 3, kLines})));
+  expectSafe("one-shot, lines, 2 ranks, 8 epochs, 3 lines", slotsModel(uniform(2, 8, {kOneShot, 3, kLL})));
   expectSafe("one-shot, chunks, 2 ranks, 8 epochs, 3 words",
-             slotsModel(uniform(2, 8, {kOneShot, 3, kChunks})));
-  expectSafe("one-shot, lines, 3 ranks, 3 epochs, 2 lines", slotsModel(uniform(3, 3, {kOneShot, 2, kLines})),
+             slotsModel(uniform(2, 8, {kOneShot, 3, kSimple})));
+  expectSafe("one-shot, lines, 3 ranks, 3 epochs, 2 lines", slotsModel(uniform(3, 3, {kOneShot, 2, kLL})),
              {true});
   expectSafe("one-shot, chunks, 3 ranks, 4 epochs, 1 word",
-             slotsModel(uniform(3, 4, {kOneShot, 1, kChunks})));
+             slotsModel(uniform(3, 4, {kOneShot, 1, kSimple})));
   expectSafe("one-shot, chunks, 3 ranks, 3 epochs, 2 words",
-             slotsModel(uniform(3, 3, {kOneShot, 2, kChunks})), {true});
+             slotsModel(uniform(3, 3, {kOneShot, 2, kSimple})), {true});
 }
 
 TEST(TwoSlots, TwoShot) {
-  expectSafe("two-shot, lines, 2 ranks, 8 epochs, 3 lines", slotsModel(uniform(2, 8, {kTwoShot, 3, kLines})));
+  expectSafe("two-shot, lines, 2 ranks, 8 epochs, 3 lines", slotsModel(uniform(2, 8, {kTwoShot, 3, kLL})));
   expectSafe("two-shot, chunks, 2 ranks, 8 epochs, 3 words",
-             slotsModel(uniform(2, 8, {kTwoShot, 3, kChunks})));
-  expectSafe("two-shot, lines, 3 ranks, 4 epochs, 1 line", slotsModel(uniform(3, 4, {kTwoShot, 1, kLines})));
-  expectSafe("two-shot, chunks, 3 ranks, 4 epochs, 1 word", slotsModel(uniform(3, 4, {kTwoShot, 1, kChunks})),
+             slotsModel(uniform(2, 8, {kTwoShot, 3, kSimple})));
+  expectSafe("two-shot, lines, 3 ranks, 4 epochs, 1 line", slotsModel(uniform(3, 4, {kTwoShot, 1, kLL})));
+  expectSafe("two-shot, chunks, 3 ranks, 4 epochs, 1 word", slotsModel(uniform(3, 4, {kTwoShot, 1, kSimple})),
              {true});
 }
 
 TEST(TwoSlots, FourRanks) {
-  expectSafe("one-shot, lines, 4 ranks, 3 epochs, 1 line", slotsModel(uniform(4, 3, {kOneShot, 1, kLines})),
+  expectSafe("one-shot, lines, 4 ranks, 3 epochs, 1 line", slotsModel(uniform(4, 3, {kOneShot, 1, kLL})),
              {true});
 }
 
 TEST(TwoSlots, RingWithARegionForEachStep) {
-  expectSafe("ring, lines, 3 ranks, 4 epochs, 2 lines", slotsModel(uniform(3, 4, {kRing, 2, kLines})));
-  expectSafe("ring, chunks, 4 ranks, 3 epochs, 1 word", slotsModel(uniform(4, 3, {kRing, 1, kChunks})),
+  expectSafe("ring, lines, 3 ranks, 4 epochs, 2 lines", slotsModel(uniform(3, 4, {kRing, 2, kLL})));
+  expectSafe("ring, chunks, 4 ranks, 3 epochs, 1 word", slotsModel(uniform(4, 3, {kRing, 1, kSimple})),
              {true});
 }
 
 TEST(TwoSlots, NoRankIsEverMoreThanOneOperationAhead) {
   for (Collective collective : {kOneShot, kTwoShot, kRing}) {
-    EXPECT_EQ(explore(slotsModel(uniform(3, 3, {collective, 1, kLines}))).largestLead, 1);
+    EXPECT_EQ(explore(slotsModel(uniform(3, 3, {collective, 1, kLL}))).largestLead, 1);
   }
-  EXPECT_GT(explore(slotsModel(uniform(3, 3, {kBroadcast, 1, kLines}))).largestLead, 1);
+  EXPECT_GT(explore(slotsModel(uniform(3, 3, {kBroadcast, 1, kLL}))).largestLead, 1);
 }
 
 // The same states come again two epochs later, so what holds for these epochs holds for every later one.
@@ -74,11 +74,10 @@ TEST(TwoSlots, HoldsForAnyNumberOfOperations) {
     std::vector<Operation> operations;
   };
   std::vector<Case> cases;
-  for (Protocol protocol : {kLines, kChunks, kSentinel}) {
+  for (Protocol protocol : {kLL, kSimple, kLamport}) {
     for (Collective collective : {kOneShot, kTwoShot}) {
       cases.push_back({2, 3, 2, {{collective, 2, protocol}}});
-      if (protocol == kLines || collective == kOneShot)
-        cases.push_back({3, 3, 2, {{collective, 1, protocol}}});
+      if (protocol == kLL || collective == kOneShot) cases.push_back({3, 3, 2, {{collective, 1, protocol}}});
     }
     cases.push_back({2,
                      5,
@@ -137,12 +136,12 @@ TEST(TwoSlots, AnySequenceOfOperations) {
                           {{kOneShot, 1},
                            {kOneShot, 2},
                            {kTwoShot, 2},
-                           {kOneShot, 1, kChunks},
-                           {kOneShot, 2, kChunks},
-                           {kTwoShot, 2, kChunks}},
+                           {kOneShot, 1, kSimple},
+                           {kOneShot, 2, kSimple},
+                           {kTwoShot, 2, kSimple}},
                           false);
   expectEverySequenceSafe("3 ranks, 3 operations of 4 kinds, lines and chunks", 3, 3,
-                          {{kOneShot, 1}, {kTwoShot, 1}, {kOneShot, 1, kChunks}, {kRing, 1}}, true);
+                          {{kOneShot, 1}, {kTwoShot, 1}, {kOneShot, 1, kSimple}, {kRing, 1}}, true);
 }
 
 TEST(TwoSlots, StaleFlagsOfALargerOperationAreNotReady) {
@@ -155,10 +154,10 @@ TEST(TwoSlots, StaleFlagsOfALargerOperationAreNotReady) {
 // Fewer elements than ranks: some owners have nothing to reduce, and still every rank hears of every other.
 TEST(TwoSlots, TwoShotWithEmptyShards) {
   for (int owners : {1, 2}) {
-    Setting setting = uniform(3, 4, {kTwoShot, 1, kLines, owners});
+    Setting setting = uniform(3, 4, {kTwoShot, 1, kLL, owners});
     expectSafe("two-shot, 3 ranks, " + std::to_string(owners) + " shards not empty", slotsModel(setting));
     setting.operations = {
-        {kOneShot, 1}, {kTwoShot, 1, kLines, owners}, {kOneShot, 1}, {kTwoShot, 1, kLines, owners}};
+        {kOneShot, 1}, {kTwoShot, 1, kLL, owners}, {kOneShot, 1}, {kTwoShot, 1, kLL, owners}};
     expectSafe("the same between one-shots", slotsModel(setting));
   }
 }
@@ -178,17 +177,17 @@ TEST(TwoSlots, DirectNeedsItsEndBarrier) {
 // Coops of a rank work apart; lines move from coop to coop when the number of blocks or the size changes.
 // A coop for each line: the lines of one operation are sent and read in any order.
 TEST(TwoSlots, LinesInAnyOrder) {
-  Setting setting = uniform(2, 5, {kOneShot, 3, kLines});
+  Setting setting = uniform(2, 5, {kOneShot, 3, kLL});
   setting.coops = 3;
   expectSafe("one-shot, 3 coops with a line each", slotsModel(setting));
-  setting = uniform(2, 4, {kTwoShot, 2, kChunks});
+  setting = uniform(2, 4, {kTwoShot, 2, kSimple});
   setting.coops = 2;
   expectSafe("two-shot, 2 coops with a word and a signal each", slotsModel(setting));
 }
 
 // Coops of a rank work apart; lines move from coop to coop when the number of blocks or the size changes.
 TEST(TwoSlots, CoopsThatShareLinesNeedTheRankToFinishFirst) {
-  Setting setting = sequence(2, {{kOneShot, 2}, {kOneShot, 2}, {kOneShot, 2, kLines, 0, 1}, {kOneShot, 2}});
+  Setting setting = sequence(2, {{kOneShot, 2}, {kOneShot, 2}, {kOneShot, 2, kLL, 0, 1}, {kOneShot, 2}});
   setting.coops = 2;
   expectSafe("2 coops, lines change hands, launches in order", slotsModel(setting));
   setting.joined = false;
@@ -200,7 +199,7 @@ TEST(TwoSlots, CoopsThatShareLinesNeedTheRankToFinishFirst) {
 
 // The sentinel variant erases what it read. The erasure must have landed before the peer may send again.
 TEST(TwoSlots, SentinelNeedsItsErasureToLandBeforeTheOperationEnds) {
-  Setting setting = uniform(2, 5, {kOneShot, 2, kSentinel});
+  Setting setting = uniform(2, 5, {kOneShot, 2, kLamport});
   expectSafe("sentinel, erasure lands within the operation", slotsModel(setting));
   setting.flushed = false;
   expectBroken("sentinel, erasure may land later", slotsModel(setting), &Verdict::lostUpdate);
@@ -210,17 +209,17 @@ TEST(TwoSlots, SentinelNeedsItsErasureToLandBeforeTheOperationEnds) {
 // A load that outlives its verb: harmless under a signal, which is a release; fatal where nothing waits for
 // it.
 TEST(TwoSlots, ReadLinesMustNotReturnBeforeItsLoadsAreDone) {
-  Setting setting = uniform(2, 3, {kOneShot, 1, kChunks});
+  Setting setting = uniform(2, 3, {kOneShot, 1, kSimple});
   setting.readsLinger = true;
   expectSafe("chunks, loads may linger", slotsModel(setting));
-  setting.operations.assign(3, {kOneShot, 1, kLines});
+  setting.operations.assign(3, {kOneShot, 1, kLL});
   expectBroken("lines, loads may linger", slotsModel(setting), &Verdict::wrongPayload);
 }
 
 // ---- what does not hold: each of these must be found
 
 TEST(Broken, OneSlot) {
-  for (Protocol protocol : {kLines, kChunks}) {
+  for (Protocol protocol : {kLL, kSimple}) {
     Setting setting = uniform(2, 2, {kOneShot, 2, protocol});
     setting.slots = 1;
     std::string trace = expectBroken("one slot", slotsModel(setting), &Verdict::wrongPayload);
@@ -231,7 +230,7 @@ TEST(Broken, OneSlot) {
 
 // Two-shot alone would do with one slot, since its phases already take turns; a one-shot after it would not.
 TEST(Broken, OneSlotIsEnoughForTwoShotAloneButNotForAMixture) {
-  Setting setting = uniform(3, 3, {kTwoShot, 1, kLines});
+  Setting setting = uniform(3, 3, {kTwoShot, 1, kLL});
   setting.slots = 1;
   expectSafe("one slot, two-shot only", slotsModel(setting));
   setting.operations = {{kTwoShot, 1}, {kOneShot, 1}, {kTwoShot, 1}};
@@ -246,7 +245,7 @@ TEST(Broken, FlagsComparedForDifference) {
 }
 
 TEST(Broken, SignalThatOvertakesItsPayload) {
-  Setting setting = uniform(2, 1, {kOneShot, 2, kChunks});
+  Setting setting = uniform(2, 1, {kOneShot, 2, kSimple});
   setting.signalReleases = false;
   expectBroken("signal without release", slotsModel(setting), &Verdict::wrongPayload);
 }
@@ -267,7 +266,7 @@ TEST(Broken, AnEpochForAnOperationOutsideTheSlots) {
 }
 
 TEST(Broken, PayloadWhereAnotherProtocolLooksForFlags) {
-  Setting setting = sequence(2, {{kOneShot, 1, kChunks}, {kOneShot, 1, kChunks}, {kOneShot, 1, kLines}});
+  Setting setting = sequence(2, {{kOneShot, 1, kSimple}, {kOneShot, 1, kSimple}, {kOneShot, 1, kLL}});
   expectSafe("lines after chunks, each in its own region", slotsModel(setting));
   setting.ownRegion = false;
   expectBroken("lines after chunks, in the same region", slotsModel(setting), &Verdict::wrongPayload);

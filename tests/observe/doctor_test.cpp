@@ -239,8 +239,8 @@ TEST(Doctor, SaysWhenRanksChoseDifferently) {
   EXPECT_EQ(got.verdict, Verdict::kDisagree);
   expectSays(got,
              std::string("ranks ran #1841 differently: rank 0 ran ") + nameOf(algorithms::Algorithm::kRing) +
-                 " with " + nameOf(algorithms::Protocol::kChunks) + "; rank 1 ran " +
-                 nameOf(algorithms::Algorithm::kTree) + " with " + nameOf(algorithms::Protocol::kChunks));
+                 " with " + nameOf(algorithms::Protocol::kSimple) + "; rank 1 ran " +
+                 nameOf(algorithms::Algorithm::kTree) + " with " + nameOf(algorithms::Protocol::kSimple));
 }
 
 TEST(Doctor, SaysWhatFailed) {

@@ -72,7 +72,7 @@ TEST(Choose, SmallTakesLinesAndLargeTakesShards) {
     return choose(exampleRequest(Collective::kAllReduce, bytes, ranks), exampleMachine(), kNoTable, kFree)
         .value();
   };
-  EXPECT_EQ(chosen(8, 2).protocol, Protocol::kLines);
+  EXPECT_EQ(chosen(8, 2).protocol, Protocol::kLL);
   EXPECT_EQ(chosen(8, 2).why, Why::kModel);
   EXPECT_EQ(chosen(size_t{16} << 20, 2).algorithm, Algorithm::kTwoShot);
   EXPECT_TRUE(chosen(size_t{16} << 20, 2).stream);
@@ -127,21 +127,21 @@ TEST(Choose, EveryAlgorithmCanBeForced) {
 TEST(Choose, WhatIsForcedAndImpossibleIsRefused) {
   const Machine machine = exampleMachine();
   const Request large = exampleRequest(Collective::kAllReduce, 1 << 20, 4);
-  EXPECT_EQ(choose(large, machine, kNoTable, Forced::parse("", "lines").value()).status().code,
+  EXPECT_EQ(choose(large, machine, kNoTable, Forced::parse("", "ll").value()).status().code,
             Code::kInvalidUsage);
   EXPECT_EQ(
       lastError(),
-      "all_reduce of 1048576 bytes by 4 ranks cannot run as forced; one_shot/lines: it carries at most 4096 "
-      "bytes; two_shot/lines: it carries at most 4096 bytes. Possible here: one_shot/chunks, "
-      "two_shot/chunks, ring/chunks, tree/chunks, pairwise/chunks");
+      "all_reduce of 1048576 bytes by 4 ranks cannot run as forced; one_shot/ll: it carries at most 4096 "
+      "bytes; two_shot/ll: it carries at most 4096 bytes. Possible here: one_shot/simple, "
+      "two_shot/simple, ring/simple, tree/simple, pairwise/simple");
   EXPECT_FALSE(choose(large, machine, kNoTable, forcedTo("all_reduce", "direct")).ok());
-  EXPECT_NE(lastError().find("direct/chunks: some rank cannot read"), std::string::npos) << lastError();
+  EXPECT_NE(lastError().find("direct/simple: some rank cannot read"), std::string::npos) << lastError();
   EXPECT_FALSE(choose(large, machine, kNoTable, forcedTo("all_reduce", "local")).ok());
   EXPECT_TRUE(choose(exampleRequest(Collective::kAllReduce, 4096, 4), machine, kNoTable,
-                     Forced::parse("", "lines").value())
+                     Forced::parse("", "ll").value())
                   .ok());
   EXPECT_FALSE(choose(exampleRequest(Collective::kAllReduce, 4097, 4), machine, kNoTable,
-                      Forced::parse("", "lines").value())
+                      Forced::parse("", "ll").value())
                    .ok());
 }
 
@@ -182,7 +182,7 @@ TEST(Choose, RingsGatherAsTheMachineSays) {
 TEST(Choose, TheTableBeatsTheModel) {
   const Request request = exampleRequest(Collective::kAllReduce, 2048, 4);
   const Table table =
-      tableOf(entryText(rowText(2048, "tree", "chunks", "\"chunk_bytes\": 8192, \"us\": 0.5")));
+      tableOf(entryText(rowText(2048, "tree", "simple", "\"chunk_bytes\": 8192, \"us\": 0.5")));
   const auto plan = choose(request, exampleMachine(), table, kFree);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan.value().algorithm, Algorithm::kTree);
@@ -196,7 +196,7 @@ TEST(Choose, TheTableBeatsTheModel) {
 
 TEST(Choose, WhatIsForcedBeatsTheTable) {
   const Request request = exampleRequest(Collective::kAllReduce, 2048, 4);
-  const Table table = tableOf(entryText(rowText(2048, "tree", "chunks")));
+  const Table table = tableOf(entryText(rowText(2048, "tree", "simple")));
   const auto plan = choose(request, exampleMachine(), table, forcedTo("all_reduce", "ring"));
   EXPECT_EQ(plan.value().algorithm, Algorithm::kRing);
   EXPECT_EQ(plan.value().why, Why::kForced);
@@ -204,7 +204,7 @@ TEST(Choose, WhatIsForcedBeatsTheTable) {
 
 TEST(Choose, ATablesChunkIsCutToTheRegion) {
   const Table table =
-      tableOf(entryText(rowText(1 << 20, "ring", "chunks", "\"chunk_bytes\": 1048576, \"us\": 9")));
+      tableOf(entryText(rowText(1 << 20, "ring", "simple", "\"chunk_bytes\": 1048576, \"us\": 9")));
   const Machine machine = exampleMachine();
   const auto plan = choose(exampleRequest(Collective::kAllReduce, 1 << 20, 4), machine, table, kFree);
   EXPECT_EQ(plan.value().chunkBytes, machine.linkChunk);
@@ -213,14 +213,14 @@ TEST(Choose, ATablesChunkIsCutToTheRegion) {
 // 5,000 bytes lie nearer to the row of lines, which cannot carry them.
 TEST(Choose, ARowThatCannotServeGivesWayToItsNeighbour) {
   const Table table =
-      tableOf(entryText(rowText(4096, "one_shot", "lines") + "," + rowText(16384, "tree", "chunks")));
+      tableOf(entryText(rowText(4096, "one_shot", "ll") + "," + rowText(16384, "tree", "simple")));
   const auto plan = choose(exampleRequest(Collective::kAllReduce, 5000, 4), exampleMachine(), table, kFree);
   EXPECT_EQ(plan.value().algorithm, Algorithm::kTree);
   EXPECT_EQ(plan.value().why, Why::kTable);
 }
 
 TEST(Choose, AnImpossibleRowIsIgnoredWithOneLine) {
-  const Table table = tableOf(entryText(rowText(2048, "ring", "chunks")));
+  const Table table = tableOf(entryText(rowText(2048, "ring", "simple")));
   Machine machine = exampleMachine();
   machine.deterministic = true;
   ScopedVariable level("NCCL_DEBUG", "INFO");
@@ -240,7 +240,7 @@ TEST(Choose, AnImpossibleRowIsIgnoredWithOneLine) {
 
 TEST(Choose, BothEndsOfAMessagePlanAlike) {
   const Table table =
-      tableOf(entryText(rowText(1 << 20, "flat", "chunks", "\"chunk_bytes\": 8192, \"us\": 9"), "send"));
+      tableOf(entryText(rowText(1 << 20, "flat", "simple", "\"chunk_bytes\": 8192, \"us\": 9"), "send"));
   for (const Forced& forced : {kFree, forcedTo("receive", "flat", "", 4096)}) {
     for (size_t bytes = 1; bytes <= size_t{1} << 24; bytes *= 2) {
       const auto send = choose(exampleRequest(Collective::kSend, bytes, 4), exampleMachine(), table, forced);
@@ -383,7 +383,7 @@ TEST(ChooseCost, ATableLookUpIsQuick) {
     for (int ranks = 2; ranks <= 64; ++ranks) {
       std::string rows;
       for (size_t bytes = 8; bytes <= size_t{1} << 28; bytes *= 2) {
-        append(rows, rowText(bytes, "tree", "chunks"));
+        append(rows, rowText(bytes, "tree", "simple"));
       }
       const std::string rest = "\"ranks\": " + std::to_string(ranks) +
                                ", \"cores\": 64, \"same_process\": false, \"reach\": false";

@@ -90,13 +90,13 @@ TEST(Chosen, OnGpusAreAllFormsButThoseToCompareWith) {
   Forms chosen;
   for (const int ranks : {1, 2, 3, 4, 8, 16, 64}) {
     for (const char* const gpu : {"NVIDIA H200", "another"}) {
-      for (const int lanes : {1, 8, 128}) {  // users allow fewer, and ranks that share a GPU have fewer
+      for (const int channels : {1, 8, 128}) {  // users allow fewer, and ranks that share a GPU have fewer
         Gpus gpus;
         std::strcpy(gpus.name, gpu);
         gpus.links = Links::kNvlink;
         Machine machine;
-        ASSERT_TRUE(communicator::describe(communicator::deviceShape(ranks, lanes), gpus, machine).ok());
-        machine.fewBlocks = lanes < communicator::kMostLanes;
+        ASSERT_TRUE(communicator::describe(communicator::deviceShape(ranks, channels), gpus, machine).ok());
+        machine.fewBlocks = channels < communicator::kMostChannels;
         forEachRequest(ranks, [&](Request request) {
           for (const DataType type : {DataType::kFloat32, DataType::kInt32}) {
             request.type = type;

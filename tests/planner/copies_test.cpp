@@ -101,11 +101,11 @@ TEST(Copies, OfAnAllReduceGoInAFewLargeChunksByFewBlocks) {
 // What was measured was measured without windows.
 TEST(Copies, CompeteWithWhatATableSays) {
   const Request request = windowed(Collective::kAllGather, kLarge);
-  EXPECT_EQ(planned(request, gatherEntry("push", "runs", "210")).protocol, Protocol::kCopy);
-  EXPECT_EQ(planned(request, gatherEntry("push", "runs", "210")).why, Why::kModel);
-  EXPECT_EQ(planned(request, gatherEntry("push", "runs", "150")).why, Why::kTable);
+  EXPECT_EQ(planned(request, gatherEntry("push", "warp_chunks", "210")).protocol, Protocol::kCopy);
+  EXPECT_EQ(planned(request, gatherEntry("push", "warp_chunks", "210")).why, Why::kModel);
+  EXPECT_EQ(planned(request, gatherEntry("push", "warp_chunks", "150")).why, Why::kTable);
   const Request plain = exampleRequest(Collective::kAllGather, kLarge, 2);
-  EXPECT_EQ(planned(plain, gatherEntry("push", "runs", "210")).why, Why::kTable);
+  EXPECT_EQ(planned(plain, gatherEntry("push", "warp_chunks", "210")).why, Why::kTable);
   EXPECT_EQ(planned(plain, gatherEntry("push", "copy", "100")).why, Why::kModel) << "it cannot run here";
 }
 

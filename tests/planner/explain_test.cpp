@@ -27,7 +27,7 @@ TEST(Explain, ListsEveryAlgorithmOfTheCollectiveOnce) {
 }
 
 TEST(Explain, AgreesWithChoose) {
-  const Table table = tableOf(entryText(rowText(65536, "tree", "chunks")));
+  const Table table = tableOf(entryText(rowText(65536, "tree", "simple")));
   Forced ring;
   ASSERT_TRUE(ring.force("all_reduce", "ring", "", 0, 0).ok());
   for (const Forced& forced : {Forced(), ring}) {
@@ -95,7 +95,7 @@ TEST(ExplainJson, SaysHowARingGathers) {
 }
 
 TEST(ExplainJson, NamesTheTableAndTheMeasurement) {
-  const Table table = tableOf(entryText(rowText(2048, "tree", "chunks")));
+  const Table table = tableOf(entryText(rowText(2048, "tree", "simple")));
   const std::string text =
       explainJson(exampleRequest(Collective::kAllReduce, 2048, 4), exampleMachine(), table, {});
   EXPECT_NE(text.find("\"why\":\"table\""), std::string::npos) << text;

@@ -59,10 +59,10 @@ TEST(Forced, RefusalsListWhatThereIs) {
       "there is no collective \"all_deduce\"; there are all_reduce, reduce_scatter, all_gather, all_to_all, "
       "broadcast, reduce, gather, scatter, all_reduce_add_rms_norm, send, receive");
   EXPECT_EQ(refusal("", "wave"),
-            "there is no protocol \"wave\"; there are lines, chunks, wide, bare, runs, copy, "
+            "there is no protocol \"wave\"; there are ll, simple, ll128, lamport, warp_chunks, copy, "
             "pull, pull_nosync, pull_push");
-  EXPECT_EQ(refusal("ring", "lines"),
-            "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
+  EXPECT_EQ(refusal("ring", "ll"),
+            "all_reduce by ring has no protocol ll; the algorithms that have it are: one_shot, two_shot");
 }
 
 TEST(Forced, RefusesListsThatAreNotClear) {
@@ -78,29 +78,29 @@ TEST(Forced, RefusesListsThatAreNotClear) {
 }
 
 TEST(Forced, AProtocolIsForEveryCollectiveThatHasIt) {
-  const auto forced = Forced::parse("one_shot", "lines");
+  const auto forced = Forced::parse("one_shot", "ll");
   ASSERT_TRUE(forced.ok()) << lastError();
-  EXPECT_EQ(forced.value().of(Collective::kAllReduce).protocol, Protocol::kLines);
+  EXPECT_EQ(forced.value().of(Collective::kAllReduce).protocol, Protocol::kLL);
   EXPECT_EQ(forced.value().of(Collective::kAllReduce).algorithm, Algorithm::kOneShot);
-  EXPECT_EQ(forced.value().of(Collective::kAllGather).protocol, Protocol::kLines);
+  EXPECT_EQ(forced.value().of(Collective::kAllGather).protocol, Protocol::kLL);
   EXPECT_FALSE(forced.value().of(Collective::kBroadcast).any()) << "on a host it has no lines";
-  EXPECT_EQ(Forced::parse("", "chunks").value().of(Collective::kBroadcast).protocol, Protocol::kChunks);
+  EXPECT_EQ(Forced::parse("", "simple").value().of(Collective::kBroadcast).protocol, Protocol::kSimple);
 }
 
 TEST(Forced, ReadsTheEnvironment) {
   const ScopedVariable algo("STRETTO_ALGO", "all_reduce:ring");
-  ScopedVariable proto("STRETTO_PROTO", "chunks");
+  ScopedVariable proto("STRETTO_PROTO", "simple");
   const auto forced = Forced::load();
   ASSERT_TRUE(forced.ok()) << lastError();
   EXPECT_EQ(forced.value().of(Collective::kAllReduce).algorithm, Algorithm::kRing);
-  EXPECT_EQ(forced.value().of(Collective::kAllReduce).protocol, Protocol::kChunks);
-  proto.set("lines");
+  EXPECT_EQ(forced.value().of(Collective::kAllReduce).protocol, Protocol::kSimple);
+  proto.set("ll");
   EXPECT_EQ(Forced::load().status().code, Code::kInvalidUsage);
 }
 
 TEST(Force, ReplacesAndTakesBack) {
   Forced forced = Forced::parse("ring", "").value();
-  ASSERT_TRUE(forced.force("all_reduce", "two_shot", "chunks", 65536, 0).ok()) << lastError();
+  ASSERT_TRUE(forced.force("all_reduce", "two_shot", "simple", 65536, 0).ok()) << lastError();
   EXPECT_EQ(forced.of(Collective::kAllReduce).algorithm, Algorithm::kTwoShot);
   EXPECT_EQ(forced.of(Collective::kAllReduce).chunkBytes, 65536u);
   EXPECT_EQ(forced.of(Collective::kAllGather).algorithm, Algorithm::kRing) << "the others stay";
@@ -111,7 +111,7 @@ TEST(Force, ReplacesAndTakesBack) {
 TEST(Force, AChunkMeansChunks) {
   Forced forced;
   ASSERT_TRUE(forced.force("all_reduce", "one_shot", "", 64, 0).ok()) << lastError();
-  EXPECT_EQ(forced.of(Collective::kAllReduce).protocol, Protocol::kChunks);
+  EXPECT_EQ(forced.of(Collective::kAllReduce).protocol, Protocol::kSimple);
 }
 
 // What users may still ask for by an old name.
@@ -132,12 +132,12 @@ TEST(Force, RefusesAndLeavesThingsAsTheyWere) {
   EXPECT_FALSE(forced.force("all_deduce", "ring", "", 0, 0).ok());
   EXPECT_FALSE(forced.force("all_reduce", "chain", "", 0, 0).ok());
   EXPECT_FALSE(forced.force("all_reduce", "ring", "wave", 0, 0).ok());
-  EXPECT_FALSE(forced.force("all_reduce", "ring", "lines", 0, 0).ok());
+  EXPECT_FALSE(forced.force("all_reduce", "ring", "ll", 0, 0).ok());
   EXPECT_EQ(lastError(),
-            "all_reduce by ring has no protocol lines; the algorithms that have it are: one_shot, two_shot");
-  EXPECT_FALSE(forced.force("broadcast", "", "bare", 0, 0).ok());
-  EXPECT_EQ(lastError(), "broadcast has no protocol bare; it has chunks, lines, wide, runs, copy");
-  EXPECT_FALSE(forced.force("all_reduce", "one_shot", "lines", 64, 0).ok());
+            "all_reduce by ring has no protocol ll; the algorithms that have it are: one_shot, two_shot");
+  EXPECT_FALSE(forced.force("broadcast", "", "lamport", 0, 0).ok());
+  EXPECT_EQ(lastError(), "broadcast has no protocol lamport; it has simple, ll, ll128, warp_chunks, copy");
+  EXPECT_FALSE(forced.force("all_reduce", "one_shot", "ll", 64, 0).ok());
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", 63, 0).ok());
   EXPECT_FALSE(forced.force("all_reduce", "one_shot", "", (size_t{1} << 30) + 64, 0).ok());
   EXPECT_EQ(forced.of(Collective::kAllReduce).algorithm, Algorithm::kRing);

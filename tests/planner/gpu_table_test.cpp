@@ -12,7 +12,7 @@ namespace {
 
 using namespace stretto::testing;
 
-constexpr const char* kBareRow = R"("chunk_bytes": 0, "blocks": 4, "us": 2.5)";
+constexpr const char* kLamportRow = R"("chunk_bytes": 0, "blocks": 4, "us": 2.5)";
 constexpr const char* kFreeRow = R"("chunk_bytes": 0, "blocks": 0, "us": 3.5)";
 
 struct GpuCase {
@@ -60,14 +60,14 @@ std::string noteOf(const std::string& entries, const Request& request, const Mac
   return note->kind() == json::Kind::kNull ? "" : note->text();
 }
 
-const std::string kRow = rowText(65536, "one_shot", "bare", kBareRow);
+const std::string kRow = rowText(65536, "one_shot", "lamport", kLamportRow);
 const std::string kEntry = gpuEntry(kRow);
 
 TEST(GpuTable, BeatsTheModelAndSaysHowManyBlocks) {
   const Plan plan = planned(kEntry, sumOf(65536));
   EXPECT_EQ(plan.why, Why::kTable);
   EXPECT_EQ(plan.algorithm, Algorithm::kOneShot);
-  EXPECT_EQ(plan.protocol, Protocol::kBare);
+  EXPECT_EQ(plan.protocol, Protocol::kLamport);
   EXPECT_EQ(plan.blocks, 4);
   EXPECT_FLOAT_EQ(plan.predictedMicroseconds, 2.5);
   EXPECT_NE(planned("", sumOf(65536)).blocks, 4) << "or else this test shows nothing";
@@ -98,12 +98,12 @@ TEST(GpuTable, ServesItsOwnCaseOnly) {
 }
 
 TEST(GpuTable, IsNotForCpuRanksNorTheirsForGpus) {
-  const std::string host = entryText(rowText(65536, "tree", "chunks"), "all_reduce",
+  const std::string host = entryText(rowText(65536, "tree", "simple"), "all_reduce",
                                      "\"ranks\": 2, \"cores\": 8, \"same_process\": false, \"reach\": false");
   EXPECT_EQ(planned(host, sumOf(65536)).why, Why::kModel);
   EXPECT_EQ(planned(kEntry, sumOf(65536), exampleMachine()).why, Why::kModel);
   const std::string both = host + "," + kEntry;
-  EXPECT_EQ(planned(both, sumOf(65536)).protocol, Protocol::kBare);
+  EXPECT_EQ(planned(both, sumOf(65536)).protocol, Protocol::kLamport);
   EXPECT_EQ(planned(both, sumOf(65536), exampleMachine()).algorithm, Algorithm::kTree);
 }
 
@@ -111,8 +111,9 @@ TEST(GpuTable, ThreadsAreServedByWhatProcessesMeasuredUnlessTheyHaveTheirOwn) {
   Machine threads = gpuMachine();
   threads.sameProcess = true;
   EXPECT_EQ(planned(kEntry, sumOf(65536), threads).blocks, 4);
-  const std::string own = gpuEntry(
-      rowText(65536, "one_shot", "bare", R"("chunk_bytes": 0, "blocks": 7, "us": 2)"), {.sameProcess = true});
+  const std::string own =
+      gpuEntry(rowText(65536, "one_shot", "lamport", R"("chunk_bytes": 0, "blocks": 7, "us": 2)"),
+               {.sameProcess = true});
   EXPECT_EQ(planned(kEntry + "," + own, sumOf(65536), threads).blocks, 7);
   EXPECT_EQ(planned(kEntry + "," + own, sumOf(65536)).blocks, 4);
   EXPECT_EQ(planned(own, sumOf(65536)).blocks, 7);
@@ -129,17 +130,17 @@ TEST(GpuTable, SumsOfFloatsAndTheRestHaveEntriesOfTheirOwn) {
   }
   EXPECT_EQ(planned(kEntry, sumOf(65536, DataType::kInt32)).why, Why::kModel);
   const std::string others =
-      gpuEntry(rowText(65536, "one_shot", "wide", R"("chunk_bytes": 0, "blocks": 9, "us": 4)"),
+      gpuEntry(rowText(65536, "one_shot", "ll128", R"("chunk_bytes": 0, "blocks": 9, "us": 4)"),
                {.reduction = "others"});
   const Plan plan = planned(kEntry + "," + others, sumOf(65536, DataType::kInt32));
-  EXPECT_EQ(plan.protocol, Protocol::kWide);
+  EXPECT_EQ(plan.protocol, Protocol::kLL128);
   EXPECT_EQ(plan.blocks, 9);
 }
 
 // What moves bytes only has one entry for all types; "reduction" is not read there.
 TEST(GpuTable, MovesAreOneEntryForAllTypes) {
   const std::string entry =
-      entryText(rowText(65536, "push", "wide", R"("chunk_bytes": 0, "blocks": 5, "us": 2)"), "all_gather",
+      entryText(rowText(65536, "push", "ll128", R"("chunk_bytes": 0, "blocks": 5, "us": 2)"), "all_gather",
                 R"("ranks": 2, "same_process": false, "gpu": "NVIDIA H200", "links": "nvlink", )"
                 R"("version": "0.1.0")");
   Request request = exampleRequest(Collective::kAllGather, 65536, 2);
@@ -149,62 +150,62 @@ TEST(GpuTable, MovesAreOneEntryForAllTypes) {
   }
 }
 
-// A hand-made table: bare lines for types that they cannot carry.
+// A hand-made table: Lamport lines for types that they cannot carry.
 TEST(GpuTable, ARowForTypesThatItCannotServeGivesWay) {
   const std::string entry = gpuEntry(kRow, {.reduction = "others"});
   const Request request = sumOf(65536, DataType::kInt32);
   const Plan plan = planned(entry, request);
   EXPECT_EQ(plan.why, Why::kModel);
-  EXPECT_NE(plan.protocol, Protocol::kBare);
-  EXPECT_EQ(reasonFor(entry, request, gpuMachine(), Algorithm::kOneShot, Protocol::kBare),
+  EXPECT_NE(plan.protocol, Protocol::kLamport);
+  EXPECT_EQ(reasonFor(entry, request, gpuMachine(), Algorithm::kOneShot, Protocol::kLamport),
             "measured fastest at 65536 bytes, but it serves sums and averages of float32, float16 and "
             "bfloat16 only");
 }
 
-// Four blocks of bare lines too short for rounds carry about 65,000 bytes: the row is the nearest to 180,000
-// and cannot serve them.
+// Four blocks of Lamport lines too short for rounds carry about 65,000 bytes: the row is the nearest to
+// 180,000 and cannot serve them.
 TEST(GpuTable, ARowCarriesOnlyWhatItsBlocksCan) {
   Machine machine = gpuMachine();
-  machine.bareBytes = 16384;
-  const size_t most = (machine.bareBytes - 128) * 4;
+  machine.lamportBytes = 16384;
+  const size_t most = (machine.lamportBytes - 128) * 4;
   EXPECT_EQ(planned(kEntry, sumOf(most), machine).why, Why::kTable);
   EXPECT_EQ(planned(kEntry, sumOf(most + 1), machine).why, Why::kModel);
-  const std::string two = gpuEntry(kRow + "," + rowText(size_t{1} << 20, "one_shot", "wide", kFreeRow));
+  const std::string two = gpuEntry(kRow + "," + rowText(size_t{1} << 20, "one_shot", "ll128", kFreeRow));
   const Plan plan = planned(two, sumOf(180000), machine);
   EXPECT_EQ(plan.why, Why::kTable);
-  EXPECT_EQ(plan.protocol, Protocol::kWide) << "the next row";
-  EXPECT_EQ(reasonFor(two, sumOf(180000), machine, Algorithm::kOneShot, Protocol::kBare),
+  EXPECT_EQ(plan.protocol, Protocol::kLL128) << "the next row";
+  EXPECT_EQ(reasonFor(two, sumOf(180000), machine, Algorithm::kOneShot, Protocol::kLamport),
             "measured fastest at 65536 bytes, but it carries at most " + std::to_string(most) + " bytes");
-  const size_t inAll = (machine.bareBytes - 128) * static_cast<size_t>(machine.lanes);
-  EXPECT_EQ(reasonFor("", sumOf(inAll + 1), machine, Algorithm::kOneShot, Protocol::kBare),
+  const size_t inAll = (machine.lamportBytes - 128) * static_cast<size_t>(machine.channels);
+  EXPECT_EQ(reasonFor("", sumOf(inAll + 1), machine, Algorithm::kOneShot, Protocol::kLamport),
             "it carries at most " + std::to_string(inAll) + " bytes");
   EXPECT_EQ(planned(kEntry, sumOf(180000)).why, Why::kTable) << "rounds carry any number of bytes";
 }
 
-TEST(GpuTable, BlocksBeyondTheLanesGiveWayWithAReason) {
+TEST(GpuTable, BlocksBeyondTheChannelsGiveWayWithAReason) {
   const std::string entry =
-      gpuEntry(rowText(65536, "one_shot", "wide", R"("chunk_bytes": 0, "blocks": 96, "us": 2)"));
+      gpuEntry(rowText(65536, "one_shot", "ll128", R"("chunk_bytes": 0, "blocks": 96, "us": 2)"));
   EXPECT_EQ(planned(entry, sumOf(65536)).blocks, 96);
   Machine few = gpuMachine();
-  few.lanes = few.runLanes = few.deepLanes = 64;
+  few.channels = few.warpChunkChannels = few.deepChannels = 64;
   EXPECT_EQ(planned(entry, sumOf(65536), few).why, Why::kModel);
   EXPECT_EQ(
-      reasonFor(entry, sumOf(65536), few, Algorithm::kOneShot, Protocol::kWide),
+      reasonFor(entry, sumOf(65536), few, Algorithm::kOneShot, Protocol::kLL128),
       "measured fastest at 65536 bytes, but it was measured with 96 blocks, and at most 64 can take part "
       "here");
-  // Chunks have fewer lanes than lines.
+  // Chunks have fewer channels than lines.
   const std::string deep =
-      gpuEntry(rowText(65536, "ring", "chunks", R"("chunk_bytes": 0, "blocks": 65, "us": 2)"));
+      gpuEntry(rowText(65536, "ring", "simple", R"("chunk_bytes": 0, "blocks": 65, "us": 2)"));
   EXPECT_EQ(planned(deep, sumOf(65536)).why, Why::kModel);
 }
 
 // What was measured with all blocks says nothing of few, where as many as there are would be taken.
 TEST(GpuTable, IsNotForFewerBlocksThanWereMeasured) {
-  const std::string entry =
-      gpuEntry(rowText(size_t{1} << 26, "one_shot", "runs", R"("chunk_bytes": 0, "blocks": 0, "us": 2)") +
-               "," + rowText(1024, "one_shot", "bare", R"("chunk_bytes": 0, "blocks": 0, "us": 2)"));
+  const std::string entry = gpuEntry(
+      rowText(size_t{1} << 26, "one_shot", "warp_chunks", R"("chunk_bytes": 0, "blocks": 0, "us": 2)") + "," +
+      rowText(1024, "one_shot", "lamport", R"("chunk_bytes": 0, "blocks": 0, "us": 2)"));
   Machine few = gpuMachine();
-  few.lanes = few.runLanes = few.deepLanes = 16;
+  few.channels = few.warpChunkChannels = few.deepChannels = 16;
   few.fewBlocks = true;
   EXPECT_EQ(planned(entry, sumOf(size_t{1} << 26)).why, Why::kTable);
   EXPECT_EQ(planned(entry, sumOf(size_t{1} << 26), few).why, Why::kModel);
@@ -213,17 +214,17 @@ TEST(GpuTable, IsNotForFewerBlocksThanWereMeasured) {
   Request windowed = sumOf(size_t{1} << 26);
   windowed.pullsOnce = true;
   EXPECT_EQ(planned(entry, windowed, few).protocol, Protocol::kPull);
-  EXPECT_EQ(planned(entry, windowed).protocol, Protocol::kRuns);
+  EXPECT_EQ(planned(entry, windowed).protocol, Protocol::kWarpChunks);
 }
 
 TEST(GpuTable, WhoInsistsOnBlocksIsNotOverruled) {
   const std::string entry =
-      gpuEntry(rowText(65536, "one_shot", "wide", R"("chunk_bytes": 0, "blocks": 4, "us": 2)"));
+      gpuEntry(rowText(65536, "one_shot", "ll128", R"("chunk_bytes": 0, "blocks": 4, "us": 2)"));
   Machine machine = gpuMachine();
   machine.blocks = 32;
   EXPECT_EQ(planned(entry, sumOf(65536), machine).why, Why::kModel);
   EXPECT_EQ(planned(entry, sumOf(65536), machine).blocks, 32);
-  EXPECT_EQ(reasonFor(entry, sumOf(65536), machine, Algorithm::kOneShot, Protocol::kWide),
+  EXPECT_EQ(reasonFor(entry, sumOf(65536), machine, Algorithm::kOneShot, Protocol::kLL128),
             "measured fastest at 65536 bytes, but it was measured with 4 blocks, and 32 are insisted on");
   machine.blocks = 4;
   EXPECT_EQ(planned(entry, sumOf(65536), machine).why, Why::kTable);
@@ -231,18 +232,18 @@ TEST(GpuTable, WhoInsistsOnBlocksIsNotOverruled) {
 
 TEST(GpuTable, BlocksCanBeForcedForOneCollective) {
   Forced forced;
-  ASSERT_TRUE(forced.force("all_reduce", "one_shot", "wide", 0, 17).ok()) << lastError();
+  ASSERT_TRUE(forced.force("all_reduce", "one_shot", "ll128", 0, 17).ok()) << lastError();
   EXPECT_EQ(planned(kEntry, sumOf(65536), gpuMachine(), forced).blocks, 17);
   EXPECT_EQ(planned(kEntry, sumOf(65536), gpuMachine(), forced).why, Why::kForced);
   const Request other = exampleRequest(Collective::kAllGather, 65536, 2);
   EXPECT_EQ(planned("", other, gpuMachine(), forced), planned("", other));
 
-  ASSERT_TRUE(forced.force("all_reduce", "one_shot", "wide", 0, 129).ok());
+  ASSERT_TRUE(forced.force("all_reduce", "one_shot", "ll128", 0, 129).ok());
   EXPECT_FALSE(choose(sumOf(65536), gpuMachine(), tableOf(""), forced).ok());
-  EXPECT_NE(lastError().find("one_shot/wide: at most 128 blocks can take part here"), std::string::npos)
+  EXPECT_NE(lastError().find("one_shot/ll128: at most 128 blocks can take part here"), std::string::npos)
       << lastError();
   ASSERT_TRUE(forced.force("all_reduce", "ring", "", 0, 65).ok());
-  EXPECT_FALSE(choose(sumOf(65536), gpuMachine(), tableOf(""), forced).ok()) << "64 lanes have chunks";
+  EXPECT_FALSE(choose(sumOf(65536), gpuMachine(), tableOf(""), forced).ok()) << "64 channels have chunks";
   ASSERT_TRUE(forced.force("all_reduce", "ring", "", 0, 2).ok());
   EXPECT_FALSE(choose(sumOf(65536), exampleMachine(), tableOf(""), forced).ok()) << "the host has no blocks";
   EXPECT_FALSE(forced.force("all_reduce", "ring", "", 0, 256).ok());
@@ -274,7 +275,7 @@ TEST(GpuTable, HashSeesEveryDifference) {
     hashes.push_back(tableOf(gpuEntry(kRow, other)).hash());
   }
   for (const char* rest : {R"("chunk_bytes": 0, "blocks": 5, "us": 2.5)", kFreeRow}) {
-    hashes.push_back(tableOf(gpuEntry(rowText(65536, "one_shot", "bare", rest))).hash());
+    hashes.push_back(tableOf(gpuEntry(rowText(65536, "one_shot", "lamport", rest))).hash());
   }
   std::sort(hashes.begin(), hashes.end());
   EXPECT_EQ(std::adjacent_find(hashes.begin(), hashes.end()), hashes.end());
@@ -290,13 +291,13 @@ TEST(GpuTable, RefusesWhatIsNotOfTheSchema) {
   EXPECT_NE(refusal(gpuEntry(kRow, {.reduction = "none"})).find("float_sums or others"), std::string::npos);
   refusal(gpuEntry(kRow, {.gpu = ""}));
   refusal(gpuEntry(kRow, {.version = "0.1.0-with-a-long-tail"}));
-  refusal(gpuEntry(rowText(64, "one_shot", "lines")));  // no blocks
-  refusal(gpuEntry(rowText(64, "one_shot", "lines", R"("chunk_bytes": 0, "blocks": 256, "us": 1)")));
-  refusal(gpuEntry(rowText(64, "direct", "chunks", kFreeRow)));  // the host's alone
-  refusal(entryText(rowText(64, "one_shot", "wide")));           // the GPUs' alone
+  refusal(gpuEntry(rowText(64, "one_shot", "ll")));  // no blocks
+  refusal(gpuEntry(rowText(64, "one_shot", "ll", R"("chunk_bytes": 0, "blocks": 256, "us": 1)")));
+  refusal(gpuEntry(rowText(64, "direct", "simple", kFreeRow)));  // the host's alone
+  refusal(entryText(rowText(64, "one_shot", "ll128")));          // the GPUs' alone
   refusal(kEntry + "," + kEntry);
   // Another version may know what this one does not.
-  const std::string unknown = rowText(64, "seven_shot", "lines", kFreeRow);
+  const std::string unknown = rowText(64, "seven_shot", "ll", kFreeRow);
   EXPECT_NE(refusal(gpuEntry(unknown)).find("seven_shot"), std::string::npos);
   EXPECT_TRUE(Table::parse(tableText(gpuEntry(unknown, {.version = "9.9"}))).ok()) << lastError();
 }
@@ -318,15 +319,15 @@ TEST(GpuTable, NeverChoosesWhatCannotRun) {
                                    : "");
       for (const DataType type : {DataType::kBfloat16, DataType::kInt64}) {
         for (size_t bytes = 8; bytes <= size_t{1} << 28; bytes *= 3) {
-          for (const int lanes : {1, 40, 128}) {
+          for (const int channels : {1, 40, 128}) {
             Machine machine = gpuMachine();
-            machine.lanes = machine.runLanes = lanes;
-            machine.deepLanes = std::min(lanes, 64);
+            machine.channels = machine.warpChunkChannels = channels;
+            machine.deepChannels = std::min(channels, 64);
             Request request = exampleRequest(row.collective, bytes, 2);
             request.type = type;
             const Plan plan = planned(entries, request, machine);
             const bool deep = algorithms::isDeep(plan.protocol);
-            ASSERT_LE(plan.blocks, deep ? machine.deepLanes : lanes);
+            ASSERT_LE(plan.blocks, deep ? machine.deepChannels : channels);
             ASSERT_GE(plan.blocks, 1);
             Machine with = machine;
             with.blocks = plan.blocks;

@@ -43,7 +43,7 @@ TEST(Hosts, AreTheReasonOfWhatCannotRun) {
 // What was measured where all share memory says nothing of them.
 TEST(Hosts, AreInNoTable) {
   Machine machine = exampleMachine();
-  const Table table = tableOf(entryText(rowText(65536, "tree", "chunks")));
+  const Table table = tableOf(entryText(rowText(65536, "tree", "simple")));
   const Request request = exampleRequest(Collective::kAllReduce, 65536, 4);
   ASSERT_NE(table.find(request, machine).nearest, nullptr);
   machine.hosts = 2;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace stretto::testing;
 
-const Descriptor& rowOf(Collective collective, Algorithm algorithm, Protocol protocol = Protocol::kChunks) {
+const Descriptor& rowOf(Collective collective, Algorithm algorithm, Protocol protocol = Protocol::kSimple) {
   for (const Descriptor& row : algorithms::descriptors()) {
     if (row.collective == collective && row.algorithm == algorithm && row.protocol == protocol) return row;
   }
@@ -142,16 +142,16 @@ TEST(Model, ObstaclesHaveReasons) {
                       exampleRequest(Collective::kAllReduce, 8192, ranks), bare);
   };
   bare.deterministic = true;
-  EXPECT_EQ(obstacle(Algorithm::kLocal, Protocol::kChunks, 1), Obstacle::kNone);
-  EXPECT_EQ(obstacle(Algorithm::kLocal, Protocol::kChunks, 2), Obstacle::kManyRanks);
-  EXPECT_EQ(obstacle(Algorithm::kOneShot, Protocol::kChunks, 1), Obstacle::kOneRank);
-  EXPECT_EQ(obstacle(Algorithm::kOneShot, Protocol::kLines, 2), Obstacle::kBytes);
-  EXPECT_EQ(obstacle(Algorithm::kOneShot, Protocol::kChunks, 2), Obstacle::kSlots);
-  EXPECT_EQ(obstacle(Algorithm::kDirect, Protocol::kChunks, 2), Obstacle::kReach);
-  EXPECT_EQ(obstacle(Algorithm::kRing, Protocol::kChunks, 2), Obstacle::kOrder);
+  EXPECT_EQ(obstacle(Algorithm::kLocal, Protocol::kSimple, 1), Obstacle::kNone);
+  EXPECT_EQ(obstacle(Algorithm::kLocal, Protocol::kSimple, 2), Obstacle::kManyRanks);
+  EXPECT_EQ(obstacle(Algorithm::kOneShot, Protocol::kSimple, 1), Obstacle::kOneRank);
+  EXPECT_EQ(obstacle(Algorithm::kOneShot, Protocol::kLL, 2), Obstacle::kBytes);
+  EXPECT_EQ(obstacle(Algorithm::kOneShot, Protocol::kSimple, 2), Obstacle::kSlots);
+  EXPECT_EQ(obstacle(Algorithm::kDirect, Protocol::kSimple, 2), Obstacle::kPeerAccess);
+  EXPECT_EQ(obstacle(Algorithm::kRing, Protocol::kSimple, 2), Obstacle::kOrder);
   bare.deterministic = false;
-  EXPECT_EQ(obstacle(Algorithm::kRing, Protocol::kChunks, 2), Obstacle::kLinks);
-  const Descriptor& lines = rowOf(Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLines);
+  EXPECT_EQ(obstacle(Algorithm::kRing, Protocol::kSimple, 2), Obstacle::kLinks);
+  const Descriptor& lines = rowOf(Collective::kAllReduce, Algorithm::kOneShot, Protocol::kLL);
   const Request request = exampleRequest(Collective::kAllReduce, 8192, 2);
   for (int i = 0; i <= static_cast<int>(Obstacle::kType); ++i) {
     EXPECT_EQ(reasonOf(lines, static_cast<Obstacle>(i), request, bare).empty(), i == 0) << i;

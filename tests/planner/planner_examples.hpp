@@ -34,14 +34,14 @@ inline planner::Machine gpuMachine(const char* gpu = "NVIDIA H200") {
   machine.cores = 1;  // of the host; what it has does not matter here
   snprintf(machine.gpus.name, sizeof machine.gpus.name, "%s", gpu);
   machine.gpus.links = planner::Links::kNvlink;
-  machine.lanes = machine.runLanes = 128;
-  machine.deepLanes = 64;
+  machine.channels = machine.warpChunkChannels = 128;
+  machine.deepChannels = 64;
   machine.slotBytes = 4096;
   machine.linkChunk = 8192;
   machine.lineBytes = 2048;
-  machine.wideBytes = 17280;
-  machine.bareBytes = size_t{33} << 10;
-  machine.runBytes = 4096;
+  machine.ll128Bytes = 17280;
+  machine.lamportBytes = size_t{33} << 10;
+  machine.warpChunkBytes = 4096;
   return machine;
 }
 

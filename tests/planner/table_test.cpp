@@ -25,9 +25,8 @@ std::string refusalOfRow(const std::string& row) {
   return refusal(tableText(entryText(row)));
 }
 
-const std::string kThreeRows = rowText(1024, "one_shot", "lines") + "," +
-                               rowText(16384, "one_shot", "chunks") + "," +
-                               rowText(262144, "two_shot", "chunks");
+const std::string kThreeRows = rowText(1024, "one_shot", "ll") + "," + rowText(16384, "one_shot", "simple") +
+                               "," + rowText(262144, "two_shot", "simple");
 
 TEST(Table, TheShippedOneParses) {
   const auto table = Table::shipped();
@@ -61,10 +60,10 @@ TEST(Table, RefusesNumbersOutOfBounds) {
                            "\"chunk_bytes\": 0, \"us\": 0", "\"chunk_bytes\": 0, \"us\": -1",
                            "\"chunk_bytes\": 0, \"us\": 1e10", "\"chunk_bytes\": 0, \"us\": 1e999",
                            "\"chunk_bytes\": 0, \"us\": \"1\"", "\"chunk_bytes\": 0", "\"us\": 1"}) {
-    refusalOfRow(rowText(64, "one_shot", "lines", rest));
+    refusalOfRow(rowText(64, "one_shot", "ll", rest));
   }
-  refusalOfRow(rowText(0, "one_shot", "lines"));
-  refusalOfRow(rowText(1ull << 41, "one_shot", "chunks"));
+  refusalOfRow(rowText(0, "one_shot", "ll"));
+  refusalOfRow(rowText(1ull << 41, "one_shot", "simple"));
   for (const char* rest : {"\"ranks\": 1, \"cores\": 8, \"same_process\": false, \"reach\": false",
                            "\"ranks\": 65, \"cores\": 8, \"same_process\": false, \"reach\": false",
                            "\"ranks\": -4, \"cores\": 8, \"same_process\": false, \"reach\": false",
@@ -78,16 +77,16 @@ TEST(Table, RefusesNumbersOutOfBounds) {
 TEST(Table, RefusesNamesItDoesNotKnow) {
   EXPECT_NE(refusal(tableText(entryText("", "all_deduce"))).find("all_deduce"), std::string::npos);
   EXPECT_NE(refusal(tableText(entryText("", "receive"))).find("receive goes by send"), std::string::npos);
-  const std::string unknown = refusalOfRow(rowText(64, "three_shot", "lines"));
-  EXPECT_EQ(unknown, "line 1: all_reduce has no algorithm \"three_shot\" with protocol \"lines\"");
+  const std::string unknown = refusalOfRow(rowText(64, "three_shot", "ll"));
+  EXPECT_EQ(unknown, "line 1: all_reduce has no algorithm \"three_shot\" with protocol \"ll\"");
   refusalOfRow(rowText(64, "one_shot", "waves"));
-  refusalOfRow(rowText(64, "ring", "lines"));
-  refusalOfRow(rowText(64, "chain", "chunks"));
-  refusalOfRow(rowText(64, "local", "chunks"));
+  refusalOfRow(rowText(64, "ring", "ll"));
+  refusalOfRow(rowText(64, "chain", "simple"));
+  refusalOfRow(rowText(64, "local", "simple"));
 }
 
 TEST(Table, RefusesDuplicates) {
-  const std::string twice = rowText(64, "one_shot", "lines") + "," + rowText(64, "one_shot", "chunks");
+  const std::string twice = rowText(64, "one_shot", "ll") + "," + rowText(64, "one_shot", "simple");
   EXPECT_NE(refusalOfRow(twice).find("two rows of this entry have 64 bytes"), std::string::npos);
   const std::string entry = entryText(kThreeRows);
   EXPECT_NE(refusal(tableText(entry + "," + entry)).find("same case"), std::string::npos);
@@ -101,14 +100,14 @@ TEST(Table, RefusesDuplicates) {
 }
 
 TEST(Table, HashIsOfWhatDecides) {
-  const std::string other = entryText(rowText(8, "push", "lines"), "all_gather");
+  const std::string other = entryText(rowText(8, "push", "ll"), "all_gather");
   const Table table = tableOf(entryText(kThreeRows) + "," + other);
   ASSERT_EQ(table.size(), 2u);
   const uint64_t hash = table.hash();
   EXPECT_EQ(tableOf(other + "," + entryText(kThreeRows)).hash(), hash) << "order of entries";
-  const std::string reordered = rowText(262144, "two_shot", "chunks", "\"us\": 1.50, \"chunk_bytes\": 0") +
-                                ",\n" + rowText(1024, "one_shot", "lines") + " ,\t" +
-                                rowText(16384, "one_shot", "chunks");
+  const std::string reordered = rowText(262144, "two_shot", "simple", "\"us\": 1.50, \"chunk_bytes\": 0") +
+                                ",\n" + rowText(1024, "one_shot", "ll") + " ,\t" +
+                                rowText(16384, "one_shot", "simple");
   EXPECT_EQ(tableOf(entryText(reordered) + "," + other).hash(), hash)
       << "order of rows, keys and white space";
   const auto elsewhere = Table::parse("{\"entries\": [" + entryText(kThreeRows) + "," + other +
@@ -118,13 +117,13 @@ TEST(Table, HashIsOfWhatDecides) {
 }
 
 TEST(Table, HashSeesEveryDifference) {
-  const std::string base = rowText(1024, "one_shot", "chunks");
+  const std::string base = rowText(1024, "one_shot", "simple");
   std::vector<uint64_t> hashes = {tableOf("").hash(), tableOf(entryText("")).hash(),
                                   tableOf(entryText(base)).hash()};
-  for (const std::string& row : {rowText(1025, "one_shot", "chunks"), rowText(1024, "two_shot", "chunks"),
-                                 rowText(1024, "one_shot", "lines"),
-                                 rowText(1024, "one_shot", "chunks", "\"chunk_bytes\": 64, \"us\": 1.5"),
-                                 rowText(1024, "one_shot", "chunks", "\"chunk_bytes\": 0, \"us\": 1.25")}) {
+  for (const std::string& row : {rowText(1025, "one_shot", "simple"), rowText(1024, "two_shot", "simple"),
+                                 rowText(1024, "one_shot", "ll"),
+                                 rowText(1024, "one_shot", "simple", "\"chunk_bytes\": 64, \"us\": 1.5"),
+                                 rowText(1024, "one_shot", "simple", "\"chunk_bytes\": 0, \"us\": 1.25")}) {
     hashes.push_back(tableOf(entryText(row)).hash());
   }
   for (const char* rest : {"\"ranks\": 5, \"cores\": 8, \"same_process\": false, \"reach\": false",
@@ -133,7 +132,7 @@ TEST(Table, HashSeesEveryDifference) {
                            "\"ranks\": 4, \"cores\": 8, \"same_process\": false, \"reach\": true"}) {
     hashes.push_back(tableOf(entryText(base, "all_reduce", rest)).hash());
   }
-  hashes.push_back(tableOf(entryText(rowText(1024, "ring", "chunks"), "all_gather")).hash());
+  hashes.push_back(tableOf(entryText(rowText(1024, "ring", "simple"), "all_gather")).hash());
   std::sort(hashes.begin(), hashes.end());
   EXPECT_EQ(std::adjacent_find(hashes.begin(), hashes.end()), hashes.end());
 }
@@ -194,15 +193,15 @@ TEST_F(TableFind, FewerCoresThanRanksMustBeEqual) {
 }
 
 TEST_F(TableFind, ReceivesAreSends) {
-  const Table table = tableOf(entryText(rowText(1024, "flat", "chunks"), "send"));
+  const Table table = tableOf(entryText(rowText(1024, "flat", "simple"), "send"));
   const auto match = table.find(exampleRequest(Collective::kReceive, 1024, 4), exampleMachine());
   EXPECT_NE(match.nearest, nullptr);
 }
 
 TEST_F(TableFind, TimeLiesBetweenTheNeighbours) {
   const Table table =
-      tableOf(entryText(rowText(1000, "one_shot", "lines", "\"chunk_bytes\": 0, \"us\": 2") + "," +
-                        rowText(2000, "one_shot", "lines", "\"chunk_bytes\": 0, \"us\": 4")));
+      tableOf(entryText(rowText(1000, "one_shot", "ll", "\"chunk_bytes\": 0, \"us\": 2") + "," +
+                        rowText(2000, "one_shot", "ll", "\"chunk_bytes\": 0, \"us\": 4")));
   const auto time = [&](size_t bytes) {
     return table.find(exampleRequest(Collective::kAllReduce, bytes, 4), exampleMachine()).microseconds;
   };

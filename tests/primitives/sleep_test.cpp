@@ -27,7 +27,7 @@ class Sleeper {
  private:
   WindowHeader& window() { return job_.host(0).header(); }
 
-  testing::Job job_{2, 4096, 4096, Reach::kAddress};
+  testing::Job job_{2, 4096, 4096, PeerAccess::kAddress};
   Patience patience_{job_.host(0), {.peer = 1}};
 };
 

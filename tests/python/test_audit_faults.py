@@ -176,7 +176,7 @@ VARIABLES: list[tuple[str, dict[str, str], Severity, str]] = [
     ("environment.refused-variables", {"STRETTO_TIMEOUT": "soon"}, Severity.ERROR, "STRETTO_TIMEOUT"),
     ("environment.refused-variables", {"STRETTO_ALGO": "fastest"}, Severity.ERROR, "STRETTO_ALGO"),
     ("environment.refused-variables", {"STRETTO_TABLE": "/nowhere/table.json"}, Severity.ERROR, "STRETTO_TABLE"),
-    ("environment.contradictions", {"STRETTO_PROTO": "lines"}, Severity.WARNING, "STRETTO_PROTO"),
+    ("environment.contradictions", {"STRETTO_PROTO": "ll"}, Severity.WARNING, "STRETTO_PROTO"),
     ("environment.contradictions", {"STRETTO_TABLE": "t.json", "STRETTO_ALGO": "ring"}, Severity.WARNING, "no say"),
     ("environment.contradictions", {"STRETTO_WARN_AFTER": "100", "STRETTO_TIMEOUT": "5"}, Severity.WARNING, "gives up"),
     ("environment.interface", {"NCCL_SOCKET_IFNAME": "ib7"}, Severity.ERROR, "other names"),

@@ -117,7 +117,7 @@ def test_sizes_count_as_in_nccl_tests() -> None:
         {"device": "abacus"},
         {"collective": "send_recv", "ranks": 3},
         {"collective": "send_recv", "in_place": True},
-        {"protocol": "lines"},
+        {"protocol": "ll"},
         {"timeout": 0},
         {"max_bytes": "2"},
     ],

@@ -92,8 +92,8 @@ def test_explain_when_forced_and_when_impossible() -> None:
 
 
 def test_sentences() -> None:
-    plan = {"algorithm": "ring", "protocol": "chunks", "predicted_us": 10.0, "possible": True}
-    other = {"algorithm": "tree", "protocol": "chunks", "predicted_us": 12.5, "possible": True}
+    plan = {"algorithm": "ring", "protocol": "simple", "predicted_us": 10.0, "possible": True}
+    other = {"algorithm": "tree", "protocol": "simple", "predicted_us": 12.5, "possible": True}
     base = {"chosen": plan, "candidates": [plan, other], "error": None, "table": {"origin": "shipped"}}
     assert sentence(base | {"why": "model"}).endswith("the fastest: 10 µs, and the next best 12.5 µs.")
     assert "measured to be the fastest (shipped)." in sentence(base | {"why": "table"})
@@ -251,7 +251,7 @@ def test_descendants() -> None:
 
 
 def candidate(name: str, *turns: float) -> Candidate:
-    return Candidate(name, "chunks", list(turns))
+    return Candidate(name, "simple", list(turns))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_champion_falls_only_to_what_noise_cannot_do(turns: tuple[float, ...],
 
 def test_tables_merge_by_case(tmp_path: Path) -> None:
     machine = {"cores": 2, "same_process": False, "reach": True}
-    row = {"bytes": 64, "algorithm": "ring", "protocol": "chunks", "chunk_bytes": 0, "us": 1.0}
+    row = {"bytes": 64, "algorithm": "ring", "protocol": "simple", "chunk_bytes": 0, "us": 1.0}
     old = [tables.entry("all_reduce", 2, machine, [row]), tables.entry("all_reduce", 4, machine, [row])]
     new = [tables.entry("all_reduce", 2, machine | {"cores": 8}, [row | {"us": 2.0}])]
     merged = tables.merge(old, new)

@@ -58,7 +58,7 @@ class MadeUp:
             for (algorithm, protocol), us in self.predicted.items()
         ]
         best = min(candidates, key=lambda one: one["predicted_us"])
-        impossible = {"algorithm": "local", "protocol": "chunks", "possible": False, "predicted_us": None, "blocks": 1}
+        impossible = {"algorithm": "local", "protocol": "simple", "possible": False, "predicted_us": None, "blocks": 1}
         machine = {"gpu": self.odd.get("gpu", "A GPU"), "links": "nvlink", "lanes": LANES, "version": "0.1.0"}
         how = {
             "request": {"bytes": bytes},

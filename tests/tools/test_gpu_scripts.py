@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
-FORCED = "one_shot:bare,one_shot:wide,one_shot:runs,two_shot:bare,two_shot:wide,two_shot:runs"
+FORCED = "one_shot:lamport,one_shot:ll128,one_shot:warp_chunks,two_shot:lamport,two_shot:ll128,two_shot:warp_chunks"
 NOTES_CALL = '#!/bin/sh\necho "$(basename "$0") $*" >>"$CALLS"\n'
 
 
@@ -81,7 +81,12 @@ def test_forced_runs_go_as_far_as_the_sweep_where_there_is_time(machine: Machine
 
 
 def test_forms_between_windows_get_windows(machine: Machine) -> None:
-    wanted = {"two_shot:runs": False, "two_shot:copy": True, "one_shot:pull": True, "one_shot:pull_nosync::8": True}
+    wanted = {
+        "two_shot:warp_chunks": False,
+        "two_shot:copy": True,
+        "one_shot:pull": True,
+        "one_shot:pull_nosync::8": True,
+    }
     _, calls = machine.run("gpu_bench", "--seconds", "100", "--peers", "none", "--force", ",".join(wanted))
     assert {value(call, "--force"): "--window" in call for call in of(calls, "nccl_driver", "--force")} == wanted
 

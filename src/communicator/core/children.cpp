@@ -13,7 +13,7 @@
 #include "bootstrap/service.hpp"
 #include "communicator/core/turn.hpp"
 #include "platform/clock.hpp"
-#include "primitives/announcement.hpp"
+#include "primitives/call_record.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -132,10 +132,10 @@ FindSeat Communicator::seatByExchange(FindInTurn find) {
       return self.givenUpAmong(all, seating, 0);
     });
     // That they disagree all ranks find alike, by what the exchange has brought.
-    const bool areAllTold = seat.status().code == Code::kInvalidUsage;
+    const bool areAllNotified = seat.status().code == Code::kInvalidUsage;
     if (seat.ok()) {
       seat.value().seating = seating;
-    } else if (!areAllTold) {
+    } else if (!areAllNotified) {
       self.giveUpSeating(seating);
     }
     return seat;

@@ -244,8 +244,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status launchOnDevice(const Operation& operation, const planner::Plan& plan, const Arguments& arguments,
                         uint64_t tag);
   Status launchTogether();
-  void tellLaunched(const Operation& operation, const planner::Plan& plan,
-                    const executors::cuda::Engine::Launched& launched);
+  void reportLaunched(const Operation& operation, const planner::Plan& plan,
+                      const executors::cuda::Engine::Launched& launched);
   std::pair<uint64_t, uint64_t> placesOf(const Operation& operation, const planner::Plan& plan) const;
   Status reachWindows(int peer);  // that an operation needs, or DeviceSide::kEverybody
   void followKernels();
@@ -261,15 +261,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void warnOfLateLaunch();
   std::string lateCallInWords(const LateLaunch::Found& late);
   bool failDisagreeing(int peer, const std::string& words);
-  bool tellWaits(uint32_t launch, WaitingLaunch& what);
+  bool reportWaits(uint32_t launch, WaitingLaunch& what);
   void nudgePeers();
-  void tellPeers(const char* what);
+  void notifyPeers(const char* what);
   bool finishLaunches();
   Status verifyReads() const;
   bool noteReport();
   std::string wordsOf(const executors::cuda::Report& report) const;
   void letGoOfDevice();
-  void announce(const Announcement& kind, const Announced& call);
+  void recordCall(const CallRecord& kind, const CallInstance& call);
   void waits(WaitStage stage, int peer);
   Status conclude(const Operation& operation, Status status);
   Status explainFailure(const Operation& operation, Status status);
@@ -362,7 +362,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<executors::host::HostTransfer> transfers_;
   OneSided oneSided_;         // of ranks in host memory
   Together together_;         // of the group that runs
-  uint64_t groupLayout_ = 0;  // of its lanes, until the first of its calls has it in its tag, or it ends
+  uint64_t groupLayout_ = 0;  // of its channels, until the first of its calls has it in its tag, or it ends
   mutable std::mutex multipliersMutex_;  // held while preMultipliers_ is used
   std::vector<PreMultiplier> preMultipliers_;
 

@@ -28,8 +28,8 @@ struct Verdict {
 };
 
 size_t regionBytes(const WindowLayout& layout) {
-  static_assert(sizeof(DevicePost) % alignof(KernelWaits) == 0);
-  return layout.bytes() + Ledger::kBytes + sizeof(DevicePost) + sizeof(KernelWaits) +
+  static_assert(sizeof(WindowOffer) % alignof(KernelWaits) == 0);
+  return layout.bytes() + OperationLog::kBytes + sizeof(WindowOffer) + sizeof(KernelWaits) +
          OneSided::bytesFor(static_cast<int>(layout.ranks));
 }
 
@@ -119,13 +119,13 @@ std::string spreadOf(const std::vector<links::Endpoint>& endpoints) {
 }
 
 // Tries what algorithms will do: read the token in the peer's window through the kernel.
-Reach probeReach(const links::Endpoint& mine, const links::Endpoint& theirs) {
-  if (sameProcess(mine.process, theirs.process)) return Reach::kAddress;
+PeerAccess probeReach(const links::Endpoint& mine, const links::Endpoint& theirs) {
+  if (sameProcess(mine.process, theirs.process)) return PeerAccess::kAddress;
   uint64_t token = 0;
   const uint64_t at = theirs.windowAddress + offsetof(WindowHeader, token);
   const bool read = platform::readProcess(static_cast<pid_t>(theirs.process.pid), &token,
                                           reinterpret_cast<const void*>(at), sizeof token);
-  return read && token == theirs.token ? Reach::kCopy : Reach::kNone;
+  return read && token == theirs.token ? PeerAccess::kCopy : PeerAccess::kNone;
 }
 
 Status openAll(const ConnectRequest& request, const WindowLayout& layout,
@@ -257,7 +257,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   auto region = makeWindow(request.rank, layout);
   if (!region.ok()) return region.status();
   connections.region = std::move(region.value());
-  connections.ledgerOffset = layout.bytes();
+  connections.operationLogOffset = layout.bytes();
   auto mine = describeSelf(request, *connections.region);
   if (!mine.ok()) return mine.status();
   auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
@@ -287,9 +287,9 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   verdict.deterministic = request.deterministic;
   verdict.onDevice = request.onDevice;
   verdict.reach = std::all_of(connections.peers.begin(), connections.peers.end(),
-                              [](const Peer& peer) { return peer.reach != Reach::kNone; });
+                              [](const Peer& peer) { return peer.reach != PeerAccess::kNone; });
   verdict.sameProcess = std::all_of(connections.peers.begin(), connections.peers.end(),
-                                    [](const Peer& peer) { return peer.reach == Reach::kAddress; });
+                                    [](const Peer& peer) { return peer.reach == PeerAccess::kAddress; });
   if (!opened.ok()) snprintf(verdict.text, sizeof verdict.text, "%s", lastError().c_str());
   auto verdicts = gather(membership, "connected", verdict, request.timeoutSeconds);
   if (!verdicts.ok()) return verdicts.status();

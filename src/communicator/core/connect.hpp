@@ -12,7 +12,7 @@
 #include "communicator/core/far.hpp"
 #include "communicator/core/one_sided.hpp"
 #include "communicator/device/kernel_waits.hpp"
-#include "communicator/device/ledger.hpp"
+#include "communicator/device/operation_log.hpp"
 #include "communicator/device/own_window.hpp"
 #include "links/endpoint.hpp"
 #include "links/net/host_map.hpp"
@@ -26,21 +26,24 @@ namespace stretto::communicator {
 
 // Everything that reaches other ranks. Peers point into region and links, which any copy keeps.
 struct Connections {
-  std::shared_ptr<memory::Region> region;     // this rank's window, ledger, post, kernels' waits and signals
-  size_t ledgerOffset = 0;                    // of every rank's region
-  std::vector<links::Link> links;             // by rank; this rank's own entry points at its own window
-  std::vector<Peer> peers;                    // by rank
+  std::shared_ptr<memory::Region>
+      region;                      // this rank's window, operation log, post, kernels' waits and signals
+  size_t operationLogOffset = 0;   // of every rank's region
+  std::vector<links::Link> links;  // by rank; this rank's own entry points at its own window
+  std::vector<Peer> peers;         // by rank
   std::shared_ptr<links::net::FarLinks> far;  // to ranks of other hosts; null if there are none
   links::net::HostMap places;                 // which ranks share a host
   std::string apart;                          // why ranks on GPUs cannot be connected here at all; else empty
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
-  Ledger ledger(int rank) const { return Ledger(peers[static_cast<size_t>(rank)].window + ledgerOffset); }
-  size_t postOffset() const { return ledgerOffset + Ledger::kBytes; }
-  size_t waitsOffset() const { return postOffset() + sizeof(DevicePost); }
+  OperationLog operationLog(int rank) const {
+    return OperationLog(peers[static_cast<size_t>(rank)].window + operationLogOffset);
+  }
+  size_t windowOfferOffset() const { return operationLogOffset + OperationLog::kBytes; }
+  size_t waitsOffset() const { return windowOfferOffset() + sizeof(WindowOffer); }
   size_t signalsOffset() const { return waitsOffset() + sizeof(KernelWaits); }
-  DevicePost& post(int rank) const {
-    return *reinterpret_cast<DevicePost*>(peers[static_cast<size_t>(rank)].window + postOffset());
+  WindowOffer& windowOffer(int rank) const {
+    return *reinterpret_cast<WindowOffer*>(peers[static_cast<size_t>(rank)].window + windowOfferOffset());
   }
   KernelWaits& kernelWaits(int rank) const {
     return *reinterpret_cast<KernelWaits*>(peers[static_cast<size_t>(rank)].window + waitsOffset());
@@ -52,7 +55,7 @@ class BufferImporter final : public Importer {
  public:
   ~BufferImporter() override { close(); }
   // `tell` lets peers in other processes know when memory is freed that was described to them.
-  void tellReleases(std::function<void()> tell) { memory::onRelease(this, std::move(tell)); }
+  void notifyOfReleases(std::function<void()> notify) { memory::onRelease(this, std::move(notify)); }
   // Unmaps everything; nothing runs, and nobody is told any more.
   void close() {
     memory::dropOnRelease(this);

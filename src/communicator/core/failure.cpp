@@ -16,16 +16,16 @@ namespace {
 
 // What a rank has called instead of `mine`, by the tag that a kernel saw, else under the same number;
 // sequence 0 if that is not known (any more).
-Announcement calledInstead(const Ledger& theirs, const Announcement& mine, uint64_t tag) {
-  const Announcement same = theirs.find(mine.sequence);
+CallRecord calledInstead(const OperationLog& theirs, const CallRecord& mine, uint64_t tag) {
+  const CallRecord same = theirs.find(mine.sequence);
   if (same.sequence != 0 && same.tag != mine.tag) return same;
   return theirs.findTag(tag);
 }
 
 // What a rank that did not come has called under the same number, if that is not the same: forms of one
 // collective wait in different places.
-std::string calledElsewhere(const Ledger& theirs, const Announcement& mine, const std::string& whom) {
-  const Announcement same = theirs.find(mine.sequence);
+std::string calledElsewhere(const OperationLog& theirs, const CallRecord& mine, const std::string& whom) {
+  const CallRecord same = theirs.find(mine.sequence);
   if (mine.sequence == 0 || same.sequence == 0 || same.tag == mine.tag) return "";
   return "; " + whom + " called " + inWords(same) +
          (same.place == mine.place
@@ -78,9 +78,9 @@ std::string Communicator::disagreementBehind(int lost) const {
   if (header == nullptr) return "";
   WindowHeader& theirs = connections_.peers[static_cast<size_t>(lost)].header();
   if (statusOfAbort(std::atomic_ref(theirs.failed).load()).code != Code::kInvalidUsage) return "";
-  const Ledger mine = connections_.ledger(rank_);
+  const OperationLog mine = connections_.operationLog(rank_);
   for (const Peer& peer : connections_.peers) {
-    const Difference calls = onDevice() ? mine.firstDifferenceTo(connections_.ledger(peer.rank))
+    const Difference calls = onDevice() ? mine.firstDifferenceTo(connections_.operationLog(peer.rank))
                                         : firstDifference(*header, peer.header());
     if (calls.found()) return ranksDisagree(rank_, inWords(calls.mine), peer.rank, inWords(calls.theirs));
   }
@@ -118,11 +118,11 @@ Status Communicator::explainFailure(const Operation& operation, Status status) {
   if (operation.isCollective()) what += " #" + std::to_string(sequence_);
   const bool live = state() == State::kReady || state() == State::kFailed;
   const uint32_t word = abort_.load();
-  const bool isTold = word != 0 && statusOfAbort(word).code == status.code;
+  const bool isReported = word != 0 && statusOfAbort(word).code == status.code;
   if (status.code == Code::kAborted) {
     text = "rank " + std::to_string(rank_) + ": " + what +
            " was ended by ncclCommAbort or ncclCommRevoke of this rank";
-  } else if (status.code == Code::kRemote || status.code == Code::kSystem || isTold) {
+  } else if (status.code == Code::kRemote || status.code == Code::kSystem || isReported) {
     if (live) markBroken(status, State::kFailed, text);  // unless the reason is known
     std::string reason = nameOperation(what + " did not finish");
     if (!reason.empty()) {
@@ -181,7 +181,7 @@ bool Communicator::noteReport() {
 }
 
 std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
-  const Announcement mine = connections_.ledger(rank_).find(report.sequence);
+  const CallRecord mine = connections_.operationLog(rank_).find(report.sequence);
   const std::string what = report.sequence == 0 ? "a point-to-point transfer"
                            : mine.sequence != 0 ? inWords(mine)
                                                 : "operation #" + std::to_string(report.sequence);
@@ -191,13 +191,13 @@ std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
   const std::string me = "rank " + std::to_string(rank_);
   switch (report.status.code) {
     case Code::kInvalidUsage: {
-      const Announcement theirs =
-          known ? calledInstead(connections_.ledger(peer), mine, report.theirTag) : Announcement{};
+      const CallRecord theirs =
+          known ? calledInstead(connections_.operationLog(peer), mine, report.theirTag) : CallRecord{};
       return ranksDisagree(rank_, what, peer, inWords(theirs));
     }
     case Code::kTimeout:
       return me + " waited longer than STRETTO_TIMEOUT for " + whom + " in " + what +
-             (known ? calledElsewhere(connections_.ledger(peer), mine, whom) : "") + ". Look at " +
+             (known ? calledElsewhere(connections_.operationLog(peer), mine, whom) : "") + ". Look at " +
              (known ? "that rank" : "them") + " with `stretto doctor`.";
     case Code::kRemote:
       return me + ": " + whom + " has given up or was lost in " + what;
@@ -229,10 +229,10 @@ std::string Communicator::lateCallInWords(const LateLaunch::Found& late) {
   }
   uint64_t missing = 0;
   for (const Peer& peer : connections_.peers) {
-    if (peer.rank != rank_ && connections_.ledger(peer.rank).last() < sequence)
+    if (peer.rank != rank_ && connections_.operationLog(peer.rank).last() < sequence)
       missing |= uint64_t{1} << peer.rank;
   }
-  const Announcement call = connections_.ledger(rank_).find(sequence);
+  const CallRecord call = connections_.operationLog(rank_).find(sequence);
   return (call.sequence != 0 ? inWords(call) : "operation #" + std::to_string(sequence)) +
          (missing != 0 ? " (not entered by " + ranksInWords(missing) + ")"
                        : " (every rank has called it; the GPU of " + ranksInWords(late.peers) +
@@ -247,7 +247,7 @@ std::string Communicator::farewell(const char* what) const {
 }
 
 // Peers wait in kernels, which see no host memory: they are told as they are told of a rank that aborts.
-void Communicator::tellPeers(const char* what) {
+void Communicator::notifyPeers(const char* what) {
   std::lock_guard lock(membershipMutex_);
   if (membership_ != nullptr) membership_->sayGoodbye(bootstrap::Leaving::kAborted, farewell(what));
 }

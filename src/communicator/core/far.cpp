@@ -11,7 +11,7 @@
 #include "communicator/core/gather.hpp"
 #include "net/open.hpp"
 #include "platform/futex.hpp"
-#include "primitives/announcement.hpp"
+#include "primitives/call_record.hpp"
 #include "primitives/disagreement.hpp"
 
 namespace stretto::communicator {
@@ -33,8 +33,8 @@ struct View {
   uint64_t disagreeing = 0;
   uint64_t seatingsGivenUp[WindowHeader::kGivenUp] = {};
   uint64_t childrenGivenUp[WindowHeader::kGivenUp] = {};
-  AnnouncementWords call{};
-  AnnouncementWords announcements[WindowHeader::kAnnouncements] = {};
+  CallRecordWords call{};
+  CallRecordWords calls[WindowHeader::kCallsKept] = {};
 };
 static_assert(std::has_unique_object_representations_v<View>, "name the padding of what travels");
 
@@ -47,9 +47,9 @@ void write(T& word, T value) {
   std::atomic_ref(word).store(value, std::memory_order_release);
 }
 
-AnnouncementWords copyOf(const Announcement& place) {
-  return std::bit_cast<AnnouncementWords>(
-      announcedAt(place, wordOf(place, 0).load(std::memory_order_acquire)));
+CallRecordWords copyOf(const CallRecord& place) {
+  return std::bit_cast<CallRecordWords>(
+      recordedCallAt(place, wordOf(place, 0).load(std::memory_order_acquire)));
 }
 
 std::mutex netMutex;
@@ -160,8 +160,7 @@ std::vector<uint8_t> FarView::of(const WindowHeader& header, uint64_t asks) {
     view.childrenGivenUp[i] = read(header.childrenGivenUp[i]);
   }
   view.call = copyOf(header.wait.call);
-  for (int i = 0; i < WindowHeader::kAnnouncements; ++i)
-    view.announcements[i] = copyOf(header.announcements[i]);
+  for (int i = 0; i < WindowHeader::kCallsKept; ++i) view.calls[i] = copyOf(header.calls[i]);
   const auto* const begin = reinterpret_cast<const uint8_t*>(&view);
   return {begin, begin + sizeof view};
 }
@@ -171,12 +170,12 @@ bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, uint6
   if (bytes.size() != sizeof view) return false;
   std::memcpy(&view, bytes.data(), sizeof view);
   asks = view.asks;
-  for (const AnnouncementWords& words : view.announcements) {
-    const auto call = std::bit_cast<Announcement>(words);
-    if (call.sequence != 0) announce(standIn, call);
+  for (const CallRecordWords& words : view.calls) {
+    const auto call = std::bit_cast<CallRecord>(words);
+    if (call.sequence != 0) recordCall(standIn, call);
   }
-  const auto call = std::bit_cast<Announcement>(view.call);
-  if (call.sequence != 0) announceAt(standIn.wait.call, call);
+  const auto call = std::bit_cast<CallRecord>(view.call);
+  if (call.sequence != 0) recordCallAt(standIn.wait.call, call);
   for (size_t i = 0; i < WindowHeader::kGivenUp; ++i) {
     write(standIn.seatingsGivenUp[i], view.seatingsGivenUp[i]);
     write(standIn.childrenGivenUp[i], view.childrenGivenUp[i]);

@@ -24,7 +24,7 @@
 namespace stretto::communicator {
 namespace {
 
-// Slots take 4 MiB of a window whatever the number of ranks: two slots, two legs, one part per rank.
+// Slots take 4 MiB of a window whatever the number of ranks: two slots, two phases, one part per rank.
 constexpr size_t kSlotBudget = size_t{4} << 20;
 constexpr uint32_t kLinkChunk = 65536;
 
@@ -35,7 +35,7 @@ Result<uint32_t> slotBytesFor(int ranks) {
     if (!given.ok()) return given.status();
     budget = static_cast<size_t>(given.value());
   }
-  const size_t each = budget / (WindowLayout::kSlots * kLegs * static_cast<size_t>(ranks));
+  const size_t each = budget / (WindowLayout::kSlots * kPhases * static_cast<size_t>(ranks));
   return static_cast<uint32_t>(std::max<size_t>(4096, each / 4096 * 4096));
 }
 
@@ -112,12 +112,12 @@ Result<planner::Machine> machineOfThisHost(int ranks) {
   const auto devices = usesDevices();
   if (!devices.ok()) return devices.status();
   if (!devices.value()) return machine;
-  const auto lanes = parameters::kLanes.integer(1, kMostLanes);
-  if (!lanes.ok()) return lanes.status();
+  const auto channels = parameters::kChannels.integer(1, kMostChannels);
+  if (!channels.ok()) return channels.status();
   const auto gpus = gpusOfThisHost(ranks);
   if (!gpus.ok()) return gpus.status();
-  STRETTO_TRY(describe(deviceShape(ranks, static_cast<int>(lanes.value())), gpus.value(), machine));
-  machine.fewBlocks = lanes.value() < kMostLanes;
+  STRETTO_TRY(describe(deviceShape(ranks, static_cast<int>(channels.value())), gpus.value(), machine));
+  machine.fewBlocks = channels.value() < kMostChannels;
   return machine;
 }
 
@@ -246,7 +246,7 @@ Status Communicator::makeHost() {
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
   if (!connections_.apart.empty()) return kOkStatus;
-  if (!machine_.sameProcess && machine_.hosts == 1) importer_.tellReleases([this] { nudgePeers(); });
+  if (!machine_.sameProcess && machine_.hosts == 1) importer_.notifyOfReleases([this] { nudgePeers(); });
   STRETTO_TRY(addCacheSize(machine_));
   STRETTO_TRY(addRings(machine_));
 
@@ -455,7 +455,7 @@ Status Communicator::finalise() {
   if (state() == State::kReady) {
     leave(WindowHeader::kCallsOver);
   } else if (onDevice()) {
-    tellPeers("destroyed its communicator");
+    notifyPeers("destroyed its communicator");
   }
   if (onDevice()) nudgePeers();
   const bool done = !onDevice() || finishLaunches();

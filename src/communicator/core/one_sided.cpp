@@ -112,7 +112,7 @@ Result<OneSided::Place> OneSided::openPlace(const Offer& theirs, int peer, size_
   const Shareable& buffer = theirs.buffer;
   Place place;
   place.there = buffer.address;
-  if (peer == rank_ || other.reach == Reach::kAddress) {
+  if (peer == rank_ || other.reach == PeerAccess::kAddress) {
     place.here = reinterpret_cast<std::byte*>(buffer.address);
     return place;
   }
@@ -191,7 +191,7 @@ Status OneSided::check(const Operation& operation) const {
     return fail(Code::kInvalidArgument, "%s: the local buffer is null, with %zu bytes to move", name, bytes);
   }
   const Place& place = window->places[static_cast<size_t>(operation.root)];
-  if (place.here != nullptr || peers_[static_cast<size_t>(operation.root)].reach == Reach::kCopy)
+  if (place.here != nullptr || peers_[static_cast<size_t>(operation.root)].reach == PeerAccess::kCopy)
     return kOkStatus;
   return failAbout(
       operation.root, Code::kInvalidUsage,
@@ -240,7 +240,7 @@ Status OneSided::wait(Host& host, const Operation& operation) {
                 rank_, operation.count,
                 static_cast<unsigned long long>(count(sent_, rank_, operation.signal) - taken));
   }
-  Announcement call{};
+  CallRecord call{};
   call.count = operation.count;
   call.startedTicks = platform::ticks();
   call.collective = static_cast<uint8_t>(Collective::kWaitSignal);

@@ -12,7 +12,7 @@
 #include "executors/host/launch.hpp"
 #include "observe/flight.hpp"
 #include "planner/plan.hpp"
-#include "primitives/announcement.hpp"
+#include "primitives/call_record.hpp"
 
 namespace stretto::communicator {
 
@@ -31,7 +31,7 @@ struct Prepared {
   planner::Plan plan;
   uint64_t tag = 0;  // equal on two ranks exactly if they run the same operation the same way
   observe::FlightCall recorded;
-  Announcement announced{};            // but for what Announced holds
+  CallRecord recordedCall{};           // but for what CallInstance holds
   Arguments arguments;                 // but for the buffers
   executors::host::Run run = nullptr;  // in host memory
 };

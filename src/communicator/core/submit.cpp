@@ -12,7 +12,7 @@
 #include "communicator/core/host_memory.hpp"
 #include "communicator/core/turn.hpp"
 #include "executors/host/launch.hpp"
-#include "primitives/announcement.hpp"
+#include "primitives/call_record.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -71,8 +71,8 @@ observe::FlightRecord recordOf(const Operation& operation, uint64_t sequence, co
 }
 
 // Without what differs from call to call.
-Announcement announcementOf(const Operation& operation) {
-  Announcement what{};
+CallRecord callRecordOf(const Operation& operation) {
+  CallRecord what{};
   what.count = operation.count;
   what.collective = static_cast<uint8_t>(operation.collective);
   what.type = static_cast<uint8_t>(operation.type);
@@ -155,7 +155,7 @@ Status hand(Communicator& communicator, const Operation& operation,
   if (watch::watches(watch::kDeviceMemory) && !communicator.onDevice()) [[unlikely]]
     STRETTO_TRY(refuseDeviceMemory(operation, communicator.rank(), communicator.ranks()));
   const Profile::Counted counted = communicator.profile().count(operation);
-  if (counted.told && observe::profiler::mask() != 0) [[unlikely]]
+  if (counted.reported && observe::profiler::mask() != 0) [[unlikely]]
     return submitProfiled(communicator, operation, counted, stream);
   return hand(communicator, operation, stream);
 }
@@ -267,7 +267,7 @@ Status Communicator::run(std::span<const Operation> operations, uint64_t number)
   if (!turn.mine())
     return stretto::fail(Code::kAborted, "rank %d: aborted before the operation began", rank_);
   if (foreign() != nullptr) return runForeign(operations);
-  if (Profile::anyTold(operations) && profile_.on()) [[unlikely]]
+  if (Profile::anyReported(operations) && profile_.on()) [[unlikely]]
     return runProfiled(operations);
   return runTurn(operations);
 }
@@ -332,7 +332,7 @@ Prepared Communicator::preparedAs(const Operation& operation, const planner::Pla
   made.plan = plan;
   made.tag = tagOf(operation, plan);
   made.recorded = callOf(recordOf(operation, 0, plan, onDevice()));
-  made.announced = announcementOf(operation);
+  made.recordedCall = callRecordOf(operation);
   made.arguments = argumentsOf(operation, plan, ranks_);
   return made;
 }
@@ -351,14 +351,14 @@ Prepared Communicator::preparedAs(const Operation& operation, const planner::Pla
   }
   const uint64_t ticks = platform::ticks();
   ++sequence_;
-  announce(prepared.announced, {sequence_, tag, ticks, place});
+  recordCall(prepared.recordedCall, {sequence_, tag, ticks, place});
   recorded_ = flight_.begin(prepared.recorded, sequence_, ticks, operation.count);
   if (operation.profiled.mask != 0) [[unlikely]]
     beginWatched(operation, prepared.plan, ticks);
   return tag;
 }
 
-// On a GPU: with the places of its buffers, and the lanes of its group, if they matter.
+// On a GPU: with the places of its buffers, and the channels of its group, if they matter.
 uint64_t Communicator::placedTag(const Operation& operation, const Prepared& prepared, uint64_t& place) {
   const auto [first, other] = placesOf(operation, prepared.plan);
   place = first;
@@ -390,9 +390,9 @@ Status Communicator::runCollective(const Operation& operation) {
   return conclude(operation, status);
 }
 
-// Plans the collectives of a group on a GPU and gives them their lanes. Returns what tells groups of other
-// lanes from this one; 0 for lanes that the same calls would have without a group. What cannot be planned
-// says so when it is run.
+// Plans the collectives of a group on a GPU and gives them their channels. Returns what tells groups of other
+// channels from this one; 0 for channels that the same calls would have without a group. What cannot be
+// planned says so when it is run.
 uint64_t Communicator::layOut(std::span<const Operation> operations) {
   together_.placed.clear();
   for (const Operation& operation : operations) {
@@ -405,11 +405,11 @@ uint64_t Communicator::layOut(std::span<const Operation> operations) {
     placed.launch = launchOf(operation, placed.plan, argumentsOf(operation, placed.plan, ranks_));
     placed.shares = device_->mayShare(placed.launch);
   }
-  together_.lanes.clear();
+  together_.channels.clear();
   for (const Together::Placed& placed : together_.placed) {
-    together_.lanes.push_back({placed.shares, placed.launch.blocks});
+    together_.channels.push_back({placed.shares, placed.launch.blocks});
   }
-  giveLanes(together_.lanes, device_->shape().lanes, [this](size_t place) {
+  giveChannels(together_.channels, device_->shape().channels, [this](size_t place) {
     executors::cuda::Launch launch = together_.placed[place].launch;
     return leastBlocks(launch.blocks, [&](int blocks) {
       launch.blocks = blocks;
@@ -419,9 +419,9 @@ uint64_t Communicator::layOut(std::span<const Operation> operations) {
   bool differs = false;
   uint64_t layout = 0;
   for (size_t i = 0; i < together_.placed.size(); ++i) {
-    const LaneShare& given = together_.lanes[i];
+    const ChannelShare& given = together_.channels[i];
     Together::Placed& placed = together_.placed[i];
-    placed.launch.firstLane = given.first;
+    placed.launch.firstChannel = given.first;
     placed.launch.blocks = given.blocks;
     placed.plan.blocks = static_cast<uint8_t>(given.blocks);
     differs = differs || given.first != 0 || given.blocks != given.wanted;
@@ -431,8 +431,8 @@ uint64_t Communicator::layOut(std::span<const Operation> operations) {
 }
 
 // The collectives of a group on a GPU, in the order of the calls. What can shares a launch with those before
-// it; what cannot comes after them. Ranks that group the same calls in another way would wait in other lanes:
-// the first call's tag tells them at once.
+// it; what cannot comes after them. Ranks that group the same calls in another way would wait in other
+// channels: the first call's tag tells them at once.
 Status Communicator::runTogether(std::span<const Operation> operations) {
   // However it ends: no operation after the group has it in its tag.
   const struct Forget {
@@ -479,13 +479,13 @@ void Communicator::endWatched(uint64_t ticks) {
 // What cannot be planned still counts, and is announced with a tag of its own: peers that could plan it learn
 // that this rank did not join them.
 Status Communicator::refusePlan(const Operation& operation, Status status) {
-  announce(announcementOf(operation), {++sequence_, ~tagOf(operation, {}), platform::ticks(), 0});
+  recordCall(callRecordOf(operation), {++sequence_, ~tagOf(operation, {}), platform::ticks(), 0});
   return status;
 }
 
-inline void Communicator::announce(const Announcement& kind, const Announced& call) {
-  if (onDevice()) return connections_.ledger(rank_).enter(kind, call);
-  stretto::announce(connections_.header(), kind, call);
+inline void Communicator::recordCall(const CallRecord& kind, const CallInstance& call) {
+  if (onDevice()) return connections_.operationLog(rank_).enter(kind, call);
+  stretto::recordCall(connections_.header(), kind, call);
 }
 
 const void* Communicator::scaledInput(const Operation& operation) {
@@ -505,8 +505,8 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
                                   [](const Operation& operation) { return operation.isTransfer(); });
   if (first == operations.end()) return kOkStatus;
   recorded_ = flight_.begin(recordOf(*first, 0, {}, onDevice()));
-  const bool told = Profile::anyTold(operations);
-  watched_ = told;
+  const bool reported = Profile::anyReported(operations);
+  watched_ = reported;
   if (onDevice()) return launchTransfers(*first, operations);
   transfers_.clear();
   for (const Operation& operation : operations) {
@@ -522,7 +522,7 @@ Status Communicator::runTransfers(std::span<const Operation> operations) {
     transfers_.push_back(transfer);
   }
   executors::host::TransferWatch* watch = nullptr;
-  if (told && profile_.on()) [[unlikely]]
+  if (reported && profile_.on()) [[unlikely]]
     watch = profile_.beginTransfers(operations, transfers_, machine_.linkChunk);
   host_->begin(0, 0);
   const Status status = isSpread() ? executors::host::runTransfers(

@@ -57,7 +57,7 @@ std::string whyApart(const std::vector<T>& all) {
 struct Offer {
   Progress progress;
   DeviceFacts facts;
-  int32_t lanes = 0;
+  int32_t channels = 0;
   int32_t residentBlocks = 0;
   uint8_t mayShare = 0;
   uint8_t reserved[7] = {};
@@ -105,15 +105,15 @@ Status prepareOffer(const DeviceRequest& request, Offer& offer) {
   const int device = request.device;
   const auto facts = platform::cuda::factsOf(device);
   if (!facts.ok()) return facts.status();
-  const auto lanes = parameters::kLanes.integer(1, kMostLanes);
-  if (!lanes.ok()) return lanes.status();
+  const auto channels = parameters::kChannels.integer(1, kMostChannels);
+  if (!channels.ok()) return channels.status();
   const auto mayShare = parameters::kSharedDevice.flag();
   if (!mayShare.ok()) return mayShare.status();
   const auto resident = executors::cuda::mostResidentBlocks(device);
   if (!resident.ok()) return resident.status();
   offer.facts = facts.value();
-  offer.lanes = static_cast<int32_t>(lanes.value());
-  if (request.mostBlocks > 0) offer.lanes = std::min(offer.lanes, request.mostBlocks);
+  offer.channels = static_cast<int32_t>(channels.value());
+  if (request.mostBlocks > 0) offer.channels = std::min(offer.channels, request.mostBlocks);
   offer.mayShare = mayShare.value() ? 1 : 0;
   offer.residentBlocks = resident.value();
   return kOkStatus;
@@ -188,16 +188,16 @@ std::vector<DeviceFacts> factsOf(const std::vector<Offer>& offers) {
 
 // Equal on all ranks.
 void agree(const std::vector<Offer>& offers, DeviceConnections& connections) {
-  int lanes = kMostLanes;
+  int channels = kMostChannels;
   int resident = offers.front().residentBlocks;
   for (const Offer& offer : offers) {
     const int own = residentFor(offer.residentBlocks, sharersOf(offers, offer));
     resident = std::min(resident, own);
-    lanes = std::min({lanes, offer.lanes, own});
-    connections.fewBlocks = connections.fewBlocks || offer.lanes < kMostLanes;
+    channels = std::min({channels, offer.channels, own});
+    connections.fewBlocks = connections.fewBlocks || offer.channels < kMostChannels;
   }
   connections.residentBlocks = resident;
-  connections.shape = deviceShape(static_cast<int>(offers.size()), lanes);
+  connections.shape = deviceShape(static_cast<int>(offers.size()), channels);
 }
 
 // This rank, but for its memory.

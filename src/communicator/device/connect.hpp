@@ -22,7 +22,7 @@ struct DeviceConnections {
   stretto::cuda::Shape shape;
   bool shared = false;         // with other ranks of this communicator
   bool mayShare = false;       // with those of any communicator: STRETTO_SHARED_DEVICE
-  bool fewBlocks = false;      // somebody allows operations less than kMostLanes
+  bool fewBlocks = false;      // somebody allows operations less than kMostChannels
   int residentBlocks = 1;      // that each rank may count on: the least of all, and of who shares a device
   links::DeviceEndpoint self;  // of this rank, but for its memory
   bool manyProcesses = false;  // ranks are threads of more than one

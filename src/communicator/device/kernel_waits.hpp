@@ -33,7 +33,7 @@ struct WaitingLaunch {
 
 // Lies behind the post in a rank's shared region, zeroed at first. The rank's own process writes, its peers
 // read at the same time; every word is atomic.
-struct alignas(kCellBytes) KernelWaits {
+struct alignas(kMailboxBytes) KernelWaits {
   uint64_t launch;       // that waited last, by its rank's number; 0: none has; written last
   uint64_t isTransfers;  // as in WaitingLaunch
   uint64_t isCounted;

@@ -32,10 +32,10 @@ LateLaunch::Found LateLaunch::look(const KernelWaitsOf::Looks& now, double secon
   const Found waiting = waitingNow(now);
   if (waiting.launch == 0 || waiting.seconds < afterSeconds_) return {};
   const double began = seconds - waiting.seconds;
-  const bool isTold = waiting.launch == toldOf_ && std::abs(began - began_) < kSameSeconds;
-  toldOf_ = waiting.launch;
+  const bool isReported = waiting.launch == reported_ && std::abs(began - began_) < kSameSeconds;
+  reported_ = waiting.launch;
   began_ = began;
-  return isTold ? Found{} : waiting;
+  return isReported ? Found{} : waiting;
 }
 
 }  // namespace stretto::communicator

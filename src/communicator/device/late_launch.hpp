@@ -26,7 +26,7 @@ class LateLaunch {
   const double afterSeconds_;
   KernelWaitsOf::Looks before_{};
   // The wait that was told of last: its launch, and when it began.
-  uint32_t toldOf_ = 0;
+  uint32_t reported_ = 0;
   double began_ = 0;
 };
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "communicator/device/kernel_waits.hpp"
-#include "primitives/announcement.hpp"
+#include "primitives/call_record.hpp"
 
 namespace stretto::communicator {
 
@@ -28,7 +28,7 @@ class LaunchLog {
       bool isSend;
     };
     std::vector<Message> messages;
-    Announcement first{};
+    CallRecord first{};
   };
 
   void add(Entry entry) {

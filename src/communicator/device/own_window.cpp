@@ -9,16 +9,16 @@
 
 namespace stretto::communicator {
 
-DevicePost::State DevicePost::read() const {
+WindowOffer::State WindowOffer::read() const {
   return static_cast<State>(std::atomic_ref(const_cast<uint32_t&>(state)).load(std::memory_order_acquire));
 }
 
 OwnWindow::OwnWindow(links::DeviceEndpoint self, const stretto::cuda::Shape& shape,
-                     std::shared_ptr<memory::Region> told, size_t place)
-    : self_(self), shape_(shape), told_(std::move(told)), place_(place) {}
+                     std::shared_ptr<memory::Region> reported, size_t place)
+    : self_(self), shape_(shape), shared_(std::move(reported)), place_(place) {}
 
-DevicePost& OwnWindow::post() const {
-  return *reinterpret_cast<DevicePost*>(told_->data() + place_);
+WindowOffer& OwnWindow::windowOffer() const {
+  return *reinterpret_cast<WindowOffer*>(shared_->data() + place_);
 }
 
 size_t OwnWindow::bytes() const {
@@ -28,25 +28,25 @@ size_t OwnWindow::bytes() const {
 
 Status OwnWindow::offer() {
   const std::lock_guard lock(mutex_);
-  DevicePost& post = this->post();
-  const auto put = [&](DevicePost::State state) {
-    std::atomic_ref(post.state).store(state, std::memory_order_release);
+  WindowOffer& offer = this->windowOffer();
+  const auto put = [&](WindowOffer::State state) {
+    std::atomic_ref(offer.state).store(state, std::memory_order_release);
   };
-  if (post.read() == DevicePost::kOffered) return kOkStatus;
-  if (post.read() == DevicePost::kRefused) {
-    setLastError(post.text);
-    return Status{static_cast<Code>(post.code)};
+  if (offer.read() == WindowOffer::kOffered) return kOkStatus;
+  if (offer.read() == WindowOffer::kRefused) {
+    setLastError(offer.text);
+    return Status{static_cast<Code>(offer.code)};
   }
   const Status status = make();
   if (status.ok()) {
-    post.endpoint = self_;
-    put(DevicePost::kOffered);
+    offer.endpoint = self_;
+    put(WindowOffer::kOffered);
     return kOkStatus;
   }
   region_.reset();
-  post.code = static_cast<uint8_t>(status.code);
-  snprintf(post.text, sizeof post.text, "%s", lastError().c_str());
-  put(DevicePost::kRefused);
+  offer.code = static_cast<uint8_t>(status.code);
+  snprintf(offer.text, sizeof offer.text, "%s", lastError().c_str());
+  put(WindowOffer::kRefused);
   return status;
 }
 

@@ -1,6 +1,6 @@
 // A rank's device window: made when some rank of the communicator first needs one, told to the others in the
-// rank's post, which lies behind the ledger in the rank's shared region: the rank itself writes, its peers
-// read (docs/decisions/0021-windows-at-first-use.md).
+// rank's post, which lies behind the operation log in the rank's shared region: the rank itself writes, its
+// peers read (docs/decisions/0021-windows-at-first-use.md).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace stretto::communicator {
 
-struct DevicePost {
+struct WindowOffer {
   enum State : uint32_t { kNothing = 0, kOffered, kRefused };
   alignas(64) uint32_t state;  // written last, with release
   uint64_t opened;             // a bit for each rank whose window this one has opened
@@ -30,7 +30,7 @@ class OwnWindow {
  public:
   // `self`: of this rank, but for its memory. `told` is the region in which the post lies, at `place`.
   OwnWindow(links::DeviceEndpoint self, const stretto::cuda::Shape& shape,
-            std::shared_ptr<memory::Region> told, size_t place);
+            std::shared_ptr<memory::Region> reported, size_t place);
 
   // Makes the window and posts it, or why it cannot be had; later calls get the same answer. Any thread, also
   // while others capture.
@@ -40,12 +40,12 @@ class OwnWindow {
 
  private:
   Status make();
-  DevicePost& post() const;
+  WindowOffer& windowOffer() const;
 
   mutable std::mutex mutex_;  // held while the window is made
   links::DeviceEndpoint self_;
   const stretto::cuda::Shape shape_;
-  const std::shared_ptr<memory::Region> told_;
+  const std::shared_ptr<memory::Region> shared_;
   const size_t place_;
   std::shared_ptr<memory::DeviceRegion> region_;
 };

@@ -20,7 +20,7 @@ struct WindowPlace {
   uint64_t number = 0;
   uint64_t offset = 0;
 
-  // What tells it from other places, for tags and announcements; never 0.
+  // What tells it from other places, for tags and call records; never 0.
   uint64_t word() const { return number << 48 | offset; }
 };
 

@@ -41,7 +41,7 @@ Rests& rests() {
 bool othersHaveLeft(const Rest& rest) {
   return std::all_of(rest.connections.peers.begin(), rest.connections.peers.end(), [&](const Peer& peer) {
     const bool absent = std::find(rest.absent.begin(), rest.absent.end(), peer.rank) != rest.absent.end();
-    return absent || peer.reach == Reach::kAddress || hasGone(peer.header());
+    return absent || peer.reach == PeerAccess::kAddress || hasGone(peer.header());
   });
 }
 

@@ -43,11 +43,11 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
 Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, planner::Machine& machine) {
   machine.gpu = true;
   machine.gpus = gpus;
-  machine.lanes = shape.lanes;
-  machine.runLanes = shape.runLanes;
-  machine.deepLanes = shape.deepLanes;
+  machine.channels = shape.channels;
+  machine.warpChunkChannels = shape.warpChunkChannels;
+  machine.deepChannels = shape.deepChannels;
   if (parameters::kBlocks.isSet()) {
-    const auto blocks = parameters::kBlocks.integer(1, kMostLanes);
+    const auto blocks = parameters::kBlocks.integer(1, kMostChannels);
     if (!blocks.ok()) return blocks.status();
     machine.blocks = static_cast<int>(blocks.value());
   }
@@ -56,9 +56,9 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
   machine.slotBytes = shape.layout.slotBytes;
   machine.linkChunk = shape.layout.linkChunk;
   machine.lineBytes = stretto::cuda::linePayload(shape.layout);
-  machine.wideBytes = stretto::cuda::widePayload(shape.layout);
-  machine.bareBytes = stretto::cuda::barePayload(shape.layout);
-  machine.runBytes = shape.layout.runBytes;
+  machine.ll128Bytes = stretto::cuda::ll128Payload(shape.layout);
+  machine.lamportBytes = stretto::cuda::lamportPayload(shape.layout);
+  machine.warpChunkBytes = shape.layout.warpChunkBytes;
   return kOkStatus;
 }
 
@@ -124,12 +124,12 @@ Status DeviceSide::checkBuffer(const Operation& operation, const void* buffer, c
         nameOf(operation.collective), which, buffer, rank_, connections_.device);
   }
   if (where == Place::kDevice && device != connections_.device) {
-    if (!platform::cuda::canReach(connections_.device, device)) {
+    if (!platform::cuda::canAccess(connections_.device, device)) {
       return fail(Code::kInvalidArgument,
                   "%s: the %s buffer %p is memory of GPU %d, which rank %d on GPU %d cannot reach",
                   nameOf(operation.collective), which, buffer, device, rank_, connections_.device);
     }
-    STRETTO_TRY(platform::cuda::enableReach(connections_.device, device));
+    STRETTO_TRY(platform::cuda::enablePeerAccess(connections_.device, device));
     if (!platform::cuda::mayUse(connections_.device, buffer)) {
       return fail(Code::kInvalidArgument,
                   "%s: the %s buffer %p is mapped memory of GPU %d that GPU %d of rank %d may not use: grant "
@@ -153,7 +153,7 @@ Status DeviceSide::registerWindow(bootstrap::Membership& membership, const void*
   if (request.refused.ok()) request.refused = engine_->wantWindows();
   ConnectedWindow window;
   STRETTO_TRY(connectWindow(membership, connections_, request, window));
-  if (!window.apart.empty() && !std::exchange(toldApart_, true)) {
+  if (!window.apart.empty() && !std::exchange(reportedApart_, true)) {
     STRETTO_LOG(kWarn, kInit,
                 "rank %d: the window at %p (%zu bytes) is registered, but operations on it do without copy "
                 "engines: %s. Said of the first such window only.",

@@ -136,7 +136,7 @@ class DeviceSide {
   bool hasReached_ = false;                        // that it is open
   bool reachesAll_ = false;                        // and nobody was absent
   Windows windows_;                                // outlives the engine, too
-  bool toldApart_ = false;                         // that one of them is not used
+  bool reportedApart_ = false;                     // that one of them is not used
   KernelWaitsOf waits_;                            // in host windows, which outlive this
   std::vector<const KernelWaits*> allWaits_;       // by rank
   Standstill standstill_;

@@ -147,14 +147,14 @@ Status Communicator::launchOnDevice(const Operation& operation, const planner::P
   Status status = counted ? reachWindows(DeviceSide::kEverybody) : kOkStatus;
   if (status.ok()) status = device_->launch(launch, operation.stream);
   if (profile_.on() && status.ok()) [[unlikely]]
-    tellLaunched(operation, plan, device_->lastLaunch());
+    reportLaunched(operation, plan, device_->lastLaunch());
   entry.number = device_->counted() + (counted ? 0 : 1);
   entry.lastLaunch = device_->lastLaunch().number;
   return concludeLaunch(operation, std::move(entry), status);
 }
 
-void Communicator::tellLaunched(const Operation& operation, const planner::Plan& plan,
-                                const executors::cuda::Engine::Launched& launched) {
+void Communicator::reportLaunched(const Operation& operation, const planner::Plan& plan,
+                                  const executors::cuda::Engine::Launched& launched) {
   if (device_->lastRuns()) {
     profile_.enqueued(operation, plan, launched);
   } else {
@@ -181,7 +181,7 @@ Status Communicator::launchTogether() {
     recorded_ = member.recorded;
     watched_ = member.watched;
     if (profile_.on() && status.ok()) [[unlikely]]
-      tellLaunched(*member.operation, member.plan, device_->lastOf(i));
+      reportLaunched(*member.operation, member.plan, device_->lastOf(i));
     LaunchLog::Entry entry;
     entry.number = before + 1 + i;
     entry.sequence = sequence_;
@@ -263,7 +263,7 @@ Status Communicator::concludeLaunch(const Operation& operation, LaunchLog::Entry
     status = conclude(operation, status);
     if (!isNews || state() != State::kFailed) return status;
     raiseAbort(status);
-    tellPeers("could not launch an operation");
+    notifyPeers("could not launch an operation");
     return status;
   }
   if (!device_->lastRuns()) {
@@ -312,7 +312,7 @@ int Communicator::reapLaunches(bool all) {
 int Communicator::absentee(uint64_t sequence) const {
   for (const Peer& peer : connections_.peers) {
     if (peer.rank != rank_ && callsNothingMore(peer.header()) &&
-        connections_.ledger(peer.rank).last() < sequence) {
+        connections_.operationLog(peer.rank).last() < sequence) {
       return peer.rank;
     }
   }
@@ -354,7 +354,7 @@ Status Communicator::lookAtKernels() {
     mine = gone >= 0 ? noteAbsence(gone) : noteReport();
     if (!mine && state() == State::kReady) STRETTO_TRY(verifyReads());
   }
-  if (mine) tellPeers("gave up in a kernel");
+  if (mine) notifyPeers("gave up in a kernel");
   return kOkStatus;
 }
 
@@ -380,7 +380,7 @@ Status Communicator::verifyReads() const {
 // once somebody has left. False when there is nothing to look after any more.
 bool Communicator::watch() {
   if (somebodyLeft_.load()) (void)lookAtKernels();
-  if (noteDisagreement()) tellPeers("waited for what its peers will not do");
+  if (noteDisagreement()) notifyPeers("waited for what its peers will not do");
   return state() <= State::kReady;
 }
 
@@ -390,13 +390,13 @@ bool Communicator::watch() {
 bool Communicator::noteDisagreement() {
   const std::lock_guard lock(deviceMutex_);
   if (device_ == nullptr || state() != State::kReady) return false;
-  const bool waits =
-      device_->publishWaits([this](uint32_t launch, WaitingLaunch& what) { return tellWaits(launch, what); });
+  const bool waits = device_->publishWaits(
+      [this](uint32_t launch, WaitingLaunch& what) { return reportWaits(launch, what); });
   warnOfLateLaunch();
   if (!waits) return false;
-  const Ledger mine = connections_.ledger(rank_);
+  const OperationLog mine = connections_.operationLog(rank_);
   for (const Peer& peer : connections_.peers) {
-    const Difference calls = mine.firstDifferenceTo(connections_.ledger(peer.rank));
+    const Difference calls = mine.firstDifferenceTo(connections_.operationLog(peer.rank));
     if (!calls.found()) continue;
     return failDisagreeing(peer.rank,
                            ranksDisagree(rank_, inWords(calls.mine), peer.rank, inWords(calls.theirs)));
@@ -418,17 +418,17 @@ bool Communicator::failDisagreeing(int peer, const std::string& words) {
 }
 
 // What the kernel of a launch was called as, also to peers that will say so in words.
-bool Communicator::tellWaits(uint32_t launch, WaitingLaunch& what) {
+bool Communicator::reportWaits(uint32_t launch, WaitingLaunch& what) {
   const std::lock_guard lock(launchMutex_);
   const LaunchLog::Entry* const entry = launches_.ofLaunch(launch);
   if (entry == nullptr) return false;
   what = launches_.describe(*entry);
   if (what.isTransfers) {
-    announceTransfer(connections_.header().wait, entry->first);
+    recordTransfer(connections_.header().wait, entry->first);
     return true;
   }
-  const Announcement call = connections_.ledger(rank_).find(entry->sequence);
-  if (call.sequence != 0) stretto::announce(connections_.header(), call);
+  const CallRecord call = connections_.operationLog(rank_).find(entry->sequence);
+  if (call.sequence != 0) stretto::recordCall(connections_.header(), call);
   return true;
 }
 

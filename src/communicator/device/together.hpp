@@ -18,22 +18,23 @@ namespace stretto::communicator {
 executors::cuda::Launch launchOf(const Operation& operation, const planner::Plan& plan,
                                  const Arguments& arguments);
 
-// An operation of a group, as far as lanes are concerned: what it asks for, and what giveLanes gives it.
-struct LaneShare {
-  bool shares = false;  // it may have lanes beside others'
+// An operation of a group, as far as channels are concerned: what it asks for, and what giveChannels gives
+// it.
+struct ChannelShare {
+  bool shares = false;  // it may have channels beside others'
   int wanted = 1;       // blocks, at least one: as many as it has by itself
-  int first = 0;        // given: a lane,
+  int first = 0;        // given: a channel,
   int blocks = 0;       // and so many from there
-  int least = 0;        // giveLanes's own: blocks that it cannot do without
+  int least = 0;        // giveChannels's own: blocks that it cannot do without
 };
 
-// Gives the operations of a group their lanes, in the order of the calls. Those that share, up to the next
-// one that does not, are side by side. What they want beyond the lanes that there are is cut in proportion,
-// and no lane is idle then; but none gets less than leastOf its place in the group, which is asked only if
-// lanes are short. If there are not even so many, they take turns, each from the first lane. One that does
-// not share has all that it wants, from the first lane. Nothing else decides: ranks that give the same get
-// the same.
-void giveLanes(std::span<LaneShare> group, int lanes, const std::function<int(size_t)>& leastOf);
+// Gives the operations of a group their channels, in the order of the calls. Those that share, up to the next
+// one that does not, are side by side. What they want beyond the channels that there are is cut in
+// proportion, and no channel is idle then; but none gets less than leastOf its place in the group, which is
+// asked only if channels are short. If there are not even so many, they take turns, each from the first
+// channel. One that does not share has all that it wants, from the first channel. Nothing else decides: ranks
+// that give the same get the same.
+void giveChannels(std::span<ChannelShare> group, int channels, const std::function<int(size_t)>& leastOf);
 
 // The fewest blocks that will do for an operation, of `whole`, which do; so do more than any that do.
 template <typename WillDo>
@@ -81,9 +82,9 @@ class Together {
     launches_.clear();
   }
 
-  // The group's collectives, in the order of the calls, and their lanes.
+  // The group's collectives, in the order of the calls, and their channels.
   std::vector<Placed> placed;
-  std::vector<LaneShare> lanes;
+  std::vector<ChannelShare> channels;
 
  private:
   std::vector<Member> members_;

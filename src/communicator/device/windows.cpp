@@ -9,7 +9,7 @@
 #include "base/log.hpp"
 #include "platform/clock.hpp"
 #include "platform/cuda/device.hpp"
-#include "primitives/announcement.hpp"
+#include "primitives/call_record.hpp"
 #include "primitives/ending.hpp"
 
 namespace stretto::communicator {
@@ -29,19 +29,20 @@ DeviceWindows::DeviceWindows(const DeviceConnections& connections, const Connect
     : connections_(connections),
       host_(host),
       timeoutSeconds_(timeoutSeconds),
-      own_(connections.self, connections.shape, host.region, host.postOffset()),
+      own_(connections.self, connections.shape, host.region, host.windowOfferOffset()),
       pending_(host.peers.size()) {
   std::iota(pending_.begin(), pending_.end(), 0);
 }
 
 bool DeviceWindows::isMissing() const {
-  return std::any_of(host_.peers.begin(), host_.peers.end(),
-                     [&](const Peer& peer) { return host_.post(peer.rank).read() == DevicePost::kNothing; });
+  return std::any_of(host_.peers.begin(), host_.peers.end(), [&](const Peer& peer) {
+    return host_.windowOffer(peer.rank).read() == WindowOffer::kNothing;
+  });
 }
 
 bool DeviceWindows::isWanted() const {
   return !isOpen_.load() && std::any_of(host_.peers.begin(), host_.peers.end(), [&](const Peer& peer) {
-    return host_.post(peer.rank).read() != DevicePost::kNothing;
+    return host_.windowOffer(peer.rank).read() != WindowOffer::kNothing;
   });
 }
 
@@ -114,14 +115,14 @@ Result<bool> DeviceWindows::settle(int peer) {
   // Before the look at its post: who leaves or fails after that has posted.
   const bool left = hasLeft(peer);
   const bool failed = hasFailed(headerOf(peer));
-  const DevicePost& post = host_.post(peer);
-  const DevicePost::State state = post.read();
+  const WindowOffer& offer = host_.windowOffer(peer);
+  const WindowOffer::State state = offer.read();
   if (left) return true;
-  if (state == DevicePost::kRefused) {
-    return failAbout(peer, static_cast<Code>(post.code), "rank %d could not make its device window: %.*s",
-                     peer, static_cast<int>(sizeof post.text) - 1, post.text);
+  if (state == WindowOffer::kRefused) {
+    return failAbout(peer, static_cast<Code>(offer.code), "rank %d could not make its device window: %.*s",
+                     peer, static_cast<int>(sizeof offer.text) - 1, offer.text);
   }
-  if (state == DevicePost::kNothing) {
+  if (state == WindowOffer::kNothing) {
     // Why it has given up its peers hear as well: another's post, or word of a loss.
     if (failed && failedSince_ == 0) failedSince_ = platform::monotonicNanoseconds();
     if (!failed || platform::secondsSince(failedSince_) < kSecondHandSeconds) return false;
@@ -139,7 +140,7 @@ std::array<std::byte*, kMaxRanks> DeviceWindows::addresses() const {
 
 // A peer that leaves meanwhile takes its window with it.
 Status DeviceWindows::openOne(int peer) {
-  links::DeviceEndpoint theirs = host_.post(peer).endpoint;
+  links::DeviceEndpoint theirs = host_.windowOffer(peer).endpoint;
   theirs.rank = peer;
   const std::string before = lastError();
   auto link = openWindow(theirs, timeoutSeconds_, connections_);
@@ -150,7 +151,7 @@ Status DeviceWindows::openOne(int peer) {
   }
   addresses_[static_cast<size_t>(peer)] = link.value().window;
   links_.push_back(std::move(link.value()));
-  std::atomic_ref(host_.post(connections_.self.rank).opened)
+  std::atomic_ref(host_.windowOffer(connections_.self.rank).opened)
       .fetch_or(uint64_t{1} << peer, std::memory_order_release);
   return kOkStatus;
 }
@@ -178,8 +179,9 @@ int DeviceWindows::awaitOpened(double seconds) const {
   const int rank = connections_.self.rank;
   const uint64_t began = platform::monotonicNanoseconds();
   const auto needsIt = [&](const Peer& peer) {
-    const uint64_t opened = std::atomic_ref(host_.post(peer.rank).opened).load(std::memory_order_acquire);
-    return peer.rank != rank && host_.post(peer.rank).read() == DevicePost::kOffered &&
+    const uint64_t opened =
+        std::atomic_ref(host_.windowOffer(peer.rank).opened).load(std::memory_order_acquire);
+    return peer.rank != rank && host_.windowOffer(peer.rank).read() == WindowOffer::kOffered &&
            (opened >> rank & 1) == 0 && !callsNothingMore(peer.header());
   };
   for (;;) {

@@ -180,7 +180,7 @@ void Profile::endTurn() {
   const uint64_t at = onDevice_ ? session_->now() : ended_;
   session_->stop(launch_, at);
   launch_ = nullptr;
-  if (onDevice_) tellEnqueued(at);
+  if (onDevice_) reportEnqueued(at);
   session_->stop(group_, at);
   group_ = nullptr;
 }
@@ -246,7 +246,7 @@ void Profile::enqueued(const Operation& operation, const planner::Plan& plan,
 }
 
 // The kernels are on their way; NCCL tells of the operations only now, too.
-void Profile::tellEnqueued(uint64_t at) {
+void Profile::reportEnqueued(uint64_t at) {
   if (enqueued_.empty()) return;
   if (groupWanted_) startGroup(at);
   std::vector<void*> events;
@@ -276,7 +276,7 @@ void Profile::captured(const Operation& operation, const executors::cuda::Engine
 }
 
 // One that nobody expected is of a replay, or of an operation that is not told of.
-void Profile::tellKernel(const StampMatcher::Matched& matched) const {
+void Profile::reportKernel(const StampMatcher::Matched& matched) const {
   const auto& [parent, stamp, call] = matched;
   if (parent == nullptr && every_ > 1) return;
   const uint64_t at = session_->now();
@@ -294,7 +294,7 @@ void Profile::tellKernel(const StampMatcher::Matched& matched) const {
 Status Profile::followKernels(StampFollower::Take take) {
   try {
     follower_ = std::make_unique<StampFollower>(
-        std::move(take), [this](const StampMatcher::Matched& matched) { tellKernel(matched); });
+        std::move(take), [this](const StampMatcher::Matched& matched) { reportKernel(matched); });
   } catch (const std::exception& error) {  // no memory, or no thread
     return fail(Code::kSystem, "collecting the times of kernels: %s", error.what());
   }

@@ -92,7 +92,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   // messages by peer and direction, as at their other end. What moves nothing has no number, and what is
   // captured none either: it is always told of.
   struct Counted {
-    bool told = false;  // if anybody listens
+    bool reported = false;  // if anybody listens
     bool captured = false;
     uint64_t number = 0;
   };
@@ -111,7 +111,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   uint64_t call(Operation& operation, Counted counted, ProfiledGroup& group, int depth) const;
 
   // Whether any of these calls was told of.
-  static bool anyTold(std::span<const Operation> operations) {
+  static bool anyReported(std::span<const Operation> operations) {
     for (const Operation& operation : operations) {
       if (operation.profiled.mask != 0) return true;
     }
@@ -226,8 +226,8 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
   static void* startLaunch(const Session& session, const Operation& operation, uint64_t at);
   void startProxyOp(Moving& moving, size_t chunkBytes, uint64_t at) const;
   void startStep(Moving& moving, uint64_t at) const;
-  void tellEnqueued(uint64_t at);
-  void tellKernel(const StampMatcher::Matched& matched) const;
+  void reportEnqueued(uint64_t at);
+  void reportKernel(const StampMatcher::Matched& matched) const;
   void expectKernel(const Enqueued& enqueued, void* event) const;
 
   void ready(const executors::host::HostTransfer& transfer, size_t bytes) override;

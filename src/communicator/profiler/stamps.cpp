@@ -67,8 +67,8 @@ void StampMatcher::giveUpBefore(uint64_t nanoseconds) {
   }
 }
 
-StampFollower::StampFollower(Take take, Tell tell)
-    : take_(std::move(take)), tell_(std::move(tell)), thread_([this] { follow(); }) {}
+StampFollower::StampFollower(Take take, Report tell)
+    : take_(std::move(take)), report_(std::move(tell)), thread_([this] { follow(); }) {}
 
 StampFollower::~StampFollower() {
   {
@@ -81,7 +81,7 @@ StampFollower::~StampFollower() {
   constexpr int kMostRounds = 16;
   for (int round = 0; round < kMostRounds && collect() > 0; ++round) {
   }
-  tellMatched(UINT64_MAX);
+  reportMatched(UINT64_MAX);
   if (lost_ > 0) {
     STRETTO_LOG(kWarn, kProfile,
                 "profiler: %" PRIu64 " spans of kernels were overwritten before they could be told", lost_);
@@ -111,21 +111,21 @@ size_t StampFollower::collect() {
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < taken; ++i) matcher_.arrived(stamps[i], now);
   }
-  tellMatched(now > kHeldNanoseconds ? now - kHeldNanoseconds : 0);
+  reportMatched(now > kHeldNanoseconds ? now - kHeldNanoseconds : 0);
   return taken;
 }
 
 // Also what has been held since before `nanoseconds`. Without the lock: these may be hundreds of calls of a
 // plugin, and launches come to expect() meanwhile. An operation's event may have stopped before its stamps
 // are told, as NCCL's does.
-void StampFollower::tellMatched(uint64_t nanoseconds) {
+void StampFollower::reportMatched(uint64_t nanoseconds) {
   std::vector<StampMatcher::Matched> matched;
   {
     const std::lock_guard lock(mutex_);
     matcher_.giveUpBefore(nanoseconds);
     matched = matcher_.take();
   }
-  for (const StampMatcher::Matched& one : matched) tell_(one);
+  for (const StampMatcher::Matched& one : matched) report_(one);
 }
 
 // Looks often while something is expected or comes: a block's ring holds 64 stamps, which small operations of

@@ -69,8 +69,8 @@ class StampFollower {
  public:
   // Fills the span with what has come, returns how many, adds to `lost`.
   using Take = std::function<size_t(std::span<KernelStamp>, uint64_t& lost)>;
-  using Tell = std::function<void(const StampMatcher::Matched&)>;
-  StampFollower(Take take, Tell tell);
+  using Report = std::function<void(const StampMatcher::Matched&)>;
+  StampFollower(Take take, Report tell);
   // Collects what is there, says how many were lost, ends the thread.
   ~StampFollower();
   StampFollower(const StampFollower&) = delete;
@@ -82,11 +82,11 @@ class StampFollower {
  private:
   void follow();
   size_t collect();
-  void tellMatched(uint64_t nanoseconds);
+  void reportMatched(uint64_t nanoseconds);
 
   // Of the thread, or of the destructor after it.
   Take take_;
-  Tell tell_;
+  Report report_;
   uint64_t lost_ = 0;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -20,7 +20,7 @@ struct Size {
   int blocks;
   int threads;
   bool early = true;
-  bool told = true;
+  bool reported = true;
 };
 
 // Every rank has come here; one block. Of its arguments only the count matters, which is not 0. `isFirst`: of

@@ -23,17 +23,17 @@ namespace stretto::executors::cuda {
 namespace {
 
 using platform::cuda::ScopedDevice;
+using stretto::cuda::ChannelState;
 using stretto::cuda::Control;
 using stretto::cuda::kindOf;
-using stretto::cuda::LaneState;
 using stretto::cuda::LongLook;
 using stretto::cuda::Stamp;
 using stretto::cuda::Stamps;
 using stretto::cuda::Unit;
 
-int lanesOf(const stretto::cuda::Shape& shape, algorithms::Protocol protocol) {
-  if (protocol == algorithms::Protocol::kRuns) return shape.runLanes;
-  return algorithms::isDeep(protocol) ? shape.deepLanes : shape.lanes;
+int channelsOf(const stretto::cuda::Shape& shape, algorithms::Protocol protocol) {
+  if (protocol == algorithms::Protocol::kWarpChunks) return shape.warpChunkChannels;
+  return algorithms::isDeep(protocol) ? shape.deepChannels : shape.channels;
 }
 
 size_t roundUp(size_t value, size_t grain) {
@@ -93,7 +93,7 @@ class KernelEngine final : public Engine {
 
   const Setup setup_;
   const stretto::cuda::Places places_;
-  LaneState* lanes_ = nullptr;
+  ChannelState* channels_ = nullptr;
   std::byte* windows_[kMaxRanks] = {};  // by rank, once they are known
   std::byte** windowsThere_ = nullptr;  // a copy, in device memory
   platform::cuda::HostMapped control_;
@@ -109,7 +109,7 @@ class KernelEngine final : public Engine {
 KernelEngine::~KernelEngine() {
   const ScopedDevice device(setup_.device);
   if (inspection_ != nullptr) (void)cudaStreamDestroy(inspection_);
-  platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(lanes_));
+  platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(channels_));
   platform::cuda::release(setup_.device, reinterpret_cast<std::byte*>(windowsThere_));
   platform::cuda::releaseHostMapped(setup_.device, control_);
   platform::cuda::releaseHostMapped(setup_.device, stamps_);
@@ -118,13 +118,14 @@ KernelEngine::~KernelEngine() {
 Status KernelEngine::begin() {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
-  if (setup_.shape.lanes < 1 || setup_.ranks < 1 || setup_.ranks > kMaxRanks) {
-    return fail(Code::kInternal, "an engine of %d ranks with %d lanes", setup_.ranks, setup_.shape.lanes);
+  if (setup_.shape.channels < 1 || setup_.ranks < 1 || setup_.ranks > kMaxRanks) {
+    return fail(Code::kInternal, "an engine of %d ranks with %d channels", setup_.ranks,
+                setup_.shape.channels);
   }
-  const int states = std::max<int>(setup_.shape.lanes, kMostStamps);
-  auto lanes = platform::cuda::allocate(setup_.device, sizeof(LaneState) * static_cast<size_t>(states));
-  if (!lanes.ok()) return lanes.status();
-  lanes_ = reinterpret_cast<LaneState*>(lanes.value());
+  const int states = std::max<int>(setup_.shape.channels, kMostStamps);
+  auto channels = platform::cuda::allocate(setup_.device, sizeof(ChannelState) * static_cast<size_t>(states));
+  if (!channels.ok()) return channels.status();
+  channels_ = reinterpret_cast<ChannelState*>(channels.value());
   auto windows = platform::cuda::allocate(setup_.device, sizeof windows_);
   if (!windows.ok()) return windows.status();
   windowsThere_ = reinterpret_cast<std::byte**>(windows.value());
@@ -152,11 +153,11 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
   context.allWindows = windowsThere_;
   context.shape = setup_.shape;
   context.places = places_;
-  context.lanes = lanes_;
+  context.channels = channels_;
   context.control = reinterpret_cast<Control*>(control_.device);
   context.stamps = reinterpret_cast<Stamps*>(stamps_.device);
   context.launch = launched_.number + 1;
-  context.timeoutTurns = stretto::cuda::turnsOf(setup_.timeoutSeconds);
+  context.timeoutTicks = stretto::cuda::ticksOf(setup_.timeoutSeconds);
   context.called = {tag, sequence};
   context.rank = setup_.rank;
   context.ranks = setup_.ranks;
@@ -180,26 +181,27 @@ Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cuda
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = setup_.sharedDevice || !size.early ? 0 : 1;
-  const int channels = size.told ? std::min(size.blocks, kMostStamps) : 0;
+  const int channels = size.reported ? std::min(size.blocks, kMostStamps) : 0;
   launched_ = {launched_.number + 1, channels, stamps_.host == nullptr ? 0 : channels, 1};
   return check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching a kernel");
 }
 
 // As many threads as have something to do: fewer begin and end sooner.
 int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
-  if (algorithms::isDeep(launch.protocol) || launch.protocol == algorithms::Protocol::kRuns) {
+  if (algorithms::isDeep(launch.protocol) || launch.protocol == algorithms::Protocol::kWarpChunks) {
     return kernel.mostThreads;
   }
   constexpr size_t kWarp = 32;
   using P = algorithms::Protocol;
   const size_t bytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) / shardsOf(launch) + 64;
-  const size_t parts = launch.protocol == P::kWide   ? (bytes + 119) / 120 * WideLines::kLineThreads
-                       : launch.protocol == P::kBare ? bytes / sizeof(stretto::cuda::Pack)
-                                                     : bytes / stretto::cuda::kUnitBytes;
-  // Among several ranks one more warp exchanges the tags of bare lines. Elsewhere each of a two-shot's three
-  // stages needs a warp.
-  const size_t more = launch.protocol == P::kBare && setup_.ranks != 2 ? kWarp : 0;
-  const bool threeStages = launch.protocol != P::kBare && launch.algorithm == algorithms::Algorithm::kTwoShot;
+  const size_t parts = launch.protocol == P::kLL128     ? (bytes + 119) / 120 * LL128Format::kLineThreads
+                       : launch.protocol == P::kLamport ? bytes / sizeof(stretto::cuda::Pack)
+                                                        : bytes / stretto::cuda::kUnitBytes;
+  // Among several ranks one more warp exchanges the tags of Lamport lines. Elsewhere each of a two-shot's
+  // three stages needs a warp.
+  const size_t more = launch.protocol == P::kLamport && setup_.ranks != 2 ? kWarp : 0;
+  const bool threeStages =
+      launch.protocol != P::kLamport && launch.algorithm == algorithms::Algorithm::kTwoShot;
   const size_t least = (threeStages ? 3 : 1) * kWarp;
   const size_t most = static_cast<size_t>(kernel.mostThreads);
   return static_cast<int>(std::min(std::max(roundUp(parts, kWarp), least) + more, most));
@@ -242,13 +244,13 @@ const Kernel& KernelEngine::kernelFor(const Launch& launch) const {
 
 Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
   if (launch.algorithm == algorithms::Algorithm::kLocal) return kOkStatus;
-  const int lanes = lanesOf(setup_.shape, launch.protocol);
+  const int channels = channelsOf(setup_.shape, launch.protocol);
   found = kernelFor(launch);
-  const bool hasLanes = launch.blocks >= 1 && launch.firstLane + launch.blocks <= lanes;
-  if (found.function != nullptr && hasLanes && !isTooLarge(launch)) return kOkStatus;
-  return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d lanes",
+  const bool hasChannels = launch.blocks >= 1 && launch.firstChannel + launch.blocks <= channels;
+  if (found.function != nullptr && hasChannels && !isTooLarge(launch)) return kOkStatus;
+  return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d channels",
               launch.arguments.bytes(), nameOf(launch.collective), algorithms::nameOf(launch.algorithm),
-              algorithms::nameOf(launch.protocol), launch.blocks, lanes);
+              algorithms::nameOf(launch.protocol), launch.blocks, channels);
 }
 
 Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
@@ -269,7 +271,7 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   } else if (status.ok()) {
     const Context context = contextFor(how.tag, how.sequence);
     status = launchKernel(kernel.function, Size{how.blocks, threadsFor(how, kernel)}, stream, context,
-                          algorithms::withShares(how.arguments, how.blocks * kernel.strands));
+                          algorithms::withShares(how.arguments, how.blocks * kernel.linkWarps));
   }
   if (scratch != nullptr) {
     const Status freed = check(cudaFreeAsync(scratch, stream), "freeing memory of PreMulSum");
@@ -280,21 +282,21 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
 
 // By so many blocks as it has.
 bool KernelEngine::isTooLarge(const Launch& launch) const {
-  const size_t payload = stretto::cuda::barePayload(setup_.shape.layout);
+  const size_t payload = stretto::cuda::lamportPayload(setup_.shape.layout);
   const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
-  return launch.protocol == algorithms::Protocol::kBare &&
-         launch.arguments.bytes() >
-             algorithms::mostInBareLines(payload, blocks, launch.collective, launch.algorithm, setup_.ranks);
+  return launch.protocol == algorithms::Protocol::kLamport &&
+         launch.arguments.bytes() > algorithms::mostInLamportLines(payload, blocks, launch.collective,
+                                                                   launch.algorithm, setup_.ranks);
 }
 
 // Kernels for several operations know of no rounds: how many threads they have depends on the launch.
 bool KernelEngine::mayShare(const Launch& launch) const {
-  const size_t payload = stretto::cuda::barePayload(setup_.shape.layout);
+  const size_t payload = stretto::cuda::lamportPayload(setup_.shape.layout);
   const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
-  const bool inOneRound = launch.protocol != algorithms::Protocol::kBare ||
-                          launch.arguments.bytes() <=
-                              algorithms::mostInBareRound(payload, blocks, launch.algorithm, setup_.ranks);
-  return kernelFor(launch).fused != nullptr && isSmall(launch, setup_.ranks) && inOneRound;
+  const bool inOneStep = launch.protocol != algorithms::Protocol::kLamport ||
+                         launch.arguments.bytes() <=
+                             algorithms::mostInLamportStep(payload, blocks, launch.algorithm, setup_.ranks);
+  return kernelFor(launch).fused != nullptr && isSmall(launch, setup_.ranks) && inOneStep;
 }
 
 bool KernelEngine::joins(std::span<const Launch> before, const Launch& next) const {
@@ -304,7 +306,7 @@ bool KernelEngine::joins(std::span<const Launch> before, const Launch& next) con
 
 // As many threads as the operation with the most to do has: the others' wait at the end of each.
 Status KernelEngine::launchTogether(std::span<const Launch> launches, StreamHandle stream) {
-  if (launches.size() == 1 && launches.front().firstLane == 0) {
+  if (launches.size() == 1 && launches.front().firstChannel == 0) {
     const Status status = launch(launches.front(), stream);
     together_[0] = launched_;
     return status;
@@ -316,17 +318,17 @@ Status KernelEngine::launchTogether(std::span<const Launch> launches, StreamHand
   Size size{0, 0};
   for (const Launch& one : launches) {
     STRETTO_TRY(findKernel(one, kernel));
-    fused.items[fused.count++] = {algorithms::withShares(one.arguments, one.blocks * kernel.strands),
+    fused.items[fused.count++] = {algorithms::withShares(one.arguments, one.blocks * kernel.linkWarps),
                                   {one.tag, one.sequence},
-                                  static_cast<uint16_t>(one.firstLane),
+                                  static_cast<uint16_t>(one.firstChannel),
                                   static_cast<uint16_t>(one.blocks)};
-    size.blocks = std::max(size.blocks, one.firstLane + one.blocks);
+    size.blocks = std::max(size.blocks, one.firstChannel + one.blocks);
     size.threads = std::max(size.threads, std::min(threadsFor(one, kernel), Fused::kMostThreads));
   }
   const uint64_t before = launched_.number;
   STRETTO_TRY(launchKernel(kernel.fused, size, static_cast<cudaStream_t>(stream), contextFor(0, 0), fused));
   for (size_t place = 0; place < launches.size(); ++place) {
-    const int channels = std::clamp(kMostStamps - launches[place].firstLane, 0, launches[place].blocks);
+    const int channels = std::clamp(kMostStamps - launches[place].firstChannel, 0, launches[place].blocks);
     together_[place] = {before + 1 + place, channels, stamps_.host == nullptr ? 0 : channels, 1};
   }
   launched_ = together_[launches.size() - 1];
@@ -343,9 +345,9 @@ Status KernelEngine::wantWindows() {
 // All kernels of an operation by copy engines are one launch to whoever reads stamps, of which the first and
 // the last leave some.
 Status KernelEngine::launchCopies(const Launch& launch, StreamHandle stream) {
-  if (launch.blocks < 1 || launch.blocks > setup_.shape.lanes) {
-    return fail(Code::kInternal, "%s by copy engines on %d of %d lanes", nameOf(launch.collective),
-                launch.blocks, setup_.shape.lanes);
+  if (launch.blocks < 1 || launch.blocks > setup_.shape.channels) {
+    return fail(Code::kInternal, "%s by copy engines on %d of %d channels", nameOf(launch.collective),
+                launch.blocks, setup_.shape.channels);
   }
   ++launched_.number;
   const auto launchPart = [&](const Kernel& kernel, Size size, const Arguments& arguments,
@@ -353,7 +355,7 @@ Status KernelEngine::launchCopies(const Launch& launch, StreamHandle stream) {
     const Launched before = launched_;
     --launched_.number;
     Context context = contextFor(launch.tag, launch.sequence);
-    if (!size.told) context.stamps = nullptr;
+    if (!size.reported) context.stamps = nullptr;
     STRETTO_TRY(launchKernel(kernel.function, size, static_cast<cudaStream_t>(where), context,
                              algorithms::withShares(arguments, size.blocks)));
     launched_.channels += before.channels;
@@ -372,10 +374,10 @@ Status KernelEngine::launchPull(const Launch& launch, cudaStream_t stream) {
   const bool serves = launch.collective == Collective::kAllReduce && !launch.scaled &&
                       (twoShots || (launch.algorithm == Algorithm::kOneShot && a.send != a.receive));
   if (!known || !serves || setup_.ranks > algorithms::kMostPulled || launch.blocks < 1 ||
-      launch.blocks > setup_.shape.lanes) {
-    return fail(Code::kInternal, "no kernel that pulls for %s by %s of %d ranks on %d of %d lanes%s",
+      launch.blocks > setup_.shape.channels) {
+    return fail(Code::kInternal, "no kernel that pulls for %s by %s of %d ranks on %d of %d channels%s",
                 nameOf(launch.collective), algorithms::nameOf(launch.algorithm), setup_.ranks, launch.blocks,
-                setup_.shape.lanes, known ? "" : ": the peers' buffers are not known");
+                setup_.shape.channels, known ? "" : ": the peers' buffers are not known");
   }
   PeerBuffers peers{};
   std::copy_n(launch.sends, setup_.ranks, peers.sends);
@@ -433,16 +435,16 @@ Status KernelEngine::launchTransfers(std::span<const DeviceTransfer> transfers, 
   // whose queues would not has several launches, of so many steps each as are sure to fit: with the same
   // steps on all ranks, what a launch waits for is in one of those that are running. Messages of later steps
   // then begin when earlier ones have ended, also where the other end has no group.
-  Queues whole(transfers, setup_.rank, setup_.ranks, setup_.shape.deepLanes);
+  Queues whole(transfers, setup_.rank, setup_.ranks, setup_.shape.deepChannels);
   for (int step = 1; step < setup_.ranks; ++step) whole.addStep(step);
-  whole.finish(setup_.shape.lanes);
+  whole.finish(setup_.shape.channels);
   if (whole.count() == 0) return kOkStatus;
   if (whole.count() <= setup_.residentBlocks) return launchQueues(whole, sequence, stream);
   const int atOnce = std::max(1, setup_.residentBlocks / 2);
   for (int first = 1; first < setup_.ranks; first += atOnce) {
-    Queues queues(transfers, setup_.rank, setup_.ranks, setup_.shape.deepLanes);
+    Queues queues(transfers, setup_.rank, setup_.ranks, setup_.shape.deepChannels);
     for (int step = first; step < std::min(first + atOnce, setup_.ranks); ++step) queues.addStep(step);
-    queues.finish(setup_.shape.lanes);
+    queues.finish(setup_.shape.channels);
     if (queues.count() > 0) STRETTO_TRY(launchQueues(queues, sequence, stream));
   }
   return kOkStatus;
@@ -494,8 +496,8 @@ std::array<LongLook, stretto::cuda::kAwaited> KernelEngine::longLooks() const {
 uint64_t KernelEngine::finished() const {
   const ScopedDevice device(setup_.device);
   uint64_t finished = 0;
-  const bool read = cudaMemcpyAsync(&finished, &lanes_[0].finished, sizeof finished, cudaMemcpyDeviceToHost,
-                                    inspection_) == cudaSuccess &&
+  const bool read = cudaMemcpyAsync(&finished, &channels_[0].finished, sizeof finished,
+                                    cudaMemcpyDeviceToHost, inspection_) == cudaSuccess &&
                     cudaStreamSynchronize(inspection_) == cudaSuccess;
   return read ? finished : 0;
 }
@@ -555,10 +557,10 @@ Result<std::unique_ptr<Engine>> Engine::create(const Setup& setup) {
 }
 
 Status prepareWindow(int device, std::byte* window, const stretto::cuda::Shape& shape) {
-  if (shape.layout.bareRegion == 0) return kOkStatus;
+  if (shape.layout.lamportRegion == 0) return kOkStatus;
   return platform::cuda::fillNow(
-      device, window + shape.layout.bareBegin(), 0xff,
-      {shape.nearBytes(), shape.layout.bareBytes(), static_cast<size_t>(shape.lanes)});
+      device, window + shape.layout.lamportBegin(), 0xff,
+      {shape.nearBytes(), shape.layout.lamportBytes(), static_cast<size_t>(shape.channels)});
 }
 
 Result<int> mostResidentBlocks(int device) {

@@ -22,8 +22,8 @@ namespace stretto::executors::cuda {
 // A cudaStream_t; null is the legacy default stream.
 using StreamHandle = void*;
 
-// Block k of every rank's kernel talks to block k of its peers through lane k of the windows, and to nobody
-// else.
+// Block k of every rank's kernel talks to block k of its peers through channel k of the windows, and to
+// nobody else.
 struct Setup {
   int device = 0;
   int rank = 0;
@@ -34,13 +34,13 @@ struct Setup {
   int residentBlocks = 1;      // that a rank may count on, the least of all ranks
 };
 
-// How one collective runs; all ranks give the same, but for their own buffers.
+// How one collective warp chunks; all ranks give the same, but for their own buffers.
 struct Launch {
   Collective collective = Collective::kAllReduce;
   algorithms::Algorithm algorithm = algorithms::Algorithm::kLocal;
-  algorithms::Protocol protocol = algorithms::Protocol::kChunks;
-  int blocks = 1;     // lanes that take part
-  int firstLane = 0;  // of them: not 0 only where several operations share a launch
+  algorithms::Protocol protocol = algorithms::Protocol::kSimple;
+  int blocks = 1;        // channels that take part
+  int firstChannel = 0;  // of them: not 0 only where several operations share a launch
   Arguments arguments;
   uint64_t tag = 0;       // equal on all ranks exactly if they run the same operation
   uint64_t sequence = 0;  // for reports
@@ -96,10 +96,10 @@ class Engine {
   virtual Status wantWindows() = 0;
   // Enqueues; returns when enqueued. Capturable.
   virtual Status launch(const Launch& launch, StreamHandle stream) = 0;
-  // Several collectives of one group in one launch: side by side where their lanes differ, else in their
+  // Several collectives of one group in one launch: side by side where their channels differ, else in their
   // order; peers may launch them in another number of launches. `mayShare`: whether it may be among several,
-  // and in lanes that do not begin at 0; the same on all ranks. `joins`: whether `next`, which may share, may
-  // do so with those before it, which may be none; that depends on this rank's buffers. To each its own
+  // and in channels that do not begin at 0; the same on all ranks. `joins`: whether `next`, which may share,
+  // may do so with those before it, which may be none; that depends on this rank's buffers. To each its own
   // lastLaunch(): lastOf(), by its place among them.
   virtual bool mayShare(const Launch& launch) const = 0;
   virtual bool joins(std::span<const Launch> before, const Launch& next) const = 0;

@@ -10,27 +10,27 @@
 namespace stretto::executors::cuda {
 
 using stretto::cuda::AnyReducer;
-using stretto::cuda::BareLines;
 using stretto::cuda::BlockShared;
 using stretto::cuda::Context;
 using stretto::cuda::Cuda;
-using stretto::cuda::LinkRuns;
-using stretto::cuda::RunLines;
-using stretto::cuda::ShortLines;
-using stretto::cuda::WideLines;
+using stretto::cuda::LamportFormat;
+using stretto::cuda::LinkChunkFormat;
+using stretto::cuda::LL128Format;
+using stretto::cuda::LLFormat;
+using stretto::cuda::WarpChunkFormat;
 
 // What one block, of those from `first` on, does of an operation (Arguments::largest says how it is cut): a
 // run of elements, of every block of the buffers. Empty for blocks that come too late, and then on every
-// rank. Where a block has several strands it is what this one does.
+// rank. Where a block has several warps it is what this one does.
 // `elementBytes`: where a kernel knows them.
-template <unsigned strands = 1, size_t elementBytes = 0>
+template <unsigned linkWarps = 1, size_t elementBytes = 0>
 __device__ Arguments shareOf(const Arguments& all, unsigned first = 0) {
   Arguments mine = all;
   if constexpr (elementBytes != 0) mine.elementBytes = elementBytes;
   const auto split = algorithms::Split::ofEach(all.count, all.largest);
   constexpr unsigned kWarp = 32;
-  const unsigned own = (blockIdx.x - first) * strands;
-  const algorithms::Span span = split[own + (strands == 1 ? 0 : threadIdx.x / kWarp)];
+  const unsigned own = (blockIdx.x - first) * linkWarps;
+  const algorithms::Span span = split[own + (linkWarps == 1 ? 0 : threadIdx.x / kWarp)];
   mine.stride = all.stride != 0 ? all.stride : all.count;
   mine.count = span.size;
   mine.largest = split[own].size;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(mostThreads, 1)
     collective(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments) {
   auto& shared = stretto::cuda::blockShared<typename Backend::Shared>();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
-  const Arguments mine = shareOf<Backend::kStrands, Backend::kElementBytes>(arguments);
+  const Arguments mine = shareOf<Backend::kLinkWarps, Backend::kElementBytes>(arguments);
   if constexpr (Backend::kTurns) {
     backend.prepare();
   } else {
@@ -56,8 +56,9 @@ __global__ void __launch_bounds__(mostThreads, 1)
   backend.end();
 }
 
-// Operations of a group side by side, each in lanes of its own as `collective` would run it there; those that
-// have a lane in common one after the other. Blocks do not wait for each other between two operations.
+// Operations of a group side by side, each in channels of its own as `collective` would run it there; those
+// that have a channel in common one after the other. Blocks do not wait for each other between two
+// operations.
 template <typename Code, typename Backend>
 __global__ void __launch_bounds__(Fused::kMostThreads, 1)
     fused(const __grid_constant__ Context context, const __grid_constant__ Fused all) {
@@ -70,22 +71,22 @@ __global__ void __launch_bounds__(Fused::kMostThreads, 1)
     if (blockIdx.x - item.first >= item.blocks) continue;  // also those before, as numbers go round
     backend.take(item.called, i, item.first, isFirst);
     isFirst = false;
-    const Arguments mine = shareOf<Backend::kStrands, Backend::kElementBytes>(item.arguments, item.first);
+    const Arguments mine = shareOf<Backend::kLinkWarps, Backend::kElementBytes>(item.arguments, item.first);
     if (!over && mine.largest != 0) (void)Code::run(backend, mine);
     over = backend.leave();
   }
   backend.endAll(all.count);
 }
 
-// Of a block, at most. With more there are too few registers to keep loads under way; bare lines between two
-// ranks need few.
+// Of a block, at most. With more there are too few registers to keep loads under way; Lamport lines between
+// two ranks need few.
 inline constexpr int kLineThreads = 512;
 inline constexpr int kChunkThreads = 512;
-inline constexpr int kLinkThreads = 32 * LinkRuns::kStrands;
+inline constexpr int kLinkThreads = 32 * LinkChunkFormat::kLinkWarps;
 
 template <typename Code, typename Backend, int mostThreads, bool fuses = false>
 Kernel kernelOf() {
-  Kernel kernel{collective<Code, Backend, mostThreads>, mostThreads, Backend::kStrands};
+  Kernel kernel{collective<Code, Backend, mostThreads>, mostThreads, Backend::kLinkWarps};
   if constexpr (fuses) kernel.fused = fused<Code, Backend>;
   return kernel;
 }
@@ -98,42 +99,42 @@ class RowKernels {
 
   void addAll() {
     using P = algorithms::Protocol;
-    if constexpr (Row::kProtocol == P::kLines) {
-      if constexpr (!kBareServesAll) addLines<ShortLines>();
-    } else if constexpr (Row::kProtocol == P::kWide) {
-      addLines<WideLines>();
-    } else if constexpr (Row::kProtocol == P::kRuns) {
-      addRuns();
-    } else if constexpr (Row::kProtocol == P::kBare) {
-      if constexpr (!std::is_same_v<Reducer, AnyReducer>) addBare();
+    if constexpr (Row::kProtocol == P::kLL) {
+      if constexpr (!kLamportServesAll) addLines<LLFormat>();
+    } else if constexpr (Row::kProtocol == P::kLL128) {
+      addLines<LL128Format>();
+    } else if constexpr (Row::kProtocol == P::kWarpChunks) {
+      addWarpChunks();
+    } else if constexpr (Row::kProtocol == P::kLamport) {
+      if constexpr (!std::is_same_v<Reducer, AnyReducer>) addLamport();
     } else {
       static_assert(algorithms::usesLinks(Row::kAlgorithm));
-      add<Cuda<Reducer, LinkRuns>, kLinkThreads>(Fit::kAny);
+      add<Cuda<Reducer, LinkChunkFormat>, kLinkThreads>(Fit::kAny);
     }
   }
 
  private:
   using Fit = KernelTable::Fit;
-  // Between two ranks a two-shot has nothing to save, and what bare lines can carry no table and no model has
-  // in anything else: who forces it has the kernel for any number of ranks. Nor has it a two-shot in short
-  // lines among more: there the kernel for any type serves.
+  // Between two ranks a two-shot has nothing to save, and what Lamport lines can carry no table and no model
+  // has in anything else: who forces it has the kernel for any number of ranks. Nor has it a two-shot in
+  // short lines among more: there the kernel for any type serves.
   static constexpr bool kIsTwoShot = Row::kAlgorithm == algorithms::Algorithm::kTwoShot;
-  static constexpr bool kHasBare =
+  static constexpr bool kHasLamport =
       !std::is_same_v<Reducer, AnyReducer> &&
       (Row::kCollective == Collective::kAllReduce || Row::kCollective == Collective::kReduceScatter);
-  static constexpr bool kServesPairs = !kIsTwoShot && !kHasBare;
-  static constexpr bool kBareServesAll = kIsTwoShot && kHasBare;
+  static constexpr bool kServesPairs = !kIsTwoShot && !kHasLamport;
+  static constexpr bool kLamportServesAll = kIsTwoShot && kHasLamport;
 
   // What groups hold, in the kernels that small sizes are planned with: the other collectives come alone,
   // runs and chunks are for more bytes, and kernels for four ranks are of no use below them. Each takes a
-  // second to compile, a tenth of the time of all. An all-gather in wide lines between two ranks would spill;
-  // it is chosen from where operations are launched alone.
+  // second to compile, a tenth of the time of all. An all-gather in LL128 lines between two ranks would
+  // spill; it is chosen from where operations are launched alone.
   static constexpr bool kFuses = Row::kCollective == Collective::kAllReduce ||
                                  Row::kCollective == Collective::kReduceScatter ||
                                  Row::kCollective == Collective::kAllGather;
   template <typename Format>
   static constexpr bool kFusesPairs =
-      kFuses && !(Row::kCollective == Collective::kAllGather && Format::kWide);
+      kFuses && !(Row::kCollective == Collective::kAllGather && Format::kLL128);
 
   template <typename Backend, int mostThreads, bool fuses = false>
   void add(Fit fit) {
@@ -148,23 +149,23 @@ class RowKernels {
       add<Cuda<Reducer, Format, 2>, kLineThreads, kFusesPairs<Format>>(Fit::kPair);
     }
   }
-  void addBare() {
-    add<Cuda<Reducer, BareLines>, kLineThreads, kFuses>(Fit::kAny);
+  void addLamport() {
+    add<Cuda<Reducer, LamportFormat>, kLineThreads, kFuses>(Fit::kAny);
     if constexpr (!kIsTwoShot) {
-      add<Cuda<Reducer, BareLines, 2>, algorithms::kMostBareThreads, kFuses>(Fit::kPair);
+      add<Cuda<Reducer, LamportFormat, 2>, algorithms::kMostLamportThreads, kFuses>(Fit::kPair);
     } else {
-      add<Cuda<Reducer, BareLines, 4>, kLineThreads>(Fit::kFour);  // for one-shots no gain
+      add<Cuda<Reducer, LamportFormat, 4>, kLineThreads>(Fit::kFour);  // for one-shots no gain
     }
   }
   // Runs are for bandwidth: registers rather than room. Among several peers four warps a stage have two
   // places each in the shortest rings; more of them would wait for one another, and spill.
-  void addRuns() {
+  void addWarpChunks() {
     constexpr int kThreads = (kIsTwoShot ? 3 : 2) * 128;
-    add<Cuda<Reducer, RunLines>, kThreads>(Fit::kAny);
+    add<Cuda<Reducer, WarpChunkFormat>, kThreads>(Fit::kAny);
     if constexpr (kServesPairs) {
-      add<Cuda<Reducer, RunLines, 2>, kChunkThreads>(Fit::kPair);
+      add<Cuda<Reducer, WarpChunkFormat, 2>, kChunkThreads>(Fit::kPair);
     } else if constexpr (kIsTwoShot && !std::is_same_v<Reducer, AnyReducer>) {
-      add<Cuda<Reducer, RunLines, 4>, kThreads>(Fit::kFour);
+      add<Cuda<Reducer, WarpChunkFormat, 4>, kThreads>(Fit::kFour);
     }
   }
 

@@ -20,7 +20,7 @@ struct Fused {
   struct Item {
     Arguments arguments;
     stretto::cuda::Called called;
-    uint16_t first;   // the lanes, and the launch's blocks, that it takes: from here
+    uint16_t first;   // the channels, and the launch's blocks, that it takes: from here
     uint16_t blocks;  // so many
   };
   Item items[kMost];
@@ -32,7 +32,7 @@ static_assert(sizeof(stretto::cuda::Context) + sizeof(Fused) <= 4096);
 struct Kernel {
   void (*function)(stretto::cuda::Context, Arguments) = nullptr;
   int mostThreads = 0;
-  int strands = 1;                                         // of a block, which share what it has
+  int linkWarps = 1;                                       // of a block, which share what it has
   void (*fused)(stretto::cuda::Context, Fused) = nullptr;  // the same for several operations, if there is one
 };
 

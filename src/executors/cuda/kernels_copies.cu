@@ -12,8 +12,8 @@ using stretto::cuda::FixedReducer;
 template <typename Base>
 class InSequence : public Base {
  public:
-  __device__ InSequence(const Context& context, BlockShared& shared, int lane)
-      : Base(context, shared, lane), control_(context.control) {}
+  __device__ InSequence(const Context& context, BlockShared& shared, int channel)
+      : Base(context, shared, channel), control_(context.control) {}
 
   // The same for the whole block.
   __device__ bool isOver() const {
@@ -33,37 +33,37 @@ struct Meeting {
   __device__ static Status run(B& b, const Arguments&) {
     if (!isFirst && b.isOver()) return Status{Code::kRemote};
     b.nextEpoch();
-    algorithms::signalAll(b, Leg::kScatter);
-    return algorithms::waitAll(b, Leg::kScatter);
+    algorithms::signalAll(b, Phase::kScatter);
+    return algorithms::waitAll(b, Phase::kScatter);
   }
 };
 
-// In one epoch: the second meeting has cells of its own.
+// In one epoch: the second meeting has mailboxes of its own.
 struct Reduction {
   template <typename B>
   __device__ static Status run(B& b, const Arguments& a) {
     if (b.isOver()) return Status{Code::kRemote};
     b.nextEpoch();
-    algorithms::signalAll(b, Leg::kScatter);
-    STRETTO_TRY(algorithms::waitAll(b, Leg::kScatter));
+    algorithms::signalAll(b, Phase::kScatter);
+    STRETTO_TRY(algorithms::waitAll(b, Phase::kScatter));
     const std::byte* sources[kMaxRanks];
     for (int rank = 0; rank < b.ranks(); ++rank) {
       sources[rank] = rank == b.rank() ? a.send : a.receive + a.block(rank);
     }
     b.reduce(b.coop(), a.reduce, {a.receive + a.block(b.rank())}, sources, b.ranks(), a.count, a.stream);
-    algorithms::signalAll(b, Leg::kGather);
-    return algorithms::waitAll(b, Leg::kGather);
+    algorithms::signalAll(b, Phase::kGather);
+    return algorithms::waitAll(b, Phase::kGather);
   }
 };
 
 template <typename Reducer>
 Kernel reductionBy() {
-  return kernelOf<Reduction, InSequence<Cuda<Reducer, ShortLines>>, kChunkThreads>();
+  return kernelOf<Reduction, InSequence<Cuda<Reducer, LLFormat>>, kChunkThreads>();
 }
 
 template <bool isFirst>
 Kernel meeting() {
-  return kernelOf<Meeting<isFirst>, InSequence<Cuda<AnyReducer, ShortLines>>, kMaxRanks>();
+  return kernelOf<Meeting<isFirst>, InSequence<Cuda<AnyReducer, LLFormat>>, kMaxRanks>();
 }
 
 }  // namespace

@@ -15,9 +15,9 @@ using stretto::cuda::Pack;
 
 // Every rank's block has come here; what its stream did before is visible to the others.
 template <typename B>
-__device__ Status meet(B& b, Leg leg) {
-  algorithms::signalAll(b, leg);
-  return algorithms::waitAll(b, leg);
+__device__ Status meet(B& b, Phase phase) {
+  algorithms::signalAll(b, phase);
+  return algorithms::waitAll(b, phase);
 }
 
 // What one block does, found before the operation's turn comes.
@@ -80,16 +80,16 @@ enum class Form : uint8_t { kOneShot, kTwoShots, kPushed };
 template <Form form, typename B>
 __device__ Status pullShare(B& b, const Share& share, const PeerBuffers& peers) {
   b.nextEpoch();
-  STRETTO_TRY(meet(b, Leg::kScatter));
+  STRETTO_TRY(meet(b, Phase::kScatter));
   const algorithms::Span span = share.shards[static_cast<size_t>(form == Form::kOneShot ? 0 : b.rank())];
   reduceInputs<form == Form::kPushed>(b, share, peers, span);
   if constexpr (form == Form::kTwoShots) {
-    STRETTO_TRY(meet(b, Leg::kGather));
+    STRETTO_TRY(meet(b, Phase::kGather));
     readResults(b, share, peers);
   }
   if (!peers.part) return kOkStatus;
   b.nextEpoch();
-  return meet(b, Leg::kScatter);
+  return meet(b, Phase::kScatter);
 }
 
 template <typename Reducer, Form form>
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kChunkThreads, 1)
     pull(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments,
          const __grid_constant__ PeerBuffers peers) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
-  Cuda<Reducer, ShortLines> backend(context, shared, static_cast<int>(blockIdx.x));
+  Cuda<Reducer, LLFormat> backend(context, shared, static_cast<int>(blockIdx.x));
   const Share share(arguments, form == Form::kOneShot ? 1 : context.ranks);
   backend.begin();
   if (share.arguments.count != 0) (void)pullShare<form>(backend, share, peers);  // what goes wrong: Control

@@ -6,9 +6,9 @@
 //   two shots   meet | reduce everybody's inputs of one shard | meet | read the other shards' results | part
 //   pushed      meet | reduce everybody's inputs of one shard into everybody's results | part
 //
-// Ranks meet block by block, in cells of the block's lane. To part is to meet once more: then nobody reads
-// what this rank has, and whoever comes next on the stream may write it. Without that the user promises to
-// leave it alone until an operation later on the same communicator has ended here, of which all ranks hear
+// Ranks meet block by block, in mailboxes of the block's channel. To part is to meet once more: then nobody
+// reads what this rank has, and whoever comes next on the stream may write it. Without that the user promises
+// to leave it alone until an operation later on the same communicator has ended here, of which all ranks hear
 // from all: they began it when they had ended this one.
 #pragma once
 

@@ -1,8 +1,9 @@
 // The kernel that moves one group's messages. Every pair of a peer and a direction has blocks of its own, so
-// that nothing that waits keeps anything else from moving; share k of each message goes over lane k, in the
-// order of the calls. Where there are more lanes than blocks, a block has every n-th of them and takes a
-// message over all of its lanes before the next one, as the other end does, in however many launches: so the
-// first lane of the first message that is unfinished always has its two blocks, however many each end has.
+// that nothing that waits keeps anything else from moving; share k of each message goes over channel k, in
+// the order of the calls. Where there are more channels than blocks, a block has every n-th of them and takes
+// a message over all of its channels before the next one, as the other end does, in however many launches: so
+// the first channel of the first message that is unfinished always has its two blocks, however many each end
+// has.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +37,7 @@ struct Messages {
   int mostShares;  // of one message, equal on all ranks
 };
 
-// Shares of a message, one a lane: equal on both sides, so a function of what both know. `most` is.
+// Shares of a message, one a channel: equal on both sides, so a function of what both know. `most` is.
 __host__ __device__ constexpr int sharesOf(uint64_t bytes, int most) {
   constexpr uint64_t kShareBytes = 2048;  // below, one more block begins later than it helps
   const uint64_t shares = (bytes + kShareBytes - 1) / kShareBytes;
@@ -55,9 +56,9 @@ class Queues {
     add(algorithms::rotated(rank_, step, ranks_), true);
     add(algorithms::rotated(rank_, ranks_ - step, ranks_), false);
   }
-  // All of them should run at the same time, and as many as there are lanes do.
-  void finish(int lanes) {
-    if (count_ > 0) messages_.blocks = std::clamp(lanes / count_, 1, messages_.shares);
+  // All of them should run at the same time, and as many as there are channels do.
+  void finish(int channels) {
+    if (count_ > 0) messages_.blocks = std::clamp(channels / count_, 1, messages_.shares);
   }
 
   int count() const { return count_; }
@@ -86,15 +87,15 @@ class Queues {
 
 template <typename Backend>
 __device__ Status moveMessage(Backend& backend, const Messages::Queue& queue, const Message& message,
-                              int lane, int mostShares) {
+                              int channel, int mostShares) {
   const int shares = sharesOf(message.bytes, mostShares);
-  if (lane >= shares) return {};
+  if (channel >= shares) return {};
   const algorithms::Span share = algorithms::Split(message.bytes, static_cast<size_t>(shares),
-                                                   algorithms::kShareGrain)[static_cast<size_t>(lane)];
+                                                   algorithms::kShareGrain)[static_cast<size_t>(channel)];
   std::byte* const data = message.data + share.begin;
   backend.setTag(message.tag);
-  return queue.isSend != 0 ? backend.sendRuns(queue.peer, data, share.size)
-                           : backend.receiveRuns(queue.peer, data, share.size);
+  return queue.isSend != 0 ? backend.sendWarpChunks(queue.peer, data, share.size)
+                           : backend.receiveWarpChunks(queue.peer, data, share.size);
 }
 
 // Not inline: one translation unit includes this.
@@ -107,17 +108,17 @@ __global__ void __launch_bounds__(kChunkThreads)
   bool begun = false;
   for (int first = 0; first < queue.count; first += together) {
     const int shares = sharesOf(messages.message[queue.first + first].bytes, messages.mostShares);
-    for (int lane = block; lane < messages.shares; lane += messages.blocks) {
+    for (int channel = block; channel < messages.shares; channel += messages.blocks) {
       // The last leaves the block's stamp, whether there is something to move or not.
-      const bool last = first + together >= queue.count && lane + messages.blocks >= messages.shares;
-      if (together == 1 && lane >= shares && !last) continue;
-      Cuda<AnyReducer, RunLines> backend(context, shared, lane);
+      const bool last = first + together >= queue.count && channel + messages.blocks >= messages.shares;
+      if (together == 1 && channel >= shares && !last) continue;
+      Cuda<AnyReducer, WarpChunkFormat> backend(context, shared, channel);
       backend.begin(!begun);
       begun = true;
       backend.beginTransfers(queue.peer, queue.isSend != 0);
       for (int i = first; i < first + together; ++i) {
         const Message& message = messages.message[queue.first + i];
-        if (!moveMessage(backend, queue, message, lane, messages.mostShares).ok()) break;
+        if (!moveMessage(backend, queue, message, channel, messages.mostShares).ok()) break;
       }
       if (!backend.endTransfers(queue.peer, queue.isSend != 0, last)) return;
     }

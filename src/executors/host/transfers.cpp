@@ -42,8 +42,8 @@ Result<bool> progressSend(B& host, HostTransfer& transfer, TransferWatch* watch)
   return any;
 }
 
-Announcement callOf(const HostTransfer& transfer) {
-  Announcement call{};
+CallRecord callOf(const HostTransfer& transfer) {
+  CallRecord call{};
   call.tag = transfer.tag;
   call.count = transfer.bytes / sizeOf(transfer.type);
   call.startedTicks = platform::ticks();
@@ -55,22 +55,22 @@ Announcement callOf(const HostTransfer& transfer) {
 }
 
 template <typename B>
-Status differentMessages(B& host, const HostTransfer& transfer, const Cell& cell) {
+Status differentMessages(B& host, const HostTransfer& transfer, const Mailbox& mailbox) {
   host.hear(transfer.peer);
-  const Announcement theirs = currentCall(host.peer(transfer.peer).header());
+  const CallRecord theirs = currentCall(host.peer(transfer.peer).header());
   host.disagrees(transfer.peer, callOf(transfer));
   return failAbout(
       transfer.peer, Code::kInvalidUsage,
       "rank %d receives %zu bytes from rank %d, which sent a message of %llu bytes%s (its call is %s): send "
       "and "
       "receive must agree in count and type, and all ranks make the same calls in the same order",
-      host.rank(), transfer.bytes, transfer.peer, static_cast<unsigned long long>(cell.bytes),
-      cell.bytes == transfer.bytes ? " of another type, or runs another operation" : "",
+      host.rank(), transfer.bytes, transfer.peer, static_cast<unsigned long long>(mailbox.bytes),
+      mailbox.bytes == transfer.bytes ? " of another type, or runs another operation" : "",
       inWords(theirs).c_str());
 }
 
 // What a rank waits for that can do none of its transfers: any of the peers of those that are left.
-AwaitedWord awaitedFor(std::span<const HostTransfer> transfers, Announcement& call) {
+AwaitedWord awaitedFor(std::span<const HostTransfer> transfers, CallRecord& call) {
   AwaitedWord awaited;
   for (const HostTransfer& transfer : transfers) {
     if (transfer.finished) continue;
@@ -93,8 +93,8 @@ Result<bool> progressReceive(B& host, HostTransfer& transfer, TransferWatch* wat
     if (watch != nullptr) [[unlikely]]
       watch->ready(transfer, bytes);
     host.setTag(transfer.tag);
-    const Cell& cell = *host.linkFrom(transfer.peer, host.cursors(transfer.peer).received);
-    if (cell.tag != transfer.tag) return differentMessages(host, transfer, cell);
+    const Mailbox& mailbox = *host.linkFrom(transfer.peer, host.cursors(transfer.peer).received);
+    if (mailbox.tag != transfer.tag) return differentMessages(host, transfer, mailbox);
     if (const Status status = inlet.receive(transfer.data + transfer.moved, bytes, false); !status.ok())
       return status;
     account(transfer, bytes);
@@ -173,7 +173,7 @@ Status runAll(B& host, std::span<HostTransfer> transfers, TransferWatch* watch) 
     if (!moved.ok()) return moved.status();
     if (allFinished) return host.finish();
     if (moved.value()) continue;
-    Announcement call;
+    CallRecord call;
     const AwaitedWord awaited = awaitedFor(transfers, call);
     Patience patience(host, awaited);
     while (!moved.value()) {

@@ -30,7 +30,7 @@ inline Result<stretto::memory::DeviceImport> importFrom(const DeviceEndpoint& mi
 // A device that this process cannot see may still be reached: opening is the test.
 inline Result<DeviceLink> open(const DeviceEndpoint& mine, const DeviceEndpoint& theirs, double seconds) {
   const int visible = platform::cuda::ordinalOf(theirs.facts.uuid);
-  if (visible >= 0 && !platform::cuda::canReach(mine.device, visible)) {
+  if (visible >= 0 && !platform::cuda::canAccess(mine.device, visible)) {
     return failAbout(theirs.rank, Code::kInvalidUsage,
                      "the driver lets no kernel reach from one to the other");
   }

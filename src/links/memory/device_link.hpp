@@ -13,11 +13,11 @@ inline bool applies(const DeviceEndpoint& mine, const DeviceEndpoint& theirs) {
 }
 
 inline Result<DeviceLink> open(const DeviceEndpoint& mine, const DeviceEndpoint& theirs, double) {
-  if (!platform::cuda::canReach(mine.device, theirs.device)) {
+  if (!platform::cuda::canAccess(mine.device, theirs.device)) {
     return failAbout(theirs.rank, Code::kInvalidUsage,
                      "the driver lets no kernel reach from one to the other");
   }
-  if (const Status status = platform::cuda::enableReach(mine.device, theirs.device); !status.ok())
+  if (const Status status = platform::cuda::enablePeerAccess(mine.device, theirs.device); !status.ok())
     return status;
   DeviceLink link;
   link.kind = kName;

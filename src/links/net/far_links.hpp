@@ -50,10 +50,10 @@ class FarLinks {
   // The rings of a far peer, made at first use.
   SendRing& to(int peer);
   ReceiveRing& from(int peer);
-  // Whether `cell` is where this rank says what it has read of what comes from that peer.
-  bool isReleased(int peer, const Cell* cell) const {
+  // Whether `mailbox` is where this rank says what it has read of what comes from that peer.
+  bool isReleased(int peer, const Mailbox* mailbox) const {
     const auto& ring = peers_[static_cast<size_t>(peer)]->receiving;
-    return ring != nullptr && cell == ring->released();
+    return ring != nullptr && mailbox == ring->released();
   }
 
   // Moves what can be moved.

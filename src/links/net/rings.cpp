@@ -18,9 +18,9 @@ void Aligned::operator()(std::byte* memory) const {
 }
 
 Slots::Slots(size_t chunkBytes)
-    : slotBytes_(kCellBytes + (chunkBytes + kCellBytes - 1) / kCellBytes * kCellBytes),
+    : slotBytes_(kMailboxBytes + (chunkBytes + kMailboxBytes - 1) / kMailboxBytes * kMailboxBytes),
       memory_(static_cast<std::byte*>(::operator new[](kDepth* slotBytes_, kAlignment))) {
-  for (uint64_t slot = 0; slot < kDepth; ++slot) *at(slot) = Cell{};
+  for (uint64_t slot = 0; slot < kDepth; ++slot) *at(slot) = Mailbox{};
 }
 
 bool Break::note(Status found) {
@@ -78,11 +78,11 @@ Status SendRing::post() {
 
 Status SendRing::send(uint64_t chunk) {
   const uint64_t at = chunk % Slots::kDepth;
-  const auto* const cell = reinterpret_cast<const std::byte*>(slots_.at(chunk));
+  const auto* const mailbox = reinterpret_cast<const std::byte*>(slots_.at(chunk));
   requests_[at] = nullptr;
   if (lent_[at] == nullptr)
-    return sender_->send(cell, messageBytes(bytes_[at]), 0, memory_.get(), requests_[at]);
-  return sender_->sendGathered({{cell, sizeof(Cell)}, {lent_[at], bytes_[at]}}, 0, requests_[at]);
+    return sender_->send(mailbox, messageBytes(bytes_[at]), 0, memory_.get(), requests_[at]);
+  return sender_->sendGathered({{mailbox, sizeof(Mailbox)}, {lent_[at], bytes_[at]}}, 0, requests_[at]);
 }
 
 void SendRing::giveBack() {
@@ -143,9 +143,9 @@ Status ReceiveRing::reap() {
     size_t bytes = 0;
     STRETTO_TRY(receiver_->test(requests_[at], done, &bytes));
     if (!done) return kOkStatus;
-    if (bytes < sizeof(Cell)) {
+    if (bytes < sizeof(Mailbox)) {
       return fail(Code::kRemote, "a message of %zu bytes came where chunks have %zu at least", bytes,
-                  sizeof(Cell));
+                  sizeof(Mailbox));
     }
     sizes_[at] = bytes;
     slots_.at(arrived_)->count = arrived_ + 1;

@@ -1,9 +1,9 @@
 // One ordered pair of ranks on different hosts: a ring of kLinkDepth slots at either end, which look to the
-// algorithms as the slots in a window do (algorithms/link_channel.hpp). Each slot is a cell and its payload,
-// and travels as one message, so chunk k of the sender lands in the receiver's slot k mod depth. Credits are
-// the receives that the receiver has posted: the net passes nothing on that nobody has room for.
+// algorithms as the slots in a window do (algorithms/link_channel.hpp). Each slot is a mailbox and its
+// payload, and travels as one message, so chunk k of the sender lands in the receiver's slot k mod depth.
+// Credits are the receives that the receiver has posted: the net passes nothing on that nobody has room for.
 //
-// Counts are each end's own. A cell leaves with a count of 0, and gets its number at the receiver when the
+// Counts are each end's own. A mailbox leaves with a count of 0, and gets its number at the receiver when the
 // whole message is there. The sender's credit is the number of chunks whose slots the net does not need any
 // more. For links/net only; one thread at a time, the one that runs the rank's operation.
 #pragma once
@@ -37,8 +37,8 @@ class Slots {
   static constexpr uint64_t kDepth = WindowLayout::kLinkDepth;
 
   explicit Slots(size_t chunkBytes);
-  Cell* at(uint64_t chunk) const {
-    return reinterpret_cast<Cell*>(memory_.get() + chunk % kDepth * slotBytes_);
+  Mailbox* at(uint64_t chunk) const {
+    return reinterpret_cast<Mailbox*>(memory_.get() + chunk % kDepth * slotBytes_);
   }
   size_t slotBytes() const { return slotBytes_; }
   std::byte* data() const { return memory_.get(); }
@@ -63,7 +63,7 @@ class SendRing {
  public:
   SendRing(int rank, size_t chunkBytes);
 
-  Cell* slot(uint64_t chunk) const { return slots_.at(chunk); }
+  Mailbox* slot(uint64_t chunk) const { return slots_.at(chunk); }
   // How much payload the next chunk has: before it is published. It lies in the slot, or where it is lent.
   void setBytes(size_t bytes) {
     bytes_[published_ % Slots::kDepth] = bytes;
@@ -73,8 +73,8 @@ class SendRing {
   // Nothing that is lent is read any more: where that has not left, the ring breaks.
   void giveBack();
   void publish() { ++published_; }
-  // A cell whose count is the number of chunks whose slots are free again.
-  const Cell* credits() const { return &credits_; }
+  // A mailbox whose count is the number of chunks whose slots are free again.
+  const Mailbox* credits() const { return &credits_; }
   // All that was published has left.
   bool isIdle() const { return credits_.count == published_; }
   const Break& broken() const { return broken_; }
@@ -99,7 +99,7 @@ class SendRing {
   const std::byte* lent_[Slots::kDepth] = {};
   uint64_t published_ = 0;
   uint64_t posted_ = 0;
-  Cell credits_{};
+  Mailbox credits_{};
   Break broken_;
   std::unique_ptr<stretto::net::Connecting> connecting_;
   std::unique_ptr<stretto::net::Sender> sender_;
@@ -114,11 +114,11 @@ class ReceiveRing {
  public:
   explicit ReceiveRing(size_t chunkBytes) : slots_(chunkBytes) {}
 
-  const Cell* slot(uint64_t chunk) const { return slots_.at(chunk); }
+  const Mailbox* slot(uint64_t chunk) const { return slots_.at(chunk); }
   // Of chunk `chunk`, which has arrived.
   size_t bytesOf(uint64_t chunk) const { return sizes_[chunk % Slots::kDepth]; }
-  // The cell by whose count the owner says how many chunks it has read.
-  Cell* released() { return &released_; }
+  // The mailbox by whose count the owner says how many chunks it has read.
+  Mailbox* released() { return &released_; }
   const Break& broken() const { return broken_; }
 
   bool isConnected() const { return receiver_ != nullptr; }
@@ -134,7 +134,7 @@ class ReceiveRing {
   size_t sizes_[Slots::kDepth] = {};
   uint64_t posted_ = 0;
   uint64_t arrived_ = 0;
-  Cell released_{};
+  Mailbox released_{};
   Break broken_;
   std::unique_ptr<stretto::net::Receiver> receiver_;
   std::unique_ptr<stretto::net::Registration> memory_;
@@ -143,7 +143,7 @@ class ReceiveRing {
 
 // Bytes of the message that carries a chunk.
 constexpr size_t messageBytes(size_t payload) {
-  return payload <= Cell::kInlineBytes ? sizeof(Cell) : sizeof(Cell) + payload;
+  return payload <= Mailbox::kInlineBytes ? sizeof(Mailbox) : sizeof(Mailbox) + payload;
 }
 
 }  // namespace stretto::links::net

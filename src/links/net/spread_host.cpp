@@ -7,12 +7,12 @@
 
 namespace stretto::links::net {
 
-void SpreadHost::signal(Coop coop, int peer, Cell* cell, uint64_t value) {
-  if (!links_.isFar(peer)) return Host::signal(coop, peer, cell, value);
-  if (links_.isReleased(peer, cell)) {
-    cell->count = value;
+void SpreadHost::signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value) {
+  if (!links_.isFar(peer)) return Host::signal(coop, peer, mailbox, value);
+  if (links_.isReleased(peer, mailbox)) {
+    mailbox->count = value;
   } else {
-    cell->tag = tag();
+    mailbox->tag = tag();
     links_.to(peer).publish();
   }
   links_.progress();
@@ -40,18 +40,18 @@ Status SpreadHost::brokenLink(int peer) {
   return peerFailed(peer, "the link over " + std::string(links_.netName()) + " broke: " + found.words, code);
 }
 
-Status SpreadHost::until(AwaitedWord awaited, const Cell* cell, uint64_t value) {
+Status SpreadHost::until(AwaitedWord awaited, const Mailbox* mailbox, uint64_t value) {
   for (int poll = 0; poll < quickPolls(); ++poll) {
-    if (ready(cell, value)) [[likely]] {
+    if (ready(mailbox, value)) [[likely]] {
       return kOkStatus;
     }
     links_.progress();
   }
   noteSlowWait();
   Patience patience(*this, awaited);
-  while (!ready(cell, value)) {
+  while (!ready(mailbox, value)) {
     links_.progress();
-    if (ready(cell, value)) return kOkStatus;
+    if (ready(mailbox, value)) return kOkStatus;
     const bool isBroken = awaited.peer >= 0 && links_.broken(awaited.peer) != nullptr;
     const Status status = isBroken ? brokenLink(awaited.peer) : patience.step();
     if (status.ok()) continue;
@@ -61,9 +61,9 @@ Status SpreadHost::until(AwaitedWord awaited, const Cell* cell, uint64_t value) 
     const uint64_t began = platform::ticks();
     do {
       links_.progress();
-    } while (!ready(cell, value) && platform::tickSeconds(platform::ticks() - began) < kSecondsOfTaking);
+    } while (!ready(mailbox, value) && platform::tickSeconds(platform::ticks() - began) < kSecondsOfTaking);
     setLastError(words);
-    return ready(cell, value) ? kOkStatus : status;
+    return ready(mailbox, value) ? kOkStatus : status;
   }
   return kOkStatus;
 }

@@ -37,16 +37,16 @@ class SpreadHost final : public Host {
         mostInChunk_(places_.perHost() == 1 ? links_.chunkBytes() : layout.linkChunk),
         ask_(std::move(far.ask)) {}
 
-  Cell* linkAt(int peer, uint64_t chunk) {
+  Mailbox* linkAt(int peer, uint64_t chunk) {
     return links_.isFar(peer) ? links_.to(peer).slot(chunk) : Host::linkAt(peer, chunk);
   }
-  const Cell* linkFrom(int source, uint64_t chunk) {
+  const Mailbox* linkFrom(int source, uint64_t chunk) {
     return links_.isFar(source) ? links_.from(source).slot(chunk) : Host::linkFrom(source, chunk);
   }
-  Cell* creditAt(int sender) {
+  Mailbox* creditAt(int sender) {
     return links_.isFar(sender) ? links_.from(sender).released() : Host::creditAt(sender);
   }
-  const Cell* creditFrom(int receiver) {
+  const Mailbox* creditFrom(int receiver) {
     return links_.isFar(receiver) ? links_.to(receiver).credits() : Host::creditFrom(receiver);
   }
   // SizesChunks (algorithms/link_channel.hpp). Equal on all ranks: a chunk may pass near links and far ones.
@@ -64,16 +64,16 @@ class SpreadHost final : public Host {
   void lend(int peer, const std::byte* from) { links_.to(peer).lend(from); }
   Status awaitLeft(int peer, uint64_t chunks);
 
-  void signal(Coop coop, int peer, Cell* cell, uint64_t value);
-  Status wait(Coop, int peer, const Cell* cell, uint64_t value) {
-    STRETTO_TRY(until({.peer = peer}, cell, value));
-    if (cell->tag == tag()) [[likely]]
+  void signal(Coop coop, int peer, Mailbox* mailbox, uint64_t value);
+  Status wait(Coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    STRETTO_TRY(until({.peer = peer}, mailbox, value));
+    if (mailbox->tag == tag()) [[likely]]
       return kOkStatus;
     hear(peer);
     return mismatch(peer);
   }
-  Status waitCount(Coop, int peer, const Cell* cell, uint64_t value) {
-    return until({.peer = peer}, cell, value);
+  Status waitCount(Coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    return until({.peer = peer}, mailbox, value);
   }
 
   // Moves what can be moved. Not ok if a link to one of these peers (a bit each) is broken.
@@ -92,7 +92,7 @@ class SpreadHost final : public Host {
   void hear(int peer);
 
  private:
-  Status until(AwaitedWord awaited, const Cell* cell, uint64_t value);
+  Status until(AwaitedWord awaited, const Mailbox* mailbox, uint64_t value);
   void wonder(uint64_t peers) const override { ask_(peers); }
   Status brokenLink(int peer);
 

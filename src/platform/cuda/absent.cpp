@@ -42,13 +42,13 @@ Status stayOn(int) {
 Result<DeviceFacts> factsOf(int) {
   return refuse("a device");
 }
-bool canReach(int, int) {
+bool canAccess(int, int) {
   return false;
 }
 bool hasNvlink(int, int) {
   return false;
 }
-Status enableReach(int, int) {
+Status enablePeerAccess(int, int) {
   return refuse("access between devices");
 }
 int ordinalOf(const uint8_t (&)[16]) {

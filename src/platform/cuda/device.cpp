@@ -211,7 +211,7 @@ Result<DeviceFacts> factsOf(int device) {
   return facts;
 }
 
-bool canReach(int from, int to) {
+bool canAccess(int from, int to) {
   if (from == to) return true;
   int can = 0;
   if (cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess) return can != 0;
@@ -228,7 +228,7 @@ bool hasNvlink(int from, int to) {
   return false;
 }
 
-Status enableReach(int device, int peer) {
+Status enablePeerAccess(int device, int peer) {
   if (device == peer) return kOkStatus;
   const AmidCaptures amid;
   const ScopedDevice current(device);

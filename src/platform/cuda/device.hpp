@@ -68,12 +68,12 @@ struct DeviceFacts {
 Result<DeviceFacts> factsOf(int device);
 
 // True if kernels on `from` can address the memory of `to`. The same device: true.
-bool canReach(int from, int to);
+bool canAccess(int from, int to);
 // True if two devices, of which one reaches the other, are linked by NVLink: what tells it from PCIe is that
 // atomics work across it.
 bool hasNvlink(int from, int to);
 // Lets kernels on `device` address the memory of `peer`; again is allowed.
-Status enableReach(int device, int peer);
+Status enablePeerAccess(int device, int peer);
 // The ordinal that a device has in this process; -1 if it is not visible here.
 int ordinalOf(const uint8_t (&uuid)[16]);
 

@@ -315,7 +315,7 @@ Result<Mapping> allocateMapped(int device, size_t bytes) {
   if (!pieces.ok()) return pieces.status();
   std::vector<int> devices = {device};
   for (int peer = 0; peer < deviceCount(); ++peer) {
-    if (peer != device && canReach(peer, device)) devices.push_back(peer);
+    if (peer != device && canAccess(peer, device)) devices.push_back(peer);
   }
   auto mapping = Mapping::make(devices, pieces.value());
   if (!mapping.ok()) return mapping.status();

@@ -11,7 +11,7 @@ namespace stretto::cuda {
 struct BlockShared {
   static constexpr int kMostStages = 3;
   static constexpr int kMostWarps = 16;
-  uint32_t done[kMostStages * kMostWarps];  // chunks that each warp of each stage has done, in runs
+  uint32_t done[kMostStages * kMostWarps];  // chunks that each warp of each stage has done, in warp chunks
   uint32_t progress[kMostStages];           // chunks that each stage of a pipeline has done
   uint32_t failed;                          // somebody gave up
   uint32_t looked;                          // when a thread looked at the host's word
@@ -20,14 +20,14 @@ struct BlockShared {
   // When a thread told the host that it waits for that. Nobody clears it, which would be work for every
   // block: what an earlier kernel of this library has left is older than any wait that is long, and what
   // another one has left costs one look if it happens to be the present span.
-  uint32_t toldOf[kAwaited];
+  uint32_t reportedOf[kAwaited];
   uint64_t began;  // the block's turn, if stamps are wanted
 };
 
-// Of a block whose strands use links: how far each has come, by peer and strand. In memory of a thread's own
+// Of a block whose warps use links: how far each has come, by peer and warp. In memory of a thread's own
 // it would be a kilobyte for each.
 struct LinksShared : BlockShared {
-  RunCursors cursors[kMaxRanks][WindowLayout::kRunCredits / 2];
+  ChunkCursors cursors[kMaxRanks][WindowLayout::kWarpChunkCredits / 2];
 };
 
 // Some warps of a block, which have a barrier of their own.
@@ -59,18 +59,18 @@ struct WaitSoFar {
 
 // A wait that has become long says so to the host (communicator/device/kernel_waits.hpp), one thread of a
 // block for each peer, sixty times a second.
-__device__ inline void tellLongWait(const Context& context, BlockShared& shared, uint32_t turn,
-                                    uint32_t deadline, int peer) {
-  if (peer == kNobody || !isLong(turn, deadline, context.timeoutTurns)) return;
-  const int what = awaitedAt(static_cast<Awaited>(look(shared.awaits)), peer);
+__device__ inline void reportLongWait(const Context& context, BlockShared& shared, uint32_t turn,
+                                      uint32_t deadline, int peer) {
+  if (peer == kNobody || !isLong(turn, deadline, context.timeoutTicks)) return;
+  const int what = awaitedAt(static_cast<Awaited>(loadShared(shared.awaits)), peer);
   const uint32_t span = turn / LongLook::kTurns;
-  if (atomicExch(&shared.toldOf[what], span) == span) return;
+  if (atomicExch(&shared.reportedOf[what], span) == span) return;
   // How long the wait has lasted is computed again: kept since the first line, it would make kernels spill.
   keepAtHand(turn);
   keepAtHand(deadline);
   storeRelaxed64(&context.control->longLooks[what],
                  LongLook::at(static_cast<uint32_t>(context.launch), turn,
-                              turnsWaited(turn, deadline, context.timeoutTurns))
+                              ticksWaited(turn, deadline, context.timeoutTicks))
                      .word());
 }
 
@@ -83,14 +83,14 @@ struct Look {
   uint32_t deadline;
 };
 __device__ inline Look lookAround(const Context& context, BlockShared& shared, uint32_t deadline, int peer) {
-  if (look(shared.failed) != 0) return {Code::kRemote, deadline};
-  const uint32_t turn = static_cast<uint32_t>(nanoseconds() >> kTurnBits);
-  if (deadline == 0) deadline = deadlineOf(turn, context.timeoutTurns);
-  if (deadline - turn > kMostTurns) return {Code::kTimeout, deadline};
-  tellLongWait(context, shared, turn, deadline, peer);
+  if (loadShared(shared.failed) != 0) return {Code::kRemote, deadline};
+  const uint32_t turn = static_cast<uint32_t>(nanoseconds() >> kTickBits);
+  if (deadline == 0) deadline = deadlineOf(turn, context.timeoutTicks);
+  if (deadline - turn > kMostTicks) return {Code::kTimeout, deadline};
+  reportLongWait(context, shared, turn, deadline, peer);
   if (atomicExch(&shared.looked, turn) == turn) return {Code::kOk, deadline};
   const uint32_t word = loadRelaxed32(&context.control->abort) & 0xff;
-  if (word != 0) tell(shared.word, word);
+  if (word != 0) storeShared(shared.word, word);
   if (word != 0) return {static_cast<Code>(word), deadline};
   // What another block of this rank has given up, the others will not see the end of either.
   const bool others = loadRelaxed32(&context.control->reported) != 0;
@@ -101,16 +101,16 @@ __device__ inline Look lookAround(const Context& context, BlockShared& shared, u
 struct Failure {
   Code code;
   int peer;
-  int lane;
+  int channel;
   uint64_t theirTag;
 };
 __device__ inline void reportOnce(const Context& context, const Called& called, BlockShared& shared,
                                   Failure failure) {
   Control& control = *context.control;
   // That word is the host's: thousands of threads that ask for it would take milliseconds.
-  if (look(shared.failed) != 0) return;
+  if (loadShared(shared.failed) != 0) return;
   // The host has ended the wait, though only one of the threads that wait has seen it.
-  if (const uint32_t word = look(shared.word); word != 0 && failure.code == Code::kTimeout) {
+  if (const uint32_t word = loadShared(shared.word); word != 0 && failure.code == Code::kTimeout) {
     failure.code = static_cast<Code>(word);
   }
   // Before others of the block hear of it, who would say that a peer has failed.
@@ -119,7 +119,7 @@ __device__ inline void reportOnce(const Context& context, const Called& called, 
   if (!isFirst) return;
   control.code = static_cast<uint32_t>(failure.code);
   control.peer = failure.peer;
-  control.lane = static_cast<uint32_t>(failure.lane);
+  control.channel = static_cast<uint32_t>(failure.channel);
   control.sequence = called.sequence;
   control.theirTag = failure.theirTag;
   __threadfence_system();

@@ -1,5 +1,5 @@
 // The Cuda backend: the verbs by the threads of one block, over windows in device memory that NVLink reaches.
-// Block k of every rank talks to block k of its peers through lane k of the windows and to nobody else, so
+// Block k of every rank talks to block k of its peers through channel k of the windows and to nobody else, so
 // ranks whose blocks run at different times, or in different numbers of threads, cannot mix anything up
 // (equal numbers are asked for where there are rounds: cuda_pairs.cuh). One Cuda per thread, its members in
 // registers; what the block shares is in BlockShared.
@@ -12,7 +12,7 @@
 #pragma once
 
 #include "primitives/cuda/block.cuh"
-#include "primitives/cuda/course.cuh"
+#include "primitives/cuda/line_cursor.cuh"
 #include "primitives/cuda/lines.cuh"
 #include "primitives/cuda/reduce.cuh"
 #include "primitives/cuda/state.hpp"
@@ -23,7 +23,7 @@ namespace stretto::cuda {
 // made larger by it.
 struct OnlyOne {
   static constexpr uint32_t number = 0;
-  static constexpr uint32_t firstLane = 0;
+  static constexpr uint32_t firstChannel = 0;
 
   __device__ explicit OnlyOne(const Context&) {}
   __device__ const Called& called(const Context& context) const { return context.called; }
@@ -31,7 +31,7 @@ struct OnlyOne {
 struct OneOfSeveral {
   const Called* its;
   uint32_t number = 0;
-  uint32_t firstLane = 0;  // that has part in it
+  uint32_t firstChannel = 0;  // that has part in it
 
   __device__ explicit OneOfSeveral(const Context& context) : its(&context.called) {}
   __device__ const Called& called(const Context&) const { return *its; }
@@ -43,22 +43,22 @@ class Cuda {
  public:
   using Coop = Threads;
   static constexpr size_t kLineBytes = Format::kLineBytes;
-  static constexpr bool kOneEpoch = Format::kBare;  // an operation must be one epoch, to the algorithm
-  static constexpr bool kTurns = kRanks == 2 && Format::kBare;  // lines are put and read in turns
-  static constexpr bool kLinks = Format::kLinks;  // each strand runs the algorithm on a share of its own
-  static constexpr int kStrands = Format::kStrands;
+  static constexpr bool kOneEpoch = Format::kLamport;  // an operation must be one epoch, to the algorithm
+  static constexpr bool kTurns = kRanks == 2 && Format::kLamport;  // lines are put and read in turns
+  static constexpr bool kLinks = Format::kLinks;  // each warp runs the algorithm on a share of its own
+  static constexpr int kLinkWarps = Format::kLinkWarps;
   using Shared = std::conditional_t<kLinks, LinksShared, BlockShared>;
   static constexpr size_t kElementBytes = Reducer::kElementBytes;  // 0: not known
 
-  __device__ Cuda(const Context& context, Shared& shared, int lane)
+  __device__ Cuda(const Context& context, Shared& shared, int channel)
       : context_(context),
         shared_(shared),
-        nearBegin_(size_t{context.places.bytes} * static_cast<uint32_t>(lane)),
+        nearBegin_(size_t{context.places.bytes} * static_cast<uint32_t>(channel)),
         ownNear_(window(context.rank) + nearBegin_),
-        runBegin_(context.shape.runBegin(lane)),
-        deepBegin_(context.shape.deepBegin(lane)),
-        state_(context.lanes[lane]),
-        lane_(lane),
+        warpChunksBegin_(context.shape.warpChunksBegin(channel)),
+        deepBegin_(context.shape.deepBegin(channel)),
+        state_(context.channels[channel]),
+        channel_(channel),
         place_(context),
         tag_(context.called.tag),
         coop_(firstCoop()) {
@@ -73,15 +73,16 @@ class Cuda {
   //   3. come() then lets the next kernel of the stream be launched, no sooner. The blocks of the next kernel
   //      arrive while this kernel waits for its peers. If they arrived earlier, this kernel's first loads and
   //      stores would take longer (docs/decisions/0027).
-  //   4. come() reads what the operation before has left in the lane, and returns the lane's epoch. The
+  //   4. come() reads what the operation before has left in the channel, and returns the channel's epoch. The
   //      caller adds that epoch to epoch_, which has counted from 0 since the constructor.
   //
   // begin() does all of this. Where lines go by turns (kTurns), goThrough() calls come(), after loads that
-  // need not wait for it. Of several lanes of a block, each calls come(), and the `first` alone does step 3.
+  // need not wait for it. Of several channels of a block, each calls come(), and the `first` alone does
+  // step 3.
   __device__ void prepare() {
     if (threadIdx.x == 0) shared_.failed = shared_.looked = shared_.word = shared_.awaits = 0;
     // Loads what is needed right after step 2 from the parameters, where there are registers to spare for it.
-    if constexpr (!kTurns && !Format::kRuns && kElementBytes != 0) {
+    if constexpr (!kTurns && !Format::kWarpChunks && kElementBytes != 0) {
       asm volatile("" ::"l"(ownNear_), "r"(layout().ranks), "r"(Format::region(layout())), "l"(tag_));
 #pragma unroll
       for (int step = 1; step < kRanks; ++step) asm volatile("" ::"l"(peerNear_[step - 1]));
@@ -92,9 +93,9 @@ class Cuda {
     // All threads load the same word, and the compiler is kept from knowing that: threadIdx.y is 0, but no
     // constant. A compiler that knows it keeps the word once for the warp, and therefore waits for it at
     // once. Loads that follow and do not need the word would be issued later.
-    constexpr bool kKeepsItsOwn = kElementBytes != 0 && !Format::kRuns;
+    constexpr bool kKeepsItsOwn = kElementBytes != 0 && !Format::kWarpChunks;
     const uint64_t* epochAt =
-        (Format::kRuns ? &state_.runEpoch : &state_.epoch) + (kKeepsItsOwn ? threadIdx.y : 0);
+        (Format::kWarpChunks ? &state_.warpChunkEpoch : &state_.epoch) + (kKeepsItsOwn ? threadIdx.y : 0);
     if constexpr (kKeepsItsOwn) keepAtHand(epochAt);
     awaitPrevious();
     if (first) letNextBegin();
@@ -110,7 +111,7 @@ class Cuda {
   }
   __device__ void beginLinks() requires(Format::kLinks) {
     for (int peer = static_cast<int>(threadIdx.x % kWarp); peer < ranks(); peer += kWarp) {
-      const RunCursors link = state_.links[peer];
+      const ChunkCursors link = state_.links[peer];
       cursors(peer) = {link.sent + untilMine(link.sent), link.received + untilMine(link.received)};
     }
     __syncwarp();
@@ -120,7 +121,7 @@ class Cuda {
     if (kTurns && !hasCome_) epoch_ += come();
     __syncthreads();
     if (threadIdx.x != 0) return;
-    (Format::kRuns ? state_.runEpoch : state_.epoch) = epoch_;
+    (Format::kWarpChunks ? state_.warpChunkEpoch : state_.epoch) = epoch_;
     state_.finished = finished_ + 1;
     leaveStamp(0, finished_ + 1);
   }
@@ -128,26 +129,27 @@ class Cuda {
   // Instead of end(), of one of several operations of a launch: each lies between take() and leave(), all of
   // them between begin() and the kernel's end. Every thread comes to both. leave() says the same to the whole
   // block: true when this operation or one before it was given up, so that the next ones must not run.
-  // `number`: its place in the launch. `firstLane`: of those that have part in it. `isFirst`: of this block.
-  __device__ void take(const Called& called, uint32_t number, uint32_t firstLane,
-                       bool isFirst) requires(!Format::kRuns);
-  __device__ bool leave() requires(!Format::kRuns);
+  // `number`: its place in the launch. `firstChannel`: of those that have part in it. `isFirst`: of this
+  // block.
+  __device__ void take(const Called& called, uint32_t number, uint32_t firstChannel,
+                       bool isFirst) requires(!Format::kWarpChunks);
+  __device__ bool leave() requires(!Format::kWarpChunks);
   // At the kernel's end, by every thread of every block.
-  __device__ void endAll(uint32_t operations) requires(!Format::kRuns);
+  __device__ void endAll(uint32_t operations) requires(!Format::kWarpChunks);
 
-  // All strands have made equally many exchanges.
+  // All warps have made equally many exchanges.
   __device__ void endLinks() requires(Format::kLinks) {
     __syncthreads();
     for (int peer = static_cast<int>(threadIdx.x); peer < ranks(); peer += static_cast<int>(blockDim.x)) {
-      RunCursors& link = state_.links[peer];
+      ChunkCursors& link = state_.links[peer];
       link = {cursors(peer).sent - untilMine(link.sent), cursors(peer).received - untilMine(link.received)};
     }
   }
 
-  // Instead of both, for a block that sent to one peer or received from it, beside others on the same lane.
-  // `last`: of the block's lanes. The same for the whole block: false when it should give up.
+  // Instead of both, for a block that sent to one peer or received from it, beside others on the same
+  // channel. `last`: of the block's channels. The same for the whole block: false when it should give up.
   __device__ void beginTransfers(int peer, bool sends) {
-    tell(shared_.awaits, static_cast<uint32_t>(sends ? Awaited::kReceiver : Awaited::kSender));
+    storeShared(shared_.awaits, static_cast<uint32_t>(sends ? Awaited::kReceiver : Awaited::kSender));
     cursor_ = sends ? state_.links[peer].sent : state_.links[peer].received;
   }
   __device__ bool endTransfers(int peer, bool sent, bool last) {
@@ -185,12 +187,13 @@ class Cuda {
     return Format::lineBytes(layout());
   }
 
-  // Places: as Host's, in this block's lane.
-  __device__ Cell* cellAt(int peer, Leg leg) const {
-    return cell((kRanks == 2 ? peerNear_[0] : near(peer, 0)) + cellPlace(leg, placeAt(peer, rank())));
+  // Places: as Host's, in this block's channel.
+  __device__ Mailbox* mailboxAt(int peer, Phase phase) const {
+    return mailbox((kRanks == 2 ? peerNear_[0] : near(peer, 0)) +
+                   mailboxOffset(phase, placeAt(peer, rank())));
   }
-  __device__ const Cell* cellFrom(int source, Leg leg) const {
-    return cell(ownNear_ + cellPlace(leg, placeAt(rank(), source)));
+  __device__ const Mailbox* mailboxFrom(int source, Phase phase) const {
+    return mailbox(ownNear_ + mailboxOffset(phase, placeAt(rank(), source)));
   }
 
   // The verbs.
@@ -198,26 +201,26 @@ class Cuda {
     copyBytes(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, coop.rank(),
               coop.size());
   }
-  __device__ void signal(Coop coop, int /*peer*/, Cell* cell, uint64_t value) {
+  __device__ void signal(Coop coop, int /*peer*/, Mailbox* mailbox, uint64_t value) {
     coop.sync();
-    if (coop.rank() == 0) publish(cell, value);
+    if (coop.rank() == 0) publish(mailbox, value);
   }
-  __device__ void signalAll(Coop coop, Leg leg) {
+  __device__ void signalAll(Coop coop, Phase phase) {
     coop.sync();
     for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
-      publish(cellAt(peerAt(step), leg), epoch_);
+      publish(mailboxAt(peerAt(step), phase), epoch_);
     }
   }
-  __device__ Status wait(Coop coop, int peer, const Cell* cell, uint64_t value) {
+  __device__ Status wait(Coop coop, int peer, const Mailbox* mailbox, uint64_t value) {
     bool bad = false;
-    if (coop.rank() == 0) bad = !await(peer, cell, value, true);
+    if (coop.rank() == 0) bad = !await(peer, mailbox, value, true);
     return verdict(coop, bad);
   }
-  __device__ Status waitAll(Coop coop, Leg leg) {
+  __device__ Status waitAll(Coop coop, Phase phase) {
     bool bad = false;
     for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
       const int peer = peerAt(ranks() - step);
-      bad = !await(peer, cellFrom(peer, leg), epoch_, true) || bad;
+      bad = !await(peer, mailboxFrom(peer, phase), epoch_, true) || bad;
     }
     return verdict(coop, bad);
   }
@@ -239,34 +242,37 @@ class Cuda {
     tag_ = tag;
   }
 
-  __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter) {
-    if constexpr (Format::kRuns) {
-      putRun(runsOf(peer, leg, rank()), epoch_, lineFlag(), static_cast<const std::byte*>(from), bytes);
+  __device__ void putLines(Coop coop, int peer, const void* from, size_t bytes,
+                           Phase phase = Phase::kScatter) {
+    if constexpr (Format::kWarpChunks) {
+      putWarpChunk(warpChunksOf(peer, phase, rank()), epoch_, lineFlag(), static_cast<const std::byte*>(from),
+                   bytes);
     } else if (coop.rank() < coop.size()) {
-      putLinesAt<Format::kAtOnce>(coop, linesOf(peer, leg, rank()), lineFlag(),
+      putLinesAt<Format::kAtOnce>(coop, linesOf(peer, phase, rank()), lineFlag(),
                                   {static_cast<const std::byte*>(from), bytes});
     }
   }
-  __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter) {
-    if constexpr (Format::kRuns) {
-      return readRun(peer, runsOf(rank(), leg, peer), epoch_, lineFlag(), static_cast<std::byte*>(to), bytes);
+  __device__ Status readLines(Coop coop, int peer, void* to, size_t bytes, Phase phase = Phase::kScatter) {
+    if constexpr (Format::kWarpChunks) {
+      return readWarpChunk(peer, warpChunksOf(rank(), phase, peer), epoch_, lineFlag(),
+                           static_cast<std::byte*>(to), bytes);
     } else {
-      readLinesAt<Format::kAtOnce>(coop, peer, linesOf(rank(), leg, peer), lineFlag(),
+      readLinesAt<Format::kAtOnce>(coop, peer, linesOf(rank(), phase, peer), lineFlag(),
                                    {static_cast<std::byte*>(to), bytes});
       return failed_ ? Status{Code::kRemote} : Status{};
     }
   }
   __device__ Status reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                 size_t bytes) {
-    if constexpr (Format::kRuns) {
-      return reduceRun(spec, to, own, bytes);
+    if constexpr (Format::kWarpChunks) {
+      return reduceWarpChunk(spec, to, own, bytes);
     } else {
       return inLines<false>(coop, spec, to, own, bytes);
     }
   }
   // putLines() to every peer and reduceLines(), reading the input once where each thread has little of it.
   __device__ Status shareLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                               size_t bytes) requires(!Format::kRuns) {
+                               size_t bytes) requires(!Format::kWarpChunks) {
     if constexpr (kTurns) {
       return inTurns<true>(coop, spec, to, own, own, bytes);
     } else {
@@ -282,30 +288,30 @@ class Cuda {
   // For all peers at once (algorithms/exchange.hpp), so that loads of several are under way together. Parts
   // are sent as lines of `most` bytes, beyond their end empty ones; who reads counts on it.
   template <typename Part>
-  __device__ void putLinesAll(Coop coop, Leg leg, size_t most, Part part) requires(kRanks != 2) {
-    if constexpr (Format::kRuns) {
-      putRunAll(leg, part);
+  __device__ void putLinesAll(Coop coop, Phase phase, size_t most, Part part) requires(kRanks != 2) {
+    if constexpr (Format::kWarpChunks) {
+      putWarpChunkAll(phase, part);
     } else if (coop.rank() < coop.size()) {
-      putLinesAllAt(coop, leg, linesForBytes<Format>(most), part);
+      putLinesAllAt(coop, phase, linesForBytes<Format>(most), part);
     }
   }
   template <typename Place>
-  __device__ Status readLinesAll(Coop coop, Leg leg, size_t most, Place place) requires(kRanks != 2) {
-    if constexpr (Format::kRuns) {
-      readRunAll(leg, place);
+  __device__ Status readLinesAll(Coop coop, Phase phase, size_t most, Place place) requires(kRanks != 2) {
+    if constexpr (Format::kWarpChunks) {
+      readWarpChunkAll(phase, place);
     } else if (coop.rank() < coop.size()) {
-      readLinesAllAt(coop, leg, linesForBytes<Format>(most), place);
+      readLinesAllAt(coop, phase, linesForBytes<Format>(most), place);
     }
     return failed_ ? Status{Code::kRemote} : Status{};
   }
   __device__ Status reducePutLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                    size_t bytes, size_t most, int only) requires(kRanks != 2);
 
-  // A whole message over a link, in runs; the other end does the other.
-  __device__ Status sendRuns(int peer, const std::byte* from, size_t bytes);
-  __device__ Status receiveRuns(int peer, std::byte* to, size_t bytes);
+  // A whole message over a link, in warp chunks; the other end does the other.
+  __device__ Status sendWarpChunks(int peer, const std::byte* from, size_t bytes);
+  __device__ Status receiveWarpChunks(int peer, std::byte* to, size_t bytes);
 
-  // A link, by one strand (algorithms/link_channel.hpp).
+  // A link, by one warp (algorithms/link_channel.hpp).
   __device__ Status acquireLink(int peer, std::byte*& place) requires(Format::kLinks);
   __device__ void publishLink(int peer) requires(Format::kLinks);
   __device__ Status awaitLink(int peer, const std::byte*& place) requires(Format::kLinks);
@@ -313,7 +319,7 @@ class Cuda {
 
   // Stages run at the same time, each by its own warps. A stage of a chunk begins when the stage before has
   // done that chunk. The first stage runs ahead of the last by half as many chunks as there are slots; where
-  // runs are sent, by as many as there is room for.
+  // warp chunks are sent, by as many as there is room for.
   template <typename... Stages>
   __device__ Status pipeline(size_t chunks, Stages... stages);
 
@@ -345,55 +351,55 @@ class Cuda {
   __device__ std::byte* deep(int peer, size_t offset) const {
     return window(peer) + deepBegin_ + offset;
   }
-  __device__ static Cell* cell(std::byte* at) {
-    return reinterpret_cast<Cell*>(at);
+  __device__ static Mailbox* mailbox(std::byte* at) {
+    return reinterpret_cast<Mailbox*>(at);
   }
   __device__ uint32_t turn() const {
     return static_cast<uint32_t>(epoch_) & (layout().slots - 1);
   }
-  // Of one source's lines of this epoch. Pairs have one leg and one source.
-  __device__ uint32_t linePlace(Leg leg, int source) const {
+  // Of one source's lines of this epoch. Pairs have one phase and one source.
+  __device__ uint32_t linePlace(Phase phase, int source) const {
     const uint32_t slot = Format::kPlaces != 0 ? static_cast<uint32_t>(epoch_) % Format::kPlaces : turn();
     uint32_t index = slot;
     if constexpr (kRanks != 2) {
-      index = (slot * layout().lineLegs + static_cast<uint32_t>(leg)) * layout().ranks +
+      index = (slot * layout().linePhases + static_cast<uint32_t>(phase)) * layout().ranks +
               static_cast<uint32_t>(source);
     }
     return Format::begin(context_.places) + index * Format::region(layout());
   }
   // And a peer's word to a rank about this epoch.
-  __device__ size_t cellPlace(Leg leg, int source) const {
-    if constexpr (kRanks == 2) return WindowLayout{.ranks = 1}.cell(turn(), leg, 0);
-    return layout().cell(turn(), leg, source);
+  __device__ size_t mailboxOffset(Phase phase, int source) const {
+    if constexpr (kRanks == 2) return WindowLayout{.ranks = 1}.mailbox(turn(), phase, 0);
+    return layout().mailbox(turn(), phase, source);
   }
-  __device__ std::byte* linesOf(int owner, Leg leg, int source) const {
-    return near(owner, linePlace(leg, placeAt(owner, source)));
+  __device__ std::byte* linesOf(int owner, Phase phase, int source) const {
+    return near(owner, linePlace(phase, placeAt(owner, source)));
   }
   // This rank's at the peer `step` further: a constant, wherever `step` is one.
-  __device__ std::byte* linesAt(int step, Leg leg) const {
+  __device__ std::byte* linesAt(int step, Phase phase) const {
     return (kRanks > 1 ? peerNear_[step - 1] : window(peerAt(step)) + nearBegin_) +
-           linePlace(leg, placeAt(peerAt(step), rank()));
+           linePlace(phase, placeAt(peerAt(step), rank()));
   }
-  // Whether this block compares the tag of an operation in bare lines with its peers'. Bare lines have no
-  // room for a tag, so it goes through a cell beside them.
+  // Whether this block compares the tag of an operation in Lamport lines with its peers'. Lamport lines have
+  // no room for a tag, so it goes through a mailbox beside them.
   //
   //   1. Operations that differ, differ in all of their blocks. So one block compares for all: that of the
-  //      operation's first lane.
+  //      operation's first channel.
   //   2. That block reports a difference before it ends, and so before the kernel ends. Other blocks may have
   //      written results of wrong lines by then. The report makes the operation fail all the same.
   //   3. Other blocks may wait for lines that never come. They see that a block has given up, and end.
   __device__ bool comparesTags() const {
-    return static_cast<uint32_t>(lane_) == place_.firstLane;
+    return static_cast<uint32_t>(channel_) == place_.firstChannel;
   }
   __device__ uint64_t lineFlag() const {
     return epoch_ << kTagBits | (tag_ & ((1u << kTagBits) - 1));
   }
-  __device__ uint64_t runFlag(uint64_t number) const {
+  __device__ uint64_t warpChunkFlag(uint64_t number) const {
     return (number + 1) << kTagBits | (tag_ & ((1u << kTagBits) - 1));
   }
-  __device__ void publish(Cell* cell, uint64_t value) const {
+  __device__ void publish(Mailbox* mailbox, uint64_t value) const {
     fenceSystem();
-    storeRelaxed(cell, {value, tag_});
+    storeRelaxed(mailbox, {value, tag_});
   }
   __device__ Status verdict(Coop coop, bool bad) {
     if (!anyThread(coop.barrier, coop.count, bad)) return {};
@@ -401,76 +407,79 @@ class Cuda {
   }
 
   // Without order: what the peer did before is not yet visible when it returns.
-  __device__ bool awaitCell(int peer, const Cell* cell, uint64_t value, bool tagged);
-  __device__ bool await(int peer, const Cell* cell, uint64_t value, bool tagged) {
-    const bool come = awaitCell(peer, cell, value, tagged);
+  __device__ bool awaitMailbox(int peer, const Mailbox* mailbox, uint64_t value, bool tagged);
+  __device__ bool await(int peer, const Mailbox* mailbox, uint64_t value, bool tagged) {
+    const bool come = awaitMailbox(peer, mailbox, value, tagged);
     fenceSystem();
     return come;
   }
   template <int kLines, int kSources>
   __device__ bool awaitParts(Pack (&got)[kSources][kLines], const std::byte* const (&lines)[kSources],
                              uint64_t flag, int first, const LinePart<Format> (&parts)[kLines], int lane);
-  __device__ RunRing runsOf(int owner, Leg leg, int source) const {
-    return {window(owner) + runBegin_ + layout().runsOf(leg, placeAt(owner, source)), layout().runs,
-            layout().runBytes};
+  __device__ WarpChunkRing warpChunksOf(int owner, Phase phase, int source) const {
+    return {window(owner) + warpChunksBegin_ + layout().warpChunksOf(phase, placeAt(owner, source)),
+            layout().warpChunks, layout().warpChunkBytes};
   }
-  __device__ RunRing linkRunsOf(int owner, int source) const {
-    return {deep(owner, layout().linkRunsOf(placeAt(owner, source))), layout().linkRuns, layout().linkChunk};
+  __device__ WarpChunkRing linkChunksOf(int owner, int source) const {
+    return {deep(owner, layout().linkChunksOf(placeAt(owner, source))), layout().linkWarpChunks,
+            layout().linkChunk};
   }
-  __device__ void putRun(const RunRing& ring, uint64_t number, uint64_t flag, const std::byte* from,
-                         size_t bytes) const;
+  __device__ void putWarpChunk(const WarpChunkRing& ring, uint64_t number, uint64_t flag,
+                               const std::byte* from, size_t bytes) const;
   __device__ bool agreed(bool fine);
   __device__ bool awaitFlag(int peer, const uint64_t* at, uint64_t flag);
-  __device__ bool awaitRun(int peer, const uint64_t* at, uint64_t flag);
-  __device__ Status readRun(int peer, const RunRing& ring, uint64_t number, uint64_t flag, std::byte* to,
-                            size_t bytes);
-  // The runs of this epoch of all peers; false when one did not come.
-  __device__ bool awaitRunAll(Leg leg);
-  // That peers have read what lay where this epoch's runs of `leg` go, and that this rank has read theirs.
-  __device__ bool awaitRoom(Leg leg);
-  __device__ void giveRoom(Leg leg) const;
-  __device__ uint64_t* roomOf(int owner, Leg leg, int reader) const {
-    const uint64_t place = epoch_ & (layout().runs - 1);
-    return reinterpret_cast<uint64_t*>(window(owner) + runBegin_ +
-                                       layout().runRoom(leg, placeAt(owner, reader), place));
+  __device__ bool awaitWarpChunk(int peer, const uint64_t* at, uint64_t flag);
+  __device__ Status readWarpChunk(int peer, const WarpChunkRing& ring, uint64_t number, uint64_t flag,
+                                  std::byte* to, size_t bytes);
+  // The warp chunks of this epoch of all peers; false when one did not come.
+  __device__ bool awaitWarpChunkAll(Phase phase);
+  // That peers have read what lay where this epoch's warp chunks of `phase` go, and that this rank has read
+  // theirs.
+  __device__ bool awaitRead(Phase phase);
+  __device__ void markRead(Phase phase) const;
+  __device__ uint64_t* readMarkOf(int owner, Phase phase, int reader) const {
+    const uint64_t place = epoch_ & (layout().warpChunks - 1);
+    return reinterpret_cast<uint64_t*>(window(owner) + warpChunksBegin_ +
+                                       layout().readMark(phase, placeAt(owner, reader), place));
   }
-  // Where this epoch's runs of a leg lie in every window; the same as operands of a reduction, with
+  // Where this epoch's warp chunks of a phase lie in every window; the same as operands of a reduction, with
   // `own` in this rank's place; and at `only`, or at all peers, as where its result goes: to `to` as well.
-  __device__ Parts runRow(Leg leg) const;
+  __device__ Parts warpChunkRow(Phase phase) const;
   __device__ auto operandsIn(const Parts& row, const std::byte* own) const;
   __device__ auto targetsIn(const Parts& row, std::byte* to, int only = -1) const;
-  __device__ Status reduceRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
-  __device__ Status reducePutRun(const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes,
-                                 int only);
-  __device__ void flagRunAll(Leg leg) const;
+  __device__ Status reduceWarpChunk(const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                                    size_t bytes);
+  __device__ Status reducePutWarpChunk(const ReduceSpec& spec, std::byte* to, const std::byte* own,
+                                       size_t bytes, int only);
+  __device__ void flagWarpChunkAll(Phase phase) const;
   template <typename Part>
-  __device__ void putRunAll(Leg leg, Part part);
+  __device__ void putWarpChunkAll(Phase phase, Part part);
   template <typename Place>
-  __device__ void readRunAll(Leg leg, Place place);
+  __device__ void readWarpChunkAll(Phase phase, Place place);
   template <typename... Stages>
   __device__ Status pipelineOfWarps(size_t chunks, Stages... stages);
   __device__ Coop firstCoop() const {
     const int threads = static_cast<int>(blockDim.x);
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     if constexpr (Format::kLinks) return {warp * kWarp, kWarp, Threads::kOneWarp};
-    return {0, threads - (Format::kBare && !kTurns ? kWarp : 0), 0};
+    return {0, threads - (Format::kLamport && !kTurns ? kWarp : 0), 0};
   }
-  // This strand's: all of its threads read, one writes, between two barriers of the warp.
-  __device__ RunCursors& cursors(int peer) const requires(Format::kLinks) {
+  // This warp's: all of its threads read, one writes, between two barriers of the warp.
+  __device__ ChunkCursors& cursors(int peer) const requires(Format::kLinks) {
     return shared_.cursors[peer][threadIdx.x / kWarp];
   }
-  // Runs of a link from number `cursor` on that come before this strand's next one.
+  // Warp chunks of a link from number `cursor` on that come before this warp's next one.
   __device__ static uint64_t untilMine(uint64_t cursor) requires(Format::kLinks) {
-    return (threadIdx.x / kWarp - cursor) % Format::kStrands;
+    return (threadIdx.x / kWarp - cursor) % Format::kLinkWarps;
   }
-  // Where a receiver says that it has read what was in the place of a run of its link.
-  __device__ const Cell* creditFrom(int receiver, uint64_t number) const {
-    return cell(near(rank(), layout().runCredit(placeAt(rank(), receiver), number)));
+  // Where a receiver says that it has read what was in the place of a warp chunk of its link.
+  __device__ const Mailbox* creditFrom(int receiver, uint64_t number) const {
+    return mailbox(near(rank(), layout().warpChunkCredit(placeAt(rank(), receiver), number)));
   }
   __device__ bool awaitPlace(int peer, uint64_t number);
   __device__ void giveCredit(int sender, uint64_t number) const;
   template <typename Visit>
-  __device__ void forEachRun(uint64_t& cursor, size_t bytes, Visit visit);
+  __device__ void forEachWarpChunk(uint64_t& cursor, size_t bytes, Visit visit);
   template <int kLines>
   __device__ void putLinesAt(Coop coop, std::byte* lines, uint64_t flag, const UnitSource& source);
   template <int kLines>
@@ -478,11 +487,11 @@ class Cuda {
                               const UnitTarget& target);
   static constexpr int kPeersAtOnce = 4;
   template <typename Part>
-  __device__ void putLinesAllAt(Coop coop, Leg leg, uint32_t lines, Part part);
+  __device__ void putLinesAllAt(Coop coop, Phase phase, uint32_t lines, Part part);
   template <typename Place>
-  __device__ void readLinesAllAt(Coop coop, Leg leg, uint32_t lines, Place place);
+  __device__ void readLinesAllAt(Coop coop, Phase phase, uint32_t lines, Place place);
   template <int kSources>
-  __device__ void linesFrom(int first, Leg leg, const std::byte* (&lines)[kSources]) const;
+  __device__ void linesFrom(int first, Phase phase, const std::byte* (&lines)[kSources]) const;
   template <int kLines, int kSources, typename Take>
   __device__ void reduceBatch(const Reducer& reducer, const LinePart<Format> (&parts)[kLines],
                               const Pack (&own)[kLines], int lane, Take take);
@@ -498,18 +507,18 @@ class Cuda {
   __device__ void putBatch(std::byte* lines, uint64_t flag, const Pack (&own)[kLines],
                            const LinePart<Format> (&parts)[kLines], int lane) const;
   template <int kLines>
-  __device__ void eraseBatch(int source, Leg leg, const LinePart<Format> (&parts)[kLines]) const;
+  __device__ void eraseBatch(int source, Phase phase, const LinePart<Format> (&parts)[kLines]) const;
   __device__ void exchangeTags(int thread, int threads);
-  __device__ bool awaitLine(Pack& line, const std::byte* at, const Cell* tagAt);
+  __device__ bool awaitLine(Pack& line, const std::byte* at, const Mailbox* tagAt);
   template <bool shares, typename Source, typename Target>
-  __device__ void goThrough(Course course, Reducer reducer, Source sent, Source kept, Target target);
+  __device__ void goThrough(LineCursor cursor, Reducer reducer, Source sent, Source kept, Target target);
   template <bool shares>
   __device__ Status inTurns(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                             const std::byte* theirs, size_t bytes);
   template <bool put>
   __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                             size_t bytes);
-  __device__ bool awaitTurn(int stage, size_t chunk, int stages);
+  __device__ bool awaitStage(int stage, size_t chunk, int stages);
   // `peer`: who is waited for; or kNobody.
   __device__ Code exhausted(WaitSoFar& waiting, int peer) const {
     return exhausted(waiting, peer, [] { return false; });
@@ -528,7 +537,7 @@ class Cuda {
   __device__ void leaveStamp(uint64_t queue, uint64_t finished = 0) const;
   __device__ void report(Code code, int peer, uint64_t theirTag) {
     failed_ = true;
-    const Failure failure{code, peer, lane_, theirTag};
+    const Failure failure{code, peer, channel_, theirTag};
     if constexpr (kTurns) {
       reportApart(context_, place_.called(context_), shared_, failure);
     } else {
@@ -541,13 +550,13 @@ class Cuda {
   size_t nearBegin_;
   std::byte* ownNear_;
   std::byte* peerNear_[kRanks > 1 ? kRanks - 1 : 1];  // by step, where their number is known
-  size_t runBegin_;
+  size_t warpChunksBegin_;
   size_t deepBegin_;
-  LaneState& state_;
-  int lane_;
-  [[no_unique_address]] std::conditional_t<Format::kRuns, OnlyOne, OneOfSeveral> place_;
+  ChannelState& state_;
+  int channel_;
+  [[no_unique_address]] std::conditional_t<Format::kWarpChunks, OnlyOne, OneOfSeveral> place_;
   uint64_t tag_;
-  uint64_t epoch_ = 0;  // before come(): so many after the lane's
+  uint64_t epoch_ = 0;  // before come(): so many after the channel's
   uint64_t finished_ = 0;
   Coop coop_;
   bool failed_ = false, hasCome_ = false;
@@ -555,17 +564,17 @@ class Cuda {
 };
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* cell, uint64_t value,
-                                                         bool tagged) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitMailbox(int peer, const Mailbox* mailbox, uint64_t value,
+                                                            bool tagged) {
   WaitSoFar waiting;
-  Pack seen = loadRelaxed(cell);
+  Pack seen = loadRelaxed(mailbox);
   while (seen.low < value) {
-    if (look(shared_.failed) != 0) return false;
+    if (loadShared(shared_.failed) != 0) return false;
     if (const Code code = exhausted(waiting, peer); code != Code::kOk) {
       report(code, peer, 0);
       return false;
     }
-    seen = loadRelaxed(cell);
+    seen = loadRelaxed(mailbox);
   }
   if (!tagged || seen.high == tag_) return true;
   report(Code::kInvalidUsage, peer, seen.high);
@@ -576,5 +585,5 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitCell(int peer, const Cell* c
 
 #include "primitives/cuda/cuda_lines.cuh"
 #include "primitives/cuda/cuda_pairs.cuh"
-#include "primitives/cuda/cuda_runs.cuh"
-#include "primitives/cuda/cuda_turns.cuh"
+#include "primitives/cuda/cuda_stages.cuh"
+#include "primitives/cuda/cuda_warp_chunks.cuh"

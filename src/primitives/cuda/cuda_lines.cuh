@@ -14,7 +14,7 @@ inline constexpr bool kPairs = Format::kLineUnits > 1;
 
 template <typename Format>
 __device__ void storeLineOf(const UnitTarget& target, uint32_t unit, const Pack& value, int lane) {
-  if constexpr (Format::kBare) {
+  if constexpr (Format::kLamport) {
     target.storePair(unit, value);
   } else {
     target.store(unit, value.low);
@@ -29,7 +29,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::loadBatch(Pack (&own)[kLines], co
                                                          int lane) const {
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
-    if constexpr (Format::kBare) {
+    if constexpr (Format::kLamport) {
       own[i] = source.loadPair(parts[i].unit);
     } else {
       own[i].low = source.load(parts[i].unit);
@@ -47,7 +47,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::putBatch(std::byte* lines, uint64
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
     if (!parts[i].inside) continue;
-    if constexpr (Format::kBare) {
+    if constexpr (Format::kLamport) {
       storeRelaxed(lines + parts[i].at, Format::sendable(own[i]));
     } else {
       storeRelaxed(lines + parts[i].at, {own[i].low, holdsFlag<Format>(lane) ? flag : own[i].high});
@@ -55,12 +55,12 @@ __device__ void Cuda<Reducer, Format, kRanks>::putBatch(std::byte* lines, uint64
   }
 }
 
-// Makes bare lines that were read ready for the epoch after the next.
+// Makes Lamport lines that were read ready for the epoch after the next.
 template <typename Reducer, typename Format, int kRanks>
 template <int kLines>
-__device__ void Cuda<Reducer, Format, kRanks>::eraseBatch(int source, Leg leg,
+__device__ void Cuda<Reducer, Format, kRanks>::eraseBatch(int source, Phase phase,
                                                           const LinePart<Format> (&parts)[kLines]) const {
-  std::byte* const lines = linesOf(rank(), leg, source);
+  std::byte* const lines = linesOf(rank(), phase, source);
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
     if (parts[i].inside) storePack(lines + parts[i].at, {~uint64_t{0}, ~uint64_t{0}});
@@ -108,7 +108,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
     // Who has seen that operations differ says so, if anybody has; of a line's threads the one that sees the
     // flag, where there is one, knows most.
     const bool anyDiffers = __any_sync(kAll, differs());
-    const bool knows = late >= 0 && (Format::kBare || holdsFlag<Format>(lane));
+    const bool knows = late >= 0 && (Format::kLamport || holdsFlag<Format>(lane));
     if (knows && !failed_ && differs() == anyDiffers) {
       report(anyDiffers          ? Code::kInvalidUsage
              : code == Code::kOk ? Code::kTimeout
@@ -121,7 +121,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitParts(Pack (&got)[kSources][
   return true;
 }
 
-// The tags of an operation in bare lines, by one block: a thread for each peer tells its own and looks at
+// The tags of an operation in Lamport lines, by one block: a thread for each peer tells its own and looks at
 // theirs. Where there may be more peers than threads all are told first: ranks come to each other at
 // different times.
 template <typename Reducer, typename Format, int kRanks>
@@ -129,12 +129,14 @@ __device__ void Cuda<Reducer, Format, kRanks>::exchangeTags(int thread, int thre
   if (!comparesTags()) return;
   constexpr bool kThreadEach = kRanks != 0;
   static_assert(kRanks <= kWarp + 1);
-  const auto tellPeer = [&](int step) { storeRelaxed(cellAt(peerAt(step), Leg::kScatter), {epoch_, tag_}); };
-  for (int step = 1 + thread; !kThreadEach && step < ranks(); step += threads) tellPeer(step);
+  const auto notifyPeer = [&](int step) {
+    storeRelaxed(mailboxAt(peerAt(step), Phase::kScatter), {epoch_, tag_});
+  };
+  for (int step = 1 + thread; !kThreadEach && step < ranks(); step += threads) notifyPeer(step);
   for (int step = 1 + thread; step < ranks(); step += threads) {
-    if (kThreadEach) tellPeer(step);
+    if (kThreadEach) notifyPeer(step);
     const int peer = peerAt(step);
-    (void)awaitCell(peer, cellFrom(peer, Leg::kScatter), epoch_, true);
+    (void)awaitMailbox(peer, mailboxFrom(peer, Phase::kScatter), epoch_, true);
   }
 }
 
@@ -170,18 +172,19 @@ __device__ void Cuda<Reducer, Format, kRanks>::readLinesAt(Coop coop, int peer, 
 // The lines of the sources from `first` on; null for this rank, and for those beyond the last.
 template <typename Reducer, typename Format, int kRanks>
 template <int kSources>
-__device__ void Cuda<Reducer, Format, kRanks>::linesFrom(int first, Leg leg,
+__device__ void Cuda<Reducer, Format, kRanks>::linesFrom(int first, Phase phase,
                                                          const std::byte* (&lines)[kSources]) const {
 #pragma unroll
   for (int s = 0; s < kSources; ++s) {
     const bool waits = first + s < ranks() && first + s != rank();
-    lines[s] = waits ? linesOf(rank(), leg, first + s) : nullptr;
+    lines[s] = waits ? linesOf(rank(), phase, first + s) : nullptr;
   }
 }
 
 template <typename Reducer, typename Format, int kRanks>
 template <typename Part>
-__device__ void Cuda<Reducer, Format, kRanks>::putLinesAllAt(Coop coop, Leg leg, uint32_t lines, Part part) {
+__device__ void Cuda<Reducer, Format, kRanks>::putLinesAllAt(Coop coop, Phase phase, uint32_t lines,
+                                                             Part part) {
   forEachBatch<Format, 1>(lines, coop.rank(), coop.size(), [&](const auto& parts, int lane) {
     for (int first = 1; first < ranks(); first += kPeersAtOnce) {
       Pack own[kPeersAtOnce][1] = {};
@@ -194,7 +197,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::putLinesAllAt(Coop coop, Leg leg,
 #pragma unroll
       for (int i = 0; i < kPeersAtOnce; ++i) {
         if (first + i >= ranks()) break;
-        putBatch(linesAt(first + i, leg), lineFlag(), own[i], parts, lane);
+        putBatch(linesAt(first + i, phase), lineFlag(), own[i], parts, lane);
       }
     }
   });
@@ -202,18 +205,18 @@ __device__ void Cuda<Reducer, Format, kRanks>::putLinesAllAt(Coop coop, Leg leg,
 
 template <typename Reducer, typename Format, int kRanks>
 template <typename Place>
-__device__ void Cuda<Reducer, Format, kRanks>::readLinesAllAt(Coop coop, Leg leg, uint32_t lines,
+__device__ void Cuda<Reducer, Format, kRanks>::readLinesAllAt(Coop coop, Phase phase, uint32_t lines,
                                                               Place place) {
   forEachBatch<Format, 1>(lines, coop.rank(), coop.size(), [&](const auto& parts, int lane) {
     for (int first = 0; first < ranks(); first += kPeersAtOnce) {
       const std::byte* from[kPeersAtOnce];
-      linesFrom(first, leg, from);
+      linesFrom(first, phase, from);
       Pack got[kPeersAtOnce][1] = {};
       if (!awaitParts(got, from, lineFlag(), first, parts, lane)) return;
 #pragma unroll
       for (int s = 0; s < kPeersAtOnce; ++s) {
         if (from[s] == nullptr || !parts[0].inside) continue;
-        if (Format::kBare) eraseBatch(first + s, leg, parts);
+        if (Format::kLamport) eraseBatch(first + s, phase, parts);
         const auto [to, bytes] = place(first + s);
         storeLineOf<Format>(UnitTarget(to, bytes), parts[0].unit, got[s][0], lane);
       }
@@ -230,14 +233,14 @@ __device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reduce
   typename Reducer::Accumulator low[kLines], high[kLines];
   for (int first = 0; first < ranks(); first += kSources) {
     const std::byte* lines[kSources];
-    linesFrom(first, Leg::kScatter, lines);
+    linesFrom(first, Phase::kScatter, lines);
     Pack got[kSources][kLines] = {};
     if (!awaitParts(got, lines, lineFlag(), first, parts, lane)) return;
 #pragma unroll
     for (int s = 0; s < kSources; ++s) {
       if (first + s >= ranks()) break;
       const bool mine = first + s == rank();
-      if (Format::kBare && !mine) eraseBatch(first + s, Leg::kScatter, parts);
+      if (Format::kLamport && !mine) eraseBatch(first + s, Phase::kScatter, parts);
 #pragma unroll
       for (int i = 0; i < kLines; ++i) {
         const Pack value = mine ? own[i] : got[s][i];
@@ -259,7 +262,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reduce
   take(result);
 }
 
-// The same between two ranks, whose order is known; bare lines go in turns then (cuda_pairs.cuh).
+// The same between two ranks, whose order is known; Lamport lines go in turns then (cuda_pairs.cuh).
 template <typename Reducer, typename Format, int kRanks>
 template <int kLines>
 __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer, const UnitTarget& target,
@@ -267,7 +270,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer
                                                           const Pack (&own)[kLines], int lane) {
   Pack got[1][kLines] = {};
   const int peer = 1 - rank();
-  const std::byte* const lines[1] = {linesOf(rank(), Leg::kScatter, peer)};
+  const std::byte* const lines[1] = {linesOf(rank(), Phase::kScatter, peer)};
   if (!awaitParts(got, lines, lineFlag(), peer, parts, lane)) return;
 #pragma unroll
   for (int i = 0; i < kLines; ++i) {
@@ -305,7 +308,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSo
                                  loadBatch(own, source, parts, lane);
 #pragma unroll(kUnroll)
                                  for (int step = 1; mixed && step < ranks(); ++step) {
-                                   putBatch(linesAt(step, Leg::kScatter), lineFlag(), own, parts, lane);
+                                   putBatch(linesAt(step, Phase::kScatter), lineFlag(), own, parts, lane);
                                  }
                                  reduceOne(parts, own, lane);
                                });
@@ -317,7 +320,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const Reduce
                                                          const std::byte* own, size_t bytes) {
   static_assert(!kTurns, "bare lines between two ranks go by shareLines() and tradeLines()");
   constexpr int kAtOnce = kSourcesAtOnce<Reducer>;
-  if (Format::kBare && coop.rank() >= coop.size()) {
+  if (Format::kLamport && coop.rank() >= coop.size()) {
     exchangeTags(coop.rank() - coop.size(), kWarp);
     return failed_ ? Status{Code::kRemote} : Status{};
   }
@@ -345,9 +348,9 @@ __device__ Status Cuda<Reducer, Format, kRanks>::reducePutLines(Coop coop, const
                                                                 std::byte* to, const std::byte* own,
                                                                 size_t bytes, size_t most,
                                                                 int only) requires(kRanks != 2) {
-  if constexpr (Format::kRuns) {
-    return reducePutRun(spec, to, own, bytes, only);
-  } else if (Format::kBare && coop.rank() >= coop.size()) {
+  if constexpr (Format::kWarpChunks) {
+    return reducePutWarpChunk(spec, to, own, bytes, only);
+  } else if (Format::kLamport && coop.rank() >= coop.size()) {
     exchangeTags(coop.rank() - coop.size(), kWarp);
   } else {
     const Reducer reducer(spec);
@@ -361,7 +364,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::reducePutLines(Coop coop, const
 #pragma unroll(kUnroll)
             for (int step = 1; step < ranks(); ++step) {
               if (only >= 0 && peerAt(step) != only) continue;
-              putBatch(linesAt(step, Leg::kGather), lineFlag(), result, parts, lane);
+              putBatch(linesAt(step, Phase::kGather), lineFlag(), result, parts, lane);
             }
             if (parts[0].inside) storeLineOf<Format>(target, parts[0].unit, result[0], lane);
           });
@@ -369,7 +372,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::reducePutLines(Coop coop, const
     // An empty line says that all of this chunk has been read, by whomever.
     if (only >= 0) coop.sync();
     for (int step = 1; only >= 0 && step < ranks(); ++step) {
-      if (peerAt(step) != only) putLines(coop, peerAt(step), nullptr, 0, Leg::kGather);
+      if (peerAt(step) != only) putLines(coop, peerAt(step), nullptr, 0, Phase::kGather);
     }
   }
   return failed_ ? Status{Code::kRemote} : Status{};

@@ -1,10 +1,10 @@
-// The verbs of the Cuda backend in bare lines between two ranks. Part of cuda.cuh.
+// The verbs of the Cuda backend in Lamport lines between two ranks. Part of cuda.cuh.
 //
 // Thread t of a block has to do with thread t of the peer's alone: it puts a line, and the next one before it
 // waits for the peer's first, so that bytes leave while others come (docs/decisions/0022). The tags, for
-// which bare lines have no room, are the first warp's of the first block: it tells its own behind its first
-// line, and awaits the peer's beside the peer's first line. All of the warp do, as one that parted would be
-// twice as late.
+// which Lamport lines have no room, are the first warp's of the first block: it tells its own behind its
+// first line, and awaits the peer's beside the peer's first line. All of the warp do, as one that parted
+// would be twice as late.
 #pragma once
 
 #include "primitives/cuda/cuda.cuh"
@@ -31,28 +31,31 @@ struct AnyLines {
   size_t bytes;
 
   __device__ UnitView<Byte> units() const { return {begin, bytes}; }
-  __device__ Pack load(uint32_t line) const { return units().loadPair(size_t{line} * BareLines::kLineUnits); }
+  __device__ Pack load(uint32_t line) const {
+    return units().loadPair(size_t{line} * LamportFormat::kLineUnits);
+  }
   __device__ void store(uint32_t line, Pack value) const {
-    units().storePair(size_t{line} * BareLines::kLineUnits, value);
+    units().storePair(size_t{line} * LamportFormat::kLineUnits, value);
   }
 };
 
 // The peer's line at `at`; where `tagAt` is one, also the peer's tag.
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitLine(Pack& line, const std::byte* at, const Cell* tagAt) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitLine(Pack& line, const std::byte* at,
+                                                         const Mailbox* tagAt) {
   WaitSoFar waiting;
   while (true) {
     line = loadRelaxed(at);
     bool come = !Format::absent(line);
     if (tagAt != nullptr) {
-      const Pack told = loadRelaxed(tagAt);
-      const bool isTold = told.low >= epoch_;
-      if (isTold && told.high != tag_) {
+      const Pack reported = loadRelaxed(tagAt);
+      const bool isReported = reported.low >= epoch_;
+      if (isReported && reported.high != tag_) {
         failed_ = true;  // all of the warp see it, and one says so
-        if (coop_.rank() == 0) report(Code::kInvalidUsage, peerAt(1), told.high);
+        if (coop_.rank() == 0) report(Code::kInvalidUsage, peerAt(1), reported.high);
         return false;
       }
-      come = come && isTold;
+      come = come && isReported;
     }
     if (come) return true;
     if (const Code code = exhausted(waiting, peerAt(1)); code != Code::kOk) {
@@ -72,7 +75,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitLine(Pack& line, const std::
 // not wait for what that one has left.
 template <typename Reducer, typename Format, int kRanks>
 template <bool shares, typename Source, typename Target>
-__device__ void Cuda<Reducer, Format, kRanks>::goThrough(Course course, Reducer reducer, Source sent,
+__device__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCursor cursor, Reducer reducer, Source sent,
                                                          Source kept, Target target) {
   std::byte* out = peerNear_[0] + Format::begin(context_.places);
   std::byte* in = ownNear_ + Format::begin(context_.places);
@@ -84,29 +87,30 @@ __device__ void Cuda<Reducer, Format, kRanks>::goThrough(Course course, Reducer 
   keepAtHand(apart);
   keepAtHand(comesFirst);
   uint64_t before = hasCome_ ? 0 : come();
-  bool goesOn = course.begins(), isInside = goesOn && course.isInside();
+  bool goesOn = cursor.begins(), isInside = goesOn && cursor.isInside();
   Pack ahead{};
-  if (isInside) ahead = sent.load(course.line());
+  if (isInside) ahead = sent.load(cursor.line());
   keepAtHand(before);  // and not looked at any sooner
   epoch_ += before;
   uint32_t place = static_cast<uint32_t>(epoch_) % Format::kPlaces * apart;
-  const auto put = [&] { storeRelaxed(out + (place + course.at()), Format::sendable(ahead)); };
+  const auto put = [&] { storeRelaxed(out + (place + cursor.at()), Format::sendable(ahead)); };
   if (isInside) put();
-  const Cell* tagAt = nullptr;
-  if (coop_.rank() == 0 && comparesTags()) storeRelaxed(cellAt(peerAt(1), Leg::kScatter), {epoch_, tag_});
-  if (coop_.rank() < kWarp && comparesTags()) tagAt = cellFrom(peerAt(1), Leg::kScatter);
+  const Mailbox* tagAt = nullptr;
+  if (coop_.rank() == 0 && comparesTags())
+    storeRelaxed(mailboxAt(peerAt(1), Phase::kScatter), {epoch_, tag_});
+  if (coop_.rank() < kWarp && comparesTags()) tagAt = mailboxFrom(peerAt(1), Phase::kScatter);
   while (goesOn) {
-    const uint32_t here = course.line();
-    std::byte* const at = in + (place + course.at());
+    const uint32_t here = cursor.line();
+    std::byte* const at = in + (place + cursor.at());
     const bool reads = isInside;
     const Pack mine = shares || !reads ? ahead : kept.load(here);
-    goesOn = course.next([&] {
+    goesOn = cursor.next([&] {
       nextEpoch();
       place = apart - place;
     });
-    isInside = goesOn && !failed_ && course.isInside();
-    if (isInside) ahead = sent.load(course.line());
-    if (goesOn && course.isToFence()) {
+    isInside = goesOn && !failed_ && cursor.isInside();
+    if (isInside) ahead = sent.load(cursor.line());
+    if (goesOn && cursor.isToFence()) {
       if (__any_sync(0xffffffff, failed_)) break;
       fenceSystemByWarp();
     }
@@ -133,12 +137,13 @@ __device__ Status Cuda<Reducer, Format, kRanks>::inTurns(Coop coop, const Reduce
   using Plain = PlainLines<const std::byte>;
   using Any = AnyLines<const std::byte>;
   const Reducer reducer(spec, typename Reducer::Two{});
-  const Course course(linesForBytes<Format>(bytes), static_cast<uint32_t>(lineBytes() / Format::kLineBytes),
-                      static_cast<uint32_t>(coop.rank()), static_cast<uint32_t>(coop.size()));
+  const LineCursor cursor(linesForBytes<Format>(bytes),
+                          static_cast<uint32_t>(lineBytes() / Format::kLineBytes),
+                          static_cast<uint32_t>(coop.rank()), static_cast<uint32_t>(coop.size()));
   if (Plain::suit(theirs, bytes) && (shares || Plain::suit(own, bytes)) && Plain::suit(to, bytes)) {
-    goThrough<shares>(course, reducer, Plain{theirs}, Plain{own}, PlainLines<std::byte>{to});
+    goThrough<shares>(cursor, reducer, Plain{theirs}, Plain{own}, PlainLines<std::byte>{to});
   } else {
-    goThrough<shares>(course, reducer, Any{theirs, bytes}, Any{own, bytes}, AnyLines<std::byte>{to, bytes});
+    goThrough<shares>(cursor, reducer, Any{theirs, bytes}, Any{own, bytes}, AnyLines<std::byte>{to, bytes});
   }
   return failed_ ? Status{Code::kRemote} : Status{};
 }

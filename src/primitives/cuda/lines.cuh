@@ -1,14 +1,14 @@
 // Lines: payload and readiness in one store, so that neither signal nor fence is needed. Three formats:
 //
-//   short   16 bytes: one unit of payload and the flag. Both halves are seen together because the store is
+//   LL      16 bytes: one unit of payload and the flag. Both halves are seen together because the store is
 //           one single-copy atomic access (PTX "b128").
 //
-//   wide    128 bytes: fifteen units and the flag, stored by eight neighbouring threads in one instruction.
+//   LL128   128 bytes: fifteen units and the flag, stored by eight neighbouring threads in one instruction.
 //           That a warp's aligned 128 bytes arrive as one is no promise of the PTX model but a property of
-//           NVLink and of the memory behind it; NCCL's LL128 protocol rests on it as well, on the same GPUs.
+//           NVLink and of the memory behind it; NCCL's LL128 rests on it as well, on the same GPUs.
 //           Where it does not hold, the planner must not choose this format.
 //
-//   bare    16 bytes of payload and no flag: a first word of all ones means that nothing has come yet. No
+//   Lamport 16 bytes of payload and no flag: a first word of all ones means that nothing has come yet. No
 //           element is sent that looks so: all ones is a NaN in the formats that use this, and any NaN will
 //           do for a NaN, since a reducer's result has one of its own. Who has read a line puts the ones
 //           back, which must be ordered before an operation's next round; and the tags, for which there is no
@@ -25,17 +25,17 @@ namespace stretto::cuda {
 
 // What a format is unless it says otherwise.
 struct AnyFormat {
-  static constexpr bool kWide = false;
-  static constexpr bool kBare = false;
-  static constexpr bool kRuns = false;
+  static constexpr bool kLL128 = false;
+  static constexpr bool kLamport = false;
+  static constexpr bool kWarpChunks = false;
   static constexpr bool kLinks = false;
-  static constexpr int kStrands = 1;
+  static constexpr int kLinkWarps = 1;
   static constexpr uint32_t kPlaces = 0;  // that lines take turns in, if not as many as slots
   static constexpr int kAtOnce = 2;       // lines that a thread puts or reads at once,
   static constexpr int kPairLines = 2;    // or reduces, between two ranks; both measured
 };
 
-struct ShortLines : AnyFormat {
+struct LLFormat : AnyFormat {
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 1;
   static constexpr int kLineThreads = 1;
@@ -45,29 +45,29 @@ struct ShortLines : AnyFormat {
   __device__ static size_t lineBytes(const WindowLayout& layout) { return linePayload(layout); }
 };
 
-struct WideLines : AnyFormat {
+struct LL128Format : AnyFormat {
   static constexpr int kAtOnce = 4;
   static constexpr size_t kLineBytes = 128;
   static constexpr size_t kLineUnits = 15;
   static constexpr int kLineThreads = 8;
-  static constexpr bool kWide = true;
+  static constexpr bool kLL128 = true;
 
-  __device__ static uint32_t begin(const Places& places) { return places.wide; }
-  __device__ static uint32_t region(const WindowLayout& layout) { return layout.wideRegion; }
-  __device__ static size_t lineBytes(const WindowLayout& layout) { return widePayload(layout); }
+  __device__ static uint32_t begin(const Places& places) { return places.ll128; }
+  __device__ static uint32_t region(const WindowLayout& layout) { return layout.ll128Region; }
+  __device__ static size_t lineBytes(const WindowLayout& layout) { return ll128Payload(layout); }
 };
 
-struct BareLines : AnyFormat {
+struct LamportFormat : AnyFormat {
   static constexpr size_t kLineBytes = 16;
   static constexpr size_t kLineUnits = 2;
   static constexpr int kLineThreads = 1;
-  static constexpr bool kBare = true;
+  static constexpr bool kLamport = true;
   static constexpr uint32_t kPlaces = WindowLayout::kSlots;
   static constexpr uint32_t kAbsent = 0xffffffff;
 
-  __device__ static uint32_t begin(const Places& places) { return places.bare; }
-  __device__ static uint32_t region(const WindowLayout& layout) { return layout.bareRegion; }
-  __device__ static size_t lineBytes(const WindowLayout& layout) { return barePayload(layout); }
+  __device__ static uint32_t begin(const Places& places) { return places.lamport; }
+  __device__ static uint32_t region(const WindowLayout& layout) { return layout.lamportRegion; }
+  __device__ static size_t lineBytes(const WindowLayout& layout) { return lamportPayload(layout); }
   __device__ static bool absent(const Pack& part) { return static_cast<uint32_t>(part.low) == kAbsent; }
   // Another NaN, of one element of 32 bits or two of 16.
   __device__ static Pack sendable(Pack part) {
@@ -76,24 +76,24 @@ struct BareLines : AnyFormat {
   }
 };
 
-// Not lines at all, but used in their place when there is much to move: runs of plain bytes, each with a flag
-// beside it that is stored with release order. An epoch is one run (cuda_runs.cuh).
-struct RunLines : AnyFormat {
-  static constexpr bool kRuns = true;
+// Not lines at all, but used in their place when there is much to move: warp chunks of plain bytes, each with
+// a flag beside it that is stored with release order. An epoch is one warp chunk (cuda_warp_chunks.cuh).
+struct WarpChunkFormat : AnyFormat {
+  static constexpr bool kWarpChunks = true;
   static constexpr size_t kLineBytes = 0;  // they have no lines
 
-  __device__ static size_t lineBytes(const WindowLayout& layout) { return layout.runBytes; }
+  __device__ static size_t lineBytes(const WindowLayout& layout) { return layout.warpChunkBytes; }
 };
 
-// Links in runs, by several strands of a block at the same time: each is a warp, and every kStrands-th run of
-// a link is a strand's, as are two places of its ring.
-struct LinkRuns : RunLines {
+// Links in warp chunks, by several warps of a block at the same time: each is a warp, and every kLinkWarps-th
+// warp chunk of a link is a warp's, as are two places of its ring.
+struct LinkChunkFormat : WarpChunkFormat {
   static constexpr bool kLinks = true;
-  static constexpr int kStrands = WindowLayout::kRunCredits / 2;
+  static constexpr int kLinkWarps = WindowLayout::kWarpChunkCredits / 2;
 };
 
-// A ring of runs and their flags; run `number` has its place, whoever's it was before.
-struct RunRing {
+// A ring of warp chunks and their flags; warp chunk `number` has its place, whoever's it was before.
+struct WarpChunkRing {
   std::byte* begin;
   uint32_t count;
   uint32_t bytes;  // that one holds at most
@@ -105,7 +105,7 @@ struct RunRing {
   }
 };
 
-// One thread's part of a line: which units, and where it lies. Numbers of one lane, so 32 bits hold them.
+// One thread's part of a line: which units, and where it lies. Numbers of one channel, so 32 bits hold them.
 template <typename Format>
 struct LinePart {
   uint32_t unit = 0;    // the first of at most two
@@ -123,7 +123,7 @@ struct LinePart {
 // True for a thread whose part is one unit and the flag; the others hold two units.
 template <typename Format>
 __device__ bool holdsFlag(int lane) {
-  return !Format::kBare && lane % Format::kLineThreads == Format::kLineThreads - 1;
+  return !Format::kLamport && lane % Format::kLineThreads == Format::kLineThreads - 1;
 }
 
 // Lines that `units` take, at least one.
@@ -180,9 +180,9 @@ __device__ void forEachBatch(uint32_t lines, int thread, int threads, Visit visi
 template <typename Format>
 __device__ bool lineReady(const Pack& part, uint64_t flag, int lane) {
   const bool mine = part.high == flag;
-  if constexpr (Format::kBare) {
+  if constexpr (Format::kLamport) {
     return !Format::absent(part);
-  } else if constexpr (Format::kWide) {
+  } else if constexpr (Format::kLL128) {
     constexpr unsigned kAll = 0xffffffff;
     return __shfl_sync(kAll, mine, lane | (Format::kLineThreads - 1)) != 0;
   } else {

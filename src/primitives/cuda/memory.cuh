@@ -114,10 +114,10 @@ __device__ __forceinline__ T& blockShared() {
   __shared__ T shared;
   return shared;
 }
-__device__ inline uint32_t look(const uint32_t& word) {
+__device__ inline uint32_t loadShared(const uint32_t& word) {
   return *static_cast<const volatile uint32_t*>(&word);
 }
-__device__ inline void tell(uint32_t& word, uint32_t value) {
+__device__ inline void storeShared(uint32_t& word, uint32_t value) {
   *static_cast<volatile uint32_t*>(&word) = value;
 }
 

@@ -1,7 +1,7 @@
 // What the kernels of one rank share, between blocks, between launches and with the host. Plain C++.
 //
 //   Context     goes into every launch by value: where everything is, and which operation this is
-//   LaneState   device memory, one per block number: what survives a launch, so that graphs replay
+//   ChannelState   device memory, one per block number: what survives a launch, so that graphs replay
 //   Control     pinned host memory: the host's word to end, and the first failing block's report
 #pragma once
 
@@ -13,20 +13,21 @@
 
 namespace stretto::cuda {
 
-// How far a link has come, in runs.
-struct RunCursors {
+// How far a link has come, in warp chunks.
+struct ChunkCursors {
   uint64_t sent;
   uint64_t received;
 };
 
-// Written by the blocks that run on this lane, at their end, each its own part; read at the next ones' begin.
-struct alignas(128) LaneState {
+// Written by the blocks that run on this channel, at their end, each its own part; read at the next ones'
+// begin.
+struct alignas(128) ChannelState {
   uint64_t epoch;
-  uint64_t runEpoch;  // exchanges in runs are counted apart, as each says when its place is free
-  uint64_t finished;  // operations; of the first lane all, of others those that it took part in
-  uint64_t stamped;   // by the blocks of this number, which is not the lane's where transfers run
-  uint32_t ended;     // of the first lane: blocks of the launch of several operations that runs
-  RunCursors links[kMaxRanks];
+  uint64_t warpChunkEpoch;  // exchanges in warp chunks are counted apart, as each says when its place is free
+  uint64_t finished;        // operations; of the first channel all, of others those that it took part in
+  uint64_t stamped;         // by the blocks of this number, which is not the channel's where transfers run
+  uint32_t ended;           // of the first channel: blocks of the launch of several operations that runs
+  ChunkCursors links[kMaxRanks];
 };
 
 // Instead of a peer, where it is not known who did not come.
@@ -41,24 +42,24 @@ constexpr int awaitedAt(Awaited what, int peer) {
 }
 
 // Times of waits: turns of the device's %globaltimer, half a millisecond each. They wrap after 26 days.
-inline constexpr int kTurnBits = 19;  // of nanoseconds
-inline constexpr uint32_t kMostTurns = uint32_t{1} << 31;
-constexpr uint32_t turnsOf(double seconds) {
-  const double turns = seconds * 1e9 / (1 << kTurnBits) + 1;
-  return turns < kMostTurns ? static_cast<uint32_t>(turns) : kMostTurns - 1;
+inline constexpr int kTickBits = 19;  // of nanoseconds
+inline constexpr uint32_t kMostTicks = uint32_t{1} << 31;
+constexpr uint32_t ticksOf(double seconds) {
+  const double turns = seconds * 1e9 / (1 << kTickBits) + 1;
+  return turns < kMostTicks ? static_cast<uint32_t>(turns) : kMostTicks - 1;
 }
 
 // A deadline is never 0 and so may lie a turn late; the wait seems then to begin a turn late.
-constexpr uint32_t deadlineOf(uint32_t turn, uint32_t timeoutTurns) {
-  return (turn + timeoutTurns) | 1;
+constexpr uint32_t deadlineOf(uint32_t turn, uint32_t timeoutTicks) {
+  return (turn + timeoutTicks) | 1;
 }
 // Whether a wait of that deadline is long: 67 ms.
-inline constexpr int32_t kLongTurns = 128;
-constexpr int32_t turnsWaited(uint32_t turn, uint32_t deadline, uint32_t timeoutTurns) {
-  return static_cast<int32_t>(turn - (deadline - timeoutTurns));
+inline constexpr int32_t kLongTicks = 128;
+constexpr int32_t ticksWaited(uint32_t turn, uint32_t deadline, uint32_t timeoutTicks) {
+  return static_cast<int32_t>(turn - (deadline - timeoutTicks));
 }
-constexpr bool isLong(uint32_t turn, uint32_t deadline, uint32_t timeoutTurns) {
-  return turnsWaited(turn, deadline, timeoutTurns) >= kLongTurns;
+constexpr bool isLong(uint32_t turn, uint32_t deadline, uint32_t timeoutTicks) {
+  return ticksWaited(turn, deadline, timeoutTicks) >= kLongTicks;
 }
 
 // A thread of the launch of that number (its low 32 bits) has waited for long, for so many spans of 32 turns,
@@ -67,13 +68,13 @@ constexpr bool isLong(uint32_t turn, uint32_t deadline, uint32_t timeoutTurns) {
 struct LongLook {
   static constexpr uint32_t kTurns = 32;
   static constexpr uint32_t kMostWaited = 0xffff;  // 18 minutes, or more
-  static constexpr double kSpanSeconds = 1e-9 * kTurns * (1 << kTurnBits);
+  static constexpr double kSpanSeconds = 1e-9 * kTurns * (1 << kTickBits);
   uint32_t launch;
   uint16_t waited;
   uint16_t span;
 
-  static constexpr LongLook at(uint32_t launch, uint32_t turn, int32_t turnsWaited) {
-    const uint32_t spans = static_cast<uint32_t>(turnsWaited) / kTurns;
+  static constexpr LongLook at(uint32_t launch, uint32_t turn, int32_t ticksWaited) {
+    const uint32_t spans = static_cast<uint32_t>(ticksWaited) / kTurns;
     return {launch, static_cast<uint16_t>(spans < kMostWaited ? spans : kMostWaited),
             static_cast<uint16_t>(turn / kTurns)};
   }
@@ -91,7 +92,7 @@ struct Control {
   alignas(64) uint32_t reported;
   uint32_t code;
   int32_t peer;  // or kNobody
-  uint32_t lane;
+  uint32_t channel;
   uint64_t sequence;
   uint64_t theirTag;
   alignas(64) uint64_t longLooks[kAwaited];  // LongLook::word()
@@ -110,7 +111,8 @@ struct Stamp {
   Fact launch;  // Context::launch: equal in every replay of a graph
   Fact queue;   // of a transfer: 2 * (peer + 1), and 1 more if it sends; of a collective: as below
 
-  // And LaneState::finished of the block's lane after it: equal on all ranks, replays of graphs included.
+  // And ChannelState::finished of the block's channel after it: equal on all ranks, replays of graphs
+  // included.
   static constexpr uint64_t kCollective = uint64_t{1} << 63;
 };
 
@@ -125,52 +127,54 @@ struct Stamps {
 constexpr size_t linePayload(const WindowLayout& layout) {
   return layout.lineRegion / 16 * 8;
 }
-constexpr size_t widePayload(const WindowLayout& layout) {
-  return layout.wideRegion / 128 * 120;
+constexpr size_t ll128Payload(const WindowLayout& layout) {
+  return layout.ll128Region / 128 * 120;
 }
 
-constexpr size_t barePayload(const WindowLayout& layout) {
-  return layout.bareRegion;
+constexpr size_t lamportPayload(const WindowLayout& layout) {
+  return layout.lamportRegion;
 }
 
-// A device window: first the lines of every lane, close together, then the runs of those lanes that have
-// some, then what the deep lanes have besides. `layout` is of one lane that has everything, for as many
-// places as a rank has peers.
+// A device window: first the lines of every channel, close together, then the warp chunks of those channels
+// that have some, then what the deep channels have besides. `layout` is of one channel that has everything,
+// for as many places as a rank has peers.
 struct Shape {
   WindowLayout layout;
-  int32_t lanes = 1;
-  int32_t runLanes = 1;   // the first of them
-  int32_t deepLanes = 1;  // the first of them
+  int32_t channels = 1;
+  int32_t warpChunkChannels = 1;  // the first of them
+  int32_t deepChannels = 1;       // the first of them
 
   constexpr size_t nearBytes() const { return layout.slotsBegin(); }
   constexpr size_t deepBytes() const { return layout.bytes() - layout.slotsBegin(); }
-  // Offsets to which those of `layout` are added: of cells and lines, of runs, and of slots and links.
-  constexpr size_t nearBegin(int lane) const { return nearBytes() * static_cast<size_t>(lane); }
-  constexpr size_t runBegin(int lane) const {
-    return nearBytes() * static_cast<size_t>(lanes) + layout.allRunBytes() * static_cast<size_t>(lane);
+  // Offsets to which those of `layout` are added: of mailboxes and lines, of warp chunks, and of slots and
+  // links.
+  constexpr size_t nearBegin(int channel) const { return nearBytes() * static_cast<size_t>(channel); }
+  constexpr size_t warpChunksBegin(int channel) const {
+    return nearBytes() * static_cast<size_t>(channels) +
+           layout.allWarpChunkBytes() * static_cast<size_t>(channel);
   }
-  constexpr size_t deepBegin(int lane) const {
-    return runBegin(runLanes) + deepBytes() * static_cast<size_t>(lane) - nearBytes();
+  constexpr size_t deepBegin(int channel) const {
+    return warpChunksBegin(warpChunkChannels) + deepBytes() * static_cast<size_t>(channel) - nearBytes();
   }
   constexpr size_t windowBytes() const {
-    return runBegin(runLanes) + deepBytes() * static_cast<size_t>(deepLanes);
+    return warpChunksBegin(warpChunkChannels) + deepBytes() * static_cast<size_t>(deepChannels);
   }
 };
 
-// Where things lie in the near part of a lane, said by the host: a kernel that computed it from the layout
+// Where things lie in the near part of a channel, said by the host: a kernel that computed it from the layout
 // would be later by a tenth of what a small operation takes.
 struct Places {
-  uint32_t bytes;  // of a lane's near part: the distance of lanes
-  uint32_t lines;  // from its begin: short lines,
-  uint32_t wide;   // wide ones,
-  uint32_t bare;   // and bare ones, each of the first slot, leg and source
+  uint32_t bytes;    // of a channel's near part: the distance of channels
+  uint32_t lines;    // from its begin: LL lines,
+  uint32_t ll128;    // LL128 ones,
+  uint32_t lamport;  // and Lamport ones, each of the first slot, phase and source
 
-  constexpr Places() : bytes(0), lines(0), wide(0), bare(0) {}
+  constexpr Places() : bytes(0), lines(0), ll128(0), lamport(0) {}
   constexpr explicit Places(const Shape& shape)
       : bytes(static_cast<uint32_t>(shape.nearBytes())),
-        lines(static_cast<uint32_t>(shape.layout.lines(0, Leg::kScatter, 0))),
-        wide(static_cast<uint32_t>(shape.layout.wideLines(0, Leg::kScatter, 0))),
-        bare(static_cast<uint32_t>(shape.layout.bareLines(0, Leg::kScatter, 0))) {}
+        lines(static_cast<uint32_t>(shape.layout.lines(0, Phase::kScatter, 0))),
+        ll128(static_cast<uint32_t>(shape.layout.ll128Lines(0, Phase::kScatter, 0))),
+        lamport(static_cast<uint32_t>(shape.layout.lamportLines(0, Phase::kScatter, 0))) {}
 };
 
 // Which operation a kernel runs, as the host called it.
@@ -186,11 +190,11 @@ struct Context {
   std::byte* const* allWindows;
   Shape shape;
   Places places;  // of `shape`
-  LaneState* lanes;
+  ChannelState* channels;
   Control* control;
   Stamps* stamps;  // null: nobody wants any
   uint64_t launch;
-  uint32_t timeoutTurns;  // of every wait
+  uint32_t timeoutTicks;  // of every wait
   Called called;          // of a launch of several operations: nothing
   int32_t rank;
   int32_t ranks;

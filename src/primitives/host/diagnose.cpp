@@ -13,20 +13,20 @@ Status Host::mismatch(int peer) const {
   const WindowHeader& other = peers_[static_cast<size_t>(peer)].header();
   const Difference calls = firstDifference(header(), other);
   if (calls.found()) return mismatch(peer, calls);
-  tellDisagreeing(uint64_t{1} << rank_ | uint64_t{1} << peer);
-  const Announcement theirs = announced(other, sequence_);
-  return mismatch(peer, {sequence_ != 0 ? announced(header(), sequence_) : currentCall(header()),
+  reportDisagreeing(uint64_t{1} << rank_ | uint64_t{1} << peer);
+  const CallRecord theirs = recordedCall(other, sequence_);
+  return mismatch(peer, {sequence_ != 0 ? recordedCall(header(), sequence_) : currentCall(header()),
                          theirs.sequence != 0 ? theirs : currentCall(other)});
 }
 
 // For those whose own calls do not show it.
-void Host::tellDisagreeing(uint64_t members) const {
+void Host::reportDisagreeing(uint64_t members) const {
   std::atomic_ref(header().wait.disagreeing).store(members, std::memory_order_release);
 }
 
-void Host::disagrees(int peer, const Announcement& transfer) const {
-  announceTransfer(header().wait, transfer);
-  tellDisagreeing(uint64_t{1} << rank_ | uint64_t{1} << peer);
+void Host::disagrees(int peer, const CallRecord& transfer) const {
+  recordTransfer(header().wait, transfer);
+  reportDisagreeing(uint64_t{1} << rank_ | uint64_t{1} << peer);
 }
 
 Status Host::mismatch(int peer, const Difference& calls) const {
@@ -53,7 +53,7 @@ bool Host::hasGivenUp(const Peer& other, Doubts& doubts) const {
 bool Host::hasLeft(const Peer& other, const AwaitedWord& awaited) const {
   if (!hasBegunToLeave(other.header())) return false;
   return sequence_ == 0 ? (awaited.ranks(ranks()) >> other.rank & 1) != 0
-                        : lastAnnounced(other.header()) < sequence_;
+                        : lastRecordedCall(other.header()) < sequence_;
 }
 
 // What a rank that has left did last may have arrived since the caller looked: it looks once more. What comes
@@ -110,7 +110,7 @@ Status Host::disagreement(Doubts& doubts, const AwaitedWord& awaited) const {
 }
 
 std::string Host::current() const {
-  const Announcement mine = sequence_ != 0 ? announced(header(), sequence_) : currentCall(header());
+  const CallRecord mine = sequence_ != 0 ? recordedCall(header(), sequence_) : currentCall(header());
   return sequence_ == 0 && !isTransfer(mine) ? "a point-to-point transfer" : inWords(mine);
 }
 
@@ -150,7 +150,7 @@ std::string Host::missingPart(int peer) const {
     return "its last call: " + inWords(currentCall(peers_[static_cast<size_t>(peer)].header()));
   uint64_t missing = 0;
   for (const Peer& other : peers_) {
-    if (other.rank != rank_ && lastAnnounced(other.header()) < sequence_)
+    if (other.rank != rank_ && lastRecordedCall(other.header()) < sequence_)
       missing |= uint64_t{1} << other.rank;
   }
   return missing == 0 ? "every rank has entered it" : "not entered by " + ranksInWords(missing);

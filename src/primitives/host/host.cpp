@@ -24,21 +24,21 @@ Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, co
     : rank_(rank),
       peers_(peers),
       layout_(layout),
-      linesBegin_(layout.lines(0, Leg::kScatter, 0)),
+      linesBegin_(layout.lines(0, Phase::kScatter, 0)),
       linksBegin_(layout.link(0, 0)),
       policy_(policy),
       importer_(importer),
       lightFences_(std::all_of(peers.begin(), peers.end(),
                                [](const Peer& peer) { return peer.header().heavyFence != 0; })) {}
 
-void Host::signal(Coop, int peer, Cell* cell, uint64_t value) {
-  std::atomic_ref(cell->tag).store(tag_, std::memory_order_relaxed);
-  std::atomic_ref(cell->count).store(value, std::memory_order_release);
+void Host::signal(Coop, int peer, Mailbox* mailbox, uint64_t value) {
+  std::atomic_ref(mailbox->tag).store(tag_, std::memory_order_relaxed);
+  std::atomic_ref(mailbox->count).store(value, std::memory_order_release);
   ringDue_ = peer != rank_ || ringDue_;
 }
 
-void Host::putLines(Coop, int peer, const void* from, size_t bytes, Leg leg) {
-  std::byte* line = at(peer, linesBegin_ + layout_.linesWithin(parity(), leg, rank_));
+void Host::putLines(Coop, int peer, const void* from, size_t bytes, Phase phase) {
+  std::byte* line = at(peer, linesBegin_ + layout_.linesWithin(parity(), phase, rank_));
   const auto* source = static_cast<const std::byte*>(from);
   const uint64_t flag = lineFlag();
   do {
@@ -57,8 +57,8 @@ void Host::putLines(Coop, int peer, const void* from, size_t bytes, Leg leg) {
   ringDue_ = true;
 }
 
-Status Host::readLines(Coop, int peer, void* to, size_t bytes, Leg leg) {
-  const std::byte* line = at(rank_, linesBegin_ + layout_.linesWithin(parity(), leg, peer));
+Status Host::readLines(Coop, int peer, void* to, size_t bytes, Phase phase) {
+  const std::byte* line = at(rank_, linesBegin_ + layout_.linesWithin(parity(), phase, peer));
   auto* destination = static_cast<std::byte*>(to);
   const uint64_t flag = lineFlag();
   do {
@@ -99,7 +99,7 @@ Status Host::reduceLines(Coop coop, const ReduceSpec& spec, std::byte* to, const
 
 Status Host::get(Coop, int peer, void* to, const void* from, size_t bytes) {
   const Peer& other = peers_[static_cast<size_t>(peer)];
-  if (other.reach == Reach::kAddress || peer == rank_) {
+  if (other.reach == PeerAccess::kAddress || peer == rank_) {
     copyStream(to, from, bytes);
     return kOkStatus;
   }
@@ -153,7 +153,7 @@ Status Host::signalWord(int peer, uint64_t* word, uint64_t value) {
   return kOkStatus;
 }
 
-Status Host::waitSignal(int peer, const uint64_t* word, uint64_t value, const Announcement& call) {
+Status Host::waitSignal(int peer, const uint64_t* word, uint64_t value, const CallRecord& call) {
   for (int poll = 0; poll < policy_.quickPolls; ++poll) {
     if (load(word) >= value) return kOkStatus;
     platform::relax();
@@ -247,7 +247,7 @@ Shareable Host::describe(const void* buffer, size_t bytes) {
 Status Host::locate(int peer, const Shareable& what, const std::byte*& at) {
   const Peer& other = peers_[static_cast<size_t>(peer)];
   at = nullptr;
-  if (peer == rank_ || other.reach == Reach::kAddress) {
+  if (peer == rank_ || other.reach == PeerAccess::kAddress) {
     at = reinterpret_cast<const std::byte*>(what.address);
   } else if (what.id != 0 && importer_ != nullptr) {
     const auto mapped = importer_->map(peer, other.process, what);
@@ -344,7 +344,7 @@ void Patience::publish() {
   const uint64_t ticket = std::atomic_ref(wait.ticket).load(std::memory_order_relaxed) + 1;
   std::atomic_ref(wait.peers).store(awaited_.ranks(host_.ranks()), std::memory_order_relaxed);
   std::atomic_ref(wait.sequence).store(host_.sequence_, std::memory_order_relaxed);
-  if (awaited_.transfer != nullptr) announceTransfer(wait, *awaited_.transfer);
+  if (awaited_.transfer != nullptr) recordTransfer(wait, *awaited_.transfer);
   std::atomic_ref(wait.ticket).store(ticket, std::memory_order_release);
 }
 

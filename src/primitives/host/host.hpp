@@ -3,7 +3,7 @@
 // communicator; one thread at a time uses it (the executor sees to that).
 //
 // Sleeping: a rank whose wait is long sets `sleeping` in its window, looks once more, and waits on `bell`.
-// Whoever moves a cell or a line there looks at `sleeping` afterwards: when it begins to wait in earnest
+// Whoever moves a mailbox or a line there looks at `sleeping` afterwards: when it begins to wait in earnest
 // itself and, at the latest, when its operation ends. It passes no fence in between, which would take as long
 // as the line takes to the other core. So its look may come before its store is seen, and the sleeper's last
 // look too: then no bell rings. A store is seen a microsecond later at the most, so a sleeper's sleeps are
@@ -70,9 +70,9 @@ struct Doubts {
 
 // What a wait is for: one rank, or, in transfers, any of several.
 struct AwaitedWord {
-  int peer = -1;                           // named when the wait fails; -1: nobody in particular
-  uint64_t anyOf = 0;                      // a bit for each rank that could end the wait; 0: `peer` alone
-  const Announcement* transfer = nullptr;  // the first of the transfers
+  int peer = -1;                         // named when the wait fails; -1: nobody in particular
+  uint64_t anyOf = 0;                    // a bit for each rank that could end the wait; 0: `peer` alone
+  const CallRecord* transfer = nullptr;  // the first of the transfers
 
   // A bit for each rank that could end the wait, of `all` ranks.
   uint64_t ranks(int all) const {
@@ -159,12 +159,16 @@ class Host {
   uint64_t epoch() const { return epoch_; }
 
   // Places of the current epoch: mine in a peer's window, a peer's in mine.
-  std::byte* slotAt(int peer, Leg leg) const { return at(peer, layout_.slot(parity(), leg, rank_)); }
-  const std::byte* slotFrom(int source, Leg leg) const {
-    return at(rank_, layout_.slot(parity(), leg, source));
+  std::byte* slotAt(int peer, Phase phase) const { return at(peer, layout_.slot(parity(), phase, rank_)); }
+  const std::byte* slotFrom(int source, Phase phase) const {
+    return at(rank_, layout_.slot(parity(), phase, source));
   }
-  Cell* cellAt(int peer, Leg leg) const { return cell(peer, layout_.cell(parity(), leg, rank_)); }
-  const Cell* cellFrom(int source, Leg leg) const { return cell(rank_, layout_.cell(parity(), leg, source)); }
+  Mailbox* mailboxAt(int peer, Phase phase) const {
+    return mailbox(peer, layout_.mailbox(parity(), phase, rank_));
+  }
+  const Mailbox* mailboxFrom(int source, Phase phase) const {
+    return mailbox(rank_, layout_.mailbox(parity(), phase, source));
+  }
 
   // Links: ordered pairs with credits (see algorithms/link_channel.hpp, which owns the protocol).
   struct LinkCursors {
@@ -173,28 +177,28 @@ class Host {
     uint64_t credited = 0;  // of what was sent, when that was looked at last
   };
   LinkCursors& cursors(int peer) { return cursors_[static_cast<size_t>(peer)]; }
-  Cell* linkAt(int peer, uint64_t chunk) const {
-    return cell(peer, linksBegin_ + layout_.linkWithin(rank_, chunk));
+  Mailbox* linkAt(int peer, uint64_t chunk) const {
+    return mailbox(peer, linksBegin_ + layout_.linkWithin(rank_, chunk));
   }
-  const Cell* linkFrom(int source, uint64_t chunk) const {
-    return cell(rank_, linksBegin_ + layout_.linkWithin(source, chunk));
+  const Mailbox* linkFrom(int source, uint64_t chunk) const {
+    return mailbox(rank_, linksBegin_ + layout_.linkWithin(source, chunk));
   }
-  Cell* creditAt(int sender) const { return cell(sender, layout_.credit(rank_)); }
-  const Cell* creditFrom(int receiver) const { return cell(rank_, layout_.credit(receiver)); }
+  Mailbox* creditAt(int sender) const { return mailbox(sender, layout_.credit(rank_)); }
+  const Mailbox* creditFrom(int receiver) const { return mailbox(rank_, layout_.credit(receiver)); }
 
   // The verbs (primitives/backend.hpp).
   void put(Coop, int /*peer*/, void* to, const void* from, size_t bytes) { copyBytes(to, from, bytes); }
-  void signal(Coop, int peer, Cell* cell, uint64_t value);
-  Status wait(Coop, int peer, const Cell* cell, uint64_t value) {
-    STRETTO_TRY(waitWord(&cell->count, value, peer));
-    return cell->tag == tag_ ? kOkStatus : mismatch(peer);
+  void signal(Coop, int peer, Mailbox* mailbox, uint64_t value);
+  Status wait(Coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    STRETTO_TRY(waitWord(&mailbox->count, value, peer));
+    return mailbox->tag == tag_ ? kOkStatus : mismatch(peer);
   }
   // A wait without a tag: for credits, which outlive the operation that gave them.
-  Status waitCount(Coop, int peer, const Cell* cell, uint64_t value) {
-    return waitWord(&cell->count, value, peer);
+  Status waitCount(Coop, int peer, const Mailbox* mailbox, uint64_t value) {
+    return waitWord(&mailbox->count, value, peer);
   }
-  void putLines(Coop, int peer, const void* from, size_t bytes, Leg leg = Leg::kScatter);
-  Status readLines(Coop, int peer, void* to, size_t bytes, Leg leg = Leg::kScatter);
+  void putLines(Coop, int peer, const void* from, size_t bytes, Phase phase = Phase::kScatter);
+  Status readLines(Coop, int peer, void* to, size_t bytes, Phase phase = Phase::kScatter);
   Status reduceLines(Coop, const ReduceSpec& spec, std::byte* to, const std::byte* own, size_t bytes);
   Status get(Coop, int peer, void* to, const void* from, size_t bytes);
   // One-sided: into memory of a peer's that is in no window of ours, at `here` in this rank's addresses or,
@@ -202,7 +206,7 @@ class Host {
   // one of this rank's. `call` is what a long wait tells of itself.
   Status putOutside(int peer, std::byte* here, uint64_t there, const void* from, size_t bytes);
   Status signalWord(int peer, uint64_t* word, uint64_t value);
-  Status waitSignal(int peer, const uint64_t* word, uint64_t value, const Announcement& call);
+  Status waitSignal(int peer, const uint64_t* word, uint64_t value, const CallRecord& call);
   // For algorithms that read peers' buffers. locate() sets `at` to null where only get() can read them.
   Shareable describe(const void* buffer, size_t bytes);
   Status locate(int peer, const Shareable& what, const std::byte*& at);
@@ -213,7 +217,9 @@ class Host {
   Status endReading();
   void awaitReaders(Status why);
   // A thread of this process: its addresses are ours, and ours its.
-  bool sharesAddresses(int peer) const { return peers_[static_cast<size_t>(peer)].reach == Reach::kAddress; }
+  bool sharesAddresses(int peer) const {
+    return peers_[static_cast<size_t>(peer)].reach == PeerAccess::kAddress;
+  }
   void reduce(Coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources, int sourceCount,
               size_t count, bool stream);
   void copy(Coop, void* to, const void* from, size_t bytes, bool stream) {
@@ -239,16 +245,18 @@ class Host {
     sums_ = {};
   }
 
-  // How far `cell` has come, and whether that is `value`: for who looks before it waits, or at several
+  // How far `mailbox` has come, and whether that is `value`: for who looks before it waits, or at several
   // things.
-  uint64_t count(const Cell* cell) const { return load(&cell->count); }
-  bool ready(const Cell* cell, uint64_t value) const { return count(cell) >= value; }
-  // The tag check of a cell that ready() reported.
-  Status check(int peer, const Cell* cell) const { return cell->tag == tag_ ? kOkStatus : mismatch(peer); }
+  uint64_t count(const Mailbox* mailbox) const { return load(&mailbox->count); }
+  bool ready(const Mailbox* mailbox, uint64_t value) const { return count(mailbox) >= value; }
+  // The tag check of a mailbox that ready() reported.
+  Status check(int peer, const Mailbox* mailbox) const {
+    return mailbox->tag == tag_ ? kOkStatus : mismatch(peer);
+  }
   // What a tag that differs means, in words: both calls.
   Status mismatch(int peer) const;
   // Tells peers that this rank's transfer and what `peer` called do not belong together.
-  void disagrees(int peer, const Announcement& transfer) const;
+  void disagrees(int peer, const CallRecord& transfer) const;
   uint64_t tag() const { return tag_; }
   void setTag(uint64_t tag) { tag_ = tag; }
   // For executors that serve other backends too: what is put is there, and what peers say can be read.
@@ -273,7 +281,7 @@ class Host {
                    size_t count, bool stream);
   uint32_t parity() const { return static_cast<uint32_t>(epoch_ % WindowLayout::kSlots); }
   std::byte* at(int peer, size_t offset) const { return peers_[static_cast<size_t>(peer)].window + offset; }
-  Cell* cell(int peer, size_t offset) const { return reinterpret_cast<Cell*>(at(peer, offset)); }
+  Mailbox* mailbox(int peer, size_t offset) const { return reinterpret_cast<Mailbox*>(at(peer, offset)); }
   static uint64_t load(const uint64_t* word) {
     return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);
   }
@@ -310,7 +318,7 @@ class Host {
   Status mismatch(int peer, const Difference& calls) const;
   Status parted(int peer, uint64_t members) const;
   Status hasFailed(int lost) const;
-  void tellDisagreeing(uint64_t members) const;
+  void reportDisagreeing(uint64_t members) const;
   void ringIfDue() {
     if (ringDue_) ring();
   }
@@ -332,7 +340,7 @@ class Host {
   WaitCounters counters_;
   LinkCursors cursors_[kMaxRanks];
   // reduceLines unpacks here: the small place for most calls; the big one grows at need.
-  alignas(kCellBytes) std::byte lineScratch_[kMaxRanks * 128];
+  alignas(kMailboxBytes) std::byte lineScratch_[kMaxRanks * 128];
   struct Grown {
     std::unique_ptr<std::byte[]> memory;
     size_t bytes = 0;

@@ -40,7 +40,7 @@ class Norm {
       for (const Floats& part : parts.part) most = greater(as<Floats>(as<Words32>(part) & 0x7fffffffu), most);
     }
     float result = 0;
-    for (int lane = 0; lane < kLanes; ++lane) result = most[lane] > result ? most[lane] : result;
+    for (int lane = 0; lane < kChannels; ++lane) result = most[lane] > result ? most[lane] : result;
     return result;
   }
 
@@ -67,7 +67,7 @@ class Norm {
   using Parts = typename Codec::Parts;
   static constexpr int kParts = Codec::kParts;
   static constexpr int kAny = 0;
-  static constexpr int kLanes = kWidth / 4;
+  static constexpr int kChannels = kWidth / 4;
   static constexpr size_t kElement = sizeof(typename Codec::Element);
   static constexpr size_t kGroup = 128;
   static constexpr int kVectors = kGroup / kWidth;
@@ -165,7 +165,7 @@ class Norm {
     float all[kSums];
     for (int v = 0; v < kVectors; ++v) {
       for (int p = 0; p < kParts; ++p) {
-        for (int lane = 0; lane < kLanes; ++lane)
+        for (int lane = 0; lane < kChannels; ++lane)
           all[v * (kSums / kVectors) + Codec::position(p, lane)] = sums.of[v][p][lane];
       }
     }
@@ -193,8 +193,8 @@ class Norm {
   // One byte for each element, in the order of elements.
   template <typename Format>
   STRETTO_VECTOR_INLINE static void writeCodes(std::byte* to, const Parts& parts) {
-    typedef uint8_t Narrow __attribute__((vector_size(kLanes)));
-    typedef uint16_t Pairs __attribute__((vector_size(2 * kLanes)));
+    typedef uint8_t Narrow __attribute__((vector_size(kChannels)));
+    typedef uint16_t Pairs __attribute__((vector_size(2 * kChannels)));
     constexpr bool kInterleaved = kParts == 2 && Codec::position(1, 0) == 1;
     if constexpr (kInterleaved) {
       const Words32 both = encodeFloats<Format>(parts.part[0]) | encodeFloats<Format>(parts.part[1]) << 8;
@@ -204,7 +204,7 @@ class Norm {
 #pragma GCC unroll 4
       for (int p = 0; p < kParts; ++p) {
         const Narrow narrow = __builtin_convertvector(encodeFloats<Format>(parts.part[p]), Narrow);
-        __builtin_memcpy(to + p * kLanes, &narrow, sizeof narrow);
+        __builtin_memcpy(to + p * kChannels, &narrow, sizeof narrow);
       }
     }
   }

@@ -88,7 +88,7 @@ Status Host::standstill(StandstillSeen& seen, int waitedFor) const {
   if (!haveLooked || !isUnchanged(seen)) return kOkStatus;
   const uint64_t others = seen.members & ~(uint64_t{1} << rank_);
   const int peer = waitedFor >= 0 && (others >> waitedFor & 1) != 0 ? waitedFor : std::countr_zero(others);
-  tellDisagreeing(seen.members);
+  reportDisagreeing(seen.members);
   return parted(peer, seen.members);
 }
 

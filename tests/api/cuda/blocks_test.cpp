@@ -25,9 +25,9 @@ std::string answerFor(Member& member) {
   return json.data();
 }
 
-// Of three ranks the last says `most` in its configuration; a communicator that may take `lanes` is made and
-// used.
-void expectLanes(int most, int lanes) {
+// Of three ranks the last says `most` in its configuration; a communicator that may take `channels` is made
+// and used.
+void expectChannels(int most, int channels) {
   asThreads(3, [=](Member& member) {
     ncclUniqueId id;
     member.device = OnDevice::make(member.rank);
@@ -36,8 +36,8 @@ void expectLanes(int most, int lanes) {
     if (member.rank == 2) config.maxCTAs = most;
     if (!member.expect(ncclCommInitRankConfig(&member.comm, 3, id, member.rank, &config), "init")) return;
     const std::string answer = answerFor(member);
-    const bool fits = answer.find("\"lanes\":" + std::to_string(lanes) + ",") != std::string::npos;
-    if (!fits) member.complain("%d lanes were allowed: %.300s", lanes, answer.c_str());
+    const bool fits = answer.find("\"lanes\":" + std::to_string(channels) + ",") != std::string::npos;
+    if (!fits) member.complain("%d channels were allowed: %.300s", channels, answer.c_str());
 
     const std::vector<float> input(kCount, static_cast<float>(member.rank + 1));
     std::vector<float> output(kCount);
@@ -62,12 +62,12 @@ class Blocks : public ::testing::Test {
 };
 
 TEST_F(Blocks, AreAsManyAsEveryRankAllows) {
-  expectLanes(2, 2);
+  expectChannels(2, 2);
 }
 
 TEST_F(Blocks, OfTheEnvironmentGoBeforeThoseOfTheConfiguration) {
   const ScopedVariable most("NCCL_MAX_CTAS", "3");
-  expectLanes(1, 3);
+  expectChannels(1, 3);
 }
 
 TEST_F(Blocks, CannotBeNone) {

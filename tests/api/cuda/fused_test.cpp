@@ -147,7 +147,7 @@ TEST_P(Fused, GroupsOfMixedCallsGiveTheirResults) {
   });
 }
 
-// They would wait in different lanes.
+// They would wait in different channels.
 TEST_P(Fused, GroupsThatDifferAreTold) {
   run([](Member& member) {
     const Caller caller(member, equalCalls(3, member.ranks()));

@@ -1,5 +1,5 @@
 // Messages between GPUs that go several times round a link's ring of runs, in turns with algorithms that use
-// the same links by strands: each must find its cursors where it left them.
+// the same links by warps: each must find its cursors where it left them.
 #include <gtest/gtest.h>
 #include <stretto.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace stretto::testing;
 
-// More than all lanes' rings hold: 59 lanes of 16 runs of 16 KB.
+// More than all channels' rings hold: 59 channels of 16 runs of 16 KB.
 constexpr size_t kLarge = (size_t{24} << 20) + 12;
 constexpr size_t kSmall = 1000;
 constexpr size_t kReduced = 300001;

@@ -1,5 +1,5 @@
 // What a block's share of an operation can come to: a little more than its lines hold, so that its three
-// stages have few warps between them; and lanes of messages that the two ends take in different launches.
+// stages have few warps between them; and channels of messages that the two ends take in different launches.
 #include <gtest/gtest.h>
 #include <stretto.h>
 
@@ -72,8 +72,8 @@ TEST_F(Shares, OfATwoShotMayBeALittleMoreThanItsLines) {
       100);
 }
 
-// Rank 0 sends two large messages to rank 1 in one group with others, so that its blocks serve several lanes;
-// rank 1 receives them in two launches.
+// Rank 0 sends two large messages to rank 1 in one group with others, so that its blocks serve several
+// channels; rank 1 receives them in two launches.
 TEST_F(Shares, OfMessagesArriveInWhateverLaunchesTheyAreReceived) {
   constexpr size_t kFirst = size_t{256} << 10, kSecond = size_t{2} << 20;
   asThreads(kRanks, connected([](Member& member) {

@@ -86,7 +86,7 @@ std::string nameOfRow(const Descriptor& row) {
 }
 
 size_t countFor(const Descriptor& row) {
-  return row.protocol == Protocol::kLines ? 500 : 60000;
+  return row.protocol == Protocol::kLL ? 500 : 60000;
 }
 
 bool forceRow(const Member& member, const Descriptor& row) {
@@ -191,9 +191,9 @@ TEST(Death, LeavesNoFilesBehind) {
 void abortWhileStuck(Member& member, const Descriptor& row, const Canary& canary) {
   if (!forceRow(member, row)) return;
   const size_t count = 20 * countFor(row);
-  std::vector<float> buffer = bufferFor(member, row.protocol == Protocol::kLines ? 500 : count);
+  std::vector<float> buffer = bufferFor(member, row.protocol == Protocol::kLL ? 500 : count);
   const auto call = [&] {
-    return callOnce(row.collective, member, row.protocol == Protocol::kLines ? 500 : count, buffer.data(), 2);
+    return callOnce(row.collective, member, row.protocol == Protocol::kLL ? 500 : count, buffer.data(), 2);
   };
   if (member.rank == 2) {
     member.check(eventually(20, [&] { return member.board.word(kDone) != 0; }), "rank 0 never came back");

@@ -35,7 +35,7 @@ class MadeUpHosts : public ::testing::Test {
   const ScopedVariable link_{"STRETTO_LINK", "net"};
 };
 
-// Sums of what every rank has, of sizes from a part of a cell to many chunks.
+// Sums of what every rank has, of sizes from a part of a mailbox to many chunks.
 bool sumsRight(Member& member, const std::vector<size_t>& counts = {1, 10, 11, 5000, 300000}) {
   bool right = true;
   for (const size_t count : counts) {

@@ -45,15 +45,15 @@ struct Told {
       const auto [known, isNew] = first.try_emplace(call.word("in"), channel);
       if (!isNew) known->second = std::min(known->second, channel);
     }
-    std::map<std::string, size_t> told;
+    std::map<std::string, size_t> reported;
     std::map<std::string, std::string> rankOf;
     for (const JournalCall& call : kernelsOf) {
       if (std::stoi(call.word("channel")) != first[call.word("in")]) continue;
-      ++told[call.word("in")];
+      ++reported[call.word("in")];
       rankOf[call.event] = call.word("rank");
     }
     for (const JournalCall& call : journal.of("start", "Coll")) {
-      kernels[call.word("rank")].push_back(told[call.event]);
+      kernels[call.word("rank")].push_back(reported[call.event]);
     }
     for (const JournalCall& call : journal.of("state", "KernelCh")) {
       const bool isReplay = call.word("state") == "1000" && rankOf.count(call.event) != 0;
@@ -81,10 +81,10 @@ TEST(FusedGroups, AreToldCallByCall) {
   unlink(log.c_str());
   EXPECT_EQ(journal.complaints(), std::vector<std::string>());
   EXPECT_EQ(journal.neverStopped(), std::set<std::string>());
-  Told told(journal);
+  Told reported(journal);
   for (const char* rank : {"0", "1", "2"}) {
-    EXPECT_EQ(told.kernels[rank], std::vector<size_t>(7, 1)) << rank;
-    EXPECT_EQ(told.replays[rank], (std::set<int>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17})) << rank;
+    EXPECT_EQ(reported.kernels[rank], std::vector<size_t>(7, 1)) << rank;
+    EXPECT_EQ(reported.replays[rank], (std::set<int>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17})) << rank;
   }
 }
 

@@ -18,37 +18,38 @@ namespace {
 
 using stretto::testing::ScopedVariable;
 
-TEST(DeviceShape, FitsWhateverTheRanksAndLanes) {
+TEST(DeviceShape, FitsWhateverTheRanksAndChannels) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
-    for (const int lanes : {1, 2, 7, 32, kMostLanes}) {
-      const auto shape = deviceShape(ranks, lanes);
-      EXPECT_GE(shape.lanes, 1);
-      EXPECT_LE(shape.lanes, lanes);
-      for (const int some : {shape.runLanes, shape.deepLanes}) {
+    for (const int channels : {1, 2, 7, 32, kMostChannels}) {
+      const auto shape = deviceShape(ranks, channels);
+      EXPECT_GE(shape.channels, 1);
+      EXPECT_LE(shape.channels, channels);
+      for (const int some : {shape.warpChunkChannels, shape.deepChannels}) {
         EXPECT_GE(some, 1);
-        EXPECT_LE(some, shape.lanes);
+        EXPECT_LE(some, shape.channels);
       }
-      EXPECT_LE(shape.windowBytes(), kMostDeviceBytes) << ranks << " ranks, " << lanes << " lanes";
+      EXPECT_LE(shape.windowBytes(), kMostDeviceBytes) << ranks << " ranks, " << channels << " channels";
       EXPECT_GE(shape.layout.slotBytes, 1024u);
       EXPECT_GE(shape.layout.linkChunk, 1024u);
       EXPECT_EQ(shape.layout.slots & (shape.layout.slots - 1), 0u) << "slots are found by a mask";
-      EXPECT_EQ(shape.layout.runs & (shape.layout.runs - 1), 0u) << "and so are runs";
-      EXPECT_EQ(shape.layout.wideRegion % 128, 0u) << "whole lines";
+      EXPECT_EQ(shape.layout.warpChunks & (shape.layout.warpChunks - 1), 0u) << "and so are runs";
+      EXPECT_EQ(shape.layout.ll128Region % 128, 0u) << "whole lines";
     }
   }
 }
 
-TEST(DeviceShape, TwoRanksGetTheLanesTheyWant) {
-  for (const int lanes : {1, 32, 64, kMostLanes}) EXPECT_EQ(deviceShape(2, lanes).lanes, lanes);
-  EXPECT_EQ(deviceShape(2, kMostLanes).runLanes, kMostLanes);
-  EXPECT_GE(deviceShape(2, kMostLanes).deepLanes, 59) << "measured with these";
+TEST(DeviceShape, TwoRanksGetTheChannelsTheyWant) {
+  for (const int channels : {1, 32, 64, kMostChannels})
+    EXPECT_EQ(deviceShape(2, channels).channels, channels);
+  EXPECT_EQ(deviceShape(2, kMostChannels).warpChunkChannels, kMostChannels);
+  EXPECT_GE(deviceShape(2, kMostChannels).deepChannels, 59) << "measured with these";
 }
 
 // What has no flag of its own does not take turns, and should serve messages of a few megabytes.
-TEST(DeviceShape, BareLinesHoldTwoShotsOfFourMegabytes) {
+TEST(DeviceShape, LamportLinesHoldTwoShotsOfFourMegabytes) {
   for (const int ranks : {3, 4, 8}) {
     planner::Machine machine;
-    ASSERT_TRUE(describe(deviceShape(ranks, kMostLanes), planner::Gpus{}, machine).ok());
+    ASSERT_TRUE(describe(deviceShape(ranks, kMostChannels), planner::Gpus{}, machine).ok());
     planner::Request request{Collective::kAllReduce, DataType::kBfloat16, Operator::kSum, size_t{4} << 20,
                              ranks};
     for (const auto& row : algorithms::descriptors(algorithms::Device::kCuda)) {
@@ -62,15 +63,15 @@ TEST(DeviceShape, BareLinesHoldTwoShotsOfFourMegabytes) {
 
 // The engine refuses what it would have to cut: a share of the block, or of one owner's part of it, beyond
 // the lines.
-TEST(DeviceShape, WhatIsPlannedInBareLinesFitsThem) {
+TEST(DeviceShape, WhatIsPlannedInLamportLinesFitsThem) {
   int planned = 0;
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
     planner::Machine machine;
-    const auto shape = deviceShape(ranks, kMostLanes);
+    const auto shape = deviceShape(ranks, kMostChannels);
     ASSERT_TRUE(describe(shape, planner::Gpus{}, machine).ok());
     for (size_t bytes = 64; bytes <= size_t{8} << 20; bytes += bytes / 3 + 8) {
       for (const auto& row : algorithms::descriptors(algorithms::Device::kCuda)) {
-        if (row.protocol != algorithms::Protocol::kBare) continue;
+        if (row.protocol != algorithms::Protocol::kLamport) continue;
         const planner::Request request{row.collective, DataType::kFloat32, Operator::kSum, bytes, ranks};
         if (obstacleTo(row, request, machine) != planner::Obstacle::kNone) continue;
         const auto blocks = static_cast<size_t>(preferredBlocks(row, request, machine));
@@ -79,10 +80,10 @@ TEST(DeviceShape, WhatIsPlannedInBareLinesFitsThem) {
         // As kernels cut them.
         const size_t share = algorithms::Split(bytes, blocks, 128).each();
         const size_t shard = algorithms::Split(share, owners, 64).each();
-        const size_t payload = stretto::cuda::barePayload(shape.layout);
-        if (algorithms::hasBareRounds(row.collective, row.algorithm, ranks, payload)) continue;
-        EXPECT_TRUE(shard <= payload && bytes <= algorithms::mostInBareLines(payload, blocks, row.collective,
-                                                                             row.algorithm, ranks))
+        const size_t payload = stretto::cuda::lamportPayload(shape.layout);
+        if (algorithms::hasLamportSteps(row.collective, row.algorithm, ranks, payload)) continue;
+        EXPECT_TRUE(shard <= payload && bytes <= algorithms::mostInLamportLines(
+                                                     payload, blocks, row.collective, row.algorithm, ranks))
             << bytes << " bytes of " << nameOf(row.collective) << ", " << ranks << " ranks, " << blocks
             << " blocks";
         ++planned;
@@ -95,42 +96,45 @@ TEST(DeviceShape, WhatIsPlannedInBareLinesFitsThem) {
 // A warp stores whole lines of 128 bytes only if what it stores to begins on one.
 TEST(DeviceShape, WhatWarpsStoreToBeginsOnWholeLines) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
-    const auto shape = deviceShape(ranks, kMostLanes);
+    const auto shape = deviceShape(ranks, kMostChannels);
     const WindowLayout& layout = shape.layout;
     const auto isWhole = [](size_t offset) { return offset % 128 == 0; };
-    EXPECT_TRUE(isWhole(shape.nearBytes()) && isWhole(layout.runBytes) && isWhole(layout.linkChunk)) << ranks;
+    EXPECT_TRUE(isWhole(shape.nearBytes()) && isWhole(layout.warpChunkBytes) && isWhole(layout.linkChunk))
+        << ranks;
     for (int source = 0; source < ranks - 1; ++source) {
-      for (uint32_t leg = 0; leg < layout.lineLegs; ++leg) {
-        EXPECT_TRUE(isWhole(shape.runBegin(1) + layout.runsOf(static_cast<Leg>(leg), source))) << ranks;
-        EXPECT_TRUE(isWhole(layout.wideLines(1, static_cast<Leg>(leg), source))) << ranks;
+      for (uint32_t phase = 0; phase < layout.linePhases; ++phase) {
+        EXPECT_TRUE(
+            isWhole(shape.warpChunksBegin(1) + layout.warpChunksOf(static_cast<Phase>(phase), source)))
+            << ranks;
+        EXPECT_TRUE(isWhole(layout.ll128Lines(1, static_cast<Phase>(phase), source))) << ranks;
       }
-      EXPECT_TRUE(isWhole(shape.deepBegin(1) + layout.linkRunsOf(source))) << ranks;
+      EXPECT_TRUE(isWhole(shape.deepBegin(1) + layout.linkChunksOf(source))) << ranks;
     }
   }
 }
 
-// A warp fills one place while another is read, and strands of a link hold one while they wait for the next.
+// A warp fills one place while another is read, and warps of a link hold one while they wait for the next.
 TEST(DeviceShape, RingsHaveTwoPlacesForEachWarp) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
-    const WindowLayout layout = deviceShape(ranks, kMostLanes).layout;
-    EXPECT_GE(layout.runs, 2u * 4) << ranks << " ranks";
-    EXPECT_EQ(layout.linkRuns, WindowLayout::kRunCredits);
+    const WindowLayout layout = deviceShape(ranks, kMostChannels).layout;
+    EXPECT_GE(layout.warpChunks, 2u * 4) << ranks << " ranks";
+    EXPECT_EQ(layout.linkWarpChunks, WindowLayout::kWarpChunkCredits);
   }
 }
 
-TEST(DeviceShape, LanesDoNotOverlap) {
+TEST(DeviceShape, ChannelsDoNotOverlap) {
   const auto shape = deviceShape(4, 32);
-  for (int lane = 0; lane + 1 < shape.lanes; ++lane) {
-    EXPECT_EQ(shape.nearBegin(lane) + shape.nearBytes(), shape.nearBegin(lane + 1));
+  for (int channel = 0; channel + 1 < shape.channels; ++channel) {
+    EXPECT_EQ(shape.nearBegin(channel) + shape.nearBytes(), shape.nearBegin(channel + 1));
   }
-  EXPECT_EQ(shape.runBegin(0), shape.nearBegin(shape.lanes));
-  // Slots begin where the last lane's lines end.
+  EXPECT_EQ(shape.warpChunksBegin(0), shape.nearBegin(shape.channels));
+  // Slots begin where the last channel's lines end.
   EXPECT_GE(shape.deepBegin(0) + shape.layout.slotsBegin(),
-            shape.nearBegin(shape.lanes - 1) + shape.nearBytes());
-  EXPECT_EQ(shape.deepBegin(shape.deepLanes - 1) + shape.layout.bytes(), shape.windowBytes());
+            shape.nearBegin(shape.channels - 1) + shape.nearBytes());
+  EXPECT_EQ(shape.deepBegin(shape.deepChannels - 1) + shape.layout.bytes(), shape.windowBytes());
 }
 
-TEST(Lanes, OfRanksThatShareADeviceFitTogether) {
+TEST(Channels, OfRanksThatShareADeviceFitTogether) {
   EXPECT_EQ(residentFor(132, 1), 132);
   EXPECT_EQ(residentFor(132, 2), 66);
   EXPECT_EQ(residentFor(132, 8), 16);

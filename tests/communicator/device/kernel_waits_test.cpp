@@ -341,12 +341,12 @@ TEST(LongWait, GoesThroughAWord) {
   EXPECT_EQ(look.launch, 0xfedcba98u);
   EXPECT_EQ(look.waited, 20u);
   EXPECT_EQ(look.span, uint16_t{0x12345678 / LongLook::kTurns & 0xffff});
-  EXPECT_EQ(LongLook::at(1, 1, stretto::cuda::kMostTurns - 1).waited, LongLook::kMostWaited);
+  EXPECT_EQ(LongLook::at(1, 1, stretto::cuda::kMostTicks - 1).waited, LongLook::kMostWaited);
 }
 
 // A deadline that would be 0, or even, is a turn later: the wait has not gone on since for ever.
 TEST(LongWait, IsOneOf128Turns) {
-  for (const uint32_t limit : {2u, 3u, 3433228u, stretto::cuda::kMostTurns - 1}) {
+  for (const uint32_t limit : {2u, 3u, 3433228u, stretto::cuda::kMostTicks - 1}) {
     for (const uint32_t begin : {0u, 1u, 1000u, 1001u, ~0u - 1, ~0u}) {
       const uint32_t deadline = stretto::cuda::deadlineOf(begin, limit);
       EXPECT_NE(deadline, 0u);

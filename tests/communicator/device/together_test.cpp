@@ -1,4 +1,4 @@
-// Which lanes the operations of a group get: leastBlocks and giveLanes.
+// Which channels the operations of a group get: leastBlocks and giveChannels.
 #include "communicator/device/together.hpp"
 
 #include <gtest/gtest.h>
@@ -29,12 +29,12 @@ std::ostream& operator<<(std::ostream& out, const Given& given) {
   return out << given.blocks << " from " << given.first;
 }
 
-std::vector<Given> give(const std::vector<Asked>& asked, int lanes) {
-  std::vector<LaneShare> group;
+std::vector<Given> give(const std::vector<Asked>& asked, int channels) {
+  std::vector<ChannelShare> group;
   for (const Asked& one : asked) group.push_back({one.shares, one.wanted});
-  giveLanes(group, lanes, [&](size_t place) { return asked[place].least; });
+  giveChannels(group, channels, [&](size_t place) { return asked[place].least; });
   std::vector<Given> given;
-  for (const LaneShare& one : group) given.push_back({one.first, one.blocks});
+  for (const ChannelShare& one : group) given.push_back({one.first, one.blocks});
   return given;
 }
 
@@ -58,17 +58,17 @@ TEST(LeastBlocks, AreAskedForOnceWhereOneWillDo) {
 
 // ---- One turn ---------------------------------------------------------------------------------------------
 
-TEST(GroupLanes, AreNoneForNoOperation) {
+TEST(GroupChannels, AreNoneForNoOperation) {
   EXPECT_EQ(give({}, 8), All{});
 }
 
-TEST(GroupLanes, AreAsManyAsAreWantedWhereThereAreEnough) {
+TEST(GroupChannels, AreAsManyAsAreWantedWhereThereAreEnough) {
   EXPECT_EQ(give({{5}}, 8), (All{{0, 5}}));
   EXPECT_EQ(give({{3}, {1}, {4}}, 8), (All{{0, 3}, {3, 1}, {4, 4}}));
   EXPECT_EQ(give({{3}, {1}, {2}}, 8), (All{{0, 3}, {3, 1}, {4, 2}}));
 }
 
-TEST(GroupLanes, OfEqualOperationsAreEqualAndFillAll) {
+TEST(GroupChannels, OfEqualOperationsAreEqualAndFillAll) {
   EXPECT_EQ(give({{50}, {50}, {50}}, 132), (All{{0, 44}, {44, 44}, {88, 44}}));
   const auto many = give(std::vector<Asked>(16, {128}), 132);
   int next = 0;
@@ -80,12 +80,12 @@ TEST(GroupLanes, OfEqualOperationsAreEqualAndFillAll) {
   EXPECT_EQ(next, 132);
 }
 
-TEST(GroupLanes, AreInProportionToWhatIsWanted) {
+TEST(GroupChannels, AreInProportionToWhatIsWanted) {
   EXPECT_EQ(give({{12}, {6}, {6}}, 12), (All{{0, 6}, {6, 3}, {9, 3}}));
   EXPECT_EQ(give({{1}, {100}, {1}}, 51), (All{{0, 1}, {1, 49}, {50, 1}}));
 }
 
-TEST(GroupLanes, AreNoFewerThanTheLeast) {
+TEST(GroupChannels, AreNoFewerThanTheLeast) {
   EXPECT_EQ(give({{10, 9}, {10}, {10}}, 15), (All{{0, 9}, {9, 3}, {12, 3}}));
   // What the first takes from the others brings the second under its least, too.
   EXPECT_EQ(give({{20, 18}, {20, 6}, {20}}, 30), (All{{0, 18}, {18, 6}, {24, 6}}));
@@ -93,10 +93,10 @@ TEST(GroupLanes, AreNoFewerThanTheLeast) {
   EXPECT_EQ(give({{8, 8}, {4, 4}, {4, 3}}, 15), (All{{0, 8}, {8, 4}, {12, 3}}));
 }
 
-TEST(GroupLanes, AreNotAskedForTheLeastWhereThereAreEnough) {
-  std::vector<LaneShare> group = {{true, 100}, {false, 132}, {true, 100}, {true, 33}};
+TEST(GroupChannels, AreNotAskedForTheLeastWhereThereAreEnough) {
+  std::vector<ChannelShare> group = {{true, 100}, {false, 132}, {true, 100}, {true, 33}};
   std::vector<size_t> asked;
-  giveLanes(group, 132, [&](size_t place) {
+  giveChannels(group, 132, [&](size_t place) {
     asked.push_back(place);
     return 1;
   });
@@ -105,7 +105,7 @@ TEST(GroupLanes, AreNotAskedForTheLeastWhereThereAreEnough) {
 
 // ---- Turns ------------------------------------------------------------------------------------------------
 
-TEST(GroupLanes, OfOneThatIsAloneAreTheFirstAndThoseAfterItBeginAgain) {
+TEST(GroupChannels, OfOneThatIsAloneAreTheFirstAndThoseAfterItBeginAgain) {
   EXPECT_EQ(give({{2}, {3}, alone(8), {2}, {3}}, 8), (All{{0, 2}, {2, 3}, {0, 8}, {0, 2}, {2, 3}}));
   EXPECT_EQ(give({alone(4), alone(5), {2}, alone(1)}, 8), (All{{0, 4}, {0, 5}, {0, 2}, {0, 1}}));
   // Together with what is on the other side of it they would be short.
@@ -113,17 +113,17 @@ TEST(GroupLanes, OfOneThatIsAloneAreTheFirstAndThoseAfterItBeginAgain) {
   EXPECT_EQ(give({{6}, {6}, alone(8), {6}}, 8), (All{{0, 4}, {4, 4}, {0, 8}, {0, 6}}));
 }
 
-TEST(GroupLanes, AreTakenInTurnsWhereTheLeastOfAllAreTooMany) {
+TEST(GroupChannels, AreTakenInTurnsWhereTheLeastOfAllAreTooMany) {
   EXPECT_EQ(give({{4, 3}, {4, 3}, {4, 3}}, 8), (All{{0, 4}, {4, 4}, {0, 4}}));
   EXPECT_EQ(give({{8, 8}, {8, 8}, {2}}, 8), (All{{0, 8}, {0, 8}, {0, 2}}));
   EXPECT_EQ(give({{8, 7}, {8}, {8, 5}, {8, 2}}, 8), (All{{0, 7}, {7, 1}, {0, 5}, {5, 3}}));
 }
 
-TEST(GroupLanes, OfOneLaneAreThatLane) {
+TEST(GroupChannels, OfOneChannelAreThatChannel) {
   EXPECT_EQ(give({{1}, {1}, alone(1), {1}}, 1), (All{{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
 }
 
-TEST(GroupLanes, OfManyOperationsTakeManyTurns) {
+TEST(GroupChannels, OfManyOperationsTakeManyTurns) {
   constexpr size_t kMany = 100'000;
   const auto given = give(std::vector<Asked>(kMany, {255}), 132);
   for (size_t i = 0; i < kMany - kMany % 132; ++i) {
@@ -135,14 +135,14 @@ TEST(GroupLanes, OfManyOperationsTakeManyTurns) {
 
 struct Drawn {
   std::vector<Asked> asked;
-  int lanes;
+  int channels;
 };
 
 Drawn draw(std::mt19937_64& random) {
   const auto upTo = [&](int most) { return 1 + static_cast<int>(random() % static_cast<uint64_t>(most)); };
   Drawn drawn;
-  drawn.lanes = upTo(random() % 2 == 0 ? 8 : 255);
-  const int many = upTo(40), wanted = upTo(drawn.lanes), least = upTo(wanted);
+  drawn.channels = upTo(random() % 2 == 0 ? 8 : 255);
+  const int many = upTo(40), wanted = upTo(drawn.channels), least = upTo(wanted);
   for (int i = 0; i < many; ++i) {
     Asked one{upTo(wanted)};
     one.least = std::min(upTo(least), one.wanted);
@@ -162,7 +162,7 @@ void expectOneTurn(const Drawn& drawn, const std::vector<Given>& given, size_t b
     wanted += drawn.asked[i].wanted;
     taken += given[i].blocks;
   }
-  ASSERT_EQ(taken, std::min(wanted, drawn.lanes)) << "from " << begin << " to " << end;
+  ASSERT_EQ(taken, std::min(wanted, drawn.channels)) << "from " << begin << " to " << end;
   // More than its least has nobody at the cost of one that wants as much.
   for (size_t i = begin; i < end; ++i) {
     for (size_t k = begin; k < end; ++k) {
@@ -185,29 +185,29 @@ void expectGood(const Drawn& drawn, const std::vector<Given>& given) {
     while (end < asked.size() && asked[end].shares && given[end].first != 0) least += asked[end++].least;
     ASSERT_NO_FATAL_FAILURE(expectOneTurn(drawn, given, begin, end));
     const bool goesOn = end < asked.size() && asked[end].shares;
-    ASSERT_TRUE(!goesOn || least + asked[end].least > drawn.lanes) << "a turn too many at " << end;
+    ASSERT_TRUE(!goesOn || least + asked[end].least > drawn.channels) << "a turn too many at " << end;
   }
 }
 
-TEST(GroupLanes, AreUsedUpAndSharedFairlyWhateverTheGroup) {
+TEST(GroupChannels, AreUsedUpAndSharedFairlyWhateverTheGroup) {
   std::mt19937_64 random(20);
   for (int round = 0; round < 20'000; ++round) {
     const Drawn drawn = draw(random);
-    const auto given = give(drawn.asked, drawn.lanes);
+    const auto given = give(drawn.asked, drawn.channels);
     ASSERT_EQ(given.size(), drawn.asked.size());
     ASSERT_NO_FATAL_FAILURE(expectGood(drawn, given)) << "round " << round;
-    ASSERT_EQ(given, give(drawn.asked, drawn.lanes)) << "round " << round;
+    ASSERT_EQ(given, give(drawn.asked, drawn.channels)) << "round " << round;
   }
 }
 
 // What was there before is not looked at: a communicator's ranks have different histories.
-TEST(GroupLanes, DependOnNothingThatWasGivenBefore) {
-  std::vector<LaneShare> fresh = {{true, 30}, {true, 50}, {true, 60}, {false, 20}};
-  std::vector<LaneShare> used = fresh;
-  for (LaneShare& one : used) one.first = one.blocks = one.least = 77;
+TEST(GroupChannels, DependOnNothingThatWasGivenBefore) {
+  std::vector<ChannelShare> fresh = {{true, 30}, {true, 50}, {true, 60}, {false, 20}};
+  std::vector<ChannelShare> used = fresh;
+  for (ChannelShare& one : used) one.first = one.blocks = one.least = 77;
   const auto one = [](size_t) { return 1; };
-  giveLanes(fresh, 100, one);
-  giveLanes(used, 100, one);
+  giveChannels(fresh, 100, one);
+  giveChannels(used, 100, one);
   for (size_t i = 0; i < fresh.size(); ++i) {
     EXPECT_EQ(fresh[i].first, used[i].first);
     EXPECT_EQ(fresh[i].blocks, used[i].blocks);

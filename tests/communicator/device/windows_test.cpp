@@ -16,9 +16,9 @@ constexpr double kShort = 0.02;
 class WindowsOfPeers : public ::testing::Test {
  protected:
   WindowsOfPeers() {
-    host_.ledgerOffset = 4096;
+    host_.operationLogOffset = 4096;
     for (int rank = 0; rank < kRanks; ++rank) {
-      const size_t bytes = host_.postOffset() + sizeof(DevicePost);
+      const size_t bytes = host_.windowOfferOffset() + sizeof(WindowOffer);
       auto region = memory::Region::create("test", bytes, 77 + static_cast<uint64_t>(rank));
       EXPECT_TRUE(region.ok()) << lastError();
       Peer peer;
@@ -34,9 +34,11 @@ class WindowsOfPeers : public ::testing::Test {
 
   void say(uint32_t& word, uint32_t value) { std::atomic_ref(word).store(value); }
   void offerAll() {
-    for (int rank = 0; rank < kRanks; ++rank) say(host_.post(rank).state, DevicePost::kOffered);
+    for (int rank = 0; rank < kRanks; ++rank) say(host_.windowOffer(rank).state, WindowOffer::kOffered);
   }
-  void open(int rank, int whose) { std::atomic_ref(host_.post(rank).opened).fetch_or(uint64_t{1} << whose); }
+  void open(int rank, int whose) {
+    std::atomic_ref(host_.windowOffer(rank).opened).fetch_or(uint64_t{1} << whose);
+  }
   WindowHeader& header(int rank) { return host_.peers[static_cast<size_t>(rank)].header(); }
 
   std::vector<std::shared_ptr<memory::Region>> regions_;
@@ -48,11 +50,11 @@ class WindowsOfPeers : public ::testing::Test {
 TEST_F(WindowsOfPeers, AreWantedOnceSomebodyOffersOne) {
   EXPECT_FALSE(windows_->isWanted());
   EXPECT_TRUE(windows_->isMissing());
-  say(host_.post(2).state, DevicePost::kOffered);
+  say(host_.windowOffer(2).state, WindowOffer::kOffered);
   EXPECT_TRUE(windows_->isWanted());
   EXPECT_TRUE(windows_->isMissing());
-  say(host_.post(0).state, DevicePost::kOffered);
-  say(host_.post(kOwn).state, DevicePost::kOffered);
+  say(host_.windowOffer(0).state, WindowOffer::kOffered);
+  say(host_.windowOffer(kOwn).state, WindowOffer::kOffered);
   EXPECT_FALSE(windows_->isMissing());
 }
 

@@ -82,13 +82,13 @@ Result<DeviceFacts> factsOf(int device) {
   facts.memoryBytes = uint64_t{1} << 30;
   return facts;
 }
-bool canReach(int from, int to) {
+bool canAccess(int from, int to) {
   return from == to || has("FAKE_REACH");
 }
 bool hasNvlink(int, int) {
   return true;
 }
-Status enableReach(int, int) {
+Status enablePeerAccess(int, int) {
   return kOkStatus;
 }
 int ordinalOf(const uint8_t (&uuid)[16]) {

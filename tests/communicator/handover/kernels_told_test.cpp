@@ -25,7 +25,7 @@ void sum(Member& member) {
 }
 
 // `body` on ranks that are threads of one process, each on a GPU of its own, under the recording plugin.
-Journal told(int ranks, const Body& body) {
+Journal reported(int ranks, const Body& body) {
   const std::string log = ::testing::TempDir() + "kernels_told_" + std::to_string(getpid());
   unlink(log.c_str());
   const ScopedVariable place("STRETTO_TEST_PROFILE_LOG", log.c_str());
@@ -51,7 +51,7 @@ Journal told(int ranks, const Body& body) {
 }
 
 TEST(KernelsTold, AreAsManyAsTheOperationSays) {
-  const Journal journal = told(2, [](Member& member) {
+  const Journal journal = reported(2, [](Member& member) {
     sum(member);
     sum(member);
   });
@@ -68,7 +68,7 @@ TEST(KernelsTold, AreAsManyAsTheOperationSays) {
 // Kernels of operations that are not told of leave stamps all the same.
 TEST(KernelsTold, AreThoseOfTheOperationsThatAreToldOf) {
   const ScopedVariable every("STRETTO_PROFILE_EVERY", "2");
-  const Journal journal = told(2, [](Member& member) {
+  const Journal journal = reported(2, [](Member& member) {
     for (int i = 0; i < 5; ++i) sum(member);
     float data[2] = {};
     for (int i = 0; i < 2; ++i) {
@@ -93,7 +93,7 @@ TEST(KernelsTold, AreThoseOfTheOperationsThatAreToldOf) {
 
 // A copy: plugins that wait for the kernels of an operation would wait for ever.
 TEST(KernelsTold, AreNoneOfAnOperationWithoutAKernel) {
-  const Journal journal = told(1, [](Member& member) { sum(member); });
+  const Journal journal = reported(1, [](Member& member) { sum(member); });
   ASSERT_EQ(journal.of("start", "Coll").size(), 1u);
   EXPECT_EQ(journal.of("start", "Coll")[0].word("channels"), "0");
   EXPECT_TRUE(journal.of("start", "KernelCh").empty());
@@ -102,7 +102,7 @@ TEST(KernelsTold, AreNoneOfAnOperationWithoutAKernel) {
 // By then the operation is announced: peers run it, so this rank must too.
 TEST(KernelsTold, OperationsGoOnWhereStampsCannotBeHad) {
   const ScopedVariable none("FAKE_STAMPS", "0");
-  const Journal journal = told(2, [](Member& member) {
+  const Journal journal = reported(2, [](Member& member) {
     for (int i = 0; i < 3; ++i) sum(member);
     float data[2] = {};
     ncclGroupStart();

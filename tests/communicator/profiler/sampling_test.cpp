@@ -115,13 +115,13 @@ TEST_F(ProfilerSampling, MessagesAreToldOfAtBothEnds) {
         }
       },
       3);
-  std::map<std::string, std::string> told;
+  std::map<std::string, std::string> reported;
   for (const JournalCall& call : journal.of("start", "P2p")) {
-    told[call.word("rank") + call.word("func") + call.word("peer")] += call.word("count") + " ";
+    reported[call.word("rank") + call.word("func") + call.word("peer")] += call.word("count") + " ";
   }
   const std::map<std::string, std::string> expected{
       {"0Send1", "1 3 5 "}, {"1Recv0", "1 3 5 "}, {"0Send2", "1 1 "}, {"2Recv0", "1 1 "}};
-  EXPECT_EQ(told, expected);
+  EXPECT_EQ(reported, expected);
   EXPECT_EQ(journal.of("start", "ProxyOp").size(), 10u);
   for (const JournalCall& call : journal.of("start", "ProxyOp")) {
     EXPECT_TRUE(call.word("in").starts_with("P2p/")) << call.word("in");

@@ -29,7 +29,7 @@ KernelStamp stampOf(uint64_t launch, int block, int peer = -1, bool isSend = fal
 class Matcher : public ::testing::Test {
  protected:
   // All that there was to tell so far.
-  const std::vector<Told>& told() {
+  const std::vector<Told>& reported() {
     for (const auto& [parent, stamp, captured] : matcher_.take()) {
       told_.push_back({captured != nullptr ? captured : parent, stamp.launch, stamp.block});
     }
@@ -64,16 +64,16 @@ TEST_F(Matcher, TellsAnOperationsStampsWithItsEvent) {
   matcher_.arrived(stampOf(7, 0), 1);
   matcher_.arrived(stampOf(7, 1), 1);
   const std::vector<Told> expected{{&events_[1], 8, 0}, {&events_[0], 7, 0}, {&events_[0], 7, 1}};
-  EXPECT_EQ(told(), expected);
+  EXPECT_EQ(reported(), expected);
 }
 
 TEST_F(Matcher, HoldsStampsThatComeFirst) {
   matcher_.arrived(stampOf(3, 0), 100);
-  EXPECT_TRUE(told().empty());
+  EXPECT_TRUE(reported().empty());
   matcher_.expect(3, 1, &events_[0]);
-  EXPECT_EQ(told(), (std::vector<Told>{{&events_[0], 3, 0}}));
+  EXPECT_EQ(reported(), (std::vector<Told>{{&events_[0], 3, 0}}));
   matcher_.giveUpBefore(UINT64_MAX);
-  EXPECT_EQ(told().size(), 1u);
+  EXPECT_EQ(reported().size(), 1u);
 }
 
 TEST_F(Matcher, TellsReplaysWithNoEventOnceItHasWaited) {
@@ -81,9 +81,9 @@ TEST_F(Matcher, TellsReplaysWithNoEventOnceItHasWaited) {
   matcher_.arrived(stampOf(3, 0), 100);
   matcher_.arrived(stampOf(3, 0), 200);
   matcher_.giveUpBefore(200);
-  EXPECT_EQ(told().size(), 1u);
+  EXPECT_EQ(reported().size(), 1u);
   matcher_.giveUpBefore(201);
-  EXPECT_EQ(told(), (std::vector<Told>{{&events_[0], 3, 0}, {nullptr, 3, 0}}));
+  EXPECT_EQ(reported(), (std::vector<Told>{{&events_[0], 3, 0}, {nullptr, 3, 0}}));
 }
 
 // A captured launch never runs, and its replays need not wait for anybody.
@@ -93,7 +93,7 @@ TEST_F(Matcher, TellsReplaysWithTheCallThatWasCaptured) {
   for (int replay = 0; replay < 2; ++replay) matcher_.arrived(stampOf(3, replay), 100);
   matcher_.arrived(stampOf(4, 0), 100);
   const std::vector<Told> expected{{&events_[0], 3, 0}, {&events_[0], 3, 1}, {&events_[1], 4, 0}};
-  EXPECT_EQ(told(), expected);
+  EXPECT_EQ(reported(), expected);
   for (const auto& one : matcher_.take()) EXPECT_EQ(one.parent, nullptr);
 }
 
@@ -102,22 +102,22 @@ TEST_F(Matcher, GivesAQueuesStampToAllItsMessages) {
   matcher_.expect(5, 1, &events_[1], 1, true);
   matcher_.expect(5, 1, &events_[2], 1, false);
   matcher_.arrived(stampOf(5, 0, 1, true), 1);
-  EXPECT_EQ(told(), (std::vector<Told>{{&events_[0], 5, 0}, {&events_[1], 5, 0}}));
+  EXPECT_EQ(reported(), (std::vector<Told>{{&events_[0], 5, 0}, {&events_[1], 5, 0}}));
   matcher_.arrived(stampOf(5, 1, 1, false), 1);
-  EXPECT_EQ(told().back(), (Told{&events_[2], 5, 1}));
+  EXPECT_EQ(reported().back(), (Told{&events_[2], 5, 1}));
 }
 
 TEST_F(Matcher, IsBounded) {
   for (uint64_t launch = 1; launch <= 10000; ++launch) matcher_.expect(launch, 1, &events_[0]);
   matcher_.arrived(stampOf(1, 0), 1);
-  EXPECT_TRUE(told().empty());
+  EXPECT_TRUE(reported().empty());
   for (int i = 0; i < 10000; ++i) matcher_.arrived(stampOf(20000, i), 2);
-  EXPECT_GT(told().size(), 5000u);
+  EXPECT_GT(reported().size(), 5000u);
 }
 
 TEST(Follower, CollectsUntilItsEnd) {
   std::atomic<int> there{0};
-  std::atomic<size_t> told{0};
+  std::atomic<size_t> reported{0};
   {
     StampFollower follower(
         [&](std::span<KernelStamp> room, uint64_t&) {
@@ -129,17 +129,17 @@ TEST(Follower, CollectsUntilItsEnd) {
           }
           return taken;
         },
-        [&](const StampMatcher::Matched&) { ++told; });
+        [&](const StampMatcher::Matched&) { ++reported; });
     follower.expect(1, 1000, &there);
     there = 600;
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (told < 600 && std::chrono::steady_clock::now() < limit) {
+    while (reported < 600 && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    EXPECT_EQ(told, 600u);
+    EXPECT_EQ(reported, 600u);
     there = 700;
   }
-  EXPECT_EQ(told, 1300u);
+  EXPECT_EQ(reported, 1300u);
 }
 
 // A plugin may take its time; a launch that says what it expects does not wait for it.
@@ -169,16 +169,16 @@ TEST(Follower, LetsOperationsBeExpectedWhileItTells) {
 
 // Of a graph that still replays.
 TEST(Follower, EndsThoughStampsDoNot) {
-  std::atomic<size_t> told = 0;
+  std::atomic<size_t> reported = 0;
   {
     StampFollower follower(
         [&](std::span<KernelStamp> room, uint64_t&) {
           for (KernelStamp& stamp : room) stamp = stampOf(1, 0);
           return room.size();
         },
-        [&](const StampMatcher::Matched&) { ++told; });
+        [&](const StampMatcher::Matched&) { ++reported; });
   }
-  EXPECT_GT(told, 0u);
+  EXPECT_GT(reported, 0u);
 }
 
 }  // namespace

@@ -46,9 +46,9 @@ void emulatedStore(void* at, T value) {
 
 // Calls what `told` says of an order that is kept.
 template <typename Told>
-void emulatedOrder(Told told) {
+void emulatedOrder(Told reported) {
   Machine& machine = Machine::current();
-  if (machine.order() != nullptr) told(*machine.order(), machine.lane().number);
+  if (machine.order() != nullptr) reported(*machine.order(), machine.lane().number);
 }
 
 template <typename T>
@@ -142,12 +142,12 @@ template <typename T>
 T& blockShared() {
   return *reinterpret_cast<T*>(Machine::current().blockShared(sizeof(T)));
 }
-inline uint32_t look(const uint32_t& word) {
+inline uint32_t loadShared(const uint32_t& word) {
   Machine::current().step();
   emulatedOrder([&](emulator::Order& order, int self) { order.sharedLoad(self, &word); });
   return word;
 }
-inline void tell(uint32_t& word, uint32_t value) {
+inline void storeShared(uint32_t& word, uint32_t value) {
   Machine::current().step();
   emulatedOrder([&](emulator::Order& order, int self) { order.sharedStore(self, &word); });
   Machine::current().progress();
@@ -161,7 +161,7 @@ inline void letNextBegin() {
   Machine::current().letNextBegin();
 }
 inline void awaitPrevious() {
-  Machine::current().awaitTurn();
+  Machine::current().awaitStage();
 }
 inline void syncThreads(int barrier, int threads) {
   (void)Machine::current().barrier(barrier, static_cast<unsigned>(threads), false);

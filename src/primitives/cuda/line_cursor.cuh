@@ -1,4 +1,4 @@
-// How a warp goes through the bare lines of an operation between two ranks. Plain arithmetic, for
+// How a warp goes through the Lamport lines of an operation between two ranks. Plain arithmetic, for
 // primitives/cuda.
 #pragma once
 
@@ -14,9 +14,9 @@ namespace stretto::cuda {
 // cannot hold goes in rounds of equal length but for a line. In each of them every thread that takes part has
 // three lines or more, and in all but the first its warp fences once, before a line that is neither the first
 // nor the last.
-class Course {
+class LineCursor {
  public:
-  __device__ Course(uint32_t lines, uint32_t most, uint32_t thread, uint32_t threads)
+  __device__ LineCursor(uint32_t lines, uint32_t most, uint32_t thread, uint32_t threads)
       : lines_(lines),
         lane_(thread % kWarp),
         begin_(thread - lane_),
@@ -44,7 +44,7 @@ class Course {
     turn();
     first_ = end_ + begin_;
     place_ = begin_;
-    untilFence_ = phase_;
+    untilFence_ = fenceAfter_;
     lengthen();
     return true;
   }
@@ -59,7 +59,7 @@ class Course {
     each_ = lines_ / rounds;
     longer_ = lines_ % rounds;
     step_ = std::min(step_, each_ / kLeast / kWarp * kWarp);
-    phase_ = 1 + begin_ / kWarp % (each_ / step_ - 2);
+    fenceAfter_ = 1 + begin_ / kWarp % (each_ / step_ - 2);
     end_ = 0;
     lengthen();
   }
@@ -77,7 +77,7 @@ class Course {
   uint32_t step_;              // threads that take part
   uint32_t each_;              // lines of a round
   uint32_t longer_ = 0;        // so many rounds from the next on have one line more
-  uint32_t phase_ = 1;         // lines from a round's begin to its fence,
+  uint32_t fenceAfter_ = 1;    // lines from a round's begin to its fence,
   uint32_t untilFence_ = ~0u;  // and from this one on; the first round needs none
 };
 

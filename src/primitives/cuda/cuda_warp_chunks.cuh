@@ -1,7 +1,7 @@
-// The verbs of the Cuda backend that move runs. Part of cuda.cuh. A coop is one warp here, and a run is one
-// epoch: the warp copies it, and one of its threads then stores the flag with release order; the reader's
-// warp acquires the flag first. No two warps of a stage wait for each other, so there are always some that
-// move bytes while others wait for a fence.
+// The verbs of the Cuda backend that move warp chunks. Part of cuda.cuh. A coop is one warp here, and a warp
+// chunk is one epoch: the warp copies it, and one of its threads then stores the flag with release order; the
+// reader's warp acquires the flag first. No two warps of a stage wait for each other, so there are always
+// some that move bytes while others wait for a fence.
 #pragma once
 
 #include "primitives/cuda/cuda.cuh"
@@ -9,15 +9,16 @@
 namespace stretto::cuda {
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::putRun(const RunRing& ring, uint64_t number, uint64_t flag,
-                                                      const std::byte* from, size_t bytes) const {
+__device__ void Cuda<Reducer, Format, kRanks>::putWarpChunk(const WarpChunkRing& ring, uint64_t number,
+                                                            uint64_t flag, const std::byte* from,
+                                                            size_t bytes) const {
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   if (bytes != 0) copyBytes(ring.data(number), from, bytes, lane, kWarp);
   __syncwarp();
   if (lane == 0) storeRelease(ring.flag(number), flag);
 }
 
-// By one thread: true when the run has come. Its number with another tag stays: the peer runs another
+// By one thread: true when the warp chunk has come. Its number with another tag stays: the peer runs another
 // operation.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitFlag(int peer, const uint64_t* at, uint64_t flag) {
@@ -43,35 +44,36 @@ __device__ bool Cuda<Reducer, Format, kRanks>::agreed(bool fine) {
 
 // The same as awaitFlag() for the whole warp.
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitRun(int peer, const uint64_t* at, uint64_t flag) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitWarpChunk(int peer, const uint64_t* at, uint64_t flag) {
   bool come = threadIdx.x % kWarp != 0 || awaitFlag(peer, at, flag);
   return agreed(__shfl_sync(0xffffffff, come, 0) != 0);
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::readRun(int peer, const RunRing& ring, uint64_t number,
-                                                         uint64_t flag, std::byte* to, size_t bytes) {
-  if (!awaitRun(peer, ring.flag(number), flag)) return Status{Code::kRemote};
+__device__ Status Cuda<Reducer, Format, kRanks>::readWarpChunk(int peer, const WarpChunkRing& ring,
+                                                               uint64_t number, uint64_t flag, std::byte* to,
+                                                               size_t bytes) {
+  if (!awaitWarpChunk(peer, ring.flag(number), flag)) return Status{Code::kRemote};
   if (bytes != 0) copyBytes(to, ring.data(number), bytes, static_cast<int>(threadIdx.x % kWarp), kWarp);
   return {};
 }
 
 // One lane looks for each peer's, so that the warp waits once.
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitRunAll(Leg leg) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitWarpChunkAll(Phase phase) {
   bool come = !failed_;
   for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); come && step < ranks(); step += kWarp) {
     const int peer = peerAt(ranks() - step);
-    come = awaitFlag(peer, runsOf(rank(), leg, peer).flag(epoch_), lineFlag());
+    come = awaitFlag(peer, warpChunksOf(rank(), phase, peer).flag(epoch_), lineFlag());
   }
   return agreed(__all_sync(0xffffffff, come) != 0);
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Parts Cuda<Reducer, Format, kRanks>::runRow(Leg leg) const {
-  const RunRing first{nullptr, layout().runs, layout().runBytes};
-  return {runBegin_ + layout().runsOf(leg, 0) + size_t{first.slot(epoch_)} * first.bytes,
-          layout().runsOf(leg, 1) - layout().runsOf(leg, 0)};
+__device__ Parts Cuda<Reducer, Format, kRanks>::warpChunkRow(Phase phase) const {
+  const WarpChunkRing first{nullptr, layout().warpChunks, layout().warpChunkBytes};
+  return {warpChunksBegin_ + layout().warpChunksOf(phase, 0) + size_t{first.slot(epoch_)} * first.bytes,
+          layout().warpChunksOf(phase, 1) - layout().warpChunksOf(phase, 0)};
 }
 
 template <typename Reducer, typename Format, int kRanks>
@@ -93,39 +95,40 @@ __device__ auto Cuda<Reducer, Format, kRanks>::targetsIn(const Parts& row, std::
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::reduceRun(const ReduceSpec& spec, std::byte* to,
-                                                           const std::byte* own, size_t bytes) {
-  if (!awaitRunAll(Leg::kScatter)) return Status{Code::kRemote};
-  reduceBytes(Reducer(spec), Destinations{to}, operandsIn(runRow(Leg::kScatter), own), ranks(), bytes,
+__device__ Status Cuda<Reducer, Format, kRanks>::reduceWarpChunk(const ReduceSpec& spec, std::byte* to,
+                                                                 const std::byte* own, size_t bytes) {
+  if (!awaitWarpChunkAll(Phase::kScatter)) return Status{Code::kRemote};
+  reduceBytes(Reducer(spec), Destinations{to}, operandsIn(warpChunkRow(Phase::kScatter), own), ranks(), bytes,
               static_cast<int>(threadIdx.x % kWarp), kWarp);
   return {};
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::reducePutRun(const ReduceSpec& spec, std::byte* to,
-                                                              const std::byte* own, size_t bytes, int only) {
-  if (!awaitRunAll(Leg::kScatter)) return Status{Code::kRemote};
-  reduceBytes(Reducer(spec), targetsIn(runRow(Leg::kGather), to, only),
-              operandsIn(runRow(Leg::kScatter), own), ranks(), bytes, static_cast<int>(threadIdx.x % kWarp),
-              kWarp);
-  flagRunAll(Leg::kGather);
+__device__ Status Cuda<Reducer, Format, kRanks>::reducePutWarpChunk(const ReduceSpec& spec, std::byte* to,
+                                                                    const std::byte* own, size_t bytes,
+                                                                    int only) {
+  if (!awaitWarpChunkAll(Phase::kScatter)) return Status{Code::kRemote};
+  reduceBytes(Reducer(spec), targetsIn(warpChunkRow(Phase::kGather), to, only),
+              operandsIn(warpChunkRow(Phase::kScatter), own), ranks(), bytes,
+              static_cast<int>(threadIdx.x % kWarp), kWarp);
+  flagWarpChunkAll(Phase::kGather);
   return {};
 }
 
-// What the warp has put into the runs of all peers is there: one fence for all of them. Who sends in the
-// second leg has read what came in the first; its place need not wait for the fence.
+// What the warp has put into the warp chunks of all peers is there: one fence for all of them. Who sends in
+// the second phase has read what came in the first; its place need not wait for the fence.
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::flagRunAll(Leg leg) const {
-  if (leg == Leg::kGather) giveRoom(Leg::kScatter);
+__device__ void Cuda<Reducer, Format, kRanks>::flagWarpChunkAll(Phase phase) const {
+  if (phase == Phase::kGather) markRead(Phase::kScatter);
   __syncwarp();
   for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); step < ranks(); step += kWarp) {
-    storeRelease(runsOf(peerAt(step), leg, rank()).flag(epoch_), lineFlag());
+    storeRelease(warpChunksOf(peerAt(step), phase, rank()).flag(epoch_), lineFlag());
   }
 }
 
 template <typename Reducer, typename Format, int kRanks>
 template <typename Part>
-__device__ void Cuda<Reducer, Format, kRanks>::putRunAll(Leg leg, Part part) {
+__device__ void Cuda<Reducer, Format, kRanks>::putWarpChunkAll(Phase phase, Part part) {
   for (int first = 1; first < ranks(); first += kPeersAtOnce) {
     SideBySide<kPeersAtOnce> copies;
 #pragma unroll
@@ -133,17 +136,17 @@ __device__ void Cuda<Reducer, Format, kRanks>::putRunAll(Leg leg, Part part) {
       if (first + i >= ranks()) continue;
       const int peer = peerAt(first + i);
       const auto [from, bytes] = part(peer);
-      copies.set(i, runsOf(peer, leg, rank()).data(epoch_), from, bytes);
+      copies.set(i, warpChunksOf(peer, phase, rank()).data(epoch_), from, bytes);
     }
     copies.run(static_cast<int>(threadIdx.x % kWarp), kWarp);
   }
-  flagRunAll(leg);
+  flagWarpChunkAll(phase);
 }
 
 template <typename Reducer, typename Format, int kRanks>
 template <typename Place>
-__device__ void Cuda<Reducer, Format, kRanks>::readRunAll(Leg leg, Place place) {
-  if (!awaitRunAll(leg)) return;
+__device__ void Cuda<Reducer, Format, kRanks>::readWarpChunkAll(Phase phase, Place place) {
+  if (!awaitWarpChunkAll(phase)) return;
   for (int first = 1; first < ranks(); first += kPeersAtOnce) {
     SideBySide<kPeersAtOnce> copies;
 #pragma unroll
@@ -151,20 +154,20 @@ __device__ void Cuda<Reducer, Format, kRanks>::readRunAll(Leg leg, Place place) 
       if (first + i >= ranks()) continue;
       const int peer = peerAt(first + i);
       const auto [to, bytes] = place(peer);
-      copies.set(i, to, runsOf(rank(), leg, peer).data(epoch_), bytes);
+      copies.set(i, to, warpChunksOf(rank(), phase, peer).data(epoch_), bytes);
     }
     copies.run(static_cast<int>(threadIdx.x % kWarp), kWarp);
   }
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitRoom(Leg leg) {
-  if (epoch_ <= layout().runs) return true;
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitRead(Phase phase) {
+  if (epoch_ <= layout().warpChunks) return true;
   bool free = !failed_;
   for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); free && step < ranks(); step += kWarp) {
-    const uint64_t* const read = roomOf(rank(), leg, peerAt(step));
+    const uint64_t* const read = readMarkOf(rank(), phase, peerAt(step));
     WaitSoFar waiting;
-    while (!failed_ && loadRelaxed64(read) < epoch_ - layout().runs) {
+    while (!failed_ && loadRelaxed64(read) < epoch_ - layout().warpChunks) {
       const Code code = exhausted(waiting, peerAt(step));
       if (code != Code::kOk) report(code, peerAt(step), 0);
     }
@@ -174,25 +177,25 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitRoom(Leg leg) {
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::giveRoom(Leg leg) const {
+__device__ void Cuda<Reducer, Format, kRanks>::markRead(Phase phase) const {
   __syncwarp();
   // Loads that have returned are before any store: no fence.
   for (int step = 1 + static_cast<int>(threadIdx.x % kWarp); step < ranks(); step += kWarp) {
-    storeRelaxed64(roomOf(peerAt(step), leg, rank()), epoch_);
+    storeRelaxed64(readMarkOf(peerAt(step), phase, rank()), epoch_);
   }
 }
 
 // Warp w of each stage has chunks w, w + warps, ...; a stage of a chunk begins when the same warp of the
-// stage before has done it. Stage s sends in leg s, when there is room, and reads what came in the leg
+// stage before has done it. Stage s sends in phase s, when there is room, and reads what came in the phase
 // before.
 template <typename Reducer, typename Format, int kRanks>
 template <typename... Stages>
 __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, Stages... stages) {
   constexpr int kStages = sizeof...(Stages);
   constexpr bool kHalfRing = kRanks == 2;
-  const int places = static_cast<int>(layout().runs) / 2;  // a warp fills one while the other is read
+  const int places = static_cast<int>(layout().warpChunks) / 2;  // a warp fills one while the other is read
   const int warps = std::min(coop_.count / kStages / kWarp, places);
-  const uint32_t ahead = kHalfRing ? layout().runs / (2 * static_cast<uint32_t>(warps)) : ~0u;
+  const uint32_t ahead = kHalfRing ? layout().warpChunks / (2 * static_cast<uint32_t>(warps)) : ~0u;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int mine = warp / warps;
   const int place = warp % warps;
@@ -208,23 +211,24 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
     const int awaited = (mine == 0 ? kStages - 1 : mine - 1) * BlockShared::kMostWarps + place;
     const uint32_t needed = mine != 0 ? turn + 1 : turn + 1 > ahead ? turn + 1 - ahead : 0;
     // Bounded: the warp waited for ends by its own deadline, and says so.
-    while (look(shared_.done[awaited]) < needed && look(shared_.failed) == 0) {
+    while (loadShared(shared_.done[awaited]) < needed && loadShared(shared_.failed) == 0) {
     }
     __syncwarp();
-    if (__any_sync(0xffffffff, look(shared_.failed) != 0)) break;
+    if (__any_sync(0xffffffff, loadShared(shared_.failed) != 0)) break;
     fenceBlock();
     epoch_ = before + chunk + 1;
-    if (!kHalfRing && mine + 1 < kStages && !awaitRoom(static_cast<Leg>(mine))) break;
+    if (!kHalfRing && mine + 1 < kStages && !awaitRead(static_cast<Phase>(mine))) break;
     int stage = 0;
     ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
     if (!kHalfRing && mine + 1 == kStages && status.ok()) {
-      // The last stage speaks for legs that this operation does not have, too: their places go by the same
+      // The last stage speaks for phases that this operation does not have, too: their places go by the same
       // epochs.
-      for (uint32_t leg = kStages - 2; leg < layout().lineLegs; ++leg) giveRoom(static_cast<Leg>(leg));
+      for (uint32_t phase = kStages - 2; phase < layout().linePhases; ++phase)
+        markRead(static_cast<Phase>(phase));
     }
     __syncwarp();
     fenceBlock();
-    if (threadIdx.x % kWarp == 0) tell(shared_.done[mine * BlockShared::kMostWarps + place], turn + 1);
+    if (threadIdx.x % kWarp == 0) storeShared(shared_.done[mine * BlockShared::kMostWarps + place], turn + 1);
   }
   coop_ = whole;
   __syncthreads();
@@ -232,32 +236,33 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipelineOfWarps(size_t chunks, 
   return shared_.failed != 0 ? Status{Code::kRemote} : Status{};
 }
 
-// A message of a link, run by run; warps take turns, by the number that a run has on the link. The sender's
-// warp waits for the credit of the receiver's that had the same place in the ring before.
+// A message of a link, warp chunk by warp chunk; warps take turns, by the number that a warp chunk has on the
+// link. The sender's warp waits for the credit of the receiver's that had the same place in the ring before.
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::sendRuns(int peer, const std::byte* from, size_t bytes) {
-  const RunRing ring = linkRunsOf(peer, rank());
-  forEachRun(cursor_, bytes, [&](uint64_t number, size_t begin, size_t size) {
-    if (awaitPlace(peer, number)) putRun(ring, number, runFlag(number), from + begin, size);
+__device__ Status Cuda<Reducer, Format, kRanks>::sendWarpChunks(int peer, const std::byte* from,
+                                                                size_t bytes) {
+  const WarpChunkRing ring = linkChunksOf(peer, rank());
+  forEachWarpChunk(cursor_, bytes, [&](uint64_t number, size_t begin, size_t size) {
+    if (awaitPlace(peer, number)) putWarpChunk(ring, number, warpChunkFlag(number), from + begin, size);
   });
   return failed_ ? Status{Code::kRemote} : Status{};
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::receiveRuns(int peer, std::byte* to, size_t bytes) {
-  const RunRing ring = linkRunsOf(rank(), peer);
-  forEachRun(cursor_, bytes, [&](uint64_t number, size_t begin, size_t size) {
-    if (failed_ || !readRun(peer, ring, number, runFlag(number), to + begin, size).ok()) return;
+__device__ Status Cuda<Reducer, Format, kRanks>::receiveWarpChunks(int peer, std::byte* to, size_t bytes) {
+  const WarpChunkRing ring = linkChunksOf(rank(), peer);
+  forEachWarpChunk(cursor_, bytes, [&](uint64_t number, size_t begin, size_t size) {
+    if (failed_ || !readWarpChunk(peer, ring, number, warpChunkFlag(number), to + begin, size).ok()) return;
     giveCredit(peer, number);
   });
   return failed_ ? Status{Code::kRemote} : Status{};
 }
 
-// By the whole warp: true when the place of run `number` of a link is free.
+// By the whole warp: true when the place of warp chunk `number` of a link is free.
 template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitPlace(int peer, uint64_t number) {
-  const uint64_t owed = number < layout().linkRuns ? 0 : number + 1 - layout().linkRuns;
-  const Cell* const credit = creditFrom(peer, number);
+  const uint64_t owed = number < layout().linkWarpChunks ? 0 : number + 1 - layout().linkWarpChunks;
+  const Mailbox* const credit = creditFrom(peer, number);
   WaitSoFar waiting;
   while (threadIdx.x % kWarp == 0 && !failed_ && loadRelaxed(credit).low < owed) {
     const Code code = exhausted(waiting, peer);
@@ -269,7 +274,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitPlace(int peer, uint64_t num
 // Loads that have returned are before any store: no fence.
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t number) const {
-  Cell* const credit = cell(near(sender, layout().runCredit(placeAt(sender, rank()), number)));
+  Mailbox* const credit = mailbox(near(sender, layout().warpChunkCredit(placeAt(sender, rank()), number)));
   __syncwarp();
   if (threadIdx.x % kWarp == 0) storeRelaxed(credit, {number + 1, tag_});
 }
@@ -278,7 +283,7 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer,
                                                              std::byte*& place) requires(Format::kLinks) {
   const uint64_t number = cursors(peer).sent;
-  place = linkRunsOf(peer, rank()).data(number);
+  place = linkChunksOf(peer, rank()).data(number);
   return awaitPlace(peer, number) ? Status{} : Status{Code::kRemote};
 }
 
@@ -287,8 +292,8 @@ __device__ void Cuda<Reducer, Format, kRanks>::publishLink(int peer) requires(Fo
   const uint64_t number = cursors(peer).sent;
   __syncwarp();
   if (threadIdx.x % kWarp == 0) {
-    storeRelease(linkRunsOf(peer, rank()).flag(number), runFlag(number));
-    cursors(peer).sent = number + Format::kStrands;
+    storeRelease(linkChunksOf(peer, rank()).flag(number), warpChunkFlag(number));
+    cursors(peer).sent = number + Format::kLinkWarps;
   }
   __syncwarp();
 }
@@ -296,26 +301,26 @@ __device__ void Cuda<Reducer, Format, kRanks>::publishLink(int peer) requires(Fo
 template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::awaitLink(int peer,
                                                            const std::byte*& place) requires(Format::kLinks) {
-  const RunRing ring = linkRunsOf(rank(), peer);
+  const WarpChunkRing ring = linkChunksOf(rank(), peer);
   const uint64_t number = cursors(peer).received;
   place = ring.data(number);
-  return awaitRun(peer, ring.flag(number), runFlag(number)) ? Status{} : Status{Code::kRemote};
+  return awaitWarpChunk(peer, ring.flag(number), warpChunkFlag(number)) ? Status{} : Status{Code::kRemote};
 }
 
 template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::releaseLink(int peer) requires(Format::kLinks) {
   const uint64_t number = cursors(peer).received;
   giveCredit(peer, number);
-  if (threadIdx.x % kWarp == 0) cursors(peer).received = number + Format::kStrands;
+  if (threadIdx.x % kWarp == 0) cursors(peer).received = number + Format::kLinkWarps;
   __syncwarp();
 }
 
-// Calls visit(number, begin, bytes) for the runs of this warp, of a message that begins with run `cursor` of
-// the link; moves the cursor behind it.
+// Calls visit(number, begin, bytes) for the warp chunks of this warp, of a message that begins with warp
+// chunk `cursor` of the link; moves the cursor behind it.
 template <typename Reducer, typename Format, int kRanks>
 template <typename Visit>
-__device__ void Cuda<Reducer, Format, kRanks>::forEachRun(uint64_t& cursor, size_t bytes, Visit visit) {
-  constexpr uint64_t kWarps = WindowLayout::kRunCredits;
+__device__ void Cuda<Reducer, Format, kRanks>::forEachWarpChunk(uint64_t& cursor, size_t bytes, Visit visit) {
+  constexpr uint64_t kWarps = WindowLayout::kWarpChunkCredits;
   const size_t most = layout().linkChunk;
   const uint64_t runs = (bytes + most - 1) / most;
   const uint64_t warp = threadIdx.x / kWarp;

@@ -7,14 +7,14 @@
 namespace stretto::cuda {
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitTurn(int stage, size_t chunk, int stages) {
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitStage(int stage, size_t chunk, int stages) {
   const size_t ahead = layout().slots / 2;
   bool bad = false;
   if (coop_.rank() == 0) {
     const uint32_t& before = shared_.progress[stage == 0 ? stages - 1 : stage - 1];
     const size_t needed = stage != 0 ? chunk + 1 : chunk + 1 > ahead ? chunk + 1 - ahead : 0;
     // Bounded: the stage waited for ends by its own deadline, and says so.
-    while (look(before) < needed && !bad) bad = look(shared_.failed) != 0;
+    while (loadShared(before) < needed && !bad) bad = loadShared(shared_.failed) != 0;
     fenceBlock();
   }
   return !anyThread(coop_.barrier, coop_.count, bad);
@@ -25,7 +25,7 @@ template <typename... Stages>
 __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages... stages) {
   constexpr int kStages = sizeof...(Stages);
   static_assert(kStages <= BlockShared::kMostStages);
-  if constexpr (Format::kRuns) return pipelineOfWarps(chunks, stages...);
+  if constexpr (Format::kWarpChunks) return pipelineOfWarps(chunks, stages...);
   Status status;
   if (chunks <= 1) {
     if (chunks == 0) return status;
@@ -46,7 +46,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
   if (mine < kStages) {
     coop_ = {mine * each, each, 1 + mine};
     for (size_t chunk = 0; chunk < chunks && status.ok(); ++chunk) {
-      if (!awaitTurn(mine, chunk, kStages)) break;
+      if (!awaitStage(mine, chunk, kStages)) break;
       epoch_ = before + chunk + 1;
       int stage = 0;
       ((stage++ == mine ? (void)(status = stages(chunk)) : (void)0), ...);
@@ -55,7 +55,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
         status = Status{Code::kRemote};
       } else if (coop_.rank() == 0) {
         fenceBlock();
-        tell(shared_.progress[mine], static_cast<uint32_t>(chunk + 1));
+        storeShared(shared_.progress[mine], static_cast<uint32_t>(chunk + 1));
       }
     }
   }
@@ -66,19 +66,20 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
 }
 
 // Threads have met since the block's operation before (leave()), so its lines have been read before any of
-// this one are sent, as where a kernel has ended in between: no more is needed for slots. Bare lines were
+// this one are sent, as where a kernel has ended in between: no more is needed for slots. Lamport lines were
 // erased, too, where they were read, and peers may write there again as soon as they have this operation's
 // lines. The end of a kernel puts the erasing first; here a fence does.
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32_t number, uint32_t firstLane,
-                                                    bool isFirst) requires(!Format::kRuns) {
-  if constexpr (Format::kBare) {
+__device__ void Cuda<Reducer, Format, kRanks>::take(const Called& called, uint32_t number,
+                                                    uint32_t firstChannel,
+                                                    bool isFirst) requires(!Format::kWarpChunks) {
+  if constexpr (Format::kLamport) {
     if (!isFirst) fenceSystemByWarp();
   }
   tag_ = called.tag;
   place_.its = &called;
   place_.number = number;
-  place_.firstLane = firstLane;
+  place_.firstChannel = firstChannel;
   if (context_.stamps != nullptr && threadIdx.x == 0) shared_.began = nanoseconds();
 }
 
@@ -87,7 +88,7 @@ template <typename Reducer, typename Format, int kRanks>
 __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue, uint64_t finished) const {
   const int block = static_cast<int>(blockIdx.x);
   if (context_.stamps == nullptr || block >= Stamps::kBlocks) return;
-  const uint64_t number = ++context_.lanes[block].stamped;
+  const uint64_t number = ++context_.channels[block].stamped;
   Stamp& stamp = context_.stamps->of[block][number % Stamps::kPlaces];
   storeRelaxed(&stamp.start, {shared_.began, number});
   storeRelaxed(&stamp.stop, {nanoseconds(), number});
@@ -95,23 +96,24 @@ __device__ void Cuda<Reducer, Format, kRanks>::leaveStamp(uint64_t queue, uint64
   storeRelaxed(&stamp.queue, {queue != 0 ? queue : Stamp::kCollective | finished, number});
 }
 
-// The first lane counts the operations of a launch when all of them have ended: it may have had part in none.
+// The first channel counts the operations of a launch when all of them have ended: it may have had part in
+// none.
 template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::leave() requires(!Format::kRuns) {
+__device__ bool Cuda<Reducer, Format, kRanks>::leave() requires(!Format::kWarpChunks) {
   const bool over = anyThread(0, static_cast<int>(blockDim.x), failed_);
   ++finished_;
   if (threadIdx.x != 0) return over;
   state_.epoch = epoch_;
-  if (lane_ != 0) state_.finished = finished_;
-  leaveStamp(0, context_.lanes[0].finished + place_.number + 1);
+  if (channel_ != 0) state_.finished = finished_;
+  leaveStamp(0, context_.channels[0].finished + place_.number + 1);
   return over;
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ void Cuda<Reducer, Format, kRanks>::endAll(uint32_t operations) requires(!Format::kRuns) {
+__device__ void Cuda<Reducer, Format, kRanks>::endAll(uint32_t operations) requires(!Format::kWarpChunks) {
   __syncthreads();
   if (threadIdx.x != 0) return;
-  LaneState& first = context_.lanes[0];
+  ChannelState& first = context_.channels[0];
   if (atomicAdd(&first.ended, 1u) + 1 != gridDim.x) return;
   first.ended = 0;
   first.finished += operations;

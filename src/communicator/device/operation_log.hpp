@@ -1,5 +1,5 @@
 // What a rank on a GPU has called lately, for peers that look for the reason of a failure. Hosts run far
-// ahead of GPUs, so it goes further back than the announcements in a window's header do, in whose place it is
+// ahead of GPUs, so it goes further back than the call records in a window's header do, in whose place it is
 // used. It lies behind the window in the rank's shared region: the rank itself writes, its peers read at the
 // same time.
 #pragma once
@@ -11,23 +11,23 @@
 
 namespace stretto::communicator {
 
-class Ledger {
+class OperationLog {
  public:
   static constexpr size_t kEntries = 512;
-  static constexpr size_t kBytes = kEntries * sizeof(Announcement);
+  static constexpr size_t kBytes = kEntries * sizeof(CallRecord);
 
   // `at` is zeroed when the region is made.
-  explicit Ledger(std::byte* at) : entries_(reinterpret_cast<Announcement*>(at)) {}
+  explicit OperationLog(std::byte* at) : entries_(reinterpret_cast<CallRecord*>(at)) {}
 
-  void enter(const Announcement& kind, const Announced& call) {
-    announceAt(entry(call.sequence), kind, call);
+  void enter(const CallRecord& kind, const CallInstance& call) {
+    recordCallAt(entry(call.sequence), kind, call);
   }
   // Sequence 0 when there is none (any more).
-  Announcement find(uint64_t sequence) const { return announcedAt(entry(sequence), sequence); }
+  CallRecord find(uint64_t sequence) const { return recordedCallAt(entry(sequence), sequence); }
   // The latest with that tag.
-  Announcement findTag(uint64_t tag) const {
+  CallRecord findTag(uint64_t tag) const {
     for (uint64_t back = 0, last = this->last(); back < kEntries && back < last; ++back) {
-      const Announcement what = find(last - back);
+      const CallRecord what = find(last - back);
       if (what.sequence != 0 && what.tag == tag) return what;
     }
     return {};
@@ -41,16 +41,16 @@ class Ledger {
     }
     return last;
   }
-  Difference firstDifferenceTo(const Ledger& theirs) const {
+  Difference firstDifferenceTo(const OperationLog& theirs) const {
     return firstDifference(
         last(), kEntries, [this](uint64_t at) { return find(at); },
         [&](uint64_t at) { return theirs.find(at); });
   }
 
  private:
-  Announcement& entry(uint64_t sequence) const { return entries_[sequence % kEntries]; }
+  CallRecord& entry(uint64_t sequence) const { return entries_[sequence % kEntries]; }
 
-  Announcement* entries_;
+  CallRecord* entries_;
 };
 
 }  // namespace stretto::communicator
