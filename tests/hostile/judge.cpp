@@ -116,10 +116,9 @@ struct Judge {
   // before or after a collective if nobody waits for it; and who only sends in two calls may send in any
   // order.
   bool mayGoUnnoticed() const {
-    const auto step = static_cast<size_t>(plan.quirkStep);
-    const bool sends = onlySends(plan.steps[step].calls[0]) && onlySends(plan.steps[step + 1].calls[0]);
-    if (plan.quirk == Quirk::kSwapped && sends) return true;
-    const auto after = plan.steps.begin() + plan.quirkStep + 1;
+    const auto at = plan.steps.begin() + plan.quirkStep;
+    const auto after = at + 1;
+    if (plan.quirk == Quirk::kSwapped && onlySends(at->calls[0]) && onlySends(after->calls[0])) return true;
     // Nor does anybody wait for who should only have received, if no collective comes after.
     const bool last = std::all_of(after, plan.steps.end(),
                                   [](const Step& step) { return isTransfer(step.calls[0].function); });
