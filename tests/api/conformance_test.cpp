@@ -8,6 +8,7 @@
 
 #include "base/scoped_variable.hpp"
 #include "harness/conformance.hpp"
+#include "harness/norm_sum.hpp"
 #include "primitives/cuda/reducer_kind.hpp"
 #include "primitives/host/norm.hpp"
 #include "stretto.h"
@@ -70,6 +71,9 @@ Case draw(const Descriptor& row, const Dataset& data, size_t count, Random& rand
   one.sendOffset = random() % 3 == 0 ? 0 : random() % 64;
   one.receiveOffset = random() % 3 == 0 ? 0 : random() % 64;
   one.chunkBytes = chunkFor(row, one.count * element, kChunks[random() % std::size(kChunks)]);
+  // A chunk holds a token at least.
+  if (row.collective == Collective::kAllReduceAddRmsNorm && one.chunkBytes != 0)
+    one.chunkBytes = std::max(one.chunkBytes, hiddenOf(one.count) * element);
   if (row.needsPeerAccess && random() % 2 == 0) one.shared = random();
   one.root = static_cast<int>(random() % static_cast<uint64_t>(data.ranks));
   return one;
