@@ -84,7 +84,7 @@ def test_explain(tmp_path: Path) -> None:
 
 def test_explain_when_forced_and_when_impossible() -> None:
     forced = stretto("explain", "all_reduce", "64K", "-n", 2, STRETTO_ALGO="ring")
-    assert "ring with chunks runs, because it is forced" in forced.stdout
+    assert "ring with simple runs, because it is forced" in forced.stdout
     wrong = stretto("explain", "all_reduce", "64K", STRETTO_ALGO="nonsense")
     assert wrong.returncode == 1 and "STRETTO_ALGO" in wrong.stderr and "ring" in wrong.stderr
     assert stretto("explain", "all_reduce", "1X").returncode == 2
