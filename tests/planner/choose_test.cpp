@@ -317,7 +317,7 @@ TEST(ChooseProperty, NeverPlansTheImpossibleAndNeverDisobeys) {
   int planned = 0;
   int refused = 0;
   int measured = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 400; ++round) {
     const Table table = tableOf(random.table());
     for (int i = 0; i < 200; ++i) {
       const Request request = random.request();

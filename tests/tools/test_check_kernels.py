@@ -14,7 +14,7 @@ QUICK = "_ZN7stretto12_GLOBAL__N_19pushLinesIfEEvPFviEPT_"
 GENERIC = "_ZN7stretto3runINS_8TwoLinesEEEvT_"
 BULK = "_ZN7stretto4bulkEPNS_5LinesE"
 # A format of lines is an argument of every kernel.
-UNUSED = "_ZN7stretto3runINS_4RingENS_4cuda10ShortLinesEEEvT_"
+UNUSED = "_ZN7stretto3runINS_4RingENS_4cuda8LLFormatEEEvT_"
 
 
 def said(symbol: str, stack: int = 0, stores: int = 0, target: str = "sm_90") -> str:
