@@ -65,8 +65,15 @@ def _tell_of_unknown_variables() -> None:
 
 def main() -> None:
     """The entry point. An error of the library is a sentence, not a trace: with status 2 if what was asked for cannot
-    be, else with 1.
+    be, else with 1. Ctrl-C is 130, also where no command has begun, or none hears of it any more.
     """
+    try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run() -> None:
     for name in _modules():
         loaded = importlib.import_module(f"{__name__}.{name}")
         command = getattr(loaded, name, None)
