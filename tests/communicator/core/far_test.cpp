@@ -485,6 +485,7 @@ TEST(HostsOfProcesses, APluginThatIsNotThereIsTcpOrAnErrorWhereItsNetIsWanted) {
 class DeadRankOfAnotherHost : public ::testing::TestWithParam<int> {};
 
 TEST_P(DeadRankOfAnotherHost, IsNamed) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
   const int ranks = GetParam();
   const Board board(ranks);
   Processes processes(board,
