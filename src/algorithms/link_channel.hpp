@@ -6,8 +6,8 @@
 //
 // A backend may have links of its own (LinkingBackend): several warps of threads then run an algorithm at
 // the same time, each with every n-th place of a ring for itself, which is why all of them make equally many
-// exchanges, the last ones empty (Chunks). At least two places are a warp's: one is held while the next is
-// waited for.
+// exchanges, the last ones empty (Chunks). Each warp has two places of a ring at least: one is held while
+// the next is waited for.
 #pragma once
 
 #include <algorithm>

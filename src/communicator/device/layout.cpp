@@ -15,8 +15,8 @@ constexpr uint32_t kLL128Region = 144 * 128, kLeastLL128 = 1024;  // 17,280 byte
 constexpr uint32_t kLamportRegion = 66 * 1024, kLeastLamport = 1024;
 constexpr uint32_t kSlotBytes = 1024;
 // Warp chunks of collectives: with several peers many channels of short rings do more than few of long ones.
-// Those of links are longer, up to what one warp should wait for: one for each warp of a message's block, two
-// for each warp.
+// Those of links are longer, up to what one warp should wait for: one for each of the 16 warps of a block
+// that moves messages, two for each of the 8 warps of a block that runs an algorithm over links.
 constexpr uint32_t kWarpChunkBytes = 4096;
 constexpr uint32_t kWarpChunks = 32, kLeastWarpChunks = 8;
 constexpr uint32_t kLinkChunk = 16384, kLeastLinkChunk = 4096;

@@ -117,7 +117,7 @@ class RowKernels {
   using Fit = KernelTable::Fit;
   // Between two ranks a two-shot has nothing to save, and what Lamport lines can carry no table and no model
   // has in anything else: who forces it has the kernel for any number of ranks. Nor has it a two-shot in
-  // short lines among more: there the kernel for any type serves.
+  // LL among more: there the kernel for any type serves.
   static constexpr bool kIsTwoShot = Row::kAlgorithm == algorithms::Algorithm::kTwoShot;
   static constexpr bool kHasLamport =
       !std::is_same_v<Reducer, AnyReducer> &&
@@ -126,9 +126,9 @@ class RowKernels {
   static constexpr bool kLamportServesAll = kIsTwoShot && kHasLamport;
 
   // What groups hold, in the kernels that small sizes are planned with: the other collectives come alone,
-  // runs and chunks are for more bytes, and kernels for four ranks are of no use below them. Each takes a
-  // second to compile, a tenth of the time of all. An all-gather in LL128 lines between two ranks would
-  // spill; it is chosen from where operations are launched alone.
+  // warp chunks and Simple are for more bytes, and kernels for four ranks are of no use below them. Each
+  // takes a second to compile, a tenth of the time of all. An all-gather in LL128 lines between two ranks
+  // would spill; it is chosen from where operations are launched alone.
   static constexpr bool kFuses = Row::kCollective == Collective::kAllReduce ||
                                  Row::kCollective == Collective::kReduceScatter ||
                                  Row::kCollective == Collective::kAllGather;
@@ -157,8 +157,8 @@ class RowKernels {
       add<Cuda<Reducer, LamportFormat, 4>, kLineThreads>(Fit::kFour);  // for one-shots no gain
     }
   }
-  // Runs are for bandwidth: registers rather than room. Among several peers four warps a stage have two
-  // places each in the shortest rings; more of them would wait for one another, and spill.
+  // Warp chunks are for bandwidth: registers rather than shared memory. Among several peers four warps a
+  // stage have two places each in the shortest rings; more of them would wait for one another, and spill.
   void addWarpChunks() {
     constexpr int kThreads = (kIsTwoShot ? 3 : 2) * 128;
     add<Cuda<Reducer, WarpChunkFormat>, kThreads>(Fit::kAny);

@@ -318,7 +318,7 @@ template <typename Reducer, typename Format, int kRanks>
 template <bool put>
 __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const ReduceSpec& spec, std::byte* to,
                                                          const std::byte* own, size_t bytes) {
-  static_assert(!kTurns, "bare lines between two ranks go by shareLines() and tradeLines()");
+  static_assert(!kTurns, "Lamport lines between two ranks go by shareLines() and tradeLines()");
   constexpr int kAtOnce = kSourcesAtOnce<Reducer>;
   if (Format::kLamport && coop.rank() >= coop.size()) {
     exchangeTags(coop.rank() - coop.size(), kWarp);

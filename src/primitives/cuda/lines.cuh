@@ -85,14 +85,15 @@ struct WarpChunkFormat : AnyFormat {
   __device__ static size_t lineBytes(const WindowLayout& layout) { return layout.warpChunkBytes; }
 };
 
-// Links in warp chunks, by several warps of a block at the same time: each is a warp, and every kLinkWarps-th
-// warp chunk of a link is a warp's, as are two places of its ring.
+// Links in warp chunks. A block has kLinkWarps warps, and all of them use a link at the same time: warp w
+// moves the warp chunks w, w + kLinkWarps, ... of the link, and two places of its ring are for that warp
+// alone.
 struct LinkChunkFormat : WarpChunkFormat {
   static constexpr bool kLinks = true;
   static constexpr int kLinkWarps = WindowLayout::kWarpChunkCredits / 2;
 };
 
-// A ring of warp chunks and their flags; warp chunk `number` has its place, whoever's it was before.
+// A ring of warp chunks and their flags. Warp chunk `number` lies at `number` modulo `count`.
 struct WarpChunkRing {
   std::byte* begin;
   uint32_t count;
