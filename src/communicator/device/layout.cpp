@@ -15,9 +15,11 @@ constexpr uint32_t kLL128Region = 144 * 128, kLeastLL128 = 1024;  // 17,280 byte
 constexpr uint32_t kLamportRegion = 66 * 1024, kLeastLamport = 1024;
 constexpr uint32_t kSlotBytes = 1024;
 // Warp chunks of collectives: with several peers many channels of short rings do more than few of long ones.
-// Those of links are longer, up to what one warp should wait for: one for each of the 16 warps of a block
-// that moves messages, two for each of the 8 warps of a block that runs an algorithm over links.
-constexpr uint32_t kWarpChunkBytes = 4096;
+// Between two ranks they are longer, as each has a fence: 8 KB instead of 4 takes 2 to 6 % off 512 MB, and 16
+// KB no more (docs/results/2026-11-25-gpu-2-h100-warp-chunks). Those of links are longer, up to what one warp
+// should wait for: one for each of the 16 warps of a block that moves messages, two for each of the 8 warps
+// of a block that runs an algorithm over links.
+constexpr uint32_t kWarpChunkBytes = 8192, kLeastWarpChunkBytes = 4096;
 constexpr uint32_t kWarpChunks = 32, kLeastWarpChunks = 8;
 constexpr uint32_t kLinkChunk = 16384, kLeastLinkChunk = 4096;
 constexpr uint32_t kLinkWarpChunks = WindowLayout::kWarpChunkCredits;
@@ -52,15 +54,18 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedChannels) {
   layout.lamportRegion = share(kLamportRegion, parts * layout.linePhases, kLeastLamport);
   layout.slotBytes = kSlotBytes;
   layout.linkChunk = share(kLinkChunk, parts, kLeastLinkChunk);
-  layout.warpChunkBytes = kWarpChunkBytes;
+  layout.warpChunkBytes = share(kWarpChunkBytes, parts, kLeastWarpChunkBytes);
   layout.linkWarpChunks = kLinkWarpChunks;
   layout.warpChunks = share(kWarpChunks, parts, kLeastWarpChunks);
 
   const int32_t wanted = ranks > 1 ? std::clamp(wantedChannels, 1, kMostChannels) : 1;
   shape.channels = fitting(kMostNear, shape.nearBytes(), wanted);
-  shape.warpChunkChannels = fitting(kMostWarpChunkBytes, layout.allWarpChunkBytes(), shape.channels);
-  const size_t rest =
-      kMostDeviceBytes - std::min(kMostDeviceBytes, shape.warpChunksBegin(shape.warpChunkChannels));
+  shape.warpChunkChannels = layout.ranks == 1
+                                ? shape.channels
+                                : fitting(kMostWarpChunkBytes, layout.allWarpChunkBytes(), shape.channels);
+  const size_t most = mostDeviceBytes(ranks);
+  const size_t others = shape.warpChunksBegin(shape.warpChunkChannels) + shape.signalBytes();
+  const size_t rest = most - std::min(most, others);
   shape.deepChannels = fitting(rest, shape.deepBytes(), std::min(shape.channels, kMostDeepChannels));
   return shape;
 }

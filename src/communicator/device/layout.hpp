@@ -9,7 +9,9 @@
 namespace stretto::communicator {
 
 // Of one rank, all channels together.
-inline constexpr size_t kMostDeviceBytes = size_t{60} << 20;
+constexpr size_t mostDeviceBytes(int ranks) {
+  return size_t{ranks > 2 ? 60u : 76u} << 20;
+}
 inline constexpr int kMostChannels = 128;
 inline constexpr int kMostDeepChannels = 64;
 

@@ -135,9 +135,13 @@ constexpr size_t lamportPayload(const WindowLayout& layout) {
   return layout.lamportRegion;
 }
 
+// Signals of one-sided operations that a rank can send to another, told apart by their numbers.
+inline constexpr uint32_t kSignals = 1024;
+
 // A device window: first the lines of every channel, close together, then the warp chunks of those channels
-// that have some, then what the deep channels have besides. `layout` is of one channel that has everything,
-// for as many places as a rank has peers.
+// that have some, then what the deep channels have besides, then the counters of signals: one for each rank
+// that sends them and each number. `layout` is of one channel that has everything, for as many places as a
+// rank has peers.
 struct Shape {
   WindowLayout layout;
   int32_t channels = 1;
@@ -156,9 +160,14 @@ struct Shape {
   constexpr size_t deepBegin(int channel) const {
     return warpChunksBegin(warpChunkChannels) + deepBytes() * static_cast<size_t>(channel) - nearBytes();
   }
-  constexpr size_t windowBytes() const {
+  constexpr size_t signalsBegin() const {
     return warpChunksBegin(warpChunkChannels) + deepBytes() * static_cast<size_t>(deepChannels);
   }
+  static constexpr size_t signalAt(int sender, uint32_t number) {
+    return (static_cast<size_t>(sender) * kSignals + number) * sizeof(uint64_t);
+  }
+  constexpr size_t signalBytes() const { return signalAt(static_cast<int>(layout.ranks) + 1, 0); }
+  constexpr size_t windowBytes() const { return signalsBegin() + signalBytes(); }
 };
 
 // Where things lie in the near part of a channel, said by the host: a kernel that computed it from the layout

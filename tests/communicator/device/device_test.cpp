@@ -28,7 +28,8 @@ TEST(DeviceShape, FitsWhateverTheRanksAndChannels) {
         EXPECT_GE(some, 1);
         EXPECT_LE(some, shape.channels);
       }
-      EXPECT_LE(shape.windowBytes(), kMostDeviceBytes) << ranks << " ranks, " << channels << " channels";
+      EXPECT_LE(shape.windowBytes(), mostDeviceBytes(ranks))
+          << ranks << " ranks, " << channels << " channels";
       EXPECT_GE(shape.layout.slotBytes, 1024u);
       EXPECT_GE(shape.layout.linkChunk, 1024u);
       EXPECT_EQ(shape.layout.slots & (shape.layout.slots - 1), 0u) << "slots are found by a mask";
