@@ -57,6 +57,7 @@ ncclResult_t enterOneSided(const char* function, std::vector<Operation> operatio
                function, static_cast<void*>(stream)));
     }
   }
+  for (Operation& operation : operations) operation.stream = stream;
   return finish(submitOneSided(*communicator, std::move(operations), where));
 }
 

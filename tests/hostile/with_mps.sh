@@ -16,9 +16,14 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/stretto-mps.XXXXXX")
 export CUDA_MPS_PIPE_DIRECTORY=$folder/pipe CUDA_MPS_LOG_DIRECTORY=$folder/log
 mkdir "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
 
-# Servers whose clients were killed may hang at the end: what is left is ended by its number.
+# Servers whose clients were killed may hang at the end: what is left is ended by its number. What MPS says of a
+# command that failed is all that tells why its processes could not use the GPU.
 finish() {
-  local daemon
+  local status=$? daemon
+  if [[ $status -ne 0 ]]; then
+    echo "$0: status $status; the last words of MPS:" >&2
+    tail -n 20 "$CUDA_MPS_LOG_DIRECTORY"/*.log >&2 2>/dev/null || true
+  fi
   daemon=$(cat "$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid" 2>/dev/null || true)
   echo quit | timeout 20 nvidia-cuda-mps-control >/dev/null 2>&1 || true
   if [[ -n $daemon ]] && kill -0 "$daemon" 2>/dev/null; then

@@ -182,15 +182,18 @@ bool Communicator::noteReport() {
 
 std::string Communicator::wordsOf(const executors::cuda::Report& report) const {
   const CallRecord mine = connections_.operationLog(rank_).find(report.sequence);
-  const std::string what = report.sequence == 0 ? "a point-to-point transfer"
-                           : mine.sequence != 0 ? inWords(mine)
-                                                : "operation #" + std::to_string(report.sequence);
+  const bool ofSignals = report.sequence == executors::cuda::Report::kSignals;
+  const std::string what = ofSignals              ? "a wait for signals"
+                           : report.sequence == 0 ? "a point-to-point transfer"
+                           : mine.sequence != 0   ? inWords(mine)
+                                                  : "operation #" + std::to_string(report.sequence);
   const int peer = report.status.peer;
   const bool known = peer >= 0 && peer < ranks_;
   const std::string whom = known ? "rank " + std::to_string(peer) : "its peers";
   const std::string me = "rank " + std::to_string(rank_);
   switch (report.status.code) {
     case Code::kInvalidUsage: {
+      if (ofSignals) return me + " waits for more signals of its own than it has sent itself";
       const CallRecord theirs =
           known ? calledInstead(connections_.operationLog(peer), mine, report.theirTag) : CallRecord{};
       return ranksDisagree(rank_, what, peer, inWords(theirs));

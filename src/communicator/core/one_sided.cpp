@@ -164,14 +164,22 @@ Status OneSided::address(const void* handle, int peer, size_t offset, void** out
   return kOkStatus;
 }
 
+Status checkPeer(const Operation& operation, int ranks) {
+  if (operation.root >= 0 && operation.root < ranks) return kOkStatus;
+  return fail(Code::kInvalidArgument, "%s: peer %d is not a rank: this communicator has ranks 0 to %d",
+              nameOf(operation.collective), operation.root, ranks - 1);
+}
+
+Status checkLocalBuffer(const Operation& operation) {
+  if (operation.send != nullptr || operation.count == 0) return kOkStatus;
+  return fail(Code::kInvalidArgument, "%s: the local buffer is null, with %zu bytes to move",
+              nameOf(operation.collective), operation.bytes());
+}
+
 Status OneSided::check(const Operation& operation) const {
   const std::lock_guard lock(windowsMutex_);
   const char* const name = nameOf(operation.collective);
-  const int ranks = static_cast<int>(peers_.size());
-  if (operation.root < 0 || operation.root >= ranks) {
-    return fail(Code::kInvalidArgument, "%s: peer %d is not a rank: this communicator has ranks 0 to %d",
-                name, operation.root, ranks - 1);
-  }
+  STRETTO_TRY(checkPeer(operation, static_cast<int>(peers_.size())));
   if (operation.collective != Collective::kPut) return kOkStatus;
   const Window* const window = find(operation.receive);
   if (window == nullptr) {
@@ -187,9 +195,7 @@ Status OneSided::check(const Operation& operation) const {
                 operation.count, nameOf(operation.type), operation.offset, window->bytes);
   }
   if (bytes == 0) return kOkStatus;
-  if (operation.send == nullptr) {
-    return fail(Code::kInvalidArgument, "%s: the local buffer is null, with %zu bytes to move", name, bytes);
-  }
+  STRETTO_TRY(checkLocalBuffer(operation));
   const Place& place = window->places[static_cast<size_t>(operation.root)];
   if (place.here != nullptr || peers_[static_cast<size_t>(operation.root)].reach == PeerAccess::kCopy)
     return kOkStatus;

@@ -21,6 +21,10 @@
 
 namespace stretto::communicator {
 
+// What can be judged of a one-sided operation wherever ranks are.
+Status checkPeer(const Operation& operation, int ranks);
+Status checkLocalBuffer(const Operation& operation);
+
 class OneSided {
  public:
   static constexpr int kContexts = 16;

@@ -192,17 +192,14 @@ Status submitOneSided(Communicator& communicator, std::vector<Operation> operati
                       const std::shared_ptr<executors::host::Stream>& stream) {
   if (const Status status = communicator.mayCall(); !status.ok())
     return communicator.refuse(operations[0], status);
-  if (communicator.foreign() != nullptr || communicator.onDevice()) {
-    return fail(Code::kInvalidUsage, "%s: one-sided operations between GPUs are not there yet",
-                nameOf(operations[0].collective));
-  }
-  if (communicator.isSpread()) {
+  if (communicator.isSpread() || communicator.foreign() != nullptr) {
     return fail(Code::kInvalidUsage, "%s: one-sided operations between hosts are not there yet",
                 nameOf(operations[0].collective));
   }
   for (const Operation& operation : operations) {
     STRETTO_TRY(communicator.checkOneSided(operation));
-    STRETTO_TRY(refuseDeviceMemory(operation, communicator.rank(), communicator.ranks()));
+    if (!communicator.onDevice())
+      STRETTO_TRY(refuseDeviceMemory(operation, communicator.rank(), communicator.ranks()));
   }
   if (!Group::current().open()) return communicator.start(std::move(operations), stream);
   for (const Operation& operation : operations)
@@ -212,7 +209,7 @@ Status submitOneSided(Communicator& communicator, std::vector<Operation> operati
 
 Status Communicator::start(std::vector<Operation> operations,
                            std::shared_ptr<executors::host::Stream> stream) {
-  if (stream == nullptr && config_.blocking) return run(operations, takeTurn());
+  if (stream == nullptr && (config_.blocking || onDevice())) return run(operations, takeTurn());
   if (stream == nullptr) stream = worker();
   const Profile::HandOver handOver(profile_, operations);
   const uint64_t turn = takeTurn();
@@ -230,17 +227,14 @@ Status Communicator::start(std::vector<Operation> operations,
 [[gnu::always_inline]] inline Status Communicator::runTurn(std::span<const Operation> operations) {
   if (onDevice()) STRETTO_TRY(mayLaunch(operations));
   if (operations.size() == 1 && operations[0].isCollective()) return runCollective(operations[0]);
-  if (onDevice()) {
-    STRETTO_TRY(runTransfers(operations));
-    return runTogether(operations);
-  }
   // What peers may wait for comes first, and waits for them last.
   const bool anyOneSided = std::any_of(operations.begin(), operations.end(),
                                        [](const Operation& operation) { return operation.isOneSided(); });
   if (anyOneSided) STRETTO_TRY(runOneSided(operations, false));
   STRETTO_TRY(runTransfers(operations));
+  if (onDevice()) STRETTO_TRY(runTogether(operations));
   for (const Operation& operation : operations) {
-    if (operation.isCollective()) STRETTO_TRY(runCollective(operation));
+    if (operation.isCollective() && !onDevice()) STRETTO_TRY(runCollective(operation));
   }
   return anyOneSided ? runOneSided(operations, true) : kOkStatus;
 }
@@ -248,7 +242,11 @@ Status Communicator::start(std::vector<Operation> operations,
 Status Communicator::runOneSided(std::span<const Operation> operations, bool waits) {
   for (const Operation& operation : operations) {
     if (!operation.isOneSided() || (operation.collective == Collective::kWaitSignal) != waits) continue;
-    recorded_ = flight_.begin(recordOf(operation, 0, {}, false));
+    recorded_ = flight_.begin(recordOf(operation, 0, {}, onDevice()));
+    if (onDevice()) {
+      STRETTO_TRY(launchOneSided(operation));
+      continue;
+    }
     host_->begin(0, 0);
     const Status status = oneSided_.run(*host_, operation);
     host_->end();
@@ -396,7 +394,7 @@ Status Communicator::runCollective(const Operation& operation) {
 uint64_t Communicator::layOut(std::span<const Operation> operations) {
   together_.placed.clear();
   for (const Operation& operation : operations) {
-    if (operation.isTransfer()) continue;
+    if (!operation.isCollective()) continue;
     Together::Placed& placed = together_.placed.emplace_back();
     if (operation.count == 0) continue;
     Prepared* prepared = nullptr;
@@ -443,7 +441,7 @@ Status Communicator::runTogether(std::span<const Operation> operations) {
   groupLayout_ = layOut(operations);
   auto placed = together_.placed.begin();
   for (const Operation& operation : operations) {
-    if (operation.isTransfer()) continue;
+    if (!operation.isCollective()) continue;
     const Together::Placed& own = *placed++;
     if (joins(operation, own)) continue;
     STRETTO_TRY(launchTogether());

@@ -51,7 +51,8 @@ Status Communicator::windowAddress(const void* handle, int peer, size_t offset, 
 
 Status Communicator::checkOneSided(const Operation& operation) {
   const Hold hold(*this);
-  return hold.holds() ? oneSided_.check(operation) : usable();
+  if (!hold.holds()) return usable();
+  return device_ == nullptr ? oneSided_.check(operation) : device_->checkOneSided(operation);
 }
 
 }  // namespace stretto::communicator

@@ -72,6 +72,7 @@ struct Registered {
   Progress progress;
   DeviceEndpoint endpoint;
   uint64_t number = 0;
+  uint64_t sharesDevice = 0;  // with other ranks of the communicator
 };
 
 struct Reached {
@@ -304,9 +305,6 @@ Status shareMapped(const DeviceConnections& connections, const WindowRequest& re
 // Memory that peers in every process can write: what CUDA has a name for, or pieces. Says why not.
 Status nameBuffer(const DeviceConnections& connections, const WindowRequest& request, DeviceEndpoint& mine,
                   PiecesSource& source) {
-  if (connections.shared) {
-    return fail(Code::kInvalidUsage, "rank %d shares its GPU with other ranks", request.rank);
-  }
   const auto place = platform::cuda::placeOf(request.buffer);
   if (!place.ok()) return place.status();
   if (place.value().place != platform::cuda::Place::kDevice || place.value().device != connections.device) {
@@ -339,6 +337,15 @@ Status checkNumbers(const std::vector<Registered>& all) {
                      static_cast<unsigned long long>(all[0].number));
   }
   return kOkStatus;
+}
+
+// Kernels and copies of ranks that share a GPU take turns, so nothing is gained there; one-sided operations
+// need the window all the same.
+std::string whoSharesDevice(const std::vector<Registered>& all) {
+  const auto one =
+      std::find_if(all.begin(), all.end(), [](const Registered& it) { return it.sharesDevice != 0; });
+  if (one == all.end()) return "";
+  return "rank " + std::to_string(one - all.begin()) + " shares its GPU with other ranks";
 }
 
 }  // namespace
@@ -400,6 +407,7 @@ Status connectWindow(bootstrap::Membership& membership, const DeviceConnections&
   STRETTO_TRY(current.status());
   Registered mine;
   mine.number = request.number;
+  mine.sharesDevice = connections.shared ? 1 : 0;
   Status status = request.refused;
   if (status.ok()) status = describeMemory(connections, request.bytes, mine.endpoint);
   mine.progress = Progress::of(status);
@@ -425,7 +433,10 @@ Status connectWindow(bootstrap::Membership& membership, const DeviceConnections&
   const auto ends = gatherAll(membership, "window connected", reached, request.timeoutSeconds);
   if (!ends.ok()) return ends.status();
   if (window.apart.empty()) window.apart = whyApart(ends.value());
-  if (window.apart.empty()) return kOkStatus;
+  if (window.apart.empty()) {
+    window.apart = whoSharesDevice(all.value());
+    return kOkStatus;
+  }
   window.links.clear();
   setLastError(before);
   return kOkStatus;

@@ -50,8 +50,8 @@ Result<links::DeviceLink> openWindow(const links::DeviceEndpoint& theirs, double
 struct ConnectedWindow {
   std::byte* begin = nullptr;            // this rank's
   size_t bytes = 0;                      // that every rank has
-  std::vector<links::DeviceLink> links;  // by rank; none if it cannot be used
-  std::string apart;                     // why it cannot, the same words everywhere; else empty
+  std::vector<links::DeviceLink> links;  // by rank; none if somebody cannot reach it
+  std::string apart;  // why collectives do not use it, the same words everywhere; else empty
   std::shared_ptr<memory::DeviceRegion> region;
 };
 struct WindowRequest {

@@ -14,6 +14,9 @@
 //   c. A receives from B, and B's launch is a collective, or sends nothing to A, or sends only messages that
 //      A had received before its own launch. Counts of messages say which those are.
 //
+// A that waits for a signal of B counts as one that receives from B. No published launch ends such a wait:
+// launches that send signals do not wait, so they are not published.
+//
 // The claim. Take a set of ranks, and a moment T, such that
 //
 //   i.   each rank of the set has published its launch at T, and that launch is still the published one now;

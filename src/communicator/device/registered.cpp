@@ -44,7 +44,7 @@ void Windows::retire(const void* handle) {
   remove(handle);
 }
 
-Status Windows::address(const void* handle, int peer, size_t offset, void** out) const {
+Status Windows::address(const void* handle, int peer, size_t offset, size_t bytes, void** out) const {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const Entry& entry) { return entry.handle == handle; });
@@ -55,9 +55,11 @@ Status Windows::address(const void* handle, int peer, size_t offset, void** out)
                 found == entries_.end() ? "" : found->window.apart.c_str());
   }
   const auto& links = found->window.links;
-  if (peer < 0 || static_cast<size_t>(peer) >= links.size() || offset > found->window.bytes) {
-    return fail(Code::kInvalidArgument, "rank %d, byte %zu: the window has %zu ranks and %zu bytes", peer,
-                offset, links.size(), found->window.bytes);
+  const size_t whole = found->window.bytes;
+  if (peer < 0 || static_cast<size_t>(peer) >= links.size() || offset > whole || bytes > whole - offset) {
+    return fail(Code::kInvalidArgument,
+                "rank %d, %zu bytes from byte %zu on: the window has %zu ranks and %zu bytes", peer, bytes,
+                offset, links.size(), whole);
   }
   *out = links[static_cast<size_t>(peer)].window + offset;
   return kOkStatus;
@@ -69,7 +71,7 @@ WindowPlace Windows::find(const void* begin, size_t bytes) const {
     const auto first = reinterpret_cast<uintptr_t>(entry.window.begin);
     const uint64_t offset = address - first;
     if (address < first || offset > entry.window.bytes || entry.window.bytes - offset < bytes) continue;
-    return entry.window.links.empty() ? WindowPlace{} : WindowPlace{&entry.window, entry.number, offset};
+    return entry.window.apart.empty() ? WindowPlace{&entry.window, entry.number, offset} : WindowPlace{};
   }
   return {};
 }

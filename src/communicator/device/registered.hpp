@@ -53,8 +53,8 @@ class Windows {
   // Instead of remove(): no operation finds it any more, but it stays mapped until the communicator ends.
   void retire(const void* handle);
 
-  // Byte `offset` of a peer's buffer, in this rank's addresses. Any thread.
-  Status address(const void* handle, int peer, size_t offset, void** out) const;
+  // Byte `offset` of a peer's buffer, in this rank's addresses; at least `bytes` follow. Any thread.
+  Status address(const void* handle, int peer, size_t offset, size_t bytes, void** out) const;
 
   bool any() const { return !entries_.empty(); }
   // Where the results of a collective go; no window if that is not in one, if the input is there too and must

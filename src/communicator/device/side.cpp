@@ -94,8 +94,10 @@ int DeviceSide::absentee() const {
 // ---- Buffers ----------------------------------------------------------------------------------------------
 
 Status DeviceSide::checkBuffers(const Operation& operation) {
-  if (operation.count == 0) return kOkStatus;
   using C = Collective;
+  if (operation.count == 0) return kOkStatus;
+  if (operation.isOneSided())
+    return operation.collective == C::kPut ? checkBuffer(operation, operation.send, "local") : kOkStatus;
   const bool isRoot = rank_ == operation.root;
   const bool sends = isRoot || (operation.collective != C::kBroadcast && operation.collective != C::kScatter);
   const bool receives = isRoot || (operation.collective != C::kReduce && operation.collective != C::kGather);
@@ -239,6 +241,34 @@ Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
   }
   for (const StreamHandle other : std::span(streams).subspan(1)) STRETTO_TRY(order_.join(other, main));
   return kOkStatus;
+}
+
+// A window's handle is `receive`.
+Status DeviceSide::checkOneSided(const Operation& operation) const {
+  STRETTO_TRY(checkPeer(operation, ranks_));
+  if (operation.collective != Collective::kPut) return kOkStatus;
+  void* place = nullptr;
+  STRETTO_TRY(
+      windows_.address(operation.receive, operation.root, operation.offset, operation.bytes(), &place));
+  return checkLocalBuffer(operation);
+}
+
+Status DeviceSide::launchOneSided(const Operation& operation) {
+  const int peer = operation.root;
+  if (operation.collective == Collective::kWaitSignal) {
+    return inOrder(operation.stream, [&] {
+      return engine_->launchWait(peer, operation.signal, operation.count, operation.stream);
+    });
+  }
+  executors::cuda::DeviceSignal signal{peer, operation.signal};
+  if (operation.collective == Collective::kPut && operation.count != 0) {
+    void* place = nullptr;
+    signal.bytes = operation.bytes();
+    STRETTO_TRY(windows_.address(operation.receive, peer, operation.offset, signal.bytes, &place));
+    signal.to = static_cast<std::byte*>(place);
+    signal.from = static_cast<const std::byte*>(operation.send);
+  }
+  return inOrder(operation.stream, [&] { return engine_->launchSignal(signal, operation.stream); });
 }
 
 // What moves nothing is not in the queue of its peer.

@@ -65,7 +65,7 @@ class DeviceSide {
   void deregisterWindow(const void* handle, const std::atomic<uint32_t>& ending);
   // Of a peer's buffer there, in this rank's addresses.
   Status windowAddress(const void* handle, int peer, size_t offset, void** out) const {
-    return windows_.address(handle, peer, offset, out);
+    return windows_.address(handle, peer, offset, 0, out);
   }
   // Where copy engines of all ranks may write the results of an operation; no window if they may not.
   WindowPlace resultsOf(const Operation& operation) const { return windows_.resultsOf(operation, ranks_); }
@@ -85,6 +85,10 @@ class DeviceSide {
   // The sends and receives among `operations`, all at once: on the stream of the first, the others wait for
   // it.
   Status launchTransfers(std::span<const Operation> operations);
+
+  // One of those: what can be judged of it before it is launched, any thread; and its launch.
+  Status checkOneSided(const Operation& operation) const;
+  Status launchOneSided(const Operation& operation);
 
   // Spans of kernels, for profilers: as the engine says.
   Status wantStamps() { return engine_->wantStamps(); }

@@ -212,6 +212,18 @@ void Communicator::followKernels() {
 
 namespace {
 
+CallRecord callWithPeer(const Operation& operation) {
+  CallRecord call{};
+  call.sequence = 1;  // until it is announced
+  call.count = operation.count;
+  call.startedTicks = platform::ticks();
+  call.collective = static_cast<uint8_t>(operation.collective);
+  call.type = static_cast<uint8_t>(operation.type);
+  call.op = 0xff;
+  call.root = operation.root;
+  return call;
+}
+
 // Of a group's transfers, with the first that moves something to or from a peer for the words of an error.
 LaunchLog::Entry entryOf(std::span<const Operation> operations) {
   LaunchLog::Entry entry;
@@ -219,14 +231,7 @@ LaunchLog::Entry entryOf(std::span<const Operation> operations) {
     if (!operation.isTransfer() || operation.count == 0) continue;
     const bool isSend = operation.collective == Collective::kSend;
     entry.messages.push_back({static_cast<int16_t>(operation.root), isSend});
-    if (entry.first.sequence != 0) continue;
-    entry.first.sequence = 1;  // until it is announced
-    entry.first.count = operation.count;
-    entry.first.startedTicks = platform::ticks();
-    entry.first.collective = static_cast<uint8_t>(operation.collective);
-    entry.first.type = static_cast<uint8_t>(operation.type);
-    entry.first.op = 0xff;
-    entry.first.root = operation.root;
+    if (entry.first.sequence == 0) entry.first = callWithPeer(operation);
   }
   return entry;
 }
@@ -253,6 +258,18 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
     }
   }
   return concludeLaunch(first, std::move(entry), status);
+}
+
+// One that waits for signals moves no message: a peer's launch that moves messages does not end its wait.
+Status Communicator::launchOneSided(const Operation& operation) {
+  LaunchLog::Entry entry;
+  entry.first = callWithPeer(operation);
+  entry.firstLaunch = device_->lastLaunch().number + 1;
+  Status status = reachWindows(operation.root);
+  if (status.ok()) status = device_->launchOneSided(operation);
+  entry.lastLaunch = device_->lastLaunch().number;
+  entry.number = device_->counted() + 1;
+  return concludeLaunch(operation, std::move(entry), status);
 }
 
 // In the flight recorder an operation goes on until it is seen to be done, when so many kernels have ended;

@@ -14,6 +14,7 @@
 #include "executors/cuda/copies.hpp"
 #include "executors/cuda/fused.hpp"
 #include "executors/cuda/load.hpp"
+#include "executors/cuda/one_sided.hpp"
 #include "executors/cuda/pulls.hpp"
 #include "executors/cuda/scale.cuh"
 #include "executors/cuda/transfers.cuh"
@@ -45,7 +46,10 @@ size_t roundUp(size_t value, size_t grain) {
 class KernelEngine final : public Engine {
  public:
   explicit KernelEngine(const Setup& setup)
-      : setup_(setup), places_(setup.shape), copies_(setup.device, setup.rank, setup.ranks) {}
+      : setup_(setup),
+        places_(setup.shape),
+        copies_(setup.device, setup.rank, setup.ranks),
+        signals_(setup_) {}
   ~KernelEngine() override;
 
   Status begin();
@@ -57,6 +61,8 @@ class KernelEngine final : public Engine {
   Status launchTogether(std::span<const Launch> launches, StreamHandle stream) override;
   Status launchTransfers(std::span<const DeviceTransfer> transfers, uint64_t sequence,
                          StreamHandle stream) override;
+  Status launchSignal(const DeviceSignal& signal, StreamHandle stream) override;
+  Status launchWait(int peer, uint32_t number, uint64_t count, StreamHandle stream) override;
   void abort(uint32_t word) override;
   Report report() const override;
   std::array<LongLook, stretto::cuda::kAwaited> longLooks() const override;
@@ -77,6 +83,8 @@ class KernelEngine final : public Engine {
   Status findKernel(const Launch& launch, Kernel& found) const;
   Status launchLocal(const Launch& launch, cudaStream_t stream) const;
   Status launchQueues(const Queues& queues, uint64_t sequence, cudaStream_t stream);
+  template <typename What>
+  Status launchOneSided(void (*kernel)(Context, What), Size size, StreamHandle stream, const What& what);
   Status launchCopies(const Launch& launch, StreamHandle stream);
   Status launchPull(const Launch& launch, cudaStream_t stream);
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
@@ -104,6 +112,7 @@ class KernelEngine final : public Engine {
   std::vector<LaunchedQueue> transfersLaunched_;  // of the last group
   cudaStream_t inspection_ = nullptr;             // for looking at the device while its kernels run
   Copies copies_;
+  Signals signals_;
 };
 
 KernelEngine::~KernelEngine() {
@@ -132,9 +141,12 @@ Status KernelEngine::begin() {
   auto control = platform::cuda::allocateHostMapped(setup_.device, sizeof(Control));
   if (!control.ok()) return control.status();
   control_ = control.value();
+  STRETTO_TRY(signals_.begin());
   if (setup_.sharedDevice) {
-    STRETTO_TRY(loadKernels(setup_.device, {reinterpret_cast<const void*>(cuda::transfers),
-                                            reinterpret_cast<const void*>(scaleKernel)}));
+    STRETTO_TRY(loadKernels(
+        setup_.device,
+        {reinterpret_cast<const void*>(cuda::transfers), reinterpret_cast<const void*>(scaleKernel),
+         reinterpret_cast<const void*>(putKernel()), reinterpret_cast<const void*>(waitKernel())}));
     STRETTO_TRY(wantWindows());
   }
   return check(cudaStreamCreateWithFlags(&inspection_, cudaStreamNonBlocking), "creating a stream");
@@ -169,7 +181,7 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
 template <typename... Parameters>
 Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
                                   const Parameters&... parameters) {
-  if (windows_[setup_.rank] == nullptr) {
+  if (windows_[setup_.rank] == nullptr && setup_.ranks > 1) {
     return fail(Code::kInternal, "a kernel of rank %d before its windows are known", setup_.rank);
   }
   cudaLaunchAttribute attribute{};
@@ -391,34 +403,6 @@ Status KernelEngine::launchPull(const Launch& launch, cudaStream_t stream) {
                       peers);
 }
 
-namespace {
-
-// Messages to oneself are copied: the k-th send meets the k-th receive. All are looked at before any is.
-Status copyToSelf(std::span<const DeviceTransfer> transfers, int rank, cudaStream_t stream) {
-  std::vector<const DeviceTransfer*> sends, receives;
-  for (const DeviceTransfer& transfer : transfers) {
-    if (transfer.peer == rank) (transfer.isSend ? sends : receives).push_back(&transfer);
-  }
-  for (size_t i = 0; i < sends.size(); ++i) {
-    if (i < receives.size() && receives[i]->tag == sends[i]->tag) continue;
-    return fail(
-        Code::kInvalidUsage,
-        "rank %d sends %zu bytes to itself: the same group must hold a receive of the same count and type",
-        rank, sends[i]->bytes);
-  }
-  if (receives.size() > sends.size()) {
-    return fail(Code::kInvalidUsage, "rank %d receives from itself without a send in the same group", rank);
-  }
-  for (size_t i = 0; i < sends.size(); ++i) {
-    STRETTO_TRY(check(
-        cudaMemcpyAsync(receives[i]->data, sends[i]->data, sends[i]->bytes, cudaMemcpyDeviceToDevice, stream),
-        "copying a message to oneself"));
-  }
-  return kOkStatus;
-}
-
-}  // namespace
-
 Status KernelEngine::launchTransfers(std::span<const DeviceTransfer> transfers, uint64_t sequence,
                                      StreamHandle handle) {
   const ScopedDevice device(setup_.device);
@@ -460,6 +444,27 @@ Status KernelEngine::launchQueues(const Queues& queues, uint64_t sequence, cudaS
     transfersLaunched_.push_back({messages.queue[i].peer, messages.queue[i].isSend != 0, launched});
   }
   return kOkStatus;
+}
+
+Status KernelEngine::launchSignal(const DeviceSignal& signal, StreamHandle stream) {
+  return launchOneSided(putKernel(), {blocksOfPut(signal.bytes), kPutThreads, false, false}, stream,
+                        signals_.put(signal, windows_));
+}
+
+Status KernelEngine::launchWait(int peer, uint32_t number, uint64_t count, StreamHandle stream) {
+  return launchOneSided(waitKernel(), {1, kWaitThreads, false, false}, stream,
+                        signals_.wait(peer, number, count, windows_));
+}
+
+template <typename What>
+Status KernelEngine::launchOneSided(void (*kernel)(Context, What), Size size, StreamHandle stream,
+                                    const What& what) {
+  const ScopedDevice device(setup_.device);
+  STRETTO_TRY(device.status());
+  const Status status =
+      launchKernel(kernel, size, static_cast<cudaStream_t>(stream), contextFor(0, Report::kSignals), what);
+  launched_.kernels = 0;  // finished() counts collectives
+  return status;
 }
 
 Engine::Launched KernelEngine::lastTransfers(int peer, bool isSend) const {

@@ -62,8 +62,19 @@ struct DeviceTransfer {
   uint64_t tag = 0;
 };
 
+// From one rank to another: a buffer goes where the other has registered a window, if there is one, and then
+// the other's counter of that number says one more.
+struct DeviceSignal {
+  int peer = 0;
+  uint32_t number = 0;
+  std::byte* to = nullptr;  // in the peer's window, as this device addresses it
+  const std::byte* from = nullptr;
+  size_t bytes = 0;
+};
+
 // What a kernel said when it gave up: the first word of any block.
 struct Report {
+  static constexpr uint64_t kSignals = UINT64_MAX;  // `sequence` of who waited for signals
   Status status;
   uint64_t sequence = 0;
   uint64_t theirTag = 0;  // kInvalidUsage: what the peer runs instead
@@ -107,6 +118,12 @@ class Engine {
   // Messages of one group, in the order of the calls; all make progress at once.
   virtual Status launchTransfers(std::span<const DeviceTransfer> transfers, uint64_t sequence,
                                  StreamHandle stream) = 0;
+
+  // One-sided operations. Of a communicator they run one after the other, like all others, so that a rank
+  // that waits for a signal of its own has sent it before, or is told kInvalidUsage. Capturable: signals are
+  // counted on the device.
+  virtual Status launchSignal(const DeviceSignal& signal, StreamHandle stream) = 0;
+  virtual Status launchWait(int peer, uint32_t number, uint64_t count, StreamHandle stream) = 0;
 
   // Ends every wait of this rank's kernels. The word is kept: kernels launched later return at once.
   virtual void abort(uint32_t word) = 0;
