@@ -28,8 +28,8 @@ STRETTO_ANYWHERE inline std::byte* payloadOf(Mailbox* mailbox, size_t bytes) {
 }
 
 template <typename B>
-concept LinkingBackend = requires(B b, int peer, std::byte* to, const std::byte* from) {
-  { b.acquireLink(peer, to) } -> std::same_as<Status>;
+concept LinkingBackend = requires(B b, int peer, size_t bytes, std::byte* to, const std::byte* from) {
+  { b.acquireLink(peer, bytes, to) } -> std::same_as<Status>;
   {b.publishLink(peer)};
   { b.awaitLink(peer, from) } -> std::same_as<Status>;
   {b.releaseLink(peer)};
@@ -87,7 +87,7 @@ class Outlet {
   // Waits for a free slot; `place` is then where the chunk's `bytes` go.
   STRETTO_ANYWHERE Status acquire(size_t bytes, std::byte*& place) {
     if constexpr (LinkingBackend<B>) {
-      return b_.acquireLink(peer_, place);
+      return b_.acquireLink(peer_, bytes, place);
     } else {
       if (!open()) STRETTO_TRY(b_.waitCount(b_.coop(), peer_, b_.creditFrom(peer_), owed()));
       if constexpr (SizesChunks<B>) b_.sizeChunk(peer_, bytes);

@@ -82,7 +82,10 @@ constexpr Parameter kAlgo{"STRETTO_ALGO", "", "force an algorithm: NAME or COLLE
 constexpr Parameter kProto{"STRETTO_PROTO", "",
                            "force a readiness protocol: lines or chunks; between GPUs also wide, bare, runs, "
                            "copy, pull, pull_push, pull_nosync"};
-constexpr Parameter kLink{"STRETTO_LINK", "", "force how CPU ranks reach each other: memory, shm, net"};
+constexpr Parameter kLink{"STRETTO_LINK", "",
+                          "force how ranks reach each other: memory, shm, net; of GPUs net alone"};
+constexpr Parameter kHosts{"STRETTO_HOSTS", "auto",
+                           "who serves GPUs of several hosts: own, nccl, or auto, which is nccl for now"};
 constexpr Parameter kRealNccl{"STRETTO_REAL_NCCL", "",
                               "path of NVIDIA's libnccl.so.2, for what is handed to it; none: never"};
 constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",
@@ -174,6 +177,7 @@ std::span<const Parameter* const> all() {
                                               &kAlgo,
                                               &kProto,
                                               &kLink,
+                                              &kHosts,
                                               &kDevice,
                                               &kSharedDevice,
                                               &kChannels,

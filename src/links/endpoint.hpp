@@ -20,7 +20,7 @@ struct Endpoint {
   int32_t rank = -1;
   int32_t descriptor = -1;     // of the window, in its process
   int32_t onDevice = 0;        // 1: a GPU
-  int32_t reserved = 0;        // what travels has no padding
+  int32_t proxied = 0;         // 1: a GPU whose bytes for other hosts go over our own net
   uint64_t windowAddress = 0;  // in its process
   uint64_t windowBytes = 0;
   uint64_t token = 0;

@@ -78,6 +78,10 @@ double hopOf(const Descriptor& row) {
   return constantsOf(row).hop + second;
 }
 
+// Between hosts, where a proxy of each rank moves what is on a link: over TCP in one thread.
+constexpr double kProxiedHop = 30;
+constexpr double kProxiedRate = 4e3;
+
 constexpr size_t kMostPass = size_t{1} << 20;
 constexpr double kStepsOfLL128 = 280e3;
 constexpr double kStepsPassedOn = 150e3;  // read and sent on by the same threads
@@ -205,13 +209,17 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
                                                    static_cast<double>(request.bytes), machine.directions);
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
   const double blocks = preferredBlocks(row, request, machine);
-  const double wire = cost.wireBytes * constantsOf(row).wireFactor /
-                      std::min(rateOf(row, request, machine), constantsOf(row).perBlock * blocks);
+  const bool isProxied = machine.hosts > 1;
+  const double rate =
+      isProxied ? kProxiedRate
+                : std::min(rateOf(row, request, machine), constantsOf(row).perBlock * blocks);
+  const double hop = isProxied ? kProxiedHop : hopOf(row);
+  const double wire = cost.wireBytes * constantsOf(row).wireFactor / rate;
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.
   const double local = cost.localBytes / kCuda.local;
   const bool overlaps =
       row.protocol == Protocol::kWarpChunks || wayOf(row) != Way::kLines || takesSteps(row, request, machine);
-  return kCuda.launch + cost.hops * hopOf(row) + (overlaps ? std::max(wire, local) : wire + local);
+  return kCuda.launch + cost.hops * hop + (overlaps ? std::max(wire, local) : wire + local);
 }
 
 }  // namespace stretto::planner

@@ -140,6 +140,7 @@ struct WindowLayout {
   uint32_t warpChunkBytes = 0;    // most that a warp chunk holds, a multiple of 64; linkChunk of a link's
   uint32_t linePhases = kPhases;  // exchanges that lines and warp chunks serve in one epoch
   uint32_t lamportRegion = 0;     // of one source in one of kSlots places, for Lamport lines
+  uint32_t linkSizes = 0;         // 1: each warp chunk of a link says how many bytes it holds, for a proxy
 
   constexpr size_t mailbox(uint32_t slot, Phase phase, int source) const {
     return kMailboxes +
@@ -192,7 +193,11 @@ struct WindowLayout {
     return roundTo(kLineAlignment, count * (warpChunkBytes + sizeof(uint64_t)));
   }
   constexpr size_t linkChunksOf(int source) const {
-    return linkChunksBegin() + static_cast<size_t>(source) * warpChunkRing(linkWarpChunks, linkChunk);
+    return linkChunksBegin() + static_cast<size_t>(source) * linkRing();
+  }
+  // The same for a link. Behind the words that say that a warp chunk is there may be as many of their sizes.
+  constexpr size_t linkRing() const {
+    return warpChunkRing(linkWarpChunks, linkChunk + (linkSizes != 0 ? sizeof(uint64_t) : 0));
   }
   // From the begin of a region of their own, of allWarpChunkBytes().
   constexpr size_t warpChunksOf(Phase phase, int source) const {
@@ -207,7 +212,7 @@ struct WindowLayout {
     return roundToPage(readMarksBegin() + size_t{linePhases} * ranks * warpChunks * sizeof(uint64_t));
   }
   constexpr size_t bytes() const {
-    return roundToPage(linkChunksBegin() + ranks * warpChunkRing(linkWarpChunks, linkChunk));
+    return roundToPage(linkChunksBegin() + ranks * linkRing());
   }
 
  private:

@@ -157,7 +157,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // ncclCommWindowRegister: collective. `handle` is the user's name for it; `refused` is what this rank tells
   // all others instead of a buffer. Ranks of one host only.
   bool sharesWindows() const { return host_ != nullptr && !isSpread() && (device_ == nullptr || ranks_ > 1); }
-  // Ranks in host memory, some of them on other hosts: host_ is a SpreadHost.
+  // Some ranks are on other hosts. Of ranks in host memory host_ is then a SpreadHost, those on GPUs have a
+  // proxy.
   bool isSpread() const { return connections_.far != nullptr; }
   Status registerWindow(const void* handle, void* buffer, size_t bytes, Status refused);
   void deregisterWindow(const void* handle);
@@ -259,6 +260,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool noteAbsence(int gone);
   bool watch();
   bool noteDisagreement();
+  void askOtherHosts();
+  bool noteBrokenLink();
   void warnOfLateLaunch();
   std::string lateCallInWords(const LateLaunch::Found& late);
   bool failDisagreeing(int peer, const std::string& words);
@@ -280,6 +283,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void heard(int rank, std::span<const uint8_t> message);
   void show(uint64_t asks);
   void showNow(uint64_t asks);
+  std::vector<uint8_t> viewOf(const WindowHeader& header, uint64_t asks) const;
   void answer();
   void markBroken(Status why, State state, const std::string& text);
   void raiseAbort(Status why);
@@ -340,6 +344,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> somebodyLeft_{false};  // so that somebody must look after launches
   std::atomic<bool> readsPeers_{false};    // kernels were launched that read peers' registered windows
   uint64_t lookedTicks_ = 0;               // when that was last looked at
+  uint64_t askedTicks_ = 0;                // when ranks of other hosts were last asked how they are
   planner::Machine machine_;
   planner::Table table_;
   planner::Forced forced_;

@@ -68,6 +68,15 @@ Status checkWindow(const WindowHeader& header, int rank, const WindowLayout& lay
   return kOkStatus;
 }
 
+// Whether a rank on a GPU wants to reach those of other hosts by our own net.
+Result<bool> usesProxies(bool onDevice) {
+  const std::string who = parameters::kHosts.text();
+  if (who != "own" && who != "nccl" && who != "auto") {
+    return fail(Code::kInvalidUsage, "STRETTO_HOSTS=%s: write own, nccl or auto", who.c_str());
+  }
+  return onDevice && (who == "own" || parameters::kLink.text() == links::net::kName);
+}
+
 Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory::Region& window) {
   auto identity = currentIdentity();
   if (!identity.ok()) return identity.status();
@@ -75,6 +84,9 @@ Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory
   mine.process = identity.value();
   mine.rank = request.rank;
   mine.onDevice = request.onDevice;
+  const auto proxied = usesProxies(request.onDevice);
+  if (!proxied.ok()) return proxied.status();
+  mine.proxied = proxied.value();
   mine.descriptor = window.descriptor();
   mine.windowAddress = reinterpret_cast<uint64_t>(window.data());
   mine.windowBytes = window.bytes();
@@ -82,9 +94,8 @@ Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory
   return mine;
 }
 
-// `header`: of this rank's window.
 Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint& theirs,
-                             const WindowHeader& header) {
+                             const Connections& own) {
   const std::string forced = parameters::kLink.text();
   const bool known = forced.empty() || forced == links::memory::kName || forced == links::shm::kName ||
                      forced == links::net::kName;
@@ -92,7 +103,8 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
     return fail(Code::kInvalidUsage, "STRETTO_LINK=%s: there are the links %s, %s and %s", forced.c_str(),
                 links::memory::kName, links::shm::kName, links::net::kName);
   }
-  if (isFar(mine, theirs)) return standIn(header, theirs.rank);
+  if (isFar(mine, theirs))
+    return standIn(own.header(), theirs.rank, own.region->bytes(), own.operationLogOffset);
   if (forced != links::shm::kName && links::memory::applies(mine, theirs)) return links::memory::open(theirs);
   if (forced != links::memory::kName && links::shm::applies(mine, theirs)) return links::shm::open(theirs);
   return failAbout(theirs.rank, Code::kInvalidUsage,
@@ -101,18 +113,23 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                    mine.process.pid);
 }
 
-// Why ranks, all on GPUs, are not all on one host, with the same words everywhere; empty if they are.
+// Why ranks, all on GPUs, cannot be connected here, being on several hosts, with the same words everywhere;
+// empty if they can.
 std::string spreadOf(const std::vector<links::Endpoint>& endpoints) {
   const auto onDevice = [](const links::Endpoint& endpoint) { return endpoint.onDevice != 0; };
+  const auto proxied = [](const links::Endpoint& endpoint) { return endpoint.proxied != 0; };
   if (!std::all_of(endpoints.begin(), endpoints.end(), onDevice)) return {};
+  if (std::all_of(endpoints.begin(), endpoints.end(), proxied)) return {};
+  const bool some = std::any_of(endpoints.begin(), endpoints.end(), proxied);
   const ProcessIdentity& first = endpoints.front().process;
   for (size_t rank = 1; rank < endpoints.size(); ++rank) {
     const ProcessIdentity& other = endpoints[rank].process;
     if (sameHost(first, other)) continue;
     char text[400];
-    snprintf(text, sizeof text, "ranks 0 and %zu are on different hosts (%.64s%s%.63s, %.64s%s%.63s)", rank,
+    snprintf(text, sizeof text, "ranks 0 and %zu are on different hosts (%.64s%s%.63s, %.64s%s%.63s)%s", rank,
              first.hostname, first.hostId[0] != 0 ? " as " : "", first.hostId, other.hostname,
-             other.hostId[0] != 0 ? " as " : "", other.hostId);
+             other.hostId[0] != 0 ? " as " : "", other.hostId,
+             some ? ", and STRETTO_HOSTS=own is not set on all" : "");
     return text;
   }
   return {};
@@ -142,7 +159,7 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
           index, static_cast<unsigned long long>(theirs.windowBytes), theirs.rank, regionBytes(layout));
     }
     const bool self = theirs.rank == request.rank;
-    auto link = self ? links::memory::open(theirs) : openLink(mine, theirs, connections.header());
+    auto link = self ? links::memory::open(theirs) : openLink(mine, theirs, connections);
     if (!link.ok()) return link.status();
     Peer peer;
     peer.window = link.value().window;

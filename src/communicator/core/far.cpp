@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "base/parameters.hpp"
@@ -107,7 +108,8 @@ void useBetweenHosts(std::shared_ptr<net::Net> net) {
 }
 
 bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs) {
-  if (mine.rank == theirs.rank || mine.onDevice != 0 || theirs.onDevice != 0) return false;
+  if (mine.rank == theirs.rank || mine.onDevice != mine.proxied || theirs.onDevice != theirs.proxied)
+    return false;
   const std::string forced = parameters::kLink.text();
   return forced == links::net::kName || (forced.empty() && !sameHost(mine.process, theirs.process));
 }
@@ -127,14 +129,20 @@ Result<std::unique_ptr<links::net::FarLinks>> connectFar(bootstrap::Membership& 
   if (!offers.ok()) return offers.status();
   STRETTO_TRY(agree(offers.value(), rank));
   for (size_t peer = 0; peer < endpoints.size(); ++peer) {
-    if (isFar(endpoints[static_cast<size_t>(rank)], endpoints[peer]))
+    const links::Endpoint& mine = endpoints[static_cast<size_t>(rank)];
+    const bool proxied = mine.proxied != 0 && endpoints[peer].rank != mine.rank;
+    if (proxied || isFar(mine, endpoints[peer]))
       listening.value()->add(static_cast<int>(peer), offers.value()[peer].handle);
   }
   return listening;
 }
 
-links::Link standIn(const WindowHeader& like, int rank) {
-  auto header = std::make_shared<WindowHeader>();
+links::Link standIn(const WindowHeader& like, int rank, size_t bytes, size_t behind) {
+  constexpr std::align_val_t kAlignment{kPageBytes};
+  auto* const memory = static_cast<std::byte*>(::operator new[](bytes, kAlignment));
+  std::memset(memory + behind, 0, bytes - behind);
+  const std::shared_ptr<WindowHeader> header(
+      new (memory) WindowHeader{}, [](WindowHeader* at) { ::operator delete[](at, kAlignment); });
   header->magic = like.magic;
   header->version = like.version;
   header->rank = static_cast<uint32_t>(rank);
@@ -145,11 +153,11 @@ links::Link standIn(const WindowHeader& like, int rank) {
   links::Link link;
   link.kind = links::net::kName;
   link.window = reinterpret_cast<std::byte*>(header.get());
-  link.standIn = std::move(header);
+  link.standIn = header;
   return link;
 }
 
-std::vector<uint8_t> FarView::of(const WindowHeader& header, uint64_t asks) {
+std::vector<uint8_t> FarView::of(const WindowHeader& header, uint64_t asks, const OperationLog* log) {
   View view;
   view.asks = asks;
   view.failed = read(header.failed);
@@ -160,19 +168,30 @@ std::vector<uint8_t> FarView::of(const WindowHeader& header, uint64_t asks) {
     view.childrenGivenUp[i] = read(header.childrenGivenUp[i]);
   }
   view.call = copyOf(header.wait.call);
-  for (int i = 0; i < WindowHeader::kCallsKept; ++i) view.calls[i] = copyOf(header.calls[i]);
+  const uint64_t last = log != nullptr ? log->last() : 0;
+  for (uint64_t i = 0; i < WindowHeader::kCallsKept; ++i) {
+    view.calls[i] = log == nullptr ? copyOf(header.calls[i])
+                    : i < last     ? std::bit_cast<CallRecordWords>(log->find(last - i))
+                                   : CallRecordWords{};
+  }
   const auto* const begin = reinterpret_cast<const uint8_t*>(&view);
   return {begin, begin + sizeof view};
 }
 
-bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, uint64_t& asks) {
+bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, uint64_t& asks,
+                    OperationLog* log) {
   View view;
   if (bytes.size() != sizeof view) return false;
   std::memcpy(&view, bytes.data(), sizeof view);
   asks = view.asks;
   for (const CallRecordWords& words : view.calls) {
     const auto call = std::bit_cast<CallRecord>(words);
-    if (call.sequence != 0) recordCall(standIn, call);
+    if (call.sequence == 0) continue;
+    if (log != nullptr) {
+      log->enter(call);
+    } else {
+      recordCall(standIn, call);
+    }
   }
   const auto call = std::bit_cast<CallRecord>(view.call);
   if (call.sequence != 0) recordCallAt(standIn.wait.call, call);

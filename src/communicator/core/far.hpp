@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bootstrap/membership.hpp"
+#include "communicator/device/operation_log.hpp"
 #include "links/endpoint.hpp"
 #include "links/net/far_links.hpp"
 #include "net/net.hpp"
@@ -30,16 +31,20 @@ Result<std::unique_ptr<links::net::FarLinks>> connectFar(bootstrap::Membership& 
 // Whether this rank and that one have no other link than the net, as STRETTO_LINK has it.
 bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs);
 
-// A far rank's header as far as it is known: of a rank that has said nothing.
-links::Link standIn(const WindowHeader& like, int rank);
+// A far rank's header as far as it is known: of a rank that has said nothing. In a region of `bytes`, zeroed
+// from `behind` on, in which nothing else takes memory.
+links::Link standIn(const WindowHeader& like, int rank, size_t bytes = sizeof(WindowHeader),
+                    size_t behind = sizeof(WindowHeader));
 
 // What of its header a rank tells the others.
 class FarView {
  public:
-  // `asks`: these ranks, a bit each, are to send their own.
-  static std::vector<uint8_t> of(const WindowHeader& header, uint64_t asks);
+  // `asks`: these ranks, a bit each, are to send their own. `log`: of a rank on a GPU, where its calls are.
+  static std::vector<uint8_t> of(const WindowHeader& header, uint64_t asks,
+                                 const OperationLog* log = nullptr);
   // Into the stand-in of who has sent it; false if it is none. Whoever waits for that is woken.
-  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, uint64_t& asks);
+  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, uint64_t& asks,
+                    OperationLog* log = nullptr);
 };
 
 // The view that a rank has shown last. It goes to all ranks, so one answers many who ask: N ranks that wait

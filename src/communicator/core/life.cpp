@@ -253,7 +253,7 @@ Status Communicator::makeHost() {
   auto policy = waitPolicy(ranks_, machine_.cores);
   if (!policy.ok()) return policy.status();
   const WindowLayout layout{static_cast<uint32_t>(ranks_), request.slotBytes, request.linkChunk};
-  if (isSpread()) {
+  if (isSpread() && !onDevice()) {
     policy.value().polls = true;
     policy.value().yields = 20;  // each look is a call of the kernel already
     links::net::SpreadHost::Far far{*connections_.far, connections_.places,

@@ -2,6 +2,7 @@
 #include "communicator/core/communicator.hpp"
 #include "platform/clock.hpp"
 #include "platform/futex.hpp"
+#include "primitives/ending.hpp"
 
 namespace stretto::communicator {
 
@@ -12,7 +13,9 @@ void Communicator::heard(int rank, std::span<const uint8_t> message) {
   if (message.empty() || header == nullptr) return nudged();
   const links::Link& link = connections_.links[static_cast<size_t>(rank)];
   if (link.standIn != nullptr) {
-    if (!FarView::apply(message, *link.standIn, asks)) return;
+    OperationLog log = connections_.operationLog(rank);
+    if (!FarView::apply(message, *link.standIn, asks, onDevice() ? &log : nullptr)) return;
+    if (callsNothingMore(*link.standIn)) somebodyLeft_.store(true);
     std::atomic_ref(header->bell).fetch_add(1, std::memory_order_release);
     platform::futexWake(&header->bell);
   }
@@ -30,14 +33,19 @@ void Communicator::answer() {
   const std::unique_lock lock(membershipMutex_, std::try_to_lock);
   WindowHeader* const header = header_.load();
   if (!lock.owns_lock() || header == nullptr) return;
-  if (shown_.isOld(FarView::of(*header, 0), platform::monotonicNanoseconds())) showNow(0);
+  if (shown_.isOld(viewOf(*header, 0), platform::monotonicNanoseconds())) showNow(0);
+}
+
+std::vector<uint8_t> Communicator::viewOf(const WindowHeader& header, uint64_t asks) const {
+  const OperationLog log = connections_.operationLog(rank_);
+  return FarView::of(header, asks, onDevice() ? &log : nullptr);
 }
 
 // By membershipMutex_.
 void Communicator::showNow(uint64_t asks) {
   WindowHeader* const header = header_.load();
   if (header == nullptr || membership_ == nullptr) return;
-  const std::vector<uint8_t> view = FarView::of(*header, asks);
+  const std::vector<uint8_t> view = viewOf(*header, asks);
   shown_.note(view, platform::monotonicNanoseconds());
   membership_->nudge(view);
 }

@@ -198,7 +198,8 @@ void agree(const std::vector<Offer>& offers, DeviceConnections& connections) {
     connections.fewBlocks = connections.fewBlocks || offer.channels < kMostChannels;
   }
   connections.residentBlocks = resident;
-  connections.shape = deviceShape(static_cast<int>(offers.size()), channels);
+  const auto shapeOf = connections.proxied ? proxiedShape : deviceShape;
+  connections.shape = shapeOf(static_cast<int>(offers.size()), channels);
 }
 
 // This rank, but for its memory.
@@ -361,7 +362,12 @@ Status connectDevices(bootstrap::Membership& membership, const DeviceRequest& re
   connections.facts = offer.facts;
   connections.shared = sharersOf(offers.value(), offer) > 1;
   connections.mayShare = offer.mayShare != 0;
+  connections.proxied = request.proxied;
   agree(offers.value(), connections);
+  if (request.proxied) {
+    connections.gpus = gpusOf(factsOf(offers.value()), planner::Links::kUnknown);
+    return describeSelf(request.rank, connections);
+  }
 
   Opened mine;
   std::shared_ptr<memory::DeviceRegion> probe;  // until all have looked

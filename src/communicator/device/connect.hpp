@@ -26,6 +26,7 @@ struct DeviceConnections {
   int residentBlocks = 1;      // that each rank may count on: the least of all, and of who shares a device
   links::DeviceEndpoint self;  // of this rank, but for its memory
   bool manyProcesses = false;  // ranks are threads of more than one
+  bool proxied = false;        // no rank addresses another one's memory
   std::string apart;           // why some cannot be reached, the same words everywhere; else empty
 };
 
@@ -35,6 +36,7 @@ struct DeviceRequest {
   int device = 0;
   double timeoutSeconds = 0;
   int mostBlocks = 0;  // of an operation; the least of all ranks' counts; 0: any number
+  bool proxied = false;  // ranks are on several hosts, and a proxy moves what goes between them
 };
 
 // Collective over the membership. Ranks that cannot go on say why, and then none does. GPUs that cannot reach

@@ -70,6 +70,25 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedChannels) {
   return shape;
 }
 
+// A rank has a window for itself and one for each peer, all in pinned memory of the host.
+stretto::cuda::Shape proxiedShape(int ranks, int wantedChannels) {
+  constexpr size_t kMostPinned = size_t{256} << 20;
+  constexpr size_t kMostChunk = 65536, kLeastChunk = 512;
+  constexpr int kChannels = 4;
+  stretto::cuda::Shape shape;
+  WindowLayout& layout = shape.layout;
+  layout.ranks = static_cast<uint32_t>(std::max(1, ranks - 1));
+  layout.linePhases = 1;
+  layout.lineRegion = 0;
+  layout.linkWarpChunks = kLinkWarpChunks;
+  layout.linkSizes = 1;
+  shape.channels = shape.warpChunkChannels = shape.deepChannels = std::clamp(wantedChannels, 1, kChannels);
+  const size_t chunks = static_cast<size_t>(ranks) * layout.ranks * kLinkWarpChunks * kChannels;
+  layout.linkChunk =
+      static_cast<uint32_t>(std::clamp(std::bit_floor(kMostPinned / chunks), kLeastChunk, kMostChunk));
+  return shape;
+}
+
 int residentFor(int residentBlocks, int sharers) {
   return std::max(1, residentBlocks / std::max(1, sharers));
 }

@@ -17,6 +17,9 @@ inline constexpr int kMostDeepChannels = 64;
 
 // As many of the wanted channels (1 to kMostChannels) as fit, each as large as then fits.
 stretto::cuda::Shape deviceShape(int ranks, int wantedChannels);
+// The same for ranks between which a proxy moves what their kernels put into links (links/net/proxy.hpp):
+// links, and nothing else.
+stretto::cuda::Shape proxiedShape(int ranks, int wantedChannels);
 
 // The blocks that a rank may have when `sharers` ranks, this one included, are on its device: those of all of
 // them must be resident at once, because they wait for each other. At least 1.

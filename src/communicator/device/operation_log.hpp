@@ -19,6 +19,7 @@ class OperationLog {
   // `at` is zeroed when the region is made.
   explicit OperationLog(std::byte* at) : entries_(reinterpret_cast<CallRecord*>(at)) {}
 
+  void enter(const CallRecord& call) { recordCallAt(entry(call.sequence), call); }
   void enter(const CallRecord& kind, const CallInstance& call) {
     recordCallAt(entry(call.sequence), kind, call);
   }

@@ -37,7 +37,19 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
   if (!engine.ok()) return engine.status();
   std::unique_ptr<DeviceSide> side(new DeviceSide(std::move(connections), host, rank, ranks, limits));
   side->engine_ = std::move(engine.value());
+  if (side->connections_.proxied) STRETTO_TRY(side->useProxy(host.far));
   return side;
+}
+
+// Nobody opens anything: peers fill the window when they like, also before this rank has called anything.
+Status DeviceSide::useProxy(std::shared_ptr<links::net::FarLinks> far) {
+  auto proxy = links::net::Proxy::create(
+      {std::move(far), connections_.device, rank_, ranks_, connections_.shape});
+  if (!proxy.ok()) return proxy.status();
+  proxy_ = std::move(proxy.value());
+  windowsOf_ = proxy_->windows();
+  reachesAll_ = true;
+  return engine_->useWindows(windowsOf_.data());
 }
 
 Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, planner::Machine& machine) {
@@ -66,7 +78,7 @@ Status describe(const stretto::cuda::Shape& shape, const planner::Gpus& gpus, pl
 
 // The thread shares the windows and nothing else, so that nobody waits for it.
 void DeviceSide::serveSoon() {
-  if (!reached_->isWanted()) return;
+  if (proxy_ != nullptr || !reached_->isWanted()) return;
   (void)startApart(rank_, connections_.device, "to make its device window for peers that wait",
                    [reached = reached_] { reached->serve(); });
 }
@@ -198,6 +210,7 @@ Status DeviceSide::inOrder(StreamHandle stream, const Enqueue& enqueue) {
   if (!capture.ok()) return capture.status();
   STRETTO_TRY(order_.before(stream, capture.value()));
   STRETTO_TRY(enqueue());
+  if (proxy_ != nullptr) proxy_->wake();
   lastRuns_ = capture.value() == 0;
   return order_.after(stream, capture.value());
 }

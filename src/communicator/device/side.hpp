@@ -21,6 +21,7 @@
 #include "communicator/device/windows.hpp"
 #include "executors/cuda/engine.hpp"
 #include "executors/cuda/order.hpp"
+#include "links/net/proxy.hpp"
 
 namespace stretto::communicator {
 
@@ -38,7 +39,7 @@ class DeviceSide {
 
   int device() const { return connections_.device; }
   const stretto::cuda::Shape& shape() const { return connections_.shape; }
-  size_t windowBytes() const { return reached_->bytes(); }
+  size_t windowBytes() const { return proxy_ != nullptr ? proxy_->bytes() : reached_->bytes(); }
 
   // If some rank needs windows, has this one's made and offered, and those of the others opened, by a thread
   // of its own. Any thread.
@@ -55,6 +56,14 @@ class DeviceSide {
   // Once nothing runs any more, by a rank that leaves: waits, for `seconds` at most, until peers have what
   // they need to read what it has sent. Returns one that has not, or -1.
   int awaitPeers(double seconds) const { return hasReached_ ? reached_->awaitOpened(seconds) : -1; }
+  // Where a proxy moves what is sent: until that has left, until `ends()`. False if it has not.
+  bool awaitLeft(double seconds, const std::function<bool()>& ends) const {
+    return proxy_ == nullptr || proxy_->awaitLeft(seconds, ends);
+  }
+  // A peer whose link over the net has not worked for `seconds`, and why; -1: none.
+  int brokenFor(double seconds, std::string& words) const {
+    return proxy_ == nullptr ? -1 : proxy_->brokenFor(seconds, words);
+  }
 
   // That kernels of this device can use the buffers: asked of CUDA once for each place.
   Status checkBuffers(const Operation& operation);
@@ -129,6 +138,7 @@ class DeviceSide {
     for (int peer = 0; peer < ranks; ++peer) allWaits_.push_back(&host.kernelWaits(peer));
   }
 
+  Status useProxy(std::shared_ptr<links::net::FarLinks> far);
   Status checkBuffer(const Operation& operation, const void* buffer, const char* which);
   template <typename Enqueue>
   Status inOrder(StreamHandle stream, const Enqueue& enqueue);
@@ -145,6 +155,7 @@ class DeviceSide {
   std::vector<const KernelWaits*> allWaits_;       // by rank
   Standstill standstill_;
   LateLaunch late_;
+  std::unique_ptr<links::net::Proxy> proxy_;  // of ranks on several hosts, in place of windows in the device
   std::unique_ptr<executors::cuda::Engine> engine_;
   executors::cuda::Order order_;
   const int rank_;

@@ -52,7 +52,8 @@ Status Communicator::makeDevice() {
   freeWhatCanBe();
   DeviceConnections connections;
   STRETTO_TRY(connectDevices(
-      *membership_, {rank_, ranks_, config_.device, initTimeout.value(), config_.mostBlocks}, connections));
+      *membership_,
+      {rank_, ranks_, config_.device, initTimeout.value(), config_.mostBlocks, isSpread()}, connections));
   if (!connections.apart.empty()) {
     connections_.apart = std::move(connections.apart);
     return kOkStatus;
@@ -398,6 +399,7 @@ Status Communicator::verifyReads() const {
 bool Communicator::watch() {
   if (somebodyLeft_.load()) (void)lookAtKernels();
   if (noteDisagreement()) notifyPeers("waited for what its peers will not do");
+  if (isSpread() && noteBrokenLink()) notifyPeers("lost its link to another host");
   return state() <= State::kReady;
 }
 
@@ -411,6 +413,7 @@ bool Communicator::noteDisagreement() {
       [this](uint32_t launch, WaitingLaunch& what) { return reportWaits(launch, what); });
   warnOfLateLaunch();
   if (!waits) return false;
+  askOtherHosts();
   const OperationLog mine = connections_.operationLog(rank_);
   for (const Peer& peer : connections_.peers) {
     const Difference calls = mine.firstDifferenceTo(connections_.operationLog(peer.rank));
@@ -424,6 +427,45 @@ bool Communicator::noteDisagreement() {
   std::atomic_ref(connections_.header().wait.disagreeing).store(members, std::memory_order_release);
   return failDisagreeing(std::countr_zero(members & ~(uint64_t{1} << rank_)),
                          ranksStandStill(connections_.peers, members, rank_));
+}
+
+// What they have called is known here when they have said it. Once a second, by the device's thread.
+void Communicator::askOtherHosts() {
+  constexpr double kPauseSeconds = 1;
+  const uint64_t now = platform::ticks();
+  if (!isSpread() || (askedTicks_ != 0 && platform::tickSeconds(now - askedTicks_) < kPauseSeconds)) return;
+  askedTicks_ = now;
+  uint64_t others = 0;
+  for (const links::Link& link : connections_.links) {
+    const auto rank = static_cast<size_t>(&link - connections_.links.data());
+    if (link.standIn != nullptr) others |= uint64_t{1} << rank;
+  }
+  show(others);
+}
+
+// Most likely the peer has died or aborted, and word of that has come another way by now.
+bool Communicator::noteBrokenLink() {
+  std::string words;
+  int peer = -1;
+  std::string text = "rank " + std::to_string(rank_) + " has lost its link over ";
+  {
+    const std::lock_guard lock(deviceMutex_);
+    if (device_ == nullptr || state() != State::kReady) return false;
+    peer = device_->brokenFor(kSecondHandSeconds, words);
+    if (peer < 0) return false;
+    text += connections_.far->netName();
+  }
+  {
+    const std::lock_guard lock(membershipMutex_);
+    if (membership_ == nullptr) return false;
+    text += " to rank " + std::to_string(peer) + " (host " +
+            membership_->members()[static_cast<size_t>(peer)].host + "): " + words;
+  }
+  const Status why{Code::kRemote, static_cast<int16_t>(peer)};
+  markBroken(why, State::kFailed, text);
+  flight_.note(text.c_str());
+  raiseAbort(why);
+  return true;
 }
 
 bool Communicator::failDisagreeing(int peer, const std::string& words) {
@@ -463,6 +505,11 @@ bool Communicator::finishLaunches() {
   (void)lookAtKernels();
   if (!done || state() != State::kReady) return done;
   (void)reapLaunches(true);
+  if (!device_->awaitLeft(kLongestForPeers, [&] { return abort_.load() != 0; }) && abort_.load() == 0) {
+    STRETTO_LOG(kWarn, kInit,
+                "rank %d leaves although not all that it has sent has left its host within %g s: it may be lost",
+                rank_, kLongestForPeers);
+  }
   const int peer = device_->awaitPeers(kLongestForPeers);
   if (peer >= 0 && abort_.load() == 0) {
     STRETTO_LOG(kWarn, kInit,
@@ -488,6 +535,8 @@ void Communicator::letGoOfDevice() {
     std::lock_guard lock(errorMutex_);
     for (const auto& [rank, text] : lost_) absent.push_back(rank);
   }
+  // Nobody else writes where a proxy does.
+  for (int rank = 0; isSpread() && rank < ranks_; ++rank) absent.push_back(rank);
   letGo(std::move(last), std::move(connections_), std::move(absent), peaceful ? 1.0 : 0.2);
   freeWhatCanBe();
 }

@@ -50,6 +50,11 @@ class FarLinks {
   // The rings of a far peer, made at first use.
   SendRing& to(int peer);
   ReceiveRing& from(int peer);
+  // Null while that peer has not connected; for who waits for nobody in particular.
+  ReceiveRing* connectedFrom(int peer) const {
+    ReceiveRing* const ring = peers_[static_cast<size_t>(peer)]->receiving.get();
+    return ring != nullptr && ring->isConnected() ? ring : nullptr;
+  }
   // Whether `mailbox` is where this rank says what it has read of what comes from that peer.
   bool isReleased(int peer, const Mailbox* mailbox) const {
     const auto& ring = peers_[static_cast<size_t>(peer)]->receiving;

@@ -312,7 +312,7 @@ class Cuda {
   __device__ Status receiveWarpChunks(int peer, std::byte* to, size_t bytes);
 
   // A link, by one warp (algorithms/link_channel.hpp).
-  __device__ Status acquireLink(int peer, std::byte*& place) requires(Format::kLinks);
+  __device__ Status acquireLink(int peer, size_t bytes, std::byte*& place) requires(Format::kLinks);
   __device__ void publishLink(int peer) requires(Format::kLinks);
   __device__ Status awaitLink(int peer, const std::byte*& place) requires(Format::kLinks);
   __device__ void releaseLink(int peer) requires(Format::kLinks);
@@ -477,6 +477,10 @@ class Cuda {
     return mailbox(near(rank(), layout().warpChunkCredit(placeAt(rank(), receiver), number)));
   }
   __device__ bool awaitPlace(int peer, uint64_t number);
+  // By the thread that then says that the warp chunk is there: how many bytes it holds, if somebody asks.
+  __device__ void noteSize(const WarpChunkRing& ring, uint64_t number, size_t bytes) const {
+    if (layout().linkSizes != 0 && threadIdx.x % kWarp == 0) storeRelaxed64(ring.size(number), bytes);
+  }
   __device__ void giveCredit(int sender, uint64_t number) const;
   template <typename Visit>
   __device__ void forEachWarpChunk(uint64_t& cursor, size_t bytes, Visit visit);

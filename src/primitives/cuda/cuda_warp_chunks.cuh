@@ -243,7 +243,9 @@ __device__ Status Cuda<Reducer, Format, kRanks>::sendWarpChunks(int peer, const 
                                                                 size_t bytes) {
   const WarpChunkRing ring = linkChunksOf(peer, rank());
   forEachWarpChunk(cursor_, bytes, [&](uint64_t number, size_t begin, size_t size) {
-    if (awaitPlace(peer, number)) putWarpChunk(ring, number, warpChunkFlag(number), from + begin, size);
+    if (!awaitPlace(peer, number)) return;
+    noteSize(ring, number, size);
+    putWarpChunk(ring, number, warpChunkFlag(number), from + begin, size);
   });
   return failed_ ? Status{Code::kRemote} : Status{};
 }
@@ -280,11 +282,14 @@ __device__ void Cuda<Reducer, Format, kRanks>::giveCredit(int sender, uint64_t n
 }
 
 template <typename Reducer, typename Format, int kRanks>
-__device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer,
+__device__ Status Cuda<Reducer, Format, kRanks>::acquireLink(int peer, size_t bytes,
                                                              std::byte*& place) requires(Format::kLinks) {
   const uint64_t number = cursors(peer).sent;
-  place = linkChunksOf(peer, rank()).data(number);
-  return awaitPlace(peer, number) ? Status{} : Status{Code::kRemote};
+  const WarpChunkRing ring = linkChunksOf(peer, rank());
+  place = ring.data(number);
+  if (!awaitPlace(peer, number)) return Status{Code::kRemote};
+  noteSize(ring, number, bytes);
+  return {};
 }
 
 template <typename Reducer, typename Format, int kRanks>

@@ -104,6 +104,8 @@ struct WarpChunkRing {
   __device__ uint64_t* flag(uint64_t number) const {
     return reinterpret_cast<uint64_t*>(begin + size_t{count} * bytes) + slot(number);
   }
+  // Of a link whose layout has sizes.
+  __device__ uint64_t* size(uint64_t number) const { return flag(number) + count; }
 };
 
 // One thread's part of a line: which units, and where it lies. Numbers of one channel, so 32 bits hold them.

@@ -1,0 +1,43 @@
+// The thread of a device that moves for all proxies there. It spins while something moves, sleeps the longer
+// the longer nothing did, and ends with the last of them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/status.hpp"
+
+namespace stretto::links::net {
+
+class Proxy;
+
+class Mover {
+ public:
+  static Result<std::shared_ptr<Mover>> of(int device);
+  ~Mover();
+  Mover(const Mover&) = delete;
+  Mover& operator=(const Mover&) = delete;
+
+  // Any thread but its own. Nobody moves for what has been removed.
+  void add(Proxy& proxy);
+  void remove(Proxy& proxy);
+  void wake();
+
+ private:
+  Mover() = default;
+  void run();
+  bool moveAll();
+
+  std::mutex mutex_;  // held while proxies_ is used
+  std::vector<Proxy*> proxies_;
+  std::atomic<int> callers_{0};  // that wait for the lock, and come first
+  std::atomic<bool> ending_{false};
+  alignas(64) uint32_t bell_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace stretto::links::net
