@@ -26,6 +26,12 @@ void setEnvironment(const Setup& setup) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
 }
 
+// To the library alone: what it says to ranks of other hosts goes over loopback or a network of this one.
+void pretendHost(const Setup& setup, int rank) {
+  if (setup.hosts == 0) return;
+  setenv("NCCL_HOSTID", ("host-" + std::to_string(rank % setup.hosts)).c_str(), 1);
+}
+
 // One process's part: the library and who watches over it, shared by its ranks and never taken down.
 struct Process {
   explicit Process(const Setup& setup) : library(loadLibrary(setup.library)), watchdog(library) {
@@ -88,6 +94,7 @@ int runProcesses(const Setup& setup) {
     if (child < 0) throw Failure("cannot fork");
     if (child == 0) {
       dieWithParent();
+      pretendHost(setup, rank);
       int status = kExitHung;
       try {
         status = runRank(setup, crew, rank);
@@ -113,6 +120,7 @@ int runProcesses(const Setup& setup) {
 
 // Under `stretto bench`: one rank, asleep unless it is asked something.
 int serveRank(const Setup& setup, int rank) {
+  pretendHost(setup, rank);
   Channel channel(setup.folder, rank);
   if (!channel.isOpen()) throw Failure("cannot open the FIFOs in " + setup.folder);
   Process& process = processOf(setup);

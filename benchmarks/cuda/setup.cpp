@@ -70,6 +70,7 @@ std::map<std::string, Take> valued(Setup* s) {
       {"--folder", any(&s->folder)},
       {"--rank", whole(&s->rank)},
       {"--ranks", whole(&s->ranks)},
+      {"--hosts", whole(&s->hosts)},
       {"--max-bytes", whole(&s->maxBytes)},
       {"--timeout", positive(&s->timeout)},
       {"--env", [s](const std::string& text) { return parseVariable(text, s); }},
@@ -109,6 +110,8 @@ std::string faultOf(const Setup& s) {
   if (s.folder.empty() && (s.sweep.least < 1 || s.sweep.most < s.sweep.least || s.sweep.factor < 2)) {
     return "sizes need 1 <= -b <= -e and -f of at least 2";
   }
+  if (s.hosts > 0 && (s.threads || (s.folder.empty() && !s.processes)))
+    return "--hosts is for ranks that are processes: threads of one have one NCCL_HOSTID";
   if (s.sweep.group < 1 || s.sweep.group > kMostInGroup)
     return "--group goes from 1 to " + std::to_string(kMostInGroup);
   if (!s.folder.empty() && (s.rank >= s.ranks || s.maxBytes == 0))

@@ -56,9 +56,9 @@ class DeviceSide {
   // Once nothing runs any more, by a rank that leaves: waits, for `seconds` at most, until peers have what
   // they need to read what it has sent. Returns one that has not, or -1.
   int awaitPeers(double seconds) const { return hasReached_ ? reached_->awaitOpened(seconds) : -1; }
-  // Where a proxy moves what is sent: until that has left, until `ends()`. False if it has not.
-  bool awaitLeft(double seconds, const std::function<bool()>& ends) const {
-    return proxy_ == nullptr || proxy_->awaitLeft(seconds, ends);
+  // Where a proxy moves what is sent: until that has left, or `ends()`. False if it has not.
+  bool leave(double seconds, const std::function<bool()>& ends) const {
+    return proxy_ == nullptr || proxy_->leave(seconds, ends);
   }
   // A peer whose link over the net has not worked for `seconds`, and why; -1: none.
   int brokenFor(double seconds, std::string& words) const {

@@ -505,7 +505,7 @@ bool Communicator::finishLaunches() {
   (void)lookAtKernels();
   if (!done || state() != State::kReady) return done;
   (void)reapLaunches(true);
-  if (!device_->awaitLeft(kLongestForPeers, [&] { return abort_.load() != 0; }) && abort_.load() == 0) {
+  if (!device_->leave(kLongestForPeers, [&] { return abort_.load() != 0; }) && abort_.load() == 0) {
     STRETTO_LOG(kWarn, kInit,
                 "rank %d leaves although not all that it has sent has left its host within %g s: it may be lost",
                 rank_, kLongestForPeers);

@@ -71,6 +71,12 @@ ReceiveRing& FarLinks::from(int peer) {
   return *far.receiving;
 }
 
+void FarLinks::hangUp(int peer) {
+  ReceiveRing* const ring = peers_[static_cast<size_t>(peer)]->receiving.get();
+  std::erase(receiving_, ring);
+  ring->hangUp();
+}
+
 void FarLinks::progress() {
   for (SendRing* ring : sending_) ring->progress();
   for (ReceiveRing* ring : receiving_) ring->progress();

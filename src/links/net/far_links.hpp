@@ -55,6 +55,8 @@ class FarLinks {
     ReceiveRing* const ring = peers_[static_cast<size_t>(peer)]->receiving.get();
     return ring != nullptr && ring->isConnected() ? ring : nullptr;
   }
+  // That peer has said that it sends nothing any more.
+  void hangUp(int peer);
   // Whether `mailbox` is where this rank says what it has read of what comes from that peer.
   bool isReleased(int peer, const Mailbox* mailbox) const {
     const auto& ring = peers_[static_cast<size_t>(peer)]->receiving;

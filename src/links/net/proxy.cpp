@@ -18,6 +18,7 @@ constexpr int kTagBits = 20;                                   // of the word th
 // What a message holds, in its mailbox's tag.
 constexpr uint64_t kAlone = 1;   // one chunk: the record in the mailbox, the chunk behind it
 constexpr uint64_t kPacked = 2;  // records, each followed by its chunk: so many bytes as the mailbox says
+constexpr uint64_t kGoodbye = 3;  // nothing, and nothing follows
 
 // Larger chunks are lent where the net takes them so.
 constexpr size_t kMostPacked = 16384;
@@ -84,6 +85,7 @@ struct Proxy::Link {
   std::vector<Channel> channels;
   uint64_t sent = 0, received = 0;  // messages
   bool broken = false;
+  bool saidGoodbye = false;  // this rank to the peer
 };
 
 // What is ready to leave: a chunk, or a credit.
@@ -176,7 +178,8 @@ void Proxy::wake() {
   mover_->wake();
 }
 
-bool Proxy::awaitLeft(double seconds, const std::function<bool()>& ends) {
+bool Proxy::leave(double seconds, const std::function<bool()>& ends) {
+  leaving_.store(true);
   const uint64_t target = begun_.load() + 1;
   const uint64_t began = platform::ticks();
   while (idleAt_.load() < target) {
@@ -211,6 +214,7 @@ bool Proxy::move() {
   for (const auto& link : links_) {
     const Break* const found = links.broken(link->peer);
     if (found != nullptr) giveUp(*link, found->words);
+    if (leaving_.load() && !moved) sayGoodbye(*link);
     waits_ = waits_ || (!link->broken && (busy >> link->peer & 1) != 0);
   }
   if (moved) {
@@ -232,7 +236,7 @@ void Proxy::giveUp(Link& link, const std::string& words) {
 }
 
 bool Proxy::take(Link& link) {
-  ReceiveRing* const ring = config_.links->connectedFrom(link.peer);
+  ReceiveRing* ring = config_.links->connectedFrom(link.peer);
   const uint64_t before = link.received;
   while (ring != nullptr && ring->slot(link.received)->count == link.received + 1) {
     if (!takeMessage(link, *ring->slot(link.received), ring->bytesOf(link.received))) {
@@ -240,6 +244,7 @@ bool Proxy::take(Link& link) {
       break;
     }
     ring->released()->count = ++link.received;
+    ring = config_.links->connectedFrom(link.peer);
   }
   return link.received != before;
 }
@@ -251,6 +256,10 @@ bool Proxy::takeMessage(Link& link, const Mailbox& message, size_t bytes) {
   if (message.tag == kAlone) {
     std::memcpy(&record, message.inlined, sizeof record);
     return bytes == sizeof(Mailbox) + record.bytes && deliver(link, record, behind);
+  }
+  if (message.tag == kGoodbye) {
+    config_.links->hangUp(link.peer);
+    return true;
   }
   const size_t payload = message.bytes;
   if (message.tag != kPacked || payload > bytes || bytes != messageBytes(payload)) return false;
@@ -353,6 +362,19 @@ bool Proxy::send(Link& link) {
     noteLeft(one);
   }
   return link.sent != before;
+}
+
+// Where something was sent: else there is no connection, whose end the peer could take for a failure.
+void Proxy::sayGoodbye(Link& link) {
+  if (link.broken || link.saidGoodbye || link.sent == 0) return;
+  waits_ = true;
+  if (!hasRoom(link)) return;
+  SendRing& ring = config_.links->to(link.peer);
+  ring.slot(link.sent)->tag = kGoodbye;
+  ring.setBytes(0);
+  ring.publish();
+  ++link.sent;
+  link.saidGoodbye = true;
 }
 
 void Proxy::sendAlone(Link& link, const Found& chunk) {

@@ -52,8 +52,9 @@ class Proxy {
 
   // Any thread: kernels that move something may begin now.
   void wake();
-  // Any thread: waits until all that kernels have put has left, `seconds` at most and until `ends()`.
-  bool awaitLeft(double seconds, const std::function<bool()>& ends);
+  // Any thread, once no kernel runs any more: waits until all that kernels have put has left, and peers have
+  // been told that nothing follows; `seconds` at most and until `ends()`. False if something has not left.
+  bool leave(double seconds, const std::function<bool()>& ends);
   // Any thread: a peer whose link does not work any more, for `seconds` at least, and why; -1: none.
   int brokenFor(double seconds, std::string& words) const;
 
@@ -74,6 +75,7 @@ class Proxy {
   bool send(Link& link);
   bool hasRoom(const Link& link) const;
   void sendAlone(Link& link, const Found& chunk);
+  void sayGoodbye(Link& link);
   void giveUp(Link& link, const std::string& words);
 
   std::byte* window(int rank) const {
@@ -86,7 +88,8 @@ class Proxy {
   std::shared_ptr<Mover> mover_;
   std::vector<Found> found_;  // of one look
   std::atomic<uint64_t> begun_{0}, idleAt_{0};  // calls of move(), and the last one that found nothing to do
-  bool waits_ = false;                          // something could not leave yet
+  std::atomic<bool> leaving_{false};
+  bool waits_ = false;        // something could not leave yet
   mutable std::mutex mutex_;                    // for what follows
   int broken_ = -1;
   uint64_t brokenSince_ = 0;

@@ -108,6 +108,11 @@ Status SendRing::reap() {
   return kOkStatus;
 }
 
+void ReceiveRing::hangUp() {
+  memory_.reset();
+  receiver_.reset();
+}
+
 void ReceiveRing::progress() {
   if (!broken_.is()) broken_.note(step());
 }

@@ -123,6 +123,8 @@ class ReceiveRing {
 
   bool isConnected() const { return receiver_ != nullptr; }
   void connect(std::unique_ptr<stretto::net::Receiver> receiver) { receiver_ = std::move(receiver); }
+  // Nothing comes any more, and it is no error that the sender closes.
+  void hangUp();
   void progress();
 
  private:

@@ -2,7 +2,12 @@
 // up, and over TCP; processes that say that they are on hosts of their own.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/scoped_variable.hpp"
@@ -106,11 +111,13 @@ class Proxied : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (!deviceThere()) GTEST_SKIP() << "no GPU";
-    if (GetParam()) communicator::useBetweenHosts(std::make_shared<MadeUpNet>());
+    if (GetParam()) communicator::useBetweenHosts(net_);
   }
   void TearDown() override { communicator::useBetweenHosts(nullptr); }
+  MadeUpNet::Faults& faults() { return net_->faults; }
 
  private:
+  const std::shared_ptr<MadeUpNet> net_ = std::make_shared<MadeUpNet>();
   const ScopedVariable link_{"STRETTO_LINK", "net"};
   const ScopedVariable interface_{"NCCL_SOCKET_IFNAME", "lo"};
 };
@@ -140,8 +147,197 @@ TEST_P(Proxied, GraphsAreReplayed) {
             }));
 }
 
+// Large messages, whose chunks are lent to the net, one after the other and many at a time.
+TEST_P(Proxied, LargeMessagesPass) {
+  asThreads(2, connected([](Member& member) {
+              sumsRight(member, {kMost});
+              othersRight(member, kMost / 4);
+            }));
+}
+
+// What is there in part is not taken for a chunk.
+TEST_P(Proxied, WaitForWholeMessages) {
+  if (!GetParam()) GTEST_SKIP() << "the made up net alone can be told";
+  faults().polls = 3;
+  asThreads(3, connected([](Member& member) { sumsRight(member, {3, 40000}); }));
+}
+
+TEST_P(Proxied, AreToldThatALinkBroke) {
+  if (!GetParam()) GTEST_SKIP() << "the made up net alone can be told";
+  faults().breaks = 12;
+  asThreads(2, [](Member& member) {
+    member.device = OnDevice::make(member.rank);
+    ncclUniqueId id;
+    if (!member.board.shareId(member.rank, &id)) return;
+    if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
+    ncclResult_t result = ncclSuccess, later = ncclSuccess;
+    for (int turn = 0; turn < 20 && result == ncclSuccess; ++turn) {
+      result = ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum, member.comm,
+                             member.stream());
+    }
+    member.device->synchronize();  // kernels end, though nothing comes any more
+    member.check(eventually(20, [&] {
+                   return ncclCommGetAsyncError(member.comm, &later) != ncclSuccess || later != ncclSuccess;
+                 }),
+                 "no error over a broken net");
+    member.expect(later, "over a broken net", ncclRemoteError);
+    member.expectError("over a broken net", {"rank " + std::to_string(1 - member.rank)});
+    member.board.meet();
+    member.expect(ncclCommAbort(member.comm), "abort");
+  });
+}
+
+// No thread and no descriptor stays.
+TEST_P(Proxied, NothingIsLeftOfThem) {
+  asThreads(2, [](Member& member) {
+    member.device = OnDevice::make(member.rank);
+    const auto once = [&] {
+      ncclUniqueId id;
+      if (!member.board.shareId(member.rank, &id)) return false;
+      if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return false;
+      const bool right = sumsRight(member, {1000});
+      member.expect(ncclCommDestroy(member.comm), "destroy");
+      return member.board.meet() && right;
+    };
+    if (!once()) return;  // what is made once stays
+    size_t threads = 0, descriptors = 0;
+    const auto rests = [&] {
+      return member.board.meet() && eventually(10, [&] {
+        const bool same = threads == threadsNow() && descriptors == descriptorsNow();
+        threads = threadsNow();
+        descriptors = descriptorsNow();
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        return same;
+      });
+    };
+    if (!member.check(rests(), "threads that come and go")) return;
+    const size_t threadsBefore = threads, descriptorsBefore = descriptors;
+    for (int turn = 0; turn < 3; ++turn) {
+      if (!once()) return;
+    }
+    const auto asBefore = [&] {
+      return threadsNow() <= threadsBefore && descriptorsNow() <= descriptorsBefore;
+    };
+    if (!eventually(10, asBefore)) {
+      member.complain("%zu threads and %zu descriptors, before %zu and %zu", threadsNow(), descriptorsNow(),
+                      threadsBefore, descriptorsBefore);
+    }
+    member.board.meet();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Nets, Proxied, ::testing::Bool(),
                          [](const auto& which) { return which.param ? "MadeUp" : "Tcp"; });
+
+// Processes that say that they are on hosts of their own, `perHost` on each.
+class GpuHosts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!deviceThere()) GTEST_SKIP() << "no GPU";
+  }
+  static Body onHosts(int perHost, const Body& body) {
+    return [perHost, body](Member& member) {
+      setenv("NCCL_HOSTID", ("gpu-host-" + std::to_string(member.rank / perHost)).c_str(), 1);
+      connected(body)(member);
+    };
+  }
+
+ private:
+  const ScopedVariable hosts_{"STRETTO_HOSTS", "own"};
+  const ScopedVariable interface_{"NCCL_SOCKET_IFNAME", "lo"};
+};
+
+TEST_F(GpuHosts, OfOneRankEach) {
+  asProcesses(2, onHosts(1, [](Member& member) {
+                if (sumsRight(member, {1, 1000, 300000})) othersRight(member, 3000);
+              }));
+}
+
+// Children of one host have no proxy.
+TEST_F(GpuHosts, OfTwoRanksEachAndTheirChildren) {
+  asProcesses(4, onHosts(2, [](Member& member) {
+                if (!sumsRight(member, {1000}) || !othersRight(member, 3000)) return;
+                const int host = member.rank / 2;
+                ncclComm_t child = nullptr;
+                if (!member.expect(ncclCommSplit(member.comm, member.rank % 2, host, &child, nullptr), "split"))
+                  return;
+                fill(member, 1000);
+                const auto sum = [&](const char* what, int first, int second) {
+                  return member.expect(ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum,
+                                                     child, member.stream()),
+                                       what) &&
+                         holds(member, 1000, what,
+                               [&](size_t i) { return valueOf(first, i) + valueOf(second, i); });
+                };
+                sum("a rail", member.rank % 2, member.rank % 2 + 2);
+                member.expect(ncclCommDestroy(child), "destroy");
+              }));
+}
+
+// The others' kernels end within a second, and they are told who it was.
+TEST_F(GpuHosts, OneThatDiesIsNamed) {
+  const Board board(2);
+  const Canary canary;
+  Processes processes(board, onHosts(1, [&](Member& member) {
+                        if (!sumsRight(member, {1000})) return;
+                        if (member.rank == 0) {
+                          for (;;) pause();
+                        }
+                        const ncclResult_t result =
+                            ncclAllReduce(inputOf(member), resultOf(member), kMost, ncclFloat, ncclSum,
+                                          member.comm, member.stream());
+                        member.expect(result, "all-reduce");
+                        member.board.word(0) = 1;
+                        member.check(eventually(20, [&] { return member.board.word(1) != 0; }), "no kill");
+                        const double killed = secondsNow();
+                        member.device->synchronize();
+                        const double took = secondsNow() - killed;
+                        if (took > canary.limit(1)) member.complain("its kernel ended after %.2f s", took);
+                        ncclResult_t later = ncclSuccess;
+                        member.check(eventually(5,
+                                                [&] {
+                                                  (void)ncclCommGetAsyncError(member.comm, &later);
+                                                  return later != ncclSuccess;
+                                                }),
+                                     "no error after a death");
+                        member.expect(later, "the error", ncclRemoteError);
+                        member.expectError("the loss", {"rank 0", "host"});
+                        member.expect(ncclCommAbort(member.comm), "abort");
+                        member.comm = nullptr;
+                      }),
+                      100);
+  EXPECT_TRUE(eventually(60, [&] { return board.word(0) != 0; }));
+  processes.kill(0);
+  board.word(1) = 1;
+  processes.finish(0);
+}
+
+TEST_F(GpuHosts, OneThatAbortsIsNamed) {
+  asProcesses(2, onHosts(1, [](Member& member) {
+                if (!sumsRight(member, {1000})) return;
+                if (member.rank == 0) {
+                  member.expect(ncclCommAbort(member.comm), "abort");
+                  member.comm = nullptr;
+                  member.board.meet();
+                  return;
+                }
+                const ncclResult_t result = ncclAllReduce(inputOf(member), resultOf(member), kMost, ncclFloat,
+                                                          ncclSum, member.comm, member.stream());
+                if (result == ncclSuccess) member.device->synchronize();
+                ncclResult_t later = ncclSuccess;
+                member.check(eventually(10,
+                                        [&] {
+                                          (void)ncclCommGetAsyncError(member.comm, &later);
+                                          return later != ncclSuccess;
+                                        }),
+                             "no error after an abort");
+                member.expect(later, "the error", ncclRemoteError);
+                member.expectError("the abort", {"rank 0"});
+                member.board.meet();
+                member.expect(ncclCommAbort(member.comm), "abort");
+                member.comm = nullptr;
+              }));
+}
 
 }  // namespace
 }  // namespace stretto
