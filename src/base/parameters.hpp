@@ -44,6 +44,7 @@ extern const Parameter kAlgo;
 extern const Parameter kProto;
 extern const Parameter kLink;
 extern const Parameter kHosts;
+extern const Parameter kProxyThreads;
 extern const Parameter kRealNccl;
 extern const Parameter kDevice;
 extern const Parameter kSharedDevice;

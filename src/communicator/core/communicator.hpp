@@ -159,7 +159,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool sharesWindows() const { return host_ != nullptr && !isSpread() && (device_ == nullptr || ranks_ > 1); }
   // Some ranks are on other hosts. Of ranks in host memory host_ is then a SpreadHost, those on GPUs have a
   // proxy.
-  bool isSpread() const { return connections_.far != nullptr; }
+  bool isSpread() const { return !connections_.far.empty(); }
   Status registerWindow(const void* handle, void* buffer, size_t bytes, Status refused);
   void deregisterWindow(const void* handle);
   // Of a peer's buffer there, in this rank's addresses.

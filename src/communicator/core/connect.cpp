@@ -113,6 +113,21 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                    mine.process.pid);
 }
 
+// That move what a rank's kernels put into links: of ranks in host memory the one that waits.
+Result<int> proxyThreads(int rank, std::span<const links::Endpoint> endpoints) {
+  const links::Endpoint& mine = endpoints[static_cast<size_t>(rank)];
+  if (mine.proxied == 0) return 1;
+  if (parameters::kProxyThreads.isSet()) {
+    const auto given = parameters::kProxyThreads.integer(1, kMostFarLinks);
+    return given.ok() ? Result(static_cast<int>(given.value())) : given.status();
+  }
+  const auto here = std::count_if(endpoints.begin(), endpoints.end(), [&](const links::Endpoint& other) {
+    return sameKernel(other.process, mine.process);
+  });
+  constexpr int kCoresEach = 2;  // the rank's own threads, and the kernel's part in what a socket takes
+  return std::clamp(platform::usableCores() / (kCoresEach * static_cast<int>(here)), 1, kMostFarLinks);
+}
+
 // Why ranks, all on GPUs, cannot be connected here, being on several hosts, with the same words everywhere;
 // empty if they can.
 std::string spreadOf(const std::vector<links::Endpoint>& endpoints) {
@@ -291,7 +306,10 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
     config.rank = request.rank;
     config.ranks = request.ranks;
     config.chunkBytes = links::net::chunkBytesFor(request.ranks);
-    auto far = connectFar(membership, std::move(config), endpoints.value(), request.timeoutSeconds);
+    const auto threads = proxyThreads(request.rank, endpoints.value());
+    if (!threads.ok()) return threads.status();
+    auto far = connectFar(membership, std::move(config), endpoints.value(), threads.value(),
+                          request.timeoutSeconds);
     if (!far.ok()) return far.status();
     connections.far = std::move(far.value());
   }

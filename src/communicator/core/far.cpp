@@ -1,6 +1,7 @@
 #include "communicator/core/far.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -20,10 +21,11 @@ namespace {
 
 // Where a rank listens, or why it does not.
 struct Offer {
-  net::Handle handle{};
+  std::array<net::Handle, kMostFarLinks> handles{};
   char net[32] = {};
+  uint32_t count = 0;  // of handles
   uint32_t code = 0;
-  char text[404] = {};
+  char text[400] = {};
 };
 
 // What travels of a header.
@@ -56,11 +58,11 @@ CallRecordWords copyOf(const CallRecord& place) {
 std::mutex netMutex;
 std::shared_ptr<net::Net> givenNet;  // by netMutex
 
-Offer offerOf(const Result<std::unique_ptr<links::net::FarLinks>>& links) {
+Offer offerOf(const Result<FarLinks>& links) {
   Offer offer;
   if (links.ok()) {
-    offer.handle = links.value()->handle();
-    snprintf(offer.net, sizeof offer.net, "%s", links.value()->netName());
+    for (const auto& one : links.value()) offer.handles[offer.count++] = one->handle();
+    snprintf(offer.net, sizeof offer.net, "%s", links.value().front()->netName());
   } else {
     offer.code = static_cast<uint32_t>(links.status().code);
     snprintf(offer.text, sizeof offer.text, "%s", lastError().c_str());
@@ -114,25 +116,33 @@ bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs) {
   return forced == links::net::kName || (forced.empty() && !sameHost(mine.process, theirs.process));
 }
 
-Result<std::unique_ptr<links::net::FarLinks>> connectFar(bootstrap::Membership& membership,
-                                                         links::net::FarLinks::Config config,
-                                                         std::span<const links::Endpoint> endpoints,
-                                                         double timeoutSeconds) {
+Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLinks::Config config,
+                            std::span<const links::Endpoint> endpoints, int wanted, double timeoutSeconds) {
   const int rank = config.rank;
-  auto listening = [&]() -> Result<std::unique_ptr<links::net::FarLinks>> {
+  auto listening = [&]() -> Result<FarLinks> {
     auto net = netBetweenHosts();
     if (!net.ok()) return net.status();
     config.net = std::move(net.value());
-    return links::net::FarLinks::listen(std::move(config));
+    FarLinks all;
+    while (all.size() < static_cast<size_t>(std::clamp(wanted, 1, kMostFarLinks))) {
+      auto one = links::net::FarLinks::listen(config);
+      if (!one.ok()) return one.status();
+      all.push_back(std::move(one.value()));
+    }
+    return all;
   }();
   const auto offers = gather(membership, "net", offerOf(listening), timeoutSeconds);
   if (!offers.ok()) return offers.status();
   STRETTO_TRY(agree(offers.value(), rank));
+  FarLinks& all = listening.value();
+  for (const Offer& offer : offers.value())
+    all.resize(std::clamp<size_t>(offer.count, 1, all.size()));
   for (size_t peer = 0; peer < endpoints.size(); ++peer) {
     const links::Endpoint& mine = endpoints[static_cast<size_t>(rank)];
     const bool proxied = mine.proxied != 0 && endpoints[peer].rank != mine.rank;
-    if (proxied || isFar(mine, endpoints[peer]))
-      listening.value()->add(static_cast<int>(peer), offers.value()[peer].handle);
+    if (!proxied && !isFar(mine, endpoints[peer])) continue;
+    for (size_t i = 0; i < all.size(); ++i)
+      all[i]->add(static_cast<int>(peer), offers.value()[peer].handles[i]);
   }
   return listening;
 }

@@ -23,11 +23,12 @@ namespace stretto::communicator {
 Result<std::shared_ptr<net::Net>> netBetweenHosts();
 void useBetweenHosts(std::shared_ptr<net::Net> net);
 
-// Listens for far ranks and learns where they listen. Collective, where any rank has a far one.
-Result<std::unique_ptr<links::net::FarLinks>> connectFar(bootstrap::Membership& membership,
-                                                         links::net::FarLinks::Config config,
-                                                         std::span<const links::Endpoint> endpoints,
-                                                         double timeoutSeconds);
+// Listens for far ranks and learns where they listen: so often as all ranks want it, once at least. Those of
+// the same index are connected. Collective, where any rank has a far one.
+inline constexpr int kMostFarLinks = 4;
+using FarLinks = std::vector<std::shared_ptr<links::net::FarLinks>>;
+Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLinks::Config config,
+                            std::span<const links::Endpoint> endpoints, int wanted, double timeoutSeconds);
 // Whether this rank and that one have no other link than the net, as STRETTO_LINK has it.
 bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs);
 

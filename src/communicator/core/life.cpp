@@ -256,7 +256,7 @@ Status Communicator::makeHost() {
   if (isSpread() && !onDevice()) {
     policy.value().polls = true;
     policy.value().yields = 20;  // each look is a call of the kernel already
-    links::net::SpreadHost::Far far{*connections_.far, connections_.places,
+    links::net::SpreadHost::Far far{*connections_.far.front(), connections_.places,
                                     [this](uint64_t peers) { show(peers); }};
     host_ = std::make_unique<links::net::SpreadHost>(rank_, connections_.peers, layout, policy.value(),
                                                      &importer_, std::move(far));

@@ -73,7 +73,7 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedChannels) {
 // A rank has a window for itself and one for each peer, all in pinned memory of the host.
 stretto::cuda::Shape proxiedShape(int ranks, int wantedChannels) {
   constexpr size_t kMostPinned = size_t{256} << 20;
-  constexpr size_t kMostChunk = 65536, kLeastChunk = 512;
+  constexpr size_t kMostChunk = 131072, kLeastChunk = 512;
   constexpr int kChannels = 4;
   stretto::cuda::Shape shape;
   WindowLayout& layout = shape.layout;

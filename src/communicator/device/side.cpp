@@ -42,9 +42,8 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(DeviceConnections connect
 }
 
 // Nobody opens anything: peers fill the window when they like, also before this rank has called anything.
-Status DeviceSide::useProxy(std::shared_ptr<links::net::FarLinks> far) {
-  auto proxy = links::net::Proxy::create(
-      {std::move(far), connections_.device, rank_, ranks_, connections_.shape});
+Status DeviceSide::useProxy(const FarLinks& far) {
+  auto proxy = links::net::Proxy::create({far, connections_.device, rank_, ranks_, connections_.shape});
   if (!proxy.ok()) return proxy.status();
   proxy_ = std::move(proxy.value());
   windowsOf_ = proxy_->windows();

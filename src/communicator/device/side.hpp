@@ -138,7 +138,7 @@ class DeviceSide {
     for (int peer = 0; peer < ranks; ++peer) allWaits_.push_back(&host.kernelWaits(peer));
   }
 
-  Status useProxy(std::shared_ptr<links::net::FarLinks> far);
+  Status useProxy(const FarLinks& far);
   Status checkBuffer(const Operation& operation, const void* buffer, const char* which);
   template <typename Enqueue>
   Status inOrder(StreamHandle stream, const Enqueue& enqueue);

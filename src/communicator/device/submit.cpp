@@ -453,7 +453,7 @@ bool Communicator::noteBrokenLink() {
     if (device_ == nullptr || state() != State::kReady) return false;
     peer = device_->brokenFor(kSecondHandSeconds, words);
     if (peer < 0) return false;
-    text += connections_.far->netName();
+    text += connections_.far.front()->netName();
   }
   {
     const std::lock_guard lock(membershipMutex_);

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <system_error>
+#include <utility>
 
-#include "links/net/proxy.hpp"
+#include "links/net/shuttle.hpp"
 #include "platform/clock.hpp"
 #include "platform/futex.hpp"
 
@@ -14,7 +15,7 @@ namespace {
 // Never destroyed: threads may outlive static objects.
 struct Movers {
   std::mutex mutex;
-  std::map<int, std::weak_ptr<Mover>> all;
+  std::map<std::pair<int, int>, std::weak_ptr<Mover>> all;  // by device and index
 };
 Movers& movers() {
   static auto* here = new Movers;
@@ -23,9 +24,9 @@ Movers& movers() {
 
 }  // namespace
 
-Result<std::shared_ptr<Mover>> Mover::of(int device) {
+Result<std::shared_ptr<Mover>> Mover::of(int device, int index) {
   const std::lock_guard lock(movers().mutex);
-  std::weak_ptr<Mover>& known = movers().all[device];
+  std::weak_ptr<Mover>& known = movers().all[{device, index}];
   if (std::shared_ptr<Mover> mover = known.lock()) return mover;
   std::shared_ptr<Mover> mover(new Mover);
   try {
@@ -43,18 +44,18 @@ Mover::~Mover() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Mover::add(Proxy& proxy) {
+void Mover::add(Shuttle& shuttle) {
   ++callers_;
   const std::lock_guard lock(mutex_);
   --callers_;
-  proxies_.push_back(&proxy);
+  shuttles_.push_back(&shuttle);
 }
 
-void Mover::remove(Proxy& proxy) {
+void Mover::remove(Shuttle& shuttle) {
   ++callers_;
   const std::lock_guard lock(mutex_);
   --callers_;
-  std::erase(proxies_, &proxy);
+  std::erase(shuttles_, &shuttle);
 }
 
 void Mover::wake() {
@@ -65,7 +66,7 @@ void Mover::wake() {
 bool Mover::moveAll() {
   const std::lock_guard lock(mutex_);
   bool moved = false;
-  for (Proxy* proxy : proxies_) moved = proxy->move() || moved;
+  for (Shuttle* shuttle : shuttles_) moved = shuttle->move() || moved;
   return moved;
 }
 

@@ -1,5 +1,5 @@
-// The thread of a device that moves for all proxies there. It spins while something moves, sleeps the longer
-// the longer nothing did, and ends with the last of them.
+// A thread of a device that moves for all ranks there what is the matter of that thread. It spins while
+// something moves, sleeps the longer the longer nothing did, and ends with the last of them.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,19 @@
 
 namespace stretto::links::net {
 
-class Proxy;
+class Shuttle;
 
 class Mover {
  public:
-  static Result<std::shared_ptr<Mover>> of(int device);
+  // `index`: of a device's movers.
+  static Result<std::shared_ptr<Mover>> of(int device, int index);
   ~Mover();
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
   // Any thread but its own. Nobody moves for what has been removed.
-  void add(Proxy& proxy);
-  void remove(Proxy& proxy);
+  void add(Shuttle& shuttle);
+  void remove(Shuttle& shuttle);
   void wake();
 
  private:
@@ -32,8 +33,8 @@ class Mover {
   void run();
   bool moveAll();
 
-  std::mutex mutex_;  // held while proxies_ is used
-  std::vector<Proxy*> proxies_;
+  std::mutex mutex_;  // held while shuttles_ is used
+  std::vector<Shuttle*> shuttles_;
   std::atomic<int> callers_{0};  // that wait for the lock, and come first
   std::atomic<bool> ending_{false};
   alignas(64) uint32_t bell_ = 0;

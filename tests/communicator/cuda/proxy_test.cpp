@@ -147,6 +147,14 @@ TEST_P(Proxied, GraphsAreReplayed) {
             }));
 }
 
+// Each has some channels, and connections of its own.
+TEST_P(Proxied, SeveralThreadsMove) {
+  const ScopedVariable threads("STRETTO_PROXY_THREADS", "3");
+  asThreads(2, connected([](Member& member) {
+              if (sumsRight(member, {1, 70000, 300000})) othersRight(member, 100000);
+            }));
+}
+
 // Large messages, whose chunks are lent to the net, one after the other and many at a time.
 TEST_P(Proxied, LargeMessagesPass) {
   asThreads(2, connected([](Member& member) {
@@ -314,7 +322,7 @@ TEST_F(GpuHosts, OneThatDiesIsNamed) {
 
 TEST_F(GpuHosts, OneThatAbortsIsNamed) {
   asProcesses(2, onHosts(1, [](Member& member) {
-                if (!sumsRight(member, {1000})) return;
+                if (!sumsRight(member, {1000}) || !member.board.meet()) return;
                 if (member.rank == 0) {
                   member.expect(ncclCommAbort(member.comm), "abort");
                   member.comm = nullptr;
