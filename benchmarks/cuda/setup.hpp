@@ -47,7 +47,7 @@ struct Setup {
   bool threads = false;       // with a folder: this process is all ranks, as threads
   bool processes = false;     // one-shot: ranks are forked processes, not threads
   bool sharedDevice = false;  // all ranks on GPU 0
-  int hosts = 0;              // that processes say they are on, in turns (NCCL_HOSTID); 0: the one they are on
+  int hosts = 0;  // that processes say they are on, in turns (NCCL_HOSTID); 0: the one they are on
   bool window = false;
   double timeout = 60;
   size_t maxBytes = 0;

@@ -86,8 +86,8 @@ constexpr Parameter kLink{"STRETTO_LINK", "",
                           "force how ranks reach each other: memory, shm, net; of GPUs net alone"};
 constexpr Parameter kHosts{"STRETTO_HOSTS", "auto",
                            "who serves GPUs of several hosts: own, nccl, or auto, which is nccl for now"};
-constexpr Parameter kProxyThreads{"STRETTO_PROXY_THREADS", "",
-                                  "threads that move a GPU's bytes between hosts: 1 to 4 (default: by cores)"};
+constexpr Parameter kProxyThreads{
+    "STRETTO_PROXY_THREADS", "", "threads that move a GPU's bytes between hosts: 1 to 4 (default: by cores)"};
 constexpr Parameter kRealNccl{"STRETTO_REAL_NCCL", "",
                               "path of NVIDIA's libnccl.so.2, for what is handed to it; none: never"};
 constexpr Parameter kDevice{"STRETTO_DEVICE", "auto",

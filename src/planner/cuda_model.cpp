@@ -211,8 +211,7 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   const double blocks = preferredBlocks(row, request, machine);
   const bool isProxied = machine.hosts > 1;
   const double rate =
-      isProxied ? kProxiedRate
-                : std::min(rateOf(row, request, machine), constantsOf(row).perBlock * blocks);
+      isProxied ? kProxiedRate : std::min(rateOf(row, request, machine), constantsOf(row).perBlock * blocks);
   const double hop = isProxied ? kProxiedHop : hopOf(row);
   const double wire = cost.wireBytes * constantsOf(row).wireFactor / rate;
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.

@@ -211,9 +211,7 @@ struct WindowLayout {
   constexpr size_t allWarpChunkBytes() const {
     return roundToPage(readMarksBegin() + size_t{linePhases} * ranks * warpChunks * sizeof(uint64_t));
   }
-  constexpr size_t bytes() const {
-    return roundToPage(linkChunksBegin() + ranks * linkRing());
-  }
+  constexpr size_t bytes() const { return roundToPage(linkChunksBegin() + ranks * linkRing()); }
 
  private:
   constexpr size_t readMarksBegin() const {

@@ -308,8 +308,8 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
     config.chunkBytes = links::net::chunkBytesFor(request.ranks);
     const auto threads = proxyThreads(request.rank, endpoints.value());
     if (!threads.ok()) return threads.status();
-    auto far = connectFar(membership, std::move(config), endpoints.value(), threads.value(),
-                          request.timeoutSeconds);
+    auto far =
+        connectFar(membership, std::move(config), endpoints.value(), threads.value(), request.timeoutSeconds);
     if (!far.ok()) return far.status();
     connections.far = std::move(far.value());
   }

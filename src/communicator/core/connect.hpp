@@ -32,8 +32,8 @@ struct Connections {
   std::vector<links::Link> links;  // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;         // by rank
   FarLinks far;                    // to ranks of other hosts; none if there are none
-  links::net::HostMap places;                 // which ranks share a host
-  std::string apart;                          // why ranks on GPUs cannot be connected here at all; else empty
+  links::net::HostMap places;      // which ranks share a host
+  std::string apart;               // why ranks on GPUs cannot be connected here at all; else empty
 
   WindowHeader& header() const { return *reinterpret_cast<WindowHeader*>(region->data()); }
   OperationLog operationLog(int rank) const {

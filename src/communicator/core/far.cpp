@@ -135,8 +135,7 @@ Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLi
   if (!offers.ok()) return offers.status();
   STRETTO_TRY(agree(offers.value(), rank));
   FarLinks& all = listening.value();
-  for (const Offer& offer : offers.value())
-    all.resize(std::clamp<size_t>(offer.count, 1, all.size()));
+  for (const Offer& offer : offers.value()) all.resize(std::clamp<size_t>(offer.count, 1, all.size()));
   for (size_t peer = 0; peer < endpoints.size(); ++peer) {
     const links::Endpoint& mine = endpoints[static_cast<size_t>(rank)];
     const bool proxied = mine.proxied != 0 && endpoints[peer].rank != mine.rank;
@@ -151,8 +150,8 @@ links::Link standIn(const WindowHeader& like, int rank, size_t bytes, size_t beh
   constexpr std::align_val_t kAlignment{kPageBytes};
   auto* const memory = static_cast<std::byte*>(::operator new[](bytes, kAlignment));
   std::memset(memory + behind, 0, bytes - behind);
-  const std::shared_ptr<WindowHeader> header(
-      new (memory) WindowHeader{}, [](WindowHeader* at) { ::operator delete[](at, kAlignment); });
+  const std::shared_ptr<WindowHeader> header(new (memory) WindowHeader{},
+                                             [](WindowHeader* at) { ::operator delete[](at, kAlignment); });
   header->magic = like.magic;
   header->version = like.version;
   header->rank = static_cast<uint32_t>(rank);

@@ -35,7 +35,7 @@ struct DeviceRequest {
   int ranks = 1;
   int device = 0;
   double timeoutSeconds = 0;
-  int mostBlocks = 0;  // of an operation; the least of all ranks' counts; 0: any number
+  int mostBlocks = 0;    // of an operation; the least of all ranks' counts; 0: any number
   bool proxied = false;  // ranks are on several hosts, and a proxy moves what goes between them
 };
 

@@ -52,8 +52,8 @@ Status Communicator::makeDevice() {
   freeWhatCanBe();
   DeviceConnections connections;
   STRETTO_TRY(connectDevices(
-      *membership_,
-      {rank_, ranks_, config_.device, initTimeout.value(), config_.mostBlocks, isSpread()}, connections));
+      *membership_, {rank_, ranks_, config_.device, initTimeout.value(), config_.mostBlocks, isSpread()},
+      connections));
   if (!connections.apart.empty()) {
     connections_.apart = std::move(connections.apart);
     return kOkStatus;
@@ -506,9 +506,10 @@ bool Communicator::finishLaunches() {
   if (!done || state() != State::kReady) return done;
   (void)reapLaunches(true);
   if (!device_->leave(kLongestForPeers, [&] { return abort_.load() != 0; }) && abort_.load() == 0) {
-    STRETTO_LOG(kWarn, kInit,
-                "rank %d leaves although not all that it has sent has left its host within %g s: it may be lost",
-                rank_, kLongestForPeers);
+    STRETTO_LOG(
+        kWarn, kInit,
+        "rank %d leaves although not all that it has sent has left its host within %g s: it may be lost",
+        rank_, kLongestForPeers);
   }
   const int peer = device_->awaitPeers(kLongestForPeers);
   if (peer >= 0 && abort_.load() == 0) {

@@ -32,7 +32,8 @@ Result<std::shared_ptr<Mover>> Mover::of(int device, int index) {
   try {
     mover->thread_ = std::thread([self = mover.get()] { self->run(); });
   } catch (const std::system_error&) {
-    return fail(Code::kSystem, "no thread can be had that moves bytes between GPU %d and other hosts", device);
+    return fail(Code::kSystem, "no thread can be had that moves bytes between GPU %d and other hosts",
+                device);
   }
   known = mover;
   return mover;

@@ -17,9 +17,9 @@ Result<std::unique_ptr<Proxy>> Proxy::create(const Config& config) {
   for (int index = 0; index < count; ++index) {
     auto mover = Mover::of(config.device, index);
     if (!mover.ok()) return mover.status();
-    auto shuttle = std::make_unique<Shuttle>(
-        Shuttle::Config{config.links[static_cast<size_t>(index)], config.rank, config.ranks, config.shape,
-                        proxy->memory_.host, index, count});
+    auto shuttle = std::make_unique<Shuttle>(Shuttle::Config{config.links[static_cast<size_t>(index)],
+                                                             config.rank, config.ranks, config.shape,
+                                                             proxy->memory_.host, index, count});
     mover.value()->add(*shuttle);
     proxy->parts_.push_back({std::move(shuttle), std::move(mover.value())});
   }
@@ -35,8 +35,7 @@ Proxy::~Proxy() {
 std::array<std::byte*, kMaxRanks> Proxy::windows() const {
   std::array<std::byte*, kMaxRanks> windows{};
   for (int rank = 0; rank < ranks_; ++rank) {
-    windows[static_cast<size_t>(rank)] =
-        memory_.device + static_cast<size_t>(rank) * shape_.windowBytes();
+    windows[static_cast<size_t>(rank)] = memory_.device + static_cast<size_t>(rank) * shape_.windowBytes();
   }
   return windows;
 }

@@ -13,8 +13,8 @@ constexpr uint64_t kPlaces = WindowLayout::kWarpChunkCredits;  // of a link's ri
 constexpr int kTagBits = 20;                                   // of the word that says that a chunk is there
 
 // What a message holds, in its mailbox's tag.
-constexpr uint64_t kAlone = 1;   // one chunk: the record in the mailbox, the chunk behind it
-constexpr uint64_t kPacked = 2;  // records, each followed by its chunk: so many bytes as the mailbox says
+constexpr uint64_t kAlone = 1;    // one chunk: the record in the mailbox, the chunk behind it
+constexpr uint64_t kPacked = 2;   // records, each followed by its chunk: so many bytes as the mailbox says
 constexpr uint64_t kGoodbye = 3;  // nothing, and nothing follows
 
 // Larger chunks are lent where the net takes them so.
@@ -64,8 +64,8 @@ Half halfOf(std::byte* window, const stretto::cuda::Shape& shape, int channel, i
 // What travels of a chunk, before its bytes; or of a credit.
 struct Shuttle::Record {
   static constexpr uint16_t kChunk = 0xffff;
-  uint64_t word;   // as it is stored at the receiver
-  uint32_t bytes;  // of the chunk that follows
+  uint64_t word;     // as it is stored at the receiver
+  uint32_t bytes;    // of the chunk that follows
   uint16_t channel;  // of the shuttle's
   uint16_t place;    // of a credit; or kChunk
 };

@@ -27,7 +27,7 @@ class Shuttle {
     std::shared_ptr<FarLinks> links;  // to all peers; the shuttle's alone from now on
     int rank = 0;
     int ranks = 1;
-    stretto::cuda::Shape shape;  // of all windows; its layout has linkSizes
+    stretto::cuda::Shape shape;    // of all windows; its layout has linkSizes
     std::byte* windows = nullptr;  // by rank, one after the other, as this thread addresses them
     int first = 0;                 // of its channels,
     int step = 1;                  // every so many
@@ -70,11 +70,11 @@ class Shuttle {
 
   const Config config_;
   std::vector<std::unique_ptr<Link>> links_;
-  std::vector<Found> found_;  // of one look
+  std::vector<Found> found_;                    // of one look
   std::atomic<uint64_t> begun_{0}, idleAt_{0};  // calls of move(), and the last one that found nothing to do
   std::atomic<bool> leaving_{false};
   bool waits_ = false;        // something could not leave yet
-  mutable std::mutex mutex_;                    // for what follows
+  mutable std::mutex mutex_;  // for what follows
   int broken_ = -1;
   uint64_t brokenSince_ = 0;
   std::string brokenWords_;

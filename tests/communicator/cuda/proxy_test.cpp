@@ -85,9 +85,8 @@ bool othersRight(Member& member, size_t count) {
   const ncclComm_t comm = member.comm;
   const cudaStream_t stream = member.stream();
   const size_t own = count * static_cast<size_t>(member.rank);
-  bool right = run("all-gather", ncclAllGather(in, out, count, ncclFloat, comm, stream), all, [&](size_t i) {
-    return valueOf(static_cast<int>(i / count), i % count);
-  });
+  bool right = run("all-gather", ncclAllGather(in, out, count, ncclFloat, comm, stream), all,
+                   [&](size_t i) { return valueOf(static_cast<int>(i / count), i % count); });
   right = right && run("reduce-scatter", ncclReduceScatter(in, out, count, ncclFloat, ncclSum, comm, stream),
                        count, [&](size_t i) { return sumOf(member, own + i); });
   right = right && run("broadcast", ncclBroadcast(in, out, count, ncclFloat, ranks - 1, comm, stream), count,
@@ -184,9 +183,11 @@ TEST_P(Proxied, AreToldThatALinkBroke) {
                              member.stream());
     }
     member.device->synchronize();  // kernels end, though nothing comes any more
-    member.check(eventually(20, [&] {
-                   return ncclCommGetAsyncError(member.comm, &later) != ncclSuccess || later != ncclSuccess;
-                 }),
+    member.check(eventually(20,
+                            [&] {
+                              return ncclCommGetAsyncError(member.comm, &later) != ncclSuccess ||
+                                     later != ncclSuccess;
+                            }),
                  "no error over a broken net");
     member.expect(later, "over a broken net", ncclRemoteError);
     member.expectError("over a broken net", {"rank " + std::to_string(1 - member.rank)});
@@ -211,12 +212,12 @@ TEST_P(Proxied, NothingIsLeftOfThem) {
     size_t threads = 0, descriptors = 0;
     const auto rests = [&] {
       return member.board.meet() && eventually(10, [&] {
-        const bool same = threads == threadsNow() && descriptors == descriptorsNow();
-        threads = threadsNow();
-        descriptors = descriptorsNow();
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
-        return same;
-      });
+               const bool same = threads == threadsNow() && descriptors == descriptorsNow();
+               threads = threadsNow();
+               descriptors = descriptorsNow();
+               std::this_thread::sleep_for(std::chrono::milliseconds(300));
+               return same;
+             });
     };
     if (!member.check(rests(), "threads that come and go")) return;
     const size_t threadsBefore = threads, descriptorsBefore = descriptors;
@@ -263,57 +264,59 @@ TEST_F(GpuHosts, OfOneRankEach) {
 
 // Children of one host have no proxy.
 TEST_F(GpuHosts, OfTwoRanksEachAndTheirChildren) {
-  asProcesses(4, onHosts(2, [](Member& member) {
-                if (!sumsRight(member, {1000}) || !othersRight(member, 3000)) return;
-                const int host = member.rank / 2;
-                ncclComm_t child = nullptr;
-                if (!member.expect(ncclCommSplit(member.comm, member.rank % 2, host, &child, nullptr), "split"))
-                  return;
-                fill(member, 1000);
-                const auto sum = [&](const char* what, int first, int second) {
-                  return member.expect(ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum,
-                                                     child, member.stream()),
-                                       what) &&
-                         holds(member, 1000, what,
-                               [&](size_t i) { return valueOf(first, i) + valueOf(second, i); });
-                };
-                sum("a rail", member.rank % 2, member.rank % 2 + 2);
-                member.expect(ncclCommDestroy(child), "destroy");
-              }));
+  asProcesses(
+      4, onHosts(2, [](Member& member) {
+        if (!sumsRight(member, {1000}) || !othersRight(member, 3000)) return;
+        const int host = member.rank / 2;
+        ncclComm_t child = nullptr;
+        if (!member.expect(ncclCommSplit(member.comm, member.rank % 2, host, &child, nullptr), "split"))
+          return;
+        fill(member, 1000);
+        const auto sum = [&](const char* what, int first, int second) {
+          return member.expect(ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum,
+                                             child, member.stream()),
+                               what) &&
+                 holds(member, 1000, what, [&](size_t i) { return valueOf(first, i) + valueOf(second, i); });
+        };
+        sum("a rail", member.rank % 2, member.rank % 2 + 2);
+        member.expect(ncclCommDestroy(child), "destroy");
+      }));
 }
 
 // The others' kernels end within a second, and they are told who it was.
 TEST_F(GpuHosts, OneThatDiesIsNamed) {
   const Board board(2);
   const Canary canary;
-  Processes processes(board, onHosts(1, [&](Member& member) {
-                        if (!sumsRight(member, {1000})) return;
-                        if (member.rank == 0) {
-                          for (;;) pause();
-                        }
-                        const ncclResult_t result =
-                            ncclAllReduce(inputOf(member), resultOf(member), kMost, ncclFloat, ncclSum,
-                                          member.comm, member.stream());
-                        member.expect(result, "all-reduce");
-                        member.board.word(0) = 1;
-                        member.check(eventually(20, [&] { return member.board.word(1) != 0; }), "no kill");
-                        const double killed = secondsNow();
-                        member.device->synchronize();
-                        const double took = secondsNow() - killed;
-                        if (took > canary.limit(1)) member.complain("its kernel ended after %.2f s", took);
-                        ncclResult_t later = ncclSuccess;
-                        member.check(eventually(5,
-                                                [&] {
-                                                  (void)ncclCommGetAsyncError(member.comm, &later);
-                                                  return later != ncclSuccess;
-                                                }),
-                                     "no error after a death");
-                        member.expect(later, "the error", ncclRemoteError);
-                        member.expectError("the loss", {"rank 0", "host"});
-                        member.expect(ncclCommAbort(member.comm), "abort");
-                        member.comm = nullptr;
-                      }),
-                      100);
+  Processes processes(
+      board,
+      onHosts(1,
+              [&](Member& member) {
+                if (!sumsRight(member, {1000})) return;
+                if (member.rank == 0) {
+                  for (;;) pause();
+                }
+                const ncclResult_t result = ncclAllReduce(inputOf(member), resultOf(member), kMost, ncclFloat,
+                                                          ncclSum, member.comm, member.stream());
+                member.expect(result, "all-reduce");
+                member.board.word(0) = 1;
+                member.check(eventually(20, [&] { return member.board.word(1) != 0; }), "no kill");
+                const double killed = secondsNow();
+                member.device->synchronize();
+                const double took = secondsNow() - killed;
+                if (took > canary.limit(1)) member.complain("its kernel ended after %.2f s", took);
+                ncclResult_t later = ncclSuccess;
+                member.check(eventually(5,
+                                        [&] {
+                                          (void)ncclCommGetAsyncError(member.comm, &later);
+                                          return later != ncclSuccess;
+                                        }),
+                             "no error after a death");
+                member.expect(later, "the error", ncclRemoteError);
+                member.expectError("the loss", {"rank 0", "host"});
+                member.expect(ncclCommAbort(member.comm), "abort");
+                member.comm = nullptr;
+              }),
+      100);
   EXPECT_TRUE(eventually(60, [&] { return board.word(0) != 0; }));
   processes.kill(0);
   board.word(1) = 1;
