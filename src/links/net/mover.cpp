@@ -60,8 +60,8 @@ void Mover::remove(Shuttle& shuttle) {
 }
 
 void Mover::wake() {
-  std::atomic_ref(bell_).fetch_add(1, std::memory_order_release);
-  platform::futexWake(&bell_);
+  std::atomic_ref(bell_).fetch_add(1, std::memory_order_seq_cst);
+  if (sleeps_.load(std::memory_order_seq_cst)) platform::futexWake(&bell_);
 }
 
 bool Mover::moveAll() {
@@ -90,7 +90,9 @@ void Mover::run() {
     }
     constexpr double kPart = 1.0 / 64, kLeast = 10e-6, kMost = 2e-3;
     const double seconds = std::clamp(idleSeconds * kPart, kLeast, kMost);
+    sleeps_.store(true, std::memory_order_seq_cst);
     platform::futexWait(&bell_, bell, static_cast<uint64_t>(seconds * 1e6));
+    sleeps_.store(false, std::memory_order_relaxed);
   }
 }
 

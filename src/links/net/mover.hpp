@@ -37,6 +37,7 @@ class Mover {
   std::vector<Shuttle*> shuttles_;
   std::atomic<int> callers_{0};  // that wait for the lock, and come first
   std::atomic<bool> ending_{false};
+  std::atomic<bool> sleeps_{false};
   alignas(64) uint32_t bell_ = 0;
   std::thread thread_;
 };

@@ -81,7 +81,9 @@ struct Shuttle::Link {
   int peer = -1;
   std::vector<Channel> channels;
   uint64_t sent = 0, received = 0;  // messages
-  bool broken = false;
+  bool broken = false;       // nothing can be sent
+  bool over = false;         // nothing is taken any more: the peer has said goodbye, or what none says
+  bool left = false;         // it was a goodbye
   bool saidGoodbye = false;  // this rank to the peer
 };
 
@@ -164,16 +166,16 @@ bool Shuttle::move() {
   bool moved = false;
   waits_ = false;
   for (const auto& link : links_) {
-    if (link->broken) continue;
-    moved = take(*link) || moved;
-    moved = send(*link) || moved;
+    if (!link->over) moved = take(*link) || moved;
+    if (!link->broken && !link->left) moved = send(*link) || moved;
   }
   const uint64_t busy = links.busy();
   for (const auto& link : links_) {
     const Break* const found = links.broken(link->peer);
     if (found != nullptr) giveUp(*link, found->words);
+    if (link->broken || link->left) continue;
     if (leaving_.load() && !moved) sayGoodbye(*link);
-    waits_ = waits_ || (!link->broken && (busy >> link->peer & 1) != 0);
+    waits_ = waits_ || (busy >> link->peer & 1) != 0;
   }
   if (moved) {
     links.progress();
@@ -183,9 +185,10 @@ bool Shuttle::move() {
   return moved;
 }
 
-// The first is kept: it is the reason of whatever follows.
+// The first is kept: it is the reason of whatever follows. That a peer which has left does not read the last
+// credits is no failure.
 void Shuttle::giveUp(Link& link, const std::string& words) {
-  if (std::exchange(link.broken, true)) return;
+  if (std::exchange(link.broken, true) || link.left) return;
   const std::lock_guard lock(mutex_);
   if (broken_ >= 0) return;
   broken_ = link.peer;
@@ -196,8 +199,9 @@ void Shuttle::giveUp(Link& link, const std::string& words) {
 bool Shuttle::take(Link& link) {
   ReceiveRing* ring = config_.links->connectedFrom(link.peer);
   const uint64_t before = link.received;
-  while (ring != nullptr && ring->slot(link.received)->count == link.received + 1) {
+  while (ring != nullptr && !link.over && ring->slot(link.received)->count == link.received + 1) {
     if (!takeMessage(link, *ring->slot(link.received), ring->bytesOf(link.received))) {
+      link.over = true;
       giveUp(link, "a message came that no rank of this version sends");
       break;
     }
@@ -216,7 +220,7 @@ bool Shuttle::takeMessage(Link& link, const Mailbox& message, size_t bytes) {
     return bytes == sizeof(Mailbox) + record.bytes && deliver(link, record, behind);
   }
   if (message.tag == kGoodbye) {
-    config_.links->hangUp(link.peer);
+    hangUp(link);
     return true;
   }
   const size_t payload = message.bytes;
@@ -230,6 +234,14 @@ bool Shuttle::takeMessage(Link& link, const Mailbox& message, size_t bytes) {
     at += padded(record.bytes);
   }
   return true;
+}
+
+// What is sent to the peer may have met a closed connection before its goodbye was read.
+void Shuttle::hangUp(Link& link) {
+  config_.links->hangUp(link.peer);
+  link.over = link.left = true;
+  const std::lock_guard lock(mutex_);
+  if (broken_ == link.peer) broken_ = -1;
 }
 
 // A chunk has room here if the peer was told that what lay there has been read.
@@ -324,7 +336,7 @@ bool Shuttle::send(Link& link) {
 
 // Where something was sent: else there is no connection, whose end the peer could take for a failure.
 void Shuttle::sayGoodbye(Link& link) {
-  if (link.broken || link.saidGoodbye || link.sent == 0) return;
+  if (link.saidGoodbye || link.sent == 0) return;
   waits_ = true;
   if (!hasRoom(link)) return;
   SendRing& ring = config_.links->to(link.peer);

@@ -63,6 +63,7 @@ class Shuttle {
   void sendAlone(Link& link, const Found& chunk);
   void sayGoodbye(Link& link);
   void giveUp(Link& link, const std::string& words);
+  void hangUp(Link& link);
 
   std::byte* window(int rank) const {
     return config_.windows + static_cast<size_t>(rank) * config_.shape.windowBytes();

@@ -283,6 +283,36 @@ TEST_F(GpuHosts, OfTwoRanksEachAndTheirChildren) {
       }));
 }
 
+// Also when it has not heard that the last of what it sent was read.
+TEST_F(GpuHosts, OneThatLeavesInPeaceIsNoLoss) {
+  asProcesses(2, onHosts(1, [](Member& member) {
+                constexpr size_t kCount = 20000;
+                fill(member, kCount);
+                const auto end = [&] {
+                  member.expect(ncclCommDestroy(member.comm), "destroy");
+                  member.comm = nullptr;
+                };
+                if (member.rank == 0) {
+                  const ncclResult_t result =
+                      ncclSend(inputOf(member), kCount, ncclFloat, 1, member.comm, member.stream());
+                  member.expect(result, "send");
+                  end();
+                  member.board.meet();
+                  return;
+                }
+                member.board.meet();
+                const ncclResult_t result =
+                    ncclRecv(resultOf(member), kCount, ncclFloat, 0, member.comm, member.stream());
+                if (!member.expect(result, "receive")) return;
+                holds(member, kCount, "receive", [](size_t i) { return valueOf(0, i); });
+                std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // until a loss would be told
+                ncclResult_t later = ncclSuccess;
+                (void)ncclCommGetAsyncError(member.comm, &later);
+                member.expect(later, "after a peer has left");
+                end();
+              }));
+}
+
 // The others' kernels end within a second, and they are told who it was.
 TEST_F(GpuHosts, OneThatDiesIsNamed) {
   const Board board(2);
