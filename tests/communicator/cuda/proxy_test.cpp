@@ -106,19 +106,36 @@ bool othersRight(Member& member, size_t count) {
   return right && run("messages", pass(), count, [&](size_t i) { return valueOf(before, i); });
 }
 
-class Proxied : public ::testing::TestWithParam<bool> {
+// Threads, each a host of its own.
+class OverNet : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!deviceThere()) GTEST_SKIP() << "no GPU";
-    if (GetParam()) communicator::useBetweenHosts(net_);
   }
   void TearDown() override { communicator::useBetweenHosts(nullptr); }
+  void makeUpNet() { communicator::useBetweenHosts(net_); }
   MadeUpNet::Faults& faults() { return net_->faults; }
 
  private:
   const std::shared_ptr<MadeUpNet> net_ = std::make_shared<MadeUpNet>();
   const ScopedVariable link_{"STRETTO_LINK", "net"};
   const ScopedVariable interface_{"NCCL_SOCKET_IFNAME", "lo"};
+};
+
+class Proxied : public OverNet, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    OverNet::SetUp();
+    if (GetParam()) makeUpNet();
+  }
+};
+
+class ProxiedByMadeUpNet : public OverNet {
+ protected:
+  void SetUp() override {
+    OverNet::SetUp();
+    makeUpNet();
+  }
 };
 
 TEST_P(Proxied, PairsReduce) {
@@ -163,36 +180,56 @@ TEST_P(Proxied, LargeMessagesPass) {
 }
 
 // What is there in part is not taken for a chunk.
-TEST_P(Proxied, WaitForWholeMessages) {
-  if (!GetParam()) GTEST_SKIP() << "the made up net alone can be told";
+TEST_F(ProxiedByMadeUpNet, WaitForWholeMessages) {
   faults().polls = 3;
   asThreads(3, connected([](Member& member) { sumsRight(member, {3, 40000}); }));
 }
 
-TEST_P(Proxied, AreToldThatALinkBroke) {
-  if (!GetParam()) GTEST_SKIP() << "the made up net alone can be told";
+// Operations until one fails: kernels end, though nothing comes any more, and the other rank is named.
+void failNamed(Member& member, const std::string& part) {
+  member.device = OnDevice::make(member.rank);
+  ncclUniqueId id;
+  if (!member.board.shareId(member.rank, &id)) return;
+  if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
+  ncclResult_t result = ncclSuccess, later = ncclSuccess;
+  for (int turn = 0; turn < 20 && result == ncclSuccess; ++turn) {
+    result = ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum, member.comm,
+                           member.stream());
+  }
+  member.device->synchronize();
+  member.check(eventually(20,
+                          [&] {
+                            (void)ncclCommGetAsyncError(member.comm, &later);
+                            return later != ncclSuccess;
+                          }),
+               "no error");
+  member.expect(later, "the error", ncclRemoteError);
+  member.expectError("the error", {"rank " + std::to_string(1 - member.rank), part});
+  member.board.meet();
+  member.expect(ncclCommAbort(member.comm), "abort");
+}
+
+TEST_F(ProxiedByMadeUpNet, AreToldThatALinkBroke) {
+  const ScopedVariable quiet("NCCL_DEBUG", "");
   faults().breaks = 12;
+  asThreads(2, [](Member& member) { failNamed(member, ""); });
+}
+
+// What is not as long as it must be is not given to a kernel.
+TEST_F(ProxiedByMadeUpNet, RefuseMessagesOfAnotherLength) {
+  const ScopedVariable quiet("NCCL_DEBUG", "");
+  faults().cuts = 6;
+  asThreads(2, [](Member& member) { failNamed(member, "host"); });
+}
+
+TEST_F(ProxiedByMadeUpNet, NoWordsButThoseThatThereAreForHosts) {
+  const ScopedVariable hosts("STRETTO_HOSTS", "ours");
   asThreads(2, [](Member& member) {
     member.device = OnDevice::make(member.rank);
     ncclUniqueId id;
     if (!member.board.shareId(member.rank, &id)) return;
-    if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
-    ncclResult_t result = ncclSuccess, later = ncclSuccess;
-    for (int turn = 0; turn < 20 && result == ncclSuccess; ++turn) {
-      result = ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum, member.comm,
-                             member.stream());
-    }
-    member.device->synchronize();  // kernels end, though nothing comes any more
-    member.check(eventually(20,
-                            [&] {
-                              return ncclCommGetAsyncError(member.comm, &later) != ncclSuccess ||
-                                     later != ncclSuccess;
-                            }),
-                 "no error over a broken net");
-    member.expect(later, "over a broken net", ncclRemoteError);
-    member.expectError("over a broken net", {"rank " + std::to_string(1 - member.rank)});
-    member.board.meet();
-    member.expect(ncclCommAbort(member.comm), "abort");
+    member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init", ncclInvalidUsage);
+    member.expectError("init", {"STRETTO_HOSTS=ours", "own, nccl or auto"});
   });
 }
 
