@@ -81,10 +81,10 @@ struct Shuttle::Link {
   int peer = -1;
   std::vector<Channel> channels;
   uint64_t sent = 0, received = 0;  // messages
-  bool broken = false;       // nothing can be sent
-  bool over = false;         // nothing is taken any more: the peer has said goodbye, or what none says
-  bool left = false;         // it was a goodbye
-  bool saidGoodbye = false;  // this rank to the peer
+  bool broken = false;              // nothing can be sent
+  bool over = false;                // nothing is taken any more: the peer has said goodbye, or what none says
+  bool left = false;                // it was a goodbye
+  bool saidGoodbye = false;         // this rank to the peer
 };
 
 // What is ready to leave: a chunk, or a credit.
