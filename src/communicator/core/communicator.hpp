@@ -159,7 +159,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool sharesWindows() const { return host_ != nullptr && !isSpread() && (device_ == nullptr || ranks_ > 1); }
   // Some ranks are on other hosts. Of ranks in host memory host_ is then a SpreadHost, those on GPUs have a
   // proxy.
-  bool isSpread() const { return !connections_.far.empty(); }
+  bool isSpread() const { return isSpread_.load(std::memory_order_relaxed); }
   Status registerWindow(const void* handle, void* buffer, size_t bytes, Status refused);
   void deregisterWindow(const void* handle);
   // Of a peer's buffer there, in this rank's addresses.
@@ -329,6 +329,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::map<int, std::string> lost_;  // ranks, and what befell them; by errorMutex_
 
   Connections connections_;
+  std::atomic<bool> isSpread_{false};  // of connections_, for other threads
   std::atomic<WindowHeader*> header_{
       nullptr};  // of the own window, for other threads; null before there is one
   BufferImporter importer_;

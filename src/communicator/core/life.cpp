@@ -245,6 +245,7 @@ Status Communicator::makeHost() {
   request.onDevice = onDevice();
   request.timeoutSeconds = timeout.value();
   STRETTO_TRY(connect(*membership_, request, connections_, machine_));
+  isSpread_.store(!connections_.far.empty());
   if (!connections_.apart.empty()) return kOkStatus;
   if (!machine_.sameProcess && machine_.hosts == 1) importer_.notifyOfReleases([this] { nudgePeers(); });
   STRETTO_TRY(addCacheSize(machine_));
