@@ -15,6 +15,7 @@
 #include "harness/device_mode.hpp"
 #include "harness/made_up_net.hpp"
 #include "harness/ranks.hpp"
+#include "stretto.h"
 
 namespace stretto {
 namespace {
@@ -139,7 +140,17 @@ class ProxiedByMadeUpNet : public OverNet {
 };
 
 TEST_P(Proxied, PairsReduce) {
-  asThreads(2, connected([](Member& member) { sumsRight(member, {1, 2, 1000, 70000, 300000}); }));
+  asThreads(2, connected([](Member& member) {
+              char text[16384];
+              size_t needed = 0;
+              strettoQuestion_t question{};
+              question.collective = "all_reduce";
+              question.bytes = 4096;
+              member.expect(strettoExplain(member.comm, &question, text, sizeof text, &needed), "explain");
+              const std::string plan = text;
+              member.check(plan.find("\"links\":\"net\"") != std::string::npos, text);
+              sumsRight(member, {1, 2, 1000, 70000, 300000});
+            }));
 }
 
 TEST_P(Proxied, EveryCollectiveAmongThreads) {

@@ -18,6 +18,22 @@ namespace {
 
 using stretto::testing::ScopedVariable;
 
+// Of all windows of a rank: its own, and a stand-in for each peer's.
+TEST(ProxiedShape, StaysWithinWhatMayBePinned) {
+  constexpr size_t kMostPinned = size_t{320} << 20;
+  for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
+    for (const int channels : {1, 3, kMostChannels}) {
+      const auto shape = proxiedShape(ranks, channels);
+      EXPECT_GE(shape.channels, 1);
+      EXPECT_LE(shape.channels, channels);
+      EXPECT_EQ(shape.deepChannels, shape.channels);
+      EXPECT_LE(shape.windowBytes() * static_cast<size_t>(ranks), kMostPinned) << ranks << " ranks";
+      EXPECT_EQ(shape.layout.linkChunk & (shape.layout.linkChunk - 1), 0u);
+      EXPECT_GE(links::net::chunkBytesFor(ranks), shape.layout.linkChunk + 64) << "a message holds one";
+    }
+  }
+}
+
 TEST(DeviceShape, FitsWhateverTheRanksAndChannels) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
     for (const int channels : {1, 2, 7, 32, kMostChannels}) {
