@@ -105,6 +105,7 @@ class Shuttle::Packed {
     std::byte* const at = payload() + used_;
     std::memcpy(at, &record, sizeof record);
     if (record.bytes != 0) std::memcpy(at + sizeof record, data, record.bytes);
+    std::memset(at + sizeof record + record.bytes, 0, padded(record.bytes) - record.bytes);
     used_ += sizeof record + padded(record.bytes);
   }
   void publish() {
