@@ -52,6 +52,8 @@ struct Properties {
   int mostGrouped = 1;   // receives that one request can hold
   size_t mostBytes = 0;  // of one message
   bool gathers = false;  // senders have sendGathered()
+  // Who receives is told that the sender has closed, behind all that it sent.
+  bool tellsEnd = false;
 };
 
 // Memory that messages come from and go to. Ends when it is destroyed; no request that uses it may be under

@@ -28,7 +28,9 @@ class MadeUpNet final : public net::Net {
     std::atomic<int64_t> cuts{-1};    // messages until one arrives short of half its bytes; -1: never
     std::atomic<bool> deaf{false};    // nobody listens
     std::atomic<bool> closed{false};  // who listens cannot accept
-    std::atomic<int> lingers{0};      // milliseconds that the end of a sender takes
+    std::atomic<int> lingers{0};      // milliseconds that the end of a sender takes,
+    std::atomic<int> travels{0};      // a message from one end to the other,
+    std::atomic<int> pauses{0};       // and who sends does nothing when one has left
   };
   Faults faults;
   std::atomic<int> mostLingering{0};  // senders that ended at the same time
@@ -43,6 +45,7 @@ class MadeUpNet final : public net::Net {
     net::Properties properties;
     properties.name = "made up";
     properties.gathers = true;
+    properties.tellsEnd = true;
     return properties;
   }
   Result<std::unique_ptr<net::Listener>> listen(int) override {
@@ -65,9 +68,14 @@ class MadeUpNet final : public net::Net {
  private:
   static constexpr size_t kMostQueued = 5;
 
+  using Clock = std::chrono::steady_clock;
+  struct Message {
+    std::vector<std::byte> bytes;
+    Clock::time_point there;
+  };
   struct Pipe {
     std::mutex mutex;
-    std::deque<std::vector<std::byte>> messages;
+    std::deque<Message> messages;
     bool closed = false;
     bool ofFirst = false;
   };
@@ -115,7 +123,7 @@ class MadeUpNet final : public net::Net {
       STRETTO_TRY(net_.mayGoOn());
       Request& oldest = *requests_.front();
       if (taken(request) != &oldest) return fail(Code::kInternal, "the oldest request is tested first");
-      const std::lock_guard lock(pipe_->mutex);
+      std::unique_lock lock(pipe_->mutex);
       if (pipe_->closed) return fail(Code::kRemote, "the other end has gone");
       const int most = net_.faults.polls + (pipe_->ofFirst ? net_.faults.slow.load() : 0);
       done = ++oldest.looks > most && pipe_->messages.size() < kMostQueued;
@@ -123,8 +131,11 @@ class MadeUpNet final : public net::Net {
       std::vector<std::byte> bytes(oldest.message.head.begin(), oldest.message.head.end());
       bytes.insert(bytes.end(), oldest.message.rest.begin(), oldest.message.rest.end());
       if (net_.isDue(net_.faults.cuts)) bytes.resize(bytes.size() / 2);
-      pipe_->messages.push_back(std::move(bytes));
+      const auto there = Clock::now() + std::chrono::milliseconds(net_.faults.travels);
+      pipe_->messages.push_back({std::move(bytes), there});
       requests_.pop_front();
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(net_.faults.pauses));
       return kOkStatus;
     }
 
@@ -159,7 +170,8 @@ class MadeUpNet final : public net::Net {
       if (pipe_->messages.empty()) {
         return pipe_->closed ? fail(Code::kRemote, "the other end has gone") : kOkStatus;
       }
-      const std::vector<std::byte>& message = pipe_->messages.front();
+      if (Clock::now() < pipe_->messages.front().there) return kOkStatus;
+      const std::vector<std::byte>& message = pipe_->messages.front().bytes;
       if (message.size() > oldest.room) return fail(Code::kInvalidUsage, "a message that is too long");
       // The beginning lies there before it is said to be.
       std::memcpy(oldest.to, message.data(), message.size() / 2);

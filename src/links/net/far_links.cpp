@@ -21,6 +21,7 @@ Result<std::unique_ptr<FarLinks>> FarLinks::listen(Config config) {
   auto links = std::unique_ptr<FarLinks>(new FarLinks(std::move(config)));
   links->listener_ = std::move(listener.value());
   links->lends_ = properties.value().gathers;
+  links->tellsEnd_ = properties.value().tellsEnd;
   return links;
 }
 
@@ -171,6 +172,11 @@ const Break* FarLinks::broken(int peer) const {
   if (far->receiving == nullptr) return nullptr;
   if (far->receiving->broken().is()) return &far->receiving->broken();
   return deaf_.is() && !far->receiving->isConnected() ? &deaf_ : nullptr;
+}
+
+bool FarLinks::isOnItsWay(int peer) const {
+  const auto& ring = peers_[static_cast<size_t>(peer)]->receiving;
+  return tellsEnd_ && ring != nullptr && ring->isConnected() && !ring->broken().is();
 }
 
 int FarLinks::firstBroken(uint64_t peers) const {

@@ -75,6 +75,8 @@ class FarLinks {
   const Break* broken(int peer) const;
   // The first peer, of those with a bit set, with such a link; -1: none.
   int firstBroken(uint64_t peers) const;
+  // Whether something that this peer sent before it left may still come: the end of its link comes behind it.
+  bool isOnItsWay(int peer) const;
 
  private:
   struct FarPeer {
@@ -106,6 +108,7 @@ class FarLinks {
   std::vector<ReceiveRing*> receiving_;               // that are connected
   std::list<Caller> callers_;                         // stay where they are
   bool lends_ = false;
+  bool tellsEnd_ = false;
   int expected_ = 0;  // peers that have not connected to this rank,
   int wanted_ = 0;    // and those of them from whom it waits for something
   uint32_t looks_ = 0;

@@ -40,6 +40,28 @@ Status SpreadHost::brokenLink(int peer) {
   return peerFailed(peer, "the link over " + std::string(links_.netName()) + " broke: " + found.words, code);
 }
 
+template <typename Done>
+Status SpreadHost::await(AwaitedWord awaited, Done done) {
+  Patience patience(*this, awaited);
+  while (!done()) {
+    links_.progress();
+    if (done()) return kOkStatus;
+    const int broken = links_.firstBroken(awaited.ranks(ranks()));
+    const Status status = broken < 0 ? patience.step() : brokenLink(broken);
+    if (status.ok()) continue;
+    // What was sent before the reason to give up was seen counts, and a large message takes several looks.
+    constexpr double kSecondsOfTaking = 0.02;
+    const std::string words = lastError();  // connections that end meanwhile have words of their own
+    const uint64_t began = platform::ticks();
+    do {
+      links_.progress();
+    } while (!done() && platform::tickSeconds(platform::ticks() - began) < kSecondsOfTaking);
+    setLastError(words);
+    return done() ? kOkStatus : status;
+  }
+  return kOkStatus;
+}
+
 Status SpreadHost::until(AwaitedWord awaited, const Mailbox* mailbox, uint64_t value) {
   for (int poll = 0; poll < quickPolls(); ++poll) {
     if (ready(mailbox, value)) [[likely]] {
@@ -48,24 +70,7 @@ Status SpreadHost::until(AwaitedWord awaited, const Mailbox* mailbox, uint64_t v
     links_.progress();
   }
   noteSlowWait();
-  Patience patience(*this, awaited);
-  while (!ready(mailbox, value)) {
-    links_.progress();
-    if (ready(mailbox, value)) return kOkStatus;
-    const bool isBroken = awaited.peer >= 0 && links_.broken(awaited.peer) != nullptr;
-    const Status status = isBroken ? brokenLink(awaited.peer) : patience.step();
-    if (status.ok()) continue;
-    // What was sent before the reason to give up was seen counts, and a large message takes several looks.
-    constexpr double kSecondsOfTaking = 0.02;
-    const std::string words = lastError();  // connections that end meanwhile have words of their own
-    const uint64_t began = platform::ticks();
-    do {
-      links_.progress();
-    } while (!ready(mailbox, value) && platform::tickSeconds(platform::ticks() - began) < kSecondsOfTaking);
-    setLastError(words);
-    return ready(mailbox, value) ? kOkStatus : status;
-  }
-  return kOkStatus;
+  return await(awaited, [&] { return ready(mailbox, value); });
 }
 
 Status SpreadHost::awaitLeft(int peer, uint64_t chunks) {
@@ -76,15 +81,7 @@ Status SpreadHost::finish() {
   if (links_.isIdle()) return kOkStatus;
   links_.progress();
   if (links_.isIdle()) return kOkStatus;
-  const uint64_t busy = links_.busy();
-  Patience patience(*this, {.peer = -1, .anyOf = busy});
-  while (!links_.isIdle()) {
-    const Status status = progress(busy);
-    STRETTO_TRY(status);
-    if (links_.isIdle()) break;
-    STRETTO_TRY(patience.step());
-  }
-  return kOkStatus;
+  return await({.peer = -1, .anyOf = links_.busy()}, [&] { return links_.isIdle(); });
 }
 
 // The stand-in's bell counts what has been heard of the peer. Views that were on their way before this rank

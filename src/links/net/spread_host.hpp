@@ -92,8 +92,12 @@ class SpreadHost final : public Host {
   void hear(int peer);
 
  private:
+  // Moves what can be moved until `done`.
+  template <typename Done>
+  Status await(AwaitedWord awaited, Done done);
   Status until(AwaitedWord awaited, const Mailbox* mailbox, uint64_t value);
   void wonder(uint64_t peers) const override { ask_(peers); }
+  bool isOnItsWay(int peer) const override { return links_.isFar(peer) && links_.isOnItsWay(peer); }
   Status brokenLink(int peer);
 
   FarLinks& links_;

@@ -51,6 +51,7 @@ Result<Properties> TcpNet::properties(int device) const {
   properties.mostGrouped = kMostGrouped;
   properties.mostBytes = kMostMessage;
   properties.gathers = true;
+  properties.tellsEnd = true;
   return properties;
 }
 

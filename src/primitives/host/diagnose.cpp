@@ -88,7 +88,7 @@ Status Host::disagreement(Doubts& doubts, const AwaitedWord& awaited) const {
   for (const Peer& other : peers_) {
     if (other.rank == rank_) continue;
     if (lost < 0 && hasGivenUp(other, doubts)) lost = other.rank;
-    if (hasLeft(other, awaited)) gone = other.rank;
+    if (hasLeft(other, awaited) && !isOnItsWay(other.rank)) gone = other.rank;
   }
   // After that look: what a rank has given up because of was called before.
   for (const Peer& other : peers_) {

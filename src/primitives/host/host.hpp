@@ -269,6 +269,8 @@ class Host {
   // Now and then in a long wait: to find out how those of `peers` (a bit each) are whose windows are not
   // here.
   virtual void wonder(uint64_t /*peers*/) const {}
+  // Whether what a peer sent before it left may still come, however long that takes.
+  virtual bool isOnItsWay(int /*peer*/) const { return false; }
   void noteSlowWait() { ++counters_.slow; }
   Status peerFailed(int peer, const std::string& what, Code code = Code::kRemote) const;
 

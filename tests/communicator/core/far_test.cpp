@@ -218,6 +218,37 @@ TEST_F(MadeUpHosts, SendNothingThatWasLentOnceItIsGivenBack) {
   }
 }
 
+// Rank 0 sends to rank 1, which ends its communicator when it has received.
+void sendToOneThatLeaves(Member& member) {
+  std::vector<float> buffer(1000, static_cast<float>(member.rank));
+  const ncclResult_t result =
+      member.rank == 0 ? ncclSend(buffer.data(), buffer.size(), ncclFloat32, 1, member.comm, nullptr)
+                       : ncclRecv(buffer.data(), buffer.size(), ncclFloat32, 0, member.comm, nullptr);
+  member.expect(result, member.rank == 0 ? "send" : "receive");
+  member.check(buffer.front() == 0 && buffer.back() == 0, "another message");
+}
+
+// That has all: it is gone before who sent it sees that it has left.
+TEST_F(MadeUpHosts, NeedNobodyWhoHasReceivedAll) {
+  faults().polls = 5;
+  asThreads(2, connected([this](Member& member) {
+              sumsRight(member, {1000});
+              member.board.meet();
+              faults().pauses = 300;
+              sendToOneThatLeaves(member);
+            }));
+}
+
+// The other way round: who sent is long gone when the message comes, over a network that is slow.
+TEST_F(MadeUpHosts, WaitForWhatIsOnItsWayFromOneThatHasLeft) {
+  asThreads(2, connected([this](Member& member) {
+              sumsRight(member, {1000});
+              member.board.meet();
+              faults().travels = 1500;
+              sendToOneThatLeaves(member);
+            }));
+}
+
 // A result replaces the input, which is still to be sent.
 TEST_F(MadeUpHosts, SendWhatWasThereBeforeTheResult) {
   faults().polls = 5;
