@@ -397,6 +397,19 @@ TEST_F(TcpFailure, AddressesThatCannotBeReachedCostNoConnection) {
   EXPECT_EQ(dialled.sender->flows().size(), 3u);
 }
 
+// Addresses of bridges are those of several hosts: somebody else may listen there, who waits for more. A peer
+// that does not answer is one that has much to do, if it has no other address.
+TEST_F(TcpFailure, WhoNeverAnswersAtAnAddressCostsNoConnection) {
+  const auto net = tcp::open(oneFlow());
+  Dialled dialled(*net);
+  auto silent = listenOn(loopbackAddress());
+  ASSERT_TRUE(silent.ok());
+  dialled.where.addresses.insert(dialled.where.addresses.begin(), boundAddress(silent.value()).value());
+  ASSERT_TRUE(dialled.connect().ok()) << lastError();
+  ASSERT_TRUE(dialled.sender != nullptr && dialled.receiver != nullptr);
+  EXPECT_EQ(dialled.sender->flows().size(), 2u);
+}
+
 TEST_F(TcpFailure, NobodyListensForLong) {
   tcp::Settings settings = oneFlow();
   settings.attempts = 0.3;

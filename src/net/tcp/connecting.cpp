@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kPause = 50'000'000;  // nanoseconds until a flow that failed is tried again
 constexpr size_t kMostCopied = 16 << 10;
+constexpr double kFirstPatience = 3;  // seconds
 
 // The interface that a flow to `to` leaves by, if more than one could: those of its network in turn.
 const NetworkInterface* interfaceFor(const std::vector<NetworkInterface>& all, const SocketAddress& to,
@@ -40,6 +41,7 @@ Status TcpConnecting::begin() {
   flows_.resize(flows);
   nextAttempt_.resize(flows);
   failures_.resize(flows);
+  patience_.resize(flows, kFirstPatience);
   failingSince_.resize(flows);
   return kOkStatus;
 }
@@ -64,6 +66,7 @@ Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
     bool impostor = false;
     const Shake state = callers_[flow]->poll(why, impostor);
     if (state == Shake::kFailed) STRETTO_TRY(onFailure(flow, why, impostor));
+    if (state == Shake::kGoesOn) turnFromSilent(flow);
     if (state != Shake::kDone) continue;
     flows_[flow] = callers_[flow]->take();
     callers_[flow].reset();
@@ -74,6 +77,15 @@ Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
     joined_ = 0;
   }
   return kOkStatus;
+}
+
+// Who takes a greeting and does not answer may be the peer, which has other things to do, or somebody else at an
+// address that several hosts have. So other addresses are tried in turns that grow longer.
+void TcpConnecting::turnFromSilent(size_t flow) {
+  if (where_.addresses.size() < 2 || callers_[flow]->secondsUnanswered() < patience_[flow]) return;
+  callers_[flow].reset();
+  ++failures_[flow];
+  patience_[flow] *= 2;
 }
 
 // A listener whose queue is full looks like one that is not there, and one that has dropped a flow takes it

@@ -44,7 +44,12 @@ Shake Caller::connecting(std::string& why) {
     return Shake::kFailed;
   }
   connected_ = true;
+  begun_ = platform::monotonicNanoseconds();
   return Shake::kGoesOn;
+}
+
+double Caller::secondsUnanswered() const {
+  return connected_ && !answered_ ? platform::secondsSince(begun_) : 0;
 }
 
 Shake Caller::answer(std::string& why, bool& impostor) {
@@ -117,10 +122,7 @@ Shake Answerer::poll(const Key128& key, std::string& why) {
   }
   const IoOutcome outcome = join_.read(socket_);
   if (outcome == IoOutcome::kWouldBlock) return Shake::kGoesOn;
-  if (outcome != IoOutcome::kSome) {
-    why = "it closed before it had proved anything";
-    return Shake::kFailed;
-  }
+  if (outcome != IoOutcome::kSome) return Shake::kFailed;
   if (equalInConstantTime(join_.value.proof, proofOf(key, kSenderLabel, hello_.value, nonce_))) {
     return Shake::kDone;
   }

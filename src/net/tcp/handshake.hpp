@@ -49,7 +49,8 @@ class Caller {
   // kFailed: `why` says so, and `impostor` whether somebody answered who does not know the key.
   Shake poll(std::string& why, bool& impostor);
   Joined take();
-  const SocketAddress& to() const { return to_; }
+  // For how long who was greeted has not answered; 0 if that is not waited for.
+  double secondsUnanswered() const;
 
  private:
   Shake begin(std::string& why);
@@ -62,7 +63,7 @@ class Caller {
   const SocketAddress to_;
   const NetworkInterface* from_;  // null: whichever leads there
   FileDescriptor socket_;
-  uint64_t begun_ = 0;
+  uint64_t begun_ = 0;  // to connect, then to wait for the answer
   bool connected_ = false;
   bool answered_ = false;
   Arriving<Challenge> challenge_;
@@ -73,6 +74,8 @@ class Caller {
 class Answerer {
  public:
   explicit Answerer(FileDescriptor socket) : socket_(std::move(socket)) {}
+  // `why` stays empty where nobody is dropped: who had greeted closes, as a peer does that tries another
+  // address.
   Shake poll(const Key128& key, std::string& why);
   // Of a hello that is proved, after kDone.
   const Hello& hello() const { return hello_.value; }

@@ -82,7 +82,7 @@ void TcpListener::hear() {
       continue;
     }
     if (state == Shake::kDone) join(*at);
-    if (state == Shake::kFailed) sayDropped(toText(at->from), why);
+    if (state == Shake::kFailed && !why.empty()) sayDropped(toText(at->from), why);
     at = strangers_.erase(at);
   }
 }

@@ -67,6 +67,7 @@ class TcpConnecting final : public Connecting {
 
  private:
   void call(size_t flow);
+  void turnFromSilent(size_t flow);
   Status onFailure(size_t flow, const std::string& why, bool impostor);
 
   const Settings settings_;
@@ -77,6 +78,7 @@ class TcpConnecting final : public Connecting {
   std::vector<Joined> flows_;
   std::vector<uint64_t> nextAttempt_;
   std::vector<size_t> failures_;
+  std::vector<double> patience_;  // seconds that an address has to answer
   size_t impostors_ = 0;  // answers of those who did not know the key
   size_t joined_ = 0;
   std::vector<uint64_t> failingSince_;  // 0: no attempt has failed
