@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -24,7 +23,6 @@ namespace {
 struct ForkTable {
   std::mutex mutex;
   std::vector<bool> open;
-  std::atomic<uint32_t> generation{1};
 };
 
 void lockForFork();
@@ -59,7 +57,6 @@ void closeInChild() {
       table.open[fd] = false;
     }
   }
-  table.generation.fetch_add(1, std::memory_order_relaxed);
   table.mutex.unlock();
 }
 
@@ -175,7 +172,7 @@ FileDescriptor FileDescriptor::create(const std::function<int()>& open) {
   }
   table.open[index] = true;
   made.fd_ = fd;
-  made.generation_ = table.generation.load(std::memory_order_relaxed);
+  made.generation_ = platform::forkGeneration();
   return made;
 }
 
@@ -186,9 +183,9 @@ void FileDescriptor::reset() {
   ForkTable& table = forkTable();
   const int error = errno;
   std::lock_guard lock(table.mutex);
-  if (generation_ == table.generation.load(std::memory_order_relaxed)) {
-    ::close(fd_);
-    table.open[static_cast<size_t>(fd_)] = false;
+  if (const int fd = get(); fd >= 0) {
+    ::close(fd);
+    table.open[static_cast<size_t>(fd)] = false;
   }
   fd_ = -1;
   errno = error;

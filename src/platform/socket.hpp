@@ -14,11 +14,13 @@
 #include <string>
 
 #include "base/status.hpp"
+#include "platform/fork.hpp"
 
 namespace stretto {
 
 // Owns one file descriptor. After fork() the child's copies are closed before fork() returns there, and
-// the child's FileDescriptor objects know it: they never close a number that has been given out again.
+// the child's FileDescriptor objects know it: they hold none any more, and touch no number that has been given
+// out again.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -32,13 +34,14 @@ class FileDescriptor {
   // moment that a child would know it; `open` must not block.
   static FileDescriptor create(const std::function<int()>& open);
 
-  bool valid() const { return fd_ >= 0; }
-  int get() const { return fd_; }
+  bool valid() const { return get() >= 0; }
+  // -1 if there is none.
+  int get() const { return generation_ == platform::forkGeneration() ? fd_ : -1; }
   void reset();
 
  private:
   int fd_ = -1;
-  uint32_t generation_ = 0;  // how many forks this process's line had seen when the descriptor was born
+  uint32_t generation_ = 0;  // the process that it was born in
 };
 
 // An address as it travels between ranks: plain bytes in network order.

@@ -1,14 +1,18 @@
 // What both ends of net/tcp make of frames and records that a test writes by hand, in orders that seldom
 // come.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <span>
 #include <thread>
 
+#include "harness/child.hpp"
+#include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "net/drive.hpp"
 #include "net/nets.hpp"
@@ -64,6 +68,7 @@ class HandMade {
     }
     return std::make_unique<tcp::TcpSender>(hello, std::move(flows_), oneFlow());
   }
+  int descriptorOf(size_t flow) const { return flows_[flow].socket.get(); }
   // What was written so far is read.
   void settle(Request* request, bool& done) {
     for (int i = 0; i < 100 && !done; ++i) {
@@ -129,6 +134,107 @@ TEST_F(TcpFrames, WhatIsDoneArrivesThoughItsSenderStopsOrEnds) {
       EXPECT_EQ(from, to);
     }
   }
+}
+
+// What lingers belongs to the process that sent it: a child of fork() may have other things under the same
+// numbers.
+TEST_F(TcpFrames, AForkedChildReadsNothingThatLingeredInItsParent) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "it forks";
+  const auto net = tcp::open(oneFlow());
+  HandMade ready(*net, 1);
+  ASSERT_TRUE(ready.receiver != nullptr);
+  const int number = ready.descriptorOf(0);
+  auto sender = ready.become(8 << 10);
+  ASSERT_GT(fillTheKernel(*sender, patternOf(1, ready.hello.small)), 0u);
+  sender.reset();
+  EXPECT_EQ(stretto::testing::inChild([&] {
+              int ends[2];
+              char byte = 0;
+              if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) return 1;
+              const int far = ::fcntl(ends[1], F_DUPFD, 100);
+              if (ends[0] != number && ::dup2(ends[0], number) != number) return 2;
+              if (::send(far, "own", 3, 0) != 3) return 3;
+              if (!net->listen(0).ok()) return 4;  // sees whether anything that lingers may end
+              return ::recv(number, &byte, 1, MSG_DONTWAIT) == 1 && byte == 'o' ? 0 : 5;
+            }),
+            0);
+}
+
+// Two flows whose kernel takes little at a time, and the far ends of both.
+struct Narrow {
+  Narrow() {
+    std::vector<tcp::Joined> flows;
+    for (FileDescriptor& end : far) {
+      int ends[2] = {-1, -1};
+      end = FileDescriptor::create(
+          [&] { return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0 ? ends[0] : -1; });
+      const int least = 1;
+      EXPECT_EQ(::setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+      flows.push_back({FileDescriptor::create([&] { return ends[1]; }), "a flow"});
+    }
+    tcp::Hello hello;
+    hello.flows = 2;
+    hello.chunk = tcp::kLeastChunk;
+    hello.small = 256;
+    sender = std::make_unique<tcp::TcpSender>(hello, std::move(flows), oneFlow());
+  }
+  // Says of all messages of tag 7 that they may come, or of those below `number` that they have.
+  bool say(tcp::RecordKind kind, uint64_t number) {
+    tcp::Record record;
+    record.kind = kind;
+    record.tag = kind == tcp::RecordKind::kReady ? 7 : 0;
+    record.count = number;
+    return tcp::writeWhole(far[0], record);
+  }
+  // At most so many bytes that have come over a flow.
+  std::vector<uint8_t> read(size_t flow, size_t most) {
+    std::vector<uint8_t> bytes(most);
+    bytes.resize(receiveSome(far[flow], std::span(bytes)).bytes);
+    return bytes;
+  }
+  std::array<FileDescriptor, 2> far;
+  std::unique_ptr<tcp::TcpSender> sender;
+};
+
+// A message is complete while a second copy of a chunk is being sent, and the flow of that copy is lost, too.
+TEST_F(TcpFrames, OfAMessageThatIsDoneNoCopyIsSent) {
+  constexpr size_t kChunks = 60, kOfSecond = 20;
+  Narrow narrow;
+  std::vector<std::byte> bytes(kChunks * tcp::kLeastChunk, std::byte{0x11});
+  Request* request = nullptr;
+  bool done = false;
+  ASSERT_TRUE(narrow.say(tcp::RecordKind::kReady, 1));
+  ASSERT_TRUE(narrow.sender->send(bytes.data(), bytes.size(), 7, nullptr, request).ok());
+  // Until the first flow gets no more, and the second one does not get rid of its last.
+  size_t ofSecond = 0;
+  for (int idle = 0; idle < 100; ++idle) {
+    ASSERT_TRUE(narrow.sender->test(request, done).ok());
+    const size_t most = std::min<size_t>(1000, kOfSecond * tcp::kLeastChunk - ofSecond);
+    const size_t came = narrow.read(1, most).size();
+    ofSecond += came;
+    if (came + narrow.read(0, 1000).size() != 0) idle = 0;
+  }
+  ASSERT_TRUE(narrow.say(tcp::RecordKind::kComplete, 1));
+  ASSERT_TRUE(narrow.sender->test(request, done).ok());
+  ASSERT_FALSE(done) << "the second flow has a part of it";
+  narrow.far[1].reset();
+  for (int i = 0; i < 1000 && !done; ++i) {
+    ASSERT_TRUE(narrow.sender->test(request, done).ok());
+    if (!done) narrow.read(0, 1000);
+  }
+  ASSERT_TRUE(done);
+  std::fill(bytes.begin(), bytes.end(), std::byte{0xee});  // they are the caller's again
+  const std::byte next{0x22};
+  request = nullptr;
+  size_t late = 0;
+  for (int i = 0; i < 100; ++i) {  // whoever sends or tests moves what waits
+    const std::vector<uint8_t> came = narrow.read(0, 1 << 20);
+    late += static_cast<size_t>(std::count(came.begin(), came.end(), 0xee));
+    ASSERT_TRUE(request != nullptr || narrow.sender->send(&next, 1, 8, nullptr, request).ok());
+    ASSERT_TRUE(request == nullptr || narrow.sender->test(request, done).ok());
+    if (done) request = nullptr;
+  }
+  EXPECT_EQ(late, 0u);
 }
 
 // The sender has lost a flow and sends its chunk again, and what the lost flow still held is read after the
@@ -279,7 +385,7 @@ TEST_F(TcpFrames, AnAsideThatEndsWhileAnOlderCopyComesIsTaken) {
 // One that holds the key and breaks the protocol.
 TEST_F(TcpFrames, AFrameThatIsNoneEndsTheConnection) {
   const auto net = tcp::open(oneFlow());
-  for (int kind = 0; kind < 5; ++kind) {
+  for (int kind = 0; kind < 6; ++kind) {
     HandMade sender(*net, 1);
     ASSERT_TRUE(sender.receiver != nullptr);
     tcp::Frame frame;
@@ -289,6 +395,7 @@ TEST_F(TcpFrames, AFrameThatIsNoneEndsTheConnection) {
     if (kind == 2) frame.number = 100'000;                               // too far ahead
     if (kind == 3) frame.kind = tcp::FrameKind::kPart, frame.index = 5;  // nobody waits for it
     if (kind == 4) frame.kind = static_cast<tcp::FrameKind>(77);
+    if (kind == 5) frame.kind = tcp::FrameKind::kPart;  // of a message that goes at once
     ASSERT_TRUE(sender.write(0, frame));
     std::vector<std::byte> to(100);
     const Receive receive{to.data(), to.size(), 0, nullptr};

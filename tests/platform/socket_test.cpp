@@ -121,13 +121,14 @@ TEST(Socket, DescriptorsCloseOnExecAndWithTheirOwner) {
 TEST(ForkedChild, HasNoCopiesOfSocketsAndClosesNoStrangers) {
   const Watchdog watchdog("fork", 20);
   Pair pair = connected();
+  const int numbers[] = {pair.client.get(), pair.server.get()};
   const pid_t child = ::fork();
   if (child == 0) {
-    if (isOpen(pair.client.get()) || isOpen(pair.server.get())) ::_exit(1);
-    while (!isOpen(pair.client.get()) || !isOpen(pair.server.get())) {
+    if (isOpen(numbers[0]) || isOpen(numbers[1])) ::_exit(1);
+    while (!isOpen(numbers[0]) || !isOpen(numbers[1])) {
       if (::open("/dev/null", O_RDONLY) < 0) ::_exit(2);  // takes the lowest free number
     }
-    const int numbers[] = {pair.client.get(), pair.server.get()};
+    if (pair.client.valid() || pair.server.get() >= 0) ::_exit(4);
     pair.client.reset();
     pair.server.reset();
     ::_exit(isOpen(numbers[0]) && isOpen(numbers[1]) ? 0 : 3);

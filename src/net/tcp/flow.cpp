@@ -30,14 +30,17 @@ LingeringSockets& lingering() {
   return *instance;
 }
 
-// Whether the peer's kernel has all, or the connection is gone. Takes what the peer still sends.
+// Whether the peer's kernel has all, or the connection is gone. Takes what the peer still sends; one that never
+// ends is asked again later.
 bool isThrough(const FileDescriptor& socket) {
+  constexpr int kMostReads = 64;
   uint8_t ignored[4096];
-  while (true) {
+  for (int reads = 0; reads < kMostReads; ++reads) {
     const Transfer got = receiveSome(socket, std::span<uint8_t>(ignored));
     if (got.outcome == IoOutcome::kWouldBlock) return bytesQueued(socket) == 0;
     if (got.outcome != IoOutcome::kSome) return true;
   }
+  return false;
 }
 
 }  // namespace

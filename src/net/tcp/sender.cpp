@@ -445,6 +445,11 @@ void TcpSender::sendAgain(size_t lost) {
   for (Message& message : messages_) {
     if (!message.used || message.done) continue;
     message.asked = false;
+    // Perhaps the lost flow was sending a second copy: nothing needs another one.
+    if (!isSmall(message) && complete_.has(message.frame.number)) {
+      if (!isBeingSent(message)) markDone(message);
+      continue;
+    }
     for (size_t i = 0; i < message.carriers.size(); ++i) {
       if (message.carriers[i] != lost) continue;
       Job job{message.frame, message.from, &message, nullptr};

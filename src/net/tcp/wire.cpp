@@ -73,7 +73,7 @@ bool isGood(const Frame& frame, const Hello& hello) {
     case FrameKind::kWhole:
       return frame.total <= hello.small && frame.bytes == frame.total && frame.offset == 0;
     case FrameKind::kPart:
-      return frame.total > 0 && frame.total <= kMostMessage && frame.offset < frame.total &&
+      return frame.total > hello.small && frame.total <= kMostMessage && frame.offset < frame.total &&
              frame.offset % hello.chunk == 0 &&
              frame.bytes == std::min(hello.chunk, frame.total - frame.offset);
     case FrameKind::kAsk:

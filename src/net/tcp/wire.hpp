@@ -93,7 +93,7 @@ Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, c
 
 enum class FrameKind : uint8_t {
   kWhole = 1,  // a message, up to Hello::small bytes
-  kPart,       // one chunk of a message
+  kPart,       // one chunk of a longer message
   kAsk,        // a message waits for the receive with this tag and index
   kLost,       // `offset` is a flow that is not used any more
   kBye,        // the last frame of this flow
