@@ -1,11 +1,13 @@
 // OpenMPI as a peer of `stretto p2p`: two ranks under mpirun, of which rank 0 reads the commands of
 // net/net_driver.cpp from its stdin and answers them as that does, with MPI_Isend and MPI_Irecv. Its only end
-// is 0.
+// is 0. Arguments: the CPU of each rank, to run on that one alone.
 #include <mpi.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <sstream>
@@ -140,6 +142,12 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank + 1 < argc) {
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(atoi(argv[rank + 1]), &own);
+    sched_setaffinity(0, sizeof own, &own);
+  }
   if (rank == 0) printf("{\"ok\":true,\"net\":\"openmpi\"}\n");
   fflush(stdout);
   for (;;) {

@@ -49,14 +49,20 @@ std::string getText(Control& control) {
 }
 
 void expectSane(const Order& order) {
-  const bool sane = order.bytes > 0 && order.bytes <= kMostBytes && order.count > 0 && order.inFlight > 0 &&
-                    order.inFlight <= kMostInFlight && order.bytes * order.inFlight <= kMostFootprint;
-  if (!sane)
-    throw Failure("a turn of 1 byte to 1 GB a message, with up to 32 and 1 GB in flight, is what can be");
+  const bool sane = order.bytes > 0 && order.bytes <= kMostBytes && order.count > 0 &&
+                    order.count <= kMostMessages && order.inFlight > 0 && order.inFlight <= kMostInFlight &&
+                    order.bytes * order.inFlight <= kMostFootprint;
+  if (!sane) {
+    throw Failure(
+        "a turn of up to 1048576 messages of 1 byte to 1 GB, with up to 32 and 1 GB in flight, is what can "
+        "be");
+  }
 }
 
 // Sockets of a plain end say first which they are, as they may be accepted in any order.
 std::vector<FileDescriptor> acceptAll(const std::vector<FileDescriptor>& listeners, size_t flows) {
+  constexpr double kSeconds = 30;
+  const uint64_t begin = platform::monotonicNanoseconds();
   std::vector<FileDescriptor> sockets(flows);
   for (size_t accepted = 0; accepted < flows;) {
     FileDescriptor socket;
@@ -67,7 +73,7 @@ std::vector<FileDescriptor> acceptAll(const std::vector<FileDescriptor>& listene
       }
       return false;
     };
-    until(come, 30, "plain sockets");
+    until(come, kSeconds - platform::secondsSince(begin), "plain sockets");
     Control greeting(std::move(socket));
     const auto index = greeting.get<uint32_t>(5);
     if (index >= flows || sockets[index].valid()) continue;
@@ -210,6 +216,7 @@ net::Net& Session::theNet() {
 
 uint32_t Session::open(Kind kind, int flows) {
   if (flows < 1 || flows > kMostPlainFlows) throw Failure("1 to 64 flows");
+  if (ends_.size() == kMostEnds) throw Failure("64 ends are open, which is all that can be");
   if (!answers_) {
     Order order;
     order.verb = Order::Verb::kOpen;
@@ -254,6 +261,7 @@ std::unique_ptr<End> Session::openPlain(int flows) {
   } else {
     std::vector<SocketAddress> addresses(std::min(control_.get<uint32_t>(), kMostVariables));
     for (SocketAddress& address : addresses) address = control_.get<SocketAddress>();
+    if (addresses.empty()) throw Failure("the other side has no network interface");
     for (uint32_t i = 0; i < uint32_t(flows); ++i) {
       sockets.push_back(connectPlain(addresses.at(i % addresses.size()), own, i));
     }
@@ -286,7 +294,8 @@ uint64_t Session::countWrong(const Order& order) const {
 
 void Session::exchange(const Order& order, std::vector<double>& halves) {
   End& end = *ends_.at(order.end);
-  const double seconds = 60 + static_cast<double>(order.bytes) * static_cast<double>(order.count) / kSlowest;
+  const double bytes = static_cast<double>(order.bytes) * static_cast<double>(order.count);
+  const double seconds = std::min(60 + bytes / kSlowest, kMostSecondsOfTurn);
   const auto take = [&](bool sends, uint64_t count) {
     const std::unique_ptr<Move> move = sends ? end.sending(out_, count) : end.receiving(in_, count);
     until([&] { return move->step(); }, seconds, "a turn");

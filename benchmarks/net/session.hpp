@@ -13,6 +13,9 @@ namespace stretto::bench {
 inline constexpr size_t kMostBytes = size_t{1} << 30;  // of a message
 inline constexpr size_t kMostInFlight = 32;            // messages: net::kMostRequests
 inline constexpr int kMostPlainFlows = 64;
+inline constexpr size_t kMostEnds = 64;             // of a session
+inline constexpr uint64_t kMostMessages = 1 << 20;  // of a turn
+inline constexpr double kMostSecondsOfTurn = 3600;
 
 // How long who asks may say nothing between two orders: his measurements with others' drivers take less.
 inline constexpr int kPatienceSeconds = 600;

@@ -19,8 +19,8 @@
 namespace stretto {
 
 // Owns one file descriptor. After fork() the child's copies are closed before fork() returns there, and
-// the child's FileDescriptor objects know it: they hold none any more, and touch no number that has been given
-// out again.
+// the child's FileDescriptor objects know it: they hold none any more, and touch no number that has been
+// given out again.
 class FileDescriptor {
  public:
   FileDescriptor() = default;

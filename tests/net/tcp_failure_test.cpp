@@ -441,8 +441,8 @@ bool loseAllPackets() {
 
 constexpr int kNotAllowed = 77;
 
-// Until both ends have said that the other is gone, which takes less than `most` seconds; with `underWay`, while
-// a message is on its way. They are tested every `pause` milliseconds.
+// Until both ends have said that the other is gone, which takes less than `most` seconds; with `underWay`,
+// while a message is on its way. They are tested every `pause` milliseconds.
 int noticeSilence(const tcp::Settings& settings, bool underWay, int pause, double most) {
   if (!enterOwnNetwork()) return kNotAllowed;
   const auto net = tcp::open(settings);

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -171,6 +172,27 @@ def test_who_asks_for_nothing_does_not_hold_the_server() -> None:
         idler.sendall(greeting + bytes(4))  # and no variables
         assert driver.answer(30)["peer"].startswith("127.0.0.1:")
         with pytest.raises(Failed, match="has asked for nothing for 1 s"):
+            driver.answer(30)
+
+
+def ordered(port: int, order: bytes) -> None:
+    """What a session does that asks by hand, and waits for nothing but the end."""
+    with socket.create_connection(("127.0.0.1", port), 30) as asker:
+        asker.sendall(asker.recv(16, socket.MSG_WAITALL) + bytes(4) + order)
+        with contextlib.suppress(OSError):
+            while asker.recv(1 << 16):
+                pass
+
+
+def test_an_order_that_would_hold_the_server_is_refused() -> None:
+    """By a number of messages that take years."""
+    driver, port = serving()
+    order = "<IIiII4xQQQ"  # verb, kind, flows, end, way, bytes, count, in flight
+    endless = struct.pack(order, 1, 0, 1, 0, 0, 4096, 1 << 62, 1)
+    with contextlib.closing(driver):
+        ordered(port, endless)
+        assert driver.answer(30)["peer"].startswith("127.0.0.1:")
+        with pytest.raises(Failed, match="a turn of up to 1048576 messages"):
             driver.answer(30)
 
 

@@ -264,7 +264,7 @@ def _run(options: Options, plan: Plan, ends: contextlib.ExitStack) -> dict[str, 
         words = ["serve", address, "0", *cpus[:1]]
         served = ends.enter_context(contextlib.closing(_driver(words, options.environment(nics))))
         port = int(served.answer(_START_SECONDS)["port"])
-        more = _peers(options.peers, ends)
+        more = _peers(options.peers, cpus, ends)
     environment = options.environment(nics)
     asker = ends.enter_context(contextlib.closing(_driver(["go", address, str(port), *cpus[1:]], environment)))
     facts, rows, flows = _measure(asker, more, plan, options.json == "-")
@@ -281,12 +281,12 @@ def _run(options: Options, plan: Plan, ends: contextlib.ExitStack) -> dict[str, 
     }
 
 
-def _peers(wanted: str, ends: contextlib.ExitStack) -> list[Implementation]:
-    """Those at hand; one that was asked for by name must be."""
+def _peers(wanted: str, cpus: list[str], ends: contextlib.ExitStack) -> list[Implementation]:
+    """Those at hand; one that was asked for by name must be. `cpus`: of who serves, and of who asks."""
     if wanted == "none":
         return []
     try:
-        driver = ends.enter_context(contextlib.closing(openmpi()))
+        driver = ends.enter_context(contextlib.closing(openmpi(cpus[::-1])))
         driver.answer(_START_SECONDS)
     except (Missing, Failed) as error:
         if wanted != "all":

@@ -79,8 +79,8 @@ Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
   return kOkStatus;
 }
 
-// Who takes a greeting and does not answer may be the peer, which has other things to do, or somebody else at an
-// address that several hosts have. So other addresses are tried in turns that grow longer.
+// Who takes a greeting and does not answer may be the peer, which has other things to do, or somebody else at
+// an address that several hosts have. So other addresses are tried in turns that grow longer.
 void TcpConnecting::turnFromSilent(size_t flow) {
   if (where_.addresses.size() < 2 || callers_[flow]->secondsUnanswered() < patience_[flow]) return;
   callers_[flow].reset();

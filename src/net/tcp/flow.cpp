@@ -30,8 +30,8 @@ LingeringSockets& lingering() {
   return *instance;
 }
 
-// Whether the peer's kernel has all, or the connection is gone. Takes what the peer still sends; one that never
-// ends is asked again later.
+// Whether the peer's kernel has all, or the connection is gone. Takes what the peer still sends; one that
+// never ends is asked again later.
 bool isThrough(const FileDescriptor& socket) {
   constexpr int kMostReads = 64;
   uint8_t ignored[4096];

@@ -79,7 +79,7 @@ class TcpConnecting final : public Connecting {
   std::vector<uint64_t> nextAttempt_;
   std::vector<size_t> failures_;
   std::vector<double> patience_;  // seconds that an address has to answer
-  size_t impostors_ = 0;  // answers of those who did not know the key
+  size_t impostors_ = 0;          // answers of those who did not know the key
   size_t joined_ = 0;
   std::vector<uint64_t> failingSince_;  // 0: no attempt has failed
 };
