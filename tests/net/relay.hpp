@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "net/drive.hpp"
 #include "net/tcp/wire.hpp"
 #include "platform/socket.hpp"
 
@@ -85,8 +86,7 @@ class Relay {
     FileDescriptor near = acceptFrom(listener_);
     if (near.valid()) {
       FileDescriptor far = beginConnect(target_);
-      while (!isConnected(far)) {
-      }
+      EXPECT_TRUE(eventually([&] { return isConnected(far); }));
       ways_.push_back({std::move(near), std::move(far), {}, {}, {}});
     }
     bool moved = false;

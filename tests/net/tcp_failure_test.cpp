@@ -264,6 +264,22 @@ TEST_F(TcpFailure, WhoIsDroppedAfterItsProofIsNotConnected) {
   EXPECT_EQ(proved, 3);
 }
 
+// While there is one, this process gets no descriptor: those below the limit are in use.
+class WithoutDescriptors {
+ public:
+  WithoutDescriptors() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const FileDescriptor next = FileDescriptor::create([] { return ::dup(STDERR_FILENO); });
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(next.get());
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~WithoutDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_{};
+};
+
 // A process that has no descriptor left is told so, and goes on when it has some again.
 TEST_F(TcpFailure, AListenerWithoutDescriptorsSaysSo) {
   const auto net = tcp::open(oneFlow());
@@ -271,19 +287,34 @@ TEST_F(TcpFailure, AListenerWithoutDescriptorsSaysSo) {
   ASSERT_TRUE(listener.ok());
   const Handle handle = listener.value()->handle();
   const FileDescriptor stranger = strangerTo(handle);
-  rlimit limit{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  const rlimit before = limit;
-  const FileDescriptor next = FileDescriptor::create([&] { return ::dup(stranger.get()); });
-  limit.rlim_cur = static_cast<rlim_t>(next.get()) + 1;  // those below are in use
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   std::unique_ptr<Receiver> receiver;
-  const Status status = listener.value()->accept(receiver);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const Status status = [&] {
+    const WithoutDescriptors without;
+    return listener.value()->accept(receiver);
+  }();
   EXPECT_EQ(status.code, Code::kSystem);
   EXPECT_NE(lastError().find("Too many open files"), std::string::npos) << lastError();
   Pair pair = join(*net, std::move(listener.value()), handle);
   expectAllArrives(pair, trafficOf({100}));
+}
+
+// Who connects, too: that is not the peer's doing.
+TEST_F(TcpFailure, WhoConnectsWithoutDescriptorsSaysSo) {
+  tcp::Settings settings = oneFlow();
+  settings.attempts = 0.1;
+  const auto net = tcp::open(settings);
+  auto listener = net->listen(0);
+  ASSERT_TRUE(listener.ok());
+  auto connecting = net->connect(0, listener.value()->handle());
+  ASSERT_TRUE(connecting.ok());
+  std::unique_ptr<Sender> sender;
+  Status status;
+  {
+    const WithoutDescriptors without;
+    EXPECT_TRUE(eventually([&] { return !(status = connecting.value()->poll(sender)).ok(); }, 20));
+  }
+  EXPECT_EQ(status.code, Code::kSystem);
+  EXPECT_NE(lastError().find("Too many open files"), std::string::npos) << lastError();
 }
 
 // More than are heard at a time, all of them before the first accept().

@@ -13,6 +13,25 @@ namespace stretto::links::net {
 using stretto::net::Memory;
 using stretto::net::Receive;
 
+namespace {
+
+// A connection that closes may wait a moment for what its peer has not confirmed: all of them at the same
+// time.
+template <typename Item, typename Work>
+void atTheSameTime(const std::vector<Item*>& items, Work work) {
+  std::vector<std::thread> threads;
+  for (Item* item : items) {
+    try {
+      threads.emplace_back([item, &work] { work(*item); });
+    } catch (const std::system_error&) {  // no more threads
+      work(*item);
+    }
+  }
+  for (std::thread& one : threads) one.join();
+}
+
+}  // namespace
+
 Result<std::unique_ptr<FarLinks>> FarLinks::listen(Config config) {
   const auto properties = config.net->properties(config.device);
   if (!properties.ok()) return properties.status();
@@ -25,19 +44,8 @@ Result<std::unique_ptr<FarLinks>> FarLinks::listen(Config config) {
   return links;
 }
 
-// A connection that closes may wait a moment for what its peer has not confirmed: all of them at the same
-// time.
 FarLinks::~FarLinks() {
-  std::vector<std::thread> closing;
-  for (const auto& far : peers_) {
-    if (far == nullptr || far->sending == nullptr) continue;
-    try {
-      closing.emplace_back([&far] { far->sending.reset(); });
-    } catch (const std::system_error&) {  // no more threads
-      far->sending.reset();
-    }
-  }
-  for (std::thread& one : closing) one.join();
+  atTheSameTime(sending_, [](SendRing& ring) { ring.close(); });
 }
 
 void FarLinks::add(int peer, const stretto::net::Handle& handle) {
@@ -149,7 +157,11 @@ Status FarLinks::seat(Caller& caller, size_t bytes) {
 }
 
 void FarLinks::giveBack() {
-  for (SendRing* ring : sending_) ring->giveBack();
+  std::vector<SendRing*> lending;
+  for (SendRing* ring : sending_) {
+    if (ring->giveBack()) lending.push_back(ring);
+  }
+  atTheSameTime(lending, [](SendRing& ring) { ring.close(); });
 }
 
 bool FarLinks::isIdle() const {

@@ -85,13 +85,17 @@ Status SendRing::send(uint64_t chunk) {
   return sender_->sendGathered({{mailbox, sizeof(Mailbox)}, {lent_[at], bytes_[at]}}, 0, requests_[at]);
 }
 
-void SendRing::giveBack() {
+bool SendRing::giveBack() {
   uint64_t chunk = credits_.count;
   while (chunk < published_ && lent_[chunk % Slots::kDepth] == nullptr) ++chunk;
-  if (broken_.is() || chunk == published_) return;
+  if (broken_.is() || chunk == published_) return false;
   const std::string why = lastError();
   broken_.note(fail(Code::kRemote, "an operation failed before all had left that it sends"));
   setLastError(why);
+  return true;
+}
+
+void SendRing::close() {
   memory_.reset();
   helloMemory_.reset();
   sender_.reset();

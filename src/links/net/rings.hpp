@@ -70,8 +70,10 @@ class SendRing {
     lent_[published_ % Slots::kDepth] = nullptr;
   }
   void lend(const std::byte* from) { lent_[published_ % Slots::kDepth] = from; }
-  // Nothing that is lent is read any more: where that has not left, the ring breaks.
-  void giveBack();
+  // Where something that is lent has not left, the ring breaks, and must be closed: true.
+  bool giveBack();
+  // Ends the connection, which may take a moment. Nothing is read any more then that is lent.
+  void close();
   void publish() { ++published_; }
   // A mailbox whose count is the number of chunks whose slots are free again.
   const Mailbox* credits() const { return &credits_; }

@@ -19,11 +19,16 @@ std::string routeOf(const FileDescriptor& socket, const std::string& interface, 
          " to " + toText(peer);
 }
 
-Shake Caller::begin(std::string& why) {
+bool isShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EADDRNOTAVAIL;
+}
+
+Shake Caller::begin(Refusal& refusal) {
   begun_ = platform::monotonicNanoseconds();
   socket_ = beginConnect(to_, from_ != nullptr ? from_->address : SocketAddress{});
   if (socket_.valid()) return Shake::kGoesOn;
-  why = std::string("cannot connect to ") + toText(to_) + ": " + std::strerror(errno);
+  refusal.isOwn = isShortage(errno);
+  refusal.why = std::string("cannot connect to ") + toText(to_) + ": " + std::strerror(errno);
   return Shake::kFailed;
 }
 
@@ -52,21 +57,21 @@ double Caller::secondsUnanswered() const {
   return connected_ && !answered_ ? platform::secondsSince(begun_) : 0;
 }
 
-Shake Caller::answer(std::string& why, bool& impostor) {
+Shake Caller::answer(Refusal& refusal) {
   const IoOutcome outcome = challenge_.read(socket_);
   if (outcome == IoOutcome::kWouldBlock) return Shake::kGoesOn;
   if (outcome != IoOutcome::kSome) {
-    why = toText(to_) + " ended the connection before it had answered";
+    refusal.why = toText(to_) + " ended the connection before it had answered";
     return Shake::kFailed;
   }
   const Challenge& challenge = challenge_.value;
   if (!equalInConstantTime(challenge.proof, proofOf(key_, kReceiverLabel, hello_, challenge.nonce))) {
-    impostor = true;
-    why = "who listens at " + toText(to_) + " does not know the key that is in the handle";
+    refusal.impostor = true;
+    refusal.why = "who listens at " + toText(to_) + " does not know the key that is in the handle";
     return Shake::kFailed;
   }
   if (!writeWhole(socket_, Join{proofOf(key_, kSenderLabel, hello_, challenge.nonce)})) {
-    why = toText(to_) + " ended the connection";
+    refusal.why = toText(to_) + " ended the connection";
     return Shake::kFailed;
   }
   answered_ = true;
@@ -81,20 +86,20 @@ Shake Caller::admitted(std::string& why) {
   return Shake::kFailed;
 }
 
-Shake Caller::poll(std::string& why, bool& impostor) {
+Shake Caller::poll(Refusal& refusal) {
   if (!socket_.valid()) {
-    const Shake begun = begin(why);
+    const Shake begun = begin(refusal);
     if (begun == Shake::kFailed) return begun;
   }
   if (!connected_) {
-    const Shake state = connecting(why);
+    const Shake state = connecting(refusal.why);
     if (state == Shake::kFailed || !connected_) return state;
   }
   if (!answered_) {
-    const Shake state = answer(why, impostor);
+    const Shake state = answer(refusal);
     if (state == Shake::kFailed || !answered_) return state;
   }
-  return admitted(why);
+  return admitted(refusal.why);
 }
 
 Joined Caller::take() {

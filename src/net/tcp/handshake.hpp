@@ -13,6 +13,16 @@ namespace stretto::net::tcp {
 
 enum class Shake : uint8_t { kGoesOn, kDone, kFailed };
 
+// Why who calls has not been joined.
+struct Refusal {
+  std::string why;
+  bool impostor = false;  // somebody answered who does not know the key
+  bool isOwn = false;     // this process gets no socket
+};
+
+// Errors by which the system says that it has no more of something.
+bool isShortage(int error);
+
 // "eth0 10.0.0.1:40112 to 10.0.0.2:4711", of a socket that is connected.
 std::string routeOf(const FileDescriptor& socket, const std::string& interface, const SocketAddress& peer);
 
@@ -46,16 +56,15 @@ class Caller {
  public:
   Caller(const Key128& key, const Hello& hello, const SocketAddress& to, const NetworkInterface* from)
       : key_(key), hello_(hello), to_(to), from_(from) {}
-  // kFailed: `why` says so, and `impostor` whether somebody answered who does not know the key.
-  Shake poll(std::string& why, bool& impostor);
+  Shake poll(Refusal& refusal);
   Joined take();
   // For how long who was greeted has not answered; 0 if that is not waited for.
   double secondsUnanswered() const;
 
  private:
-  Shake begin(std::string& why);
+  Shake begin(Refusal& refusal);
   Shake connecting(std::string& why);
-  Shake answer(std::string& why, bool& impostor);
+  Shake answer(Refusal& refusal);
   Shake admitted(std::string& why);
 
   const Key128 key_;

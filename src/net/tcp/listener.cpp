@@ -60,8 +60,8 @@ Status TcpListener::admit() {
     while (strangers_.size() < kMostStrangers) {
       FileDescriptor socket = acceptFrom(door.socket);
       if (!socket.valid()) {
-        const bool isShort = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-        if (!isShort) break;  // nobody is there, or who was there is gone: accept(2) tells of that, too
+        if (!isShortage(errno))
+          break;  // nobody is there, or who was there is gone: accept(2) tells of that, too
         return fail(Code::kSystem, "net/tcp: cannot accept connections at %s: %s",
                     toText(door.interface.address).c_str(), std::strerror(errno));
       }

@@ -210,7 +210,7 @@ TEST_F(MadeUpHosts, SendNothingThatWasLentOnceItIsGivenBack) {
     sending->publish();
     sending->progress();
     EXPECT_FALSE(sending->isIdle());
-    sending->giveBack();
+    if (sending->giveBack()) sending->close();
     EXPECT_EQ(sending->broken().is(), lends);
     faults().polls = 0;
     sending->progress();
@@ -247,6 +247,31 @@ TEST_F(MadeUpHosts, WaitForWhatIsOnItsWayFromOneThatHasLeft) {
               faults().travels = 1500;
               sendToOneThatLeaves(member);
             }));
+}
+
+// Each of these connections ends in its time, and who has failed is to be told soon.
+TEST_F(MadeUpHosts, GiveBackWhatWasLentToAllAtTheSameTime) {
+  constexpr int kRanks = 4;
+  constexpr size_t kBytes = 8192;
+  const auto listener = net().listen(0);
+  auto links = links::net::FarLinks::listen({communicator::netBetweenHosts().value(), 0, 0, kRanks, kBytes});
+  ASSERT_TRUE(listener.ok() && links.ok());
+  const std::vector<std::byte> lent(kBytes);
+  for (int peer = 1; peer < kRanks; ++peer) links.value()->add(peer, listener.value()->handle());
+  for (int peer = 1; peer < kRanks; ++peer) (void)links.value()->to(peer);
+  for (int i = 0; i < 3; ++i) links.value()->progress();
+  faults().polls = 1 << 20;
+  for (int peer = 1; peer < kRanks; ++peer) {
+    links::net::SendRing& ring = links.value()->to(peer);
+    ring.setBytes(kBytes);
+    ring.lend(lent.data());
+    ring.publish();
+  }
+  links.value()->progress();
+  faults().lingers = 200;
+  links.value()->giveBack();
+  EXPECT_GE(net().mostLingering, 2);
+  for (int peer = 1; peer < kRanks; ++peer) EXPECT_NE(links.value()->broken(peer), nullptr);
 }
 
 // A result replaces the input, which is still to be sent.
