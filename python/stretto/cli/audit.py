@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from stretto.cli.flags import with_flags
+from stretto.cli.flags import flag, with_flags
 from stretto.cli.output import check_ranks, console, emit, examples, expect_writable, nearest, stop, table
 from stretto.cli.working import steps
 
@@ -38,32 +38,28 @@ class Given:
     json: str | None = None
 
 
-def _flag(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
-
-
 FLAGS: dict[str, Any] = {
     "others": typer.Argument(help="After --compare OLD.json: more audits, of other machines.", metavar="[FILE]..."),
-    "ranks": _flag(_WHAT, "--ranks", "-n", metavar="N", min=0, help="CPU ranks; 0: two to four, by cores."),
-    "quick": _flag(_WHAT, "--quick", help="About 15 s instead of a minute: fewer repetitions."),
-    "full": _flag(_WHAT, "--full", help="Up to 10 minutes: more sizes, a thousand communicators."),
-    "only": _flag(_WHAT, "--only", metavar="NAME", help="Only this section or check (--list); again for more."),
-    "skip": _flag(_WHAT, "--skip", metavar="NAME", help="Not this section or check; again for more."),
-    "python": _flag(_WHAT, "--python", metavar="FILE", help="Another Python whose libraries to look at; again."),
-    "program": _flag(_WHAT, "--program", metavar="FILE", help="A program whose libnccl to look for; again."),
-    "library": _flag(_WHAT, "--library", metavar="FILE", help="The libnccl.so.2 that programs are to get."),
-    "compare": _flag(
+    "ranks": flag(_WHAT, "--ranks", "-n", metavar="N", min=0, help="CPU ranks; 0: two to four, by cores."),
+    "quick": flag(_WHAT, "--quick", help="About 15 s instead of a minute: fewer repetitions."),
+    "full": flag(_WHAT, "--full", help="Up to 10 minutes: more sizes, a thousand communicators."),
+    "only": flag(_WHAT, "--only", metavar="NAME", help="Only this section or check (--list); again for more."),
+    "skip": flag(_WHAT, "--skip", metavar="NAME", help="Not this section or check; again for more."),
+    "python": flag(_WHAT, "--python", metavar="FILE", help="Another Python whose libraries to look at; again."),
+    "program": flag(_WHAT, "--program", metavar="FILE", help="A program whose libnccl to look for; again."),
+    "library": flag(_WHAT, "--library", metavar="FILE", help="The libnccl.so.2 that programs are to get."),
+    "compare": flag(
         _COMPARED,
         "--compare",
         metavar="OLD.json",
         help="Say what changed since then; with more files behind it, which machine differs from the others.",
     ),
-    "read": _flag(_COMPARED, "--from", metavar="FILE", help="Show this audit's JSON instead of measuring."),
-    "list": _flag(_OUTPUT, "--list", help="Show the table of all checks, and end."),
-    "verbose": _flag(_OUTPUT, "--verbose", "-v", help="Show also what is as it should be."),
-    "markdown": _flag(_OUTPUT, "--markdown", metavar="FILE", help="Write the whole page as Markdown."),
-    "html": _flag(_OUTPUT, "--html", metavar="FILE", help="Write it as one HTML file with plots (needs matplotlib)."),
-    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write findings and numbers as JSON; - is stdout."),
+    "read": flag(_COMPARED, "--from", metavar="FILE", help="Show this audit's JSON instead of measuring."),
+    "list": flag(_OUTPUT, "--list", help="Show the table of all checks, and end."),
+    "verbose": flag(_OUTPUT, "--verbose", "-v", help="Show also what is as it should be."),
+    "markdown": flag(_OUTPUT, "--markdown", metavar="FILE", help="Write the whole page as Markdown."),
+    "html": flag(_OUTPUT, "--html", metavar="FILE", help="Write it as one HTML file with plots (needs matplotlib)."),
+    "json": flag(_OUTPUT, "--json", metavar="FILE", help="Write findings and numbers as JSON; - is stdout."),
 }
 SETTINGS: dict[str, Any] = {
     "epilog": examples(

@@ -10,7 +10,7 @@ from stretto.bench.crew import Failed
 from stretto.bench.options import Options, UsageError
 from stretto.bench.run import STDOUT, run
 from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS
-from stretto.cli.flags import with_flags
+from stretto.cli.flags import flag, with_flags
 from stretto.cli.output import examples
 
 SETTINGS: dict[str, Any] = {
@@ -30,10 +30,6 @@ _FORCED = "What Stretto does"
 _OUTPUT = "What comes out"
 
 
-def _flag(panel: str, *names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
-
-
 # nccl-tests' letters where it has them.
 FLAGS: dict[str, Any] = {
     "collective": typer.Argument(
@@ -42,14 +38,14 @@ FLAGS: dict[str, Any] = {
         metavar="COLLECTIVE",
         autocompletion=lambda: list(COLLECTIVES),
     ),
-    "ranks": _flag(_JOB, "--ranks", metavar="N", help="How many ranks. There is no -n for it: see --iters."),
-    "device": _flag(_JOB, "--device", metavar="KIND", help="Where the ranks' memory is: cpu or cuda (one GPU each)."),
-    "threads": _flag(_JOB, "--threads", help="Stretto's ranks as threads of one process; peers keep processes."),
-    "shared_device": _flag(_JOB, "--shared-device", help="All ranks on GPU 0: for tests, not for times."),
-    "min_bytes": _flag(_SIZES, "-b", "--minbytes", metavar="SIZE", help="Smallest size; K, M and G are understood."),
-    "max_bytes": _flag(_SIZES, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
-    "factor": _flag(_SIZES, "-f", "--stepfactor", metavar="N", help="Each size is the last one times this."),
-    "iterations": _flag(
+    "ranks": flag(_JOB, "--ranks", metavar="N", help="How many ranks. There is no -n for it: see --iters."),
+    "device": flag(_JOB, "--device", metavar="KIND", help="Where the ranks' memory is: cpu or cuda (one GPU each)."),
+    "threads": flag(_JOB, "--threads", help="Stretto's ranks as threads of one process; peers keep processes."),
+    "shared_device": flag(_JOB, "--shared-device", help="All ranks on GPU 0: for tests, not for times."),
+    "min_bytes": flag(_SIZES, "-b", "--minbytes", metavar="SIZE", help="Smallest size; K, M and G are understood."),
+    "max_bytes": flag(_SIZES, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
+    "factor": flag(_SIZES, "-f", "--stepfactor", metavar="N", help="Each size is the last one times this."),
+    "iterations": flag(
         _SIZES,
         "-n",
         "--iters",
@@ -57,50 +53,50 @@ FLAGS: dict[str, Any] = {
         help="Calls in each turn; 0: as many as --budget-ms holds. -n is as in nccl-tests: that of run, tune and "
         "explain is --ranks.",
     ),
-    "warmup": _flag(_SIZES, "-w", "--warmup-iters", metavar="N", help="Calls before each turn, not timed, at most."),
-    "datatype": _flag(_OPERATION, "-d", "--datatype", metavar="TYPE", help=f"Of elements: {', '.join(ELEMENT_BYTES)}."),
-    "op": _flag(_OPERATION, "-o", "--op", metavar="OP", help=f"Reduction: {', '.join(OPERATORS)}."),
-    "root": _flag(_OPERATION, "-r", "--root", metavar="RANK", help="Of broadcast, reduce, gather and scatter."),
-    "check": _flag(_OPERATION, "-c", "--check", metavar="0|1", help="1: verify every result, 0: verify none."),
-    "in_place": _flag(_OPERATION, "--in-place/--out-of-place", help="Whether the result replaces the input."),
-    "graph": _flag(
+    "warmup": flag(_SIZES, "-w", "--warmup-iters", metavar="N", help="Calls before each turn, not timed, at most."),
+    "datatype": flag(_OPERATION, "-d", "--datatype", metavar="TYPE", help=f"Of elements: {', '.join(ELEMENT_BYTES)}."),
+    "op": flag(_OPERATION, "-o", "--op", metavar="OP", help=f"Reduction: {', '.join(OPERATORS)}."),
+    "root": flag(_OPERATION, "-r", "--root", metavar="RANK", help="Of broadcast, reduce, gather and scatter."),
+    "check": flag(_OPERATION, "-c", "--check", metavar="0|1", help="1: verify every result, 0: verify none."),
+    "in_place": flag(_OPERATION, "--in-place/--out-of-place", help="Whether the result replaces the input."),
+    "graph": flag(
         _OPERATION, "--graph/--eager", "-G", help="On GPUs: operations in CUDA graphs (the default), or eager calls."
     ),
-    "buffers": _flag(
+    "buffers": flag(
         _OPERATION,
         "--buffers",
         metavar="KIND",
         help="plain memory, or alloc: each implementation's own (ncclMemAlloc; on GPUs, as windows).",
     ),
-    "peers": _flag(_PEERS, "--peers", metavar="LIST", help="all that are found, none, or a list with commas."),
-    "library": _flag(_JOB, "--library", metavar="FILE", help="Stretto's libnccl.so.2 on GPUs, if not the one found."),
-    "nccl": _flag(_PEERS, "--nccl", metavar="FILE", help="NVIDIA's libnccl.so.2, if not the one found."),
-    "algorithm": _flag(_FORCED, "--algorithm", metavar="NAME", help="Force it; peers are measured as they are."),
-    "protocol": _flag(_FORCED, "--protocol", metavar="NAME", help="Force this protocol of the forced algorithm."),
-    "chunk": _flag(
+    "peers": flag(_PEERS, "--peers", metavar="LIST", help="all that are found, none, or a list with commas."),
+    "library": flag(_JOB, "--library", metavar="FILE", help="Stretto's libnccl.so.2 on GPUs, if not the one found."),
+    "nccl": flag(_PEERS, "--nccl", metavar="FILE", help="NVIDIA's libnccl.so.2, if not the one found."),
+    "algorithm": flag(_FORCED, "--algorithm", metavar="NAME", help="Force it; peers are measured as they are."),
+    "protocol": flag(_FORCED, "--protocol", metavar="NAME", help="Force this protocol of the forced algorithm."),
+    "chunk": flag(
         _FORCED, "--chunk", metavar="SIZE", help="On GPUs: force this chunk of the forced algorithm; 0: not."
     ),
-    "blocks": _flag(
+    "blocks": flag(
         _FORCED, "--blocks", metavar="N", help="On GPUs: force this many thread blocks; 0: Stretto's choice."
     ),
-    "ring_gather": _flag(_FORCED, "--ring-gather", metavar="WAY", help="How rings gather: one_way or both_ways round."),
-    "limits": _flag(_OUTPUT, "--limits", help="On GPUs: measure what the machine allows instead of a collective."),
-    "rounds": _flag(_SIZES, "--rounds", metavar="N", help="Turns that each implementation gets at each size."),
-    "budget_ms": _flag(_SIZES, "--budget-ms", metavar="MS", help="About how long a turn lasts, in milliseconds."),
-    "bind": _flag(_JOB, "--bind", metavar="HOW", help="core: each rank on its own core if there are enough; or none."),
-    "seconds": _flag(
+    "ring_gather": flag(_FORCED, "--ring-gather", metavar="WAY", help="How rings gather: one_way or both_ways round."),
+    "limits": flag(_OUTPUT, "--limits", help="On GPUs: measure what the machine allows instead of a collective."),
+    "rounds": flag(_SIZES, "--rounds", metavar="N", help="Turns that each implementation gets at each size."),
+    "budget_ms": flag(_SIZES, "--budget-ms", metavar="MS", help="About how long a turn lasts, in milliseconds."),
+    "bind": flag(_JOB, "--bind", metavar="HOW", help="core: each rank on its own core if there are enough; or none."),
+    "seconds": flag(
         _SIZES, "--seconds", metavar="S", help="Begin no size that this many seconds might not hold; 0: no limit."
     ),
-    "timeout": _flag(
+    "timeout": flag(
         _JOB, "--timeout", metavar="S", help="Without an answer, after which an implementation is given up."
     ),
-    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
-    "csv": _flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
-    "plot": _flag(_OUTPUT, "--plot", metavar="FILE", help="Draw time and bus bandwidth over size into this PNG file."),
-    "compare": _flag(
+    "json": flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
+    "csv": flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
+    "plot": flag(_OUTPUT, "--plot", metavar="FILE", help="Draw time and bus bandwidth over size into this PNG file."),
+    "compare": flag(
         _OUTPUT, "--compare", metavar="FILE", help="A --json of an earlier run; status 3 if a size is slower now."
     ),
-    "threshold": _flag(
+    "threshold": flag(
         _OUTPUT,
         "--threshold",
         metavar="PERCENT",

@@ -10,6 +10,11 @@ import typer
 Command = Callable[..., None]
 
 
+def flag(panel: str | None, *names: str, help: str, **more: Any) -> Any:
+    """One, shown under the heading `panel`."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
 def with_flags(options: type, flags: dict[str, Any], *, context: bool = False) -> Callable[[Command], Command]:
     """Gives a function of keywords one parameter for each field, as typer expects to find them, and `context` where
     that is wanted. The types of fields must be real ones, not texts.

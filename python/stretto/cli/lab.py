@@ -12,7 +12,7 @@ import typer
 from stretto.bench.crew import Failed
 from stretto.bench.options import UsageError
 from stretto.bench.run import STDOUT
-from stretto.cli.flags import with_flags
+from stretto.cli.flags import flag, with_flags
 from stretto.cli.output import examples
 from stretto.lab.all_reduce import AllReduceOptions
 from stretto.lab.chain import ChainOptions
@@ -31,54 +31,51 @@ def _root() -> None:
     """Keeps the commands apart."""
 
 
-def _flag(panel: str, *names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
-
-
 _JOB, _WHAT, _OUTPUT = "The job", "What is measured", "What comes out"
 FLAGS: dict[str, Any] = {
-    "ranks": _flag(_JOB, "--ranks", "-n", metavar="N", help="How many ranks."),
-    "device": _flag(
+    "ranks": flag(_JOB, "--ranks", "-n", metavar="N", help="How many ranks."),
+    "device": flag(
         _JOB, "--device", metavar="KIND", help="Where the ranks' memory is: cpu, or cuda where that is built."
     ),
-    "peers": _flag(
+    "peers": flag(
         _JOB, "--peers", metavar="LIST", help="Whom to compare with: all, none, or names with commas (see the docs)."
     ),
-    "rounds": _flag(_JOB, "--rounds", metavar="N", help="Turns that each implementation gets."),
-    "budget_ms": _flag(_JOB, "--budget-ms", metavar="MS", help="About how long a turn lasts, in milliseconds."),
-    "timeout": _flag(
+    "rounds": flag(_JOB, "--rounds", metavar="N", help="Turns that each implementation gets."),
+    "budget_ms": flag(_JOB, "--budget-ms", metavar="MS", help="About how long a turn lasts, in milliseconds."),
+    "timeout": flag(
         _JOB, "--timeout", metavar="S", help="Without an answer, after which an implementation is given up."
     ),
-    "min_bytes": _flag(_WHAT, "-b", "--minbytes", metavar="SIZE", help="Smallest size; K, M and G are understood."),
-    "max_bytes": _flag(_WHAT, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
-    "factor": _flag(_WHAT, "-f", "--stepfactor", metavar="N", help="Each size is the last one times this."),
-    "sizes": _flag(_WHAT, "--sizes", metavar="LIST", help="Sizes with commas; K and M are understood."),
-    "length": _flag(_WHAT, "--length", metavar="N", help="All-reduces in a chain."),
-    "work_us": _flag(
-        _WHAT, "--work-us", metavar="US", help="Work of each rank after each all-reduce, in microseconds."
-    ),
-    "jitter_us": _flag(
+    "min_bytes": flag(_WHAT, "-b", "--minbytes", metavar="SIZE", help="Smallest size; K, M and G are understood."),
+    "max_bytes": flag(_WHAT, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
+    "factor": flag(_WHAT, "-f", "--stepfactor", metavar="N", help="Each size is the last one times this."),
+    "sizes": flag(_WHAT, "--sizes", metavar="LIST", help="Sizes with commas; K and M are understood."),
+    "length": flag(_WHAT, "--length", metavar="N", help="All-reduces in a chain."),
+    "work_us": flag(_WHAT, "--work-us", metavar="US", help="Work of each rank after each all-reduce, in microseconds."),
+    "jitter_us": flag(
         _WHAT, "--jitter-us", metavar="US", help="More work, up to this, another amount on each rank and each time."
     ),
-    "size": _flag(_WHAT, "--size", metavar="SIZE", help="Of an all-reduce; K and M are understood."),
-    "late_rank": _flag(_WHAT, "--late-rank", metavar="RANK", help="Who is late."),
-    "late_us": _flag(_WHAT, "--late-us", metavar="US", help="By how many microseconds."),
-    "late_at": _flag(_WHAT, "--late-at", metavar="N", help="At which operation of each chain, from 0."),
-    "place": _flag(_WHAT, "--place", metavar="WHERE", help="before the call, inside (the lab's kinds only), or both."),
-    "recording": _flag(_OUTPUT, "--recording", metavar="DIR", help="Keep the recording there, for stretto trace."),
-    "backends": _flag(_JOB, "--backends", metavar="LIST", help="All-reduces to take in turns, with commas."),
-    "batch": _flag(_WHAT, "--batch", metavar="LIST", help="Sequences in a batch; several with commas."),
-    "context": _flag(_WHAT, "--context", metavar="N", help="Tokens that each sequence has already."),
-    "layers": _flag(_WHAT, "--layers", metavar="N", help="Layers of a step; Qwen3-8B has 36."),
-    "scale": _flag(_WHAT, "--scale", metavar="N", help="Hidden, intermediate and heads' size are divided by this."),
-    "graph": _flag(_WHAT, "--graph/--eager", "-G", help="On GPUs: in CUDA graphs (the default), or eager calls."),
-    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
-    "csv": _flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
-    "plot": _flag(_OUTPUT, "--plot", metavar="FILE", help="Draw the result into this PNG or SVG file."),
+    "size": flag(_WHAT, "--size", metavar="SIZE", help="Of an all-reduce; K and M are understood."),
+    "late_rank": flag(_WHAT, "--late-rank", metavar="RANK", help="Who is late."),
+    "late_us": flag(_WHAT, "--late-us", metavar="US", help="By how many microseconds."),
+    "late_at": flag(_WHAT, "--late-at", metavar="N", help="At which operation of each chain, from 0."),
+    "place": flag(_WHAT, "--place", metavar="WHERE", help="before the call, inside (the lab's kinds only), or both."),
+    "recording": flag(_OUTPUT, "--recording", metavar="DIR", help="Keep the recording there, for stretto trace."),
+    "backends": flag(_JOB, "--backends", metavar="LIST", help="All-reduces to take in turns, with commas."),
+    "batch": flag(_WHAT, "--batch", metavar="LIST", help="Sequences in a batch; several with commas."),
+    "context": flag(_WHAT, "--context", metavar="N", help="Tokens that each sequence has already."),
+    "layers": flag(_WHAT, "--layers", metavar="N", help="Layers of a step; Qwen3-8B has 36."),
+    "scale": flag(_WHAT, "--scale", metavar="N", help="Hidden, intermediate and heads' size are divided by this."),
+    "graph": flag(_WHAT, "--graph/--eager", "-G", help="On GPUs: in CUDA graphs (the default), or eager calls."),
+    "json": flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
+    "csv": flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
+    "plot": flag(_OUTPUT, "--plot", metavar="FILE", help="Draw the result into this PNG or SVG file."),
 }
 
 
-def _obey(command: str, options: Any, run: Callable[[Any], int]) -> None:
+Run = Callable[[Any], int]
+
+
+def _obey(command: str, options: Any, run: Run) -> None:
     """Runs a command of the lab, and ends with its status; people read its table on stderr where stdout is JSON's."""
     try:
         with contextlib.redirect_stdout(sys.stderr) if options.json == STDOUT else contextlib.nullcontext():
@@ -92,16 +89,27 @@ def _obey(command: str, options: Any, run: Callable[[Any], int]) -> None:
     raise typer.Exit(status)
 
 
-@lab.command(
+def _command(name: str, options: type, *lines: str) -> Callable[[Callable[[], Run]], None]:
+    """Makes a command of a function that says what runs it, imported when it is called. `lines`: examples."""
+
+    def add(runner: Callable[[], Run]) -> None:
+        def command(**given: Any) -> None:
+            _obey(name, options(**given), runner())
+
+        command.__doc__ = runner.__doc__
+        lab.command(name, epilog=examples(*lines))(with_flags(options, FLAGS)(command))
+
+    return add
+
+
+@_command(
     "all-reduce",
-    epilog=examples(
-        "stretto lab all-reduce --ranks 2 --plot kinds.png",
-        "stretto lab all-reduce --peers 1stage,1stage-nosync,openmpi -e 1M",
-        "stretto lab all-reduce --device cuda --ranks 2 --json kinds.json",
-    ),
+    AllReduceOptions,
+    "stretto lab all-reduce --ranks 2 --plot kinds.png",
+    "stretto lab all-reduce --peers 1stage,1stage-nosync,openmpi -e 1M",
+    "stretto lab all-reduce --device cuda --ranks 2 --json kinds.json",
 )
-@with_flags(AllReduceOptions, FLAGS)
-def all_reduce(**given: Any) -> None:
+def all_reduce() -> Run:
     """Compare every kind of all-reduce: latency against size.
 
     One and two stages, with a barrier at the end and without (nosync), one staging buffer or two, beside this library,
@@ -110,18 +118,16 @@ def all_reduce(**given: Any) -> None:
     """
     from stretto.lab.all_reduce import run
 
-    _obey("all-reduce", AllReduceOptions(**given), run)
+    return run
 
 
-@lab.command(
+@_command(
     "chain",
-    epilog=examples(
-        "stretto lab chain --ranks 2 --plot chain.png",
-        "stretto lab chain --length 16 --work-us 0,10,50 --jitter-us 10 --json chain.json",
-    ),
+    ChainOptions,
+    "stretto lab chain --ranks 2 --plot chain.png",
+    "stretto lab chain --length 16 --work-us 0,10,50 --jitter-us 10 --json chain.json",
 )
-@with_flags(ChainOptions, FLAGS)
-def chain(**given: Any) -> None:
+def chain() -> Run:
     """Measure chains of all-reduces, each of the result of the one before, with and without work between them.
 
     The last columns are what the barrier at the end costs (two kinds that differ in nothing else), and what the second
@@ -129,19 +135,17 @@ def chain(**given: Any) -> None:
     """
     from stretto.lab.chain import run
 
-    _obey("chain", ChainOptions(**given), run)
+    return run
 
 
-@lab.command(
+@_command(
     "straggler",
-    epilog=examples(
-        "stretto lab straggler --plot straggler.png",
-        "stretto lab straggler --ranks 4 --late-rank 2 --late-us 500 --recording run1",
-        "stretto lab straggler --peers 1stage-unsafe --place inside",
-    ),
+    StragglerOptions,
+    "stretto lab straggler --plot straggler.png",
+    "stretto lab straggler --ranks 4 --late-rank 2 --late-us 500 --recording run1",
+    "stretto lab straggler --peers 1stage-unsafe --place inside",
 )
-@with_flags(StragglerOptions, FLAGS)
-def straggler(**given: Any) -> None:
+def straggler() -> Run:
     """Make one rank late, and see what each kind of all-reduce does with it.
 
     How much later the others and the late rank end, and in which operation the others wait for it. A run of this
@@ -150,33 +154,32 @@ def straggler(**given: Any) -> None:
     """
     from stretto.lab.straggler import run
 
-    _obey("straggler", StragglerOptions(**given), run)
+    return run
 
 
-@lab.command(
+@_command(
     "layer",
-    epilog=examples("stretto lab layer --ranks 2 --plot layer.png", "stretto lab layer --scale 1 --batch 1,16"),
+    LayerOptions,
+    "stretto lab layer --ranks 2 --plot layer.png",
+    "stretto lab layer --scale 1 --batch 1,16",
 )
-@with_flags(LayerOptions, FLAGS)
-def layer(**given: Any) -> None:
+def layer() -> Run:
     """Time one Qwen3 layer under tensor parallelism, by part, with each communication backend in turn.
 
     Random weights, NumPy's arithmetic, one thread a rank. Results are compared with those of one rank without shards.
     """
     from stretto.lab.decode import run
 
-    _obey("layer", LayerOptions(**given), run)
+    return run
 
 
-@lab.command(
+@_command(
     "decode",
-    epilog=examples(
-        "stretto lab decode --ranks 2 --plot decode.png",
-        "stretto lab decode --ranks 4 --batch 1,16,256 --context 128 --json decode.json",
-    ),
+    DecodeOptions,
+    "stretto lab decode --ranks 2 --plot decode.png",
+    "stretto lab decode --ranks 4 --batch 1,16,256 --context 128 --json decode.json",
 )
-@with_flags(DecodeOptions, FLAGS)
-def decode(**given: Any) -> None:
+def decode() -> Run:
     """Time a decode step of a Qwen3-8B-shaped model under tensor parallelism, with each communication backend in turn.
 
     36 layers of its shape, smaller by --scale, with random weights; one token for each sequence of the batch. Time by
@@ -184,18 +187,16 @@ def decode(**given: Any) -> None:
     """
     from stretto.lab.decode import run
 
-    _obey("decode", DecodeOptions(**given), run)
+    return run
 
 
-@lab.command(
+@_command(
     "sequence-parallel",
-    epilog=examples(
-        "stretto lab sequence-parallel --ranks 2 --plot sequence.png",
-        "stretto lab sequence-parallel --ranks 4 --batch 64,512 --json sequence.json",
-    ),
+    SequenceOptions,
+    "stretto lab sequence-parallel --ranks 2 --plot sequence.png",
+    "stretto lab sequence-parallel --ranks 4 --batch 64,512 --json sequence.json",
 )
-@with_flags(SequenceOptions, FLAGS)
-def sequence_parallel(**given: Any) -> None:
+def sequence_parallel() -> Run:
     """Time a layer by all-reduce and by sequence parallelism: reduce-scatter, norm of a part of the tokens, all-gather.
 
     stretto-sequence does one after the other, stretto-overlapped cuts the tokens into chunks and scatters one while it
@@ -203,4 +204,4 @@ def sequence_parallel(**given: Any) -> None:
     """
     from stretto.lab.decode import run
 
-    _obey("sequence-parallel", SequenceOptions(**given), run)
+    return run

@@ -14,7 +14,7 @@ import typer
 
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.rows import machine
-from stretto.cli.flags import with_flags
+from stretto.cli.flags import flag, with_flags
 from stretto.cli.output import console, emit, examples, expect_writable, progress, size, stop, table
 from stretto.p2p import report
 from stretto.p2p.driver import Driver, Failed
@@ -74,34 +74,30 @@ class Options:
         return {**os.environ, **{name: value for name, value in variables.items() if value}}
 
 
-def _flag(panel: str, *names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
-
-
 FLAGS: dict[str, Any] = {
     "host": typer.Argument(
         metavar="[serve|HOST[:PORT]]",
         help="serve: answer others. HOST: where `stretto p2p serve` runs. Nothing: both ends on this host.",
         show_default=False,
     ),
-    "operation": _flag(_WAY, "--operation", metavar="KIND", help="send: send and receive."),
-    "nics": _flag(_WAY, "--nics", metavar="LIST", help="This host's network interfaces, as NCCL_SOCKET_IFNAME has it."),
-    "flows": _flag(_WAY, "--flows", metavar="N", min=1, max=16, help="TCP connections over each interface."),
-    "in_flight": _flag(_WAY, "--in-flight", metavar="N", min=1, max=32, help="Messages under way at a time."),
-    "chunk": _flag(_WAY, "--chunk", metavar="SIZE", help="Bytes that go over one connection at a time."),
-    "window": _flag(_WAY, "--window", metavar="SIZE", help="Most bytes in flight over one of several connections."),
-    "least": _flag(_SIZES, "-b", "--minbytes", metavar="SIZE", help="Smallest size."),
-    "most": _flag(_SIZES, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
-    "factor": _flag(_SIZES, "-f", "--stepfactor", metavar="N", min=2, help="Each size is the last one times this."),
-    "rounds": _flag(_SIZES, "--rounds", metavar="N", min=1, help="Turns of each implementation at each size."),
-    "budget_ms": _flag(_SIZES, "--budget-ms", metavar="MS", min=1.0, help="About how long a turn lasts."),
-    "floor": _flag(_PEERS, "--floor", metavar="LIST", help="Numbers of flows of the plain sockets; or none."),
-    "peers": _flag(_PEERS, "--peers", metavar="all|none|openmpi", help="Others, with both ends on this host."),
-    "port": _flag(_SERVE_PANEL, "--port", metavar="N", min=0, max=_PORTS - 1, help="At which others ask."),
-    "bind": _flag(_SERVE_PANEL, "--bind", metavar="ADDRESS", help="Where serve listens."),
-    "log": _flag(_OUTPUT, "--log", metavar="FILE.md", help="Write machine, settings and all rows."),
-    "plot": _flag(_OUTPUT, "--plot", metavar="FILE", help="Draw rate and time over size."),
-    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.p2p/1); - is stdout."),
+    "operation": flag(_WAY, "--operation", metavar="KIND", help="send: send and receive."),
+    "nics": flag(_WAY, "--nics", metavar="LIST", help="This host's network interfaces, as NCCL_SOCKET_IFNAME has it."),
+    "flows": flag(_WAY, "--flows", metavar="N", min=1, max=16, help="TCP connections over each interface."),
+    "in_flight": flag(_WAY, "--in-flight", metavar="N", min=1, max=32, help="Messages under way at a time."),
+    "chunk": flag(_WAY, "--chunk", metavar="SIZE", help="Bytes that go over one connection at a time."),
+    "window": flag(_WAY, "--window", metavar="SIZE", help="Most bytes in flight over one of several connections."),
+    "least": flag(_SIZES, "-b", "--minbytes", metavar="SIZE", help="Smallest size."),
+    "most": flag(_SIZES, "-e", "--maxbytes", metavar="SIZE", help="Largest size."),
+    "factor": flag(_SIZES, "-f", "--stepfactor", metavar="N", min=2, help="Each size is the last one times this."),
+    "rounds": flag(_SIZES, "--rounds", metavar="N", min=1, help="Turns of each implementation at each size."),
+    "budget_ms": flag(_SIZES, "--budget-ms", metavar="MS", min=1.0, help="About how long a turn lasts."),
+    "floor": flag(_PEERS, "--floor", metavar="LIST", help="Numbers of flows of the plain sockets; or none."),
+    "peers": flag(_PEERS, "--peers", metavar="all|none|openmpi", help="Others, with both ends on this host."),
+    "port": flag(_SERVE_PANEL, "--port", metavar="N", min=0, max=_PORTS - 1, help="At which others ask."),
+    "bind": flag(_SERVE_PANEL, "--bind", metavar="ADDRESS", help="Where serve listens."),
+    "log": flag(_OUTPUT, "--log", metavar="FILE.md", help="Write machine, settings and all rows."),
+    "plot": flag(_OUTPUT, "--plot", metavar="FILE", help="Draw rate and time over size."),
+    "json": flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.p2p/1); - is stdout."),
 }
 
 

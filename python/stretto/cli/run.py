@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from stretto.cli.flags import with_flags
+from stretto.cli.flags import flag, with_flags
 from stretto.cli.hosts import REMOTE_SHELL, Hosts, Launch, parse_hosts
 from stretto.cli.launcher import Job, LocalRanks, Ranks, StartFailed
 from stretto.cli.output import check_ranks, emit, examples, expect_writable, refuse_options, stop
@@ -139,58 +139,45 @@ class Options:
 
 
 FLAGS: dict[str, Any] = {
-    "ranks": typer.Option("--ranks", "-n", metavar="N", help="How many ranks; with --hosts, on each of them."),
-    "threads": typer.Option("--threads", help="Ranks as threads of one Python process."),
-    "tag": typer.Option(
+    "ranks": flag(None, "--ranks", "-n", metavar="N", help="How many ranks; with --hosts, on each of them."),
+    "threads": flag(None, "--threads", help="Ranks as threads of one Python process."),
+    "tag": flag(
+        None,
         "--tag/--no-tag",
         help="Put [RANK] before each line that a rank prints, [HOST RANK] with --hosts, where that is the default.",
         show_default=False,
     ),
-    "hosts": typer.Option(
+    "hosts": flag(
+        _HOSTS,
         "--hosts",
         metavar="A,B:RANKS,...",
         help="Where ranks run, the first on the first host; :RANKS where a host has another number of them than N.",
-        rich_help_panel=_HOSTS,
     ),
-    "env": typer.Option(
+    "env": flag(
+        _HOSTS,
         "--env",
         metavar="NAME[=VALUE]",
         help="One more variable for ranks. Those on other hosts get what begins with NCCL_, STRETTO_, CUDA_, OMP_ and "
         "TORCH_ as it is here.",
-        rich_help_panel=_HOSTS,
     ),
-    "remote_shell": typer.Option(
+    "remote_shell": flag(
+        _HOSTS,
         "--remote-shell",
         metavar="COMMAND",
         envvar="STRETTO_REMOTE_SHELL",
         help="What runs a command on a host, called as COMMAND HOST TEXT.",
-        rich_help_panel=_HOSTS,
     ),
-    "remote_python": typer.Option(
+    "remote_python": flag(
+        _HOSTS,
         "--remote-python",
         metavar="PATH",
         help="The Python on the hosts that has stretto.",
         show_default="this one's path",
-        rich_help_panel=_HOSTS,
     ),
-    "reach": typer.Option(
-        "--reach", parser=_seconds, metavar="S", help="Seconds that a host has to answer.", rich_help_panel=_HOSTS
-    ),
-    "timeout": typer.Option(
-        "--timeout",
-        parser=_seconds,
-        metavar="S",
-        help="End the job after S seconds (status 124).",
-        rich_help_panel=_ENDS,
-    ),
-    "grace": typer.Option(
-        "--grace",
-        parser=_seconds,
-        metavar="S",
-        help="Seconds that ranks have to end by themselves.",
-        rich_help_panel=_ENDS,
-    ),
-    "json": typer.Option("--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
+    "reach": flag(_HOSTS, "--reach", parser=_seconds, metavar="S", help="Seconds that a host has to answer."),
+    "timeout": flag(_ENDS, "--timeout", parser=_seconds, metavar="S", help="End the job after S seconds (status 124)."),
+    "grace": flag(_ENDS, "--grace", parser=_seconds, metavar="S", help="Seconds that ranks have to end by themselves."),
+    "json": flag(None, "--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
 }
 
 

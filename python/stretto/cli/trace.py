@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.cli.flags import with_flags
+from stretto.cli.flags import flag, with_flags
 from stretto.cli.output import JsonOption, console, emit, examples, printable, refuse_options, stop, table
 from stretto.cli.working import Working
 
@@ -56,45 +56,41 @@ class Recorded:
     signal: str | None = None
 
 
-def _flag(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
-
-
 _WHERE, _WHAT, _WHEN, _HOW = "Where to", "What is recorded", "When", "The profiler plugin"
 _FLAGS: dict[str, Any] = {
-    "output": _flag(_WHERE, "--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME)."),
-    "force": _flag(_WHERE, "--force", help="Replace the recording that DIR holds already."),
-    "events": _flag(
+    "output": flag(_WHERE, "--output", "-o", metavar="DIR", help="Folder (default: stretto-trace-TIME)."),
+    "force": flag(_WHERE, "--force", help="Replace the recording that DIR holds already."),
+    "events": flag(
         _WHAT,
         "--events",
         "-e",
         metavar="WORDS",
         help="none, api, default, net, timing, all, types such as CollApi, or a mask.",
     ),
-    "flight": _flag(_WHAT, "--flight", help="Keep only the last events of each thread."),
-    "every": _flag(
+    "flight": flag(_WHAT, "--flight", help="Keep only the last events of each thread."),
+    "every": flag(
         _WHAT, "--every", metavar="N", min=1, help="Record every N-th operation of each function (Stretto only)."
     ),
-    "after": _flag(
+    "after": flag(
         _WHEN,
         "--after",
         metavar="S",
         min=0.0,
         help="Nothing in the first S seconds after a process's first communicator.",
     ),
-    "seconds": _flag(_WHEN, "--for", metavar="S", min=0.001, help="Only S seconds from there."),
-    "each": _flag(
+    "seconds": flag(_WHEN, "--for", metavar="S", min=0.001, help="Only S seconds from there."),
+    "each": flag(
         _WHEN, "--each", metavar="S", min=0.001, help="And so again in each S seconds: a sample of a long run."
     ),
-    "on_demand": _flag(_WHEN, "--on-demand", help="Nothing until `stretto trace window DIR` asks for it."),
-    "signal": _flag(
+    "on_demand": flag(_WHEN, "--on-demand", help="Nothing until `stretto trace window DIR` asks for it."),
+    "signal": flag(
         _WHEN,
         "--signal",
         metavar="NAME",
         help="Nothing until this command gets the signal USR2 (or USR1, HUP), then up to the next one, and so on.",
     ),
-    "chain": _flag(_HOW, "--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
-    "plugin": _flag(
+    "chain": flag(_HOW, "--chain", metavar="PLUGIN", help="A second profiler plugin, which gets every call too."),
+    "plugin": flag(
         _HOW, "--plugin", metavar="FILE", help="Another libnccl-profiler-stretto.so than the installed one."
     ),
 }

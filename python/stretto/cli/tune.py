@@ -11,7 +11,7 @@ import typer
 from stretto.bench.drivers import Missing
 from stretto.bench.job import Job, JobError
 from stretto.bench.options import Options, UsageError
-from stretto.cli.flags import with_flags
+from stretto.cli.flags import flag, with_flags
 from stretto.cli.output import console, emit, examples, expect_writable, progress, size, size_text, stop, table
 from stretto.cli.working import steps
 from stretto.errors import StrettoError
@@ -45,32 +45,28 @@ class Given:
 _JOB, _SEARCH, _OUTPUT = "The job", "What is measured", "What comes out"
 
 
-def _flag(panel: str, *names: str, help: str, metavar: str | None = None, **more: Any) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, **more)
-
-
 FLAGS: dict[str, Any] = {
-    "ranks": _flag(_JOB, "--ranks", "-n", metavar="N", min=2, max=64, help="How many ranks."),
-    "device": _flag(_JOB, "--device", metavar="KIND", help="cpu, or cuda: a GPU for each rank."),
-    "threads": _flag(_JOB, "--threads", help="Ranks as threads of one process."),
-    "shared_device": _flag(_JOB, "--shared-device", help="All ranks on GPU 0: to try the command, not for times."),
-    "quick": _flag(_SEARCH, "--quick", help="Fewer sizes, fewer and shorter turns."),
-    "seconds": _flag(
+    "ranks": flag(_JOB, "--ranks", "-n", metavar="N", min=2, max=64, help="How many ranks."),
+    "device": flag(_JOB, "--device", metavar="KIND", help="cpu, or cuda: a GPU for each rank."),
+    "threads": flag(_JOB, "--threads", help="Ranks as threads of one process."),
+    "shared_device": flag(_JOB, "--shared-device", help="All ranks on GPU 0: to try the command, not for times."),
+    "quick": flag(_SEARCH, "--quick", help="Fewer sizes, fewer and shorter turns."),
+    "seconds": flag(
         _SEARCH, "--seconds", metavar="S", min=0, help="For everything; 0: no limit (default: 60 on GPUs, else 0)."
     ),
-    "collective": _flag(
+    "collective": flag(
         _SEARCH,
         "--collective",
         metavar="NAME",
         help=f"Only this one; again for more. All: {', '.join(COLLECTIVES)}.",
         autocompletion=lambda: list(COLLECTIVES),
     ),
-    "sizes": _flag(
+    "sizes": flag(
         _SEARCH, "--sizes", metavar="FROM:TO", help="Of the larger buffer (default: 64:16M, on GPUs 1K:512M)."
     ),
-    "library": _flag(_JOB, "--library", metavar="FILE", help="Stretto's libnccl.so.2 on GPUs, if not the one found."),
-    "output": _flag(_OUTPUT, "--output", metavar="FILE", help="The table (default: ~/.cache/stretto/table-HOST.json)."),
-    "json": _flag(_OUTPUT, "--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
+    "library": flag(_JOB, "--library", metavar="FILE", help="Stretto's libnccl.so.2 on GPUs, if not the one found."),
+    "output": flag(_OUTPUT, "--output", metavar="FILE", help="The table (default: ~/.cache/stretto/table-HOST.json)."),
+    "json": flag(_OUTPUT, "--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
 }
 SETTINGS: dict[str, Any] = {
     "epilog": examples(
