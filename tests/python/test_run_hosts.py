@@ -171,10 +171,13 @@ def test_a_killed_launcher_leaves_nothing_behind(hosts: Network, tmp_path: Path)
 
 
 def test_a_host_that_is_lost(hosts: Network, tmp_path: Path) -> None:
-    """Its agent is killed, as when the host goes down: its ranks end with it, and the others are ended."""
+    """Its agent is killed, as when the host goes down: its ranks and what they started end with it, and the others
+    are ended.
+    """
     text = """
-import os, pathlib, sys, time
+import os, pathlib, subprocess, sys, time
 ready = pathlib.Path(sys.argv[1]) / ("ready" + os.environ["STRETTO_RANK"])
+ready.with_suffix(".child").write_text(str(subprocess.Popen(["sleep", "600"]).pid))
 ready.with_suffix(".agent").write_text(str(os.getppid()))
 ready.write_text(str(os.getpid()))
 time.sleep(600)
@@ -187,7 +190,9 @@ time.sleep(600)
         assert launcher.returncode == 255
         assert f"rank 1 on {hosts.names[1]} (pid {pids[1]}) was lost with its host: its remote shell ended" in said
         assert said.count("stretto run: ") == 1
-        wait_for(lambda: not [pid for pid in pids if alive(pid)], 30, "the ranks have ended")
+        pids += [int(file.read_text()) for file in tmp_path.glob("ready*.child")]
+        assert len(pids) == 4
+        wait_for(lambda: not [pid for pid in pids if alive(pid)], 30, "the ranks have ended, and their children")
 
 
 def test_the_unique_id_is_in_no_list_of_processes(hosts: Network, tmp_path: Path) -> None:

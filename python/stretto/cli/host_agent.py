@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from stretto.cli.frames import ALIVE_EVERY, GREETING, MOST_DATA, Frame, NoFrame, Reader, Writer, pack
-from stretto.cli.rank_processes import STDERR, STDOUT, Processes, program
+from stretto.cli.rank_processes import STDERR, STDOUT, Keeper, Processes, program
 from stretto.cli.verdict import Log
 from stretto.failures import LOG_VARIABLE
 
@@ -72,6 +72,8 @@ class Agent:
         self._reader = Reader()
         self._writer = Writer(self._selector, target)
         self._processes = Processes(self._selector, self)
+        self._keeper = Keeper()
+        self._sessions: dict[int, int] = {}
         self._log = Log()
         self._heard = self._said = time.monotonic()
 
@@ -92,12 +94,15 @@ class Agent:
                 self._processes.kill_all()
 
     def began(self, number: int, pid: int) -> None:
+        self._sessions[number] = pid
+        self._keeper.note(pid)
         self._say("began", rank=number, pid=pid)
 
     def printed(self, number: int, stream: int, data: bytes) -> None:
         self._say("printed", data, rank=number, stream=stream)
 
     def ended(self, number: int, status: int) -> None:
+        self._keeper.note(-self._sessions.pop(number))
         self._tell()  # What it wrote down comes before its end.
         self._say("ended", rank=number, status=status)
 

@@ -67,6 +67,40 @@ def start_process(
     )
 
 
+# Reads the sessions that have begun, and as negative numbers those that have ended; ends the others at the end of it.
+_KEEPER = """
+import os, signal, sys
+sessions = set()
+for line in sys.stdin:
+    number = int(line)
+    sessions.add(number) if number > 0 else sessions.discard(-number)
+for number in sessions:
+    try:
+        os.killpg(number, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+
+
+class Keeper:
+    """A process that ends the sessions of ranks when this one is gone, however that went: where it was killed, the
+    kernel ends the ranks themselves alone.
+    """
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-ISs", "-c", _KEEPER]
+        null = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True, bufsize=0
+        )
+
+    def note(self, session: int) -> None:
+        """It has begun; with a minus, it has ended."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"%d\n" % session)
+
+
 @dataclass
 class _Running:
     process: subprocess.Popen[bytes]
