@@ -44,9 +44,9 @@ class HandMade {
     }
     std::vector<bool> joined(flows);
     EXPECT_TRUE(eventually([&] {
-      tcp::Refusal refusal;
+      tcp::FailedCall failed;
       for (size_t i = 0; i < flows; ++i) {
-        joined[i] = joined[i] || callers[i]->poll(refusal) == tcp::Shake::kDone;
+        joined[i] = joined[i] || callers[i]->poll(failed) == tcp::Shake::kDone;
       }
       EXPECT_TRUE(listener.value()->accept(receiver).ok());
       return receiver != nullptr && std::find(joined.begin(), joined.end(), false) == joined.end();

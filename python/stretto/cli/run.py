@@ -224,8 +224,8 @@ def run(context: typer.Context, **given: Any) -> None:
 
     With --hosts ranks run on those hosts, reached by ssh without a password, in the folder of this name there. A host
     that cannot be reached is named before anything runs (status 127); when one is lost, or this command ends, no rank
-    is left on any. NCCL_SOCKET_IFNAME says by which network ranks reach each other; without it they take the interface by
-    which ssh came in.
+    is left on any. NCCL_SOCKET_IFNAME says by which network ranks reach each other; without it they take the interface
+    by which ssh came in.
     """
     words, options = list(context.args), Options(**given)
     _check(words, context, options)

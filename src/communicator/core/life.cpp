@@ -462,6 +462,7 @@ Status Communicator::finalise() {
   const bool done = !onDevice() || finishLaunches();
   const bool healthy = state() == State::kReady && advance(State::kFinalised);
   if (healthy && done) leave(WindowHeader::kGone);
+  if (healthy && isSpread()) connections_.far->leave();
   std::lock_guard lock(membershipMutex_);
   if (isSpread()) showNow(0);  // before the goodbye: peers look here for why this rank does not come
   if (membership_ != nullptr) {

@@ -45,7 +45,11 @@ Result<std::unique_ptr<FarLinks>> FarLinks::listen(Config config) {
 }
 
 FarLinks::~FarLinks() {
-  atTheSameTime(sending_, [](SendRing& ring) { ring.close(); });
+  leave();
+}
+
+void FarLinks::leave() {
+  atTheSameTime(std::exchange(sending_, {}), [](SendRing& ring) { ring.close(); });
 }
 
 void FarLinks::add(int peer, const stretto::net::Handle& handle) {

@@ -68,6 +68,8 @@ class FarLinks {
   // Chunks of whatever memory can be sent from there.
   bool lends() const { return lends_; }
   void giveBack();
+  // Nothing more is sent: peers are told of the end of these links.
+  void leave();
   // All chunks that were published have left; else for which peers some have not, a bit each.
   bool isIdle() const;
   uint64_t busy() const;

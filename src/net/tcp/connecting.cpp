@@ -62,9 +62,9 @@ Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
     if (flows_[flow].socket.valid() || now < nextAttempt_[flow]) continue;
     if (callers_[flow] == nullptr) call(flow);
     if (callers_[flow] == nullptr) continue;
-    Refusal refusal;
-    const Shake state = callers_[flow]->poll(refusal);
-    if (state == Shake::kFailed) STRETTO_TRY(onFailure(flow, refusal));
+    FailedCall failed;
+    const Shake state = callers_[flow]->poll(failed);
+    if (state == Shake::kFailed) STRETTO_TRY(onFailure(flow, failed));
     if (state == Shake::kGoesOn) turnFromSilent(flow);
     if (state != Shake::kDone) continue;
     flows_[flow] = callers_[flow]->take();
@@ -90,16 +90,16 @@ void TcpConnecting::turnFromSilent(size_t flow) {
 // A listener whose queue is full looks like one that is not there, and one that has dropped a flow takes it
 // the next time. Who answers and does not know the key listens at an address that several hosts have, as
 // bridges do: the peer's others may be its own.
-Status TcpConnecting::onFailure(size_t flow, const Refusal& refusal) {
+Status TcpConnecting::onFailure(size_t flow, const FailedCall& failed) {
   callers_[flow].reset();
   const uint64_t now = platform::monotonicNanoseconds();
   nextAttempt_[flow] = now + kPause;
   if (failingSince_[flow] == 0) failingSince_[flow] = now;
-  const bool isLast = refusal.impostor && ++impostors_ >= callers_.size() * where_.addresses.size();
+  const bool isLast = failed.impostor && ++impostors_ >= callers_.size() * where_.addresses.size();
   ++failures_[flow];
   if (!isLast && platform::secondsSince(failingSince_[flow]) < settings_.attempts) return kOkStatus;
-  return fail(refusal.isOwn ? Code::kSystem : Code::kRemote, "net/tcp: no connection to the peer: %s",
-              refusal.why.c_str());
+  return fail(failed.isOwn ? Code::kSystem : Code::kRemote, "net/tcp: no connection to the peer: %s",
+              failed.why.c_str());
 }
 
 }  // namespace stretto::net::tcp

@@ -23,12 +23,12 @@ bool isShortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EADDRNOTAVAIL;
 }
 
-Shake Caller::begin(Refusal& refusal) {
+Shake Caller::begin(FailedCall& failed) {
   begun_ = platform::monotonicNanoseconds();
   socket_ = beginConnect(to_, from_ != nullptr ? from_->address : SocketAddress{});
   if (socket_.valid()) return Shake::kGoesOn;
-  refusal.isOwn = isShortage(errno);
-  refusal.why = std::string("cannot connect to ") + toText(to_) + ": " + std::strerror(errno);
+  failed.isOwn = isShortage(errno);
+  failed.why = std::string("cannot connect to ") + toText(to_) + ": " + std::strerror(errno);
   return Shake::kFailed;
 }
 
@@ -57,21 +57,21 @@ double Caller::secondsUnanswered() const {
   return connected_ && !answered_ ? platform::secondsSince(begun_) : 0;
 }
 
-Shake Caller::answer(Refusal& refusal) {
+Shake Caller::answer(FailedCall& failed) {
   const IoOutcome outcome = challenge_.read(socket_);
   if (outcome == IoOutcome::kWouldBlock) return Shake::kGoesOn;
   if (outcome != IoOutcome::kSome) {
-    refusal.why = toText(to_) + " ended the connection before it had answered";
+    failed.why = toText(to_) + " ended the connection before it had answered";
     return Shake::kFailed;
   }
   const Challenge& challenge = challenge_.value;
   if (!equalInConstantTime(challenge.proof, proofOf(key_, kReceiverLabel, hello_, challenge.nonce))) {
-    refusal.impostor = true;
-    refusal.why = "who listens at " + toText(to_) + " does not know the key that is in the handle";
+    failed.impostor = true;
+    failed.why = "who listens at " + toText(to_) + " does not know the key that is in the handle";
     return Shake::kFailed;
   }
   if (!writeWhole(socket_, Join{proofOf(key_, kSenderLabel, hello_, challenge.nonce)})) {
-    refusal.why = toText(to_) + " ended the connection";
+    failed.why = toText(to_) + " ended the connection";
     return Shake::kFailed;
   }
   answered_ = true;
@@ -86,20 +86,20 @@ Shake Caller::admitted(std::string& why) {
   return Shake::kFailed;
 }
 
-Shake Caller::poll(Refusal& refusal) {
+Shake Caller::poll(FailedCall& failed) {
   if (!socket_.valid()) {
-    const Shake begun = begin(refusal);
+    const Shake begun = begin(failed);
     if (begun == Shake::kFailed) return begun;
   }
   if (!connected_) {
-    const Shake state = connecting(refusal.why);
+    const Shake state = connecting(failed.why);
     if (state == Shake::kFailed || !connected_) return state;
   }
   if (!answered_) {
-    const Shake state = answer(refusal);
+    const Shake state = answer(failed);
     if (state == Shake::kFailed || !answered_) return state;
   }
-  return admitted(refusal.why);
+  return admitted(failed.why);
 }
 
 Joined Caller::take() {

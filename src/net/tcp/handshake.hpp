@@ -14,7 +14,7 @@ namespace stretto::net::tcp {
 enum class Shake : uint8_t { kGoesOn, kDone, kFailed };
 
 // Why who calls has not been joined.
-struct Refusal {
+struct FailedCall {
   std::string why;
   bool impostor = false;  // somebody answered who does not know the key
   bool isOwn = false;     // this process gets no socket
@@ -56,15 +56,15 @@ class Caller {
  public:
   Caller(const Key128& key, const Hello& hello, const SocketAddress& to, const NetworkInterface* from)
       : key_(key), hello_(hello), to_(to), from_(from) {}
-  Shake poll(Refusal& refusal);
+  Shake poll(FailedCall& failed);
   Joined take();
   // For how long who was greeted has not answered; 0 if that is not waited for.
   double secondsUnanswered() const;
 
  private:
-  Shake begin(Refusal& refusal);
+  Shake begin(FailedCall& failed);
   Shake connecting(std::string& why);
-  Shake answer(Refusal& refusal);
+  Shake answer(FailedCall& failed);
   Shake admitted(std::string& why);
 
   const Key128 key_;

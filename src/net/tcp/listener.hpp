@@ -68,7 +68,7 @@ class TcpConnecting final : public Connecting {
  private:
   void call(size_t flow);
   void turnFromSilent(size_t flow);
-  Status onFailure(size_t flow, const Refusal& refusal);
+  Status onFailure(size_t flow, const FailedCall& failed);
 
   const Settings settings_;
   const std::vector<NetworkInterface> interfaces_;

@@ -249,6 +249,23 @@ TEST_F(MadeUpHosts, WaitForWhatIsOnItsWayFromOneThatHasLeft) {
             }));
 }
 
+// One that has finalised its communicator, and not destroyed it, sends nothing more.
+TEST_F(MadeUpHosts, WaitForNothingFromOneThatHasFinalised) {
+  asThreads(2, connected([](Member& member) {
+              sumsRight(member, {1000});
+              member.board.meet();
+              float value = 0;
+              if (member.rank == 0) {
+                member.expect(ncclCommFinalize(member.comm), "finalise");
+              } else {
+                member.expect(ncclRecv(&value, 1, ncclFloat32, 0, member.comm, nullptr), "receive",
+                              ncclRemoteError);
+                member.expectError("receive", {"rank 0", "finalised its communicator"});
+              }
+              member.board.meet();
+            }));
+}
+
 // Each of these connections ends in its time, and who has failed is to be told soon.
 TEST_F(MadeUpHosts, GiveBackWhatWasLentToAllAtTheSameTime) {
   constexpr int kRanks = 4;
