@@ -110,8 +110,8 @@ ncclResult_t strettoCommForce(ncclComm_t comm, const char* collective, const cha
  *   normalised    |normalised| ((hidden / 64 + 16) v + u)
  *
  * In place: residualOut may be residual, and one of residualOut, normalised and reduced may be input. Nothing
- * that is written may overlap anything else. Any alignment of an element serves. Ranks in host memory; a
- * communicator of GPUs refuses with ncclInvalidUsage.
+ * that is written may overlap anything else. Any alignment of an element serves. On GPUs, which have the same
+ * bits, all buffers are memory of the rank's GPU, scales among them, and the call may be captured in a graph.
  *
  * Begin with STRETTO_ADD_RMS_NORM_INITIALIZER: fields that a later release adds are then zero, which is to
  * leave them out. */

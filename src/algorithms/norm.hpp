@@ -16,48 +16,62 @@
 
 #include "algorithms/exchange.hpp"
 #include "algorithms/link_channel.hpp"
+#include "primitives/norm.hpp"
 
 namespace stretto::algorithms {
 
-// The tokens of an operation, as many at a time as `owners` slots hold, and each owner's share of them.
+// The tokens of an operation, as many at a time as the places of `owners` hold, and each owner's share of
+// them. Few divisions, and those of 32 bits where that will do: they take long on a GPU.
 class TokenChunks {
  public:
-  TokenChunks(const Arguments& a, size_t slotBytes, int owners)
+  // `inPlace`: tokens that the place of one owner holds.
+  STRETTO_ANYWHERE TokenChunks(const Arguments& a, size_t inPlace, int owners)
       : owners_(static_cast<size_t>(owners)),
-        chunks_(a.count / a.norm->hidden, mostTokens(a, slotBytes, static_cast<size_t>(owners))) {}
+        tokens_(divided(a.count, a.norm->hidden)),
+        most_(std::min(std::max<size_t>(1, inPlace) * owners_,
+                       std::max<size_t>(1, divided(a.chunkBytes, a.tokenBytes())))) {}
 
-  size_t size() const { return chunks_.size(); }
-  Span share(size_t chunk, int owner) const {
-    const Span all = chunks_[chunk];
-    const Span part = Split(all.size, owners_)[static_cast<size_t>(owner)];
-    return {all.begin + part.begin, part.size};
+  STRETTO_ANYWHERE size_t size() const {
+    return tokens_ <= most_ ? (tokens_ != 0) : divided(tokens_ + most_ - 1, most_);
+  }
+  STRETTO_ANYWHERE TokenRun share(size_t chunk, int owner) const {
+    const size_t begin = std::min(tokens_, chunk * most_);
+    const size_t all = std::min(most_, tokens_ - begin);
+    const size_t each = owners_ == 1 ? all : divided(all + owners_ - 1, owners_);
+    const size_t first = std::min(all, static_cast<size_t>(owner) * each);
+    return {begin + first, std::min(each, all - first)};
+  }
+  STRETTO_ANYWHERE static constexpr size_t divided(size_t a, size_t b) {
+    const bool few = (a | b) >> 32 == 0;
+    return few ? static_cast<uint32_t>(a) / static_cast<uint32_t>(b) : a / b;
   }
 
  private:
-  static size_t mostTokens(const Arguments& a, size_t slotBytes, size_t owners) {
-    const size_t inSlots = std::max<size_t>(1, slotBytes / a.tokenBytes()) * owners;
-    return std::min(inSlots, std::max<size_t>(1, a.chunkBytes / a.tokenBytes()));
-  }
-
   size_t owners_;
-  Chunks chunks_;
+  size_t tokens_;
+  size_t most_;
 };
+
+template <Backend B>
+size_t tokensInSlot(const B& b, const Arguments& a) {
+  return b.layout().slotBytes / a.tokenBytes();
+}
 
 // Adds and normalises `tokens`, of which the sources hold the parts; the sums go to `pushed` as well.
 template <NormingBackend B>
-void addNorm(B& b, const Arguments& a, Span tokens, const std::byte* const* sources, int sourceCount,
+void addNorm(B& b, const Arguments& a, TokenRun tokens, const std::byte* const* sources, int sourceCount,
              std::byte* const* pushed = nullptr, int pushedCount = 0) {
-  b.addNorm(b.coop(), a, {tokens.begin, tokens.size, sources, sourceCount, pushed, pushedCount});
+  b.addNorm(b.coop(), a, {tokens.first, tokens.many, sources, sourceCount, pushed, pushedCount});
 }
 
 template <NormingBackend B>
 Status allReduceNormOneShot(B& b, const Arguments& a) {
-  const TokenChunks chunks(a, b.layout().slotBytes, 1);
-  const auto own = [&](size_t chunk) { return a.send + chunks.share(chunk, 0).begin * a.tokenBytes(); };
+  const TokenChunks chunks(a, tokensInSlot(b, a), 1);
+  const auto own = [&](size_t chunk) { return a.send + chunks.share(chunk, 0).first * a.tokenBytes(); };
   return pipeline(
       b, chunks.size(),
       [&](size_t chunk) {
-        const Piece all{own(chunk), chunks.share(chunk, 0).size * a.tokenBytes()};
+        const Piece all{own(chunk), chunks.share(chunk, 0).many * a.tokenBytes()};
         pushAll(b, Phase::kScatter, [&](int) { return all; });
         return kOkStatus;
       },
@@ -70,10 +84,10 @@ Status allReduceNormOneShot(B& b, const Arguments& a) {
 
 template <NormingBackend B>
 Status allReduceNormTwoShot(B& b, const Arguments& a) {
-  const TokenChunks chunks(a, b.layout().slotBytes, b.ranks());
+  const TokenChunks chunks(a, tokensInSlot(b, a), b.ranks());
   const auto part = [&](size_t chunk, int owner) {
-    const Span share = chunks.share(chunk, owner);
-    return Piece{a.send + share.begin * a.tokenBytes(), share.size * a.tokenBytes()};
+    const TokenRun share = chunks.share(chunk, owner);
+    return Piece{a.send + share.first * a.tokenBytes(), share.many * a.tokenBytes()};
   };
   return pipeline(
       b, chunks.size(),
@@ -99,6 +113,45 @@ Status allReduceNormTwoShot(B& b, const Arguments& a) {
           addNorm(b, a, chunks.share(chunk, peer), &sums, 1);
         }
         return kOkStatus;
+      });
+}
+
+// Readiness in the lines: a backend adds and normalises tokens as their lines come. What goes wrong, it
+// keeps.
+template <Backend B>
+STRETTO_ANYWHERE Status allReduceNormOneShotLines(B& b, const Arguments& a) {
+  const TokenChunks chunks(a, b.tokensInLines(a), 1);
+  return pipeline(
+      b, chunks.size(),
+      [&](size_t chunk) {
+        b.shareTokens(b.coop(), a, chunks.share(chunk, 0));
+        return Status{};
+      },
+      [&](size_t chunk) {
+        b.addNorm(b.coop(), a, chunks.share(chunk, 0), false);
+        return Status{};
+      });
+}
+
+template <Backend B>
+STRETTO_ANYWHERE Status allReduceNormTwoShotLines(B& b, const Arguments& a) {
+  const TokenChunks chunks(a, b.tokensInLines(a), b.ranks());
+  return pipeline(
+      b, chunks.size(),
+      [&](size_t chunk) {
+        b.dealTokens(b.coop(), a, [&](int peer) { return chunks.share(chunk, peer); });
+        return Status{};
+      },
+      [&](size_t chunk) {
+        b.addNorm(b.coop(), a, chunks.share(chunk, b.rank()), true);
+        return Status{};
+      },
+      [&](size_t chunk) {
+        for (int step = 1; step < b.ranks(); ++step) {
+          const int peer = rotated(b.rank(), b.ranks() - step, b.ranks());
+          b.addNormOf(b.coop(), a, chunks.share(chunk, peer), peer);
+        }
+        return Status{};
       });
 }
 

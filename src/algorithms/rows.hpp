@@ -91,6 +91,8 @@ STRETTO_CODE(BroadcastDirect, broadcastDirect);
 STRETTO_CODE(CopyLocal, copyLocal);
 STRETTO_CODE(AllReduceNormOneShot, allReduceNormOneShot);
 STRETTO_CODE(AllReduceNormTwoShot, allReduceNormTwoShot);
+STRETTO_CODE(AllReduceNormOneShotLines, allReduceNormOneShotLines);
+STRETTO_CODE(AllReduceNormTwoShotLines, allReduceNormTwoShotLines);
 STRETTO_CODE(NormLocal, normLocal);
 STRETTO_CODE(AllReduceStages, allReduceStages);
 STRETTO_CODE(AllGatherStages, allGatherStages);
@@ -226,9 +228,17 @@ using Rows = std::tuple<
     Row<C::kScatter,       A::kPush,     P::kWarpChunks,       D::kCuda, rootedPush,         ScatterPushLines>,
     Row<C::kScatter,       A::kFlat,     P::kSimple,     D::kBoth, rootedFlat,         ScatterFlat>,
 
-    Row<C::kAllReduceAddRmsNorm, A::kLocal,    P::kSimple, D::kHost, local,         NormLocal>,
+    Row<C::kAllReduceAddRmsNorm, A::kLocal,    P::kSimple, D::kBoth, local,         NormLocal>,
     Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kSimple, D::kHost, normOneShot,   AllReduceNormOneShot>,
+    Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kLamport, D::kCuda, normOneShot,  AllReduceNormOneShotLines>,
+    Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kLL,     D::kCuda, normApart<reduceOneShot>, ThenNorm<AllReduceOneShotLines>>,
+    Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kLL128,  D::kCuda, normApart<reduceOneShot>, ThenNorm<AllReduceOneShotLines>>,
+    Row<C::kAllReduceAddRmsNorm, A::kOneShot,  P::kWarpChunks, D::kCuda, normApart<reduceOneShot>, ThenNorm<AllReduceOneShotLines>>,
     Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kSimple, D::kHost, normTwoShot,   AllReduceNormTwoShot>,
+    Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kLamport, D::kCuda, normTwoShot,  AllReduceNormTwoShotLines>,
+    Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kLL,     D::kCuda, normApart<reduceTwoShot>, ThenNorm<AllReduceTwoShotLines>>,
+    Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kLL128,  D::kCuda, normApart<reduceTwoShot>, ThenNorm<AllReduceTwoShotLines>>,
+    Row<C::kAllReduceAddRmsNorm, A::kTwoShot,  P::kWarpChunks, D::kCuda, normApart<reduceTwoShot>, ThenNorm<AllReduceTwoShotLines>>,
     Row<C::kAllReduceAddRmsNorm, A::kDirect,   P::kSimple, D::kHost, normApart<reduceDirect>, ThenNorm<AllReduceDirect>>,
     Row<C::kAllReduceAddRmsNorm, A::kPairwise, P::kSimple, D::kHost, normApart<reduceOneShot>, ThenNorm<AllReducePairwise>>,
 

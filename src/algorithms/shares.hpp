@@ -19,9 +19,10 @@ constexpr size_t shardsOf(Algorithm algorithm, int ranks) {
 // Blocks begin on whole cache lines, and so do shards: what one block has may be so much more than its part.
 inline constexpr size_t kShareGrain = 128;
 
-// An operation as it is cut among so many shares, of blocks or of warps.
+// An operation as it is cut among so many shares, of blocks or of warps; with a norm, in whole tokens.
 constexpr Arguments withShares(Arguments arguments, int shares) {
-  const size_t grain = std::max<size_t>(1, kShareGrain / arguments.elementBytes);
+  const size_t grain = arguments.norm != nullptr ? arguments.norm->hidden
+                                                 : std::max<size_t>(1, kShareGrain / arguments.elementBytes);
   arguments.largest = Split(arguments.count, static_cast<size_t>(std::max(1, shares)), grain).each();
   return arguments;
 }
@@ -39,12 +40,14 @@ constexpr bool hasLamportSteps(Collective collective, Algorithm algorithm, int r
                       (collective == Collective::kReduceScatter && algorithm == Algorithm::kPush);
   return trades && ranks == 2 && payload >= 2 * 16 * kMostLamportThreads;
 }
-// Of an operation of so many blocks, in one round; in all.
+// Of an operation of so many blocks, in one round; in all. With a norm a round is of whole tokens, and there
+// are as many as it takes.
 constexpr size_t mostInLamportStep(size_t payload, size_t blocks, Algorithm algorithm, int ranks) {
   return mostInLamportShard(payload) * blocks * shardsOf(algorithm, ranks);
 }
 constexpr size_t mostInLamportLines(size_t payload, size_t blocks, Collective collective, Algorithm algorithm,
                                     int ranks) {
+  if (collective == Collective::kAllReduceAddRmsNorm) return SIZE_MAX;
   if (hasLamportSteps(collective, algorithm, ranks, payload)) return SIZE_MAX;
   return mostInLamportStep(payload, blocks, algorithm, ranks);
 }

@@ -13,7 +13,7 @@
 #include "base/version.hpp"
 #include "communicator/handover/foreign.hpp"
 #include "planner/choose.hpp"
-#include "primitives/host/norm.hpp"
+#include "primitives/norm.hpp"
 #include "topology/probe.hpp"
 
 #define STRETTO_EXTRA extern "C" [[gnu::visibility("default")]]

@@ -1,6 +1,7 @@
 #include "planner/cuda_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "algorithms/shares.hpp"
 
@@ -11,6 +12,12 @@ namespace {
 struct CudaConstants {
   double launch = 1.2;    // a kernel in a graph, its first loads and its last stores
   double local = 2500e3;  // own memory
+  // Of an all-reduce with RMSNorm: a token that has come is added and normalised by one block in so long, 8
+  // KB of it in that much more; a kernel that does nothing else begins after the one before has ended. Not
+  // measured yet: from the counts in docs/results/2026-11-25-fused-gpu.
+  double token = 0.6;
+  double tokenRate = 20e3;
+  double pass = 1.0;
 };
 constexpr CudaConstants kCuda;
 
@@ -153,6 +160,31 @@ double predictCopies(const Descriptor& row, const Request& request) {
   return 2 * meetings + chunks * copies + wire + std::max(0.0, reduction - hidden);
 }
 
+bool isFusedNorm(const Descriptor& row) {
+  return row.collective == Collective::kAllReduceAddRmsNorm && !row.normApart;
+}
+
+// Where it is not known, that of 4096 elements of 16 bits.
+size_t tokenBytesOf(const Request& request) {
+  constexpr size_t kUsual = 8192;
+  return request.tokenBytes != 0 ? request.tokenBytes : std::clamp<size_t>(request.bytes, 1, kUsual);
+}
+
+// What the norm adds. Fused, a block's tokens follow one another, all but the last of them while others are
+// still under way, and those that its lines do not hold at once after the others; apart, all tokens are read
+// and written again by a kernel of its own.
+double predictNorm(const Descriptor& row, const Request& request, const Machine& machine, double moving,
+                   double blocks) {
+  const auto tokenBytes = static_cast<double>(tokenBytesOf(request));
+  const double each = kCuda.token + tokenBytes / kCuda.tokenRate;
+  const double bytes = static_cast<double>(request.bytes);
+  if (!isFusedNorm(row)) return kCuda.pass + each + 4 * bytes / kCuda.local;
+  const double ofBlock = std::max(1.0, bytes / tokenBytes / blocks);
+  const double inLines = std::max(1.0, std::floor(static_cast<double>(machine.lamportBytes) / tokenBytes));
+  const double rounds = std::ceil(ofBlock / inLines / static_cast<double>(shardsOf(row, request)));
+  return each + std::max(0.0, (ofBlock - 1) * each - moving) + (rounds - 1) * (hopOf(row) + each);
+}
+
 }  // namespace
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
@@ -162,6 +194,11 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
   const int most =
       std::min(mostBlocks(row, machine), wayOf(row) == Way::kCopies ? kCopies.blocks : kMostBlocks);
   if (machine.blocks != 0) return std::min(machine.blocks, most);
+  // A token for each block, or for each rank.
+  if (isFusedNorm(row)) {
+    const size_t tokens = request.bytes / tokenBytesOf(request) / shardsOf(row, request);
+    return static_cast<int>(std::clamp<size_t>(tokens, 1, static_cast<size_t>(most)));
+  }
   // Lamport lines between two ranks have more threads to put them, and where there is little, fewer blocks
   // begin and end sooner: half of all blocks are enough until each of them has one line for each of its
   // threads.
@@ -208,6 +245,7 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   const algorithms::Cost cost = algorithms::costOf(row, pointToPoint ? 2 : request.ranks,
                                                    static_cast<double>(request.bytes), machine.directions);
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
+  const bool norms = row.collective == Collective::kAllReduceAddRmsNorm;
   const double blocks = preferredBlocks(row, request, machine);
   const bool isProxied = machine.hosts > 1;
   const double rate =
@@ -216,9 +254,11 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   const double wire = cost.wireBytes * constantsOf(row).wireFactor / rate;
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.
   const double local = cost.localBytes / kCuda.local;
-  const bool overlaps =
-      row.protocol == Protocol::kWarpChunks || wayOf(row) != Way::kLines || takesSteps(row, request, machine);
-  return kCuda.launch + cost.hops * hop + (overlaps ? std::max(wire, local) : wire + local);
+  const bool overlaps = row.protocol == Protocol::kWarpChunks || wayOf(row) != Way::kLines ||
+                        takesSteps(row, request, machine) || isFusedNorm(row);
+  const double moving = overlaps ? std::max(wire, local) : wire + local;
+  return kCuda.launch + cost.hops * hop + moving +
+         (norms ? predictNorm(row, request, machine, moving, blocks) : 0);
 }
 
 }  // namespace stretto::planner

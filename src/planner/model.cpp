@@ -124,6 +124,14 @@ size_t mostBytesOf(const Descriptor& row, const Request& request, const Machine&
   return machine.gpu || row.mostBytes == 0 ? SIZE_MAX : row.mostBytes;
 }
 
+// Bytes of the largest token, of which whole ones are exchanged where the norm is part of that.
+size_t mostToken(const Descriptor& row, const Machine& machine) {
+  constexpr size_t kLine = 16;
+  if (row.normApart || row.collective != Collective::kAllReduceAddRmsNorm || wayOf(row) == Way::kLocal)
+    return SIZE_MAX;
+  return machine.gpu ? machine.lamportBytes / kLine * kLine : machine.slotBytes;
+}
+
 // Two shots read results as well.
 bool mayPull(const Descriptor& row, const Request& request) {
   return row.algorithm == Algorithm::kTwoShot ? request.pullsTwice : request.pullsOnce;
@@ -158,14 +166,16 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (machine.gpu && request.ranks == 2 && row.algorithm == Algorithm::kTwoShot && way == Way::kLines) {
     return Obstacle::kTwoRanks;
   }
-  if (row.protocol == Protocol::kLamport && !cuda::isFixed(request.type, request.op)) return Obstacle::kType;
+  const bool isForFloats =
+      row.protocol == Protocol::kLamport || row.collective == Collective::kAllReduceAddRmsNorm;
+  if (machine.gpu && isForFloats && !cuda::isFixed(request.type, request.op)) return Obstacle::kType;
   if (request.bytes > mostBytesOf(row, request, machine)) return Obstacle::kBytes;
   if (way == Way::kCopies && !request.windowed) return Obstacle::kWindow;
   if (way == Way::kCopies && !cutsEvenly(row, request)) return Obstacle::kShards;
   if (way == Way::kPulls && request.ranks > algorithms::kMostPulled) return Obstacle::kManyPeers;
   if (way == Way::kPulls && !mayPull(row, request)) return Obstacle::kInputs;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
-  if (way == Way::kSlots && request.tokenBytes > machine.slotBytes) return Obstacle::kToken;
+  if (request.tokenBytes > mostToken(row, machine)) return Obstacle::kToken;
   if (way == Way::kLinks && machine.linkChunk < kGrain) return Obstacle::kLinks;
   return Obstacle::kNone;
 }
@@ -212,8 +222,8 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
                        "where that is ") +
              "(ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC), or it scales its input";
     case Obstacle::kToken:
-      return "a token is " + std::to_string(request.tokenBytes) + " bytes, and a slot holds " +
-             std::to_string(machine.slotBytes);
+      return "a token is " + std::to_string(request.tokenBytes) + " bytes, and " +
+             (machine.gpu ? "its lines hold " : "a slot holds ") + std::to_string(mostToken(row, machine));
     case Obstacle::kManyPeers:
       return "its kernels read from at most " + std::to_string(algorithms::kMostPulled) + " ranks";
   }

@@ -10,10 +10,12 @@
 
 #include "algorithms/registry.hpp"
 #include "base/scoped_variable.hpp"
+#include "communicator/device/layout.hpp"
 #include "harness/guarded.hpp"
 #include "harness/oracle.hpp"
 #include "harness/ranks.hpp"
-#include "primitives/host/norm.hpp"
+#include "harness/staged.hpp"
+#include "primitives/norm.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -108,6 +110,26 @@ class Tensors {
     step.scales = scales_.data();
     return step;
   }
+  // The operation, wherever the rank has its data.
+  bool run(const Member& member, ncclComm_t comm, const char* what) {
+    return run(member, comm, step(), what);
+  }
+  bool run(const Member& member, ncclComm_t comm, strettoAddRmsNorm_t step, const char* what) {
+    Staged staged(member);
+    const size_t token = bias_.size(), all = bytes();
+    step.normalised = staged.of(step.normalised, all, kGuard);
+    step.reduced = staged.of(step.reduced, all, kGuard);
+    step.residualOut = staged.of(step.residualOut, all, kGuard);
+    step.input = staged.of(step.input, all, one_.inputIs != 0 ? kGuard : 0);
+    step.residual = staged.of(step.residual, all, step.residual == added_.data() ? kGuard : 0);
+    step.bias = staged.of(step.bias, token);
+    step.gamma = staged.of(step.gamma, token);
+    step.quantised = staged.of(step.quantised, one_.count(), kGuard);
+    step.scales = staged.of(step.scales, scales_.size() * sizeof(float));
+    return staged.run([&](cudaStream_t stream) {
+      return member.expect(strettoAllReduceAddRmsNorm(&step, comm, stream), what);
+    });
+  }
   std::string harm() const {
     return added_.harm() + normalised_.harm() + reduced_.harm() + quantised_.harm();
   }
@@ -135,6 +157,8 @@ class Tensors {
   }
 
  private:
+  static constexpr size_t kGuard = 64;
+
   size_t bytes() const { return one_.count() * sizeOf(one_.type); }
   const void* placeOfInput() {
     char* const place = one_.inputIs == 1   ? normalised_.data()
@@ -254,7 +278,18 @@ bool runAlone(const Member& member, ncclComm_t alone, const std::vector<char>& r
   strettoAddRmsNorm_t step = tensors.step();
   step.input = reduced.data();
   step.reduced = nullptr;
-  return member.expect(strettoAllReduceAddRmsNorm(&step, alone, nullptr), "the norm alone");
+  return tensors.run(member, alone, step, "the norm alone");
+}
+
+// In place.
+bool runAllReduce(const Member& member, const NormCase& one, std::vector<char>& values) {
+  Staged staged(member);
+  char* const place = staged.of(values.data(), values.size());
+  return staged.run([&](cudaStream_t stream) {
+    return member.expect(ncclAllReduce(place, place, one.count(), static_cast<ncclDataType_t>(one.type),
+                                       ncclSum, member.comm, stream),
+                         "the all-reduce");
+  });
 }
 
 bool sameBits(const Member& member, const NormCase& one, const char* what, const char* got,
@@ -283,16 +318,11 @@ bool runNormCase(const Member& member, ncclComm_t alone, const NormCase& one) {
                      one.describe().c_str()))
     return false;
   Tensors tensors(one, member.rank);
-  const strettoAddRmsNorm_t step = tensors.step();
-  if (!member.expect(strettoAllReduceAddRmsNorm(&step, member.comm, nullptr), one.describe().c_str()))
-    return false;
+  if (!tensors.run(member, member.comm, one.describe().c_str())) return false;
   if (!tensors.harm().empty()) member.complain("%s %s", one.describe().c_str(), tensors.harm().c_str());
 
   std::vector<char> reduced = tensors.input();
-  if (!member.expect(ncclAllReduce(reduced.data(), reduced.data(), one.count(), step.type, ncclSum,
-                                   member.comm, nullptr),
-                     "the all-reduce"))
-    return false;
+  if (!runAllReduce(member, one, reduced)) return false;
   const NormCase parts = plain(one);
   Tensors apart(parts, member.rank);
   if (!runAlone(member, alone, reduced, apart)) return false;
@@ -313,24 +343,35 @@ bool runNormCase(const Member& member, ncclComm_t alone, const NormCase& one) {
 
 std::vector<const Descriptor*> rowsFor(int ranks) {
   std::vector<const Descriptor*> rows;
-  for (const Descriptor& row : algorithms::descriptors()) {
+  const auto device = testsOnDevice() ? algorithms::Device::kCuda : algorithms::Device::kHost;
+  for (const Descriptor& row : algorithms::descriptors(device)) {
     const bool isLocal = row.algorithm == algorithms::Algorithm::kLocal;
-    const bool isReached = !testsBetweenHosts() || isLocal || algorithms::usesLinks(row.algorithm);
+    const bool savesNothing =
+        testsOnDevice() && ranks == 2 && row.algorithm == algorithms::Algorithm::kTwoShot;
+    const bool isReached =
+        (!testsBetweenHosts() || isLocal || algorithms::usesLinks(row.algorithm)) && !savesNothing;
     if (row.collective == Collective::kAllReduceAddRmsNorm && isLocal == (ranks == 1) && isReached)
       rows.push_back(&row);
   }
   return rows;
 }
 
-NormCase draw(const Descriptor& row, DataType type, Random& random) {
+// Elements of the largest token whose lines a GPU has room for, where they are of whole tokens.
+size_t mostHidden(const Descriptor& row, DataType type, int ranks) {
+  const bool inLines = row.protocol == algorithms::Protocol::kLamport;
+  return inLines ? communicator::deviceShape(ranks, 1).layout.lamportRegion / sizeOf(type) : SIZE_MAX;
+}
+
+NormCase draw(const Descriptor& row, DataType type, int ranks, Random& random) {
   const auto chance = [&] { return random() % 2 == 0; };
   NormCase one{};
   one.row = &row;
   one.type = type;
   one.hidden = kHidden[random() % std::size(kHidden)];
   one.tokens = kTokens[random() % std::size(kTokens)];
-  const size_t most = row.mostBytes != 0 ? row.mostBytes / sizeOf(type) : kMostElements;
-  one.hidden = std::min(one.hidden, most);
+  const bool isBounded = row.mostBytes != 0 && !testsOnDevice();
+  const size_t most = isBounded ? row.mostBytes / sizeOf(type) : kMostElements;
+  one.hidden = std::min({one.hidden, most, mostHidden(row, type, ranks)});
   one.tokens = std::clamp<size_t>(most / one.hidden, 1, one.tokens);
   one.epsilon = chance() ? 1e-6f : 1e-5f;
   one.scaling = static_cast<Scaling>(random() % 3);
@@ -355,7 +396,7 @@ std::vector<NormCase> drawAll(int ranks, int rounds) {
   Random random(static_cast<uint64_t>(ranks) + 5);
   for (int round = 0; round < rounds; ++round) {
     for (const Descriptor* row : rowsFor(ranks)) {
-      for (const DataType type : kTokenTypes) cases.push_back(draw(*row, type, random));
+      for (const DataType type : kTokenTypes) cases.push_back(draw(*row, type, ranks, random));
     }
   }
   return cases;
@@ -376,7 +417,7 @@ int roundsOf(int usual) {
 class Norm : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+    if (testsOnDevice() && !deviceThere()) GTEST_SKIP() << "no GPU";
   }
 };
 
@@ -417,18 +458,15 @@ TEST_P(Norm, OfATokenDoesNotDependOnTheOthers) {
                 NormCase one = many;
                 one.tokens = tokens;
                 Tensors all(one, member.rank);
-                strettoAddRmsNorm_t step = all.step();
-                if (!member.expect(strettoAllReduceAddRmsNorm(&step, member.comm, nullptr), "all tokens"))
-                  return;
+                if (!all.run(member, member.comm, "all tokens")) return;
                 const size_t last = tokens - 1, offset = last * one.hidden * 2;
                 NormCase alone = many;
                 alone.tokens = 1;
                 Tensors single(alone, member.rank);
-                step = single.step();
+                strettoAddRmsNorm_t step = single.step();
                 step.input = all.input().data() + offset;
                 step.residual = all.residual().data() + offset;
-                if (!member.expect(strettoAllReduceAddRmsNorm(&step, member.comm, nullptr), "one token"))
-                  return;
+                if (!single.run(member, member.comm, step, "one token")) return;
                 const size_t bytes = one.hidden * 2;
                 sameBits(member, one, "residualOut", all.added().data() + offset, single.added().data(),
                          bytes);
@@ -444,7 +482,7 @@ TEST_P(Norm, OfATokenDoesNotDependOnTheOthers) {
 // ---- Groups, streams --------------------------------------------------------------------------------------
 
 TEST(NormCalls, RunInGroupsAndOnHostStreams) {
-  if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  if (testsOnDevice()) GTEST_SKIP() << "host streams; of GPUs see tests/api/cuda/norm_replays_test.cpp";
   asThreads(2, connected([](Member& member) {
               NormCase one{};
               one.type = DataType::kFloat32;

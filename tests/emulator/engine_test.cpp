@@ -9,6 +9,7 @@
 
 #include "emulator/ranks.hpp"
 #include "harness/conformance.hpp"
+#include "harness/norm_sum.hpp"
 #include "planner/choose.hpp"
 #include "planner/cuda_model.hpp"
 
@@ -122,6 +123,10 @@ class LineCursor {
     machine.directions = one({algorithms::Directions::kOneWay, algorithms::Directions::kBothWays});
     const auto around = one<size_t>({1, 3, 17, 64, 129, 500, 1024, 2047, 6000, 20000});
     asked.count = std::min<size_t>(most, around + random_() % 7);
+    if (row.collective == Collective::kAllReduceAddRmsNorm) {
+      if (asked.count > 64) asked.count -= asked.count % 64;  // tokens of one element are many
+      request.tokenBytes = hiddenOf(asked.count) * element;
+    }
     if (row.protocol == Protocol::kCopy && isReduction(row.collective)) {
       asked.count -= asked.count % (16 / element * static_cast<size_t>(ranks_.size()));
     }
@@ -186,6 +191,8 @@ class LineCursor {
     for (const Buffer& each : step.receive) receives.push_back(each.data());
     launch.sends = sends.data();
     launch.receives = receives.data();
+    const NormArguments norm = sumAlone(arguments);
+    if (launch.collective == Collective::kAllReduceAddRmsNorm) arguments.norm = &norm;
     ASSERT_TRUE(ranks_.engine(rank).launch(launch, ranks_.stream(rank)).ok()) << lastError();
   }
   std::string lastOf() const {
@@ -411,6 +418,8 @@ void launchSome(Ranks& ranks, Machine& machine, const Descriptor& row, int prese
     Launch launch = launchOf(row, plan.value(), sends[place], receives[place], kCount, tag);
     launch.sends = sends.data();
     launch.receives = receives.data();
+    const NormArguments norm = sumAlone(launch.arguments);
+    if (launch.collective == Collective::kAllReduceAddRmsNorm) launch.arguments.norm = &norm;
     ASSERT_TRUE(ranks.engine(rank).launch(launch, ranks.stream(rank)).ok());
   }
 }

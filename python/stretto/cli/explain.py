@@ -13,6 +13,7 @@ SETTINGS: dict[str, Any] = {
         "stretto explain all_reduce 1M --ranks 4",
         "stretto explain all_gather 64K -n 8 --json -",
         "stretto explain fused 64K --hidden 4096 -d bfloat16",
+        "STRETTO_DEVICE=cuda stretto explain fused 64K --hidden 4096 -d bfloat16",
         "STRETTO_ALGO=ring stretto explain all_reduce 16M",
     )
 }
@@ -76,7 +77,7 @@ def explain(
 ) -> None:
     """Show how an operation would run between processes of this machine, what else could, and why this one won.
 
-    The environment counts as it does for a job: STRETTO_ALGO, STRETTO_PROTO, STRETTO_TABLE,
+    The environment counts as it does for a job: STRETTO_DEVICE, STRETTO_ALGO, STRETTO_PROTO, STRETTO_TABLE,
     STRETTO_DETERMINISTIC.
     """
     import stretto

@@ -2,6 +2,7 @@
 // caller's and must live until the operation is done.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -58,8 +59,17 @@ uint64_t transferTag(const Operation& operation);
 // `onDevice`: the ranks are GPUs, where an all-to-all may be in place.
 Status validate(const Operation& operation, int rank, int ranks, bool onDevice);
 // The same of an all-reduce with RMSNorm; validate() asks it (validate_norm.cpp).
-Status validateNorm(const Operation& operation, bool onDevice);
-// That no buffer of it is memory of a GPU.
+Status validateNorm(const Operation& operation);
+// Its buffers; place null: it is not there.
+struct NormBuffer {
+  const char* name;
+  const void* place;
+  size_t bytes;
+  bool isWritten;
+};
+inline constexpr size_t kNormBuffers = 9;
+std::array<NormBuffer, kNormBuffers> buffersOfNorm(const Operation& operation);
+// That none of them is memory of a GPU.
 Status refuseDeviceMemoryOfNorm(const Operation& operation, int rank);
 
 }  // namespace stretto::communicator

@@ -378,8 +378,8 @@ Status Communicator::runCollective(const Operation& operation) {
   Arguments& arguments = prepared->arguments;
   arguments.send = static_cast<const std::byte*>(operation.send);
   arguments.receive = static_cast<std::byte*>(operation.receive);
-  if (onDevice()) return launchOnDevice(operation, prepared->plan, arguments, tag);
   arguments.norm = operation.norms() ? &operation.norm : nullptr;
+  if (onDevice()) return launchOnDevice(operation, prepared->plan, arguments, tag);
   if (operation.scaled) arguments.send = static_cast<const std::byte*>(scaledInput(operation));
   host_->begin(tag, sequence_);
   const Status status = prepared->run(*host_, arguments);

@@ -102,7 +102,7 @@ Status checkOverlap(const Operation& operation, const Extent& extent) {
 
 Status validate(const Operation& operation, int rank, int ranks, bool onDevice) {
   if (operation.norms()) [[unlikely]]
-    return validateNorm(operation, onDevice);
+    return validateNorm(operation);
   Extent extent = extentOf(operation, rank, ranks);
   if (onDevice && operation.collective == Collective::kAllToAll) extent.inPlaceBlock = -1;
   STRETTO_TRY(checkRoot(operation, ranks));

@@ -5,40 +5,18 @@
 
 #include "communicator/core/host_memory.hpp"
 #include "communicator/core/operation.hpp"
-#include "primitives/host/norm.hpp"
+#include "primitives/norm.hpp"
 
 namespace stretto::communicator {
 namespace {
 
 constexpr const char* kName = nameOf(Collective::kAllReduceAddRmsNorm);
 
-struct Buffer {
-  const char* name;
-  const void* place;  // null: it is not there
-  size_t bytes;
-  bool isWritten;
+// In the order of buffersOfNorm().
+enum Which { kInput, kResidual, kBias, kGamma, kResidualOut, kNormalised, kReduced };
 
-  uintptr_t begin() const { return reinterpret_cast<uintptr_t>(place); }
-};
-
-// In the order of buffersOf().
-enum Which { kInput, kResidual, kBias, kGamma, kResidualOut, kNormalised, kReduced, kBuffers = 9 };
-
-std::array<Buffer, kBuffers> buffersOf(const Operation& operation) {
-  const NormArguments& norm = operation.norm;
-  const size_t all = operation.bytes();
-  const size_t token = norm.hidden * sizeOf(operation.type);
-  const bool perTensor = norm.scaling == Scaling::kPerTensor;
-  const size_t tokens = operation.count / norm.hidden;
-  return {{{"input", operation.send, all, false},
-           {"residual", norm.residual, all, false},
-           {"bias", norm.bias, token, false},
-           {"gamma", norm.gamma, token, false},
-           {"residualOut", norm.residualOut, all, true},
-           {"normalised", norm.normalised, all, true},
-           {"reduced", norm.reduced, all, true},
-           {"quantised", norm.quantised, operation.count, true},
-           {"scales", norm.scales, (perTensor ? 1 : tokens) * sizeof(float), !perTensor}}};
+uintptr_t beginOf(const NormBuffer& buffer) {
+  return reinterpret_cast<uintptr_t>(buffer.place);
 }
 
 Status checkShape(const Operation& operation) {
@@ -82,9 +60,9 @@ Status checkPresence(const Operation& operation) {
 }
 
 // Or both are read alone.
-bool areApart(const Buffer& one, const Buffer& other) {
+bool areApart(const NormBuffer& one, const NormBuffer& other) {
   if (one.place == nullptr || other.place == nullptr || (!one.isWritten && !other.isWritten)) return true;
-  return one.begin() + one.bytes <= other.begin() || other.begin() + other.bytes <= one.begin();
+  return beginOf(one) + one.bytes <= beginOf(other) || beginOf(other) + other.bytes <= beginOf(one);
 }
 
 // Which buffers may be the same memory; a third one that is there too is judged with each of them.
@@ -94,10 +72,10 @@ bool mayShare(size_t read, size_t written) {
 }
 
 Status checkOverlaps(const Operation& operation) {
-  const auto buffers = buffersOf(operation);
+  const auto buffers = buffersOfNorm(operation);
   for (size_t i = 0; i < buffers.size(); ++i) {
     for (size_t j = i + 1; j < buffers.size(); ++j) {
-      const Buffer &one = buffers[i], &other = buffers[j];
+      const NormBuffer &one = buffers[i], &other = buffers[j];
       if (areApart(one, other) || (mayShare(i, j) && one.place == other.place)) continue;
       return fail(Code::kInvalidArgument,
                   "%s: %s [%p, +%zu) and %s [%p, +%zu) overlap; only residualOut may be residual or "
@@ -110,11 +88,24 @@ Status checkOverlaps(const Operation& operation) {
 
 }  // namespace
 
-Status validateNorm(const Operation& operation, bool onDevice) {
-  if (onDevice) {
-    return fail(Code::kInvalidUsage,
-                "%s: ranks on GPUs do not have it yet; call ncclAllReduce and a norm of your own", kName);
-  }
+std::array<NormBuffer, kNormBuffers> buffersOfNorm(const Operation& operation) {
+  const NormArguments& norm = operation.norm;
+  const size_t all = operation.bytes();
+  const size_t token = norm.hidden * sizeOf(operation.type);
+  const bool perTensor = norm.scaling == Scaling::kPerTensor;
+  const size_t tokens = operation.count / norm.hidden;
+  return {{{"input", operation.send, all, false},
+           {"residual", norm.residual, all, false},
+           {"bias", norm.bias, token, false},
+           {"gamma", norm.gamma, token, false},
+           {"residualOut", norm.residualOut, all, true},
+           {"normalised", norm.normalised, all, true},
+           {"reduced", norm.reduced, all, true},
+           {"quantised", norm.quantised, operation.count, true},
+           {"scales", norm.scales, (perTensor ? 1 : tokens) * sizeof(float), !perTensor}}};
+}
+
+Status validateNorm(const Operation& operation) {
   STRETTO_TRY(checkShape(operation));
   if (operation.count == 0) return kOkStatus;
   STRETTO_TRY(checkPresence(operation));
@@ -122,7 +113,7 @@ Status validateNorm(const Operation& operation, bool onDevice) {
 }
 
 Status refuseDeviceMemoryOfNorm(const Operation& operation, int rank) {
-  for (const Buffer& buffer : buffersOf(operation)) {
+  for (const NormBuffer& buffer : buffersOfNorm(operation)) {
     if (buffer.place != nullptr) STRETTO_TRY(refuseDeviceMemory(kName, buffer.name, buffer.place, rank));
   }
   return kOkStatus;

@@ -107,6 +107,11 @@ int DeviceSide::absentee() const {
 Status DeviceSide::checkBuffers(const Operation& operation) {
   using C = Collective;
   if (operation.count == 0) return kOkStatus;
+  if (operation.norms()) {
+    for (const NormBuffer& buffer : buffersOfNorm(operation))
+      STRETTO_TRY(checkBuffer(operation, buffer.place, buffer.name));
+    return kOkStatus;
+  }
   if (operation.isOneSided())
     return operation.collective == C::kPut ? checkBuffer(operation, operation.send, "local") : kOkStatus;
   const bool isRoot = rank_ == operation.root;

@@ -12,11 +12,14 @@
 #include "base/log.hpp"
 #include "executors/cuda/check.hpp"
 #include "executors/cuda/copies.hpp"
+#include "executors/cuda/copy_to_self.hpp"
 #include "executors/cuda/fused.hpp"
 #include "executors/cuda/load.hpp"
 #include "executors/cuda/one_sided.hpp"
 #include "executors/cuda/pulls.hpp"
 #include "executors/cuda/scale.cuh"
+#include "executors/cuda/stamps.hpp"
+#include "executors/cuda/threads.cuh"
 #include "executors/cuda/transfers.cuh"
 #include "platform/cuda/device.hpp"
 
@@ -35,10 +38,6 @@ using stretto::cuda::Unit;
 int channelsOf(const stretto::cuda::Shape& shape, algorithms::Protocol protocol) {
   if (protocol == algorithms::Protocol::kWarpChunks) return shape.warpChunkChannels;
   return algorithms::isDeep(protocol) ? shape.deepChannels : shape.channels;
-}
-
-size_t roundUp(size_t value, size_t grain) {
-  return (value + grain - 1) / grain * grain;
 }
 
 }  // namespace
@@ -82,16 +81,22 @@ class KernelEngine final : public Engine {
   const Kernel& kernelFor(const Launch& launch) const;
   Status findKernel(const Launch& launch, Kernel& found) const;
   Status launchLocal(const Launch& launch, cudaStream_t stream) const;
+  Status launchNorm(const Launch& launch, cudaStream_t stream);
+  Status launchNormApart(const Launch& launch, cudaStream_t stream);
+  Status launchNormOf(const Arguments& sums, NormArguments norm, cudaStream_t stream) const;
+  template <typename... Parameters>
+  Status enqueueKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
+                       const Parameters&... parameters) const;
   Status launchQueues(const Queues& queues, uint64_t sequence, cudaStream_t stream);
   template <typename What>
   Status launchOneSided(void (*kernel)(Context, What), Size size, StreamHandle stream, const What& what);
   Status launchCopies(const Launch& launch, StreamHandle stream);
   Status launchPull(const Launch& launch, cudaStream_t stream);
   Status scaleInput(const Launch& launch, Arguments& arguments, void*& scratch, cudaStream_t stream) const;
-  int threadsFor(const Launch& launch, const Kernel& kernel) const;
+  int threadsFor(const Launch& launch, const Kernel& kernel) const {
+    return executors::cuda::threadsFor(launch, kernel, setup_.ranks);
+  }
   bool isTooLarge(const Launch& launch) const;
-  // Parts that a message goes through lines in.
-  size_t shardsOf(const Launch& launch) const { return algorithms::shardsOf(launch.algorithm, setup_.ranks); }
 
   struct LaunchedQueue {
     int peer;
@@ -179,11 +184,8 @@ Context KernelEngine::contextFor(uint64_t tag, uint64_t sequence) const {
 // Ranks that share a device do without programmatic launch: kernels that only wait for their turn would keep
 // those out that they wait for.
 template <typename... Parameters>
-Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
-                                  const Parameters&... parameters) {
-  if (windows_[setup_.rank] == nullptr && setup_.ranks > 1) {
-    return fail(Code::kInternal, "a kernel of rank %d before its windows are known", setup_.rank);
-  }
+Status KernelEngine::enqueueKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
+                                   const Parameters&... parameters) const {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -193,30 +195,19 @@ Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cuda
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = setup_.sharedDevice || !size.early ? 0 : 1;
-  const int channels = size.reported ? std::min(size.blocks, kMostStamps) : 0;
-  launched_ = {launched_.number + 1, channels, stamps_.host == nullptr ? 0 : channels, 1};
   return check(cudaLaunchKernelEx(&config, kernel, parameters...), "launching a kernel");
 }
 
-// As many threads as have something to do: fewer begin and end sooner.
-int KernelEngine::threadsFor(const Launch& launch, const Kernel& kernel) const {
-  if (algorithms::isDeep(launch.protocol) || launch.protocol == algorithms::Protocol::kWarpChunks) {
-    return kernel.mostThreads;
+// One that has to do with peers, and is counted.
+template <typename... Parameters>
+Status KernelEngine::launchKernel(void (*kernel)(Parameters...), Size size, cudaStream_t stream,
+                                  const Parameters&... parameters) {
+  if (windows_[setup_.rank] == nullptr && setup_.ranks > 1) {
+    return fail(Code::kInternal, "a kernel of rank %d before its windows are known", setup_.rank);
   }
-  constexpr size_t kWarp = 32;
-  using P = algorithms::Protocol;
-  const size_t bytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) / shardsOf(launch) + 64;
-  const size_t parts = launch.protocol == P::kLL128     ? (bytes + 119) / 120 * LL128Format::kLineThreads
-                       : launch.protocol == P::kLamport ? bytes / sizeof(stretto::cuda::Pack)
-                                                        : bytes / stretto::cuda::kUnitBytes;
-  // Among several ranks one more warp exchanges the tags of Lamport lines. Elsewhere each of a two-shot's
-  // three stages needs a warp.
-  const size_t more = launch.protocol == P::kLamport && setup_.ranks != 2 ? kWarp : 0;
-  const bool threeStages =
-      launch.protocol != P::kLamport && launch.algorithm == algorithms::Algorithm::kTwoShot;
-  const size_t least = (threeStages ? 3 : 1) * kWarp;
-  const size_t most = static_cast<size_t>(kernel.mostThreads);
-  return static_cast<int>(std::min(std::max(roundUp(parts, kWarp), least) + more, most));
+  const int channels = size.reported ? std::min(size.blocks, kMostStamps) : 0;
+  launched_ = {launched_.number + 1, channels, stamps_.host == nullptr ? 0 : channels, 1};
+  return enqueueKernel(kernel, size, stream, parameters...);
 }
 
 // PreMulSum: the input is scaled first, into the receive buffer where that holds all of it.
@@ -249,6 +240,60 @@ Status KernelEngine::launchLocal(const Launch& launch, cudaStream_t stream) cons
   return check(cudaMemcpyAsync(a.receive, a.send, a.bytes(), cudaMemcpyDeviceToDevice, stream), "copying");
 }
 
+// The norm of sums that are there.
+Status KernelEngine::launchNormOf(const Arguments& sums, NormArguments norm, cudaStream_t stream) const {
+  constexpr size_t kMostBlocks = 1024;  // more take turns
+  Arguments all = sums;
+  all.norm = &norm;
+  const Kernel& kernel =
+      KernelTable::all().find(Collective::kAllReduceAddRmsNorm, algorithms::Algorithm::kLocal,
+                              algorithms::Protocol::kSimple, kindOf(sums.reduce), 1);
+  if (kernel.normed == nullptr) return fail(Code::kInternal, "no norm of %s", nameOf(sums.reduce.type));
+  const int threads = threadsForToken(all, kernel.mostThreads);
+  const int blocks = static_cast<int>(std::min(sums.count / norm.hidden, kMostBlocks));
+  all.norm = nullptr;
+  return enqueueKernel(kernel.normed, Size{blocks, threads}, stream, Context{}, all, norm);
+}
+
+// By any all-reduce, whose sums have memory of their own where there is no place for them.
+Status KernelEngine::launchNormApart(const Launch& launch, cudaStream_t stream) {
+  NormArguments norm = *launch.arguments.norm;
+  void* scratch = nullptr;
+  std::byte* sums = placeOfSums(norm);
+  if (sums == nullptr) {
+    STRETTO_TRY(
+        check(cudaMallocAsync(&scratch, launch.arguments.bytes(), stream), "allocating memory for sums"));
+    sums = static_cast<std::byte*>(scratch);
+  }
+  Launch sum = launch;
+  sum.collective = Collective::kAllReduce;
+  sum.arguments.norm = nullptr;
+  sum.arguments.receive = sums;
+  Status status = this->launch(sum, stream);
+  norm.reduced = nullptr;  // it has been written
+  Arguments rest = sum.arguments;
+  rest.send = sums;
+  if (status.ok()) status = launchNormOf(rest, norm, stream);
+  if (scratch != nullptr) {
+    const Status freed = check(cudaFreeAsync(scratch, stream), "freeing memory of sums");
+    if (status.ok()) status = freed;
+  }
+  return status;
+}
+
+Status KernelEngine::launchNorm(const Launch& launch, cudaStream_t stream) {
+  if (launch.algorithm == algorithms::Algorithm::kLocal)
+    return launchNormOf(launch.arguments, *launch.arguments.norm, stream);
+  if (!kernelFor(launch).isThere()) return launchNormApart(launch, stream);
+  Kernel kernel;
+  STRETTO_TRY(findKernel(launch, kernel));
+  const NormArguments norm = *launch.arguments.norm;
+  Arguments all = algorithms::withShares(launch.arguments, launch.blocks);
+  all.norm = nullptr;
+  return launchKernel(kernel.normed, Size{launch.blocks, threadsFor(launch, kernel)}, stream,
+                      contextFor(launch.tag, launch.sequence), all, norm);
+}
+
 const Kernel& KernelEngine::kernelFor(const Launch& launch) const {
   const auto kind = reduces(launch.collective) ? kindOf(launch.arguments.reduce) : KernelTable::Kind::kAny;
   return KernelTable::all().find(launch.collective, launch.algorithm, launch.protocol, kind, setup_.ranks);
@@ -259,7 +304,7 @@ Status KernelEngine::findKernel(const Launch& launch, Kernel& found) const {
   const int channels = channelsOf(setup_.shape, launch.protocol);
   found = kernelFor(launch);
   const bool hasChannels = launch.blocks >= 1 && launch.firstChannel + launch.blocks <= channels;
-  if (found.function != nullptr && hasChannels && !isTooLarge(launch)) return kOkStatus;
+  if (found.isThere() && hasChannels && !isTooLarge(launch)) return kOkStatus;
   return fail(Code::kInternal, "no kernel for %zu bytes of %s by %s with %s on %d of %d channels",
               launch.arguments.bytes(), nameOf(launch.collective), algorithms::nameOf(launch.algorithm),
               algorithms::nameOf(launch.protocol), launch.blocks, channels);
@@ -273,6 +318,7 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   launched_.channels = launched_.stamps = launched_.kernels = 0;
   if (launch.protocol == algorithms::Protocol::kCopy) return launchCopies(launch, stream);
   if (algorithms::isPull(launch.protocol)) return launchPull(launch, stream);
+  if (launch.arguments.norm != nullptr) return launchNorm(launch, stream);
   STRETTO_TRY(findKernel(launch, kernel));
   Launch how = launch;
   void* scratch = nullptr;
@@ -517,42 +563,9 @@ Status KernelEngine::wantStamps() {
   return kOkStatus;
 }
 
-// A stamp counts when all of its facts are of the same number; one beyond the number that is due says that
-// the block has gone round its ring meanwhile.
 size_t KernelEngine::takeStamps(std::span<KernelStamp> stamps, uint64_t& lost) {
   if (stamps_.host == nullptr) return 0;
-  auto& rings = *reinterpret_cast<Stamps*>(stamps_.host);
-  size_t taken = 0;
-  for (int block = 0; block < kMostStamps; ++block) {
-    uint64_t& before = taken_[static_cast<size_t>(block)];
-    while (taken < stamps.size()) {
-      Stamp& stamp = rings.of[block][(before + 1) % Stamps::kPlaces];
-      const uint64_t number = std::atomic_ref(stamp.queue.number).load(std::memory_order_acquire);
-      if (number <= before) break;
-      bool whole = true;
-      const auto read = [&](Stamp::Fact& fact) {
-        const bool fits = std::atomic_ref(fact.number).load(std::memory_order_acquire) == number;
-        const uint64_t value = std::atomic_ref(fact.value).load(std::memory_order_acquire);
-        whole = whole && fits && std::atomic_ref(fact.number).load(std::memory_order_relaxed) == number;
-        return value;
-      };
-      KernelStamp& found = stamps[taken];
-      found = {block, read(stamp.launch), read(stamp.start), read(stamp.stop)};
-      const uint64_t queue = read(stamp.queue);
-      if ((queue & Stamp::kCollective) != 0) {
-        found.operation = queue & ~Stamp::kCollective;
-      } else {
-        found.peer = static_cast<int>(queue / 2) - 1;
-        found.isSend = queue % 2 == 1;
-      }
-      const bool waitsForRest = !whole && number == before + 1;
-      if (waitsForRest) break;  // it is on its way
-      lost += number - before - (whole ? 1 : 0);
-      before = number;
-      taken += whole ? 1 : 0;
-    }
-  }
-  return taken;
+  return takeFrom(*reinterpret_cast<Stamps*>(stamps_.host), taken_, stamps, lost);
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const Setup& setup) {

@@ -17,6 +17,10 @@ using stretto::cuda::LamportFormat;
 using stretto::cuda::LinkChunkFormat;
 using stretto::cuda::LL128Format;
 using stretto::cuda::LLFormat;
+using stretto::cuda::NormShared;
+using stretto::cuda::Threads;
+using stretto::cuda::TokenFormat;
+using stretto::cuda::TokenNorm;
 using stretto::cuda::WarpChunkFormat;
 
 // What one block, of those from `first` on, does of an operation (Arguments::largest says how it is cut): a
@@ -37,6 +41,52 @@ __device__ Arguments shareOf(const Arguments& all, unsigned first = 0) {
   if (mine.send != nullptr) mine.send += span.begin * mine.elementBytes;
   if (mine.receive != nullptr) mine.receive += span.begin * mine.elementBytes;
   return mine;
+}
+
+// An all-reduce with RMSNorm: shares are whole tokens. Where a block's tokens lie is computed where it is
+// used, from the parameters: nine places that are kept would be eighteen registers.
+template <typename Code, typename Backend, int mostThreads>
+__global__ void __launch_bounds__(mostThreads, 1)
+    normed(const __grid_constant__ Context context, const __grid_constant__ Arguments arguments,
+           const __grid_constant__ NormArguments norm) {
+  auto& shared = stretto::cuda::blockShared<typename Backend::Shared>();
+  Backend backend(context, shared, static_cast<int>(blockIdx.x));
+  Arguments mine = arguments;
+  mine.elementBytes = Backend::kElementBytes;
+  mine.norm = &norm;
+  const size_t each = algorithms::TokenChunks::divided(arguments.largest, norm.hidden);
+  mine.count = algorithms::Split::ofEach(arguments.count, arguments.largest)[blockIdx.x].size;
+  backend.begin();
+  backend.beginTokens(blockIdx.x * each);
+  if (mine.count != 0) (void)Code::run(backend, mine);
+  backend.end();
+}
+
+// By one rank, or after an all-reduce: the tokens are the sums. Blocks take them in turns.
+inline constexpr int kNormThreads =
+    352;  // eleven warps: with one more there are 168 registers for each thread
+template <typename Reducer>
+__global__ void __launch_bounds__(kNormThreads, 3)
+    normAlone(const __grid_constant__ Context, const __grid_constant__ Arguments arguments,
+              const __grid_constant__ NormArguments norm) {
+  auto& shared = stretto::cuda::blockShared<NormShared>();
+  Arguments all = arguments;
+  all.norm = &norm;
+  all.elementBytes = Reducer::kElementBytes;
+  constexpr int kAtOnce = 2;
+  TokenNorm<Reducer, kAtOnce> tokens(all, shared, Threads{0, static_cast<int>(blockDim.x), 0});
+  stretto::cuda::awaitPrevious();
+  stretto::cuda::letNextBegin();
+  const size_t many = algorithms::TokenChunks::divided(all.count, norm.hidden);
+  for (size_t token = blockIdx.x; token < many; token += gridDim.x) {
+    const stretto::cuda::UnitSource sums(all.send + token * tokens.bytes(), tokens.bytes());
+    tokens.run(token, [&](auto& packs, auto at, auto isThere) {
+#pragma unroll
+      for (int turn = 0; turn < kAtOnce; ++turn) {
+        if (isThere(turn)) packs[turn] = sums.loadPair(2 * at(turn));
+      }
+    });
+  }
 }
 
 template <typename Code, typename Backend, int mostThreads>
@@ -99,7 +149,9 @@ class RowKernels {
 
   void addAll() {
     using P = algorithms::Protocol;
-    if constexpr (Row::kProtocol == P::kLL) {
+    if constexpr (Row::kCollective == Collective::kAllReduceAddRmsNorm) {
+      if constexpr (!std::is_same_v<Reducer, AnyReducer>) addNorm();
+    } else if constexpr (Row::kProtocol == P::kLL) {
       if constexpr (!kLamportServesAll) addLines<LLFormat>();
     } else if constexpr (Row::kProtocol == P::kLL128) {
       addLines<LL128Format>();
@@ -141,6 +193,23 @@ class RowKernels {
     table_.add(Row::kCollective, Row::kAlgorithm, Row::kProtocol, kind_, fit,
                kernelOf<typename Row::Code, Backend, mostThreads, fuses>());
   }
+  // One more warp exchanges the tags.
+  void addNorm() {
+    constexpr int kThreads = kNormThreads + 32;
+    if constexpr (Row::kAlgorithm == algorithms::Algorithm::kLocal) {
+      addNorm(Fit::kAny, kNormThreads, normAlone<Reducer>);
+    } else {
+      addNorm(Fit::kAny, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat>, kThreads>);
+      if constexpr (!kIsTwoShot)
+        addNorm(Fit::kPair, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat, 2>, kThreads>);
+    }
+  }
+  void addNorm(Fit fit, int mostThreads, void (*normed)(Context, Arguments, NormArguments)) {
+    Kernel kernel;
+    kernel.mostThreads = mostThreads;
+    kernel.normed = normed;
+    table_.add(Row::kCollective, Row::kAlgorithm, Row::kProtocol, kind_, fit, kernel);
+  }
   // Lines are for latency: kernels for a known number of ranks.
   template <typename Format>
   void addLines() {
@@ -173,10 +242,13 @@ class RowKernels {
   KernelTable::Kind kind_;
 };
 
-// Has a kernel: what one rank does alone is a copy.
+// Has a kernel of its own: what one rank does alone is a copy, unless it normalises, and a norm apart comes
+// after another row's kernel.
 template <typename Row>
 inline constexpr bool hasKernel =
-    algorithms::hasCode<Row, algorithms::Device::kCuda>&& Row::kAlgorithm != algorithms::Algorithm::kLocal;
+    algorithms::hasCode<Row, algorithms::Device::kCuda> && !algorithms::isThenNorm<typename Row::Code> &&
+    (Row::kAlgorithm != algorithms::Algorithm::kLocal ||
+     Row::kCollective == Collective::kAllReduceAddRmsNorm);
 
 // The rows that reduce, or those that do not.
 template <bool reducing, typename Reducer, typename... Rows>

@@ -34,6 +34,10 @@ struct Kernel {
   int mostThreads = 0;
   int linkWarps = 1;                                       // of a block, which share what it has
   void (*fused)(stretto::cuda::Context, Fused) = nullptr;  // the same for several operations, if there is one
+  // Instead of `function`, of an all-reduce with RMSNorm. By one rank it needs nothing of the context.
+  void (*normed)(stretto::cuda::Context, Arguments, NormArguments) = nullptr;
+
+  bool isThere() const { return function != nullptr || normed != nullptr; }
 };
 
 class KernelTable {
@@ -46,14 +50,14 @@ class KernelTable {
   // Every kernel of the library.
   static const KernelTable& all();
   // The one that fits best. What combines nothing is kept under kAny, which also serves every type that has
-  // no kernel of its own. A null function: there is no such kernel.
+  // no kernel of its own. One that is not there: there is no such kernel.
   const Kernel& find(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol,
                      Kind kind, int ranks) const {
     size_t index = indexOf(collective, algorithm, protocol, kind);
     const auto of = [&](Fit fit) -> const Kernel& { return kernels_[static_cast<size_t>(fit)][index]; };
-    if (of(Fit::kAny).function == nullptr) index = indexOf(collective, algorithm, protocol, Kind::kAny);
-    if (ranks == 2 && of(Fit::kPair).function != nullptr) return of(Fit::kPair);
-    if (ranks == 4 && of(Fit::kFour).function != nullptr) return of(Fit::kFour);
+    if (!of(Fit::kAny).isThere()) index = indexOf(collective, algorithm, protocol, Kind::kAny);
+    if (ranks == 2 && of(Fit::kPair).isThere()) return of(Fit::kPair);
+    if (ranks == 4 && of(Fit::kFour).isThere()) return of(Fit::kFour);
     return of(Fit::kAny);
   }
   void add(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol, Kind kind,
@@ -67,6 +71,7 @@ class KernelTable {
       for (const Kernel& kernel : rows) {
         if (kernel.function != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.function));
         if (kernel.fused != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.fused));
+        if (kernel.normed != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.normed));
       }
     }
     return all;

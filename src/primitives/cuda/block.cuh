@@ -30,6 +30,24 @@ struct LinksShared : BlockShared {
   ChunkCursors cursors[kMaxRanks][WindowLayout::kWarpChunkCredits / 2];
 };
 
+// The operation's place in its launch. Several share one in lines only: backends that live in memory are not
+// made larger by it.
+struct OnlyOne {
+  static constexpr uint32_t number = 0;
+  static constexpr uint32_t firstChannel = 0;
+
+  __device__ explicit OnlyOne(const Context&) {}
+  __device__ const Called& called(const Context& context) const { return context.called; }
+};
+struct OneOfSeveral {
+  const Called* its;
+  uint32_t number = 0;
+  uint32_t firstChannel = 0;  // that has part in it
+
+  __device__ explicit OneOfSeveral(const Context& context) : its(&context.called) {}
+  __device__ const Called& called(const Context&) const { return *its; }
+};
+
 // Some warps of a block, which have a barrier of their own.
 struct Threads {
   int begin;

@@ -14,28 +14,11 @@
 #include "primitives/cuda/block.cuh"
 #include "primitives/cuda/line_cursor.cuh"
 #include "primitives/cuda/lines.cuh"
+#include "primitives/cuda/norm.cuh"
 #include "primitives/cuda/reduce.cuh"
 #include "primitives/cuda/state.hpp"
 
 namespace stretto::cuda {
-
-// The operation's place in its launch. Several share one in lines only: backends that live in memory are not
-// made larger by it.
-struct OnlyOne {
-  static constexpr uint32_t number = 0;
-  static constexpr uint32_t firstChannel = 0;
-
-  __device__ explicit OnlyOne(const Context&) {}
-  __device__ const Called& called(const Context& context) const { return context.called; }
-};
-struct OneOfSeveral {
-  const Called* its;
-  uint32_t number = 0;
-  uint32_t firstChannel = 0;  // that has part in it
-
-  __device__ explicit OneOfSeveral(const Context& context) : its(&context.called) {}
-  __device__ const Called& called(const Context&) const { return *its; }
-};
 
 // kRanks: as many ranks as the kernel was compiled for, 0 for any number.
 template <typename Reducer, typename Format, int kRanks = 0>
@@ -44,10 +27,12 @@ class Cuda {
   using Coop = Threads;
   static constexpr size_t kLineBytes = Format::kLineBytes;
   static constexpr bool kOneEpoch = Format::kLamport;  // an operation must be one epoch, to the algorithm
-  static constexpr bool kTurns = kRanks == 2 && Format::kLamport;  // lines are put and read in turns
+  static constexpr bool kNorms = Format::kNorms;       // shares are tokens
+  static constexpr bool kTurns = kRanks == 2 && Format::kLamport && !kNorms;  // puts and reads in turns
   static constexpr bool kLinks = Format::kLinks;  // each warp runs the algorithm on a share of its own
   static constexpr int kLinkWarps = Format::kLinkWarps;
-  using Shared = std::conditional_t<kLinks, LinksShared, BlockShared>;
+  using Shared =
+      std::conditional_t<kLinks, LinksShared, std::conditional_t<Format::kNorms, NormShared, BlockShared>>;
   static constexpr size_t kElementBytes = Reducer::kElementBytes;  // 0: not known
 
   __device__ Cuda(const Context& context, Shared& shared, int channel)
@@ -307,6 +292,20 @@ class Cuda {
   __device__ Status reducePutLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                    size_t bytes, size_t most, int only) requires(kRanks != 2);
 
+  // Tokens, by their numbers among those of the block, of which this is the first in the operation.
+  // share(peer): those that a peer owns; an empty line says that there are none.
+  __device__ void beginTokens(size_t first) requires(kNorms) {
+    firstToken_ = first;
+  }
+  __device__ void shareTokens(Coop coop, const Arguments& a, TokenRun tokens) requires(kNorms);
+  template <typename Share>
+  __device__ void dealTokens(Coop coop, const Arguments& a, Share share) requires(kNorms);
+  // Adds and normalises them: reduces what the peers have put, and sends the sums to the kGather lines of all
+  // if `sends`; or takes the sums that `owner` has sent.
+  __device__ void addNorm(Coop coop, const Arguments& a, TokenRun tokens, bool sends) requires(kNorms);
+  __device__ void addNormOf(Coop coop, const Arguments& a, TokenRun tokens, int owner) requires(kNorms);
+  __device__ size_t tokensInLines(const Arguments& a) const requires(kNorms);
+
   // A whole message over a link, in warp chunks; the other end does the other.
   __device__ Status sendWarpChunks(int peer, const std::byte* from, size_t bytes);
   __device__ Status receiveWarpChunks(int peer, std::byte* to, size_t bytes);
@@ -458,11 +457,21 @@ class Cuda {
   __device__ void readWarpChunkAll(Phase phase, Place place);
   template <typename... Stages>
   __device__ Status pipelineOfWarps(size_t chunks, Stages... stages);
+  template <typename... Stages>
+  __device__ Status pipelineOfTokens(size_t chunks, Stages... stages);
+  static constexpr int kTokenLines = kRanks == 2 ? 3 : 2;
+  static constexpr int kTokenSources = kRanks == 2 ? 1 : 2;
+  using TokenParts = LinePart<Format>[kTokenLines];
+  __device__ UnitSource tokenOf(const Arguments& a, size_t token) const {
+    return {a.send + (firstToken_ + token) * a.tokenBytes(), a.tokenBytes()};
+  }
+  template <typename SumOf>
+  __device__ void addNormBy(Coop coop, const Arguments& a, TokenRun tokens, SumOf sumOf);
   __device__ Coop firstCoop() const {
     const int threads = static_cast<int>(blockDim.x);
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     if constexpr (Format::kLinks) return {warp * kWarp, kWarp, Threads::kOneWarp};
-    return {0, threads - (Format::kLamport && !kTurns ? kWarp : 0), 0};
+    return {0, threads - (Format::kLamport && !kTurns ? kWarp : 0), Format::kNorms ? 1 : 0};
   }
   // This warp's: all of its threads read, one writes, between two barriers of the warp.
   __device__ ChunkCursors& cursors(int peer) const requires(Format::kLinks) {
@@ -564,6 +573,7 @@ class Cuda {
   uint64_t finished_ = 0;
   Coop coop_;
   bool failed_ = false, hasCome_ = false;
+  size_t firstToken_ = 0;
   uint64_t cursor_ = 0;  // of the one end of a link that the block moves, where transfers run
 };
 
@@ -588,6 +598,7 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitMailbox(int peer, const Mail
 }  // namespace stretto::cuda
 
 #include "primitives/cuda/cuda_lines.cuh"
+#include "primitives/cuda/cuda_norm.cuh"
 #include "primitives/cuda/cuda_pairs.cuh"
 #include "primitives/cuda/cuda_stages.cuh"
 #include "primitives/cuda/cuda_warp_chunks.cuh"

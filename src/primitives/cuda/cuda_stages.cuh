@@ -26,6 +26,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::pipeline(size_t chunks, Stages.
   constexpr int kStages = sizeof...(Stages);
   static_assert(kStages <= BlockShared::kMostStages);
   if constexpr (Format::kWarpChunks) return pipelineOfWarps(chunks, stages...);
+  if constexpr (Format::kNorms) return pipelineOfTokens(chunks, stages...);
   Status status;
   if (chunks <= 1) {
     if (chunks == 0) return status;

@@ -29,6 +29,7 @@ struct AnyFormat {
   static constexpr bool kLamport = false;
   static constexpr bool kWarpChunks = false;
   static constexpr bool kLinks = false;
+  static constexpr bool kNorms = false;
   static constexpr int kLinkWarps = 1;
   static constexpr uint32_t kPlaces = 0;  // that lines take turns in, if not as many as slots
   static constexpr int kAtOnce = 2;       // lines that a thread puts or reads at once,
@@ -74,6 +75,11 @@ struct LamportFormat : AnyFormat {
     if (absent(part)) part.low &= ~uint64_t{0x80000000};
     return part;
   }
+};
+
+// The same of blocks whose shares are whole tokens, which they normalise (cuda_norm.cuh).
+struct TokenFormat : LamportFormat {
+  static constexpr bool kNorms = true;
 };
 
 // Not lines at all, but used in their place when there is much to move: warp chunks of plain bytes, each with
@@ -122,6 +128,16 @@ struct LinePart {
     at = line * static_cast<uint32_t>(Format::kLineBytes) + part * static_cast<uint32_t>(sizeof(Pack));
   }
 };
+
+// A thread's line of a token, of those that begin at line `first`.
+template <typename Format>
+__device__ LinePart<Format> tokenLine(uint32_t first, uint32_t pack, bool inside) {
+  LinePart<Format> part;
+  part.unit = pack * static_cast<uint32_t>(Format::kLineUnits);
+  part.at = (first + pack) * static_cast<uint32_t>(Format::kLineBytes);
+  part.inside = inside;
+  return part;
+}
 
 // True for a thread whose part is one unit and the flag; the others hold two units.
 template <typename Format>

@@ -45,6 +45,9 @@ STRETTO_BOTH float divide(float a, float b) {
 STRETTO_BOTH double divide(double a, double b) {
   return STRETTO_ON_DEVICE(__ddiv_rn(a, b), a / b);
 }
+STRETTO_BOTH float squareRoot(float a) {
+  return STRETTO_ON_DEVICE(__fsqrt_rn(a), __builtin_sqrtf(a));
+}
 
 // IEEE 754-2019 maximum and minimum: -0 < +0, NaN if either is NaN. Equal operands differ in a zero's sign at
 // most: `and` keeps a + there, `or` a -.

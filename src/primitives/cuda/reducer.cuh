@@ -22,10 +22,9 @@ namespace stretto::cuda {
 template <DataType type, Operator op>
 class FixedReducer {
   static_assert(op == Operator::kSum && isFixed(type, op), "the reducer that serves this is AnyReducer");
-  using Elements = ElementsOf<type>;
-  using Arithmetic = typename Elements::Arithmetic;
 
  public:
+  using Elements = ElementsOf<type>;
   using Accumulator = typename Elements::Accumulators;
   static constexpr size_t kElementBytes = sizeOf(type);
 
