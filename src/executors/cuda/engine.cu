@@ -12,7 +12,6 @@
 #include "base/log.hpp"
 #include "executors/cuda/check.hpp"
 #include "executors/cuda/copies.hpp"
-#include "executors/cuda/copy_to_self.hpp"
 #include "executors/cuda/fused.hpp"
 #include "executors/cuda/load.hpp"
 #include "executors/cuda/one_sided.hpp"
