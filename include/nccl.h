@@ -439,9 +439,9 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
 /* A rank writes into windows of its peers, who take no part, and signals them; who must know waits for the
  * signals. Signals are counted for each pair of ranks, context (0 to 15) and index (0 to 63) apart, and wait
  * until they are taken. flags must be 0. In a group puts and signals come first and waits last, whatever the
- * order of the calls. Windows are those of ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC. For ranks of one
- * host: between hosts these calls are ncclInvalidUsage. On GPUs they are enqueued like collectives, and can be
- * captured. */
+ * order of the calls. Windows are those of ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC. For ranks of
+ * one host: between hosts these calls are ncclInvalidUsage. On GPUs they are enqueued like collectives, and
+ * can be captured. */
 
 /* Copies `count` elements to `peerWinOffset` bytes into the peer's buffer of the window, then signals it. The
  * peer sees the data once it has waited for the signal. */

@@ -148,7 +148,9 @@ TEST(DeviceShape, ChannelsDoNotOverlap) {
   // Slots begin where the last channel's lines end.
   EXPECT_GE(shape.deepBegin(0) + shape.layout.slotsBegin(),
             shape.nearBegin(shape.channels - 1) + shape.nearBytes());
-  EXPECT_EQ(shape.deepBegin(shape.deepChannels - 1) + shape.layout.bytes(), shape.windowBytes());
+  EXPECT_EQ(shape.deepBegin(shape.deepChannels - 1) + shape.layout.bytes(), shape.signalsBegin());
+  const int senders = static_cast<int>(shape.layout.ranks) + 1;
+  EXPECT_EQ(shape.signalsBegin() + shape.signalAt(senders - 1, stretto::cuda::kSignals), shape.windowBytes());
 }
 
 TEST(Channels, OfRanksThatShareADeviceFitTogether) {

@@ -201,6 +201,8 @@ class Idle final : public Engine {
   Status launchTransfers(std::span<const DeviceTransfer>, uint64_t, StreamHandle) override {
     return kOkStatus;
   }
+  Status launchSignal(const DeviceSignal&, StreamHandle) override { return kOkStatus; }
+  Status launchWait(int, uint32_t, uint64_t, StreamHandle) override { return kOkStatus; }
   void abort(uint32_t) override {}
   Report report() const override { return {}; }
   std::array<stretto::cuda::LongLook, stretto::cuda::kAwaited> longLooks() const override { return {}; }
