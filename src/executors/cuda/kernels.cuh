@@ -62,11 +62,14 @@ __global__ void __launch_bounds__(mostThreads, 1)
   backend.end();
 }
 
-// By one rank, or after an all-reduce: the tokens are the sums. Blocks take them in turns.
-inline constexpr int kNormThreads =
-    352;  // eleven warps: with one more there are 168 registers for each thread
+// Eleven warps: with one more there are 168 registers for each thread.
+inline constexpr int kNormThreads = 352;
+
+// By one rank, or after an all-reduce: the tokens are the sums. Blocks take them in turns; two packs of a
+// thread are a token of 16 KB, whose loads are all under way together.
+inline constexpr int kAloneThreads = 512;
 template <typename Reducer>
-__global__ void __launch_bounds__(kNormThreads, 3)
+__global__ void __launch_bounds__(kAloneThreads, 2)
     normAlone(const __grid_constant__ Context, const __grid_constant__ Arguments arguments,
               const __grid_constant__ NormArguments norm) {
   auto& shared = stretto::cuda::blockShared<NormShared>();
@@ -197,7 +200,7 @@ class RowKernels {
   void addNorm() {
     constexpr int kThreads = kNormThreads + 32;
     if constexpr (Row::kAlgorithm == algorithms::Algorithm::kLocal) {
-      addNorm(Fit::kAny, kNormThreads, normAlone<Reducer>);
+      addNorm(Fit::kAny, kAloneThreads, normAlone<Reducer>);
     } else {
       addNorm(Fit::kAny, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat>, kThreads>);
       if constexpr (!kIsTwoShot)

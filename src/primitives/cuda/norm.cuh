@@ -6,9 +6,12 @@
 //   1. sum, residual and bias are added; the result is stored, and kept in shared memory;
 //   2. one thread for each of the running sums goes through what is kept: element i belongs to sum i modulo
 //      the elements of 128 bytes, so a warp reads a group of 128 bytes at once. This order is what makes the
-//      bits those of the host; its additions follow one another, 4 cycles each, 64 of them for 8 KB;
+//      bits those of the host. Its additions follow one another, 4 cycles each, 64 of them for 8 KB; the
+//      loads do not, and are under way many at a time;
 //   3. every warp adds these sums pairwise, and normalises what its threads have kept.
-// Of a token that is larger than what is kept, all but the last part is read again from where it was stored.
+// A token of which each thread has few packs is normalised from registers, with gamma loaded while the sums
+// are added. Packs of a larger one, or of one that is quantised, are read again from shared memory; of a
+// token that is larger than what is kept, all but the last part from where it was stored.
 #pragma once
 
 #include "primitives/cuda/block.cuh"
@@ -53,13 +56,16 @@ class TokenNorm {
   template <typename SumOf>
   __device__ void run(size_t token, SumOf sumOf) {
     const size_t offset = token * bytes_;
+    const bool fromRegisters = packs_ <= kAtOnce * threads() && norm_.scaling == Scaling::kNone;
+    Pack added[kAtOnce] = {}, gamma[kAtOnce] = {};
     float running = 0;
     uint32_t first = 0;
     while (true) {
       const uint32_t behind = std::min(first + NormShared::kKept, inGroups());
       for (uint32_t base = first + warpBegin(); base < behind; base += kAtOnce * threads()) {
-        addPacks(offset, base + lane(), first, behind, sumOf);
+        addPacks(offset, base + lane(), first, behind, sumOf, added);
       }
+      if (fromRegisters && norms()) loadOwn(sourceOf(norm_.gamma, 0), gamma);
       const bool isLast = behind == inGroups();
       if (norms()) {
         coop_.sync();
@@ -71,7 +77,9 @@ class TokenNorm {
       first = behind;
     }
     if (!norms()) return;
-    normalise(token, offset, first, factorOf(total()));
+    const float factor = factorOf(total());
+    if (fromRegisters) return storeOwn(targetOf(norm_.normalised, offset), added, gamma, factor);
+    normalise(token, offset, first, factor);
     // Then threads have other packs than those that they kept, which the next token's would take the place
     // of.
     if (first != 0) coop_.sync();
@@ -111,7 +119,8 @@ class TokenNorm {
 
   // Packs of this thread, one for each of its turns, whose loads are under way together.
   template <typename SumOf>
-  __device__ void addPacks(size_t offset, uint32_t pack, uint32_t first, uint32_t behind, SumOf sumOf) {
+  __device__ void addPacks(size_t offset, uint32_t pack, uint32_t first, uint32_t behind, SumOf sumOf,
+                           Pack (&result)[kAtOnce]) {
     const UnitSource residuals = sourceOf(norm_.residual, offset), biases = sourceOf(norm_.bias, 0);
     const auto at = [&](int turn) { return pack + static_cast<uint32_t>(turn) * threads(); };
     const auto isThere = [&](int turn) { return at(turn) < std::min(behind, packs_); };
@@ -133,7 +142,8 @@ class TokenNorm {
         if (norm_.reduced != nullptr) targetOf(norm_.reduced, offset).storePair(2 * at(turn), sum[turn]);
         targetOf(norm_.residualOut, offset).storePair(2 * at(turn), added);
       }
-      if (at(turn) < behind) shared_.kept[at(turn) - first] = inside(added, at(turn));
+      result[turn] = inside(added, at(turn));
+      if (at(turn) < behind) shared_.kept[at(turn) - first] = result[turn];
     }
   }
   __device__ UnitTarget targetOf(std::byte* tokens, size_t offset) const {
@@ -146,15 +156,27 @@ class TokenNorm {
     return reducer_.finish(all);
   }
 
-  // Of one running sum for each of the first threads: with what is kept.
+  // Of one running sum for each of the first threads: with what is kept, whole groups.
   __device__ float chained(float running, uint32_t packs) const {
+    constexpr uint32_t kMany = 16;
     if (thread() >= kSums) return running;
-    const auto* const kept = reinterpret_cast<const std::byte*>(shared_.kept) + thread() * kElement;
-#pragma unroll 8
-    for (uint32_t at = 0; at < packs * sizeof(Pack); at += kGroup) {
-      const float value = valueAt(kept + at);
-      running = add(running, multiply(value, value));
+    const auto* kept = reinterpret_cast<const std::byte*>(shared_.kept) + thread() * kElement;
+    uint32_t groups = packs / kGroupPacks;
+    for (; groups >= kMany; groups -= kMany, kept += kMany * kGroup)
+      running = chainedOf<kMany>(running, kept);
+    for (; groups > 0; --groups, kept += kGroup) running = chainedOf<1>(running, kept);
+    return running;
+  }
+  template <uint32_t kMany>
+  __device__ static float chainedOf(float running, const std::byte* kept) {
+    float squares[kMany];
+#pragma unroll
+    for (uint32_t i = 0; i < kMany; ++i) {
+      const float value = valueAt(kept + i * kGroup);
+      squares[i] = multiply(value, value);
     }
+#pragma unroll
+    for (uint32_t i = 0; i < kMany; ++i) running = add(running, squares[i]);
     return running;
   }
   __device__ static float valueAt(const std::byte* at) {
@@ -184,6 +206,23 @@ class TokenNorm {
       values = eachOf(values, Elements::decode(gamma), [](float x, float y) { return multiply(x, y); });
     }
     return Elements::encode(values);
+  }
+
+  // Packs of a token that all threads have at once.
+  __device__ uint32_t ownPack(int turn) const {
+    return thread() + static_cast<uint32_t>(turn) * threads();
+  }
+  __device__ void loadOwn(const UnitSource& source, Pack (&packs)[kAtOnce]) const {
+#pragma unroll
+    for (int turn = 0; turn < kAtOnce; ++turn) packs[turn] = source.loadPair(2 * ownPack(turn));
+  }
+  __device__ void storeOwn(const UnitTarget& target, const Pack (&added)[kAtOnce],
+                           const Pack (&gamma)[kAtOnce], float factor) const {
+#pragma unroll
+    for (int turn = 0; turn < kAtOnce; ++turn) {
+      target.storePair(2 * ownPack(turn), {scaled(added[turn].low, factor, gamma[turn].low),
+                                           scaled(added[turn].high, factor, gamma[turn].high)});
+    }
   }
 
   // `first`: the first pack that is kept.
