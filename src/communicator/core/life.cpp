@@ -462,9 +462,8 @@ Status Communicator::finalise() {
   const bool done = !onDevice() || finishLaunches();
   const bool healthy = state() == State::kReady && advance(State::kFinalised);
   if (healthy && done) leave(WindowHeader::kGone);
-  if (healthy && !onDevice()) {  // a proxy has said its own goodbye
-    for (const auto& links : connections_.far) links->leave();
-  }
+  // A proxy has said its own goodbye.
+  if (healthy && isSpread() && !onDevice()) connections_.far.front()->leave();
   std::lock_guard lock(membershipMutex_);
   if (isSpread()) showNow(0);  // before the goodbye: peers look here for why this rank does not come
   if (membership_ != nullptr) {

@@ -201,14 +201,7 @@ class Cuda {
     if (coop.rank() == 0) bad = !await(peer, mailbox, value, true);
     return verdict(coop, bad);
   }
-  __device__ Status waitAll(Coop coop, Phase phase) {
-    bool bad = false;
-    for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
-      const int peer = peerAt(ranks() - step);
-      bad = !await(peer, mailboxFrom(peer, phase), epoch_, true) || bad;
-    }
-    return verdict(coop, bad);
-  }
+  __device__ Status waitAll(Coop coop, Phase phase);
   // One source with nothing to divide is copied as it is.
   __device__ void reduce(Coop coop, const ReduceSpec& spec, Destinations to, const std::byte* const* sources,
                          int sourceCount, size_t count, bool stream) {

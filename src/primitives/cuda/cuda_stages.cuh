@@ -7,6 +7,16 @@
 namespace stretto::cuda {
 
 template <typename Reducer, typename Format, int kRanks>
+__device__ Status Cuda<Reducer, Format, kRanks>::waitAll(Coop coop, Phase phase) {
+  bool bad = false;
+  for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {
+    const int peer = peerAt(ranks() - step);
+    bad = !await(peer, mailboxFrom(peer, phase), epoch_, true) || bad;
+  }
+  return verdict(coop, bad);
+}
+
+template <typename Reducer, typename Format, int kRanks>
 __device__ bool Cuda<Reducer, Format, kRanks>::awaitStage(int stage, size_t chunk, int stages) {
   const size_t ahead = layout().slots / 2;
   bool bad = false;
