@@ -451,9 +451,11 @@ void TcpReceiver::sayLost() {
   unsaid_.clear();
 }
 
+// That a peer has said goodbye is news only to who still waits for something, and says so itself.
 bool TcpReceiver::breakOff(Code code, const std::string& what) {
-  failure_ = fail(code, "the peer that sends %s (%s)", what.c_str(), flows_.front()->counters.route.c_str());
-  failureText_ = lastError();
+  failureText_ = "the peer that sends " + what + " (" + flows_.front()->counters.route + ")";
+  failure_ = ended_ ? Status{code} : fail(code, "%s", failureText_.c_str());
+  setLastError(failureText_);
   for (const auto& flow : flows_) {
     if (flow->open) flow->close();
   }

@@ -75,7 +75,7 @@ void leave(Member& member) {
 class FirstUse : public AmongGpus {};
 
 TEST_P(FirstUse, NothingIsTakenBefore) {
-  constexpr size_t kBefore = size_t{4} << 20, kAfter = size_t{64} << 20;
+  constexpr size_t kBefore = size_t{4} << 20, kAfter = size_t{77} << 20;
   const auto [threads, ranks] = GetParam();
   const Body body = [](Member& member) {
     member.device = OnDevice::make(member.rank);
