@@ -9,9 +9,8 @@
 //      bits those of the host. Its additions follow one another, 4 cycles each, 64 of them for 8 KB; the
 //      loads do not, and are under way many at a time;
 //   3. every warp adds these sums pairwise, and normalises what its threads have kept.
-// A token of which each thread has few packs is normalised from registers, with gamma loaded while the sums
-// are added. Packs of a larger one, or of one that is quantised, are read again from shared memory; of a
-// token that is larger than what is kept, all but the last part from where it was stored.
+// Of a token of which each thread has few packs, gamma is loaded while the sums are added. Of a token that is
+// larger than what is kept, all but the last part is read again from where it was stored.
 #pragma once
 
 #include "primitives/cuda/block.cuh"
@@ -56,16 +55,16 @@ class TokenNorm {
   template <typename SumOf>
   __device__ void run(size_t token, SumOf sumOf) {
     const size_t offset = token * bytes_;
-    const bool fromRegisters = packs_ <= kAtOnce * threads() && norm_.scaling == Scaling::kNone;
-    Pack added[kAtOnce] = {}, gamma[kAtOnce] = {};
+    const bool atOnce = packs_ <= kAtOnce * threads() && norm_.scaling == Scaling::kNone;
+    Pack gamma[kAtOnce];
     float running = 0;
     uint32_t first = 0;
     while (true) {
       const uint32_t behind = std::min(first + NormShared::kKept, inGroups());
       for (uint32_t base = first + warpBegin(); base < behind; base += kAtOnce * threads()) {
-        addPacks(offset, base + lane(), first, behind, sumOf, added);
+        addPacks(offset, base + lane(), first, behind, sumOf);
       }
-      if (fromRegisters && norms()) loadOwn(sourceOf(norm_.gamma, 0), gamma);
+      loadOwn(sourceOf(atOnce && norms() ? norm_.gamma : nullptr, 0), gamma);
       const bool isLast = behind == inGroups();
       if (norms()) {
         coop_.sync();
@@ -78,7 +77,7 @@ class TokenNorm {
     }
     if (!norms()) return;
     const float factor = factorOf(total());
-    if (fromRegisters) return storeOwn(targetOf(norm_.normalised, offset), added, gamma, factor);
+    if (atOnce) return storeOwn(targetOf(norm_.normalised, offset), gamma, factor);
     normalise(token, offset, first, factor);
     // Then threads have other packs than those that they kept, which the next token's would take the place
     // of.
@@ -119,8 +118,7 @@ class TokenNorm {
 
   // Packs of this thread, one for each of its turns, whose loads are under way together.
   template <typename SumOf>
-  __device__ void addPacks(size_t offset, uint32_t pack, uint32_t first, uint32_t behind, SumOf sumOf,
-                           Pack (&result)[kAtOnce]) {
+  __device__ void addPacks(size_t offset, uint32_t pack, uint32_t first, uint32_t behind, SumOf sumOf) {
     const UnitSource residuals = sourceOf(norm_.residual, offset), biases = sourceOf(norm_.bias, 0);
     const auto at = [&](int turn) { return pack + static_cast<uint32_t>(turn) * threads(); };
     const auto isThere = [&](int turn) { return at(turn) < std::min(behind, packs_); };
@@ -142,8 +140,7 @@ class TokenNorm {
         if (norm_.reduced != nullptr) targetOf(norm_.reduced, offset).storePair(2 * at(turn), sum[turn]);
         targetOf(norm_.residualOut, offset).storePair(2 * at(turn), added);
       }
-      result[turn] = inside(added, at(turn));
-      if (at(turn) < behind) shared_.kept[at(turn) - first] = result[turn];
+      if (at(turn) < behind) shared_.kept[at(turn) - first] = inside(added, at(turn));
     }
   }
   __device__ UnitTarget targetOf(std::byte* tokens, size_t offset) const {
@@ -216,12 +213,12 @@ class TokenNorm {
 #pragma unroll
     for (int turn = 0; turn < kAtOnce; ++turn) packs[turn] = source.loadPair(2 * ownPack(turn));
   }
-  __device__ void storeOwn(const UnitTarget& target, const Pack (&added)[kAtOnce],
-                           const Pack (&gamma)[kAtOnce], float factor) const {
+  __device__ void storeOwn(const UnitTarget& target, const Pack (&gamma)[kAtOnce], float factor) const {
 #pragma unroll
     for (int turn = 0; turn < kAtOnce; ++turn) {
-      target.storePair(2 * ownPack(turn), {scaled(added[turn].low, factor, gamma[turn].low),
-                                           scaled(added[turn].high, factor, gamma[turn].high)});
+      const Pack& added = shared_.kept[ownPack(turn) % NormShared::kKept];
+      target.storePair(2 * ownPack(turn), {scaled(added.low, factor, gamma[turn].low),
+                                           scaled(added.high, factor, gamma[turn].high)});
     }
   }
 
