@@ -451,7 +451,8 @@ ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t d
 
 /* The signal alone. What this rank has put to the peer before is seen by who waits for it. To a peer that has
  * failed or has finalised its communicator a signal is ncclRemoteError, as a put is: a rank waits for the
- * last signals to it before it leaves. */
+ * last signals to it before it leaves. Between GPUs, where a signal is sent after the call, nothing is said
+ * of one to a peer that has finalised. */
 ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
                         cudaStream_t stream);
 

@@ -13,8 +13,9 @@ struct CudaConstants {
   double launch = 1.2;    // a kernel in a graph, its first loads and its last stores
   double local = 2500e3;  // own memory
   // Of an all-reduce with RMSNorm: a token that has come is added and normalised by one block in so long, 8
-  // KB of it in that much more; a kernel that does nothing else begins after the one before has ended. Not
-  // measured yet: from the counts in docs/results/2026-11-25-fused-gpu.
+  // KB of it in that much more; a kernel that does nothing else begins after the one before has ended. From
+  // the predictions of docs/results/2026-11-25-fused-gpu, which are too low, of all forms alike: they order
+  // the forms, and are no times.
   double token = 0.6;
   double tokenRate = 20e3;
   double pass = 1.0;

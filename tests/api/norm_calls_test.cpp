@@ -25,7 +25,7 @@ void* inputOf(const strettoAddRmsNorm_t& step) {
 }
 
 TEST(NormCalls, AreRefusedInWords) {
-  if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  if (testsOnDevice()) GTEST_SKIP() << "in host memory only";
   static char codes[64];
   const std::vector<Wrong> all = {
       {"INITIALIZER", [](auto& step) { step.size = 8; }},
@@ -85,7 +85,7 @@ TEST(NormCalls, AreRefusedInWords) {
 }
 
 TEST(NormCalls, WithoutTokensDoNothing) {
-  if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  if (testsOnDevice()) GTEST_SKIP() << "in host memory only";
   asThreads(2, connected([](Member& member) {
               strettoAddRmsNorm_t step = STRETTO_ADD_RMS_NORM_INITIALIZER;
               for (const size_t hidden : {size_t{0}, size_t{64}, SIZE_MAX}) {
@@ -96,7 +96,7 @@ TEST(NormCalls, WithoutTokensDoNothing) {
 }
 
 TEST(NormCalls, MayHaveInputResidualAndResultInOnePlace) {
-  if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  if (testsOnDevice()) GTEST_SKIP() << "in host memory only";
   asThreads(2, connected([](Member& member) {
               std::vector<float> all(64, 1);
               strettoAddRmsNorm_t step = STRETTO_ADD_RMS_NORM_INITIALIZER;
@@ -110,7 +110,7 @@ TEST(NormCalls, MayHaveInputResidualAndResultInOnePlace) {
 
 // A caller of a later release, whose further fields are zero, or not.
 TEST(NormCalls, MayComeFromALaterRelease) {
-  if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  if (testsOnDevice()) GTEST_SKIP() << "in host memory only";
   asThreads(1, connected([](Member& member) {
               struct Later {
                 strettoAddRmsNorm_t step;
@@ -163,7 +163,7 @@ std::vector<Parted> parted() {
 class NormDisagreement : public ::testing::TestWithParam<Parted> {};
 
 TEST_P(NormDisagreement, IsToldWithBothCalls) {
-  if (testsOnDevice()) GTEST_SKIP() << "ranks on GPUs refuse it";
+  if (testsOnDevice()) GTEST_SKIP() << "in host memory only";
   asThreads(3, connected([](Member& member) {
               std::vector<float> input(1024, 1), residual(1024, 1), out(1024), scales(64);
               std::vector<char> codes(1024);

@@ -11,6 +11,7 @@
 #include "base/scoped_variable.hpp"
 #include "communicator/core/far.hpp"
 #include "harness/captured_log.hpp"
+#include "harness/explained.hpp"
 #include "harness/made_up_net.hpp"
 #include "harness/ranks.hpp"
 #include "primitives/disagreement.hpp"
@@ -53,16 +54,6 @@ bool sumsRight(Member& member, const std::vector<size_t>& counts = {1, 10, 11, 5
     }
   }
   return right;
-}
-
-std::string explained(Member& member) {
-  char text[16384];
-  size_t needed = 0;
-  strettoQuestion_t question{};
-  question.collective = "all_reduce";
-  question.bytes = 4096;
-  member.expect(strettoExplain(member.comm, &question, text, sizeof text, &needed), "explain");
-  return text;
 }
 
 TEST_F(MadeUpHosts, ReachEachOtherByLinksAlone) {

@@ -13,6 +13,7 @@
 #include "base/scoped_variable.hpp"
 #include "communicator/core/far.hpp"
 #include "harness/device_mode.hpp"
+#include "harness/explained.hpp"
 #include "harness/made_up_net.hpp"
 #include "harness/ranks.hpp"
 #include "stretto.h"
@@ -141,14 +142,8 @@ class ProxiedByMadeUpNet : public OverNet {
 
 TEST_P(Proxied, PairsReduce) {
   asThreads(2, connected([](Member& member) {
-              char text[16384];
-              size_t needed = 0;
-              strettoQuestion_t question{};
-              question.collective = "all_reduce";
-              question.bytes = 4096;
-              member.expect(strettoExplain(member.comm, &question, text, sizeof text, &needed), "explain");
-              const std::string plan = text;
-              member.check(plan.find("\"links\":\"net\"") != std::string::npos, text);
+              const std::string plan = explained(member);
+              member.check(plan.find("\"links\":\"net\"") != std::string::npos, plan.c_str());
               sumsRight(member, {1, 2, 1000, 70000, 300000});
             }));
 }
@@ -196,26 +191,32 @@ TEST_F(ProxiedByMadeUpNet, WaitForWholeMessages) {
   asThreads(3, connected([](Member& member) { sumsRight(member, {3, 40000}); }));
 }
 
-// Operations until one fails: kernels end, though nothing comes any more, and the other rank is named.
-void failNamed(Member& member, const std::string& part) {
-  member.device = OnDevice::make(member.rank);
-  ncclUniqueId id;
-  if (!member.board.shareId(member.rank, &id)) return;
-  if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
-  ncclResult_t result = ncclSuccess, later = ncclSuccess;
-  for (int turn = 0; turn < 20 && result == ncclSuccess; ++turn) {
-    result = ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum, member.comm,
-                           member.stream());
-  }
-  member.device->synchronize();
-  member.check(eventually(20,
+// The communicator fails within so many seconds, in these words.
+void expectLoss(const Member& member, double seconds, const std::vector<std::string>& words) {
+  ncclResult_t later = ncclSuccess;
+  member.check(eventually(seconds,
                           [&] {
                             (void)ncclCommGetAsyncError(member.comm, &later);
                             return later != ncclSuccess;
                           }),
                "no error");
   member.expect(later, "the error", ncclRemoteError);
-  member.expectError("the error", {"rank " + std::to_string(1 - member.rank), part});
+  member.expectError("the error", words);
+}
+
+// Operations until one fails: kernels end, though nothing comes any more, and the other rank is named.
+void failNamed(Member& member, const std::string& part) {
+  member.device = OnDevice::make(member.rank);
+  ncclUniqueId id;
+  if (!member.board.shareId(member.rank, &id)) return;
+  if (!member.expect(ncclCommInitRank(&member.comm, 2, id, member.rank), "init")) return;
+  ncclResult_t result = ncclSuccess;
+  for (int turn = 0; turn < 20 && result == ncclSuccess; ++turn) {
+    result = ncclAllReduce(inputOf(member), resultOf(member), 1000, ncclFloat, ncclSum, member.comm,
+                           member.stream());
+  }
+  member.device->synchronize();
+  expectLoss(member, 20, {"rank " + std::to_string(1 - member.rank), part});
   member.board.meet();
   member.expect(ncclCommAbort(member.comm), "abort");
 }
@@ -382,15 +383,7 @@ TEST_F(GpuHosts, OneThatDiesIsNamed) {
                 member.device->synchronize();
                 const double took = secondsNow() - killed;
                 if (took > canary.limit(1)) member.complain("its kernel ended after %.2f s", took);
-                ncclResult_t later = ncclSuccess;
-                member.check(eventually(5,
-                                        [&] {
-                                          (void)ncclCommGetAsyncError(member.comm, &later);
-                                          return later != ncclSuccess;
-                                        }),
-                             "no error after a death");
-                member.expect(later, "the error", ncclRemoteError);
-                member.expectError("the loss", {"rank 0", "host"});
+                expectLoss(member, 5, {"rank 0", "host"});
                 member.expect(ncclCommAbort(member.comm), "abort");
                 member.comm = nullptr;
               }),
@@ -413,15 +406,7 @@ TEST_F(GpuHosts, OneThatAbortsIsNamed) {
                 const ncclResult_t result = ncclAllReduce(inputOf(member), resultOf(member), kMost, ncclFloat,
                                                           ncclSum, member.comm, member.stream());
                 if (result == ncclSuccess) member.device->synchronize();
-                ncclResult_t later = ncclSuccess;
-                member.check(eventually(10,
-                                        [&] {
-                                          (void)ncclCommGetAsyncError(member.comm, &later);
-                                          return later != ncclSuccess;
-                                        }),
-                             "no error after an abort");
-                member.expect(later, "the error", ncclRemoteError);
-                member.expectError("the abort", {"rank 0"});
+                expectLoss(member, 10, {"rank 0"});
                 member.board.meet();
                 member.expect(ncclCommAbort(member.comm), "abort");
                 member.comm = nullptr;
