@@ -327,17 +327,16 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, vo
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 
 /* Registers one buffer per rank, of the same size, as a window that the peers may address. Collective: all
- * ranks call; inside a group it is done at its end. With NCCL_WIN_COLL_SYMMETRIC, peers in host memory may
- * put into it, best into memory of ncclMemAlloc, and between GPUs copy engines may write results of large
+ * ranks call; inside a group it is done at its end. With NCCL_WIN_COLL_SYMMETRIC, peers may put into it,
+ * in host memory best into memory of ncclMemAlloc, and between GPUs copy engines may write results of large
  * collectives straight into it. If some GPU's buffer cannot be reached by every other (memory of cudaMalloc
  * and ncclMemAlloc can, and mapped memory that was made with a POSIX file descriptor, such as expandable
- * segments) it is registered and not used, and operations work as without. At most 256 windows of one
- * communicator at a time.
- * Deregistering is local. Before it, operations on the window are done on all ranks, and graphs that hold one
- * do not run again. After an error or an abort, write to the memory and free it when the communicators of all
- * ranks have ended: copies of peers that were enqueued may still come, and kernels of theirs may still read.
- * When a rank does not come in time, the others get an error, and the communicator exchanges nothing any
- * more: abort it and make another. */
+ * segments) it is registered and not used: collectives work as without, puts are ncclInvalidUsage. At most
+ * 256 windows of one communicator at a time. Deregistering is local. Before it, operations on the window are
+ * done on all ranks, and graphs that hold one do not run again. After an error or an abort, write to the
+ * memory and free it when the communicators of all ranks have ended: copies of peers that were enqueued may
+ * still come, and kernels of theirs may still read. When a rank does not come in time, the others get an
+ * error, and the communicator exchanges nothing any more: abort it and make another. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
                                     int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
@@ -451,8 +450,8 @@ ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t d
 
 /* The signal alone. What this rank has put to the peer before is seen by who waits for it. To a peer that has
  * failed or has finalised its communicator a signal is ncclRemoteError, as a put is: a rank waits for the
- * last signals to it before it leaves. Between GPUs, where a signal is sent after the call, nothing is said
- * of one to a peer that has finalised. */
+ * last signals to it before it leaves. Between GPUs that is looked at when the call is made, and a graph that
+ * holds one does not run again once the peer has finalised. */
 ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
                         cudaStream_t stream);
 

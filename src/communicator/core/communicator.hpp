@@ -240,6 +240,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status refusePlan(const Operation& operation, Status status);
   Status runTransfers(std::span<const Operation> operations);
   Status runOneSided(std::span<const Operation> operations, bool waits);
+  Status mayPutTo(int peer) const;
   Status launchOneSided(const Operation& operation);
   // The same on a GPU (device/submit.cpp).
   Status mayLaunch(std::span<const Operation> operations);

@@ -171,6 +171,11 @@ Status checkPeer(const Operation& operation, int ranks) {
 }
 
 Status checkLocalBuffer(const Operation& operation) {
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(operation.count, sizeOf(operation.type), &bytes)) {
+    return fail(Code::kInvalidArgument, "%s: %zu elements of %s are more bytes than there can be",
+                nameOf(operation.collective), operation.count, nameOf(operation.type));
+  }
   if (operation.send != nullptr || operation.count == 0) return kOkStatus;
   return fail(Code::kInvalidArgument, "%s: the local buffer is null, with %zu bytes to move",
               nameOf(operation.collective), operation.bytes());

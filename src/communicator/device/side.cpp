@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/parameters.hpp"
 #include "communicator/core/apart.hpp"
+#include "communicator/core/one_sided.hpp"
 #include "platform/clock.hpp"
 
 namespace stretto::communicator {
@@ -264,10 +265,10 @@ Status DeviceSide::launchTransfers(std::span<const Operation> operations) {
 Status DeviceSide::checkOneSided(const Operation& operation) const {
   STRETTO_TRY(checkPeer(operation, ranks_));
   if (operation.collective != Collective::kPut) return kOkStatus;
+  static_assert(OneSided::kContexts * OneSided::kSignals == stretto::cuda::kSignals);
+  STRETTO_TRY(checkLocalBuffer(operation));
   void* place = nullptr;
-  STRETTO_TRY(
-      windows_.address(operation.receive, operation.root, operation.offset, operation.bytes(), &place));
-  return checkLocalBuffer(operation);
+  return windows_.address(operation.receive, operation.root, operation.offset, operation.bytes(), &place);
 }
 
 Status DeviceSide::launchOneSided(const Operation& operation) {

@@ -106,7 +106,9 @@ Status Communicator::reachWindows(int peer) {
 Status Communicator::mayLaunch(std::span<const Operation> operations) {
   if (const Status status = poll(); !status.ok()) return refuse(operations[0], status);
   for (const Operation& operation : operations) {
-    const Status status = device_->checkBuffers(operation);
+    // A window may have gone since a group took the call.
+    Status status = operation.isOneSided() ? device_->checkOneSided(operation) : kOkStatus;
+    if (status.ok()) status = device_->checkBuffers(operation);
     if (status.ok()) continue;
     profile_.takeBack(operations);
     return status;
@@ -261,12 +263,22 @@ Status Communicator::launchTransfers(const Operation& first, std::span<const Ope
   return concludeLaunch(first, std::move(entry), status);
 }
 
+// As between CPU ranks. What lies where a peer's window lay may be another's by now.
+Status Communicator::mayPutTo(int peer) const {
+  if (peer == rank_ || !callsNothingMore(connections_.peers[static_cast<size_t>(peer)].header()))
+    return kOkStatus;
+  return stretto::failAbout(
+      peer, Code::kRemote,
+      "rank %d has finalised its communicator, or given up on it, before rank %d signalled it", peer, rank_);
+}
+
 // One that waits for signals moves no message: a peer's launch that moves messages does not end its wait.
 Status Communicator::launchOneSided(const Operation& operation) {
   LaunchLog::Entry entry;
   entry.first = callWithPeer(operation);
   entry.firstLaunch = device_->lastLaunch().number + 1;
-  Status status = reachWindows(operation.root);
+  Status status = operation.collective == Collective::kWaitSignal ? kOkStatus : mayPutTo(operation.root);
+  if (status.ok()) status = reachWindows(operation.root);
   if (status.ok()) status = device_->launchOneSided(operation);
   entry.lastLaunch = device_->lastLaunch().number;
   entry.number = device_->counted() + 1;
@@ -294,7 +306,7 @@ Status Communicator::concludeLaunch(const Operation& operation, LaunchLog::Entry
   if (watched_) [[unlikely]]
     endWatched(platform::ticks());
   ++counters_.operations;
-  counters_.bytes += operation.bytes();
+  if (operation.collective != Collective::kWaitSignal) counters_.bytes += operation.bytes();
   {
     std::lock_guard lock(launchMutex_);
     entry.place = recorded_;

@@ -209,7 +209,7 @@ class Profile final : public executors::host::StreamWatch, private executors::ho
 
   static bool isCaptured(const Operation& operation);
   static bool isUncounted(const Operation& operation) {
-    return operation.count == 0 && !operation.isTransfer();
+    return operation.isOneSided() || (operation.count == 0 && !operation.isTransfer());
   }
   Series& seriesOf(const Operation& operation) {
     if (!operation.isTransfer()) return collectives_[static_cast<size_t>(operation.collective)];

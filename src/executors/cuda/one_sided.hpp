@@ -5,8 +5,9 @@
 //   2. A wait acquires its own counter until that is as high as it wants it. What follows on its stream sees
 //      all that was put before those signals.
 //
-// Counters only grow. What a rank has sent and taken is counted on its own device, so graphs replay. A rank
-// that was told of a failure may use its window at once: who has given up, or was ended, puts nothing more.
+// Counters only grow. What a rank has sent and taken is counted on its own device, so graphs replay. A block
+// of a put looks once, before it writes, whether its rank has given up or was ended, and then writes nothing.
+// A peer that hears of a failure sooner may therefore still be written to (nccl.h says so).
 // The engine's, on its thread.
 #pragma once
 

@@ -166,6 +166,8 @@ TEST_F(OneSidedOnGpus, WrongCallsAreRefused) {
               member.expect(put(window.input(), kWindowBytes / 4, 1, window.handle(), 4), "room",
                             ncclInvalidArgument);
               member.expectError("room", {"from byte 4 on", "2 ranks"});
+              member.expect(put(window.input(), (size_t{1} << 62) + 1, 1, window.handle(), 0), "overflow",
+                            ncclInvalidArgument);
               member.expect(put(nullptr, 4, 1, window.handle(), 0), "null", ncclInvalidArgument);
               std::vector<uint32_t> host(4);
               member.expect(put(host.data(), 4, 1, window.handle(), 0), "host memory", ncclInvalidArgument);
