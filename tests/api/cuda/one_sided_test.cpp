@@ -177,6 +177,25 @@ TEST_F(OneSidedOnGpus, WrongCallsAreRefused) {
             }));
 }
 
+TEST_F(OneSidedOnGpus, NobodySignalsWhoHasFinalised) {
+  asThreads(2, connected([](Member& member) {
+              const cudaStream_t stream = member.device->stream();
+              const int peer = 1 - member.rank;
+              member.expect(ncclSignal(peer, 0, 0, 0, member.comm, stream), "signal");
+              if (!waitFor(member, peer, 1, stream)) return;
+              synchronise(member, stream);
+              if (member.rank == 1) {
+                member.expect(ncclCommDestroy(member.comm), "destroy");
+                member.comm = nullptr;
+                member.board.meet();
+                return;
+              }
+              member.board.meet();
+              member.expect(ncclSignal(1, 0, 0, 0, member.comm, stream), "a late signal", ncclRemoteError);
+              member.expectError("a late signal", {"rank 1", "finalised"});
+            }));
+}
+
 // Nobody will signal: what waits is told, and by whom it is not signalled.
 TEST_F(OneSidedOnGpus, WhoWaitsForSignalsOfItsOwnIsTold) {
   asThreads(2, connected([](Member& member) {
