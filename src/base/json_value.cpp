@@ -1,13 +1,10 @@
 // The typed getters of a JSON value, and reading the file that holds one.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <memory>
 
 #include "base/json.hpp"
 #include "base/names.hpp"
+#include "base/os.hpp"
 
 namespace stretto::json {
 namespace {
@@ -21,15 +18,9 @@ const char* nameOf(Kind kind) {
 
 Result<std::string> readFile(const std::string& path) {
   // A pipe would be waited for until somebody writes, a device might never end.
-  const int opened = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (opened < 0) return failErrno("cannot open %s", path.c_str());
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(fdopen(opened, "r"), fclose);
-  if (file == nullptr) {
-    close(opened);
-    return failErrno("cannot open %s", path.c_str());
-  }
-  struct stat facts {};
-  if (fstat(opened, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(os::openFile(path, os::Access::kRead), fclose);
+  if (file == nullptr) return failErrno("cannot open %s", path.c_str());
+  if (!os::isRegularFile(file.get())) {
     return fail(Code::kInvalidUsage, "%s is no regular file: name a file that holds the text", path.c_str());
   }
   std::string text;

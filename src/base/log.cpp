@@ -1,11 +1,9 @@
 #include "base/log.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +11,9 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+
+#include "base/names.hpp"
+#include "base/os.hpp"
 
 namespace stretto::log {
 namespace {
@@ -24,16 +25,16 @@ struct Settings {
 };
 
 // Level and mask packed into one word, so that enabled() is one load. Zero bits 0..7 mean "not read yet".
-std::atomic<unsigned long> gPacked{0};
+std::atomic<uint64_t> gPacked{0};
 std::mutex gMutex;
 FILE* gFile = nullptr;
 
 Level parseLevel(const char* text) {
   if (text == nullptr) return Level::kNone;
-  if (strcasecmp(text, "VERSION") == 0) return Level::kVersion;
-  if (strcasecmp(text, "WARN") == 0) return Level::kWarn;
-  if (strcasecmp(text, "INFO") == 0) return Level::kInfo;
-  if (strcasecmp(text, "TRACE") == 0) return Level::kTrace;
+  if (equalsIgnoringCase(text, "VERSION")) return Level::kVersion;
+  if (equalsIgnoringCase(text, "WARN")) return Level::kWarn;
+  if (equalsIgnoringCase(text, "INFO")) return Level::kInfo;
+  if (equalsIgnoringCase(text, "TRACE")) return Level::kTrace;
   return Level::kNone;
 }
 
@@ -66,12 +67,11 @@ std::string expandPath(const char* pattern) {
   std::string path;
   for (const char* at = pattern; *at != 0; ++at) {
     if (at[0] == '%' && at[1] == 'p') {
-      path += std::to_string(getpid());
+      path += std::to_string(os::processId());
       ++at;
     } else if (at[0] == '%' && at[1] == 'h') {
-      char host[256] = "unknown";
-      gethostname(host, sizeof host - 1);
-      path += host;
+      char host[256];
+      path += os::hostName(host, sizeof host) ? host : "unknown";
       ++at;
     } else {
       path += *at;
@@ -80,34 +80,22 @@ std::string expandPath(const char* pattern) {
   return path;
 }
 
-// Null if it cannot be had. A pipe that nobody reads is not waited for: the open would last for ever.
-FILE* openForLog(const std::string& path) {
-  const int opened =
-      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-  if (opened < 0) return nullptr;
-  // What it refers to is this process's own, so nobody else's reads and writes change by this.
-  fcntl(opened, F_SETFL, fcntl(opened, F_GETFL) & ~O_NONBLOCK);
-  FILE* const file = fdopen(opened, "a");
-  if (file == nullptr) close(opened);
-  return file;
-}
-
-unsigned long load() {
+uint64_t load() {
   std::lock_guard lock(gMutex);
-  if (const unsigned long packed = gPacked.load(); packed != 0) return packed;
+  if (const uint64_t packed = gPacked.load(); packed != 0) return packed;
   Settings settings;
   settings.level = parseLevel(getenv("NCCL_DEBUG"));
   settings.subsystems = parseSubsystems(getenv("NCCL_DEBUG_SUBSYS"), settings.subsystems);
   if (const char* pattern = getenv("NCCL_DEBUG_FILE"); pattern != nullptr && gFile == nullptr) {
     const std::string path = expandPath(pattern);
-    gFile = openForLog(path);
+    gFile = os::openFile(path, os::Access::kAppend);
     if (gFile == nullptr && settings.level != Level::kNone) {
       fprintf(stderr, "STRETTO WARN NCCL_DEBUG_FILE=%s cannot be opened (%s): the log goes to stderr\n",
               path.c_str(), errno == ENXIO ? "a pipe that nobody reads" : strerror(errno));
     }
   }
-  const unsigned long packed = (static_cast<unsigned long>(settings.subsystems) << 8) |
-                               (static_cast<unsigned long>(settings.level) + 1);
+  const uint64_t packed =
+      (static_cast<uint64_t>(settings.subsystems) << 8) | (static_cast<uint64_t>(settings.level) + 1);
   gPacked.store(packed);
   return packed;
 }
@@ -128,7 +116,7 @@ const char* nameOf(Level level) {
 }  // namespace
 
 bool enabled(Level level, Subsystem subsystem) {
-  unsigned long packed = gPacked.load(std::memory_order_relaxed);
+  uint64_t packed = gPacked.load(std::memory_order_relaxed);
   if (packed == 0) [[unlikely]] {
     packed = load();
   }
@@ -143,11 +131,11 @@ void write(Level level, Subsystem, const char* text, ...) {
   va_start(arguments, text);
   vsnprintf(message, sizeof message, text, arguments);
   va_end(arguments);
-  char host[64] = "unknown";
-  gethostname(host, sizeof host - 1);
+  char host[64];
+  const bool named = os::hostName(host, sizeof host);
   std::lock_guard lock(gMutex);
   FILE* out = gFile != nullptr ? gFile : stderr;
-  fprintf(out, "%s:%d:%d STRETTO %s %s\n", host, static_cast<int>(getpid()), static_cast<int>(gettid()),
+  fprintf(out, "%s:%d:%d STRETTO %s %s\n", named ? host : "unknown", os::processId(), os::threadId(),
           nameOf(level), message);
   fflush(out);
 }

@@ -1,5 +1,5 @@
-// Names of an enumeration's values in a list: the compiler counts both, so that neither can grow without the
-// other.
+// Names: of an enumeration's values in a list, where the compiler counts both, so that neither can grow
+// without the other; and how users' spelling of one is compared.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,16 @@ template <typename E, size_t count>
 constexpr const char* nameIn(const char* const (&names)[count], E value) {
   static_assert(hasValues<E, count>(), "the list has a name for each value, and no more");
   return names[static_cast<size_t>(value)];
+}
+
+// Of names in ASCII.
+constexpr bool equalsIgnoringCase(std::string_view a, std::string_view b) {
+  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (small(a[i]) != small(b[i])) return false;
+  }
+  return true;
 }
 
 }  // namespace stretto

@@ -123,12 +123,22 @@ constexpr Parameter kSocketFamily{"NCCL_SOCKET_FAMILY", "",
 constexpr Parameter kNet{"NCCL_NET", "", "name of the net between hosts; Socket and tcp are our own"};
 constexpr Parameter kNetPlugin{"NCCL_NET_PLUGIN", "libnccl-net.so",
                                "net plugins, the first that works: paths, names, STATIC_PLUGIN or none"};
-constexpr Parameter kNetFlows{"STRETTO_NET_FLOWS", "1",
-                              "TCP connections of a connection between hosts, over each network interface"};
+constexpr Parameter kNetFlows{"STRETTO_NET_FLOWS", "",
+                              "TCP connections of a connection between hosts, over each network interface "
+                              "(default: one, or one for each helper thread)"};
+constexpr Parameter kNetThreads{
+    "STRETTO_NET_THREADS", "",
+    "helper threads of a process that move large messages between hosts (default: from 8 cores on a "
+    "quarter of them, at most half of a rank's share and at most 8; else none)"};
+constexpr Parameter kLocalWorldSize{"LOCAL_WORLD_SIZE", "1",
+                                    "ranks on this host, as torchrun and stretto run say it"};
+constexpr Parameter kOpenMpiLocalSize{"OMPI_COMM_WORLD_LOCAL_SIZE", "1",
+                                      "ranks on this host, as OpenMPI's mpirun says it"};
 constexpr Parameter kNetMerge{"STRETTO_NET_MERGE", "1",
                               "1: all network interfaces together are one device; 0: each is one"};
-constexpr Parameter kNetChunk{"STRETTO_NET_CHUNK", "512K",
-                              "bytes of a message between hosts that go over one TCP connection at a time"};
+constexpr Parameter kNetChunk{
+    "STRETTO_NET_CHUNK", "512K",
+    "the most bytes of a message between hosts that go over one TCP connection at a time"};
 constexpr Parameter kNetSmall{
     "STRETTO_NET_SMALL", "64K",
     "messages between hosts of up to so many bytes go before their receive is there"};
@@ -203,6 +213,9 @@ std::span<const Parameter* const> all() {
                                               &kRealNccl,
                                               &kSocketFamily,
                                               &kNetFlows,
+                                              &kNetThreads,
+                                              &kLocalWorldSize,
+                                              &kOpenMpiLocalSize,
                                               &kNetMerge,
                                               &kNetChunk,
                                               &kNetSmall,

@@ -1,7 +1,5 @@
 #include "base/unknown_variables.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -9,6 +7,7 @@
 #include <string_view>
 
 #include "base/log.hpp"
+#include "base/os.hpp"
 #include "base/parameters.hpp"
 
 namespace stretto {
@@ -85,10 +84,7 @@ std::vector<std::string> aboutUnknownVariables(const std::vector<std::string>& n
 
 std::vector<std::string> aboutUnknownVariables() {
   std::vector<std::string> names;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    names.emplace_back(text.substr(0, text.find('=')));
-  }
+  for (const std::string& entry : os::environmentEntries()) names.push_back(entry.substr(0, entry.find('=')));
   return aboutUnknownVariables(names);
 }
 

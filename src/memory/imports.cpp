@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "memory/freed_mark.hpp"
-#include "platform/signals.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::memory {
 namespace {
@@ -22,12 +20,8 @@ void drop(Mappings dead) {
   size_t bytes = 0;
   for (const auto& mapping : dead) bytes += mapping.memory.size();
   if (bytes <= kMostAtOnce) return;
-  try {
-    const platform::SignalsBlocked quiet;
-    std::thread([last = std::move(dead)]() mutable { last.clear(); }).detach();
-  } catch (const std::system_error&) {
-    // Then here: what the thread was to get is gone with the attempt.
-  }
+  // Without a thread here: what it was to get is gone with the attempt.
+  (void)platform::startAlone([last = std::move(dead)]() mutable { last.clear(); });
 }
 
 }  // namespace

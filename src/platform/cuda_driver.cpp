@@ -1,8 +1,6 @@
 // Names and numbers are those of the CUDA driver API's reference manual ("Unified Addressing").
 #include "platform/cuda_driver.hpp"
 
-#include <unistd.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -19,6 +17,11 @@ enum Answer { kSuccess = 0, kInvalidValue = 1 };
 enum Attribute { kMemoryType = 2, kIsManaged = 8 };
 constexpr unsigned kTypeDevice = 2;
 
+#if defined(_WIN32)
+constexpr const char* kName = "nvcuda.dll";
+#else
+constexpr const char* kName = "libcuda.so.1";
+#endif
 constexpr size_t kKnownPages = 256;
 constexpr int kPageBits = 12;
 
@@ -29,7 +32,7 @@ std::array<std::atomic<uintptr_t>, kKnownPages> gHostPages{};  // by their numbe
 
 bool hasCudaDriver() {
   if (gGetAttribute.load(std::memory_order_acquire) != nullptr) return true;
-  auto driver = DynamicLibrary::openLoaded("libcuda.so.1");
+  auto driver = DynamicLibrary::openLoaded(kName);
   if (!driver.isOpen()) return false;
   auto* const found = reinterpret_cast<GetAttribute*>(driver.symbol("cuPointerGetAttribute"));
   if (found == nullptr) return false;
@@ -56,10 +59,6 @@ bool isDeviceMemory(const void* address) {
   // Another answer says nothing of the address: that the driver is not initialised yet, say.
   if (answer == kSuccess || answer == kInvalidValue) known.store(page, std::memory_order_relaxed);
   return false;
-}
-
-bool machineHasNvidiaDriver() {
-  return access("/dev/nvidiactl", F_OK) == 0;
 }
 
 }  // namespace stretto::platform

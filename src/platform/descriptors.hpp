@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/status.hpp"
+#include "platform/own_thread.hpp"
 #include "platform/socket.hpp"
 
 namespace stretto::platform {
@@ -58,7 +58,7 @@ class DescriptorSource {
   Poller poller_;
   std::vector<FileDescriptor> askers_;  // of the thread
   std::atomic<bool> ending_{false};
-  std::thread thread_;
+  OwnThread thread_;
 };
 
 // All descriptors of a source, in their order, each given to `take` with its index and how many there are.

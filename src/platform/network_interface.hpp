@@ -33,6 +33,12 @@ struct NetworkInterface {
 // one.
 Result<std::vector<NetworkInterface>> networkInterfaces(int family);
 
+// What the operating system says: those that are up and have an address, in its order, one that has several
+// addresses several times; and the speed and the device of one. For networkInterfaces() and
+// interfaceAddress().
+Result<std::vector<NetworkInterface>> allInterfaces();
+void addDeviceFacts(NetworkInterface& one);
+
 // Whether an address is in the network that the interface is in.
 bool inNetworkOf(const NetworkInterface& interface, const SocketAddress& address);
 

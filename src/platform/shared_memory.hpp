@@ -1,13 +1,12 @@
 // Memory that other processes of this host can map. Segments have no name in any file system, so nothing is
-// left behind whatever way a process ends; a peer reaches one through its owner's descriptor.
+// left behind whatever way a process ends; a peer reaches one through its owner's descriptor (on Windows the
+// owner's handle, which is duplicated).
 #pragma once
 
-#include <sys/types.h>
-
-#include <bitset>
 #include <cstddef>
 #include <string>
 
+#include "base/os.hpp"
 #include "base/status.hpp"
 
 namespace stretto::platform {
@@ -24,10 +23,11 @@ class SharedMemory {
   static Result<SharedMemory> create(const char* label, size_t bytes);
   // The same for this process alone, without a descriptor.
   static Result<SharedMemory> createPrivate(size_t bytes);
-  // A file of `directory`, mode 0600, for what must outlive the process (the flight recorder).
+  // A new file that its user alone can read, for what must outlive the process (the flight recorder). Its
+  // blocks are taken now: a full disk is an error here, with errno ENOSPC, and would be fatal at a store.
   static Result<SharedMemory> createFile(const std::string& path, size_t bytes);
   // Maps the segment behind descriptor `descriptor` of process `owner`. The segment must be `bytes` long.
-  static Result<SharedMemory> open(pid_t owner, int descriptor, size_t bytes);
+  static Result<SharedMemory> open(os::ProcessId owner, int descriptor, size_t bytes);
 
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
@@ -41,17 +41,10 @@ class SharedMemory {
   int descriptor_ = -1;
 };
 
-// Copies between this process and another's ordinary memory (process_vm_readv and process_vm_writev). False
-// with errno set when the kernel refuses or the range is not mapped there.
-bool readProcess(pid_t process, void* destination, const void* remote, size_t bytes);
-bool writeProcess(pid_t process, void* remote, const void* source, size_t bytes);
-
-// The cores that the calling thread may run on, by the kernel's numbers below kMostCores; how many there are.
-inline constexpr int kMostCores = 1024;
-using CoreSet = std::bitset<kMostCores>;
-CoreSet usableCoreSet();
-inline int usableCores() {
-  return static_cast<int>(usableCoreSet().count());
-}
+// Copies between this process and another's ordinary memory (Linux: process_vm_readv and process_vm_writev;
+// Windows: ReadProcessMemory and WriteProcessMemory). False with errno set when the kernel refuses or the
+// range is not mapped there.
+bool readProcess(os::ProcessId process, void* destination, const void* remote, size_t bytes);
+bool writeProcess(os::ProcessId process, void* remote, const void* source, size_t bytes);
 
 }  // namespace stretto::platform

@@ -2,14 +2,14 @@
 // forked child (a child that kept a copy of a socket would hide its parent's death from the peers). Any
 // folder may include this. Nothing here logs or sets the last error unless it returns a Status or Result:
 // the caller knows whether a refused connection matters. Every function may be called from any thread; one
-// descriptor or Poller is used by one thread at a time, except Poller::wake.
+// descriptor or Poller is used by one thread at a time, except Poller::wake. errno is of the C library's own
+// numbers on Windows too.
 #pragma once
-
-#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -18,9 +18,9 @@
 
 namespace stretto {
 
-// Owns one file descriptor. After fork() the child's copies are closed before fork() returns there, and
-// the child's FileDescriptor objects know it: they hold none any more, and touch no number that has been
-// given out again.
+// Owns one file descriptor (on Windows, one socket). After fork() the child's copies are closed before fork()
+// returns there, and the child's FileDescriptor objects know it: they hold none any more, and touch no number
+// that has been given out again.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -72,6 +72,12 @@ int connectError(const FileDescriptor& socket);
 bool isConnected(const FileDescriptor& socket);
 SocketAddress peerAddress(const FileDescriptor& socket);
 
+// Bytes to be sent, or room for some that come.
+struct IoSpan {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
 enum class IoOutcome : uint8_t { kSome, kWouldBlock, kClosed, kFailed };
 struct Transfer {
   IoOutcome outcome = IoOutcome::kFailed;
@@ -79,8 +85,8 @@ struct Transfer {
   int error = 0;     // errno, with kFailed
 };
 Transfer receiveSome(const FileDescriptor& socket, std::span<uint8_t> into);
-Transfer receiveSome(const FileDescriptor& socket, std::span<const iovec> pieces);
-Transfer sendSome(const FileDescriptor& socket, std::span<const iovec> pieces);
+Transfer receiveSome(const FileDescriptor& socket, std::span<const IoSpan> pieces);
+Transfer sendSome(const FileDescriptor& socket, std::span<const IoSpan> pieces);
 // Tells the other end that no more will come; receiving goes on.
 void endSending(const FileDescriptor& socket);
 // Makes the close that follows throw away what is unsent, so that the port is free again at once.
@@ -95,12 +101,14 @@ class Poller {
     bool writable = false;
   };
 
+  // What a socket is watched for. Errors and hang-ups are reported in any case.
+  enum class For : uint8_t { kNothing, kReading, kWriting, kBoth };
+
   static Result<Poller> create();
   // Tags are the caller's; kWakeTag is not for use.
-  Status add(const FileDescriptor& socket, uint64_t tag, bool wantWritable);
-  void setWantWritable(const FileDescriptor& socket, uint64_t tag, bool want);
-  // Stops (or resumes) listening for input without forgetting the socket.
-  void setPaused(const FileDescriptor& socket, uint64_t tag, bool paused);
+  Status add(const FileDescriptor& socket, uint64_t tag, For what);
+  // Of one that was added.
+  void change(const FileDescriptor& socket, uint64_t tag, For what);
   // To be called before the socket is closed.
   void remove(const FileDescriptor& socket);
   // Fills `events` and returns how many; at most `milliseconds` (negative: until something happens).
@@ -110,9 +118,12 @@ class Poller {
 
  private:
   static constexpr uint64_t kWakeTag = ~uint64_t{0};
+  struct State;  // of the operating system's own kind
+  struct Delete {
+    void operator()(State* state) const;
+  };
 
-  FileDescriptor epoll_;
-  FileDescriptor wakeup_;
+  std::unique_ptr<State, Delete> state_;
 };
 
 }  // namespace stretto

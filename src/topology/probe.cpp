@@ -1,10 +1,6 @@
 // Reads the kernel's files (sysfs and proc of Linux): each read bounded, each absence tolerated.
 #include "topology/probe.hpp"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -13,7 +9,9 @@
 
 #include "base/json.hpp"
 #include "base/log.hpp"
+#include "base/os.hpp"
 #include "base/parameters.hpp"
+#include "platform/cores.hpp"
 
 namespace stretto::topology {
 namespace {
@@ -24,7 +22,7 @@ constexpr size_t kMostRead = size_t{1} << 16;
 
 // The file's text without the line break at its end; empty when it is not there.
 std::string readText(const std::string& path) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path.c_str(), "re"), fclose);
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(os::openFile(path, os::Access::kRead), fclose);
   if (file == nullptr) return {};
   std::string text(kMostRead, '\0');
   text.resize(fread(text.data(), 1, text.size(), file.get()));
@@ -101,26 +99,10 @@ std::vector<Cache> probeCaches(const ProbeSources& sources) {
   return caches;
 }
 
-Cores affinity() {
-  // The kernel refuses a set smaller than its own, so the set is as large as core numbers go.
-  const size_t bytes = CPU_ALLOC_SIZE(kMostCores);
-  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(kMostCores),
-                                                             [](cpu_set_t* s) { CPU_FREE(s); });
-  Cores cores;
-  if (set != nullptr && sched_getaffinity(0, bytes, set.get()) == 0) {
-    for (int core = 0; core < kMostCores; ++core) {
-      if (CPU_ISSET_S(static_cast<size_t>(core), bytes, set.get())) cores.push_back(core);
-    }
-  }
-  return cores.empty() ? Cores{0} : cores;
-}
-
 Status dump(const Facts& facts, const std::string& path) {
   const std::string text = toJson(facts);
-  // Opening a pipe would wait for a reader, and writing for one that reads.
-  const int opened =
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(opened < 0 ? nullptr : fdopen(opened, "w"), fclose);
+  // Writing to a pipe would wait for one that reads, as would opening it.
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(os::openFile(path, os::Access::kReplace), fclose);
   if (file == nullptr || fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
       fflush(file.get()) != 0) {
     return failErrno("%s: cannot write %s", parameters::kTopologyDump.name(), path.c_str());
@@ -141,9 +123,9 @@ Result<Facts> factsFromFile(const std::string& path) {
 
 ProbeSources ProbeSources::ofThisProcess() {
   ProbeSources sources;
-  char name[256] = "";
-  if (gethostname(name, sizeof name - 1) == 0) sources.hostname = name;
-  sources.usable = affinity();
+  char name[256];
+  if (os::hostName(name, sizeof name)) sources.hostname = name;
+  sources.usable = platform::usableCoreNumbers(kMostCores);
   return sources;
 }
 

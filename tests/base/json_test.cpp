@@ -1,13 +1,9 @@
 #include "base/json.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <limits>
-
-#include "harness/watchdog.hpp"
 
 namespace stretto::json {
 namespace {
@@ -168,16 +164,6 @@ TEST(JsonFile, ReadsBoundedAndNamesTheFile) {
   EXPECT_FALSE(readFile("/nonexistent/table.json").ok());
   EXPECT_NE(lastError().find("/nonexistent/table.json"), std::string::npos);
   EXPECT_FALSE(readFile("/").ok()) << "a folder is no file";
-  EXPECT_EQ(readFile("/dev/zero").status().code, Code::kInvalidUsage) << "a file without an end";
-}
-
-TEST(JsonFile, ThatIsAPipeIsRefusedAtOnce) {
-  const stretto::testing::Watchdog watchdog("a pipe that nobody writes to", 20);
-  const std::string path = ::testing::TempDir() + "json_pipe_" + std::to_string(getpid());
-  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  EXPECT_EQ(readFile(path).status().code, Code::kInvalidUsage);
-  EXPECT_NE(lastError().find(path + " is no regular file"), std::string::npos) << lastError();
-  unlink(path.c_str());
 }
 
 }  // namespace

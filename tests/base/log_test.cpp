@@ -1,16 +1,13 @@
 #include "base/log.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <string>
 
+#include "base/os.hpp"
 #include "base/scoped_variable.hpp"
 #include "base/status.hpp"
-#include "harness/child.hpp"
-#include "harness/watchdog.hpp"
 
 namespace stretto::log {
 namespace {
@@ -59,25 +56,6 @@ TEST_F(Log, LevelsAreOrdered) {
   EXPECT_FALSE(enabled(Level::kWarn, Subsystem::kInit));
 }
 
-// In a process of its own: a log file stays open.
-TEST_F(Log, ThatGoesToAPipeWithoutAReaderGoesToStderr) {
-  const stretto::testing::Watchdog watchdog("a pipe that nobody reads", 20);
-  const std::string path = ::testing::TempDir() + "log_pipe_" + std::to_string(getpid());
-  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  file_.set(path.c_str());
-  EXPECT_EQ(stretto::testing::inChild([&] {
-              alarm(10);  // the watchdog does not reach it
-              CaptureStderr();
-              use("INFO");
-              STRETTO_LOG(kInfo, kInit, "ranks %d", 4);
-              const std::string text = GetCapturedStderr();
-              const bool names = text.find(path) != std::string::npos;
-              return names && text.find("ranks 4") != std::string::npos ? 0 : 1;
-            }),
-            0);
-  unlink(path.c_str());
-}
-
 TEST_F(Log, SubsystemsChooseInfoButNeverWarnings) {
   use("INFO");
   EXPECT_TRUE(enabled(Level::kInfo, Subsystem::kInit));
@@ -104,7 +82,7 @@ TEST_F(Log, LinesGoToStderrAndSayWhoTheyAreFrom) {
   const std::string text = GetCapturedStderr();
   EXPECT_EQ(GetCapturedStdout(), "");
   char end[96];
-  snprintf(end, sizeof end, ":%d:%d STRETTO INFO ranks 4\n", getpid(), gettid());
+  snprintf(end, sizeof end, ":%d:%d STRETTO INFO ranks 4\n", os::processId(), os::threadId());
   EXPECT_TRUE(text.size() > strlen(end) && text.ends_with(end)) << text;
 }
 
@@ -136,28 +114,6 @@ TEST_F(Log, LongLinesAreCutNotOverrun) {
   const std::string text = GetCapturedStderr();
   EXPECT_LT(text.size(), 2000u);
   EXPECT_EQ(text.back(), '\n');
-}
-
-// In a child, because the file stays open until the process ends.
-TEST_F(Log, FileNamesHoldHostAndProcess) {
-  const std::string folder = ::testing::TempDir();
-  const std::string pattern = folder + "/stretto_log_%p_%h.txt";
-  EXPECT_EXIT(
-      {
-        file_.set(pattern.c_str());
-        use("INFO");
-        STRETTO_LOG(kInfo, kInit, "to the file");
-        char host[256] = "";
-        gethostname(host, sizeof host - 1);
-        const std::string path = folder + "/stretto_log_" + std::to_string(getpid()) + "_" + host + ".txt";
-        FILE* file = fopen(path.c_str(), "r");
-        char line[512] = "";
-        const bool good = file != nullptr && fgets(line, sizeof line, file) != nullptr &&
-                          std::string(line).find("STRETTO INFO to the file") != std::string::npos;
-        unlink(path.c_str());
-        _exit(good ? 0 : 1);
-      },
-      ::testing::ExitedWithCode(0), "^$");
 }
 
 }  // namespace

@@ -1,10 +1,6 @@
 #include "platform/socket.hpp"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -13,39 +9,13 @@
 #include <vector>
 
 #include "harness/watchdog.hpp"
+#include "platform/connected_pair.hpp"
 #include "platform/random.hpp"
 
 namespace stretto {
 namespace {
 
-using testing::Watchdog;
-
-struct Pair {
-  FileDescriptor client;
-  FileDescriptor server;
-};
-
-Pair connected() {
-  Result<FileDescriptor> listener = listenOn(loopbackAddress());
-  EXPECT_TRUE(listener.ok()) << lastError();
-  Pair pair;
-  pair.client = beginConnect(boundAddress(listener.value()).value());
-  pollfd ready{listener.value().get(), POLLIN, 0};
-  EXPECT_EQ(::poll(&ready, 1, 5000), 1);
-  pair.server = acceptFrom(listener.value());
-  EXPECT_TRUE(pair.server.valid());
-  EXPECT_EQ(connectError(pair.client), 0);
-  return pair;
-}
-
-Transfer sendText(const FileDescriptor& socket, std::string text) {
-  const iovec pieces[] = {{text.data(), 1}, {text.data() + 1, text.size() - 1}};
-  return sendSome(socket, pieces);
-}
-
-bool isOpen(int fd) {
-  return ::fcntl(fd, F_GETFD) >= 0;
-}
+using namespace testing;
 
 TEST(Socket, CarriesBytesBothWaysAndEnds) {
   const Watchdog watchdog("socket pair", 20);
@@ -53,13 +23,12 @@ TEST(Socket, CarriesBytesBothWaysAndEnds) {
   uint8_t buffer[64];
   EXPECT_EQ(receiveSome(pair.server, buffer).outcome, IoOutcome::kWouldBlock);
   EXPECT_EQ(sendText(pair.client, "hello").bytes, 5u);
-  pollfd ready{pair.server.get(), POLLIN, 0};
-  ASSERT_EQ(::poll(&ready, 1, 5000), 1);
+  ASSERT_TRUE(waitReadable(pair.server));
   const Transfer got = receiveSome(pair.server, buffer);
   EXPECT_EQ(got.outcome, IoOutcome::kSome);
   EXPECT_EQ(std::string(buffer, buffer + got.bytes), "hello");
   endSending(pair.client);
-  ASSERT_EQ(::poll(&ready, 1, 5000), 1);
+  ASSERT_TRUE(waitReadable(pair.server));
   EXPECT_EQ(receiveSome(pair.server, buffer).outcome, IoOutcome::kClosed);
   EXPECT_EQ(sendText(pair.server, "still").outcome, IoOutcome::kSome);
 }
@@ -69,8 +38,7 @@ TEST(Socket, SendingToTheDeadFailsWithoutASignal) {
   Pair pair = connected();
   resetOnClose(pair.client);
   pair.client.reset();
-  pollfd ready{pair.server.get(), POLLIN, 0};
-  ASSERT_EQ(::poll(&ready, 1, 5000), 1);
+  ASSERT_TRUE(waitReadable(pair.server));
   const Transfer sent = sendText(pair.server, "anyone?");
   EXPECT_EQ(sent.outcome, IoOutcome::kFailed);
   EXPECT_NE(sent.error, 0);
@@ -83,10 +51,60 @@ TEST(Socket, NobodyListeningIsAnError) {
     port = boundAddress(listener.value()).value().port;
   }
   const FileDescriptor socket = beginConnect(loopbackAddress(port));
-  const int error = socket.valid() ? connectError(socket) : errno;
+  int error = errno;
+  if (socket.valid()) {
+    ASSERT_TRUE(waitReadable(socket));
+    error = connectError(socket);
+  }
   EXPECT_EQ(error, ECONNREFUSED);
   EXPECT_FALSE(beginConnect(SocketAddress{}).valid());
   EXPECT_FALSE(listenOn(SocketAddress{}).ok());
+}
+
+TEST(Socket, KnowsWhomItIsConnectedWith) {
+  const Pair pair = connected();
+  EXPECT_TRUE(isConnected(pair.client));
+  EXPECT_TRUE(isConnected(pair.server));
+  EXPECT_EQ(peerAddress(pair.client), boundAddress(pair.server).value());
+  EXPECT_EQ(peerAddress(pair.server), boundAddress(pair.client).value());
+  const Result<FileDescriptor> listener = listenOn(loopbackAddress());
+  ASSERT_TRUE(listener.ok()) << lastError();
+  EXPECT_FALSE(isConnected(listener.value()));
+  EXPECT_EQ(peerAddress(listener.value()), SocketAddress{});
+}
+
+TEST(Socket, NobodyListensWhereAnotherDoes) {
+  const Result<FileDescriptor> listener = listenOn(loopbackAddress());
+  ASSERT_TRUE(listener.ok()) << lastError();
+  EXPECT_FALSE(listenOn(boundAddress(listener.value()).value()).ok());
+}
+
+TEST(Socket, ThatNobodyConnectsToAcceptsNobody) {
+  const Result<FileDescriptor> listener = listenOn(loopbackAddress());
+  ASSERT_TRUE(listener.ok()) << lastError();
+  EXPECT_FALSE(acceptFrom(listener.value()).valid());
+  EXPECT_TRUE(errno == EAGAIN || errno == EWOULDBLOCK) << errno;
+}
+
+TEST(Socket, FillsUpAndGoesOnOnceItIsReceived) {
+  const Watchdog watchdog("a full socket", 60);
+  const Pair pair = connected();
+  std::vector<uint8_t> bytes(1 << 20, 5);
+  const IoSpan piece{bytes.data(), bytes.size()};
+  size_t sent = 0;
+  Transfer last;
+  while ((last = sendSome(pair.client, std::span(&piece, 1))).outcome == IoOutcome::kSome) sent += last.bytes;
+  EXPECT_EQ(last.outcome, IoOutcome::kWouldBlock);
+  EXPECT_GT(sent, 0u);
+  size_t received = 0;
+  while (received < sent) {
+    ASSERT_TRUE(waitReadable(pair.server));
+    const Transfer got = receiveSome(pair.server, bytes);
+    ASSERT_EQ(got.outcome, IoOutcome::kSome);
+    received += got.bytes;
+  }
+  EXPECT_TRUE(waitUntilReady(pair.client, Poller::For::kWriting));
+  EXPECT_EQ(sendSome(pair.client, std::span(&piece, 1)).outcome, IoOutcome::kSome);
 }
 
 TEST(Socket, AddressesAsText) {
@@ -107,46 +125,13 @@ TEST(Socket, Version6Works) {
   EXPECT_TRUE(beginConnect(bound).valid());
 }
 
-TEST(Socket, DescriptorsCloseOnExecAndWithTheirOwner) {
-  Pair pair = connected();
-  const int fd = pair.client.get();
-  EXPECT_TRUE((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
-  FileDescriptor moved = std::move(pair.client);
-  EXPECT_FALSE(pair.client.valid());
-  EXPECT_TRUE(isOpen(fd));
-  moved = FileDescriptor();
-  EXPECT_FALSE(isOpen(fd));
-}
-
-TEST(ForkedChild, HasNoCopiesOfSocketsAndClosesNoStrangers) {
-  const Watchdog watchdog("fork", 20);
-  Pair pair = connected();
-  const int numbers[] = {pair.client.get(), pair.server.get()};
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (isOpen(numbers[0]) || isOpen(numbers[1])) ::_exit(1);
-    while (!isOpen(numbers[0]) || !isOpen(numbers[1])) {
-      if (::open("/dev/null", O_RDONLY) < 0) ::_exit(2);  // takes the lowest free number
-    }
-    if (pair.client.valid() || pair.server.get() >= 0) ::_exit(4);
-    pair.client.reset();
-    pair.server.reset();
-    ::_exit(isOpen(numbers[0]) && isOpen(numbers[1]) ? 0 : 3);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_EQ(sendText(pair.client, "alive").outcome, IoOutcome::kSome);
-}
-
 TEST(Poller, ReportsWhatIsReadyAndWakes) {
   const Watchdog watchdog("poller", 20);
   Result<Poller> made = Poller::create();
   ASSERT_TRUE(made.ok()) << lastError();
   Poller& poller = made.value();
   const Pair pair = connected();
-  ASSERT_TRUE(poller.add(pair.server, 7, false).ok());
+  ASSERT_TRUE(poller.add(pair.server, 7, Poller::For::kReading).ok());
   Poller::Event events[4];
   EXPECT_EQ(poller.wait(events, 0), 0u);
   sendText(pair.client, "data");
@@ -154,10 +139,13 @@ TEST(Poller, ReportsWhatIsReadyAndWakes) {
   EXPECT_EQ(events[0].tag, 7u);
   EXPECT_TRUE(events[0].readable);
   EXPECT_FALSE(events[0].writable);
-  poller.setWantWritable(pair.server, 7, true);
+  poller.change(pair.server, 7, Poller::For::kBoth);
   ASSERT_EQ(poller.wait(events, 5000), 1u);
   EXPECT_TRUE(events[0].writable);
-  poller.setPaused(pair.server, 7, true);
+  poller.change(pair.server, 7, Poller::For::kWriting);
+  ASSERT_EQ(poller.wait(events, 5000), 1u);
+  EXPECT_FALSE(events[0].readable) << "nobody asked, though something is there";
+  poller.change(pair.server, 7, Poller::For::kNothing);
   EXPECT_EQ(poller.wait(events, 0), 0u);
   poller.remove(pair.server);
   std::thread waker([&] { poller.wake(); });

@@ -12,14 +12,13 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.hpp"
 #include "platform/cuda/driver.hpp"
 #include "platform/kept_memory.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::platform::cuda {
 namespace {
@@ -392,11 +391,7 @@ bool waitForDevice(int device, double seconds, const std::function<bool()>& ends
     }
     waiting->changed.notify_all();
   };
-  try {
-    std::thread(work).detach();
-  } catch (const std::system_error&) {
-    return false;
-  }
+  if (!startAlone(work)) return false;
   using Clock = std::chrono::steady_clock;
   const auto limit =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));

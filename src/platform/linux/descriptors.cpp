@@ -3,7 +3,6 @@
 #include "platform/descriptors.hpp"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -14,11 +13,10 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <system_error>
 
 #include "platform/clock.hpp"
 #include "platform/random.hpp"
-#include "platform/signals.hpp"
+#include "platform/this_thread.hpp"
 
 namespace stretto::platform {
 namespace {
@@ -186,22 +184,19 @@ Result<NumberedDescriptor> hear(const FileDescriptor& socket, Answer& answer, co
 Result<std::unique_ptr<DescriptorSource>> DescriptorSource::create(size_t count, Open open) {
   std::unique_ptr<DescriptorSource> source(new DescriptorSource(count, std::move(open)));
   STRETTO_TRY(source->listen());
-  const SignalsBlocked quiet;
-  try {
-    source->thread_ = std::thread([raw = source.get()] {
-      pthread_setname_np(pthread_self(), "stretto-share");
-      raw->serve();
-    });
-  } catch (const std::system_error& error) {
-    return fail(Code::kSystem, "a thread that shares memory: %s", error.what());
-  }
+  const bool serves = source->thread_.start([raw = source.get()] {
+    nameThisThread("stretto-share");
+    raw->serve();
+  });
+  if (!serves)
+    return fail(Code::kSystem, "there is no thread here that could share memory: %s", platform::kNoThread);
   return source;
 }
 
 DescriptorSource::~DescriptorSource() {
   ending_ = true;
   poller_.wake();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 Status DescriptorSource::listen() {
@@ -217,7 +212,7 @@ Status DescriptorSource::listen() {
   auto poller = Poller::create();
   if (!poller.ok()) return poller.status();
   poller_ = std::move(poller.value());
-  return poller_.add(listener_, kListener, false);
+  return poller_.add(listener_, kListener, Poller::For::kReading);
 }
 
 void DescriptorSource::serve() {
@@ -249,7 +244,7 @@ void DescriptorSource::admit() {
   }
   if (!asker.valid() || askers_.size() == kMostAskers || !isOurs(asker)) return;
   const auto tag = static_cast<uint64_t>(asker.get());
-  if (poller_.add(asker, tag, false).ok()) askers_.push_back(std::move(asker));
+  if (poller_.add(asker, tag, Poller::For::kReading).ok()) askers_.push_back(std::move(asker));
 }
 
 // False when there is nothing more to say to this one.

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <cstring>
-#include <utility>
 
 namespace stretto::platform {
 namespace {
@@ -24,14 +23,6 @@ bool isNoLibrary(const char* name) {
 }
 
 }  // namespace
-
-DynamicLibrary::DynamicLibrary(DynamicLibrary&& other) noexcept
-    : handle_(std::exchange(other.handle_, nullptr)) {}
-
-DynamicLibrary& DynamicLibrary::operator=(DynamicLibrary&& other) noexcept {
-  std::swap(handle_, other.handle_);
-  return *this;
-}
 
 DynamicLibrary DynamicLibrary::openRaw(const char* name, int flags, std::string* why) {
   DynamicLibrary library;

@@ -4,10 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <system_error>
-#include <thread>
-
-#include "platform/signals.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::platform {
 namespace {
@@ -26,12 +23,7 @@ bool offers(int command) {
 // On a thread of its own; here, if there is none.
 template <typename Work>
 void apart(Work work) {
-  const SignalsBlocked quiet;
-  try {
-    std::thread(work).detach();
-  } catch (const std::system_error&) {
-    work();
-  }
+  if (!startAlone(work)) work();
 }
 
 }  // namespace

@@ -1,15 +1,13 @@
 #include "platform/shared_memory.hpp"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <utility>
+#include <cstdio>
 
 namespace stretto::platform {
 namespace {
@@ -23,18 +21,6 @@ Result<std::byte*> mapShared(int descriptor, size_t bytes) {
 }
 
 }  // namespace
-
-SharedMemory::SharedMemory(SharedMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
 
 SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, size_);
@@ -80,6 +66,11 @@ Result<SharedMemory> SharedMemory::createFile(const std::string& path, size_t by
     if (memory.descriptor_ >= 0) unlink(path.c_str());
     return status;
   }
+  if (const int refused = posix_fallocate(memory.descriptor_, 0, static_cast<off_t>(bytes)); refused != 0) {
+    unlink(path.c_str());
+    errno = refused;
+    return failErrno("cannot take %zu bytes for %s", bytes, path.c_str());
+  }
   auto mapped = mapShared(memory.descriptor_, bytes);
   if (!mapped.ok()) return mapped.status();
   memory.data_ = mapped.value();
@@ -87,7 +78,7 @@ Result<SharedMemory> SharedMemory::createFile(const std::string& path, size_t by
   return memory;
 }
 
-Result<SharedMemory> SharedMemory::open(pid_t owner, int descriptor, size_t bytes) {
+Result<SharedMemory> SharedMemory::open(os::ProcessId owner, int descriptor, size_t bytes) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", static_cast<int>(owner), descriptor);
   const int opened = ::open(path, O_RDWR | O_CLOEXEC);
@@ -112,7 +103,7 @@ Result<SharedMemory> SharedMemory::open(pid_t owner, int descriptor, size_t byte
   return memory;
 }
 
-bool readProcess(pid_t process, void* destination, const void* remote, size_t bytes) {
+bool readProcess(os::ProcessId process, void* destination, const void* remote, size_t bytes) {
   auto* to = static_cast<std::byte*>(destination);
   auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(remote));
   while (bytes > 0) {
@@ -127,7 +118,7 @@ bool readProcess(pid_t process, void* destination, const void* remote, size_t by
   return true;
 }
 
-bool writeProcess(pid_t process, void* remote, const void* source, size_t bytes) {
+bool writeProcess(os::ProcessId process, void* remote, const void* source, size_t bytes) {
   auto* to = static_cast<std::byte*>(remote);
   auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(source));
   while (bytes > 0) {
@@ -140,18 +131,6 @@ bool writeProcess(pid_t process, void* remote, const void* source, size_t bytes)
     bytes -= static_cast<size_t>(moved);
   }
   return true;
-}
-
-CoreSet usableCoreSet() {
-  static_assert(kMostCores == CPU_SETSIZE);
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  CoreSet cores;
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) CPU_SET(0, &mask);
-  for (int core = 0; core < kMostCores; ++core) {
-    if (CPU_ISSET(core, &mask)) cores.set(static_cast<size_t>(core));
-  }
-  return cores;
 }
 
 }  // namespace stretto::platform

@@ -130,7 +130,21 @@ TEST_F(Descriptors, ArePipesToo) {
   ::close(ends[1]);
 }
 
-// As the pieces of a large window: neither side holds more than a few at a time.
+TEST_F(Descriptors, WithoutRoomForASourceItSaysSo) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto source =
+      DescriptorSource::create(1, [](size_t) -> Result<NumberedDescriptor> { return NumberedDescriptor{}; });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ASSERT_FALSE(source.ok());
+  EXPECT_NE(lastError().find("Too many open files"), std::string::npos) << lastError();
+}
+
+// As the pieces of a large window: neither side holds more than a few at a time. There is room for 24 more,
+// so that one that is kept of each piece is noticed long before the last.
 TEST_F(Descriptors, ManyNeedNoRoomForAll) {
   if (STRETTO_TEST_TSAN) GTEST_SKIP() << "it forks";
   rlimit before{};
@@ -139,8 +153,8 @@ TEST_F(Descriptors, ManyNeedNoRoomForAll) {
   tight.rlim_cur = descriptorsNow() + 24;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
   {
-    const auto source = sourceOf(3000);
-    EXPECT_EQ(inChild([&] { return takeAll(source->address(), 3000).empty() ? 0 : 1; }), 0);
+    const auto source = sourceOf(300);
+    EXPECT_EQ(inChild([&] { return takeAll(source->address(), 300).empty() ? 0 : 1; }), 0);
   }
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
