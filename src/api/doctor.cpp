@@ -7,6 +7,7 @@
 #include "api/handles.hpp"
 #include "api/text_out.hpp"
 #include "observe/watch.hpp"
+#include "platform/export.hpp"
 #include "stretto.h"
 
 // The body behind strettoWatch_t.
@@ -15,8 +16,8 @@ struct strettoWatch {
   std::string json;  // of the last reading
 };
 
-extern "C" [[gnu::visibility("default")]] ncclResult_t strettoDoctor(const char* target, char* json,
-                                                                     size_t capacity, size_t* needed) try {
+extern "C" STRETTO_EXPORTED ncclResult_t strettoDoctor(const char* target, char* json, size_t capacity,
+                                                       size_t* needed) try {
   using stretto::Code;
   if (target == nullptr || needed == nullptr) {
     return stretto::api::toResult(stretto::fail(Code::kInvalidArgument, "strettoDoctor: target %p, needed %p",
@@ -31,8 +32,7 @@ extern "C" [[gnu::visibility("default")]] ncclResult_t strettoDoctor(const char*
   return stretto::api::caught("strettoDoctor");
 }
 
-extern "C" [[gnu::visibility("default")]] ncclResult_t strettoWatchOpen(const char* pids,
-                                                                        strettoWatch_t* watch) try {
+extern "C" STRETTO_EXPORTED ncclResult_t strettoWatchOpen(const char* pids, strettoWatch_t* watch) try {
   using stretto::Code;
   if (pids == nullptr || watch == nullptr) {
     return stretto::api::toResult(stretto::fail(Code::kInvalidArgument, "strettoWatchOpen: pids %p, watch %p",
@@ -49,8 +49,7 @@ extern "C" [[gnu::visibility("default")]] ncclResult_t strettoWatchOpen(const ch
   return stretto::api::caught("strettoWatchOpen");
 }
 
-extern "C" [[gnu::visibility("default")]] ncclResult_t strettoWatchRead(strettoWatch_t watch,
-                                                                        const char** json) try {
+extern "C" STRETTO_EXPORTED ncclResult_t strettoWatchRead(strettoWatch_t watch, const char** json) try {
   if (watch == nullptr || json == nullptr) {
     return stretto::api::toResult(stretto::fail(stretto::Code::kInvalidArgument,
                                                 "strettoWatchRead: watch %p, json %p",
@@ -63,7 +62,7 @@ extern "C" [[gnu::visibility("default")]] ncclResult_t strettoWatchRead(strettoW
   return stretto::api::caught("strettoWatchRead");
 }
 
-extern "C" [[gnu::visibility("default")]] ncclResult_t strettoWatchClose(strettoWatch_t watch) {
+extern "C" STRETTO_EXPORTED ncclResult_t strettoWatchClose(strettoWatch_t watch) {
   const std::unique_ptr<strettoWatch> owned(watch);
   return ncclSuccess;
 }

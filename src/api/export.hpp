@@ -3,6 +3,7 @@
 #pragma once
 
 #include "nccl.h"
+#include "platform/export.hpp"
 
 // Stands on a line of its own before the definition of `name`, say ncclAllReduce, and makes two symbols of
 // that one body, as NCCL has them: a weak ncclAllReduce, which a tool may define itself, and pncclAllReduce,
@@ -11,7 +12,7 @@
 // clang-format off
 #define STRETTO_API(name)                                                                           \
   _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wdeprecated-declarations\"")    \
-  extern "C" [[gnu::weak, gnu::visibility("default")]] decltype(::name) name;                       \
-  extern "C" [[gnu::alias(#name), gnu::visibility("default")]] decltype(::p##name) p##name;         \
+  extern "C" STRETTO_WEAKLY_EXPORTED decltype(::name) name;                                             \
+  extern "C" STRETTO_EXPORTED [[gnu::alias(#name)]] decltype(::p##name) p##name;                       \
   _Pragma("GCC diagnostic pop")
 // clang-format on

@@ -9,6 +9,7 @@
 
 #include "communicator/core/communicator.hpp"
 #include "nccl.h"
+#include "platform/export.hpp"
 
 // The body behind ncclComm_t. A destroyed communicator has released all it held, but the object stays until
 // the handle is used again, long after, for calls of other threads that are on their way out.
@@ -32,7 +33,7 @@ static_assert(sizeof(ncclComm) <= kHandleBytes);
 struct HandleTable {
   alignas(kHandleBytes) std::byte bytes[kMostHandles * kHandleBytes];
 };
-[[gnu::visibility("hidden")]] extern HandleTable handleTable;
+STRETTO_HIDDEN extern HandleTable handleTable;
 
 // Whether it is a handle of this library: of a communicator that lives or was destroyed, or one that was
 // never given out. False for null.

@@ -27,7 +27,7 @@ Status setType(Operation& operation, ncclDataType_t type) {
   return kOkStatus;
 }
 
-Status setOperator(Operation& operation, const Communicator& communicator, ncclRedOp_t op) {
+Status setOperator(Operation& operation, Communicator& communicator, ncclRedOp_t op) {
   operation.reduces = true;
   const int number = static_cast<int>(op);
   operation.givenOp = number;
@@ -36,7 +36,7 @@ Status setOperator(Operation& operation, const Communicator& communicator, ncclR
     operation.op = static_cast<Operator>(number);
     return kOkStatus;
   }
-  const auto multiplier = communicator.preMultiplier(number - kOperators);
+  const auto multiplier = communicator.operators().find(number - kOperators);
   if (!multiplier) {
     return fail(Code::kInvalidArgument,
                 "%s: %d is neither a built-in operator nor a PreMulSum of this communicator",
@@ -75,7 +75,7 @@ ncclResult_t enter(const char* function, const Call& call, ncclComm_t handle, cu
   if (status.ok() && call.op != nullptr) status = setOperator(operation, *communicator, *call.op);
   if (!status.ok()) return finish(status);
   operation.stream = stream;
-  if (stream == nullptr || communicator->onDevice()) {
+  if (stream == nullptr || communicator->self().onDevice()) {
     return finish(submit(*communicator, operation, nullptr));
   }
   const auto where = executors::host::findStream(stream);

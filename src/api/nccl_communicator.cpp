@@ -71,12 +71,12 @@ Status launch(Shared communicator, ncclComm_t* slot, const Spare& spare = nullpt
   auto handle = makeHandle(communicator);
   if (!handle.ok()) return handle.status();
   *slot = handle.value();
-  if (!communicator->config().blocking) {
-    communicator->worker()->submit([communicator, spare] { (void)communicator->initialise(); });
+  if (!communicator->self().config().blocking) {
+    communicator->queue().worker()->submit([communicator, spare] { (void)communicator->initialise(); });
     return Status{Code::kInProgress};
   }
   if (Group::current().open()) {
-    Group::current().addJob(nullptr, communicator->config().device,
+    Group::current().addJob(nullptr, communicator->self().config().device,
                             [communicator, slot, spare] { return initialiseOrDrop(communicator, slot); });
     return kOkStatus;
   }
@@ -157,9 +157,9 @@ struct Wanted {
 
 // A rank without colour helps the others to find their seats.
 Status splitNothing(const Shared& parent, const Wanted& wanted) {
-  auto find = parent->split(wanted.colour, wanted.key);
+  auto find = parent->children().split(parent, wanted.colour, wanted.key);
   if (wanted.config.blocking) return find({}).status();
-  parent->worker()->submit([find = std::move(find)] { (void)find({}); });
+  parent->queue().worker()->submit([find = std::move(find)] { (void)find({}); });
   return Status{Code::kInProgress};
 }
 
@@ -168,9 +168,9 @@ Status splitNothing(const Shared& parent, const Wanted& wanted) {
 Status split(const Shared& parent, const Wanted& wanted, ncclComm_t* slot) {
   const auto run = [parent, wanted, slot] {
     if (wanted.colour < 0) return splitNothing(parent, wanted);
-    return launch(
-        std::make_shared<Communicator>(parent, parent->split(wanted.colour, wanted.key), wanted.config),
-        slot);
+    return launch(std::make_shared<Communicator>(
+                      parent, parent->children().split(parent, wanted.colour, wanted.key), wanted.config),
+                  slot);
   };
   if (!Group::current().open()) return run();
   Group::current().addJob(parent.get(), wanted.config.device, run);
@@ -180,29 +180,29 @@ Status split(const Shared& parent, const Wanted& wanted, ncclComm_t* slot) {
 Status shrink(Communicator* parent, std::vector<int> leave, ncclComm_t* slot, const ncclConfig_t* config,
               int flags) {
   std::sort(leave.begin(), leave.end());
-  const auto isRank = [&](int rank) { return rank >= 0 && rank < parent->ranks(); };
+  const auto isRank = [&](int rank) { return rank >= 0 && rank < parent->self().ranks(); };
   const bool unique = std::adjacent_find(leave.begin(), leave.end()) == leave.end();
   if (leave.empty() || !unique || !std::all_of(leave.begin(), leave.end(), isRank)) {
     return fail(Code::kInvalidArgument,
                 "ncclCommShrink: the ranks to leave out must be some of 0 to %d, each once",
-                parent->ranks() - 1);
+                parent->self().ranks() - 1);
   }
-  if (std::binary_search(leave.begin(), leave.end(), parent->rank())) {
+  if (std::binary_search(leave.begin(), leave.end(), parent->self().rank())) {
     return fail(Code::kInvalidArgument, "ncclCommShrink: rank %d is in the list, so it must not call",
-                parent->rank());
+                parent->self().rank());
   }
   if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
     return fail(Code::kInvalidArgument,
                 "ncclCommShrink: %#x is neither NCCL_SHRINK_DEFAULT nor NCCL_SHRINK_ABORT", flags);
   }
-  auto parsed = parseConfig(config, parent->config());
+  auto parsed = parseConfig(config, parent->self().config());
   if (!parsed.ok()) return parsed.status();
   if (flags == NCCL_SHRINK_ABORT) {
     parent->revoke();
   } else {
     STRETTO_TRY(parent->mayCall());
   }
-  auto find = parent->shrink(leave);
+  auto find = parent->children().shrink(leave);
   if (!find.ok()) return find.status();
   return launch(std::make_shared<Communicator>(parent->shared_from_this(), std::move(find.value()),
                                                std::move(parsed.value())),
@@ -217,8 +217,8 @@ struct Growth {
 
 // A rank of the parent.
 Status grow(const Shared& parent, const Growth& wanted, ncclComm_t* slot, const ncclConfig_t* config) {
-  const int before = parent->ranks();
-  const int most = parent->onDevice() ? bootstrap::kMaxRanks : stretto::kMaxRanks;
+  const int before = parent->self().ranks();
+  const int most = parent->self().onDevice() ? bootstrap::kMaxRanks : stretto::kMaxRanks;
   if (wanted.rank != -1) {
     return fail(Code::kInvalidArgument,
                 "ncclCommGrow: a rank of the communicator keeps its number and passes -1, not %d",
@@ -229,21 +229,21 @@ Status grow(const Shared& parent, const Growth& wanted, ncclComm_t* slot, const 
                 wanted.ranks, before + 1, most);
   }
   STRETTO_TRY(parent->mayCall());
-  auto parsed = parseConfig(config, parent->config());
+  auto parsed = parseConfig(config, parent->self().config());
   if (!parsed.ok()) return parsed.status();
   const auto run = [parent, ranks = wanted.ranks, slot, own = parsed.value(),
                     id = wanted.id == nullptr ? bootstrap::UniqueId{} : fromNccl(*wanted.id),
                     gives = wanted.id != nullptr] {
-    auto find = parent->grow(ranks, gives ? &id : nullptr);
+    auto find = parent->children().grow(parent, ranks, gives ? &id : nullptr);
     return launch(std::make_shared<Communicator>(parent, std::move(find), own), slot);
   };
   if (!Group::current().open()) return run();
-  Group::current().addJob(parent.get(), parent->config().device, run);
+  Group::current().addJob(parent.get(), parent->self().config().device, run);
   return kOkStatus;
 }
 
 Status abort(ncclComm_t handle) {
-  STRETTO_TRY(handle->communicator.load()->mayTouch());
+  STRETTO_TRY(handle->communicator.load()->self().mayTouch());
   const Shared communicator = takeHandle(handle);
   if (communicator == nullptr)
     return fail(Code::kInvalidArgument, "ncclCommAbort: the communicator was destroyed");
@@ -253,8 +253,9 @@ Status abort(ncclComm_t handle) {
 
 // One that is still being made has no peace to leave in: its peers would wait for it.
 Status destroy(ncclComm_t handle) {
-  STRETTO_TRY(handle->communicator.load()->mayTouch());
-  if (handle->communicator.load()->state() == communicator::State::kInitialising) return abort(handle);
+  STRETTO_TRY(handle->communicator.load()->self().mayTouch());
+  if (handle->communicator.load()->health().state() == communicator::State::kInitialising)
+    return abort(handle);
   const Shared communicator = takeHandle(handle);
   if (communicator == nullptr)
     return fail(Code::kInvalidArgument, "ncclCommDestroy: the communicator was destroyed");
@@ -296,9 +297,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId c
   return stretto::api::caught("ncclCommInitRankConfig");
 }
 
-extern "C" [[gnu::visibility("default")]] ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks,
-                                                                               ncclUniqueId commId, int rank,
-                                                                               ncclConfig_t* config) try {
+extern "C" STRETTO_EXPORTED ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks,
+                                                                 ncclUniqueId commId, int rank,
+                                                                 ncclConfig_t* config) try {
   return finish(initRank("strettoCommInitHostRank", comm, nranks, {&commId, 1}, rank, config,
                          stretto::communicator::kHostDevice));
 } catch (...) {
@@ -340,9 +341,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
         newcomm == nullptr ? "newcomm is null" : "a color is 0 or more, or NCCL_SPLIT_NOCOLOR"));
   }
   *newcomm = nullptr;
-  auto parsed = parseConfig(config, parent->config());
+  auto parsed = parseConfig(config, parent->self().config());
   if (!parsed.ok()) return finish(parsed.status());
-  const auto state = parent->state();
+  const auto state = parent->health().state();
   if (state != stretto::communicator::State::kRevoked) {
     if (const Status status = parent->mayCall(); !status.ok()) return finish(status);
   }
@@ -407,7 +408,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) try {
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = communicator->mayCall(); !status.ok()) return finish(status);
   if (communicator->foreign() != nullptr && Group::current().open()) {
-    Group::current().addJob(communicator, communicator->config().device,
+    Group::current().addJob(communicator, communicator->self().config().device,
                             [kept = communicator->shared_from_this()] { return kept->startFinalise(); });
     return ncclSuccess;
   }
@@ -443,7 +444,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags) try {
     return finish(stretto::fail(Code::kInvalidArgument,
                                 "ncclCommRevoke: flags must be NCCL_REVOKE_DEFAULT, not %#x", revokeFlags));
   }
-  if (const Status status = communicator->mayTouch(); !status.ok()) return finish(status);
+  if (const Status status = communicator->self().mayTouch(); !status.ok()) return finish(status);
   communicator->revoke();
   return ncclSuccess;
 } catch (...) {
@@ -458,8 +459,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) tr
     return finish(
         stretto::fail(Code::kInvalidArgument, "ncclCommGetAsyncError: comm or asyncError is not valid"));
   }
-  if (const Status status = communicator->mayTouch(); !status.ok()) return finish(status);
-  const Status seen = communicator->onDevice() ? communicator->poll() : stretto::kOkStatus;
+  if (const Status status = communicator->self().mayTouch(); !status.ok()) return finish(status);
+  const Status seen = communicator->self().onDevice() ? communicator->poll() : stretto::kOkStatus;
   const Status kept = communicator->error(nullptr);
   *asyncError = toResult(kept.ok() && seen.code == Code::kRemote ? seen : kept);
   return ncclSuccess;
@@ -476,7 +477,7 @@ ncclResult_t answer(const char* function, ncclComm_t comm, int* number, Answer a
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (number == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", function));
-  if (!communicator->seated()) return finish(Status{Code::kInProgress});  // a child that is being made
+  if (!communicator->self().seated()) return finish(Status{Code::kInProgress});  // a child that is being made
   *number = ask(*communicator);
   return ncclSuccess;
 }
@@ -486,7 +487,7 @@ ncclResult_t answer(const char* function, ncclComm_t comm, int* number, Answer a
 STRETTO_API(ncclCommCount)
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) try {
   STRETTO_PASS_ON(ncclCommCount, comm, (comm, count));
-  return answer("ncclCommCount", comm, count, [](auto& communicator) { return communicator.ranks(); });
+  return answer("ncclCommCount", comm, count, [](auto& communicator) { return communicator.self().ranks(); });
 } catch (...) {
   return stretto::api::caught("ncclCommCount");
 }
@@ -495,7 +496,7 @@ STRETTO_API(ncclCommCuDevice)
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) try {
   STRETTO_PASS_ON(ncclCommCuDevice, comm, (comm, device));
   return answer("ncclCommCuDevice", comm, device,
-                [](auto& communicator) { return std::max(0, communicator.config().device); });
+                [](auto& communicator) { return std::max(0, communicator.self().config().device); });
 } catch (...) {
   return stretto::api::caught("ncclCommCuDevice");
 }
@@ -503,7 +504,8 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) try {
 STRETTO_API(ncclCommUserRank)
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) try {
   STRETTO_PASS_ON(ncclCommUserRank, comm, (comm, rank));
-  return answer("ncclCommUserRank", comm, rank, [](auto& communicator) { return communicator.rank(); });
+  return answer("ncclCommUserRank", comm, rank,
+                [](auto& communicator) { return communicator.self().rank(); });
 } catch (...) {
   return stretto::api::caught("ncclCommUserRank");
 }

@@ -85,7 +85,7 @@ ncclResult_t enterConfigured(const char* function, Call call, ncclComm_t comm, c
   communicator::Communicator* const communicator = find(comm, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   ncclCollConfig_t known = NCCL_COLLCONFIG_INITIALIZER;
-  const Status status = check(function, config, communicator->onDevice(), known);
+  const Status status = check(function, config, communicator->self().onDevice(), known);
   call.profilerTag = known.userProfilerTag;
   return status.ok() ? enter(function, call, comm, stream) : finish(status);
 }

@@ -30,23 +30,23 @@ ncclResult_t refuseMulticast(const char* function) {
 }
 
 Status describe(communicator::Communicator& communicator, ncclCommProperties_t& known) {
-  if (!communicator.seated()) return Status{Code::kInProgress};
-  known.rank = communicator.rank();
-  known.nRanks = communicator.ranks();
-  known.cudaDev = known.nvmlDev = std::max(0, communicator.config().device);
+  if (!communicator.self().seated()) return Status{Code::kInProgress};
+  known.rank = communicator.self().rank();
+  known.nRanks = communicator.self().ranks();
+  known.cudaDev = known.nvmlDev = std::max(0, communicator.self().config().device);
   known.ginType = known.railedGinType = NCCL_GIN_TYPE_NONE;
   known.ginConnectionType = NCCL_GIN_CONNECTION_NONE;
   known.nLsaTeams = communicator.foreign() == nullptr ? 1 : 0;  // of NCCL's it is not known
-  known.hostRmaSupport = communicator.foreign() == nullptr && !communicator.onDevice();
-  known.commHash = communicator.identity();
+  known.hostRmaSupport = communicator.foreign() == nullptr && !communicator.self().onDevice();
+  known.commHash = communicator.self().number();
   return kOkStatus;
 }
 
 // Ranks that this library serves reach each other's memory, all of them.
 ncclTeam_t everybody(const char* function, ncclComm_t comm) {
   communicator::Communicator* const communicator = find(comm, function);
-  if (communicator == nullptr || !communicator->seated()) return {0, -1, 0};
-  return {communicator->ranks(), communicator->rank(), 1};
+  if (communicator == nullptr || !communicator->self().seated()) return {0, -1, 0};
+  return {communicator->self().ranks(), communicator->self().rank(), 1};
 }
 
 ncclTeam_t alone(const char* function, ncclComm_t comm) {

@@ -127,8 +127,8 @@ Status registerWindow(stretto::communicator::Communicator& communicator, ncclCom
   void** const handle = reinterpret_cast<void**>(window);
   if (symmetric) STRETTO_TRY(communicator.mayCall());
   const Status mine = registerRange("ncclCommWindowRegister", comm, buffer, bytes, handle);
-  if (!symmetric || !communicator.sharesWindows()) return mine;
-  const Status all = communicator.registerWindow(mine.ok() ? *handle : nullptr, buffer, bytes, mine);
+  if (!symmetric || !communicator.windows().are()) return mine;
+  const Status all = communicator.windows().add(mine.ok() ? *handle : nullptr, buffer, bytes, mine);
   if (all.ok() || !mine.ok()) return all;
   (void)stretto::memory::removeRegistration(comm, *handle);
   *handle = nullptr;
@@ -188,7 +188,7 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) try {
   constexpr auto kName = "ncclCommWindowDeregister";
   const auto ours = [=](auto& communicator) {
     STRETTO_TRY(deregisterRange(kName, comm, win));
-    communicator.deregisterWindow(win);
+    communicator.windows().remove(win);
     return stretto::kOkStatus;
   };
   return finish(serve(comm, kName, ours, &ForeignLibrary::ncclCommWindowDeregister, kTheirs, win));
@@ -219,7 +219,7 @@ Status stretto::api::addressInWindow(const char* function, ncclWindow_t window, 
   auto* const comm = static_cast<ncclComm_t>(const_cast<void*>(found.owner));
   communicator::Communicator* const communicator = find(comm, function);
   if (communicator == nullptr) return Status{Code::kInvalidArgument};
-  return communicator->windowAddress(window, where.peer, where.offset, out);
+  return communicator->windows().address(window, where.peer, where.offset, out);
 }
 
 STRETTO_API(ncclRedOpCreatePreMulSum)
@@ -236,10 +236,11 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   }
   const auto ours = [=](auto& communicator) {
     const bool immediate = residence == ncclScalarHostImmediate;
-    if (immediate && !communicator.onDevice())
-      STRETTO_TRY(stretto::communicator::refuseDeviceMemory(kName, "scalar", scalar, communicator.rank()));
+    if (immediate && !communicator.self().onDevice())
+      STRETTO_TRY(
+          stretto::communicator::refuseDeviceMemory(kName, "scalar", scalar, communicator.self().rank()));
     const int index =
-        communicator.addPreMultiplier(static_cast<stretto::DataType>(datatype), scalar, immediate);
+        communicator.operators().add(static_cast<stretto::DataType>(datatype), scalar, immediate);
     *op = static_cast<ncclRedOp_t>(ncclNumOps + index);
     return stretto::kOkStatus;
   };
@@ -253,7 +254,7 @@ STRETTO_API(ncclRedOpDestroy)
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) try {
   STRETTO_PASS_ON(ncclRedOpDestroy, comm, (op, comm));
   const auto ours = [=](auto& communicator) {
-    return communicator.removePreMultiplier(static_cast<int>(op) - ncclNumOps);
+    return communicator.operators().remove(static_cast<int>(op) - ncclNumOps);
   };
   return finish(serve(comm, "ncclRedOpDestroy", ours, &ForeignLibrary::ncclRedOpDestroy, op, kTheirs));
 } catch (...) {

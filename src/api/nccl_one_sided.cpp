@@ -47,7 +47,7 @@ ncclResult_t enterOneSided(const char* function, std::vector<Operation> operatio
   communicator::Communicator* const communicator = find(comm, function);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   std::shared_ptr<executors::host::Stream> where;
-  if (stream != nullptr && !communicator->onDevice()) {
+  if (stream != nullptr && !communicator->self().onDevice()) {
     where = executors::host::findStream(stream);
     if (where == nullptr) {
       return finish(

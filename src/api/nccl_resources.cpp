@@ -29,15 +29,15 @@ ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t*
   if (value == nullptr)
     return finish(stretto::fail(Code::kInvalidArgument, "%s: no place for the answer", kName));
   if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
-  if (const Status status = communicator->usable(); !status.ok()) return finish(status);
-  const uint64_t persistent = communicator->windowBytes();
-  const uint64_t suspendable = communicator->suspendableBytes();
+  if (const Status status = communicator->health().usable(); !status.ok()) return finish(status);
+  const uint64_t persistent = communicator->resources().windowBytes();
+  const uint64_t suspendable = communicator->resources().suspendableBytes();
   switch (stat) {
     case ncclStatGpuMemSuspend:
       *value = suspendable;
       return ncclSuccess;
     case ncclStatGpuMemSuspended:
-      *value = communicator->isSuspended() ? 1 : 0;
+      *value = communicator->resources().isSuspended() ? 1 : 0;
       return ncclSuccess;
     case ncclStatGpuMemPersist:
       *value = persistent;
@@ -63,7 +63,8 @@ ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags) try {
         stretto::fail(Code::kInvalidArgument, "%s: flags must be NCCL_SUSPEND_MEM, not %#x", kName, flags));
   }
   if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
-  return finish(communicator->suspend());
+  const Status may = communicator->mayCall();
+  return finish(may.ok() ? communicator->resources().suspend() : may);
 } catch (...) {
   return stretto::api::caught("ncclCommSuspend");
 }
@@ -75,7 +76,7 @@ ncclResult_t ncclCommResume(ncclComm_t comm) try {
   Communicator* const communicator = find(comm, kName);
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = notOfTheirs(kName, *communicator); !status.ok()) return finish(status);
-  return finish(communicator->resume());
+  return finish(communicator->resources().resume());
 } catch (...) {
   return stretto::api::caught("ncclCommResume");
 }

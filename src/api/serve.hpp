@@ -32,11 +32,11 @@ Status serveTogether(ncclComm_t handle, const char* name, Ours ours, Function Fo
                      Arguments... arguments) {
   communicator::Communicator* const communicator = find(handle, name);
   const bool puts =
-      communicator != nullptr &&
-      (communicator->foreign() != nullptr || (communicator->usable().ok() && communicator->sharesWindows()));
+      communicator != nullptr && (communicator->foreign() != nullptr ||
+                                  (communicator->health().usable().ok() && communicator->windows().are()));
   if (!puts || !communicator::Group::current().open()) return serve(handle, name, ours, theirs, arguments...);
   communicator::Group::current().addJob(
-      communicator, communicator->config().device,
+      communicator, communicator->self().config().device,
       [kept = communicator->shared_from_this(), name, ours, theirs, arguments...] {
         communicator::Foreign* const foreign = kept->foreign();
         return foreign == nullptr ? ours(*kept) : foreign->call(name, theirs, arguments...);

@@ -11,12 +11,14 @@
 #include "base/parameters.hpp"
 #include "base/unknown_variables.hpp"
 #include "base/version.hpp"
+#include "communicator/core/machine.hpp"
 #include "communicator/handover/foreign.hpp"
 #include "planner/choose.hpp"
+#include "platform/export.hpp"
 #include "primitives/norm.hpp"
 #include "topology/probe.hpp"
 
-#define STRETTO_EXTRA extern "C" [[gnu::visibility("default")]]
+#define STRETTO_EXTRA extern "C" STRETTO_EXPORTED
 
 namespace stretto::api {
 namespace {
@@ -121,9 +123,9 @@ STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_
   if (counters == nullptr || counters->size < sizeof counters->size) {
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommCounters: set size before the call"));
   }
-  if (const Status status = communicator->mayTouch(); !status.ok()) return toResult(status);
-  const auto known = communicator->counters();
-  const auto waits = communicator->waitCounters();
+  if (const Status status = communicator->self().mayTouch(); !status.ok()) return toResult(status);
+  const auto known = communicator->submission().journal().counters();
+  const auto waits = communicator->resources().waitCounters();
   strettoCounters_t all{};
   all.size = counters->size;
   all.initNanoseconds = known.initNanoseconds;
@@ -135,7 +137,7 @@ STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_
   all.sleeps = waits.sleeps;
   all.wakeups = waits.wakeups;
   all.allocations = known.allocations + waits.allocations;
-  all.windowBytes = communicator->windowBytes();
+  all.windowBytes = communicator->resources().windowBytes();
   const size_t given = counters->size;
   std::memset(counters, 0, given);
   std::memcpy(counters, &all, saturatedSize(&all));
@@ -154,10 +156,10 @@ STRETTO_EXTRA ncclResult_t strettoExplain(ncclComm_t comm, const strettoQuestion
     if (const Status own = ownOnly(*communicator, "strettoExplain"); !own.ok()) return toResult(own);
   }
   const auto request =
-      makeRequest(*question, communicator == nullptr ? question->ranks : communicator->ranks());
+      makeRequest(*question, communicator == nullptr ? question->ranks : communicator->self().ranks());
   if (!request.ok()) return toResult(request.status());
-  const auto text =
-      communicator == nullptr ? explainHere(request.value()) : communicator->explain(request.value());
+  const auto text = communicator == nullptr ? explainHere(request.value())
+                                            : communicator->submission().explain(request.value());
   return text.ok() ? writeText(text.value(), json, capacity, needed) : toResult(text.status());
 } catch (...) {
   return stretto::api::caught("strettoExplain");
@@ -173,7 +175,7 @@ STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collect
   if (const Status own = ownOnly(*communicator, "strettoCommForce"); !own.ok()) return toResult(own);
   const auto orEmpty = [](const char* text) { return text == nullptr ? "" : text; };
   const Status status =
-      communicator->force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes, blocks);
+      communicator->submission().force(collective, orEmpty(algorithm), orEmpty(protocol), chunkBytes, blocks);
   return toResult(status);
 } catch (...) {
   return stretto::api::caught("strettoCommForce");
@@ -182,7 +184,8 @@ STRETTO_EXTRA ncclResult_t strettoCommForce(ncclComm_t comm, const char* collect
 namespace {
 
 Status noStream(const char* function, const void* stream) {
-  return stretto::fail(Code::kInvalidArgument, "%s: %p is not a stream of strettoStreamCreate", function,
+  return stretto::fail(Code::kInvalidArgument,
+                       "%s: %p is not a stream that this process has of strettoStreamCreate", function,
                        stream);
 }
 

@@ -5,6 +5,7 @@
 #include "api/enter.hpp"
 #include "api/handles.hpp"
 #include "communicator/handover/foreign.hpp"
+#include "platform/export.hpp"
 #include "stretto.h"
 
 namespace stretto::api {
@@ -77,8 +78,9 @@ NormArguments normOf(const strettoAddRmsNorm_t& step) {
 
 using namespace stretto::api;
 
-extern "C" [[gnu::visibility("default")]] ncclResult_t strettoAllReduceAddRmsNorm(
-    const strettoAddRmsNorm_t* given, ncclComm_t comm, cudaStream_t stream) try {
+extern "C" STRETTO_EXPORTED ncclResult_t strettoAllReduceAddRmsNorm(const strettoAddRmsNorm_t* given,
+                                                                    ncclComm_t comm,
+                                                                    cudaStream_t stream) try {
   strettoAddRmsNorm_t step;
   stretto::Status status = readStep(given, step);
   if (status.ok()) status = checkStep(step);

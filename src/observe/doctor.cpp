@@ -20,6 +20,10 @@ bool isRunning(const FlightOperation* operation) {
   return operation != nullptr && operation->state == OperationState::kRunning;
 }
 
+std::string sayProcess(const Member& gone) {
+  return "(pid " + std::to_string(gone.flight->pid) + " on host " + gone.flight->host + " is gone)";
+}
+
 // Draws conclusions about one communicator, worst things first. Each step adds sentences and suspects and
 // raises the verdict.
 class Doctor {
@@ -44,7 +48,9 @@ class Doctor {
   void raise(Verdict verdict) { result_.verdict = std::max(result_.verdict, verdict); }
   void suspect(int rank) { result_.suspects.push_back(rank); }
 
+  bool isMissed(const Member& lost) const;
   void reportLosses();
+  void reportGone(const std::vector<const Member*>& gone, const char* how);
   void reportDisagreement();
   void reportDifference(uint64_t sequence);
   void reportFailures();
@@ -61,16 +67,28 @@ class Doctor {
   CommunicatorDiagnosis& result_;
 };
 
+// Whether a rank that is gone was in an operation, or left others in one, or in one that it had not entered.
+bool Doctor::isMissed(const Member& lost) const {
+  return std::any_of(facts_.members.begin(), facts_.members.end(), [&](const Member& member) {
+    const FlightOperation* last = member.last();
+    const bool failed = last != nullptr && last->state == OperationState::kFailed;
+    return isRunning(last) || failed || member.entered() > lost.entered();
+  });
+}
+
 // A process that ends after its operation failed has been a witness; one that ends in the middle, or without
 // an error, is what the others miss.
 void Doctor::reportLosses() {
-  std::vector<int> lost;
+  std::vector<const Member*> died;
+  std::vector<const Member*> diedOrLeft;  // others have noted that it is gone, and may not have needed it
+  std::vector<const Member*> left;        // as by _exit(0), or killed between operations
+  const bool noted = std::any_of(facts_.members.begin(), facts_.members.end(),
+                                 [](const Member& member) { return !member.flight->error.empty(); });
   for (const Member& member : facts_.members) {
     if (!member.lost()) continue;
     const FlightOperation* last = member.last();
     const std::string who = "rank " + std::to_string(member.rank());
-    const std::string process =
-        "(pid " + std::to_string(member.flight->pid) + " on host " + member.flight->host + " is gone)";
+    const std::string process = sayProcess(member);
     const bool failed = last != nullptr && last->state == OperationState::kFailed;
     if (failed || !member.flight->error.empty()) {
       raise(Verdict::kFailed);
@@ -78,15 +96,30 @@ void Doctor::reportLosses() {
           (member.flight->error.empty() ? "" : ": " + member.flight->error));
       continue;
     }
-    raise(Verdict::kDied);
-    lost.push_back(member.rank());
-    if (lost.size() > kMostDetails) continue;
-    const char* when = last == nullptr ? " before its first operation" : isRunning(last) ? " in " : " after ";
-    say(who + " died " + process + when + (last == nullptr ? "" : sayOperation(*last)));
+    const bool missed = isMissed(member);
+    raise(missed || noted ? Verdict::kDied : Verdict::kLeft);
+    (missed ? died : noted ? diedOrLeft : left).push_back(&member);
   }
-  if (lost.size() > kMostDetails) say("in all, " + sayRanks(lost) + " died");
+  reportGone(died, "died");
+  reportGone(diedOrLeft, "died, or left without finalising,");
+  reportGone(left, "left without finalising");
   // When nobody is left, who was behind is a better suspect than who is gone.
-  if (!facts_.allGone) result_.suspects.insert(result_.suspects.end(), lost.begin(), lost.end());
+  if (facts_.allGone) return;
+  for (const Member* member : died) suspect(member->rank());
+  for (const Member* member : diedOrLeft) suspect(member->rank());
+}
+
+void Doctor::reportGone(const std::vector<const Member*>& gone, const char* how) {
+  std::vector<int> ranks;
+  for (const Member* member : gone) {
+    ranks.push_back(member->rank());
+    if (ranks.size() > kMostDetails) continue;
+    const FlightOperation* last = member->last();
+    const char* when = last == nullptr ? " before its first operation" : isRunning(last) ? " in " : " after ";
+    say("rank " + std::to_string(member->rank()) + " " + how + " " + sayProcess(*member) + when +
+        (last == nullptr ? "" : sayOperation(*last)));
+  }
+  if (ranks.size() > kMostDetails) say("in all, " + sayRanks(ranks) + " " + how);
 }
 
 using Signature = std::tuple<Collective, DataType, Operator, int32_t, uint64_t>;
@@ -369,7 +402,8 @@ CommunicatorDiagnosis diagnoseOne(const std::vector<const FlightSnapshot*>& flig
 }  // namespace
 
 const char* nameOf(Verdict verdict) {
-  constexpr const char* kNames[] = {"finished", "idle", "working", "waiting", "failed", "disagree", "died"};
+  constexpr const char* kNames[] = {"finished", "idle",   "working",  "left",
+                                    "waiting",  "failed", "disagree", "died"};
   return nameIn(kNames, verdict);
 }
 

@@ -2,13 +2,12 @@
 // in, sentences and JSON out. The command line and the C API are its users.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/os.hpp"
 #include "observe/flight_reader.hpp"
 
 namespace stretto::observe {
@@ -18,10 +17,11 @@ enum class Verdict : uint8_t {
   kFinished,  // all ranks have finalized it
   kIdle,      // no rank is in an operation
   kWorking,   // ranks are in operations, none for long
+  kLeft,      // a process is gone that had not finalized, between operations, and no rank misses it
   kWaiting,   // a rank has been in one operation for longer than kPatienceSeconds
   kFailed,    // an operation failed, or a rank aborted
   kDisagree,  // ranks made different calls
-  kDied,      // a process is gone that had not finalized
+  kDied,      // a process is gone that had not finalized, in an operation, or others miss it
 };
 const char* nameOf(Verdict verdict);
 inline constexpr double kPatienceSeconds = 1.0;
@@ -51,6 +51,6 @@ Diagnosis examine(const FlightReading& reading);
 // for the job of which something is in the default folder (flight_folder.hpp) last.
 Result<FlightReading> readTarget(const std::string& target);
 // "123,124"; kInvalidArgument for anything else.
-Result<std::vector<pid_t>> parsePids(const std::string& target);
+Result<std::vector<os::ProcessId>> parsePids(const std::string& target);
 
 }  // namespace stretto::observe

@@ -99,9 +99,9 @@ void writeCommunicator(json::Writer& out, const CommunicatorDiagnosis& one,
   out.endArray().endObject();
 }
 
-Result<FlightReading> readProcesses(const std::vector<pid_t>& pids) {
+Result<FlightReading> readProcesses(const std::vector<os::ProcessId>& pids) {
   FlightReading all;
-  for (const pid_t pid : pids) {
+  for (const os::ProcessId pid : pids) {
     auto one = readProcess(pid);
     if (!one.ok()) {
       all.problems.push_back(lastError());
@@ -137,12 +137,12 @@ void writeFacts(json::Writer& out, const FlightSnapshot& flight) {
   out.key("begun").integer(static_cast<int64_t>(flight.begun));
 }
 
-Result<std::vector<pid_t>> parsePids(const std::string& target) {
-  std::vector<pid_t> pids;
+Result<std::vector<os::ProcessId>> parsePids(const std::string& target) {
+  std::vector<os::ProcessId> pids;
   const char* at = target.data();
   const char* end = at + target.size();
   while (pids.size() < kMostPids) {
-    pid_t pid = 0;
+    os::ProcessId pid = 0;
     const auto [next, error] = std::from_chars(at, end, pid);
     if (error != std::errc{} || pid <= 0 || (next != end && *next != ',')) break;
     pids.push_back(pid);
@@ -182,7 +182,8 @@ std::string reportJson(const Diagnosis& diagnosis, const FlightReading& reading)
 
 Result<FlightReading> readTarget(const std::string& target) {
   const bool digits = !target.empty() && target.find_first_not_of("0123456789,") == std::string::npos;
-  const auto pids = digits ? parsePids(target) : Result<std::vector<pid_t>>(std::vector<pid_t>{});
+  const auto pids =
+      digits ? parsePids(target) : Result<std::vector<os::ProcessId>>(std::vector<os::ProcessId>{});
   if (!pids.ok()) return pids.status();
   auto reading = digits           ? readProcesses(pids.value())
                  : target.empty() ? readLastJob(defaultFlightFolder())

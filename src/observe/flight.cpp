@@ -1,8 +1,5 @@
 #include "observe/flight.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -13,6 +10,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/os.hpp"
 #include "observe/flight_format.hpp"
 #include "platform/clock.hpp"
 #include "platform/process_exit.hpp"
@@ -24,15 +22,6 @@ constexpr auto kRelease = std::memory_order_release;
 
 inline void store(uint64_t& word, uint64_t value) {
   std::atomic_ref(word).store(value, kRelease);
-}
-
-constexpr uint64_t byteOf(auto value, int place) {
-  return static_cast<uint64_t>(value) << (8 * place);
-}
-
-// A rank or -1, as it lies in a field of `bits` bits.
-constexpr uint64_t rankField(int rank, int shift) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(rank + 1)) << shift;
 }
 
 constexpr uint64_t outcomeWord(OperationState state, Status status, int awaited) {
@@ -53,34 +42,20 @@ std::string fileName(const FlightIdentity& identity) {
   return "stretto-" + host + rest;
 }
 
-// The pages are asked for now: a full disk is an error here, and would be a SIGBUS at the first operation.
-Result<platform::SharedMemory> createFile(const std::string& path) {
-  auto memory = platform::SharedMemory::createFile(path, kFlightBytes);
-  if (!memory.ok()) return memory;
-  const int refused =
-      posix_fallocate(memory.value().descriptor(), 0, static_cast<off_t>(memory.value().size()));
-  if (refused != 0) {
-    unlink(path.c_str());
-    errno = refused;
-    return failErrno("cannot take %zu bytes for %s", kFlightBytes, path.c_str());
-  }
-  return memory;
-}
-
 // Where the file system has no room, recorders that may go make it.
 Result<platform::SharedMemory> createAmongOthers(const std::string& folder, const std::string& path) {
   STRETTO_TRY(makeRoomForFlight(folder, false));
-  auto memory = createFile(path);
+  auto memory = platform::SharedMemory::createFile(path, kFlightBytes);
   if (memory.ok() || errno != ENOSPC) return memory;
   STRETTO_TRY(makeRoomForFlight(folder, true));
-  return createFile(path);
+  return platform::SharedMemory::createFile(path, kFlightBytes);
 }
 
 // A file if it can be had; `path` is empty if it is memory without a name.
 Result<platform::SharedMemory> createMemory(const FlightFolder& folder, const FlightIdentity& identity,
                                             std::string& path) {
   path = folder.path.empty() ? "" : folder.path + "/" + fileName(identity);
-  if (!path.empty() && folder.isUsers) return createFile(path);
+  if (!path.empty() && folder.isUsers) return platform::SharedMemory::createFile(path, kFlightBytes);
   if (!path.empty()) {
     const std::string before = lastError();
     auto memory = createAmongOthers(folder.path, path);
@@ -125,7 +100,7 @@ class FilesAtExit {
     static const bool called = platform::callAtExit([](int status, void*) { instance().atExit(status); });
     if (!called) return;
     const std::lock_guard lock(mutex_);
-    files_[base] = {path, getpid()};
+    files_[base] = {path, os::processId()};
   }
   void drop(const std::byte* base) {
     const std::lock_guard lock(mutex_);
@@ -135,7 +110,7 @@ class FilesAtExit {
  private:
   struct File {
     std::string path;
-    pid_t owner = 0;
+    os::ProcessId owner = 0;
   };
 
   // A forked child may have the lock as some thread of its parent held it, and leaves its parent's files.
@@ -143,7 +118,7 @@ class FilesAtExit {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (status != 0 || !lock.owns_lock()) return;
     for (const auto& [base, file] : files_) {
-      if (file.owner == getpid() && endedInPeace(base)) unlink(file.path.c_str());
+      if (file.owner == os::processId() && endedInPeace(base)) std::remove(file.path.c_str());
     }
   }
 
@@ -207,7 +182,7 @@ Result<FlightRecorder> FlightRecorder::open(const FlightIdentity& identity, cons
   if (!memory.ok()) return memory.status();
   recorder.memory_ = std::move(memory.value());
   recorder.base_ = recorder.memory_.data();
-  recorder.owner_ = getpid();
+  recorder.owner_ = os::processId();
   recorder.stays_ = folder.isUsers || recorder.path_.empty();
   fillHeader(*recorder.header(), identity);
   if (!recorder.stays_) FilesAtExit::instance().add(recorder.base_, recorder.path_);
@@ -236,7 +211,7 @@ FlightRecorder::~FlightRecorder() {
   if (load(header()->state) == static_cast<uint64_t>(FlightState::kAlive)) setState(FlightState::kFinalized);
   if (stays_) return;
   FilesAtExit::instance().drop(base_);
-  if (endedInPeace(base_)) unlink(path_.c_str());
+  if (endedInPeace(base_)) std::remove(path_.c_str());
 }
 
 FlightHeader* FlightRecorder::header() const {
@@ -244,19 +219,12 @@ FlightHeader* FlightRecorder::header() const {
 }
 
 bool FlightRecorder::isOwner() const {
-  return base_ != nullptr && getpid() == owner_;
+  return base_ != nullptr && os::processId() == owner_;
 }
 
 FlightSlot* FlightRecorder::slotOf(uint64_t place) const {
   auto* slots = reinterpret_cast<FlightSlot*>(base_ + kFlightHeaderBytes);
   return &slots[place % kFlightRecords];
-}
-
-FlightCall callOf(const FlightRecord& record) {
-  return {uint64_t{record.enqueued} << 40 | byteOf(record.function, 0) | byteOf(record.type, 1) |
-              byteOf(record.op, 2) | byteOf(record.algorithm, 3) | byteOf(record.protocol, 4),
-          rankField(record.root, 0) | rankField(record.peer, 32),
-          record.function < Collective::kSignal ? sizeOf(record.type) : 0};
 }
 
 uint64_t FlightRecorder::begin(const FlightCall& call, uint64_t sequence, uint64_t startTicks,

@@ -58,7 +58,20 @@ struct FlightCall {
   uint64_t ranks = 0;
   uint64_t elementBytes = 0;  // 0 for signals, which carry no data: their count is not one of elements
 };
-FlightCall callOf(const FlightRecord& record);
+constexpr uint64_t byteOf(auto value, int place) {
+  return static_cast<uint64_t>(value) << (8 * place);
+}
+// A rank or -1.
+constexpr uint64_t rankField(int rank, int shift) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(rank + 1)) << shift;
+}
+// Every message asks for it.
+constexpr FlightCall callOf(const FlightRecord& record) {
+  return {uint64_t{record.enqueued} << 40 | byteOf(record.function, 0) | byteOf(record.type, 1) |
+              byteOf(record.op, 2) | byteOf(record.algorithm, 3) | byteOf(record.protocol, 4),
+          rankField(record.root, 0) | rankField(record.peer, 32),
+          record.function < Collective::kSignal ? sizeOf(record.type) : 0};
+}
 
 // Owns the memory. begin and waiting: one thread at a time (nccl.h's rule for a communicator); end: one of
 // an operation; note and setState: any thread. A recorder that was never opened, or was moved from, ignores
@@ -84,6 +97,8 @@ class FlightRecorder {
   }
   uint64_t begin(const FlightCall& call, uint64_t sequence, uint64_t startTicks, uint64_t count) noexcept;
   void end(uint64_t place, Status outcome, uint64_t ticks) noexcept;
+  // The place of the operation that began last: where they run one after the other, of the one that runs.
+  uint64_t latest() const noexcept { return begun_.load(std::memory_order_relaxed); }
   // Which peer the operation cannot go on without; -1: none. For waits that are not over at once.
   void waiting(uint64_t place, int peer) noexcept;
   // That wait is one of those that STRETTO_FLIGHT_LATE asks for: copies the recorders of the communicator's

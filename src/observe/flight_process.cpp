@@ -30,7 +30,7 @@ struct Stat {
   char letter = 0;
   uint64_t startTime = 0;
 };
-Stat statOf(pid_t pid) {
+Stat statOf(os::ProcessId pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
   const size_t bracket = text.rfind(')');
@@ -63,7 +63,7 @@ Liveness livenessOf(char letter) {
 }
 
 // The numbers of the process in our pid namespace and in those below, from /proc/PID/status.
-std::vector<uint32_t> numbersOf(pid_t pid) {
+std::vector<uint32_t> numbersOf(os::ProcessId pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   std::string line;
   while (std::getline(file, line)) {
@@ -102,7 +102,7 @@ std::optional<Mapping> parseMapping(const std::string& line) {
   return mapping;
 }
 
-Result<std::vector<Mapping>> recordersOf(pid_t pid) {
+Result<std::vector<Mapping>> recordersOf(os::ProcessId pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/maps");
   if (!file) {
     return fail(Code::kSystem, "cannot read /proc/%d/maps: run as the user of that process, or as root", pid);
@@ -118,7 +118,7 @@ Result<std::vector<Mapping>> recordersOf(pid_t pid) {
 
 // A descriptor of the process that stands for the mapping's file. Opening it needs less privilege than
 // reading the process's memory does, where only a parent may attach (Yama).
-int openByDescriptor(pid_t pid, const Mapping& mapping) {
+int openByDescriptor(os::ProcessId pid, const Mapping& mapping) {
   const std::string directory = "/proc/" + std::to_string(pid) + "/fd";
   DIR* entries = opendir(directory.c_str());
   if (entries == nullptr) return -1;
@@ -173,12 +173,12 @@ Result<FlightSnapshot> readStable(const FlightCopy& copy, int mostReads) {
   return result;
 }
 
-Liveness livenessOf(pid_t pid, uint64_t startTime) {
+Liveness livenessOf(os::ProcessId pid, uint64_t startTime) {
   const Stat stat = statOf(pid);
   return stat.startTime == startTime ? livenessOf(stat.letter) : Liveness::kGone;
 }
 
-ProcessFlight::ProcessFlight(pid_t pid, Mapping mapping)
+ProcessFlight::ProcessFlight(os::ProcessId pid, Mapping mapping)
     : pid_(pid),
       mapping_(std::move(mapping)),
       numbers_(numbersOf(pid)),
@@ -208,7 +208,7 @@ bool ProcessFlight::isInherited(const FlightSnapshot& snapshot) const {
   return std::find(numbers_.begin(), numbers_.end(), snapshot.pid) == numbers_.end();
 }
 
-Result<std::vector<ProcessFlight>> flightsOf(pid_t pid) {
+Result<std::vector<ProcessFlight>> flightsOf(os::ProcessId pid) {
   const char letter = pid > 0 ? statOf(pid).letter : '\0';
   if (livenessOf(letter) == Liveness::kGone) {
     return fail(Code::kInvalidArgument,

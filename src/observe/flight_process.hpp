@@ -2,8 +2,6 @@
 // readers of processes and of files share is here too. Only flight_*.cpp and watch.hpp include this.
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/os.hpp"
 #include "base/status.hpp"
 #include "observe/flight_format.hpp"
 #include "observe/flight_reader.hpp"
@@ -55,7 +54,7 @@ Result<FlightSnapshot> readStable(const FlightCopy& copy, int mostReads);
 
 // Whether the process runs, sleeps, ...; kGone where there is none of that number that started then (in clock
 // ticks after boot).
-Liveness livenessOf(pid_t pid, uint64_t startTime);
+Liveness livenessOf(os::ProcessId pid, uint64_t startTime);
 
 class ProcessFlight {
  public:
@@ -65,20 +64,20 @@ class ProcessFlight {
     std::string path;
     std::pair<std::string, uint64_t> file;
   };
-  ProcessFlight(pid_t pid, Mapping mapping);
+  ProcessFlight(os::ProcessId pid, Mapping mapping);
 
   // Reads it as it is now. Where a descriptor could be had this works after the process has ended too, and
   // then tells its last state.
   Result<FlightSnapshot> read(int mostReads) const;
   // A forked child still maps its parent's recorders.
   bool isInherited(const FlightSnapshot& snapshot) const;
-  pid_t pid() const { return pid_; }
+  os::ProcessId pid() const { return pid_; }
   const Mapping& mapping() const { return mapping_; }
   // "process 123, /memfd:..."
   std::string name() const;
 
  private:
-  pid_t pid_;
+  os::ProcessId pid_;
   Mapping mapping_;
   std::vector<uint32_t> numbers_;  // of the process, in our pid namespace and in those below
   std::shared_ptr<Descriptor> file_;
@@ -86,6 +85,6 @@ class ProcessFlight {
 
 // Those of a process. kInvalidArgument when there is no such process, kSystem when the kernel does not let us
 // look.
-Result<std::vector<ProcessFlight>> flightsOf(pid_t pid);
+Result<std::vector<ProcessFlight>> flightsOf(os::ProcessId pid);
 
 }  // namespace stretto::observe

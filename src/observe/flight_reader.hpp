@@ -4,8 +4,6 @@
 // changes the process that is looked at. doctor.hpp says what it all means.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "algorithms/registry.hpp"
+#include "base/os.hpp"
 #include "base/status.hpp"
 #include "base/types.hpp"
 #include "observe/flight.hpp"
@@ -101,7 +100,7 @@ struct FlightReading {
 };
 // All recorders of one process. kInvalidArgument when there is no such process, kInvalidUsage when it has no
 // recorder, kSystem when the kernel does not let us look.
-Result<FlightReading> readProcess(pid_t pid);
+Result<FlightReading> readProcess(os::ProcessId pid);
 // All *.flight files of a directory.
 Result<FlightReading> readDirectory(const std::string& path);
 // Recorders and directories of them, one a line.

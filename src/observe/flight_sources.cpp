@@ -29,7 +29,7 @@ Liveness livenessOfFile(const FlightSnapshot& snapshot, const ProcessIdentity& o
                        memcmp(snapshot.bootId, kNoBoot, sizeof kNoBoot) != 0 &&
                        snapshot.pidNamespace == ours.pidNamespace;
   if (!visible) return Liveness::kUnknown;
-  return livenessOf(static_cast<pid_t>(snapshot.pid), snapshot.startTime);
+  return livenessOf(static_cast<os::ProcessId>(snapshot.pid), snapshot.startTime);
 }
 
 bool sameBoot(const FlightSnapshot& snapshot, const ProcessIdentity& ours) {
@@ -104,7 +104,7 @@ Result<std::vector<std::string>> flightFilesOf(const std::string& folder, Whose 
   return names;
 }
 
-Result<FlightReading> readProcess(pid_t pid) {
+Result<FlightReading> readProcess(os::ProcessId pid) {
   const auto flights = flightsOf(pid);
   if (!flights.ok()) return flights.status();
   FlightReading reading;

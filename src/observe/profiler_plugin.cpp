@@ -1,11 +1,10 @@
 #include "observe/profiler_plugin.hpp"
 
-#include <strings.h>
-
 #include <mutex>
 #include <string>
 
 #include "base/log.hpp"
+#include "base/names.hpp"
 #include "base/parameters.hpp"
 #include "platform/dynamic_library.hpp"
 #include "platform/fork.hpp"
@@ -58,7 +57,7 @@ DynamicLibrary tryOpen(const std::string& file, std::string& why) {
 
 DynamicLibrary find(const std::string& name, std::string& why) {
   if (name.empty()) return tryOpen(std::string(kPrefix) + ".so", why);
-  if (strcasecmp(name.c_str(), "STATIC_PLUGIN") == 0) return DynamicLibrary::program(nullptr);
+  if (equalsIgnoringCase(name, "STATIC_PLUGIN")) return DynamicLibrary::program(nullptr);
   DynamicLibrary library = tryOpen(name, why);
   if (library.isOpen() || looksLikeFile(name)) return library;
   return tryOpen(std::string(kPrefix) + "-" + name + ".so", why);
@@ -101,7 +100,7 @@ void sayWhyNot(const std::string& name, const std::string& why) {
 
 bool load(Loaded& here) {
   const std::string name = parameters::kProfilerPlugin.text();
-  if (strcasecmp(name.c_str(), "none") == 0) return false;
+  if (equalsIgnoringCase(name, "none")) return false;
   std::string why;
   here.library = find(name, why);
   here.tables = here.library.isOpen() ? tablesOf(here.library, name, why) : PluginTables{};

@@ -94,13 +94,13 @@ void writeCommunicator(json::Writer& out, const CommunicatorDiagnosis& one, uint
 
 }  // namespace
 
-Result<Watch> Watch::open(const std::vector<pid_t>& pids) {
+Result<Watch> Watch::open(const std::vector<os::ProcessId>& pids) {
   Watch watch;
   watch.pids_ = pids;
   watch.look();
   if (!watch.flights_.empty()) return watch;
   // One that was refused is told with its own code: it has a cause of its own.
-  for (const pid_t pid : pids) {
+  for (const os::ProcessId pid : pids) {
     if (const auto found = flightsOf(pid); !found.ok()) return found.status();
   }
   return fail(Code::kInvalidUsage,
@@ -117,7 +117,7 @@ bool Watch::isKnown(const ProcessFlight& flight) const {
 void Watch::look() {
   looked_ = platform::ticks();
   problems_.clear();
-  for (const pid_t pid : pids_) {
+  for (const os::ProcessId pid : pids_) {
     auto found = flightsOf(pid);
     if (!found.ok()) {
       if (found.status().code != Code::kInvalidArgument) problems_.push_back(lastError());

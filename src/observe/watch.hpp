@@ -3,13 +3,12 @@
 // through strettoWatchOpen.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/os.hpp"
 #include "base/status.hpp"
 #include "observe/flight_process.hpp"
 
@@ -18,7 +17,7 @@ namespace stretto::observe {
 class Watch {
  public:
   // kInvalidArgument, kSystem or kInvalidUsage, with a sentence, when no recorder of any of them can be read.
-  static Result<Watch> open(const std::vector<pid_t>& pids);
+  static Result<Watch> open(const std::vector<os::ProcessId>& pids);
 
   // What the recorders say now, as the JSON "stretto.watch/1" (docs/decisions/0005-observability.md). Looks
   // for communicators that are new every now and then. A process that has ended stays in it, as it was last.
@@ -29,7 +28,7 @@ class Watch {
   bool isKnown(const ProcessFlight& flight) const;
   FlightReading readAll();
 
-  std::vector<pid_t> pids_;
+  std::vector<os::ProcessId> pids_;
   std::vector<ProcessFlight> flights_;
   std::vector<std::string> problems_;
   uint64_t looked_ = 0;  // ticks

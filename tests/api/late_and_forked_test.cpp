@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/scoped_variable.hpp"
+#include "harness/child.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "stretto.h"
@@ -48,28 +49,29 @@ TEST(ChildInTheMaking, EndsWhenAMemberDies) {
   if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
   constexpr int kVictim = 2;
   const Board board(4);
-  Processes processes(board, connected([](Member& member) {
-                        ++member.board.word(0);
-                        if (member.rank == kVictim) {
-                          while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
-                        }
-                        int excluded[] = {3};
-                        ncclComm_t child = nullptr;
-                        if (member.rank != 3) {
-                          member.expect(
-                              ncclCommShrink(member.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT),
-                              "shrink", ncclRemoteError);
-                          const double late = secondsNow() - static_cast<double>(member.board.word(1)) * 1e-6;
-                          member.check(member.board.word(1) != 0 && late < kNoticed, "told late");
-                          member.expectError("the error", {"rank 2", "lost"});
-                          member.check(child == nullptr, "there is a child");
-                        }
-                        (void)eventually(5, [&] { return stateOf(member.comm) == ncclRemoteError; });
-                        member.expect(stateOf(member.comm), "the parent's state", ncclRemoteError);
-                        ncclCommAbort(member.comm);
-                        member.comm = nullptr;
-                      }),
-                      30);
+  Processes processes(
+      board, connected([](Member& member) {
+        ++member.board.word(0);
+        if (member.rank == kVictim) {
+          while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
+        }
+        const Canary canary;
+        int excluded[] = {3};
+        ncclComm_t child = nullptr;
+        if (member.rank != 3) {
+          member.expect(ncclCommShrink(member.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT),
+                        "shrink", ncclRemoteError);
+          const double late = secondsNow() - static_cast<double>(member.board.word(1)) * 1e-6;
+          member.check(member.board.word(1) != 0 && late < canary.limit(kNoticed), "told late");
+          member.expectError("the error", {"rank 2", "lost"});
+          member.check(child == nullptr, "there is a child");
+        }
+        (void)eventually(5, [&] { return stateOf(member.comm) == ncclRemoteError; });
+        member.expect(stateOf(member.comm), "the parent's state", ncclRemoteError);
+        ncclCommAbort(member.comm);
+        member.comm = nullptr;
+      }),
+      30);
   ASSERT_TRUE(eventually(20, [&] { return board.word(0) == 4; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   board.word(1) = static_cast<uint64_t>(secondsNow() * 1e6);
@@ -505,6 +507,24 @@ TEST(Fork, AChildDoesNotWaitForWhatItsParentRuns) {
       30);
 }
 
+TEST(Fork, AChildHasNoStreamsOfItsParents) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "it forks";
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(strettoStreamCreate(&stream), ncclSuccess);
+  EXPECT_EQ(stretto::testing::inChild([&] {
+              ::alarm(10);
+              const bool refused = strettoStreamSynchronize(stream) == ncclInvalidArgument &&
+                                   strettoStreamDestroy(stream) == ncclInvalidArgument;
+              cudaStream_t own = nullptr;
+              const bool has = strettoStreamCreate(&own) == ncclSuccess &&
+                               strettoStreamSynchronize(own) == ncclSuccess &&
+                               strettoStreamDestroy(own) == ncclSuccess;
+              return refused && has ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(strettoStreamDestroy(stream), ncclSuccess);
+}
+
 // A child that lives on keeps nothing open by which peers would take its dead parent for alive.
 TEST(Fork, AChildDoesNotHideItsParentsDeath) {
   if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
@@ -522,13 +542,14 @@ TEST(Fork, AChildDoesNotHideItsParentsDeath) {
                           ++member.board.word(0);
                           while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
                         }
+                        const Canary canary;
                         float value = 1;
                         ++member.board.word(0);
                         member.expect(
                             ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr),
                             "sum", ncclRemoteError);
                         const double late = secondsNow() - static_cast<double>(member.board.word(1)) * 1e-6;
-                        if (late > kNoticed) member.complain("told after %.3f s", late);
+                        if (late > canary.limit(kNoticed)) member.complain("told after %.3f s", late);
                         member.expectError("the error", {"rank 1"});
                         ncclCommAbort(std::exchange(member.comm, nullptr));
                       }),

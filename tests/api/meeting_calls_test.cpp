@@ -122,7 +122,7 @@ TEST(MeetingAnAbort, ARankThatJoinsLaterIsToldOfIt) {
 // nccl.h has one call at a time. Threads that call at the same moment in spite of that run one after the
 // other, so nothing breaks; which is first nobody says.
 TEST(TwoThreads, ThatCallAtOnceRunOneAfterTheOther) {
-  constexpr int kThreads = 3, kEach = 1000, kCount = 5000;
+  constexpr int kThreads = 3, kEach = STRETTO_TEST_TSAN ? 100 : 1000, kCount = 5000;
   asThreads(2, connected([](Member& member) {
               const auto call = [&] {
                 std::vector<int> ones(kCount, 1), sums(kCount);

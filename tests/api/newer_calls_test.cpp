@@ -118,10 +118,13 @@ TEST(Grow, WrongCallsAreRefusedInWords) {
 
 // Who was to join does not come.
 TEST(Grow, HasADeadline) {
-  const ScopedVariable timeout("STRETTO_INIT_TIMEOUT", "0.5");
-  asThreads(2, connected([](Member& member) {
+  ScopedVariable timeout("STRETTO_INIT_TIMEOUT", "20");  // for the two that are there to meet
+  asThreads(2, connected([&](Member& member) {
               ncclComm_t grown = nullptr;
               ncclUniqueId id{};
+              member.board.meet();
+              if (member.rank == 0) timeout.set("0.5");
+              member.board.meet();
               if (member.rank == 0) member.expect(ncclCommGetUniqueId(member.comm, &id), "the name");
               const ncclResult_t result =
                   ncclCommGrow(member.comm, 3, member.rank == 0 ? &id : nullptr, -1, &grown, nullptr);

@@ -139,6 +139,36 @@ TEST(Doctor, SaysWhoDiedBetweenOperationsAndWhoWaits) {
       got, "ranks 0, 2 are in #1841 all_reduce bfloat16 x 4096 since 3.0 s; rank 0 entered last, 3.0 s ago");
 }
 
+TEST(Doctor, WhoIsGoneBetweenOperationsAndMissedByNobodyHasLeft) {
+  FlightReading reading = finishedJob(3);
+  reading.snapshots[1].liveness = Liveness::kGone;
+  const Diagnosis got = diagnose(reading);
+  EXPECT_EQ(got.verdict, Verdict::kLeft);
+  EXPECT_STREQ(nameOf(got.verdict), "left");
+  EXPECT_EQ(only(got).suspects, Ranks{});
+  expectSays(
+      got,
+      "rank 1 left without finalising (pid 101 on host h is gone) after #1840 all_reduce bfloat16 x 4096");
+  EXPECT_EQ(got.text.find("died"), std::string::npos) << got.text;
+  // All of them, as by _exit(0) at the end of a program.
+  for (FlightSnapshot& snapshot : reading.snapshots) snapshot.liveness = Liveness::kGone;
+  EXPECT_EQ(diagnose(reading).verdict, Verdict::kLeft);
+}
+
+TEST(Doctor, WhoLeavesOthersBehindHasDied) {
+  FlightReading ahead = finishedJob(3);
+  add(ahead.snapshots[0], operation(1841, ago(3), ago(2)));
+  ahead.snapshots[1].liveness = Liveness::kGone;
+  EXPECT_EQ(diagnose(ahead).verdict, Verdict::kDied) << "rank 0 has been in an operation without it";
+  FlightReading lost = finishedJob(3);
+  lost.snapshots[2].error = "rank 1 went away";
+  lost.snapshots[1].liveness = Liveness::kGone;
+  EXPECT_EQ(diagnose(lost).verdict, Verdict::kDied);
+  expectSays(diagnose(lost),
+             "rank 1 died, or left without finalising, (pid 101 on host h is gone) after #1840 all_reduce "
+             "bfloat16 x 4096");
+}
+
 TEST(Doctor, AWitnessIsNotTheDead) {
   FlightReading reading = finishedJob(2);
   FlightOperation failed = operation(1841, ago(3), ago(2));

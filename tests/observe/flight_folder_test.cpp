@@ -3,9 +3,7 @@
 #include "observe/flight_folder.hpp"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -23,6 +21,7 @@
 #include <utility>
 
 #include "harness/captured_log.hpp"
+#include "harness/own_file_system.hpp"
 #include "observe/doctor.hpp"
 #include "observe/flight_fixture.hpp"
 #include "observe/flight_format.hpp"
@@ -58,14 +57,6 @@ void makeUnseen(const std::string& path, uint64_t startTime) {
 void makeGone(const std::string& path, uint64_t startTime) {
   setWord(path, offsetof(FlightHeader, startTime), startTime);
 }
-// A file system of so many KB on `folder`, which nobody else sees; false where that is not allowed.
-bool mountOwn(const std::string& folder, int kilobytes) {
-  files::create_directory(folder);
-  files::permissions(folder, files::perms::owner_all);
-  const std::string options = "mode=0700,size=" + std::to_string(kilobytes) + "k";
-  return unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         mount("none", folder.c_str(), "tmpfs", 0, options.c_str()) == 0;
-}
 
 // The folder where recorders lie by default: what ended in peace leaves nothing there.
 class FlightFolderTest : public FlightTest {
@@ -99,8 +90,10 @@ class FlightFolderTest : public FlightTest {
   template <typename Body>
   void inOwnFileSystem(int kilobytes, const Body& body) {
     constexpr int kNotAllowed = 77;
+    files::create_directory(folder_);
+    files::permissions(folder_, files::perms::owner_all);
     const pid_t pid = fork();
-    if (pid == 0) _exit(!mountOwn(folder_, kilobytes) ? kNotAllowed : body() ? 0 : 1);
+    if (pid == 0) _exit(!testing::mountOwn(folder_, kilobytes) ? kNotAllowed : body() ? 0 : 1);
     int status = 0;
     ASSERT_EQ(waitpid(pid, &status, 0), pid);
     if (WIFEXITED(status) && WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "may not mount here";

@@ -2,13 +2,11 @@
 // shares what it needs, and ends by itself.
 #pragma once
 
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/log.hpp"
 #include "platform/cuda/device.hpp"
-#include "platform/signals.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::communicator {
 
@@ -16,17 +14,13 @@ namespace stretto::communicator {
 // thread for `purpose`.
 template <typename Work>
 bool startApart(int rank, int device, const char* purpose, Work work) {
-  const platform::SignalsBlocked quiet;
-  try {
-    std::thread([device, work = std::move(work)] {
-      if (device >= 0) (void)platform::cuda::stayOn(device);  // or the work says why not
-      work();
-    }).detach();
-    return true;
-  } catch (const std::system_error& error) {
-    STRETTO_LOG(kWarn, kInit, "rank %d: no thread %s: %s", rank, purpose, error.what());
-    return false;
-  }
+  const bool begun = platform::startAlone([device, work = std::move(work)] {
+    if (device >= 0) (void)platform::cuda::stayOn(device);  // or the work says why not
+    work();
+  });
+  if (!begun)
+    STRETTO_LOG(kWarn, kInit, "rank %d: there is no thread %s: %s", rank, purpose, platform::kNoThread);
+  return begun;
 }
 
 }  // namespace stretto::communicator

@@ -1,6 +1,5 @@
-// Split, shrink and grow: communicators made of another's ranks. The unique id of a split or a shrink is
-// derived from the parent's, so no rank has to be told it, and the child's first rank hosts the rendezvous.
-// Who joins a communicator that grows is told the id by its user.
+#include "communicator/core/children.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "base/hash.hpp"
 #include "base/parameters.hpp"
 #include "bootstrap/service.hpp"
+#include "communicator/core/communicator.hpp"
 #include "communicator/core/turn.hpp"
 #include "platform/clock.hpp"
 #include "primitives/call_record.hpp"
@@ -114,117 +114,113 @@ Result<Seat> seatAmong(const bootstrap::Membership& parent, const std::vector<in
 
 }  // namespace
 
-Status Communicator::connected(const char* what) const {
-  if (membership_ != nullptr) return kOkStatus;
-  return stretto::fail(Code::kInvalidUsage,
-                       "rank %d: nothing to %s: this communicator never met its other ranks", rank_, what);
-}
-
 // All ranks find their seats by one exchange, in the order of the calls: `find` makes it.
-FindSeat Communicator::seatByExchange(FindInTurn find) {
-  return [ticket = std::make_shared<TurnTicket>(shared_from_this()), find = std::move(find),
+FindSeat Children::seatByExchange(std::shared_ptr<void> keep, FindInTurn find) {
+  // The ticket keeps what the queue, and this, are part of.
+  auto ticket = std::make_shared<TurnTicket>(std::shared_ptr<Queue>(std::move(keep), &queue_));
+  return [this, ticket = std::move(ticket), find = std::move(find),
           seating = ++seatings_](const bootstrap::StopCheck& stop) {
-    Communicator& self = ticket->owner();
-    std::vector<int> all(static_cast<size_t>(self.ranks_));
+    std::vector<int> all(static_cast<size_t>(self_.ranks()));
     std::iota(all.begin(), all.end(), 0);
-    auto seat = find(self, ticket->use(), [&] {
+    auto seat = find(ticket->use(), [&] {
       if (stop) STRETTO_TRY(stop());
-      return self.givenUpAmong(all, seating, 0);
+      return givenUpAmong(all, seating, 0);
     });
     // That they disagree all ranks find alike, by what the exchange has brought.
     const bool areAllNotified = seat.status().code == Code::kInvalidUsage;
     if (seat.ok()) {
       seat.value().seating = seating;
     } else if (!areAllNotified) {
-      self.giveUpSeating(seating);
+      plane_.giveUpSeating(seating);
     }
     return seat;
   };
 }
 
-FindSeat Communicator::split(int colour, int key) {
-  return seatByExchange([=](Communicator& self, uint64_t turn, const bootstrap::StopCheck& stop) {
-    return self.splitSeat(turn, colour, key, stop);
+FindSeat Children::split(std::shared_ptr<void> keep, int colour, int key) {
+  return seatByExchange(std::move(keep), [=, this](uint64_t turn, const bootstrap::StopCheck& stop) {
+    return splitSeat(turn, colour, key, stop);
   });
 }
 
-FindSeat Communicator::grow(int ranks, const bootstrap::UniqueId* id) {
+FindSeat Children::grow(std::shared_ptr<void> keep, int ranks, const bootstrap::UniqueId* id) {
   std::optional<bootstrap::UniqueId> own;
   if (id != nullptr) own = *id;
-  return seatByExchange([=](Communicator& self, uint64_t turn, const bootstrap::StopCheck& stop) {
-    return self.growSeat(turn, ranks, own ? &*own : nullptr, stop);
+  return seatByExchange(std::move(keep), [=, this](uint64_t turn, const bootstrap::StopCheck& stop) {
+    return growSeat(turn, ranks, own ? &*own : nullptr, stop);
   });
 }
 
 // What all ranks want of a child. Every rank takes part when it is this call's turn, also if the child has
 // been given up by then, and the exchange ends without it: the ranks stay in step.
-Result<bootstrap::Membership::Parts> Communicator::exchangeWishes(Turn& turn, const char* what,
-                                                                  const MakeWish& wish,
-                                                                  const bootstrap::StopCheck& stop) {
-  if (turn.mine() && !turn.holds()) return usable();
-  STRETTO_TRY(connected(what));
+Result<bootstrap::Membership::Parts> Children::exchangeWishes(Turn& turn, const char* what,
+                                                              const MakeWish& wish,
+                                                              const bootstrap::StopCheck& stop) {
+  if (turn.mine() && !turn.holds()) return health_.usable();
+  STRETTO_TRY(plane_.joined(what));
   const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   if (!timeout.ok()) return timeout.status();
+  bootstrap::Membership& membership = plane_.membership();
   if (!turn.mine()) {
-    turn.leave([=, this] {
+    turn.leave([=, &membership] {
       const std::string words = lastError();  // of this thread, which does something else
-      (void)membership_->takePart(what, wish());
+      (void)membership.takePart(what, wish());
       setLastError(words);
     });
     if (stop) STRETTO_TRY(stop());
-    STRETTO_TRY(mayWait());
-    return stretto::fail(Code::kAborted, "rank %d: given up before the %s had its turn", rank_, what);
+    STRETTO_TRY(health_.whyAborted());
+    return fail(Code::kAborted, "rank %d: given up before the %s had its turn", self_.rank(), what);
   }
-  const auto exchange = membership_->takePart(what, wish());
+  const auto exchange = membership.takePart(what, wish());
   if (!exchange.ok()) return exchange.status();
-  return membership_->await(exchange.value(), what, timeout.value(), stop);
+  return membership.await(exchange.value(), what, timeout.value(), stop);
 }
 
 // Ranks keep their numbers; the new ones come behind them.
-Result<Seat> Communicator::growSeat(uint64_t number, int ranks, const bootstrap::UniqueId* id,
-                                    const bootstrap::StopCheck& stop) {
+Result<Seat> Children::growSeat(uint64_t number, int ranks, const bootstrap::UniqueId* id,
+                                const bootstrap::StopCheck& stop) {
   GrowWish wish{ranks, id == nullptr ? 0U : 1U, {}};
   if (id != nullptr) wish.id = *id;
-  Turn turn(*this, number, stop);
+  Turn turn(queue_, number, stop);
   const auto wishes = exchangeWishes(
       turn, "grow", [=] { return bytesOf(wish); }, stop);
   if (!wishes.ok()) return wishes.status();
-  const auto agreed = idOfGrowth(wishes.value(), rank_, ranks);
+  const auto agreed = idOfGrowth(wishes.value(), self_.rank(), ranks);
   if (!agreed.ok()) return agreed.status();
   Seat seat;
-  seat.rank = rank_;
+  seat.rank = self_.rank();
   seat.ranks = ranks;
   seat.id = agreed.value();
-  for (int rank = 0; rank < ranks_; ++rank) seat.members.push_back(rank);
+  for (int rank = 0; rank < self_.ranks(); ++rank) seat.members.push_back(rank);
   return seat;
 }
 
 // A seat of no ranks for a rank without colour.
-Result<Seat> Communicator::splitSeat(uint64_t number, int colour, int key, const bootstrap::StopCheck& stop) {
-  Turn turn(*this, number, stop);
+Result<Seat> Children::splitSeat(uint64_t number, int colour, int key, const bootstrap::StopCheck& stop) {
+  Turn turn(queue_, number, stop);
   const auto wishes = exchangeWishes(
       turn, "split",
       [=, this] {
-        return bytesOf(Wish{colour, key, children_});
+        return bytesOf(Wish{colour, key, split_});
       },
       stop);
   if (!wishes.ok()) return wishes.status();
-  children_ = 1 + mostChildren(wishes.value());
+  split_ = 1 + mostChildren(wishes.value());
   if (colour < 0) {
     Seat none;
     none.rank = -1;
     none.ranks = 0;
     return none;
   }
-  return seatAmong(*membership_, ranksOfColour(wishes.value(), colour), children_);
+  return seatAmong(plane_.membership(), ranksOfColour(wishes.value(), colour), split_);
 }
 
-Result<FindSeat> Communicator::shrink(const std::vector<int>& leave) {
-  const Hold hold(*this);
-  if (!hold.holds()) return usable();
-  STRETTO_TRY(connected("shrink"));
+Result<FindSeat> Children::shrink(const std::vector<int>& leave) {
+  const Hold hold(queue_);
+  if (!hold.holds()) return health_.usable();
+  STRETTO_TRY(plane_.joined("shrink"));
   std::vector<int> stay;
-  for (int rank = 0; rank < ranks_; ++rank) {
+  for (int rank = 0; rank < self_.ranks(); ++rank) {
     if (!std::binary_search(leave.begin(), leave.end(), rank)) stay.push_back(rank);
   }
   // Who is left out is not told, and counts nothing: each set of ranks counts its own children.
@@ -233,127 +229,80 @@ Result<FindSeat> Communicator::shrink(const std::vector<int>& leave) {
     const std::lock_guard lock(shrunkMutex_);
     number = ++shrunk_[stay];
   }
-  const auto seat = seatAmong(*membership_, stay, kShrunk | number);
+  const auto seat = seatAmong(plane_.membership(), stay, kShrunk | number);
   if (!seat.ok()) return seat.status();
   return FindSeat([seat = seat.value()](const bootstrap::StopCheck&) { return seat; });
 }
 
-// The first step of a child's making.
-Status Communicator::takeSeat() {
-  if (seated()) return kOkStatus;
-  auto seat = origin_.findSeat([this] { return mayWait(); });
-  if (!seat.ok()) return seat.status();
-  origin_.seat = std::move(seat.value());
-  rank_ = origin_.seat.rank;
-  ranks_ = origin_.seat.ranks;
-  id_ = origin_.seat.id;
-  identity_ = identityOf(id_);
-  seated_.store(true, std::memory_order_release);
-  return kOkStatus;
-}
-
-// Whether this child's parent lets it wait on. A rank that is lost to the parent will not join the child any
-// more. Once all have joined, the child hears of losses by itself, and a member may well have aborted the
-// parent.
-Status Communicator::parentHolds() const {
-  if (origin_.parent == nullptr) return kOkStatus;
-  if (origin_.parent->state() == State::kAborted) {
-    return stretto::fail(Code::kAborted, "%s",
-                         origin_.parent
-                             ->farewell("called ncclCommAbort for the communicator that this one is made "
-                                        "of")
-                             .c_str());
-  }
-  if (membership_ != nullptr) return kOkStatus;
-  STRETTO_TRY(origin_.parent->lossAmong(origin_.seat.members));
-  return origin_.parent->givenUpAmong(origin_.seat.members, origin_.seat.seating, identity_);
-}
-
-// The exchange that seats the ranks may succeed on some ranks and fail on others, when a rank dies meanwhile;
-// and a child may be aborted, or turn out to be impossible on one rank, before that one has joined it. Who
-// has not joined the child cannot tell it there, and says so in its window of the parent.
-void Communicator::giveUpSeating(uint64_t seating) {
-  const std::lock_guard lock(membershipMutex_);  // with a membership there are windows
-  WindowHeader* const header = header_.load();
-  if (membership_ == nullptr || header == nullptr) return;
-  std::atomic_ref(header->seatingsGivenUp[seating % WindowHeader::kGivenUp])
-      .store(seating, std::memory_order_release);
-  if (isSpread()) showNow(0);
-}
-
-void Communicator::giveUpChild(uint64_t child) {
-  const std::lock_guard lock(membershipMutex_);
-  WindowHeader* const header = header_.load();
-  if (membership_ == nullptr || header == nullptr) return;
-  std::atomic_ref(header->childrenGivenUp[childrenGivenUp_++ % WindowHeader::kGivenUp])
-      .store(child, std::memory_order_release);
-  if (isSpread()) showNow(0);
-}
-
-// `seating`: 0 if there was none; `child`: the identity of that in which this rank has its seat, or 0.
-Status Communicator::givenUpAmong(const std::vector<int>& members, uint64_t seating, uint64_t child) const {
-  const std::unique_lock lock(membershipMutex_, std::try_to_lock);
-  if (!lock.owns_lock() || membership_ == nullptr || connections_.peers.empty()) return kOkStatus;
-  const auto holds = [](const uint64_t& word, uint64_t value) {
-    return value != 0 &&
-           std::atomic_ref(const_cast<uint64_t&>(word)).load(std::memory_order_acquire) == value;
-  };
-  for (size_t rank = 0; rank < members.size(); ++rank) {
-    const WindowHeader& theirs = connections_.peers[static_cast<size_t>(members[rank])].header();
-    const bool gaveUp = holds(theirs.seatingsGivenUp[seating % WindowHeader::kGivenUp], seating) ||
-                        std::any_of(std::begin(theirs.childrenGivenUp), std::end(theirs.childrenGivenUp),
-                                    [&](const uint64_t& word) { return holds(word, child); });
-    if (members[rank] == rank_ || !gaveUp) continue;
-    return stretto::failAbout(static_cast<int>(rank), Code::kRemote,
-                              "rank %d of the communicator that it is made of has given up its making; its "
-                              "own error says why",
-                              members[rank]);
-  }
-  return kOkStatus;
-}
-
-// Who leads a child's making may have died, or given up because of a loss that this rank has not heard of
-// yet: what the network says then is a consequence, and the parent names the cause in a moment.
-Status Communicator::reasonOfParent(Status status) const {
-  const bool mayBeLoss = status.code == Code::kRemote || status.code == Code::kSystem;
-  if (origin_.parent == nullptr || !mayBeLoss) return status;
-  const std::string words = lastError();
-  const uint64_t began = platform::monotonicNanoseconds();
-  while (static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9 < kSecondHandSeconds) {
-    STRETTO_TRY(origin_.parent->lossAmong(origin_.seat.members));
-    if (abort_.load() != 0 || origin_.parent->state() == State::kAborted) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  std::string text;
-  const Status parents = origin_.parent->error(&text);
-  if (parents.code != Code::kRemote) {
-    setLastError(words);
-    return status;
-  }
-  return stretto::failAbout(parents.peer, Code::kRemote, "%s (%s)", text.c_str(), words.c_str());
+Status Children::givenUpAmong(const std::vector<int>& members, uint64_t seating, uint64_t child) const {
+  const int who = plane_.whoGaveUp(members, seating, child);
+  if (who < 0) return kOkStatus;
+  return failAbout(who, Code::kRemote,
+                   "rank %d of the communicator that it is made of has given up its making; its own error "
+                   "says why",
+                   members[static_cast<size_t>(who)]);
 }
 
 // Asked by waits of the bootstrap, with a lock of theirs: so one lock at a time here, and none for nobody,
 // which is what an exchange of this communicator asks for.
-Status Communicator::lossAmong(const std::vector<int>& members) const {
+Status Children::lossAmong(const std::vector<int>& members) const {
   if (members.empty()) return kOkStatus;
-  std::vector<char> gone(members.size());
-  {
-    const std::unique_lock life(membershipMutex_,
-                                std::try_to_lock);  // not while this communicator is being left
-    const bool knows = life.owns_lock() && membership_ != nullptr;
-    for (size_t i = 0; knows && i < members.size(); ++i) gone[i] = membership_->hasGone(members[i]) ? 1 : 0;
-  }
-  std::lock_guard lock(errorMutex_);
+  const std::vector<char> gone = plane_.whoHasGone(members);
   for (size_t rank = 0; rank < members.size(); ++rank) {
-    const auto found = lost_.find(members[rank]);
-    if (found == lost_.end() && gone[rank] == 0) continue;
-    const std::string left = "rank " + std::to_string(members[rank]) + " has left it";
-    return stretto::failAbout(static_cast<int>(rank), Code::kRemote,
-                              "a rank of the communicator that it is made of will not come: %s",
-                              found == lost_.end() ? left.c_str() : found->second.c_str());
+    std::string words = health_.wordsOfLoss(members[rank]);
+    if (words.empty() && gone[rank] == 0) continue;
+    if (words.empty()) words = "rank " + std::to_string(members[rank]) + " has left it";
+    return failAbout(static_cast<int>(rank), Code::kRemote,
+                     "a rank of the communicator that it is made of will not come: %s", words.c_str());
   }
   return kOkStatus;
+}
+
+Status Origin::findSeat(const bootstrap::StopCheck& stop) {
+  auto seat = findSeat_(stop);
+  if (seat.ok()) seat_ = std::move(seat.value());
+  return seat.status();
+}
+
+// A rank that is lost to the parent will not join the child any more. Once all have joined, a member may well
+// have aborted the parent.
+Status Origin::holds(uint64_t child, bool joined) const {
+  if (parent_ == nullptr) return kOkStatus;
+  const Health& health = parent_->health();
+  if (health.state() == State::kAborted) {
+    return fail(
+        Code::kAborted, "%s",
+        health.farewell("called ncclCommAbort for the communicator that this one is made of").c_str());
+  }
+  if (joined) return kOkStatus;
+  STRETTO_TRY(parent_->children().lossAmong(seat_.members));
+  return parent_->children().givenUpAmong(seat_.members, seat_.seating, child);
+}
+
+// Who leads a child's making may have died, or given up because of a loss that this rank has not heard of
+// yet.
+Status Origin::reasonOf(Status status, const std::function<bool()>& ended) const {
+  const bool mayBeLoss = status.code == Code::kRemote || status.code == Code::kSystem;
+  if (parent_ == nullptr || !mayBeLoss) return status;
+  const Health& health = parent_->health();
+  const std::string words = lastError();
+  const uint64_t began = platform::monotonicNanoseconds();
+  while (static_cast<double>(platform::monotonicNanoseconds() - began) * 1e-9 < kSecondHandSeconds) {
+    STRETTO_TRY(parent_->children().lossAmong(seat_.members));
+    if (ended() || health.state() == State::kAborted) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  std::string text;
+  const Status parents = health.first(&text);
+  if (parents.code != Code::kRemote) {
+    setLastError(words);
+    return status;
+  }
+  return failAbout(parents.peer, Code::kRemote, "%s (%s)", text.c_str(), words.c_str());
+}
+
+void Origin::giveUp(uint64_t child) const {
+  if (parent_ != nullptr) parent_->children().giveUpChild(child);
 }
 
 }  // namespace stretto::communicator

@@ -8,6 +8,7 @@
 #include "communicator/core/gather.hpp"
 #include "links/memory/link.hpp"
 #include "links/shm/link.hpp"
+#include "platform/cores.hpp"
 #include "platform/fence.hpp"
 #include "platform/random.hpp"
 
@@ -155,7 +156,7 @@ PeerAccess probeReach(const links::Endpoint& mine, const links::Endpoint& theirs
   if (sameProcess(mine.process, theirs.process)) return PeerAccess::kAddress;
   uint64_t token = 0;
   const uint64_t at = theirs.windowAddress + offsetof(WindowHeader, token);
-  const bool read = platform::readProcess(static_cast<pid_t>(theirs.process.pid), &token,
+  const bool read = platform::readProcess(static_cast<os::ProcessId>(theirs.process.pid), &token,
                                           reinterpret_cast<const void*>(at), sizeof token);
   return read && token == theirs.token ? PeerAccess::kCopy : PeerAccess::kNone;
 }

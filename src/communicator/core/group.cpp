@@ -4,11 +4,11 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "communicator/core/communicator.hpp"
 #include "communicator/handover/foreign.hpp"
 #include "platform/clock.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -34,27 +34,6 @@ class FirstFailure {
   std::mutex mutex_;
   Status status_;
   std::string text_;
-};
-
-// Joined whatever happens. (libc++ has std::jthread since release 20 only.)
-class Threads {
- public:
-  Threads() = default;
-  ~Threads() { join(); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
-  template <typename Work>
-  void start(Work work) {
-    all_.emplace_back(std::move(work));
-  }
-  void join() {
-    for (std::thread& thread : all_) thread.join();
-    all_.clear();
-  }
-
- private:
-  std::vector<std::thread> all_;
 };
 
 // Where the streams of one batch meet. Each wait is bounded by the operations before it on the streams.
@@ -148,7 +127,8 @@ void Group::clear() {
 
 // Nothing of it runs.
 void Group::takeBack() {
-  for (const Batch& batch : batches_) batch.communicator->profile().takeBack(batch.operations);
+  for (const Batch& batch : batches_)
+    batch.communicator->submission().journal().profile().takeBack(batch.operations);
 }
 
 Status Group::end() {
@@ -200,7 +180,7 @@ Result<double> Group::predicted(const Batch& batch) {
   double total = 0;
   for (const Operation& operation : batch.operations) {
     if (operation.isOneSided()) continue;  // nobody has measured them
-    const auto plan = batch.communicator->predict(operation);
+    const auto plan = batch.communicator->submission().predict(operation);
     if (!plan.ok()) return plan.status();
     total += static_cast<double>(plan.value().predictedMicroseconds);
   }
@@ -215,7 +195,7 @@ Status Group::runForeign() {
     const Foreign* const theirs = batch.communicator->foreign();
     if (theirs == nullptr) continue;
     if (!group) group.emplace(theirs->library());
-    if (status.ok()) status = batch.communicator->run(batch.operations, batch.communicator->takeTurn());
+    if (status.ok()) status = batch.communicator->run(batch.operations, batch.communicator->queue().take());
   }
   return group ? group->end(status) : kOkStatus;
 }
@@ -240,18 +220,18 @@ Status Group::runJobs() {
     queue == queues.end() ? queues.push_back({&job}) : queue->push_back(&job);
   }
   FirstFailure failure;
-  Threads threads;
+  std::vector<platform::OwnThread> threads;  // joined whatever happens
   const auto run = [&](const std::vector<const Job*>& queue) {
     for (const Job* const job : queue) failure.note(job->run());
   };
   for (size_t queue = 1; queue < queues.size(); ++queue) {
-    threads.start([&run, &jobs = queues[queue]] {
+    threads.emplace_back([&run, &jobs = queues[queue]] {
       if (const int device = jobs.front()->device; device >= 0) (void)platform::cuda::stayOn(device);
       run(jobs);
     });
   }
   run(queues[0]);
-  threads.join();
+  threads.clear();
   return failure.take();
 }
 
@@ -263,7 +243,7 @@ std::shared_ptr<Group::Stream> Group::threadFor(Batch& batch, std::vector<Stream
     taken.push_back(stream.get());
     return stream;
   }
-  return batch.communicator->worker();
+  return batch.communicator->queue().worker();
 }
 
 // On GPUs batches are enqueued, one after the other. In host memory every batch starts when all streams that
@@ -277,11 +257,11 @@ Status Group::runBatches() {
   Batch* mine = nullptr;
   for (Batch& batch : batches_) {
     if (batch.communicator->foreign() != nullptr) continue;
-    if (batch.communicator->onDevice()) {
-      failure.note(batch.communicator->run(batch.operations, batch.communicator->takeTurn()));
+    if (batch.communicator->self().onDevice()) {
+      failure.note(batch.communicator->run(batch.operations, batch.communicator->queue().take()));
       continue;
     }
-    const bool blocks = batch.here && batch.communicator->config().blocking;
+    const bool blocks = batch.here && batch.communicator->self().config().blocking;
     if (blocks && batch.streams.empty() && mine == nullptr) {
       mine = &batch;
       continue;
@@ -293,20 +273,20 @@ Status Group::runBatches() {
     }
     const bool runsOnNamed = std::any_of(batch.streams.begin(), batch.streams.end(),
                                          [&](const auto& stream) { return stream == thread; });
-    const Profile::HandOver handOver(batch.communicator->profile(), batch.operations);
+    const Profile::HandOver handOver(batch.communicator->submission().journal().profile(), batch.operations);
     thread->submit([gate, runsOnNamed, communicator = batch.communicator,
-                    turn = batch.communicator->takeTurn(), work = std::move(batch.operations)] {
+                    turn = batch.communicator->queue().take(), work = std::move(batch.operations)] {
       gate->enter(runsOnNamed);
       gate->open(communicator->run(work, turn));
     });
     if (blocks) {
       awaited.push_back(gate);
     } else {
-      inProgress = inProgress || !batch.communicator->config().blocking;
+      inProgress = inProgress || !batch.communicator->self().config().blocking;
     }
   }
   if (mine != nullptr)
-    failure.note(mine->communicator->run(mine->operations, mine->communicator->takeTurn()));
+    failure.note(mine->communicator->run(mine->operations, mine->communicator->queue().take()));
   failure.note(runForeign());
   for (const auto& gate : awaited) failure.noteWords(gate->outcome());
   const Status status = failure.take();

@@ -51,9 +51,6 @@ struct Operation {
   bool isCollective() const { return collective < Collective::kSend; }
 };
 
-// Equal at both ends of a message exactly if type and count are.
-uint64_t transferTag(const Operation& operation);
-
 // Checks everything that can be known locally: counts that overflow, null and partly overlapping buffers,
 // root or peer out of range.
 // `onDevice`: the ranks are GPUs, where an all-to-all may be in place.

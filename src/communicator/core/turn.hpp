@@ -1,49 +1,44 @@
-// Operations, windows and splits of one communicator run one after another, in the order of the calls, on
-// whatever thread: each call takes a turn. For communicator/ only.
+// A call's turn among the operations, windows and splits of one communicator (queue.hpp). For communicator/
+// only.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 
-#include "communicator/core/communicator.hpp"
+#include "communicator/core/queue.hpp"
 
 namespace stretto::communicator {
 
 // A turn, waited for when made and completed when destroyed. One that has not come when the communicator is
 // aborted, or when `stop` is not ok, is given up: not mine().
-class Communicator::Turn {
+class Turn {
  public:
-  Turn(Communicator& owner, uint64_t number) : owner_(owner), number_(number) {
-    if (!owner_.turns_.isDue(number_)) [[unlikely]]
-      waitForOthers({});
+  Turn(Queue& queue, uint64_t number) : queue_(queue), number_(number) {
+    if (!queue_.isDue(number_)) [[unlikely]]
+      mine_ = queue_.await(number_, {});
   }
-  Turn(Communicator& owner, uint64_t number, const bootstrap::StopCheck& stop)
-      : owner_(owner), number_(number) {
-    if (!owner_.turns_.isDue(number_)) waitForOthers(stop);
+  Turn(Queue& queue, uint64_t number, const bootstrap::StopCheck& stop) : queue_(queue), number_(number) {
+    if (!queue_.isDue(number_)) mine_ = queue_.await(number_, stop);
   }
   ~Turn() {
-    if (!isLeft_) owner_.completeTurn(number_);
+    if (!isLeft_) queue_.complete(number_);
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
   bool mine() const { return mine_; }
   // Mine, and not after an abort on another thread has let go of what the communicator holds.
-  bool holds() const { return mine_ && !owner_.releaseDue_.load(); }
+  bool holds() const { return mine_ && !queue_.isClosed(); }
   // Of one that was given up: `inItsPlace` is done when it comes, under a lock, so it must be quick.
   void leave(std::function<void()> inItsPlace) {
     isLeft_ = true;
-    owner_.turns_.completeInOrder(number_, std::move(inItsPlace));
-    owner_.releaseIfDue();
+    queue_.completeInOrder(number_, std::move(inItsPlace));
   }
 
  private:
-  // Bounded: every operation before this one ends by its own deadline.
-  void waitForOthers(const bootstrap::StopCheck& stop) {
-    mine_ = owner_.turns_.await(number_, [&] { return owner_.abort_.load() != 0 || (stop && !stop().ok()); });
-  }
-
-  Communicator& owner_;
+  Queue& queue_;
   uint64_t number_;
   bool mine_ = true;
   bool isLeft_ = false;
@@ -52,38 +47,34 @@ class Communicator::Turn {
 // For calls that look at what the communicator holds and wait for nobody: a turn that is not waited for. What
 // the communicator holds stays until this ends, unless an abort on another thread has let go of it before, or
 // this is a child of fork(): !holds().
-class Communicator::Hold {
+class Hold {
  public:
-  explicit Hold(Communicator& owner)
-      : owner_(owner),
-        mayTouch_(owner.forkGeneration_ == platform::forkGeneration()),
-        number_(mayTouch_ ? owner.takeTurn() : 0) {}
+  explicit Hold(Queue& queue)
+      : queue_(queue), mayTouch_(queue.self().isOfThisProcess()), number_(mayTouch_ ? queue.take() : 0) {}
   ~Hold() {
-    if (mayTouch_) owner_.completeTurn(number_);
+    if (mayTouch_) queue_.complete(number_);
   }
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
-  bool holds() const { return mayTouch_ && !owner_.releaseDue_.load(); }
+  bool holds() const { return mayTouch_ && !queue_.isClosed(); }
 
  private:
-  Communicator& owner_;
+  Queue& queue_;
   bool mayTouch_;
   uint64_t number_;
 };
 
-// A turn that was taken for a call which may never be made: it is completed all the same.
-class Communicator::TurnTicket {
+// A turn that was taken for a call which may never be made: it is completed all the same. Keeps the queue.
+class TurnTicket {
  public:
-  explicit TurnTicket(std::shared_ptr<Communicator> owner)
-      : owner_(std::move(owner)), number_(owner_->takeTurn()) {}
+  explicit TurnTicket(std::shared_ptr<Queue> queue) : queue_(std::move(queue)), number_(queue_->take()) {}
   ~TurnTicket() {
-    if (!used_) owner_->completeTurn(number_);
+    if (!used_) queue_->complete(number_);
   }
   TurnTicket(const TurnTicket&) = delete;
   TurnTicket& operator=(const TurnTicket&) = delete;
 
-  Communicator& owner() const { return *owner_; }
   // For the Turn, once.
   uint64_t use() {
     used_ = true;
@@ -91,7 +82,7 @@ class Communicator::TurnTicket {
   }
 
  private:
-  std::shared_ptr<Communicator> owner_;
+  std::shared_ptr<Queue> queue_;
   uint64_t number_;
   bool used_ = false;
 };

@@ -7,6 +7,7 @@
 #include "base/parameters.hpp"
 #include "communicator/core/gather.hpp"
 #include "communicator/core/host_memory.hpp"
+#include "communicator/core/identity.hpp"
 #include "communicator/device/own_window.hpp"
 #include "executors/cuda/engine.hpp"
 #include "links/ipc/link.hpp"

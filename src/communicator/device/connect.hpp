@@ -74,7 +74,6 @@ Result<planner::Gpus> gpusOfThisHost(int ranks);
 
 // What STRETTO_DEVICE makes of the calling thread: the device that a communicator of this thread is for, or
 // kHostDevice. kInvalidUsage when a device is insisted on and there is none.
-inline constexpr int kHostDevice = -1;
 Result<int> deviceOfThisThread();
 // True when communicators of this process are on GPUs.
 Result<bool> usesDevices();

@@ -5,7 +5,7 @@
 // in vain finds that it has not come.
 //
 // What B's published launch cannot do for A. Rank A waits for rank B, and B's published launch does not end
-// that wait, in three cases:
+// that wait, in four cases:
 //
 //   a. A's launch is a collective, and B's launch moves messages.
 //   b. A sends to B, and B's launch is a collective, or receives nothing from A. (If B receives any message
@@ -13,14 +13,12 @@
 //      that room, so such an A may go on.)
 //   c. A receives from B, and B's launch is a collective, or sends nothing to A, or sends only messages that
 //      A had received before its own launch. Counts of messages say which those are.
-//
-// A that waits for a signal of B counts as one that receives from B. No published launch ends such a wait:
-// launches that send signals do not wait, so they are not published.
+//   d. A waits for a signal of B. Launches that send signals do not wait, so they are not published.
 //
 // The claim. Take a set of ranks, and a moment T, such that
 //
 //   i.   each rank of the set has published its launch at T, and that launch is still the published one now;
-//   ii.  each rank A of the set waits for some other rank B of the set in one of the cases a to c;
+//   ii.  each rank A of the set waits for some other rank B of the set in one of the cases a to d;
 //   iii. a thread of A's launch has made a look for B in vain, and it made that look after T.
 //
 // Then no wait of the set ever ends:
@@ -28,7 +26,7 @@
 //   1. B's published launch had begun at T. So all earlier kernels of B had ended before T.
 //   2. What those kernels did is visible to A's look, because that look was made after T. The look was in
 //      vain. So nothing that B did before its published launch ends A's wait.
-//   3. B's published launch does not end it either (a to c). So A waits for a kernel of B that comes after
+//   3. B's published launch does not end it either (a to d). So A waits for a kernel of B that comes after
 //      the published one.
 //   4. Hence A's kernel can end only after B's published kernel has ended. This holds for each A of the set,
 //      and B is in the set, too. So none of these kernels can be the first of them to end.
@@ -108,6 +106,7 @@ bool KernelWaitsOf::publish(const Looks& now, const Find& find) {
     word(published_.launch).store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
     word(published_.isTransfers).store(what.isTransfers ? 1 : 0, std::memory_order_relaxed);
+    word(published_.isOfSignals).store(what.isOfSignals ? 1 : 0, std::memory_order_relaxed);
     word(published_.isCounted).store(what.isCounted ? 1 : 0, std::memory_order_relaxed);
     copy(what.before, published_.before);
     copy(what.with, published_.with);
@@ -126,6 +125,7 @@ Standstill::Seen Standstill::read(const KernelWaits& waits) {
   Seen seen;
   seen.launch = word(waits.launch).load(std::memory_order_acquire);
   seen.what.isTransfers = word(waits.isTransfers).load(std::memory_order_relaxed) != 0;
+  seen.what.isOfSignals = word(waits.isOfSignals).load(std::memory_order_relaxed) != 0;
   seen.what.isCounted = word(waits.isCounted).load(std::memory_order_relaxed) != 0;
   copy(waits.before, seen.what.before);
   copy(waits.with, seen.what.with);
@@ -148,7 +148,8 @@ bool Standstill::needs(size_t rank, const Picture& now, size_t peer) const {
   if (!mine.isTransfers) return theirs.isTransfers && awaits(rank, now, Awaited::kPeer, peer);
   const bool receivesNone = !theirs.isTransfers || theirs.with.received[rank] == theirs.before.received[rank];
   const bool areCounted = mine.isCounted && theirs.isCounted;
-  const bool sendsNoneDue = !theirs.isTransfers || theirs.with.sent[rank] == theirs.before.sent[rank] ||
+  const bool sendsNoneDue = mine.isOfSignals || !theirs.isTransfers ||
+                            theirs.with.sent[rank] == theirs.before.sent[rank] ||
                             (areCounted && theirs.with.sent[rank] <= mine.before.received[peer]);
   return (awaits(rank, now, Awaited::kReceiver, peer) && receivesNone) ||
          (awaits(rank, now, Awaited::kSender, peer) && sendsNoneDue);

@@ -23,9 +23,11 @@ struct MessageCounts {
   std::array<uint64_t, kMaxRanks> received{};
 };
 
-// What is launched: a collective, or the transfers of a group.
+// What is launched: a collective, the transfers of a group, or a wait for signals, which is like transfers
+// that move no message.
 struct WaitingLaunch {
   bool isTransfers = false;
+  bool isOfSignals = false;
   bool isCounted = true;  // the numbers below are those of all messages; their differences are right anyway
   MessageCounts before;   // of what was enqueued before it
   MessageCounts with;     // and with it
@@ -36,6 +38,7 @@ struct WaitingLaunch {
 struct alignas(kMailboxBytes) KernelWaits {
   uint64_t launch;       // that waited last, by its rank's number; 0: none has; written last
   uint64_t isTransfers;  // as in WaitingLaunch
+  uint64_t isOfSignals;
   uint64_t isCounted;
   MessageCounts before;
   MessageCounts with;

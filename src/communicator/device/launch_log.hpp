@@ -8,15 +8,19 @@
 #include <vector>
 
 #include "communicator/device/kernel_waits.hpp"
-#include "primitives/call_record.hpp"
+#include "executors/cuda/engine.hpp"
+#include "primitives/disagreement.hpp"
 
 namespace stretto::communicator {
 
 class LaunchLog {
  public:
   struct Entry {
-    uint64_t place = 0;     // in the flight recorder
-    uint64_t number = 0;    // done when so many kernels of collectives have ended
+    uint64_t place = 0;  // in the flight recorder
+    // Done when so many kernels of either kind have ended: its own or, where its own are not counted, one
+    // that comes after it. Replays of graphs count, too, so what has a count of its own goes by that alone.
+    executors::cuda::KernelCounts ends;
+    static constexpr uint64_t kNotByThese = UINT64_MAX;
     uint64_t sequence = 0;  // of a collective; 0: transfers
     uint64_t ticks = 0;
     // The engine's numbers of its launches.
@@ -29,6 +33,10 @@ class LaunchLog {
     };
     std::vector<Message> messages;
     CallRecord first{};
+
+    bool isDone(const executors::cuda::KernelCounts& ended) const {
+      return ended.collectives >= ends.collectives || ended.oneSided >= ends.oneSided;
+    }
   };
 
   void add(Entry entry) {
@@ -57,6 +65,7 @@ class LaunchLog {
   WaitingLaunch describe(const Entry& entry) const {
     WaitingLaunch what;
     what.isTransfers = entry.sequence == 0;
+    what.isOfSignals = isWaitForSignals(entry.first);
     what.isCounted = isCounted_;
     what.with = messages_;
     for (size_t i = end_; i-- > begin_ && &entries_[i % kEntries] != &entry;) {

@@ -9,6 +9,7 @@
 #include "base/parameters.hpp"
 #include "communicator/core/apart.hpp"
 #include "communicator/core/one_sided.hpp"
+#include "communicator/core/tags.hpp"
 #include "platform/clock.hpp"
 
 namespace stretto::communicator {
@@ -222,13 +223,13 @@ Status DeviceSide::inOrder(StreamHandle stream, const Enqueue& enqueue) {
 
 Status DeviceSide::launch(const executors::cuda::Launch& what, StreamHandle stream) {
   STRETTO_TRY(inOrder(stream, [&] { return engine_->launch(what, stream); }));
-  if (lastRuns_) counted_ += static_cast<uint64_t>(engine_->lastLaunch().kernels);
+  if (lastRuns_) counted_.collectives += static_cast<uint64_t>(engine_->lastLaunch().kernels);
   return kOkStatus;
 }
 
 Status DeviceSide::launchTogether(std::span<const executors::cuda::Launch> launches, StreamHandle stream) {
   STRETTO_TRY(inOrder(stream, [&] { return engine_->launchTogether(launches, stream); }));
-  if (lastRuns_) counted_ += launches.size();
+  if (lastRuns_) counted_.collectives += launches.size();
   return kOkStatus;
 }
 
@@ -273,11 +274,6 @@ Status DeviceSide::checkOneSided(const Operation& operation) const {
 
 Status DeviceSide::launchOneSided(const Operation& operation) {
   const int peer = operation.root;
-  if (operation.collective == Collective::kWaitSignal) {
-    return inOrder(operation.stream, [&] {
-      return engine_->launchWait(peer, operation.signal, operation.count, operation.stream);
-    });
-  }
   executors::cuda::DeviceSignal signal{peer, operation.signal};
   if (operation.collective == Collective::kPut && operation.count != 0) {
     void* place = nullptr;
@@ -286,7 +282,13 @@ Status DeviceSide::launchOneSided(const Operation& operation) {
     signal.to = static_cast<std::byte*>(place);
     signal.from = static_cast<const std::byte*>(operation.send);
   }
-  return inOrder(operation.stream, [&] { return engine_->launchSignal(signal, operation.stream); });
+  STRETTO_TRY(inOrder(operation.stream, [&] {
+    return operation.collective == Collective::kWaitSignal
+               ? engine_->launchWait(peer, operation.signal, operation.count, operation.stream)
+               : engine_->launchSignal(signal, operation.stream);
+  }));
+  if (lastRuns_) ++counted_.oneSided;
+  return kOkStatus;
 }
 
 // What moves nothing is not in the queue of its peer.
@@ -297,7 +299,7 @@ executors::cuda::Engine::Launched DeviceSide::lastTransfers(const Operation& ope
 
 // ---- The end ----------------------------------------------------------------------------------------------
 
-uint64_t DeviceSide::finished() const {
+executors::cuda::KernelCounts DeviceSide::finished() const {
   const platform::cuda::AmidCaptures amid;
   return engine_->finished();
 }
@@ -306,9 +308,9 @@ LateLaunch::Found DeviceSide::late() {
   return late_.look(engine_->longLooks(), static_cast<double>(platform::monotonicNanoseconds()) * 1e-9);
 }
 
-// Whether graphs of this rank still run, or transfers, is the device's to say: kernels count collectives
-// only. Of a device that ranks share it is asked last: the kernel of another rank may wait for what this one
-// calls next.
+// Whether graphs of this rank still run, or transfers, is the device's to say: kernels do not count those. Of
+// a device that ranks share it is asked last: the kernel of another rank may wait for what this one calls
+// next.
 bool DeviceSide::idle(double seconds, const std::function<bool()>& ends) const {
   if (!order_.knowsItsEnd()) return platform::cuda::waitForDevice(connections_.device, seconds, ends);
   const uint64_t began = platform::monotonicNanoseconds();

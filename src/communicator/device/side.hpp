@@ -117,9 +117,9 @@ class DeviceSide {
   // Each time that one has; `gone`: the ranks, a bit each, that have left or given up.
   Standstill::Found standstill(uint64_t gone) { return standstill_.find(rank_, allWaits_, gone); }
   // Kernels of collectives that have ended, replays of graphs included. Asks the device: some microseconds.
-  uint64_t finished() const;
+  executors::cuda::KernelCounts finished() const;
   // Those enqueued so far that finished() will count; captured ones left out.
-  uint64_t counted() const { return counted_; }
+  executors::cuda::KernelCounts counted() const { return counted_; }
   // Whether the last operation was enqueued to run, not captured.
   bool lastRuns() const { return lastRuns_; }
   // Waits until no kernel of this rank runs, for `seconds` at most and until `ends()` says true.
@@ -160,7 +160,7 @@ class DeviceSide {
   executors::cuda::Order order_;
   const int rank_;
   const int ranks_;
-  uint64_t counted_ = 0;
+  executors::cuda::KernelCounts counted_;
   bool lastRuns_ = false;
   // Pages (of 2 MiB) of buffers that were found to be the device's.
   static constexpr size_t kKnownPlaces = 64;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "communicator/core/operation.hpp"
+#include "communicator/core/running.hpp"
 #include "executors/cuda/engine.hpp"
 #include "planner/plan.hpp"
 
@@ -56,12 +57,10 @@ class Together {
     executors::cuda::Launch launch;
     bool shares = false;  // it may be launched with others; else nothing here is of use
   };
-  // One of those that wait, and what the communicator keeps of the operation that it runs.
+  // One of those that wait: announced, and not launched.
   struct Member {
-    const Operation* operation;  // the group's
+    Running running;
     planner::Plan plan;
-    uint64_t recorded;  // its place in the flight recorder
-    bool watched;
   };
 
   bool empty() const { return members_.empty(); }
@@ -69,7 +68,7 @@ class Together {
   const Member& operator[](size_t place) const { return members_[place]; }
   std::span<const executors::cuda::Launch> launches() const { return launches_; }
   // All name the same.
-  void* stream() const { return members_.front().operation->stream; }
+  void* stream() const { return members_.front().running.operation->stream; }
   bool isOn(void* stream) const { return empty() || this->stream() == stream; }
 
   void add(const Member& member, const executors::cuda::Launch& launch) {

@@ -6,13 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "base/log.hpp"
 #include "communicator/core/gather.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -145,13 +144,10 @@ Status Foreign::start(const ncclUniqueId& id, const std::atomic<uint32_t>& abort
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::duration<double>(seat_.timeoutSeconds);
   auto attempt = std::make_shared<Attempt>();
-  try {
-    std::thread([library = &library_, seat = seat_, id, attempt] {
-      make(*library, seat, id, *attempt);
-    }).detach();
-  } catch (const std::system_error& error) {
-    return fail(Code::kSystem, "cannot start a thread to connect NCCL: %s", error.what());
-  }
+  const bool begun = platform::startAlone(
+      [library = &library_, seat = seat_, id, attempt] { make(*library, seat, id, *attempt); });
+  if (!begun)
+    return fail(Code::kSystem, "there is no thread here to connect NCCL on: %s", platform::kNoThread);
   std::unique_lock lock(attempt->mutex);
   while (!attempt->done && abort.load() == 0 && Clock::now() < deadline) {
     attempt->changed.wait_for(lock, std::chrono::milliseconds(20));

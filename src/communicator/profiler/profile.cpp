@@ -1,9 +1,8 @@
 #include "communicator/profiler/profile.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "base/os.hpp"
 #include "executors/cuda/order.hpp"
 #include "platform/clock.hpp"
 
@@ -359,7 +358,7 @@ void Profile::startProxyOp(Moving& moving, size_t chunkBytes, uint64_t at) const
   if ((moving.mask & kProxyOpBits) == 0 || moving.transfer->peer == session_->rank()) return;
   const size_t steps = std::max<size_t>(1, (moving.transfer->bytes + chunkBytes - 1) / chunkBytes);
   DescriptorV7 descriptor = session_->describe(Type::kProxyOp, moving.p2p);
-  descriptor.proxyOp = {getpid(),
+  descriptor.proxyOp = {os::processId(),
                         0,
                         moving.transfer->peer,
                         static_cast<int>(std::min<size_t>(steps, INT32_MAX)),

@@ -9,12 +9,12 @@
 #include <functional>
 #include <mutex>
 #include <span>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "executors/cuda/engine.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::communicator {
 
@@ -93,7 +93,7 @@ class StampFollower {
   StampMatcher matcher_;
   bool soon_ = false;  // stamps are expected
   bool ending_ = false;
-  std::thread thread_;
+  platform::OwnThread thread_;
 };
 
 }  // namespace stretto::communicator

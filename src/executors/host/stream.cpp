@@ -16,6 +16,11 @@ Streams& streams() {
   static auto* all = new Streams;
   return *all;
 }
+// Call with the mutex held. In a forked child the parent's streams are not found: their threads are not here.
+auto find(Streams& all, const void* handle) {
+  const auto found = all.alive.find(handle);
+  return found != all.alive.end() && found->second->isHere() ? found : all.alive.end();
+}
 
 }  // namespace
 
@@ -26,10 +31,6 @@ Stream::Stream(StreamWatch* watch, std::function<void()> begins)
       }) {}
 
 Stream::~Stream() {
-  if (forkGeneration_ != platform::forkGeneration()) {
-    thread_.detach();  // the thread is the parent's
-    return;
-  }
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
@@ -106,7 +107,7 @@ Stream* makeStream() {
 std::shared_ptr<Stream> findStream(const void* handle) {
   Streams& all = streams();
   std::lock_guard lock(all.mutex);
-  const auto found = all.alive.find(handle);
+  const auto found = find(all, handle);
   return found == all.alive.end() ? nullptr : found->second;
 }
 
@@ -114,7 +115,7 @@ bool destroyStream(const void* handle) {
   std::shared_ptr<Stream> last;
   Streams& all = streams();
   std::lock_guard lock(all.mutex);
-  const auto found = all.alive.find(handle);
+  const auto found = find(all, handle);
   if (found == all.alive.end()) return false;
   last = found->second;
   all.alive.erase(found);

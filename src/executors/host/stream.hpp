@@ -7,10 +7,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "base/status.hpp"
-#include "platform/fork.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::executors::host {
 
@@ -40,6 +39,8 @@ class Stream {
   // Waits until all that was submitted before has run. The work itself is bounded by its own deadlines.
   void synchronize();
   bool idle() const;
+  // False in a forked child of the process that made it: it can neither be waited for nor destroyed there.
+  bool isHere() const { return thread_.isHere(); }
 
  private:
   void loop();
@@ -51,8 +52,7 @@ class Stream {
   std::deque<std::function<void()>> queue_;
   bool running_ = false;
   bool ending_ = false;
-  const uint32_t forkGeneration_ = platform::forkGeneration();
-  std::thread thread_;
+  platform::OwnThread thread_;
 };
 
 // Handles that users hold. find() gives null for one that is not alive.

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/log.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::links::net {
 
@@ -19,15 +18,10 @@ namespace {
 // time.
 template <typename Item, typename Work>
 void atTheSameTime(const std::vector<Item*>& items, Work work) {
-  std::vector<std::thread> threads;
-  for (Item* item : items) {
-    try {
-      threads.emplace_back([item, &work] { work(*item); });
-    } catch (const std::system_error&) {  // no more threads
-      work(*item);
-    }
+  std::vector<platform::OwnThread> threads(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!threads[i].start([&, i] { work(*items[i]); })) work(*items[i]);
   }
-  for (std::thread& one : threads) one.join();
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "links/net/shuttle.hpp"
@@ -29,11 +29,10 @@ Result<std::shared_ptr<Mover>> Mover::of(int device, int index) {
   std::weak_ptr<Mover>& known = movers().all[{device, index}];
   if (std::shared_ptr<Mover> mover = known.lock()) return mover;
   std::shared_ptr<Mover> mover(new Mover);
-  try {
-    mover->thread_ = std::thread([self = mover.get()] { self->run(); });
-  } catch (const std::system_error&) {
-    return fail(Code::kSystem, "no thread can be had that moves bytes between GPU %d and other hosts",
-                device);
+  if (!mover->thread_.start([self = mover.get()] { self->run(); })) {
+    return fail(Code::kSystem,
+                "there is no thread here that could move bytes between GPU %d and other hosts: %s", device,
+                platform::kNoThread);
   }
   known = mover;
   return mover;
@@ -42,7 +41,7 @@ Result<std::shared_ptr<Mover>> Mover::of(int device, int index) {
 Mover::~Mover() {
   ending_.store(true);
   wake();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void Mover::add(Shuttle& shuttle) {

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/status.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::links::net {
 
@@ -39,7 +39,7 @@ class Mover {
   std::atomic<bool> ending_{false};
   std::atomic<bool> sleeps_{false};
   alignas(64) uint32_t bell_ = 0;
-  std::thread thread_;
+  platform::OwnThread thread_;
 };
 
 }  // namespace stretto::links::net

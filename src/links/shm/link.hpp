@@ -12,8 +12,8 @@ inline bool applies(const Endpoint& mine, const Endpoint& theirs) {
 }
 
 inline Result<Link> open(const Endpoint& theirs) {
-  auto mapping = platform::SharedMemory::open(static_cast<pid_t>(theirs.process.pid), theirs.descriptor,
-                                              theirs.windowBytes);
+  auto mapping = platform::SharedMemory::open(static_cast<os::ProcessId>(theirs.process.pid),
+                                              theirs.descriptor, theirs.windowBytes);
   if (!mapping.ok()) return mapping.status();
   Link link;
   link.kind = kName;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/cuda/sides.hpp"
+#include "harness/recorded.hpp"
 
 namespace stretto {
 namespace {
@@ -196,6 +197,21 @@ TEST_F(OneSidedOnGpus, NobodySignalsWhoHasFinalised) {
             }));
 }
 
+// Each by itself, whether a collective comes after it or not.
+TEST_F(OneSidedOnGpus, AreRecordedAsDoneOnceTheyHaveEnded) {
+  asThreads(2, connected([](Member& member) {
+              const cudaStream_t stream = member.device->stream();
+              const int peer = 1 - member.rank;
+              member.expect(ncclSignal(peer, 0, 0, 0, member.comm, stream), "signal");
+              if (!waitFor(member, peer, 1, stream)) return;
+              if (member.rank == 0) waitFor(member, 1, 1, stream);
+              if (member.rank == 0) expectStates(member, "ddr");
+              if (!member.board.meet()) return;
+              if (member.rank == 1) member.expect(ncclSignal(0, 0, 0, 0, member.comm, stream), "signal");
+              expectStates(member, "ddd");
+            }));
+}
+
 // Nobody will signal: what waits is told, and by whom it is not signalled.
 TEST_F(OneSidedOnGpus, WhoWaitsForSignalsOfItsOwnIsTold) {
   asThreads(2, connected([](Member& member) {
@@ -219,6 +235,22 @@ TEST_F(OneSidedOnGpus, WaitsInACircleAreTold) {
                            "it waits for ever");
               member.expect(errorOf(member), "the error", ncclInvalidUsage);
               member.check(streamEnds(member, 30), "the kernel waits on");
+            }));
+}
+
+TEST_F(OneSidedOnGpus, WhoWaitsForARankThatHasLeftIsTold) {
+  asThreads(2, connected([](Member& member) {
+              const cudaStream_t stream = member.device->stream();
+              const int peer = 1 - member.rank;
+              member.expect(ncclSignal(peer, 0, 0, 0, member.comm, stream), "signal");
+              if (!waitFor(member, peer, 1, stream)) return;
+              synchronise(member, stream);
+              if (member.rank == 1) return;
+              waitFor(member, 1, 1, stream);
+              member.check(streamEnds(member, 30), "it waits on");
+              member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
+              member.expect(errorOf(member), "the error", ncclRemoteError);
+              member.expectError("the wait", {"1 signals of rank 1", "finalised", "without sending them"});
             }));
 }
 

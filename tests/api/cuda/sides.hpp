@@ -113,12 +113,13 @@ inline void expectDisagreement(Member& member, std::vector<std::string> words,
 // Rank 0 has enqueued what waits for the others, which do not come: aborting ends it.
 inline void expectAbortEnds(Member& member) {
   if (member.rank != 0) member.board.meet();
+  const Canary canary;
   const double began = secondsNow();
   member.expect(ncclCommAbort(member.comm), "abort");
   member.comm = nullptr;
   if (member.rank != 0) return;
-  member.check(secondsNow() - began < 1.5, "the abort took long");
-  member.check(streamEnds(member, 2), "kernels went on after the abort");
+  member.check(secondsNow() - began < abortLimit(canary, 1.5), "the abort took long");
+  member.check(streamEnds(member, abortLimit(canary, 2)), "kernels went on after the abort");
   member.board.meet();
 }
 inline void abort(Member& member) {

@@ -1,16 +1,13 @@
 // What a rank gets when another dies, never comes, leaves or asks for something else: an error that names it,
 // in bounded time, whatever this rank waits in.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
-#include <filesystem>
-#include <set>
 #include <thread>
 
 #include "algorithms/registry.hpp"
+#include "base/os.hpp"
 #include "base/scoped_variable.hpp"
 #include "harness/norm_sum.hpp"
 #include "harness/ranks.hpp"
@@ -106,7 +103,7 @@ enum Word { kVictimPid, kKilledAt, kDone, kNoticedAfter };
 
 void untilKilled(Member& member, const Descriptor& row, int victim) {
   if (!forceRow(member, row)) return;
-  if (member.rank == victim) member.board.word(kVictimPid) = static_cast<uint64_t>(::getpid());
+  if (member.rank == victim) member.board.word(kVictimPid) = static_cast<uint64_t>(os::processId());
   std::vector<float> buffer = bufferFor(member, countFor(row));
   ncclResult_t result = ncclSuccess;
   while (result == ncclSuccess) {
@@ -119,7 +116,7 @@ void untilKilled(Member& member, const Descriptor& row, int victim) {
   member.board.word(kNoticedAfter + member.rank) = (now - killedAt) / 1000;
   member.expect(result, "the operation", ncclRemoteError);
   char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
+  os::hostName(host, sizeof host);
   const bool transfer = row.collective == Collective::kSend;
   member.expectError("ncclGetLastError", {"rank " + std::to_string(victim), host,
                                           std::to_string(member.board.word(kVictimPid).load()),
@@ -148,48 +145,19 @@ void killOne(const Descriptor& row, int ranks, int victim) {
 
 TEST_P(EveryWait, ADeadRankIsNoticedByAllOthers) {
   if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
-  static int turn = 0;
+  // By the row alone: a rank's process may come here without those before it.
+  const std::vector<Descriptor> rows = waitingRows();
+  const auto isThis = [](const Descriptor& row) { return nameOfRow(row) == nameOfRow(GetParam()); };
+  const auto turn = static_cast<int>(std::find_if(rows.begin(), rows.end(), isThis) - rows.begin());
   killOne(GetParam(), 3 + turn % 2, turn % 3);
-  ++turn;
-}
-
-std::set<std::string> filesIn(const char* folder) {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().string());
-  return names;
-}
-
-TEST(Death, LeavesNoFilesBehind) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
-  const auto ours = [](const std::set<std::string>& before, const char* folder) {
-    std::string left;
-    for (const std::string& name : filesIn(folder)) {
-      if (before.count(name) == 0 && name.find("stretto") != name.npos) left += name + " ";
-    }
-    return left;
-  };
-  const auto shared = filesIn("/dev/shm");
-  const auto temporary = filesIn("/tmp");
-  const Board board(3);
-  Processes processes(board, connected([](Member& member) {
-                        std::vector<float> buffer = bufferFor(member, 100);
-                        while (callOnce(Collective::kAllReduce, member, 100, buffer.data()) == ncclSuccess) {
-                          ++member.board.word(kDone);
-                        }
-                        ::pause();  // the others are killed first
-                      }));
-  ASSERT_TRUE(eventually(20, [&] { return board.word(kDone) > 30; }));
-  for (int rank = 0; rank < 3; ++rank) processes.kill(rank);
-  processes.finish(Processes::kAll);
-  EXPECT_EQ(ours(shared, "/dev/shm"), "");
-  EXPECT_EQ(ours(temporary, "/tmp"), "");
 }
 
 // ---- Abort ------------------------------------------------------------------------------------------------
 
 // Rank 0's call and rank 1's are stuck because rank 2 does not come; another thread aborts rank 0.
 void abortWhileStuck(Member& member, const Descriptor& row, const Canary& canary) {
-  if (!forceRow(member, row)) return;
+  // All have their communicator, late as they may be, before one aborts.
+  if (!forceRow(member, row) || !member.board.meet()) return;
   const size_t count = 20 * countFor(row);
   std::vector<float> buffer = bufferFor(member, row.protocol == Protocol::kLL ? 500 : count);
   const auto call = [&] {
@@ -255,47 +223,6 @@ TEST(Abort, EndsAnInitialisationThatLacksARank) {
   const double start = secondsNow();
   EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
   EXPECT_LT(secondsNow() - start, canary.limit(kNoticed));
-}
-
-// The process that made the id is late, and has not answered the rank yet that aborts.
-TEST(Abort, OfARankThatNobodyKnowsYetIsToldToTheOthers) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "threads only";
-  enum { kMade, kStopped, kGoesOn };
-  const ScopedVariable timeout("STRETTO_INIT_TIMEOUT", "6");
-  const auto awaits = [](const Member& member, int word) {
-    member.check(eventually(20, [&] { return member.board.word(word) != 0; }), "nobody said so");
-  };
-  const Board board(2);
-  Processes processes(board, [&](Member& member) {
-    const Canary canary;
-    ncclUniqueId id;
-    member.board.shareId(member.rank, &id);
-    if (member.rank == 1) {
-      awaits(member, kStopped);
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.blocking = 0;
-      member.expect(ncclCommInitRankConfig(&member.comm, 2, id, 1, &config), "init", ncclInProgress);
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      const double start = secondsNow();
-      member.expect(ncclCommAbort(member.comm), "abort");
-      if (secondsNow() - start > canary.limit(kNoticed)) member.complain("the abort took long");
-    } else {
-      member.board.word(kMade) = 1;
-      awaits(member, kGoesOn);
-      const double start = secondsNow();
-      member.expect(ncclCommInitRank(&member.comm, 2, id, 0), "init", ncclRemoteError);
-      member.expectError("the error", {"rank 1", "ncclCommAbort"});
-      if (secondsNow() - start > canary.limit(kNoticed)) member.complain("told late");
-    }
-    member.board.meet();
-  });
-  ASSERT_TRUE(eventually(20, [&] { return board.word(kMade) != 0; }));
-  ::kill(processes.pid(0), SIGSTOP);
-  board.word(kStopped) = 1;
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  ::kill(processes.pid(0), SIGCONT);
-  board.word(kGoesOn) = 1;
-  processes.finish();
 }
 
 TEST(Abort, EndsWhatRunsOnAHostStream) {
@@ -403,7 +330,8 @@ TEST(Absence, PastTheDeadlineTheMissingRankIsNamed) {
               const double took = secondsNow() - start;
               member.expect(result, "waiting for rank 1", ncclRemoteError);
               member.expectError("the error", {"rank 1", "all_reduce"});
-              if (took > canary.limit(0.6)) member.complain("took %.3f s", took);
+              // One that waits for its deadline twice takes a second at least.
+              if (took > canary.limit(0.9)) member.complain("took %.3f s", took);
               member.board.meet();
             }));
   unsetenv("STRETTO_TIMEOUT");
@@ -558,14 +486,18 @@ TEST(Many, CommunicatorsComeAndGoWithoutTrace) {
         240);
   };
   many(20);
-  const auto quietDown = [] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); };
-  quietDown();
-  const size_t threads = threadsNow(), descriptors = descriptorsNow(), mappings = mappingsNow();
+  Held before;
+  ASSERT_TRUE(comesToRest(before)) << "threads, descriptors or mappings come and go";
   many(rounds);
-  quietDown();
-  EXPECT_LE(threadsNow(), threads);
-  EXPECT_LE(descriptorsNow(), descriptors);
-  EXPECT_LE(mappingsNow(), mappings + 8) << "of the allocator's own at most";
+  Held after;
+  (void)eventually(10, [&] {
+    after = Held::now();
+    return after.threads <= before.threads && after.descriptors <= before.descriptors &&
+           after.mappings <= before.mappings + 8;
+  });
+  EXPECT_LE(after.threads, before.threads);
+  EXPECT_LE(after.descriptors, before.descriptors);
+  EXPECT_LE(after.mappings, before.mappings + 8) << "of the allocator's own at most";
 }
 
 TEST(Many, SixtyFourRanksFinishEveryCollective) {

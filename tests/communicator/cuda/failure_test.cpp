@@ -49,11 +49,12 @@ bool streamEnds(const Member& member, double seconds) {
   return eventually(seconds, [&] { return cudaStreamQuery(member.stream()) != cudaErrorNotReady; });
 }
 void abort(Member& member) {
+  const Canary canary;
   const double began = secondsNow();
   member.expect(ncclCommAbort(member.comm), "abort");
   member.comm = nullptr;
   const double took = secondsNow() - began;
-  if (took > 1) member.complain("ncclCommAbort took %.2f s", took);
+  if (took > abortLimit(canary, 1)) member.complain("ncclCommAbort took %.2f s", took);
 }
 
 // The body of a rank that survives: it waits in an operation for rank 0, which dies at word(1).

@@ -12,7 +12,7 @@
 #include "base/scoped_variable.hpp"
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
-#include "observe/flight_reader.hpp"
+#include "harness/recorded.hpp"
 #include "profiler/journal.hpp"
 
 namespace stretto {
@@ -86,25 +86,6 @@ TEST(FusedGroups, AreToldCallByCall) {
     EXPECT_EQ(reported.kernels[rank], std::vector<size_t>(7, 1)) << rank;
     EXPECT_EQ(reported.replays[rank], (std::set<int>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17})) << rank;
   }
-}
-
-// The states of this rank's operations.
-std::string statesOf(const Member& member) {
-  ncclResult_t later = ncclSuccess;  // asking looks at what is done
-  member.expect(ncclCommGetAsyncError(member.comm, &later), "ncclCommGetAsyncError");
-  const auto reading = observe::readProcess(getpid());
-  std::string states;
-  if (!reading.ok()) return lastError();
-  for (const observe::FlightSnapshot& snapshot : reading.value().snapshots) {
-    if (snapshot.rank != member.rank) continue;
-    for (const observe::FlightOperation& one : snapshot.operations)
-      states += one.state == observe::OperationState::kDone ? 'd' : 'r';
-  }
-  return states;
-}
-void expectStates(const Member& member, const char* wanted) {
-  if (eventually(5, [&] { return statesOf(member) == wanted; })) return;
-  member.complain("operations are %s, not %s", statesOf(member).c_str(), wanted);
 }
 
 // Those of a launch are done when all of them are; those of an earlier one are, while it still waits.

@@ -258,27 +258,17 @@ TEST_P(Proxied, NothingIsLeftOfThem) {
       return member.board.meet() && right;
     };
     if (!once()) return;  // what is made once stays
-    size_t threads = 0, descriptors = 0;
-    const auto rests = [&] {
-      return member.board.meet() && eventually(10, [&] {
-               const bool same = threads == threadsNow() && descriptors == descriptorsNow();
-               threads = threadsNow();
-               descriptors = descriptorsNow();
-               std::this_thread::sleep_for(std::chrono::milliseconds(300));
-               return same;
-             });
-    };
-    if (!member.check(rests(), "threads that come and go")) return;
-    const size_t threadsBefore = threads, descriptorsBefore = descriptors;
+    Held before;
+    if (!member.check(comesToRest(before), "threads that come and go") || !member.board.meet()) return;
     for (int turn = 0; turn < 3; ++turn) {
       if (!once()) return;
     }
     const auto asBefore = [&] {
-      return threadsNow() <= threadsBefore && descriptorsNow() <= descriptorsBefore;
+      return threadsNow() <= before.threads && descriptorsNow() <= before.descriptors;
     };
     if (!eventually(10, asBefore)) {
       member.complain("%zu threads and %zu descriptors, before %zu and %zu", threadsNow(), descriptorsNow(),
-                      threadsBefore, descriptorsBefore);
+                      before.threads, before.descriptors);
     }
     member.board.meet();
   });
@@ -365,7 +355,6 @@ TEST_F(GpuHosts, OneThatLeavesInPeaceIsNoLoss) {
 // The others' kernels end within a second, and they are told who it was.
 TEST_F(GpuHosts, OneThatDiesIsNamed) {
   const Board board(2);
-  const Canary canary;
   Processes processes(
       board,
       onHosts(1,
@@ -379,6 +368,7 @@ TEST_F(GpuHosts, OneThatDiesIsNamed) {
                 member.expect(result, "all-reduce");
                 member.board.word(0) = 1;
                 member.check(eventually(20, [&] { return member.board.word(1) != 0; }), "no kill");
+                const Canary canary;
                 const double killed = secondsNow();
                 member.device->synchronize();
                 const double took = secondsNow() - killed;

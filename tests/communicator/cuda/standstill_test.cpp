@@ -58,7 +58,10 @@ void standStill(int ranks, const std::function<void(Member&)>& enqueue,
                   eventually(30, [&] { return cudaStreamQuery(member.stream()) != cudaErrorNotReady; });
               const double took = secondsNow() - began;
               member.check(ended, "kernels that wait for each other go on");
-              if (took > canary.limit(5)) member.complain("the kernels ended after %.1f s", took);
+              // Looks come at the pace of the device: on an emulated one, ending long before STRETTO_TIMEOUT,
+              // a minute, is all that can be asked for.
+              if (!kEmulated && took > canary.limit(5))
+                member.complain("the kernels ended after %.1f s", took);
               member.check(eventually(2, [&] { return errorOf(member) != ncclSuccess; }), "no error");
               member.expect(errorOf(member), "the error", ncclInvalidUsage);
               member.expectError("the standstill", calls);
@@ -108,6 +111,21 @@ TEST_F(Standstill, OfTwoSendsThatAreNotInOneGroup) {
                member.expect(receiveFrom(member, 1 - member.rank), "receive");
              },
              {"ranks disagree", "send float32 x 10000000 to rank", "one group"});
+}
+
+TEST_F(Standstill, OfAWaitForASignalAndASend) {
+  standStill(2,
+             [](Member& member) {
+               if (member.rank == 0) {
+                 ncclWaitSignalDesc_t wanted{1, 1, 0, 0};
+                 member.expect(ncclWaitSignal(1, &wanted, member.comm, member.stream()), "wait");
+                 member.expect(receiveFrom(member, 1), "receive");
+               } else {
+                 member.expect(sendTo(member, 0), "send");
+                 member.expect(ncclSignal(0, 0, 0, 0, member.comm, member.stream()), "signal");
+               }
+             },
+             {"ranks disagree", "send float32 x 10000000 to rank 0", "wait for 1 signals of rank 1"});
 }
 
 // Nobody counts a graph's messages, and none of these is one that was sent before.

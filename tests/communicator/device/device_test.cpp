@@ -6,6 +6,7 @@
 #include "algorithms/shares.hpp"
 #include "base/parameters.hpp"
 #include "base/scoped_variable.hpp"
+#include "communicator/core/identity.hpp"
 #include "communicator/device/connect.hpp"
 #include "communicator/device/layout.hpp"
 #include "communicator/device/side.hpp"

@@ -5,7 +5,10 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
+
+#include "communicator/device/launch_log.hpp"
 
 namespace stretto::communicator {
 namespace {
@@ -23,6 +26,7 @@ struct Sends {
 struct Receives {
   int peer;
 };
+struct WaitsForSignals {};
 
 // Ranks whose kernels say what a test lets them say; every rank looks for a standstill in each turn.
 class KernelWaitsTest : public testing::Test {
@@ -41,7 +45,7 @@ class KernelWaitsTest : public testing::Test {
 
   void launchesCollective(size_t rank) {
     ++ranks_[rank].launch;
-    ranks_[rank].what.isTransfers = false;
+    ranks_[rank].what.isTransfers = ranks_[rank].what.isOfSignals = false;
     ranks_[rank].what.before = ranks_[rank].what.with;
   }
   void launches(size_t rank, Sends what) {
@@ -53,6 +57,10 @@ class KernelWaitsTest : public testing::Test {
     launchesCollective(rank);
     ranks_[rank].what.isTransfers = true;
     ++ranks_[rank].what.with.received[static_cast<size_t>(what.peer)];
+  }
+  void launches(size_t rank, WaitsForSignals) {
+    launchesCollective(rank);
+    ranks_[rank].what.isTransfers = ranks_[rank].what.isOfSignals = true;
   }
   void launches(size_t rank, Sends what, Receives andThat) {  // in one group
     launches(rank, what);
@@ -148,6 +156,40 @@ TEST_F(KernelWaitsTest, WhoAlsoWaitsForAMemberIsNone) {
               looks(2, Awaited::kPeer, 1);
             }),
             bit(0) | bit(1));
+}
+
+// Rank 1 sends what rank 0 would receive next, and would signal then.
+TEST_F(KernelWaitsTest, AWaitForASignalThatMeetsAMessageStandsStill) {
+  launches(0, WaitsForSignals{});
+  launches(1, Sends{0});
+  EXPECT_EQ(after40([&] {
+              looks(0, Awaited::kSender, 1);
+              looks(1, Awaited::kReceiver, 0);
+            }),
+            bit(0) | bit(1));
+}
+
+TEST_F(KernelWaitsTest, ARingThroughAWaitForASignalStandsStill) {
+  launches(0, WaitsForSignals{});
+  launches(1, Receives{2});
+  launchesCollective(2);
+  EXPECT_EQ(after40([&] {
+              looks(0, Awaited::kSender, 1);
+              looks(1, Awaited::kSender, 2);
+              looks(2, Awaited::kPeer, 0);
+            }),
+            bit(0) | bit(1) | bit(2));
+}
+
+// Rank 1 waits for rank 2, which computes: then it may come to its signal.
+TEST_F(KernelWaitsTest, AWaitForASignalGoesOnWhileItsSenderMayCome) {
+  launches(0, WaitsForSignals{});
+  launches(1, Receives{2});
+  EXPECT_EQ(after40([&] {
+              looks(0, Awaited::kSender, 1);
+              looks(1, Awaited::kSender, 2);
+            }),
+            0u);
 }
 
 TEST_F(KernelWaitsTest, BothEndsOfAMessageGoOn) {
@@ -333,6 +375,20 @@ TEST_F(KernelWaitsTest, WhatIsNotKnownIsNotPublished) {
               looks(1, Awaited::kPeer, 0);
             }),
             0u);
+}
+
+TEST(LaunchLog, TellsWaitsForSignalsFromTransfers) {
+  LaunchLog log;
+  for (const Collective collective : {Collective::kReceive, Collective::kWaitSignal}) {
+    LaunchLog::Entry entry;
+    entry.first.sequence = 1;
+    entry.first.collective = static_cast<uint8_t>(collective);
+    log.add(std::move(entry));
+    const WaitingLaunch what = log.describe(*log.oldest());
+    EXPECT_TRUE(what.isTransfers);
+    EXPECT_EQ(what.isOfSignals, collective == Collective::kWaitSignal);
+    log.drop();
+  }
 }
 
 TEST(LongWait, GoesThroughAWord) {

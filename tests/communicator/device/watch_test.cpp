@@ -38,7 +38,7 @@ void exitInAChild() {
   (void)testing::eventually(20, [] { return looks > 0; });
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(1);
+    ::alarm(20);  // a wait for a thread that the child has not would last for ever
     std::exit(0);
   }
   int status = -1;

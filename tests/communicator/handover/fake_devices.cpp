@@ -206,7 +206,7 @@ class Idle final : public Engine {
   void abort(uint32_t) override {}
   Report report() const override { return {}; }
   std::array<stretto::cuda::LongLook, stretto::cuda::kAwaited> longLooks() const override { return {}; }
-  uint64_t finished() const override { return done_.load(); }
+  KernelCounts finished() const override { return {done_.load(), 0}; }
   Status wantStamps() override {
     ++gStampsWanted;
     if (!has("FAKE_STAMPS")) return fail(Code::kSystem, "made-up GPU: no pinned memory");

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include "communicator/profiler/calls.hpp"
+#include "harness/temporary_folder.hpp"
 #include "observe/profiler_abi.hpp"
 #include "platform/clock.hpp"
 #include "stretto.h"
@@ -269,7 +270,8 @@ TEST_F(ProfilerCalls, ThePluginOutlivesTheGroup) {
 }
 
 TEST_F(ProfilerCalls, ChildrenAreCommunicatorsOfTheirOwn) {
-  const std::string log = ::testing::TempDir();
+  const TemporaryFolder folder("children");
+  const std::string log = folder / "log";
   Board board(2);
   const auto body = [](Member& member) {
     ncclComm_t child = nullptr;
@@ -278,11 +280,11 @@ TEST_F(ProfilerCalls, ChildrenAreCommunicatorsOfTheirOwn) {
     ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, child, nullptr);
     ncclCommDestroy(child);
   };
-  setenv("STRETTO_TEST_PROFILE_LOG", (log + "children").c_str(), 1);
+  setenv("STRETTO_TEST_PROFILE_LOG", log.c_str(), 1);
   setenv("NCCL_PROFILER_PLUGIN", recordingPlugin().c_str(), 1);
   { Processes(board, connected(body), 60, Processes::kOneEach).finish(); }
   unsetenv("NCCL_PROFILER_PLUGIN");
-  std::ifstream file(log + "children");
+  std::ifstream file(log);
   std::set<std::string> communicators;
   size_t inits = 0;
   for (std::string line; std::getline(file, line);) {
@@ -291,7 +293,6 @@ TEST_F(ProfilerCalls, ChildrenAreCommunicatorsOfTheirOwn) {
     ++inits;
     communicators.insert(line.substr(at, line.find(' ', at) - at));
   }
-  unlink((log + "children").c_str());
   EXPECT_EQ(inits, 4u) << "two ranks, two communicators";
   EXPECT_EQ(communicators.size(), 2u) << "the id is the same on all ranks";
 }
