@@ -38,7 +38,7 @@ void Connection::finish() {
 
 void Connection::flush() {
   while (!queue_.empty() && !sendingFailed_) {
-    iovec pieces[kPieces];
+    IoSpan pieces[kPieces];
     size_t count = 0;
     for (const SharedBytes& frame : queue_) {
       if (count == kPieces) break;

@@ -1,12 +1,11 @@
 #include "bootstrap/loop.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/log.hpp"
+#include "base/os.hpp"
 #include "base/parameters.hpp"
 #include "platform/network_interface.hpp"
 #include "platform/random.hpp"
@@ -34,10 +33,10 @@ Result<SocketAddress> addressToListenOn() {
 
 Result<Welcome> describeThisProcess() {
   Welcome host;
-  host.pid = static_cast<uint32_t>(::getpid());
+  host.pid = static_cast<uint32_t>(os::processId());
   STRETTO_TRY(fillRandom(std::span(reinterpret_cast<uint8_t*>(&host.process), sizeof host.process)));
   char name[kMaxNameBytes + 1] = "";
-  ::gethostname(name, sizeof name - 1);
+  os::hostName(name, sizeof name);
   host.host = name;
   return host;
 }
@@ -65,7 +64,7 @@ Result<std::shared_ptr<Loop>> Loop::create() {
   STRETTO_TRY(address.status());
   Result<Welcome> host = describeThisProcess();
   STRETTO_TRY(host.status());
-  STRETTO_TRY(poller.value().add(listener.value(), kListenerToken, false));
+  STRETTO_TRY(poller.value().add(listener.value(), kListenerToken, Poller::For::kReading));
   return std::shared_ptr<Loop>(new Loop(std::move(poller.value()), std::move(listener.value()),
                                         address.value(), std::move(host.value())));
 }
@@ -188,9 +187,9 @@ void Loop::acceptAll() {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       STRETTO_LOG(kWarn, kInit, "bootstrap: cannot accept a connection for the moment: %s",
                   std::strerror(errno));
-      poller_.setPaused(listener_, kListenerToken, true);
+      poller_.change(listener_, kListenerToken, Poller::For::kNothing);
       at(Clock::now() + kAcceptPause,
-         [](Loop& loop) { loop.poller_.setPaused(loop.listener_, kListenerToken, false); });
+         [](Loop& loop) { loop.poller_.change(loop.listener_, kListenerToken, Poller::For::kReading); });
       return;
     }
     if (errno != EINTR && errno != ECONNABORTED) return;
@@ -208,7 +207,7 @@ void Loop::adopt(FileDescriptor socket) {
   const uint64_t token = nextToken_++;
   auto connection = std::make_unique<Connection>(token, std::move(socket), dirty_);
   connection->dialogue = std::make_unique<HostDialogue>(sessions_, *connection, nonce);
-  if (!poller_.add(connection->socket(), token, false).ok()) {
+  if (!poller_.add(connection->socket(), token, Poller::For::kReading).ok()) {
     return;
   }
   connection->deadline = Clock::now() + kHandshakeTime;
@@ -266,7 +265,8 @@ void Loop::flushOne(Connection& connection) {
   }
   if (more != connection.watchedForWriting) {
     connection.watchedForWriting = more;
-    poller_.setWantWritable(connection.socket(), connection.token(), more);
+    poller_.change(connection.socket(), connection.token(),
+                   more ? Poller::For::kBoth : Poller::For::kReading);
   }
   if (!connection.finishing()) {
     return;

@@ -191,7 +191,7 @@ void Loop::call(const ClientLink& link, const MemberInfo& who) {
     callEnded(*dialogue, error);
     return;
   }
-  if (!poller_.add(connection->socket(), token, true).ok()) {
+  if (!poller_.add(connection->socket(), token, Poller::For::kBoth).ok()) {
     return;
   }
   connection->call = dialogue.get();

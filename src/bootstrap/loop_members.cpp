@@ -41,7 +41,7 @@ void Loop::connect(const Link& link, uint64_t process) {
   Nonce nonce;
   const uint64_t token = nextToken_++;
   auto connection = std::make_unique<Connection>(token, std::move(socket), dirty_);
-  if (!freshNonce(nonce) || !poller_.add(connection->socket(), token, true).ok()) {
+  if (!freshNonce(nonce) || !poller_.add(connection->socket(), token, Poller::For::kBoth).ok()) {
     link->refused({Code::kSystem, -1, lastError()});
     if (process != 0) retryLater(link, process);
     return;

@@ -1,7 +1,5 @@
 #include "bootstrap/membership.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -75,7 +73,7 @@ Status stopped(int rank) {
 
 Membership::Membership(const UniqueId& id, std::unique_ptr<ServiceUse> service,
                        std::shared_ptr<ClientLink> link)
-    : id_(id), pid_(::getpid()), service_(std::move(service)), link_(std::move(link)) {}
+    : id_(id), pid_(os::processId()), service_(std::move(service)), link_(std::move(link)) {}
 
 Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int rank, int ranks,
                                                      double timeoutSeconds, StopCheck stop,
@@ -153,7 +151,7 @@ bool Membership::ask(QueryKind kind, Missing& answer) {
 }
 
 Membership::~Membership() {
-  if (pid_ != ::getpid()) {
+  if (pid_ != os::processId()) {
     ServiceUse::abandon(std::move(service_), std::move(link_));
     return;
   }
@@ -176,7 +174,7 @@ Result<Membership::Parts> Membership::exchange(const char* name, std::span<const
 }
 
 Result<uint32_t> Membership::takePart(const char* name, std::span<const uint8_t> mine) {
-  if (pid_ != ::getpid()) {
+  if (pid_ != os::processId()) {
     return fail(Code::kInvalidUsage,
                 "rank %d: this communicator belongs to process %d, which forked this one", rank(),
                 static_cast<int>(pid_));
@@ -242,13 +240,13 @@ bool Membership::hasGone(int rank) const {
 }
 
 void Membership::nudge(std::span<const uint8_t> message) {
-  if (pid_ != ::getpid() || left_.load() || message.size() > kMaxNudgeBytes) return;
+  if (pid_ != os::processId() || left_.load() || message.size() > kMaxNudgeBytes) return;
   service_->loop().post(
       [link = link_, said = Bytes(message.begin(), message.end())](Loop& loop) { loop.nudge(*link, said); });
 }
 
 void Membership::sayGoodbye(Leaving how, const std::string& why) {
-  if (pid_ == ::getpid()) {
+  if (pid_ == os::processId()) {
     leave(how == Leaving::kAborted ? Farewell::kAborted : Farewell::kLeft, why);
   }
 }

@@ -9,8 +9,6 @@
 // are dead: their methods fail with kInvalidUsage and their destructors leave the parent's alone.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -19,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/os.hpp"
 #include "base/status.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "bootstrap/wire.hpp"
@@ -120,7 +119,7 @@ class Membership {
   bool ask(QueryKind kind, Missing& answer);
 
   const UniqueId id_;
-  const pid_t pid_;
+  const os::ProcessId pid_;
   std::unique_ptr<ServiceUse> service_;
   std::shared_ptr<ClientLink> link_;  // shared with the background thread
   std::atomic<bool> left_{false};

@@ -1,22 +1,19 @@
 #include "bootstrap/service.hpp"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/os.hpp"
 #include "bootstrap/loop.hpp"
+#include "platform/own_thread.hpp"
 #include "platform/random.hpp"
-#include "platform/signals.hpp"
+#include "platform/this_thread.hpp"
 
 namespace stretto::bootstrap {
 namespace {
@@ -29,12 +26,12 @@ constexpr auto kExitTime = std::chrono::seconds(2);
 // What one process knows of its Service. Never freed: the thread may outlive static objects, and after a fork
 // the child makes its own and leaves the parent's, whatever state it was copied in, alone.
 struct ServiceUse::Registry {
-  const pid_t pid = ::getpid();
+  const os::ProcessId pid = os::processId();
   Registry* const inherited;  // only so that it stays reachable
   std::mutex mutex;
   std::condition_variable changed;
   std::shared_ptr<Loop> loop;  // null while no thread runs
-  std::thread thread;          // of the loop, or of the last one that has retired
+  platform::OwnThread thread;  // of the loop, or of the last one that has retired
   size_t users = 0;
   bool exiting = false;
   std::vector<std::pair<ServiceUse*, std::shared_ptr<void>>> abandoned;
@@ -45,7 +42,7 @@ struct ServiceUse::Registry {
 ServiceUse::Registry& ServiceUse::registry() {
   static std::atomic<Registry*> current{nullptr};
   Registry* known = current.load(std::memory_order_acquire);
-  while (known == nullptr || known->pid != ::getpid()) {
+  while (known == nullptr || known->pid != os::processId()) {
     auto* fresh = new Registry(known);
     if (current.compare_exchange_strong(known, fresh, std::memory_order_acq_rel)) {
       return *fresh;
@@ -59,23 +56,18 @@ ServiceUse::Registry& ServiceUse::registry() {
 Status ServiceUse::start(Registry& here) {
   static const int registered = std::atexit(atExit);
   static_cast<void>(registered);
-  if (here.thread.joinable()) {
-    here.thread.join();  // it has retired under this mutex and only has to return
-  }
+  here.thread.join();  // one that has retired under this mutex only has to return
   Result<std::shared_ptr<Loop>> made = Loop::create();
   STRETTO_TRY(made.status());
-  const platform::SignalsBlocked quiet;
-  try {
-    here.thread = std::thread([&here, loop = made.value()] {
-      pthread_setname_np(pthread_self(), "stretto-boot");
-      if (loop->run([&here] { return retire(here); })) return;
-      std::lock_guard lock(here.mutex);  // the process exits, so nobody joins this thread with the mutex held
-      here.loop = nullptr;
-      here.changed.notify_all();
-    });
-  } catch (const std::system_error& error) {
-    return fail(Code::kSystem, "cannot start the bootstrap thread: %s", error.what());
-  }
+  const bool begun = here.thread.start([&here, loop = made.value()] {
+    platform::nameThisThread("stretto-boot");
+    if (loop->run([&here] { return retire(here); })) return;
+    std::lock_guard lock(here.mutex);  // the process exits, so nobody joins this thread with the mutex held
+    here.loop = nullptr;
+    here.changed.notify_all();
+  });
+  if (!begun)
+    return fail(Code::kSystem, "there is no thread here for the bootstrap: %s", platform::kNoThread);
   here.loop = made.value();
   return kOkStatus;
 }
@@ -133,13 +125,12 @@ void ServiceUse::atExit() {
     lock.lock();
     if (!here.changed.wait_for(lock, kExitTime, [&] { return here.loop == nullptr; })) {
       STRETTO_LOG(kWarn, kInit, "the bootstrap thread did not stop in time at exit");
-      if (here.thread.joinable()) here.thread.detach();
-      return;
+      return;  // nobody joins it: the registry stays
     }
   }
-  std::thread finished = std::move(here.thread);
+  platform::OwnThread finished = std::move(here.thread);
   lock.unlock();
-  if (finished.joinable()) finished.join();
+  finished.join();
 }
 
 Result<UniqueId> Service::createSession() {

@@ -9,9 +9,10 @@
 // * A connection carries messages one way, from the side that connected to the side that accepted. The n-th
 //   message of a tag that was sent goes to the n-th receive of that tag; with one tag, the n-th to the n-th.
 // * A connection is made by both sides: connect's poll() and accept() must both be called until they give it.
-// * The bytes of a request belong to the net from send() or receive() until test() has said done. Requests of
-//   one connection are tested oldest first; at most kMostRequests of them are under way. Nothing moves but
-//   inside calls.
+// * The bytes of a request belong to the net from send() or receive() until test() has said done, or until
+//   the connection is destroyed; an error does not give them back. Requests of one connection are tested
+//   oldest first; at most kMostRequests of them are under way. Without calls a connection stands still sooner
+//   or later; threads of the net's own may move bytes between calls.
 // * Threads: one thread at a time calls for one connection. Different connections may be used by different
 //   threads, and Net itself by any.
 // * Errors: kRemote when the peer has gone or broke the protocol, kSystem when the operating system refused,

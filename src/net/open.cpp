@@ -1,10 +1,9 @@
 #include "net/open.hpp"
 
-#include <strings.h>
-
 #include <string>
 
 #include "base/log.hpp"
+#include "base/names.hpp"
 #include "base/parameters.hpp"
 #include "net/plugin/plugin.hpp"
 #include "net/tcp/tcp.hpp"
@@ -16,7 +15,7 @@ constexpr double kSecondsOfInit = 30;
 
 bool isOurs(const std::string& wanted) {
   for (const char* name : {"", "Socket", "tcp", "Stretto"}) {
-    if (strcasecmp(wanted.c_str(), name) == 0) return true;
+    if (equalsIgnoringCase(wanted, name)) return true;
   }
   return false;
 }
@@ -27,7 +26,7 @@ std::unique_ptr<Net> firstThatWorks(const std::string& list, const std::string& 
     const size_t end = std::min(list.find(',', at), list.size());
     const std::string name = list.substr(at, end - at);
     at = end + 1;
-    if (name.empty() || strcasecmp(name.c_str(), "none") == 0) continue;
+    if (name.empty() || equalsIgnoringCase(name, "none")) continue;
     std::string reason;
     auto net = plugin::open(name, wanted, kSecondsOfInit, reason);
     if (net != nullptr) return net;

@@ -47,14 +47,13 @@ double killAll(const Processes& processes, std::initializer_list<int> ranks) {
 }
 
 // Every one of `survivors` has heard of the loss of `rank` within a second, once.
-void expectTold(const Page& page, const Processes& processes, std::initializer_list<int> survivors, int rank,
+void expectTold(const Page& page, const Canary& canary, std::initializer_list<int> survivors, int rank,
                 pid_t pid, double killedAt) {
-  static_cast<void>(processes);
   for (const int survivor : survivors) {
     const Heard& heard = page.heard[survivor];
     EXPECT_TRUE(eventually(3, [&] { return heard.indexOf(rank) >= 0; }))
         << "rank " << survivor << " has not been told that rank " << rank << " is lost";
-    if (heard.indexOf(rank) >= 0) expectLoss(heard, heard.indexOf(rank), rank, pid, killedAt);
+    if (heard.indexOf(rank) >= 0) expectLoss(heard, heard.indexOf(rank), rank, pid, killedAt, canary);
   }
 }
 
@@ -82,8 +81,9 @@ TEST(HostProcesses, ADeathAfterTheMakerHasLeftAndExited) {
     });
     EXPECT_EQ(processes.wait(0), 0);
     ::usleep(20000);
+    const Canary canary;
     const double killedAt = killAll(processes, {2});
-    expectTold(*page, processes, {1, 3}, 2, processes.pid(2), killedAt);
+    expectTold(*page, canary, {1, 3}, 2, processes.pid(2), killedAt);
     page->go = 1;
     for (const int rank : {1, 3}) {
       EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
@@ -118,8 +118,9 @@ TEST(HostProcesses, ADeathAfterAMakerWithoutRanksHasGone) {
       if (how == Going::kKilled) processes.kill(kRanks);
       if (how == Going::kStopped) ::kill(processes.pid(kRanks), SIGSTOP);
       if (how != Going::kStopped) processes.wait(kRanks);
+      const Canary canary;
       const double killedAt = killAll(processes, {2});
-      expectTold(*page, processes, {0, 1, 3}, 2, processes.pid(2), killedAt);
+      expectTold(*page, canary, {0, 1, 3}, 2, processes.pid(2), killedAt);
       page->go = 1;
       for (const int rank : {0, 1, 3}) {
         EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
@@ -147,8 +148,9 @@ TEST(HostProcesses, ADeathWhileTheMakerWithRanksIsStopped) {
     waitFor(page->joined, kRanks);
     ::usleep(50000);
     ::kill(processes.pid(0), SIGSTOP);
+    const Canary canary;
     const double killedAt = killAll(processes, {victim});
-    expectTold(*page, processes, {victim == 1 ? 2 : 1, 3}, victim, processes.pid(victim), killedAt);
+    expectTold(*page, canary, {victim == 1 ? 2 : 1, 3}, victim, processes.pid(victim), killedAt);
     page->go = 1;
     for (const int rank : {1, 2, 3}) {
       if (rank == victim) continue;
@@ -249,29 +251,29 @@ TEST(HostProcesses, AMakerThatGoesInTheMiddleOfAnExchange) {
 TEST(HostProcesses, AStoppedHostMissesManyExchangesAndGoesOn) {
   constexpr int kRanks = 3;
   const SharedPage<Page> page;
-  Processes processes(kRanks + 1, [&](int slot) {
-    if (slot == kRanks) {
-      page->id.post(newId());
-      ::pause();
-    }
-    const auto membership = joinPage(*page, slot, kRanks);
-    if (membership == nullptr) return 1;
-    waitFor(page->go, 1);
-    const std::vector<uint8_t> large(kMaxBlobBytes, static_cast<uint8_t>(slot));
-    for (int round = 0; round < 1200; ++round) {  // more than a connection may queue
-      if (!membership->exchange("large", large, 20).ok()) return 2;
-    }
-    page->done.fetch_add(1);
-    waitFor(page->go, 2);
-    ::usleep(100000);  // the host reads what it has missed
-    if (membership->exchange("with all hosts", bytesOf("x"), 20).status().code != Code::kOk) return 3;
-    return 0;
-  });
+  Processes processes(
+      kRanks + 1,
+      [&](int slot) {
+        const auto membership = joinOrMakeId(*page, slot, kRanks);
+        if (membership == nullptr) return 1;
+        waitFor(page->go, 1);
+        const std::vector<uint8_t> large(kMaxBlobBytes, static_cast<uint8_t>(slot));
+        for (int round = 0; round < 1200; ++round) {  // more than a connection may queue
+          if (!membership->exchange("large", large, 20).ok()) return 2;
+        }
+        page->done.fetch_add(1);
+        waitFor(page->go, 2);
+        ::usleep(100000);  // the host reads what it has missed
+        if (membership->exchange("with all hosts", bytesOf("x"), 20).status().code != Code::kOk) return 3;
+        return 0;
+      },
+      200);
   waitFor(page->joined, kRanks);
   ::usleep(50000);
   ::kill(processes.pid(kRanks), SIGSTOP);
   page->go = 1;
-  EXPECT_TRUE(eventually(40, [&] { return page->done.load() == kRanks; }));
+  // One that waits for the stopped host waits for ever; a busy machine may take a minute.
+  EXPECT_TRUE(eventually(150, [&] { return page->done.load() == kRanks; }));
   ::kill(processes.pid(kRanks), SIGCONT);
   page->go = 2;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -303,11 +305,12 @@ TEST(HostProcesses, AHostAndAnotherRankAreKilledTogether) {
       });
       waitFor(page->joined, kRanks);
       ::usleep(pause);
+      const Canary canary;
       const double killedAt = killAll(processes, {first, second});
       for (int rank = 0; rank < kRanks; ++rank) {
         if (rank == first || rank == second) continue;
-        expectTold(*page, processes, {rank}, first, processes.pid(first), killedAt);
-        expectTold(*page, processes, {rank}, second, processes.pid(second), killedAt);
+        expectTold(*page, canary, {rank}, first, processes.pid(first), killedAt);
+        expectTold(*page, canary, {rank}, second, processes.pid(second), killedAt);
       }
       page->go = 1;
       for (int rank = 0; rank < kRanks; ++rank) {
@@ -331,9 +334,10 @@ TEST(HostProcesses, OneAfterTheOtherDownToTwo) {
   });
   waitFor(page->joined, kRanks);
   for (int victim = 0; victim < kRanks - 2; ++victim) {
+    const Canary canary;
     const double killedAt = killAll(processes, {victim});
     for (int rank = victim + 1; rank < kRanks; ++rank) {
-      expectTold(*page, processes, {rank}, victim, processes.pid(victim), killedAt);
+      expectTold(*page, canary, {rank}, victim, processes.pid(victim), killedAt);
       EXPECT_EQ(page->heard[rank].losses.load(), victim + 1);
     }
   }
@@ -353,9 +357,10 @@ TEST(HostProcesses, ManyAtOnceDownToOne) {
   });
   waitFor(page->joined, kRanks);
   ::usleep(20000);
+  const Canary canary;
   const double killedAt = killAll(processes, {0, 1, 2, 3, 5, 6});
   for (const int victim : {0, 1, 2, 3, 5, 6}) {
-    expectTold(*page, processes, {4}, victim, processes.pid(victim), killedAt);
+    expectTold(*page, canary, {4}, victim, processes.pid(victim), killedAt);
   }
   EXPECT_EQ(page->heard[4].losses.load(), kRanks - 1);
   page->go = 1;
@@ -376,15 +381,16 @@ TEST(HostProcesses, AStoppedRankIsAliveUntilItIsKilled) {
   waitFor(page->joined, kRanks);
   ::usleep(50000);
   ::kill(processes.pid(4), SIGSTOP);
+  const Canary canary;
   double killedAt = killAll(processes, {0, 1});  // both hosts
   for (const int rank : {2, 3}) {
-    expectTold(*page, processes, {rank}, 0, processes.pid(0), killedAt);
-    expectTold(*page, processes, {rank}, 1, processes.pid(1), killedAt);
+    expectTold(*page, canary, {rank}, 0, processes.pid(0), killedAt);
+    expectTold(*page, canary, {rank}, 1, processes.pid(1), killedAt);
   }
   ::usleep(700000);
   for (const int rank : {2, 3}) EXPECT_EQ(page->heard[rank].losses.load(), 2) << "a stopped rank is alive";
   killedAt = killAll(processes, {4});
-  expectTold(*page, processes, {2, 3}, 4, processes.pid(4), killedAt);
+  expectTold(*page, canary, {2, 3}, 4, processes.pid(4), killedAt);
   page->go = 1;
   for (const int rank : {2, 3}) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
 }
@@ -425,11 +431,7 @@ TEST(HostProcesses, AGoodbyeDoesNotWaitForAStoppedHost) {
   constexpr int kRanks = 3;
   const SharedPage<Page> page;
   Processes processes(kRanks + 1, [&](int slot) {
-    if (slot == kRanks) {
-      page->id.post(newId());
-      ::pause();
-    }
-    auto membership = joinPage(*page, slot, kRanks);
+    auto membership = joinOrMakeId(*page, slot, kRanks);
     if (membership == nullptr) return 1;
     waitFor(page->go, 1);
     const double start = now();
@@ -438,43 +440,64 @@ TEST(HostProcesses, AGoodbyeDoesNotWaitForAStoppedHost) {
     return 0;
   });
   waitFor(page->joined, kRanks);
-  ::usleep(50000);
+  ::usleep(300000);  // until all ranks know of each other as hosts
   ::kill(processes.pid(kRanks), SIGSTOP);
   page->go = 1;
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
-    EXPECT_LT(page->seconds[rank], 0.25);
+    EXPECT_LT(page->seconds[rank], 0.45);  // one that waits for its answer takes half a second at least
     EXPECT_EQ(page->heard[rank].losses.load(), 0);
   }
   processes.kill(kRanks);
 }
 
-// A launcher that makes the id and goes, and a job that is over at once: hosts are found while ranks leave.
-TEST(HostProcesses, GoodbyesWhileHostsChangeAreNoLosses) {
+// A launcher makes the id and goes, and a job is over at once. Returns what went wrong, in words, and in
+// `late` by how many seconds the machine let a thread run late meanwhile.
+std::string partWhileHostsChange(int round, double& late) {
   constexpr int kRanks = 4;
-  for (int round = 0; round < 12; ++round) {
-    SCOPED_TRACE("round " + std::to_string(round));
-    const SharedPage<Page> page;
-    Processes processes(kRanks + 1, [&](int slot) {
-      if (slot == kRanks) {
-        page->id.post(newId());
-        waitFor(page->joined, kRanks);
-        endHow(round % 2 == 0 ? Going::kExits : Going::kEndsAtOnce);
-      }
-      auto membership = joinPage(*page, slot, kRanks);
-      if (membership == nullptr) return 1;
+  const SharedPage<Page> page;
+  Processes processes(kRanks + 1, [&](int slot) {
+    if (slot == kRanks) {
+      page->id.post(newId());
       waitFor(page->joined, kRanks);
-      ::usleep(static_cast<useconds_t>(round * slot) * 700);
-      if (slot == kRanks - 1) ::usleep(250000);  // stays behind, and would be told
-      membership.reset();
-      return 0;
-    });
-    for (int rank = 0; rank <= kRanks; ++rank) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      EXPECT_EQ(page->heard[rank].losses.load(), 0)
-          << "rank " << rank << " was told that rank " << page->heard[rank].ranks[0]
-          << " is lost: " << page->heard[rank].reasons[0];
+      endHow(round % 2 == 0 ? Going::kExits : Going::kEndsAtOnce);
     }
+    auto membership = joinPage(*page, slot, kRanks);
+    if (membership == nullptr) return 1;
+    waitFor(page->joined, kRanks);
+    ::usleep(static_cast<useconds_t>(round * slot) * 700);
+    if (slot == kRanks - 1) ::usleep(250000);  // stays behind, and would be told
+    membership.reset();
+    return 0;
+  });
+  const Canary canary;
+  std::string wrong;
+  for (int rank = 0; rank <= kRanks; ++rank) {
+    const int status = processes.wait(rank);
+    if (status != 0) wrong += "rank " + std::to_string(rank) + " ended with " + std::to_string(status) + "; ";
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Heard& heard = page->heard[rank];
+    if (heard.losses.load() != 0)
+      wrong += "rank " + std::to_string(rank) + " was told that rank " + std::to_string(heard.ranks[0]) +
+               " is lost: " + heard.reasons[0] + "; ";
+  }
+  late = canary.worst();
+  return wrong;
+}
+
+// Hosts are found while ranks leave. Whoever does not answer for 50 ms may count as lost, so a round that
+// went wrong is repeated where the machine itself held threads up for longer than that.
+TEST(HostProcesses, GoodbyesWhileHostsChangeAreNoLosses) {
+  constexpr double kLate = 0.05;
+  for (int round = 0; round < 12; ++round) {
+    double late = 0;
+    std::string wrong = partWhileHostsChange(round, late);
+    for (int again = 0; again < 4 && !wrong.empty() && late > kLate; ++again) {
+      printf("round %d once more, as threads ran %.0f ms late: %s\n", round, late * 1e3, wrong.c_str());
+      wrong = partWhileHostsChange(round, late);
+    }
+    EXPECT_EQ(wrong, "") << "round " << round << ", threads ran " << late * 1e3 << " ms late at most";
   }
 }
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/scoped_variable.hpp"
-#include "bootstrap/ranks.hpp"
+#include "bootstrap/forked.hpp"
 #include "harness/watchdog.hpp"
 #include "platform/network_interface.hpp"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "bootstrap/forked.hpp"
 #include "bootstrap/membership.hpp"
-#include "bootstrap/ranks.hpp"
 
 namespace stretto::bootstrap::testing {
 
@@ -74,7 +74,18 @@ inline std::unique_ptr<Membership> joinPage(Page& page, int rank, int ranks, Sto
   return std::move(made.value());
 }
 
-inline void expectLoss(const Heard& heard, int index, int rank, pid_t pid, double killedAt) {
+// For processes of which the last is no rank: it makes the id, and stays until it is ended.
+inline std::unique_ptr<Membership> joinOrMakeId(Page& page, int slot, int ranks) {
+  if (slot == ranks) {
+    page.id.post(newId());
+    ::pause();
+  }
+  return joinPage(page, slot, ranks);
+}
+
+// `canary`: of the parent, made once all ranks are forked.
+inline void expectLoss(const Heard& heard, int index, int rank, pid_t pid, double killedAt,
+                       const Canary& canary) {
   ASSERT_GE(index, 0);
   ASSERT_GT(heard.losses.load(), index);
   EXPECT_EQ(heard.ranks[index], rank);
@@ -82,7 +93,7 @@ inline void expectLoss(const Heard& heard, int index, int rank, pid_t pid, doubl
   char host[72] = "";
   ::gethostname(host, sizeof host - 1);
   EXPECT_STREQ(heard.hosts[index], host);
-  EXPECT_LT(heard.when[index] - killedAt, 1.0);
+  EXPECT_LT(heard.when[index] - killedAt, canary.limit(1));
 }
 
 }  // namespace stretto::bootstrap::testing

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <optional>
 #include <span>
@@ -12,6 +11,7 @@
 #include "bootstrap/ranks.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "bootstrap/wire.hpp"
+#include "platform/connected_pair.hpp"
 #include "platform/socket.hpp"
 
 namespace stretto::bootstrap::testing {
@@ -21,8 +21,7 @@ class Stranger {
   explicit Stranger(const UniqueId& id)
       : where_(decodeId(id).value()), socket_(beginConnect(where_.address)) {
     EXPECT_TRUE(socket_.valid());
-    pollfd writable{socket_.get(), POLLOUT, 0};
-    EXPECT_EQ(::poll(&writable, 1, 5000), 1);
+    EXPECT_TRUE(stretto::testing::waitUntilReady(socket_, Poller::For::kWriting));
     EXPECT_EQ(connectError(socket_), 0);
   }
 
@@ -34,7 +33,7 @@ class Stranger {
 
   // False when the other end is gone.
   bool send(std::span<const uint8_t> bytes) {
-    const iovec piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+    const IoSpan piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
     return sendSome(socket_, std::span(&piece, 1)).outcome == IoOutcome::kSome;
   }
   bool send(const SharedBytes& frame) { return send(std::span(*frame)); }
@@ -61,7 +60,8 @@ class Stranger {
 
   // The handshake up to the join, which it returns for the caller to send or spoil.
   static constexpr uint64_t kProcess = 77;
-  SharedBytes greet(int rank, int ranks, uint64_t process = kProcess) {
+  static constexpr uint32_t kPid = 4242;
+  SharedBytes greet(int rank, int ranks, uint64_t process = kProcess, const std::string& version = "") {
     const Nonce mine{9, 9, 9};
     send(encode(Hello{kWireVersion, where_.session, mine}));
     const std::optional<Frame> answer = receive();
@@ -70,17 +70,24 @@ class Stranger {
       return nullptr;
     MemberInfo who;
     who.rank = rank;
-    who.pid = 4242;
+    who.pid = kPid;
     who.host = "elsewhere";
     who.process = process;
+    who.version = version;
     return encodeJoin(where_.secret, where_.session, challenge.nonce, mine, static_cast<uint32_t>(ranks),
                       who);
+  }
+  // Joins; whether it is that rank now.
+  bool isAdmitted(int rank, int ranks, const std::string& version = "") {
+    const SharedBytes join = greet(rank, ranks, kProcess, version);
+    if (join == nullptr || !send(join)) return false;
+    const std::optional<Frame> answer = receive();
+    return answer && answer->type == FrameType::kWelcome;
   }
 
  private:
   void pull(int milliseconds) {
-    pollfd readable{socket_.get(), POLLIN, 0};
-    if (::poll(&readable, 1, milliseconds) != 1) return;
+    if (!stretto::testing::waitReadable(socket_, milliseconds)) return;
     uint8_t bytes[4096];
     const Transfer got = receiveSome(socket_, bytes);
     if (got.outcome == IoOutcome::kWouldBlock) return;

@@ -37,6 +37,7 @@ std::unique_ptr<Net> throughPlugin() {
 const Kind kKinds[] = {
     {"OneFlow", [] { return tcp::open(oneFlow()); }},
     {"FourFlows", [] { return tcp::open(manyFlows(4)); }},
+    {"Helpers", [] { return tcp::open(withHelpers(4)); }},
     {"TwoInterfaces", [] { return tcp::open(twoInterfaces()); }},
     {"Ipv6",
      [] {
@@ -143,9 +144,10 @@ TEST_P(EveryNet, MovesRandomSizes) {
 
 TEST_P(EveryNet, RefusesAMessageThatIsLongerThanItsReceive) {
   for (const size_t bytes : {101u, 1u << 20}) {
+    // The refused message is the sender's until its connection closes, so it outlives the pair.
+    std::vector<std::byte> from(bytes), to(100);
     Pair pair = join(*net_, *net_);
     ASSERT_TRUE(pair.whole());
-    std::vector<std::byte> from(bytes), to(100);
     const Receive receive{to.data(), to.size(), 7, nullptr};
     Request* receiving = nullptr;
     Request* sending = nullptr;
@@ -163,9 +165,9 @@ TEST_P(EveryNet, RefusesAMessageThatIsLongerThanItsReceive) {
 }
 
 TEST_P(EveryNet, SaysThatThePeerHasGone) {
+  std::vector<std::byte> bytes(1 << 20);
   Pair pair = join(*net_, *net_);
   ASSERT_TRUE(pair.whole());
-  std::vector<std::byte> bytes(1 << 20);
   const Receive receive{bytes.data(), bytes.size(), 7, nullptr};
   Request* request = nullptr;
   ASSERT_TRUE(pair.receiver->receive(&receive, 1, request).ok());

@@ -36,9 +36,18 @@ inline tcp::Settings oneFlow() {
 inline tcp::Settings manyFlows(int flows) {
   tcp::Settings settings = oneFlow();
   settings.flows = flows;
-  settings.chunk = 16 << 10;
+  settings.chunk = settings.mostChunk = 16 << 10;
   settings.small = 4 << 10;
+  settings.copied = 2 << 10;
   settings.leastWindow = 64 << 10;
+  return settings;
+}
+
+// Helpers move the chunks, and share flows: fewer threads than flows.
+inline tcp::Settings withHelpers(int flows) {
+  tcp::Settings settings = manyFlows(flows);
+  settings.threads = 2;
+  settings.chunk = 8 << 10;
   return settings;
 }
 

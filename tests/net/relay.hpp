@@ -75,7 +75,7 @@ class Relay {
       if (kept != nullptr && kept->size() < kKept) kept->insert(kept->end(), bytes.begin(), bytes.end());
     }
     if (bytes.empty()) return false;
-    const iovec piece{bytes.data(), bytes.size()};
+    const IoSpan piece{bytes.data(), bytes.size()};
     const Transfer sent = sendSome(to, std::span(&piece, 1));
     bytes.erase(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(sent.bytes));
     return sent.bytes > 0;

@@ -31,6 +31,19 @@ class TcpFailure : public ::testing::Test {
   Watchdog watchdog_{"a test of what fails in net/tcp", 4 * kPatience};
 };
 
+// With and without helper threads, which get flows of their own.
+class TcpFlowFailure : public TcpFailure, public ::testing::WithParamInterface<int> {
+ protected:
+  static tcp::Settings flows(int all) {
+    tcp::Settings settings = GetParam() == 0 ? manyFlows(all) : withHelpers(all - 1);
+    settings.threads = GetParam();
+    return settings;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Threads, TcpFlowFailure, ::testing::Values(0, 2),
+                         [](const auto& one) { return std::to_string(one.param); });
+
 // A connection whose flows all go through a relay.
 struct Relayed {
   explicit Relayed(const tcp::Settings& settings) : net(tcp::open(settings)) {
@@ -61,9 +74,9 @@ Traffic mixedTraffic(size_t messages, unsigned seed) {
 }
 
 // Every flow in turn is cut once, after as many messages as chance says.
-TEST_F(TcpFailure, WhatACutFlowCarriedGoesOverTheOthers) {
+TEST_P(TcpFlowFailure, WhatACutFlowCarriedGoesOverTheOthers) {
   for (unsigned seed = 0; seed < 12; ++seed) {
-    Relayed relayed(manyFlows(4));
+    Relayed relayed(flows(4));
     ASSERT_TRUE(relayed.pair.whole());
     const Traffic traffic = mixedTraffic(60, seed);
     Exchange exchange(relayed.pair, traffic);
@@ -78,9 +91,9 @@ TEST_F(TcpFailure, WhatACutFlowCarriedGoesOverTheOthers) {
   }
 }
 
-TEST_F(TcpFailure, OneFlowOfFourCarriesItAll) {
+TEST_P(TcpFlowFailure, OneFlowOfFourCarriesItAll) {
   for (unsigned seed = 0; seed < 4; ++seed) {
-    Relayed relayed(manyFlows(4));
+    Relayed relayed(flows(4));
     ASSERT_TRUE(relayed.pair.whole());
     const Traffic traffic = mixedTraffic(80, seed);
     Exchange exchange(relayed.pair, traffic);
@@ -94,29 +107,22 @@ TEST_F(TcpFailure, OneFlowOfFourCarriesItAll) {
   }
 }
 
-TEST_F(TcpFailure, ALostFlowIsSaidInTheLog) {
-  Relayed relayed(manyFlows(2));
+TEST_P(TcpFlowFailure, ALostFlowIsSaidInTheLog) {
+  Relayed relayed(flows(2));
   ASSERT_TRUE(relayed.pair.whole());
   CapturedWarnings warnings;
   relayed.relay->cut(1);
-  const std::vector<std::byte> bytes(200'000);
-  std::vector<std::byte> to(bytes.size());
-  const uint64_t begin = platform::monotonicNanoseconds();
-  while (platform::secondsSince(begin) < 0.6) {
-    Request* sending = nullptr;
-    Request* receiving = nullptr;
-    const Receive receive{to.data(), to.size(), 7, nullptr};
-    ASSERT_TRUE(relayed.pair.receiver->receive(&receive, 1, receiving).ok());
-    ASSERT_TRUE(relayed.pair.sender->send(bytes.data(), bytes.size(), 7, nullptr, sending).ok());
-    ASSERT_TRUE(bothDone(relayed.pair, sending, receiving));
-  }
+  expectLost(relayed.pair, 1);
+  // Nothing is said until it is known that the other flow stays.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  expectAllArrives(relayed.pair, trafficOf({200'000}));
   const std::string log = warnings.take();
   EXPECT_NE(log.find("a flow is lost, the others go on"), std::string::npos) << log;
   EXPECT_NE(log.find("127.0.0.1:"), std::string::npos) << log;
 }
 
-TEST_F(TcpFailure, WithoutAnyFlowBothEndsAreTold) {
-  Relayed relayed(manyFlows(3));
+TEST_P(TcpFlowFailure, WithoutAnyFlowBothEndsAreTold) {
+  Relayed relayed(flows(3));
   ASSERT_TRUE(relayed.pair.whole());
   const Traffic traffic = mixedTraffic(60, 1);
   Exchange exchange(relayed.pair, traffic);
@@ -130,14 +136,16 @@ TEST_F(TcpFailure, WithoutAnyFlowBothEndsAreTold) {
   Status sending;
   Status receiving;
   std::vector<std::byte> bytes(1000);
+  Request* received = nullptr;
   EXPECT_TRUE(eventually([&] {
-    Request* request = nullptr;
+    Request* sent = nullptr;
     bool done = false;
-    sending = relayed.pair.sender->send(bytes.data(), bytes.size(), 7, nullptr, request);
+    sending = relayed.pair.sender->send(bytes.data(), bytes.size(), 7, nullptr, sent);
     const Receive receive{bytes.data(), bytes.size(), 7, nullptr};
-    request = nullptr;
-    receiving = relayed.pair.receiver->receive(&receive, 1, request);
-    if (receiving.ok() && request != nullptr) receiving = relayed.pair.receiver->test(request, done, nullptr);
+    if (received == nullptr) receiving = relayed.pair.receiver->receive(&receive, 1, received);
+    if (receiving.ok() && received != nullptr)
+      receiving = relayed.pair.receiver->test(received, done, nullptr);
+    if (done) received = nullptr;
     return !sending.ok() && !receiving.ok();
   }));
   EXPECT_EQ(sending.code, Code::kRemote);
@@ -145,11 +153,11 @@ TEST_F(TcpFailure, WithoutAnyFlowBothEndsAreTold) {
 }
 
 // A process that is stopped, or computes, is no process that is gone: its kernel answers.
-TEST_F(TcpFailure, APeerThatStopsReadingIsWaitedFor) {
-  tcp::Settings settings = manyFlows(2);
-  settings.silence = 2;
-  for (const int flows : {1, 2}) {
-    settings.flows = flows;
+TEST_P(TcpFlowFailure, APeerThatStopsReadingIsWaitedFor) {
+  for (const int number : {1, 2}) {
+    tcp::Settings settings = flows(2);
+    settings.silence = 2;
+    settings.flows = number;
     const auto net = tcp::open(settings);
     Pair pair = join(*net, *net);
     ASSERT_TRUE(pair.whole());
@@ -173,8 +181,8 @@ TEST_F(TcpFailure, APeerThatStopsReadingIsWaitedFor) {
   }
 }
 
-TEST_F(TcpFailure, ARelayThatHoldsEverythingLosesNothing) {
-  Relayed relayed(manyFlows(4));
+TEST_P(TcpFlowFailure, ARelayThatHoldsEverythingLosesNothing) {
+  Relayed relayed(flows(4));
   ASSERT_TRUE(relayed.pair.whole());
   const Traffic traffic = mixedTraffic(60, 5);
   Exchange exchange(relayed.pair, traffic);
@@ -199,7 +207,7 @@ FileDescriptor strangerTo(const Handle& handle) {
 }
 
 void say(const FileDescriptor& socket, std::span<const uint8_t> bytes) {
-  const iovec piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+  const IoSpan piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
   sendSome(socket, std::span(&piece, 1));
 }
 

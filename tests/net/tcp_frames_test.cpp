@@ -57,7 +57,7 @@ class HandMade {
 
   bool write(size_t flow, const tcp::Frame& frame) { return tcp::writeWhole(flows_[flow].socket, frame); }
   bool write(size_t flow, std::span<std::byte> bytes) {
-    const iovec piece{bytes.data(), bytes.size()};
+    const IoSpan piece{bytes.data(), bytes.size()};
     return sendSome(flows_[flow].socket, std::span(&piece, 1)).bytes == bytes.size();
   }
   // The sender that the library would have made of these flows, whose kernel takes only so many bytes.

@@ -1,7 +1,5 @@
 #include "net/plugin/plugin.hpp"
 
-#include <strings.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdarg>
@@ -9,10 +7,11 @@
 #include <cstring>
 #include <future>
 #include <mutex>
-#include <thread>
 
 #include "base/log.hpp"
+#include "base/names.hpp"
 #include "net/plugin/foreign.hpp"
+#include "platform/own_thread.hpp"
 
 namespace stretto::net::plugin {
 namespace {
@@ -324,11 +323,12 @@ struct Started {
 std::string startWithin(double seconds, const Shared& loaded, std::vector<Properties>& devices) {
   auto promise = std::make_shared<std::promise<Started>>();
   std::future<Started> future = promise->get_future();
-  std::thread([promise, loaded] {
+  const bool begun = platform::startAlone([promise, loaded] {
     Started started;
     started.why = start(*loaded, started.devices);
     promise->set_value(std::move(started));
-  }).detach();
+  });
+  if (!begun) return std::string("there is no thread for its init: ") + platform::kNoThread;
   if (future.wait_for(std::chrono::duration<double>(seconds)) != std::future_status::ready) {
     char text[128];
     snprintf(text, sizeof text, "its init has not returned within %g s", seconds);
@@ -339,12 +339,8 @@ std::string startWithin(double seconds, const Shared& loaded, std::vector<Proper
   return started.why;
 }
 
-bool isSame(const std::string& a, const std::string& b) {
-  return strcasecmp(a.c_str(), b.c_str()) == 0;
-}
-
 DynamicLibrary find(const std::string& name, std::string& why) {
-  if (isSame(name, "STATIC_PLUGIN")) return DynamicLibrary::program(&why);
+  if (equalsIgnoringCase(name, "STATIC_PLUGIN")) return DynamicLibrary::program(&why);
   DynamicLibrary library = DynamicLibrary::open(name, &why);
   if (library.isOpen() || name.find('/') != std::string::npos) return library;
   std::string words;
@@ -388,7 +384,7 @@ std::unique_ptr<Net> open(const std::string& name, const std::string& wanted, do
     why = "it exports none of ncclNetPlugin_v6 to ncclNetPlugin_v12";
     return nullptr;
   }
-  if (!wanted.empty() && !isSame(wanted, loaded->table->name())) {
+  if (!wanted.empty() && !equalsIgnoringCase(wanted, loaded->table->name())) {
     why = std::string("it is ") + loaded->table->name() + ", and " + wanted + " is wanted";
     return nullptr;
   }

@@ -9,8 +9,7 @@ namespace stretto::net::tcp {
 namespace {
 
 constexpr uint64_t kPause = 50'000'000;  // nanoseconds until a flow that failed is tried again
-constexpr size_t kMostCopied = 16 << 10;
-constexpr double kFirstPatience = 3;  // seconds
+constexpr double kFirstPatience = 3;     // seconds
 
 // The interface that a flow to `to` leaves by, if more than one could: those of its network in turn.
 const NetworkInterface* interfaceFor(const std::vector<NetworkInterface>& all, const SocketAddress& to,
@@ -30,12 +29,13 @@ TcpConnecting::TcpConnecting(const Settings& settings, const std::vector<Network
 
 Status TcpConnecting::begin() {
   const size_t ways = std::max(interfaces_.size(), where_.addresses.size());
-  const size_t flows = std::min<size_t>(ways * static_cast<size_t>(settings_.flows), kMostFlows);
+  const size_t ofChunks = ways * static_cast<size_t>(settings_.flows);
+  // Helpers leave the first flow to small messages.
+  const size_t flows = std::min<size_t>(settings_.threads > 0 ? ofChunks + 1 : ofChunks, kMostFlows);
   hello_.flows = static_cast<uint16_t>(flows);
   hello_.chunk = static_cast<uint32_t>(settings_.chunk);
-  // With several flows a small message is copied, so that it can be sent again.
-  const size_t small = flows > 1 ? std::min(settings_.small, kMostCopied) : settings_.small;
-  hello_.small = static_cast<uint32_t>(small);
+  hello_.small = static_cast<uint32_t>(settings_.small);
+  hello_.copied = static_cast<uint32_t>(settings_.copied);
   STRETTO_TRY(fillRandom(hello_.connection));
   callers_.resize(flows);
   flows_.resize(flows);

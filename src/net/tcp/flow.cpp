@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.hpp"
 #include "platform/clock.hpp"
 #include "platform/socket_state.hpp"
 
@@ -15,6 +16,7 @@ namespace {
 constexpr uint64_t kAskKernelEvery = 100'000'000;  // nanoseconds
 constexpr double kMostSecondsOfLingering = 60;
 constexpr uint32_t kUnansweredOfSilence = 3;
+constexpr double kSayLostAfter = 0.2;  // seconds: by then a peer that died has closed all flows
 
 struct Lingering {
   FileDescriptor socket;
@@ -69,8 +71,34 @@ bool Flow::isSilent(double silence, uint64_t now) {
 }
 
 void Flow::close() {
+  loan.recall();
   open = false;
   socket.reset();
+}
+
+Status ConnectionFailure::again() const {
+  if (!ok()) setLastError(text_);
+  return status_;
+}
+
+void ConnectionFailure::set(Code code, std::string text, bool isNews) {
+  status_ = isNews ? fail(code, "%s", text.c_str()) : Status{code};
+  text_ = std::move(text);
+  setLastError(text_);
+}
+
+void LossNotice::note(std::string what) {
+  what_ = std::move(what);
+  at_ = platform::monotonicNanoseconds();
+}
+
+void LossNotice::sayIfDue(bool isAnyLeft) {
+  if (what_.empty() || (isAnyLeft && platform::secondsSince(at_) < kSayLostAfter)) return;
+  if (isAnyLeft) {
+    STRETTO_LOG(kWarn, kNet, "net/tcp: a flow is lost, the others go on with what it carried: %s",
+                what_.c_str());
+  }
+  forget();
 }
 
 std::string whyEnded(const Transfer& transfer) {

@@ -46,7 +46,7 @@ class Arriving {
 template <typename T>
 bool writeWhole(const FileDescriptor& socket, T value) {
   const auto bytes = bytesOf(value);
-  const iovec piece{bytes.data(), bytes.size()};
+  const IoSpan piece{bytes.data(), bytes.size()};
   const Transfer sent = sendSome(socket, std::span(&piece, 1));
   return sent.outcome == IoOutcome::kSome && sent.bytes == bytes.size();
 }

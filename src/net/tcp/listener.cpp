@@ -101,7 +101,8 @@ void TcpListener::join(Stranger& stranger) {
     at->flows.resize(hello.flows);
   }
   const Hello& first = at->hello;
-  if (hello.flows != first.flows || hello.chunk != first.chunk || hello.small != first.small) {
+  if (hello.flows != first.flows || hello.chunk != first.chunk || hello.small != first.small ||
+      hello.copied != first.copied) {
     return sayDropped(toText(stranger.from), "it says another thing of its connection than before");
   }
   if (!stranger.answerer.admit()) return sayDropped(toText(stranger.from), "it closed before it was taken");

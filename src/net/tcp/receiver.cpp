@@ -12,24 +12,31 @@ namespace stretto::net::tcp {
 namespace {
 
 constexpr size_t kStaging = 16 << 10;
+// What a helper reads beyond a payload: the next header, and little of what follows, which is copied.
+constexpr size_t kStagedByHelper = 2 * sizeof(Frame);
 constexpr int kPullsOfOne = 8;  // in a call; then other connections have their turn
 // Of each of several flows: the sender, which waits for what is confirmed, hears of it soon.
 constexpr int kPullsOfEach = 2;
 constexpr uint64_t kLookAtAllEvery = 16;  // calls
-constexpr double kSayLostAfter = 0.2;
-constexpr int kSmallUntilQuiet = 16;  // small messages in a row, after which receives are not told of
+constexpr int kSmallUntilQuiet = 16;      // small messages in a row, after which receives are not told of
 
 }  // namespace
 
 TcpReceiver::TcpReceiver(const Hello& hello, std::vector<Joined>&& flows, const Settings& settings)
-    : hello_(hello), silence_(settings.silence) {
+    : hello_(hello), silence_(settings.silence), helpers_(flows.size(), settings.threads) {
   for (Joined& flow : flows) {
     flows_.push_back(std::make_unique<InFlow>(std::move(flow), silence_));
     flows_.back()->staging.resize(kStaging);
   }
 }
 
-TcpReceiver::~TcpReceiver() = default;
+// The sender may still wait for the last word on what is done.
+TcpReceiver::~TcpReceiver() {
+  for (const auto& flow : flows_) flow->loan.wantBack();
+  for (size_t i = 1; i < flows_.size(); ++i) flows_[i]->loan.recall();
+  if (failure_.ok()) sayWhatIsDone();
+  flows_.front()->loan.recall();
+}
 
 Result<std::unique_ptr<Registration>> TcpReceiver::enrol(std::byte*, size_t, Memory kind) {
   return enrolHostMemory(kind);
@@ -41,11 +48,6 @@ std::vector<FlowCounters> TcpReceiver::flows() const {
   return all;
 }
 
-Status TcpReceiver::failed() const {
-  setLastError(failureText_);
-  return failure_;
-}
-
 TcpReceiver::Expected* TcpReceiver::find(int tag, uint64_t index) {
   const auto at = std::find_if(expected_.begin(), expected_.end(),
                                [&](const Expected* one) { return one->tag == tag && one->index == index; });
@@ -54,7 +56,7 @@ TcpReceiver::Expected* TcpReceiver::find(int tag, uint64_t index) {
 
 Status TcpReceiver::receive(const Receive* receives, int count, Request*& request) {
   request = nullptr;
-  if (!failure_.ok()) return failed();
+  if (!failure_.ok()) return failure_.again();
   if (count < 1 || count > kMostGrouped) {
     return fail(Code::kInvalidUsage, "%d receives in one request: 1 to %d are possible", count, kMostGrouped);
   }
@@ -84,7 +86,7 @@ Status TcpReceiver::expect(const Receive& receive, Group& group, Expected& expec
   expected_.push_back(&expected);
   if (!tag.due && (announces_ || tag.said < std::min(tag.there, tag.asked))) {
     tag.due = true;
-    due_.push_back(receive.tag);
+    due_.tags.push_back(receive.tag);
   }
   return takeAside(expected);
 }
@@ -104,7 +106,7 @@ Status TcpReceiver::takeAside(Expected& expected) {
   if (!fits) {
     breakOff(Code::kInvalidUsage, "sent " + std::to_string(frame.total) + " bytes for a receive of " +
                                       std::to_string(expected.room));
-    return failed();
+    return failure_.again();
   }
   complete(expected);
   confirm(frame);
@@ -114,12 +116,13 @@ Status TcpReceiver::takeAside(Expected& expected) {
 Status TcpReceiver::test(Request* request, bool& done, size_t* sizes) {
   auto& group = *static_cast<Group*>(request);
   if (group.open > 0) {
-    if (!failure_.ok()) return failed();
+    if (!failure_.ok()) return failure_.again();
     const Status status = progress();
     if (group.open > 0 && !status.ok()) return status;
   }
   done = group.open == 0;
   if (!done) return kOkStatus;
+  if (helpers_ && failure_.ok()) expected_.empty() ? sayWhatIsDone() : writeRecords();
   group.used = false;
   for (int i = 0; i < group.count && sizes != nullptr; ++i) {
     sizes[i] = group.receives[static_cast<size_t>(i)].total;
@@ -133,7 +136,7 @@ Status TcpReceiver::progress() {
   bool first = true;
   for (size_t i = 0; i < flows_.size() && failure_.ok(); ++i) {
     if (!flows_[i]->open) continue;
-    if (first || all) pull(i);
+    if (first || all || flows_[i]->loan.isBack()) pull(i);
     if (failure_.ok()) writeRecords();
     first = false;
   }
@@ -141,36 +144,70 @@ Status TcpReceiver::progress() {
   for (size_t i = 0; i < flows_.size(); ++i) {
     if (flows_[i]->isSilent(silence_, now)) lose(i, "nothing has come from there for too long");
   }
-  if (!unsaid_.empty()) sayLost();
   const bool gone = std::none_of(flows_.begin(), flows_.end(), [](const auto& flow) { return flow->open; });
+  loss_.sayIfDue(!gone);
   if (gone && failure_.ok() && !expected_.empty()) {
     breakOff(Code::kRemote, ended_ ? "has closed the connection" : "is gone: " + lastLost_);
   }
-  if (!failure_.ok()) return failed();
+  if (!failure_.ok()) return failure_.again();
   writeRecords();
   return kOkStatus;
 }
 
-// Takes what has come over one flow: the rest of a payload straight to its place, and behind it what follows
-// into the staging bytes, of which at most the beginning of a header is left over for the next call.
+// The rest of a payload goes straight to its place, and what follows into the staging bytes, of which at most
+// the beginning of a header is left over for the next time.
+TcpReceiver::Room TcpReceiver::InFlow::room(size_t mostStaged) {
+  Room all;
+  all.payload = placeable();
+  all.staged = std::min(mostStaged, staging.size() - staged);
+  all.pieces = {IoSpan{to, all.payload}, IoSpan{staging.data() + staged, all.staged}};
+  return all;
+}
+
+// Takes what has come over one flow, or what a helper has taken.
 void TcpReceiver::pull(size_t index) {
   InFlow& flow = *flows_[index];
+  if (index > 0 && flow.loan.isLent()) {
+    if (!flow.loan.isBack()) return;
+    const Loan::Outcome outcome = flow.loan.takeHome();
+    const bool isEnded = outcome.last.outcome != IoOutcome::kSome;
+    if (outcome.bytes > 0 && !onReceived(index, outcome.bytes)) return;
+    if (isEnded) return lose(index, whyEnded(outcome.last));
+    return lend(index);
+  }
   const int pulls = several() ? kPullsOfEach : kPullsOfOne;
   for (int i = 0; i < pulls && flow.open; ++i) {
-    const size_t payload = flow.inPayload && flow.to != nullptr ? flow.left : 0;
-    const auto rest = std::span(flow.staging).subspan(flow.staged);
-    const iovec pieces[2] = {{flow.to, payload}, {rest.data(), rest.size()}};
+    const Room room = flow.room(kStaging);
     // The plain call is a little faster, which counts for small messages.
-    const Transfer got =
-        payload == 0 ? receiveSome(flow.socket, rest) : receiveSome(flow.socket, std::span(pieces));
-    if (got.outcome == IoOutcome::kWouldBlock) return;
+    const Transfer got = room.payload == 0
+                             ? receiveSome(flow.socket, std::span(flow.staging).subspan(flow.staged))
+                             : receiveSome(flow.socket, room.pieces);
+    if (got.outcome == IoOutcome::kWouldBlock) break;
     if (got.outcome != IoOutcome::kSome) return lose(index, whyEnded(got));
-    const size_t placed = std::min(payload, got.bytes);
-    flow.staged += got.bytes - placed;
-    advance(flow, placed);
-    takeStaged(index);
-    if (got.bytes < payload + rest.size()) return;  // that was all
+    if (!onReceived(index, got.bytes) || got.bytes < room.payload + room.staged) break;  // that was all
   }
+  if (announces_) lend(index);
+}
+
+// So many bytes are in the places that room() gave. False if the flow is closed now.
+bool TcpReceiver::onReceived(size_t index, size_t bytes) {
+  InFlow& flow = *flows_[index];
+  const size_t placed = std::min(flow.placeable(), bytes);
+  flow.staged += bytes - placed;
+  advance(flow, placed);
+  takeStaged(index);
+  return flow.open;
+}
+
+// Has a helper read the flow until the payload is whole or, between frames, until something comes.
+void TcpReceiver::lend(size_t index) {
+  InFlow& flow = *flows_[index];
+  if (!helpers_ || index == 0 || !flow.open) return;
+  const bool isDropped =
+      flow.inPayload && flow.to == nullptr;  // a copy, which is read into the staging bytes
+  const Room room = flow.room(isDropped ? kStaging : kStagedByHelper);
+  helpers_.lend(flow.loan, index, Direction::kReceive, flow.socket, room.pieces,
+                std::max<size_t>(room.payload, 1));
 }
 
 void TcpReceiver::advance(InFlow& flow, size_t bytes) {
@@ -234,7 +271,7 @@ void TcpReceiver::onAsk(const Frame& frame) {
   // Said again even if it was said: the word may have gone with a lost flow.
   if (tag.there > frame.index && !tag.due) {
     tag.due = true;
-    due_.push_back(frame.tag);
+    due_.tags.push_back(frame.tag);
   }
 }
 
@@ -260,17 +297,27 @@ bool TcpReceiver::onExpected(size_t index, Expected& expected) {
     expected.begun = true;
     expected.number = frame.number;
     expected.total = frame.total;
-    expected.chunks.assign(std::max<size_t>(1, (frame.total + hello_.chunk - 1) / hello_.chunk), kOpen);
+    expected.chunks.assign(std::max(1u, hello_.chunksOf(frame.total)), kOpen);
   }
   if (expected.number != frame.number || expected.total != frame.total) {
     return breakOff(Code::kRemote, "sent two messages for one receive");
   }
-  uint8_t& chunk = expected.chunks[frame.offset / hello_.chunk];
-  if (chunk == kPlaced) return startPayload(flow, nullptr);
-  if (chunk != kOpen && !supersede(chunk, frame)) return startPayload(flow, nullptr);
-  chunk = static_cast<uint8_t>(index);
+  const std::span<uint8_t> chunks = chunksOf(expected, frame);
+  // What is sent again is sent chunk by chunk: of several, none is there unless this is the older copy of
+  // all.
+  for (const uint8_t& chunk : chunks) {
+    if (chunk == kPlaced || (chunk != kOpen && !supersede(chunk, frame))) return startPayload(flow, nullptr);
+  }
+  std::fill(chunks.begin(), chunks.end(), static_cast<uint8_t>(index));
   flow.expected = &expected;
   return startPayload(flow, expected.to + frame.offset);
+}
+
+// Those of the message that the frame has.
+std::span<uint8_t> TcpReceiver::chunksOf(Expected& expected, const Frame& frame) const {
+  const size_t first = frame.offset / hello_.chunk;
+  const size_t count = std::max(1u, hello_.chunksOf(frame.bytes));
+  return std::span(expected.chunks).subspan(first, count);
 }
 
 bool TcpReceiver::onAside(InFlow& flow) {
@@ -314,7 +361,7 @@ void TcpReceiver::endPayload(InFlow& flow) {
   flow.counters.bytes += frame.bytes;
   ++flow.counters.parts;
   if (Expected* const expected = std::exchange(flow.expected, nullptr)) {
-    expected->chunks[frame.offset / hello_.chunk] = kPlaced;
+    std::ranges::fill(chunksOf(*expected, frame), kPlaced);
     expected->placed += frame.bytes;
     if (expected->placed < expected->total) return;
     complete(*expected);
@@ -340,7 +387,7 @@ void TcpReceiver::complete(Expected& expected) {
   std::erase(expected_, &expected);
 }
 
-// Large messages of several flows are confirmed at once, since their sender keeps them until then; others
+// Longer messages of several flows are confirmed at once, since their sender keeps them until then; others
 // when there are some.
 void TcpReceiver::confirm(const Frame& frame) {
   complete_.add(frame.number);
@@ -348,28 +395,65 @@ void TcpReceiver::confirm(const Frame& frame) {
   smallInARow_ = small ? smallInARow_ + 1 : 0;
   announces_ = (announces_ || !small) && smallInARow_ < kSmallUntilQuiet;
   if (small && smallInARow_ % kSmallUntilQuiet == 1) confirmLazily(flows_.front()->socket);
-  ++unsaidParts_;
-  if (small) unsaidBytes_ += frame.total;
-  confirmDue_ = confirmDue_ || (several() && !small) || unsaidParts_ >= kMostUnconfirmedParts / 4 ||
-                unsaidBytes_ >= kMostUnconfirmed / 4;
+  ++unsaid_.parts;
+  if (small) unsaid_.bytes += frame.total;
+  const bool isKept = !small || frame.total > hello_.copied;  // by the sender
+  due_.complete = due_.complete || (several() && isKept) || unsaid_.parts >= kMostUnconfirmedParts / 4 ||
+                  unsaid_.bytes >= kMostUnconfirmed / 4;
 }
 
-// Over the first flow that there is. While the kernel does not take what was written before, nothing is
-// added: records say how things stand, so a later one has it all.
+// Over the first flow that there is. While the kernel or a helper does not take what was written before,
+// nothing is added: records say how things stand, so a later one has it all.
 void TcpReceiver::writeRecords() {
-  if (due_.empty() && lostDue_.empty() && !confirmDue_ && !writing_) return;
+  if (!due_.any()) return;
   const auto flow = std::find_if(flows_.begin(), flows_.end(), [](const auto& one) { return one->open; });
   if (flow == flows_.end()) return;
+  if (isBeingWritten(**flow)) return;
   std::vector<uint8_t>& out = (*flow)->out;
   if (out.empty()) fillRecords(out);
-  const iovec piece{out.data(), out.size()};
-  const Transfer sent = sendSome((*flow)->socket, std::span(&piece, 1));
-  if (sent.outcome == IoOutcome::kSome) {
-    out.erase(out.begin(), out.begin() + static_cast<ptrdiff_t>(sent.bytes));
-  } else if (sent.outcome != IoOutcome::kWouldBlock) {
-    out.clear();  // not the moment to close: messages may wait to be read, and reading tells of the end
+  if (out.empty()) return;
+  const IoSpan piece{out.data(), out.size()};
+  const bool isHelpers = helpers_ && flow == flows_.begin();
+  if (isHelpers &&
+      helpers_.lend((*flow)->loan, 0, Direction::kSend, (*flow)->socket, std::span(&piece, 1), out.size())) {
+    return;
   }
-  writing_ = !out.empty();
+  const Transfer sent = sendSome((*flow)->socket, std::span(&piece, 1));
+  onWritten(**flow, sent, sent.bytes);
+}
+
+// Whether a helper has the records of before still in its hands.
+bool TcpReceiver::isBeingWritten(InFlow& flow) {
+  if (&flow != flows_.front().get() || !flow.loan.isLent()) return false;
+  if (!flow.loan.isBack()) return true;
+  const Loan::Outcome outcome = flow.loan.takeHome();
+  onWritten(flow, outcome.last, outcome.bytes);
+  return false;
+}
+
+void TcpReceiver::onWritten(InFlow& flow, const Transfer& sent, size_t bytes) {
+  flow.out.erase(flow.out.begin(), flow.out.begin() + static_cast<ptrdiff_t>(bytes));
+  const bool isEnded = sent.outcome != IoOutcome::kSome && sent.outcome != IoOutcome::kWouldBlock;
+  if (isEnded)
+    flow.out.clear();  // not the moment to close: messages may wait to be read, and reading tells of the end
+  due_.writing = !flow.out.empty();
+}
+
+// The user waits for nothing more, so it may not come back, or close the connection, and the sender waits for
+// the last word on what is done: it is with the kernel before the user hears of it, behind what a helper has
+// not written yet.
+void TcpReceiver::sayWhatIsDone() {
+  InFlow& flow = *flows_.front();
+  if (flow.loan.isLent()) {
+    const Loan::Outcome outcome = flow.loan.recall();
+    onWritten(flow, outcome.last, outcome.bytes);
+  }
+  if (!due_.any() || !flow.open) return writeRecords();
+  fillRecords(flow.out);
+  if (flow.out.empty()) return;
+  const IoSpan piece{flow.out.data(), flow.out.size()};
+  const Transfer sent = sendSome(flow.socket, std::span(&piece, 1));
+  onWritten(flow, sent, sent.bytes);
 }
 
 void TcpReceiver::fillRecords(std::vector<uint8_t>& out) {
@@ -377,13 +461,13 @@ void TcpReceiver::fillRecords(std::vector<uint8_t>& out) {
     const auto bytes = bytesOf(record);
     out.insert(out.end(), bytes.begin(), bytes.end());
   };
-  for (const size_t flow : lostDue_) {
+  for (const size_t flow : due_.lost) {
     Record record;
     record.kind = RecordKind::kLost;
     record.count = flow;
     add(record);
   }
-  for (const int tag : due_) {
+  for (const int tag : due_.tags) {
     Tag& one = tags_[tag];
     one.due = false;
     one.said = one.there;
@@ -393,11 +477,12 @@ void TcpReceiver::fillRecords(std::vector<uint8_t>& out) {
     record.count = one.there;
     add(record);
   }
-  if (confirmDue_) add(complete_.record());
-  lostDue_.clear();
-  due_.clear();
-  if (confirmDue_) unsaidParts_ = unsaidBytes_ = 0;
-  confirmDue_ = false;
+  if (due_.complete) add(complete_.record());
+  due_.lost.clear();
+  due_.tags.clear();
+  if (due_.complete) unsaid_.parts = unsaid_.bytes = 0;
+  due_.complete = false;
+  due_.writing = !out.empty();
 }
 
 void TcpReceiver::lose(size_t index, const std::string& why) {
@@ -408,8 +493,7 @@ void TcpReceiver::lose(size_t index, const std::string& why) {
   lastLost_ = why;
   release(flow);
   if (ended_) return;
-  unsaid_ = flow.counters.route + ": " + why;
-  lostAt_ = platform::monotonicNanoseconds();
+  loss_.note(flow.counters.route + ": " + why);
   sayAllAgain();
 }
 
@@ -417,7 +501,7 @@ void TcpReceiver::lose(size_t index, const std::string& why) {
 void TcpReceiver::release(InFlow& flow) {
   flow.inPayload = false;
   if (Expected* const expected = std::exchange(flow.expected, nullptr)) {
-    expected->chunks[flow.frame.offset / hello_.chunk] = kOpen;
+    std::ranges::fill(chunksOf(*expected, flow.frame), kOpen);
   }
   if (Aside* const aside = std::exchange(flow.aside, nullptr)) forget(*aside);
 }
@@ -429,33 +513,20 @@ void TcpReceiver::forget(const Aside& aside) {
 
 // The lost flow may have been the one that carries records.
 void TcpReceiver::sayAllAgain() {
-  confirmDue_ = true;
+  due_.complete = true;
   for (size_t i = 0; i < flows_.size(); ++i) {
-    if (!flows_[i]->open) lostDue_.push_back(i);
+    if (!flows_[i]->open) due_.lost.push_back(i);
   }
   for (auto& [name, tag] : tags_) {
     if (tag.said == 0 || tag.due) continue;
     tag.due = true;
-    due_.push_back(name);
+    due_.tags.push_back(name);
   }
-}
-
-// A peer that dies closes all its flows within a moment; what is said here is that some are left.
-void TcpReceiver::sayLost() {
-  const bool left = std::any_of(flows_.begin(), flows_.end(), [](const auto& flow) { return flow->open; });
-  if (left && platform::secondsSince(lostAt_) < kSayLostAfter) return;
-  if (left) {
-    STRETTO_LOG(kWarn, kNet, "net/tcp: a flow is lost, the others go on with what it carried: %s",
-                unsaid_.c_str());
-  }
-  unsaid_.clear();
 }
 
 // That a peer has said goodbye is news only to who still waits for something, and says so itself.
 bool TcpReceiver::breakOff(Code code, const std::string& what) {
-  failureText_ = "the peer that sends " + what + " (" + flows_.front()->counters.route + ")";
-  failure_ = ended_ ? Status{code} : fail(code, "%s", failureText_.c_str());
-  setLastError(failureText_);
+  failure_.set(code, "the peer that sends " + what + " (" + flows_.front()->counters.route + ")", !ended_);
   for (const auto& flow : flows_) {
     if (flow->open) flow->close();
   }

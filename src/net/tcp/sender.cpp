@@ -16,7 +16,6 @@ namespace {
 constexpr int kPassesPerCall = 8;               // of one frame a flow; then others have their turn
 constexpr uint64_t kLookAtAllEvery = 16;        // calls
 constexpr uint64_t kMeasureEvery = 20'000'000;  // nanoseconds
-constexpr double kSayLostAfter = 0.2;           // seconds: by then a peer that died has closed all flows
 constexpr int kMostMillisecondsOfClose = 100;
 
 // So many bytes of a message from `begin` on: of its head, and of the rest.
@@ -30,13 +29,10 @@ std::array<std::span<const std::byte>, 2> partsOf(const Gathered& message, size_
 }  // namespace
 
 TcpSender::TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Settings& settings)
-    : hello_(hello),
-      silence_(settings.silence),
-      leastWindow_(settings.leastWindow),
-      mostWindow_(settings.mostWindow) {
+    : hello_(hello), settings_(settings), helpers_(flows.size(), settings.threads) {
   for (Joined& flow : flows) {
-    flows_.push_back(std::make_unique<OutFlow>(std::move(flow), silence_));
-    flows_.back()->window = leastWindow_;
+    flows_.push_back(std::make_unique<OutFlow>(std::move(flow), settings_.silence));
+    flows_.back()->window = settings_.leastWindow;
     order_.push_back(static_cast<uint8_t>(order_.size()));
   }
 }
@@ -44,12 +40,14 @@ TcpSender::TcpSender(const Hello& hello, std::vector<Joined>&& flows, const Sett
 // All flows together have kMostMillisecondsOfClose, the drain included: an abort may end many senders.
 TcpSender::~TcpSender() {
   const uint64_t began = platform::monotonicNanoseconds();
+  for (const auto& flow : flows_) flow->loan.wantBack();
+  for (const auto& flow : flows_) flow->loan.recall();  // what helpers still send is the user's
   drain();
   for (const auto& flow : flows_) {
     if (!flow->open) continue;
     Frame bye;
     bye.kind = FrameKind::kBye;
-    const iovec piece{&bye, sizeof bye};
+    const IoSpan piece{&bye, sizeof bye};
     if (!flow->busy) sendSome(flow->socket, std::span(&piece, 1));
     const int taken = static_cast<int>(platform::secondsSince(began) * 1e3);
     closeGently(std::move(flow->socket), failure_.ok() ? std::max(0, kMostMillisecondsOfClose - taken) : 0);
@@ -60,15 +58,15 @@ TcpSender::~TcpSender() {
 // Of what is not done, whose bytes are the user's, nothing more is sent.
 void TcpSender::drain() {
   queue_.clear();
-  std::erase_if(again_, [](const Job& job) { return job.message != nullptr; });
+  std::erase_if(again_, [](const Job& job) { return job.isUsers(); });
   for (Message& message : messages_) message.used = false;
   const uint64_t begin = platform::monotonicNanoseconds();
   while (several() && failure_.ok() && platform::secondsSince(begin) * 1e3 < kMostMillisecondsOfClose) {
     bool waits = !again_.empty();
     for (size_t i = 0; i < flows_.size(); ++i) {
       const OutFlow& flow = *flows_[i];
-      if (!flow.busy || flow.job.message == nullptr) pass(i);
-      waits = waits || (flow.open && flow.busy && flow.job.message == nullptr);
+      if (!flow.busy || !flow.job.isUsers()) pass(i);
+      waits = waits || (flow.open && flow.busy && !flow.job.isUsers());
     }
     if (!waits) return;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -85,15 +83,10 @@ std::vector<FlowCounters> TcpSender::flows() const {
   return all;
 }
 
-Status TcpSender::failed() const {
-  setLastError(failureText_);
-  return failure_;
-}
-
 Status TcpSender::sendGathered(const Gathered& from, int tag, Request*& request) {
   request = nullptr;
   const size_t bytes = from.bytes();
-  if (!failure_.ok()) return failed();
+  if (!failure_.ok()) return failure_.again();
   if (bytes > kMostMessage) {
     return fail(Code::kInvalidUsage, "a message of %zu bytes is longer than the %zu that one may have", bytes,
                 kMostMessage);
@@ -102,13 +95,13 @@ Status TcpSender::sendGathered(const Gathered& from, int tag, Request*& request)
   if (free == messages_.end() || !complete_.canHold(number_)) return progress();
   Message& message = *free;
   message.used = true;
-  message.done = message.asked = false;
+  message.done = message.asked = message.isWhole = false;
   message.given = message.taken = 0;
   message.from = from;
   message.frame = Frame{};
   message.frame.tag = tag;
   message.frame.number = number_++;
-  message.frame.index = sentOf_[tag]++;
+  message.frame.index = tags_[tag].sent++;
   message.frame.total = static_cast<uint32_t>(bytes);
   message.carriers.clear();
   ++unfinished_;
@@ -120,8 +113,9 @@ Status TcpSender::sendGathered(const Gathered& from, int tag, Request*& request)
 Status TcpSender::test(Request* request, bool& done) {
   auto& message = *static_cast<Message*>(request);
   if (!message.done) {
-    if (!failure_.ok()) return failed();
-    STRETTO_TRY(progress());
+    if (!failure_.ok()) return failure_.again();
+    const Status status = progress();
+    if (!message.done && !status.ok()) return status;
   }
   done = message.done;
   message.used = !done;
@@ -137,19 +131,23 @@ Status TcpSender::progress() {
     orderFlows();
     for (const uint8_t flow : order_) moved = pass(flow) || moved;
   }
-  const bool waits = unfinished_ > 0 || !complete_.canHold(number_) || calls_ % kLookAtAllEvery == 0;
+  const bool all = calls_ % kLookAtAllEvery == 0;
+  const bool waits = unfinished_ > 0 || !complete_.canHold(number_) || all;
   bool first = true;
   for (size_t flow = 0; flow < flows_.size() && waits; ++flow) {
     if (!flows_[flow]->open) continue;
-    if (first || calls_ % kLookAtAllEvery == 0) readRecords(flow);
+    // To read what a helper sends over would wait for its call of the kernel.
+    const bool isSent = flow > 0 && flows_[flow]->loan.isLent();
+    if (first || (all && !isSent)) readRecords(flow);
     first = false;
   }
   const uint64_t now = platform::monotonicNanoseconds();
   for (size_t flow = 0; flow < flows_.size(); ++flow) {
-    if (flows_[flow]->isSilent(silence_, now)) lose(flow, "nothing has come from there for too long");
+    if (flows_[flow]->isSilent(settings_.silence, now))
+      lose(flow, "nothing has come from there for too long");
   }
-  if (!unsaid_.empty()) sayLost();
-  return failure_.ok() ? kOkStatus : failed();
+  loss_.sayIfDue(true);
+  return failure_.again();
 }
 
 // The flow with the fewest bytes under way comes first. In the order of their numbers, the first would carry
@@ -157,7 +155,9 @@ Status TcpSender::progress() {
 void TcpSender::orderFlows() {
   if (!several() || queue_.empty()) return;
   std::array<size_t, kMostFlows> queued{};
-  for (size_t i = 0; i < flows_.size(); ++i) queued[i] = flows_[i]->open ? bytesQueued(flows_[i]->socket) : 0;
+  for (size_t i = 0; i < flows_.size(); ++i) {
+    queued[i] = flows_[i]->open && !flows_[i]->busy ? bytesQueued(flows_[i]->socket) : 0;
+  }
   std::sort(order_.begin(), order_.end(), [&](uint8_t one, uint8_t other) {
     return std::pair(queued[one], one) < std::pair(queued[other], other);
   });
@@ -167,12 +167,38 @@ void TcpSender::orderFlows() {
 bool TcpSender::pass(size_t index) {
   OutFlow& flow = *flows_[index];
   if (!flow.open) return false;
+  if (index > 0 && flow.loan.isLent()) return takeHome(index);
   if (!flow.busy) {
     Job job;
     if (!nextJob(index, job)) return false;
     begin(index, std::move(job));
   }
-  return pump(index);
+  return lend(index) ? false : pump(index);
+}
+
+// The flow that chunks leave free where helpers send them; none if it is the only one that is left.
+bool TcpSender::isKeptFree(size_t index) const {
+  const auto isOpen = [](const auto& flow) { return flow->open; };
+  const auto at = flows_.begin() + static_cast<ptrdiff_t>(index);
+  return helpers_ && std::none_of(flows_.begin(), at, isOpen) && std::any_of(at + 1, flows_.end(), isOpen);
+}
+
+bool TcpSender::lend(size_t index) {
+  OutFlow& flow = *flows_[index];
+  if (!helpers_ || flow.job.message == nullptr || index == 0) return false;
+  const Pieces pieces = flow.unsent();
+  return helpers_.lend(flow.loan, index, Direction::kSend, flow.socket, pieces.used(),
+                       flow.wholeBytes() - flow.sent);
+}
+
+// Whether its helper has sent the frame to its end.
+bool TcpSender::takeHome(size_t index) {
+  OutFlow& flow = *flows_[index];
+  if (!flow.loan.isBack()) return false;
+  const Loan::Outcome outcome = flow.loan.takeHome();
+  if (outcome.stalled) ++flow.counters.stalls;
+  flow.sent += outcome.bytes;
+  return onSent(index, outcome.last);
 }
 
 // With one flow the kernel's buffer is the limit. With several, a slow one must not take what a fast one
@@ -184,7 +210,7 @@ bool TcpSender::hasRoom(OutFlow& flow) {
     flow.measured = now;
     const SocketState state = stateOf(flow.socket);
     const double path = 2 * state.bytesPerSecond * state.roundTripSeconds;
-    flow.window = std::clamp(static_cast<size_t>(path), leastWindow_, mostWindow_);
+    flow.window = std::clamp(static_cast<size_t>(path), settings_.leastWindow, settings_.mostWindow);
   }
   const bool room = bytesQueued(flow.socket) < flow.window;
   if (!room) ++flow.counters.stalls;
@@ -205,19 +231,21 @@ bool TcpSender::nextJob(size_t index, Job& job) {
     controls_.pop_front();
     return true;
   }
-  if (!again_.empty() && hasRoom(*flows_[index])) {
+  const bool takesChunks = !isKeptFree(index);
+  if (!again_.empty() && (takesChunks || again_.front().message == nullptr) && hasRoom(*flows_[index])) {
     job = again_.front();
     again_.pop_front();
     return true;
   }
   for (auto at = queue_.begin(); at != queue_.end(); ++at) {
     Message& message = **at;
-    if (isSmall(message)) {
+    if (goesAtOnce(message)) {
       if (!takesSmall(index) || !smallJob(message, job)) continue;
       queue_.erase(at);
       return true;
     }
-    if (message.frame.index < readyOf_[message.frame.tag]) {
+    if (message.frame.index < tags_[message.frame.tag].ready) {
+      if (!takesChunks) continue;
       if (!hasRoom(*flows_[index])) return false;
       chunkJob(message, job);
       if (message.given == message.frame.total) queue_.erase(at);
@@ -228,13 +256,21 @@ bool TcpSender::nextJob(size_t index, Job& job) {
   return false;
 }
 
+// A longer message that is alone is there sooner if it neither waits for the receiver's word nor is split.
+// Where there are several, they move faster side by side.
+bool TcpSender::goesAtOnce(const Message& message) {
+  const uint32_t bytes = message.frame.total;
+  if (bytes > hello_.small || isDoneWhenSent(message.frame)) return bytes <= hello_.small;
+  return unfinished_ == 1 && message.given == 0 && freeUnconfirmed(bytes) != nullptr;
+}
+
 TcpSender::Unconfirmed* TcpSender::freeUnconfirmed(size_t bytes) {
-  if (unconfirmedBytes_ + bytes > kMostUnconfirmed) return nullptr;
+  if (unconfirmed_.bytes + bytes > kMostUnconfirmed) return nullptr;
   // The oldest is the most likely to be free.
-  for (size_t i = 0; i < unconfirmed_.size(); ++i) {
-    Unconfirmed& one = unconfirmed_[(nextUnconfirmed_ + i) % unconfirmed_.size()];
+  for (size_t i = 0; i < unconfirmed_.all.size(); ++i) {
+    Unconfirmed& one = unconfirmed_.all[(unconfirmed_.next + i) % unconfirmed_.all.size()];
     if (one.used) continue;
-    nextUnconfirmed_ = (nextUnconfirmed_ + i + 1) % unconfirmed_.size();
+    unconfirmed_.next = (unconfirmed_.next + i + 1) % unconfirmed_.all.size();
     return &one;
   }
   return nullptr;
@@ -243,26 +279,33 @@ TcpSender::Unconfirmed* TcpSender::freeUnconfirmed(size_t bytes) {
 bool TcpSender::smallJob(Message& message, Job& job) {
   Unconfirmed* const kept = freeUnconfirmed(message.frame.total);
   if (kept == nullptr) return false;
-  unconfirmedBytes_ += message.frame.total;
+  unconfirmed_.bytes += message.frame.total;
+  message.isWhole = true;
   kept->used = true;
   kept->frame = message.frame;
   kept->frame.kind = FrameKind::kWhole;
   kept->frame.bytes = message.frame.total;
   kept->message = &message;
-  job = {kept->frame, message.from, nullptr, kept};
-  if (several()) {
+  kept->from = message.from;
+  if (several() && isDoneWhenSent(message.frame)) {
     kept->bytes.assign(message.from.head.begin(), message.from.head.end());
     kept->bytes.insert(kept->bytes.end(), message.from.rest.begin(), message.from.rest.end());
-    job.from = {{}, kept->bytes};
+    kept->from = {{}, kept->bytes};
   }
+  job = {kept->frame, kept->from, nullptr, kept};
   return true;
 }
 
+// As many chunks as give each flow the same, within bounds.
 void TcpSender::chunkJob(Message& message, Job& job) {
+  const auto flows = static_cast<uint32_t>(!helpers_ ? flows_.size() : flows_.size() - 1);
+  const uint32_t share = (hello_.chunksOf(message.frame.total) + flows - 1) / flows * hello_.chunk;
+  const uint32_t bytes =
+      std::clamp(share, hello_.chunk, std::max(hello_.chunk, static_cast<uint32_t>(settings_.mostChunk)));
   job = {message.frame, message.from, &message, nullptr};
   job.frame.kind = FrameKind::kPart;
   job.frame.offset = message.given;
-  job.frame.bytes = std::min(hello_.chunk, message.frame.total - message.given);
+  job.frame.bytes = std::min(bytes - bytes % hello_.chunk, message.frame.total - message.given);
   message.given += job.frame.bytes;
 }
 
@@ -285,38 +328,47 @@ void TcpSender::begin(size_t index, Job&& job) {
   if (job.unconfirmed != nullptr) job.unconfirmed->carrier = static_cast<int>(index);
   if (several() && job.message != nullptr) {
     std::vector<uint8_t>& carriers = job.message->carriers;
-    carriers.resize((job.message->frame.total + hello_.chunk - 1) / hello_.chunk, kMostFlows);
-    carriers[job.frame.offset / hello_.chunk] = static_cast<uint8_t>(index);
+    carriers.resize(hello_.chunksOf(job.message->frame.total), kMostFlows);
+    const auto first = carriers.begin() + job.frame.offset / hello_.chunk;
+    std::fill_n(first, hello_.chunksOf(job.frame.bytes), static_cast<uint8_t>(index));
   }
+}
+
+// What is left of the frame that the flow sends: of its header, and of the two places of its payload.
+TcpSender::Pieces TcpSender::OutFlow::unsent() {
+  Pieces pieces;
+  if (sent < sizeof(Frame)) {
+    pieces.all[pieces.count++] = {bytesOf(job.frame).data() + sent, sizeof(Frame) - sent};
+  }
+  const size_t payload = sent > sizeof(Frame) ? sent - sizeof(Frame) : 0;
+  if (payload == job.frame.bytes) return pieces;
+  for (const auto part : partsOf(job.from, job.frame.offset + payload, job.frame.bytes - payload)) {
+    if (!part.empty()) pieces.all[pieces.count++] = {const_cast<std::byte*>(part.data()), part.size()};
+  }
+  return pieces;
 }
 
 bool TcpSender::pump(size_t index) {
   OutFlow& flow = *flows_[index];
-  const size_t whole = sizeof(Frame) + flow.job.frame.bytes;
-  while (flow.sent < whole) {
-    iovec pieces[3];
-    size_t count = 0;
-    if (flow.sent < sizeof(Frame)) {
-      pieces[count++] = {bytesOf(flow.job.frame).data() + flow.sent, sizeof(Frame) - flow.sent};
-    }
-    const size_t payload = flow.sent > sizeof(Frame) ? flow.sent - sizeof(Frame) : 0;
-    if (payload < flow.job.frame.bytes) {
-      const size_t begin = flow.job.frame.offset + payload;
-      for (const auto part : partsOf(flow.job.from, begin, flow.job.frame.bytes - payload)) {
-        if (!part.empty()) pieces[count++] = {const_cast<std::byte*>(part.data()), part.size()};
-      }
-    }
-    const Transfer sent = sendSome(flow.socket, std::span(pieces, count));
-    if (sent.outcome == IoOutcome::kWouldBlock) {
-      if (!flow.stalled) ++flow.counters.stalls;
-      flow.stalled = true;
-      return false;
-    }
-    if (sent.outcome != IoOutcome::kSome) {
-      lose(index, whyEnded(sent));
-      return false;
-    }
+  Transfer sent{IoOutcome::kSome, 0, 0};
+  while (flow.sent < flow.wholeBytes() && sent.outcome == IoOutcome::kSome) {
+    sent = sendSome(flow.socket, flow.unsent().used());
     flow.sent += sent.bytes;
+  }
+  return onSent(index, sent);
+}
+
+// After a helper or pump() has sent what the kernel took; whether the frame is sent to its end.
+bool TcpSender::onSent(size_t index, const Transfer& sent) {
+  OutFlow& flow = *flows_[index];
+  if (sent.outcome == IoOutcome::kWouldBlock) {
+    if (!flow.stalled) ++flow.counters.stalls;
+    flow.stalled = true;
+    return false;
+  }
+  if (sent.outcome != IoOutcome::kSome) {
+    lose(index, whyEnded(sent));
+    return false;
   }
   finish(flow);
   return true;
@@ -328,13 +380,28 @@ void TcpSender::finish(OutFlow& flow) {
   if (job.message == nullptr && job.unconfirmed == nullptr) return;
   flow.counters.bytes += job.frame.bytes;
   ++flow.counters.parts;
-  if (job.unconfirmed != nullptr) return finishSmall(*job.unconfirmed);
+  if (job.unconfirmed != nullptr) {
+    if (isDoneWhenSent(job.frame)) finishSmall(*job.unconfirmed);
+    return confirm(*job.unconfirmed);
+  }
   job.message->taken += job.frame.bytes;
   if (!several()) {
     if (job.message->taken == job.message->frame.total) markDone(*job.message);
   } else if (complete_.has(job.message->frame.number) && !isBeingSent(*job.message)) {
     markDone(*job.message);
   }
+}
+
+// If the receiver has, and no copy is being sent.
+void TcpSender::confirm(Unconfirmed& small) {
+  if (!small.used || !complete_.has(small.frame.number)) return;
+  const bool inUse = std::any_of(flows_.begin(), flows_.end(), [&](const auto& flow) {
+    return flow->open && flow->busy && flow->job.unconfirmed == &small;
+  });
+  if (inUse) return;
+  small.used = false;
+  unconfirmed_.bytes -= small.frame.total;
+  finishSmall(small);
 }
 
 // The kernel has a frame of it, or the receiver says that it has come; it may be both.
@@ -355,7 +422,22 @@ bool TcpSender::isBeingSent(const Message& message) const {
 
 void TcpSender::readRecords(size_t index) {
   OutFlow& flow = *flows_[index];
-  const Transfer got = receiveSome(flow.socket, std::span(flow.in).subspan(flow.filled));
+  const auto room = std::span(flow.in).subspan(flow.filled);
+  if (!helpers_ || index > 0) return onRead(index, receiveSome(flow.socket, room));
+  if (flow.loan.isLent()) {
+    if (!flow.loan.isBack()) return;
+    onRead(index, flow.loan.takeHome().last);
+    if (!flow.open) return;
+  }
+  const auto next = std::span(flow.in).subspan(flow.filled);
+  const IoSpan piece{next.data(), next.size()};
+  if (!helpers_.lend(flow.loan, 0, Direction::kReceive, flow.socket, std::span(&piece, 1), 1)) {
+    onRead(index, receiveSome(flow.socket, next));
+  }
+}
+
+void TcpSender::onRead(size_t index, const Transfer& got) {
+  OutFlow& flow = *flows_[index];
   if (got.outcome == IoOutcome::kWouldBlock) return;
   if (got.outcome != IoOutcome::kSome) return lose(index, whyEnded(got));
   flow.filled += got.bytes;
@@ -374,7 +456,7 @@ bool TcpSender::apply(const Record& record) {
     case RecordKind::kComplete:
       return saysNoMoreThan(number_, record) && applyComplete(record);
     case RecordKind::kReady: {
-      uint64_t& ready = readyOf_[record.tag];
+      uint64_t& ready = tags_[record.tag].ready;
       ready = std::max(ready, record.count);
       return true;
     }
@@ -388,20 +470,12 @@ bool TcpSender::apply(const Record& record) {
 // False if a message is said to be complete that was not sent to its end.
 bool TcpSender::applyComplete(const Record& record) {
   complete_.merge(record);
-  for (Unconfirmed& one : unconfirmed_) {
-    const bool inUse = std::any_of(flows_.begin(), flows_.end(), [&](const auto& flow) {
-      return flow->open && flow->busy && flow->job.unconfirmed == &one;
-    });
-    if (!one.used || inUse || !complete_.has(one.frame.number)) continue;
-    one.used = false;
-    unconfirmedBytes_ -= one.frame.total;
-    finishSmall(one);
-  }
+  for (Unconfirmed& one : unconfirmed_.all) confirm(one);
   const auto isComplete = [&](const Job& job) { return complete_.has(job.frame.number); };
   std::erase_if(again_, isComplete);
   if (!several()) return true;
   for (Message& message : messages_) {
-    if (!message.used || message.done || isSmall(message)) continue;
+    if (!message.used || message.done || message.isWhole) continue;
     if (!complete_.has(message.frame.number)) continue;
     if (message.given < message.frame.total) return false;
     if (!isBeingSent(message)) markDone(message);
@@ -411,15 +485,22 @@ bool TcpSender::applyComplete(const Record& record) {
 
 void TcpSender::lose(size_t index, const std::string& why) {
   OutFlow& flow = *flows_[index];
-  if (!flow.open || !failure_.ok()) return;
-  flow.close();
+  if (!flow.open || flow.counters.lost || !failure_.ok()) return;
   flow.counters.lost = true;
-  unsaid_ = flow.counters.route + ": " + why;
-  lostAt_ = platform::monotonicNanoseconds();
+  // A receiver that has all and closes has said so before: what it said is heard out.
+  const size_t read = index == 0 ? flow.loan.recall().bytes : (flow.loan.recall(), 0);
+  flow.busy = false;
+  Transfer got{IoOutcome::kSome, read, 0};
+  while (flow.open && got.outcome == IoOutcome::kSome) {
+    onRead(index, got);
+    if (flow.open) got = receiveSome(flow.socket, std::span(flow.in).subspan(flow.filled));
+  }
+  flow.close();
+  if (!failure_.ok()) return;
+  loss_.note(flow.counters.route + ": " + why);
   if (std::none_of(flows_.begin(), flows_.end(), [](const auto& one) { return one->open; })) {
-    failure_ = fail(Code::kRemote, "the peer that receives is gone: %s", unsaid_.c_str());
-    failureText_ = lastError();
-    unsaid_.clear();
+    failure_.set(Code::kRemote, "the peer that receives is gone: " + loss_.what());
+    loss_.forget();
     return;
   }
   sendAgain(index);
@@ -438,15 +519,15 @@ void TcpSender::sendAgain(size_t lost) {
     frame.offset = static_cast<uint32_t>(i);
     controls_.push_back(frame);
   }
-  for (Unconfirmed& one : unconfirmed_) {
+  for (Unconfirmed& one : unconfirmed_.all) {
     if (!one.used || one.carrier != static_cast<int>(lost)) continue;
-    again_.push_back({one.frame, {{}, one.bytes}, nullptr, &one});
+    again_.push_back({one.frame, one.from, nullptr, &one});
   }
   for (Message& message : messages_) {
     if (!message.used || message.done) continue;
     message.asked = false;
     // Perhaps the lost flow was sending a second copy: nothing needs another one.
-    if (!isSmall(message) && complete_.has(message.frame.number)) {
+    if (!message.isWhole && complete_.has(message.frame.number)) {
       if (!isBeingSent(message)) markDone(message);
       continue;
     }
@@ -461,18 +542,9 @@ void TcpSender::sendAgain(size_t lost) {
   }
 }
 
-// A peer that dies closes all its flows within a moment; what is said here is that some are left.
-void TcpSender::sayLost() {
-  if (platform::secondsSince(lostAt_) < kSayLostAfter) return;
-  STRETTO_LOG(kWarn, kNet, "net/tcp: a flow is lost, the others go on with what it carried: %s",
-              unsaid_.c_str());
-  unsaid_.clear();
-}
-
 void TcpSender::breakOff(const char* what) {
-  failure_ =
-      fail(Code::kRemote, "the peer that receives %s: %s", what, flows_.front()->counters.route.c_str());
-  failureText_ = lastError();
+  failure_.set(Code::kRemote,
+               "the peer that receives " + std::string(what) + ": " + flows_.front()->counters.route);
   for (const auto& flow : flows_) {
     if (flow->open) flow->close();
   }

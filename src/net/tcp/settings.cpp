@@ -5,9 +5,12 @@
 
 #include "base/parameters.hpp"
 #include "net/tcp/wire.hpp"
+#include "platform/cores.hpp"
 
 namespace stretto::net::tcp {
 namespace {
+
+constexpr size_t kLeastChunkOfHelpers = 32 << 10;  // to hand over less costs as much as to send it
 
 std::vector<NetworkInterface> those(const std::vector<NetworkInterface>& all, const std::string& list) {
   std::vector<NetworkInterface> chosen;
@@ -67,6 +70,35 @@ Status take(const Parameter& parameter, int64_t low, int64_t high, T& value) {
   return kOkStatus;
 }
 
+// As launchers say it; 1 if none does.
+int ranksHere() {
+  for (const Parameter* one : {&parameters::kLocalWorldSize, &parameters::kOpenMpiLocalSize}) {
+    if (!one->isSet()) continue;
+    const auto ranks = one->integer(1, 1 << 20);
+    if (ranks.ok()) return static_cast<int>(ranks.value());
+  }
+  return 1;
+}
+
+// Helpers only pay where cores are left for them: two threads that spin on one core take turns of
+// milliseconds.
+int threadsByThemselves() {
+  constexpr int kLeastCores = 8, kMostThreads = 8;
+  const int cores = platform::usableCores();
+  return cores < kLeastCores ? 0 : std::min({cores / 4, cores / ranksHere() / 2, kMostThreads});
+}
+
+Status takeThreadsAndFlows(Settings& settings) {
+  constexpr int kMostHelpers = 64;
+  settings.threads = threadsByThemselves();
+  if (parameters::kNetThreads.isSet()) {
+    STRETTO_TRY(take(parameters::kNetThreads, 0, kMostHelpers, settings.threads));
+  }
+  settings.flows = std::max(1, settings.threads / static_cast<int>(settings.interfaces.size()));
+  if (!parameters::kNetFlows.isSet()) return kOkStatus;
+  return take(parameters::kNetFlows, 1, kMostFlows, settings.flows);
+}
+
 }  // namespace
 
 Result<Settings> settingsOfEnvironment() {
@@ -77,8 +109,10 @@ Result<Settings> settingsOfEnvironment() {
   const auto merge = parameters::kNetMerge.flag();
   if (!merge.ok()) return merge.status();
   settings.merge = merge.value();
-  STRETTO_TRY(take(parameters::kNetFlows, 1, kMostFlows, settings.flows));
-  STRETTO_TRY(take(parameters::kNetChunk, kLeastChunk, kMostMessage, settings.chunk));
+  STRETTO_TRY(takeThreadsAndFlows(settings));
+  STRETTO_TRY(take(parameters::kNetChunk, kLeastChunk, kMostMessage, settings.mostChunk));
+  const size_t least = settings.threads > 0 ? kLeastChunkOfHelpers : settings.mostChunk;
+  settings.chunk = std::min(least, settings.mostChunk);
   STRETTO_TRY(take(parameters::kNetSmall, 0, kMostSmall, settings.small));
   STRETTO_TRY(take(parameters::kNetLeastWindow, kLeastChunk, kMostMessage, settings.leastWindow));
   STRETTO_TRY(take(parameters::kNetMostWindow, kLeastChunk, kMostMessage, settings.mostWindow));

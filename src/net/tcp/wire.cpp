@@ -5,6 +5,14 @@
 namespace stretto::net::tcp {
 namespace {
 
+// Whole chunks, of which the last may end with the message.
+bool isGoodPart(const Frame& frame, uint32_t chunk) {
+  if (frame.bytes == 0 || frame.offset >= frame.total || frame.bytes > frame.total - frame.offset)
+    return false;
+  const bool isToEnd = frame.bytes == frame.total - frame.offset;
+  return frame.offset % chunk == 0 && (isToEnd || frame.bytes % chunk == 0);
+}
+
 size_t addressBytes(uint8_t family) {
   return family == 4 ? 4 : 16;
 }
@@ -56,7 +64,8 @@ bool decode(const Handle& handle, Rendezvous& where) {
 
 bool isGood(const Hello& hello) {
   return hello.magic == kMagic && hello.flows >= 1 && hello.flows <= kMostFlows && hello.flow < hello.flows &&
-         hello.chunk >= kLeastChunk && hello.chunk <= kMostMessage && hello.small <= kMostSmall;
+         hello.chunk >= kLeastChunk && hello.chunk <= kMostMessage && hello.small <= kMostSmall &&
+         hello.copied <= kMostSmall;
 }
 
 Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, const Nonce& receivers) {
@@ -73,9 +82,8 @@ bool isGood(const Frame& frame, const Hello& hello) {
     case FrameKind::kWhole:
       return frame.total <= hello.small && frame.bytes == frame.total && frame.offset == 0;
     case FrameKind::kPart:
-      return frame.total > hello.small && frame.total <= kMostMessage && frame.offset < frame.total &&
-             frame.offset % hello.chunk == 0 &&
-             frame.bytes == std::min(hello.chunk, frame.total - frame.offset);
+      return frame.total > std::min(hello.small, hello.copied) && frame.total <= kMostMessage &&
+             isGoodPart(frame, hello.chunk);
     case FrameKind::kAsk:
       return frame.bytes == 0;
     case FrameKind::kLost:

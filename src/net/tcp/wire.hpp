@@ -17,7 +17,7 @@
 // the index of the receive that it is for: so what arrives first, by whatever flow, finds its place by
 // itself. Small messages (kWhole) go at once and are kept aside if no receive is there yet; the sender limits
 // how many bytes of them are unconfirmed. Large ones wait for the receiver's word that their receive is
-// there.
+// there, and go in parts of one chunk or of several that follow each other.
 //
 // The receiver sends records of fixed size: which messages are complete, and up to which index receives of a
 // tag are there. Both say how things stand, not what changed, so any of them may be repeated or lost.
@@ -39,7 +39,7 @@
 
 namespace stretto::net::tcp {
 
-inline constexpr uint32_t kMagic = 0x324e5453;  // "STN2"; its last byte is the version
+inline constexpr uint32_t kMagic = 0x334e5453;  // "STN3"; its last byte is the version
 inline constexpr int kMostFlows = 32;
 inline constexpr size_t kMostAddresses = 8;
 inline constexpr size_t kMostMessage = size_t{1} << 30;
@@ -70,9 +70,16 @@ struct Hello {
   uint16_t flow = 0;
   uint16_t flows = 1;
   uint32_t chunk = 0;  // bytes; every chunk but the last of a message has as many
-  uint32_t small = 0;  // bytes; messages up to here go at once
+  uint32_t small = 0;  // bytes; messages up to here may go at once
+  // Bytes; of several flows: messages up to here always go at once, and are confirmed when there are some.
+  // Longer ones are confirmed one by one, since the sender keeps them until then.
+  uint32_t copied = kMostSmall;
   Nonce connection{};  // random: the flows of one connection say the same
   Nonce nonce{};
+
+  uint32_t chunksOf(uint32_t bytes) const {
+    return static_cast<uint32_t>((bytes + uint64_t{chunk} - 1) / chunk);
+  }
 };
 struct Challenge {
   Nonce nonce{};
@@ -93,7 +100,7 @@ Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, c
 
 enum class FrameKind : uint8_t {
   kWhole = 1,  // a message, up to Hello::small bytes
-  kPart,       // one chunk of a longer message
+  kPart,       // chunks of a longer message
   kAsk,        // a message waits for the receive with this tag and index
   kLost,       // `offset` is a flow that is not used any more
   kBye,        // the last frame of this flow
