@@ -247,9 +247,9 @@ std::string whyUnfit(const Descriptor& descriptor, const Table::Match& match, co
 }
 
 // Of an all-reduce with RMSNorm, whether the norm is part of the exchange.
-const char* wordsOfNorm(const Descriptor& row) {
+const char* wordsOfNorm(const Descriptor& row, const Request& request, const Machine& machine) {
   if (row.collective != Collective::kAllReduceAddRmsNorm) return "";
-  return row.normApart ? "; the norm is a pass of its own" : "; fused with the norm";
+  return normIsApart(row, request, machine) ? "; the norm is a pass of its own" : "; fused with the norm";
 }
 
 }  // namespace
@@ -298,7 +298,7 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
                              ? describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds)
                              : reasonOf(row, obstacle, request, seen);
     }
-    candidate.reason += wordsOfNorm(row);
+    candidate.reason += wordsOfNorm(row, request, seen);
   }
   sortStably(candidates, [](const Candidate& a, const Candidate& b) {
     if (a.possible != b.possible) return a.possible;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "algorithms/shares.hpp"
+#include "primitives/cuda/whole_tokens.hpp"
 
 namespace stretto::planner {
 namespace {
@@ -13,11 +14,12 @@ struct CudaConstants {
   double launch = 1.2;    // a kernel in a graph, its first loads and its last stores
   double local = 2500e3;  // own memory
   // Of an all-reduce with RMSNorm: a token that has come is added and normalised by one block in so long, 8
-  // KB of it in that much more; a kernel that does nothing else begins after the one before has ended. From
-  // the predictions of docs/results/2026-11-25-fused-gpu, which are too low, of all forms alike: they order
-  // the forms, and are no times.
-  double token = 0.6;
-  double tokenRate = 20e3;
+  // KB of it in that much more, and leaves at that rate; a kernel that does nothing else begins after the one
+  // before has ended. A block that does not keep a token in registers takes longer, and does nothing
+  // meanwhile (docs/results/2026-11-25-fused-gpu: 3.0 to 3.5 us of tokens of 8 and 16 KB).
+  double token = 0.7;
+  double tokenRate = 40e3;
+  double largeToken = 3.2;
   double pass = 1.0;
 };
 constexpr CudaConstants kCuda;
@@ -104,10 +106,26 @@ size_t shardsOf(const Descriptor& row, const Request& request) {
 
 constexpr size_t kGrain = algorithms::kShareGrain;
 
+// Where it is not known, that of 4096 elements of 16 bits.
+size_t tokenBytesOf(const Request& request) {
+  constexpr size_t kUsual = 8192;
+  return request.tokenBytes != 0 ? request.tokenBytes : std::clamp<size_t>(request.bytes, 1, kUsual);
+}
+// Tokens of an owner's share, at least one.
+size_t tokensOf(const Descriptor& row, const Request& request) {
+  return std::max<size_t>(1, request.bytes / tokenBytesOf(request) / shardsOf(row, request));
+}
+
+bool isFusedNorm(const Descriptor& row, const Request& request, const Machine& machine) {
+  return row.collective == Collective::kAllReduceAddRmsNorm && !normIsApart(row, request, machine);
+}
+
 // Lines that are put and read in turns.
 bool takesSteps(const Descriptor& row, const Request& request, const Machine& machine) {
+  const bool sums = normIsApart(row, request, machine);
   return row.protocol == Protocol::kLamport &&
-         algorithms::hasLamportSteps(row.collective, row.algorithm, request.ranks, machine.lamportBytes);
+         algorithms::hasLamportSteps(sums ? Collective::kAllReduce : row.collective, row.algorithm,
+                                     request.ranks, machine.lamportBytes);
 }
 
 // Bytes of an operation that one block takes without a second round through its lines.
@@ -161,32 +179,36 @@ double predictCopies(const Descriptor& row, const Request& request) {
   return 2 * meetings + chunks * copies + wire + std::max(0.0, reduction - hidden);
 }
 
-bool isFusedNorm(const Descriptor& row) {
-  return row.collective == Collective::kAllReduceAddRmsNorm && !row.normApart;
-}
-
-// Where it is not known, that of 4096 elements of 16 bits.
-size_t tokenBytesOf(const Request& request) {
-  constexpr size_t kUsual = 8192;
-  return request.tokenBytes != 0 ? request.tokenBytes : std::clamp<size_t>(request.bytes, 1, kUsual);
-}
-
 // What the norm adds. Fused, a block's tokens follow one another, all but the last of them while others are
-// still under way, and those that its lines do not hold at once after the others; apart, all tokens are read
-// and written again by a kernel of its own.
+// still under way, if there are registers and lines for all; else when they have come, and those that its
+// lines do not hold at once after the others. Apart, all tokens are read and written again by a kernel of its
+// own.
 double predictNorm(const Descriptor& row, const Request& request, const Machine& machine, double moving,
                    double blocks) {
   const auto tokenBytes = static_cast<double>(tokenBytesOf(request));
   const double each = kCuda.token + tokenBytes / kCuda.tokenRate;
-  const double bytes = static_cast<double>(request.bytes);
-  if (!isFusedNorm(row)) return kCuda.pass + each + 4 * bytes / kCuda.local;
-  const double ofBlock = std::max(1.0, bytes / tokenBytes / blocks);
+  if (normIsApart(row, request, machine))
+    return kCuda.pass + each + 4 * static_cast<double>(request.bytes) / kCuda.local;
+  const double ofBlock = std::max(1.0, static_cast<double>(request.bytes) / tokenBytes / blocks);
   const double inLines = std::max(1.0, std::floor(static_cast<double>(machine.lamportBytes) / tokenBytes));
   const double rounds = std::ceil(ofBlock / inLines / static_cast<double>(shardsOf(row, request)));
-  return each + std::max(0.0, (ofBlock - 1) * each - moving) + (rounds - 1) * (hopOf(row) + each);
+  const bool inRegisters = rounds <= 1 && cuda::WholeTokens::holds(tokenBytesOf(request));
+  if (!inRegisters) return ofBlock * kCuda.largeToken + (rounds - 1) * hopOf(row);
+  return each + std::max(0.0, (ofBlock - 1) * each - moving);
 }
 
 }  // namespace
+
+bool normIsApart(const Descriptor& row, const Request& request, const Machine& machine) {
+  if (row.normApart || row.protocol != Protocol::kLamport) return row.normApart;
+  const int asked = machine.blocks != 0 ? std::min(machine.blocks, machine.channels) : machine.channels;
+  const auto blocks = static_cast<size_t>(std::max(1, asked));
+  const size_t tokenBytes = tokenBytesOf(request);
+  const size_t tokens = (request.bytes + tokenBytes - 1) / tokenBytes;
+  return row.collective == Collective::kAllReduceAddRmsNorm &&
+         algorithms::normsApart(machine.lamportBytes, (tokens + blocks - 1) / blocks, tokenBytes,
+                                row.algorithm, request.ranks);
+}
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
   constexpr size_t kFew = 16384;
@@ -196,10 +218,8 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
       std::min(mostBlocks(row, machine), wayOf(row) == Way::kCopies ? kCopies.blocks : kMostBlocks);
   if (machine.blocks != 0) return std::min(machine.blocks, most);
   // A token for each block, or for each rank.
-  if (isFusedNorm(row)) {
-    const size_t tokens = request.bytes / tokenBytesOf(request) / shardsOf(row, request);
-    return static_cast<int>(std::clamp<size_t>(tokens, 1, static_cast<size_t>(most)));
-  }
+  if (isFusedNorm(row, request, machine))
+    return static_cast<int>(std::min(tokensOf(row, request), static_cast<size_t>(most)));
   // Lamport lines between two ranks have more threads to put them, and where there is little, fewer blocks
   // begin and end sooner: half of all blocks are enough until each of them has one line for each of its
   // threads.
@@ -246,17 +266,18 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   const algorithms::Cost cost = algorithms::costOf(row, pointToPoint ? 2 : request.ranks,
                                                    static_cast<double>(request.bytes), machine.directions);
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
-  const bool norms = row.collective == Collective::kAllReduceAddRmsNorm;
   const double blocks = preferredBlocks(row, request, machine);
+  const bool norms = row.collective == Collective::kAllReduceAddRmsNorm;
+  const bool isFused = isFusedNorm(row, request, machine);
+  const double perBlock = isFused ? kCuda.tokenRate : constantsOf(row).perBlock;
   const bool isProxied = machine.hosts > 1;
-  const double rate =
-      isProxied ? kProxiedRate : std::min(rateOf(row, request, machine), constantsOf(row).perBlock * blocks);
+  const double rate = isProxied ? kProxiedRate : std::min(rateOf(row, request, machine), perBlock * blocks);
   const double hop = isProxied ? kProxiedHop : hopOf(row);
   const double wire = cost.wireBytes * constantsOf(row).wireFactor / rate;
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.
   const double local = cost.localBytes / kCuda.local;
   const bool overlaps = row.protocol == Protocol::kWarpChunks || wayOf(row) != Way::kLines ||
-                        takesSteps(row, request, machine) || isFusedNorm(row);
+                        takesSteps(row, request, machine) || isFused;
   const double moving = overlaps ? std::max(wire, local) : wire + local;
   return kCuda.launch + cost.hops * hop + moving +
          (norms ? predictNorm(row, request, machine, moving, blocks) : 0);

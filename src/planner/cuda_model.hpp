@@ -7,6 +7,9 @@
 
 namespace stretto::planner {
 
+// Of an all-reduce with RMSNorm: whether the norm is a pass of its own, always or for so many tokens.
+bool normIsApart(const Descriptor& row, const Request& request, const Machine& machine);
+
 // Blocks that the model prefers, as many as the protocol has channels at most; machine.blocks if that is set.
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine);
 

@@ -36,7 +36,7 @@ std::string normInWords(const CallRecord& what) {
 std::string inWords(const CallRecord& what) {
   if (what.sequence == 0) return "another operation";
   char text[200];
-  if (isTransfer(what) && what.collective == static_cast<uint8_t>(Collective::kWaitSignal)) {
+  if (isWaitForSignals(what)) {
     snprintf(text, sizeof text, "wait for %" PRIu64 " signals of rank %d", what.count, what.root);
     return text;
   }
@@ -83,6 +83,12 @@ std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int r
          ", and they wait for each other without an end. All ranks of a communicator must make the same "
          "calls "
          "in the same order, and sends and receives that need each other belong in one group.";
+}
+
+std::string waitsForWhoFinalised(int rank, int gone, const std::string& call, bool isForSignals) {
+  return "rank " + std::to_string(rank) + " waits for rank " + std::to_string(gone) + " (" + call +
+         "), which has finalised its communicator without " +
+         (isForSignals ? "sending them" : "calling it: all ranks of a communicator must make the same calls");
 }
 
 std::string ranksInWords(uint64_t ranks) {

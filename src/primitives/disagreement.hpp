@@ -23,6 +23,8 @@ std::string ranksDisagree(int rank, const std::string& mine, int peer, const std
 // The same of `members` (a bit each, at least two) that wait for each other in calls that do not belong
 // together, in the words of `rank`: of its own call, if it is a member, and of one that differs.
 std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int rank);
+// That `rank` waits for one that has finalised and will not do its part; `call`: in which call, in words.
+std::string waitsForWhoFinalised(int rank, int gone, const std::string& call, bool isForSignals);
 // "rank 2", "ranks 0, 1 and 5"; of a bit for each.
 std::string ranksInWords(uint64_t ranks);
 // That `rank` has waited so long, and goes on. `peers`: for whom, a bit each, 0 if that is not known; `call`:
@@ -33,11 +35,14 @@ std::string waitsForLong(int rank, double seconds, uint64_t peers, const std::st
 // are, whatever the word there says.
 uint64_t disagreeingAt(const WindowHeader& other, int ranks);
 
+constexpr bool isWaitForSignals(const CallRecord& call) {
+  return call.sequence != 0 && call.collective == static_cast<uint8_t>(Collective::kWaitSignal);
+}
 // Also a wait for signals: announced the same way.
 constexpr bool isTransfer(const CallRecord& call) {
-  return call.sequence != 0 && (call.collective == static_cast<uint8_t>(Collective::kSend) ||
-                                call.collective == static_cast<uint8_t>(Collective::kReceive) ||
-                                call.collective == static_cast<uint8_t>(Collective::kWaitSignal));
+  return isWaitForSignals(call) ||
+         (call.sequence != 0 && (call.collective == static_cast<uint8_t>(Collective::kSend) ||
+                                 call.collective == static_cast<uint8_t>(Collective::kReceive)));
 }
 
 // What a rank has called last, as far as it has said so: transfers are announced by who waits long in them or

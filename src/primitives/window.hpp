@@ -18,7 +18,7 @@ inline constexpr int kMaxRanks = 64;         // per communicator, on one host
 inline constexpr size_t kMailboxBytes = 64;  // a cache line
 inline constexpr size_t kPageBytes = 4096;   // regions start on pages, so that unused ones stay untouched
 inline constexpr uint64_t kWindowMagic = 0x5354524554544f31;  // "STRETTO1"
-inline constexpr uint32_t kWindowVersion = 5;
+inline constexpr uint32_t kWindowVersion = 6;
 
 // A counter with the tag of the operation that moved it, and room for a few bytes of payload, in one cache
 // line: whoever sees the counter move has the rest at no further cost. Written by one peer.

@@ -232,7 +232,8 @@ TEST_P(Fused, OperationsGiveWhatLaunchesOfTheirOwnGive) {
     ASSERT_EQ(ranks.run(), "");
     steps.expectResults();
     if (HasFatalFailure()) return;
-    for (int rank = 0; rank < form.ranks; ++rank) EXPECT_EQ(ranks.engine(rank).finished(), kSteps);
+    for (int rank = 0; rank < form.ranks; ++rank)
+      EXPECT_EQ(ranks.engine(rank).finished().collectives, kSteps);
   }
 }
 
@@ -413,7 +414,7 @@ uint64_t runWithoutLast(const Form& form, size_t steps, bool aborts, Code expect
     const auto report = ranks.engine(rank).report();
     EXPECT_EQ(report.status.code, expected);
     EXPECT_TRUE(aborts || report.sequence > kFailing) << report.sequence;
-    EXPECT_EQ(ranks.engine(rank).finished(), steps);
+    EXPECT_EQ(ranks.engine(rank).finished().collectives, steps);
   }
   return machine.nanoseconds();
 }
@@ -453,7 +454,7 @@ TEST(FusedFailure, ADisagreementInTheMiddleIsNamed) {
         ++named;
         EXPECT_EQ(report.sequence, kFailing + 1);
       }
-      EXPECT_EQ(ranks.engine(rank).finished(), kAll);
+      EXPECT_EQ(ranks.engine(rank).finished().collectives, kAll);
     }
     EXPECT_GT(named, 0);
   }

@@ -9,6 +9,7 @@
 #include "harness/oracle.hpp"
 #include "planner/choose.hpp"
 #include "planner/cuda_model.hpp"
+#include "primitives/cuda/whole_tokens.hpp"
 #include "primitives/host/norm.hpp"
 
 namespace stretto {
@@ -31,7 +32,8 @@ struct Shape {
   bool hasResidual = true, hasBias = false, hasGamma = true, wantsNormalised = true, wantsReduced = false;
   int inputIs = 0;  // 1: normalised, 2: reduced, 3: residualOut
   bool residualInPlace = false;
-  size_t offset = 0;  // of all buffers, in bytes
+  size_t offset = 0;  // of all buffers, in bytes,
+  int oddRank = -1;   // or, if it is a rank, of that one's
 
   size_t count() const { return tokens * hidden; }
   size_t bytes() const { return count() * sizeOf(type); }
@@ -86,6 +88,7 @@ class Tensors {
         residual_(numbers(shape.type, shape.count(), seed + 7)),
         bias_(numbers(shape.type, shape.hidden, seed + 8)),
         gamma_(numbers(shape.type, shape.hidden, seed + 9)),
+        offset_(shape.oddRank < 0 || shape.oddRank == rank ? shape.offset : 0),
         places_{buffer(machine, shape.bytes()),      buffer(machine, shape.bytes()),
                 buffer(machine, shape.bytes()),      buffer(machine, shape.bytes()),
                 buffer(machine, shape.bytes()),      buffer(machine, gamma_.size()),
@@ -165,7 +168,7 @@ class Tensors {
  private:
   enum Place { kInput, kResidual, kAdded, kNormalised, kReduced, kBias, kGamma, kQuantised, kScales };
 
-  Buffer buffer(Machine& machine, size_t bytes) const { return {machine, bytes, shape_.offset}; }
+  Buffer buffer(Machine& machine, size_t bytes) const { return {machine, bytes, offset_}; }
   std::byte* at(int place) const { return places_[static_cast<size_t>(place)].data(); }
   void put(int place, const std::vector<char>& bytes) { std::memcpy(at(place), bytes.data(), bytes.size()); }
   std::string differs(const char* what, int place, const char* wanted, size_t bytes) const {
@@ -179,6 +182,7 @@ class Tensors {
 
   const Shape shape_;
   const std::vector<char> input_, residual_, bias_, gamma_;
+  const size_t offset_;
   const std::vector<Buffer> places_;
 };
 
@@ -279,18 +283,51 @@ TEST_P(NormAmong, EveryFormHasTheBitsOfTheHost) {
   }
 }
 
-// Tokens that a block does not keep whole, many that share a block's lines, and rounds of them.
+// Tokens that a block does not keep whole, many that share a block's lines, and rounds of them, between two
+// ranks an all-reduce in their place.
 TEST_P(NormAmong, LargeAndManyTokensHaveTheBitsOfTheHost) {
   const int ranks = GetParam();
-  if (ranks > 2) GTEST_SKIP() << "one and two ranks show it";
+  if (ranks > 3) GTEST_SKIP() << "one to three ranks show it";
   const std::vector<Descriptor> rows = rowsOf(ranks);
   Course course(rows.front(), ranks, 7);
-  course.add({DataType::kFloat32, 2, 16384, Scaling::kPerToken}, 1);
-  course.add({DataType::kBfloat16, 3, 16384, Scaling::kPerTensor, DataType::kFloat8e5m2}, 1);
   course.add({DataType::kBfloat16, 300, 512, Scaling::kPerToken}, 2);
-  course.add({DataType::kFloat16, 1, 16383}, 4);
+  if (ranks < 3) {
+    course.add({DataType::kFloat32, 2, 16384, Scaling::kPerToken}, 1);
+    course.add({DataType::kBfloat16, 3, 16384, Scaling::kPerTensor, DataType::kFloat8e5m2}, 1);
+    course.add({DataType::kFloat16, 1, 16383}, 4);
+  }
   if (HasFatalFailure()) return;
   course.check();
+}
+
+// Tokens that teams of threads keep in registers: of any length, several of a block, and where a rank cannot
+// do so, whose buffers are not aligned.
+TEST_P(NormAmong, TokensInRegistersHaveTheBitsOfTheHost) {
+  const int ranks = GetParam();
+  if (ranks > 4) GTEST_SKIP() << "four ranks show it";
+  const size_t most = ranks == 1 ? SIZE_MAX : size_t{66 << 10} / (ranks == 2 ? 1 : 8);
+  for (const Descriptor& row : rowsOf(ranks)) {
+    if (row.normApart) continue;
+    for (const DataType type : kTypes) {
+      SCOPED_TRACE(std::string(algorithms::nameOf(row.algorithm)) + ", " + nameOf(type));
+      Course course(row, ranks, 11);
+      const auto add = [&](Shape shape, int blocks) {
+        const size_t token = shape.hidden * sizeOf(type);
+        if (token > most || !stretto::cuda::WholeTokens::holds(token)) return;
+        course.add(shape, ranks == 1 ? 0 : blocks);
+      };
+      add({.type = type, .tokens = 1, .hidden = 4096}, 1);
+      add({.type = type, .tokens = 3, .hidden = 8192}, 2);
+      add({.type = type, .tokens = 3, .hidden = 1000, .residualInPlace = true}, 1);
+      add({.type = type, .tokens = 9, .hidden = 512, .inputIs = 1}, 1);
+      add({.type = type, .tokens = 17, .hidden = 8, .inputIs = 3}, 3);
+      add({.type = type, .tokens = 5, .hidden = 7168, .offset = 64}, 4);
+      add({.type = type, .tokens = 4, .hidden = 520, .offset = 8, .oddRank = 0}, 1);
+      if (HasFatalFailure()) return;
+      course.check();
+      if (HasFatalFailure()) return;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, NormAmong, ::testing::Values(1, 2, 3, 4, 8));

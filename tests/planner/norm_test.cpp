@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/choose.hpp"
+#include "planner/cuda_model.hpp"
 #include "planner/model.hpp"
 #include "planner/planner_examples.hpp"
 
@@ -47,6 +48,25 @@ TEST(ChooseNorm, TokensThatLinesDoNotHoldGoApart) {
     if (each.reason.find("a token is 8192 bytes, and its lines hold 4096") != std::string::npos) ++refused;
   }
   EXPECT_EQ(refused, 2);
+}
+
+// In rounds a block would wait for each of its tokens; then the fastest all-reduce and a norm take less.
+TEST(ChooseNorm, MoreTokensThanLinesHoldGoApart) {
+  const Machine machine = gpuMachine();
+  for (const size_t tokens : {512, 2048}) {
+    const Request request = normOf(tokens, 8192, 2);
+    const auto plan = choose(request, machine, tableOf(""), {});
+    ASSERT_TRUE(plan.ok()) << lastError();
+    EXPECT_EQ(plan.value().algorithm, Algorithm::kOneShot);
+    EXPECT_EQ(plan.value().protocol, Protocol::kLamport);
+    EXPECT_EQ(normIsApart(rowOf(plan.value()), request, machine), tokens == 2048);
+    const char* const words = tokens == 2048 ? "; the norm is a pass of its own" : "; fused with the norm";
+    for (const Candidate& each : explain(request, machine, tableOf(""), {})) {
+      if (each.chosen) {
+        EXPECT_NE(each.reason.find(words), std::string::npos) << each.reason;
+      }
+    }
+  }
 }
 
 TEST(ChooseNorm, OneRankHasAKernelOfItsOwn) {

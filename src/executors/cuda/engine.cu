@@ -33,11 +33,7 @@ using stretto::cuda::LongLook;
 using stretto::cuda::Stamp;
 using stretto::cuda::Stamps;
 using stretto::cuda::Unit;
-
-int channelsOf(const stretto::cuda::Shape& shape, algorithms::Protocol protocol) {
-  if (protocol == algorithms::Protocol::kWarpChunks) return shape.warpChunkChannels;
-  return algorithms::isDeep(protocol) ? shape.deepChannels : shape.channels;
-}
+using stretto::cuda::WholeTokens;
 
 }  // namespace
 
@@ -64,7 +60,7 @@ class KernelEngine final : public Engine {
   void abort(uint32_t word) override;
   Report report() const override;
   std::array<LongLook, stretto::cuda::kAwaited> longLooks() const override;
-  uint64_t finished() const override;
+  KernelCounts finished() const override;
   Status wantStamps() override;
   Launched lastLaunch() const override { return launched_; }
   Launched lastOf(size_t place) const override { return together_[place]; }
@@ -248,14 +244,19 @@ Status KernelEngine::launchNormOf(const Arguments& sums, NormArguments norm, cud
       KernelTable::all().find(Collective::kAllReduceAddRmsNorm, algorithms::Algorithm::kLocal,
                               algorithms::Protocol::kSimple, kindOf(sums.reduce), 1);
   if (kernel.normed == nullptr) return fail(Code::kInternal, "no norm of %s", nameOf(sums.reduce.type));
-  const int threads = threadsForToken(all, kernel.mostThreads);
   const int blocks = static_cast<int>(std::min(sums.count / norm.hidden, kMostBlocks));
+  if (WholeTokens::serve(all, norm)) {
+    const WholeTokens whole(all, norm, 1);
+    return enqueueKernel(kernel.whole, Size{blocks, threadsOf(whole)}, stream, Context{}, whole);
+  }
+  const int threads = threadsForToken(all, kernel.mostThreads);
   all.norm = nullptr;
   return enqueueKernel(kernel.normed, Size{blocks, threads}, stream, Context{}, all, norm);
 }
 
 // By any all-reduce, whose sums have memory of their own where there is no place for them.
 Status KernelEngine::launchNormApart(const Launch& launch, cudaStream_t stream) {
+  STRETTO_TRY(loadNorms(kindOf(launch.arguments.reduce)));
   NormArguments norm = *launch.arguments.norm;
   void* scratch = nullptr;
   std::byte* sums = placeOfSums(norm);
@@ -281,16 +282,26 @@ Status KernelEngine::launchNormApart(const Launch& launch, cudaStream_t stream) 
 }
 
 Status KernelEngine::launchNorm(const Launch& launch, cudaStream_t stream) {
-  if (launch.algorithm == algorithms::Algorithm::kLocal)
-    return launchNormOf(launch.arguments, *launch.arguments.norm, stream);
-  if (!kernelFor(launch).isThere()) return launchNormApart(launch, stream);
+  const NormArguments norm = *launch.arguments.norm;
+  if (launch.algorithm == algorithms::Algorithm::kLocal) return launchNormOf(launch.arguments, norm, stream);
+  const Context context = contextFor(launch.tag, launch.sequence);
+  Arguments all = algorithms::withShares(launch.arguments, launch.blocks);
+  const size_t tokens = all.largest / norm.hidden;
+  const auto follows = [&](auto rule) {
+    return rule(setup_.payload(), tokens, all.tokenBytes(), launch.algorithm, setup_.ranks);
+  };
+  if (!kernelFor(launch).isThere() || follows(algorithms::normsApart)) return launchNormApart(launch, stream);
   Kernel kernel;
   STRETTO_TRY(findKernel(launch, kernel));
-  const NormArguments norm = *launch.arguments.norm;
-  Arguments all = algorithms::withShares(launch.arguments, launch.blocks);
+  if (follows(algorithms::holdTokens) && all.largestBytes() <= all.chunkBytes &&
+      WholeTokens::serve(all, norm)) {
+    const WholeTokens whole(all, norm, tokens);
+    return launchKernel(kernel.whole, Size{launch.blocks, threadsOf(whole) + kTagThreads}, stream, context,
+                        whole);
+  }
   all.norm = nullptr;
-  return launchKernel(kernel.normed, Size{launch.blocks, threadsFor(launch, kernel)}, stream,
-                      contextFor(launch.tag, launch.sequence), all, norm);
+  return launchKernel(kernel.normed, Size{launch.blocks, threadsFor(launch, kernel)}, stream, context, all,
+                      norm);
 }
 
 const Kernel& KernelEngine::kernelFor(const Launch& launch) const {
@@ -339,20 +350,18 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
 
 // By so many blocks as it has.
 bool KernelEngine::isTooLarge(const Launch& launch) const {
-  const size_t payload = stretto::cuda::lamportPayload(setup_.shape.layout);
   const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
-  return launch.protocol == algorithms::Protocol::kLamport &&
-         launch.arguments.bytes() > algorithms::mostInLamportLines(payload, blocks, launch.collective,
-                                                                   launch.algorithm, setup_.ranks);
+  const size_t most = algorithms::mostInLamportLines(setup_.payload(), blocks, launch.collective,
+                                                     launch.algorithm, setup_.ranks);
+  return launch.protocol == algorithms::Protocol::kLamport && launch.arguments.bytes() > most;
 }
 
 // Kernels for several operations know of no rounds: how many threads they have depends on the launch.
 bool KernelEngine::mayShare(const Launch& launch) const {
-  const size_t payload = stretto::cuda::lamportPayload(setup_.shape.layout);
   const auto blocks = static_cast<size_t>(std::max(1, launch.blocks));
-  const bool inOneStep = launch.protocol != algorithms::Protocol::kLamport ||
-                         launch.arguments.bytes() <=
-                             algorithms::mostInLamportStep(payload, blocks, launch.algorithm, setup_.ranks);
+  const size_t most = algorithms::mostInLamportStep(setup_.payload(), blocks, launch.algorithm, setup_.ranks);
+  const bool inOneStep =
+      launch.protocol != algorithms::Protocol::kLamport || launch.arguments.bytes() <= most;
   return kernelFor(launch).fused != nullptr && isSmall(launch, setup_.ranks) && inOneStep;
 }
 
@@ -506,10 +515,7 @@ Status KernelEngine::launchOneSided(void (*kernel)(Context, What), Size size, St
                                     const What& what) {
   const ScopedDevice device(setup_.device);
   STRETTO_TRY(device.status());
-  const Status status =
-      launchKernel(kernel, size, static_cast<cudaStream_t>(stream), contextFor(0, Report::kSignals), what);
-  launched_.kernels = 0;  // finished() counts collectives
-  return status;
+  return launchKernel(kernel, size, static_cast<cudaStream_t>(stream), contextFor(0, Report::kSignals), what);
 }
 
 Engine::Launched KernelEngine::lastTransfers(int peer, bool isSend) const {
@@ -543,13 +549,16 @@ std::array<LongLook, stretto::cuda::kAwaited> KernelEngine::longLooks() const {
   return looks;
 }
 
-uint64_t KernelEngine::finished() const {
+KernelCounts KernelEngine::finished() const {
   const ScopedDevice device(setup_.device);
-  uint64_t finished = 0;
-  const bool read = cudaMemcpyAsync(&finished, &channels_[0].finished, sizeof finished,
-                                    cudaMemcpyDeviceToHost, inspection_) == cudaSuccess &&
+  KernelCounts counts;
+  const auto read = [&](uint64_t& to, const uint64_t* from) {
+    return cudaMemcpyAsync(&to, from, sizeof to, cudaMemcpyDeviceToHost, inspection_) == cudaSuccess;
+  };
+  const bool done = read(counts.collectives, &channels_[0].finished) &&
+                    read(counts.oneSided, signals_.ended()) &&
                     cudaStreamSynchronize(inspection_) == cudaSuccess;
-  return read ? finished : 0;
+  return done ? counts : KernelCounts{};
 }
 
 Status KernelEngine::wantStamps() {

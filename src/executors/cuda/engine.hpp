@@ -32,6 +32,9 @@ struct Setup {
   double timeoutSeconds = 0;   // of a wait in a kernel
   bool sharedDevice = false;   // other ranks of this communicator run on the same device
   int residentBlocks = 1;      // that a rank may count on, the least of all ranks
+
+  // Of a channel's Lamport lines, bytes.
+  size_t payload() const { return stretto::cuda::lamportPayload(shape.layout); }
 };
 
 // How one collective warp chunks; all ranks give the same, but for their own buffers.
@@ -94,6 +97,11 @@ struct KernelStamp {
   uint64_t operation = 0;
 };
 
+struct KernelCounts {
+  uint64_t collectives = 0;  // kLocal is no kernel
+  uint64_t oneSided = 0;
+};
+
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create(const Setup& setup);
@@ -132,9 +140,9 @@ class Engine {
   // What kernels that wait long have said, by Awaited and peer; launch 0 where it changes just now, or
   // nothing was said.
   virtual std::array<stretto::cuda::LongLook, stretto::cuda::kAwaited> longLooks() const = 0;
-  // Kernels of collectives that have ended since create(), graph replays included; kLocal is no kernel and
-  // transfers are not counted. Asks the device, with calls that a capture of another thread may forbid.
-  virtual uint64_t finished() const = 0;
+  // Kernels that have ended since create(), graph replays included; those of transfers are not counted. Asks
+  // the device, with calls that a capture of another thread may forbid.
+  virtual KernelCounts finished() const = 0;
 
   // Kernels that are launched, or captured, from now on leave a stamp of each of their first blocks.
   static constexpr int kMostStamps = stretto::cuda::Stamps::kBlocks;

@@ -22,6 +22,10 @@ using stretto::cuda::Threads;
 using stretto::cuda::TokenFormat;
 using stretto::cuda::TokenNorm;
 using stretto::cuda::WarpChunkFormat;
+using stretto::cuda::WholeShared;
+using stretto::cuda::WholeToken;
+using stretto::cuda::WholeTokens;
+using stretto::cuda::WholeTokensCuda;
 
 // What one block, of those from `first` on, does of an operation (Arguments::largest says how it is cut): a
 // run of elements, of every block of the buffers. Empty for blocks that come too late, and then on every
@@ -69,7 +73,7 @@ inline constexpr int kNormThreads = 352;
 // thread are a token of 16 KB, whose loads are all under way together.
 inline constexpr int kAloneThreads = 512;
 template <typename Reducer>
-__global__ void __launch_bounds__(kAloneThreads, 2)
+__global__ void __launch_bounds__(kAloneThreads, 1)
     normAlone(const __grid_constant__ Context, const __grid_constant__ Arguments arguments,
               const __grid_constant__ NormArguments norm) {
   auto& shared = stretto::cuda::blockShared<NormShared>();
@@ -89,6 +93,43 @@ __global__ void __launch_bounds__(kAloneThreads, 2)
         if (isThere(turn)) packs[turn] = sums.loadPair(2 * at(turn));
       }
     });
+  }
+}
+
+// The same of tokens that a team of threads keeps in registers. Short: at each launch the code of a kernel is
+// fetched again, 16 bytes for each instruction. Two blocks of up to 384 threads fit on a multiprocessor, so
+// that those of the next kernel can be there before these have ended; of larger ones one does.
+template <typename Backend, bool twoShot>
+__global__ void __launch_bounds__(WholeTokens::kMostTeam + 32, 1)
+    normedWhole(const __grid_constant__ Context context, const __grid_constant__ WholeTokens tokens) {
+  auto& shared = stretto::cuda::blockShared<typename Backend::Shared>();
+  Backend backend(context, shared, static_cast<int>(blockIdx.x));
+  backend.template run<twoShot>(tokens);
+}
+
+// One team. It goes through its code once before it waits for the kernel that makes the sums.
+template <typename Reducer>
+__global__ void __launch_bounds__(WholeTokens::kMostTeam, 2)
+    normAloneWhole(const __grid_constant__ Context, const __grid_constant__ WholeTokens all) {
+  auto& shared = stretto::cuda::blockShared<WholeShared>();
+  WholeToken<Reducer> tokens(all, shared, 0);
+#pragma unroll 1
+  for (uint32_t passes = stretto::cuda::passesWithRehearsal(); passes != 0; --passes) {
+    if (passes == 1) {
+      stretto::cuda::awaitPrevious();
+      stretto::cuda::letNextBegin();
+    }
+    const uint32_t many = passes == 1 ? all.tokens : 0;
+    uint32_t token = blockIdx.x;
+#pragma unroll 1
+    do {
+      typename WholeToken<Reducer>::Packs sum = {}, residual = {}, gamma = {};
+      tokens.load(sum, all.input, token, token < many);
+      tokens.load(residual, all.residual, token, token < many);
+      tokens.load(gamma, all.gamma, 0, token < many);
+      tokens.finish(token, token < many, sum, residual, gamma);
+      token += gridDim.x;
+    } while (token < many);
   }
 }
 
@@ -200,17 +241,21 @@ class RowKernels {
   void addNorm() {
     constexpr int kThreads = kNormThreads + 32;
     if constexpr (Row::kAlgorithm == algorithms::Algorithm::kLocal) {
-      addNorm(Fit::kAny, kAloneThreads, normAlone<Reducer>);
+      addNorm(Fit::kAny, kAloneThreads, normAlone<Reducer>, normAloneWhole<Reducer>);
     } else {
-      addNorm(Fit::kAny, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat>, kThreads>);
-      if constexpr (!kIsTwoShot)
-        addNorm(Fit::kPair, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat, 2>, kThreads>);
+      addNorm(Fit::kAny, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat>, kThreads>,
+              normedWhole<WholeTokensCuda<Reducer>, kIsTwoShot>);
+    }
+    if constexpr (Row::kAlgorithm == algorithms::Algorithm::kOneShot) {
+      addNorm(Fit::kPair, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat, 2>, kThreads>,
+              normedWhole<WholeTokensCuda<Reducer, 2>, false>);
     }
   }
-  void addNorm(Fit fit, int mostThreads, void (*normed)(Context, Arguments, NormArguments)) {
+  void addNorm(Fit fit, int mostThreads, decltype(Kernel::normed) normed, decltype(Kernel::whole) whole) {
     Kernel kernel;
     kernel.mostThreads = mostThreads;
     kernel.normed = normed;
+    kernel.whole = whole;
     table_.add(Row::kCollective, Row::kAlgorithm, Row::kProtocol, kind_, fit, kernel);
   }
   // Lines are for latency: kernels for a known number of ranks.

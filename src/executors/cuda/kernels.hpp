@@ -8,6 +8,7 @@
 #include "algorithms/registry.hpp"
 #include "primitives/cuda/reducer_kind.hpp"
 #include "primitives/cuda/state.hpp"
+#include "primitives/cuda/whole_tokens.hpp"
 #include "primitives/operation.hpp"
 
 namespace stretto::executors::cuda {
@@ -36,6 +37,8 @@ struct Kernel {
   void (*fused)(stretto::cuda::Context, Fused) = nullptr;  // the same for several operations, if there is one
   // Instead of `function`, of an all-reduce with RMSNorm. By one rank it needs nothing of the context.
   void (*normed)(stretto::cuda::Context, Arguments, NormArguments) = nullptr;
+  // And the same for such tokens: ranks do not need to know of each other which one runs.
+  void (*whole)(stretto::cuda::Context, stretto::cuda::WholeTokens) = nullptr;
 
   bool isThere() const { return function != nullptr || normed != nullptr; }
 };
@@ -72,6 +75,7 @@ class KernelTable {
         if (kernel.function != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.function));
         if (kernel.fused != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.fused));
         if (kernel.normed != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.normed));
+        if (kernel.whole != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.whole));
       }
     }
     return all;

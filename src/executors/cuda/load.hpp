@@ -33,4 +33,20 @@ inline Status loadKernels(int device, std::initializer_list<const void*> others)
   return kOkStatus;
 }
 
+// The same of the kernels that only normalise, which follow an all-reduce: they may be loaded while that
+// waits for a rank that the same thread has yet to launch.
+inline Status loadNorms(KernelTable::Kind kind) {
+  const Kernel& kernel =
+      KernelTable::all().find(Collective::kAllReduceAddRmsNorm, algorithms::Algorithm::kLocal,
+                              algorithms::Protocol::kSimple, kind, 1);
+  const platform::cuda::AmidCaptures amid;
+  for (const void* function :
+       {reinterpret_cast<const void*>(kernel.normed), reinterpret_cast<const void*>(kernel.whole)}) {
+    cudaFuncAttributes attributes;
+    if (function != nullptr)
+      STRETTO_TRY(check(cudaFuncGetAttributes(&attributes, function), "loading a kernel"));
+  }
+  return kOkStatus;
+}
+
 }  // namespace stretto::executors::cuda

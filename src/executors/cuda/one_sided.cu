@@ -20,6 +20,11 @@ __device__ bool isOver(const Control& control) {
   return anyThread(0, kPutThreads, over);
 }
 
+// A wait of a graph may last while a put of another stream runs.
+__device__ void countEnd(uint64_t* ended) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(ended), 1ull);
+}
+
 __global__ void __launch_bounds__(kPutThreads)
     putAndSignal(const __grid_constant__ Context context, const __grid_constant__ Put put) {
   constexpr size_t kGrain = 16;
@@ -38,6 +43,7 @@ __global__ void __launch_bounds__(kPutThreads)
   const uint64_t number = *put.sent + 1;
   *put.sent = number;
   storeRelease(put.counter, number);
+  countEnd(put.ended);
 }
 
 // By one thread of a warp. What it wanted may have come before it hears why it should give up.
@@ -60,6 +66,7 @@ __global__ void awaitSignals(const __grid_constant__ Context context,
     return reportOnce(context, context.called, shared, {seen.code, wait.peer, 0, 0});
   }
   *wait.taken = wanted;
+  countEnd(wait.ended);
 }
 
 }  // namespace
@@ -101,12 +108,13 @@ Put Signals::put(const DeviceSignal& signal, std::byte* const* windows) const {
           signal.bytes,
           counter(signal.peer, setup_.rank, signal.number, windows),
           reinterpret_cast<uint64_t*>(at(signal.peer, signal.number)),
-          reinterpret_cast<uint32_t*>(at(2 * setup_.ranks + 1, 0))};
+          reinterpret_cast<uint32_t*>(at(2 * setup_.ranks + 1, 0)),
+          ended()};
 }
 
 SignalWait Signals::wait(int peer, uint32_t number, uint64_t count, std::byte* const* windows) const {
   return {counter(setup_.rank, peer, number, windows),
-          reinterpret_cast<uint64_t*>(at(setup_.ranks + peer, number)), count, peer};
+          reinterpret_cast<uint64_t*>(at(setup_.ranks + peer, number)), count, ended(), peer};
 }
 
 }  // namespace stretto::executors::cuda

@@ -23,11 +23,13 @@ struct Put {
   uint64_t* counter;  // the receiver's, of this rank
   uint64_t* sent;
   uint32_t* arrived;  // blocks of this launch; 0 between launches
+  uint64_t* ended;
 };
 struct SignalWait {
   const uint64_t* counter;
   uint64_t* taken;
   uint64_t count;
+  uint64_t* ended;
   int32_t peer;
 };
 
@@ -51,10 +53,12 @@ class Signals {
   // `windows`: by rank, as this device addresses them.
   Put put(const DeviceSignal& signal, std::byte* const* windows) const;
   SignalWait wait(int peer, uint32_t number, uint64_t count, std::byte* const* windows) const;
+  // Kernels of both that have ended; in the device's memory.
+  uint64_t* ended() const { return reinterpret_cast<uint64_t*>(at(2 * setup_.ranks + 1, 1)); }
 
  private:
   // Rows of counters: sent to each rank, taken from each rank, of its own to itself; and then the blocks that
-  // have arrived.
+  // have arrived, and the kernels that have ended.
   std::byte* at(int row, uint32_t number) const {
     return memory_ + stretto::cuda::Shape::signalAt(row, number);
   }

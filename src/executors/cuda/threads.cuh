@@ -1,4 +1,4 @@
-// How many threads the blocks of an operation have, and where sums go that a norm apart begins with. Of
+// How many channels and threads an operation may have, and where sums go that a norm apart begins with. Of
 // engine.cu alone.
 #pragma once
 
@@ -11,6 +11,11 @@
 
 namespace stretto::executors::cuda {
 
+inline int channelsOf(const stretto::cuda::Shape& shape, algorithms::Protocol protocol) {
+  if (protocol == algorithms::Protocol::kWarpChunks) return shape.warpChunkChannels;
+  return algorithms::isDeep(protocol) ? shape.deepChannels : shape.channels;
+}
+
 // Equally many packs of a token for all, and whole warps. The running sums of a token have a thread each.
 inline int threadsForToken(const Arguments& a, int most) {
   constexpr size_t kWarp = 32, kPack = 16;
@@ -19,6 +24,12 @@ inline int threadsForToken(const Arguments& a, int most) {
   const size_t threads = ((packs + each - 1) / each + kWarp - 1) / kWarp * kWarp;
   return static_cast<int>(std::max(threads, 2 * kWarp));
 }
+
+inline int threadsOf(const WholeTokens& tokens) {
+  return static_cast<int>(tokens.teams * tokens.team);
+}
+// Between ranks so many more, which exchange the tags.
+inline constexpr int kTagThreads = 32;
 
 // Where the user wants them, or a place that is written after they have been read; null: there is none.
 inline std::byte* placeOfSums(const NormArguments& norm) {
@@ -38,8 +49,7 @@ inline int threadsFor(const Launch& launch, const Kernel& kernel, int ranks) {
   }
   constexpr size_t kWarp = 32;
   if (launch.arguments.norm != nullptr) {
-    const int more = static_cast<int>(kWarp);  // exchanges the tags
-    return threadsForToken(launch.arguments, kernel.mostThreads - more) + more;
+    return threadsForToken(launch.arguments, kernel.mostThreads - kTagThreads) + kTagThreads;
   }
   using P = algorithms::Protocol;
   const size_t bytes = launch.arguments.bytes() / static_cast<size_t>(launch.blocks) /

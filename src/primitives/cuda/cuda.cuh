@@ -17,6 +17,7 @@
 #include "primitives/cuda/norm.cuh"
 #include "primitives/cuda/reduce.cuh"
 #include "primitives/cuda/state.hpp"
+#include "primitives/cuda/whole_tokens.cuh"
 
 namespace stretto::cuda {
 
@@ -31,8 +32,9 @@ class Cuda {
   static constexpr bool kTurns = kRanks == 2 && Format::kLamport && !kNorms;  // puts and reads in turns
   static constexpr bool kLinks = Format::kLinks;  // each warp runs the algorithm on a share of its own
   static constexpr int kLinkWarps = Format::kLinkWarps;
-  using Shared =
-      std::conditional_t<kLinks, LinksShared, std::conditional_t<Format::kNorms, NormShared, BlockShared>>;
+  using Shared = std::conditional_t<
+      kLinks, LinksShared,
+      std::conditional_t<kNorms, std::conditional_t<Format::kWhole, WholeShared, NormShared>, BlockShared>>;
   static constexpr size_t kElementBytes = Reducer::kElementBytes;  // 0: not known
 
   __device__ Cuda(const Context& context, Shared& shared, int channel)
@@ -315,7 +317,7 @@ class Cuda {
   template <typename... Stages>
   __device__ Status pipeline(size_t chunks, Stages... stages);
 
- private:
+ protected:
   static constexpr int kUnroll = kRanks > 1 ? kRanks - 1 : 1;  // of loops over peers
   static constexpr int kTagBits = 20;                          // of a line's flag; the rest is the epoch
   static constexpr int kWarp = 32;
@@ -570,24 +572,6 @@ class Cuda {
   uint64_t cursor_ = 0;  // of the one end of a link that the block moves, where transfers run
 };
 
-template <typename Reducer, typename Format, int kRanks>
-__device__ bool Cuda<Reducer, Format, kRanks>::awaitMailbox(int peer, const Mailbox* mailbox, uint64_t value,
-                                                            bool tagged) {
-  WaitSoFar waiting;
-  Pack seen = loadRelaxed(mailbox);
-  while (seen.low < value) {
-    if (loadShared(shared_.failed) != 0) return false;
-    if (const Code code = exhausted(waiting, peer); code != Code::kOk) {
-      report(code, peer, 0);
-      return false;
-    }
-    seen = loadRelaxed(mailbox);
-  }
-  if (!tagged || seen.high == tag_) return true;
-  report(Code::kInvalidUsage, peer, seen.high);
-  return false;
-}
-
 }  // namespace stretto::cuda
 
 #include "primitives/cuda/cuda_lines.cuh"
@@ -595,3 +579,4 @@ __device__ bool Cuda<Reducer, Format, kRanks>::awaitMailbox(int peer, const Mail
 #include "primitives/cuda/cuda_pairs.cuh"
 #include "primitives/cuda/cuda_stages.cuh"
 #include "primitives/cuda/cuda_warp_chunks.cuh"
+#include "primitives/cuda/cuda_whole_tokens.cuh"

@@ -121,10 +121,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCursor cursor, Redu
     storePack(at, {~uint64_t{0}, ~uint64_t{0}});
     const Pack first = comesFirst ? mine : got;
     const Pack second = comesFirst ? got : mine;
-    auto low = reducer.start(first.low), high = reducer.start(first.high);
-    reducer.join(low, second.low);
-    reducer.join(high, second.high);
-    target.store(here, {reducer.finish(low), reducer.finish(high)});
+    target.store(here, sumOf(reducer, first, second));
   }
 }
 

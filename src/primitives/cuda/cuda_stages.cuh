@@ -7,6 +7,24 @@
 namespace stretto::cuda {
 
 template <typename Reducer, typename Format, int kRanks>
+__device__ bool Cuda<Reducer, Format, kRanks>::awaitMailbox(int peer, const Mailbox* mailbox, uint64_t value,
+                                                            bool tagged) {
+  WaitSoFar waiting;
+  Pack seen = loadRelaxed(mailbox);
+  while (seen.low < value) {
+    if (loadShared(shared_.failed) != 0) return false;
+    if (const Code code = exhausted(waiting, peer); code != Code::kOk) {
+      report(code, peer, 0);
+      return false;
+    }
+    seen = loadRelaxed(mailbox);
+  }
+  if (!tagged || seen.high == tag_) return true;
+  report(Code::kInvalidUsage, peer, seen.high);
+  return false;
+}
+
+template <typename Reducer, typename Format, int kRanks>
 __device__ Status Cuda<Reducer, Format, kRanks>::waitAll(Coop coop, Phase phase) {
   bool bad = false;
   for (int step = 1 + coop.rank(); step < ranks(); step += coop.size()) {

@@ -30,6 +30,7 @@ struct AnyFormat {
   static constexpr bool kWarpChunks = false;
   static constexpr bool kLinks = false;
   static constexpr bool kNorms = false;
+  static constexpr bool kWhole = false;
   static constexpr int kLinkWarps = 1;
   static constexpr uint32_t kPlaces = 0;  // that lines take turns in, if not as many as slots
   static constexpr int kAtOnce = 2;       // lines that a thread puts or reads at once,
@@ -80,6 +81,11 @@ struct LamportFormat : AnyFormat {
 // The same of blocks whose shares are whole tokens, which they normalise (cuda_norm.cuh).
 struct TokenFormat : LamportFormat {
   static constexpr bool kNorms = true;
+};
+
+// The same of tokens that teams of threads keep in registers (whole_tokens.cuh).
+struct WholeTokenFormat : TokenFormat {
+  static constexpr bool kWhole = true;
 };
 
 // Not lines at all, but used in their place when there is much to move: warp chunks of plain bytes, each with

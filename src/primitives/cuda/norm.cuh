@@ -30,6 +30,45 @@ struct NormShared : BlockShared {
   float largest[kMostWarps];
 };
 
+// What is computed of a token, wherever it is kept.
+template <typename Reducer>
+struct NormMath {
+  using Elements = typename Reducer::Elements;
+  using Values = typename Elements::Accumulators;
+  static constexpr uint32_t kWarp = 32;
+  static constexpr uint32_t kGroup = 128;
+  static constexpr size_t kElement = Reducer::kElementBytes;
+  static constexpr uint32_t kSums = kGroup / kElement;
+  using Bits = std::conditional_t<kElement == 4, uint32_t, uint16_t>;
+
+  __device__ static Bits bitsAt(const std::byte* at) { return *reinterpret_cast<const Bits*>(at); }
+  __device__ static float valueOf(Bits bits) { return Elements::decode(bits).value[0]; }
+  __device__ static float ofLane(float value, uint32_t lane) {
+    return as<float>(__shfl_sync(0xffffffffu, as<int>(value), static_cast<int>(lane)));
+  }
+  // Pairwise, by every warp: each of two threads that add each other's has the same.
+  __device__ static float total(const float* sums) {
+    const uint32_t lane = threadIdx.x % kWarp;
+    float sum = sums[lane];
+    if constexpr (kSums > kWarp) sum = add(sum, sums[lane + kWarp]);
+#pragma unroll
+    for (uint32_t half = kWarp / 2; half > 0; half /= 2) sum = add(sum, ofLane(sum, lane ^ half));
+    return sum;
+  }
+  __device__ static float factorOf(float squares, float hidden, float epsilon) {
+    return divide(1.0f, squareRoot(add(divide(squares, hidden), epsilon)));
+  }
+  __device__ static Unit scaled(Unit unit, float factor, Unit gamma, bool hasGamma) {
+    Values values = Elements::decode(unit);
+    STRETTO_UNROLL
+    for (int i = 0; i < Values::kCount; ++i) values.value[i] = multiply(values.value[i], factor);
+    if (hasGamma) {
+      values = eachOf(values, Elements::decode(gamma), [](float x, float y) { return multiply(x, y); });
+    }
+    return Elements::encode(values);
+  }
+};
+
 // kAtOnce: packs of a thread, whose loads are under way together.
 template <typename Reducer, int kAtOnce>
 class TokenNorm {
@@ -76,7 +115,8 @@ class TokenNorm {
       first = behind;
     }
     if (!norms()) return;
-    const float factor = factorOf(total());
+    const float factor =
+        Math::factorOf(Math::total(shared_.sums), static_cast<float>(norm_.hidden), norm_.epsilon);
     if (atOnce) return storeOwn(targetOf(norm_.normalised, offset), gamma, factor);
     normalise(token, offset, first, factor);
     // Then threads have other packs than those that they kept, which the next token's would take the place
@@ -85,13 +125,14 @@ class TokenNorm {
   }
 
  private:
-  static constexpr uint32_t kWarp = 32;
-  static constexpr uint32_t kGroup = 128;
+  using Math = NormMath<Reducer>;
+  using Values = typename Math::Values;
+  static constexpr uint32_t kWarp = Math::kWarp;
+  static constexpr uint32_t kGroup = Math::kGroup;
   static constexpr uint32_t kGroupPacks = kGroup / sizeof(Pack);
-  static constexpr size_t kElement = Reducer::kElementBytes;
-  static constexpr uint32_t kSums = kGroup / kElement;
+  static constexpr size_t kElement = Math::kElement;
+  static constexpr uint32_t kSums = Math::kSums;
   static constexpr uint32_t kInPack = sizeof(Pack) / kElement;
-  using Values = typename Elements::Accumulators;
 
   __device__ uint32_t thread() const { return static_cast<uint32_t>(coop_.rank()); }
   __device__ uint32_t threads() const { return static_cast<uint32_t>(coop_.size()); }
@@ -169,40 +210,15 @@ class TokenNorm {
     float squares[kMany];
 #pragma unroll
     for (uint32_t i = 0; i < kMany; ++i) {
-      const float value = valueAt(kept + i * kGroup);
+      const float value = Math::valueOf(Math::bitsAt(kept + i * kGroup));
       squares[i] = multiply(value, value);
     }
 #pragma unroll
     for (uint32_t i = 0; i < kMany; ++i) running = add(running, squares[i]);
     return running;
   }
-  __device__ static float valueAt(const std::byte* at) {
-    using Bits = std::conditional_t<kElement == 4, uint32_t, uint16_t>;
-    return Elements::decode(*reinterpret_cast<const Bits*>(at)).value[0];
-  }
-  // Pairwise, by every warp: each of two threads that add each other's has the same.
-  __device__ float total() const {
-    float sum = shared_.sums[lane()];
-    if constexpr (kSums > kWarp) sum = add(sum, shared_.sums[lane() + kWarp]);
-    for (uint32_t half = kWarp / 2; half > 0; half /= 2) sum = add(sum, ofLane(sum, lane() ^ half));
-    return sum;
-  }
-  __device__ static float ofLane(float value, uint32_t lane) {
-    return as<float>(__shfl_sync(0xffffffffu, as<int>(value), static_cast<int>(lane)));
-  }
-  __device__ float factorOf(float squares) const {
-    const float mean = divide(squares, static_cast<float>(norm_.hidden));
-    return divide(1.0f, squareRoot(add(mean, norm_.epsilon)));
-  }
-
   __device__ Unit scaled(Unit unit, float factor, Unit gamma) const {
-    Values values = Elements::decode(unit);
-    STRETTO_UNROLL
-    for (int i = 0; i < Values::kCount; ++i) values.value[i] = multiply(values.value[i], factor);
-    if (norm_.gamma != nullptr) {
-      values = eachOf(values, Elements::decode(gamma), [](float x, float y) { return multiply(x, y); });
-    }
-    return Elements::encode(values);
+    return Math::scaled(unit, factor, gamma, norm_.gamma != nullptr);
   }
 
   // Packs of a token that all threads have at once.
@@ -264,7 +280,8 @@ class TokenNorm {
   }
   // Of all threads. Whole warps.
   __device__ float largestOf(float mine) {
-    for (uint32_t half = kWarp / 2; half > 0; half /= 2) mine = larger(mine, ofLane(mine, lane() ^ half));
+    for (uint32_t half = kWarp / 2; half > 0; half /= 2)
+      mine = larger(mine, Math::ofLane(mine, lane() ^ half));
     if (lane() == 0) shared_.largest[thread() / kWarp] = mine;
     coop_.sync();
     for (uint32_t warp = 0; warp < threads() / kWarp; ++warp) mine = larger(mine, shared_.largest[warp]);

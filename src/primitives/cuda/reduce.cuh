@@ -20,6 +20,15 @@ inline constexpr int kSourcesAtOnce = 4;
 template <>
 inline constexpr int kSourcesAtOnce<AnyReducer> = 1;
 
+// Of two sources.
+template <typename Reducer>
+__device__ __forceinline__ Pack sumOf(const Reducer& reducer, const Pack& first, const Pack& second) {
+  auto low = reducer.start(first.low), high = reducer.start(first.high);
+  reducer.join(low, second.low);
+  reducer.join(high, second.high);
+  return {reducer.finish(low), reducer.finish(high)};
+}
+
 // Where operands lie, as a function says it: in place of an array of pointers, which would be in local
 // memory, half a kilobyte for each thread.
 template <typename At>
@@ -115,11 +124,7 @@ __device__ __forceinline__ void reduceTwo(const Reducer& reducer, const To& to, 
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     if (place(i) >= packs * sizeof(Pack)) continue;
-    auto low = reducer.start(first[i].low);
-    auto high = reducer.start(first[i].high);
-    reducer.join(low, second[i].low);
-    reducer.join(high, second[i].high);
-    const Pack result{reducer.finish(low), reducer.finish(high)};
+    const Pack result = sumOf(reducer, first[i], second[i]);
     storePack(to.own + place(i), result);
     for (int push = 0; push < to.pushedCount; ++push) storePack(to.pushed[push] + place(i), result);
   }

@@ -102,11 +102,9 @@ Status Host::disagreement(Doubts& doubts, const AwaitedWord& awaited) const {
   if (lost >= 0) return hasFailed(lost);
   if (gone < 0 || mayStillCome(doubts)) return kOkStatus;
   const bool isFirst = sequence_ != 0 || awaited.peer == gone;
-  return failAbout(
-      gone, Code::kRemote,
-      "rank %d waits in %s for rank %d, which has finalised its communicator without calling it: "
-      "all ranks of a communicator must make the same calls",
-      rank_, isFirst ? current().c_str() : "transfers of one group", gone);
+  const bool isForSignals = sequence_ == 0 && isFirst && isWaitForSignals(currentCall(header()));
+  const std::string call = isFirst ? current() : "transfers of one group";
+  return failAbout(gone, Code::kRemote, "%s", waitsForWhoFinalised(rank_, gone, call, isForSignals).c_str());
 }
 
 std::string Host::current() const {

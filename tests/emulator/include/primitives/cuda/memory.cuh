@@ -238,6 +238,11 @@ inline uint32_t atomicExch(uint32_t* at, uint32_t value) {
   *at = value;
   return before;
 }
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+  const unsigned long long before = *at;
+  *at = before + value;
+  return before;
+}
 inline uint32_t atomicAdd(uint32_t* at, uint32_t value) {
   const uint32_t before = *at;
   *at = before + value;

@@ -1,0 +1,205 @@
+// The Cuda backend for tokens that teams of threads keep in registers. Part of cuda.cuh.
+//
+// A block has its tokens in the lines where cuda_norm.cuh has them, and all of them in one epoch: ranks that
+// cannot use this form, as their buffers are not aligned, exchange tokens with ranks that can. The teams of a
+// block take its tokens in turns. Last in a block is a warp that exchanges the tags.
+#pragma once
+
+#include "primitives/cuda/cuda.cuh"
+
+namespace stretto::cuda {
+
+// A whole operation on tokens that teams of threads keep in registers: run() instead of begin(), an algorithm
+// and end(), in one epoch.
+template <typename Reducer, int kRanks = 0>
+class WholeTokensCuda : public Cuda<Reducer, WholeTokenFormat, kRanks> {
+ public:
+  using Base = Cuda<Reducer, WholeTokenFormat, kRanks>;
+  using Base::Base;
+  using Base::kWarp;
+
+  template <bool twoShot>
+  __device__ void run(const WholeTokens& all);
+
+ private:
+  using Part = LinePart<WholeTokenFormat>;
+  using Parts = Part[WholeTokens::kPacks];
+
+  __device__ static void find(Parts& parts, const WholeToken<Reducer>& tokens, uint32_t packs, uint32_t place,
+                              bool isThere);
+  __device__ void exchange(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many,
+                           bool rehearses);
+  __device__ void deal(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many, bool rehearses);
+  template <int kLines>
+  __device__ void take(int source, Phase phase, const Part (&parts)[kLines], int lane, Pack (&got)[kLines]);
+  template <int kLines>
+  __device__ void reduce(const Reducer& reducer, const Part (&parts)[kLines], const Pack (&own)[kLines],
+                         int lane, Pack (&sum)[kLines]);
+};
+
+template <typename Reducer, int kRanks>
+template <bool twoShot>
+__device__ void WholeTokensCuda<Reducer, kRanks>::run(const WholeTokens& all) {
+  this->prepare();
+  const uint32_t first = static_cast<uint32_t>(this->channel_) * all.each;
+  uint32_t team = 0;
+  while (threadIdx.x >= (team + 1) * all.team) ++team;
+#pragma unroll 1
+  for (uint32_t passes = passesWithRehearsal(); passes != 0; --passes) {
+    uint32_t many = 0;
+    if (passes == 1) {
+      this->epoch_ += this->come();
+      if (first < all.tokens) many = std::min(all.each, all.tokens - first);
+      if (many == 0) break;
+      this->nextEpoch();
+    }
+    if (team >= all.teams) {
+      if (many != 0) this->exchangeTags(static_cast<int>(threadIdx.x % kWarp), kWarp);
+    } else if constexpr (twoShot) {
+      deal(all, team, first, many, passes != 1);
+    } else {
+      exchange(all, team, first, many, passes != 1);
+    }
+  }
+  this->end();
+}
+
+// Of the token at a place of the lines.
+template <typename Reducer, int kRanks>
+__device__ void WholeTokensCuda<Reducer, kRanks>::find(Parts& parts, const WholeToken<Reducer>& tokens,
+                                                       uint32_t packs, uint32_t place, bool isThere) {
+#pragma unroll
+  for (int turn = 0; turn < static_cast<int>(WholeTokens::kPacks); ++turn) {
+    parts[turn] =
+        tokenLine<WholeTokenFormat>(place * packs, tokens.pack(turn), isThere && tokens.isInside(turn));
+  }
+}
+
+// One-shot. A team puts its next token before it waits for the lines of the one at hand: bytes leave while
+// others come, and while sums are added.
+template <typename Reducer, int kRanks>
+__device__ void WholeTokensCuda<Reducer, kRanks>::exchange(const WholeTokens& all, uint32_t team,
+                                                           uint32_t first, uint32_t many, bool rehearses) {
+  using Packs = typename WholeToken<Reducer>::Packs;
+  WholeToken<Reducer> tokens(all, this->shared_, team);
+  const Reducer reducer(ReduceSpec{});
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const auto teams = static_cast<int32_t>(all.teams), last = static_cast<int32_t>(many);
+  Packs own = {}, ahead = {};
+  Parts parts;
+  // Before the first token there is none at hand.
+  int32_t token = static_cast<int32_t>(team) - (rehearses ? 0 : teams);
+#pragma unroll 1
+  do {
+    const int32_t next = token + teams;
+    tokens.load(ahead, all.input, first + static_cast<uint32_t>(next), next < last);
+    find(parts, tokens, all.packs, static_cast<uint32_t>(next), next < last);
+    for (int step = 1; step < this->ranks(); ++step)
+      this->putBatch(this->linesAt(step, Phase::kScatter), 0, ahead, parts, lane);
+    if (token >= 0) {
+      const bool isThere = token < last;
+      Packs residual = {}, gamma = {}, sum = {};
+      tokens.load(residual, all.residual, first + static_cast<uint32_t>(token), isThere);
+      tokens.load(gamma, all.gamma, 0, isThere);
+      find(parts, tokens, all.packs, static_cast<uint32_t>(token), isThere);
+      reduce(reducer, parts, own, lane, sum);
+      tokens.finish(first + static_cast<uint32_t>(token), isThere, sum, residual, gamma);
+    }
+#pragma unroll
+    for (int turn = 0; turn < WholeToken<Reducer>::kPacks; ++turn) own[turn] = ahead[turn];
+    token = next;
+  } while (token < last);
+}
+
+// Two-shot: each rank has its share of the tokens. A share of none is told by an empty line.
+template <typename Reducer, int kRanks>
+__device__ void WholeTokensCuda<Reducer, kRanks>::deal(const WholeTokens& all, uint32_t team, uint32_t first,
+                                                       uint32_t many, bool rehearses) {
+  using Packs = typename WholeToken<Reducer>::Packs;
+  WholeToken<Reducer> tokens(all, this->shared_, team);
+  const Reducer reducer(ReduceSpec{});
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const auto owners = static_cast<uint32_t>(this->ranks());
+  const uint32_t most = (many + owners - 1) / owners, teams = all.teams;
+  const auto begin = [&](int owner) { return std::min(many, static_cast<uint32_t>(owner) * most); };
+  Parts parts;
+  // The team's part of a share, of which the first of all tells that there is none.
+  const auto findShare = [&](int owner, uint32_t place) {
+    const uint32_t share = std::min(most, many - begin(owner));
+    find(parts, tokens, all.packs, place, place < share);
+    if (share == 0 && !rehearses && threadIdx.x == 0) parts[0] = tokenLine<WholeTokenFormat>(0, 0, true);
+    return share;
+  };
+#pragma unroll 1
+  for (int step = 1; step < this->ranks(); ++step) {
+    const int owner = this->peerAt(step);
+    uint32_t place = team, share;
+#pragma unroll 1
+    do {
+      Packs given = {};
+      share = findShare(owner, place);
+      tokens.load(given, all.input, first + begin(owner) + place, place < share);
+      this->putBatch(this->linesAt(step, Phase::kScatter), 0, given, parts, lane);
+    } while ((place += teams) < share);
+  }
+#pragma unroll 1
+  for (int step = 0; step < this->ranks(); ++step) {
+    const int owner = step == 0 ? this->rank() : this->peerAt(this->ranks() - step);
+    uint32_t place = team, share;
+#pragma unroll 1
+    do {
+      Packs own = {}, residual = {}, gamma = {}, sum = {};
+      share = findShare(owner, place);
+      const uint32_t token = first + begin(owner) + place;
+      const bool isThere = place < share;
+      tokens.load(own, all.input, token, isThere && step == 0);
+      tokens.load(residual, all.residual, token, isThere);
+      tokens.load(gamma, all.gamma, 0, isThere);
+      if (step == 0) {
+        reduce(reducer, parts, own, lane, sum);
+#pragma unroll 1
+        for (int to = 1; to < this->ranks() && !this->failed_; ++to)
+          this->putBatch(this->linesAt(to, Phase::kGather), 0, sum, parts, lane);
+      } else {
+        take(owner, Phase::kGather, parts, lane, sum);
+      }
+      tokens.finish(token, isThere, sum, residual, gamma);
+    } while ((place += teams) < share);
+  }
+}
+
+template <typename Reducer, int kRanks>
+template <int kLines>
+__device__ void WholeTokensCuda<Reducer, kRanks>::take(int source, Phase phase, const Part (&parts)[kLines],
+                                                       int lane, Pack (&got)[kLines]) {
+  const std::byte* const lines[1] = {this->linesOf(this->rank(), phase, source)};
+  Pack taken[1][kLines] = {};
+  if (!this->awaitParts(taken, lines, 0, source, parts, lane)) return;
+  this->eraseBatch(source, phase, parts);
+#pragma unroll
+  for (int i = 0; i < kLines; ++i) got[i] = taken[0][i];
+}
+
+// Of two ranks the sum is the same in either order.
+template <typename Reducer, int kRanks>
+template <int kLines>
+__device__ void WholeTokensCuda<Reducer, kRanks>::reduce(const Reducer& reducer, const Part (&parts)[kLines],
+                                                         const Pack (&own)[kLines], int lane,
+                                                         Pack (&sum)[kLines]) {
+  if constexpr (kRanks != 2) {
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) {
+      const Part part[1] = {parts[i]};
+      const Pack mine[1] = {own[i]};
+      this->template reduceBatch<1, Base::kTokenSources>(reducer, part, mine, lane,
+                                                         [&](const auto& result) { sum[i] = result[0]; });
+    }
+  } else {
+    Pack got[kLines] = {};
+    take(this->peerAt(1), Phase::kScatter, parts, lane, got);
+#pragma unroll
+    for (int i = 0; i < kLines; ++i) sum[i] = sumOf(reducer, own[i], got[i]);
+  }
+}
+
+}  // namespace stretto::cuda
