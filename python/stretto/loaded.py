@@ -123,6 +123,7 @@ class Needs:
     needed: tuple[str, ...] = ()
     rpath: str | None = None
     runpath: str | None = None
+    soname: str | None = None
 
 
 def needs_of(file: Path) -> Needs:
@@ -158,7 +159,7 @@ def _parse(text: mmap.mmap) -> Needs:
     def last(tag: int) -> str | None:
         return next((string(value) for kind, value in entries if kind == tag), None)
 
-    return Needs(tuple(string(value) for tag, value in entries if tag == 1), last(15), last(29))
+    return Needs(tuple(string(value) for tag, value in entries if tag == 1), last(15), last(29), last(14))
 
 
 def _needers(mapped: list[str], inside: Path) -> dict[str, Needs]:

@@ -7,7 +7,7 @@
  *   late     goes on 100 ms after each all-reduce
  *   slow     adds 2 ms to each all-reduce, on all ranks
  *   narrow   moves large messages of the rank at 0.02 GB/s
- *   thin     moves large all-reduces at 0.1 GB/s, on all ranks
+ *   thin     moves large all-reduces at 0.02 GB/s, on all ranks
  *   init     adds 0.15 s to each communicator of more than one rank, on all ranks
  *   leak     keeps 1 MB for each communicator
  *   heavy    keeps 64 MB for each communicator
@@ -74,7 +74,7 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDa
   count_call();
   const size_t bytes = bytes_of(count, type);
   if (faulty("slow")) usleep(2000);
-  if (faulty("thin") && bytes >= 1 << 20) usleep((useconds_t)((double)bytes / 100));
+  if (faulty("thin") && bytes >= 1 << 20) usleep((useconds_t)((double)bytes / 20));
   const ncclResult_t result = real(send, receive, count, type, op, comm, stream);
   if (faulty("late") && here()) usleep(100000);
   /* Never words by which ranks only meet. */

@@ -58,6 +58,11 @@ class Network:
     spaces: dict[str, str]
     shell: Path
 
+    def options(self, *more: str) -> list[str]:
+        """Of a command that goes to these hosts, and to `more`, in front of what it runs."""
+        variables = [word for name, value in self.variables().items() for word in ("--env", f"{name}={value}")]
+        return ["--hosts", ",".join([*self.names, *more]), "--remote-shell", str(self.shell), *variables]
+
     def variables(self) -> dict[str, str]:
         """By which libraries on the hosts find each other."""
         return {"NCCL_SOCKET_IFNAME": "eth" if self.spaces else "lo"}

@@ -16,8 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import stretto
-from stretto.audit import blocks, child, compare, facts, gpus, libraries, measurements, page, run, speed, table
+from jobs import GUARD, stretto
+from stretto.audit import (
+    blocks,
+    child,
+    compare,
+    environment,
+    facts,
+    gpus,
+    libraries,
+    measurements,
+    page,
+    run,
+    speed,
+    table,
+)
 from stretto.audit.context import Context
 from stretto.audit.facts import Facts, Nic
 from stretto.audit.finding import ALL, SECTIONS, Check, Finding, Severity
@@ -55,7 +68,7 @@ MADE_UP: list[tuple[str, dict[str, Any], str]] = [
     ("machine.nofile", {"nofile": 64, "nofile_hard": 4096}, "ulimit -n 4096"),
     ("machine.nproc", {"nproc": 10}, "RLIMIT_NPROC"),
     ("machine.address-space", {"address_space": 1 << 28}, "RLIMIT_AS"),
-    ("machine.memlock", with_gpu() | {"memlock": 64 << 10}, "RLIMIT_MEMLOCK"),
+    ("machine.memlock", {"rdma": ("mlx5_0",), "memlock": 64 << 10}, "RLIMIT_MEMLOCK"),
     ("machine.map-count", {"max_map_count": 1000}, "lowered"),
     ("machine.ptrace", {"ptrace_scope": 3}, "hardened"),
     ("machine.seccomp", {"seccomp": 2, "refused": ("memfd_create (Operation not permitted)",)}, "seccomp"),
@@ -232,7 +245,7 @@ def test_nothing_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 def test_gpus_are_asked_as_the_driver_answers(tmp_path: Path) -> None:
     library = tmp_path / "libfake.so"
     source = ROOT / "tests/topology/fake_nvml.cpp"
-    subprocess.run(["g++", "-shared", "-fPIC", source, "-o", library], check=True, timeout=60)
+    subprocess.run(["g++", "-shared", "-fPIC", source, "-o", library], check=True, timeout=GUARD)
     found, problem = gpus.read_gpus(tmp_path, str(library))
     assert problem == "" and [gpu.bus_id for gpu in found] == ["0000:1b:00.0", "0000:1c:00.0", "0000:1d:00.0"]
     # The third has two links up and one down; what this old library does not have is None.
@@ -514,3 +527,10 @@ def test_a_stored_audit_is_shown_and_compared(tmp_path: Path) -> None:
     notes.write_text("{}")
     done = stretto("audit", "--from", notes)
     assert done.returncode == 2 and "is no audit" in done.stderr
+
+
+def test_a_refusal_is_what_its_exception_says_first() -> None:
+    traceback = ["Traceback (most recent call last):", '  File "<string>", line 4', "    stretto.threads(2, work)"]
+    said = [*traceback, "stretto.errors.InvalidUsage: memory of the host", "on rank 0 of 2 (a thread of this process)"]
+    assert environment.sentence_of(said) == "memory of the host"
+    assert environment.sentence_of(["Segmentation fault"]) == "Segmentation fault"

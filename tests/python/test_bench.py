@@ -251,7 +251,7 @@ def test_the_plot_is_a_picture(tmp_path: Path) -> None:
 def test_a_job_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     job = start("hang", tmp_path)
     with pytest.raises(JobError, match=r"rank \[1\] took more than"):
-        job.ask("prepare count=8", 1)
+        job.ask("prepare count=8", 5)
     pids = list(job._pids)
     job.kill()
     assert len(pids) == 2

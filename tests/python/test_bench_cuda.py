@@ -31,7 +31,7 @@ COLLECTIVES = "all_reduce,reduce_scatter,all_gather,all_to_all,broadcast,reduce,
 
 def options(**given: Any) -> Options:
     small = {"device": "cuda", "min_bytes": "1K", "max_bytes": "16K", "factor": 16, "rounds": 2, "budget_ms": 1.0}
-    return Options(**{**small, "datatype": "bfloat16", "timeout": 20.0, "peers": "none", **given})
+    return Options(**{**small, "datatype": "bfloat16", "peers": "none", **given})
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_explain(tmp_path: Path) -> None:
     assert json_of("explain", "all_reduce", "1048576", "-n", 4) == document
     done = stretto("explain", "all_reduce", "1M", "--ranks", 4, "--json", tmp_path / "out.json")
     assert json.loads((tmp_path / "out.json").read_text()) == document
-    assert "all_reduce of 1M float32 between 4 ranks" in done.stdout
+    assert "all_reduce of 1 MB of float32 between 4 ranks" in done.stdout
     assert document["chosen"]["algorithm"] in done.stdout and "because" in done.stdout
 
 
@@ -160,11 +160,13 @@ def test_doctor_names_the_rank_that_is_awaited(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(hanging(2))
     with started("run", "-n", 3, script, tmp_path) as job:
-        wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(3)), 20, "ranks start")
-        time.sleep(1.5)
-        done = stretto("doctor", "--children", job.pid)
-        assert done.returncode == 3, done.stderr
-        assert "rank 2" in done.stdout
+        wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(3)), 60, "ranks start")
+
+        def is_told() -> bool:
+            done = stretto("doctor", "--children", job.pid)
+            return done.returncode == 3 and "rank 2" in done.stdout
+
+        wait_for(is_told, 60, "the wait has lasted long enough to be one")
         pids = [(tmp_path / f"ready{rank}").read_text() for rank in range(3)]
         attached = stretto("doctor", "--attach", ",".join(pids), "--json", "-")
         document = json.loads(attached.stdout)
@@ -179,7 +181,7 @@ def test_doctor_reads_what_a_dead_job_left(tmp_path: Path) -> None:
     flights = tmp_path / "flights"
     flights.mkdir()
     with started("run", "-n", 3, "--grace", 0, script, tmp_path, STRETTO_FLIGHT_DIR=str(flights)) as job:
-        wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(3)), 20, "ranks start")
+        wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(3)), 60, "ranks start")
         time.sleep(0.3)
         os.kill(int((tmp_path / "ready2").read_text()), signal.SIGKILL)
         job.communicate(timeout=20)
@@ -212,6 +214,25 @@ def test_doctor_reads_what_a_job_left_that_nobody_prepared(tmp_path: Path, end: 
     assert stretto("doctor").returncode in (0, 3), "the last job, whichever that is"
     for file in files:
         file.unlink()
+
+
+def test_a_job_that_ends_by_exit_without_more_has_not_died(tmp_path: Path) -> None:
+    text = """
+import os, numpy, stretto
+comm = stretto.init()
+comm.all_reduce(numpy.zeros(4096, "float32"))
+os._exit(0)
+"""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    done = run_script(tmp_path, 2, text, STRETTO_FLIGHT_DIR=str(kept))
+    assert done.returncode == 0, done.stderr
+    told = stretto("doctor", kept, "--json", "-")
+    (communicator,) = json.loads(told.stdout)["communicators"]
+    assert told.returncode == 3 and "left without finalising" in " ".join(communicator["sentences"])
+    # Who ended last may have noted that the other was gone, which a rank that needs it would have, too.
+    errors = [member["error"] for member in communicator["members"] if member["error"]]
+    assert communicator["verdict"] == ("died" if errors else "left"), communicator
 
 
 def test_a_job_that_ends_in_peace_leaves_no_recorder(tmp_path: Path) -> None:
@@ -316,7 +337,7 @@ def test_tune_command_lines(tmp_path: Path) -> None:
 def test_interrupted_tune_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     with started("tune", "-n", 2, "--output", path, TMPDIR=str(tmp_path)) as job:
-        wait_for(lambda: len(doctor_module.descendants(job.pid)) >= 2, 20, "ranks start")
+        wait_for(lambda: len(doctor_module.descendants(job.pid)) >= 2, 60, "ranks start")
         ranks = doctor_module.descendants(job.pid)
         time.sleep(0.5)
         os.kill(job.pid, signal.SIGINT)

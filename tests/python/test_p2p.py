@@ -96,15 +96,21 @@ def test_two_hosts_and_two_interfaces(tmp_path: Path) -> None:
 
 @needs_namespaces
 def test_messages_of_one_chunk_use_both_interfaces(tmp_path: Path) -> None:
-    """Eight of 64 KB, as links of communicators have them under way: the window of one flow would hold them all."""
+    """Eight of 64 KB, as links of communicators have them under way: the window of one flow would hold them all.
+
+    One way only: a message that is alone under way goes over the first flow each time.
+    """
     with network(tmp_path, interfaces=2) as hosts:
         for name in hosts.names:
             for interface in ("eth0", "eth1"):
                 hosts.shape(name, interface, "200mbit")
         size = ["-b", "64K", "-e", "64K", "--in-flight", "8", "--rounds", "3", "--budget-ms", "200", "--floor", "none"]
+        size += ["--ways", "there", "--log", tmp_path / "p2p.md"]
         with served(hosts) as command:
-            carried = [flow["bytes"] for flow in measured([*command, *size])["flows"]]
-    assert len(carried) == 2 and min(carried) > 0.3 * sum(carried), carried
+            record = measured([*command, *size])
+    assert {row["way"] for row in record["rows"]} == {"there"}
+    carried = [flow["bytes"] for flow in record["flows"]]
+    assert len(carried) == 2 and min(carried) > 0.4 * sum(carried), carried
 
 
 @pytest.mark.parametrize(
@@ -114,6 +120,7 @@ def test_messages_of_one_chunk_use_both_interfaces(tmp_path: Path) -> None:
         (["-b", "2M", "-e", "1M"], "the smaller one first"),
         (["-e", "2G"], "1 byte to 1G"),
         (["--floor", "1,x"], "numbers of flows"),
+        (["--ways", "there,back"], "of there, both, pingpong"),
         (["--peers", "pigeons", *QUICK], "all, none or openmpi"),
         (["no-such-host.invalid"], "there is no host no-such-host.invalid"),
         (["--log", "/no/such/folder/x.md"], "cannot write"),
@@ -142,7 +149,7 @@ def test_quantiles_and_rates_are_of_the_turns_that_count() -> None:
 def test_wrong_bytes_are_counted() -> None:
     with contextlib.closing(fake(3)) as driver:
         rows = next(sweep([Implementation("x", driver, 0)], Plan(1000, 1000, rounds=2), lambda _: None))
-    assert [row["wrong"] for row in rows] == [9, 9, 9]
+    assert [row["wrong"] for row in rows] == [12, 12, 12], "two turns that grow, and two that are counted"
 
 
 def test_a_driver_that_ends_is_named_with_its_words() -> None:

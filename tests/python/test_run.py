@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -281,9 +282,9 @@ comm.all_reduce(numpy.zeros(4, "float32"))
 def test_a_job_that_waits_for_long_says_for_whom(tmp_path: Path, options: tuple[str, ...]) -> None:
     done = run_script(tmp_path, 3, LATE, *options, STRETTO_WARN_AFTER="0.3")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("has waited") == 2, done.stderr
-    for rank in (0, 2):
-        assert f"rank {rank} has waited" in done.stderr
+    # On a busy machine ranks may begin so far apart that the barrier is told of as well.
+    waits = [line for line in done.stderr.splitlines() if "has waited" in line and "in #2 all_reduce" in line]
+    assert sorted(int(re.findall(r"rank (\d) has waited", line)[0]) for line in waits) == [0, 2], done.stderr
     assert "all_reduce float32 x 4 sum (not entered by rank 1)" in done.stderr
 
 

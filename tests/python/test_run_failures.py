@@ -110,7 +110,12 @@ comm.all_reduce(numpy.zeros(4))
 def test_programs_that_write_nothing_down(tmp_path: Path, signal_name: str, rank: int, status: int) -> None:
     """Who dies by a signal is the cause, but for the one that programs send themselves when a call has failed."""
     report = tmp_path / "report.json"
-    command = f'[ "$STRETTO_RANK" = 0 ] && exit 3; sleep 0.1; kill -{signal_name} $$'
+    # Rank 1 dies soon after rank 0, and not when a busy machine has started it at last.
+    command = f"""
+awaited() {{ while [ ! -e {tmp_path}/$1 ]; do sleep 0.01; done; }}
+if [ "$STRETTO_RANK" = 0 ]; then awaited up; touch {tmp_path}/go; exit 3; fi
+touch {tmp_path}/up; awaited go; sleep 0.05; kill -{signal_name} $$
+"""
     done = stretto("run", "-n", 2, "--json", report, "--", "sh", "-c", command)
     assert (json.loads(report.read_text())["first_failure"], done.returncode) == (rank, status), done.stderr
 
@@ -167,7 +172,7 @@ def run_threads(folder: Path, text: str, how: str, *options: object) -> tuple[in
     """The status, what was said on stderr, and the seconds from the failure to the end."""
     report = folder / "report.json"
     done = run_script(
-        folder, 3, THREADS + text, "--threads", "--json", report, *options, arguments=(how, folder), seconds=30
+        folder, 3, THREADS + text, "--threads", "--json", report, *options, arguments=(how, folder), seconds=60
     )
     ended = time.time()
     document = json.loads(report.read_text())
@@ -201,9 +206,9 @@ except stretto.RemoteError:
     (folder / f"told{comm.rank}").touch()
     raise
 """
-    got, said, seconds = run_threads(tmp_path, FAIL + text, how)
+    got, said, seconds = run_threads(tmp_path, FAIL + text, how, "--grace", 60)
     assert got == status, said
-    assert seconds < 2.0
+    assert seconds < 20, "nobody waits for the grace"
     assert (tmp_path / "told0").exists() and (tmp_path / "told2").exists()
     assert "stretto run: rank 1 failed (" in said and "its communicators are aborted" in said
     assert "stretto run: rank 1 (a thread of pid" in said and "rank 0 (" not in said
@@ -222,8 +227,8 @@ if threading.current_thread().name.endswith("-1"):
     fail()
 stretto.init()
 """
-    status, said, seconds = run_threads(tmp_path, FAIL + text, "raise")
-    assert status == 1 and "ValueError: on purpose" in said and seconds < 2.0
+    status, said, seconds = run_threads(tmp_path, FAIL + text, "raise", "--grace", 60)
+    assert status == 1 and "ValueError: on purpose" in said and seconds < 20, "nobody waits for the grace"
 
 
 def test_a_thread_that_is_stuck_does_not_hold_up_the_end(tmp_path: Path) -> None:
@@ -237,9 +242,9 @@ if comm.rank == 2:
         pass
 comm.all_reduce(numpy.zeros(4))
 """
-    status, said, seconds = run_threads(tmp_path, FAIL + text, "exit", "--grace", 0.5)
+    status, said, seconds = run_threads(tmp_path, FAIL + text, "exit", "--grace", 4)
     assert status == 7, said
-    assert seconds < 2.0
+    assert 4 <= seconds < 20, "it has its grace, which is 3 s as it comes, and does not run for ever"
     assert "rank 2" in said  # which is still running, is said
 
 
@@ -253,7 +258,7 @@ comm.all_reduce(numpy.zeros(4))
 """
     status, said, seconds = run_threads(tmp_path, FAIL + text, "exit", "--grace", 0.5)
     assert status == 7, said
-    assert seconds < 3.0
+    assert seconds < 20, "the thread would sleep for 1000 s"
 
 
 def test_a_thread_that_ends_without_closing_parts_from_the_others(tmp_path: Path) -> None:
@@ -289,11 +294,9 @@ comm.all_reduce(numpy.zeros(4))
         wait_for((tmp_path / "pids").exists, 20, "the ranks start")
         pid = int((tmp_path / "pids").read_text())
         time.sleep(0.2)
-        began = time.monotonic()
         os.kill(job.pid, signal.SIGINT)
-        _, said = job.communicate(timeout=20)
+        _, said = job.communicate(timeout=60)  # a rank would run for ever
         assert job.returncode == 130, said
-        assert time.monotonic() - began < 2.5
         assert not alive(pid)
         assert "Traceback" not in said, said
     assert {path.name for path in Path("/dev/shm").iterdir() if "stretto" in path.name} <= before

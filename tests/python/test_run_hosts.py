@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from stretto.cli import host_agent
 from stretto.cli.frames import NoFrame, Reader, pack
 from stretto.cli.hosts import Host, parse_hosts
 from stretto.errors import InvalidArgument
+from stretto.processes import descendants
 
 SUMS = """
 import os, numpy, stretto
@@ -35,12 +35,6 @@ def hosts(tmp_path: Path) -> Iterator[Network]:
         yield made
 
 
-def options(hosts: Network, *more: str) -> list[str]:
-    """Of `stretto run`, in front of what it runs."""
-    variables = [word for name, value in hosts.variables().items() for word in ("--env", f"{name}={value}")]
-    return ["--hosts", ",".join([*hosts.names, *more]), "--remote-shell", str(hosts.shell), *variables]
-
-
 def write(folder: Path, text: str) -> Path:
     script = folder / "script.py"
     script.write_text(text)
@@ -56,7 +50,7 @@ def pids_in(folder: Path, ranks: int) -> list[int]:
 def test_ranks_on_two_hosts_meet(hosts: Network, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     first, second = hosts.names
-    place = options(hosts)
+    place = hosts.options()
     place[1] = f"{first}:2,{second}"
     done = stretto("run", "-n", 1, *place, "--env", "MY_OWN=x y", "--json", report, write(tmp_path, SUMS))
     assert done.returncode == 0, done.stderr
@@ -72,7 +66,7 @@ def test_ranks_on_two_hosts_meet(hosts: Network, tmp_path: Path) -> None:
 
 
 def test_variables_of_the_launcher_alone_stay_here(hosts: Network) -> None:
-    place = options(hosts)
+    place = hosts.options()
     place[2:4] = []
     own = {"NCCL_HOSTID": "mine", "STRETTO_REMOTE_SHELL": str(hosts.shell)}
     command = ["sh", "-c", "echo $NCCL_HOSTID ${STRETTO_REMOTE_SHELL-none}"]
@@ -91,7 +85,7 @@ if comm.rank == 1:
     raise ValueError("gone")
 comm.barrier()
 """
-    done = stretto("run", "-n", 1, *options(hosts), write(tmp_path, text))
+    done = stretto("run", "-n", 1, *hosts.options(), write(tmp_path, text))
     assert done.returncode == 1
     named = [line for line in done.stderr.splitlines() if line.startswith("stretto run: ")]
     assert len(named) == 1 and f"rank 1 on {hosts.names[1]} (pid " in named[0]
@@ -100,12 +94,12 @@ comm.barrier()
 
 def test_the_status_is_that_of_the_first_failure(hosts: Network) -> None:
     command = ["sh", "-c", "test $STRETTO_RANK = 1 && exit 7; exec sleep 600"]
-    done = stretto("run", "-n", 1, *options(hosts), "--grace", "0.2", "--", *command)
+    done = stretto("run", "-n", 1, *hosts.options(), "--grace", "0.2", "--", *command)
     assert done.returncode == 7 and f"rank 1 on {hosts.names[1]}" in done.stderr
 
 
 def test_a_rank_that_is_killed(hosts: Network) -> None:
-    done = stretto("run", "-n", 1, *options(hosts), "--grace", "0.2", "--", "sh", "-c", "kill -9 $$")
+    done = stretto("run", "-n", 1, *hosts.options(), "--grace", "0.2", "--", "sh", "-c", "kill -9 $$")
     assert done.returncode == 128 + 9 and "was killed by signal 9 (SIGKILL)" in done.stderr
 
 
@@ -122,7 +116,7 @@ def test_a_host_that_cannot_be_used_is_named(
     hosts: Network, tmp_path: Path, more: str, words: list[str], reason: str, mend: str
 ) -> None:
     ran = tmp_path / "ran"
-    done = stretto("run", "-n", 1, *options(hosts, more), *words, "--", "touch", ran)
+    done = stretto("run", "-n", 1, *hosts.options(more), *words, "--", "touch", ran)
     assert done.returncode == 127
     assert f"host {more}: " in done.stderr and reason in done.stderr and mend in done.stderr
     assert not ran.exists(), "ranks ran though one host was missing"
@@ -136,12 +130,12 @@ with open(os.environ["STRETTO_RUN_LOG"], "ab", buffering=0) as log:
 if os.environ["STRETTO_RANK"] == "1":
     raise ValueError("mine")
 """
-    done = stretto("run", "-n", 1, *options(hosts), write(tmp_path, text))
+    done = stretto("run", "-n", 1, *hosts.options(), write(tmp_path, text))
     assert done.returncode == 1 and f"rank 1 on {hosts.names[1]} " in done.stderr, done.stderr
 
 
 def test_a_program_that_a_host_does_not_have(hosts: Network) -> None:
-    done = stretto("run", "-n", 1, *options(hosts), "--", "no-such-program")
+    done = stretto("run", "-n", 1, *hosts.options(), "--", "no-such-program")
     assert done.returncode == 127
     assert ": it cannot start no-such-program: No such file or directory" in done.stderr
     assert any(f"host {name}: " in done.stderr for name in hosts.names)
@@ -149,22 +143,29 @@ def test_a_program_that_a_host_does_not_have(hosts: Network) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_nothing_behind(hosts: Network, tmp_path: Path, number: signal.Signals) -> None:
-    with started("run", "-n", 1, *options(hosts), write(tmp_path, hanging(0)), tmp_path) as launcher:
+    with started("run", "-n", 1, *hosts.options(), write(tmp_path, hanging(0)), tmp_path) as launcher:
         pids = pids_in(tmp_path, 2)
         launcher.send_signal(number)
         assert launcher.wait(60) == 128 + number
         assert not [pid for pid in pids if alive(pid)]
 
 
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def test_a_signal_while_a_host_is_waited_for(hosts: Network) -> None:
-    with started("run", "-n", 1, *options(hosts, "silent"), "--", "true") as launcher:
-        time.sleep(1.0)
+    with started("run", "-n", 1, *hosts.options("silent"), "--", "true") as launcher:
+        wait_for(lambda: any(b"silent" in command_of(pid) for pid in descendants(launcher.pid)), 60, "it is asked")
         launcher.send_signal(signal.SIGINT)
         assert launcher.wait(60) == 128 + signal.SIGINT
 
 
 def test_a_killed_launcher_leaves_nothing_behind(hosts: Network, tmp_path: Path) -> None:
-    with started("run", "-n", 1, *options(hosts), write(tmp_path, hanging(0)), tmp_path) as launcher:
+    with started("run", "-n", 1, *hosts.options(), write(tmp_path, hanging(0)), tmp_path) as launcher:
         pids = pids_in(tmp_path, 2)
         launcher.kill()
         wait_for(lambda: not [pid for pid in pids if alive(pid)], 30, "the ranks have ended")
@@ -183,7 +184,7 @@ ready.write_text(str(os.getpid()))
 time.sleep(600)
 """
     script = write(tmp_path, text)
-    with started("run", "-n", 1, "--grace", "0.5", *options(hosts), script, tmp_path) as launcher:
+    with started("run", "-n", 1, "--grace", "0.5", *hosts.options(), script, tmp_path) as launcher:
         pids = pids_in(tmp_path, 2)
         os.kill(int((tmp_path / "ready1.agent").read_text()), signal.SIGKILL)
         _, said = launcher.communicate(timeout=60)
@@ -205,7 +206,7 @@ for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
     except (FileNotFoundError, ProcessLookupError):
         pass
 """
-    done = stretto("run", "-n", 1, *options(hosts), write(tmp_path, text))
+    done = stretto("run", "-n", 1, *hosts.options(), write(tmp_path, text))
     assert done.returncode == 0, done.stderr
 
 
@@ -224,7 +225,7 @@ def test_the_interface_of_a_second_address(hosts: Network) -> None:
     added = subprocess.run(["ip", "-n", space, "addr", "add", "10.77.0.9/24", "dev", "eth0"], timeout=30)
     assert added.returncode == 0
     program = """
-from stretto.cli.host_agent import interface_of
+from stretto.interfaces import interface_of
 print(interface_of("10.77.0.9"), interface_of("10.77.0.1"), interface_of("9.9.9.9"))
 """
     done = subprocess.run(

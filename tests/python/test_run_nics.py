@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from jobs import started, wait_for
 from namespaces import Network, can_be_made, network
-from test_run_hosts import options, write
+from test_run_hosts import write
 
 needs_namespaces = pytest.mark.skipif(
     not can_be_made(), reason="no network namespaces with interfaces of their own can be made here"
@@ -66,8 +66,7 @@ def hosts(tmp_path: Path) -> Iterator[Network]:
 @contextlib.contextmanager
 def working(hosts: Network, folder: Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """A rank on each host; returns when they have begun."""
-    words = options(hosts)
-    with started("run", "-n", 1, "--grace", 20, *words, write(folder, WORK), folder, **variables) as job:
+    with started("run", "-n", 1, "--grace", 20, *hosts.options(), write(folder, WORK), folder, **variables) as job:
         wait_for(lambda: done(folder, 0) > 20 or job.poll() is not None, 90, "ranks work")
         yield job
 

@@ -12,7 +12,6 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,8 @@ def test_the_straggler_is_who_the_others_wait_for(tmp_path: Path) -> None:
 
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     with job(tmp_path, hanging(1)) as running:
-        time.sleep(1.2)
+        # Ranks are given a second before a wait is one.
+        wait_for(lambda: once(running.pid, "-d", 0.2)["communicators"][0]["verdict"] == "waiting", 60, "a verdict")
         (communicator,) = once(running.pid, "-d", 0.2)["communicators"]
         assert communicator["verdict"] == "waiting"
         assert communicator["members"][0]["awaits"] == [1]

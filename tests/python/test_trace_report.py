@@ -66,6 +66,8 @@ def test_a_straggler_is_named_and_so_is_its_cause(style: str, cause: str, seed: 
     assert causes[cause] >= 990
     assert sum(item.last for item in report.workers) >= 990
     assert report.workers[0].median_ns == pytest.approx(200_000, rel=0.5)
+    # Each is late about as often as the others.
+    assert "Nobody stands out: one rank came last to " in text(report) and "take turns at random" in text(report)
 
 
 @pytest.mark.parametrize("style", ["cpu", "gpu", "net", "api"])
@@ -214,8 +216,8 @@ def test_a_killed_rank_is_what_the_others_wait_for() -> None:
     assert standing.last == {2: last - 1}
     assert sorted(standing.inside) == [0, 1, 3]
     assert report.progress.sentence == (
-        f"rank 2 has not entered AllReduce #{last} of dp0; it did not close its recording: killed, or still running; "
-        "3 ranks are inside and wait"
+        f"rank 2 has not entered AllReduce #{last} of dp0; it did not close its recording: killed, ended by _exit, or "
+        "still running; 3 ranks are inside and wait"
     )
     recording.processes[2].closed = True
     assert "close" not in analyse(recording).progress.sentence
@@ -578,7 +580,9 @@ def test_the_command_writes_what_it_is_asked_for(tmp_path: Path) -> None:
         "trace", "report", folder, "--markdown", tmp_path / "r.md", "--json", tmp_path / "r.json", "--top", 4
     )
     assert shown.returncode == 0, shown.stderr
-    assert "Nobody stands out" in shown.stdout and "Without anybody's lateness the run is" in shown.stdout
+    answer = sections(analyse(load(folder)), 4)[0].sentences  # whoever was late on this machine
+    assert answer and all(" ".join(one.split()) in " ".join(shown.stdout.split()) for one in answer), shown.stdout
+    assert "Without anybody's lateness the run is" in shown.stdout
     assert (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Trace report\n")
     written = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert len(written["operations"]) == 4

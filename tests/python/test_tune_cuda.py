@@ -368,8 +368,9 @@ def test_the_command_stops_in_time(programs: tuple[Path, dict[str, str]], tmp_pa
     began = time.monotonic()
     done = command(programs, "--sizes", "1K:16M", "--seconds", "4", "--output", path)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 12
-    assert re.search(r"4 s are over: \d+ of the sizes are left out", done.stderr)
+    assert time.monotonic() - began < 30, "all sizes take more than a minute"
+    left = re.search(r"4 s are over: (\d+) of the sizes are left out", done.stderr)
+    assert left is not None and int(left[1]) > 20, done.stderr
     assert json.loads(path.read_text())["entries"]
 
 

@@ -18,8 +18,9 @@ class Terminal(io.StringIO):
 def shown(stream: io.StringIO, seconds: float) -> str:
     """What is written until something is, or so many seconds are over."""
     until = time.monotonic() + seconds
-    with Working("converting", stream) as at_work:
-        at_work(1234)
+    at_work = Working("converting", stream)
+    at_work(1234)
+    with at_work:
         while not stream.getvalue() and time.monotonic() < until:
             time.sleep(0.01)
     return stream.getvalue()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.audit.compare import Comparison
 from stretto.audit.finding import NOT_MEASURED, SECTIONS, Finding, Severity, from_document
+from stretto.audit.gpu_ranks import other_of, rows_by_size
 from stretto.audit.words import bytes_text, microseconds, significant
+from stretto.bench.measure import SUBJECT
 from stretto.bench.rows import FLOOR
 
 Document = dict[str, Any]
@@ -47,6 +50,15 @@ class Lines:
 
 
 Block = Heading | Paragraph | Problem | Grid | Lines
+
+
+def findings_of(document: Document) -> list[tuple[str, list[Finding]]]:
+    """Of an audit of several hosts: those of each host, and under "" those of what lies between them."""
+    found = [("", [from_document(one) for one in document["findings"]])]
+    for host in document["hosts"]:
+        own = host["audit"]["findings"] if host["audit"] is not None else []
+        found.append((host["name"], [from_document(one) for one in own]))
+    return found
 
 
 def title(document: Document) -> str:
@@ -101,6 +113,73 @@ def screen(document: Document, comparison: Comparison | None, everything: bool) 
     return page
 
 
+def blocks_of_hosts(document: Document) -> list[Block]:
+    """The whole page of several hosts, for files."""
+    return [*_head(document), *_between(document), *_of_each_host(document, everything=True)]
+
+
+def screen_of_hosts(document: Document, everything: bool) -> list[Block]:
+    """For a terminal: the answer last."""
+    head = _head(document)
+    return [head[0], *_of_each_host(document, everything), *_between(document), Paragraph(""), *head[1:]]
+
+
+def _head(document: Document) -> list[Block]:
+    hosts = document["hosts"]
+    audited = sum(host["audit"] is not None for host in hosts)
+    about = f"{audited} of {len(hosts)} hosts audited, {document['level']} audit of {document['seconds']:.0f} s"
+    findings = [one for _, own in findings_of(document) for one in own]
+    return [Paragraph(f"{about}, {document['date'][:10]}"), Paragraph(verdict(findings))]
+
+
+def _between(document: Document) -> list[Block]:
+    """What is wrong between hosts, what differs, and the table of ways."""
+    findings = [from_document(one) for one in document["findings"]]
+    page: list[Block] = [Heading("Between the hosts"), *_problems(findings)]
+    grid = _ways(document["network"])
+    page += [grid] if grid.rows else []
+    lines = document["differences"]["lines"]
+    page += [Heading("What differs between the hosts"), *(Paragraph(line) for line in lines)] if lines else []
+    return page
+
+
+def _of_each_host(document: Document, everything: bool) -> list[Block]:
+    page: list[Block] = []
+    for host in document["hosts"]:
+        audit = host["audit"]
+        if audit is None:
+            page += [Heading(f"Host {host['name']}"), Paragraph(f"Not audited: {host['lost']}")]
+            continue
+        findings = [from_document(one) for one in audit["findings"]]
+        page += [Heading(f"Host {host['name']}"), Paragraph(title(audit)), Paragraph(verdict(findings))]
+        page += _problems(findings)
+        page += [*_tables(audit, costs=True), *_well(findings)] if everything else []
+    return page
+
+
+def _ways(ways: list[Document]) -> Grid:
+    def text(value: float | None, show: Callable[[float], str]) -> str:
+        return "-" if value is None else show(value)
+
+    headings = ("way", "by", "MTU", "8 B", "plain socket", "4 MB", "plain socket", "clock ahead", "within")
+    rows = tuple(
+        (
+            f"{way['source']} to {way['target']}",
+            way["interface"],
+            str(way["mtu"]),
+            text(way["half_us"], microseconds),
+            text(way["sockets_half_us"], microseconds),
+            text(way["gbps"], _rate),
+            text(way["sockets_gbps"], _rate),
+            f"{significant(way['offset_us'])} µs",
+            microseconds(way["error_us"]),
+        )
+        for way in ways
+        if not way["problem"]
+    )
+    return Grid(headings, rows, tuple(range(2, len(headings))))
+
+
 def _problems(findings: list[Finding]) -> list[Block]:
     """The gravest first. What was not measured for one reason is told of once."""
     told = sorted((one for one in findings if one.severity > Severity.OK), key=lambda one: -one.severity)
@@ -133,9 +212,12 @@ def _tables(document: Document, costs: bool) -> list[Block]:
     for heading, grid in (
         ("Latency of an all-reduce", _ladder(document["ladder"])),
         ("Bandwidth of large all-reduces", _bandwidth(document["bandwidth"])),
-        ("Large messages between pairs", _pairs(document["pairs"])),
+        ("Large messages between pairs", _pairs("ranks", document["pairs"], ">", " to ")),
+        ("Large messages between pairs of GPUs", _pairs("GPUs", document.get("gpu_pairs", {}), "-", " and ")),
         ("Making a communicator", _inits(document["inits"])),
         ("What an open communicator takes in a rank's process", _memory(document["memory"])),
+        ("All-reduces between GPUs", _gpus(document.get("gpus") or {})),
+        ("This library and that of --library", _libraries(document.get("libraries", []))),
         ("What the platform costs", _platform(document["platform"] if costs else [])),
     ):
         page += [Heading(heading), grid] if grid.rows else []
@@ -181,9 +263,9 @@ def _bandwidth(rows: list[Document]) -> Grid:
     )
 
 
-def _pairs(rates: dict[str, float]) -> Grid:
-    rows = tuple((pair.replace(">", " to "), f"{significant(rate)} GB/s") for pair, rate in rates.items())
-    return Grid(("ranks", "4 MB, at best"), rows, (1,))
+def _pairs(who: str, rates: dict[str, float], between: str, words: str) -> Grid:
+    rows = tuple((pair.replace(between, words), _rate(rate)) for pair, rate in rates.items())
+    return Grid((who, "at best"), rows, (1,))
 
 
 def _inits(inits: dict[str, list[Document]]) -> Grid:
@@ -198,6 +280,60 @@ def _inits(inits: dict[str, list[Document]]) -> Grid:
 def _memory(each: Document) -> Grid:
     rows = tuple((name, bytes_text(value) if "bytes" in name else f"{value:.3g}") for name, value in each.items())
     return Grid(("what", "each"), rows, (1,))
+
+
+def _gpus(contest: Document) -> Grid:
+    """Ours alone, or another one beside it."""
+    rows = contest.get("rows", [])
+    if not rows:
+        return Grid((), ())
+    other = other_of(rows)
+    names = [SUBJECT] if other is None else [SUBJECT, other]
+    headings = ["size"]
+    for name in names:
+        headings += [f"{name} {contest['versions'][name]}", "bus bandwidth"]
+    if other is not None:
+        headings.append(f"{other}'s time over {SUBJECT}'s")
+
+    def cells(size: int, own: dict[str, Any]) -> tuple[str, ...]:
+        found = [bytes_text(size)]
+        for name in names:
+            row = own.get(name)
+            found += ["-", "-"] if row is None else [microseconds(row["us_median"]), _rate(row["busbw_gbps"])]
+        if other is not None:
+            found.append(f"{own[other]['us_median'] / own[SUBJECT]['us_median']:.2f}" if other in own else "-")
+        return tuple(found)
+
+    sizes = rows_by_size(rows)
+    return Grid(tuple(headings), tuple(cells(size, own) for size, own in sizes.items()), tuple(range(1, len(headings))))
+
+
+def _rate(gbps: float) -> str:
+    return f"{significant(gbps)} GB/s"
+
+
+def _those(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "-"
+
+
+def _libraries(libraries: list[Document]) -> Grid:
+    if not libraries:
+        return Grid((), ())
+    ours, theirs = libraries
+    own, others = set(ours["functions"]), set(theirs["functions"])
+
+    def kind(one: Document) -> str:
+        return f"{'Stretto' if one['stretto'] else 'NCCL'} {one['version'] or 'of unknown version'}"
+
+    rows = (
+        ("file", ours["path"], theirs["path"]),
+        ("kind", kind(ours), kind(theirs)),
+        ("speaks NCCL", ours["speaks"] or "-", theirs["speaks"] or "is not loaded"),
+        ("size", bytes_text(ours["bytes"]), bytes_text(theirs["bytes"])),
+        ("functions of nccl.h", str(len(own)), str(len(others))),
+        ("which the other has not", _those(own - others if others else set()), _those(others - own)),
+    )
+    return Grid(("what", "this package's", "that of --library"), rows)
 
 
 def _platform(series: list[Document]) -> Grid:

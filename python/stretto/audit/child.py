@@ -1,4 +1,6 @@
-"""Programs that an audit runs and reads: in a session of their own, so that nothing of them is left behind."""
+"""Programs that an audit runs and reads: in a session of their own, and for no longer than the audit lives, so that
+nothing of them is left behind.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from stretto.cli.rank_processes import start_process
+
 
 def run(
     command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
@@ -15,20 +19,13 @@ def run(
     """What it printed and its status. After `seconds` (subprocess.TimeoutExpired), or when the audit is interrupted, it
     is killed together with the processes that it started. Bytes that are no text are replaced.
     """
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=None if environment is None else dict(environment),
-        start_new_session=True,
-    ) as process:
+    own = None if environment is None else dict(environment)
+    with start_process(command, own, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             output, problems = process.communicate(timeout=max(0.0, seconds))
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
-        return subprocess.CompletedProcess(list(command), process.returncode, output, problems)
+        texts = (text.decode(errors="replace") for text in (output, problems))
+        return subprocess.CompletedProcess(list(command), process.returncode, *texts)

@@ -25,6 +25,9 @@ _ENOUGH = 3
 _FEW, _MANY = 3, 5
 
 
+SCHEMAS = ("stretto.audit/1", "stretto.audit-hosts/1")
+
+
 class NoAudit(ValueError):
     """A file that cannot be compared with; the text says why."""
 
@@ -58,7 +61,7 @@ def read(path: Path) -> Document:
         raise NoAudit(f"cannot read {path}: {problem.strerror}") from problem
     except ValueError as problem:
         raise NoAudit(f"{path} is no JSON: {problem}") from problem
-    if not isinstance(document, dict) or document.get("schema") != "stretto.audit/1":
+    if not isinstance(document, dict) or document.get("schema") not in SCHEMAS:
         raise NoAudit(f"{path} is no audit: write one with `stretto audit --json {path}`")
     return document
 
@@ -88,6 +91,11 @@ def metrics(document: Document) -> dict[str, Metric]:
         noise = one["us_median"] / one["us_min"]
         name = f"{one['implementation']}, {bytes_text(one['bytes'])}"
         found[name] = Metric(one["us_min"], "µs", noise=noise)
+    for one in (document.get("gpus") or {}).get("rows", ()):
+        name = f"{one['implementation']} of {one['ranks']} ranks on GPUs, {bytes_text(one['bytes'])}"
+        found[name] = Metric(one["us_min"], "µs", noise=one["us_median"] / one["us_min"])
+    for pair, rate in document.get("gpu_pairs", {}).items():
+        found[f"messages between GPUs {pair.replace('-', ' and ')}"] = Metric(rate, "GB/s", True)
     for pair, rate in document["pairs"].items():
         found[f"messages from rank {pair.replace('>', ' to ')}"] = Metric(rate, "GB/s", True)
     for ranks, inits in document["inits"].items():
@@ -120,35 +128,46 @@ def facts(document: Document) -> dict[str, str]:
     return found
 
 
-def compare(documents: list[tuple[str, Document]]) -> Comparison:
-    """The first is this audit, the others are older ones or other machines'."""
-    return _changes(documents[1], documents[0]) if len(documents) == 2 else _odd_ones(documents)
+def compare(documents: list[tuple[str, Document]], machines: bool = False) -> Comparison:
+    """The first is this audit, the others are older ones or other machines'. `machines`: two are those of two machines,
+    and not one machine's.
+    """
+    if len(documents) > 2:
+        return _odd_ones(documents)
+    first, second = documents
+    if machines:
+        return _changes(first, second, (f"on {first[0]}", f"on {second[0]}"))
+    return _changes(second, first, ("before", "now"))
 
 
-def _changes(old: tuple[str, Document], new: tuple[str, Document]) -> Comparison:
+def _changes(old: tuple[str, Document], new: tuple[str, Document], words: tuple[str, str]) -> Comparison:
+    """`words`: when or where each of the two is."""
     found, before, now = Comparison(), old[1], new[1]
+    then, here = words
     graves = {name: _gravest(document) for name, document in (("before", before), ("now", now))}
     for id in sorted({*graves["before"], *graves["now"]}):
         was, has = graves["before"].get(id, "not looked at"), graves["now"].get(id, "not looked at")
         if was != has and "not looked at" not in (was, has):
-            found.add(f"{id}: {was} before, {has} now", kind="finding", name=id, before=was, now=has)
+            found.add(f"{id}: {was} {then}, {has} {here}", kind="finding", name=id, before=was, now=has)
     old_facts, new_facts = facts(before), facts(now)
     for name in sorted({*old_facts, *new_facts}):
         was, has = old_facts.get(name, "none"), new_facts.get(name, "none")
         if was != has:
             found.add(
-                f"{name}: {was or 'none'} before, {has or 'none'} now", kind="fact", name=name, before=was, now=has
+                f"{name}: {was or 'none'} {then}, {has or 'none'} {here}", kind="fact", name=name, before=was, now=has
             )
     old_metrics, new_metrics = metrics(before), metrics(now)
     for name in old_metrics:
         if name in new_metrics:
-            _change(found, name, old_metrics[name], new_metrics[name], max(before["noise"], now["noise"]))
-    if not found.lines:
+            _change(found, name, old_metrics[name], new_metrics[name], max(before["noise"], now["noise"]), words)
+    if not found.lines and words[0] == "before":
         found.lines.append(f"Nothing has changed since {old[0]} by more than the noise of both audits.")
+    elif not found.lines:
+        found.lines.append(f"{old[0]} and {new[0]} differ by no more than the noise of both audits.")
     return found
 
 
-def _change(found: Comparison, name: str, was: Metric, now: Metric, noise: float) -> None:
+def _change(found: Comparison, name: str, was: Metric, now: Metric, noise: float, words: tuple[str, str]) -> None:
     """`noise`: of the noisier one of the two machines as a whole."""
     room = max(1 + _LEAST, was.noise, now.noise, noise)
     if not was.value or not now.value or max(now.value / was.value, was.value / now.value) <= room:
@@ -156,8 +175,8 @@ def _change(found: Comparison, name: str, was: Metric, now: Metric, noise: float
     word = "better" if (now.value > was.value) == now.more_is_better else "worse"
     change = now.value / was.value - 1
     found.add(
-        f"{name}: {significant(was.value)} {was.unit} before, {significant(now.value)} now ({change:+.0%}, {word}; "
-        f"noise {room - 1:.0%})",
+        f"{name}: {significant(was.value)} {was.unit} {words[0]}, {significant(now.value)} {words[1]} "
+        f"({change:+.0%}, {word}; noise {room - 1:.0%})",
         kind="measurement", name=name, before=was.value, now=now.value, verdict=word,
     )  # fmt: skip
 

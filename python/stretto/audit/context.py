@@ -15,7 +15,8 @@ from stretto.audit import facts as reading
 from stretto.audit import libraries
 
 if TYPE_CHECKING:
-    from stretto.audit.measurements import Measurements
+    from stretto.audit.measurements import Contest, Measurements
+    from stretto.audit.network import Network
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ def _nothing(text: str) -> None:
 
 @dataclass
 class Context:
-    """`say`: is told what is done now. `given`: facts of a machine that is not this one, for tests."""
+    """`say`: is told what is done now. `given`: facts of a machine that is not this one, for tests. `network`: what
+    was gathered of several hosts, where there are several.
+    """
 
     ranks: int = 2
     level: Level = LEVELS["default"]
@@ -57,6 +60,7 @@ class Context:
     more_pythons: tuple[Path, ...] = ()
     programs: tuple[Path, ...] = ()
     library: Path | None = None
+    network: Network | None = None
     say: Callable[[str], None] = _nothing
     began: float = field(default_factory=time.monotonic)
 
@@ -74,6 +78,14 @@ class Context:
         from stretto.audit.measurements import Measurements
 
         return Measurements(self.ranks, self.level, self.say, lambda: self.seconds_left, lambda: self.facts.memory_room)
+
+    @cached_property
+    def on_gpus(self) -> Contest:
+        return self.measured.on_gpus(self.library)
+
+    @cached_property
+    def gpu_pairs(self) -> dict[tuple[int, int], tuple[float, float]]:
+        return self.measured.gpu_pairs()
 
     @property
     def seconds_left(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import filecmp
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from stretto.audit import child, libraries
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
 from stretto.audit.nccl_variables import KNOWN
+from stretto.interfaces import matching
 from stretto.loaded import SONAME, identify
 
 _TRY_SECONDS = 60
@@ -192,6 +194,12 @@ def _python_variables() -> tuple[tuple[str, str], ...]:
     return launch.VARIABLES
 
 
+def sentence_of(said: list[str]) -> str:
+    """What the exception of a traceback says first: more lines of it may follow."""
+    named = [line for line in said if re.match(r"[A-Za-z_][\w.]*: ", line)]
+    return (named or said)[-1].partition(": ")[2] or said[-1]
+
+
 @check("environment.refused-variables", "whether the library takes the variables that are set", Severity.ERROR)
 def refused_variables(context: Context) -> Iterator[Finding]:
     """Two rank threads are tried with this environment: what a variable forbids, or names in vain, is refused by
@@ -199,6 +207,8 @@ def refused_variables(context: Context) -> Iterator[Finding]:
     context.say("trying two ranks with this environment")
     # No flight recorder stays of ranks that hang and are killed: `stretto doctor` would take them for a job.
     environment = {"STRETTO_INIT_TIMEOUT": "30", "STRETTO_FLIGHT_DIR": "none", **context.environment}
+    if environment.get("STRETTO_DEVICE", "cuda") == "cuda":
+        environment["STRETTO_DEVICE"] = "cpu"  # NumPy's arrays are memory of the host, also where there are GPUs
     try:
         done = child.run([sys.executable, "-c", _TRY], _TRY_SECONDS, environment)
     except subprocess.TimeoutExpired:
@@ -216,7 +226,7 @@ def refused_variables(context: Context) -> Iterator[Finding]:
     if done.returncode < 0:
         last = f"killed by signal {-done.returncode}"
     else:
-        last = said[-1].partition(": ")[2] or said[-1] if said else f"status {done.returncode}"
+        last = sentence_of(said) if said else f"status {done.returncode}"
     names = [
         name for name in context.environment if name.startswith(("STRETTO_", "NCCL_", "LD_")) and name in done.stderr
     ]
@@ -290,7 +300,7 @@ def interface(context: Context) -> Iterator[Finding]:
     names = [nic.name for nic in context.facts.nics] + ["lo"]
     if not wanted:
         yield ok("NCCL_SOCKET_IFNAME is not set")
-    elif not _matching(wanted, names):
+    elif not matching(wanted, names):
         yield error(
             f"NCCL_SOCKET_IFNAME={wanted} fits none of {', '.join(names)}",
             "the name, or the beginning of the name, of an interface of this host",
@@ -299,18 +309,7 @@ def interface(context: Context) -> Iterator[Finding]:
             next_step="set it to one of those, or unset it",
         )
     else:
-        yield ok(f"NCCL_SOCKET_IFNAME={wanted}: {', '.join(_matching(wanted, names))}")
-
-
-def _matching(text: str, names: list[str]) -> list[str]:
-    """NCCL's rule: beginnings of names, =whole names, ^all others."""
-    without = text.startswith("^")
-    text = text.removeprefix("^")
-    whole = text.startswith("=")
-    parts = [part for part in text.removeprefix("=").split(",") if part]
-    return [
-        name for name in names if without != any(name == part if whole else name.startswith(part) for part in parts)
-    ]
+        yield ok(f"NCCL_SOCKET_IFNAME={wanted}: {', '.join(matching(wanted, names))}")
 
 
 @check("environment.plugins", "whether the profiler, net and tuner plugins can be loaded", Severity.WARNING)

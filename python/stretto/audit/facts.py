@@ -68,6 +68,7 @@ class Facts:
     ports: tuple[int, int] = (32768, 60999)
     ports_used: int = 0
     nics: tuple[Nic, ...] = ()
+    rdma: tuple[str, ...] = ()  # devices that read memory by themselves
     iommu_groups: int = 0
     driver: str = ""  # NVIDIA's kernel module, loaded or not
     gpus: tuple[Gpu, ...] = ()
@@ -328,6 +329,7 @@ def read(root: Path = Path("/")) -> Facts:
         refused=_refused(),
         loopback=_loopback(),
         nics=_nics(root),
+        rdma=tuple(sorted(place.name for place in (root / "sys/class/infiniband").glob("*"))),
         iommu_groups=len(list((root / "sys/kernel/iommu_groups").glob("*"))),
         driver=_text(root / "proc/driver/nvidia/version").partition("\n")[0],
         gpus=gpus,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stretto.audit.context import Context
 
+BETWEEN_HOSTS = "network"
 SECTIONS = {
     "environment": "which libraries and plugins would be loaded, and what the variables say",
     "machine": "cores, memory, limits, network interfaces and GPUs, as the kernel tells of them",
@@ -19,7 +20,10 @@ SECTIONS = {
     "initialisation": "how long communicators take to make, by phase and by ranks",
     "memory": "what a communicator takes, and what is left when it has gone",
     "stress": "many communicators, more ranks than cores, random operations, all verified",
+    "gpus": "all-reduces between GPUs, verified, and another NCCL in turns with this one",
+    "library": "with --library: what that libnccl.so.2 is, needs and offers",
     "platform": "what clocks, calls, locks, wake-ups, copies and sockets cost here",
+    BETWEEN_HOSTS: "with --hosts or several ranks of a launcher: what lies between the hosts",
 }
 
 # How the note of a check begins that had nothing to go by.

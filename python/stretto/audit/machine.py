@@ -305,15 +305,15 @@ def address_space(context: Context) -> Iterator[Finding]:
 
 @check("machine.memlock", "memory that may be locked", Severity.WARNING)
 def memlock(context: Context) -> Iterator[Finding]:
-    """NICs and GPUs read pinned memory: RDMA needs it unlimited, io_uring and zero-copy sends a little. CPU ranks over
-    shared memory need none."""
+    """NICs read pinned memory: RDMA needs it unlimited, io_uring and zero-copy sends a little. CPU ranks over shared
+    memory need none, and what CUDA pins does not count."""
     limit = context.facts.memlock
-    wanted = (1 << 40) if context.facts.gpus else 64 << 10
+    wanted = (1 << 40) if context.facts.rdma else 64 << 10
     if limit is not None and limit < wanted:
         yield warning(
             f"{bytes_text(limit)} may be locked",
             "no limit, as RDMA pins its buffers"
-            if context.facts.gpus
+            if context.facts.rdma
             else f"{bytes_text(wanted)}, for sends without copies",
             certainty="certain",
             cause="RLIMIT_MEMLOCK is low (ulimit -l)",

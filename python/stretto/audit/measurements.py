@@ -4,7 +4,9 @@ crashes or hangs is what the audit is there to find.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -21,18 +23,22 @@ from stretto import _native
 from stretto.audit import child
 from stretto.audit.ladder import Step, steps_of
 from stretto.bench.drivers import Missing, find_driver
+from stretto.bench.gpu import count_gpus, find_nccl, launch_library
 from stretto.bench.job import Job, JobError, Launch, Unsupported
 from stretto.bench.measure import SUBJECT, Turns
-from stretto.bench.options import Options
-from stretto.bench.peers import Memcpy, Peer, Stretto
+from stretto.bench.options import MOST_GPU_RANKS, Options
+from stretto.bench.peers import Memcpy, Nccl, Peer, Stretto
 from stretto.bench.rows import FLOOR, Row, row_of
+from stretto.loaded import identify
 
 if TYPE_CHECKING:
     from stretto.audit.context import Level
 
 _LADDER = {"quick": 32, "default": 8, "full": 2}  # from 8 B to 1 MB by this factor
 _LARGE = {"quick": ("4M", "4M"), "default": ("1M", "16M"), "full": ("1M", "64M")}
-_START_SECONDS = 60.0
+_LARGEST_ON_GPUS = {"quick": "4M", "default": "64M", "full": "1G"}
+_MOST_PAIRS = {"quick": 0, "default": 4, "full": MOST_GPU_RANKS}  # each takes some seconds to start
+_START_SECONDS = 90.0  # CUDA and NCCL are gigabytes to read
 _CREW = "ranks"
 _FEW = 3
 _MOST_NOISE = 10.0
@@ -121,6 +127,38 @@ class Platform:
         return min(_MOST_NOISE, max(1.0, statistics.median(found or [1.0]), *late))
 
 
+@dataclass(frozen=True)
+class Contest:
+    """Implementations in turns. `failures`: those that were left out, and why; `shared`: all ranks are on one GPU."""
+
+    rows: list[Row]
+    versions: dict[str, str]
+    failures: dict[str, str]
+    shared: bool = False
+
+
+class OnePair(Stretto):
+    """On two GPUs of the machine. `visible`: as CUDA_VISIBLE_DEVICES names them."""
+
+    def __init__(self, visible: str) -> None:
+        self._visible = visible
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        launch = super().launch(options, folder, buffer_bytes)
+        here = {"CUDA_VISIBLE_DEVICES": self._visible}
+        return dataclasses.replace(launch, environment={**launch.environment, **here})
+
+
+class Beside(Peer):
+    """Another build of this library, whose ranks may share a GPU."""
+
+    name = "stretto-beside"
+    note = "the libnccl.so.2 of --library"
+
+    def launch(self, options: Options, folder: Path, buffer_bytes: int) -> Launch:
+        return launch_library(self.name, find_nccl(options), options, folder, buffer_bytes)
+
+
 class Measurements:
     """`left`: seconds until the audit should end; `room`: bytes that may still be allocated. What fails once is not
     asked again: the reason stays.
@@ -200,16 +238,17 @@ class Measurements:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def _start(self, use: str, launch: Launch, name: str = "") -> Job:
-        """`launch` is told the same folder, `_own_folder(use)`."""
+    def _start(self, use: str, launch: Launch, ranks: int, name: str = "") -> Job:
+        """`launch` is told the same folder, `_own_folder(use)`, and the same number of ranks."""
         launch = Launch(launch.commands, {**launch.environment, **_NO_TRACES})
-        job = Job(name or use, launch, self.ranks, self._own_folder(use))
+        job = Job(name or use, launch, ranks, self._own_folder(use))
         self._jobs[use] = job
         job.wait_ready(_START_SECONDS)
         return job
 
     def _start_peer(self, use: str, peer: Peer, options: Options, most: int) -> Job:
-        return self._start(use, peer.launch(options, self._own_folder(use), most + 4096), peer.name)
+        launch = peer.launch(options, self._own_folder(use), most + 4096)
+        return self._start(use, launch, options.ranks, peer.name)
 
     @cached_property
     def ladder(self) -> list[Step]:
@@ -249,20 +288,89 @@ class Measurements:
             rounds=self.level.turns,
             timeout=3 * self.level.patience,
         )
-        peers = {f"{peer.name} of large operations": peer for peer in (Stretto(), Memcpy())}
+        found = self._contest("large operations", options, [Stretto(), Memcpy()])
+        if SUBJECT in found.failures:
+            raise self._failure("large all-reduces", found.failures[SUBJECT])
+        return found.rows
+
+    def on_gpus(self, library: Path | None) -> Contest:
+        """All-reduces between all GPUs, in CUDA graphs: this package's library and another one in turns."""
+        self._expect_whole()
         try:
-            jobs = {peer.name: self._start_peer(use, peer, options, options.sizes[-1]) for use, peer in peers.items()}
+            gpus = min(count_gpus(), MOST_GPU_RANKS)
         except Missing as reason:
             raise Unmeasured(str(reason)) from reason
-        except JobError as error:
-            raise self._failure("starting for large operations", str(error)) from error
+        self._say(f"measuring all-reduces of {gpus} GPUs")
+        options = Options(
+            device="cuda",
+            ranks=max(2, gpus),
+            shared_device=gpus == 1,
+            datatype="bfloat16",
+            min_bytes="1K",
+            max_bytes=_LARGEST_ON_GPUS[self.level.name],
+            factor=16,
+            rounds=self.level.turns,
+            budget_ms=15,
+            timeout=self.level.patience,
+            nccl=library,
+        )
+        peers: list[Peer] = [Stretto(), Beside() if library is not None and identify(str(library)).stretto else Nccl()]
+        found = self._contest("GPUs", options, peers)
+        if SUBJECT in found.failures:
+            raise self._failure("all-reduces between GPUs", found.failures[SUBJECT])
+        return found
+
+    def gpu_pairs(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """Of each GPU and the next one: GB/s of large messages both ways at once, at best and usually. Nothing where
+        there is one pair, or no time for all.
+        """
+        gpus = count_gpus()
+        if gpus < 3 or gpus > _MOST_PAIRS[self.level.name]:
+            return {}
+        self._expect_whole()
+        names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+        options = Options(
+            collective="send_recv",
+            device="cuda",
+            datatype="bfloat16",
+            min_bytes="64M",
+            max_bytes="64M",
+            rounds=self.level.turns,
+            budget_ms=15,
+            timeout=self.level.patience,
+        )
+        found = {}
+        for first in range(gpus):
+            second = (first + 1) % gpus
+            self._say(f"measuring GPUs {first} and {second}")
+            pair = OnePair(f"{names[first]},{names[second]}")
+            (row,) = self._contest(f"GPUs {first} and {second}", dataclasses.replace(options, ranks=2), [pair]).rows
+            rate = row["busbw_gbps"]
+            found[first, second] = rate * row["us_median"] / row["us_min"], rate
+        return found
+
+    def _contest(self, use: str, options: Options, peers: list[Peer]) -> Contest:
+        """The first peer must start; another that is not here, or does not start, is left out and told of."""
+        jobs: dict[str, Job] = {}
+        failures: dict[str, str] = {}
+        for peer in peers:
+            try:
+                jobs[peer.name] = self._start_peer(f"{peer.name} of {use}", peer, options, options.sizes[-1])
+            except Missing as reason:
+                if peer is peers[0]:
+                    raise Unmeasured(str(reason)) from reason
+                failures[peer.name] = str(reason)
+            except JobError as error:
+                if peer is peers[0]:
+                    raise self._failure(f"starting for {use}", str(error), f"{peer.name} of {use}") from error
+                failures[peer.name] = str(error)
+                self._jobs.pop(f"{peer.name} of {use}").kill()
         turns = Turns(options, jobs, frozenset((FLOOR,)))
         rows = [row_of(cell, options) for size in options.sizes for cell in turns.measure(size)]
-        for use in peers:
-            self._end(use)
-        if SUBJECT in turns.failures:
-            raise self._failure("large all-reduces", turns.failures[SUBJECT])
-        return rows
+        versions = {name: job.version for name, job in jobs.items()}
+        for name in jobs:
+            self._end(f"{name} of {use}")
+        return Contest(rows, versions, {**failures, **turns.unsupported, **turns.failures}, options.shared_device)
 
     def _end(self, name: str) -> None:
         self._jobs.pop(name).close()
@@ -275,7 +383,7 @@ class Measurements:
             folder = self._own_folder(_CREW)
             command = [sys.executable, "-m", "stretto.audit.rank", "--folder", str(folder), "--ranks", str(self.ranks)]
             commands = [[*command, "--rank", str(rank)] for rank in range(self.ranks)]
-            self._start(_CREW, Launch(commands, {"STRETTO_DEVICE": "cpu", "OPENBLAS_NUM_THREADS": "1"}))
+            self._start(_CREW, Launch(commands, {"STRETTO_DEVICE": "cpu", "OPENBLAS_NUM_THREADS": "1"}), self.ranks)
         return self._jobs[_CREW]
 
     def ask(self, doing: str, command: str, extra_seconds: float = 0) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from stretto.audit import speed
 from stretto.audit.context import Context
 from stretto.audit.finding import NOT_MEASURED, Check, Finding, Severity, error, note, ok, warning
 from stretto.audit.measurements import Unmeasured
+from stretto.loaded import identify
 
 SCHEMA = "stretto.audit/1"
 # As `stretto doctor` ends where a job is not well; an error is more than that.
@@ -101,6 +102,25 @@ def _facts(context: Context) -> Document:
         return {}
 
 
+def _libraries(context: Context) -> list[Document]:
+    """This package's library and that of --library, for the table that has both."""
+    if context.library is None:
+        return []
+    import stretto
+    from stretto.audit.library import load, offered
+
+    return [
+        {
+            "path": str(path),
+            **dataclasses.asdict(identify(str(path.resolve()))),
+            "speaks": load(path).version,
+            "functions": sorted(offered(path)),
+            "bytes": path.stat().st_size,
+        }
+        for path in (stretto.nccl_library_path(), context.library)
+    ]
+
+
 def worst(findings: list[Finding]) -> Severity:
     return max((finding.severity for finding in findings), default=Severity.OK)
 
@@ -115,6 +135,9 @@ def _measured(context: Context) -> Document:
         "inits": {},
         "pairs": {},
         "memory": {},
+        "gpus": {},
+        "gpu_pairs": {},
+        "libraries": _libraries(context),
     }
     if "measured" not in vars(context):
         return found
@@ -129,6 +152,10 @@ def _measured(context: Context) -> Document:
         with contextlib.suppress(Unmeasured):
             found["ladder"] = speed.ladder_rows(context)
     found["bandwidth"] = measured.get("large", [])
+    if "on_gpus" in vars(context):
+        found["gpus"] = dataclasses.asdict(context.on_gpus)
+    if "gpu_pairs" in vars(context):
+        found["gpu_pairs"] = {f"{first}-{second}": rate for (first, second), (rate, _) in context.gpu_pairs.items()}
     for command, replies in context.measured.replies.items():
         verb, *words = command.split()
         if verb == "inits":

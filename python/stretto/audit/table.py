@@ -6,9 +6,21 @@ from __future__ import annotations
 
 import importlib
 
-from stretto.audit.finding import ALL, SECTIONS, Check
+from stretto.audit.finding import ALL, BETWEEN_HOSTS, SECTIONS, Check
 
-for _name in ("environment", "machine", "gpu_checks", "correctness", "speed", "lifetime", "stress", "platform"):
+for _name in (
+    "environment",
+    "machine",
+    "gpu_checks",
+    "correctness",
+    "speed",
+    "lifetime",
+    "stress",
+    "gpu_ranks",
+    "library",
+    "platform",
+    "network",
+):
     importlib.import_module(f"stretto.audit.{_name}")
 
 
@@ -21,6 +33,11 @@ def checks(only: list[str] | None = None, skip: list[str] | None = None) -> list
     wanted = [one for one in ALL if not only or one.id in only or one.section in only]
     wanted = [one for one in wanted if not skip or (one.id not in skip and one.section not in skip)]
     return sorted(wanted, key=lambda one: order.index(one.section))
+
+
+def of_one_host(only: list[str] | None = None, skip: list[str] | None = None) -> list[Check]:
+    """What can be looked at where no other host is known."""
+    return [one for one in checks(only, skip) if one.section != BETWEEN_HOSTS]
 
 
 def markdown() -> str:

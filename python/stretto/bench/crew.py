@@ -13,8 +13,9 @@ from stretto.bench.job import Job, JobError
 from stretto.bench.options import Options
 from stretto.bench.peers import Peer
 
-# CUDA, NCCL and torch are read from disk, gigabytes of them where nothing is cached.
-_GPU_START_SECONDS = 90.0
+# Until ranks are ready, however short the limit of an operation is. A busy machine may start processes slowly; for GPUs
+# they read CUDA, NCCL and torch from disk, gigabytes of them where nothing is cached.
+_START_SECONDS, _GPU_START_SECONDS = 30.0, 90.0
 
 
 class Failed(RuntimeError):
@@ -54,7 +55,7 @@ class Crew:
         job = Job(peer.name, launch, options.ranks, own)
         self.jobs[peer.name] = job
         try:
-            job.wait_ready(max(options.timeout, _GPU_START_SECONDS if options.on_gpu else 0))
+            job.wait_ready(max(options.timeout, _GPU_START_SECONDS if options.on_gpu else _START_SECONDS))
         except JobError:
             self.jobs.pop(peer.name).kill()
             raise

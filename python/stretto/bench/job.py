@@ -18,6 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from stretto.cli.rank_processes import start_process
+
 Reply = dict[str, Any]
 # How often a wait looks whether the processes still live. Seldom, because looking takes time from the ranks.
 _LOOK_SECONDS = 0.2
@@ -165,14 +167,8 @@ class Job:
     def _spawn(self, launch: Launch) -> None:
         with (self._folder / "log").open("ab") as log:
             for command in launch.commands:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **launch.environment},
-                    start_new_session=True,
-                )
+                environment = {**os.environ, **launch.environment}
+                process = start_process(command, environment, stdout=log.fileno(), stderr=subprocess.STDOUT)
                 self._processes.append(process)
 
     def _collect(self, seconds: float, purpose: str, late: Callable[[], bool] = lambda: False) -> list[Reply]:

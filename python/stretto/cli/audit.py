@@ -1,15 +1,18 @@
 """`stretto audit`: what is wrong with this machine, and why."""
 
 import importlib.util
-import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from stretto.cli.audit_hosts import as_ranks, over_shells, ranks_of_launcher
 from stretto.cli.flags import flag, with_flags
+from stretto.cli.hosts import REMOTE_SHELL
 from stretto.cli.output import check_ranks, console, emit, examples, expect_writable, nearest, stop, table
+from stretto.cli.reach import HOSTS_PANEL, REACH_FLAGS, refuse_reach_options
 from stretto.cli.working import steps
 
 _WHAT, _OUTPUT, _COMPARED = "What is looked at", "What comes out", "What it is compared with"
@@ -31,6 +34,11 @@ class Given:
     library: Path | None = None
     compare: Path | None = None
     read: Path | None = None
+    hosts: str | None = None
+    env: list[str] | None = None
+    remote_shell: str = REMOTE_SHELL
+    remote_python: str = sys.executable
+    reach: float = 30.0
     list: bool = False
     verbose: bool = False
     markdown: Path | None = None
@@ -55,6 +63,13 @@ FLAGS: dict[str, Any] = {
         help="Say what changed since then; with more files behind it, which machine differs from the others.",
     ),
     "read": flag(_COMPARED, "--from", metavar="FILE", help="Show this audit's JSON instead of measuring."),
+    "hosts": flag(
+        HOSTS_PANEL,
+        "--hosts",
+        metavar="A,B,...",
+        help="Audit these hosts, what lies between them, and in what they differ; reached by ssh without a password.",
+    ),
+    **REACH_FLAGS,
     "list": flag(_OUTPUT, "--list", help="Show the table of all checks, and end."),
     "verbose": flag(_OUTPUT, "--verbose", "-v", help="Show also what is as it should be."),
     "markdown": flag(_OUTPUT, "--markdown", metavar="FILE", help="Write the whole page as Markdown."),
@@ -68,17 +83,21 @@ SETTINGS: dict[str, Any] = {
         "stretto audit --only environment --python ~/env/bin/python",
         "stretto audit --compare yesterday.json --html audit.html",
         "stretto audit --from a.json --compare b.json c.json d.json",
+        "stretto audit --hosts node1,node2 --html hosts.html",
     )
 }
 
 
-@with_flags(Given, FLAGS)
-def audit(**flags: Any) -> None:
+@with_flags(Given, FLAGS, context=True)
+def audit(context: typer.Context, **flags: Any) -> None:
     """Find out what is wrong with this machine, in a minute: each finding with its likely cause and the next step.
 
     It looks at the libraries that programs here would load, the variables, the machine's limits; checks data between
     ranks; and measures latency, bandwidth, start-up, memory and the platform, each against what this machine's own
     pieces cost in the same run. Nothing is changed, and nothing needs root.
+
+    With --hosts, and as ranks of mpirun, torchrun or srun on several hosts, each host is audited; then the network
+    between them is measured, and the hosts are compared with each other. A host that cannot be reached is a finding.
 
     The exit status is 0 when nothing is found above a note, 3 when the gravest finding is a warning, 4 when it is an
     error, 1 when the audit itself fails.
@@ -91,14 +110,22 @@ def audit(**flags: Any) -> None:
     if given.list:
         _show_list(checks)
         raise typer.Exit
-    _check(given)
+    _check(given, context)
     earlier = _earlier(given)
+    for name, one in earlier:
+        if "hosts" in one:
+            stop(f"audit: --compare: {name} is an audit of several hosts; they are compared with each other in itself")
     try:
         document = _read(given.read) if given.read is not None else _measure(given, checks)
     except KeyboardInterrupt:
         stop("audit: interrupted; all ranks are ended", 130)
         return
-    _report(given, document, earlier)
+    if "hosts" in document:
+        if earlier:
+            stop("audit: --compare: this is an audit of several hosts; they are compared with each other in itself")
+        _report_hosts(given, document)
+    else:
+        _report(given, document, earlier)
     raise typer.Exit(running.STATUS[Severity[document["verdict"].upper()]])
 
 
@@ -121,8 +148,12 @@ def _show_list(checks: Any) -> None:
     console.print(rows)
 
 
-def _check(given: Given) -> None:
+def _check(given: Given, context: typer.Context) -> None:
     """What cannot be done is said before a minute's work."""
+    if given.hosts is None:
+        refuse_reach_options("audit", context)
+    elif given.compare is not None or given.read is not None:
+        stop("audit: --hosts compares these hosts with each other; --compare and --from are for what is stored")
     if given.ranks:
         check_ranks("audit", given.ranks, 2)
     if given.quick and given.full:
@@ -130,7 +161,7 @@ def _check(given: Given) -> None:
     if given.others and given.compare is None:
         stop(f"audit: {given.others[0]}: files to compare with stand behind --compare OLD.json")
     for path in (given.library, *(given.python or ()), *(given.program or ())):
-        if path is not None and not path.is_file():
+        if path is not None and given.hosts is None and not path.is_file():
             stop(f"audit: there is no file {path}")
     for target in (given.markdown, given.html, given.json):
         if target is not None and str(target) != "-":
@@ -156,10 +187,21 @@ def _earlier(given: Given) -> list[tuple[str, dict[str, Any]]]:
 
 def _measure(given: Given, checks: Any) -> dict[str, Any]:
     from stretto.audit.context import LEVELS, Context
+    from stretto.audit.finding import BETWEEN_HOSTS
+    from stretto.audit.member import usual_ranks
     from stretto.audit.run import run
     from stretto.bench.job import terminable
 
-    level = LEVELS["quick" if given.quick else "full" if given.full else "default"]
+    name_of_level = "quick" if given.quick else "full" if given.full else "default"
+    between = [one for one in checks if one.section == BETWEEN_HOSTS]
+    if given.hosts is not None:
+        return over_shells(given, name_of_level, between)
+    if ranks_of_launcher() > 1:
+        return as_ranks(given, name_of_level, between)
+    checks = [one for one in checks if one not in between]
+    if not checks:
+        stop("audit: there is one host here, and nothing between hosts to look at (--hosts A,B)")
+    level = LEVELS[name_of_level]
     with terminable(), steps(len(checks)) as step:
         name = ""
 
@@ -175,12 +217,12 @@ def _measure(given: Given, checks: Any) -> dict[str, Any]:
             library=given.library,
             say=lambda doing: step(f"{name}: {doing}", 0),
         )
-        context.ranks = given.ranks or min(4, max(2, len(os.sched_getaffinity(0))))
+        context.ranks = given.ranks or usual_ranks()
         return run(context, checks, begin)
 
 
 def _report(given: Given, document: dict[str, Any], earlier: list[tuple[str, dict[str, Any]]]) -> None:
-    from stretto.audit import blocks, compare, page
+    from stretto.audit import blocks, compare
 
     mine = given.read.stem if given.read is not None else "this"
     comparison = compare.compare([(mine, document), *earlier]) if earlier else None
@@ -189,21 +231,32 @@ def _report(given: Given, document: dict[str, Any], earlier: list[tuple[str, dic
             **document,
             "compared": {"with": [name for name, _ in earlier], "differences": comparison.differences},
         }
-    whole = blocks.blocks(document, comparison)
+    pages = blocks.blocks(document, comparison), blocks.screen(document, comparison, given.verbose)
+    _write(given, document, *pages, [document])
+
+
+def _report_hosts(given: Given, document: dict[str, Any]) -> None:
+    from stretto.audit import blocks
+
+    audits = [host["audit"] for host in document["hosts"] if host["audit"] is not None]
+    pages = blocks.blocks_of_hosts(document), blocks.screen_of_hosts(document, given.verbose)
+    _write(given, document, *pages, audits)
+
+
+def _write(given: Given, document: dict[str, Any], whole: Any, screen: Any, drawn: list[dict[str, Any]]) -> None:
+    """`drawn`: the audits whose plots are shown."""
+    from stretto.audit import page
+
     written = []
     if given.markdown is not None:
         written.append((given.markdown, page.markdown(whole, _TITLE)))
     if given.html is not None:
         from stretto.audit.plots import draw
 
-        written.append((given.html, page.html(whole, _TITLE, draw(document))))
+        written.append((given.html, page.html(whole, _TITLE, [one for audit in drawn for one in draw(audit)])))
     for path, text in written:
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as problem:
             stop(f"audit: cannot write {path}: {problem.strerror}", 1)
-
-    def show() -> None:
-        page.show(blocks.screen(document, comparison, given.verbose), console)
-
-    emit(document, given.json, show)
+    emit(document, given.json, lambda: page.show(screen, console))

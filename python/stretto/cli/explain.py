@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stretto.audit.words import bytes_text
 from stretto.cli.output import JsonOption, check_ranks, console, emit, examples, size, size_text, table
 
 SETTINGS: dict[str, Any] = {
@@ -46,13 +47,12 @@ def sentence(document: dict[str, Any]) -> str:
     return f"{text}. The table ({document['table']['origin']}) does not decide it: {note}." if note else text + "."
 
 
-def _show(document: dict[str, Any]) -> None:
+def _show(document: dict[str, Any], larger: int) -> None:
+    """`larger`: bytes of the larger buffer; the document has those of a rank's block."""
     request, machine = document["request"], document["machine"]
     place = f"{machine['gpu'] or 'GPUs'}, {machine['links']}" if "gpu" in machine else f"{machine['cores']} cores"
-    title = (
-        f"{request['collective']} of {size_text(request['bytes'])} {request['type']} between {request['ranks']} ranks "
-        f"on {place}"
-    )
+    asked = f"{request['collective']} of {bytes_text(larger)} of {request['type']}"
+    title = f"{asked} between {request['ranks']} ranks on {place}"
     parts = "blocks" if "gpu" in machine else "chunk"
     rows = table("", "algorithm", "protocol", parts, "predicted µs", "", title=title, right=(3, 4))
     for one in document["candidates"]:
@@ -84,5 +84,6 @@ def explain(
 
     check_ranks("explain", ranks)
     name = "all_reduce_add_rms_norm" if collective == "fused" else collective
-    document = stretto.explain(name, size(bytes), ranks, dtype=dtype, op=op, hidden=hidden)  # type: ignore[arg-type]
-    emit(document, json, lambda: _show(document))
+    larger = size(bytes)
+    document = stretto.explain(name, larger, ranks, dtype=dtype, op=op, hidden=hidden)  # type: ignore[arg-type]
+    emit(document, json, lambda: _show(document, larger))

@@ -4,17 +4,12 @@ print, write down and end with, and ends them when told to, when the launcher en
 
 from __future__ import annotations
 
-import array
 import contextlib
-import fcntl
 import os
 import selectors
 import signal
-import socket
-import struct
 import sys
 import time
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,36 +17,14 @@ from stretto.cli.frames import ALIVE_EVERY, GREETING, MOST_DATA, Frame, NoFrame,
 from stretto.cli.rank_processes import STDERR, STDOUT, Keeper, Processes, program
 from stretto.cli.verdict import Log
 from stretto.failures import LOG_VARIABLE
+from stretto.interfaces import USUAL, interface_of
 
 _SILENCE = 60.0  # seconds without a word of the launcher: it, or the way to it, is gone
 _MOST_PENDING = 1 << 20  # bytes that wait for the launcher, before ranks that print have to
-_WITHOUT_ARRIVAL = "^docker,lo,virbr,veth,br-"  # src/net/tcp/settings.cpp
-_SIOCGIFCONF = 0x8912
-_ENTRY = 40  # bytes of an ifreq
-_MOST_ADDRESSES = 1024
 
 
 class _LauncherGone(Exception):
     pass
-
-
-def interface_of(address: str) -> str | None:
-    """The network interface that has this address, as its first or as another one; None if none has."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        entries = array.array("B", bytes(_MOST_ADDRESSES * _ENTRY))
-        where, size = entries.buffer_info()
-        answer = fcntl.ioctl(any_socket, _SIOCGIFCONF, struct.pack("iP", size, where))
-        for at in range(0, struct.unpack_from("i", answer)[0], _ENTRY):
-            if socket.inet_ntoa(entries[at + 20 : at + 24].tobytes()) == address:
-                name = entries[at : at + 16].tobytes().partition(b"\0")[0].decode()
-                return name.partition(":")[0]  # of another address there may be a label behind it
-    with contextlib.suppress(OSError):
-        wanted = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
-        for line in Path("/proc/net/if_inet6").read_text().splitlines():
-            fields = line.split()
-            if fields[0] == wanted:
-                return fields[5]
-    return None
 
 
 def _arrival() -> str:
@@ -60,7 +33,7 @@ def _arrival() -> str:
     """
     fields = os.environ.get("SSH_CONNECTION", "").split()
     name = interface_of(fields[2]) if len(fields) == 4 else None
-    return f"={name}" if name is not None and name != "lo" else _WITHOUT_ARRIVAL
+    return f"={name}" if name is not None and name != "lo" else USUAL
 
 
 class Agent:
@@ -128,16 +101,18 @@ class Agent:
         if not data:
             raise _LauncherGone
         self._heard = time.monotonic()
-        for head, _ in self._reader.feed(data):
-            self._obey(head)
+        for head, payload in self._reader.feed(data):
+            self._obey(head, payload)
 
-    def _obey(self, head: dict[str, Any]) -> None:
+    def _obey(self, head: dict[str, Any], payload: bytes) -> None:
         if head["what"] == "prepare":
             self._prepare(head)
         elif head["what"] == "make":
             self._make()
         elif head["what"] == "start":
             self._start(head)
+        elif head["what"] == "told":
+            self._processes.tell(int(head["rank"]), payload)
         elif head["what"] == "signal":
             self._processes.send(int(head["number"]))
 
@@ -169,7 +144,7 @@ class Agent:
         for number in numbers:
             environment = {**os.environ, "STRETTO_RANK": str(number), LOG_VARIABLE: self._log.path}
             try:
-                self._processes.start(number, command, environment, hears=(STDOUT, STDERR))
+                self._processes.start(number, command, environment, hears=(STDOUT, STDERR), talks=head["talks"])
             except OSError as error:
                 self._say("refused", why=f"it cannot start {command[0]}: {error.strerror or error}")
                 return
@@ -195,7 +170,7 @@ def main() -> int:
     return Agent(source, target).run()
 
 
-__all__ = ["Agent", "Frame", "interface_of", "main"]
+__all__ = ["Agent", "Frame", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

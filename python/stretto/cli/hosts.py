@@ -1,4 +1,4 @@
-"""Ranks on other hosts: `stretto run --hosts`.
+"""Ranks on other hosts: `stretto run --hosts` and `stretto audit --hosts`.
 
 One remote shell a host (ssh, or what --remote-shell says) starts `stretto.cli.host_agent` there and carries frames both
 ways. A job begins when every agent has answered: the first host's makes the unique id, so that ranks meet in their own
@@ -59,7 +59,9 @@ def parse_hosts(text: str, ranks: int) -> list[Host]:
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start, and how. `seconds`: how long a host may take to answer."""
+    """What to start, and how. `seconds`: how long a host may take to answer. `alone`: each host's ranks serve by
+    themselves: one that cannot be used is lost, and the others begin. `talks`: ranks read what `Hosts.tell` says.
+    """
 
     command: list[str]
     variables: dict[str, str]
@@ -67,6 +69,8 @@ class Launch:
     shell: list[str]
     python: str
     seconds: float
+    alone: bool = False
+    talks: bool = False
 
 
 @dataclass
@@ -109,7 +113,7 @@ class Hosts:
         self._launch = launch
         self._connections: list[_Connection] = []
         self._deadline: float | None = time.monotonic() + launch.seconds  # of what is waited for; None: nothing
-        self._making = False
+        self._maker: _Connection | None = None  # of the unique id
         self._running = False
         self._refused = False  # by an agent
         self._said = 0.0
@@ -175,6 +179,12 @@ class Hosts:
             for rank in one.ranks:
                 self._listener.ended(rank, -signal_number)
 
+    def tell(self, rank: int, data: bytes) -> None:
+        """To its stdin, where the job talks to its ranks."""
+        for one in self._connections:
+            if rank in one.ranks and not one.failed:
+                one.writer.write(pack("told", data, rank=rank))
+
     def kill_all(self) -> None:
         """An agent ends its ranks at the end of its input, and ends itself when none is left."""
         self._tell_all(pack("signal", number=int(signal.SIGKILL)))
@@ -201,21 +211,28 @@ class Hosts:
         """The next step, when all hosts have done the last one."""
         waiting = [one for one in self._connections if not one.failed and not one.greeted]
         if self._deadline is not None and now > self._deadline:
-            for one in waiting:
-                seconds = self._launch.seconds
-                self._fail(one, f"it did not answer within {seconds:g} s (--reach)", _mend_shell(self._launch, one))
-            if not waiting:
-                slow = self._connections[0] if self._making else next(c for c in self._connections if not c.prepared)
-                self._fail(slow, f"it answered, and did not get ready within {_PREPARE_SECONDS:g} s")
+            self._judge_lateness(waiting)
             waiting = []
         failed = [one for one in self._connections if one.failed]
-        if failed and not waiting:
+        if failed and not waiting and not self._launch.alone:
             raise StartFailed("\n".join(f"host {printable(one.host.name)}: {one.failed}" for one in failed))
-        if waiting or self._making:
-            return
-        if all(one.prepared for one in self._connections):
-            self._making = True
-            self._connections[0].writer.write(pack("make"))
+        usable = [one for one in self._connections if not one.failed]
+        if not usable:
+            self._begin("")
+        elif not waiting and all(one.prepared for one in usable) and usable[0] is not self._maker:
+            self._maker = usable[0]
+            self._maker.writer.write(pack("make"))
+
+    def _judge_lateness(self, waiting: list[_Connection]) -> None:
+        for one in waiting:
+            seconds = self._launch.seconds
+            self._fail(one, f"it did not answer within {seconds:g} s (--reach)", _mend_shell(self._launch, one))
+        if not waiting:
+            late = [one for one in self._connections if not one.failed and not one.prepared]
+            for one in late or [one for one in (self._maker,) if one is not None]:
+                self._fail(one, f"it answered, and did not get ready within {_PREPARE_SECONDS:g} s")
+        # Those that are left have the time that each step has.
+        self._deadline = time.monotonic() + _PREPARE_SECONDS
 
     def _prepare(self, connection: _Connection, version: str) -> None:
         from stretto import __version__
@@ -232,12 +249,17 @@ class Hosts:
 
     def _begin(self, unique_id: str) -> None:
         self._running, self._deadline = True, None
+        for one in self._connections:
+            if one.failed:
+                self._listener.lost(one.ranks, one.failed)
         ranks = sum(host.ranks for host in self._hosts)
         variables = {"STRETTO_RANKS": str(ranks), "STRETTO_UNIQUE_ID": unique_id}
         if "MASTER_ADDR" not in self._launch.variables:
             variables["MASTER_ADDR"] = self._hosts[0].name.rpartition("@")[2]
+        facts = {"command": self._launch.command, "variables": variables, "talks": self._launch.talks}
         for one in self._connections:
-            one.writer.write(pack("start", command=self._launch.command, variables=variables, ranks=one.ranks))
+            if not one.failed:
+                one.writer.write(pack("start", b"", **facts, ranks=one.ranks))
 
     # --- What comes from a host. ---
 
@@ -298,6 +320,8 @@ class Hosts:
             connection.prepared = True
         elif what == "made":
             self._begin(str(head["unique_id"]))
+        elif what == "refused" and self._launch.alone:
+            self._fail(connection, str(head["why"]))
         elif what == "refused":
             connection.failed = str(head["why"])
             self._refused = True

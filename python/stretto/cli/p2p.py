@@ -18,7 +18,7 @@ from stretto.cli.flags import flag, with_flags
 from stretto.cli.output import console, emit, examples, expect_writable, progress, size, stop, table
 from stretto.p2p import report
 from stretto.p2p.driver import Driver, Failed
-from stretto.p2p.measure import FLOOR, SUBJECT, Implementation, Plan, sweep
+from stretto.p2p.measure import WAYS, Implementation, Plan, opened, sweep
 from stretto.p2p.openmpi import openmpi
 
 PORT = 18515
@@ -45,6 +45,7 @@ class Options:
 
     host: str = ""
     operation: str = "send"
+    ways: str = ",".join(WAYS)
     nics: str | None = None
     flows: int = 1
     in_flight: int = 8
@@ -81,6 +82,7 @@ FLAGS: dict[str, Any] = {
         show_default=False,
     ),
     "operation": flag(_WAY, "--operation", metavar="KIND", help="send: send and receive."),
+    "ways": flag(_WAY, "--ways", metavar="LIST", help="Of there (one way), both (ways) and pingpong."),
     "nics": flag(_WAY, "--nics", metavar="LIST", help="This host's network interfaces, as NCCL_SOCKET_IFNAME has it."),
     "flows": flag(_WAY, "--flows", metavar="N", min=1, max=16, help="TCP connections over each interface."),
     "in_flight": flag(_WAY, "--in-flight", metavar="N", min=1, max=32, help="Messages under way at a time."),
@@ -148,19 +150,11 @@ def _cpus() -> list[str]:
     return [str(allowed[0]), str(allowed[1])] if len(allowed) > 1 else []
 
 
-def _implementations(asker: Driver, plan: Plan) -> list[Implementation]:
-    found = [Implementation(SUBJECT, asker, int(asker.ask("open net 1", _START_SECONDS)["end"]))]
-    for flows in plan.floor:
-        name = f"{FLOOR} {flows} flow{'s' if flows > 1 else ''}"
-        found.append(Implementation(name, asker, int(asker.ask(f"open plain {flows}", _START_SECONDS)["end"])))
-    return found
-
-
 def _measure(
     asker: Driver, more: list[Implementation], plan: Plan, quiet: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[Any]]:
     facts = asker.answer(_START_SECONDS)
-    implementations = _implementations(asker, plan) + more
+    implementations = opened(asker, plan) + more
     rows: list[dict[str, Any]] = []
     shows = progress.is_terminal and not quiet
     with progress.status("measuring") if shows else contextlib.nullcontext() as status:
@@ -232,8 +226,11 @@ def _plan(options: Options) -> Plan:
         stop(f"p2p: --peers {options.peers}: all, none or openmpi")
     if options.host and options.peers == "openmpi":
         stop("p2p: --peers openmpi: with both ends on this host only (`stretto p2p` without HOST)")
+    ways = tuple(dict.fromkeys(options.ways.split(",")))
+    if not set(ways) <= set(WAYS):
+        stop(f"p2p: --ways {options.ways}: of {', '.join(WAYS)}, with commas between")
     floor = tuple(int(word) for word in words)
-    return Plan(least, most, options.factor, options.rounds, options.budget_ms, options.in_flight, floor)
+    return Plan(least, most, options.factor, options.rounds, options.budget_ms, options.in_flight, floor, ways)
 
 
 def _settings(options: Options, environment: dict[str, str]) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
+from stretto.cli.frames import Writer
+
 STDOUT, STDERR = 1, 2
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -105,6 +107,7 @@ class Keeper:
 class _Running:
     process: subprocess.Popen[bytes]
     pidfd: int
+    writer: Writer | None = None  # to its stdin
 
 
 class Processes:
@@ -117,12 +120,22 @@ class Processes:
         self._pipes: dict[IO[bytes], Callable[[], None]] = {}  # that ranks print into, and what reads them
 
     def start(
-        self, number: int, command: Sequence[str], environment: dict[str, str], *, hears: tuple[int, ...]
+        self,
+        number: int,
+        command: Sequence[str],
+        environment: dict[str, str],
+        *,
+        hears: tuple[int, ...],
+        talks: bool = False,
     ) -> None:
-        """`hears`: the streams that the listener is told of; the others are this process's own. Raises OSError."""
+        """`hears`: the streams that the listener is told of; the others are this process's own. `talks`: it reads what
+        `tell` says; otherwise there is nothing to read. Raises OSError.
+        """
         pipes = {stream: subprocess.PIPE if stream in hears else None for stream in (STDOUT, STDERR)}
-        process = start_process(command, environment, stdout=pipes[STDOUT], stderr=pipes[STDERR])
-        running = _Running(process, os.pidfd_open(process.pid))
+        stdin = subprocess.PIPE if talks else subprocess.DEVNULL
+        process = start_process(command, environment, stdin=stdin, stdout=pipes[STDOUT], stderr=pipes[STDERR])
+        writer = Writer(self._selector, process.stdin.fileno()) if process.stdin is not None else None
+        running = _Running(process, os.pidfd_open(process.pid), writer)
         self._running[number] = running
         self._selector.register(running.pidfd, selectors.EVENT_READ, lambda: self._reap(number))
         for stream, pipe in ((STDOUT, process.stdout), (STDERR, process.stderr)):
@@ -143,6 +156,11 @@ class Processes:
         for running in self._running.values():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(running.process.pid, signal_number)
+
+    def tell(self, number: int, data: bytes) -> None:
+        running = self._running.get(number)
+        if running is not None and running.writer is not None:
+            running.writer.write(data)
 
     def kill_all(self) -> None:
         self.send(signal.SIGKILL)
@@ -171,4 +189,7 @@ class Processes:
             os.killpg(running.process.pid, signal.SIGKILL)
         status = running.process.wait()
         os.close(running.pidfd)
+        if running.writer is not None and running.process.stdin is not None:
+            running.writer.close()
+            running.process.stdin.close()
         self._listener.ended(number, status)

@@ -15,8 +15,15 @@ from stretto.cli.hosts import REMOTE_SHELL, Hosts, Launch, parse_hosts
 from stretto.cli.launcher import Job, LocalRanks, Ranks, StartFailed
 from stretto.cli.output import check_ranks, emit, examples, expect_writable, refuse_options, stop
 from stretto.cli.rank_processes import STDERR, STDOUT, program
+from stretto.cli.reach import (
+    HOSTS_PANEL,
+    REACH_FLAGS,
+    named_variables,
+    refuse_reach_options,
+    seconds_of,
+    variables_for_hosts,
+)
 
-_LONGEST = 1e9  # seconds: thirty years, where no clock overflows
 # What follows the command's name is the command's own.
 SETTINGS = {
     "context_settings": {
@@ -32,30 +39,7 @@ SETTINGS = {
     ),
 }
 _ENDS = "How it ends"
-_HOSTS = "Several hosts"
 _NOT_STARTED = 127
-# Of the caller's variables those that ranks on other hosts get: what the libraries read. The rest is that host's own.
-_PASSED_ON = ("STRETTO_", "NCCL_", "OMP_", "CUDA_", "TORCH_", "PYTHONUNBUFFERED")
-# Those of one process, one host (NCCL_HOSTID would make one host of all) or the launcher alone.
-_OWN = (
-    "STRETTO_RANK",
-    "STRETTO_RANKS",
-    "STRETTO_LOCAL_RANKS",
-    "STRETTO_UNIQUE_ID",
-    "STRETTO_RUN_LOG",
-    "STRETTO_REMOTE_SHELL",
-    "NCCL_HOSTID",
-)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= _LONGEST:
-        raise typer.BadParameter(f"{text}: seconds, from 0 to {_LONGEST:g}")
-    return seconds
 
 
 def _command(words: list[str], threads: int, grace: float) -> list[str]:
@@ -95,30 +79,13 @@ def _report(job: Job, status: int) -> dict[str, Any]:
 
 def _local(words: list[str], options: "Options", tag: bool) -> LocalRanks:
     ranks, threads, grace = options.ranks, options.threads, options.grace
-    own = _named(options.env or [])
+    own = named_variables("run", options.env or [])
     environments = [{**_heard(), **own}] if threads else _environments(ranks, own)
     if tag:
         for environment in environments:
             environment.setdefault("PYTHONUNBUFFERED", "1")
     hears = (STDOUT, STDERR) if tag else (STDERR,) if len(environments) > 1 else ()
     return LocalRanks(_command(words, ranks if threads else 0, grace), environments, hears)
-
-
-def _variables(more: list[str]) -> dict[str, str]:
-    """Those that ranks on other hosts get. `more`: of --env."""
-    found = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON) and name not in _OWN}
-    return {"NCCL_DEBUG": "WARN", "PYTHONUNBUFFERED": "1", **found, **_named(more)}
-
-
-def _named(words: list[str]) -> dict[str, str]:
-    """What --env says: NAME=VALUE, or NAME with the value that it has here."""
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not name or (not equals and name not in os.environ):
-            stop(f"run: --env {word}: write NAME=VALUE, or the NAME of a variable that is set here")
-        found[name] = value if equals else os.environ[name]
-    return found
 
 
 @dataclass(frozen=True)
@@ -148,35 +115,18 @@ FLAGS: dict[str, Any] = {
         show_default=False,
     ),
     "hosts": flag(
-        _HOSTS,
+        HOSTS_PANEL,
         "--hosts",
         metavar="A,B:RANKS,...",
         help="Where ranks run, the first on the first host; :RANKS where a host has another number of them than N.",
     ),
-    "env": flag(
-        _HOSTS,
-        "--env",
-        metavar="NAME[=VALUE]",
-        help="One more variable for ranks. Those on other hosts get what begins with NCCL_, STRETTO_, CUDA_, OMP_ and "
-        "TORCH_ as it is here.",
+    **REACH_FLAGS,
+    "timeout": flag(
+        _ENDS, "--timeout", parser=seconds_of, metavar="S", help="End the job after S seconds (status 124)."
     ),
-    "remote_shell": flag(
-        _HOSTS,
-        "--remote-shell",
-        metavar="COMMAND",
-        envvar="STRETTO_REMOTE_SHELL",
-        help="What runs a command on a host, called as COMMAND HOST TEXT.",
+    "grace": flag(
+        _ENDS, "--grace", parser=seconds_of, metavar="S", help="Seconds that ranks have to end by themselves."
     ),
-    "remote_python": flag(
-        _HOSTS,
-        "--remote-python",
-        metavar="PATH",
-        help="The Python on the hosts that has stretto.",
-        show_default="this one's path",
-    ),
-    "reach": flag(_HOSTS, "--reach", parser=_seconds, metavar="S", help="Seconds that a host has to answer."),
-    "timeout": flag(_ENDS, "--timeout", parser=_seconds, metavar="S", help="End the job after S seconds (status 124)."),
-    "grace": flag(_ENDS, "--grace", parser=_seconds, metavar="S", help="Seconds that ranks have to end by themselves."),
     "json": flag(None, "--json", metavar="FILE", help="Write the result as JSON to FILE; - is stdout."),
 }
 
@@ -186,16 +136,9 @@ def _far(words: list[str], options: Options) -> tuple[Ranks, list[str]]:
     places = parse_hosts(options.hosts or "", options.ranks)
     check_ranks("run", sum(place.ranks for place in places))
     shell = shlex.split(options.remote_shell)
-    variables = _variables(options.env or [])
+    variables = variables_for_hosts("run", options.env or [])
     launch = Launch(words, variables, str(Path.cwd()), shell, options.remote_python, options.reach)
     return Hosts(places, launch), [place.name for place in places for _ in range(place.ranks)]
-
-
-def _refuse_far_options(context: typer.Context) -> None:
-    for name in ("remote_shell", "remote_python", "reach"):
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            stop(f"run: --{name.replace('_', '-')} says how hosts are reached, and there is no --hosts")
 
 
 def _check(words: list[str], context: typer.Context, options: Options) -> None:
@@ -207,7 +150,7 @@ def _check(words: list[str], context: typer.Context, options: Options) -> None:
         does = "--hosts starts" if options.hosts else "--tag tells apart"
         stop(f"run: {does} processes, and with --threads there is only one")
     if options.hosts is None:
-        _refuse_far_options(context)
+        refuse_reach_options("run", context)
     if options.json is not None and options.json != "-":
         expect_writable("run", options.json)
 

@@ -65,7 +65,7 @@ def _live(watcher: Any, view: Any) -> None:
         return
     _print(last, view)
     say(f"top: {end}")
-    if any(one["verdict"] in ("died", "failed", "disagree") for one in last["communicators"]):
+    if any(one["verdict"] in ("left", "died", "failed", "disagree") for one in last["communicators"]):
         raise typer.Exit(3)
 
 
@@ -86,7 +86,7 @@ def top(
 
     PID is a rank, or the launcher (stretto run, torchrun, mpirun): ranks that share a communicator with one that is
     found are shown too. The job is only read, never stopped. With --once the exit status is 0; a display that ends
-    with its job ends with 3 if a rank had died or failed. The keys are told by ?.
+    with its job ends with 3 if a rank had died, failed or left without finalising. The keys are told by ?.
     """
     from stretto.top.watcher import NoJob, Watcher
 

@@ -13,14 +13,17 @@ _MEASURES = (("there", "gbps_median"), ("both", "gbps_median"), ("pingpong", "us
 
 
 def _of(rows: list[Row], name: str, way: str) -> Row:
-    return next(row for row in rows if row["implementation"] == name and row["way"] == way)
+    """Nothing where that way was not measured."""
+    return next((row for row in rows if row["implementation"] == name and row["way"] == way), {})
 
 
 def names_in(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(row["implementation"] for row in rows))
 
 
-def number(value: float) -> str:
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
@@ -33,7 +36,7 @@ def best_floor(rows: list[Row]) -> Row | None:
 def line(rows: list[Row]) -> list[str]:
     """Of one size, under HEADINGS; and for each peer that is no floor its rate one way."""
     size = int(rows[0]["bytes"])
-    ours = [number(_of(rows, SUBJECT, way)[field]) for way, field in _MEASURES]
+    ours = [number(_of(rows, SUBJECT, way).get(field)) for way, field in _MEASURES]
     best = best_floor(rows)
     floor = ["", ""]
     if best is not None:
@@ -43,7 +46,7 @@ def line(rows: list[Row]) -> list[str]:
         format_size(size),
         *ours,
         *floor,
-        *(number(_of(rows, name, "there")["gbps_median"]) for name in peers(rows)),
+        *(number(_of(rows, name, "there").get("gbps_median")) for name in peers(rows)),
     ]
 
 
@@ -77,10 +80,10 @@ def log(record: dict[str, Any]) -> str:
         for name in names_in(one):
             there, both, back = (_of(one, name, way) for way in ("there", "both", "pingpong"))
             rates = [
-                f"{number(r['gbps_median'])} ({number(r['gbps_low'])} to {number(r['gbps_high'])})"
+                f"{number(r['gbps_median'])} ({number(r['gbps_low'])} to {number(r['gbps_high'])})" if r else ""
                 for r in (there, both)
             ]
-            times = [number(back["us_median"]), number(back["us_p99"])]
+            times = [number(back.get("us_median")), number(back.get("us_p99"))]
             out.append("| " + " | ".join([format_size(one[0]["bytes"]), name, *rates, *times]) + " |")
     if record["flows"]:
         out += ["", "## Flows", "", "| route | bytes | stalls | segments sent again | lost |", "|---|---|---|---|---|"]

@@ -14,7 +14,7 @@ Span = tuple[str, str]
 Line = list[Span]
 
 _STATES = {"run": "good", "wait": "warning", "gone": "bad", "failed": "bad", "aborted": "bad", "stopped": "bad"}
-_VERDICTS = {"waiting": "warning", "failed": "bad", "disagree": "bad", "died": "bad"}
+_VERDICTS = {"left": "warning", "waiting": "warning", "failed": "bad", "disagree": "bad", "died": "bad"}
 _MUCH = 0.2  # of the time: a share worth a colour
 _GAP = 2
 KEYS = (

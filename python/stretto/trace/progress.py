@@ -237,5 +237,6 @@ def _sentence(recording: Recording, operations: Operations, behind: list[Standin
     cut = ""
     if died:
         whose = "it" if len(item.last) == 1 else f"rank{'s' * (len(died) > 1)} {', '.join(map(str, died))}"
-        cut = f"; {whose} did not close {'its' if len(died) == 1 else 'their'} recording: killed, or still running"
+        their = "its" if len(died) == 1 else "their"
+        cut = f"; {whose} did not close {their} recording: killed, ended by _exit, or still running"
     return f"{who} not entered {item.function} #{item.sequence} of {item.communicator}{cut}{waiting}"

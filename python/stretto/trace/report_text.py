@@ -222,7 +222,7 @@ def _progress(report: Report) -> Section:
         )
     if found.unfinished:
         shown = ", ".join(found.unfinished[:8]) + (" and others" if len(found.unfinished) > 8 else "")
-        sentences.append(f"Recording was not closed in order by {shown}: killed, or still running.")
+        sentences.append(f"Recording was not closed in order by {shown}: killed, ended by _exit, or still running.")
     return Section("Where ranks stand", sentences)
 
 
