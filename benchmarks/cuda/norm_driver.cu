@@ -149,21 +149,24 @@ Setup setupFrom(int count, char** words) {
   return setup;
 }
 
-// How a step runs: by the fused call, forced to a form or not, or by parts.
+// How a step runs: by the fused call, forced to a form or not; by parts, of which the norm is a usual kernel
+// or that of our own for one rank; or the all-reduce alone.
+enum class What { kFused, kParts, kOwnParts, kSum };
 struct Way {
   const char* name;
   const char* algorithm;
   const char* protocol;
-  bool inParts;
+  What what = What::kFused;
 };
 
 std::vector<Way> waysFor(int ranks) {
-  std::vector<Way> ways = {{"parts", nullptr, nullptr, true},
-                           {"fused", nullptr, nullptr, false},
-                           {"one_shot", "one_shot", "lamport", false},
-                           {"ll128+norm", "one_shot", "ll128", false},
-                           {"chunks+norm", ranks == 2 ? "one_shot" : "two_shot", "warp_chunks", false}};
-  if (ranks > 2) ways.push_back({"two_shot", "two_shot", "lamport", false});
+  std::vector<Way> ways = {{"sum alone", nullptr, nullptr, What::kSum},
+                           {"parts", nullptr, nullptr, What::kParts},
+                           {"fused", nullptr, nullptr},
+                           {"one_shot", "one_shot", "lamport"},
+                           {"own parts", nullptr, nullptr, What::kOwnParts},
+                           {"chunks+norm", ranks == 2 ? "one_shot" : "two_shot", "warp_chunks"}};
+  if (ranks > 2) ways.push_back({"two_shot", "two_shot", "lamport"});
   return ways;
 }
 
@@ -222,6 +225,9 @@ class Rank {
     for (void** place : {&residual_, &start_, &sum_, &normalised_}) check(cudaMalloc(place, bytes), "memory");
     check(cudaMalloc(&gamma_, 2 * most(setup.hidden)), "memory");
     must(ncclCommInitRank(&comm_, setup.ranks, shared.id, rank), "ncclCommInitRank");
+    ncclUniqueId own;
+    must(ncclGetUniqueId(&own), "ncclGetUniqueId");
+    must(ncclCommInitRank(&alone_, 1, own, 0), "ncclCommInitRank");
   }
 
   void measure(int tokens, int hidden) {
@@ -269,10 +275,16 @@ class Rank {
 
   void step(const Way& way, int number) {
     void* const input = inputs_[number % kInputs];
-    if (way.inParts) {
+    if (way.what != What::kFused) {
       must(ncclAllReduce(input, sum_, count(), ncclBfloat16, ncclSum, comm_, stream_), "ncclAllReduce");
-      return launchNorm(sum_, residual_, gamma_, normalised_, tokens_, hidden_, stream_);
+      if (way.what == What::kParts)
+        launchNorm(sum_, residual_, gamma_, normalised_, tokens_, hidden_, stream_);
+      if (way.what == What::kOwnParts) callNorm(sum_, alone_);
+      return;
     }
+    callNorm(input, comm_);
+  }
+  void callNorm(const void* input, ncclComm_t comm) {
     strettoAddRmsNorm_t norm = STRETTO_ADD_RMS_NORM_INITIALIZER;
     norm.tokens = static_cast<size_t>(tokens_);
     norm.hidden = static_cast<size_t>(hidden_);
@@ -282,17 +294,17 @@ class Rank {
     norm.residual = norm.residualOut = residual_;
     norm.gamma = gamma_;
     norm.normalised = normalised_;
-    must(strettoAllReduceAddRmsNorm(&norm, comm_, stream_), "strettoAllReduceAddRmsNorm");
+    must(strettoAllReduceAddRmsNorm(&norm, comm, stream_), "strettoAllReduceAddRmsNorm");
   }
 
   // Null where the way does not serve this shape, on all ranks alike.
   cudaGraphExec_t graphOf(const Way& way) {
     meet();
     const char* const collective = "all_reduce_add_rms_norm";
-    must(strettoCommForce(comm_, collective, way.algorithm, way.protocol, 0, 0), "strettoCommForce");
     // The first call opens windows and loads kernels, which a capture must not do.
     bool serves = true;
     try {
+      must(strettoCommForce(comm_, collective, way.algorithm, way.protocol, 0, 0), "strettoCommForce");
       step(way, 0);
     } catch (const Failure&) {
       serves = false;
@@ -343,6 +355,10 @@ class Rank {
       meet();
       check(cudaGraphLaunch(graphs[i], stream_), "a graph");
       check(cudaStreamSynchronize(stream_), "a stream");
+      if (ways[i].what == What::kSum) {
+        checkSums(ways[i], download(sum_), (kSteps - 1) % kInputs, {});
+        continue;
+      }
       const std::vector<uint16_t> residual = download(residual_);
       if (first.empty()) first = residual;
       if (residual != first) throw Failure(std::string(ways[i].name) + ": another residual than by parts");
@@ -353,7 +369,7 @@ class Rank {
            "strettoCommForce");
       step(ways[i], 0);
       check(cudaStreamSynchronize(stream_), "a stream");
-      checkSums(ways[i], download(residual_));
+      checkSums(ways[i], download(residual_), 0, numbers(count(), 1));
     }
     meet();
   }
@@ -362,17 +378,18 @@ class Rank {
     check(cudaMemcpy(all.data(), from, 2 * all.size(), cudaMemcpyDeviceToHost), "a copy");
     return all;
   }
-  void checkSums(const Way& way, const std::vector<uint16_t>& residual) const {
+  // `start`: what the sums of that input have been added to, if to anything.
+  void checkSums(const Way& way, const std::vector<uint16_t>& got, int input,
+                 const std::vector<uint16_t>& start) const {
     std::vector<std::vector<uint16_t>> inputs;
-    for (int rank = 0; rank < shared_.setup.ranks; ++rank) inputs.push_back(inputOf(rank, 0));
-    const std::vector<uint16_t> start = numbers(count(), 1);
+    for (int rank = 0; rank < shared_.setup.ranks; ++rank) inputs.push_back(inputOf(rank, input));
     constexpr double kUnit = 1.0 / 256;
     for (size_t i = 0; i < count(); ++i) {
       double sum = 0;
-      for (const auto& input : inputs) sum += valueOf(input[i]);
-      const double exact = sum + valueOf(start[i]);
+      for (const auto& each : inputs) sum += valueOf(each[i]);
+      const double exact = start.empty() ? sum : sum + valueOf(start[i]);
       const double bound = 1.01 * kUnit * (std::fabs(sum) + std::fabs(exact)) + 1e-5;
-      expectNear(way, "residual", i, valueOf(residual[i]), exact, bound);
+      expectNear(way, start.empty() ? "sum" : "residual", i, valueOf(got[i]), exact, bound);
     }
   }
   void checkNorm(const Way& way, const std::vector<uint16_t>& residual,
@@ -424,7 +441,7 @@ class Rank {
   Shared& shared_;
   const int rank_;
   int tokens_ = 0, hidden_ = 0;
-  ncclComm_t comm_ = nullptr;
+  ncclComm_t comm_ = nullptr, alone_ = nullptr;  // of all ranks, and of this one
   cudaStream_t stream_ = nullptr;
   cudaEvent_t began_ = nullptr, ended_ = nullptr;
   void* inputs_[kInputs] = {};

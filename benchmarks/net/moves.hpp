@@ -3,12 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "net/net.hpp"
@@ -133,14 +135,15 @@ class NetEnd final : public End {
 };
 
 // Sockets without anything, the floor: chunk k of the stream goes over socket k mod n, and each socket goes
-// on as it can.
+// on as it can, in the thread that takes the steps or in one of its own.
 class PlainEnd final : public End {
  public:
-  explicit PlainEnd(std::vector<FileDescriptor> sockets) : sockets_(std::move(sockets)) {}
+  PlainEnd(std::vector<FileDescriptor> sockets, bool hasThreads)
+      : sockets_(std::move(sockets)), hasThreads_(hasThreads) {}
 
   std::unique_ptr<Move> sending(Buffers& buffers, size_t count) override {
     return moving(buffers, count, [](const FileDescriptor& socket, std::byte* at, size_t bytes) {
-      const iovec piece{at, bytes};
+      const IoSpan piece{at, bytes};
       return sendSome(socket, std::span(&piece, 1));
     });
   }
@@ -156,22 +159,34 @@ class PlainEnd final : public End {
   template <typename Copy>
   class Chunks final : public Move {
    public:
-    Chunks(const std::vector<FileDescriptor>& sockets, Buffers& buffers, size_t count, Copy copy)
-        : sockets_(sockets), buffers_(buffers), copy_(copy) {
+    Chunks(const PlainEnd& end, Buffers& buffers, size_t count, Copy copy)
+        : sockets_(end.sockets_), buffers_(buffers), copy_(copy) {
       perMessage_ = (buffers.front().size() + kChunk - 1) / kChunk;
-      total_ = left_ = count * perMessage_;
-      for (size_t i = 0; i < sockets.size(); ++i) cursors_.push_back({i, 0});
+      total_ = count * perMessage_;
+      left_ = total_;
+      for (size_t i = 0; i < sockets_.size(); ++i) cursors_.push_back({i, 0});
+      for (size_t i = 0; end.hasThreads_ && i < sockets_.size(); ++i) {
+        threads_.emplace_back([this, i] { moveAll(i); });
+      }
+    }
+    ~Chunks() override {
+      ends_ = true;
+      for (std::thread& thread : threads_) thread.join();
     }
     bool step() override {
-      for (size_t i = 0; i < sockets_.size(); ++i) advance(i);
+      for (size_t i = 0; threads_.empty() && i < sockets_.size(); ++i) advance(i);
+      if (failed_) throw Failure("a plain socket has failed, or its other end has");
       return left_ == 0;
     }
 
    private:
-    struct Cursor {
+    struct alignas(64) Cursor {
       size_t chunk;
       size_t moved;
     };
+    void moveAll(size_t i) {
+      while (!ends_ && !failed_ && cursors_[i].chunk < total_) advance(i);
+    }
     void advance(size_t i) {
       Cursor& cursor = cursors_[i];
       if (cursor.chunk >= total_) return;
@@ -180,7 +195,7 @@ class PlainEnd final : public End {
       const size_t size = std::min(kChunk, buffer.size() - offset);
       const Transfer got = copy_(sockets_[i], buffer.data() + offset + cursor.moved, size - cursor.moved);
       if (got.outcome == IoOutcome::kWouldBlock) return;
-      if (got.outcome != IoOutcome::kSome) throw Failure("a plain socket has failed, or its other end has");
+      failed_ = failed_ || got.outcome != IoOutcome::kSome;
       cursor.moved += got.bytes;
       if (cursor.moved < size) return;
       cursor = {cursor.chunk + sockets_.size(), 0};
@@ -192,16 +207,20 @@ class PlainEnd final : public End {
     Copy copy_;
     size_t perMessage_ = 0;
     size_t total_ = 0;
-    size_t left_ = 0;
+    std::atomic<size_t> left_{0};
     std::vector<Cursor> cursors_;
+    std::atomic<bool> failed_{false};
+    std::atomic<bool> ends_{false};
+    std::vector<std::thread> threads_;
   };
 
   template <typename Copy>
   std::unique_ptr<Move> moving(Buffers& buffers, size_t count, Copy copy) {
-    return std::make_unique<Chunks<Copy>>(sockets_, buffers, count, copy);
+    return std::make_unique<Chunks<Copy>>(*this, buffers, count, copy);
   }
 
-  std::vector<FileDescriptor> sockets_;
+  const std::vector<FileDescriptor> sockets_;
+  const bool hasThreads_;
 };
 
 }  // namespace stretto::bench

@@ -7,7 +7,8 @@
 //     failed, {"error"}. Who asks for nothing for SECONDS (600) has failed.
 //   net_driver go ADDRESS PORT [CPU]
 //     asks. Says {"net", "theirs"} first, then an answer to each line of stdin:
-//     open net|plain FLOWS   {"end"}: a number
+//     open net|plain|threads FLOWS
+//                            {"end"}: a number; threads: plain sockets with a thread each
 //     turn END there|both|pingpong BYTES COUNT INFLIGHT
 //                            {"seconds", "wrong", "halves"}: of the whole turn, bytes, and microseconds of
 //                            half of each round trip
@@ -143,7 +144,8 @@ std::string answerTo(Session& session, const std::string& line) {
   int flows = 0;
   words >> kind >> flows;
   if (verb != "open" || !words) throw Failure("no such command: " + line);
-  return ",\"end\":" + std::to_string(session.open(kind == "plain" ? Kind::kPlain : Kind::kNet, flows));
+  const Kind which = kind == "plain" ? Kind::kPlain : kind == "threads" ? Kind::kThreads : Kind::kNet;
+  return ",\"end\":" + std::to_string(session.open(which, flows));
 }
 
 void go(const SocketAddress& address) {

@@ -126,7 +126,7 @@ void Control::write(const void* bytes, size_t size, double seconds) {
   const auto* at = static_cast<const char*>(bytes);
   const auto step = [&] {
     if (size == 0) return true;
-    const iovec piece{const_cast<char*>(at), size};
+    const IoSpan piece{const_cast<char*>(at), size};
     const Transfer sent = sendSome(socket_, std::span(&piece, 1));
     if (sent.outcome == IoOutcome::kWouldBlock) return false;
     if (sent.outcome != IoOutcome::kSome) throw Failure("the other side has gone");
@@ -224,7 +224,7 @@ uint32_t Session::open(Kind kind, int flows) {
     order.flows = flows;
     control_.put(order);
   }
-  ends_.push_back(kind == Kind::kNet ? openNet() : openPlain(flows));
+  ends_.push_back(kind == Kind::kNet ? openNet() : openPlain(flows, kind == Kind::kThreads));
   return static_cast<uint32_t>(ends_.size() - 1);
 }
 
@@ -245,7 +245,7 @@ std::unique_ptr<End> Session::openNet() {
   return std::make_unique<NetEnd>(std::move(sender), std::move(receiver));
 }
 
-std::unique_ptr<End> Session::openPlain(int flows) {
+std::unique_ptr<End> Session::openPlain(int flows, bool hasThreads) {
   const std::vector<NetworkInterface> own = ownInterfaces();
   std::vector<FileDescriptor> sockets;
   if (answers_) {
@@ -266,7 +266,7 @@ std::unique_ptr<End> Session::openPlain(int flows) {
       sockets.push_back(connectPlain(addresses.at(i % addresses.size()), own, i));
     }
   }
-  return std::make_unique<PlainEnd>(std::move(sockets));
+  return std::make_unique<PlainEnd>(std::move(sockets), hasThreads);
 }
 
 // Buffers of the turn's shape; what arrives has something else in them before.

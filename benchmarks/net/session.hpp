@@ -52,14 +52,14 @@ class Control {
   FileDescriptor socket_;
 };
 
-enum class Kind : uint32_t { kNet, kPlain };
+enum class Kind : uint32_t { kNet, kPlain, kThreads };  // kThreads: plain sockets with a thread each
 enum class Way : uint32_t { kThere, kBoth, kPingPong };
 
 // What who asks wants next.
 struct Order {
   enum class Verb : uint32_t { kOpen, kTurn } verb = Verb::kTurn;
   Kind kind = Kind::kNet;  // kOpen
-  int32_t flows = 1;       // of kPlain
+  int32_t flows = 1;       // of plain sockets
   uint32_t end = 0;        // kTurn: the n-th that was opened
   Way way = Way::kThere;
   uint64_t bytes = 0;
@@ -94,7 +94,7 @@ class Session {
   void adopt(const std::vector<std::string>& variables);
   net::Net& theNet();
   std::unique_ptr<End> openNet();
-  std::unique_ptr<End> openPlain(int flows);
+  std::unique_ptr<End> openPlain(int flows, bool hasThreads);
   void prepare(const Order& order);
   void exchange(const Order& order, std::vector<double>& halves);
   uint64_t countWrong(const Order& order) const;
