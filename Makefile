@@ -39,11 +39,11 @@ CTEST := ctest --output-on-failure -j $(JOBS)
 # ThreadSanitizer of GCC 12 cannot place its shadow where a kernel randomises addresses widely.
 FIXED_ADDRESSES := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build native viewer python test ctest timed pytest viewertest wheel tsan-build tsan asan-build asan fuzz compilers hostile bench docs lint format clean
+.PHONY: help setup build native viewer python test ctest timed pytest viewertest wheel tsan-build tsan asan-build asan fuzz compilers test-windows hostile bench docs lint format clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what everything else needs (Debian packages if missing; the rest into .venv/ and .cache/)
 	@tools/setup
@@ -63,10 +63,13 @@ python: native viewer ## the Python half: the package, with the `stretto` comman
 	@$(STEP) python $(INSTALL_PACKAGE)
 
 # Python tests mostly wait for ranks to begin, to end or to notice something, so the sanitizers' builds go on beside them,
-# with what they leave of the cores. What fails does not keep the rest from being run.
+# with what they leave of the cores. Linux weighs sessions against each other where it groups processes by session, and
+# ranks have sessions of their own; so have the builds, whose group is made nice as a whole. What fails does not keep the
+# rest from being run.
 test: ## all tests: C++, Python, viewer, wheel, sanitizers, fuzz, compilers
 	@failed=0; $(MAKE) -k ctest || failed=1; \
-	nice -n 19 $(MAKE) -k tsan-build asan-build & builds=$$!; trap 'kill $$builds; exit 130' INT TERM; \
+	setsid sh -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$$@"' builds \
+	  $(MAKE) -k tsan-build asan-build & builds=$$!; trap 'kill -- -$$builds; exit 130' HUP INT QUIT TERM; \
 	$(MAKE) -k pytest viewertest wheel || failed=1; \
 	wait $$builds || failed=1; \
 	$(MAKE) -k tsan asan fuzz compilers || failed=1; \
@@ -113,6 +116,13 @@ compilers: setup ## the sources, parsed by the oldest and the newest GCC and cla
 	@$(STEP) setup-compilers tools/setup --compilers
 	@$(STEP) compilers tools/compilers --jobs $(JOBS)
 
+# Apart from `make test`: it needs mingw-w64 and Wine, which it installs where it may.
+test-windows: ## Windows (docs/windows.md): stretto.dll by mingw-w64, and its tests under Wine
+	@tools/setup --windows
+	@$(STEP) configure-windows cmake --preset windows-mingw
+	@$(STEP) build-windows cmake --build build-windows -j $(JOBS)
+	@$(STEP) test-windows tools/test_windows build-windows
+
 hostile: native ## random operations and random faults for SECONDS; ctest does a minute of it (tests/hostile/README.md)
 	@build/tests/hostile/hostile --seconds $(SECONDS) --jobs $(JOBS) --json build/hostile.json $(HOSTILE)
 
@@ -139,4 +149,4 @@ format: setup ## rewrite C++ and Python into the common format
 	@$(PYTHON) -m ruff check --quiet --fix-only . && $(PYTHON) -m ruff format --quiet .
 
 clean: ## remove what was built; .venv/ and what .cache/ holds of NVIDIA stay
-	@rm -rf build build-tsan build-asan build-gpu build-compilers build-wheels dist bench-out viewer/dist viewer/.out .cache/logs
+	@rm -rf build build-tsan build-asan build-gpu build-windows build-compilers build-wheels dist bench-out viewer/dist viewer/.out .cache/logs

@@ -4,12 +4,20 @@ A finding teaches. It names the place and the fact, then why the rule exists, th
 """
 
 import argparse
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 CXX = {".cpp", ".hpp", ".h", ".cu", ".cuh"}
+
+# Comments, string and character literals. A quote after a digit separates thousands.
+TOKEN = re.compile(
+    r"""//[^\n]* | /\*.*?\*/ | R"([^(\s]*)\(.*?\)\1" | "(?:\\.|[^"\\\n])*" """
+    r"""| (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'""",
+    re.S | re.X,
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -22,6 +30,18 @@ class Finding:
 
     def text(self) -> str:
         return f"{self.path}:{self.line}: {self.what}\n    Why: {self.why}\n    FIX: {self.fix}"
+
+
+def blank(text: str, *, strings: bool) -> str:
+    """Comments (and string contents) become spaces, so that lines and columns stay where they are."""
+
+    def hide(match: re.Match[str]) -> str:
+        token = match[0]
+        if token.startswith("/") or strings:
+            return re.sub(r"[^\n]", " ", token)
+        return token
+
+    return TOKEN.sub(hide, text)
 
 
 def files(root: Path) -> list[Path]:

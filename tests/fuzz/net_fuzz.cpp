@@ -59,7 +59,7 @@ struct Wires {
     }
   }
   void say(int flow, std::span<const uint8_t> bytes) {
-    const iovec piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
+    const IoSpan piece{const_cast<uint8_t*>(bytes.data()), bytes.size()};
     sendSome(fars[flow % kFlows], std::span(&piece, 1));
   }
 

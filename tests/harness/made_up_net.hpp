@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "links/net/rings.hpp"
 #include "net/net.hpp"
 
 namespace stretto::testing {
@@ -25,7 +26,7 @@ class MadeUpNet final : public net::Net {
     std::atomic<int> polls{0};        // looks at a request before it may be done
     std::atomic<int> slow{0};         // and more looks at what is sent to the first that listens
     std::atomic<int64_t> breaks{-1};  // messages until every connection breaks; -1: never
-    std::atomic<int64_t> cuts{-1};    // messages until one arrives short of half its bytes; -1: never
+    std::atomic<int64_t> cuts{-1};    // chunks until one arrives short of half its bytes; -1: never
     std::atomic<bool> deaf{false};    // nobody listens
     std::atomic<bool> closed{false};  // who listens cannot accept
     std::atomic<int> lingers{0};      // milliseconds that the end of a sender takes,
@@ -130,7 +131,9 @@ class MadeUpNet final : public net::Net {
       if (!done) return kOkStatus;
       std::vector<std::byte> bytes(oldest.message.head.begin(), oldest.message.head.end());
       bytes.insert(bytes.end(), oldest.message.rest.begin(), oldest.message.rest.end());
-      if (net_.isDue(net_.faults.cuts)) bytes.resize(bytes.size() / 2);
+      // The hello is never cut: a connection without it is dropped, and no rank fails.
+      const bool isChunk = bytes.size() > sizeof(links::net::Hello);
+      if (isChunk && net_.isDue(net_.faults.cuts)) bytes.resize(bytes.size() / 2);
       const auto there = Clock::now() + std::chrono::milliseconds(net_.faults.travels);
       pipe_->messages.push_back({std::move(bytes), there});
       requests_.pop_front();

@@ -1,19 +1,14 @@
 #include "harness/ranks.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdarg>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "harness/watchdog.hpp"
 #include "primitives/window.hpp"
@@ -23,11 +18,7 @@ namespace {
 
 constexpr double kMostMeeting = 100;
 
-size_t entriesOf(const char* folder) {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
-  return count;
-}
+}  // namespace
 
 void addFailures(const Board& board) {
   for (int rank = 0; rank < board.ranks(); ++rank) {
@@ -35,8 +26,6 @@ void addFailures(const Board& board) {
     if (!text.empty()) ADD_FAILURE() << "rank " << rank << " of " << board.ranks() << ":\n" << text;
   }
 }
-
-}  // namespace
 
 // Ranks are in host memory, also where there are GPUs, unless the test is run for GPUs.
 static const bool chosenHost = [] {
@@ -72,19 +61,6 @@ int testedHosts() {
 double secondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-size_t threadsNow() {
-  return entriesOf("/proc/self/task");
-}
-size_t descriptorsNow() {
-  return entriesOf("/proc/self/fd");
-}
-size_t mappingsNow() {
-  std::ifstream maps("/proc/self/maps");
-  size_t lines = 0;
-  for (std::string line; std::getline(maps, line);) ++lines;
-  return lines;
-}
-
 bool eventually(double seconds, const std::function<bool()>& condition) {
   const double deadline = secondsNow() + seconds;
   while (!condition()) {
@@ -92,6 +68,18 @@ bool eventually(double seconds, const std::function<bool()>& condition) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;
+}
+
+Held Held::now() {
+  return {threadsNow(), descriptorsNow(), mappingsNow()};
+}
+bool comesToRest(Held& held) {
+  return eventually(10, [&] {
+    const Held before = std::exchange(held, Held::now());
+    if (before == held) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return false;
+  });
 }
 
 Canary::Canary()
@@ -129,23 +117,31 @@ struct Board::Header {
 Board::Board(int ranks, size_t bytesPerRank)
     : ranks_(ranks),
       bytesPerRank_((bytesPerRank + 4095) / 4096 * 4096),
-      bytes_((sizeof(Header) + 4095) / 4096 * 4096 + bytesPerRank_ * static_cast<size_t>(ranks)) {
-  void* at =
-      ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) throw std::bad_alloc();
-  memory_ = static_cast<std::byte*>(at);
-  new (memory_) Header;
+      bytes_((sizeof(Header) + 4095) / 4096 * 4096 + bytesPerRank_ * static_cast<size_t>(ranks)),
+      memory_(platform::SharedMemory::create("board", bytes_)) {
+  if (!memory_.ok()) throw std::bad_alloc();
+  new (data()) Header;
 }
 
-Board::~Board() {
-  ::munmap(memory_, bytes_);
+Board::Board(const Board& first, Result<platform::SharedMemory> memory)
+    : ranks_(first.ranks_),
+      bytesPerRank_(first.bytesPerRank_),
+      bytes_(first.bytes_),
+      memory_(std::move(memory)) {
+  if (!memory_.ok()) throw std::bad_alloc();
+}
+
+Board::~Board() = default;
+
+std::byte* Board::data() const {
+  return memory_.value().data();
 }
 
 Board::Header& Board::header() const {
-  return *reinterpret_cast<Header*>(memory_);
+  return *reinterpret_cast<Header*>(data());
 }
 std::byte* Board::area(int rank) const {
-  return memory_ + bytes_ - bytesPerRank_ * static_cast<size_t>(ranks_ - rank);
+  return data() + bytes_ - bytesPerRank_ * static_cast<size_t>(ranks_ - rank);
 }
 std::atomic<uint64_t>& Board::word(int index) const {
   return header().words[index];
@@ -242,7 +238,7 @@ Body connected(Body body) {
 
 // ---- Threads and processes --------------------------------------------------------------------------------
 
-static void runRank(const Board& board, const Body& body, int rank) {
+void runRank(const Board& board, const Body& body, int rank) {
   Member member{rank, board};
   try {
     body(member);
@@ -252,7 +248,7 @@ static void runRank(const Board& board, const Body& body, int rank) {
   board.leave();
 }
 
-static void runThreads(const Board& board, const Body& body) {
+void runThreads(const Board& board, const Body& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < board.ranks(); ++rank) {
     threads.emplace_back([&board, &body, rank] { runRank(board, body, rank); });
@@ -261,6 +257,7 @@ static void runThreads(const Board& board, const Body& body) {
 }
 
 void asThreads(const Board& board, const Body& body, double seconds) {
+  if (isRankRunAgain()) return;
   if (testsOnDevice()) {
     Processes(board, body, seconds, Processes::kOneForAll).finish();
     return;
@@ -272,49 +269,6 @@ void asThreads(const Board& board, const Body& body, double seconds) {
 
 void asThreads(int ranks, const Body& body, double seconds) {
   asThreads(Board(ranks), body, seconds);
-}
-
-Processes::Processes(const Board& board, const Body& body, double seconds, Kind kind) : board_(board) {
-  // The library's idle background thread may still be there, for what was aborted before; it does not fork.
-  EXPECT_TRUE(eventually(10, [] { return threadsNow() <= 2; })) << threadsNow() << " threads before a fork";
-  fflush(nullptr);
-  for (int rank = 0; rank < (kind == kOneEach ? board.ranks() : 1); ++rank) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      ::alarm(static_cast<unsigned>(seconds));
-      if (testedHosts() > 1)
-        setenv("NCCL_HOSTID", ("test-host-" + std::to_string(rank % testedHosts())).c_str(), 1);
-      if (kind == kOneEach) runRank(board, body, rank);
-      if (kind == kOneForAll) runThreads(board, body);
-      ::_exit(0);
-    }
-    pids_.push_back(pid);
-  }
-}
-
-Processes::~Processes() {
-  finish();
-}
-
-void Processes::kill(int rank) const {
-  ::kill(pid(rank), SIGKILL);
-}
-
-void Processes::finish(int killed) {
-  for (size_t rank = 0; rank < pids_.size(); ++rank) {
-    int status = 0;
-    ::waitpid(pids_[rank], &status, 0);
-    if (killed == kAll || static_cast<int>(rank) == killed) {
-      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "rank " << rank << ": " << status;
-    } else if (WIFSIGNALED(status)) {
-      ADD_FAILURE() << "rank " << rank << " ended by signal " << WTERMSIG(status)
-                    << (WTERMSIG(status) == SIGALRM ? ": it hung" : "");
-    } else {
-      EXPECT_EQ(WEXITSTATUS(status), 0) << "rank " << rank;
-    }
-  }
-  if (!pids_.empty()) addFailures(board_);
-  pids_.clear();
 }
 
 void asProcesses(const Board& board, const Body& body, double seconds) {

@@ -14,6 +14,7 @@
 
 #include "harness/device.hpp"
 #include "nccl.h"
+#include "platform/shared_memory.hpp"
 
 // Forking from a process with threads, and killing processes, are no business of the thread sanitizer.
 #if defined(__SANITIZE_THREAD__)
@@ -31,6 +32,19 @@ size_t descriptorsNow();
 size_t mappingsNow();
 bool eventually(double seconds, const std::function<bool()>& condition);
 
+// What this process holds of the kernel.
+struct Held {
+  size_t threads = 0;
+  size_t descriptors = 0;
+  size_t mappings = 0;
+
+  static Held now();
+  bool operator==(const Held&) const = default;
+};
+// Waits until two looks, a while apart, find the same, so that what is about to end has ended. False if that
+// is not so within ten seconds.
+bool comesToRest(Held& held);
+
 // How late a crowded machine lets threads run: a thread that sleeps and looks at the clock. Tests of times
 // add what it found to their limits.
 class Canary {
@@ -41,6 +55,8 @@ class Canary {
   Canary& operator=(const Canary&) = delete;
   // `seconds`, and several times the worst lateness so far.
   double limit(double seconds) const;
+  // The worst lateness so far, in seconds.
+  double worst() const { return worst_; }
 
  private:
   std::atomic<bool> ending_{false};
@@ -52,6 +68,8 @@ class Canary {
 class Board {
  public:
   explicit Board(int ranks, size_t bytesPerRank = 4096);
+  // The same as `first`, in memory that another process made for its own.
+  Board(const Board& first, Result<platform::SharedMemory> memory);
   ~Board();
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
@@ -73,13 +91,18 @@ class Board {
   void complain(int rank, const std::string& text) const;
   std::string complaints(int rank) const;
 
+  // What it lies in, for other processes to map.
+  int descriptor() const { return memory_.value().descriptor(); }
+  size_t bytes() const { return bytes_; }
+
  private:
   struct Header;
   Header& header() const;
+  std::byte* data() const;
   int ranks_;
   size_t bytesPerRank_;
   size_t bytes_;
-  std::byte* memory_;
+  Result<platform::SharedMemory> memory_;
 };
 
 // One rank, as its body sees it.
@@ -104,13 +127,21 @@ using Body = std::function<void(Member&)>;
 // `body` between making a communicator of all ranks and destroying it, unless the body set comm to null.
 Body connected(Body body);
 
+// True in a process that has run the test again only to come to its rank (tests/windows/processes.cpp).
+bool isRankRunAgain();
+// One rank's body on the calling thread; all of them, each on a thread of its own; and what they complained
+// of.
+void runRank(const Board& board, const Body& body, int rank);
+void runThreads(const Board& board, const Body& body);
+void addFailures(const Board& board);
+
 // Runs the body on one thread per rank and waits for all; what they complained of fails the test. Aborts the
 // process when that takes longer than `seconds`.
 void asThreads(const Board& board, const Body& body, double seconds = 60);
 void asThreads(int ranks, const Body& body, double seconds = 60);
 
-// Runs the body in one forked process per rank. Needs a process of one thread to fork from: waits for threads
-// of earlier tests to end.
+// Runs the body in one forked process per rank (on Windows in this program, run again). Needs a process of
+// one thread to fork from: waits for threads of earlier tests to end.
 class Processes {
  public:
   // A process for each rank, or one whose threads they are.

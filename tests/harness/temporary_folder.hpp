@@ -13,7 +13,7 @@ class TemporaryFolder {
  public:
   // `name` tells a person whose it is. Throws std::system_error if there can be none.
   explicit TemporaryFolder(const std::string& name) {
-    std::string pattern = std::filesystem::temp_directory_path() / ("stretto-" + name + "-XXXXXX");
+    std::string pattern = (std::filesystem::temp_directory_path() / ("stretto-" + name + "-XXXXXX")).string();
     if (::mkdtemp(pattern.data()) == nullptr)
       throw std::system_error(errno, std::generic_category(), pattern);
     path_ = pattern;
@@ -26,7 +26,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ / name; }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
  private:
   std::filesystem::path path_;

@@ -2,13 +2,12 @@
 // algorithm may call, passed on. For tests of algorithms.
 #pragma once
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <memory>
 #include <new>
 #include <vector>
 
+#include "base/os.hpp"
+#include "platform/shared_memory.hpp"
 #include "primitives/host/host.hpp"
 
 namespace stretto::testing {
@@ -23,22 +22,19 @@ class Job {
     policy.yields = 50;
     policy.timeoutTicks = static_cast<uint64_t>(30 * platform::tickRate());
     for (int rank = 0; rank < ranks; ++rank) {
-      void* at = ::mmap(nullptr, layout_.bytes(), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (at == MAP_FAILED) throw std::bad_alloc();
+      auto memory = platform::SharedMemory::createPrivate(layout_.bytes());
+      if (!memory.ok()) throw std::bad_alloc();
+      windows_.push_back(std::move(memory.value()));
       Peer peer;
-      peer.window = static_cast<std::byte*>(at);
+      peer.window = windows_.back().data();
       peer.rank = rank;
-      peer.process = ::getpid();
+      peer.process = os::processId();
       peer.reach = reach;
       peers_.push_back(peer);
     }
     for (int rank = 0; rank < ranks; ++rank) {
       hosts_.push_back(std::make_unique<Host>(rank, peers_, layout_, policy));
     }
-  }
-  ~Job() {
-    for (const Peer& peer : peers_) ::munmap(peer.window, layout_.bytes());
   }
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -49,6 +45,7 @@ class Job {
 
  private:
   WindowLayout layout_;
+  std::vector<platform::SharedMemory> windows_;
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<Host>> hosts_;
 };

@@ -4,6 +4,8 @@ import pytest
 
 GOOD = {
     "src/base/parameters.cpp": '#include "base/log.hpp"\nauto x = getenv("HOME");\n',
+    "src/platform/linux/futex.cpp": "#include <sys/syscall.h>\n",
+    "src/observe/flight_sources.cpp": "#include <dirent.h>\n",
     "src/platform/clock.hpp": '#ifdef __linux__\n#include "base/log.hpp"\n#endif\n',
     "src/primitives/host/pause.hpp": '#include <immintrin.h>\ninline void f() { asm volatile("pause"); }\n',
     "src/primitives/cuda/copy.cuh": '#include <cuda_bf16.h>\n#include "primitives/backend.hpp"\n',
@@ -32,6 +34,9 @@ BAD = [
     ("src/links/a.hpp", "class Communicator;\n", 1, "small struct"),
     ("src/executors/a.cpp", "#include <cuda_runtime.h>\n", 1, "absent.cpp"),
     ("src/memory/a.hpp", "#include <cuda/std/atomic>\n", 1, "absent.cpp"),
+    ("src/bootstrap/a.cpp", "#include <unistd.h>\n", 1, "one system's functions"),
+    ("src/base/a.cpp", "#include <sys/stat.h>\n", 1, "one system's functions"),
+    ("src/observe/flight_folder.cpp", "int a;\n", 1, "only shrink"),
     ("src/novel/a.hpp", "int a;\n", 1, "is in no layer"),
     ("plugins/net/a.cpp", '#include "api/export.hpp"\n', 1, "siblings"),
 ]

@@ -1,4 +1,4 @@
-"""check_sizes counts lines and parameters, and keeps its exceptions shrinking."""
+"""check_sizes counts lines, parameters and members, and keeps its exceptions shrinking."""
 
 import subprocess
 from pathlib import Path
@@ -40,6 +40,49 @@ def test_too_large_is_told(write, check) -> None:
     assert "src/c.cpp:1: h has 8 parameters, the limit is 7" in done.stderr
     assert "tools/program:2: p has 8 parameters, the limit is 7" in done.stderr
     assert done.stderr.count("FIX: ") == 4
+
+
+def members(count: int, name: str = "Large") -> str:
+    return f"class {name} {{\n public:\n" + "".join(f"  int a{i}_ = 0;\n" for i in range(count)) + "};\n"
+
+
+# 10 members: nested types, aliases, friends and what stands in bodies or comments are none.
+MIXED = """template <typename T>
+class Mixed final : public Base<T> {
+ public:
+  using Value = T;
+  enum class Kind { kOne, kTwo };
+  struct Nested { int a, b, c; };
+  explicit Mixed(int a) : a_(a), b_{1, 2} { f(a); }
+  ~Mixed() = default;
+  template <typename U, typename V>
+  std::map<U, V> list(const U& one, V other = {}) const { int local = 0; return {local, one}; }
+  bool operator==(const Mixed&) const = default;
+  friend class Other;
+
+ private:
+  // int commented;
+  static constexpr int kMany[] = {1, 2, 3};
+  int a_ = 0, b_[2];
+  std::function<void(int, int)> call_;
+  std::map<int, std::pair<int, int>> map_{};
+  struct { int inner; } unnamed_;
+};
+"""
+
+
+def test_members_of_classes_are_counted(write, check, tmp_path: Path) -> None:
+    write("src/a.hpp", members(40))
+    assert check("check_sizes").returncode == 0
+    write("src/a.hpp", members(41) + MIXED)
+    done = check("check_sizes")
+    assert done.returncode == 1
+    assert "src/a.hpp:1: Large has 41 members, the limit is 40" in done.stderr
+    assert done.stderr.count("FIX: ") == 1
+    table = tmp_path / "tools" / "sizes.toml"
+    table.write_text(table.read_text().replace("members = 40", "members = 9"))
+    write("src/a.hpp", MIXED)
+    assert "src/a.hpp:2: Mixed has 10 members, the limit is 9" in check("check_sizes").stderr
 
 
 def test_an_exception_states_the_size_exactly(write, check, tmp_path: Path) -> None:

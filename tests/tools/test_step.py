@@ -1,5 +1,7 @@
 """tools/step: what it shows while a step runs, at its end, and that nothing is left of it."""
 
+from __future__ import annotations
+
 import os
 import pty
 import re
@@ -26,6 +28,11 @@ def step(tmp_path: Path) -> Path:
 def run(step: Path, name: str, command: str) -> subprocess.CompletedProcess[str]:
     words = [str(step), name, "sh", "-c", command]
     return subprocess.run(words, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+
+
+def until(file: Path) -> str:
+    """A command that waits for a file, a minute at most."""
+    return f"for i in $(seq 600); do [ -e {file} ] && break; sleep 0.1; done"
 
 
 def logs(step: Path) -> Path:
@@ -67,8 +74,7 @@ def test_a_failure_shows_the_end_of_the_log_and_where_all_of_it_is(step: Path) -
     ],
 )
 def test_a_failure_is_named_while_the_rest_goes_on(step: Path, tmp_path: Path, said: str) -> None:
-    ends = f"for i in $(seq 600); do [ -e {tmp_path}/seen ] && exit 1; sleep 0.1; done"
-    words = [str(step), "tests", "sh", "-c", f"echo fine; echo '{said}'; {ends}"]
+    words = [str(step), "tests", "sh", "-c", f"echo fine; echo '{said}'; {until(tmp_path / 'seen')}; exit 1"]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT
     ) as running:
@@ -86,7 +92,11 @@ def test_a_step_within_a_step_is_part_of_it(step: Path) -> None:
 
 
 def test_a_terminal_has_one_line_that_moves(step: Path) -> None:
-    shown = on_terminal(step, "echo '[1/2] one'; sleep 1.5; echo '[2/2] two'; sleep 1.5")
+    """The command goes on when the terminal has shown what it said."""
+    names = ("one", "two")
+    says = [f"echo '[{i}/2] {name}'; {until(step.parent / name)}" for i, name in enumerate(names, 1)]
+    seen = {f"[{i}/2] {name}".encode(): step.parent / name for i, name in enumerate(names, 1)}
+    shown = on_terminal(step, "; ".join(says), seen=seen)
     assert shown.count("\n") == 1
     assert "[1/2] one" in shown and "[2/2] two" in shown and "\r\x1b[K" in shown
     assert re.search(r"moving +ok", shown.splitlines()[-1])
@@ -115,8 +125,10 @@ def running(text: str) -> list[str]:
     return found
 
 
-def on_terminal(step: Path, command: str, keys: bytes = b"") -> str:
-    """Runs it on a terminal of its own and presses the keys after two seconds; what the terminal showed."""
+def on_terminal(step: Path, command: str, keys: bytes = b"", seen: dict[bytes, Path] | None = None) -> str:
+    """Runs it on a terminal of its own and presses the keys after two seconds; what the terminal showed. Of what is in
+    `seen`, a file is made once it has been shown.
+    """
     process, terminal = pty.fork()
     if process == 0:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -133,6 +145,9 @@ def on_terminal(step: Path, command: str, keys: bytes = b"") -> str:
         if not part:
             break
         shown += part
+        for text, file in (seen or {}).items():
+            if text in shown:
+                file.touch()
     os.close(terminal)
     os.waitpid(process, 0)
     return shown.decode().replace("\r\n", "\n")

@@ -1,0 +1,84 @@
+// Ranks as forked processes, and what the kernel says that this process holds. tests/windows/processes.cpp
+// does the same there.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/ranks.hpp"
+
+namespace stretto::testing {
+namespace {
+
+size_t entriesOf(const char* folder) {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+}  // namespace
+
+bool isRankRunAgain() {
+  return false;
+}
+
+size_t threadsNow() {
+  return entriesOf("/proc/self/task");
+}
+size_t descriptorsNow() {
+  return entriesOf("/proc/self/fd");
+}
+size_t mappingsNow() {
+  std::ifstream maps("/proc/self/maps");
+  size_t lines = 0;
+  for (std::string line; std::getline(maps, line);) ++lines;
+  return lines;
+}
+
+Processes::Processes(const Board& board, const Body& body, double seconds, Kind kind) : board_(board) {
+  // The library's idle background thread may still be there, for what was aborted before; it does not fork.
+  EXPECT_TRUE(eventually(10, [] { return threadsNow() <= 2; })) << threadsNow() << " threads before a fork";
+  fflush(nullptr);
+  for (int rank = 0; rank < (kind == kOneEach ? board.ranks() : 1); ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::alarm(static_cast<unsigned>(seconds));
+      if (testedHosts() > 1)
+        setenv("NCCL_HOSTID", ("test-host-" + std::to_string(rank % testedHosts())).c_str(), 1);
+      if (kind == kOneEach) runRank(board, body, rank);
+      if (kind == kOneForAll) runThreads(board, body);
+      ::_exit(0);
+    }
+    pids_.push_back(pid);
+  }
+}
+
+Processes::~Processes() {
+  finish();
+}
+
+void Processes::kill(int rank) const {
+  ::kill(pid(rank), SIGKILL);
+}
+
+void Processes::finish(int killed) {
+  for (size_t rank = 0; rank < pids_.size(); ++rank) {
+    int status = 0;
+    ::waitpid(pids_[rank], &status, 0);
+    if (killed == kAll || static_cast<int>(rank) == killed) {
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "rank " << rank << ": " << status;
+    } else if (WIFSIGNALED(status)) {
+      ADD_FAILURE() << "rank " << rank << " ended by signal " << WTERMSIG(status)
+                    << (WTERMSIG(status) == SIGALRM ? ": it hung" : "");
+    } else {
+      EXPECT_EQ(WEXITSTATUS(status), 0) << "rank " << rank;
+    }
+  }
+  if (!pids_.empty()) addFailures(board_);
+  pids_.clear();
+}
+
+}  // namespace stretto::testing
