@@ -67,6 +67,11 @@ class Network:
         """By which libraries on the hosts find each other."""
         return {"NCCL_SOCKET_IFNAME": "eth" if self.spaces else "lo"}
 
+    @property
+    def asked(self) -> Path:
+        """Is there once the host `silent` has been asked, which never answers."""
+        return self.shell.with_suffix(".asked")
+
     def inside(self, name: str) -> list[str]:
         """What to put before a command for it to run on that host."""
         if not self.spaces:
@@ -106,7 +111,7 @@ def _shell(folder: Path, spaces: dict[str, str]) -> Path:
     text = f"""#!/bin/sh
 case $1 in
 {cases}  unreachable) echo "connect to host $1: No route to host" >&2; exit 255 ;;
-  silent) exec sleep 600 ;;
+  silent) : >"$0.asked"; exec sleep 600 ;;
 esac
 echo "Welcome to $1"
 export NCCL_HOSTID="$1"
