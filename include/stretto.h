@@ -31,6 +31,10 @@ extern "C" {
 ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                      ncclConfig_t* config);
 
+/* The GPU whose memory this rank's data is in, as cudaGetDevice counts; -1 for host memory, for which
+ * ncclCommCuDevice has no number and says 0. */
+ncclResult_t strettoCommDevice(ncclComm_t comm, int* device);
+
 /* "0.1.0"; static storage. */
 const char* strettoVersion(void);
 

@@ -172,8 +172,13 @@ void expect(bool right, const Pair& pair, const char* rule) {
 
 Communicator::Communicator(ncclComm_t comm) : comm_(comm) {
   watchInterrupts();
-  check(ncclCommUserRank(comm, &rank_), comm);
-  check(ncclCommCount(comm, &size_), comm);
+  check(ncclCommUserRank(comm, &place_.rank), comm);
+  check(ncclCommCount(comm, &place_.size), comm);
+  check(strettoCommDevice(comm, &place_.device), comm);
+}
+
+std::optional<int> Communicator::device() const {
+  return place_.device < 0 ? std::nullopt : std::optional(place_.device);
 }
 
 // Forgotten by the program without a word: its peers may go on, so it parts in peace if all is well with it.
@@ -252,7 +257,7 @@ void Communicator::allReduceAddRmsNorm(const NormCall& call) {
 }
 
 void Communicator::reduce(const Call& call) {
-  if (rank_ != call.root) {
+  if (place_.rank != call.root) {
     One one = oneOf(call.send, Access::kRead, call.type, "array");
     return submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclReduce(one.data, nullptr, one.count, one.type, opOf(call.op), call.root, comm, stream);
@@ -267,8 +272,8 @@ void Communicator::reduce(const Call& call) {
 }
 
 void Communicator::broadcast(const Call& call) {
-  if (rank_ != call.root || call.send.is(call.receive)) {
-    const Access access = rank_ == call.root ? Access::kRead : Access::kWrite;
+  if (place_.rank != call.root || call.send.is(call.receive)) {
+    const Access access = place_.rank == call.root ? Access::kRead : Access::kWrite;
     One one = oneOf(call.receive, access, call.type, call.send.is(call.receive) ? "array" : "out");
     return submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclBroadcast(one.data, one.data, one.count, one.type, call.root, comm, stream);
@@ -283,7 +288,7 @@ void Communicator::broadcast(const Call& call) {
 
 void Communicator::reduceScatter(const Call& call) {
   Pair pair = pairOf(call);
-  expect(pair.sourceCount == pair.targetCount * size_, pair,
+  expect(pair.sourceCount == pair.targetCount * place_.size, pair,
          "reduce_scatter needs array to be size times out");
   submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclReduceScatter(pair.source, pair.target, pair.targetCount, pair.type, opOf(call.op), comm,
@@ -293,7 +298,8 @@ void Communicator::reduceScatter(const Call& call) {
 
 void Communicator::allGather(const Call& call) {
   Pair pair = pairOf(call);
-  expect(pair.sourceCount * size_ == pair.targetCount, pair, "all_gather needs out to be size times array");
+  expect(pair.sourceCount * place_.size == pair.targetCount, pair,
+         "all_gather needs out to be size times array");
   submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclAllGather(pair.source, pair.target, pair.sourceCount, pair.type, comm, stream);
   });
@@ -301,22 +307,22 @@ void Communicator::allGather(const Call& call) {
 
 void Communicator::allToAll(const Call& call) {
   Pair pair = pairOf(call);
-  expect(pair.sourceCount == pair.targetCount && pair.sourceCount % size_ == 0, pair,
+  expect(pair.sourceCount == pair.targetCount && pair.sourceCount % place_.size == 0, pair,
          "all_to_all needs as many in both, a multiple of size");
   submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
-    return ncclAlltoAll(pair.source, pair.target, pair.sourceCount / size_, pair.type, comm, stream);
+    return ncclAlltoAll(pair.source, pair.target, pair.sourceCount / place_.size, pair.type, comm, stream);
   });
 }
 
 void Communicator::gather(const Call& call) {
-  if (rank_ != call.root) {
+  if (place_.rank != call.root) {
     One one = oneOf(call.send, Access::kRead, call.type, "array");
     return submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclGather(one.data, nullptr, one.count, one.type, call.root, comm, stream);
     });
   }
   Pair pair = pairOf(call);
-  expect(pair.sourceCount * size_ == pair.targetCount, pair,
+  expect(pair.sourceCount * place_.size == pair.targetCount, pair,
          "gather needs the root's out to be size times array");
   submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclGather(pair.source, pair.target, pair.sourceCount, pair.type, call.root, comm, stream);
@@ -324,14 +330,14 @@ void Communicator::gather(const Call& call) {
 }
 
 void Communicator::scatter(const Call& call) {
-  if (rank_ != call.root) {
+  if (place_.rank != call.root) {
     One one = oneOf(call.receive, Access::kWrite, call.type, "out");
     return submit(call.stream, std::move(one.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
       return ncclScatter(nullptr, one.data, one.count, one.type, call.root, comm, stream);
     });
   }
   Pair pair = pairOf(call);
-  expect(pair.sourceCount == pair.targetCount * size_, pair,
+  expect(pair.sourceCount == pair.targetCount * place_.size, pair,
          "scatter needs the root's array to be size times out");
   submit(call.stream, std::move(pair.arrays), [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclScatter(pair.source, pair.target, pair.targetCount, pair.type, call.root, comm, stream);

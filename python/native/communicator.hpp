@@ -5,6 +5,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,10 +17,13 @@
 
 namespace stretto::python {
 
-// An asynchronous host stream, and the arrays that its operations still use.
+// Where operations run in order: an asynchronous host stream of this object, with the arrays that its
+// operations still use; or a CUDA stream of the caller's, who waits for it and keeps the memory.
 class Stream {
  public:
   Stream();
+  // `cuda`: a cudaStream_t as a number; 0 is the default stream.
+  explicit Stream(uintptr_t cuda);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -32,7 +36,11 @@ class Stream {
   void keep(std::vector<Array> arrays);
 
  private:
+  // The host stream, for what only its owner may do.
+  cudaStream_t own() const;
+
   Owner owner_;
+  bool borrowed_ = false;
   cudaStream_t stream_ = nullptr;
   std::vector<Array> kept_;
 };
@@ -59,6 +67,13 @@ struct NormCall {
   Stream* stream = nullptr;
 };
 
+// Where in a communicator this rank is, and on which GPU; -1 is host memory.
+struct Place {
+  int rank = 0;
+  int size = 0;
+  int device = -1;
+};
+
 class Communicator {
  public:
   explicit Communicator(ncclComm_t comm);
@@ -69,9 +84,11 @@ class Communicator {
   // `host`: the data of this rank is in host memory, whatever STRETTO_DEVICE says.
   static Communicator* join(int ranks, const std::string& id, int rank, const std::string& name, bool host);
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return place_.rank; }
+  int size() const { return place_.size; }
   bool closed() const { return comm_ == nullptr; }
+  // The GPU whose memory this rank's data is in; nothing for the host's.
+  std::optional<int> device() const;
   // Whether this is a forked child's copy of its parent's.
   bool inherited() const { return !owner_.isHere(); }
 
@@ -114,8 +131,7 @@ class Communicator {
 
   Owner owner_;
   ncclComm_t comm_ = nullptr;
-  int rank_ = 0;
-  int size_ = 0;
+  Place place_;
 };
 
 void groupStart();

@@ -104,6 +104,7 @@ void defineCommunicator(nb::module_& m) {
   c.def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def_prop_ro("closed", &Communicator::closed)
+      .def_prop_ro("device", &Communicator::device)
       .def_prop_ro("inherited", &Communicator::inherited)
       .def("barrier", &Communicator::barrier)
       .def(
@@ -134,6 +135,7 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);
   nb::class_<Stream>(m, "Stream")
       .def(nb::init<>())
+      .def(nb::init<uintptr_t>(), "cuda"_a)
       .def_prop_ro("inherited", &Stream::inherited)
       .def("synchronize", &Stream::synchronize)
       .def("idle", &Stream::idle)

@@ -155,6 +155,11 @@ class Communicator:
         """How many ranks there are."""
         return self._size
 
+    @property
+    def device(self) -> int | None:
+        """The GPU that this rank is on, as CUDA counts them in this process; None for a rank in host memory."""
+        return self._native.device
+
     def _rank_number(self, value: int, what: str) -> int:
         number = whole_number(value, what, -(1 << 63), (1 << 63) - 1)
         if not 0 <= number < self._size:

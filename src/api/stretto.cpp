@@ -117,6 +117,17 @@ STRETTO_EXTRA const char* strettoVersion(void) {
   return const_cast<const char*>(whole) + kBegin;
 }
 
+STRETTO_EXTRA ncclResult_t strettoCommDevice(ncclComm_t comm, int* device) try {
+  auto* const communicator = find(comm, "strettoCommDevice");
+  if (communicator == nullptr) return ncclInvalidArgument;
+  if (device == nullptr)
+    return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommDevice: no place for the number"));
+  *device = communicator->self().config().device;
+  return ncclSuccess;
+} catch (...) {
+  return stretto::api::caught("strettoCommDevice");
+}
+
 STRETTO_EXTRA ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters) try {
   auto* const communicator = find(comm, "strettoCommCounters");
   if (communicator == nullptr) return ncclInvalidArgument;

@@ -127,6 +127,8 @@ TEST_F(Arguments, CommunicatorsThatAreNone) {
   refused(ncclCommCount(comm_, nullptr), {"ncclCommCount"});
   refused(ncclCommUserRank(comm_, nullptr), {"ncclCommUserRank"});
   refused(ncclCommCuDevice(comm_, nullptr), {"ncclCommCuDevice"});
+  refused(strettoCommDevice(comm_, nullptr), {"strettoCommDevice"});
+  refused(strettoCommDevice(nullptr, &number), {"strettoCommDevice", "null"});
   refused(ncclCommGetAsyncError(comm_, nullptr), {"ncclCommGetAsyncError"});
   ncclComm_t child = nullptr;
   refused(ncclCommSplit(nullptr, 0, 0, &child, nullptr), {"ncclCommSplit", "null"});

@@ -50,6 +50,8 @@ TEST_F(OneThread, KnowsItsRanks) {
     EXPECT_EQ(number, kRanks);
     EXPECT_EQ(ncclCommCuDevice(comms_[rank], &number), ncclSuccess);
     EXPECT_EQ(number, 0);
+    EXPECT_EQ(strettoCommDevice(comms_[rank], &number), ncclSuccess);
+    EXPECT_EQ(number, -1);
   }
 }
 

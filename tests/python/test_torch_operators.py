@@ -1,4 +1,6 @@
-"""`stretto.torch`: the operators against plain arithmetic, whole in compiled graphs, on ranks that are threads."""
+"""`stretto.torch`: the operators against plain arithmetic, whole in compiled graphs, on ranks that are threads; on GPUs
+too where there is one for each rank.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,22 @@ import torch
 
 RANKS = 2
 SECONDS = 120
+PLACES = ["cpu"] + ["cuda"] * (torch.cuda.device_count() >= RANKS)
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the ranks' tensors are."""
+    monkeypatch.setenv("STRETTO_DEVICE", request.param)
+    return str(request.param)
+
+
+def device_of(rank: int, place: str) -> torch.device:
+    return torch.device(place, rank) if place == "cuda" else torch.device(place)
 
 
 @pytest.fixture
-def groups() -> Iterator[list[str]]:
+def groups(place: str) -> Iterator[list[str]]:
     """A name for each rank's communicator."""
     names = [f"test {rank}" for rank in range(RANKS)]
     communicators = stretto.init_all(RANKS)
@@ -56,13 +70,16 @@ def on_every_rank(names: list[str], body: Callable[[int, str], Any]) -> list[Any
     return results
 
 
-def tensors(rank: int, dtype: torch.dtype, *shape: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def tensors(
+    rank: int, dtype: torch.dtype, *shape: int, place: str = "cpu"
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A rank's part, the residual and the weight."""
+    device = device_of(rank, place)
     own, same = torch.Generator().manual_seed(rank + 1), torch.Generator().manual_seed(99)
     return (
-        torch.randn(*shape, generator=own).to(dtype),
-        torch.randn(*shape, generator=same).to(dtype),
-        (1 + torch.randn(shape[-1], generator=same) / 8).to(dtype),
+        torch.randn(*shape, generator=own).to(device, dtype),
+        torch.randn(*shape, generator=same).to(device, dtype),
+        (1 + torch.randn(shape[-1], generator=same) / 8).to(device, dtype),
     )
 
 
@@ -79,15 +96,15 @@ def expected(dtype: torch.dtype, *shape: int) -> tuple[torch.Tensor, torch.Tenso
 def assert_close(got: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> None:
     # One rounding of the type, and what a rounding of its operand may have moved it by.
     relative = 2 * torch.finfo(dtype).eps
-    torch.testing.assert_close(got.double(), exact, rtol=relative, atol=relative)
+    torch.testing.assert_close(got.cpu().double(), exact, rtol=relative, atol=relative)
 
 
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 512), (3, 5, 1000), (64, 4096)])
-def test_norm(groups: list[str], dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_norm(groups: list[str], place: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     def body(rank: int, group: str) -> tuple[torch.Tensor, torch.Tensor]:
-        part, residual, weight = tensors(rank, dtype, *shape)
+        part, residual, weight = tensors(rank, dtype, *shape, place=place)
         return stretto.torch.all_reduce_add_rms_norm(part, residual, weight, group=group)
 
     results = on_every_rank(groups, body)
@@ -95,23 +112,25 @@ def test_norm(groups: list[str], dtype: torch.dtype, shape: tuple[int, ...]) -> 
         for got, exact in zip((normalised, added), expected(dtype, *shape), strict=True):
             assert got.shape == shape and got.dtype == dtype
             assert_close(got, exact, dtype)
-        assert torch.equal(normalised, results[0][0])
+        assert torch.equal(normalised.cpu(), results[0][0].cpu())
 
 
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 @pytest.mark.parametrize("per_token", [True, False])
-def test_quantised_norm(groups: list[str], dtype: torch.dtype, per_token: bool) -> None:
+def test_quantised_norm(groups: list[str], place: str, dtype: torch.dtype, per_token: bool) -> None:
     scale = None if per_token else torch.tensor([0.02])
 
     def body(rank: int, group: str) -> tuple[torch.Tensor, ...]:
-        part, residual, weight = tensors(rank, torch.bfloat16, 7, 512)
+        part, residual, weight = tensors(rank, torch.bfloat16, 7, 512, place=place)
+        own = None if scale is None else scale.to(part.device)
         normalised, _ = stretto.torch.all_reduce_add_rms_norm(part, residual, weight, group=group)
         return normalised, *stretto.torch.all_reduce_add_rms_norm_fp8(
-            part, residual, weight, scale=scale, dtype=dtype, group=group
+            part, residual, weight, scale=own, dtype=dtype, group=group
         )
 
-    for normalised, quantised, scales, _added in on_every_rank(groups, body):
+    for results in on_every_rank(groups, body):
+        normalised, quantised, scales, _added = (one.cpu() for one in results)
         most = torch.finfo(dtype).max
         wanted = normalised.float().abs().amax(-1, keepdim=True) / most if per_token else scale
         assert torch.equal(scales, wanted)
@@ -120,15 +139,53 @@ def test_quantised_norm(groups: list[str], dtype: torch.dtype, per_token: bool) 
 
 
 @pytest.mark.timeout(SECONDS)
-def test_all_reduce(groups: list[str]) -> None:
+def test_all_reduce(groups: list[str], place: str) -> None:
     def body(rank: int, group: str) -> torch.Tensor:
-        return stretto.torch.all_reduce(torch.arange(10.0)[::2] + rank, "max", group=group)
+        part = torch.arange(10.0, device=device_of(rank, place))[::2] + rank
+        return stretto.torch.all_reduce(part, "max", group=group)
 
     for got in on_every_rank(groups, body):
-        assert torch.equal(got, torch.arange(10.0)[::2] + RANKS - 1)
+        assert torch.equal(got.cpu(), torch.arange(10.0)[::2] + RANKS - 1)
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("place", PLACES[1:], indirect=True)
+def test_cuda_graphs_hold_operators(groups: list[str], place: str) -> None:
+    def body(rank: int, group: str) -> list[torch.Tensor]:
+        part, residual, weight = tensors(rank, torch.bfloat16, 4, 1024, place=place)
+        inputs, results = part.clone(), []
+        stream = torch.cuda.Stream(part.device)
+        stream.wait_stream(torch.cuda.current_stream(part.device))
+        with torch.cuda.device(rank), torch.cuda.stream(stream):
+            stretto.torch.all_reduce_add_rms_norm(inputs, residual, weight, group=group)  # connects
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                normalised, _ = stretto.torch.all_reduce_add_rms_norm(inputs, residual, weight, group=group)
+            for factor in (1, 2, 3):
+                torch.mul(part, factor, out=inputs)
+                graph.replay()
+                results.append(normalised.cpu())
+                plain, _ = stretto.torch.all_reduce_add_rms_norm(part * factor, residual, weight, group=group)
+                results.append(plain.cpu())
+        return results
+
+    for results in on_every_rank(groups, body):
+        for replayed, plain in zip(results[::2], results[1::2], strict=True):
+            assert torch.equal(replayed, plain)
+        assert not torch.equal(results[0], results[2])
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("place", PLACES[1:], indirect=True)
+def test_tensors_of_another_device_are_refused(groups: list[str], place: str) -> None:
+    with pytest.raises(ValueError, match="the tensors are on cpu, and this rank of the group is on cuda:0"):
+        stretto.torch.all_reduce(torch.zeros(8), group=groups[0])
+    with pytest.raises(ValueError, match="the tensors are on cuda:1, and this rank of the group is on cuda:0"):
+        stretto.torch.all_reduce(torch.zeros(8, device="cuda:1"), group=groups[0])
 
 
 @pytest.mark.timeout(2 * SECONDS)
+@pytest.mark.parametrize("place", ["cpu"], indirect=True)
 def test_compiled_graphs_are_whole(groups: list[str]) -> None:
     graphs: list[Any] = []
 
@@ -159,8 +216,9 @@ def test_compiled_graphs_are_whole(groups: list[str]) -> None:
 
 
 @pytest.fixture
-def alone() -> Iterator[stretto.Communicator]:
-    """The only rank of the group "alone"."""
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[stretto.Communicator]:
+    """The only rank of the group "alone", in host memory."""
+    monkeypatch.setenv("STRETTO_DEVICE", "cpu")
     (communicator,) = stretto.init_all(1)
     stretto.torch.use(communicator, "alone")
     yield communicator
@@ -202,7 +260,7 @@ def test_operators_are_well_formed(alone: stretto.Communicator) -> None:
 
 def test_what_is_wrong_is_said() -> None:
     part, residual, weight = tensors(0, torch.float32, 3, 512)
-    with pytest.raises(ValueError, match="no group of the backend 'stretto'"):
+    with pytest.raises(ValueError, match=r"no default group: init_process_group first"):
         stretto.torch.all_reduce(part)
     with pytest.raises(ValueError, match=r"512 elements of torch\.float32"):
         stretto.torch.all_reduce_add_rms_norm(part, residual, weight.double())

@@ -77,7 +77,16 @@ class Vllm(CarriedSession):
         self._expect(self._library.vllmCaptured(self._own, self._inputs))
 
     def run(self) -> None:
-        given, found, stream = self._input, self._result, torch.cuda.current_stream().cuda_stream
+        self.reduce(self._input, self._result)
+
+    @property
+    def memory(self) -> torch.Tensor:
+        """The bytes that all ranks see, at whose beginning inputs lie."""
+        return self._memory
+
+    def reduce(self, given: torch.Tensor, found: torch.Tensor) -> None:
+        """Sums what lies at the beginning of `memory`."""
+        stream = torch.cuda.current_stream().cuda_stream
         self._expect(self._library.vllmAllReduce(self._own, given.data_ptr(), found.data_ptr(), given.numel(), stream))
 
 

@@ -60,11 +60,21 @@ FLAGS: dict[str, Any] = {
     "late_at": flag(_WHAT, "--late-at", metavar="N", help="At which operation of each chain, from 0."),
     "place": flag(_WHAT, "--place", metavar="WHERE", help="before the call, inside (the lab's kinds only), or both."),
     "recording": flag(_OUTPUT, "--recording", metavar="DIR", help="Keep the recording there, for stretto trace."),
-    "backends": flag(_JOB, "--backends", metavar="LIST", help="All-reduces to take in turns, with commas."),
+    "backends": flag(
+        _JOB,
+        "--backends",
+        metavar="LIST",
+        help="All-reduces to take in turns, with commas; all of the device if none is named.",
+    ),
     "batch": flag(_WHAT, "--batch", metavar="LIST", help="Sequences in a batch; several with commas."),
     "context": flag(_WHAT, "--context", metavar="N", help="Tokens that each sequence has already."),
     "layers": flag(_WHAT, "--layers", metavar="N", help="Layers of a step; Qwen3-8B has 36."),
-    "scale": flag(_WHAT, "--scale", metavar="N", help="Hidden, intermediate and heads' size are divided by this."),
+    "scale": flag(
+        _WHAT,
+        "--scale",
+        metavar="N",
+        help="Hidden, intermediate and heads' size are divided by this; 0: by what suits the device.",
+    ),
     "graph": flag(_WHAT, "--graph/--eager", "-G", help="On GPUs: in CUDA graphs (the default), or eager calls."),
     "json": flag(_OUTPUT, "--json", metavar="FILE", help="Write all rows (schema stretto.bench/1); - is stdout."),
     "csv": flag(_OUTPUT, "--csv", metavar="FILE", help="Write all rows as CSV; - is stdout."),
@@ -178,12 +188,14 @@ def layer() -> Run:
     DecodeOptions,
     "stretto lab decode --ranks 2 --plot decode.png",
     "stretto lab decode --ranks 4 --batch 1,16,256 --context 128 --json decode.json",
+    "stretto lab decode --device cuda --ranks 4 --batch 1,4,16",
 )
 def decode() -> Run:
     """Time a decode step of a Qwen3-8B-shaped model under tensor parallelism, with each communication backend in turn.
 
     36 layers of its shape, smaller by --scale, with random weights; one token for each sequence of the batch. Time by
-    part, and tokens a second. Results are compared with those of one rank without shards.
+    part, and tokens a second. Results are compared with those of one rank without shards. On GPUs a step is one CUDA
+    graph in bfloat16, and the backends are this library's two calls, NCCL, torch's symmetric memory and vLLM's kernel.
     """
     from stretto.lab.decode import run
 

@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,15 +36,38 @@ _PREPARE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
+class _Place:
+    """Where ranks compute. `module`: what a rank runs; `known`, `default`: the backends that there are, and that are
+    taken if none is named.
+    """
+
+    module: str
+    ranks: str
+    known: tuple[str, ...]
+    default: tuple[str, ...]
+    dtype: str
+    bytes: int  # of an element
+
+
+_GPU_BACKENDS = ("stretto", "stretto-fused", "nccl", "torch-one-shot", "torch-two-shot", "vllm-custom")
+_PLACES = {
+    "cpu": _Place("stretto.lab.decode_rank", "CPU ranks", tuple(BACKENDS), DEFAULT, "float32", 4),
+    "cuda": _Place("stretto.lab.gpu_rank", "GPUs", _GPU_BACKENDS, _GPU_BACKENDS, "bfloat16", 2),
+}
+
+
+@dataclass(frozen=True)
 class DecodeOptions:
     ranks: int = 2
     device: str = "cpu"
     command: ClassVar[str] = "decode"
-    backends: str = ",".join(DEFAULT)
+    default_backends: ClassVar[str] = ""  # those of the device
+    default_scale: ClassVar[int] = 8  # of CPU ranks; GPUs hold the whole model
+    backends: str = ""
     batch: str = "1,8,32"
     context: int = 512
     layers: int = 36
-    scale: int = 8
+    scale: int = 0
     rounds: int = 5
     budget_ms: float = 400.0
     timeout: float = 60.0
@@ -52,8 +75,20 @@ class DecodeOptions:
     plot: Path | None = None
 
     @property
+    def place(self) -> _Place:
+        return _PLACES[self.device]
+
+    @property
     def shape(self) -> Shape:
         return QWEN3_8B.scaled(self.scale, self.layers)
+
+    def filled(self) -> "DecodeOptions":
+        """With what depends on the device in place of what was left open."""
+        if self.device not in _PLACES:
+            raise UsageError(f"--device {self.device}: choose from {', '.join(_PLACES)}")
+        scale = self.scale or (self.default_scale if self.device == "cpu" else 1)
+        backends = self.backends or self.default_backends or ",".join(self.place.default)
+        return replace(self, scale=scale, backends=backends)
 
 
 @dataclass(frozen=True)
@@ -61,7 +96,7 @@ class LayerOptions(DecodeOptions):
     command: ClassVar[str] = "layer"
     batch: str = "1,8,32,128"
     layers: int = 1
-    scale: int = 4
+    default_scale: ClassVar[int] = 4
     budget_ms: float = 100.0
 
 
@@ -70,10 +105,10 @@ class SequenceOptions(LayerOptions):
     """A layer whose tokens belong to one prompt or to many: next to no context, so that the GEMMs are what counts."""
 
     command: ClassVar[str] = "sequence-parallel"
-    backends: str = ",".join(("stretto", "stretto-fused", *SEQUENCE))
+    default_backends: ClassVar[str] = ",".join(("stretto", "stretto-fused", *SEQUENCE))
+    default_scale: ClassVar[int] = 8
     batch: str = "16,64,256,1024"
     context: int = 1
-    scale: int = 8
 
 
 @dataclass
@@ -95,10 +130,11 @@ class _Tried:
 
 def run(options: DecodeOptions) -> int:
     """The exit status: 0, or 1 where a result is wrong or a rank failed. Raises UsageError and Failed."""
+    options = options.filled()
     batches: list[int] = numbers("batch", options.batch, int)
-    names = chosen("backends", options.backends, list(BACKENDS))
+    names = chosen("backends", options.backends, options.place.known)
     _check(options, names, batches)
-    most_bytes = max(batches) * options.shape.hidden * 4
+    most_bytes = max(batches) * options.shape.hidden * options.place.bytes
     with temporary_folder() as folder, terminable():
         job = Job(options.command, _launch(options, folder, names, most_bytes), options.ranks, folder)
         try:
@@ -133,7 +169,7 @@ def run(options: DecodeOptions) -> int:
 
 def _check(options: DecodeOptions, names: Sequence[str], batches: Sequence[int]) -> None:
     expect_targets(bench_options(options, 8))
-    if options.device != "cpu":
+    if options.device != "cpu" and isinstance(options, SequenceOptions):
         raise UsageError(f"--device {options.device}: lab {options.command} is built for CPU ranks")
     for name, value in (("layers", options.layers), ("context", options.context), ("batch", min(batches))):
         if value < 1:
@@ -147,8 +183,13 @@ def _check(options: DecodeOptions, names: Sequence[str], batches: Sequence[int])
             raise UsageError(f"--batch {options.batch}: {name} cuts the tokens among {options.ranks} ranks")
     if shape.refuse(options.ranks):
         raise UsageError(f"--ranks {options.ranks}: {shape.refuse(options.ranks)}")
+    if options.device == "cpu":
+        _expect_memory(options, shape, max(batches))
+
+
+def _expect_memory(options: DecodeOptions, shape: Shape, batch: int) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    cache = 8 * shape.layers * shape.kv_heads * max(batches) * (options.context + 1) * shape.head_dim
+    cache = 8 * shape.layers * shape.kv_heads * batch * (options.context + 1) * shape.head_dim
     if shape.weight_bytes + cache > _MEMORY_SHARE * memory:
         needed = (shape.weight_bytes + cache) / 1e9
         raise UsageError(
@@ -159,10 +200,14 @@ def _check(options: DecodeOptions, names: Sequence[str], batches: Sequence[int])
 def _launch(options: DecodeOptions, folder: Path, names: Sequence[str], most_bytes: int) -> Launch:
     import stretto
 
-    command = [sys.executable, "-m", "stretto.lab.decode_rank", "--folder", str(folder)]
+    command = [sys.executable, "-m", options.place.module, "--folder", str(folder)]
     command += ["--ranks", str(options.ranks), "--most-bytes", str(most_bytes), "--backends", ",".join(names)]
     threads = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    here = {"STRETTO_DEVICE": "cpu", "GLOO_SOCKET_IFNAME": "lo", "STRETTO_UNIQUE_ID": stretto.unique_id().hex()}
+    here = {
+        "STRETTO_DEVICE": options.device,
+        "GLOO_SOCKET_IFNAME": "lo",
+        "STRETTO_UNIQUE_ID": stretto.unique_id().hex(),
+    }
     return Launch([[*command, "--rank", str(rank)] for rank in range(options.ranks)], {**threads, **here})
 
 
@@ -170,7 +215,7 @@ def _rows(options: DecodeOptions, job: Job, batch: int, names: list[str]) -> lis
     """One batch size: the backends in turns, each as many steps as its time holds."""
     words = f"scale={options.scale} layers={options.layers} batch={batch} context={options.context}"
     job.ask(f"prepare {words}", _PREPARE_SECONDS)
-    tried = {name: _Tried(Cell(name, batch * options.shape.hidden * 4)) for name in names}
+    tried = {name: _Tried(Cell(name, batch * options.shape.hidden * options.place.bytes)) for name in names}
     steps = {name: _steps(options, job, name) for name in names}
     for _ in range(options.rounds):
         for name, one in tried.items():
@@ -187,8 +232,14 @@ def _row(options: DecodeOptions, tried: _Tried, batch: int) -> Row:
     cell = tried.cell
     parts = {name: statistics.median(one[name] for one in tried.parts) for name in Parts.NAMES}
     return {
-        **{"implementation": cell.implementation, "collective": "all_reduce", "dtype": "float32", "op": "sum"},
-        **{"ranks": options.ranks, "device": "cpu", "bytes": cell.size, "rounds": options.rounds},
+        **{"implementation": cell.implementation, "collective": "all_reduce", "op": "sum"},
+        **{
+            "dtype": options.place.dtype,
+            "ranks": options.ranks,
+            "device": options.device,
+            "bytes": cell.size,
+            "rounds": options.rounds,
+        },
         **{"batch": batch, "context": options.context, "layers": options.layers, "scale": options.scale},
         "iterations": len(cell.times),
         "us_min": min(cell.times),
@@ -210,7 +261,8 @@ def _show(record: dict[str, Any], options: DecodeOptions) -> None:
     what = "one layer" if options.layers == 1 else f"{options.layers} layers"
     print(
         f"Qwen3-8B / {options.scale}: {what} of hidden {shape.hidden}, {shape.heads} heads of {shape.head_dim},"
-        f" {shape.kv_heads} key-value heads, intermediate {shape.intermediate}; {options.ranks} CPU ranks, float32,"
+        f" {shape.kv_heads} key-value heads, intermediate {shape.intermediate}; {options.ranks} {options.place.ranks},"
+        f" {options.place.dtype},"
         f" {plural(options.context, 'token')} of context; µs of one step"
     )
     parts = ("gemm", "attention", "communication", "norm", "activation")

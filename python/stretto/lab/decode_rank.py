@@ -126,7 +126,8 @@ def _open(job: Job, names: list[str]) -> tuple[dict[str, Backend], dict[str, str
     return opened, missing
 
 
-def _serve(session: Session, job: Job, first: Reply) -> None:
+def serve(session: Any, job: Job, first: Reply) -> None:
+    """Obeys until told to quit, or until the orchestrator is gone."""
     with (job.folder / f"in.{job.rank}").open() as commands, (job.folder / f"out.{job.rank}").open("w") as replies:
         print(json.dumps(first), file=replies, flush=True)
         for line in iter(commands.readline, ""):
@@ -144,18 +145,23 @@ def _serve(session: Session, job: Job, first: Reply) -> None:
                 return
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(about: str | None) -> tuple[Job, list[str]]:
+    """What `stretto lab` passes to a rank: the job, and the names of the backends."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--folder", type=Path, required=True)
     for name in ("rank", "ranks", "most-bytes"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--backends", required=True)
     known = parser.parse_args()
     unique_id = bytes.fromhex(os.environ["STRETTO_UNIQUE_ID"])
-    job = Job(known.folder, known.rank, known.ranks, known.most_bytes, unique_id)
-    session = Session(job, *_open(job, known.backends.split(",")))
+    return Job(known.folder, known.rank, known.ranks, known.most_bytes, unique_id), known.backends.split(",")
+
+
+def main() -> int:
+    job, names = arguments(__doc__)
+    session = Session(job, *_open(job, names))
     version = f"numpy {np.__version__}"
-    _serve(session, job, {"ok": True, "rank": job.rank, "pid": os.getpid(), "version": version})
+    serve(session, job, {"ok": True, "rank": job.rank, "pid": os.getpid(), "version": version})
     return 0
 
 

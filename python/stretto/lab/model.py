@@ -97,19 +97,17 @@ class Layer:
 
     def __init__(self, shape: Shape, number: int, rank: int, ranks: int) -> None:
         self._shape, self._number = shape, number
-        self._heads = _part(shape.heads, rank, ranks)
+        self._heads = part(shape.heads, rank, ranks)
         copies = max(1, ranks // shape.kv_heads)
-        self._kv = _part(shape.kv_heads, rank // copies, ranks // copies)
-        columns = _part(shape.intermediate, rank, ranks)
+        self._kv = part(shape.kv_heads, rank // copies, ranks // copies)
+        own = part(shape.intermediate, rank, ranks)
         self._qkv = self._head_projection()
         self._out = self._matrix(1, shape.heads * shape.head_dim, shape.hidden)[
-            _columns(self._heads, shape.head_dim)
+            columns(self._heads, shape.head_dim)
         ].copy()
         gate_up = self._matrix(2, shape.hidden, 2 * shape.intermediate)
-        self._gate_up = np.hstack(
-            [gate_up[:, : shape.intermediate][:, columns], gate_up[:, shape.intermediate :][:, columns]]
-        )
-        self._down = self._matrix(3, shape.intermediate, shape.hidden)[columns].copy()
+        self._gate_up = np.hstack([gate_up[:, : shape.intermediate][:, own], gate_up[:, shape.intermediate :][:, own]])
+        self._down = self._matrix(3, shape.intermediate, shape.hidden)[own].copy()
         norms = 1 + 0.1 * random((number, _NORM_WEIGHTS), 2, shape.hidden)
         self.input_norm, self.post_norm = norms
         self._q_norm, self._k_norm = 1 + 0.1 * random((number, _NORM_WEIGHTS, 1), 2, shape.head_dim)
@@ -122,7 +120,7 @@ class Layer:
         whole = self._matrix(0, shape.hidden, (shape.heads + 2 * shape.kv_heads) * size)
         q, k, v = np.split(whole, [shape.heads * size, (shape.heads + shape.kv_heads) * size], axis=1)
         return np.hstack(
-            [q[:, _columns(self._heads, size)], k[:, _columns(self._kv, size)], v[:, _columns(self._kv, size)]]
+            [q[:, columns(self._heads, size)], k[:, columns(self._kv, size)], v[:, columns(self._kv, size)]]
         )
 
     def fill_cache(self, batch: int, context: int) -> None:
@@ -130,7 +128,7 @@ class Layer:
         shape = self._shape
         whole = random((self._number, _NORM_WEIGHTS, 2), 2, shape.kv_heads, batch, context + 1, shape.head_dim)
         self._keys, self._values = (np.ascontiguousarray(one) for one in whole[:, self._kv])
-        self._rope = _rotation(context, shape.head_dim)
+        self._rope = rotation(context, shape.head_dim)
 
     def attend(self, x: Array, parts: Parts) -> Product:
         """This rank's partial sums of the attention block."""
@@ -161,16 +159,19 @@ class Layer:
         return np.asarray(active), self._down
 
 
-def _part(count: int, rank: int, ranks: int) -> slice:
+def part(count: int, rank: int, ranks: int) -> slice:
+    """A rank's of so many columns or heads."""
     each = count // ranks
     return slice(rank * each, (rank + 1) * each)
 
 
-def _columns(heads: slice, size: int) -> slice:
+def columns(heads: slice, size: int) -> slice:
+    """Those of a slice of heads."""
     return slice(heads.start * size, heads.stop * size)
 
 
-def _rotation(position: int, size: int) -> tuple[Array, Array]:
+def rotation(position: int, size: int) -> tuple[Array, Array]:
+    """Cosines and sines by which a head of the token at `position` is turned, of half a head each."""
     angles = position * _ROPE_BASE ** (-np.arange(0, size, 2) / size)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 

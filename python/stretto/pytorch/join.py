@@ -12,34 +12,57 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from stretto import _native
 from stretto.communicator import Communicator
 from stretto.patience import Patience
+from stretto.pytorch.tensors import expect_device, memory, stream_of
+from stretto.values import op_code
 
 _FIRST_NAP, _LONGEST_NAP, _SLICE = 0.0002, 0.02, 0.2  # seconds
 
 
-def join(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> tuple[Communicator, Any]:
-    """The group's communicator of host ranks, and its own part of the store. Returns when all ranks have joined.
+def join(
+    store: Any, rank: int, size: int, timeout: timedelta, name: str, device: torch.device | None = None
+) -> tuple[Communicator, Any]:
+    """The group's communicator, of ranks on GPUs (`device`: this rank's) or of host ranks, and its own part of the
+    store. Returns when all ranks have joined.
 
     Raises `DistBackendError`, with the ranks that are missing, if they do not come within `timeout`.
     """
     if size == 1:
         unique_id = _native.make_unique_id()
-        return Communicator(_native.join(1, unique_id, 0, name, host=True)), _own_part(store, unique_id)
+        return _member(1, unique_id, 0, name, device), _own_part(store, unique_id)
     if rank == 0:
         store.set("stretto/id", _native.make_unique_id())
     # Before joining, which has a deadline of its own that PyTorch does not know of.
     meet(store, "stretto", rank, size, timeout, f"make group {name!r}")
     unique_id = bytes(store.get("stretto/id"))
-    communicator = Communicator(_native.join(size, unique_id, rank, name, host=True))
+    communicator = _member(size, unique_id, rank, name, device)
     store.delete_key(f"stretto/{rank}")
     if rank == 0:
         store.delete_key("stretto/id")
-    communicator.barrier()  # Nobody meets for the next group of this name before all have deleted theirs.
+    _barrier(communicator, device)  # Nobody meets for the next group of this name before all have deleted theirs.
     return communicator, _own_part(store, unique_id)
+
+
+def _member(size: int, unique_id: bytes, rank: int, name: str, device: torch.device | None) -> Communicator:
+    if device is None:
+        return Communicator(_native.join(size, unique_id, rank, name, host=True))
+    with torch.cuda.device(device):
+        communicator = Communicator(_native.join(size, unique_id, rank, name))
+    expect_device(communicator, device)
+    return communicator
+
+
+def _barrier(communicator: Communicator, device: torch.device | None) -> None:
+    if device is None:
+        return communicator.barrier()
+    arrived = memory(torch.zeros(1, device=device))
+    communicator._native.all_reduce(arrived, arrived, op_code("sum"), -1, stream_of(device))
+    torch.cuda.current_stream(device).synchronize()
 
 
 def _own_part(store: Any, unique_id: bytes) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from stretto import _native
+from stretto.communicator import Communicator
 from stretto.values import DTYPES
 
 BYTES = DTYPES.index("uint8")
@@ -18,27 +19,31 @@ NATIVE: dict[Any, int] = {getattr(torch, _NAMES.get(name, name)): code for code,
 """The element types that the library has, with their `ncclDataType_t`."""
 
 
+CPU = torch.device("cpu")
+
+
 def is_plain(tensor: Any) -> bool:
     """Whether the elements lie after one another in memory, with the values that they stand for."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
-def check(operation: str, *tensors: Any) -> None:
-    """Raises `ValueError` for what is no dense tensor in CPU memory."""
+def check(operation: str, *tensors: Any, device: torch.device = CPU) -> None:
+    """Raises `ValueError` for what is no dense tensor in the device's memory."""
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"stretto: {operation} takes tensors, and got a {type(tensor).__name__}")
         if tensor.layout is not torch.strided:
             raise ValueError(f"stretto: {operation} takes dense tensors, and got one of layout {tensor.layout}")
-        if tensor.device.type != "cpu":
+        if tensor.device != device:
             raise ValueError(
-                f"stretto: {operation} got tensors on cpu and on {tensor.device}: all of a call must be on one device"
+                f"stretto: {operation} got tensors on {device} and on {tensor.device}: all of a call must be on one "
+                "device"
             )
 
 
-def check_like(operation: str, count: int, dtype: Any, *tensors: Any) -> None:
+def check_like(operation: str, count: int, dtype: Any, *tensors: Any, device: torch.device = CPU) -> None:
     """Raises `ValueError` unless all have `count` elements of type `dtype`."""
-    check(operation, *tensors)
+    check(operation, *tensors, device=device)
     for tensor in tensors:
         if tensor.numel() != count or tensor.dtype != dtype:
             raise ValueError(
@@ -56,6 +61,22 @@ def memory(tensor: Any) -> _native.Memory:
 def bytes_of(tensor: Any) -> _native.Memory:
     """A plain tensor as its bytes."""
     return _native.Memory(tensor.data_ptr(), tensor.numel() * tensor.element_size(), BYTES, tensor)
+
+
+def stream_of(device: torch.device) -> _native.Stream | None:
+    """What a call on tensors of `device` runs on: its current CUDA stream; the host's memory has none."""
+    return _native.Stream(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else None
+
+
+def expect_device(communicator: Communicator, device: torch.device) -> None:
+    """Raises `ValueError` unless this rank of the communicator keeps its data where tensors of `device` are."""
+    if communicator.device == (device.index if device.type == "cuda" else None):
+        return
+    place = "in host memory" if communicator.device is None else f"on cuda:{communicator.device}"
+    why = ""
+    if communicator.device is None:
+        why = ": STRETTO_DEVICE=cpu is set, or this installation has no CUDA (`stretto info` says so)"
+    raise ValueError(f"stretto: the tensors are on {device}, and this rank of the group is {place}{why}")
 
 
 class Staging:

@@ -5,20 +5,19 @@ in their order, and where their results have no use as well.
     dist.init_process_group("stretto")
     hidden, residual = stretto.torch.all_reduce_add_rms_norm(partial, residual, weight, epsilon=1e-6)
 
-Each operator takes the name of its group: that of a `torch.distributed` group of the backend "stretto" (the default one
-if it is left out), or one that `use` has given to a `stretto.Communicator`. Tensors are in CPU memory; those of a GPU
-are refused. The operators have no gradients. All ranks call the same operators in the same order.
+Each operator takes the name of its group: that of a `torch.distributed` group (the default one if it is left out), or
+one that `use` has given to a `stretto.Communicator`. CPU tensors want a group of the backend "stretto". CUDA tensors
+take one of any backend, say "nccl": the group's first operator makes a communicator of this library beside it, with all
+ranks of the group and before any capture. They run on the current stream, and in CUDA graphs. The operators have no
+gradients. All ranks call the same operators in the same order.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 
 from stretto.communicator import Communicator
 from stretto.torch import operators as _operators
-from stretto.torch.operators import Native
 
 __all__ = ["all_reduce", "all_reduce_add_rms_norm", "all_reduce_add_rms_norm_fp8", "use"]
 
@@ -31,13 +30,9 @@ def use(communicator: Communicator | None, name: str) -> None:
     if not name:
         raise ValueError("stretto.torch.use: the empty name is that of torch.distributed's default group")
     if communicator is None:
-        _operators.GROUPS.pop(name, None)
-        return
-
-    def run(job: Callable[[Native], None]) -> None:
-        job(communicator._native)
-
-    _operators.GROUPS[name] = run
+        _operators.COMMUNICATORS.pop(name, None)
+    else:
+        _operators.COMMUNICATORS[name] = communicator
 
 
 def all_reduce(input: torch.Tensor, op: str = "sum", *, group: str = "") -> torch.Tensor:

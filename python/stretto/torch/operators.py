@@ -1,45 +1,64 @@
-"""The operators of `stretto.torch`, as PyTorch knows them: what they compute on CPU tensors, and what a compiler is
-told of their results.
+"""The operators of `stretto.torch`, as PyTorch knows them: what they compute on CPU and on CUDA tensors, and what a
+compiler is told of their results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
+import torch.distributed as dist
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+from torch.distributed import distributed_c10d as c10d
 
 from stretto import _native
-from stretto.pytorch.tensors import NATIVE, check, check_like, memory
+from stretto.communicator import Communicator
+from stretto.pytorch.group import StrettoGroup
+from stretto.pytorch.tensors import NATIVE, check, check_like, expect_device, memory, stream_of
+from stretto.torch.on_gpus import communicator_of
 from stretto.values import op_code
 
-Native: TypeAlias = _native.Communicator
-Run: TypeAlias = Callable[[Callable[[Native], None]], None]
-"""Runs a job with a group's communicator, after what was submitted to it before."""
+Job: TypeAlias = Callable[[_native.Communicator, _native.Stream | None], None]
+"""One operation of a communicator, on a CUDA stream or, of ranks in host memory, on none."""
 
-GROUPS: dict[str, Run] = {}
+COMMUNICATORS: dict[str, Communicator] = {}
 """By the names that `stretto.torch.use` has given."""
 
+_DEVICES = ("cpu", "cuda")
 _PER_TOKEN, _PER_TENSOR = 1, 2  # strettoScale_t
 
 
-def _run(group: str, job: Callable[[Native], None]) -> None:
-    run = GROUPS.get(group)
-    if run is not None:
-        return run(job)
-    import torch.distributed as dist
-    from torch.distributed import distributed_c10d as c10d
+def _run(group: str, device: torch.device, job: Job) -> None:
+    """Runs it with the group's communicator for the device, after what was submitted to that before."""
+    communicator = COMMUNICATORS.get(group)
+    if communicator is None:
+        found = _process_group(group)
+        if device.type == "cpu":
+            return _on_cpu(found, group).run(lambda native: job(native, None))
+        communicator = communicator_of(found, device)
+    expect_device(communicator, device)
+    job(communicator._native, stream_of(device))
 
-    from stretto.pytorch.group import StrettoGroup
 
-    found = c10d._resolve_process_group(group) if group else dist.group.WORLD
+def _process_group(name: str) -> Any:
+    if name:
+        return c10d._resolve_process_group(name)
+    if dist.group.WORLD is None:
+        raise ValueError(
+            "stretto: torch.distributed has no default group: init_process_group first, or name a communicator that "
+            "stretto.torch.use was given"
+        )
+    return dist.group.WORLD
+
+
+def _on_cpu(found: Any, name: str) -> StrettoGroup:
     if not isinstance(found, StrettoGroup):
         raise ValueError(
-            f"stretto: group {group!r} is no group of the backend 'stretto': init_process_group('stretto'), or give a "
-            "communicator a name by stretto.torch.use"
+            f"stretto: group {name!r} is of another backend, and the tensors are on the CPU, where the operators want "
+            "one of the backend 'stretto': init_process_group('stretto')"
         )
-    found.run(job)
+    return found
 
 
 def _shaped(input: torch.Tensor) -> torch.Tensor:
@@ -67,22 +86,34 @@ def _arrays(
 ) -> dict[str, object]:
     """What is read, by the library's names; checked and contiguous."""
     name = "all_reduce_add_rms_norm"
-    check(name, input)
+    check(name, input, device=input.device)
     _check_shapes(input, residual, weight, bias)
     arrays: dict[str, object] = {"input": memory(input.contiguous())}
     for key, tensor in {"residual": residual, "weight": weight, "bias": bias}.items():
         if tensor is not None:
-            check_like(name, tensor.numel(), input.dtype, tensor)
+            check_like(name, tensor.numel(), input.dtype, tensor, device=input.device)
             arrays[key] = memory(tensor.contiguous())
     return arrays
 
 
-@torch.library.custom_op("stretto::all_reduce", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
+def _run_norm(
+    group: str, input: torch.Tensor, arrays: dict[str, object], epsilon: float, quantisation: tuple[int, int]
+) -> None:
+    hidden = input.shape[-1]
+
+    def job(native: _native.Communicator, stream: _native.Stream | None) -> None:
+        native.all_reduce_add_rms_norm(arrays, hidden, epsilon, -1, quantisation, stream)
+
+    _run(group, input.device, job)
+
+
+@torch.library.custom_op("stretto::all_reduce", mutates_args=(), device_types=_DEVICES)  # type: ignore[untyped-decorator]
 def all_reduce(input: torch.Tensor, op: str, group: str) -> torch.Tensor:
-    check("all_reduce", input)
+    check("all_reduce", input, device=input.device)
     plain, reduced = input.contiguous(), _shaped(input)
     code = op_code(op)  # type: ignore[arg-type]
-    _run(group, lambda native: native.all_reduce(memory(plain), memory(reduced), code, -1, None))
+    arrays = memory(plain), memory(reduced)
+    _run(group, input.device, lambda native, stream: native.all_reduce(*arrays, code, -1, stream))
     return reduced
 
 
@@ -91,7 +122,7 @@ def _(input: torch.Tensor, op: str, group: str) -> torch.Tensor:
     return _shaped(input)
 
 
-@torch.library.custom_op("stretto::all_reduce_add_rms_norm", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
+@torch.library.custom_op("stretto::all_reduce_add_rms_norm", mutates_args=(), device_types=_DEVICES)  # type: ignore[untyped-decorator]
 def all_reduce_add_rms_norm(
     input: torch.Tensor,
     residual: torch.Tensor | None,
@@ -104,10 +135,7 @@ def all_reduce_add_rms_norm(
     arrays = _arrays(input, residual, weight, bias)
     normalised, added = _shaped(input), _shaped(input)
     arrays |= {"out": memory(normalised), "residual_out": memory(added)}
-    _run(
-        group,
-        lambda native: native.all_reduce_add_rms_norm(arrays, input.shape[-1], epsilon, -1, (0, 0), None),
-    )
+    _run_norm(group, input, arrays, epsilon, (0, 0))
     return normalised, added
 
 
@@ -137,7 +165,7 @@ def _quantised(
     )
 
 
-@torch.library.custom_op("stretto::all_reduce_add_rms_norm_fp8", mutates_args=(), device_types="cpu")  # type: ignore[untyped-decorator]
+@torch.library.custom_op("stretto::all_reduce_add_rms_norm_fp8", mutates_args=(), device_types=_DEVICES)  # type: ignore[untyped-decorator]
 def all_reduce_add_rms_norm_fp8(
     input: torch.Tensor,
     residual: torch.Tensor | None,
@@ -154,14 +182,14 @@ def all_reduce_add_rms_norm_fp8(
     arrays = _arrays(input, residual, weight, bias)
     quantised, scales, added = _quantised(input, scale, dtype)
     if scale is not None:
-        check_like("all_reduce_add_rms_norm_fp8", 1, torch.float32, scale)
+        check_like("all_reduce_add_rms_norm_fp8", 1, torch.float32, scale, device=input.device)
     arrays |= {
         "residual_out": memory(added),
         "quantised": memory(quantised),
         "scales": memory(scales if scale is None else scale.contiguous()),
     }
     how = (_PER_TOKEN if scale is None else _PER_TENSOR, NATIVE[dtype])
-    _run(group, lambda native: native.all_reduce_add_rms_norm(arrays, input.shape[-1], epsilon, -1, how, None))
+    _run_norm(group, input, arrays, epsilon, how)
     return quantised, scales, added
 
 

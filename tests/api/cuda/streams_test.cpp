@@ -198,6 +198,9 @@ TEST_F(Streams, OneThreadDrivesSeveralRanksInGroups) {
       int device = -1;
       member.expect(ncclCommCuDevice(comms[rank], &device), "its device");
       member.check(device == list[static_cast<size_t>(rank)], "it is on the device that was asked for");
+      device = -1;
+      member.expect(strettoCommDevice(comms[rank], &device), "its device");
+      member.check(device == list[static_cast<size_t>(rank)], "and says so by either name");
       cudaSetDevice(device);
       cudaStreamCreateWithFlags(&streams[rank], cudaStreamNonBlocking);
       void* memory = nullptr;
