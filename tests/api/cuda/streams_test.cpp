@@ -6,6 +6,7 @@
 
 #include "harness/device_mode.hpp"
 #include "harness/ranks.hpp"
+#include "stretto.h"
 
 namespace stretto {
 namespace {
