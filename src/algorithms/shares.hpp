@@ -52,17 +52,4 @@ constexpr size_t mostInLamportLines(size_t payload, size_t blocks, Collective co
   return mostInLamportStep(payload, blocks, algorithm, ranks);
 }
 
-// Of an all-reduce with RMSNorm in Lamport lines, of which a block has so many tokens: whether its lines hold
-// them at once, of a two-shot an owner's share of them. Where they do not, and an all-reduce goes in steps,
-// that is faster, and the norm a pass of its own; else there are rounds of tokens.
-constexpr bool holdTokens(size_t payload, size_t tokens, size_t tokenBytes, Algorithm algorithm, int ranks) {
-  constexpr size_t kLine = 16;
-  const size_t owners = shardsOf(algorithm, ranks);
-  return (tokens + owners - 1) / owners * ((tokenBytes + kLine - 1) / kLine) <= payload / kLine;
-}
-constexpr bool normsApart(size_t payload, size_t tokens, size_t tokenBytes, Algorithm algorithm, int ranks) {
-  return !holdTokens(payload, tokens, tokenBytes, algorithm, ranks) &&
-         hasLamportSteps(Collective::kAllReduce, algorithm, ranks, payload);
-}
-
 }  // namespace stretto::algorithms

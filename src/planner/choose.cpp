@@ -246,10 +246,12 @@ std::string whyUnfit(const Descriptor& descriptor, const Table::Match& match, co
   return {};
 }
 
-// Of an all-reduce with RMSNorm, whether the norm is part of the exchange.
-const char* wordsOfNorm(const Descriptor& row, const Request& request, const Machine& machine) {
+// Of an all-reduce with RMSNorm, whether the norm is part of the exchange, with the blocks of this plan.
+const char* wordsOfNorm(const Descriptor& row, const Request& request, const Machine& machine,
+                        const Plan& plan) {
   if (row.collective != Collective::kAllReduceAddRmsNorm) return "";
-  return normIsApart(row, request, machine) ? "; the norm is a pass of its own" : "; fused with the norm";
+  const NormForm form = normFormOf(row, request, machine, {plan.blocks, plan.chunkBytes});
+  return form == NormForm::kApart ? "; the norm is a pass of its own" : "; fused with the norm";
 }
 
 }  // namespace
@@ -298,7 +300,8 @@ std::vector<Candidate> explain(const Request& request, const Machine& machine, c
                              ? describe(row, candidate.plan, choice, best.why, best.predictedMicroseconds)
                              : reasonOf(row, obstacle, request, seen);
     }
-    candidate.reason += wordsOfNorm(row, request, seen);
+    if (candidate.possible || row.normApart)
+      candidate.reason += wordsOfNorm(row, request, seen, candidate.plan);
   }
   sortStably(candidates, [](const Candidate& a, const Candidate& b) {
     if (a.possible != b.possible) return a.possible;

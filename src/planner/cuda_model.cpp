@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "algorithms/shares.hpp"
-#include "primitives/cuda/whole_tokens.hpp"
+#include "algorithms/token_cut.hpp"
 
 namespace stretto::planner {
 namespace {
@@ -111,9 +111,32 @@ size_t tokenBytesOf(const Request& request) {
   constexpr size_t kUsual = 8192;
   return request.tokenBytes != 0 ? request.tokenBytes : std::clamp<size_t>(request.bytes, 1, kUsual);
 }
-// Tokens of an owner's share, at least one.
-size_t tokensOf(const Descriptor& row, const Request& request) {
-  return std::max<size_t>(1, request.bytes / tokenBytesOf(request) / shardsOf(row, request));
+algorithms::TokenCut cutOf(const Descriptor& row, const Request& request, const Machine& machine,
+                           size_t chunkBytes = SIZE_MAX) {
+  const size_t tokenBytes = tokenBytesOf(request);
+  return {.algorithm = row.algorithm,
+          .ranks = request.ranks,
+          .tokens = (request.bytes + tokenBytes - 1) / tokenBytes,
+          .tokenBytes = tokenBytes,
+          .payload = machine.lamportBytes,
+          .chunkBytes = chunkBytes};
+}
+int mostPlanned(const Descriptor& row, const Machine& machine) {
+  const int most =
+      std::min(mostBlocks(row, machine), wayOf(row) == Way::kCopies ? kCopies.blocks : kMostBlocks);
+  return machine.blocks != 0 ? std::min(machine.blocks, most) : most;
+}
+// Blocks that it has unless the norm is apart.
+int blocksOfTokens(const Descriptor& row, const Request& request, const Machine& machine) {
+  const int most = mostPlanned(row, machine);
+  if (machine.blocks != 0) return most;
+  return static_cast<int>(cutOf(row, request, machine).blocks(static_cast<size_t>(most)));
+}
+// Whether it is a norm of its own with these. Then an all-reduce is cut, for as many blocks or fewer, which
+// have as many tokens each or more: with those it is apart as well.
+bool normIsApart(const Descriptor& row, const Request& request, const Machine& machine) {
+  return row.collective == Collective::kAllReduceAddRmsNorm &&
+         normFormOf(row, request, machine, {blocksOfTokens(row, request, machine)}) == NormForm::kApart;
 }
 
 bool isFusedNorm(const Descriptor& row, const Request& request, const Machine& machine) {
@@ -184,42 +207,34 @@ double predictCopies(const Descriptor& row, const Request& request) {
 // lines do not hold at once after the others. Apart, all tokens are read and written again by a kernel of its
 // own.
 double predictNorm(const Descriptor& row, const Request& request, const Machine& machine, double moving,
-                   double blocks) {
-  const auto tokenBytes = static_cast<double>(tokenBytesOf(request));
-  const double each = kCuda.token + tokenBytes / kCuda.tokenRate;
-  if (normIsApart(row, request, machine))
+                   Cut cut) {
+  const double each = kCuda.token + static_cast<double>(tokenBytesOf(request)) / kCuda.tokenRate;
+  const NormForm form = normFormOf(row, request, machine, cut);
+  if (form == NormForm::kApart)
     return kCuda.pass + each + 4 * static_cast<double>(request.bytes) / kCuda.local;
-  const double ofBlock = std::max(1.0, static_cast<double>(request.bytes) / tokenBytes / blocks);
-  const double inLines = std::max(1.0, std::floor(static_cast<double>(machine.lamportBytes) / tokenBytes));
-  const double rounds = std::ceil(ofBlock / inLines / static_cast<double>(shardsOf(row, request)));
-  const bool inRegisters = rounds <= 1 && cuda::WholeTokens::holds(tokenBytesOf(request));
-  if (!inRegisters) return ofBlock * kCuda.largeToken + (rounds - 1) * hopOf(row);
+  const algorithms::TokenCut tokens = cutOf(row, request, machine, cut.chunkBytes);
+  const auto blocks = static_cast<size_t>(cut.blocks);
+  const auto ofBlock = static_cast<double>(tokens.ofBlock(blocks));
+  const auto rounds = static_cast<double>(tokens.rounds(blocks));
+  if (form == NormForm::kInLines) return ofBlock * kCuda.largeToken + (rounds - 1) * hopOf(row);
   return each + std::max(0.0, (ofBlock - 1) * each - moving);
 }
 
 }  // namespace
 
-bool normIsApart(const Descriptor& row, const Request& request, const Machine& machine) {
-  if (row.normApart || row.protocol != Protocol::kLamport) return row.normApart;
-  const int asked = machine.blocks != 0 ? std::min(machine.blocks, machine.channels) : machine.channels;
-  const auto blocks = static_cast<size_t>(std::max(1, asked));
-  const size_t tokenBytes = tokenBytesOf(request);
-  const size_t tokens = (request.bytes + tokenBytes - 1) / tokenBytes;
-  return row.collective == Collective::kAllReduceAddRmsNorm &&
-         algorithms::normsApart(machine.lamportBytes, (tokens + blocks - 1) / blocks, tokenBytes,
-                                row.algorithm, request.ranks);
+NormForm normFormOf(const Descriptor& row, const Request& request, const Machine& machine, Cut cut) {
+  if (row.normApart) return NormForm::kApart;
+  if (row.protocol != Protocol::kLamport) return NormForm::kInLines;  // one rank: it has no lines
+  return cutOf(row, request, machine, cut.chunkBytes).form(static_cast<size_t>(cut.blocks));
 }
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
   constexpr size_t kFew = 16384;
   constexpr size_t kBlocksOfPair = 64, kMostOfPair = 16 * algorithms::kMostLamportThreads;
   if (row.algorithm == Algorithm::kLocal) return 1;
-  const int most =
-      std::min(mostBlocks(row, machine), wayOf(row) == Way::kCopies ? kCopies.blocks : kMostBlocks);
-  if (machine.blocks != 0) return std::min(machine.blocks, most);
-  // A token for each block, or for each rank.
-  if (isFusedNorm(row, request, machine))
-    return static_cast<int>(std::min(tokensOf(row, request), static_cast<size_t>(most)));
+  const int most = mostPlanned(row, machine);
+  if (machine.blocks != 0) return most;
+  if (isFusedNorm(row, request, machine)) return blocksOfTokens(row, request, machine);
   // Lamport lines between two ranks have more threads to put them, and where there is little, fewer blocks
   // begin and end sooner: half of all blocks are enough until each of them has one line for each of its
   // threads.
@@ -260,13 +275,14 @@ size_t preferredCopy(const Descriptor& row, const Request& request) {
   return std::max<size_t>(1, lines) * kGrain;
 }
 
-double predictCuda(const Descriptor& row, const Request& request, const Machine& machine) {
+double predictCuda(const Descriptor& row, const Request& request, const Machine& machine,
+                   uint32_t chunkBytes) {
   if (wayOf(row) == Way::kCopies) return predictCopies(row, request);
   const bool pointToPoint = row.collective == Collective::kSend || row.collective == Collective::kReceive;
   const algorithms::Cost cost = algorithms::costOf(row, pointToPoint ? 2 : request.ranks,
                                                    static_cast<double>(request.bytes), machine.directions);
   if (row.algorithm == Algorithm::kLocal) return kCuda.launch + cost.localBytes / kCuda.local;
-  const double blocks = preferredBlocks(row, request, machine);
+  const int blocks = preferredBlocks(row, request, machine);
   const bool norms = row.collective == Collective::kAllReduceAddRmsNorm;
   const bool isFused = isFusedNorm(row, request, machine);
   const double perBlock = isFused ? kCuda.tokenRate : constantsOf(row).perBlock;
@@ -280,7 +296,7 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
                         takesSteps(row, request, machine) || isFused;
   const double moving = overlaps ? std::max(wire, local) : wire + local;
   return kCuda.launch + cost.hops * hop + moving +
-         (norms ? predictNorm(row, request, machine, moving, blocks) : 0);
+         (norms ? predictNorm(row, request, machine, moving, {blocks, chunkBytes}) : 0);
 }
 
 }  // namespace stretto::planner

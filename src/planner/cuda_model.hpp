@@ -3,12 +3,20 @@
 // (docs/results/); a measured table overrides what they predict.
 #pragma once
 
+#include "algorithms/token_cut.hpp"
 #include "planner/model.hpp"
 
 namespace stretto::planner {
 
-// Of an all-reduce with RMSNorm: whether the norm is a pass of its own, always or for so many tokens.
-bool normIsApart(const Descriptor& row, const Request& request, const Machine& machine);
+using algorithms::NormForm;
+
+// How a plan cuts an operation.
+struct Cut {
+  int blocks = 1;
+  size_t chunkBytes = SIZE_MAX;
+};
+// Of an all-reduce with RMSNorm that is cut so: what the engine makes of it, if all buffers are aligned.
+NormForm normFormOf(const Descriptor& row, const Request& request, const Machine& machine, Cut cut);
 
 // Blocks that the model prefers, as many as the protocol has channels at most; machine.blocks if that is set.
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine);
@@ -25,6 +33,7 @@ size_t preferredInWarpChunks(const Descriptor& row, const Request& request, cons
 size_t preferredCopy(const Descriptor& row, const Request& request);
 
 // Microseconds from launch to launch of the same operation in a graph.
-double predictCuda(const Descriptor& row, const Request& request, const Machine& machine);
+double predictCuda(const Descriptor& row, const Request& request, const Machine& machine,
+                   uint32_t chunkBytes);
 
 }  // namespace stretto::planner

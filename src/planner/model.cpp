@@ -366,7 +366,7 @@ std::vector<Stage> stagesOf(const Request& request, const Machine& machine) {
 }
 
 double predict(const Descriptor& row, const Request& request, const Machine& machine, uint32_t chunkBytes) {
-  if (machine.gpu) return predictCuda(row, request, machine);
+  if (machine.gpu) return predictCuda(row, request, machine, chunkBytes);
   if (row.algorithm != Algorithm::kStages)
     return predictAmong(row, request, machine, chunkBytes, crowdingOf(request, machine));
   double sum = 0;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "base/json.hpp"
-#include "base/version.hpp"
 #include "planner/planner_examples.hpp"
 
 namespace stretto::planner {
@@ -14,23 +13,6 @@ using namespace stretto::testing;
 
 constexpr const char* kLamportRow = R"("chunk_bytes": 0, "blocks": 4, "us": 2.5)";
 constexpr const char* kFreeRow = R"("chunk_bytes": 0, "blocks": 0, "us": 3.5)";
-
-struct GpuCase {
-  const char* gpu = "NVIDIA H200";
-  const char* links = "nvlink";
-  int ranks = 2;
-  bool sameProcess = false;
-  const char* reduction = "float_sums";
-  const char* version = kLibraryVersion;
-};
-
-std::string gpuEntry(const std::string& rows, const GpuCase& c = {}, const char* collective = "all_reduce") {
-  const std::string rest = "\"ranks\": " + std::to_string(c.ranks) +
-                           ", \"same_process\": " + (c.sameProcess ? "true" : "false") + ", \"gpu\": \"" +
-                           c.gpu + "\", \"links\": \"" + c.links + "\", \"reduction\": \"" + c.reduction +
-                           "\", \"version\": \"" + c.version + "\"";
-  return entryText(rows, collective, rest.c_str());
-}
 
 Request sumOf(size_t bytes, DataType type = DataType::kBfloat16) {
   Request request = exampleRequest(Collective::kAllReduce, bytes, 2);

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "base/version.hpp"
 #include "planner/choose.hpp"
 #include "planner/model.hpp"
 
@@ -64,6 +65,25 @@ inline std::string entryText(const std::string& rows, const char* collective = "
                                  "\"ranks\": 4, \"cores\": 8, \"same_process\": false, "
                                  "\"reach\": false") {
   return std::string("{\"collective\": \"") + collective + "\", " + rest + ", \"rows\": [" + rows + "]}";
+}
+
+// What a table of GPUs is measured for.
+struct GpuCase {
+  const char* gpu = "NVIDIA H200";
+  const char* links = "nvlink";
+  int ranks = 2;
+  bool sameProcess = false;
+  const char* reduction = "float_sums";
+  const char* version = kLibraryVersion;
+};
+
+inline std::string gpuEntry(const std::string& rows, const GpuCase& c = {},
+                            const char* collective = "all_reduce") {
+  const std::string rest = "\"ranks\": " + std::to_string(c.ranks) +
+                           ", \"same_process\": " + (c.sameProcess ? "true" : "false") + ", \"gpu\": \"" +
+                           c.gpu + "\", \"links\": \"" + c.links + "\", \"reduction\": \"" + c.reduction +
+                           "\", \"version\": \"" + c.version + "\"";
+  return entryText(rows, collective, rest.c_str());
 }
 
 inline std::string tableText(const std::string& entries) {

@@ -14,6 +14,7 @@
 #include "executors/cuda/copies.hpp"
 #include "executors/cuda/fused.hpp"
 #include "executors/cuda/load.hpp"
+#include "executors/cuda/norms.hpp"
 #include "executors/cuda/one_sided.hpp"
 #include "executors/cuda/pulls.hpp"
 #include "executors/cuda/scale.cuh"
@@ -286,16 +287,15 @@ Status KernelEngine::launchNorm(const Launch& launch, cudaStream_t stream) {
   if (launch.algorithm == algorithms::Algorithm::kLocal) return launchNormOf(launch.arguments, norm, stream);
   const Context context = contextFor(launch.tag, launch.sequence);
   Arguments all = algorithms::withShares(launch.arguments, launch.blocks);
-  const size_t tokens = all.largest / norm.hidden;
-  const auto follows = [&](auto rule) {
-    return rule(setup_.payload(), tokens, all.tokenBytes(), launch.algorithm, setup_.ranks);
-  };
-  if (!kernelFor(launch).isThere() || follows(algorithms::normsApart)) return launchNormApart(launch, stream);
+  const algorithms::TokenCut cut = cutOf(launch, setup_);
+  const auto blocks = static_cast<size_t>(launch.blocks);
+  const auto form = cut.form(blocks);
+  if (!kernelFor(launch).isThere() || form == algorithms::NormForm::kApart)
+    return launchNormApart(launch, stream);
   Kernel kernel;
   STRETTO_TRY(findKernel(launch, kernel));
-  if (follows(algorithms::holdTokens) && all.largestBytes() <= all.chunkBytes &&
-      WholeTokens::serve(all, norm)) {
-    const WholeTokens whole(all, norm, tokens);
+  if (form == algorithms::NormForm::kInRegisters && WholeTokens::serve(all, norm)) {
+    const WholeTokens whole(all, norm, cut.ofBlock(blocks));
     return launchKernel(kernel.whole, Size{launch.blocks, threadsOf(whole) + kTagThreads}, stream, context,
                         whole);
   }
