@@ -25,8 +25,8 @@ constexpr DataType kTypes[] = {DataType::kBfloat16, DataType::kFloat16, DataType
 
 // What one operation is like; all ranks have the same, but for their inputs.
 struct Shape {
-  DataType type;
-  size_t tokens, hidden;
+  DataType type = DataType::kBfloat16;
+  size_t tokens = 1, hidden = 1;
   Scaling scaling = Scaling::kNone;
   DataType quantised = DataType::kFloat8e4m3;
   bool hasResidual = true, hasBias = false, hasGamma = true, wantsNormalised = true, wantsReduced = false;
@@ -208,6 +208,7 @@ class Course {
         << lastError();
     const auto plan = planner::choose(request, ranks_.planned(), planner::Table(), forced);
     ASSERT_TRUE(plan.ok()) << shape.describe() << ": " << lastError();
+    before_ = ranks_.stream(0)->tasks.size();
     Step& step = steps_.emplace_back(Step{shape, {}});
     for (int rank = 0; rank < ranks_.size(); ++rank)
       step.tensors.emplace_back(machine_, shape, rank, steps_.size());
@@ -236,6 +237,16 @@ class Course {
     const size_t most = isWhole ? ranks_.planned().lamportBytes / 16 * 16 : SIZE_MAX;
     add(stretto::draw(random_, type, most), isWhole ? 1 + static_cast<int>(random_() % 4) : 0);
   }
+  // Of what was added last, on every rank alike: kernels, and the threads of a block of the last of them.
+  struct Launched {
+    size_t kernels;
+    unsigned threads;
+  };
+  Launched last() {
+    const auto& tasks = ranks_.stream(0)->tasks;
+    return {tasks.size() - before_, tasks.back().grid->size.threads};
+  }
+  const planner::Machine& planned() const { return ranks_.planned(); }
   void check() {
     const std::string wrong = ranks_.run();
     ASSERT_EQ(wrong, "");
@@ -254,6 +265,7 @@ class Course {
   Ranks ranks_;
   Random random_;
   std::vector<Step> steps_;
+  size_t before_ = 0;  // tasks of a rank's stream, when the last step was added
 };
 
 std::vector<Descriptor> rowsOf(int ranks) {
@@ -323,6 +335,42 @@ TEST_P(NormAmong, TokensInRegistersHaveTheBitsOfTheHost) {
       add({.type = type, .tokens = 17, .hidden = 8, .inputIs = 3}, 3);
       add({.type = type, .tokens = 5, .hidden = 7168, .offset = 64}, 4);
       add({.type = type, .tokens = 4, .hidden = 520, .offset = 8, .oddRank = 0}, 1);
+      if (HasFatalFailure()) return;
+      course.check();
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Whatever is asked for: what is there or not, and 8-bit copies of lengths that are no whole packs of theirs.
+// A block of three tokens has three teams, where a kernel that does not keep them in registers has the
+// threads of one token.
+TEST_P(NormAmong, AnyCallKeepsTokensInRegisters) {
+  const int ranks = GetParam();
+  if (ranks > 4) GTEST_SKIP() << "four ranks show it";
+  constexpr Scaling kScalings[] = {Scaling::kNone, Scaling::kPerToken, Scaling::kPerTensor};
+  for (const Descriptor& row : rowsOf(ranks)) {
+    if (row.normApart) continue;
+    for (const DataType type : kTypes) {
+      SCOPED_TRACE(std::string(algorithms::nameOf(row.algorithm)) + ", " + nameOf(type));
+      Course course(row, ranks, 13);
+      const auto add = [&](Shape shape) {
+        shape.type = type;
+        shape.tokens = 3;
+        shape.hidden = 1032 / sizeOf(type) * 2;  // of 16 bits no multiple of 16
+        course.add(shape, ranks == 1 ? 0 : 1);
+        if (HasFatalFailure()) return;
+        const unsigned team = stretto::cuda::WholeTokens::teamFor(shape.hidden * sizeOf(type));
+        EXPECT_EQ(course.last().kernels, 1u);
+        EXPECT_EQ(course.last().threads, ranks == 1 ? team : 3 * team + 32) << shape.describe();
+      };
+      for (const Scaling scaling : kScalings) {
+        add({.scaling = scaling});
+        add({.scaling = scaling, .hasBias = true, .wantsReduced = true});
+        add({.scaling = scaling, .hasResidual = false, .hasGamma = false, .wantsNormalised = false});
+        add({.scaling = scaling, .quantised = DataType::kFloat8e5m2, .hasResidual = false, .hasBias = true});
+        add({.scaling = scaling, .wantsReduced = true, .inputIs = 2, .residualInPlace = true});
+      }
       if (HasFatalFailure()) return;
       course.check();
       if (HasFatalFailure()) return;

@@ -130,7 +130,9 @@ void expectPriceOfWhatRuns(const Plan& plan, const Request& request, const Machi
   const auto channels = static_cast<size_t>(machine.channels);
   EXPECT_LE(plan.blocks, channels);
   EXPECT_LE(static_cast<size_t>(plan.blocks - 1) * owners, tokens - 1);
-  if (plan.blocks < channels) EXPECT_LE(given.tokens, owners);
+  if (plan.blocks < channels) {
+    EXPECT_LE(given.tokens, owners);
+  }
 }
 
 // Every candidate of the planner, not only the one that it takes.

@@ -248,7 +248,7 @@ Status KernelEngine::launchNormOf(const Arguments& sums, NormArguments norm, cud
   const int blocks = static_cast<int>(std::min(sums.count / norm.hidden, kMostBlocks));
   if (WholeTokens::serve(all, norm)) {
     const WholeTokens whole(all, norm, 1);
-    return enqueueKernel(kernel.whole, Size{blocks, threadsOf(whole)}, stream, Context{}, whole);
+    return enqueueKernel(kernel.wholeFor(whole), Size{blocks, threadsOf(whole)}, stream, Context{}, whole);
   }
   const int threads = threadsForToken(all, kernel.mostThreads);
   all.norm = nullptr;
@@ -296,8 +296,8 @@ Status KernelEngine::launchNorm(const Launch& launch, cudaStream_t stream) {
   STRETTO_TRY(findKernel(launch, kernel));
   if (form == algorithms::NormForm::kInRegisters && WholeTokens::serve(all, norm)) {
     const WholeTokens whole(all, norm, cut.ofBlock(blocks));
-    return launchKernel(kernel.whole, Size{launch.blocks, threadsOf(whole) + kTagThreads}, stream, context,
-                        whole);
+    return launchKernel(kernel.wholeFor(whole), Size{launch.blocks, threadsOf(whole) + kTagThreads}, stream,
+                        context, whole);
   }
   all.norm = nullptr;
   return launchKernel(kernel.normed, Size{launch.blocks, threadsFor(launch, kernel)}, stream, context, all,

@@ -107,12 +107,14 @@ __global__ void __launch_bounds__(WholeTokens::kMostTeam + 32, 1)
   backend.template run<twoShot>(tokens);
 }
 
-// One team. It goes through its code once before it waits for the kernel that makes the sums.
-template <typename Reducer>
-__global__ void __launch_bounds__(WholeTokens::kMostTeam, 2)
+// One team. It goes through its code once before it waits for the kernel that makes the sums. Two blocks of a
+// plain call fit on a multiprocessor.
+template <typename Reducer, bool kPlain>
+__global__ void __launch_bounds__(WholeTokens::kMostTeam, kPlain ? 2 : 1)
     normAloneWhole(const __grid_constant__ Context, const __grid_constant__ WholeTokens all) {
   auto& shared = stretto::cuda::blockShared<WholeShared>();
-  WholeToken<Reducer> tokens(all, shared, 0);
+  using Token = WholeToken<Reducer, kPlain>;
+  Token tokens(all, shared, 0);
 #pragma unroll 1
   for (uint32_t passes = stretto::cuda::passesWithRehearsal(); passes != 0; --passes) {
     if (passes == 1) {
@@ -123,11 +125,11 @@ __global__ void __launch_bounds__(WholeTokens::kMostTeam, 2)
     uint32_t token = blockIdx.x;
 #pragma unroll 1
     do {
-      typename WholeToken<Reducer>::Packs sum = {}, residual = {}, gamma = {};
+      typename Token::Packs sum = {};
+      typename Token::Given given;
       tokens.load(sum, all.input, token, token < many);
-      tokens.load(residual, all.residual, token, token < many);
-      tokens.load(gamma, all.gamma, 0, token < many);
-      tokens.finish(token, token < many, sum, residual, gamma);
+      tokens.load(given, token, token < many);
+      tokens.finish(token, token < many, sum, given);
       token += gridDim.x;
     } while (token < many);
   }
@@ -241,21 +243,23 @@ class RowKernels {
   void addNorm() {
     constexpr int kThreads = kNormThreads + 32;
     if constexpr (Row::kAlgorithm == algorithms::Algorithm::kLocal) {
-      addNorm(Fit::kAny, kAloneThreads, normAlone<Reducer>, normAloneWhole<Reducer>);
+      addNorm(Fit::kAny, {.mostThreads = kAloneThreads,
+                          .normed = normAlone<Reducer>,
+                          .plainWhole = normAloneWhole<Reducer, true>,
+                          .anyWhole = normAloneWhole<Reducer, false>});
     } else {
-      addNorm(Fit::kAny, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat>, kThreads>,
-              normedWhole<WholeTokensCuda<Reducer>, kIsTwoShot>);
+      addNormOf<0, kThreads>(Fit::kAny);
     }
-    if constexpr (Row::kAlgorithm == algorithms::Algorithm::kOneShot) {
-      addNorm(Fit::kPair, kThreads, normed<typename Row::Code, Cuda<Reducer, TokenFormat, 2>, kThreads>,
-              normedWhole<WholeTokensCuda<Reducer, 2>, false>);
-    }
+    if constexpr (Row::kAlgorithm == algorithms::Algorithm::kOneShot) addNormOf<2, kThreads>(Fit::kPair);
   }
-  void addNorm(Fit fit, int mostThreads, decltype(Kernel::normed) normed, decltype(Kernel::whole) whole) {
-    Kernel kernel;
-    kernel.mostThreads = mostThreads;
-    kernel.normed = normed;
-    kernel.whole = whole;
+  template <int kRanks, int mostThreads>
+  void addNormOf(Fit fit) {
+    addNorm(fit, {.mostThreads = mostThreads,
+                  .normed = normed<typename Row::Code, Cuda<Reducer, TokenFormat, kRanks>, mostThreads>,
+                  .plainWhole = normedWhole<WholeTokensCuda<Reducer, true, kRanks>, kIsTwoShot>,
+                  .anyWhole = normedWhole<WholeTokensCuda<Reducer, false, kRanks>, kIsTwoShot>});
+  }
+  void addNorm(Fit fit, const Kernel& kernel) {
     table_.add(Row::kCollective, Row::kAlgorithm, Row::kProtocol, kind_, fit, kernel);
   }
   // Lines are for latency: kernels for a known number of ranks.

@@ -37,8 +37,15 @@ struct Kernel {
   void (*fused)(stretto::cuda::Context, Fused) = nullptr;  // the same for several operations, if there is one
   // Instead of `function`, of an all-reduce with RMSNorm. By one rank it needs nothing of the context.
   void (*normed)(stretto::cuda::Context, Arguments, NormArguments) = nullptr;
-  // And the same for such tokens: ranks do not need to know of each other which one runs.
-  void (*whole)(stretto::cuda::Context, stretto::cuda::WholeTokens) = nullptr;
+  // And the same for such tokens, of plain calls and of any: ranks do not need to know of each other which
+  // one runs.
+  using Whole = void (*)(stretto::cuda::Context, stretto::cuda::WholeTokens);
+  Whole plainWhole = nullptr;
+  Whole anyWhole = nullptr;
+
+  Whole wholeFor(const stretto::cuda::WholeTokens& tokens) const {
+    return tokens.isPlain() ? plainWhole : anyWhole;
+  }
 
   bool isThere() const { return function != nullptr || normed != nullptr; }
 };
@@ -75,7 +82,9 @@ class KernelTable {
         if (kernel.function != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.function));
         if (kernel.fused != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.fused));
         if (kernel.normed != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.normed));
-        if (kernel.whole != nullptr) all.push_back(reinterpret_cast<const void*>(kernel.whole));
+        for (const Kernel::Whole whole : {kernel.plainWhole, kernel.anyWhole}) {
+          if (whole != nullptr) all.push_back(reinterpret_cast<const void*>(whole));
+        }
       }
     }
     return all;

@@ -41,7 +41,8 @@ inline Status loadNorms(KernelTable::Kind kind) {
                               algorithms::Protocol::kSimple, kind, 1);
   const platform::cuda::AmidCaptures amid;
   for (const void* function :
-       {reinterpret_cast<const void*>(kernel.normed), reinterpret_cast<const void*>(kernel.whole)}) {
+       {reinterpret_cast<const void*>(kernel.normed), reinterpret_cast<const void*>(kernel.plainWhole),
+        reinterpret_cast<const void*>(kernel.anyWhole)}) {
     cudaFuncAttributes attributes;
     if (function != nullptr)
       STRETTO_TRY(check(cudaFuncGetAttributes(&attributes, function), "loading a kernel"));

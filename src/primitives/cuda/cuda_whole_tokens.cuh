@@ -11,7 +11,7 @@ namespace stretto::cuda {
 
 // A whole operation on tokens that teams of threads keep in registers: run() instead of begin(), an algorithm
 // and end(), in one epoch.
-template <typename Reducer, int kRanks = 0>
+template <typename Reducer, bool kPlain, int kRanks = 0>
 class WholeTokensCuda : public Cuda<Reducer, WholeTokenFormat, kRanks> {
  public:
   using Base = Cuda<Reducer, WholeTokenFormat, kRanks>;
@@ -22,10 +22,12 @@ class WholeTokensCuda : public Cuda<Reducer, WholeTokenFormat, kRanks> {
   __device__ void run(const WholeTokens& all);
 
  private:
+  using Token = WholeToken<Reducer, kPlain>;
+  using Packs = typename Token::Packs;
   using Part = LinePart<WholeTokenFormat>;
   using Parts = Part[WholeTokens::kPacks];
 
-  __device__ static void find(Parts& parts, const WholeToken<Reducer>& tokens, uint32_t packs, uint32_t place,
+  __device__ static void find(Parts& parts, const Token& tokens, uint32_t packs, uint32_t place,
                               bool isThere);
   __device__ void exchange(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many,
                            bool rehearses);
@@ -37,9 +39,9 @@ class WholeTokensCuda : public Cuda<Reducer, WholeTokenFormat, kRanks> {
                          int lane, Pack (&sum)[kLines]);
 };
 
-template <typename Reducer, int kRanks>
+template <typename Reducer, bool kPlain, int kRanks>
 template <bool twoShot>
-__device__ void WholeTokensCuda<Reducer, kRanks>::run(const WholeTokens& all) {
+__device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::run(const WholeTokens& all) {
   this->prepare();
   const uint32_t first = static_cast<uint32_t>(this->channel_) * all.each;
   uint32_t team = 0;
@@ -65,9 +67,9 @@ __device__ void WholeTokensCuda<Reducer, kRanks>::run(const WholeTokens& all) {
 }
 
 // Of the token at a place of the lines.
-template <typename Reducer, int kRanks>
-__device__ void WholeTokensCuda<Reducer, kRanks>::find(Parts& parts, const WholeToken<Reducer>& tokens,
-                                                       uint32_t packs, uint32_t place, bool isThere) {
+template <typename Reducer, bool kPlain, int kRanks>
+__device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::find(Parts& parts, const Token& tokens,
+                                                               uint32_t packs, uint32_t place, bool isThere) {
 #pragma unroll
   for (int turn = 0; turn < static_cast<int>(WholeTokens::kPacks); ++turn) {
     parts[turn] =
@@ -77,11 +79,11 @@ __device__ void WholeTokensCuda<Reducer, kRanks>::find(Parts& parts, const Whole
 
 // One-shot. A team puts its next token before it waits for the lines of the one at hand: bytes leave while
 // others come, and while sums are added.
-template <typename Reducer, int kRanks>
-__device__ void WholeTokensCuda<Reducer, kRanks>::exchange(const WholeTokens& all, uint32_t team,
-                                                           uint32_t first, uint32_t many, bool rehearses) {
-  using Packs = typename WholeToken<Reducer>::Packs;
-  WholeToken<Reducer> tokens(all, this->shared_, team);
+template <typename Reducer, bool kPlain, int kRanks>
+__device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::exchange(const WholeTokens& all, uint32_t team,
+                                                                   uint32_t first, uint32_t many,
+                                                                   bool rehearses) {
+  Token tokens(all, this->shared_, team);
   const Reducer reducer(ReduceSpec{});
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const auto teams = static_cast<int32_t>(all.teams), last = static_cast<int32_t>(many);
@@ -98,25 +100,25 @@ __device__ void WholeTokensCuda<Reducer, kRanks>::exchange(const WholeTokens& al
       this->putBatch(this->linesAt(step, Phase::kScatter), 0, ahead, parts, lane);
     if (token >= 0) {
       const bool isThere = token < last;
-      Packs residual = {}, gamma = {}, sum = {};
-      tokens.load(residual, all.residual, first + static_cast<uint32_t>(token), isThere);
-      tokens.load(gamma, all.gamma, 0, isThere);
+      typename Token::Given given;
+      Packs sum = {};
+      tokens.load(given, first + static_cast<uint32_t>(token), isThere);
       find(parts, tokens, all.packs, static_cast<uint32_t>(token), isThere);
       reduce(reducer, parts, own, lane, sum);
-      tokens.finish(first + static_cast<uint32_t>(token), isThere, sum, residual, gamma);
+      tokens.finish(first + static_cast<uint32_t>(token), isThere, sum, given);
     }
 #pragma unroll
-    for (int turn = 0; turn < WholeToken<Reducer>::kPacks; ++turn) own[turn] = ahead[turn];
+    for (int turn = 0; turn < Token::kPacks; ++turn) own[turn] = ahead[turn];
     token = next;
   } while (token < last);
 }
 
 // Two-shot: each rank has its share of the tokens. A share of none is told by an empty line.
-template <typename Reducer, int kRanks>
-__device__ void WholeTokensCuda<Reducer, kRanks>::deal(const WholeTokens& all, uint32_t team, uint32_t first,
-                                                       uint32_t many, bool rehearses) {
-  using Packs = typename WholeToken<Reducer>::Packs;
-  WholeToken<Reducer> tokens(all, this->shared_, team);
+template <typename Reducer, bool kPlain, int kRanks>
+__device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::deal(const WholeTokens& all, uint32_t team,
+                                                               uint32_t first, uint32_t many,
+                                                               bool rehearses) {
+  Token tokens(all, this->shared_, team);
   const Reducer reducer(ReduceSpec{});
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const auto owners = static_cast<uint32_t>(this->ranks());
@@ -148,13 +150,13 @@ __device__ void WholeTokensCuda<Reducer, kRanks>::deal(const WholeTokens& all, u
     uint32_t place = team, share;
 #pragma unroll 1
     do {
-      Packs own = {}, residual = {}, gamma = {}, sum = {};
+      Packs own = {}, sum = {};
+      typename Token::Given given;
       share = findShare(owner, place);
       const uint32_t token = first + begin(owner) + place;
       const bool isThere = place < share;
       tokens.load(own, all.input, token, isThere && step == 0);
-      tokens.load(residual, all.residual, token, isThere);
-      tokens.load(gamma, all.gamma, 0, isThere);
+      tokens.load(given, token, isThere);
       if (step == 0) {
         reduce(reducer, parts, own, lane, sum);
 #pragma unroll 1
@@ -163,15 +165,16 @@ __device__ void WholeTokensCuda<Reducer, kRanks>::deal(const WholeTokens& all, u
       } else {
         take(owner, Phase::kGather, parts, lane, sum);
       }
-      tokens.finish(token, isThere, sum, residual, gamma);
+      tokens.finish(token, isThere, sum, given);
     } while ((place += teams) < share);
   }
 }
 
-template <typename Reducer, int kRanks>
+template <typename Reducer, bool kPlain, int kRanks>
 template <int kLines>
-__device__ void WholeTokensCuda<Reducer, kRanks>::take(int source, Phase phase, const Part (&parts)[kLines],
-                                                       int lane, Pack (&got)[kLines]) {
+__device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::take(int source, Phase phase,
+                                                               const Part (&parts)[kLines], int lane,
+                                                               Pack (&got)[kLines]) {
   const std::byte* const lines[1] = {this->linesOf(this->rank(), phase, source)};
   Pack taken[1][kLines] = {};
   if (!this->awaitParts(taken, lines, 0, source, parts, lane)) return;
@@ -181,11 +184,12 @@ __device__ void WholeTokensCuda<Reducer, kRanks>::take(int source, Phase phase, 
 }
 
 // Of two ranks the sum is the same in either order.
-template <typename Reducer, int kRanks>
+template <typename Reducer, bool kPlain, int kRanks>
 template <int kLines>
-__device__ void WholeTokensCuda<Reducer, kRanks>::reduce(const Reducer& reducer, const Part (&parts)[kLines],
-                                                         const Pack (&own)[kLines], int lane,
-                                                         Pack (&sum)[kLines]) {
+__device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::reduce(const Reducer& reducer,
+                                                                 const Part (&parts)[kLines],
+                                                                 const Pack (&own)[kLines], int lane,
+                                                                 Pack (&sum)[kLines]) {
   if constexpr (kRanks != 2) {
 #pragma unroll
     for (int i = 0; i < kLines; ++i) {

@@ -39,6 +39,7 @@ struct NormMath {
   static constexpr uint32_t kGroup = 128;
   static constexpr size_t kElement = Reducer::kElementBytes;
   static constexpr uint32_t kSums = kGroup / kElement;
+  static constexpr uint32_t kInPack = sizeof(Pack) / kElement;
   using Bits = std::conditional_t<kElement == 4, uint32_t, uint16_t>;
 
   __device__ static Bits bitsAt(const std::byte* at) { return *reinterpret_cast<const Bits*>(at); }
@@ -66,6 +67,53 @@ struct NormMath {
       values = eachOf(values, Elements::decode(gamma), [](float x, float y) { return multiply(x, y); });
     }
     return Elements::encode(values);
+  }
+
+  // ---- The 8-bit copy
+
+  // Of magnitudes; a NaN is not larger than anything.
+  __device__ static float largestIn(float most, Unit unit) {
+    const Values values = Elements::decode(unit);
+    STRETTO_UNROLL
+    for (int i = 0; i < Values::kCount; ++i)
+      most = larger(most, as<float>(as<uint32_t>(values.value[i]) & 0x7fffffffu));
+    return most;
+  }
+  __device__ static float larger(float most, float value) {
+    return value > most ? value : most;
+  }
+  // Of the threads of a warp.
+  __device__ static float largestOfWarp(float mine) {
+    for (uint32_t half = kWarp / 2; half > 0; half /= 2)
+      mine = larger(mine, ofLane(mine, threadIdx.x % kWarp ^ half));
+    return mine;
+  }
+  __device__ static float scaleOf(float largest, DataType quantised) {
+    const float most = stretto::largestOf(quantised);
+    const float least = divide(kLeastScale, most);
+    const float scale = divide(largest, most);
+    return scale < least ? least : scale;
+  }
+
+  template <typename Format>
+  __device__ static uint32_t codesOf(Unit unit, float inverse) {
+    const Values values = Elements::decode(unit);
+    uint32_t codes = 0;
+    STRETTO_UNROLL
+    for (int i = 0; i < Values::kCount; i += 2) {
+      codes |=
+          encodePair<Format>({multiply(values.value[i], inverse), multiply(values.value[i + 1], inverse)})
+          << (8 * i);
+    }
+    return codes;
+  }
+  template <typename Format>
+  __device__ static Unit codesOf(Pack pack, float inverse) {
+    return codesOf<Format>(pack.low, inverse) | Unit{codesOf<Format>(pack.high, inverse)} << (4 * kInPack);
+  }
+  __device__ static Unit codesOf(DataType quantised, Pack pack, float inverse) {
+    return quantised == DataType::kFloat8e4m3 ? codesOf<numeric::Float8e4m3>(pack, inverse)
+                                              : codesOf<numeric::Float8e5m2>(pack, inverse);
   }
 };
 
@@ -132,7 +180,7 @@ class TokenNorm {
   static constexpr uint32_t kGroupPacks = kGroup / sizeof(Pack);
   static constexpr size_t kElement = Math::kElement;
   static constexpr uint32_t kSums = Math::kSums;
-  static constexpr uint32_t kInPack = sizeof(Pack) / kElement;
+  static constexpr uint32_t kInPack = Math::kInPack;
 
   __device__ uint32_t thread() const { return static_cast<uint32_t>(coop_.rank()); }
   __device__ uint32_t threads() const { return static_cast<uint32_t>(coop_.size()); }
@@ -254,11 +302,11 @@ class TokenNorm {
       for (uint32_t pack = thread(); pack < packs_; pack += threads()) {
         const Pack result = normalised(pack);
         if (norm_.normalised != nullptr) targetOf(norm_.normalised, offset).storePair(2 * pack, result);
-        if (perToken) largest = largestIn(largestIn(largest, result.low), result.high);
+        if (perToken) largest = Math::largestIn(Math::largestIn(largest, result.low), result.high);
         if (norm_.scaling == Scaling::kPerTensor) quantise(token, pack, result, divide(1.0f, scale));
       }
       if (!perToken) return;
-      scale = scaleOf(largestOf(largest));
+      scale = Math::scaleOf(largestOf(largest), norm_.quantisedType);
       if (thread() == 0) norm_.scales[token] = scale;
     }
     const float inverse = divide(1.0f, scale);
@@ -267,53 +315,17 @@ class TokenNorm {
     }
   }
 
-  // Of magnitudes; a NaN is not larger than anything.
-  __device__ static float largestIn(float most, Unit unit) {
-    const Values values = Elements::decode(unit);
-    STRETTO_UNROLL
-    for (int i = 0; i < Values::kCount; ++i)
-      most = larger(most, as<float>(as<uint32_t>(values.value[i]) & 0x7fffffffu));
-    return most;
-  }
-  __device__ static float larger(float most, float value) {
-    return value > most ? value : most;
-  }
   // Of all threads. Whole warps.
   __device__ float largestOf(float mine) {
-    for (uint32_t half = kWarp / 2; half > 0; half /= 2)
-      mine = larger(mine, Math::ofLane(mine, lane() ^ half));
+    mine = Math::largestOfWarp(mine);
     if (lane() == 0) shared_.largest[thread() / kWarp] = mine;
     coop_.sync();
-    for (uint32_t warp = 0; warp < threads() / kWarp; ++warp) mine = larger(mine, shared_.largest[warp]);
+    for (uint32_t warp = 0; warp < threads() / kWarp; ++warp)
+      mine = Math::larger(mine, shared_.largest[warp]);
     return mine;
   }
-  __device__ float scaleOf(float largest) const {
-    const float most = stretto::largestOf(norm_.quantisedType);
-    const float least = divide(kLeastScale, most);
-    const float scale = divide(largest, most);
-    return scale < least ? least : scale;
-  }
-
-  template <typename Format>
-  __device__ static uint32_t codesOf(Unit unit, float inverse) {
-    const Values values = Elements::decode(unit);
-    uint32_t codes = 0;
-    STRETTO_UNROLL
-    for (int i = 0; i < Values::kCount; i += 2) {
-      codes |=
-          encodePair<Format>({multiply(values.value[i], inverse), multiply(values.value[i + 1], inverse)})
-          << (8 * i);
-    }
-    return codes;
-  }
-  template <typename Format>
-  __device__ static Unit codesOf(Pack pack, float inverse) {
-    return codesOf<Format>(pack.low, inverse) | Unit{codesOf<Format>(pack.high, inverse)} << (4 * kInPack);
-  }
   __device__ void quantise(size_t token, uint32_t pack, Pack normalised, float inverse) {
-    const Unit codes = norm_.quantisedType == DataType::kFloat8e4m3
-                           ? codesOf<numeric::Float8e4m3>(normalised, inverse)
-                           : codesOf<numeric::Float8e5m2>(normalised, inverse);
+    const Unit codes = Math::codesOf(norm_.quantisedType, normalised, inverse);
     const size_t at = size_t{pack} * kInPack;
     setOddUnit(norm_.quantised + token * norm_.hidden + at, codes,
                static_cast<unsigned>(std::min<size_t>(kInPack, norm_.hidden - at)));

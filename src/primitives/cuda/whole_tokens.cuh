@@ -15,20 +15,29 @@ struct WholeShared : BlockShared {
   static constexpr uint32_t kBehind = kAtOnce * 128 / sizeof(Pack);
   Pack kept[WholeTokens::kMostTeam * WholeTokens::kPacks + kBehind];
   float sums[WholeTokens::kMostTeams][NormShared::kMostSums];
+  float largest[WholeTokens::kMostTeam / 32];  // of each warp's part of a token
 };
 
-template <typename Reducer>
+// kPlain: of calls that are so (WholeTokens::isPlain()), without the code for any other.
+template <typename Reducer, bool kPlain>
 class WholeToken {
  public:
   static constexpr int kPacks = WholeTokens::kPacks;
   using Packs = Pack[kPacks];
+  // What is needed beside a token's sum, and is loaded before that has come. Where registers are short, gamma
+  // is loaded later, while squares are added.
+  struct Given {
+    Packs residual = {}, gamma = {}, bias = {};
+    float scale = 1;
+  };
 
   // `team`: of this thread, by its number in the block.
   __device__ WholeToken(const WholeTokens& all, WholeShared& shared, uint32_t team)
       : all_(all),
         team_{static_cast<int>(team * all.team), static_cast<int>(all.team), static_cast<int>(1 + team)},
         kept_(shared.kept + team * all.team * kPacks),
-        sums_(shared.sums[team]) {}
+        sums_(shared.sums[team]),
+        largest_(shared.largest + team * all.team / kWarp) {}
 
   __device__ uint32_t pack(int turn) const { return thread() + static_cast<uint32_t>(turn) * all_.team; }
   __device__ bool isInside(int turn) const { return pack(turn) < all_.packs; }
@@ -40,17 +49,30 @@ class WholeToken {
       if (isThere && isInside(turn)) packs[turn] = loadPack(tokens + placeOf(token, turn));
     }
   }
+  __device__ void load(Given& given, uint32_t token, bool isThere) const {
+    load(given.residual, all_.residual, token, isThere && has(all_.residual));
+    if constexpr (kPlain) {
+      load(given.gamma, all_.gamma, 0, isThere);
+    } else {
+      load(given.bias, all_.bias, 0, isThere && has(all_.bias));
+      if (isThere && all_.scaling == Scaling::kPerTensor) given.scale = all_.scales[0];
+    }
+  }
   // By the whole team. Where there is no token, what is given is zeros.
-  __device__ void finish(uint32_t token, bool isThere, const Packs& sum, const Packs& residual,
-                         const Packs& gamma) {
+  __device__ void finish(uint32_t token, bool isThere, const Packs& sum, Given& given) {
     const Reducer reducer(ReduceSpec{});
     Packs added;
 #pragma unroll
     for (int turn = 0; turn < kPacks; ++turn) {
-      added[turn] = sumOf(reducer, sum[turn], residual[turn]);
+      added[turn] = addends(reducer, sum[turn], given.residual[turn], given.bias[turn]);
       kept_[pack(turn)] = added[turn];
     }
+    if (!kPlain && all_.reduced != nullptr) store(all_.reduced, token, isThere, sum);
     store(all_.residualOut, token, isThere, added);
+    if constexpr (!kPlain) {
+      if (all_.normalised == nullptr && all_.scaling == Scaling::kNone) return;
+      load(given.gamma, all_.gamma, 0, isThere && has(all_.gamma));
+    }
     team_.sync();
     if (thread() < Math::kSums)
       sums_[thread()] = chained(isThere ? kPacks * all_.team : WholeShared::kBehind);
@@ -59,15 +81,22 @@ class WholeToken {
     Packs normalised;
 #pragma unroll
     for (int turn = 0; turn < kPacks; ++turn) {
-      normalised[turn] = {Math::scaled(added[turn].low, factor, gamma[turn].low, true),
-                          Math::scaled(added[turn].high, factor, gamma[turn].high, true)};
+      normalised[turn] = {Math::scaled(added[turn].low, factor, given.gamma[turn].low, has(all_.gamma)),
+                          Math::scaled(added[turn].high, factor, given.gamma[turn].high, has(all_.gamma))};
     }
-    store(all_.normalised, token, isThere, normalised);
+    if (has(all_.normalised)) store(all_.normalised, token, isThere, normalised);
+    if constexpr (!kPlain) {
+      if (all_.scaling != Scaling::kNone) quantise(token, isThere, normalised, given.scale);
+    }
   }
 
  private:
   using Math = NormMath<Reducer>;
+  static constexpr uint32_t kWarp = Math::kWarp;
 
+  __device__ static bool has(const void* place) {
+    return kPlain || place != nullptr;
+  }
   __device__ uint32_t thread() const {
     return static_cast<uint32_t>(team_.rank());
   }
@@ -79,6 +108,52 @@ class WholeToken {
     for (int turn = 0; turn < kPacks; ++turn) {
       if (isThere && isInside(turn)) storePack(tokens + placeOf(token, turn), packs[turn]);
     }
+  }
+  // Nothing is added for what is not there: a zero would change the sign of another.
+  __device__ Pack addends(const Reducer& reducer, const Pack& sum, const Pack& residual,
+                          const Pack& bias) const {
+    if constexpr (kPlain) return sumOf(reducer, sum, residual);
+    if (all_.residual == nullptr && all_.bias == nullptr) return sum;
+    auto low = reducer.start(sum.low), high = reducer.start(sum.high);
+    const auto join = [&](const Pack& addend) {
+      reducer.join(low, addend.low);
+      reducer.join(high, addend.high);
+    };
+    if (all_.residual != nullptr) join(residual);
+    if (all_.bias != nullptr) join(bias);
+    return {reducer.finish(low), reducer.finish(high)};
+  }
+  // A token's packs have as many codes each: they lie where these can be stored at once, whatever a token's
+  // length.
+  __device__ void quantise(uint32_t token, bool isThere, const Packs& normalised, float scale) {
+    if (all_.scaling == Scaling::kPerToken) {
+      scale = Math::scaleOf(largestOf(normalised), all_.quantisedType);
+      if (isThere && thread() == 0) all_.scales[token] = scale;
+    }
+    const float inverse = divide(1.0f, scale);
+#pragma unroll
+    for (int turn = 0; turn < kPacks; ++turn) {
+      if (!isThere || !isInside(turn)) continue;
+      const size_t at = size_t{token} * all_.packs + pack(turn);
+      const Unit codes = Math::codesOf(all_.quantisedType, normalised[turn], inverse);
+      if constexpr (Math::kInPack == kUnitBytes) {
+        storeUnit(all_.quantised, at, codes);
+      } else {
+        reinterpret_cast<uint32_t*>(all_.quantised)[at] = static_cast<uint32_t>(codes);
+      }
+    }
+  }
+  // Of all elements. The team meets twice again before a thread writes here for the next token.
+  __device__ float largestOf(const Packs& normalised) {
+    const uint32_t lane = thread() % kWarp;
+    float largest = 0;
+#pragma unroll
+    for (int turn = 0; turn < kPacks; ++turn)
+      largest = Math::largestIn(Math::largestIn(largest, normalised[turn].low), normalised[turn].high);
+    largest = Math::largestOfWarp(largest);
+    if (lane == 0) largest_[thread() / kWarp] = largest;
+    team_.sync();
+    return Math::largestOfWarp(lane < all_.team / kWarp ? largest_[lane] : 0);
   }
   // One running sum, of so many packs. A value is replaced by the one sixteen groups later as soon as it has
   // been used, so that loads are under way while sums are added.
@@ -106,6 +181,7 @@ class WholeToken {
   const Threads team_;
   Pack* const kept_;
   float* const sums_;
+  float* const largest_;
 };
 
 // How many times a kernel goes through its code: the first time without any token, before the kernel before

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "primitives/operation.hpp"
 
 namespace stretto::cuda {
 
-// What a kernel is told. Tokens lie one after the other in each place; none is null.
+// What a kernel is told. Tokens lie one after the other in each place; input and residualOut are never null,
+// and what is null otherwise is not there.
 struct WholeTokens {
   const std::byte* input;
   const std::byte* residual;
@@ -25,6 +27,12 @@ struct WholeTokens {
   uint32_t teams;   // of a block: as many as there are threads and tokens for
   float hidden;
   float epsilon;
+  const std::byte* bias;
+  std::byte* reduced;
+  std::byte* quantised;
+  float* scales;
+  Scaling scaling;
+  DataType quantisedType;
 
   static constexpr size_t kPack = 16;
   static constexpr uint32_t kPacks = 2;       // of a thread
@@ -41,16 +49,24 @@ struct WholeTokens {
   static constexpr bool holds(size_t tokenBytes) {
     return tokenBytes % kPack == 0 && tokenBytes <= kPacks * kPack * kMostTeam;
   }
-  // Whether these kernels serve: whole packs that can be loaded as such, a residual, gamma and normalised
-  // tokens, and nothing else.
+  // Whether these kernels serve: whole packs that can be loaded and stored as such. Eight-bit copies have an
+  // eighth or a quarter of a pack for each element of it: they need no more than that they begin on one.
   static bool serve(const Arguments& a, const NormArguments& norm) {
-    const auto isPlain = [](const void* place) {
-      return place != nullptr && reinterpret_cast<uintptr_t>(place) % kPack == 0;
+    const auto isAt = [](const void* place, size_t grain) {
+      return reinterpret_cast<uintptr_t>(place) % grain == 0;  // also of what is not there
     };
-    return holds(norm.hidden * a.elementBytes) && isPlain(a.send) && isPlain(norm.residual) &&
-           isPlain(norm.gamma) && isPlain(norm.residualOut) && isPlain(norm.normalised) &&
-           norm.bias == nullptr && norm.reduced == nullptr && norm.scaling == Scaling::kNone &&
+    const void* const places[] = {a.send,           norm.residual,   norm.bias,   norm.gamma,
+                                  norm.residualOut, norm.normalised, norm.reduced};
+    return holds(norm.hidden * a.elementBytes) &&
+           std::all_of(std::begin(places), std::end(places),
+                       [&](const void* place) { return isAt(place, kPack); }) &&
+           (norm.scaling == Scaling::kNone || isAt(norm.quantised, kPack / a.elementBytes)) &&
            a.count / norm.hidden <= INT32_MAX;
+  }
+  // The common call: residual, gamma and normalised tokens, and nothing else. Its kernels are the shortest.
+  constexpr bool isPlain() const {
+    return residual != nullptr && gamma != nullptr && normalised != nullptr && bias == nullptr &&
+           reduced == nullptr && scaling == Scaling::kNone;
   }
   // For blocks that have `each` tokens, one after the other.
   WholeTokens(const Arguments& a, const NormArguments& norm, size_t tokensOfBlock)
@@ -65,7 +81,13 @@ struct WholeTokens {
         team(teamFor(norm.hidden * a.elementBytes)),
         teams(std::clamp<uint32_t>(kMostTeam / team, 1, std::max(1u, each))),
         hidden(static_cast<float>(norm.hidden)),
-        epsilon(norm.epsilon) {}
+        epsilon(norm.epsilon),
+        bias(norm.bias),
+        reduced(norm.reduced),
+        quantised(norm.quantised),
+        scales(norm.scales),
+        scaling(norm.scaling),
+        quantisedType(norm.quantisedType) {}
 };
 
 }  // namespace stretto::cuda
