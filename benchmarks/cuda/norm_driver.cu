@@ -2,9 +2,12 @@
 // kernel after it, as a serving engine without the fused call has them. Chains of steps in CUDA graphs, in
 // turns, each verified in the same run. Ranks are threads of this process.
 //
-//   norm_driver [--ranks 2] [--shared] [--tokens 1,8,...] [--hidden 4096,...] [--turns 7] [--json]
+//   norm_driver [--ranks 2] [--shared] [--call plain] [--tokens 1,8,...] [--hidden 4096,...] [--turns 7]
+//   [--json]
 //
-// --shared: all ranks on the first GPU. A line for each number of tokens and hidden size: microseconds of one
+// --shared: all ranks on the first GPU. --call: what is wanted beside residual and normalised tokens: plain
+// (nothing), bias, reduced (the raw sums), per_token or per_tensor (an 8-bit copy as well), per_token_alone
+// (that and no normalised tokens). A line for each number of tokens and hidden size: microseconds of one
 // step, of the slowest rank, the median of the turns; with --json one object for each way.
 #include <algorithm>
 #include <barrier>
@@ -17,10 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include <cuda_bf16.h>
-
-#include "check.hpp"
-#include "stretto.h"
+#include "engine_norm.cuh"
 
 namespace stretto::bench {
 namespace {
@@ -28,78 +28,7 @@ namespace {
 constexpr int kSteps = 20;  // of a graph
 constexpr int kInputs = 4;  // that steps take in turns
 constexpr float kEpsilon = 1e-6f;
-
-// ---- The norm after an all-reduce -------------------------------------------------------------------------
-
-// As engines have it: a block for each token, vectors of 16 bytes, the sum and what is added to it read once.
-// Begins while the all-reduce runs, and lets what follows begin.
-struct alignas(16) Vector {
-  __nv_bfloat162 of[4];
-};
-constexpr int kVectors = 4;  // of a thread, at most: 16384 elements by 512 threads
-__global__ void __launch_bounds__(512) addRmsNorm(const Vector* sum, Vector* residual, const Vector* gamma,
-                                                  Vector* normalised, int vectors, float epsilon) {
-  __shared__ float parts[16];
-  Vector added[kVectors];
-  float squares = 0;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-  const size_t token = size_t{blockIdx.x} * static_cast<size_t>(vectors);
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    const int at = static_cast<int>(threadIdx.x) + v * static_cast<int>(blockDim.x);
-    if (at >= vectors) break;
-    const Vector a = sum[token + at], b = residual[token + at];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 x = __bfloat1622float2(a.of[i]), y = __bfloat1622float2(b.of[i]);
-      added[v].of[i] = __floats2bfloat162_rn(x.x + y.x, x.y + y.y);
-      const float2 z = __bfloat1622float2(added[v].of[i]);
-      squares += z.x * z.x + z.y * z.y;
-    }
-    residual[token + at] = added[v];
-  }
-  for (int half = 16; half > 0; half /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, half);
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = squares;
-  __syncthreads();
-  squares = 0;
-  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) squares += parts[warp];
-  const float factor = rsqrtf(squares / static_cast<float>(8 * vectors) + epsilon);
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    const int at = static_cast<int>(threadIdx.x) + v * static_cast<int>(blockDim.x);
-    if (at >= vectors) break;
-    const Vector weight = gamma[at];
-    Vector result;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 z = __bfloat1622float2(added[v].of[i]), w = __bfloat1622float2(weight.of[i]);
-      result.of[i] = __floats2bfloat162_rn(z.x * factor * w.x, z.y * factor * w.y);
-    }
-    normalised[token + at] = result;
-  }
-}
-
-void launchNorm(const void* sum, void* residual, const void* gamma, void* normalised, int tokens, int hidden,
-                cudaStream_t stream) {
-  const int vectors = hidden / 8;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(tokens));
-  const int rounds = (vectors + 511) / 512;
-  config.blockDim = dim3(static_cast<unsigned>(((vectors + rounds - 1) / rounds + 31) / 32 * 32));
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, addRmsNorm, static_cast<const Vector*>(sum),
-                           static_cast<Vector*>(residual), static_cast<const Vector*>(gamma),
-                           static_cast<Vector*>(normalised), vectors, kEpsilon),
-        "the norm");
-}
+constexpr float kTensorScale = 1.0f / 64;
 
 // ---- What is asked for ------------------------------------------------------------------------------------
 
@@ -108,6 +37,7 @@ struct Setup {
   bool shared = false;
   bool json = false;
   int turns = 7;
+  Call call = kCalls[0];
   std::vector<int> tokens = {1, 8, 32, 128, 512, 2048};
   std::vector<int> hidden = {4096, 5120, 7168, 8192};
 };
@@ -120,6 +50,13 @@ std::vector<int> numbersIn(const char* list) {
     if (at != nullptr) ++at;
   }
   return numbers;
+}
+
+Call callNamed(const std::string& name) {
+  for (const Call& call : kCalls) {
+    if (name == call.name) return call;
+  }
+  throw Failure("--call " + name + ": it is plain, bias, reduced, per_token, per_tensor or per_token_alone");
 }
 
 Setup setupFrom(int count, char** words) {
@@ -140,11 +77,19 @@ Setup setupFrom(int count, char** words) {
       setup.tokens = numbersIn(value);
     } else if (word == "--hidden") {
       setup.hidden = numbersIn(value);
+    } else if (word == "--call") {
+      setup.call = callNamed(value);
     } else {
       throw Failure(
-          "norm_driver [--ranks N] [--shared] [--tokens LIST] [--hidden LIST] [--turns N] [--json]");
+          "norm_driver [--ranks N] [--shared] [--call NAME] [--tokens LIST] [--hidden LIST] [--turns N] "
+          "[--json]");
     }
   }
+  const auto fits = [](int hidden) { return hidden > 0 && hidden % 8 == 0 && hidden <= 8 * 512 * kVectors; };
+  if (!std::all_of(setup.hidden.begin(), setup.hidden.end(), fits))
+    throw Failure("--hidden: multiples of 8 up to 16384, as the norm kernel after an all-reduce has them");
+  if (!std::all_of(setup.tokens.begin(), setup.tokens.end(), [](int tokens) { return tokens > 0; }))
+    throw Failure("--tokens: 1 or more");
   if (setup.ranks < 2 || setup.turns < 1) throw Failure("at least two ranks, and one turn");
   return setup;
 }
@@ -189,6 +134,13 @@ double valueOf(uint16_t bits) {
   return static_cast<double>(value);
 }
 
+// Of float8e4m3.
+double valueOfCode(uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
 // Numbers between -2 and 2, the same wherever they are made.
 std::vector<uint16_t> numbers(size_t count, uint64_t seed) {
   std::vector<uint16_t> all(count);
@@ -222,8 +174,10 @@ class Rank {
     };
     const size_t bytes = 2 * most(setup.tokens) * most(setup.hidden);
     for (void*& input : inputs_) check(cudaMalloc(&input, bytes), "memory");
-    for (void** place : {&residual_, &start_, &sum_, &normalised_}) check(cudaMalloc(place, bytes), "memory");
-    check(cudaMalloc(&gamma_, 2 * most(setup.hidden)), "memory");
+    for (void** place : {&residual_, &start_, &sum_, &normalised_, &reduced_, &codes_})
+      check(cudaMalloc(place, bytes), "memory");
+    for (void** place : {&gamma_, &bias_}) check(cudaMalloc(place, 2 * most(setup.hidden)), "memory");
+    check(cudaMalloc(reinterpret_cast<void**>(&scales_), sizeof(float) * most(setup.tokens)), "memory");
     must(ncclCommInitRank(&comm_, setup.ranks, shared.id, rank), "ncclCommInitRank");
     ncclUniqueId own;
     must(ncclGetUniqueId(&own), "ncclGetUniqueId");
@@ -263,13 +217,23 @@ class Rank {
     upload(start_, numbers(count(), 1));
     gammaThere_ = numbers(static_cast<size_t>(hidden_), 2);
     upload(gamma_, gammaThere_);
+    biasThere_ = numbers(static_cast<size_t>(hidden_), 3);
+    upload(bias_, biasThere_);
     reset();
   }
   std::vector<uint16_t> inputOf(int rank, int which) const {
     return numbers(count(), static_cast<uint64_t>(100 + rank * kInputs + which));
   }
+  const Call& call() const { return shared_.setup.call; }
+  // Results that nobody writes show as zeros, and scales that are given are the same in each run.
   void reset() {
     check(cudaMemcpyAsync(residual_, start_, 2 * count(), cudaMemcpyDeviceToDevice, stream_), "a copy");
+    for (void* place : {normalised_, reduced_, codes_})
+      check(cudaMemsetAsync(place, 0, 2 * count(), stream_), "zeros");
+    const std::vector<float> scales(static_cast<size_t>(tokens_), kTensorScale);
+    check(cudaMemcpyAsync(scales_, scales.data(), sizeof(float) * scales.size(), cudaMemcpyHostToDevice,
+                          stream_),
+          "a copy");
     check(cudaStreamSynchronize(stream_), "a stream");
   }
 
@@ -278,13 +242,14 @@ class Rank {
     if (way.what != What::kFused) {
       must(ncclAllReduce(input, sum_, count(), ncclBfloat16, ncclSum, comm_, stream_), "ncclAllReduce");
       if (way.what == What::kParts)
-        launchNorm(sum_, residual_, gamma_, normalised_, tokens_, hidden_, stream_);
-      if (way.what == What::kOwnParts) callNorm(sum_, alone_);
+        launchEngineNorm(call(), {sum_, residual_, bias_, gamma_, normalised_, codes_, scales_}, tokens_,
+                         hidden_, kEpsilon, stream_);
+      if (way.what == What::kOwnParts) callNorm(sum_, nullptr, alone_);
       return;
     }
-    callNorm(input, comm_);
+    callNorm(input, call().wantsReduced ? reduced_ : nullptr, comm_);
   }
-  void callNorm(const void* input, ncclComm_t comm) {
+  void callNorm(const void* input, void* reduced, ncclComm_t comm) {
     strettoAddRmsNorm_t norm = STRETTO_ADD_RMS_NORM_INITIALIZER;
     norm.tokens = static_cast<size_t>(tokens_);
     norm.hidden = static_cast<size_t>(hidden_);
@@ -292,8 +257,14 @@ class Rank {
     norm.epsilon = kEpsilon;
     norm.input = input;
     norm.residual = norm.residualOut = residual_;
+    norm.bias = call().hasBias ? bias_ : nullptr;
     norm.gamma = gamma_;
-    norm.normalised = normalised_;
+    norm.normalised = call().wantsNormalised ? normalised_ : nullptr;
+    norm.reduced = reduced;
+    norm.scaling = call().scaling;
+    norm.quantisedType = ncclFloat8e4m3;
+    norm.quantised = codes_;
+    norm.scales = scales_;
     must(strettoAllReduceAddRmsNorm(&norm, comm, stream_), "strettoAllReduceAddRmsNorm");
   }
 
@@ -345,10 +316,11 @@ class Rank {
     return slowest;
   }
 
-  // The timed graphs themselves, from the same residual: their residuals have the same bits, and the last
-  // step's normalised tokens are those of the residual. A step by itself is held against exact sums.
+  // The timed graphs themselves, from the same residual. All of ours have the same bits in all results, and
+  // the parts have those of the residual and of the raw sums; what the last step made of the residual is held
+  // against exact numbers. A step by itself is held against exact sums.
   void verify(const std::vector<Way>& ways, const std::vector<cudaGraphExec_t>& graphs) {
-    std::vector<uint16_t> first;
+    Results parts, ours;
     for (size_t i = 0; i < ways.size(); ++i) {
       if (graphs[i] == nullptr) continue;
       reset();
@@ -356,27 +328,66 @@ class Rank {
       check(cudaGraphLaunch(graphs[i], stream_), "a graph");
       check(cudaStreamSynchronize(stream_), "a stream");
       if (ways[i].what == What::kSum) {
-        checkSums(ways[i], download(sum_), (kSteps - 1) % kInputs, {});
+        checkSums(ways[i], download<uint16_t>(sum_, count()), (kSteps - 1) % kInputs, {});
         continue;
       }
-      const std::vector<uint16_t> residual = download(residual_);
-      if (first.empty()) first = residual;
-      if (residual != first) throw Failure(std::string(ways[i].name) + ": another residual than by parts");
-      checkNorm(ways[i], residual, download(normalised_));
-      reset();
-      meet();
-      must(strettoCommForce(comm_, "all_reduce_add_rms_norm", ways[i].algorithm, ways[i].protocol, 0, 0),
-           "strettoCommForce");
-      step(ways[i], 0);
-      check(cudaStreamSynchronize(stream_), "a stream");
-      checkSums(ways[i], download(residual_), 0, numbers(count(), 1));
+      const Results results = resultsOf(ways[i]);
+      const bool isOurs = ways[i].what != What::kParts;
+      if (parts.residual.empty()) parts = results;
+      if (isOurs && ours.residual.empty()) ours = results;
+      expectSame(ways[i], "residual", results.residual, parts.residual);
+      expectSame(ways[i], "reduced", results.reduced, parts.reduced);
+      if (isOurs) {
+        expectSame(ways[i], "normalised", results.normalised, ours.normalised);
+        expectSame(ways[i], "codes", results.codes, ours.codes);
+        expectSame(ways[i], "scales", results.scales, ours.scales);
+      }
+      checkNorm(ways[i], results);
+      verifyStep(ways[i]);
     }
     meet();
   }
-  std::vector<uint16_t> download(const void* from) const {
-    std::vector<uint16_t> all(count());
-    check(cudaMemcpy(all.data(), from, 2 * all.size(), cudaMemcpyDeviceToHost), "a copy");
+  void verifyStep(const Way& way) {
+    reset();
+    meet();
+    must(strettoCommForce(comm_, "all_reduce_add_rms_norm", way.algorithm, way.protocol, 0, 0),
+         "strettoCommForce");
+    step(way, 0);
+    check(cudaStreamSynchronize(stream_), "a stream");
+    std::vector<uint16_t> residual = numbers(count(), 1);
+    checkSums(way, download<uint16_t>(residual_, count()), 0, residual);
+  }
+
+  // What a call leaves, as far as it is wanted.
+  struct Results {
+    std::vector<uint16_t> residual, normalised, reduced;
+    std::vector<uint8_t> codes;
+    std::vector<float> scales;
+  };
+  Results resultsOf(const Way& way) const {
+    Results results;
+    results.residual = download<uint16_t>(residual_, count());
+    if (call().wantsNormalised) results.normalised = download<uint16_t>(normalised_, count());
+    if (call().wantsReduced)
+      results.reduced = download<uint16_t>(way.what == What::kFused ? reduced_ : sum_, count());
+    if (call().scaling == strettoScaleNone) return results;
+    results.codes = download<uint8_t>(codes_, count());
+    results.scales = download<float>(scales_, static_cast<size_t>(tokens_));
+    return results;
+  }
+  template <typename T>
+  std::vector<T> download(const void* from, size_t many) const {
+    std::vector<T> all(many);
+    check(cudaMemcpy(all.data(), from, sizeof(T) * many, cudaMemcpyDeviceToHost), "a copy");
     return all;
+  }
+  template <typename T>
+  void expectSame(const Way& way, const char* what, const std::vector<T>& got,
+                  const std::vector<T>& wanted) const {
+    if (got.size() == wanted.size() && std::memcmp(got.data(), wanted.data(), sizeof(T) * got.size()) == 0)
+      return;
+    throw Failure(std::string(way.name) + ", " + std::to_string(tokens_) + " x " + std::to_string(hidden_) +
+                  ": " + what + " has other bits than by another way");
   }
   // `start`: what the sums of that input have been added to, if to anything.
   void checkSums(const Way& way, const std::vector<uint16_t>& got, int input,
@@ -387,22 +398,37 @@ class Rank {
     for (size_t i = 0; i < count(); ++i) {
       double sum = 0;
       for (const auto& each : inputs) sum += valueOf(each[i]);
-      const double exact = start.empty() ? sum : sum + valueOf(start[i]);
+      const double bias = call().hasBias ? valueOf(biasThere_[i % static_cast<size_t>(hidden_)]) : 0;
+      const double exact = start.empty() ? sum : sum + valueOf(start[i]) + bias;
       const double bound = 1.01 * kUnit * (std::fabs(sum) + std::fabs(exact)) + 1e-5;
       expectNear(way, start.empty() ? "sum" : "residual", i, valueOf(got[i]), exact, bound);
     }
   }
-  void checkNorm(const Way& way, const std::vector<uint16_t>& residual,
-                 const std::vector<uint16_t>& normalised) const {
+  // Of the residual as it is. An 8-bit code is within half a unit of its last place, and the rounding of the
+  // normalised element before it.
+  void checkNorm(const Way& way, const Results& results) const {
     const auto hidden = static_cast<size_t>(hidden_);
     for (size_t token = 0; token < static_cast<size_t>(tokens_); ++token) {
-      double squares = 0;
-      for (size_t i = 0; i < hidden; ++i) squares += std::pow(valueOf(residual[token * hidden + i]), 2);
+      double squares = 0, largest = 0;
+      const auto residual = [&](size_t i) { return valueOf(results.residual[token * hidden + i]); };
+      for (size_t i = 0; i < hidden; ++i) squares += std::pow(residual(i), 2);
       const double factor = 1 / std::sqrt(squares / hidden_ + static_cast<double>(kEpsilon));
+      const auto exact = [&](size_t i) { return residual(i) * factor * valueOf(gammaThere_[i]); };
+      for (size_t i = 0; i < hidden; ++i) largest = std::max(largest, std::fabs(exact(i)));
+      double scale = kTensorScale;
+      if (call().scaling == strettoScalePerToken) {
+        scale = std::max(largest, 1.0 / 512) / 448;
+        expectNear(way, "scale", token, static_cast<double>(results.scales[token]), scale, scale / 200);
+      }
       for (size_t i = 0; i < hidden; ++i) {
         const size_t at = token * hidden + i;
-        const double exact = valueOf(residual[at]) * factor * valueOf(gammaThere_[i]);
-        expectNear(way, "normalised", at, valueOf(normalised[at]), exact, std::fabs(exact) / 250 + 1e-30);
+        const double wanted = exact(i), bound = std::fabs(wanted) / 250 + 1e-30;
+        if (call().wantsNormalised)
+          expectNear(way, "normalised", at, valueOf(results.normalised[at]), wanted, bound);
+        if (call().scaling == strettoScaleNone) continue;
+        const double most = 448 * scale, kept = std::clamp(wanted, -most, most);
+        expectNear(way, "codes", at, valueOfCode(results.codes[at]) * scale, kept,
+                   std::fabs(kept) / 13 + scale / 512);
       }
     }
   }
@@ -429,10 +455,12 @@ class Rank {
       for (const auto& [name, median] : medians) {
         const auto& all = times[name];
         std::printf(
-            "{\"ranks\": %d, \"tokens\": %d, \"hidden\": %d, \"type\": \"bfloat16\", \"way\": \"%s\", "
+            "{\"ranks\": %d, \"call\": \"%s\", \"tokens\": %d, \"hidden\": %d, \"type\": \"bfloat16\", "
+            "\"way\": \"%s\", "
             "\"microseconds\": %.3f, \"least\": %.3f, \"most\": %.3f, \"turns\": %zu, "
             "\"verified\": true}\n",
-            shared_.setup.ranks, tokens_, hidden_, name.c_str(), median, all.front(), all.back(), all.size());
+            shared_.setup.ranks, call().name, tokens_, hidden_, name.c_str(), median, all.front(), all.back(),
+            all.size());
       }
     }
     std::fflush(stdout);
@@ -445,8 +473,10 @@ class Rank {
   cudaStream_t stream_ = nullptr;
   cudaEvent_t began_ = nullptr, ended_ = nullptr;
   void* inputs_[kInputs] = {};
-  void *residual_ = nullptr, *start_ = nullptr, *sum_ = nullptr, *normalised_ = nullptr, *gamma_ = nullptr;
-  std::vector<uint16_t> gammaThere_;
+  void *residual_ = nullptr, *start_ = nullptr, *sum_ = nullptr, *normalised_ = nullptr, *reduced_ = nullptr;
+  void *gamma_ = nullptr, *bias_ = nullptr, *codes_ = nullptr;
+  float* scales_ = nullptr;
+  std::vector<uint16_t> gammaThere_, biasThere_;
 };
 
 // A rank that fails ends the program: others wait for it.
@@ -475,8 +505,9 @@ int run(const Setup& setup) {
   Shared shared(setup);
   must(ncclGetUniqueId(&shared.id), "ncclGetUniqueId");
   if (!setup.json) {
-    std::printf("microseconds of a step; bfloat16, %d ranks%s; parts: all-reduce, then a norm kernel\n",
-                setup.ranks, setup.shared ? " on one GPU" : "");
+    std::printf(
+        "microseconds of a step; bfloat16, %d ranks%s, call %s; parts: all-reduce, then a norm kernel\n",
+        setup.ranks, setup.shared ? " on one GPU" : "", setup.call.name);
     std::printf("tokens hidden");
     for (const Way& way : waysFor(setup.ranks)) std::printf(" %12s", way.name);
     std::printf(" %8s\n", "ratio");
