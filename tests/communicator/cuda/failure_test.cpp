@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -184,6 +185,68 @@ TEST_F(Failure, RanksThatDisagreeAreNamed) {
               member.board.meet();
               abort(member);
             }));
+}
+
+// What a call wants beside the sum: the kernels of these calls differ, and put the same tokens in the same
+// lines.
+struct Wanted {
+  strettoScale_t scaling;
+  ncclDataType_t quantised;
+};
+ncclResult_t addNorm(const Member& member, const Wanted& wanted) {
+  constexpr size_t kTokens = 5, kHidden = 264, kElements = kTokens * kHidden;
+  float* const results = outputOf(member);
+  strettoAddRmsNorm_t norm = STRETTO_ADD_RMS_NORM_INITIALIZER;
+  norm.tokens = kTokens;
+  norm.hidden = kHidden;
+  norm.type = ncclFloat;
+  norm.epsilon = 1e-6f;
+  norm.input = inputOf(member);
+  norm.residual = norm.residualOut = results;
+  norm.gamma = inputOf(member) + kElements;
+  norm.normalised = results + kElements;
+  norm.scaling = wanted.scaling;
+  norm.quantisedType = wanted.quantised;
+  norm.quantised = results + 2 * kElements;
+  norm.scales = results + 3 * kElements;
+  return strettoAllReduceAddRmsNorm(&norm, member.comm, member.stream());
+}
+
+struct Parted {
+  Wanted others, its;  // of rank 1
+  std::vector<std::string> words;
+};
+
+void expectPartedAreNamed(int ranks, const Parted& parted) {
+  asThreads(ranks, connected([&](Member& member) {
+              member.expect(addNorm(member, parted.others), "a first operation");
+              member.device->synchronize();
+              member.expect(addNorm(member, member.rank == 1 ? parted.its : parted.others), "the call");
+              member.check(streamEnds(member, 60), "a disagreement hangs");
+              member.check(eventually(30, [&] { return errorOf(member) != ncclSuccess; }), "no error");
+              member.expect(errorOf(member), "the error", ncclInvalidUsage);
+              member.expectError("the disagreement", {"ranks disagree", "rank 1", "all_reduce_add_rms_norm"});
+              member.expectError("the disagreement", parted.words);
+              member.board.meet();
+              abort(member);
+            }));
+}
+
+TEST_F(Failure, RanksThatDisagreeAboutAnEightBitCopyAreNamed) {
+  const Wanted none{strettoScaleNone, ncclFloat8e4m3}, perToken{strettoScalePerToken, ncclFloat8e4m3};
+  const Wanted perTensor{strettoScalePerTensor, ncclFloat8e4m3}, wider{strettoScalePerToken, ncclFloat8e5m2};
+  const Parted all[] = {
+      {none, perToken, {", residual", "to float8e4m3 per token"}},
+      {perTensor, none, {"to float8e4m3 per tensor"}},
+      {perToken, perTensor, {"to float8e4m3 per token", "to float8e4m3 per tensor"}},
+      {perToken, wider, {"to float8e4m3 per token", "to float8e5m2 per token"}},
+  };
+  for (const int ranks : {2, 3}) {
+    for (const Parted& parted : all) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + parted.words.back());
+      expectPartedAreNamed(ranks, parted);
+    }
+  }
 }
 
 TEST_F(Failure, AWaitHasADeadline) {
