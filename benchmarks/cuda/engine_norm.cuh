@@ -7,24 +7,9 @@
 #include <cuda_fp8.h>
 
 #include "check.hpp"
-#include "stretto.h"
+#include "norm_call.hpp"
 
 namespace stretto::bench {
-
-// What a call wants beside the new residual; all calls have a residual and gamma.
-struct Call {
-  const char* name;
-  bool hasBias = false;
-  bool wantsReduced = false;
-  bool wantsNormalised = true;
-  strettoScale_t scaling = strettoScaleNone;  // of a copy in float8e4m3
-};
-inline constexpr Call kCalls[] = {{"plain"},
-                                  {"bias", true},
-                                  {"reduced", false, true},
-                                  {"per_token", false, false, true, strettoScalePerToken},
-                                  {"per_tensor", false, false, true, strettoScalePerTensor},
-                                  {"per_token_alone", false, false, false, strettoScalePerToken}};
 
 struct alignas(16) Vector {
   __nv_bfloat162 of[4];

@@ -21,14 +21,12 @@
 #include <vector>
 
 #include "engine_norm.cuh"
+#include "norm_checks.hpp"
 
 namespace stretto::bench {
 namespace {
 
 constexpr int kSteps = 20;  // of a graph
-constexpr int kInputs = 4;  // that steps take in turns
-constexpr float kEpsilon = 1e-6f;
-constexpr float kTensorScale = 1.0f / 64;
 
 // ---- What is asked for ------------------------------------------------------------------------------------
 
@@ -50,13 +48,6 @@ std::vector<int> numbersIn(const char* list) {
     if (at != nullptr) ++at;
   }
   return numbers;
-}
-
-Call callNamed(const std::string& name) {
-  for (const Call& call : kCalls) {
-    if (name == call.name) return call;
-  }
-  throw Failure("--call " + name + ": it is plain, bias, reduced, per_token, per_tensor or per_token_alone");
 }
 
 Setup setupFrom(int count, char** words) {
@@ -122,36 +113,6 @@ void must(ncclResult_t result, const char* what) {
 
 // ---- A rank -----------------------------------------------------------------------------------------------
 
-uint16_t bitsOf(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-double valueOf(uint16_t bits) {
-  const uint32_t word = uint32_t{bits} << 16;
-  float value;
-  std::memcpy(&value, &word, sizeof value);
-  return static_cast<double>(value);
-}
-
-// Of float8e4m3.
-double valueOfCode(uint8_t code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-  return (code & 0x80) != 0 ? -magnitude : magnitude;
-}
-
-// Numbers between -2 and 2, the same wherever they are made.
-std::vector<uint16_t> numbers(size_t count, uint64_t seed) {
-  std::vector<uint16_t> all(count);
-  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-  for (uint16_t& each : all) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    each = bitsOf(static_cast<float>(static_cast<int>(state >> 33) % 4001) / 1000 - 2);
-  }
-  return all;
-}
-
 struct Shared {
   explicit Shared(const Setup& given)
       : setup(given), meeting(given.ranks), times(static_cast<size_t>(given.ranks)) {}
@@ -213,18 +174,15 @@ class Rank {
     const auto upload = [](void* to, const std::vector<uint16_t>& from) {
       check(cudaMemcpy(to, from.data(), 2 * from.size(), cudaMemcpyHostToDevice), "a copy");
     };
-    for (int i = 0; i < kInputs; ++i) upload(inputs_[i], inputOf(rank_, i));
-    upload(start_, numbers(count(), 1));
-    gammaThere_ = numbers(static_cast<size_t>(hidden_), 2);
-    upload(gamma_, gammaThere_);
-    biasThere_ = numbers(static_cast<size_t>(hidden_), 3);
-    upload(bias_, biasThere_);
+    const NormChecks checks = this->checks();
+    for (int i = 0; i < kInputs; ++i) upload(inputs_[i], checks.input(rank_, i));
+    upload(start_, checks.start());
+    upload(gamma_, checks.gamma());
+    upload(bias_, checks.bias());
     reset();
   }
-  std::vector<uint16_t> inputOf(int rank, int which) const {
-    return numbers(count(), static_cast<uint64_t>(100 + rank * kInputs + which));
-  }
   const Call& call() const { return shared_.setup.call; }
+  NormChecks checks() const { return {call(), shared_.setup.ranks, tokens_, hidden_}; }
   // Results that nobody writes show as zeros, and scales that are given are the same in each run.
   void reset() {
     check(cudaMemcpyAsync(residual_, start_, 2 * count(), cudaMemcpyDeviceToDevice, stream_), "a copy");
@@ -320,6 +278,7 @@ class Rank {
   // the parts have those of the residual and of the raw sums; what the last step made of the residual is held
   // against exact numbers. A step by itself is held against exact sums.
   void verify(const std::vector<Way>& ways, const std::vector<cudaGraphExec_t>& graphs) {
+    const NormChecks checks = this->checks();
     Results parts, ours;
     for (size_t i = 0; i < ways.size(); ++i) {
       if (graphs[i] == nullptr) continue;
@@ -328,42 +287,29 @@ class Rank {
       check(cudaGraphLaunch(graphs[i], stream_), "a graph");
       check(cudaStreamSynchronize(stream_), "a stream");
       if (ways[i].what == What::kSum) {
-        checkSums(ways[i], download<uint16_t>(sum_, count()), (kSteps - 1) % kInputs, {});
+        checks.sums(ways[i].name, download<uint16_t>(sum_, count()), (kSteps - 1) % kInputs, false);
         continue;
       }
       const Results results = resultsOf(ways[i]);
       const bool isOurs = ways[i].what != What::kParts;
       if (parts.residual.empty()) parts = results;
       if (isOurs && ours.residual.empty()) ours = results;
-      expectSame(ways[i], "residual", results.residual, parts.residual);
-      expectSame(ways[i], "reduced", results.reduced, parts.reduced);
-      if (isOurs) {
-        expectSame(ways[i], "normalised", results.normalised, ours.normalised);
-        expectSame(ways[i], "codes", results.codes, ours.codes);
-        expectSame(ways[i], "scales", results.scales, ours.scales);
-      }
-      checkNorm(ways[i], results);
-      verifyStep(ways[i]);
+      checks.sameSums(ways[i].name, results, parts);
+      if (isOurs) checks.same(ways[i].name, results, ours);
+      checks.norm(ways[i].name, results);
+      verifyStep(ways[i], checks);
     }
     meet();
   }
-  void verifyStep(const Way& way) {
+  void verifyStep(const Way& way, const NormChecks& checks) {
     reset();
     meet();
     must(strettoCommForce(comm_, "all_reduce_add_rms_norm", way.algorithm, way.protocol, 0, 0),
          "strettoCommForce");
     step(way, 0);
     check(cudaStreamSynchronize(stream_), "a stream");
-    std::vector<uint16_t> residual = numbers(count(), 1);
-    checkSums(way, download<uint16_t>(residual_, count()), 0, residual);
+    checks.sums(way.name, download<uint16_t>(residual_, count()), 0, true);
   }
-
-  // What a call leaves, as far as it is wanted.
-  struct Results {
-    std::vector<uint16_t> residual, normalised, reduced;
-    std::vector<uint8_t> codes;
-    std::vector<float> scales;
-  };
   Results resultsOf(const Way& way) const {
     Results results;
     results.residual = download<uint16_t>(residual_, count());
@@ -381,64 +327,6 @@ class Rank {
     check(cudaMemcpy(all.data(), from, sizeof(T) * many, cudaMemcpyDeviceToHost), "a copy");
     return all;
   }
-  template <typename T>
-  void expectSame(const Way& way, const char* what, const std::vector<T>& got,
-                  const std::vector<T>& wanted) const {
-    if (got.size() == wanted.size() && std::memcmp(got.data(), wanted.data(), sizeof(T) * got.size()) == 0)
-      return;
-    throw Failure(std::string(way.name) + ", " + std::to_string(tokens_) + " x " + std::to_string(hidden_) +
-                  ": " + what + " has other bits than by another way");
-  }
-  // `start`: what the sums of that input have been added to, if to anything.
-  void checkSums(const Way& way, const std::vector<uint16_t>& got, int input,
-                 const std::vector<uint16_t>& start) const {
-    std::vector<std::vector<uint16_t>> inputs;
-    for (int rank = 0; rank < shared_.setup.ranks; ++rank) inputs.push_back(inputOf(rank, input));
-    constexpr double kUnit = 1.0 / 256;
-    for (size_t i = 0; i < count(); ++i) {
-      double sum = 0;
-      for (const auto& each : inputs) sum += valueOf(each[i]);
-      const double bias = call().hasBias ? valueOf(biasThere_[i % static_cast<size_t>(hidden_)]) : 0;
-      const double exact = start.empty() ? sum : sum + valueOf(start[i]) + bias;
-      const double bound = 1.01 * kUnit * (std::fabs(sum) + std::fabs(exact)) + 1e-5;
-      expectNear(way, start.empty() ? "sum" : "residual", i, valueOf(got[i]), exact, bound);
-    }
-  }
-  // Of the residual as it is. An 8-bit code is within half a unit of its last place, and the rounding of the
-  // normalised element before it.
-  void checkNorm(const Way& way, const Results& results) const {
-    const auto hidden = static_cast<size_t>(hidden_);
-    for (size_t token = 0; token < static_cast<size_t>(tokens_); ++token) {
-      double squares = 0, largest = 0;
-      const auto residual = [&](size_t i) { return valueOf(results.residual[token * hidden + i]); };
-      for (size_t i = 0; i < hidden; ++i) squares += std::pow(residual(i), 2);
-      const double factor = 1 / std::sqrt(squares / hidden_ + static_cast<double>(kEpsilon));
-      const auto exact = [&](size_t i) { return residual(i) * factor * valueOf(gammaThere_[i]); };
-      for (size_t i = 0; i < hidden; ++i) largest = std::max(largest, std::fabs(exact(i)));
-      double scale = kTensorScale;
-      if (call().scaling == strettoScalePerToken) {
-        scale = std::max(largest, 1.0 / 512) / 448;
-        expectNear(way, "scale", token, static_cast<double>(results.scales[token]), scale, scale / 200);
-      }
-      for (size_t i = 0; i < hidden; ++i) {
-        const size_t at = token * hidden + i;
-        const double wanted = exact(i), bound = std::fabs(wanted) / 250 + 1e-30;
-        if (call().wantsNormalised)
-          expectNear(way, "normalised", at, valueOf(results.normalised[at]), wanted, bound);
-        if (call().scaling == strettoScaleNone) continue;
-        const double most = 448 * scale, kept = std::clamp(wanted, -most, most);
-        expectNear(way, "codes", at, valueOfCode(results.codes[at]) * scale, kept,
-                   std::fabs(kept) / 13 + scale / 512);
-      }
-    }
-  }
-  void expectNear(const Way& way, const char* what, size_t at, double got, double exact, double bound) const {
-    if (std::fabs(got - exact) <= bound) return;
-    throw Failure(std::string(way.name) + ", " + std::to_string(tokens_) + " x " + std::to_string(hidden_) +
-                  ": " + what + "[" + std::to_string(at) + "] is " + std::to_string(got) + " and not " +
-                  std::to_string(exact));
-  }
-
   void print(const std::vector<Way>& ways, std::map<std::string, std::vector<double>>& times) const {
     std::map<std::string, double> medians;
     for (auto& [name, all] : times) {
@@ -476,7 +364,6 @@ class Rank {
   void *residual_ = nullptr, *start_ = nullptr, *sum_ = nullptr, *normalised_ = nullptr, *reduced_ = nullptr;
   void *gamma_ = nullptr, *bias_ = nullptr, *codes_ = nullptr;
   float* scales_ = nullptr;
-  std::vector<uint16_t> gammaThere_, biasThere_;
 };
 
 // A rank that fails ends the program: others wait for it.
