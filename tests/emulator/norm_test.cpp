@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "algorithms/shares.hpp"
 #include "emulator/ranks.hpp"
 #include "harness/oracle.hpp"
 #include "planner/choose.hpp"
@@ -193,8 +194,9 @@ struct Step {
 
 class Course {
  public:
+  static constexpr int kChannels = 4;
   Course(const Descriptor& row, int ranks, uint64_t seed)
-      : row_(row), machine_({seed, true}), ranks_(machine_, ranks, 4), random_(seed) {}
+      : row_(row), machine_({seed, true}), ranks_(machine_, ranks, kChannels), random_(seed) {}
 
   void add(const Shape& shape, int blocks = 0) {
     planner::Request request{Collective::kAllReduceAddRmsNorm, shape.type, Operator::kSum, shape.bytes(),
@@ -208,6 +210,8 @@ class Course {
         << lastError();
     const auto plan = planner::choose(request, ranks_.planned(), planner::Table(), forced);
     ASSERT_TRUE(plan.ok()) << shape.describe() << ": " << lastError();
+    form_ =
+        planner::normFormOf(row_, request, ranks_.planned(), {plan.value().blocks, plan.value().chunkBytes});
     before_ = ranks_.stream(0)->tasks.size();
     Step& step = steps_.emplace_back(Step{shape, {}});
     for (int rank = 0; rank < ranks_.size(); ++rank)
@@ -239,12 +243,13 @@ class Course {
   }
   // Of what was added last, on every rank alike: kernels, and the threads of a block of the last of them.
   struct Launched {
+    planner::NormForm form;  // that was priced
     size_t kernels;
     unsigned threads;
   };
   Launched last() {
     const auto& tasks = ranks_.stream(0)->tasks;
-    return {tasks.size() - before_, tasks.back().grid->size.threads};
+    return {form_, tasks.size() - before_, tasks.back().grid->size.threads};
   }
   const planner::Machine& planned() const { return ranks_.planned(); }
   void check() {
@@ -265,7 +270,8 @@ class Course {
   Ranks ranks_;
   Random random_;
   std::vector<Step> steps_;
-  size_t before_ = 0;  // tasks of a rank's stream, when the last step was added
+  planner::NormForm form_{};  // of the last step
+  size_t before_ = 0;         // tasks of a rank's stream, when the last step was added
 };
 
 std::vector<Descriptor> rowsOf(int ranks) {
@@ -339,6 +345,36 @@ TEST_P(NormAmong, TokensInRegistersHaveTheBitsOfTheHost) {
       course.check();
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+// Up to as many tokens as all channels' lines hold, and one more.
+TEST_P(NormAmong, WhatIsLaunchedIsWhatWasPriced) {
+  using Form = planner::NormForm;
+  const int ranks = GetParam();
+  if (ranks < 2 || ranks > 4) GTEST_SKIP() << "two to four ranks show it";
+  for (const Descriptor& row : rowsOf(ranks)) {
+    if (row.normApart) continue;
+    SCOPED_TRACE(algorithms::nameOf(row.algorithm));
+    constexpr size_t kToken = 1024;
+    Course course(row, ranks, 17);
+    const size_t most = course.planned().lamportBytes / kToken * algorithms::shardsOf(row.algorithm, ranks) *
+                        Course::kChannels;
+    for (const size_t tokens : {size_t{1}, size_t{7}, most - 1, most, most + 1}) {
+      course.add({.type = DataType::kBfloat16, .tokens = tokens, .hidden = kToken / 2});
+      if (HasFatalFailure()) return;
+      const auto [form, kernels, threads] = course.last();
+      const Form right = tokens <= most ? Form::kInRegisters : ranks == 2 ? Form::kApart : Form::kInLines;
+      EXPECT_EQ(form, right) << tokens;
+      EXPECT_EQ(kernels, form == Form::kApart ? 2u : 1u) << tokens;
+      if (tokens == most) {
+        EXPECT_EQ(threads, stretto::cuda::WholeTokens::kMostTeam + 32);
+      } else if (tokens > most && ranks != 2) {
+        EXPECT_EQ(threads, kToken / 16 + 32);
+      }
+    }
+    course.check();
+    if (HasFatalFailure()) return;
   }
 }
 
