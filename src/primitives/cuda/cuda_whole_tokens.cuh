@@ -202,7 +202,7 @@ __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::reduce(const Reducer& 
     Pack got[kLines] = {};
     take(this->peerAt(1), Phase::kScatter, parts, lane, got);
 #pragma unroll
-    for (int i = 0; i < kLines; ++i) sum[i] = sumOf(reducer, own[i], got[i]);
+    for (int i = 0; i < kLines; ++i) sum[i] = NormMath<Reducer>::sumOf(own[i], got[i]);
   }
 }
 

@@ -56,6 +56,15 @@ struct NormMath {
     for (uint32_t half = kWarp / 2; half > 0; half /= 2) sum = add(sum, ofLane(sum, lane ^ half));
     return sum;
   }
+  __device__ static Unit sumOf(Unit first, Unit second) {
+    const Reducer reducer(ReduceSpec{});
+    auto sum = reducer.start(first);
+    reducer.join(sum, second);
+    return Reducer::finishSum(sum);
+  }
+  __device__ static Pack sumOf(const Pack& first, const Pack& second) {
+    return {sumOf(first.low, second.low), sumOf(first.high, second.high)};
+  }
   __device__ static float factorOf(float squares, float hidden, float epsilon) {
     return divide(1.0f, squareRoot(add(divide(squares, hidden), epsilon)));
   }
@@ -239,7 +248,7 @@ class TokenNorm {
     auto all = reducer_.start(sum);
     if (norm_.residual != nullptr) reducer_.join(all, residual);
     if (norm_.bias != nullptr) reducer_.join(all, bias);
-    return reducer_.finish(all);
+    return Reducer::finishSum(all);
   }
 
   // Of one running sum for each of the first threads: with what is kept, whole groups.

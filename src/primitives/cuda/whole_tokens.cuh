@@ -60,11 +60,10 @@ class WholeToken {
   }
   // By the whole team. Where there is no token, what is given is zeros.
   __device__ void finish(uint32_t token, bool isThere, const Packs& sum, Given& given) {
-    const Reducer reducer(ReduceSpec{});
     Packs added;
 #pragma unroll
     for (int turn = 0; turn < kPacks; ++turn) {
-      added[turn] = addends(reducer, sum[turn], given.residual[turn], given.bias[turn]);
+      added[turn] = addends(sum[turn], given.residual[turn], given.bias[turn]);
       kept_[pack(turn)] = added[turn];
     }
     if (!kPlain && all_.reduced != nullptr) store(all_.reduced, token, isThere, sum);
@@ -110,10 +109,10 @@ class WholeToken {
     }
   }
   // Nothing is added for what is not there: a zero would change the sign of another.
-  __device__ Pack addends(const Reducer& reducer, const Pack& sum, const Pack& residual,
-                          const Pack& bias) const {
-    if constexpr (kPlain) return sumOf(reducer, sum, residual);
+  __device__ Pack addends(const Pack& sum, const Pack& residual, const Pack& bias) const {
+    if constexpr (kPlain) return Math::sumOf(sum, residual);
     if (all_.residual == nullptr && all_.bias == nullptr) return sum;
+    const Reducer reducer(ReduceSpec{});
     auto low = reducer.start(sum.low), high = reducer.start(sum.high);
     const auto join = [&](const Pack& addend) {
       reducer.join(low, addend.low);
@@ -121,7 +120,7 @@ class WholeToken {
     };
     if (all_.residual != nullptr) join(residual);
     if (all_.bias != nullptr) join(bias);
-    return {reducer.finish(low), reducer.finish(high)};
+    return {Reducer::finishSum(low), Reducer::finishSum(high)};
   }
   // A token's packs have as many codes each: they lie where these can be stored at once, whatever a token's
   // length.
