@@ -49,8 +49,8 @@ struct WholeTokens {
   static constexpr bool holds(size_t tokenBytes) {
     return tokenBytes % kPack == 0 && tokenBytes <= kPacks * kPack * kMostTeam;
   }
-  // Whether these kernels serve: whole packs that can be loaded and stored as such. Eight-bit copies have an
-  // eighth or a quarter of a pack for each element of it: they need no more than that they begin on one.
+  // Whether these kernels serve: whole packs that can be loaded and stored as such. An 8-bit copy has eight
+  // or four codes for a pack: all that it needs is to begin where so many can be stored at once.
   static bool serve(const Arguments& a, const NormArguments& norm) {
     const auto isAt = [](const void* place, size_t grain) {
       return reinterpret_cast<uintptr_t>(place) % grain == 0;  // also of what is not there
