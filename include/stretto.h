@@ -32,7 +32,7 @@ ncclResult_t strettoCommInitHostRank(ncclComm_t* comm, int nranks, ncclUniqueId 
                                      ncclConfig_t* config);
 
 /* The GPU whose memory this rank's data is in, as cudaGetDevice counts; -1 for host memory, for which
- * ncclCommCuDevice has no number and says 0. */
+ * ncclCommCuDevice has no number and says 0. ncclInProgress while the communicator is still being made. */
 ncclResult_t strettoCommDevice(ncclComm_t comm, int* device);
 
 /* "0.1.0"; static storage. */

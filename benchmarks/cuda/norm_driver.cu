@@ -186,7 +186,7 @@ class Rank {
   // Results that nobody writes show as zeros, and scales that are given are the same in each run.
   void reset() {
     check(cudaMemcpyAsync(residual_, start_, 2 * count(), cudaMemcpyDeviceToDevice, stream_), "a copy");
-    for (void* place : {normalised_, reduced_, codes_})
+    for (void* place : {sum_, normalised_, reduced_, codes_})
       check(cudaMemsetAsync(place, 0, 2 * count(), stream_), "zeros");
     const std::vector<float> scales(static_cast<size_t>(tokens_), kTensorScale);
     check(cudaMemcpyAsync(scales_, scales.data(), sizeof(float) * scales.size(), cudaMemcpyHostToDevice,
@@ -226,7 +226,7 @@ class Rank {
     must(strettoAllReduceAddRmsNorm(&norm, comm, stream_), "strettoAllReduceAddRmsNorm");
   }
 
-  // Null where the way does not serve this shape, on all ranks alike.
+  // Null where a form that was named does not serve this shape, on all ranks alike.
   cudaGraphExec_t graphOf(const Way& way) {
     meet();
     const char* const collective = "all_reduce_add_rms_norm";
@@ -236,6 +236,7 @@ class Rank {
       must(strettoCommForce(comm_, collective, way.algorithm, way.protocol, 0, 0), "strettoCommForce");
       step(way, 0);
     } catch (const Failure&) {
+      if (way.algorithm == nullptr) throw;
       serves = false;
     }
     check(cudaStreamSynchronize(stream_), "a stream");

@@ -122,6 +122,7 @@ STRETTO_EXTRA ncclResult_t strettoCommDevice(ncclComm_t comm, int* device) try {
   if (communicator == nullptr) return ncclInvalidArgument;
   if (device == nullptr)
     return toResult(stretto::fail(Code::kInvalidArgument, "strettoCommDevice: no place for the number"));
+  if (!communicator->self().seated()) return ncclInProgress;
   *device = communicator->self().config().device;
   return ncclSuccess;
 } catch (...) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ if importlib.util.find_spec("torch") is None:
 import stretto
 import stretto.torch
 import torch
+import torch.distributed as dist
 
 RANKS = 2
 SECONDS = 120
@@ -159,7 +161,7 @@ def test_cuda_graphs_hold_operators(groups: list[str], place: str) -> None:
         with torch.cuda.device(rank), torch.cuda.stream(stream):
             stretto.torch.all_reduce_add_rms_norm(inputs, residual, weight, group=group)  # connects
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 normalised, _ = stretto.torch.all_reduce_add_rms_norm(inputs, residual, weight, group=group)
             for factor in (1, 2, 3):
                 torch.mul(part, factor, out=inputs)
@@ -256,6 +258,15 @@ def test_operators_are_well_formed(alone: stretto.Communicator) -> None:
             (part, residual, weight, None, scale),
             {**rest, "dtype": torch.float8_e4m3fn},
         )
+
+
+def test_cpu_tensors_want_a_group_of_this_backend(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match="is of another backend, and the tensors are on the CPU"):
+            stretto.torch.all_reduce(torch.zeros(8))
+    finally:
+        dist.destroy_process_group()
 
 
 def test_what_is_wrong_is_said() -> None:

@@ -2,8 +2,9 @@
 parallelism, with each communication backend in turn. The ranks are processes that hold their shards once.
 
 A step takes one token of each sequence of the batch through the layers and the last norm: no embedding, no head, no
-sampling. Its time is that of the slowest rank, median over steps. Times by part are those of a rank, means over the
-steps of a turn and medians over turns and ranks; that of communication holds what a rank waits for the others.
+sampling. Its time is that of the slowest rank, median over steps. Times by part are those of a rank, on CPUs means over
+the steps of a turn, on GPUs of one step (`gpu_rank`), and medians over turns and ranks. That of communication holds
+what a rank waits for the others, and on GPUs the gaps between kernels.
 """
 
 import math
@@ -247,7 +248,7 @@ def _row(options: DecodeOptions, tried: _Tried, batch: int) -> Row:
         "us_p99": quantile(cell.times, 0.99),
         "us_spread": list(cell.spread),
         "us_by_part": parts,
-        "us_per_all_reduce": parts["communication"] / (2 * options.layers),
+        "us_per_all_reduce": parts["communication"] / (2 * options.layers) if options.device == "cpu" else None,
         "tokens_per_second": batch * 1e6 / cell.median,
         "verified": True,
         "wrong": cell.wrong,
@@ -283,8 +284,8 @@ def _show(record: dict[str, Any], options: DecodeOptions) -> None:
     for row in record["rows"]:
         if row["wrong"]:
             print(
-                f"WRONG {row['implementation']}, batch {row['batch']}: {row['wrong']} elements of all steps differ from"
-                " one rank's"
+                f"WRONG {row['implementation']}, batch {row['batch']}: {row['wrong']} elements, over all that was"
+                " compared, are not as one rank's"
             )
         if not row["same_bits_on_all_ranks"]:
             print(f"{row['implementation']}, batch {row['batch']}: ranks hold different bits")

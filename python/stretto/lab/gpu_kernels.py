@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _add_rms_norm(x, residual, weight, out, hidden, epsilon, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    token = tl.program_id(0)
+    token = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < hidden
     place = token * hidden + at
@@ -55,7 +55,7 @@ def _norm_and_rotate(source, weight, rotation, target, epsilon, SIZE: tl.constex
 def _place_heads(projected, norms, rotation, targets, counts, epsilon, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     """One head of one token: a query or a key is normalised and rotated, a value is moved."""
     heads, kv, length = counts
-    token, head = tl.program_id(0), tl.program_id(1)
+    token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     source = projected + (token * (heads + 2 * kv) + head) * SIZE
     if head < heads:
         _norm_and_rotate(source, norms[0], rotation, targets[0] + (token * heads + head) * SIZE, epsilon, SIZE)
@@ -92,7 +92,7 @@ def place_heads(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _silu_mul(gate_up, out, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    token = tl.program_id(0)
+    token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < columns
     row = gate_up + token * 2 * columns

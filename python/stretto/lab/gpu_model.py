@@ -52,14 +52,14 @@ class Layer:
         whole = self._random(_CACHE, 2, batch, shape.kv_heads, context + 1, shape.head_dim)
         keys, values = whole[:, :, self._kv].contiguous()
         self._cache = keys, values
-        cos, sin = rotation(context, shape.head_dim)
-        self._rotation = torch.from_numpy(cos).to(self._device), torch.from_numpy(sin).to(self._device)
+        halves = rotation(context, shape.head_dim)
+        self._rotation = torch.cat([torch.from_numpy(half) for half in halves]).to(self._device)
 
     def attend(self, x: torch.Tensor, backend: Backend) -> torch.Tensor:
         """This rank's partial sums of the attention block."""
         tokens, size = len(x), self._shape.head_dim
         projected = F.linear(x, self._qkv).view(tokens, -1, size)
-        q = place_heads(projected, self._head_norms, torch.cat(self._rotation), self._cache, EPSILON)
+        q = place_heads(projected, self._head_norms, self._rotation, self._cache, EPSILON)
         seen = F.scaled_dot_product_attention(q.unsqueeze(2), *self._cache, enable_gqa=True)
         return backend.product(seen.reshape(tokens, -1), self._out)
 

@@ -2,20 +2,24 @@
 
 measure: replays the graph, `steps` times. Times are those between events after each replay, so they hold no launch from
 the host. Then the step is replayed a few times more, and each result is compared. Times by part are sums of the times
-of one more replay's kernels, as PyTorch's profiler has them: a kernel that begins before the one before has ended
-counts from its own beginning.
+of one more replay's kernels, as PyTorch's profiler has them; that of communication is what these leave of the step's
+time: all-reduces, what a rank waits in them, and gaps between kernels.
 
-Rank 0 also computes the result without shards. Sums of several ranks' bfloat16 round otherwise than one rank's, so only
-differences beyond that are wrong; a shard that is missing or doubled changes a third of the largest element and more.
+Two things are verified. Each backend's sum, residual and norm, in a graph of their own that is replayed with other
+inputs each time: every element against float32 sums of what all ranks gave. And the step as a whole, on every rank,
+against what rank 0 computes without shards: coarsely, as bfloat16 rounds otherwise on each number of ranks.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import zlib
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -27,12 +31,18 @@ from stretto.lab.backends import Job
 from stretto.lab.decode_rank import Reply, arguments, serve
 from stretto.lab.gpu_backends import BACKENDS, Backend
 from stretto.lab.gpu_kernels import part_of
-from stretto.lab.gpu_model import Model, reference
-from stretto.lab.model import QWEN3_8B, Parts, Shape
+from stretto.lab.gpu_model import TYPE, Model, random, reference
+from stretto.lab.model import EPSILON, QWEN3_8B, Parts, Shape
 
 _SECONDS = 60
-_TOLERANCE = 0.05
+_PAUSE_CYCLES = 700_000
+_TOLERANCE = 0.1  # of the largest element; 0.03 to 0.045 were seen
 _CHECKS = 3
+_DEPTH = 256  # of the products whose sums are verified
+# Roundings to bfloat16 of each rank's part, of the sum, of the residual and of the norm.
+_CLOSE = 2.0**-6
+
+_T = TypeVar("_T")
 
 
 class Session:
@@ -42,18 +52,25 @@ class Session:
         self._job, self._device = job, device
         self._stream = torch.cuda.Stream(device)
         self._graphs: dict[str, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
+        self._wrong_sums: dict[str, int] = {}
         self._shape: Shape | None = None
         self._model: Model | None = None
 
     def open(self, names: list[str]) -> None:
-        """All of them, on all ranks; what one rank lacks is left out on every one."""
+        """On all ranks in the same order; what one rank lacks is left out on every one."""
         self._backends: dict[str, Backend] = {}
         self._missing: dict[str, str] = {}
         for name in names:
+            why = ""
             try:
                 self._backends[name] = BACKENDS[name].open(self._job.most_bytes)
             except (Missing, StrettoError, RuntimeError) as error:
-                self._missing[name] = str(error)
+                why = str(error)
+            lacking = torch.tensor([int(bool(why))])
+            dist.all_reduce(lacking)
+            if lacking.item():
+                self._backends.pop(name, None)
+                self._missing[name] = why or "another rank cannot open it"
 
     def answer(self, verb: str, words: dict[str, str]) -> Reply:
         with torch.cuda.stream(self._stream):
@@ -69,6 +86,7 @@ class Session:
 
     def _prepare(self, scale: int, layers: int, batch: int, context: int) -> Reply:
         self._graphs.clear()
+        self._wrong_sums.clear()
         shape = QWEN3_8B.scaled(scale, layers)
         if shape != self._shape or self._model is None:
             self._shape, self._model = shape, Model(shape, self._job.rank, self._job.ranks, self._device)
@@ -85,14 +103,47 @@ class Session:
         if name not in self._graphs:
             assert self._model is not None, "prepared before it is measured"
             backend = self._backends[name]
-            self._model.step(backend)  # what is compiled or connected at the first call
-            self._meet()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self._stream):
-                result = self._model.step(backend)
-            backend.recorded()
-            self._graphs[name] = graph, result
+            self._wrong_sums[name] = self._count_wrong_sums(backend)
+            model = self._model
+            self._graphs[name] = self._captured(lambda: model.step(backend), backend)
         return self._graphs[name]
+
+    def _count_wrong_sums(self, backend: Backend) -> int:
+        """Elements of one operation in a graph that are not the sum of all ranks' parts, the residual added, or not the
+        norm of that; three times with other parts.
+        """
+        tokens, hidden = self._expected.shape
+        x, residual = (torch.zeros((tokens, width), dtype=TYPE, device=self._device) for width in (_DEPTH, hidden))
+        weights = [random(rank, self._device, hidden, _DEPTH) * _DEPTH**-0.5 for rank in range(self._job.ranks)]
+        gamma = 1 + 0.1 * random(99, self._device, hidden)
+
+        def operate() -> tuple[torch.Tensor, torch.Tensor]:
+            kept = residual.clone()
+            return backend.reduce_add_norm(backend.product(x, weights[self._job.rank]), kept, gamma)
+
+        graph, (normalised, added) = self._captured(operate, backend)
+        wrong = 0
+        for turn in range(_CHECKS):
+            x.copy_(random(1000 + turn, self._device, tokens, _DEPTH))
+            residual.copy_(random(2000 + turn, self._device, tokens, hidden))
+            self._meet()
+            graph.replay()
+            parts = [torch.nn.functional.linear(x, weight).float() for weight in weights]
+            exact = torch.stack(parts).sum(0) + residual.float()
+            norm = exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + EPSILON) * gamma.float()
+            for got, right in ((added, exact), (normalised, norm)):
+                wrong += int((~((got.float() - right).abs() <= _CLOSE * (1 + right.abs()))).sum())
+        return wrong
+
+    def _captured(self, operate: Callable[[], _T], backend: Backend) -> tuple[torch.cuda.CUDAGraph, _T]:
+        """A graph of it, and where its results are."""
+        operate()  # what is compiled or connected at the first call
+        self._meet()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self._stream):
+            result = operate()
+        backend.recorded()
+        return graph, result
 
     def _meet(self) -> None:
         """Every rank is here and its GPU is idle."""
@@ -102,6 +153,7 @@ class Session:
     def _measure(self, name: str, warmup: int, steps: int) -> Reply:
         graph, result = self._recorded(name)
         self._meet()
+        torch.cuda._sleep(_PAUSE_CYCLES)  # so that launches are ahead of what they launch
         for _ in range(warmup):
             graph.replay()
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
@@ -111,7 +163,11 @@ class Session:
             end.record()
         self._stream.synchronize()
         times = [before.elapsed_time(after) * 1000 for before, after in pairwise(ends)]
-        return {"ok": True, "batch_us": times, "parts_us": self._parts(graph), **self._checked(graph, result)}
+        parts = self._parts(graph)
+        parts["communication"] = statistics.median(times) - sum(parts.values())
+        found = self._checked(graph, result)
+        found["wrong"] += self._wrong_sums[name]
+        return {"ok": True, "batch_us": times, "parts_us": parts, **found}
 
     def _checked(self, graph: torch.cuda.CUDAGraph, result: torch.Tensor) -> Reply:
         """Of the last replay, and of some more, before each of which the result is overwritten."""
@@ -128,7 +184,7 @@ class Session:
         return {"wrong": wrong, "error": error, "bits": bits}
 
     def _parts(self, graph: torch.cuda.CUDAGraph) -> dict[str, float]:
-        """Microseconds of one replay's kernels."""
+        """Microseconds of one replay's kernels, but for communication."""
         self._meet()
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
             graph.replay()
@@ -137,7 +193,7 @@ class Session:
         for event in seen.events():
             if event.device_type == torch.autograd.DeviceType.CUDA:
                 parts[part_of(event.name)] += event.device_time_total
-        return parts
+        return {**parts, "communication": 0.0}
 
 
 def main() -> int:

@@ -110,7 +110,8 @@ def decode(record: dict[str, Any], path: Path) -> None:
     what = "One layer" if options["layers"] == 1 else f"A decode step of {options['layers']} layers"
     context = plural(options["context"], "token")
     place = "CPU ranks" if options["device"] == "cpu" else "GPUs"
-    title = f"{what} of Qwen3-8B / {options['scale']}, {options['ranks']} {place}, {context} of context"
+    model = "Qwen3-8B" if options["scale"] == 1 else f"Qwen3-8B / {options['scale']}"
+    title = f"{what} of {model}, {options['ranks']} {place}, {context} of context"
     how = f"{record['arithmetic']}; medians over ranks and {options['rounds']} turns taken alternately in one run"
     width = max(9.0, 3.6 * len(batches))
     with _figure(path, title, _foot(record, how), len(batches), (width, 4.6)) as panels:

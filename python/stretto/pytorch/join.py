@@ -37,14 +37,17 @@ def join(
         return _member(1, unique_id, 0, name, device), _own_part(store, unique_id)
     if rank == 0:
         store.set("stretto/id", _native.make_unique_id())
-    # Before joining, which has a deadline of its own that PyTorch does not know of.
-    meet(store, "stretto", rank, size, timeout, f"make group {name!r}")
-    unique_id = bytes(store.get("stretto/id"))
-    communicator = _member(size, unique_id, rank, name, device)
-    store.delete_key(f"stretto/{rank}")
-    if rank == 0:
-        store.delete_key("stretto/id")
-    _barrier(communicator, device)  # Nobody meets for the next group of this name before all have deleted theirs.
+    try:
+        # Before joining, which has a deadline of its own that PyTorch does not know of.
+        meet(store, "stretto", rank, size, timeout, f"make group {name!r}")
+        unique_id = bytes(store.get("stretto/id"))
+        communicator = _member(size, unique_id, rank, name, device)
+    finally:
+        store.delete_key(f"stretto/{rank}")
+        if rank == 0:
+            store.delete_key("stretto/id")
+    # Nobody meets for the next group of this name before all have deleted theirs.
+    _barrier(communicator, device, timeout)
     return communicator, _own_part(store, unique_id)
 
 
@@ -57,12 +60,27 @@ def _member(size: int, unique_id: bytes, rank: int, name: str, device: torch.dev
     return communicator
 
 
-def _barrier(communicator: Communicator, device: torch.device | None) -> None:
+def _barrier(communicator: Communicator, device: torch.device | None, timeout: timedelta) -> None:
+    """On GPUs: raises `DistBackendError`, and ends the communicator, if it fails or is not over within `timeout`."""
     if device is None:
         return communicator.barrier()
     arrived = memory(torch.zeros(1, device=device))
     communicator._native.all_reduce(arrived, arrived, op_code("sum"), -1, stream_of(device))
-    torch.cuda.current_stream(device).synchronize()
+    over = torch.cuda.Event()
+    over.record(torch.cuda.current_stream(device))
+    until = time.monotonic() + timeout.total_seconds()
+    nap = _FIRST_NAP
+    while not over.query():
+        if time.monotonic() > until:
+            break
+        time.sleep(nap)
+        nap = min(2 * nap, _LONGEST_NAP)
+    if not over.query() or communicator._native.async_error() != 0:
+        communicator.abort()
+        raise dist.DistBackendError(
+            f"stretto: rank {communicator.rank} of {communicator.size}: the first operation of the group's GPUs "
+            "failed, or not all ranks came to it; the log says who"
+        )
 
 
 def _own_part(store: Any, unique_id: bytes) -> Any:

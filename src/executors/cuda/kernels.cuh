@@ -107,31 +107,21 @@ __global__ void __launch_bounds__(WholeTokens::kMostTeam + 32, 1)
   backend.template run<twoShot>(tokens);
 }
 
-// One team. It goes through its code once before it waits for the kernel that makes the sums. Two blocks of a
-// plain call fit on a multiprocessor.
+// One team. Two blocks of a plain call fit on a multiprocessor.
 template <typename Reducer, bool kPlain>
 __global__ void __launch_bounds__(WholeTokens::kMostTeam, kPlain ? 2 : 1)
     normAloneWhole(const __grid_constant__ Context, const __grid_constant__ WholeTokens all) {
   auto& shared = stretto::cuda::blockShared<WholeShared>();
-  using Token = WholeToken<Reducer, kPlain>;
-  Token tokens(all, shared, 0);
+  WholeToken<Reducer, kPlain> tokens(all, shared, 0);
+  stretto::cuda::awaitPrevious();
+  stretto::cuda::letNextBegin();
 #pragma unroll 1
-  for (uint32_t passes = stretto::cuda::passesWithRehearsal(); passes != 0; --passes) {
-    if (passes == 1) {
-      stretto::cuda::awaitPrevious();
-      stretto::cuda::letNextBegin();
-    }
-    const uint32_t many = passes == 1 ? all.tokens : 0;
-    uint32_t token = blockIdx.x;
-#pragma unroll 1
-    do {
-      typename Token::Packs sum = {};
-      typename Token::Given given;
-      tokens.load(sum, all.input, token, token < many);
-      tokens.load(given, token, token < many);
-      tokens.finish(token, token < many, sum, given);
-      token += gridDim.x;
-    } while (token < many);
+  for (uint32_t token = blockIdx.x; token < all.tokens; token += gridDim.x) {
+    typename WholeToken<Reducer, kPlain>::Packs sum = {};
+    typename WholeToken<Reducer, kPlain>::Given given;
+    tokens.load(sum, all.input, token, true);
+    tokens.load(given, token, true);
+    tokens.finish(token, true, sum, given);
   }
 }
 

@@ -29,9 +29,8 @@ class WholeTokensCuda : public Cuda<Reducer, WholeTokenFormat, kRanks> {
 
   __device__ static void find(Parts& parts, const Token& tokens, uint32_t packs, uint32_t place,
                               bool isThere);
-  __device__ void exchange(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many,
-                           bool rehearses);
-  __device__ void deal(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many, bool rehearses);
+  __device__ void exchange(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many);
+  __device__ void deal(const WholeTokens& all, uint32_t team, uint32_t first, uint32_t many);
   template <int kLines>
   __device__ void take(int source, Phase phase, const Part (&parts)[kLines], int lane, Pack (&got)[kLines]);
   template <int kLines>
@@ -46,21 +45,16 @@ __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::run(const WholeTokens&
   const uint32_t first = static_cast<uint32_t>(this->channel_) * all.each;
   uint32_t team = 0;
   while (threadIdx.x >= (team + 1) * all.team) ++team;
-#pragma unroll 1
-  for (uint32_t passes = passesWithRehearsal(); passes != 0; --passes) {
-    uint32_t many = 0;
-    if (passes == 1) {
-      this->epoch_ += this->come();
-      if (first < all.tokens) many = std::min(all.each, all.tokens - first);
-      if (many == 0) break;
-      this->nextEpoch();
-    }
+  this->epoch_ += this->come();
+  const uint32_t many = first < all.tokens ? std::min(all.each, all.tokens - first) : 0;
+  if (many != 0) {
+    this->nextEpoch();
     if (team >= all.teams) {
-      if (many != 0) this->exchangeTags(static_cast<int>(threadIdx.x % kWarp), kWarp);
+      this->exchangeTags(static_cast<int>(threadIdx.x % kWarp), kWarp);
     } else if constexpr (twoShot) {
-      deal(all, team, first, many, passes != 1);
+      deal(all, team, first, many);
     } else {
-      exchange(all, team, first, many, passes != 1);
+      exchange(all, team, first, many);
     }
   }
   this->end();
@@ -81,16 +75,14 @@ __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::find(Parts& parts, con
 // others come, and while sums are added.
 template <typename Reducer, bool kPlain, int kRanks>
 __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::exchange(const WholeTokens& all, uint32_t team,
-                                                                   uint32_t first, uint32_t many,
-                                                                   bool rehearses) {
+                                                                   uint32_t first, uint32_t many) {
   Token tokens(all, this->shared_, team);
   const Reducer reducer(ReduceSpec{});
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const auto teams = static_cast<int32_t>(all.teams), last = static_cast<int32_t>(many);
   Packs own = {}, ahead = {};
   Parts parts;
-  // Before the first token there is none at hand.
-  int32_t token = static_cast<int32_t>(team) - (rehearses ? 0 : teams);
+  int32_t token = static_cast<int32_t>(team) - teams;  // before the first one there is none at hand
 #pragma unroll 1
   do {
     const int32_t next = token + teams;
@@ -116,8 +108,7 @@ __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::exchange(const WholeTo
 // Two-shot: each rank has its share of the tokens. A share of none is told by an empty line.
 template <typename Reducer, bool kPlain, int kRanks>
 __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::deal(const WholeTokens& all, uint32_t team,
-                                                               uint32_t first, uint32_t many,
-                                                               bool rehearses) {
+                                                               uint32_t first, uint32_t many) {
   Token tokens(all, this->shared_, team);
   const Reducer reducer(ReduceSpec{});
   const int lane = static_cast<int>(threadIdx.x % kWarp);
@@ -129,7 +120,7 @@ __device__ void WholeTokensCuda<Reducer, kPlain, kRanks>::deal(const WholeTokens
   const auto findShare = [&](int owner, uint32_t place) {
     const uint32_t share = std::min(most, many - begin(owner));
     find(parts, tokens, all.packs, place, place < share);
-    if (share == 0 && !rehearses && threadIdx.x == 0) parts[0] = tokenLine<WholeTokenFormat>(0, 0, true);
+    if (share == 0 && threadIdx.x == 0) parts[0] = tokenLine<WholeTokenFormat>(0, 0, true);
     return share;
   };
 #pragma unroll 1

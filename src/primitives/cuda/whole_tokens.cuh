@@ -183,13 +183,4 @@ class WholeToken {
   float* const largest_;
 };
 
-// How many times a kernel goes through its code: the first time without any token, before the kernel before
-// it has ended. So its instructions have been fetched when it begins, which would otherwise take a large part
-// of its time. Compilers are kept from knowing the number: they would make two copies of the code.
-__device__ inline uint32_t passesWithRehearsal() {
-  uint32_t passes = 2;
-  keepAtHand(passes);
-  return passes;
-}
-
 }  // namespace stretto::cuda

@@ -52,7 +52,7 @@ std::vector<Step> stepsFor(int ranks) {
                              {300, 512, nullptr, nullptr},
                              {5, 513, "one_shot", "ll128"},
                              {6, 516, nullptr, nullptr, strettoScalePerToken, ncclFloat8e4m3, true},
-                             {3, 2052, "one_shot", "lamport", strettoScalePerTensor, ncclFloat8e5m2, true},
+                             {3, 1028, "one_shot", "lamport", strettoScalePerTensor, ncclFloat8e5m2, true},
                              {5, 513, "one_shot", "lamport", strettoScalePerToken, ncclFloat8e5m2, true},
                              {4, 1000, "one_shot", "ll128", strettoScalePerToken, ncclFloat8e4m3, true}};
   if (ranks > 2) {
