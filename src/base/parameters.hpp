@@ -77,6 +77,7 @@ extern const Parameter kNetMostWindow;
 extern const Parameter kNetSilence;
 extern const Parameter kNetSpeed;
 extern const Parameter kNetGrouped;
+extern const Parameter kTls;
 extern const Parameter kProfilerPlugin;
 extern const Parameter kProfileEvery;
 extern const Parameter kTopologyFile;

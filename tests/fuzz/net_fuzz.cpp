@@ -186,7 +186,7 @@ void sendTo(Input& input) {
 
 void shake(Input& input) {
   Wires wires;
-  Answerer answerer(std::move(wires.nears[0].socket));
+  Answerer answerer(std::move(wires.nears[0].stream));
   Hello hello = greeting();
   if (input.byte() % 2 == 0) wires.say(0, bytesOf(hello));
   std::string why;
@@ -201,7 +201,7 @@ void shake(Input& input) {
 // What a caller makes of a listener's messages, which are of a fixed size and may say anything.
 void hearAdmission(Input& input) {
   Wires wires;
-  Answerer answerer(std::move(wires.nears[0].socket));
+  Answerer answerer(std::move(wires.nears[0].stream));
   if (!answerer.admit()) __builtin_trap();
   uint8_t seen[sizeof(Admission) + 1];
   if (receiveSome(wires.fars[0], std::span<uint8_t>(seen)).bytes != sizeof(Admission)) __builtin_trap();
@@ -210,8 +210,8 @@ void hearAdmission(Input& input) {
   bool challenged = false;
   while (!input.empty()) {
     wires.say(1, input.take(1 + input.byte() % 40));
-    const FileDescriptor& socket = wires.nears[1].socket;
-    const IoOutcome outcome = challenged ? admission.read(socket) : challenge.read(socket);
+    Stream& stream = wires.nears[1].stream;
+    const IoOutcome outcome = challenged ? admission.read(stream) : challenge.read(stream);
     if (outcome == IoOutcome::kSome && challenged) return;
     challenged = challenged || outcome == IoOutcome::kSome;
   }

@@ -39,6 +39,9 @@ const Kind kKinds[] = {
     {"FourFlows", [] { return tcp::open(manyFlows(4)); }},
     {"Helpers", [] { return tcp::open(withHelpers(4)); }},
     {"TwoInterfaces", [] { return tcp::open(twoInterfaces()); }},
+    {"EncryptedOneFlow", [] { return tcp::open(encrypted(oneFlow())); }},
+    {"EncryptedFourFlows", [] { return tcp::open(encrypted(manyFlows(4))); }},
+    {"EncryptedHelpers", [] { return tcp::open(encrypted(withHelpers(4))); }},
     {"Ipv6",
      [] {
        tcp::Settings settings = oneFlow();

@@ -51,6 +51,11 @@ inline tcp::Settings withHelpers(int flows) {
   return settings;
 }
 
+inline tcp::Settings encrypted(tcp::Settings settings) {
+  settings.encryption.on = true;
+  return settings;
+}
+
 inline tcp::Settings twoInterfaces() {
   tcp::Settings settings = manyFlows(1);
   settings.interfaces = {loopback(1), loopback(2)};

@@ -55,19 +55,19 @@ class HandMade {
   }
   static constexpr uint32_t kChunk = 16 << 10;
 
-  bool write(size_t flow, const tcp::Frame& frame) { return tcp::writeWhole(flows_[flow].socket, frame); }
+  bool write(size_t flow, const tcp::Frame& frame) { return tcp::writeWhole(flows_[flow].stream, frame); }
   bool write(size_t flow, std::span<std::byte> bytes) {
     const IoSpan piece{bytes.data(), bytes.size()};
-    return sendSome(flows_[flow].socket, std::span(&piece, 1)).bytes == bytes.size();
+    return flows_[flow].stream.send(std::span(&piece, 1)).bytes == bytes.size();
   }
   // The sender that the library would have made of these flows, whose kernel takes only so many bytes.
   std::unique_ptr<Sender> become(int bytes) {
     for (const tcp::Joined& flow : flows_) {
-      EXPECT_EQ(::setsockopt(flow.socket.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
+      EXPECT_EQ(::setsockopt(flow.stream.socket().get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0);
     }
     return std::make_unique<tcp::TcpSender>(hello, std::move(flows_), oneFlow());
   }
-  int descriptorOf(size_t flow) const { return flows_[flow].socket.get(); }
+  int descriptorOf(size_t flow) const { return flows_[flow].stream.socket().get(); }
   // What was written so far is read.
   void settle(Request* request, bool& done) {
     for (int i = 0; i < 100 && !done; ++i) {
@@ -82,6 +82,14 @@ class HandMade {
  private:
   std::vector<tcp::Joined> flows_;
 };
+
+// A message of the wire from an end that is a socket only.
+template <typename T>
+bool writeTo(const FileDescriptor& socket, T value) {
+  const auto bytes = tcp::bytesOf(value);
+  const IoSpan piece{bytes.data(), bytes.size()};
+  return sendSome(socket, std::span(&piece, 1)).bytes == bytes.size();
+}
 
 std::vector<std::byte> numbered(size_t bytes) {
   std::vector<std::byte> all(bytes);
@@ -183,7 +191,7 @@ struct Narrow {
     record.kind = kind;
     record.tag = kind == tcp::RecordKind::kReady ? 7 : 0;
     record.count = number;
-    return tcp::writeWhole(far[0], record);
+    return writeTo(far[0], record);
   }
   // At most so many bytes that have come over a flow.
   std::vector<uint8_t> read(size_t flow, size_t most) {
@@ -428,7 +436,7 @@ TEST_F(TcpFrames, ARecordOfMessagesThatWereNotSentEndsTheConnection) {
     ASSERT_TRUE(sender.send(bytes.data(), 300, 7, nullptr, request).ok());
     tcp::Record record;
     record.bits[0] = bits;
-    ASSERT_TRUE(tcp::writeWhole(far, record));
+    ASSERT_TRUE(writeTo(far, record));
     const Status status = sender.test(request, done);
     EXPECT_EQ(status.code, bits == 1 ? Code::kOk : Code::kRemote) << bits;
   }

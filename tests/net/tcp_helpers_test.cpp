@@ -90,13 +90,14 @@ TEST(TcpHelpers, TellTheSenderThoughTheReceiverClosesAtOnce) {
 // What a peer has sent meanwhile, which the connection's own thread reads, must not keep a helper awake.
 TEST(TcpHelpers, SleepWhileTheKernelTakesNoMore) {
   const Watchdog watchdog("a test of net/tcp's helpers", kPatience);
-  const auto sockets = stretto::testing::connected();
+  auto sockets = stretto::testing::connected();
   const auto helpers = tcp::Helpers::ofProcess(1);
   std::vector<std::byte> bytes(64 << 20);
   const IoSpan piece{bytes.data(), bytes.size()};
   ASSERT_EQ(stretto::testing::sendText(sockets.client, "unread").bytes, 6u);
   tcp::Loan loan;
-  ASSERT_TRUE(helpers->lend(loan, 0, tcp::Direction::kSend, sockets.server, {&piece, 1}, bytes.size()));
+  Stream server(std::move(sockets.server));
+  ASSERT_TRUE(helpers->lend(loan, 0, tcp::Direction::kSend, server, {&piece, 1}, bytes.size()));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const clock_t begin = std::clock();  // of all threads of this process
   std::this_thread::sleep_for(std::chrono::milliseconds(600));

@@ -36,6 +36,7 @@ Status TcpConnecting::begin() {
   hello_.chunk = static_cast<uint32_t>(settings_.chunk);
   hello_.small = static_cast<uint32_t>(settings_.small);
   hello_.copied = static_cast<uint32_t>(settings_.copied);
+  hello_.encrypted = settings_.encryption.on ? 1 : 0;
   STRETTO_TRY(fillRandom(hello_.connection));
   callers_.resize(flows);
   flows_.resize(flows);
@@ -53,13 +54,14 @@ void TcpConnecting::call(size_t flow) {
   // Flows begin at different addresses; one that fails there tries the next, which may be reached where that
   // one is not.
   const SocketAddress& to = where_.addresses[(flow + failures_[flow]) % where_.addresses.size()];
-  callers_[flow] = std::make_unique<Caller>(where_.key, hello, to, interfaceFor(interfaces_, to, flow));
+  callers_[flow] = std::make_unique<Caller>(where_.key, hello, to, interfaceFor(interfaces_, to, flow),
+                                             settings_.encryption);
 }
 
 Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
   const uint64_t now = platform::monotonicNanoseconds();
   for (size_t flow = 0; flow < callers_.size(); ++flow) {
-    if (flows_[flow].socket.valid() || now < nextAttempt_[flow]) continue;
+    if (flows_[flow].stream.valid() || now < nextAttempt_[flow]) continue;
     if (callers_[flow] == nullptr) call(flow);
     if (callers_[flow] == nullptr) continue;
     FailedCall failed;
@@ -95,10 +97,11 @@ Status TcpConnecting::onFailure(size_t flow, const FailedCall& failed) {
   const uint64_t now = platform::monotonicNanoseconds();
   nextAttempt_[flow] = now + kPause;
   if (failingSince_[flow] == 0) failingSince_[flow] = now;
-  const bool isLast = failed.impostor && ++impostors_ >= callers_.size() * where_.addresses.size();
+  const bool isLast = failed.isFinal || (failed.impostor && ++impostors_ >= callers_.size() * where_.addresses.size());
   ++failures_[flow];
   if (!isLast && platform::secondsSince(failingSince_[flow]) < settings_.attempts) return kOkStatus;
-  return fail(failed.isOwn ? Code::kSystem : Code::kRemote, "net/tcp: no connection to the peer: %s",
+  const Code code = failed.isFinal ? Code::kInvalidUsage : failed.isOwn ? Code::kSystem : Code::kRemote;
+  return fail(code, "net/tcp: no connection to the peer: %s",
               failed.why.c_str());
 }
 

@@ -1,7 +1,6 @@
 #include "net/tcp/flow.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -47,15 +46,15 @@ bool isThrough(const FileDescriptor& socket) {
 
 }  // namespace
 
-Flow::Flow(Joined&& joined, double silence) : socket(std::move(joined.socket)) {
+Flow::Flow(Joined&& joined, double silence) : stream(std::move(joined.stream)) {
   counters.route = std::move(joined.route);
-  breakWhenSilent(socket, silence);
+  breakWhenSilent(stream.socket(), silence);
 }
 
 FlowCounters Flow::count() const {
   FlowCounters now = counters;
   if (!open) return now;
-  const SocketState state = stateOf(socket);
+  const SocketState state = stateOf(stream.socket());
   now.sentAgain = state.sentAgain;
   now.roundTripSeconds = state.roundTripSeconds;
   return now;
@@ -64,7 +63,7 @@ FlowCounters Flow::count() const {
 bool Flow::isSilent(double silence, uint64_t now) {
   if (!open || now - asked_ < kAskKernelEvery) return false;
   asked_ = now;
-  const SocketState state = stateOf(socket);
+  const SocketState state = stateOf(stream.socket());
   counters.sentAgain = state.sentAgain;
   counters.roundTripSeconds = state.roundTripSeconds;
   return state.unanswered >= kUnansweredOfSilence && state.silentSeconds >= silence;
@@ -73,7 +72,7 @@ bool Flow::isSilent(double silence, uint64_t now) {
 void Flow::close() {
   loan.recall();
   open = false;
-  socket.reset();
+  stream.reset();
 }
 
 Status ConnectionFailure::again() const {
@@ -103,7 +102,7 @@ void LossNotice::sayIfDue(bool isAnyLeft) {
 
 std::string whyEnded(const Transfer& transfer) {
   if (transfer.outcome != IoOutcome::kFailed) return "its connection closed";
-  return std::string("its connection broke (") + std::strerror(transfer.error) + ")";
+  return "its connection broke (" + wordsOf(transfer.error) + ")";
 }
 
 void closeIdle() {

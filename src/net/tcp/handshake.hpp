@@ -18,6 +18,7 @@ struct FailedCall {
   std::string why;
   bool impostor = false;  // somebody answered who does not know the key
   bool isOwn = false;     // this process gets no socket
+  bool isFinal = false;   // it would be the same the next time
 };
 
 // Errors by which the system says that it has no more of something.
@@ -31,8 +32,8 @@ template <typename T>
 class Arriving {
  public:
   // kWouldBlock until all are there.
-  IoOutcome read(const FileDescriptor& socket) {
-    const Transfer got = receiveSome(socket, bytesOf(value).subspan(filled_));
+  IoOutcome read(Stream& stream) {
+    const Transfer got = stream.receive(bytesOf(value).subspan(filled_));
     if (got.outcome != IoOutcome::kSome) return got.outcome;
     filled_ += got.bytes;
     return filled_ == sizeof(T) ? IoOutcome::kSome : IoOutcome::kWouldBlock;
@@ -44,18 +45,19 @@ class Arriving {
 };
 // A message of the handshake, which always fits into the buffer of a new socket.
 template <typename T>
-bool writeWhole(const FileDescriptor& socket, T value) {
+bool writeWhole(Stream& stream, T value) {
   const auto bytes = bytesOf(value);
   const IoSpan piece{bytes.data(), bytes.size()};
-  const Transfer sent = sendSome(socket, std::span(&piece, 1));
+  const Transfer sent = stream.send(std::span(&piece, 1));
   return sent.outcome == IoOutcome::kSome && sent.bytes == bytes.size();
 }
 
 // The end that connects: one flow.
 class Caller {
  public:
-  Caller(const Key128& key, const Hello& hello, const SocketAddress& to, const NetworkInterface* from)
-      : key_(key), hello_(hello), to_(to), from_(from) {}
+  Caller(const Key128& key, const Hello& hello, const SocketAddress& to, const NetworkInterface* from,
+         const Encryption& encryption = {})
+      : key_(key), hello_(hello), to_(to), from_(from), encryption_(encryption) {}
   Shake poll(FailedCall& failed);
   Joined take();
   // For how long who was greeted has not answered; 0 if that is not waited for.
@@ -65,16 +67,19 @@ class Caller {
   Shake begin(FailedCall& failed);
   Shake connecting(std::string& why);
   Shake answer(FailedCall& failed);
+  Shake encrypting(FailedCall& failed);
   Shake admitted(std::string& why);
 
   const Key128 key_;
   const Hello hello_;
   const SocketAddress to_;
   const NetworkInterface* from_;  // null: whichever leads there
-  FileDescriptor socket_;
+  const Encryption encryption_;
+  Stream stream_;
   uint64_t begun_ = 0;  // to connect, then to wait for the answer
   bool connected_ = false;
   bool answered_ = false;
+  bool sealed_ = false;  // what follows is encrypted, if it is to be
   Arriving<Challenge> challenge_;
   Arriving<Admission> admission_;
 };
@@ -82,21 +87,30 @@ class Caller {
 // The end that was connected to: somebody who may be anybody.
 class Answerer {
  public:
-  explicit Answerer(FileDescriptor socket) : socket_(std::move(socket)) {}
+  explicit Answerer(Stream stream, const Encryption& encryption = {})
+      : stream_(std::move(stream)), encryption_(encryption) {}
   // `why` stays empty where nobody is dropped: who had greeted closes, as a peer does that tries another
   // address.
   Shake poll(const Key128& key, std::string& why);
+  // Who failed knows the key, and only one of the two encrypts.
+  bool disagrees() const { return disagrees_; }
   // Of a hello that is proved, after kDone.
   const Hello& hello() const { return hello_.value; }
   // Tells the other end that it is connected. False if it is gone.
-  bool admit() { return writeWhole(socket_, Admission{}); }
-  FileDescriptor take() { return std::move(socket_); }
+  bool admit() { return writeWhole(stream_, Admission{}); }
+  Stream take() { return std::move(stream_); }
   uint64_t since = 0;  // when it came
 
  private:
-  FileDescriptor socket_;
+  Shake greet(const Key128& key, std::string& why);
+  Shake prove(const Key128& key, std::string& why);
+
+  Stream stream_;
+  const Encryption encryption_;
   bool greeted_ = false;
-  Nonce nonce_{};
+  bool proved_ = false;
+  bool disagrees_ = false;
+  Challenge challenge_;
   Arriving<Hello> hello_;
   Arriving<Join> join_;
 };

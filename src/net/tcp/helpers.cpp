@@ -17,8 +17,8 @@ namespace {
 constexpr double kSpinSeconds = 1e-3;
 constexpr int kMostMillisecondsOfSleep = 1000;
 
-Transfer moveSome(Direction direction, const FileDescriptor& socket, std::span<const IoSpan> pieces) {
-  return direction == Direction::kSend ? sendSome(socket, pieces) : receiveSome(socket, pieces);
+Transfer moveSome(Direction direction, Stream& stream, std::span<const IoSpan> pieces) {
+  return direction == Direction::kSend ? stream.send(pieces) : stream.receive(pieces);
 }
 
 // What comes over the socket of a flow that sends is no matter of the helper's.
@@ -38,7 +38,7 @@ Loan::Outcome Loan::takeHome() {
 }
 
 bool Loan::step() {
-  const Transfer moved = moveSome(direction_, *socket_, std::span(pieces_).first(count_));
+  const Transfer moved = moveSome(direction_, *stream_, std::span(pieces_).first(count_));
   if (moved.outcome == IoOutcome::kWouldBlock) {
     stalled_ = true;
     return false;
@@ -142,13 +142,13 @@ bool HelperThread::isCalled() const {
 void HelperThread::sleep() {
   bool all = true;
   for (const Loan* loan : loans_) {
-    all = poller_.add(*loan->socket_, 0, waitsFor(loan->direction_)).ok() && all;
+    all = poller_.add(loan->stream_->socket(), 0, waitsFor(loan->direction_)).ok() && all;
   }
   sleeps_.store(true, std::memory_order_seq_cst);
   std::array<Poller::Event, 16> events;
   if (!isCalled()) poller_.wait(events, all ? kMostMillisecondsOfSleep : 1);
   sleeps_.store(false, std::memory_order_relaxed);
-  for (const Loan* loan : loans_) poller_.remove(*loan->socket_);
+  for (const Loan* loan : loans_) poller_.remove(loan->stream_->socket());
 }
 
 void HelperThread::run() {
@@ -247,11 +247,11 @@ HelperThread* Helpers::startUpTo(size_t wanted) {
   return thread;
 }
 
-bool Helpers::lend(Loan& loan, size_t number, Direction direction, const FileDescriptor& socket,
+bool Helpers::lend(Loan& loan, size_t number, Direction direction, Stream& stream,
                    std::span<const IoSpan> pieces, size_t enough) {
   HelperThread* const thread = threadOf(number);
   if (thread == nullptr) return false;
-  loan.socket_ = &socket;
+  loan.stream_ = &stream;
   loan.direction_ = direction;
   loan.count_ = pieces.size();
   std::copy(pieces.begin(), pieces.end(), loan.pieces_.begin());

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "platform/fork.hpp"
-#include "platform/socket.hpp"
+#include "platform/stream.hpp"
 
 namespace stretto::net::tcp {
 
@@ -60,7 +60,7 @@ class Loan {
   bool step();
   bool isThrough() const { return bytes_ >= enough_ || ended_; }
 
-  const FileDescriptor* socket_ = nullptr;
+  Stream* stream_ = nullptr;
   Direction direction_ = Direction::kSend;
   std::array<IoSpan, 3> pieces_{};
   size_t count_ = 0;
@@ -90,7 +90,7 @@ class Helpers {
   size_t numbers(size_t count) { return nextNumber_.fetch_add(count, std::memory_order_relaxed); }
   // Has a helper move at least `enough` bytes from or to `pieces`, which may hold more. False, and nothing is
   // lent, if no thread can be had.
-  bool lend(Loan& loan, size_t number, Direction direction, const FileDescriptor& socket,
+  bool lend(Loan& loan, size_t number, Direction direction, Stream& stream,
             std::span<const IoSpan> pieces, size_t enough);
 
  private:
@@ -114,9 +114,9 @@ class ConnectionHelpers {
 
   explicit operator bool() const { return helpers_ != nullptr; }
   // As Helpers::lend; false without helpers, too.
-  bool lend(Loan& loan, size_t flow, Direction direction, const FileDescriptor& socket,
+  bool lend(Loan& loan, size_t flow, Direction direction, Stream& stream,
             std::span<const IoSpan> pieces, size_t enough) const {
-    return helpers_ != nullptr && helpers_->lend(loan, first_ + flow, direction, socket, pieces, enough);
+    return helpers_ != nullptr && helpers_->lend(loan, first_ + flow, direction, stream, pieces, enough);
   }
 
  private:

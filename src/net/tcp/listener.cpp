@@ -42,7 +42,7 @@ Status TcpListener::listen(std::vector<NetworkInterface> interfaces) {
 }
 
 Status TcpListener::accept(std::unique_ptr<Receiver>& connection) {
-  hear();
+  STRETTO_TRY(hear());
   dropLate();
   STRETTO_TRY(admit());
   const auto whole = std::find_if(partial_.begin(), partial_.end(),
@@ -66,14 +66,14 @@ Status TcpListener::admit() {
                     toText(door.interface.address).c_str(), std::strerror(errno));
       }
       const SocketAddress from = peerAddress(socket);
-      strangers_.push_back({Answerer(std::move(socket)), from, door.interface.name});
+      strangers_.push_back({Answerer(std::move(socket), settings_.encryption), from, door.interface.name});
       strangers_.back().answerer.since = platform::monotonicNanoseconds();
     }
   }
   return kOkStatus;
 }
 
-void TcpListener::hear() {
+Status TcpListener::hear() {
   for (auto at = strangers_.begin(); at != strangers_.end();) {
     std::string why;
     const Shake state = at->answerer.poll(where_.key, why);
@@ -82,9 +82,16 @@ void TcpListener::hear() {
       continue;
     }
     if (state == Shake::kDone) join(*at);
-    if (state == Shake::kFailed && !why.empty()) sayDropped(toText(at->from), why);
+    const bool disagrees = at->answerer.disagrees();
+    if (disagrees) {
+      setLastError("net/tcp: no connection from the peer at " + toText(at->from) + ": " + why);
+    } else if (state == Shake::kFailed && !why.empty()) {
+      sayDropped(toText(at->from), why);
+    }
     at = strangers_.erase(at);
+    if (disagrees) return fail(Code::kInvalidUsage, "%s", std::string(lastError()).c_str());
   }
+  return kOkStatus;
 }
 
 // One that holds the handle. What it says may still be wrong.
@@ -107,10 +114,10 @@ void TcpListener::join(Stranger& stranger) {
   }
   if (!stranger.answerer.admit()) return sayDropped(toText(stranger.from), "it closed before it was taken");
   Joined& flow = at->flows[hello.flow];
-  if (!flow.socket.valid()) ++at->there;
-  FileDescriptor socket = stranger.answerer.take();
-  std::string route = routeOf(socket, stranger.interface, stranger.from);
-  flow = {std::move(socket), std::move(route)};
+  if (!flow.stream.valid()) ++at->there;
+  Stream stream = stranger.answerer.take();
+  std::string route = routeOf(stream.socket(), stranger.interface, stranger.from);
+  flow = {std::move(stream), std::move(route)};
 }
 
 void TcpListener::dropLate() {

@@ -43,7 +43,7 @@ class TcpListener final : public Listener {
   explicit TcpListener(const Settings& settings) : settings_(settings) {}
   Status listen(std::vector<NetworkInterface> interfaces);
   Status admit();
-  void hear();
+  Status hear();
   void join(Stranger& stranger);
   void dropLate();
   void sayDropped(const std::string& who, const std::string& why);

@@ -180,8 +180,8 @@ void TcpReceiver::pull(size_t index) {
     const Room room = flow.room(kStaging);
     // The plain call is a little faster, which counts for small messages.
     const Transfer got = room.payload == 0
-                             ? receiveSome(flow.socket, std::span(flow.staging).subspan(flow.staged))
-                             : receiveSome(flow.socket, room.pieces);
+                             ? flow.stream.receive(std::span(flow.staging).subspan(flow.staged))
+                             : flow.stream.receive(room.pieces);
     if (got.outcome == IoOutcome::kWouldBlock) break;
     if (got.outcome != IoOutcome::kSome) return lose(index, whyEnded(got));
     if (!onReceived(index, got.bytes) || got.bytes < room.payload + room.staged) break;  // that was all
@@ -206,7 +206,7 @@ void TcpReceiver::lend(size_t index) {
   const bool isDropped =
       flow.inPayload && flow.to == nullptr;  // a copy, which is read into the staging bytes
   const Room room = flow.room(isDropped ? kStaging : kStagedByHelper);
-  helpers_.lend(flow.loan, index, Direction::kReceive, flow.socket, room.pieces,
+  helpers_.lend(flow.loan, index, Direction::kReceive, flow.stream, room.pieces,
                 std::max<size_t>(room.payload, 1));
 }
 
@@ -394,7 +394,7 @@ void TcpReceiver::confirm(const Frame& frame) {
   const bool small = frame.kind == FrameKind::kWhole;
   smallInARow_ = small ? smallInARow_ + 1 : 0;
   announces_ = (announces_ || !small) && smallInARow_ < kSmallUntilQuiet;
-  if (small && smallInARow_ % kSmallUntilQuiet == 1) confirmLazily(flows_.front()->socket);
+  if (small && smallInARow_ % kSmallUntilQuiet == 1) confirmLazily(flows_.front()->stream.socket());
   ++unsaid_.parts;
   if (small) unsaid_.bytes += frame.total;
   const bool isKept = !small || frame.total > hello_.copied;  // by the sender
@@ -415,10 +415,10 @@ void TcpReceiver::writeRecords() {
   const IoSpan piece{out.data(), out.size()};
   const bool isHelpers = helpers_ && flow == flows_.begin();
   if (isHelpers &&
-      helpers_.lend((*flow)->loan, 0, Direction::kSend, (*flow)->socket, std::span(&piece, 1), out.size())) {
+      helpers_.lend((*flow)->loan, 0, Direction::kSend, (*flow)->stream, std::span(&piece, 1), out.size())) {
     return;
   }
-  const Transfer sent = sendSome((*flow)->socket, std::span(&piece, 1));
+  const Transfer sent = (*flow)->stream.send(std::span(&piece, 1));
   onWritten(**flow, sent, sent.bytes);
 }
 
@@ -452,7 +452,7 @@ void TcpReceiver::sayWhatIsDone() {
   fillRecords(flow.out);
   if (flow.out.empty()) return;
   const IoSpan piece{flow.out.data(), flow.out.size()};
-  const Transfer sent = sendSome(flow.socket, std::span(&piece, 1));
+  const Transfer sent = flow.stream.send(std::span(&piece, 1));
   onWritten(flow, sent, sent.bytes);
 }
 

@@ -48,9 +48,9 @@ TcpSender::~TcpSender() {
     Frame bye;
     bye.kind = FrameKind::kBye;
     const IoSpan piece{&bye, sizeof bye};
-    if (!flow->busy) sendSome(flow->socket, std::span(&piece, 1));
+    if (!flow->busy) flow->stream.send(std::span(&piece, 1));
     const int taken = static_cast<int>(platform::secondsSince(began) * 1e3);
-    closeGently(std::move(flow->socket), failure_.ok() ? std::max(0, kMostMillisecondsOfClose - taken) : 0);
+    closeGently(flow->stream.release(), failure_.ok() ? std::max(0, kMostMillisecondsOfClose - taken) : 0);
   }
 }
 
@@ -156,7 +156,7 @@ void TcpSender::orderFlows() {
   if (!several() || queue_.empty()) return;
   std::array<size_t, kMostFlows> queued{};
   for (size_t i = 0; i < flows_.size(); ++i) {
-    queued[i] = flows_[i]->open && !flows_[i]->busy ? bytesQueued(flows_[i]->socket) : 0;
+    queued[i] = flows_[i]->open && !flows_[i]->busy ? bytesQueued(flows_[i]->stream.socket()) : 0;
   }
   std::sort(order_.begin(), order_.end(), [&](uint8_t one, uint8_t other) {
     return std::pair(queued[one], one) < std::pair(queued[other], other);
@@ -187,7 +187,7 @@ bool TcpSender::lend(size_t index) {
   OutFlow& flow = *flows_[index];
   if (!helpers_ || flow.job.message == nullptr || index == 0) return false;
   const Pieces pieces = flow.unsent();
-  return helpers_.lend(flow.loan, index, Direction::kSend, flow.socket, pieces.used(),
+  return helpers_.lend(flow.loan, index, Direction::kSend, flow.stream, pieces.used(),
                        flow.wholeBytes() - flow.sent);
 }
 
@@ -208,11 +208,11 @@ bool TcpSender::hasRoom(OutFlow& flow) {
   const uint64_t now = platform::monotonicNanoseconds();
   if (now - flow.measured > kMeasureEvery) {
     flow.measured = now;
-    const SocketState state = stateOf(flow.socket);
+    const SocketState state = stateOf(flow.stream.socket());
     const double path = 2 * state.bytesPerSecond * state.roundTripSeconds;
     flow.window = std::clamp(static_cast<size_t>(path), settings_.leastWindow, settings_.mostWindow);
   }
-  const bool room = bytesQueued(flow.socket) < flow.window;
+  const bool room = bytesQueued(flow.stream.socket()) < flow.window;
   if (!room) ++flow.counters.stalls;
   return room;
 }
@@ -352,7 +352,7 @@ bool TcpSender::pump(size_t index) {
   OutFlow& flow = *flows_[index];
   Transfer sent{IoOutcome::kSome, 0, 0};
   while (flow.sent < flow.wholeBytes() && sent.outcome == IoOutcome::kSome) {
-    sent = sendSome(flow.socket, flow.unsent().used());
+    sent = flow.stream.send(flow.unsent().used());
     flow.sent += sent.bytes;
   }
   return onSent(index, sent);
@@ -423,7 +423,7 @@ bool TcpSender::isBeingSent(const Message& message) const {
 void TcpSender::readRecords(size_t index) {
   OutFlow& flow = *flows_[index];
   const auto room = std::span(flow.in).subspan(flow.filled);
-  if (!helpers_ || index > 0) return onRead(index, receiveSome(flow.socket, room));
+  if (!helpers_ || index > 0) return onRead(index, flow.stream.receive(room));
   if (flow.loan.isLent()) {
     if (!flow.loan.isBack()) return;
     onRead(index, flow.loan.takeHome().last);
@@ -431,8 +431,8 @@ void TcpSender::readRecords(size_t index) {
   }
   const auto next = std::span(flow.in).subspan(flow.filled);
   const IoSpan piece{next.data(), next.size()};
-  if (!helpers_.lend(flow.loan, 0, Direction::kReceive, flow.socket, std::span(&piece, 1), 1)) {
-    onRead(index, receiveSome(flow.socket, next));
+  if (!helpers_.lend(flow.loan, 0, Direction::kReceive, flow.stream, std::span(&piece, 1), 1)) {
+    onRead(index, flow.stream.receive(next));
   }
 }
 
@@ -493,7 +493,7 @@ void TcpSender::lose(size_t index, const std::string& why) {
   Transfer got{IoOutcome::kSome, read, 0};
   while (flow.open && got.outcome == IoOutcome::kSome) {
     onRead(index, got);
-    if (flow.open) got = receiveSome(flow.socket, std::span(flow.in).subspan(flow.filled));
+    if (flow.open) got = flow.stream.receive(std::span(flow.in).subspan(flow.filled));
   }
   flow.close();
   if (!failure_.ok()) return;

@@ -106,6 +106,9 @@ Result<Settings> settingsOfEnvironment() {
   auto interfaces = interfacesOfEnvironment();
   if (!interfaces.ok()) return interfaces.status();
   settings.interfaces = std::move(interfaces.value());
+  const auto encryption = encryptionOfProcess();
+  if (!encryption.ok()) return encryption.status();
+  settings.encryption = encryption.value();
   const auto merge = parameters::kNetMerge.flag();
   if (!merge.ok()) return merge.status();
   settings.merge = merge.value();

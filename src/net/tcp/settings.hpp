@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.hpp"
+#include "platform/encryption.hpp"
 #include "platform/network_interface.hpp"
 
 namespace stretto::net::tcp {
@@ -22,6 +23,7 @@ struct Settings {
   size_t leastWindow = 512 << 10;  // bytes under way over a flow, if there are several
   size_t mostWindow = 16 << 20;
   double attempts = 10;  // seconds during which a connection that fails is tried again
+  Encryption encryption;
   double silence = 4;    // seconds after which a flow whose peer does not answer is given up
 };
 

@@ -65,15 +65,21 @@ bool decode(const Handle& handle, Rendezvous& where) {
 bool isGood(const Hello& hello) {
   return hello.magic == kMagic && hello.flows >= 1 && hello.flows <= kMostFlows && hello.flow < hello.flows &&
          hello.chunk >= kLeastChunk && hello.chunk <= kMostMessage && hello.small <= kMostSmall &&
-         hello.copied <= kMostSmall;
+         hello.copied <= kMostSmall && hello.encrypted <= 1;
 }
 
-Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, const Nonce& receivers) {
+Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, const Challenge& challenge) {
   std::vector<uint8_t> message(label.begin(), label.end());
   const auto* const said = reinterpret_cast<const uint8_t*>(&hello);
   message.insert(message.end(), said, said + sizeof hello);
-  message.insert(message.end(), receivers.begin(), receivers.end());
+  const auto* const answered = reinterpret_cast<const uint8_t*>(&challenge);
+  message.insert(message.end(), answered, answered + offsetof(Challenge, proof));
   return sipHash128(key, message);
+}
+
+TlsKey tlsKeyOf(const Key128& key, const Encryption& with, const Hello& hello, const Challenge& challenge) {
+  const auto* const said = reinterpret_cast<const uint8_t*>(&hello);
+  return deriveKey(key, with, challenge.nonce, "stretto net tls", {said, sizeof hello});
 }
 
 bool isGood(const Frame& frame, const Hello& hello) {

@@ -9,6 +9,7 @@
 //   Hello{which connection, which flow, nonce} ->
 //                                              <-  Challenge{nonce, proof over both}
 //   Join{proof over both}                      ->
+//                  [TLS, the sender as its client]
 //                                              <-  Admission{}
 //
 // Before the Admission the sender's end is not connected: the receiver's may have dropped it.
@@ -35,11 +36,12 @@
 
 #include "base/siphash.hpp"
 #include "net/net.hpp"
+#include "platform/encryption.hpp"
 #include "platform/socket.hpp"
 
 namespace stretto::net::tcp {
 
-inline constexpr uint32_t kMagic = 0x334e5453;  // "STN3"; its last byte is the version
+inline constexpr uint32_t kMagic = 0x344e5453;  // "STN4"; its last byte is the version
 inline constexpr int kMostFlows = 32;
 inline constexpr size_t kMostAddresses = 8;
 inline constexpr size_t kMostMessage = size_t{1} << 30;
@@ -74,6 +76,7 @@ struct Hello {
   // Bytes; of several flows: messages up to here always go at once, and are confirmed when there are some.
   // Longer ones are confirmed one by one, since the sender keeps them until then.
   uint32_t copied = kMostSmall;
+  uint32_t encrypted = 0;  // 1: all that follows the Join goes through TLS
   Nonce connection{};  // random: the flows of one connection say the same
   Nonce nonce{};
 
@@ -83,6 +86,7 @@ struct Hello {
 };
 struct Challenge {
   Nonce nonce{};
+  uint32_t encrypted = 0;  // as in the Hello: both must say the same
   Hash128 proof{};
 };
 struct Join {
@@ -96,7 +100,10 @@ bool isGood(const Hello& hello);
 inline constexpr std::string_view kReceiverLabel = "stretto net receiver";
 inline constexpr std::string_view kSenderLabel = "stretto net sender";
 // `label` keeps the two directions apart.
-Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, const Nonce& receivers);
+// Of a challenge, its proof is not covered.
+Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, const Challenge& challenge);
+// What the TLS of this flow, and of no other, has for a key.
+TlsKey tlsKeyOf(const Key128& key, const Encryption& with, const Hello& hello, const Challenge& challenge);
 
 enum class FrameKind : uint8_t {
   kWhole = 1,  // a message, up to Hello::small bytes

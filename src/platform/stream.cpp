@@ -1,0 +1,18 @@
+#include "platform/stream.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+namespace stretto {
+
+void Stream::encrypt(TlsRole role, const TlsKey& key) {
+  std::string why;
+  tls_ = std::make_unique<TlsSession>(*tlsLibrary(why), role, key);
+}
+
+std::string wordsOf(int error) {
+  if (error == EBADMSG) return "what came was not encrypted by the other end";
+  return std::strerror(error);
+}
+
+}  // namespace stretto
