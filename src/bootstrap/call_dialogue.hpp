@@ -10,13 +10,19 @@ namespace stretto::bootstrap {
 class CallDialogue final : public Dialogue {
  public:
   // `port` outlives the dialogue. `nonce` must be fresh random bytes. `process` is who should answer.
-  CallDialogue(Port& port, uint64_t session, const Key128& secret, uint64_t process, const Nonce& nonce)
-      : port_(port), session_(session), secret_(secret), process_(process), nonce_(nonce) {}
+  CallDialogue(Port& port, uint64_t session, const Key128& secret, uint64_t process, const Nonce& nonce,
+               bool encrypted = false)
+      : port_(port),
+        session_(session),
+        secret_(secret),
+        process_(process),
+        nonce_(nonce),
+        encrypted_(encrypted) {}
 
   uint64_t session() const { return session_; }
   uint64_t process() const { return process_; }
 
-  void open() { port_.send(encode(Hello{kWireVersion, session_, nonce_})); }
+  void open() { port_.send(encode(Hello{kWireVersion, session_, nonce_, encrypted_})); }
   // Somebody else answers where the process should be.
   bool foreign() const { return foreign_; }
 
@@ -31,6 +37,7 @@ class CallDialogue final : public Dialogue {
   const Key128 secret_;
   const uint64_t process_;
   const Nonce nonce_;
+  const bool encrypted_;
   bool answered_ = false;
   bool foreign_ = false;
 };

@@ -1,7 +1,5 @@
 #include "bootstrap/connection.hpp"
 
-#include <cstring>
-
 namespace stretto::bootstrap {
 namespace {
 
@@ -18,25 +16,57 @@ void Connection::send(SharedBytes frame) {
   if (queuedBytes_ > kMaxQueuedBytes) {
     sendingFailed_ = true;  // the other end will see the connection end; reading tells us when
     queue_.clear();
-    endSending(socket_);
+    endSending(stream_.socket());
     return;
   }
   queue_.push_back(std::move(frame));
-  if (!dirtied_) {
-    dirtied_ = true;
-    dirty_.push_back(token_);
-  }
+  markDirty();
 }
 
 void Connection::finish() {
   finishing_ = true;
-  if (!dirtied_) {
-    dirtied_ = true;
-    dirty_.push_back(token_);
+  markDirty();
+}
+
+void Connection::markDirty() {
+  if (dirtied_) return;
+  dirtied_ = true;
+  dirty_.push_back(token_);
+}
+
+// What is queued goes in plain text before that: a few bytes, which a new socket takes.
+void Connection::encrypt(TlsRole role, const TlsKey& key) {
+  flush();
+  sendingFailed_ = sendingFailed_ || !queue_.empty();
+  stream_.encrypt(role, key);
+  shaking_ = switched_ = true;
+  if (role == TlsRole::kClient) stream_.shakeHands(why_);  // says hello; pull() tells of what failed
+}
+
+// Ended: it has failed, or the connection has.
+Connection::Pull Connection::shakeHands() {
+  switch (stream_.shakeHands(why_)) {
+    case TlsHandshake::kGoesOn:
+      markDirty();
+      return Pull::kOpen;
+    case TlsHandshake::kDone:
+      shaking_ = false;
+      markDirty();
+      return Pull::kOpen;
+    case TlsHandshake::kFailed:
+      dialogue->onNotEncrypted(why_);
+      break;
+    case TlsHandshake::kEnded:
+      break;
   }
+  return Pull::kEnded;
 }
 
 void Connection::flush() {
+  if (shaking_ && !sendingFailed_) {
+    if (!stream_.isFlushed()) stream_.send({});
+    return;
+  }
   while (!queue_.empty() && !sendingFailed_) {
     IoSpan pieces[kPieces];
     size_t count = 0;
@@ -45,7 +75,7 @@ void Connection::flush() {
       const size_t skip = count == 0 ? sentOfFirst_ : 0;
       pieces[count++] = {const_cast<uint8_t*>(frame->data()) + skip, frame->size() - skip};
     }
-    const Transfer sent = sendSome(socket_, std::span(pieces, count));
+    const Transfer sent = stream_.send(std::span(pieces, count));
     if (sent.outcome == IoOutcome::kWouldBlock) {
       return;
     }
@@ -64,12 +94,15 @@ void Connection::flush() {
   }
   if (finishing_ && !saidEnd_ && !connecting) {
     saidEnd_ = true;
-    endSending(socket_);
+    endSending(stream_.socket());
   }
 }
 
 Connection::Pull Connection::consume(std::span<const uint8_t> data) {
+  // Nothing that came in plain text may count as encrypted.
+  switched_ = false;
   const auto limit = [&](FrameType type) {
+    if (switched_) return int64_t{-1};
     return finishing_ ? longestPayload(type) : dialogue->limit(type);
   };
   const auto sink = [&](FrameType type, std::span<const uint8_t> payload) {
@@ -79,7 +112,8 @@ Connection::Pull Connection::consume(std::span<const uint8_t> data) {
   };
   switch (splitter_.feed(data, limit, sink)) {
     case FrameSplitter::Verdict::kGoOn:
-      return Pull::kOpen;
+      if (!switched_ || splitter_.isBetweenFrames()) return Pull::kOpen;
+      [[fallthrough]];
     case FrameSplitter::Verdict::kMalformed:
       why_ = "it sent bytes that are no message expected here";
       return Pull::kEnded;
@@ -91,8 +125,11 @@ Connection::Pull Connection::consume(std::span<const uint8_t> data) {
 }
 
 Connection::Pull Connection::pull(std::span<uint8_t> scratch) {
-  for (int turn = 0; turn < kReadsPerTurn; ++turn) {
-    const Transfer got = receiveSome(socket_, scratch);
+  if (shaking_ && shakeHands() == Pull::kEnded) return Pull::kEnded;
+  if (shaking_) return Pull::kOpen;
+  // No poller tells of what the stream holds.
+  for (int turn = 0; turn < kReadsPerTurn || stream_.holdsMore(); ++turn) {
+    const Transfer got = stream_.receive(scratch);
     switch (got.outcome) {
       case IoOutcome::kWouldBlock:
         return Pull::kOpen;
@@ -102,10 +139,11 @@ Connection::Pull Connection::pull(std::span<uint8_t> scratch) {
         return Pull::kEnded;
       case IoOutcome::kFailed:
         why_ = std::string("its connection broke without a goodbye: the process has died (") +
-               std::strerror(got.error) + ")";
+               wordsOf(got.error) + ")";
         return Pull::kEnded;
       case IoOutcome::kSome:
         if (consume(scratch.first(got.bytes)) == Pull::kEnded) return Pull::kEnded;
+        if (shaking_) return Pull::kOpen;                    // the rest is another protocol's
         if (got.bytes < scratch.size()) return Pull::kOpen;  // level-triggered: more will be reported
         break;
     }

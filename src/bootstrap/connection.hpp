@@ -15,7 +15,7 @@
 #include "bootstrap/client_link.hpp"
 #include "bootstrap/dialogue.hpp"
 #include "bootstrap/member_dialogue.hpp"
-#include "platform/socket.hpp"
+#include "platform/stream.hpp"
 
 namespace stretto::bootstrap {
 
@@ -26,10 +26,11 @@ class Connection final : public Port {
   using Dirty = std::vector<uint64_t>;
 
   Connection(uint64_t token, FileDescriptor socket, Dirty& dirty)
-      : token_(token), socket_(std::move(socket)), dirty_(dirty) {}
+      : token_(token), stream_(std::move(socket)), dirty_(dirty) {}
 
   void send(SharedBytes frame) override;
   void finish() override;
+  void encrypt(TlsRole role, const TlsKey& key) override;
 
   enum class Pull : uint8_t { kOpen, kEnded };
   // Reads what has come and hands it to the dialogue. Ended: close it, why() says why.
@@ -38,11 +39,12 @@ class Connection final : public Port {
   void flush();
 
   uint64_t token() const { return token_; }
-  const FileDescriptor& socket() const { return socket_; }
+  const FileDescriptor& socket() const { return stream_.socket(); }
   const std::string& why() const { return why_; }
   bool finishing() const { return finishing_; }
   size_t queued() const { return queuedBytes_; }
-  bool flushed() const { return queue_.empty(); }
+  // Nothing waits for the socket to take it.
+  bool flushed() const { return stream_.isFlushed() && (queue_.empty() || shaking_); }
   void clearDirty() { dirtied_ = false; }
 
   // The loop's own notes.
@@ -64,11 +66,15 @@ class Connection final : public Port {
   static constexpr size_t kMaxQueuedBytes = size_t{4} * kMaxExchangeBytes;
 
   Pull consume(std::span<const uint8_t> data);
+  Pull shakeHands();
+  void markDirty();
 
   const uint64_t token_;
-  FileDescriptor socket_;
+  Stream stream_;
   Dirty& dirty_;
   bool dirtied_ = false;
+  bool shaking_ = false;   // the TLS handshake is not done: what is queued waits for it
+  bool switched_ = false;  // to TLS, by what came last
   FrameSplitter splitter_;
   std::deque<SharedBytes> queue_;
   size_t sentOfFirst_ = 0;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bootstrap/wire.hpp"
+#include "platform/stream.hpp"
 
 namespace stretto::bootstrap {
 
@@ -17,6 +18,8 @@ class Port {
   virtual void send(SharedBytes frame) = 0;
   // Sends what is queued, then ends the connection; whatever still arrives is ignored.
   virtual void finish() = 0;
+  // Everything behind what was sent and received so far is encrypted.
+  virtual void encrypt(TlsRole role, const TlsKey& key) = 0;
 
  protected:
   ~Port() = default;
@@ -34,6 +37,8 @@ class Dialogue {
   virtual void onLate(FrameType, std::span<const uint8_t>) {}
   // The connection is gone, `why` in words. Called once; no other call follows.
   virtual void onClosed(const std::string& why) = 0;
+  // It could not be encrypted as asked, and closes.
+  virtual void onNotEncrypted(const std::string& /*why*/) {}
   // Whether the other end has proved that it belongs here.
   virtual bool trusted() const = 0;
 

@@ -56,12 +56,36 @@ bool HostDialogue::onHello(std::span<const uint8_t> payload) {
     finishWith(ended != nullptr ? encode(*ended) : encode(NotYet{directory_.host().process}));
     return true;
   }
+  if (hello.encrypted != encryption_.on) {
+    turnAway(hello.session);
+    return true;
+  }
   secret_ = *secret;
   session_ = hello.session;
   memberNonce_ = hello.nonce;
   stage_ = Stage::kAwaitJoin;
   port_.send(encode(Challenge{nonce_, proofOf(secret_, kHostLabel, session_, memberNonce_, nonce_, {})}));
+  if (encryption_.on) {
+    port_.encrypt(TlsRole::kServer, tlsKeyOf(secret_, encryption_, session_, nonce_, memberNonce_));
+  }
   return true;
+}
+
+// Each end goes by what it was told itself: nobody between them can have them do without encryption.
+void HostDialogue::turnAway(uint64_t session) {
+  const char* const all = ": set STRETTO_TLS=1 (or call ncclSetEncryption) on all ranks, or on none";
+  const Welcome& here = directory_.host();
+  finishWith(encode(
+      Refusal{Code::kInvalidUsage, -1,
+              std::string(encryption_.on ? "this rank sends plain text, but the process that hosts the session ("
+                                         : "this rank encrypts, but the process that hosts the session (") +
+                  here.host + ", pid " + std::to_string(here.pid) +
+                  (encryption_.on ? ") encrypts" : ") sends plain text") + all}));
+  if (Session* const waiting = directory_.find(session)) {
+    waiting->noteRefusal(std::string(encryption_.on ? "a rank sends plain text, and this process encrypts"
+                                                 : "a rank encrypts, and this process sends plain text") +
+                      all);
+  }
 }
 
 bool HostDialogue::onJoin(std::span<const uint8_t> payload) {

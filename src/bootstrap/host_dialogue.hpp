@@ -10,8 +10,8 @@ namespace stretto::bootstrap {
 class HostDialogue final : public Dialogue {
  public:
   // Both outlive the dialogue. `nonce` must be fresh random bytes.
-  HostDialogue(SessionDirectory& directory, Port& port, const Nonce& nonce)
-      : directory_(directory), port_(port), nonce_(nonce) {}
+  HostDialogue(SessionDirectory& directory, Port& port, const Nonce& nonce, const Encryption& encryption = {})
+      : directory_(directory), port_(port), nonce_(nonce), encryption_(encryption) {}
 
   int64_t limit(FrameType type) const override;
   bool onFrame(FrameType type, std::span<const uint8_t> payload) override;
@@ -26,11 +26,13 @@ class HostDialogue final : public Dialogue {
   bool onMemberFrame(Session& session, FrameType type, std::span<const uint8_t> payload);
   bool onDeparture(Session& session, FrameType type, std::span<const uint8_t> payload);
   bool breakOff(Session& session, std::string why);
+  void turnAway(uint64_t session);
   void finishWith(SharedBytes frame);
 
   SessionDirectory& directory_;
   Port& port_;
   const Nonce nonce_;
+  const Encryption encryption_;
   Nonce memberNonce_{};
   Stage stage_ = Stage::kAwaitHello;
   uint64_t session_ = 0;

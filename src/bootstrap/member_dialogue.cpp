@@ -6,7 +6,7 @@ namespace stretto::bootstrap {
 
 void MemberDialogue::open() {
   link_->reached(Joining::kConnected);
-  port_.send(encode(Hello{kWireVersion, link_->where.session, nonce_}));
+  port_.send(encode(Hello{kWireVersion, link_->where.session, nonce_, encryption_.on}));
 }
 
 int64_t MemberDialogue::limit(FrameType type) const {
@@ -121,6 +121,10 @@ bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
     return complain("it does not know the session's secret");
   }
   stage_ = Stage::kAwaitWelcome;
+  if (encryption_.on) {
+    port_.encrypt(TlsRole::kClient,
+                  tlsKeyOf(where.secret, encryption_, where.session, challenge.nonce, nonce_));
+  }
   port_.send(encodeJoin(where.secret, where.session, challenge.nonce, nonce_,
                         static_cast<uint32_t>(link_->ranks), link_->self));
   return true;
@@ -223,6 +227,15 @@ void MemberDialogue::onLate(FrameType type, std::span<const uint8_t> payload) {
   } else if (type == FrameType::kLost && decode(payload, loss)) {
     link_->peerLost(loss);
   }
+}
+
+// The host has proved the secret: what differs is what ncclSetEncryption was given, or somebody is between.
+void MemberDialogue::onNotEncrypted(const std::string& why) {
+  if (process_ != 0) return;  // it is tried again
+  stage_ = Stage::kDone;
+  link_->refused({Code::kRemote, -1,
+                  "the connection to the rendezvous at " + toText(link_->where.address) + " was given up: " + why +
+                      "; all ranks must give ncclSetEncryption the same secret, or none"});
 }
 
 void MemberDialogue::onClosed(const std::string& why) {

@@ -13,8 +13,9 @@ class MemberDialogue final : public Dialogue {
  public:
   // `port` outlives the dialogue. `nonce` must be fresh random bytes. `process` is who should answer, a
   // further host of a session that has been joined; 0 is for the rendezvous, which gathers the members.
-  MemberDialogue(std::shared_ptr<ClientLink> link, Port& port, const Nonce& nonce, uint64_t process = 0)
-      : link_(std::move(link)), port_(port), nonce_(nonce), process_(process) {}
+  MemberDialogue(std::shared_ptr<ClientLink> link, Port& port, const Nonce& nonce, uint64_t process = 0,
+                 const Encryption& encryption = {})
+      : link_(std::move(link)), port_(port), nonce_(nonce), process_(process), encryption_(encryption) {}
 
   // The connection stands: says hello.
   void open();
@@ -23,6 +24,7 @@ class MemberDialogue final : public Dialogue {
   bool onFrame(FrameType type, std::span<const uint8_t> payload) override;
   void onLate(FrameType type, std::span<const uint8_t> payload) override;
   void onClosed(const std::string& why) override;
+  void onNotEncrypted(const std::string& why) override;
   bool trusted() const override { return stage_ >= Stage::kAwaitTable; }
 
   // The host may count us in, so that leaving takes a goodbye.
@@ -59,6 +61,7 @@ class MemberDialogue final : public Dialogue {
   Port& port_;
   const Nonce nonce_;
   const uint64_t process_;
+  const Encryption encryption_;
   Stage stage_ = Stage::kAwaitChallenge;
   Welcome host_;
   bool retry_ = false;

@@ -84,6 +84,8 @@ bool ServiceUse::retire(Registry& here) {
 }
 
 Result<std::unique_ptr<ServiceUse>> ServiceUse::acquire() {
+  const Result<Encryption> encryption = encryptionOfProcess();
+  STRETTO_TRY(encryption.status());
   Registry& here = registry();
   std::lock_guard lock(here.mutex);
   if (here.exiting) {
@@ -92,6 +94,7 @@ Result<std::unique_ptr<ServiceUse>> ServiceUse::acquire() {
   if (here.loop == nullptr) {
     STRETTO_TRY(start(here));
   }
+  here.loop->use(encryption.value());
   ++here.users;
   return std::unique_ptr<ServiceUse>(new ServiceUse(here.loop));
 }

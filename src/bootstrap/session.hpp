@@ -34,6 +34,8 @@ class Session {
   Session(uint64_t id, const Key128& secret, Welcome host, std::span<const MemberInfo> members,
           const Hearsay& hearsay);
 
+  // Why somebody was turned away before it could say who it is, for those who wait.
+  void noteRefusal(std::string refusal) { lastRefusal_ = std::move(refusal); }
   uint64_t id() const { return id_; }
   const Key128& secret() const { return secret_; }
 

@@ -142,11 +142,20 @@ Hash128 proofOf(const Key128& secret, std::string_view label, uint64_t session, 
   return sipHash128(secret, message);
 }
 
+TlsKey tlsKeyOf(const Key128& secret, const Encryption& with, uint64_t session, const Nonce& hostNonce,
+                const Nonce& memberNonce) {
+  Bytes context(memberNonce.begin(), memberNonce.end());
+  const auto* const at = reinterpret_cast<const uint8_t*>(&session);
+  context.insert(context.end(), at, at + sizeof session);
+  return deriveKey(secret, with, hostNonce, "stretto bootstrap tls", context);
+}
+
 SharedBytes encode(const Hello& message) {
   return FrameWriter(FrameType::kHello)
       .number(message.wireVersion)
       .number(message.session)
       .raw(message.nonce)
+      .number(uint8_t{message.encrypted})
       .take();
 }
 
@@ -273,7 +282,9 @@ bool decode(std::span<const uint8_t> payload, Hello& message) {
   message.wireVersion = in.number<uint16_t>();
   message.session = in.number<uint64_t>();
   in.raw(message.nonce);
-  return in.complete();
+  const auto encrypted = in.number<uint8_t>();
+  message.encrypted = encrypted == 1;
+  return in.complete() && encrypted <= 1;
 }
 
 bool decode(std::span<const uint8_t> payload, Challenge& message) {
@@ -402,7 +413,7 @@ int64_t longestPayload(FrameType type) {
   constexpr int64_t kRefusalBytes = 1 + 4 + 2 + int64_t{kMaxTextBytes};
   switch (type) {
     case FrameType::kHello:
-      return 2 + 8 + int64_t{sizeof(Nonce)};
+      return 2 + 8 + int64_t{sizeof(Nonce)} + 1;
     case FrameType::kChallenge:
       return int64_t{sizeof(Nonce) + kProofBytes};
     case FrameType::kNotYet:

@@ -5,9 +5,11 @@
 // A connection starts with a handshake in which both ends prove that they know the session's secret:
 //
 //   member                                 host
-//   Hello{wire, session, nonce}      ->
+//   Hello{wire, session, nonce, encrypted}
+//                                    ->
 //                                    <-    Challenge{nonce, proof} | NotYet{who answers} |
 //                                          Refused{code, peer, text}
+//                 [TLS, the member as its client, if both encrypt]
 //   Join{proof, who I am}            ->
 //                                    <-    Welcome{who hosts} | Refused
 //                                    <-    Table{all members}            once everyone has joined
@@ -20,9 +22,11 @@
 // to be gone (Left, Lost). A host that has passed a goodbye on says so by Left with the member's own rank.
 // Another Service that wants to know whether a process lives says Hello and nothing more.
 //
-// Nothing after the handshake carries a MAC. Over loopback nobody but root can put bytes into somebody else's
-// connection. Sessions leave the host only where NCCL_SOCKET_IFNAME names an interface, which then must be of
-// a network whose own nodes are trusted, as NCCL's bootstrap and data are.
+// Where connections are encrypted (platform/encryption.hpp), everything from the Join on is; who encrypts and
+// who does not refuse each other. Else nothing after the handshake carries a MAC. Over loopback nobody but
+// root can put bytes into somebody else's connection. Sessions leave the host only where NCCL_SOCKET_IFNAME
+// names an interface, which then must be of a network whose own nodes are trusted, as NCCL's bootstrap and
+// data are.
 #pragma once
 
 #include <algorithm>
@@ -39,11 +43,12 @@
 
 #include "base/siphash.hpp"
 #include "base/status.hpp"
+#include "platform/encryption.hpp"
 #include "platform/socket.hpp"
 
 namespace stretto::bootstrap {
 
-inline constexpr uint16_t kWireVersion = 3;
+inline constexpr uint16_t kWireVersion = 4;
 inline constexpr int kMaxRanks = 16384;
 inline constexpr size_t kMaxBlobBytes = 64 << 10;      // one rank's part of an exchange
 inline constexpr size_t kMaxExchangeBytes = 16 << 20;  // all ranks' parts together
@@ -140,6 +145,8 @@ class FrameSplitter {
       if (!sink(type_, std::span<const uint8_t>(payload))) return Verdict::kStopped;
     }
   }
+  // Nothing of another frame has come.
+  bool isBetweenFrames() const { return !haveHeader_ && headerFilled_ == 0; }
 
  private:
   static constexpr size_t kHeaderBytes = 8;
@@ -171,6 +178,7 @@ struct Hello {
   uint16_t wireVersion = kWireVersion;
   uint64_t session = 0;
   Nonce nonce{};
+  bool encrypted = false;  // whether who says so encrypts what follows the Challenge
 };
 struct Challenge {
   Nonce nonce{};
@@ -243,6 +251,10 @@ Hash128 proofOf(const Key128& secret, std::string_view label, uint64_t session, 
                 const Nonce& second, std::span<const uint8_t> body);
 inline constexpr std::string_view kHostLabel = "stretto host proof";
 inline constexpr std::string_view kMemberLabel = "stretto member proof";
+
+// What the TLS of one connection, and of no other, has for a key.
+TlsKey tlsKeyOf(const Key128& secret, const Encryption& with, uint64_t session, const Nonce& hostNonce,
+                const Nonce& memberNonce);
 
 SharedBytes encode(const Hello&);
 SharedBytes encode(const Challenge&);

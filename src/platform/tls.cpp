@@ -236,7 +236,7 @@ TlsHandshake TlsSession::shakeHands(const FileDescriptor& socket, std::string& w
   }
   if (!receivingEnded_ && !sendingEnded_) return TlsHandshake::kGoesOn;
   why = "it ended the connection in the TLS handshake";
-  return TlsHandshake::kFailed;
+  return TlsHandshake::kEnded;
 }
 
 bool TlsSession::encryptOne(const void* from, size_t bytes) {

@@ -23,7 +23,8 @@
 namespace stretto {
 
 enum class TlsRole : uint8_t { kClient, kServer };
-enum class TlsHandshake : uint8_t { kGoesOn, kDone, kFailed };
+// kEnded: the connection did, by whose doing is not known.
+enum class TlsHandshake : uint8_t { kGoesOn, kDone, kEnded, kFailed };
 
 // OpenSSL and what all sessions have in common. Null, and why, where there is none. It is loaded once.
 struct TlsLibrary {

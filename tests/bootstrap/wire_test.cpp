@@ -43,6 +43,7 @@ Message roundTrip(const SharedBytes& frame) {
 
 TEST(Wire, MessagesComeBack) {
   EXPECT_EQ(roundTrip<Hello>(encode(Hello{3, 5, {1, 2}})).nonce[1], 2);
+  EXPECT_TRUE(roundTrip<Hello>(encode(Hello{3, 5, {1, 2}, true})).encrypted);
   EXPECT_EQ(roundTrip<Challenge>(encode(Challenge{{4}, {6}})).proof[0], 6);
   const auto refusal = roundTrip<Refusal>(encode(Refusal{Code::kTimeout, 12, "why"}));
   EXPECT_TRUE(refusal.code == Code::kTimeout && refusal.peer == 12 && refusal.text == "why");

@@ -25,6 +25,7 @@ class LastFrame final : public Port {
  public:
   void send(SharedBytes frame) override { last = std::move(frame); }
   void finish() override {}
+  void encrypt(TlsRole, const TlsKey&) override {}
   std::span<const uint8_t> payload() const { return std::span(*last).subspan(8); }
 
   SharedBytes last;

@@ -96,7 +96,7 @@ Shake Caller::encrypting(FailedCall& failed) {
   std::string why;
   const TlsHandshake state = stream_.shakeHands(why);
   sealed_ = state == TlsHandshake::kDone;
-  if (state != TlsHandshake::kFailed) return Shake::kGoesOn;
+  if (state == TlsHandshake::kDone || state == TlsHandshake::kGoesOn) return Shake::kGoesOn;
   failed.why = toText(to_) + ": " + why;
   return Shake::kFailed;
 }
@@ -168,8 +168,8 @@ Shake Answerer::prove(const Key128& key, std::string& why) {
     why = disagreement(encryption_.on);
     return Shake::kFailed;
   }
-  if (encryption_.on)
-    stream_.encrypt(TlsRole::kServer, tlsKeyOf(key, encryption_, hello_.value, challenge_));
+  if (!encryption_.on) return Shake::kDone;
+  stream_.encrypt(TlsRole::kServer, tlsKeyOf(key, encryption_, hello_.value, challenge_));
   return Shake::kGoesOn;
 }
 
@@ -180,14 +180,15 @@ Shake Answerer::poll(const Key128& key, std::string& why) {
   }
   if (!proved_) {
     const Shake state = prove(key, why);
-    if (state == Shake::kFailed || !proved_) return state;
+    if (state != Shake::kGoesOn || !proved_) return state;
   }
-  if (!stream_.isEncrypted()) return Shake::kDone;
+  if (!stream_.isEncrypted()) return Shake::kGoesOn;  // it was done before
   switch (stream_.shakeHands(why)) {
     case TlsHandshake::kGoesOn:
       return Shake::kGoesOn;
     case TlsHandshake::kDone:
       return Shake::kDone;
+    case TlsHandshake::kEnded:
     case TlsHandshake::kFailed:
       break;
   }
