@@ -4,6 +4,7 @@
 #include "api/export.hpp"
 #include "api/handles.hpp"
 #include "api/pass_on.hpp"
+#include "platform/encryption.hpp"
 
 using stretto::Code;
 using stretto::Status;
@@ -93,13 +94,11 @@ ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t* config) try {
   }
   switch (config->mode) {
     case NCCL_ENCRYPTION_MODE_NONE:
+      stretto::chooseEncryption(std::nullopt);
       return ncclSuccess;
     case NCCL_ENCRYPTION_MODE_PSK:
-      return finish(stretto::fail(
-          Code::kInvalidUsage,
-          "%s: connections are not encrypted yet; what this library sends over sockets is who the ranks are, "
-          "after both sides have proved the unique id's secret, and no data",
-          kName));
+      stretto::chooseEncryption(config->psk != nullptr ? config->psk : "");
+      return finish(stretto::encryptionOfProcess().status());
     default:
       return finish(stretto::fail(Code::kInvalidArgument, "%s: %d is none of ncclEncryptionMode_t", kName,
                                   config->mode));

@@ -7,6 +7,7 @@
 #include "base/parameters.hpp"
 #include "net/plugin/plugin.hpp"
 #include "net/tcp/tcp.hpp"
+#include "platform/encryption.hpp"
 
 namespace stretto::net {
 namespace {
@@ -35,11 +36,29 @@ std::unique_ptr<Net> firstThatWorks(const std::string& list, const std::string& 
   return nullptr;
 }
 
+// What plugins of others send is theirs to encrypt, and they are not asked to: where our own sockets must, no
+// plugin is used.
+Result<std::shared_ptr<Net>> openEncrypted(const std::string& wanted) {
+  const std::string plugin = parameters::kNetPlugin.isSet() ? parameters::kNetPlugin.text() : "none";
+  if (!equalsIgnoringCase(plugin, "none") || !isOurs(wanted)) {
+    return fail(Code::kInvalidUsage,
+                "connections are to be encrypted (STRETTO_TLS=1 or ncclSetEncryption), which the net plugin of "
+                "NCCL_NET_PLUGIN=%s, NCCL_NET=%s would not do: unset the two, or do without encryption",
+                plugin.c_str(), wanted.c_str());
+  }
+  auto net = tcp::open();
+  if (!net.ok()) return net.status();
+  return std::shared_ptr<Net>(std::move(net.value()));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Net>> open() {
   const std::string wanted = parameters::kNet.text();
   const bool named = parameters::kNetPlugin.isSet();
+  const auto encryption = encryptionOfProcess();
+  if (!encryption.ok()) return encryption.status();
+  if (encryption.value().on) return openEncrypted(wanted);
   std::string why;
   if (auto net = firstThatWorks(parameters::kNetPlugin.text(), wanted, why)) {
     return std::shared_ptr<Net>(std::move(net));

@@ -24,7 +24,7 @@ struct Encryption {
 // (OpenSSL 3 is not here) this fails, and so must whatever was to be connected: nothing goes in plain text
 // then.
 Result<Encryption> encryptionOfProcess();
-// What ncclSetEncryption asks for: a secret of its own, which may be empty; nothing takes that back.
+// What ncclSetEncryption asks for: with a secret of its own, which may be empty; nothing: not to.
 void chooseEncryption(std::optional<std::string> secret);
 
 // Of one connection.

@@ -11,6 +11,7 @@
 #include "base/scoped_variable.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
+#include "platform/encryption.hpp"
 #include "stretto.h"
 
 namespace stretto {
@@ -351,12 +352,25 @@ TEST(Settings, UnknownOnesAreRefused) {
   EXPECT_EQ(ncclParamGetI32(reinterpret_cast<ncclParamHandle_t>(&number), &number), ncclInvalidArgument);
 }
 
-TEST(Encryption, IsRefusedUntilItIsThere) {
+TEST(Encryption, IsAskedForUntilItIsTakenBack) {
   ncclEncryptionConfig_t config = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
   EXPECT_EQ(ncclSetEncryption(&config), ncclSuccess);
+  EXPECT_FALSE(encryptionOfProcess().value().on);
   config.mode = NCCL_ENCRYPTION_MODE_PSK;
-  EXPECT_EQ(ncclSetEncryption(&config), ncclInvalidUsage);
-  EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("not encrypted yet"), std::string::npos);
+  config.psk = "known to all";
+  const ncclResult_t asked = ncclSetEncryption(&config);
+  const Result<Encryption> now = encryptionOfProcess();
+  if (asked == ncclSuccess) {
+    EXPECT_EQ(now.value(), (Encryption{true, "known to all"}));
+  } else {
+    EXPECT_EQ(asked, ncclSystemError) << "there is no OpenSSL 3 here";
+    EXPECT_FALSE(now.ok()) << "nothing may be connected";
+  }
+  config.psk = nullptr;
+  EXPECT_EQ(ncclSetEncryption(&config), asked);
+  config.mode = NCCL_ENCRYPTION_MODE_NONE;
+  EXPECT_EQ(ncclSetEncryption(&config), ncclSuccess);
+  EXPECT_FALSE(encryptionOfProcess().value().on);
   config.mode = 7;
   EXPECT_EQ(ncclSetEncryption(&config), ncclInvalidArgument);
   config.magic = 0;

@@ -44,19 +44,6 @@ class TcpFlowFailure : public TcpFailure, public ::testing::WithParamInterface<i
 INSTANTIATE_TEST_SUITE_P(Threads, TcpFlowFailure, ::testing::Values(0, 2),
                          [](const auto& one) { return std::to_string(one.param); });
 
-// A connection whose flows all go through a relay.
-struct Relayed {
-  explicit Relayed(const tcp::Settings& settings) : net(tcp::open(settings)) {
-    auto listener = net->listen(0);
-    EXPECT_TRUE(listener.ok());
-    relay = std::make_unique<Relay>(listener.value()->handle());
-    pair = join(*net, std::move(listener.value()), relay->handle());
-  }
-  std::unique_ptr<Net> net;
-  std::unique_ptr<Relay> relay;
-  Pair pair;
-};
-
 // A sender that needs a flow no more notices late that it is gone: more traffic goes until it has.
 void expectLost(Pair& pair, size_t flows) {
   EXPECT_TRUE(eventually([&] {

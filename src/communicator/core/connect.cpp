@@ -9,6 +9,7 @@
 #include "links/memory/link.hpp"
 #include "links/shm/link.hpp"
 #include "platform/cores.hpp"
+#include "platform/encryption.hpp"
 #include "platform/fence.hpp"
 #include "platform/random.hpp"
 
@@ -284,6 +285,17 @@ planner::Machine summarise(const ConnectRequest& request, std::span<const links:
 
 }  // namespace
 
+Status mayGoInPlainText(const std::string& why) {
+  const auto encryption = encryptionOfProcess();
+  if (!encryption.ok()) return encryption.status();
+  if (!encryption.value().on) return kOkStatus;
+  return fail(Code::kInvalidUsage,
+              "connections are to be encrypted (STRETTO_TLS=1 or ncclSetEncryption), and NVIDIA's NCCL, which would "
+              "serve this communicator, sends plain text between hosts: %s. Set STRETTO_HOSTS=own on all ranks, or do "
+              "without encryption",
+              why.c_str());
+}
+
 Status connect(bootstrap::Membership& membership, const ConnectRequest& request, Connections& connections,
                planner::Machine& machine) {
   const WindowLayout layout{static_cast<uint32_t>(request.ranks), request.slotBytes, request.linkChunk};
@@ -296,6 +308,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
   if (!endpoints.ok()) return endpoints.status();
   if (std::string apart = spreadOf(endpoints.value()); !apart.empty()) {
+    STRETTO_TRY(mayGoInPlainText(apart));
     connections = {};
     connections.apart = std::move(apart);
     return kOkStatus;

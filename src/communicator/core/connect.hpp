@@ -90,6 +90,10 @@ struct ConnectRequest {
   double timeoutSeconds = 0;
 };
 
+// Why ranks of several hosts, which cannot be served here for the reason `why`, must not be handed over to
+// NVIDIA's NCCL: connections are to be encrypted.
+Status mayGoInPlainText(const std::string& why);
+
 // Collective over the membership: makes the window, offers it, opens everybody else's, agrees with all ranks
 // about what it found. On success `machine` holds what is the same everywhere. Ranks on GPUs of several hosts
 // are no error: `apart` says so, and nothing is connected.
