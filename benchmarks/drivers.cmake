@@ -14,7 +14,7 @@ target_link_libraries(platform_driver PRIVATE Threads::Threads ${CMAKE_DL_LIBS} 
 # The net under communicators, which no library exports.
 set(source ${PROJECT_SOURCE_DIR}/src)
 add_executable(net_driver ${folder}/net/net_driver.cpp ${folder}/net/session.cpp ${source}/net/open.cpp
-  ${source}/net/plugin/plugin.cpp ${source}/platform/dynamic_library.cpp ${source}/platform/linux/dynamic_library.cpp)
+  ${source}/net/plugin/plugin.cpp)
 target_link_libraries(net_driver PRIVATE stretto_tcp stretto_plugin_base Threads::Threads ${CMAKE_DL_LIBS} stretto_warnings)
 # What `stretto lab` compares with: the all-reduces of inference engines, as a driver and for ranks written in Python.
 add_executable(kinds_driver ${folder}/lab/kinds_driver.cpp)

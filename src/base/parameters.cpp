@@ -152,8 +152,9 @@ constexpr Parameter kNetSpeed{"STRETTO_NET_SPEED", "",
                               "Mbit/s of network interfaces whose driver does not say it"};
 constexpr Parameter kNetGrouped{"STRETTO_NET_GROUPED", "1",
                                 "receives in one request that the net plugin offers to NCCL: 1 to 8"};
-constexpr Parameter kTls{"STRETTO_TLS", "0",
-                         "1: connections between processes are encrypted (TLS 1.3, by OpenSSL 3 of this machine)"};
+constexpr Parameter kTls{
+    "STRETTO_TLS", "0",
+    "1: connections between processes are encrypted (TLS 1.3, by OpenSSL 3 of this machine)"};
 constexpr Parameter kProfilerPlugin{
     "NCCL_PROFILER_PLUGIN", "",
     "profiler plugin: a path, a name, STATIC_PLUGIN or none (default: libnccl-profiler.so)"};

@@ -75,16 +75,16 @@ bool HostDialogue::onHello(std::span<const uint8_t> payload) {
 void HostDialogue::turnAway(uint64_t session) {
   const char* const all = ": set STRETTO_TLS=1 (or call ncclSetEncryption) on all ranks, or on none";
   const Welcome& here = directory_.host();
-  finishWith(encode(
-      Refusal{Code::kInvalidUsage, -1,
-              std::string(encryption_.on ? "this rank sends plain text, but the process that hosts the session ("
-                                         : "this rank encrypts, but the process that hosts the session (") +
-                  here.host + ", pid " + std::to_string(here.pid) +
-                  (encryption_.on ? ") encrypts" : ") sends plain text") + all}));
+  finishWith(encode(Refusal{
+      Code::kInvalidUsage, -1,
+      std::string(encryption_.on ? "this rank sends plain text, but the process that hosts the session ("
+                                 : "this rank encrypts, but the process that hosts the session (") +
+          here.host + ", pid " + std::to_string(here.pid) +
+          (encryption_.on ? ") encrypts" : ") sends plain text") + all}));
   if (Session* const waiting = directory_.find(session)) {
     waiting->noteRefusal(std::string(encryption_.on ? "a rank sends plain text, and this process encrypts"
-                                                 : "a rank encrypts, and this process sends plain text") +
-                      all);
+                                                    : "a rank encrypts, and this process sends plain text") +
+                         all);
   }
 }
 

@@ -234,8 +234,8 @@ void MemberDialogue::onNotEncrypted(const std::string& why) {
   if (process_ != 0) return;  // it is tried again
   stage_ = Stage::kDone;
   link_->refused({Code::kRemote, -1,
-                  "the connection to the rendezvous at " + toText(link_->where.address) + " was given up: " + why +
-                      "; all ranks must give ncclSetEncryption the same secret, or none"});
+                  "the connection to the rendezvous at " + toText(link_->where.address) + " was given up: " +
+                      why + "; all ranks must give ncclSetEncryption the same secret, or none"});
 }
 
 void MemberDialogue::onClosed(const std::string& why) {

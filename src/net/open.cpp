@@ -41,10 +41,11 @@ std::unique_ptr<Net> firstThatWorks(const std::string& list, const std::string& 
 Result<std::shared_ptr<Net>> openEncrypted(const std::string& wanted) {
   const std::string plugin = parameters::kNetPlugin.isSet() ? parameters::kNetPlugin.text() : "none";
   if (!equalsIgnoringCase(plugin, "none") || !isOurs(wanted)) {
-    return fail(Code::kInvalidUsage,
-                "connections are to be encrypted (STRETTO_TLS=1 or ncclSetEncryption), which the net plugin of "
-                "NCCL_NET_PLUGIN=%s, NCCL_NET=%s would not do: unset the two, or do without encryption",
-                plugin.c_str(), wanted.c_str());
+    return fail(
+        Code::kInvalidUsage,
+        "connections are to be encrypted (STRETTO_TLS=1 or ncclSetEncryption), which the net plugin of "
+        "NCCL_NET_PLUGIN=%s, NCCL_NET=%s would not do: unset the two, or do without encryption",
+        plugin.c_str(), wanted.c_str());
   }
   auto net = tcp::open();
   if (!net.ok()) return net.status();

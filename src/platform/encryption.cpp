@@ -48,11 +48,12 @@ Result<Encryption> encryptionOfProcess() {
   }
   std::string why;
   if (!encryption.on || tlsLibrary(why) != nullptr) return encryption;
-  return fail(Code::kSystem,
-              "%s: connections are to be encrypted, which takes OpenSSL 3 on every host, and this process cannot "
-              "load it: %s. Install it (Debian and Ubuntu: libssl3; Red Hat: openssl-libs), or do without "
-              "encryption on all ranks; nothing was sent in plain text",
-              by, why.c_str());
+  return fail(
+      Code::kSystem,
+      "%s: connections are to be encrypted, which takes OpenSSL 3 on every host, and this process cannot "
+      "load it: %s. Install it (Debian and Ubuntu: libssl3; Red Hat: openssl-libs), or do without "
+      "encryption on all ranks; nothing was sent in plain text",
+      by, why.c_str());
 }
 
 TlsKey deriveKey(std::span<const uint8_t> secret, const Encryption& with, std::span<const uint8_t> salt,

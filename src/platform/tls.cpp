@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/log.hpp"
@@ -9,9 +10,9 @@
 namespace stretto {
 namespace {
 
-constexpr size_t kRecordBytes = 16 << 10;   // that TLS takes into one record
-constexpr size_t kMostAtOnce = 64 << 10;    // that are encrypted for one call of the kernel
-constexpr size_t kFirstRoom = 4 << 10;      // for what comes; more once that much comes at a time
+constexpr size_t kRecordBytes = 16 << 10;  // that TLS takes into one record
+constexpr size_t kMostAtOnce = 64 << 10;   // that are encrypted for one call of the kernel
+constexpr size_t kFirstRoom = 4 << 10;     // for what comes; more once that much comes at a time
 constexpr size_t kMostRoom = 64 << 10;
 constexpr unsigned char kIdentity[] = "stretto";  // each connection has a key of its own: it needs no name
 constexpr int kTls13 = 0x0304;
@@ -38,7 +39,8 @@ constexpr Transfer kNoSocket{IoOutcome::kFailed, 0, EBADF};
 struct TlsCallbacks {
   static int write(bio_st* bio, const char* from, size_t bytes, size_t* taken) {
     TlsSession& self = of(bio);
-    self.out_.insert(self.out_.end(), from, from + bytes);
+    const auto* const encrypted = reinterpret_cast<const uint8_t*>(from);
+    self.out_.insert(self.out_.end(), encrypted, encrypted + bytes);
     *taken = bytes;
     return 1;
   }
@@ -54,7 +56,7 @@ struct TlsCallbacks {
       return 0;
     }
     *got = std::min(bytes, in.end - in.begin);
-    std::copy_n(in.bytes.begin() + static_cast<ptrdiff_t>(in.begin), *got, to);
+    std::memcpy(to, in.bytes.data() + in.begin, *got);
     in.begin += *got;
     return 1;
   }
@@ -139,10 +141,11 @@ const TlsLibrary* tlsLibrary(std::string& why) {
       made->why = std::string(ssl.versionText(0)) + " cannot do TLS 1.3 with " + kCipherName;
       return made;
     }
-    STRETTO_LOG(kInfo, kInit,
-                "connections between processes are encrypted: TLS 1.3, %s with a pre-shared key, %s; bytes are "
-                "copied to be encrypted, so nothing is sent without a copy",
-                kCipherName, ssl.versionText(0));
+    STRETTO_LOG(
+        kInfo, kInit,
+        "connections between processes are encrypted: TLS 1.3, %s with a pre-shared key, %s; bytes are "
+        "copied to be encrypted, so nothing is sent without a copy",
+        kCipherName, ssl.versionText(0));
     return made;
   }();
   why = loaded->why;
@@ -230,8 +233,11 @@ TlsHandshake TlsSession::shakeHands(const FileDescriptor& socket, std::string& w
     if (!isAsWanted(why)) return TlsHandshake::kFailed;
     if (isFlushed) return TlsHandshake::kDone;
   } else if (!goesOn) {
-    why = "the TLS handshake failed: the other end speaks no TLS, has another secret, or somebody between changes "
-          "what is sent (" + whyNot() + ")";
+    why =
+        "the TLS handshake failed: the other end speaks no TLS, has another secret, or somebody between "
+        "changes "
+        "what is sent (" +
+        whyNot() + ")";
     return TlsHandshake::kFailed;
   }
   if (!receivingEnded_ && !sendingEnded_) return TlsHandshake::kGoesOn;

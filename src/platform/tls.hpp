@@ -85,7 +85,7 @@ class TlsSession {
     size_t begin = 0;
     size_t end = 0;
   } in_;
-  std::vector<uint8_t> out_;     // encrypted, and not with the kernel from `flushed_` on
+  std::vector<uint8_t> out_;  // encrypted, and not with the kernel from `flushed_` on
   size_t flushed_ = 0;
   size_t promised_ = 0;          // bytes of the caller's that are in out_ and were not said to be sent
   std::vector<uint8_t> joined_;  // several pieces, for one record

@@ -1,8 +1,8 @@
 // Sessions whose connections are encrypted.
+#include "harness/encrypted.hpp"
 #include "base/scoped_variable.hpp"
 #include "bootstrap/ranks.hpp"
 #include "bootstrap/stranger.hpp"
-#include "harness/encrypted.hpp"
 #include "harness/relay.hpp"
 #include "harness/watchdog.hpp"
 

@@ -12,10 +12,10 @@
 #include "platform/tls.hpp"
 
 // The first statement of such a test.
-#define STRETTO_NEEDS_OPENSSL()                                                                \
-  if (std::string why_; stretto::tlsLibrary(why_) == nullptr) {                                \
-    GTEST_SKIP() << "nothing can be encrypted here: " << why_;                                 \
-  }                                                                                            \
+#define STRETTO_NEEDS_OPENSSL()                                 \
+  if (std::string why_; stretto::tlsLibrary(why_) == nullptr) { \
+    GTEST_SKIP() << "nothing can be encrypted here: " << why_;  \
+  }                                                             \
   static_assert(true)
 
 namespace stretto::testing {

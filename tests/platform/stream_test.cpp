@@ -81,7 +81,8 @@ struct Way {
       sent += went.bytes;
     }
     std::vector<uint8_t> room(1 + random() % 50000);
-    const IoSpan pieces[] = {{room.data(), room.size() / 3}, {room.data() + room.size() / 3, room.size() - room.size() / 3}};
+    const IoSpan pieces[] = {{room.data(), room.size() / 3},
+                             {room.data() + room.size() / 3, room.size() - room.size() / 3}};
     const Transfer got = to.receive(pieces);
     EXPECT_NE(got.outcome, IoOutcome::kFailed) << wordsOf(got.error);
     came.insert(came.end(), room.begin(), room.begin() + static_cast<ptrdiff_t>(got.bytes));
@@ -174,7 +175,8 @@ TEST(Stream, RefusesWhoSpeaksPlainText) {
     ends.server.encrypt(role, kKey);
     ASSERT_EQ(testing::sendText(ends.client.socket(), "GET / HTTP/1.1\r\n\r\n").outcome, IoOutcome::kSome);
     auto state = TlsHandshake::kGoesOn;
-    EXPECT_TRUE(eventually([&] { return (state = ends.server.shakeHands(ends.why)) != TlsHandshake::kGoesOn; }));
+    EXPECT_TRUE(
+        eventually([&] { return (state = ends.server.shakeHands(ends.why)) != TlsHandshake::kGoesOn; }));
     EXPECT_EQ(state, TlsHandshake::kFailed);
     EXPECT_NE(ends.why.find("speaks no TLS"), std::string::npos) << ends.why;
   }
@@ -186,7 +188,8 @@ TEST(Stream, TellsOfAnEndInTheHandshakeAndAfterIt) {
   gone.server.encrypt(TlsRole::kServer, kKey);
   gone.client.reset();
   auto state = TlsHandshake::kGoesOn;
-  EXPECT_TRUE(eventually([&] { return (state = gone.server.shakeHands(gone.why)) != TlsHandshake::kGoesOn; }));
+  EXPECT_TRUE(
+      eventually([&] { return (state = gone.server.shakeHands(gone.why)) != TlsHandshake::kGoesOn; }));
   EXPECT_EQ(state, TlsHandshake::kEnded);
 
   Ends ends;
@@ -209,7 +212,8 @@ TEST(Stream, RefusesGarbageAndTakesNothingAfterIt) {
   ASSERT_EQ(testing::sendText(ends.client.socket(), "what nobody encrypted").outcome, IoOutcome::kSome);
   uint8_t room[200];
   Transfer got;
-  EXPECT_TRUE(eventually([&] { return (got = ends.server.receive(room)).outcome != IoOutcome::kWouldBlock; }));
+  EXPECT_TRUE(
+      eventually([&] { return (got = ends.server.receive(room)).outcome != IoOutcome::kWouldBlock; }));
   EXPECT_EQ(got.outcome, IoOutcome::kFailed);
   EXPECT_EQ(got.error, EBADMSG);
   EXPECT_NE(wordsOf(got.error).find("not encrypted"), std::string::npos);
@@ -303,7 +307,8 @@ TEST(Tls, ChangesItsKeyInTime) {
     int sent = i, came = -1;
     const IoSpan from{&sent, sizeof sent}, to{&came, sizeof came};
     EXPECT_EQ(client.send(pair.client, std::span(&from, 1)).bytes, sizeof sent);
-    EXPECT_TRUE(eventually([&] { return server.receive(pair.server, std::span(&to, 1)).bytes == sizeof came; }));
+    EXPECT_TRUE(
+        eventually([&] { return server.receive(pair.server, std::span(&to, 1)).bytes == sizeof came; }));
     EXPECT_EQ(came, i);
   }
   EXPECT_EQ(client.keysUsed(), 1 + (kMessages - 1) / kRecords);

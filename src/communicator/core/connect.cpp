@@ -289,11 +289,13 @@ Status mayGoInPlainText(const std::string& why) {
   const auto encryption = encryptionOfProcess();
   if (!encryption.ok()) return encryption.status();
   if (!encryption.value().on) return kOkStatus;
-  return fail(Code::kInvalidUsage,
-              "connections are to be encrypted (STRETTO_TLS=1 or ncclSetEncryption), and NVIDIA's NCCL, which would "
-              "serve this communicator, sends plain text between hosts: %s. Set STRETTO_HOSTS=own on all ranks, or do "
-              "without encryption",
-              why.c_str());
+  return fail(
+      Code::kInvalidUsage,
+      "connections are to be encrypted (STRETTO_TLS=1 or ncclSetEncryption), and NVIDIA's NCCL, which would "
+      "serve this communicator, sends plain text between hosts: %s. Set STRETTO_HOSTS=own on all ranks, or "
+      "do "
+      "without encryption",
+      why.c_str());
 }
 
 Status connect(bootstrap::Membership& membership, const ConnectRequest& request, Connections& connections,

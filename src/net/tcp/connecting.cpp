@@ -55,7 +55,7 @@ void TcpConnecting::call(size_t flow) {
   // one is not.
   const SocketAddress& to = where_.addresses[(flow + failures_[flow]) % where_.addresses.size()];
   callers_[flow] = std::make_unique<Caller>(where_.key, hello, to, interfaceFor(interfaces_, to, flow),
-                                             settings_.encryption);
+                                            settings_.encryption);
 }
 
 Status TcpConnecting::poll(std::unique_ptr<Sender>& connection) {
@@ -97,12 +97,12 @@ Status TcpConnecting::onFailure(size_t flow, const FailedCall& failed) {
   const uint64_t now = platform::monotonicNanoseconds();
   nextAttempt_[flow] = now + kPause;
   if (failingSince_[flow] == 0) failingSince_[flow] = now;
-  const bool isLast = failed.isFinal || (failed.impostor && ++impostors_ >= callers_.size() * where_.addresses.size());
+  const bool isLast =
+      failed.isFinal || (failed.impostor && ++impostors_ >= callers_.size() * where_.addresses.size());
   ++failures_[flow];
   if (!isLast && platform::secondsSince(failingSince_[flow]) < settings_.attempts) return kOkStatus;
   const Code code = failed.isFinal ? Code::kInvalidUsage : failed.isOwn ? Code::kSystem : Code::kRemote;
-  return fail(code, "net/tcp: no connection to the peer: %s",
-              failed.why.c_str());
+  return fail(code, "net/tcp: no connection to the peer: %s", failed.why.c_str());
 }
 
 }  // namespace stretto::net::tcp

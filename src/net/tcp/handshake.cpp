@@ -14,7 +14,9 @@ constexpr double kMostSecondsUnanswered = 3;  // the kernel alone would try for 
 // Both ends decide by what they were told to do, never by what the other says: so nobody between them can
 // have them do without.
 std::string disagreement(bool here) {
-  return std::string("it ") + (here ? "sends plain text, and this process encrypts" : "encrypts, and this process sends plain text") +
+  return std::string("it ") +
+         (here ? "sends plain text, and this process encrypts"
+               : "encrypts, and this process sends plain text") +
          ": set STRETTO_TLS=1 (or call ncclSetEncryption) on all ranks, or on none; nothing was sent";
 }
 

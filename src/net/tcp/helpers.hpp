@@ -90,8 +90,8 @@ class Helpers {
   size_t numbers(size_t count) { return nextNumber_.fetch_add(count, std::memory_order_relaxed); }
   // Has a helper move at least `enough` bytes from or to `pieces`, which may hold more. False, and nothing is
   // lent, if no thread can be had.
-  bool lend(Loan& loan, size_t number, Direction direction, Stream& stream,
-            std::span<const IoSpan> pieces, size_t enough);
+  bool lend(Loan& loan, size_t number, Direction direction, Stream& stream, std::span<const IoSpan> pieces,
+            size_t enough);
 
  private:
   explicit Helpers(int threads);
@@ -114,8 +114,8 @@ class ConnectionHelpers {
 
   explicit operator bool() const { return helpers_ != nullptr; }
   // As Helpers::lend; false without helpers, too.
-  bool lend(Loan& loan, size_t flow, Direction direction, Stream& stream,
-            std::span<const IoSpan> pieces, size_t enough) const {
+  bool lend(Loan& loan, size_t flow, Direction direction, Stream& stream, std::span<const IoSpan> pieces,
+            size_t enough) const {
     return helpers_ != nullptr && helpers_->lend(loan, first_ + flow, direction, stream, pieces, enough);
   }
 

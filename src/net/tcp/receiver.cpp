@@ -179,9 +179,8 @@ void TcpReceiver::pull(size_t index) {
   for (int i = 0; i < pulls && flow.open; ++i) {
     const Room room = flow.room(kStaging);
     // The plain call is a little faster, which counts for small messages.
-    const Transfer got = room.payload == 0
-                             ? flow.stream.receive(std::span(flow.staging).subspan(flow.staged))
-                             : flow.stream.receive(room.pieces);
+    const Transfer got = room.payload == 0 ? flow.stream.receive(std::span(flow.staging).subspan(flow.staged))
+                                           : flow.stream.receive(room.pieces);
     if (got.outcome == IoOutcome::kWouldBlock) break;
     if (got.outcome != IoOutcome::kSome) return lose(index, whyEnded(got));
     if (!onReceived(index, got.bytes) || got.bytes < room.payload + room.staged) break;  // that was all

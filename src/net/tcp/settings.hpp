@@ -24,7 +24,7 @@ struct Settings {
   size_t mostWindow = 16 << 20;
   double attempts = 10;  // seconds during which a connection that fails is tried again
   Encryption encryption;
-  double silence = 4;    // seconds after which a flow whose peer does not answer is given up
+  double silence = 4;  // seconds after which a flow whose peer does not answer is given up
 };
 
 // From the environment. kInvalidUsage if it chooses no interface or a value is wrong.

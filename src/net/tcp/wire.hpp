@@ -77,7 +77,7 @@ struct Hello {
   // Longer ones are confirmed one by one, since the sender keeps them until then.
   uint32_t copied = kMostSmall;
   uint32_t encrypted = 0;  // 1: all that follows the Join goes through TLS
-  Nonce connection{};  // random: the flows of one connection say the same
+  Nonce connection{};      // random: the flows of one connection say the same
   Nonce nonce{};
 
   uint32_t chunksOf(uint32_t bytes) const {

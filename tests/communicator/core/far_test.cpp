@@ -571,7 +571,8 @@ TEST(HostsOfProcesses, WhereOneEncryptsAndOneDoesNotAreToldSo) {
       if (!member.board.shareId(member.rank, &id)) return;
       member.check(ncclCommInitRank(&member.comm, 2, id, member.rank) != ncclSuccess, "it was connected");
       member.comm = nullptr;
-      member.expectError("init", {"encrypts", "sends plain text", "STRETTO_TLS=1", "on all ranks, or on none"});
+      member.expectError("init",
+                         {"encrypts", "sends plain text", "STRETTO_TLS=1", "on all ranks, or on none"});
     });
   }
 }
