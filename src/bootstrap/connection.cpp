@@ -39,31 +39,11 @@ void Connection::encrypt(TlsRole role, const TlsKey& key) {
   flush();
   sendingFailed_ = sendingFailed_ || !queue_.empty();
   stream_.encrypt(role, key);
-  shaking_ = switched_ = true;
   if (role == TlsRole::kClient) stream_.shakeHands(why_);  // says hello; pull() tells of what failed
 }
 
-// Ended: it has failed, or the connection has.
-Connection::Pull Connection::shakeHands() {
-  switch (stream_.shakeHands(why_)) {
-    case TlsHandshake::kGoesOn:
-      markDirty();
-      return Pull::kOpen;
-    case TlsHandshake::kDone:
-      shaking_ = false;
-      markDirty();
-      return Pull::kOpen;
-    case TlsHandshake::kFailed:
-      dialogue->onNotEncrypted(why_);
-      break;
-    case TlsHandshake::kEnded:
-      break;
-  }
-  return Pull::kEnded;
-}
-
 void Connection::flush() {
-  if (shaking_ && !sendingFailed_) {
+  if (stream_.isShaking() && !sendingFailed_) {
     if (!stream_.isFlushed()) stream_.send({});
     return;
   }
@@ -100,9 +80,9 @@ void Connection::flush() {
 
 Connection::Pull Connection::consume(std::span<const uint8_t> data) {
   // Nothing that came in plain text may count as encrypted.
-  switched_ = false;
+  const bool wasEncrypted = stream_.isEncrypted();
   const auto limit = [&](FrameType type) {
-    if (switched_) return int64_t{-1};
+    if (stream_.isEncrypted() != wasEncrypted) return int64_t{-1};
     return finishing_ ? longestPayload(type) : dialogue->limit(type);
   };
   const auto sink = [&](FrameType type, std::span<const uint8_t> payload) {
@@ -112,7 +92,7 @@ Connection::Pull Connection::consume(std::span<const uint8_t> data) {
   };
   switch (splitter_.feed(data, limit, sink)) {
     case FrameSplitter::Verdict::kGoOn:
-      if (!switched_ || splitter_.isBetweenFrames()) return Pull::kOpen;
+      if (stream_.isEncrypted() == wasEncrypted || splitter_.isBetweenFrames()) return Pull::kOpen;
       [[fallthrough]];
     case FrameSplitter::Verdict::kMalformed:
       why_ = "it sent bytes that are no message expected here";
@@ -125,8 +105,13 @@ Connection::Pull Connection::consume(std::span<const uint8_t> data) {
 }
 
 Connection::Pull Connection::pull(std::span<uint8_t> scratch) {
-  if (shaking_ && shakeHands() == Pull::kEnded) return Pull::kEnded;
-  if (shaking_) return Pull::kOpen;
+  if (stream_.isShaking()) {
+    const TlsHandshake state = stream_.shakeHands(why_);
+    if (state == TlsHandshake::kFailed) dialogue->onNotEncrypted(why_);
+    if (state == TlsHandshake::kFailed || state == TlsHandshake::kEnded) return Pull::kEnded;
+    markDirty();  // what is queued may go now, or something of the handshake
+    if (state == TlsHandshake::kGoesOn) return Pull::kOpen;
+  }
   // No poller tells of what the stream holds.
   for (int turn = 0; turn < kReadsPerTurn || stream_.holdsMore(); ++turn) {
     const Transfer got = stream_.receive(scratch);
@@ -143,7 +128,7 @@ Connection::Pull Connection::pull(std::span<uint8_t> scratch) {
         return Pull::kEnded;
       case IoOutcome::kSome:
         if (consume(scratch.first(got.bytes)) == Pull::kEnded) return Pull::kEnded;
-        if (shaking_) return Pull::kOpen;                    // the rest is another protocol's
+        if (stream_.isShaking()) return Pull::kOpen;         // the rest is another protocol's
         if (got.bytes < scratch.size()) return Pull::kOpen;  // level-triggered: more will be reported
         break;
     }

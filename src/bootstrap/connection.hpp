@@ -15,7 +15,7 @@
 #include "bootstrap/client_link.hpp"
 #include "bootstrap/dialogue.hpp"
 #include "bootstrap/member_dialogue.hpp"
-#include "platform/stream.hpp"
+#include "platform/byte_stream.hpp"
 
 namespace stretto::bootstrap {
 
@@ -44,7 +44,7 @@ class Connection final : public Port {
   bool finishing() const { return finishing_; }
   size_t queued() const { return queuedBytes_; }
   // Nothing waits for the socket to take it.
-  bool flushed() const { return stream_.isFlushed() && (queue_.empty() || shaking_); }
+  bool flushed() const { return stream_.isFlushed() && (queue_.empty() || stream_.isShaking()); }
   void clearDirty() { dirtied_ = false; }
 
   // The loop's own notes.
@@ -66,15 +66,12 @@ class Connection final : public Port {
   static constexpr size_t kMaxQueuedBytes = size_t{4} * kMaxExchangeBytes;
 
   Pull consume(std::span<const uint8_t> data);
-  Pull shakeHands();
   void markDirty();
 
   const uint64_t token_;
-  Stream stream_;
+  ByteStream stream_;
   Dirty& dirty_;
   bool dirtied_ = false;
-  bool shaking_ = false;   // the TLS handshake is not done: what is queued waits for it
-  bool switched_ = false;  // to TLS, by what came last
   FrameSplitter splitter_;
   std::deque<SharedBytes> queue_;
   size_t sentOfFirst_ = 0;

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bootstrap/wire.hpp"
-#include "platform/stream.hpp"
+#include "platform/byte_stream.hpp"
 
 namespace stretto::bootstrap {
 

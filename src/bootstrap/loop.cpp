@@ -206,7 +206,7 @@ void Loop::adopt(FileDescriptor socket) {
   }
   const uint64_t token = nextToken_++;
   auto connection = std::make_unique<Connection>(token, std::move(socket), dirty_);
-  connection->dialogue = std::make_unique<HostDialogue>(sessions_, *connection, nonce, encryption());
+  connection->dialogue = std::make_unique<HostDialogue>(sessions_, *connection, nonce, encryptionInUse());
   if (!poller_.add(connection->socket(), token, Poller::For::kReading).ok()) {
     return;
   }
@@ -223,16 +223,6 @@ void Loop::trust(Connection& connection) {
 
 bool Loop::freshNonce(Nonce& nonce) {
   return fillRandom(nonce).ok();
-}
-
-void Loop::use(const Encryption& encryption) {
-  const std::lock_guard lock(commandMutex_);
-  encryption_ = encryption;
-}
-
-Encryption Loop::encryption() {
-  const std::lock_guard lock(commandMutex_);
-  return encryption_;
 }
 
 void Loop::logDrop(const std::string& why) {

@@ -34,8 +34,6 @@ class Loop {
   bool post(Command command);
   const SocketAddress& address() const { return address_; }
   const Welcome& host() const { return host_; }
-  // What connections that are made from now on do. Any thread.
-  void use(const Encryption& encryption);
   // How many sessions there were a moment ago.
   size_t hosted() const { return hosted_.load(std::memory_order_relaxed); }
 
@@ -83,7 +81,6 @@ class Loop {
   void sayFarewells();
   void logDrop(const std::string& why);
   bool freshNonce(Nonce& nonce);
-  Encryption encryption();
   Connection* find(uint64_t token);
 
   // The members' ends (loop_members.cpp). A member names its hosts by their processes; 0 is the rendezvous
@@ -125,7 +122,6 @@ class Loop {
   std::mutex commandMutex_;
   std::vector<Command> commands_;  // guarded by commandMutex_
   bool ended_ = false;             // guarded by commandMutex_
-  Encryption encryption_;          // guarded by commandMutex_
   std::atomic<size_t> hosted_{0};
 
   // The rest belongs to the thread.

@@ -46,7 +46,7 @@ void Loop::connect(const Link& link, uint64_t process) {
     if (process != 0) retryLater(link, process);
     return;
   }
-  auto dialogue = std::make_unique<MemberDialogue>(link, *connection, nonce, process, encryption());
+  auto dialogue = std::make_unique<MemberDialogue>(link, *connection, nonce, process, encryptionInUse());
   connection->member = dialogue.get();
   connection->dialogue = std::move(dialogue);
   connection->link = link;

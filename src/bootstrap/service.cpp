@@ -84,8 +84,7 @@ bool ServiceUse::retire(Registry& here) {
 }
 
 Result<std::unique_ptr<ServiceUse>> ServiceUse::acquire() {
-  const Result<Encryption> encryption = encryptionOfProcess();
-  STRETTO_TRY(encryption.status());
+  STRETTO_TRY(encryptionOfProcess().status());  // the loop goes by what this finds
   Registry& here = registry();
   std::lock_guard lock(here.mutex);
   if (here.exiting) {
@@ -94,7 +93,6 @@ Result<std::unique_ptr<ServiceUse>> ServiceUse::acquire() {
   if (here.loop == nullptr) {
     STRETTO_TRY(start(here));
   }
-  here.loop->use(encryption.value());
   ++here.users;
   return std::unique_ptr<ServiceUse>(new ServiceUse(here.loop));
 }

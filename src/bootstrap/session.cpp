@@ -331,7 +331,7 @@ void SessionDirectory::open(uint64_t id, const Key128& secret) {
 
 void SessionDirectory::closeUnused(uint64_t id) {
   const Session* session = find(id);
-  if (session != nullptr && session->unused()) {
+  if (session != nullptr && session->ranks() == 0) {
     sessions_.erase(id);
   }
 }

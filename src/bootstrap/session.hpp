@@ -61,8 +61,7 @@ class Session {
 
   // Somebody had joined and nobody is left: the session can be forgotten.
   bool over() const { return ranks_ != 0 && present_ == 0; }
-  // Nobody has joined yet.
-  bool unused() const { return ranks_ == 0; }
+  // 0 as long as nobody has joined.
   uint32_t ranks() const { return ranks_; }
   bool isRendezvous() const { return rendezvous_; }
   // It ended before every rank had come.

@@ -12,6 +12,7 @@ namespace {
 struct Chosen {
   std::mutex mutex;
   std::optional<std::string> secret;
+  Encryption inUse;
 };
 // Never destroyed: threads that connect may outlive static objects.
 Chosen& chosen() {
@@ -35,6 +36,11 @@ void chooseEncryption(std::optional<std::string> secret) {
   chosen().secret = std::move(secret);
 }
 
+Encryption encryptionInUse() {
+  const std::lock_guard lock(chosen().mutex);
+  return chosen().inUse;
+}
+
 Result<Encryption> encryptionOfProcess() {
   const auto wanted = parameters::kTls.flag();
   if (!wanted.ok()) return wanted.status();
@@ -47,7 +53,10 @@ Result<Encryption> encryptionOfProcess() {
     if (!wanted.value()) by = "ncclSetEncryption";
   }
   std::string why;
-  if (!encryption.on || tlsLibrary(why) != nullptr) return encryption;
+  if (!encryption.on || tlsLibrary(why) != nullptr) {
+    const std::lock_guard lock(chosen().mutex);
+    return chosen().inUse = encryption;
+  }
   return fail(
       Code::kSystem,
       "%s: connections are to be encrypted, which takes OpenSSL 3 on every host, and this process cannot "

@@ -24,6 +24,8 @@ struct Encryption {
 // (OpenSSL 3 is not here) this fails, and so must whatever was to be connected: nothing goes in plain text
 // then.
 Result<Encryption> encryptionOfProcess();
+// What that has found last, for threads that must not read the environment while others may change it.
+Encryption encryptionInUse();
 // What ncclSetEncryption asks for: with a secret of its own, which may be empty; nothing: not to.
 void chooseEncryption(std::optional<std::string> secret);
 

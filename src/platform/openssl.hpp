@@ -29,12 +29,7 @@ struct OpenSslNames {
 };
 extern const OpenSslNames kOpenSslNames;
 
-struct OpenSsl {
-  using FindSession = int (*)(ssl_st*, const unsigned char* identity, size_t bytes, ssl_session_st**);
-  using UseSession = int (*)(ssl_st*, const evp_md_st*, const unsigned char** identity, size_t* bytes,
-                             ssl_session_st**);
-
-  // libcrypto
+struct OpenSslCrypto {
   unsigned long (*versionNumber)();
   const char* (*versionText)(int what);
   unsigned long (*nextError)();
@@ -55,8 +50,13 @@ struct OpenSsl {
   unsigned char* (*hmac)(const evp_md_st*, const void* key, int keyBytes, const unsigned char* data,
                          size_t bytes, unsigned char* to, unsigned int* toBytes);
   void (*freeKey)(evp_pkey_st*);
+};
 
-  // libssl
+struct OpenSslTls {
+  using FindSession = int (*)(ssl_st*, const unsigned char* identity, size_t bytes, ssl_session_st**);
+  using UseSession = int (*)(ssl_st*, const evp_md_st*, const unsigned char** identity, size_t* bytes,
+                             ssl_session_st**);
+
   const ssl_method_st* (*method)();
   ssl_ctx_st* (*newContext)(const ssl_method_st*);
   uint64_t (*setOptions)(ssl_ctx_st*, uint64_t);
@@ -90,6 +90,9 @@ struct OpenSsl {
   int (*setCipher)(ssl_session_st*, const ssl_cipher_st*);
   int (*setVersion)(ssl_session_st*, int version);
 };
+
+// Of libcrypto, and of libssl.
+struct OpenSsl : OpenSslCrypto, OpenSslTls {};
 
 // The libraries, and what was found in them.
 struct LoadedOpenSsl {

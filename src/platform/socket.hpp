@@ -1,4 +1,4 @@
-// Stream sockets as the control plane needs them: non-blocking, close-on-exec, and never inherited by a
+// ByteStream sockets as the control plane needs them: non-blocking, close-on-exec, and never inherited by a
 // forked child (a child that kept a copy of a socket would hide its parent's death from the peers). Any
 // folder may include this. Nothing here logs or sets the last error unless it returns a Status or Result:
 // the caller knows whether a refused connection matters. Every function may be called from any thread; one

@@ -1,6 +1,6 @@
 // TLS 1.3 over a connected, non-blocking socket, between two ends that know a key: an encrypted stream with
-// the same calls as the plain one (socket.hpp). Stream (stream.hpp) is for use; this is what it encrypts
-// with. For platform/ only.
+// the same calls as the plain one (socket.hpp). ByteStream (byte_stream.hpp) is for use; this is what it
+// encrypts with. For platform/ only.
 //
 // TLS_AES_128_GCM_SHA256, the key as an external PSK with (EC)DHE (psk_dhe_ke): what was recorded stays
 // secret when the key becomes known later. No certificates, no tickets, no early data.

@@ -210,7 +210,7 @@ void hearAdmission(Input& input) {
   bool challenged = false;
   while (!input.empty()) {
     wires.say(1, input.take(1 + input.byte() % 40));
-    Stream& stream = wires.nears[1].stream;
+    ByteStream& stream = wires.nears[1].stream;
     const IoOutcome outcome = challenged ? admission.read(stream) : challenge.read(stream);
     if (outcome == IoOutcome::kSome && challenged) return;
     challenged = challenged || outcome == IoOutcome::kSome;

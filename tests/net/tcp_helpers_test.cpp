@@ -96,7 +96,7 @@ TEST(TcpHelpers, SleepWhileTheKernelTakesNoMore) {
   const IoSpan piece{bytes.data(), bytes.size()};
   ASSERT_EQ(stretto::testing::sendText(sockets.client, "unread").bytes, 6u);
   tcp::Loan loan;
-  Stream server(std::move(sockets.server));
+  ByteStream server(std::move(sockets.server));
   ASSERT_TRUE(helpers->lend(loan, 0, tcp::Direction::kSend, server, {&piece, 1}, bytes.size()));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const clock_t begin = std::clock();  // of all threads of this process

@@ -1,6 +1,6 @@
-"""Messages between two processes over net/tcp, in plain text and encrypted in turns: DRIVER is build/benchmarks/net_driver.
+"""Messages between two processes over net/tcp, in plain text and encrypted in turns.
 
-    python turns.py DRIVER [ROUNDS]
+Usage: python turns.py build/benchmarks/net_driver [ROUNDS]
 """
 
 from __future__ import annotations
@@ -67,11 +67,10 @@ def main() -> None:
             for encrypted in (False, True):
                 values = sorted(rates[name, way, encrypted][1:])  # the first is not counted
                 quarter = len(values) // 4
-                cells.append(
-                    (statistics.median(values), f"{values[quarter]:.3g} to {values[-1 - quarter]:.3g}")
-                )
+                cells.append((statistics.median(values), f"{values[quarter]:.3g} to {values[-1 - quarter]:.3g}"))
             ratio = cells[1][0] / cells[0][0]
-            print(f"| {name} | {unit} | {cells[0][0]:.3g} ({cells[0][1]}) | {cells[1][0]:.3g} ({cells[1][1]}) | {ratio:.2f} |")
+            shown = " | ".join(f"{median:.3g} ({spread})" for median, spread in cells)
+            print(f"| {name} | {unit} | {shown} | {ratio:.2f} |")
     for client, _ in ends.values():
         client.process.terminate()
     for server in servers:

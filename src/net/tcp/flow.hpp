@@ -9,13 +9,13 @@
 #include "net/net.hpp"
 #include "net/tcp/helpers.hpp"
 #include "net/tcp/wire.hpp"
-#include "platform/stream.hpp"
+#include "platform/byte_stream.hpp"
 
 namespace stretto::net::tcp {
 
 // One that has proved to be of the peer.
 struct Joined {
-  Stream stream;
+  ByteStream stream;
   std::string route;
 };
 
@@ -30,7 +30,7 @@ struct Flow {
   // Takes it back from a helper first.
   void close();
 
-  Stream stream;
+  ByteStream stream;
   FlowCounters counters;
   bool open = true;
   Loan loan;  // whoever destroys a flow that is open recalls it first

@@ -32,7 +32,7 @@ template <typename T>
 class Arriving {
  public:
   // kWouldBlock until all are there.
-  IoOutcome read(Stream& stream) {
+  IoOutcome read(ByteStream& stream) {
     const Transfer got = stream.receive(bytesOf(value).subspan(filled_));
     if (got.outcome != IoOutcome::kSome) return got.outcome;
     filled_ += got.bytes;
@@ -45,7 +45,7 @@ class Arriving {
 };
 // A message of the handshake, which always fits into the buffer of a new socket.
 template <typename T>
-bool writeWhole(Stream& stream, T value) {
+bool writeWhole(ByteStream& stream, T value) {
   const auto bytes = bytesOf(value);
   const IoSpan piece{bytes.data(), bytes.size()};
   const Transfer sent = stream.send(std::span(&piece, 1));
@@ -75,7 +75,7 @@ class Caller {
   const SocketAddress to_;
   const NetworkInterface* from_;  // null: whichever leads there
   const Encryption encryption_;
-  Stream stream_;
+  ByteStream stream_;
   uint64_t begun_ = 0;  // to connect, then to wait for the answer
   bool connected_ = false;
   bool answered_ = false;
@@ -87,7 +87,7 @@ class Caller {
 // The end that was connected to: somebody who may be anybody.
 class Answerer {
  public:
-  explicit Answerer(Stream stream, const Encryption& encryption = {})
+  explicit Answerer(ByteStream stream, const Encryption& encryption = {})
       : stream_(std::move(stream)), encryption_(encryption) {}
   // `why` stays empty where nobody is dropped: who had greeted closes, as a peer does that tries another
   // address.
@@ -98,14 +98,14 @@ class Answerer {
   const Hello& hello() const { return hello_.value; }
   // Tells the other end that it is connected. False if it is gone.
   bool admit() { return writeWhole(stream_, Admission{}); }
-  Stream take() { return std::move(stream_); }
+  ByteStream take() { return std::move(stream_); }
   uint64_t since = 0;  // when it came
 
  private:
   Shake greet(const Key128& key, std::string& why);
   Shake prove(const Key128& key, std::string& why);
 
-  Stream stream_;
+  ByteStream stream_;
   const Encryption encryption_;
   bool greeted_ = false;
   bool proved_ = false;

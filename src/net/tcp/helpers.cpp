@@ -17,7 +17,7 @@ namespace {
 constexpr double kSpinSeconds = 1e-3;
 constexpr int kMostMillisecondsOfSleep = 1000;
 
-Transfer moveSome(Direction direction, Stream& stream, std::span<const IoSpan> pieces) {
+Transfer moveSome(Direction direction, ByteStream& stream, std::span<const IoSpan> pieces) {
   return direction == Direction::kSend ? stream.send(pieces) : stream.receive(pieces);
 }
 
@@ -247,7 +247,7 @@ HelperThread* Helpers::startUpTo(size_t wanted) {
   return thread;
 }
 
-bool Helpers::lend(Loan& loan, size_t number, Direction direction, Stream& stream,
+bool Helpers::lend(Loan& loan, size_t number, Direction direction, ByteStream& stream,
                    std::span<const IoSpan> pieces, size_t enough) {
   HelperThread* const thread = threadOf(number);
   if (thread == nullptr) return false;

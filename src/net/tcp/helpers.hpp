@@ -17,8 +17,8 @@
 #include <span>
 #include <vector>
 
+#include "platform/byte_stream.hpp"
 #include "platform/fork.hpp"
-#include "platform/stream.hpp"
 
 namespace stretto::net::tcp {
 
@@ -60,7 +60,7 @@ class Loan {
   bool step();
   bool isThrough() const { return bytes_ >= enough_ || ended_; }
 
-  Stream* stream_ = nullptr;
+  ByteStream* stream_ = nullptr;
   Direction direction_ = Direction::kSend;
   std::array<IoSpan, 3> pieces_{};
   size_t count_ = 0;
@@ -90,8 +90,8 @@ class Helpers {
   size_t numbers(size_t count) { return nextNumber_.fetch_add(count, std::memory_order_relaxed); }
   // Has a helper move at least `enough` bytes from or to `pieces`, which may hold more. False, and nothing is
   // lent, if no thread can be had.
-  bool lend(Loan& loan, size_t number, Direction direction, Stream& stream, std::span<const IoSpan> pieces,
-            size_t enough);
+  bool lend(Loan& loan, size_t number, Direction direction, ByteStream& stream,
+            std::span<const IoSpan> pieces, size_t enough);
 
  private:
   explicit Helpers(int threads);
@@ -114,7 +114,7 @@ class ConnectionHelpers {
 
   explicit operator bool() const { return helpers_ != nullptr; }
   // As Helpers::lend; false without helpers, too.
-  bool lend(Loan& loan, size_t flow, Direction direction, Stream& stream, std::span<const IoSpan> pieces,
+  bool lend(Loan& loan, size_t flow, Direction direction, ByteStream& stream, std::span<const IoSpan> pieces,
             size_t enough) const {
     return helpers_ != nullptr && helpers_->lend(loan, first_ + flow, direction, stream, pieces, enough);
   }

@@ -115,7 +115,7 @@ void TcpListener::join(Stranger& stranger) {
   if (!stranger.answerer.admit()) return sayDropped(toText(stranger.from), "it closed before it was taken");
   Joined& flow = at->flows[hello.flow];
   if (!flow.stream.valid()) ++at->there;
-  Stream stream = stranger.answerer.take();
+  ByteStream stream = stranger.answerer.take();
   std::string route = routeOf(stream.socket(), stranger.interface, stranger.from);
   flow = {std::move(stream), std::move(route)};
 }

@@ -11,7 +11,6 @@
 #include "base/scoped_variable.hpp"
 #include "communicator/core/far.hpp"
 #include "harness/captured_log.hpp"
-#include "harness/encrypted.hpp"
 #include "harness/explained.hpp"
 #include "harness/made_up_net.hpp"
 #include "harness/ranks.hpp"
@@ -544,37 +543,6 @@ TEST(HostsOfProcesses, APluginThatIsNotThereIsTcpOrAnErrorWhereItsNetIsWanted) {
   const ScopedVariable wanted("NCCL_NET", "nosuchnet");
   asProcesses(2, withPlugins("nosuchplugin", "nosuchplugin",
                              refused(ncclInvalidUsage, {"NCCL_NET=nosuchnet", "nosuchplugin"})));
-}
-
-TEST(HostsOfProcesses, EncryptWhatTheySend) {
-  STRETTO_NEEDS_OPENSSL();
-  const ScopedVariable on("STRETTO_TLS", "1");
-  const ScopedVariable interface("NCCL_SOCKET_IFNAME", "lo");
-  asProcesses(4, onHosts(2, [](Member& member) {
-                sumsRight(member);
-                splitAndSum(member, member.rank / 2, "\"hosts\":2");
-                member.check(says(explained(member), "\"hosts\":2"), "the plan does not know of 2 hosts");
-              }));
-  asProcesses(4, onHosts(2, runStages));
-}
-
-// Either of two ranks is the one that does not encrypt.
-TEST(HostsOfProcesses, WhereOneEncryptsAndOneDoesNotAreToldSo) {
-  STRETTO_NEEDS_OPENSSL();
-  const ScopedVariable quiet("NCCL_DEBUG", "");
-  const ScopedVariable soon("STRETTO_INIT_TIMEOUT", "2");
-  for (const int plain : {0, 1}) {
-    asProcesses(2, [plain](Member& member) {
-      ::setenv("NCCL_HOSTID", ("test-host-" + std::to_string(member.rank)).c_str(), 1);
-      ::setenv("STRETTO_TLS", member.rank == plain ? "0" : "1", 1);
-      ncclUniqueId id;
-      if (!member.board.shareId(member.rank, &id)) return;
-      member.check(ncclCommInitRank(&member.comm, 2, id, member.rank) != ncclSuccess, "it was connected");
-      member.comm = nullptr;
-      member.expectError("init",
-                         {"encrypts", "sends plain text", "STRETTO_TLS=1", "on all ranks, or on none"});
-    });
-  }
 }
 
 // Whichever stage the others are in: three ranks on two hosts have none.

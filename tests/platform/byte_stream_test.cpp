@@ -1,5 +1,5 @@
 // Streams over sockets, in plain text and encrypted.
-#include "platform/stream.hpp"
+#include "platform/byte_stream.hpp"
 
 #include <gtest/gtest.h>
 
@@ -54,8 +54,8 @@ struct Ends {
     return {first, second};
   }
 
-  Stream client;
-  Stream server;
+  ByteStream client;
+  ByteStream server;
   std::string why;
   std::string whyOfServer;
 };
@@ -64,8 +64,8 @@ constexpr std::pair kBothDone{TlsHandshake::kDone, TlsHandshake::kDone};
 
 // Bytes on the way from one end to the other, in pieces of odd sizes.
 struct Way {
-  Stream& from;
-  Stream& to;
+  ByteStream& from;
+  ByteStream& to;
   std::vector<uint8_t> bytes;
   std::vector<uint8_t> came = {};
   size_t sent = 0;
@@ -101,13 +101,13 @@ void expectBothWays(Ends& ends, size_t there, size_t back) {
   EXPECT_EQ(home.came, home.bytes);
 }
 
-TEST(Stream, CarriesPlainBytes) {
+TEST(ByteStream, CarriesPlainBytes) {
   Ends ends;
   EXPECT_FALSE(ends.client.isEncrypted());
   expectBothWays(ends, 1 << 20, 3);
 }
 
-TEST(Stream, CarriesEncryptedBytesOfAllSizesBothWaysAtOnce) {
+TEST(ByteStream, CarriesEncryptedBytesOfAllSizesBothWaysAtOnce) {
   STRETTO_NEEDS_OPENSSL();
   Ends ends;
   ends.encrypt();
@@ -117,7 +117,7 @@ TEST(Stream, CarriesEncryptedBytesOfAllSizesBothWaysAtOnce) {
   }
 }
 
-TEST(Stream, SaysThatBytesWentOnceTheKernelHasThem) {
+TEST(ByteStream, SaysThatBytesWentOnceTheKernelHasThem) {
   STRETTO_NEEDS_OPENSSL();
   Ends ends;
   ends.encrypt();
@@ -141,7 +141,7 @@ TEST(Stream, SaysThatBytesWentOnceTheKernelHasThem) {
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(sent), room.begin()));
 }
 
-TEST(Stream, TellsOfWhatNoPollerTells) {
+TEST(ByteStream, TellsOfWhatNoPollerTells) {
   STRETTO_NEEDS_OPENSSL();
   Ends ends;
   ends.encrypt();
@@ -157,7 +157,7 @@ TEST(Stream, TellsOfWhatNoPollerTells) {
   EXPECT_FALSE(ends.server.holdsMore());
 }
 
-TEST(Stream, RefusesAnotherKeyInWords) {
+TEST(ByteStream, RefusesAnotherKeyInWords) {
   STRETTO_NEEDS_OPENSSL();
   Ends ends;
   ends.encrypt(TlsKey{1, 2, 4});
@@ -168,7 +168,7 @@ TEST(Stream, RefusesAnotherKeyInWords) {
   EXPECT_NE(ends.whyOfServer.find("another secret"), std::string::npos) << ends.whyOfServer;
 }
 
-TEST(Stream, RefusesWhoSpeaksPlainText) {
+TEST(ByteStream, RefusesWhoSpeaksPlainText) {
   STRETTO_NEEDS_OPENSSL();
   for (const TlsRole role : {TlsRole::kClient, TlsRole::kServer}) {
     Ends ends;
@@ -182,7 +182,7 @@ TEST(Stream, RefusesWhoSpeaksPlainText) {
   }
 }
 
-TEST(Stream, TellsOfAnEndInTheHandshakeAndAfterIt) {
+TEST(ByteStream, TellsOfAnEndInTheHandshakeAndAfterIt) {
   STRETTO_NEEDS_OPENSSL();
   Ends gone;
   gone.server.encrypt(TlsRole::kServer, kKey);
@@ -204,7 +204,7 @@ TEST(Stream, TellsOfAnEndInTheHandshakeAndAfterIt) {
   EXPECT_TRUE(eventually([&] { return ends.server.receive(room).outcome == IoOutcome::kClosed; }));
 }
 
-TEST(Stream, RefusesGarbageAndTakesNothingAfterIt) {
+TEST(ByteStream, RefusesGarbageAndTakesNothingAfterIt) {
   STRETTO_NEEDS_OPENSSL();
   Ends ends;
   ends.encrypt();

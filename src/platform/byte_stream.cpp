@@ -1,13 +1,14 @@
-#include "platform/stream.hpp"
+#include "platform/byte_stream.hpp"
 
 #include <cerrno>
 #include <cstring>
 
 namespace stretto {
 
-void Stream::encrypt(TlsRole role, const TlsKey& key) {
+void ByteStream::encrypt(TlsRole role, const TlsKey& key) {
   std::string why;
   tls_ = std::make_unique<TlsSession>(*tlsLibrary(why), role, key);
+  shaking_ = true;
 }
 
 std::string wordsOf(int error) {

@@ -1,6 +1,6 @@
 // A connected socket, and what encrypts it if anything does: who moves bytes over connections between
-// processes moves them over a Stream and need not know which. Any folder may include this. One thread at a
-// time uses it; once it is encrypted, one that sends and one that receives.
+// processes moves them over a ByteStream and need not know which. Any folder may include this. One thread at
+// a time uses it; once it is encrypted, one that sends and one that receives.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@
 
 namespace stretto {
 
-class Stream {
+class ByteStream {
  public:
-  Stream() = default;
-  Stream(FileDescriptor socket) : socket_(std::move(socket)) {}  // NOLINT: a plain one is a socket
+  ByteStream() = default;
+  ByteStream(FileDescriptor socket) : socket_(std::move(socket)) {}  // NOLINT: a plain one is a socket
 
   const FileDescriptor& socket() const { return socket_; }
   bool valid() const { return socket_.valid(); }
@@ -33,7 +33,13 @@ class Stream {
   void encrypt(TlsRole role, const TlsKey& key);
   bool isEncrypted() const { return tls_ != nullptr; }
   // To be called until it does not go on, once it is encrypted.
-  TlsHandshake shakeHands(std::string& why) { return tls_->shakeHands(socket_, why); }
+  TlsHandshake shakeHands(std::string& why) {
+    const TlsHandshake state = tls_->shakeHands(socket_, why);
+    shaking_ = state != TlsHandshake::kDone;
+    return state;
+  }
+  // It is encrypted, and the handshake was not done.
+  bool isShaking() const { return shaking_; }
 
   // As sendSome and receiveSome, with their promises; kFailed has an error that wordsOf() knows.
   Transfer send(std::span<const IoSpan> pieces) {
@@ -53,6 +59,7 @@ class Stream {
  private:
   FileDescriptor socket_;
   std::unique_ptr<TlsSession> tls_;
+  bool shaking_ = false;
 };
 
 // Why a Transfer failed.
