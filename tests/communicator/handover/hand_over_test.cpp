@@ -10,6 +10,7 @@
 
 #include "base/scoped_variable.hpp"
 #include "communicator/handover/foreign_library.hpp"
+#include "harness/encrypted.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "platform/loaded_files.hpp"
@@ -100,6 +101,14 @@ TEST(HandOver, RanksOnDifferentHostsInProcesses) {
                 member.expect(ncclCommCuDevice(member.comm, &at2), "device");
                 member.check(ranks == 2 && rank == member.rank && at2 == member.rank % 2, "wrong answers");
               }));
+}
+
+// NVIDIA's NCCL would send plain text.
+TEST(HandOver, RanksThatAreToBeEncryptedAreRefused) {
+  STRETTO_NEEDS_OPENSSL();
+  const ScopedVariable on("STRETTO_TLS", "1");
+  expectRefusal(FAKE_NCCL, ncclInvalidUsage,
+                {"ranks 0 and 1 are on different hosts", "plain text", "STRETTO_TLS=1", "STRETTO_HOSTS=own"});
 }
 
 TEST(HandOver, RanksOnOneHostInProcessesAreNot) {
