@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/scoped_variable.hpp"
+#include "harness/encrypted.hpp"
 #include "harness/watchdog.hpp"
 #include "net/drive.hpp"
 #include "net/nets.hpp"
@@ -55,6 +56,9 @@ const Kind kKinds[] = {
 
 class EveryNet : public ::testing::TestWithParam<Kind> {
  protected:
+  void SetUp() override {
+    if (std::string_view(GetParam().name).starts_with("Encrypted")) STRETTO_NEEDS_OPENSSL();
+  }
   EveryNet() : net_(GetParam().open()), properties_(net_->properties(0).value()) {}
 
   stretto::testing::Watchdog watchdog_{"a test of net/", 4 * kPatience};

@@ -293,8 +293,7 @@ Status mayGoInPlainText(const std::string& why) {
       Code::kInvalidUsage,
       "connections are to be encrypted (STRETTO_TLS=1 or ncclSetEncryption), and NVIDIA's NCCL, which would "
       "serve this communicator, sends plain text between hosts: %s. Set STRETTO_HOSTS=own on all ranks, or "
-      "do "
-      "without encryption",
+      "do without encryption",
       why.c_str());
 }
 

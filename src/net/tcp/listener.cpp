@@ -82,14 +82,14 @@ Status TcpListener::hear() {
       continue;
     }
     if (state == Shake::kDone) join(*at);
+    const std::string who = toText(at->from);
     const bool disagrees = at->answerer.disagrees();
-    if (disagrees) {
-      setLastError("net/tcp: no connection from the peer at " + toText(at->from) + ": " + why);
-    } else if (state == Shake::kFailed && !why.empty()) {
-      sayDropped(toText(at->from), why);
-    }
     at = strangers_.erase(at);
-    if (disagrees) return fail(Code::kInvalidUsage, "%s", std::string(lastError()).c_str());
+    if (disagrees) {
+      return fail(Code::kInvalidUsage, "net/tcp: no connection from the peer at %s: %s", who.c_str(),
+                  why.c_str());
+    }
+    if (state == Shake::kFailed && !why.empty()) sayDropped(who, why);
   }
   return kOkStatus;
 }
