@@ -77,6 +77,27 @@ TEST_F(TcpEncrypted, WhatIsChangedOnTheWayEndsTheConnection) {
   EXPECT_NE(lastError().find("not encrypted by the other end"), std::string::npos) << lastError();
 }
 
+// One of several flows breaks, or somebody changes what goes over it: the others carry what it carried.
+TEST_F(TcpEncrypted, OfSeveralFlowsTheOthersGoOn) {
+  for (const bool isCut : {true, false}) {
+    for (const auto& settings : {manyFlows(4), withHelpers(4)}) {
+      Relayed relayed(encrypted(settings));
+      ASSERT_TRUE(relayed.pair.whole());
+      const Traffic traffic = trafficOf(std::vector<size_t>(60, 150'000));
+      Exchange exchange(relayed.pair, traffic);
+      bool done = false;
+      const auto disturb = [&](size_t received) {
+        if (done || received < 20) return;
+        done = true;
+        isCut ? relayed.relay->cut(2) : relayed.relay->spoil();
+      };
+      EXPECT_TRUE(exchange.run(disturb).ok()) << lastError();
+      EXPECT_EQ(exchange.wrong(), 0u);
+      EXPECT_TRUE(done);
+    }
+  }
+}
+
 // A connection between two nets that do not fit: what connect and accept say, empty as long as nothing.
 struct Refused {
   Refused(const tcp::Settings& from, const tcp::Settings& to, bool both = true) {
