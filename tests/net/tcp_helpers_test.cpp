@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/child.hpp"
+#include "harness/encrypted.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "net/drive.hpp"
@@ -108,15 +109,14 @@ TEST(TcpHelpers, SleepWhileTheKernelTakesNoMore) {
 }
 
 // A child of fork() has the connection's objects and none of the threads that its flows are lent to.
-TEST(TcpHelpers, AForkedChildWaitsForNone) {
-  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "it forks";
+void forkInTheMiddle(const tcp::Settings& settings) {
   const Watchdog watchdog("a test of net/tcp's helpers", kPatience);
-  const auto net = tcp::open(withHelpers(4));
+  const auto net = tcp::open(settings);
   HalfReceived half(*net);
   for (const bool endsFirst : {true, false}) {
     EXPECT_EQ(stretto::testing::inChild([&] {
                 if (endsFirst) half.pair = {};
-                const auto fresh = tcp::open(withHelpers(4));
+                const auto fresh = tcp::open(settings);
                 Pair own = join(*fresh, *fresh);
                 const Traffic traffic = trafficOf({100, 300'000, 20'000, 1'000'000});
                 if (!own.whole() || !Exchange(own, traffic).run().ok()) return 1;
@@ -129,6 +129,17 @@ TEST(TcpHelpers, AForkedChildWaitsForNone) {
   }
   EXPECT_TRUE(bothDone(half.pair, half.sending, half.receiving));
   EXPECT_EQ(half.from, half.to);
+}
+
+TEST(TcpHelpers, AForkedChildWaitsForNone) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "it forks";
+  forkInTheMiddle(withHelpers(4));
+}
+
+TEST(TcpHelpers, AForkedChildLeavesEncryptedConnectionsAlone) {
+  if (STRETTO_TEST_TSAN) GTEST_SKIP() << "it forks";
+  STRETTO_NEEDS_OPENSSL();
+  forkInTheMiddle(encrypted(withHelpers(4)));
 }
 
 }  // namespace
