@@ -247,8 +247,12 @@ TlsHandshake TlsSession::shakeHands(const FileDescriptor& socket, std::string& w
 
 bool TlsSession::encryptOne(const void* from, size_t bytes) {
   if (records_ == recordsOfAKey_) {
+    if (ssl_.updateKey(session_, kUpdateOwnKey) != 1) {
+      sendingEnded_ = kForged;
+      return false;
+    }
     records_ = 0;
-    if (ssl_.updateKey(session_, kUpdateOwnKey) == 1) ++keysUsed_;
+    ++keysUsed_;
   }
   ++records_;
   size_t sent = 0;
