@@ -25,12 +25,13 @@ enum class Joining : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
 class ClientLink {
  public:
   ClientLink(const Rendezvous& where, const MemberInfo& self, int ranks, StopCheck stop, LossCallback onLost,
-             NudgeCallback onNudged);
+             NudgeCallback onNudged, Encryption encryption = {});
 
   // Set at birth.
   const Rendezvous where;
   const MemberInfo self;
   const int ranks;
+  const Encryption encryption;  // of all its connections, to whichever host
 
   // Only for the background thread.
   Hosting hosting;

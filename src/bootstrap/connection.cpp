@@ -35,18 +35,33 @@ void Connection::markDirty() {
 }
 
 // What is queued goes in plain text before that: a few bytes, which a new socket takes.
-void Connection::encrypt(TlsRole role, const TlsKey& key) {
+void Connection::encrypt(TlsRole role, const std::optional<TlsKey>& key) {
   flush();
   sendingFailed_ = sendingFailed_ || !queue_.empty();
   stream_.encrypt(role, key);
-  if (role == TlsRole::kClient) stream_.shakeHands(why_);  // says hello; pull() tells of what failed
+  if (role == TlsRole::kClient) shakeHands();  // says hello
+}
+
+// pull() tells of what failed, as soon as the other end closes.
+TlsHandshake Connection::shakeHands() {
+  const TlsHandshake state = stream_.shakeHands(why_);
+  if (state == TlsHandshake::kFailed) {
+    sendingFailed_ = true;
+    endSending(stream_.socket());
+  }
+  return state;
+}
+
+// What is queued waits for the handshake, which may wait for nothing but that the socket takes its last
+// bytes. Whether it is time for the queue.
+bool Connection::flushHandshake() {
+  if (stream_.isFlushed()) return false;
+  stream_.send({});
+  return stream_.isFlushed() && shakeHands() == TlsHandshake::kDone;
 }
 
 void Connection::flush() {
-  if (stream_.isShaking() && !sendingFailed_) {
-    if (!stream_.isFlushed()) stream_.send({});
-    return;
-  }
+  if (stream_.isShaking() && !sendingFailed_ && !flushHandshake()) return;
   while (!queue_.empty() && !sendingFailed_) {
     IoSpan pieces[kPieces];
     size_t count = 0;

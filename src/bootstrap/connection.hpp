@@ -30,7 +30,7 @@ class Connection final : public Port {
 
   void send(SharedBytes frame) override;
   void finish() override;
-  void encrypt(TlsRole role, const TlsKey& key) override;
+  void encrypt(TlsRole role, const std::optional<TlsKey>& key) override;
 
   enum class Pull : uint8_t { kOpen, kEnded };
   // Reads what has come and hands it to the dialogue. Ended: close it, why() says why.
@@ -67,6 +67,8 @@ class Connection final : public Port {
 
   Pull consume(std::span<const uint8_t> data);
   void markDirty();
+  TlsHandshake shakeHands();
+  bool flushHandshake();
 
   const uint64_t token_;
   ByteStream stream_;

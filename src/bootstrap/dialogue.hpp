@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -18,8 +19,8 @@ class Port {
   virtual void send(SharedBytes frame) = 0;
   // Sends what is queued, then ends the connection; whatever still arrives is ignored.
   virtual void finish() = 0;
-  // Everything behind what was sent and received so far is encrypted.
-  virtual void encrypt(TlsRole role, const TlsKey& key) = 0;
+  // Everything behind what was sent and received so far is encrypted. Without a key that fails.
+  virtual void encrypt(TlsRole role, const std::optional<TlsKey>& key) = 0;
 
  protected:
   ~Port() = default;

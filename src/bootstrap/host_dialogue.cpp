@@ -50,46 +50,50 @@ bool HostDialogue::onHello(std::span<const uint8_t> payload) {
                            std::to_string(kWireVersion) + ": load one version of the library in all ranks"}));
     return true;
   }
-  const std::optional<Key128> secret = directory_.secretOf(hello.session);
-  if (!secret) {
+  const std::optional<SessionKeys> keys = directory_.keysOf(hello.session);
+  if (!keys) {
     const Refusal* ended = directory_.epitaph(hello.session);
     finishWith(ended != nullptr ? encode(*ended) : encode(NotYet{directory_.host().process}));
     return true;
   }
-  if (hello.encrypted != encryption_.on) {
-    turnAway(hello.session);
+  if (hello.encrypted != keys->encryption.on) {
+    turnAway(hello.session, keys->encryption.on);
     return true;
   }
-  secret_ = *secret;
+  keys_ = *keys;
   session_ = hello.session;
   memberNonce_ = hello.nonce;
   stage_ = Stage::kAwaitJoin;
-  port_.send(encode(Challenge{nonce_, proofOf(secret_, kHostLabel, session_, memberNonce_, nonce_, {})}));
-  if (encryption_.on) {
-    port_.encrypt(TlsRole::kServer, tlsKeyOf(secret_, encryption_, session_, nonce_, memberNonce_));
+  port_.send(
+      encode(Challenge{nonce_, proofOf(keys_.secret, kHostLabel, session_, memberNonce_, nonce_, {})}));
+  if (keys_.encryption.on) {
+    port_.encrypt(TlsRole::kServer, tlsKeyOf(keys_.secret, keys_.encryption, session_, nonce_, memberNonce_));
   }
   return true;
 }
 
-// Each end goes by what it was told itself: nobody between them can have them do without encryption.
-void HostDialogue::turnAway(uint64_t session) {
+// Each end goes by what it was told itself: nobody between them can have them do without encryption. It has
+// proved nothing yet, and so hears nothing about this process.
+void HostDialogue::turnAway(uint64_t session, bool encrypts) {
   const char* const all = ": set STRETTO_TLS=1 (or call ncclSetEncryption) on all ranks, or on none";
-  const Welcome& here = directory_.host();
-  finishWith(encode(Refusal{
-      Code::kInvalidUsage, -1,
-      std::string(encryption_.on ? "this rank sends plain text, but the process that hosts the session ("
-                                 : "this rank encrypts, but the process that hosts the session (") +
-          here.host + ", pid " + std::to_string(here.pid) +
-          (encryption_.on ? ") encrypts" : ") sends plain text") + all}));
-  if (Session* const waiting = directory_.find(session)) {
-    waiting->noteRefusal(std::string(encryption_.on ? "a rank sends plain text, and this process encrypts"
-                                                    : "a rank encrypts, and this process sends plain text") +
-                         all);
+  const std::string forIt =
+      encrypts ? "this rank sends plain text, but the process that hosts the session encrypts"
+               : "this rank encrypts, but the process that hosts the session sends plain text";
+  const std::string forUs = encrypts ? "a rank sends plain text, and this process encrypts"
+                                     : "a rank encrypts, and this process sends plain text";
+  finishWith(encode(Refusal{Code::kInvalidUsage, -1, forIt + all}));
+  if (Session* const waiting = directory_.find(session)) waiting->noteRefusal(forUs + all);
+}
+
+void HostDialogue::onNotEncrypted(const std::string& why) {
+  if (Session* const waiting = directory_.find(session_)) {
+    waiting->noteRefusal("a connection could not be encrypted: " + why +
+                         "; all ranks must give ncclSetEncryption the same secret, or none");
   }
 }
 
 bool HostDialogue::onJoin(std::span<const uint8_t> payload) {
-  if (!provesSecret(payload, secret_, session_, nonce_, memberNonce_)) {
+  if (!provesSecret(payload, keys_.secret, session_, nonce_, memberNonce_)) {
     return complain("it does not know the session's secret");
   }
   Join join;

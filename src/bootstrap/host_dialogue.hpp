@@ -10,12 +10,13 @@ namespace stretto::bootstrap {
 class HostDialogue final : public Dialogue {
  public:
   // Both outlive the dialogue. `nonce` must be fresh random bytes.
-  HostDialogue(SessionDirectory& directory, Port& port, const Nonce& nonce, const Encryption& encryption = {})
-      : directory_(directory), port_(port), nonce_(nonce), encryption_(encryption) {}
+  HostDialogue(SessionDirectory& directory, Port& port, const Nonce& nonce)
+      : directory_(directory), port_(port), nonce_(nonce) {}
 
   int64_t limit(FrameType type) const override;
   bool onFrame(FrameType type, std::span<const uint8_t> payload) override;
   void onClosed(const std::string& why) override;
+  void onNotEncrypted(const std::string& why) override;
   bool trusted() const override { return stage_ == Stage::kMember; }
 
  private:
@@ -26,17 +27,16 @@ class HostDialogue final : public Dialogue {
   bool onMemberFrame(Session& session, FrameType type, std::span<const uint8_t> payload);
   bool onDeparture(Session& session, FrameType type, std::span<const uint8_t> payload);
   bool breakOff(Session& session, std::string why);
-  void turnAway(uint64_t session);
+  void turnAway(uint64_t session, bool encrypts);
   void finishWith(SharedBytes frame);
 
   SessionDirectory& directory_;
   Port& port_;
   const Nonce nonce_;
-  const Encryption encryption_;
   Nonce memberNonce_{};
   Stage stage_ = Stage::kAwaitHello;
   uint64_t session_ = 0;
-  Key128 secret_{};  // the session's, once it has been named
+  SessionKeys keys_;  // the session's, once it has been named
   int rank_ = -1;
 };
 

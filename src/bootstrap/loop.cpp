@@ -206,7 +206,7 @@ void Loop::adopt(FileDescriptor socket) {
   }
   const uint64_t token = nextToken_++;
   auto connection = std::make_unique<Connection>(token, std::move(socket), dirty_);
-  connection->dialogue = std::make_unique<HostDialogue>(sessions_, *connection, nonce, encryptionInUse());
+  connection->dialogue = std::make_unique<HostDialogue>(sessions_, *connection, nonce);
   if (!poller_.add(connection->socket(), token, Poller::For::kReading).ok()) {
     return;
   }

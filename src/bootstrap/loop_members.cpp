@@ -46,7 +46,7 @@ void Loop::connect(const Link& link, uint64_t process) {
     if (process != 0) retryLater(link, process);
     return;
   }
-  auto dialogue = std::make_unique<MemberDialogue>(link, *connection, nonce, process, encryptionInUse());
+  auto dialogue = std::make_unique<MemberDialogue>(link, *connection, nonce, process);
   connection->member = dialogue.get();
   connection->dialogue = std::move(dialogue);
   connection->link = link;
@@ -171,7 +171,7 @@ std::optional<Testimony> Loop::testify(uint64_t session) const {
   if (link == nullptr) {
     return std::nullopt;
   }
-  return Testimony{link->where.secret, link->members(), link->hosting.departures};
+  return Testimony{{link->where.secret, link->encryption}, link->members(), link->hosting.departures};
 }
 
 void Loop::hear(uint64_t session, const Departure& departure) {

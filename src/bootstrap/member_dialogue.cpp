@@ -6,7 +6,7 @@ namespace stretto::bootstrap {
 
 void MemberDialogue::open() {
   link_->reached(Joining::kConnected);
-  port_.send(encode(Hello{kWireVersion, link_->where.session, nonce_, encryption_.on}));
+  port_.send(encode(Hello{kWireVersion, link_->where.session, nonce_, link_->encryption.on}));
 }
 
 int64_t MemberDialogue::limit(FrameType type) const {
@@ -121,9 +121,9 @@ bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
     return complain("it does not know the session's secret");
   }
   stage_ = Stage::kAwaitWelcome;
-  if (encryption_.on) {
+  if (link_->encryption.on) {
     port_.encrypt(TlsRole::kClient,
-                  tlsKeyOf(where.secret, encryption_, where.session, challenge.nonce, nonce_));
+                  tlsKeyOf(where.secret, link_->encryption, where.session, challenge.nonce, nonce_));
   }
   port_.send(encodeJoin(where.secret, where.session, challenge.nonce, nonce_,
                         static_cast<uint32_t>(link_->ranks), link_->self));

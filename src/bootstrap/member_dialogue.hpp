@@ -13,9 +13,8 @@ class MemberDialogue final : public Dialogue {
  public:
   // `port` outlives the dialogue. `nonce` must be fresh random bytes. `process` is who should answer, a
   // further host of a session that has been joined; 0 is for the rendezvous, which gathers the members.
-  MemberDialogue(std::shared_ptr<ClientLink> link, Port& port, const Nonce& nonce, uint64_t process = 0,
-                 const Encryption& encryption = {})
-      : link_(std::move(link)), port_(port), nonce_(nonce), process_(process), encryption_(encryption) {}
+  MemberDialogue(std::shared_ptr<ClientLink> link, Port& port, const Nonce& nonce, uint64_t process = 0)
+      : link_(std::move(link)), port_(port), nonce_(nonce), process_(process) {}
 
   // The connection stands: says hello.
   void open();
@@ -61,7 +60,6 @@ class MemberDialogue final : public Dialogue {
   Port& port_;
   const Nonce nonce_;
   const uint64_t process_;
-  const Encryption encryption_;
   Stage stage_ = Stage::kAwaitChallenge;
   Welcome host_;
   bool retry_ = false;

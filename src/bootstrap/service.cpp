@@ -84,7 +84,8 @@ bool ServiceUse::retire(Registry& here) {
 }
 
 Result<std::unique_ptr<ServiceUse>> ServiceUse::acquire() {
-  STRETTO_TRY(encryptionOfProcess().status());  // the loop goes by what this finds
+  Result<Encryption> encryption = encryptionOfProcess();
+  STRETTO_TRY(encryption.status());
   Registry& here = registry();
   std::lock_guard lock(here.mutex);
   if (here.exiting) {
@@ -94,7 +95,7 @@ Result<std::unique_ptr<ServiceUse>> ServiceUse::acquire() {
     STRETTO_TRY(start(here));
   }
   ++here.users;
-  return std::unique_ptr<ServiceUse>(new ServiceUse(here.loop));
+  return std::unique_ptr<ServiceUse>(new ServiceUse(here.loop, std::move(encryption.value())));
 }
 
 ServiceUse::~ServiceUse() {
@@ -148,7 +149,9 @@ Result<UniqueId> Service::createSession() {
                 "made and never used",
                 kMaxWaitingSessions);
   }
-  loop.post([fresh](Loop& running) { running.sessions().open(fresh.session, fresh.secret); });
+  loop.post([id = fresh.session, keys = SessionKeys{fresh.secret, use.value()->encryption()}](Loop& running) {
+    running.sessions().open(id, keys);
+  });
   return encodeId(fresh);
 }
 
@@ -163,7 +166,8 @@ Status Service::openSession(const UniqueId& id) {
     return fail(Code::kInvalidUsage, "the session is to be hosted at %s, but this process's service is at %s",
                 toText(wanted.address).c_str(), toText(loop.address()).c_str());
   }
-  loop.post([wanted](Loop& running) { running.sessions().open(wanted.session, wanted.secret); });
+  loop.post([id = wanted.session, keys = SessionKeys{wanted.secret, use.value()->encryption()}](
+                Loop& running) { running.sessions().open(id, keys); });
   return kOkStatus;
 }
 

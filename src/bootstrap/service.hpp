@@ -14,6 +14,7 @@
 
 #include "base/status.hpp"
 #include "bootstrap/unique_id.hpp"
+#include "platform/encryption.hpp"
 
 namespace stretto::bootstrap {
 
@@ -39,12 +40,15 @@ class ServiceUse {
   ServiceUse& operator=(const ServiceUse&) = delete;
 
   Loop& loop() const { return *loop_; }
+  // As the process was told to when this was acquired: sessions and memberships keep it.
+  const Encryption& encryption() const { return encryption_; }
   // Gives up the hold without touching anything that a fork left behind half done.
   static void abandon(std::unique_ptr<ServiceUse> use, std::shared_ptr<void> companion);
 
  private:
   struct Registry;
-  explicit ServiceUse(std::shared_ptr<Loop> loop) : loop_(std::move(loop)) {}
+  ServiceUse(std::shared_ptr<Loop> loop, Encryption encryption)
+      : loop_(std::move(loop)), encryption_(std::move(encryption)) {}
 
   static Registry& registry();
   static Status start(Registry& here);
@@ -52,6 +56,7 @@ class ServiceUse {
   static void atExit();
 
   std::shared_ptr<Loop> loop_;
+  const Encryption encryption_;
 };
 
 }  // namespace stretto::bootstrap

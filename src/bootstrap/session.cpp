@@ -10,6 +10,7 @@ namespace stretto::bootstrap {
 namespace {
 
 constexpr size_t kMaxRankListBytes = 240;
+constexpr size_t kMaxRefusalBytes = 400;  // that those who wait are told
 
 [[gnu::format(printf, 1, 2)]] std::string say(const char* format, ...) {
   char text[kMaxTextBytes];
@@ -94,10 +95,10 @@ std::optional<Refusal> Session::objectionToNewcomer(uint32_t ranks, const Member
   return std::nullopt;
 }
 
-Session::Session(uint64_t id, const Key128& secret, Welcome host, std::span<const MemberInfo> members,
+Session::Session(uint64_t id, SessionKeys keys, Welcome host, std::span<const MemberInfo> members,
                  const Hearsay& hearsay)
     : id_(id),
-      secret_(secret),
+      keys_(std::move(keys)),
       host_(std::move(host)),
       rendezvous_(false),
       hearsay_(hearsay),
@@ -107,6 +108,10 @@ Session::Session(uint64_t id, const Key128& secret, Welcome host, std::span<cons
       complete_(true) {
   for (size_t rank = 0; rank < members.size(); ++rank) members_[rank].info = members[rank];
   gathering_.emplace(ranks_, false);
+}
+
+void Session::noteRefusal(const std::string& refusal) {
+  if (lastRefusal_.empty()) lastRefusal_ = refusal.substr(0, kMaxRefusalBytes);
 }
 
 void Session::seat(Member& member, Port& port) {
@@ -129,7 +134,7 @@ std::optional<Refusal> Session::admit(uint32_t ranks, const MemberInfo& who, Por
   }
   if (std::optional<Refusal> objection = objectionTo(ranks, who)) {
     if (failure_.text.empty()) {
-      lastRefusal_ = objection->text.substr(0, 400);
+      lastRefusal_ = objection->text.substr(0, kMaxRefusalBytes);
     }
     return objection;
   }
@@ -323,9 +328,9 @@ void Session::hostExits() {
   broadcast(encodeEmpty(FrameType::kHostLeaving));
 }
 
-void SessionDirectory::open(uint64_t id, const Key128& secret) {
+void SessionDirectory::open(uint64_t id, const SessionKeys& keys) {
   if (sessions_.find(id) == sessions_.end()) {
-    sessions_.emplace(id, std::make_unique<Session>(id, secret, host_));
+    sessions_.emplace(id, std::make_unique<Session>(id, keys, host_));
   }
 }
 
@@ -341,17 +346,17 @@ Session* SessionDirectory::find(uint64_t id) {
   return found == sessions_.end() ? nullptr : found->second.get();
 }
 
-std::optional<Key128> SessionDirectory::secretOf(uint64_t id) {
-  if (const Session* session = find(id)) return session->secret();
+std::optional<SessionKeys> SessionDirectory::keysOf(uint64_t id) {
+  if (const Session* session = find(id)) return session->keys();
   const std::optional<Testimony> known = witness_ ? witness_(id) : std::nullopt;
-  return known ? std::optional(known->secret) : std::nullopt;
+  return known ? std::optional(known->keys) : std::nullopt;
 }
 
 Session* SessionDirectory::findOrOpen(uint64_t id) {
   if (Session* session = find(id)) return session;
   const std::optional<Testimony> known = witness_ ? witness_(id) : std::nullopt;
   if (!known) return nullptr;
-  auto session = std::make_unique<Session>(id, known->secret, host_, known->members, hearsay_);
+  auto session = std::make_unique<Session>(id, known->keys, host_, known->members, hearsay_);
   for (const Departure& gone : known->departures) session->learn(gone);
   return sessions_.emplace(id, std::move(session)).first->second.get();
 }

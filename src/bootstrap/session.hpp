@@ -25,19 +25,27 @@ namespace stretto::bootstrap {
 // to it may still have to be made.
 using Hearsay = std::function<void(uint64_t session, const Departure& departure)>;
 
+// What the members of a session share: it stays as it was when the session was made here, whatever the
+// process is told about encryption later.
+struct SessionKeys {
+  Key128 secret{};
+  Encryption encryption = {};
+};
+
 class Session {
  public:
   // The rendezvous: it gathers the members itself.
-  Session(uint64_t id, const Key128& secret, Welcome host)
-      : id_(id), secret_(secret), host_(std::move(host)) {}
+  Session(uint64_t id, SessionKeys keys, Welcome host)
+      : id_(id), keys_(std::move(keys)), host_(std::move(host)) {}
   // A further host: all have joined, and come here because they know so.
-  Session(uint64_t id, const Key128& secret, Welcome host, std::span<const MemberInfo> members,
+  Session(uint64_t id, SessionKeys keys, Welcome host, std::span<const MemberInfo> members,
           const Hearsay& hearsay);
 
-  // Why somebody was turned away before it could say who it is, for those who wait.
-  void noteRefusal(std::string refusal) { lastRefusal_ = std::move(refusal); }
+  // Why somebody was turned away before it could prove that it belongs here, for those who wait: nothing
+  // that is known better gives way to it.
+  void noteRefusal(const std::string& refusal);
   uint64_t id() const { return id_; }
-  const Key128& secret() const { return secret_; }
+  const SessionKeys& keys() const { return keys_; }
 
   // A client that has proved the secret wants to be `who.rank` of `ranks`. Nothing returned: it is a member
   // now, `port` is kept until leave or lose, and Welcome is on its way; then, at the rendezvous and with the
@@ -96,7 +104,7 @@ class Session {
   std::vector<int> missing(int rank, QueryKind kind) const;
 
   const uint64_t id_;
-  const Key128 secret_;
+  const SessionKeys keys_;
   const Welcome host_;
   const bool rendezvous_ = true;
   const Hearsay hearsay_;
@@ -117,7 +125,7 @@ Departure departureBy(int rank, const Goodbye& goodbye);
 
 // What a process knows of a session that one of its own members has joined: enough to host it.
 struct Testimony {
-  Key128 secret;
+  SessionKeys keys;
   std::span<const MemberInfo> members;
   std::span<const Departure> departures;
 };
@@ -133,12 +141,12 @@ class SessionDirectory {
 
   const Welcome& host() const { return host_; }
   // Opening an id twice changes nothing.
-  void open(uint64_t id, const Key128& secret);
+  void open(uint64_t id, const SessionKeys& keys);
   // Forgets an id that nobody has joined; sessions with members end by themselves.
   void closeUnused(uint64_t id);
   Session* find(uint64_t id);
-  // The secret of a session that is hosted here, or can be. A stranger's hello goes no further than this.
-  std::optional<Key128> secretOf(uint64_t id);
+  // Those of a session that is hosted here, or can be. A stranger's hello goes no further than this.
+  std::optional<SessionKeys> keysOf(uint64_t id);
   // The session; opened, when it is not and can be. Only for clients that have proved the secret.
   Session* findOrOpen(uint64_t id);
   // Whether a member of this process has joined the session and stays.

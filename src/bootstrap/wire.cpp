@@ -142,8 +142,8 @@ Hash128 proofOf(const Key128& secret, std::string_view label, uint64_t session, 
   return sipHash128(secret, message);
 }
 
-TlsKey tlsKeyOf(const Key128& secret, const Encryption& with, uint64_t session, const Nonce& hostNonce,
-                const Nonce& memberNonce) {
+std::optional<TlsKey> tlsKeyOf(const Key128& secret, const Encryption& with, uint64_t session,
+                               const Nonce& hostNonce, const Nonce& memberNonce) {
   Bytes context(memberNonce.begin(), memberNonce.end());
   const auto* const at = reinterpret_cast<const uint8_t*>(&session);
   context.insert(context.end(), at, at + sizeof session);
@@ -280,6 +280,7 @@ bool provesSecret(std::span<const uint8_t> joinPayload, const Key128& secret, ui
 bool decode(std::span<const uint8_t> payload, Hello& message) {
   PayloadReader in(payload);
   message.wireVersion = in.number<uint16_t>();
+  if (in.good() && message.wireVersion != kWireVersion) return true;
   message.session = in.number<uint64_t>();
   in.raw(message.nonce);
   const auto encrypted = in.number<uint8_t>();
@@ -413,7 +414,7 @@ int64_t longestPayload(FrameType type) {
   constexpr int64_t kRefusalBytes = 1 + 4 + 2 + int64_t{kMaxTextBytes};
   switch (type) {
     case FrameType::kHello:
-      return 2 + 8 + int64_t{sizeof(Nonce)} + 1;
+      return int64_t{kMaxHelloBytes};
     case FrameType::kChallenge:
       return int64_t{sizeof(Nonce) + kProofBytes};
     case FrameType::kNotYet:

@@ -55,6 +55,7 @@ inline constexpr size_t kMaxExchangeBytes = 16 << 20;  // all ranks' parts toget
 inline constexpr size_t kMaxNudgeBytes = 4096;
 inline constexpr size_t kMaxNameBytes = 64;   // an exchange's name, a host's, a version's
 inline constexpr size_t kMaxTextBytes = 900;  // an explanation
+inline constexpr size_t kMaxHelloBytes = 64;  // of any wire version
 
 using Bytes = std::vector<uint8_t>;
 using SharedBytes = std::shared_ptr<const Bytes>;  // one frame, queued to many connections
@@ -253,8 +254,8 @@ inline constexpr std::string_view kHostLabel = "stretto host proof";
 inline constexpr std::string_view kMemberLabel = "stretto member proof";
 
 // What the TLS of one connection, and of no other, has for a key.
-TlsKey tlsKeyOf(const Key128& secret, const Encryption& with, uint64_t session, const Nonce& hostNonce,
-                const Nonce& memberNonce);
+std::optional<TlsKey> tlsKeyOf(const Key128& secret, const Encryption& with, uint64_t session,
+                               const Nonce& hostNonce, const Nonce& memberNonce);
 
 SharedBytes encode(const Hello&);
 SharedBytes encode(const Challenge&);
@@ -278,7 +279,8 @@ SharedBytes encodeJoin(const Key128& secret, uint64_t session, const Nonce& host
 bool provesSecret(std::span<const uint8_t> joinPayload, const Key128& secret, uint64_t session,
                   const Nonce& hostNonce, const Nonce& memberNonce);
 
-// Each is false for anything but exactly one whole, well-formed message.
+// Each is false for anything but exactly one whole, well-formed message. Of a Hello of another wire version
+// only the version is read: whoever says it is to be told.
 bool decode(std::span<const uint8_t> payload, Hello& message);
 bool decode(std::span<const uint8_t> payload, Challenge& message);
 bool decode(std::span<const uint8_t> payload, Join& message);

@@ -5,7 +5,7 @@
 
 namespace stretto {
 
-void ByteStream::encrypt(TlsRole role, const TlsKey& key) {
+void ByteStream::encrypt(TlsRole role, const std::optional<TlsKey>& key) {
   std::string why;
   tls_ = std::make_unique<TlsSession>(*tlsLibrary(why), role, key);
   shaking_ = true;
@@ -13,6 +13,7 @@ void ByteStream::encrypt(TlsRole role, const TlsKey& key) {
 
 std::string wordsOf(int error) {
   if (error == EBADMSG) return "what came was not encrypted by the other end";
+  if (error == EPROTO) return "OpenSSL made no new key";
   return std::strerror(error);
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -30,7 +31,8 @@ class ByteStream {
   }
 
   // From here on. Both ends do it at the same byte, one as client. Encryption must have been found to be on.
-  void encrypt(TlsRole role, const TlsKey& key);
+  // Without a key the handshake fails.
+  void encrypt(TlsRole role, const std::optional<TlsKey>& key);
   bool isEncrypted() const { return tls_ != nullptr; }
   // To be called until it does not go on, once it is encrypted.
   TlsHandshake shakeHands(std::string& why) {

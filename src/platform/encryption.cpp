@@ -12,7 +12,6 @@ namespace {
 struct Chosen {
   std::mutex mutex;
   std::optional<std::string> secret;
-  Encryption inUse;
 };
 // Never destroyed: threads that connect may outlive static objects.
 Chosen& chosen() {
@@ -22,11 +21,15 @@ Chosen& chosen() {
 
 using Digest = std::array<uint8_t, 32>;
 
-Digest hmac(const platform::OpenSsl& ssl, std::span<const uint8_t> key, std::span<const uint8_t> message) {
+std::optional<Digest> hmac(const platform::OpenSsl& ssl, std::span<const uint8_t> key,
+                           std::span<const uint8_t> message) {
   Digest digest{};
-  ssl.hmac(ssl.sha256(), key.data(), static_cast<int>(key.size()), message.data(), message.size(),
-           digest.data(), nullptr);
-  return digest;
+  if (ssl.hmac(ssl.sha256(), key.data(), static_cast<int>(key.size()), message.data(), message.size(),
+               digest.data(), nullptr) != nullptr) {
+    return digest;
+  }
+  ssl.clearErrors();
+  return std::nullopt;
 }
 
 }  // namespace
@@ -34,11 +37,6 @@ Digest hmac(const platform::OpenSsl& ssl, std::span<const uint8_t> key, std::spa
 void chooseEncryption(std::optional<std::string> secret) {
   const std::lock_guard lock(chosen().mutex);
   chosen().secret = std::move(secret);
-}
-
-Encryption encryptionInUse() {
-  const std::lock_guard lock(chosen().mutex);
-  return chosen().inUse;
 }
 
 Result<Encryption> encryptionOfProcess() {
@@ -53,10 +51,7 @@ Result<Encryption> encryptionOfProcess() {
     if (!wanted.value()) by = "ncclSetEncryption";
   }
   std::string why;
-  if (!encryption.on || tlsLibrary(why) != nullptr) {
-    const std::lock_guard lock(chosen().mutex);
-    return chosen().inUse = encryption;
-  }
+  if (!encryption.on || tlsLibrary(why) != nullptr) return encryption;
   return fail(
       Code::kSystem,
       "%s: connections are to be encrypted, which takes OpenSSL 3 on every host, and this process cannot "
@@ -65,16 +60,20 @@ Result<Encryption> encryptionOfProcess() {
       by, why.c_str());
 }
 
-TlsKey deriveKey(std::span<const uint8_t> secret, const Encryption& with, std::span<const uint8_t> salt,
-                 std::string_view label, std::span<const uint8_t> context) {
+std::optional<TlsKey> deriveKey(std::span<const uint8_t> secret, const Encryption& with,
+                                std::span<const uint8_t> salt, std::string_view label,
+                                std::span<const uint8_t> context) {
   std::string why;
-  const platform::OpenSsl& ssl = *tlsLibrary(why)->calls;
+  const TlsLibrary* const library = tlsLibrary(why);
+  if (library == nullptr) return std::nullopt;
+  const platform::OpenSsl& ssl = *library->calls;
   std::vector<uint8_t> material(secret.begin(), secret.end());
   material.insert(material.end(), with.secret.begin(), with.secret.end());
   std::vector<uint8_t> info(label.begin(), label.end());
   info.insert(info.end(), context.begin(), context.end());
   info.push_back(1);  // the number of the block: a key is as long as one
-  return hmac(ssl, hmac(ssl, salt, material), info);
+  const std::optional<Digest> extracted = hmac(ssl, salt, material);
+  return extracted ? hmac(ssl, *extracted, info) : std::nullopt;
 }
 
 }  // namespace stretto

@@ -24,8 +24,6 @@ struct Encryption {
 // (OpenSSL 3 is not here) this fails, and so must whatever was to be connected: nothing goes in plain text
 // then.
 Result<Encryption> encryptionOfProcess();
-// What that has found last, for threads that must not read the environment while others may change it.
-Encryption encryptionInUse();
 // What ncclSetEncryption asks for: with a secret of its own, which may be empty; nothing: not to.
 void chooseEncryption(std::optional<std::string> secret);
 
@@ -34,8 +32,9 @@ using TlsKey = std::array<uint8_t, 32>;
 
 // HKDF with SHA-256 (RFC 5869) of a secret, and of what the program gave beside it. `salt` and `context` are
 // what both ends have said about this connection and no other, so that a key opens one connection; `label` is
-// the use that it is for. `with` must be on.
-TlsKey deriveKey(std::span<const uint8_t> secret, const Encryption& with, std::span<const uint8_t> salt,
-                 std::string_view label, std::span<const uint8_t> context);
+// the use that it is for. Nothing where OpenSSL fails: what the key was for cannot be encrypted.
+std::optional<TlsKey> deriveKey(std::span<const uint8_t> secret, const Encryption& with,
+                                std::span<const uint8_t> salt, std::string_view label,
+                                std::span<const uint8_t> context);
 
 }  // namespace stretto

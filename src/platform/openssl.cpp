@@ -26,7 +26,8 @@ class Finder {
 };
 
 bool takeCrypto(Finder&& from, OpenSsl& to) {
-  return from.take("OpenSSL_version_num", to.versionNumber)
+  return from.take("OPENSSL_init_crypto", to.initialise)
+      .take("OpenSSL_version_num", to.versionNumber)
       .take("OpenSSL_version", to.versionText)
       .take("ERR_get_error", to.nextError)
       .take("ERR_clear_error", to.clearErrors)
@@ -44,7 +45,6 @@ bool takeCrypto(Finder&& from, OpenSsl& to) {
       .take("BIO_clear_flags", to.clearBioFlags)
       .take("EVP_sha256", to.sha256)
       .take("HMAC", to.hmac)
-      .take("EVP_PKEY_free", to.freeKey)
       .good();
 }
 

@@ -13,7 +13,6 @@
 struct bio_st;
 struct bio_method_st;
 struct evp_md_st;
-struct evp_pkey_st;
 struct ssl_cipher_st;
 struct ssl_ctx_st;
 struct ssl_method_st;
@@ -30,6 +29,7 @@ struct OpenSslNames {
 extern const OpenSslNames kOpenSslNames;
 
 struct OpenSslCrypto {
+  int (*initialise)(uint64_t options, const void* settings);
   unsigned long (*versionNumber)();
   const char* (*versionText)(int what);
   unsigned long (*nextError)();
@@ -49,7 +49,6 @@ struct OpenSslCrypto {
   const evp_md_st* (*sha256)();
   unsigned char* (*hmac)(const evp_md_st*, const void* key, int keyBytes, const unsigned char* data,
                          size_t bytes, unsigned char* to, unsigned int* toBytes);
-  void (*freeKey)(evp_pkey_st*);
 };
 
 struct OpenSslTls {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <new>
 #include <utility>
 
 #include "base/log.hpp"
@@ -10,37 +12,49 @@
 namespace stretto {
 namespace {
 
-constexpr size_t kRecordBytes = 16 << 10;  // that TLS takes into one record
-constexpr size_t kMostAtOnce = 64 << 10;   // that are encrypted for one call of the kernel
-constexpr size_t kFirstRoom = 4 << 10;     // for what comes; more once that much comes at a time
+constexpr size_t kRecordBytes = 16 << 10;    // that TLS takes into one record
+constexpr size_t kMostAtOnce = 64 << 10;     // that are encrypted for one call of the kernel
+constexpr size_t kMostPromised = 256 << 10;  // then the caller hears that some were sent
+constexpr size_t kFirstRoom = 4 << 10;       // for what comes; more once that much comes at a time
 constexpr size_t kMostRoom = 64 << 10;
 constexpr unsigned char kIdentity[] = "stretto";  // each connection has a key of its own: it needs no name
 constexpr int kTls13 = 0x0304;
 constexpr unsigned char kCipherId[] = {0x13, 0x01};
 constexpr const char* kCipherName = "TLS_AES_128_GCM_SHA256";
+// What all of OpenSSL 3 have: later ones begin with groups that cost more bytes, for a secrecy that the key
+// gives already. Where a policy of the machine takes X25519 away, the other is left.
+constexpr const char* kGroups[] = {"X25519:P-256", "P-256"};
 
 // Of OpenSSL's headers.
 constexpr int kBioSourceSink = 0x0400, kBioFlush = 11, kBioRead = 0x01, kBioRetry = 0x08;
 constexpr int kWantRead = 2;
-constexpr int kControlMode = 33, kControlCache = 44, kControlPeerKey = 109, kControlLeast = 123,
-              kControlMost = 124;
+constexpr int kControlMode = 33, kControlCache = 44, kControlGroups = 92, kControlLeast = 123,
+              kControlMost = 124, kControlGroup = 134;
 constexpr long kModeReleaseBuffers = 0x10;
 constexpr uint64_t kNoTicket = uint64_t{1} << 14, kNoRenegotiation = uint64_t{1} << 30;
 constexpr int kVerifyPeer = 1;
 constexpr int kUpdateOwnKey = 0;
+constexpr uint64_t kNoExitHandler = 0x00080000;
 
 constexpr Transfer kBlocked{IoOutcome::kWouldBlock, 0, 0};
+constexpr Transfer kNoKey{IoOutcome::kFailed, 0, EPROTO};
 constexpr Transfer kForged{IoOutcome::kFailed, 0, EBADMSG};
+constexpr Transfer kNoMemory{IoOutcome::kFailed, 0, ENOMEM};
 constexpr Transfer kNoSocket{IoOutcome::kFailed, 0, EBADF};
 
 }  // namespace
 
-// What OpenSSL calls, within a call of a TlsSession's.
+// What OpenSSL calls, within a call of a TlsSession's. Nothing is thrown through its frames.
 struct TlsCallbacks {
   static int write(bio_st* bio, const char* from, size_t bytes, size_t* taken) {
     TlsSession& self = of(bio);
     const auto* const encrypted = reinterpret_cast<const uint8_t*>(from);
-    self.out_.insert(self.out_.end(), encrypted, encrypted + bytes);
+    try {
+      self.out_.insert(self.out_.end(), encrypted, encrypted + bytes);
+    } catch (const std::bad_alloc&) {
+      self.lacksMemory_ = true;
+      return 0;
+    }
     *taken = bytes;
     return 1;
   }
@@ -51,8 +65,13 @@ struct TlsCallbacks {
     TlsSession& self = of(bio);
     self.ssl_.clearBioFlags(bio, kBioRead | kBioRetry);
     auto& in = self.in_;
-    if (in.begin == in.end && !self.refill()) {
-      self.ssl_.setBioFlags(bio, kBioRead | kBioRetry);
+    try {
+      if (in.begin == in.end && !self.refill()) {
+        self.ssl_.setBioFlags(bio, kBioRead | kBioRetry);
+        return 0;
+      }
+    } catch (const std::bad_alloc&) {
+      self.lacksMemory_ = true;
       return 0;
     }
     *got = std::min(bytes, in.end - in.begin);
@@ -86,8 +105,8 @@ struct TlsCallbacks {
     const auto& self = *static_cast<TlsSession*>(ssl->data(session, 0));
     ssl_session_st* const made = ssl->newSession();
     const ssl_cipher_st* const cipher = ssl->findCipher(session, kCipherId);
-    if (made != nullptr && cipher != nullptr &&
-        ssl->setMasterKey(made, self.key_.data(), self.key_.size()) == 1 &&
+    if (made != nullptr && cipher != nullptr && self.key_.has_value() &&
+        ssl->setMasterKey(made, self.key_->data(), self.key_->size()) == 1 &&
         ssl->setCipher(made, cipher) == 1 && ssl->setVersion(made, kTls13) == 1) {
       return made;
     }
@@ -98,11 +117,18 @@ struct TlsCallbacks {
 
 namespace {
 
+bool hasGroups(const platform::OpenSsl& ssl, ssl_ctx_st* context) {
+  return std::any_of(std::begin(kGroups), std::end(kGroups), [&](const char* groups) {
+    return ssl.controlContext(context, kControlGroups, 0, const_cast<char*>(groups)) == 1;
+  });
+}
+
 ssl_ctx_st* contextOf(const platform::OpenSsl& ssl) {
   ssl_ctx_st* const context = ssl.newContext(ssl.method());
   if (context == nullptr || ssl.controlContext(context, kControlLeast, kTls13, nullptr) != 1 ||
       ssl.controlContext(context, kControlMost, kTls13, nullptr) != 1 ||
-      ssl.setCipherSuites(context, kCipherName) != 1 || ssl.setTickets(context, 0) != 1) {
+      ssl.setCipherSuites(context, kCipherName) != 1 || ssl.setTickets(context, 0) != 1 ||
+      !hasGroups(ssl, context)) {
     return nullptr;
   }
   ssl.setOptions(context, kNoTicket | kNoRenegotiation);
@@ -124,7 +150,8 @@ const bio_method_st* pipeOf(const platform::OpenSsl& ssl) {
 
 }  // namespace
 
-// Never unloaded: OpenSSL has functions that run when the process exits.
+// Never unloaded, and not taken down by OpenSSL at the exit: this library's own handler runs later than
+// OpenSSL's would, and still sends goodbyes.
 const TlsLibrary* tlsLibrary(std::string& why) {
   struct Loaded {
     platform::LoadedOpenSsl openSsl;
@@ -136,9 +163,11 @@ const TlsLibrary* tlsLibrary(std::string& why) {
     if (!platform::load(platform::kOpenSslNames, made->openSsl, made->why)) return made;
     const platform::OpenSsl& ssl = made->openSsl.calls;
     TlsCallbacks::ssl = &ssl;
+    ssl.initialise(kNoExitHandler, nullptr);  // what it says of failure, the next call says as well
     made->library = {&ssl, contextOf(ssl), pipeOf(ssl)};
     if (made->library.context == nullptr || made->library.pipe == nullptr) {
       made->why = std::string(ssl.versionText(0)) + " cannot do TLS 1.3 with " + kCipherName;
+      ssl.clearErrors();
       return made;
     }
     STRETTO_LOG(
@@ -152,10 +181,17 @@ const TlsLibrary* tlsLibrary(std::string& why) {
   return why.empty() ? &loaded->library : nullptr;
 }
 
-TlsSession::TlsSession(const TlsLibrary& library, TlsRole role, const TlsKey& key, uint64_t recordsOfAKey)
-    : ssl_(*library.calls), key_(key), recordsOfAKey_(recordsOfAKey), session_(ssl_.create(library.context)) {
-  bio_st* const bio = ssl_.newBio(library.pipe);
-  if (session_ == nullptr || bio == nullptr) return;  // shakeHands() says so
+TlsSession::TlsSession(const TlsLibrary& library, TlsRole role, const std::optional<TlsKey>& key,
+                       uint64_t recordsOfAKey)
+    : ssl_(*library.calls), key_(key), recordsOfAKey_(recordsOfAKey) {
+  if (!key_) return;  // shakeHands() says so, as of what follows
+  session_ = ssl_.create(library.context);
+  bio_st* const bio = session_ != nullptr ? ssl_.newBio(library.pipe) : nullptr;
+  if (bio == nullptr) {
+    ssl_.destroy(std::exchange(session_, nullptr));
+    ssl_.clearErrors();
+    return;
+  }
   ssl_.setBioData(bio, this);
   ssl_.setBioReady(bio, 1);
   ssl_.setBios(session_, bio, bio);
@@ -200,6 +236,7 @@ bool TlsSession::flush(const FileDescriptor& socket) {
 }
 
 std::string TlsSession::whyNot() const {
+  if (lacksMemory_) return "there is no memory";
   const unsigned long error = ssl_.nextError();
   char text[256] = "it does not say why";
   if (error != 0) ssl_.errorText(error, text, sizeof text);
@@ -208,9 +245,7 @@ std::string TlsSession::whyNot() const {
 
 // What OpenSSL was told, once more: that it took the key and no certificate, and exchanged keys beside it.
 bool TlsSession::isAsWanted(std::string& why) const {
-  evp_pkey_st* exchanged = nullptr;
-  const bool isForward = ssl_.control(session_, kControlPeerKey, 0, static_cast<void*>(&exchanged)) == 1;
-  ssl_.freeKey(exchanged);
+  const bool isForward = ssl_.control(session_, kControlGroup, 0, nullptr) > 0;
   const bool good = isForward && ssl_.isResumed(session_) == 1 && ssl_.version(session_) == kTls13 &&
                     ssl_.cipher(session_) == ssl_.findCipher(session_, kCipherId);
   if (!good) why = "TLS has agreed on less than was asked for";
@@ -220,7 +255,9 @@ bool TlsSession::isAsWanted(std::string& why) const {
 TlsHandshake TlsSession::shakeHands(const FileDescriptor& socket, std::string& why) {
   const std::lock_guard lock(mutex_);
   if (session_ == nullptr || !socket.valid()) {
-    why = session_ == nullptr ? "OpenSSL has no memory" : "the socket is closed";
+    why = !key_                 ? "OpenSSL could not derive a key"
+          : session_ == nullptr ? "OpenSSL has no memory"
+                                : "the socket is closed";
     return TlsHandshake::kFailed;
   }
   socket_ = &socket;
@@ -235,9 +272,9 @@ TlsHandshake TlsSession::shakeHands(const FileDescriptor& socket, std::string& w
   } else if (!goesOn) {
     why =
         "the TLS handshake failed: the other end speaks no TLS, has another secret, or somebody between "
-        "changes "
-        "what is sent (" +
+        "changes what is sent (" +
         whyNot() + ")";
+    ssl_.clearErrors();
     return TlsHandshake::kFailed;
   }
   if (!receivingEnded_ && !sendingEnded_) return TlsHandshake::kGoesOn;
@@ -245,10 +282,18 @@ TlsHandshake TlsSession::shakeHands(const FileDescriptor& socket, std::string& w
   return TlsHandshake::kEnded;
 }
 
+// What is said of a session that OpenSSL does not go on with.
+Transfer TlsSession::broken() const {
+  ssl_.clearErrors();
+  return lacksMemory_ ? kNoMemory : kForged;
+}
+
 bool TlsSession::encryptOne(const void* from, size_t bytes) {
+  ssl_.clearErrors();
   if (records_ == recordsOfAKey_) {
-    if (ssl_.updateKey(session_, kUpdateOwnKey) != 1) {
-      sendingEnded_ = kForged;
+    if (ssl_.updateKey(session_, kUpdateOwnKey) != 1) {  // not one record more with the old key
+      sendingEnded_ = kNoKey;
+      ssl_.clearErrors();
       return false;
     }
     records_ = 0;
@@ -256,9 +301,8 @@ bool TlsSession::encryptOne(const void* from, size_t bytes) {
   }
   ++records_;
   size_t sent = 0;
-  ssl_.clearErrors();
   if (ssl_.write(session_, from, bytes, &sent) == 1 && sent == bytes) return true;
-  sendingEnded_ = kForged;  // only what came can have broken it
+  sendingEnded_ = broken();  // but for memory, only what came can have broken it
   return false;
 }
 
@@ -274,10 +318,9 @@ size_t TlsSession::join(std::span<const IoSpan> pieces, size_t at) {
   return joined_.size();
 }
 
-// How many bytes of them are in out_ now.
-size_t TlsSession::encrypt(std::span<const IoSpan> pieces) {
+// How many bytes of them, from `at` on, are in out_ now.
+size_t TlsSession::encrypt(std::span<const IoSpan> pieces, size_t at) {
   size_t all = 0;
-  size_t at = 0;  // in the first of the pieces that are left
   while (all < kMostAtOnce) {
     while (!pieces.empty() && at >= pieces.front().bytes) {
       at -= pieces.front().bytes;
@@ -300,10 +343,10 @@ size_t TlsSession::encrypt(std::span<const IoSpan> pieces) {
 Transfer TlsSession::send(const FileDescriptor& socket, std::span<const IoSpan> pieces) {
   if (!socket.valid()) return kNoSocket;
   const std::lock_guard lock(mutex_);
-  if (!sendingEnded_ && flush(socket) && promised_ == 0) {
+  if (!sendingEnded_ && flush(socket) && promised_ < kMostPromised) {
     socket_ = &socket;
     mayRefill_ = false;
-    promised_ = encrypt(pieces);
+    promised_ += encrypt(pieces, promised_);
     flush(socket);
   }
   if (sendingEnded_) return *sendingEnded_;
@@ -323,7 +366,7 @@ Transfer TlsSession::receive(const FileDescriptor& socket, std::span<const IoSpa
       ssl_.clearErrors();
       const int state = ssl_.read(session_, static_cast<uint8_t*>(piece.data) + at, piece.bytes - at, &got);
       if (state != 1) {
-        if (ssl_.error(session_, state) != kWantRead) receivingEnded_ = kForged;
+        if (ssl_.error(session_, state) != kWantRead) receivingEnded_ = broken();
         if (!out_.empty()) flush(socket);  // OpenSSL may have had something to say
         if (all > 0) return {IoOutcome::kSome, all, 0};
         return receivingEnded_.value_or(kBlocked);
@@ -338,7 +381,7 @@ Transfer TlsSession::receive(const FileDescriptor& socket, std::span<const IoSpa
 
 bool TlsSession::holdsMore() const {
   const std::lock_guard lock(mutex_);
-  return in_.begin < in_.end || ssl_.pending(session_) > 0;
+  return session_ != nullptr && (in_.begin < in_.end || ssl_.pending(session_) > 0);
 }
 
 bool TlsSession::isFlushed() const {

@@ -41,7 +41,7 @@ class TlsSession {
   // RFC 8446, 5.5: AES-GCM may encrypt 2^24.5 records with a key; then there is a new one.
   static constexpr uint64_t kRecordsOfAKey = uint64_t{1} << 23;
 
-  TlsSession(const TlsLibrary& library, TlsRole role, const TlsKey& key,
+  TlsSession(const TlsLibrary& library, TlsRole role, const std::optional<TlsKey>& key,
              uint64_t recordsOfAKey = kRecordsOfAKey);
   ~TlsSession();
   TlsSession(const TlsSession&) = delete;
@@ -64,15 +64,16 @@ class TlsSession {
   friend struct TlsCallbacks;
 
   bool flush(const FileDescriptor& socket);
-  size_t encrypt(std::span<const IoSpan> pieces);
+  size_t encrypt(std::span<const IoSpan> pieces, size_t at);
   size_t join(std::span<const IoSpan> pieces, size_t at);
   bool encryptOne(const void* from, size_t bytes);
   bool refill();
   bool isAsWanted(std::string& why) const;
   std::string whyNot() const;
+  Transfer broken() const;
 
   const platform::OpenSsl& ssl_;
-  const TlsKey key_;
+  const std::optional<TlsKey> key_;  // nothing: it could not be derived
   const uint64_t recordsOfAKey_;
   const uint32_t generation_ = platform::forkGeneration();
   mutable std::mutex mutex_;
@@ -92,6 +93,7 @@ class TlsSession {
   // What is said from then on.
   std::optional<Transfer> sendingEnded_;
   std::optional<Transfer> receivingEnded_;
+  bool lacksMemory_ = false;
   uint64_t records_ = 0;  // that were sent with this key
   uint64_t keysUsed_ = 1;
 };

@@ -1,10 +1,15 @@
 // Sessions whose connections are encrypted.
-#include "harness/encrypted.hpp"
+#include <optional>
+#include <thread>
+
 #include "base/scoped_variable.hpp"
 #include "bootstrap/ranks.hpp"
+#include "bootstrap/service.hpp"
 #include "bootstrap/stranger.hpp"
+#include "harness/encrypted.hpp"
 #include "harness/relay.hpp"
 #include "harness/watchdog.hpp"
+#include "platform/encryption.hpp"
 
 namespace stretto::bootstrap {
 namespace {
@@ -44,6 +49,21 @@ class Encrypted : public ::testing::Test {
     return relay.heard();
   }
 
+  // As ncclSetEncryption does it, until the test ends.
+  struct Chosen {
+    explicit Chosen(const char* secret) { chooseEncryption(secret); }
+    ~Chosen() { chooseEncryption(std::nullopt); }
+    Chosen(const Chosen&) = delete;
+    Chosen& operator=(const Chosen&) = delete;
+  };
+
+  static std::optional<FrameType> answerToPlainHello(const UniqueId& id) {
+    Stranger stranger(id);
+    stranger.send(encode(Hello{kWireVersion, stranger.where().session, {}}));
+    const auto answer = stranger.receive();
+    return answer ? std::optional(answer->type) : std::nullopt;
+  }
+
  private:
   std::vector<UniqueId> ids_;
   stretto::testing::Watchdog watchdog_{"a test of encrypted sessions", 120};
@@ -69,6 +89,69 @@ TEST_F(Encrypted, WhoSpeaksPlainTextIsToldSo) {
   EXPECT_EQ(refusal.code, Code::kInvalidUsage);
   EXPECT_NE(refusal.text.find("this rank sends plain text"), std::string::npos) << refusal.text;
   EXPECT_NE(refusal.text.find("STRETTO_TLS=1"), std::string::npos) << refusal.text;
+}
+
+// What is said before any proof tells nothing of who says it.
+TEST_F(Encrypted, WhoHasProvedNothingHearsNoNames) {
+  const ScopedVariable on("STRETTO_TLS", "1");
+  Stranger stranger(open());
+  stranger.send(encode(Hello{kWireVersion, stranger.where().session, {}}));
+  const auto answer = stranger.receive();
+  Refusal refusal;
+  ASSERT_TRUE(answer && answer->type == FrameType::kRefused && decode(answer->payload, refusal));
+  EXPECT_EQ(refusal.text.find("pid"), std::string::npos) << refusal.text;
+}
+
+// What the process is told later is for later sessions.
+TEST_F(Encrypted, ASessionStaysAsItWasMade) {
+  const Chosen chosen("");
+  const UniqueId encrypted = open();
+  chooseEncryption(std::nullopt);
+  const UniqueId plain = open();
+  EXPECT_EQ(answerToPlainHello(encrypted), FrameType::kRefused);
+  EXPECT_EQ(answerToPlainHello(plain), FrameType::kChallenge);
+  chooseEncryption("");
+  EXPECT_EQ(answerToPlainHello(encrypted), FrameType::kRefused);
+  EXPECT_EQ(answerToPlainHello(plain), FrameType::kChallenge);
+}
+
+// A rank that tries again does it as it began.
+TEST_F(Encrypted, RetriesStayEncrypted) {
+  const std::string secret = "a key to somewhere else, for example";
+  const Chosen chosen("");
+  const UniqueId id = newId();
+  Service::closeSession(id);
+  Rendezvous where = decodeId(id).value();
+  Relay relay(where.address);
+  where.address = relay.address();
+  std::thread rank([&] {
+    const auto member = Membership::join(encodeId(where), 0, 1, 60);
+    ASSERT_TRUE(member.ok()) << lastError();
+    EXPECT_TRUE(member.value()->exchange("texts", bytesOf(secret), 60).ok()) << lastError();
+  });
+  while (relay.heard().empty()) std::this_thread::yield();  // it was told that there is no session yet
+  chooseEncryption(std::nullopt);
+  const size_t before = relay.connections();
+  while (relay.connections() < before + 2) std::this_thread::yield();
+  chooseEncryption("");
+  EXPECT_TRUE(Service::openSession(id).ok()) << lastError();
+  chooseEncryption(std::nullopt);
+  rank.join();
+  EXPECT_FALSE(contains(relay.heard(), secret.substr(0, 8)));
+}
+
+// Whoever waits for a rank with another secret hears why it does not come.
+TEST_F(Encrypted, WhoWaitsHearsOfAnotherSecret) {
+  const Chosen chosen("one");
+  const UniqueId id = newId();
+  chooseEncryption("another");
+  EXPECT_EQ(Membership::join(id, 1, 2, 60).status().code, Code::kRemote);
+  EXPECT_NE(lastError().find("the same secret"), std::string::npos) << lastError();
+  chooseEncryption("one");
+  EXPECT_EQ(Membership::join(id, 0, 2, 2).status().code, Code::kTimeout);
+  EXPECT_NE(lastError().find("turned away: a connection could not be encrypted"), std::string::npos)
+      << lastError();
+  EXPECT_NE(lastError().find("the same secret"), std::string::npos) << lastError();
 }
 
 // What came in plain text must not count as encrypted, however it was cut.

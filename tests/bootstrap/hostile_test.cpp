@@ -119,16 +119,21 @@ TEST_F(Hostile, AProofIsGoodForOneConnection) {
   EXPECT_TRUE(second.isDropped());
 }
 
+// Whatever the length of its hello is.
 TEST_F(Hostile, AnotherWireProtocolIsToldBoth) {
-  Stranger stranger(id_);
-  stranger.send(encode(Hello{99, stranger.where().session, {}}));
-  const auto answer = stranger.receive();
-  ASSERT_TRUE(answer.has_value());
-  Refusal refusal;
-  ASSERT_TRUE(answer->type == FrameType::kRefused && decode(answer->payload, refusal));
-  EXPECT_NE(refusal.text.find("protocol 99"), std::string::npos) << refusal.text;
-  EXPECT_NE(refusal.text.find("speaks " + std::to_string(kWireVersion)), std::string::npos) << refusal.text;
-  EXPECT_TRUE(stranger.isDropped());
+  for (const size_t more : {0, 16, 17, 54}) {
+    Stranger stranger(id_);
+    FrameWriter hello(FrameType::kHello);
+    hello.number(uint16_t{99}).number(stranger.where().session).raw(Bytes(more));
+    stranger.send(hello.take());
+    const auto answer = stranger.receive();
+    ASSERT_TRUE(answer.has_value()) << more;
+    Refusal refusal;
+    ASSERT_TRUE(answer->type == FrameType::kRefused && decode(answer->payload, refusal));
+    EXPECT_NE(refusal.text.find("protocol 99"), std::string::npos) << refusal.text;
+    EXPECT_NE(refusal.text.find("speaks " + std::to_string(kWireVersion)), std::string::npos) << refusal.text;
+    EXPECT_TRUE(stranger.isDropped());
+  }
 }
 
 TEST_F(Hostile, AnUnknownSessionIsNotThereYet) {

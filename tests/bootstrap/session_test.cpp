@@ -17,7 +17,7 @@ class RecordingPort final : public Port {
     last = std::move(frame);
   }
   void finish() override { finished = true; }
-  void encrypt(TlsRole, const TlsKey&) override {}
+  void encrypt(TlsRole, const std::optional<TlsKey>&) override {}
   std::span<const uint8_t> payload() const { return std::span(*last).subspan(8); }
 
   std::vector<FrameType> types;

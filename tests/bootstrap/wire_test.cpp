@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 
 namespace stretto::bootstrap {
@@ -41,9 +42,25 @@ Message roundTrip(const SharedBytes& frame) {
   return message;
 }
 
+// Whoever speaks another version is to be told so: how long its Hello is cannot be known.
+TEST(Wire, OfAHelloOfAnotherVersionOnlyTheVersionIsRead) {
+  const uint16_t other = kWireVersion - 1;
+  for (const size_t length : {size_t{2}, size_t{26}, kMaxHelloBytes}) {
+    Bytes payload(length, 0xff);
+    std::memcpy(payload.data(), &other, sizeof other);
+    Hello hello;
+    EXPECT_TRUE(decode(payload, hello)) << length;
+    EXPECT_EQ(hello.wireVersion, other);
+    payload[0] = kWireVersion;
+    EXPECT_FALSE(decode(payload, hello)) << length;
+  }
+  Hello hello;
+  EXPECT_FALSE(decode(Bytes{1}, hello));
+}
+
 TEST(Wire, MessagesComeBack) {
-  EXPECT_EQ(roundTrip<Hello>(encode(Hello{3, 5, {1, 2}})).nonce[1], 2);
-  EXPECT_TRUE(roundTrip<Hello>(encode(Hello{3, 5, {1, 2}, true})).encrypted);
+  EXPECT_EQ(roundTrip<Hello>(encode(Hello{kWireVersion, 5, {1, 2}})).nonce[1], 2);
+  EXPECT_TRUE(roundTrip<Hello>(encode(Hello{kWireVersion, 5, {1, 2}, true})).encrypted);
   EXPECT_EQ(roundTrip<Challenge>(encode(Challenge{{4}, {6}})).proof[0], 6);
   const auto refusal = roundTrip<Refusal>(encode(Refusal{Code::kTimeout, 12, "why"}));
   EXPECT_TRUE(refusal.code == Code::kTimeout && refusal.peer == 12 && refusal.text == "why");

@@ -25,7 +25,7 @@ class LastFrame final : public Port {
  public:
   void send(SharedBytes frame) override { last = std::move(frame); }
   void finish() override {}
-  void encrypt(TlsRole, const TlsKey&) override {}
+  void encrypt(TlsRole, const std::optional<TlsKey>&) override {}
   std::span<const uint8_t> payload() const { return std::span(*last).subspan(8); }
 
   SharedBytes last;
@@ -65,7 +65,7 @@ void feedFrame(Dialogue& dialogue, const SharedBytes& frame) {
 // The host's end: a stranger (0), after its hello (1), a waiting member (2), a member among two (3).
 void fuzzHost(int stage, std::span<const uint8_t> data) {
   SessionDirectory directory(Welcome{1, 2, "host"});
-  directory.open(kSession, kSecret);
+  directory.open(kSession, {kSecret});
   LastFrame port;
   LastFrame otherPort;
   HostDialogue dialogue(directory, port, kNonce);
@@ -88,7 +88,7 @@ void fuzzFurtherHost(int stage, std::span<const uint8_t> data) {
   SessionDirectory directory(
       Welcome{1, 2, "host"},
       [&](uint64_t) {
-        return std::optional(Testimony{kSecret, members, gone});
+        return std::optional(Testimony{{kSecret}, members, gone});
       },
       [](uint64_t, const Departure&) {});
   LastFrame port;

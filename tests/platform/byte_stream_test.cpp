@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <random>
 
 #include "harness/encrypted.hpp"
@@ -139,6 +140,26 @@ TEST(ByteStream, SaysThatBytesWentOnceTheKernelHasThem) {
     return came >= sent;
   }));
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(sent), room.begin()));
+}
+
+// The room that a socket has got is used in one call, for what was encrypted before and for the rest.
+TEST(ByteStream, GoesOnInTheSameCallAfterABlock) {
+  STRETTO_NEEDS_OPENSSL();
+  Ends ends;
+  ends.encrypt();
+  ASSERT_EQ(ends.shakeHands(), kBothDone);
+  std::vector<uint8_t> bytes(96 << 10);
+  const IoSpan piece{bytes.data(), bytes.size()};
+  while (ends.client.send(std::span(&piece, 1)).outcome == IoOutcome::kSome) {
+  }
+  std::vector<uint8_t> room(1 << 20);
+  Transfer sent{IoOutcome::kWouldBlock, 0, 0};
+  EXPECT_TRUE(eventually([&] {
+    while (receiveSome(ends.server.socket(), std::span(room)).outcome == IoOutcome::kSome) {
+    }
+    return (sent = ends.client.send(std::span(&piece, 1))).outcome != IoOutcome::kWouldBlock;
+  }));
+  EXPECT_EQ(sent.bytes, bytes.size());
 }
 
 TEST(ByteStream, TellsOfWhatNoPollerTells) {
@@ -312,6 +333,121 @@ TEST(Tls, ChangesItsKeyInTime) {
     EXPECT_EQ(came, i);
   }
   EXPECT_EQ(client.keysUsed(), 1 + (kMessages - 1) / kRecords);
+}
+
+// Functions of OpenSSL that are others for a while.
+class Replaced {
+ public:
+  Replaced() : calls_(const_cast<platform::OpenSsl&>(*calls())), before_(calls_) {}
+  ~Replaced() { calls_ = before_; }
+  Replaced(const Replaced&) = delete;
+  Replaced& operator=(const Replaced&) = delete;
+  platform::OpenSsl* operator->() { return &calls_; }
+
+  static const platform::OpenSsl* calls() {
+    std::string why;
+    return tlsLibrary(why)->calls;
+  }
+
+ private:
+  platform::OpenSsl& calls_;
+  const platform::OpenSsl before_;
+};
+
+// Of what a group without a key of the other end's own exchanges (X25519MLKEM768) there is no temporary key.
+TEST(Tls, AsksForTheGroupAndNotForAKey) {
+  STRETTO_NEEDS_OPENSSL();
+  static decltype(platform::OpenSsl::control) real;
+  real = Replaced::calls()->control;
+  constexpr int kTemporaryKey = 109, kGroup = 134;
+  Replaced openSsl;
+  openSsl->control = [](ssl_st* session, int what, long number, void* more) {
+    return what == kTemporaryKey ? 0 : real(session, what, number, more);
+  };
+  Ends ends;
+  ends.encrypt();
+  EXPECT_EQ(ends.shakeHands(), kBothDone) << ends.why << ends.whyOfServer;
+  openSsl->control = [](ssl_st* session, int what, long number, void* more) {
+    return what == kGroup ? 0 : real(session, what, number, more);
+  };
+  Ends without;
+  without.encrypt();
+  EXPECT_EQ(without.shakeHands(), std::pair(TlsHandshake::kFailed, TlsHandshake::kFailed));
+  EXPECT_NE(without.why.find("less than was asked for"), std::string::npos) << without.why;
+}
+
+TEST(Tls, SendsNothingOnceThereIsNoNewKey) {
+  STRETTO_NEEDS_OPENSSL();
+  std::string why;
+  const TlsLibrary& library = *tlsLibrary(why);
+  const testing::Pair pair = testing::connected();
+  TlsSession client(library, TlsRole::kClient, kKey, 1);
+  TlsSession server(library, TlsRole::kServer, kKey, 1);
+  ASSERT_TRUE(eventually([&] {
+    const auto first = client.shakeHands(pair.client, why);
+    return server.shakeHands(pair.server, why) == TlsHandshake::kDone && first == TlsHandshake::kDone;
+  })) << why;
+  int number = 1;
+  const IoSpan piece{&number, sizeof number};
+  EXPECT_EQ(client.send(pair.client, std::span(&piece, 1)).bytes, sizeof number);
+  Replaced openSsl;
+  openSsl->updateKey = [](ssl_st*, int) { return 0; };
+  for (int i = 0; i < 2; ++i) {
+    const Transfer sent = client.send(pair.client, std::span(&piece, 1));
+    EXPECT_EQ(sent.outcome, IoOutcome::kFailed);
+    EXPECT_EQ(wordsOf(sent.error), "OpenSSL made no new key");
+  }
+  EXPECT_EQ(client.keysUsed(), 1u);
+}
+
+TEST(Tls, WithoutMemoryNoHandshakeBegins) {
+  STRETTO_NEEDS_OPENSSL();
+  for (const bool session : {true, false}) {
+    Replaced openSsl;
+    if (session) {
+      openSsl->create = [](ssl_ctx_st*) -> ssl_st* { return nullptr; };
+    } else {
+      openSsl->newBio = [](const bio_method_st*) -> bio_st* { return nullptr; };
+    }
+    Ends ends;
+    ends.encrypt();
+    EXPECT_EQ(ends.shakeHands(), std::pair(TlsHandshake::kFailed, TlsHandshake::kFailed));
+    EXPECT_EQ(ends.why, "OpenSSL has no memory");
+    EXPECT_FALSE(ends.client.holdsMore());
+  }
+}
+
+TEST(Encryption, AKeyThatCannotBeDerivedOpensNothing) {
+  STRETTO_NEEDS_OPENSSL();
+  Replaced openSsl;
+  openSsl->hmac = [](const evp_md_st*, const void*, int, const unsigned char*, size_t, unsigned char*,
+                     unsigned int*) -> unsigned char* { return nullptr; };
+  const uint8_t secret[] = {1};
+  EXPECT_FALSE(deriveKey(secret, {true, ""}, {}, "a use", {}).has_value());
+  Ends ends;
+  ends.client.encrypt(TlsRole::kClient, std::nullopt);
+  ends.server.encrypt(TlsRole::kServer, kKey);
+  EXPECT_EQ(ends.client.shakeHands(ends.why), TlsHandshake::kFailed);
+  EXPECT_NE(ends.why.find("could not derive a key"), std::string::npos) << ends.why;
+}
+
+// What was registered before OpenSSL was loaded runs after what OpenSSL registers.
+TEST(EncryptionDeathTest, WorksInExitHandlersThatAreOlder) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        std::atexit([] {
+          std::string why;
+          const uint8_t secret[] = {1};
+          const bool good = tlsLibrary(why) == nullptr || deriveKey(secret, {true, ""}, {}, "a use", {});
+          std::_Exit(good ? 0 : 7);
+        });
+        std::string why;
+        tlsLibrary(why);
+        std::exit(5);
+      },
+      ::testing::ExitedWithCode(0), "");
+  STRETTO_NEEDS_OPENSSL();
 }
 
 TEST(Tls, SaysWhichLibraryIsNotThere) {

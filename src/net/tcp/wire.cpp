@@ -77,7 +77,8 @@ Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, c
   return sipHash128(key, message);
 }
 
-TlsKey tlsKeyOf(const Key128& key, const Encryption& with, const Hello& hello, const Challenge& challenge) {
+std::optional<TlsKey> tlsKeyOf(const Key128& key, const Encryption& with, const Hello& hello,
+                               const Challenge& challenge) {
   const auto* const said = reinterpret_cast<const uint8_t*>(&hello);
   return deriveKey(key, with, challenge.nonce, "stretto net tls", {said, sizeof hello});
 }

@@ -103,7 +103,8 @@ inline constexpr std::string_view kSenderLabel = "stretto net sender";
 // Of a challenge, its proof is not covered.
 Hash128 proofOf(const Key128& key, std::string_view label, const Hello& hello, const Challenge& challenge);
 // What the TLS of this flow, and of no other, has for a key.
-TlsKey tlsKeyOf(const Key128& key, const Encryption& with, const Hello& hello, const Challenge& challenge);
+std::optional<TlsKey> tlsKeyOf(const Key128& key, const Encryption& with, const Hello& hello,
+                               const Challenge& challenge);
 
 enum class FrameKind : uint8_t {
   kWhole = 1,  // a message, up to Hello::small bytes
