@@ -508,10 +508,11 @@ ncclResult_t ncclParamGetAllParameterKeys(const char*** table, int* tableLen);
 void ncclParamDumpAll(void);
 
 /* Asks for encrypted connections between processes, before the first unique id or communicator is made, on
- * all ranks alike. NCCL_ENCRYPTION_MODE_PSK: TLS 1.3, by OpenSSL 3 of this machine, with a key that is
- * derived from the unique id's secret and from psk, where there is one; ncclSystemError where there is no
- * OpenSSL 3, and then no communicator can be made. It is the same as STRETTO_TLS=1, which
- * NCCL_ENCRYPTION_MODE_NONE does not take back. */
+ * all ranks alike; communicators that live already stay as they were made, and a warning says so.
+ * NCCL_ENCRYPTION_MODE_PSK: TLS 1.3, by OpenSSL 3 of this machine, with a key that is derived from the unique
+ * id's secret and from psk, where there is one; ncclSystemError where there is no OpenSSL 3, and then no
+ * communicator can be made. It is the same as STRETTO_TLS=1, which NCCL_ENCRYPTION_MODE_NONE does not take
+ * back. */
 ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t* config);
 
 #include "stretto_nccl_twins.h"

@@ -47,6 +47,12 @@ Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> commun
   return handle;
 }
 
+size_t livingHandles() {
+  Handles& here = handles();
+  std::lock_guard lock(here.mutex);
+  return here.used - here.resting.size();
+}
+
 std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle) {
   uint64_t alive = ncclComm::kAlive;
   if (!handle->magic.compare_exchange_strong(alive, 0)) return nullptr;

@@ -44,6 +44,8 @@ inline bool owns(const ncclComm* handle) {
 
 // Fails when all are taken. Any thread.
 Result<ncclComm_t> makeHandle(std::shared_ptr<communicator::Communicator> communicator);
+// How many live.
+size_t livingHandles();
 // The handle is dead from here; the communicator it held, null if it was dead already.
 std::shared_ptr<communicator::Communicator> takeHandle(ncclComm_t handle);
 

@@ -4,6 +4,7 @@
 #include "api/export.hpp"
 #include "api/handles.hpp"
 #include "api/pass_on.hpp"
+#include "base/log.hpp"
 #include "platform/encryption.hpp"
 
 using stretto::Code;
@@ -17,6 +18,15 @@ Status notOfTheirs(const char* function, const Communicator& communicator) {
   if (communicator.foreign() == nullptr) return stretto::kOkStatus;
   return stretto::fail(Code::kInvalidUsage, "%s: not there yet for a communicator that NVIDIA's NCCL serves",
                        function);
+}
+
+void warnOfOlderCommunicators(const char* function) {
+  const size_t older = livingHandles();
+  if (older == 0) return;
+  STRETTO_LOG(kWarn, kInit,
+              "%s: %zu communicators of this process are older and keep what they were made with, encrypted "
+              "or not; call it before the first unique id is made",
+              function, older);
 }
 
 }  // namespace
@@ -94,9 +104,11 @@ ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t* config) try {
   }
   switch (config->mode) {
     case NCCL_ENCRYPTION_MODE_NONE:
+      warnOfOlderCommunicators(kName);
       stretto::chooseEncryption(std::nullopt);
       return ncclSuccess;
     case NCCL_ENCRYPTION_MODE_PSK:
+      warnOfOlderCommunicators(kName);
       stretto::chooseEncryption(config->psk != nullptr ? config->psk : "");
       return finish(stretto::encryptionOfProcess().status());
     default:

@@ -9,6 +9,7 @@
 
 #include "api/nccl_device.hpp"
 #include "base/scoped_variable.hpp"
+#include "harness/captured_log.hpp"
 #include "harness/ranks.hpp"
 #include "harness/watchdog.hpp"
 #include "platform/encryption.hpp"
@@ -350,6 +351,23 @@ TEST(Settings, UnknownOnesAreRefused) {
   EXPECT_EQ(ncclParamGetParameter("", &text, &length), ncclInvalidArgument);
   EXPECT_EQ(ncclParamGetI32(nullptr, &number), ncclInvalidArgument);
   EXPECT_EQ(ncclParamGetI32(reinterpret_cast<ncclParamHandle_t>(&number), &number), ncclInvalidArgument);
+}
+
+// What came too late for a communicator says so.
+TEST(Encryption, WarnsOfCommunicatorsThatAreOlder) {
+  ncclEncryptionConfig_t config = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+  CapturedWarnings none;
+  EXPECT_EQ(ncclSetEncryption(&config), ncclSuccess);
+  EXPECT_EQ(none.take().find("are older"), std::string::npos);
+  ncclUniqueId id;
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+  CapturedWarnings warnings;
+  EXPECT_EQ(ncclSetEncryption(&config), ncclSuccess);
+  const std::string text = warnings.take();
+  EXPECT_NE(text.find("communicators of this process are older and keep"), std::string::npos) << text;
+  EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
 }
 
 TEST(Encryption, IsAskedForUntilItIsTakenBack) {
