@@ -194,8 +194,8 @@ Status Communicator::connectAll() {
     // NCCL tells its own.
     STRETTO_TRY(journal.opensProfile(hostsOf(plane_.membership())));
   } else {
-    if (!fits && hostsOf(plane_.membership()) > 1)
-      STRETTO_TRY(mayGoInPlainText("it has more than " + std::to_string(kMaxRanks) + " ranks"));
+    // Its ranks have not told each other on which hosts they are.
+    if (!fits) STRETTO_TRY(mayGoInPlainText("it has more than " + std::to_string(kMaxRanks) + " ranks"));
     STRETTO_TRY(handedOver_.begin(connections_.apart));
   }
   journal.counters().connectNanoseconds = platform::monotonicNanoseconds() - joined;
