@@ -58,8 +58,10 @@ class EveryNet : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     if (std::string_view(GetParam().name).starts_with("Encrypted")) STRETTO_NEEDS_OPENSSL();
+    net_ = GetParam().open();
+    ASSERT_NE(net_, nullptr);
+    properties_ = net_->properties(0).value();
   }
-  EveryNet() : net_(GetParam().open()), properties_(net_->properties(0).value()) {}
 
   stretto::testing::Watchdog watchdog_{"a test of net/", 4 * kPatience};
   std::unique_ptr<Net> net_;
