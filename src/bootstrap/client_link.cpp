@@ -19,12 +19,11 @@ Status failWith(int rank, const Refusal& why) {
 
 }  // namespace
 
-ClientLink::ClientLink(const Rendezvous& place, const MemberInfo& who, int rankCount, StopCheck stop,
-                       LossCallback onLost, NudgeCallback onNudged, Encryption with)
+ClientLink::ClientLink(const Meeting& place, const MemberInfo& who, int rankCount, StopCheck stop,
+                       LossCallback onLost, NudgeCallback onNudged)
     : where(place),
       self(who),
       ranks(rankCount),
-      encryption(std::move(with)),
       stop_(std::move(stop)),
       onLost_(std::move(onLost)),
       onNudged_(std::move(onNudged)) {}

@@ -22,16 +22,20 @@ enum class Waited : uint8_t { kDone, kTimeout, kStopped };
 // How far the way to the host has come, for a timeout's explanation.
 enum class Joining : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
 
+// Where a member meets the others, and how it speaks to all its hosts: as when it came.
+struct Meeting : Rendezvous {
+  Encryption encryption = {};
+};
+
 class ClientLink {
  public:
-  ClientLink(const Rendezvous& where, const MemberInfo& self, int ranks, StopCheck stop, LossCallback onLost,
-             NudgeCallback onNudged, Encryption encryption = {});
+  ClientLink(const Meeting& where, const MemberInfo& self, int ranks, StopCheck stop, LossCallback onLost,
+             NudgeCallback onNudged);
 
   // Set at birth.
-  const Rendezvous where;
+  const Meeting where;
   const MemberInfo self;
   const int ranks;
-  const Encryption encryption;  // of all its connections, to whichever host
 
   // Only for the background thread.
   Hosting hosting;

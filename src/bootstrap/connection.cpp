@@ -6,6 +6,21 @@ namespace {
 constexpr size_t kPieces = 64;    // frames per system call
 constexpr int kReadsPerTurn = 8;  // then the other connections have their turn
 
+// pull() tells of what failed, as soon as the other end closes.
+TlsHandshake shakeHands(ByteStream& stream, std::string& why) {
+  const TlsHandshake state = stream.shakeHands(why);
+  if (state == TlsHandshake::kFailed) endSending(stream.socket());
+  return state;
+}
+
+// What is queued waits for the handshake, which may wait for nothing but that the socket takes its last
+// bytes. Whether it is time for the queue.
+bool flushHandshake(ByteStream& stream, std::string& why) {
+  if (stream.isFlushed()) return false;
+  stream.send({});
+  return stream.isFlushed() && shakeHands(stream, why) == TlsHandshake::kDone;
+}
+
 }  // namespace
 
 void Connection::send(SharedBytes frame) {
@@ -39,29 +54,11 @@ void Connection::encrypt(TlsRole role, const std::optional<TlsKey>& key) {
   flush();
   sendingFailed_ = sendingFailed_ || !queue_.empty();
   stream_.encrypt(role, key);
-  if (role == TlsRole::kClient) shakeHands();  // says hello
-}
-
-// pull() tells of what failed, as soon as the other end closes.
-TlsHandshake Connection::shakeHands() {
-  const TlsHandshake state = stream_.shakeHands(why_);
-  if (state == TlsHandshake::kFailed) {
-    sendingFailed_ = true;
-    endSending(stream_.socket());
-  }
-  return state;
-}
-
-// What is queued waits for the handshake, which may wait for nothing but that the socket takes its last
-// bytes. Whether it is time for the queue.
-bool Connection::flushHandshake() {
-  if (stream_.isFlushed()) return false;
-  stream_.send({});
-  return stream_.isFlushed() && shakeHands() == TlsHandshake::kDone;
+  if (role == TlsRole::kClient) shakeHands(stream_, why_);  // says hello
 }
 
 void Connection::flush() {
-  if (stream_.isShaking() && !sendingFailed_ && !flushHandshake()) return;
+  if (stream_.isShaking() && !sendingFailed_ && !flushHandshake(stream_, why_)) return;
   while (!queue_.empty() && !sendingFailed_) {
     IoSpan pieces[kPieces];
     size_t count = 0;

@@ -67,8 +67,6 @@ class Connection final : public Port {
 
   Pull consume(std::span<const uint8_t> data);
   void markDirty();
-  TlsHandshake shakeHands();
-  bool flushHandshake();
 
   const uint64_t token_;
   ByteStream stream_;

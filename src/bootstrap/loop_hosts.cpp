@@ -187,7 +187,7 @@ void Loop::call(const ClientLink& link, const MemberInfo& who) {
   const uint64_t token = nextToken_++;
   auto connection = std::make_unique<Connection>(token, std::move(socket), dirty_);
   auto dialogue = std::make_unique<CallDialogue>(*connection, session, link.where.secret, who.process, nonce,
-                                                 link.encryption.on);
+                                                 link.where.encryption.on);
   if (!connection->socket().valid()) {
     callEnded(*dialogue, error);
     return;

@@ -171,7 +171,7 @@ std::optional<Testimony> Loop::testify(uint64_t session) const {
   if (link == nullptr) {
     return std::nullopt;
   }
-  return Testimony{{link->where.secret, link->encryption}, link->members(), link->hosting.departures};
+  return Testimony{{link->where.secret, link->where.encryption}, link->members(), link->hosting.departures};
 }
 
 void Loop::hear(uint64_t session, const Departure& departure) {

@@ -6,7 +6,7 @@ namespace stretto::bootstrap {
 
 void MemberDialogue::open() {
   link_->reached(Joining::kConnected);
-  port_.send(encode(Hello{kWireVersion, link_->where.session, nonce_, link_->encryption.on}));
+  port_.send(encode(Hello{kWireVersion, link_->where.session, nonce_, link_->where.encryption.on}));
 }
 
 int64_t MemberDialogue::limit(FrameType type) const {
@@ -108,7 +108,7 @@ bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
   if (!decode(payload, challenge)) {
     return malformed();
   }
-  const Rendezvous& where = link_->where;
+  const Meeting& where = link_->where;
   const Hash128 expected = proofOf(where.secret, kHostLabel, where.session, nonce_, challenge.nonce, {});
   if (!equalInConstantTime(expected, challenge.proof)) {
     if (process_ != 0) return stranger();
@@ -121,9 +121,9 @@ bool MemberDialogue::onChallenge(std::span<const uint8_t> payload) {
     return complain("it does not know the session's secret");
   }
   stage_ = Stage::kAwaitWelcome;
-  if (link_->encryption.on) {
+  if (where.encryption.on) {
     port_.encrypt(TlsRole::kClient,
-                  tlsKeyOf(where.secret, link_->encryption, where.session, challenge.nonce, nonce_));
+                  tlsKeyOf(where.secret, where.encryption, where.session, challenge.nonce, nonce_));
   }
   port_.send(encodeJoin(where.secret, where.session, challenge.nonce, nonce_,
                         static_cast<uint32_t>(link_->ranks), link_->self));

@@ -85,9 +85,9 @@ Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int ran
   Result<std::unique_ptr<ServiceUse>> service = ServiceUse::acquire();
   STRETTO_TRY(service.status());
   Loop& loop = service.value()->loop();
-  auto link = std::make_shared<ClientLink>(where.value(), describeSelf(rank, loop, options), ranks,
-                                           std::move(stop), std::move(options.onPeerLost),
-                                           std::move(options.onNudged), service.value()->encryption());
+  const Meeting meeting{where.value(), service.value()->encryption()};
+  auto link = std::make_shared<ClientLink>(meeting, describeSelf(rank, loop, options), ranks, std::move(stop),
+                                           std::move(options.onPeerLost), std::move(options.onNudged));
   auto membership = std::unique_ptr<Membership>(new Membership(id, std::move(service.value()), link));
   if (!loop.post([link](Loop& running) { running.enter(link); })) {
     return stopped(rank);

@@ -121,7 +121,7 @@ void fuzzCall(int stage, std::span<const uint8_t> data) {
 // and its end with a further host (4).
 void fuzzMember(int stage, std::span<const uint8_t> data) {
   constexpr int kRanks = 2;
-  Rendezvous where;
+  Meeting where;
   where.session = kSession;
   where.secret = kSecret;
   const auto link = std::make_shared<ClientLink>(
