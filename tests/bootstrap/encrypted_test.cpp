@@ -119,6 +119,7 @@ TEST_F(Encrypted, ASessionStaysAsItWasMade) {
 TEST_F(Encrypted, RetriesStayEncrypted) {
   const std::string secret = "a key to somewhere else, for example";
   const Chosen chosen("");
+  open();  // somebody listens all the time
   const UniqueId id = newId();
   Service::closeSession(id);
   Rendezvous where = decodeId(id).value();
