@@ -95,7 +95,7 @@ FileDescriptor connectPlain(const SocketAddress& to, const std::vector<NetworkIn
 }
 
 std::vector<NetworkInterface> ownInterfaces() {
-  auto settings = net::tcp::settingsOfEnvironment();
+  auto settings = net::tcp::settingsOfEnvironment({});
   check(settings.status(), "network interfaces");
   return std::move(settings.value().interfaces);
 }

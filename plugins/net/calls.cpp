@@ -124,14 +124,16 @@ int init() {
   Process& here = process();
   std::lock_guard lock(here.mutex);
   if (here.net == nullptr) {
-    auto opened = tcp::open();
+    const auto encryption = encryptionOfProcess();
+    if (!encryption.ok()) return resultOf(encryption.status());
+    auto opened = tcp::open(encryption.value());
     if (!opened.ok()) return resultOf(opened.status());
     here.net = std::move(opened.value());
-    if (const auto encryption = encryptionOfProcess(); encryption.ok() && encryption.value().on) {
-      STRETTO_LOG(kWarn, kNet,
-                  "NET/Stretto: what NCCL sends through this plugin is encrypted, but NCCL's bootstrap hands "
-                  "the keys "
-                  "around in plain text: who hears that, and can change what is sent, reads everything");
+    if (encryption.value().on) {
+      STRETTO_LOG(
+          kWarn, kNet,
+          "NET/Stretto: what NCCL sends through this plugin is encrypted, but NCCL's bootstrap hands "
+          "the keys around in plain text: who hears that, and can change what is sent, reads everything");
     }
     for (int device = 0; device < here.net->devices(); ++device) {
       const auto properties = here.net->properties(device);

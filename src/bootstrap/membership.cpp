@@ -96,6 +96,10 @@ Result<std::unique_ptr<Membership>> Membership::join(const UniqueId& id, int ran
   return membership;
 }
 
+const Encryption& Membership::encryption() const {
+  return link_->where.encryption;
+}
+
 template <typename Wait, typename Words>
 Waited Membership::waitAloud(double timeoutSeconds, const Wait& wait, const Words& whatIsMissing) {
   const Clock::time_point deadline = deadlineAfter(timeoutSeconds);

@@ -21,6 +21,7 @@
 #include "base/status.hpp"
 #include "bootstrap/unique_id.hpp"
 #include "bootstrap/wire.hpp"
+#include "platform/encryption.hpp"
 
 namespace stretto::bootstrap {
 
@@ -76,6 +77,9 @@ class Membership {
   int rank() const;
   int ranks() const { return static_cast<int>(members().size()); }
   const UniqueId& id() const { return id_; }
+  // Whether what goes between hosts is encrypted, as it was when this one joined, whatever the process is
+  // told later.
+  const Encryption& encryption() const;
   // All members by rank; lives as long as the Membership.
   std::span<const MemberInfo> members() const;
 

@@ -36,9 +36,15 @@ std::unique_ptr<Net> firstThatWorks(const std::string& list, const std::string& 
   return nullptr;
 }
 
+Result<std::shared_ptr<Net>> openOurs(const Encryption& encryption) {
+  auto net = tcp::open(encryption);
+  if (!net.ok()) return net.status();
+  return std::shared_ptr<Net>(std::move(net.value()));
+}
+
 // What plugins of others send is theirs to encrypt, and they are not asked to: where our own sockets must, no
 // plugin is used.
-Result<std::shared_ptr<Net>> openEncrypted(const std::string& wanted) {
+Result<std::shared_ptr<Net>> openEncrypted(const Encryption& encryption, const std::string& wanted) {
   const std::string plugin = parameters::kNetPlugin.isSet() ? parameters::kNetPlugin.text() : "none";
   if (!equalsIgnoringCase(plugin, "none") || !isOurs(wanted)) {
     return fail(
@@ -47,19 +53,21 @@ Result<std::shared_ptr<Net>> openEncrypted(const std::string& wanted) {
         "NCCL_NET_PLUGIN=%s, NCCL_NET=%s would not do: unset the two, or do without encryption",
         plugin.c_str(), wanted.c_str());
   }
-  auto net = tcp::open();
-  if (!net.ok()) return net.status();
-  return std::shared_ptr<Net>(std::move(net.value()));
+  return openOurs(encryption);
 }
 
 }  // namespace
 
 Result<std::shared_ptr<Net>> open() {
-  const std::string wanted = parameters::kNet.text();
-  const bool named = parameters::kNetPlugin.isSet();
   const auto encryption = encryptionOfProcess();
   if (!encryption.ok()) return encryption.status();
-  if (encryption.value().on) return openEncrypted(wanted);
+  return open(encryption.value());
+}
+
+Result<std::shared_ptr<Net>> open(const Encryption& encryption) {
+  const std::string wanted = parameters::kNet.text();
+  const bool named = parameters::kNetPlugin.isSet();
+  if (encryption.on) return openEncrypted(encryption, wanted);
   std::string why;
   if (auto net = firstThatWorks(parameters::kNetPlugin.text(), wanted, why)) {
     return std::shared_ptr<Net>(std::move(net));
@@ -77,9 +85,7 @@ Result<std::shared_ptr<Net>> open() {
                 "NCCL_NET_PLUGIN, or unset NCCL_NET for TCP",
                 wanted.c_str(), why.c_str());
   }
-  auto net = tcp::open();
-  if (!net.ok()) return net.status();
-  return std::shared_ptr<Net>(std::move(net.value()));
+  return openOurs(encryption);
 }
 
 }  // namespace stretto::net

@@ -20,13 +20,11 @@ class ByteStream {
 
   const FileDescriptor& socket() const { return socket_; }
   bool valid() const { return socket_.valid(); }
-  void reset() {
-    tls_.reset();
-    socket_.reset();
-  }
+  void reset() { release().reset(); }
   // Without what encrypted it: only to be closed.
   FileDescriptor release() {
     tls_.reset();
+    shaking_ = false;
     return std::move(socket_);
   }
 

@@ -26,7 +26,7 @@ from stretto.lab import document, plots
 from stretto.lab.backends import BACKENDS, DEFAULT, SEQUENCE
 from stretto.lab.chain import bench_options, numbers
 from stretto.lab.model import QWEN3_8B, Parts, Shape
-from stretto.lab.names import chosen
+from stretto.lab.names import GPU_BACKENDS, chosen
 from stretto.trace.words import plural
 
 # Annotations stay real types here: the command line reads them.
@@ -50,10 +50,9 @@ class _Place:
     bytes: int  # of an element
 
 
-_GPU_BACKENDS = ("stretto", "stretto-fused", "nccl", "torch-one-shot", "torch-two-shot", "vllm-custom")
 _PLACES = {
     "cpu": _Place("stretto.lab.decode_rank", "CPU ranks", tuple(BACKENDS), DEFAULT, "float32", 4),
-    "cuda": _Place("stretto.lab.gpu_rank", "GPUs", _GPU_BACKENDS, _GPU_BACKENDS, "bfloat16", 2),
+    "cuda": _Place("stretto.lab.gpu_rank", "GPUs", GPU_BACKENDS, GPU_BACKENDS, "bfloat16", 2),
 }
 
 

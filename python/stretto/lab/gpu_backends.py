@@ -15,6 +15,7 @@ from stretto.bench.drivers import Missing
 from stretto.bench.flashinfer_driver import Vllm, load
 from stretto.lab.gpu_kernels import add_rms_norm
 from stretto.lab.model import EPSILON
+from stretto.lab.names import GPU_BACKENDS
 
 
 class Backend(ABC):
@@ -145,11 +146,6 @@ class VllmCustom(Backend):
         self._session.recorded()
 
 
-BACKENDS: dict[str, type[Backend]] = {
-    "stretto": Stretto,
-    "stretto-fused": StrettoFused,
-    "nccl": Nccl,
-    "torch-one-shot": OneShot,
-    "torch-two-shot": TwoShot,
-    "vllm-custom": VllmCustom,
-}
+BACKENDS: dict[str, type[Backend]] = dict(
+    zip(GPU_BACKENDS, (Stretto, StrettoFused, Nccl, OneShot, TwoShot, VllmCustom), strict=True)
+)

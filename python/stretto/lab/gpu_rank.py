@@ -64,7 +64,7 @@ class Session:
             why = ""
             try:
                 self._backends[name] = BACKENDS[name].open(self._job.most_bytes)
-            except (Missing, StrettoError, RuntimeError) as error:
+            except (Missing, StrettoError, RuntimeError, OSError) as error:
                 why = str(error)
             lacking = torch.tensor([int(bool(why))])
             dist.all_reduce(lacking)
@@ -109,31 +109,36 @@ class Session:
         return self._graphs[name]
 
     def _count_wrong_sums(self, backend: Backend) -> int:
-        """Elements of one operation in a graph that are not the sum of all ranks' parts, the residual added, or not the
-        norm of that; three times with other parts.
+        """Elements of two operations in a graph, the second on the first one's results, that are not the sum of all
+        ranks' parts, the residual added, or not the norm of that; three times with other parts.
         """
         tokens, hidden = self._expected.shape
         x, residual = (torch.zeros((tokens, width), dtype=TYPE, device=self._device) for width in (_DEPTH, hidden))
         weights = [random(rank, self._device, hidden, _DEPTH) * _DEPTH**-0.5 for rank in range(self._job.ranks)]
         gamma = 1 + 0.1 * random(99, self._device, hidden)
 
-        def operate() -> tuple[torch.Tensor, torch.Tensor]:
-            kept = residual.clone()
-            return backend.reduce_add_norm(backend.product(x, weights[self._job.rank]), kept, gamma)
+        def operate(x: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            partial = backend.product(x[:, :_DEPTH].contiguous(), weights[self._job.rank])
+            return backend.reduce_add_norm(partial, residual.clone(), gamma)
 
-        graph, (normalised, added) = self._captured(operate, backend)
+        def operate_twice() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+            first = operate(x, residual)
+            return first, operate(*first)
+
+        graph, (first, second) = self._captured(operate_twice, backend)
         wrong = 0
         for turn in range(_CHECKS):
             x.copy_(random(1000 + turn, self._device, tokens, _DEPTH))
             residual.copy_(random(2000 + turn, self._device, tokens, hidden))
             self._meet()
             graph.replay()
-            parts = [torch.nn.functional.linear(x, weight).float() for weight in weights]
-            addends = torch.stack([*parts, residual.float()])
-            exact, close = addends.sum(0), _CLOSE * (1 + addends.abs().sum(0))
-            scale = torch.rsqrt(exact.square().mean(-1, keepdim=True) + EPSILON) * gamma.float()
-            for got, right, bound in ((added, exact, close), (normalised, exact * scale, close * scale.abs())):
-                wrong += int((~((got.float() - right).abs() <= bound)).sum())
+            for given, kept, (normalised, added) in ((x, residual, first), (*first, second)):
+                parts = [torch.nn.functional.linear(given[:, :_DEPTH], weight).float() for weight in weights]
+                addends = torch.stack([*parts, kept.float()])
+                exact, close = addends.sum(0), _CLOSE * (1 + addends.abs().sum(0))
+                scale = torch.rsqrt(exact.square().mean(-1, keepdim=True) + EPSILON) * gamma.float()
+                for got, right, bound in ((added, exact, close), (normalised, exact * scale, close * scale.abs())):
+                    wrong += int((~((got.float() - right).abs() <= bound)).sum())
         return wrong
 
     def _captured(self, operate: Callable[[], _T], backend: Backend) -> tuple[torch.cuda.CUDAGraph, _T]:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from stretto.bench.options import UsageError
 
+GPU_BACKENDS = ("stretto", "stretto-fused", "nccl", "torch-one-shot", "torch-two-shot", "vllm-custom")
+"""Of a layer on GPUs (`gpu_backends`)."""
+
 
 def chosen(flag: str, text: str, known: Sequence[str]) -> list[str]:
     """Those of a list with commas, each once, in its order. UsageError for one that is not known."""

@@ -285,10 +285,8 @@ planner::Machine summarise(const ConnectRequest& request, std::span<const links:
 
 }  // namespace
 
-Status mayGoInPlainText(const std::string& why) {
-  const auto encryption = encryptionOfProcess();
-  if (!encryption.ok()) return encryption.status();
-  if (!encryption.value().on) return kOkStatus;
+Status mayGoInPlainText(const Encryption& encryption, const std::string& why) {
+  if (!encryption.on) return kOkStatus;
   return fail(
       Code::kInvalidUsage,
       "connections are to be encrypted (STRETTO_TLS=1 or ncclSetEncryption), and NVIDIA's NCCL, which would "
@@ -309,7 +307,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   auto endpoints = gather(membership, "endpoint", mine.value(), request.timeoutSeconds);
   if (!endpoints.ok()) return endpoints.status();
   if (std::string apart = spreadOf(endpoints.value()); !apart.empty()) {
-    STRETTO_TRY(mayGoInPlainText(apart));
+    STRETTO_TRY(mayGoInPlainText(membership.encryption(), apart));
     connections = {};
     connections.apart = std::move(apart);
     return kOkStatus;

@@ -92,7 +92,7 @@ struct ConnectRequest {
 
 // Why ranks of several hosts, which cannot be served here for the reason `why`, must not be handed over to
 // NVIDIA's NCCL: connections are to be encrypted.
-Status mayGoInPlainText(const std::string& why);
+Status mayGoInPlainText(const Encryption& encryption, const std::string& why);
 
 // Collective over the membership: makes the window, offers it, opens everybody else's, agrees with all ranks
 // about what it found. On success `machine` holds what is the same everywhere. Ranks on GPUs of several hosts

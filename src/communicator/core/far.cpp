@@ -91,12 +91,12 @@ Status agree(std::span<const Offer> offers, int rank) {
 
 }  // namespace
 
-Result<std::shared_ptr<net::Net>> netBetweenHosts() {
+Result<std::shared_ptr<net::Net>> netBetweenHosts(const Encryption& encryption) {
   {
     const std::lock_guard lock(netMutex);
     if (givenNet != nullptr) return givenNet;
   }
-  auto net = net::open();
+  auto net = net::open(encryption);
   if (net.ok() && net.value()->devices() == 0) {
     return fail(Code::kSystem, "no network interface can be used to reach other hosts: NCCL_SOCKET_IFNAME=%s",
                 parameters::kSocketInterface.text().c_str());
@@ -120,7 +120,7 @@ Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLi
                             std::span<const links::Endpoint> endpoints, int wanted, double timeoutSeconds) {
   const int rank = config.rank;
   auto listening = [&]() -> Result<FarLinks> {
-    auto net = netBetweenHosts();
+    auto net = netBetweenHosts(membership.encryption());
     if (!net.ok()) return net.status();
     config.net = std::move(net.value());
     FarLinks all;

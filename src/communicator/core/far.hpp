@@ -15,12 +15,14 @@
 #include "links/endpoint.hpp"
 #include "links/net/far_links.hpp"
 #include "net/net.hpp"
+#include "platform/encryption.hpp"
 #include "primitives/window.hpp"
 
 namespace stretto::communicator {
 
-// The net between hosts, as NCCL_NET_PLUGIN and NCCL_NET have it (net/open.hpp). Tests may give another one.
-Result<std::shared_ptr<net::Net>> netBetweenHosts();
+// The net between hosts, as NCCL_NET_PLUGIN and NCCL_NET have it (net/open.hpp), encrypted as a session is.
+// Tests may give another one.
+Result<std::shared_ptr<net::Net>> netBetweenHosts(const Encryption& encryption);
 void useBetweenHosts(std::shared_ptr<net::Net> net);
 
 // Listens for far ranks and learns where they listen: so often as all ranks want it, once at least. Those of

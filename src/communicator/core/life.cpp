@@ -195,7 +195,9 @@ Status Communicator::connectAll() {
     STRETTO_TRY(journal.opensProfile(hostsOf(plane_.membership())));
   } else {
     // Its ranks have not told each other on which hosts they are.
-    if (!fits) STRETTO_TRY(mayGoInPlainText("it has more than " + std::to_string(kMaxRanks) + " ranks"));
+    if (!fits)
+      STRETTO_TRY(mayGoInPlainText(plane_.membership().encryption(),
+                                   "it has more than " + std::to_string(kMaxRanks) + " ranks"));
     STRETTO_TRY(handedOver_.begin(connections_.apart));
   }
   journal.counters().connectNanoseconds = platform::monotonicNanoseconds() - joined;

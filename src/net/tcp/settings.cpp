@@ -101,14 +101,12 @@ Status takeThreadsAndFlows(Settings& settings) {
 
 }  // namespace
 
-Result<Settings> settingsOfEnvironment() {
+Result<Settings> settingsOfEnvironment(const Encryption& encryption) {
   Settings settings;
   auto interfaces = interfacesOfEnvironment();
   if (!interfaces.ok()) return interfaces.status();
   settings.interfaces = std::move(interfaces.value());
-  const auto encryption = encryptionOfProcess();
-  if (!encryption.ok()) return encryption.status();
-  settings.encryption = encryption.value();
+  settings.encryption = encryption;
   const auto merge = parameters::kNetMerge.flag();
   if (!merge.ok()) return merge.status();
   settings.merge = merge.value();

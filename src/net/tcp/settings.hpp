@@ -27,7 +27,7 @@ struct Settings {
   double silence = 4;  // seconds after which a flow whose peer does not answer is given up
 };
 
-// From the environment. kInvalidUsage if it chooses no interface or a value is wrong.
-Result<Settings> settingsOfEnvironment();
+// From the environment, but for the encryption. kInvalidUsage if it chooses no interface or a value is wrong.
+Result<Settings> settingsOfEnvironment(const Encryption& encryption);
 
 }  // namespace stretto::net::tcp

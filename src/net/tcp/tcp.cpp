@@ -83,8 +83,8 @@ std::unique_ptr<Net> open(const Settings& settings) {
   return std::make_unique<TcpNet>(settings);
 }
 
-Result<std::unique_ptr<Net>> open() {
-  const auto settings = settingsOfEnvironment();
+Result<std::unique_ptr<Net>> open(const Encryption& encryption) {
+  const auto settings = settingsOfEnvironment(encryption);
   if (!settings.ok()) return settings.status();
   return open(settings.value());
 }

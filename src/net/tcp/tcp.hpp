@@ -11,7 +11,7 @@
 namespace stretto::net::tcp {
 
 std::unique_ptr<Net> open(const Settings& settings);
-// As the environment has it.
-Result<std::unique_ptr<Net>> open();
+// As the environment has it, but for the encryption.
+Result<std::unique_ptr<Net>> open(const Encryption& encryption);
 
 }  // namespace stretto::net::tcp
