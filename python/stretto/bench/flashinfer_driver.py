@@ -76,16 +76,7 @@ class Vllm(CarriedSession):
     def recorded(self) -> None:
         self._expect(self._library.vllmCaptured(self._own, self._inputs))
 
-    def run(self) -> None:
-        self.reduce(self._input, self._result)
-
-    @property
-    def memory(self) -> torch.Tensor:
-        """The bytes that all ranks see, at whose beginning inputs lie."""
-        return self._memory
-
     def reduce(self, given: torch.Tensor, found: torch.Tensor) -> None:
-        """Sums what lies at the beginning of `memory`."""
         stream = torch.cuda.current_stream().cuda_stream
         self._expect(self._library.vllmAllReduce(self._own, given.data_ptr(), found.data_ptr(), given.numel(), stream))
 
@@ -121,16 +112,16 @@ class Trtllm(CarriedSession):
         if self._hidden(int(words["count"])) % 8 or int(words["count"]) % self._hidden(int(words["count"])):
             raise Unsupported(f"{self.whose} wants tokens of whole words of 16 bytes")
 
-    def run(self) -> None:
+    def reduce(self, given: torch.Tensor, found: torch.Tensor) -> None:
         call = TrtllmCall(
             workspace=self._workspace.data_ptr(),
-            input=self._input.data_ptr(),
-            output=self._result.data_ptr(),
+            input=given.data_ptr(),
+            output=found.data_ptr(),
             stream=torch.cuda.current_stream().cuda_stream,
             rank=self._rank,
             ranks=self._ranks,
-            count=self._input.numel(),
-            hidden=self._hidden(self._input.numel()),
+            count=given.numel(),
+            hidden=self._hidden(given.numel()),
             one_shot=int(self._one_shot),
         )
         self._expect(self._library.trtllmAllReduce(ctypes.byref(call)))

@@ -186,6 +186,18 @@ class CarriedSession(SymmetricSession):
         self._most = most_bytes
         self._kept: list[object] = []
 
+    @property
+    def memory(self) -> torch.Tensor:
+        """The bytes that all ranks see, at whose beginning inputs lie."""
+        return self._memory
+
+    @abstractmethod
+    def reduce(self, given: torch.Tensor, found: torch.Tensor) -> None:
+        """Sums `given`, which lies at the beginning of `memory`, into `found`, on the current stream."""
+
+    def run(self) -> None:
+        self.reduce(self._input, self._result)
+
     @abstractmethod
     def mistake(self, status: int) -> str:
         """What one of the library's functions that did not answer 0 has to say."""

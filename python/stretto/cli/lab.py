@@ -195,7 +195,8 @@ def decode() -> Run:
 
     36 layers of its shape, smaller by --scale, with random weights; one token for each sequence of the batch. Time by
     part, and tokens a second. Results are compared with those of one rank without shards. On GPUs a step is one CUDA
-    graph in bfloat16, and the backends are this library's two calls, NCCL, torch's symmetric memory and vLLM's kernel.
+    graph in bfloat16, and the backends are this library's two calls, NCCL, torch's symmetric memory, and kernels of
+    vLLM and of SGLang.
     """
     from stretto.lab.decode import run
 

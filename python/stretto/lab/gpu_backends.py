@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +15,8 @@ import torch.distributed._symmetric_memory as symm_mem
 import stretto.torch
 from stretto.bench.drivers import Missing
 from stretto.bench.flashinfer_driver import Vllm, load
+from stretto.bench.sglang_driver import Sglang
+from stretto.bench.symm_session import CarriedSession
 from stretto.lab.gpu_kernels import add_rms_norm
 from stretto.lab.model import EPSILON
 from stretto.lab.names import GPU_BACKENDS
@@ -118,21 +122,27 @@ class TwoShot(_Symmetric):
         return reduced
 
 
-class VllmCustom(Backend):
-    """vLLM's custom all-reduce, out of FlashInfer's headers (tools/gpu_peers), over memory that all ranks see."""
+class _Carried(Backend):
+    """An inference server's kernel, in a library of tools/gpu_peers, over memory that all ranks see."""
 
-    version = "FlashInfer's copy"
+    variable: ClassVar[str]
+    """Names the library."""
 
-    def __init__(self, most_bytes: int) -> None:
-        library = os.environ.get("STRETTO_BENCH_FLASHINFER", "")
-        if not library:
-            raise Missing("STRETTO_BENCH_FLASHINFER does not name the library that tools/gpu_peers makes")
-        self._session = Vllm(load(Path(library)), "vllm", dist.get_rank(), dist.get_world_size(), most_bytes)
-        self._session.forget()
+    def __init__(self, session: CarriedSession) -> None:
+        self._session = session
+        session.forget()
 
     @classmethod
     def open(cls, most_bytes: int) -> Backend:
-        return cls(most_bytes)
+        library = os.environ.get(cls.variable, "")
+        if not library:
+            raise Missing(f"{cls.variable} does not name the library that tools/gpu_peers makes")
+        return cls(cls.session(Path(library), most_bytes))
+
+    @staticmethod
+    @abstractmethod
+    def session(library: Path, most_bytes: int) -> CarriedSession:
+        """That of the benchmark's driver."""
 
     def product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return torch.mm(x, weight.t(), out=_seen(self._session.memory, x, weight))
@@ -146,6 +156,36 @@ class VllmCustom(Backend):
         self._session.recorded()
 
 
+class VllmCustom(_Carried):
+    version = "FlashInfer's copy"
+    variable = "STRETTO_BENCH_FLASHINFER"
+
+    @staticmethod
+    def session(library: Path, most_bytes: int) -> CarriedSession:
+        return Vllm(load(library), "vllm", dist.get_rank(), dist.get_world_size(), most_bytes)
+
+
+class _Sglang(_Carried):
+    version = "SGLang"
+    variable = "STRETTO_BENCH_SGLANG"
+
+
+class SglangOneShot(_Sglang):
+    @staticmethod
+    def session(library: Path, most_bytes: int) -> CarriedSession:
+        return Sglang(ctypes.CDLL(str(library)), "one-shot", dist.get_rank(), dist.get_world_size(), most_bytes)
+
+
+class SglangTwoShot(_Sglang):
+    @staticmethod
+    def session(library: Path, most_bytes: int) -> CarriedSession:
+        return Sglang(ctypes.CDLL(str(library)), "two-shot", dist.get_rank(), dist.get_world_size(), most_bytes)
+
+
 BACKENDS: dict[str, type[Backend]] = dict(
-    zip(GPU_BACKENDS, (Stretto, StrettoFused, Nccl, OneShot, TwoShot, VllmCustom), strict=True)
+    zip(
+        GPU_BACKENDS,
+        (Stretto, StrettoFused, Nccl, OneShot, TwoShot, VllmCustom, SglangOneShot, SglangTwoShot),
+        strict=True,
+    )
 )

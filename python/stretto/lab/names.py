@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from stretto.bench.options import UsageError
 
-GPU_BACKENDS = ("stretto", "stretto-fused", "nccl", "torch-one-shot", "torch-two-shot", "vllm-custom")
+GPU_BACKENDS = (
+    *("stretto", "stretto-fused", "nccl", "torch-one-shot", "torch-two-shot", "vllm-custom"),
+    *("sglang-one-shot", "sglang-two-shot"),
+)
 """Of a layer on GPUs (`gpu_backends`)."""
 
 
