@@ -244,7 +244,8 @@ def _partial(model: Model, sums: list[Any]) -> Any:
         (decode, decode.DecodeOptions(ranks=3), "cannot be cut for 3 ranks"),
         (decode, decode.DecodeOptions(scale=3), "leaves no whole sizes"),
         (decode, decode.DecodeOptions(scale=1, layers=10000), "a larger --scale"),
-        (decode, decode.LayerOptions(device="cuda"), "built for CPU ranks"),
+        (decode, decode.SequenceOptions(device="cuda"), "built for CPU ranks"),
+        (decode, decode.LayerOptions(device="tpu"), "choose from cpu, cuda"),
         (decode, decode.LayerOptions(backends="mpi"), "choose from stretto"),
         (decode, decode.SequenceOptions(batch="16,3"), "cuts the tokens among 2 ranks"),
     ],
@@ -252,6 +253,12 @@ def _partial(model: Model, sums: list[Any]) -> Any:
 def test_what_cannot_be_is_refused_with_a_sentence(module: Any, options: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         module.run(options)
+
+
+def test_ranks_on_gpus_want_pytorch_and_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="compute with torch and triton, which this Python lacks"):
+        decode.run(decode.LayerOptions(device="cuda"))
 
 
 def test_all_leaves_out_the_kind_that_is_wrong() -> None:

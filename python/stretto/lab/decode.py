@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,6 +87,8 @@ class DecodeOptions:
         """With what depends on the device in place of what was left open."""
         if self.device not in _PLACES:
             raise UsageError(f"--device {self.device}: choose from {', '.join(_PLACES)}")
+        if self.device != "cpu" and isinstance(self, SequenceOptions):
+            raise UsageError(f"--device {self.device}: lab {self.command} is built for CPU ranks")
         scale = self.scale or (self.default_scale if self.device == "cpu" else 1)
         backends = self.backends or self.default_backends or ",".join(self.place.default)
         return replace(self, scale=scale, backends=backends)
@@ -169,8 +172,9 @@ def run(options: DecodeOptions) -> int:
 
 def _check(options: DecodeOptions, names: Sequence[str], batches: Sequence[int]) -> None:
     expect_targets(bench_options(options, 8))
-    if options.device != "cpu" and isinstance(options, SequenceOptions):
-        raise UsageError(f"--device {options.device}: lab {options.command} is built for CPU ranks")
+    lacking = [name for name in ("torch", "triton") if options.device == "cuda" and find_spec(name) is None]
+    if lacking:
+        raise UsageError(f"--device cuda: ranks on GPUs compute with {' and '.join(lacking)}, which this Python lacks")
     for name, value in (("layers", options.layers), ("context", options.context), ("batch", min(batches))):
         if value < 1:
             raise UsageError(f"--{name} {value}: at least 1")
