@@ -24,7 +24,7 @@ from stretto.audit.finding import ALL, Finding, Severity
 from stretto.audit.measurements import Platform, Series
 from stretto.bench import job
 from stretto.bench.drivers import Missing, find_driver
-from test_audit import MADE_UP
+from test_audit_facts import MADE_UP
 
 HERE = Path(__file__).parent
 # Fewer repetitions than --quick has, as a fault that is planted is there each time; and more time, should the machine

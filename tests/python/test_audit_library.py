@@ -21,7 +21,8 @@ from stretto.audit.finding import Finding, Severity
 from stretto.bench import gpu
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.options import Options
-from test_audit import HEALTHY, document, gravest, with_gpu
+from test_audit import HEALTHY, document, gravest
+from test_audit_facts import with_gpu
 
 LEVEL = dataclasses.replace(LEVELS["quick"], seconds=600, turns=2, patience=30)
 GPUS = dataclasses.replace(HEALTHY, **with_gpu())

@@ -18,6 +18,8 @@ Document = dict[str, Any]
 _FLEETING = frozenset(
     ["cgroup_memory_used", "memory_available", "swap_used", "pressure", "steal", "load", "shm_free", "ports_used"]
 )
+# The other facts of an interface grow with what it moves.
+_OF_INTERFACES = ("up", "mtu", "speed", "node", "ring", "segmentation", "merging")
 # By how much a measurement must differ where neither machine is noisy.
 _LEAST = 0.10
 # A list of two machines has no majority; of three, two can say that the third is the odd one.
@@ -114,7 +116,10 @@ def facts(document: Document) -> dict[str, str]:
             continue
         if name == "nics":
             found |= {
-                f"interface {one['name']}: {key}": str(one[key]) for one in value for key in ("up", "mtu", "speed")
+                f"interface {one['name']}: {key}": str(one[key])
+                for one in value
+                for key in _OF_INTERFACES
+                if key in one
             }
         elif name == "gpus":
             found |= {

@@ -11,6 +11,7 @@ from stretto.audit.finding import ALL, BETWEEN_HOSTS, SECTIONS, Check
 for _name in (
     "environment",
     "machine",
+    "nic_checks",
     "gpu_checks",
     "correctness",
     "speed",
