@@ -96,6 +96,8 @@ def metrics(document: Document) -> dict[str, Metric]:
     for one in (document.get("gpus") or {}).get("rows", ()):
         name = f"{one['implementation']} of {one['ranks']} ranks on GPUs, {bytes_text(one['bytes'])}"
         found[name] = Metric(one["us_min"], "µs", noise=one["us_median"] / one["us_min"])
+    for way, cost in document.get("launch", {}).items():
+        found[f"a call's cost, {way}"] = Metric(cost["best"], "ns", noise=cost["median"] / cost["best"])
     for pair, rate in document.get("gpu_pairs", {}).items():
         found[f"messages between GPUs {pair.replace('-', ' and ')}"] = Metric(rate, "GB/s", True)
     for pair, rate in document["pairs"].items():
