@@ -307,6 +307,13 @@ def test_only_and_skip(tmp_path: Path) -> None:
     assert done.returncode == 2 and "did you mean machine" in done.stderr
 
 
+def test_the_platform_alone_has_its_table() -> None:
+    listed = stretto("audit", "--platform", "--list").stdout
+    assert "platform.clock" in listed and "machine.nofile" not in listed
+    refused = stretto("audit", "--platform", "--only", "machine", "--list")
+    assert refused.returncode == 2 and "give one of them" in refused.stderr
+
+
 def test_a_stored_audit_is_shown_and_compared(tmp_path: Path) -> None:
     old, new, other = tmp_path / "old.json", tmp_path / "new.json", tmp_path / "other.json"
     old.write_text(json.dumps(document()))
