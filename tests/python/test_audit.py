@@ -250,6 +250,19 @@ def test_a_comparison_says_what_changed() -> None:
     assert [one["kind"] for one in found.differences] == ["finding", "fact", "measurement"]
 
 
+def test_a_call_that_costs_more_and_a_ring_that_shrank_are_changes() -> None:
+    def made(best: float, **changes: Any) -> dict[str, Any]:
+        known = dataclasses.replace(HEALTHY, nics=(facts.Nic("a", True, 9000, **changes),))
+        return document(launch={"call": {"best": best, "median": 1.02 * best}}, facts=dataclasses.asdict(known))
+
+    now, then = made(90.0, ring=256, received=9000), made(45.0, ring=4096, received=5)
+    found = compare.compare([("now", now), ("then", then)])
+    assert found.lines == [
+        "interface a: ring: 4096 before, 256 now",
+        "a call's cost, call: 45 ns before, 90 now (+100%, worse; noise 10%)",
+    ]
+
+
 def test_what_is_noise_is_no_change() -> None:
     loud = {"probe": "wake", "case": "futex", "unit": "us", "values": [10, 25, 40], "best": 10, "median": 25}
     now = document(platform=[{**loud, "best": 20}])

@@ -24,6 +24,8 @@ from stretto.audit.finding import ALL, Severity
 from stretto.audit.measurements import Platform, Series
 from stretto.bench import job
 from stretto.bench.drivers import Missing, find_driver
+from stretto.bench.measure import SUBJECT
+from stretto.bench.rows import FLOOR
 from test_audit import gravest, look
 from test_audit_facts import MADE_UP
 
@@ -336,6 +338,17 @@ def test_slow_operations_and_slow_starts_are_named(faulty: Faulty) -> None:
     assert found.severity is Severity.WARNING and "memcpy" in found.expected
     found = gravest(look("initialisation.time", context))
     assert found.severity is Severity.WARNING and "elsewhere" in found.cause
+
+
+@pytest.mark.parametrize(("took", "severity"), [(2300.0, Severity.OK), (60000.0, Severity.WARNING)])
+def test_memcpy_that_stays_in_the_caches_is_not_the_only_yardstick(took: float, severity: Severity) -> None:
+    context = Context(level=LEVEL)
+    row = {"bytes": 4 << 20, "wrong": 0, "busbw_gbps": 1.0}
+    rows = [{**row, "implementation": SUBJECT, "us_min": took}, {**row, "implementation": FLOOR, "us_min": 89.0}]
+    vars(context.measured).update(platform=QUIET, large=rows)
+    (found,) = look("bandwidth.collective", context)
+    if two_cores():
+        assert found.severity is severity and "the model's" in found.expected, found
 
 
 def test_calls_that_cost_too_much_are_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:

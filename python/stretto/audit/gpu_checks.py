@@ -65,13 +65,13 @@ def gpu_mps(context: Context) -> Iterator[Finding]:
     multiprocessors."""
     if context.facts.mps and context.facts.gpus:
         yield note(
-            "MPS runs",
+            "nvidia-cuda-mps-control runs, or has left its pipe behind",
             "off, where each rank has a GPU of its own",
             cause="somebody started nvidia-cuda-mps-control, for this job or another one",
             next_step="echo quit | nvidia-cuda-mps-control, unless ranks are to share GPUs",
         )
     else:
-        yield ok("MPS does not run" if not context.facts.mps else "MPS runs, and no GPU is here")
+        yield ok("no GPUs" if not context.facts.gpus else "MPS does not run")
 
 
 @check("machine.gpu-throttling", "GPUs that are slowed down", Severity.WARNING)

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, note, ok, warning
 from stretto.audit.measurements import Platform
+from stretto.audit.speed import SLACK, noise_of
 from stretto.audit.words import microseconds, significant
 from stretto.bench.measure import SUBJECT
 
-# By how much the best of many may differ from the model, on a quiet machine.
-_SLACK = 6.0
-_MOST_NOISE = 5.0
 # An eager operation of GPUs takes some times what its kernels take in a graph; nothing of ours takes this much more.
 _EAGER = 10.0
 _EAGER_US = 20.0
@@ -32,12 +30,12 @@ def stream_ns(platform: Platform, empty: float) -> float:
 def _judged(context: Context, way: str, what: str, model: float, cause: str, next_step: str) -> Iterator[Finding]:
     costs, platform = context.measured.launch, context.measured.platform
     best, empty = min(costs[way]), min(costs["empty"])
-    noise = min(_MOST_NOISE, platform.noise)
+    noise = noise_of(platform)
     text = f"{what} {significant(best)} ns at best; a call that only reads a number {significant(empty)} ns"
-    if best > _SLACK * noise * model:
+    if best > SLACK * noise * model:
         yield warning(
             text,
-            f"{significant(model)} ns by the model, and no more than {_SLACK:g} times that (machine noise {noise:.1f})",
+            f"{significant(model)} ns by the model, and no more than {SLACK:g} times that (machine noise {noise:.1f})",
             certainty="likely",
             cause=cause,
             next_step=next_step,

@@ -194,7 +194,7 @@ def numa(context: Context) -> Iterator[Finding]:
             f"{', '.join(map(str, facts.memory_nodes))} alone",
             "memory of the node that a rank runs on",
             subject=f"node {apart[0]}",
-            cause="memory and cores were bound apart (numactl --membind, cpuset.mems)",
+            cause="memory and cores were bound apart (numactl --membind, cpuset.mems), or that node has no memory",
             next_step=f"numactl --cpunodebind={facts.memory_nodes[0]} --membind={facts.memory_nodes[0]}",
         )
     elif len(nodes) > 1 and min(map(len, nodes.values())) * len(nodes) < len(facts.cores_allowed) / 2:

@@ -11,7 +11,7 @@ from stretto.audit.facts import Facts, Nic
 from stretto.audit.finding import Finding, Severity, check, note, ok, warning
 
 _FAST = 10000  # Mbit/s: from here on what the kernel does for each packet decides
-_MANY_MISSED = 1e-6
+_MANY_MISSED = 1e-5
 
 
 @check("machine.nic-speed", "speed of the network interfaces", Severity.WARNING)

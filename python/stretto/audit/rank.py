@@ -245,14 +245,16 @@ def storm(comm: stretto.Communicator, seconds: float, seed: int) -> Reply:
 def sizes_at_once(comm: stretto.Communicator, seconds: float) -> Reply:
     """Each collective of every size from 8 B to 1 MB, submitted together as one group."""
     moves, clock, generation = Moves(comm), Clock(comm, seconds), 0
-    while not clock.look():
+    while not clock.over:
         generation += 1
         for name in (*REDUCING, *MOVING):
+            if clock.look():
+                break
             with stretto.group():
                 # Each second one ends in the middle of a line.
                 begun = [moves.begin(name, (8 << step) + 8 * (step % 2), generation) for step in range(18)]
             moves.judge(begun)
-    return {**moves.reply(), "operations": generation * 18 * len((*REDUCING, *MOVING))}
+    return moves.reply()
 
 
 def communicators_at_once(comms: list[stretto.Communicator], clock: Clock) -> Reply:

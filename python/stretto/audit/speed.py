@@ -17,7 +17,7 @@ from stretto.bench.measure import SUBJECT
 from stretto.bench.rows import FLOOR
 
 # By how much the best of many may differ from the model before anything is said, on a quiet machine.
-_SLACK = 6.0
+SLACK = 6.0
 _MOST_NOISE = 5.0
 
 
@@ -32,7 +32,8 @@ def expected_us(platform: Platform, ranks: int, cores: int, bytes: int) -> float
     return hops * hop + clock + copies
 
 
-def _noise(platform: Platform) -> float:
+def noise_of(platform: Platform) -> float:
+    """By how much more it may differ here."""
     return min(_MOST_NOISE, platform.noise)
 
 
@@ -58,10 +59,10 @@ def small(context: Context) -> Iterator[Finding]:
         f"{bytes_text(worst.bytes)} takes {microseconds(worst.best)} at best, {microseconds(worst.p50)} in the median"
     )
     model = f"{microseconds(models[worst.bytes])} by the model"
-    if ratio > _SLACK * _noise(platform):
+    if ratio > SLACK * noise_of(platform):
         yield warning(
             text,
-            f"{model}, and no more than {_SLACK:g} times that (machine noise {_noise(platform):.1f})",
+            f"{model}, and no more than {SLACK:g} times that (machine noise {noise_of(platform):.1f})",
             certainty="likely",
             cause="ranks that wait for the scheduler, a slow clock, a forced algorithm, or a library that does "
             "more than it should",
@@ -136,7 +137,7 @@ def collective(context: Context) -> Iterator[Finding]:
     here. The fastest batch of each is compared. Where others fill the caches, memcpy stays in them and an all-reduce
     does not: it is slow only if the model of latency.small, which copies through memory, says so too."""
     rows, platform, cores = context.measured.large, context.measured.platform, len(context.facts.cores_allowed)
-    slack = _SLACK * _noise(platform)
+    slack = SLACK * noise_of(platform)
     times = {(row["implementation"], row["bytes"]): row for row in rows}
     for size in sorted({row["bytes"] for row in rows}):
         own, floor = times.get((SUBJECT, size)), times.get((FLOOR, size))
@@ -177,7 +178,7 @@ def pairs(context: Context) -> Iterator[Finding]:
     """Pairs of one machine are alike; one that is slow has its ranks far apart, or something wrong between them. Where
     one seems slow, all are measured up to three times, and the best counts."""
     count = {"quick": 5, "default": 15, "full": 50}[context.level.name]
-    noise = _noise(context.measured.platform)
+    noise = noise_of(context.measured.platform)
     rates: dict[str, float] = {}
     for _ in range(3):
         for reply in context.measured.ask("measuring each pair", f"rates bytes={4 << 20} count={count}"):
