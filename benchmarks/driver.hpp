@@ -21,6 +21,10 @@
 //                   late by `late` ns at operation `late_at`: before it, or inside. The time of whole chains,
 //                   and when the operations of the last began and ended, as in `stamps`:
 //                   {"batch_us": [...], "wrong", "began": [...], "ended": [...]}
+//   launch calls= batches=
+//                -> what a call costs the rank that makes it, in nanoseconds of one call, for each batch of
+//                   `calls`: {"empty": [...], "call": [...], "group": [...], "stream": [...]}; launch.hpp
+//                   says what these are
 //   finish       -> fresh inputs, one more checked run, and the quantiles of all single calls since prepare:
 //                   {"wrong", "samples", "p50", "p99", "max"}
 //   quit         -> {} and the end; so does the end of the FIFO, when the orchestrator is gone.
@@ -104,6 +108,18 @@ concept Implementation = requires(T& t, const Request& request, const Ends& ends
 template <class T>
 concept HoldsInside = requires(T& t, size_t nanoseconds) {
   t.holdInside(nanoseconds);
+};
+
+// One way to call a library, and nanoseconds of one call, for each batch.
+struct CallCost {
+  std::string way;
+  std::vector<double> nanoseconds;
+};
+
+// An implementation that says what its calls cost the rank that makes them; nothing on an error.
+template <class T>
+concept CostsCalls = requires(T& t, size_t calls, size_t batches) {
+  { t.callCosts(calls, batches) } -> std::same_as<std::vector<CallCost>>;
 };
 
 inline std::string quoted(const std::string& text) {
@@ -230,6 +246,7 @@ class Session {
     if (command.verb() == "measure") return measure(command);
     if (command.verb() == "stamps") return stamps(command.number("count"));
     if (command.verb() == "chain") return chain(parseChain(command));
+    if (command.verb() == "launch") return launch(command.number("calls"), command.number("batches"));
     if (command.verb() == "finish") return finish();
     return R"({"ok":true})";
   }
@@ -310,9 +327,7 @@ class Session {
     if (!timeBatches(command.number("batch"), command.number("batches"), &batches)) return failure();
     if (!timeSingles(command.number("samples"))) return failure();
     const size_t wrong = request_.inPlace ? 0 : countWrong();
-    std::string reply = R"({"ok":true,"wrong":)" + std::to_string(wrong) + ",\"batch_us\":[";
-    for (size_t i = 0; i < batches.size(); ++i) reply += (i == 0 ? "" : ",") + decimal(batches[i]);
-    return reply + "]}";
+    return R"({"ok":true,"wrong":)" + std::to_string(wrong) + ",\"batch_us\":" + list(batches) + "}";
   }
 
   std::string stamps(size_t count) {
@@ -326,6 +341,17 @@ class Session {
     }
     return R"({"ok":true,"wrong":)" + std::to_string(countWrong()) + ",\"began\":" + nanoseconds(began) +
            ",\"ended\":" + nanoseconds(ended) + "}";
+  }
+
+  std::string launch(size_t calls, size_t batches) {
+    if constexpr (CostsCalls<T>) {
+      const std::vector<CallCost> costs = implementation_.callCosts(calls, batches);
+      if (costs.empty()) return failure();
+      std::string reply = R"({"ok":true)";
+      for (const CallCost& cost : costs) reply += "," + quoted(cost.way) + ":" + list(cost.nanoseconds);
+      return reply + "}";
+    }
+    return refusal("unsupported", "does not say what its calls cost");
   }
 
   std::string chain(const Chain& chain) {
@@ -383,6 +409,12 @@ class Session {
       if (!(std::fabs(result[i] - want) <= want * tolerance)) ++wrong;
     }
     return wrong;
+  }
+
+  static std::string list(const std::vector<double>& values) {
+    std::string text = "[";
+    for (size_t i = 0; i < values.size(); ++i) text += (i == 0 ? "" : ",") + decimal(values[i]);
+    return text + "]";
   }
 
   static std::string nanoseconds(const std::vector<Clock::time_point>& points) {

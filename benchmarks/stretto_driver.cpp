@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "driver.hpp"
+#include "launch.hpp"
 
 namespace stretto::bench {
 namespace {
@@ -94,6 +95,10 @@ class Stretto {
   }
 
   bool run(const Request& r, const Ends& ends) { return runCollective(r, ends) == ncclSuccess; }
+
+  std::vector<CallCost> callCosts(size_t calls, size_t batches) {
+    return Launches(comm_).measure(calls, batches);
+  }
 
   // NCCL has no barrier; the smallest all-reduce is one.
   bool barrier() {

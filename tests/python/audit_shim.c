@@ -5,6 +5,7 @@
  *   corrupt  changes one word of what an all-reduce gives the rank
  *   stale    leaves out every other receive, so that what was there before stays
  *   late     goes on 100 ms after each all-reduce
+ *   doze     goes on 1 ms after each all-reduce
  *   slow     adds 2 ms to each all-reduce, on all ranks
  *   narrow   moves large messages of the rank at 0.02 GB/s
  *   thin     moves large all-reduces at 0.02 GB/s, on all ranks
@@ -13,6 +14,8 @@
  *   heavy    keeps 64 MB for each communicator
  *   fds      keeps a descriptor for each communicator
  *   threads  keeps a thread for each communicator
+ *   spend    keeps 16 KB for each all-reduce, and a descriptor and a thread for every 50th
+ *   allocate says that it has allocated memory for each operation
  *   crash    ends the process in its 200th call
  *   hang     stays in its 200th call
  */
@@ -23,6 +26,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <stretto.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -62,6 +66,16 @@ static size_t bytes_of(size_t count, ncclDataType_t type) {
   return count * (type == ncclFloat32 ? 4 : type == ncclUint8 ? 1 : 8);
 }
 
+static void spend(void) {
+  static int times = 0;
+  static void* volatile kept;
+  memset(kept = malloc(16 << 10), 1, 16 << 10);
+  if (++times % 50 != 0) return;
+  open("/dev/null", O_RDONLY);
+  pthread_t thread;
+  pthread_create(&thread, NULL, sleep_for_ever, NULL);
+}
+
 static void count_call(void) {
   if (!here() || ++calls != 200) return;
   if (faulty("crash")) abort();
@@ -77,6 +91,8 @@ ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDa
   if (faulty("thin") && bytes >= 1 << 20) usleep((useconds_t)((double)bytes / 20));
   const ncclResult_t result = real(send, receive, count, type, op, comm, stream);
   if (faulty("late") && here()) usleep(100000);
+  if (faulty("doze") && here()) usleep(1000);
+  if (faulty("spend") && here()) spend();
   /* Never words by which ranks only meet. */
   if (faulty("corrupt") && here() && type == ncclUint64 && count > 4) ((uint64_t*)receive)[count / 2] ^= 0x10;
   return result;
@@ -100,6 +116,13 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
     return real(spare, count, type, peer, comm, stream);
   }
   return real(receive, count, type, peer, comm, stream);
+}
+
+ncclResult_t strettoCommCounters(ncclComm_t comm, strettoCounters_t* counters) {
+  REAL(strettoCommCounters);
+  const ncclResult_t result = real(comm, counters);
+  if (faulty("allocate") && here()) counters->allocations += counters->operations;
+  return result;
 }
 
 static void made(int rank, int ranks) {

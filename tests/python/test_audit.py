@@ -1,12 +1,9 @@
-"""`stretto audit` without ranks: what it says of made-up machines, of trees that stand for one, of numbers, and its
-page."""
+"""`stretto audit` without ranks: checks that go wrong, what it says of numbers, and its page."""
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import GUARD, stretto
+from jobs import stretto
 from stretto.audit import (
     blocks,
     child,
     compare,
     environment,
     facts,
-    gpus,
     libraries,
     measurements,
     page,
@@ -32,69 +28,13 @@ from stretto.audit import (
     table,
 )
 from stretto.audit.context import Context
-from stretto.audit.facts import Facts, Nic
+from stretto.audit.facts import Facts
 from stretto.audit.finding import ALL, SECTIONS, Check, Finding, Severity
-from stretto.audit.gpus import Gpu
 from stretto.audit.ladder import steps_of
 from stretto.audit.measurements import Platform, Series
 
 ROOT = Path(__file__).parents[2]
 HEALTHY = Facts()
-A_GPU = Gpu("a GPU", "0000:1b:00.0", memory=80 << 30, bar1=128 << 30, node=0, pcie_width=16, pcie_width_most=16)
-
-
-def with_gpu(**changes: Any) -> dict[str, Any]:
-    return {"gpus": (dataclasses.replace(A_GPU, **changes),), "driver": "a driver", "memlock": None}
-
-
-# Check, the facts that differ from a healthy machine's, and a word of the cause or of the next step.
-MADE_UP: list[tuple[str, dict[str, Any], str]] = [
-    ("machine.cores", {"cores_allowed": (3,), "cores_online": 64}, "taskset"),
-    ("machine.cpu-quota", {"cgroup_cores": 0.5}, "limits.cpu"),
-    ("machine.siblings", {"siblings": ((0, 1),)}, "SMT"),
-    ("machine.pressure", {"pressure": 80.0}, "other programs"),
-    ("machine.steal", {"steal": 0.3}, "virtual cores"),
-    ("machine.governor", {"governors": ("powersave",)}, "cpupower"),
-    ("machine.clocksource", {"clocksource": "hpet"}, "unstable"),
-    ("machine.memory", {"cgroup_memory": 1 << 28, "cgroup_memory_used": 200 << 20}, "container"),
-    ("machine.memory", {"memory_available": 1 << 20}, "other programs"),
-    ("machine.overcommit", {"overcommit": 2}, "strict"),
-    ("machine.swap", {"swap_used": 1 << 32}, "short"),
-    ("machine.numa", {"cores_allowed": tuple(range(9)), "nodes": ((0, tuple(range(8))), (1, (8,)))}, "affinity"),
-    ("machine.huge-pages", {"huge_pages": "never"}, "madvise"),
-    ("machine.shm-size", {"shm_size": 1 << 34, "shm_free": 1 << 20}, "other jobs"),
-    ("machine.shm-size", {"shm_size": 32 << 20, "shm_free": 32 << 20}, "container"),
-    ("machine.temporary", {"temporary": "No space left on device"}, "TMPDIR"),
-    ("machine.nofile", {"nofile": 64, "nofile_hard": 4096}, "ulimit -n 4096"),
-    ("machine.nproc", {"nproc": 10}, "RLIMIT_NPROC"),
-    ("machine.address-space", {"address_space": 1 << 28}, "RLIMIT_AS"),
-    ("machine.memlock", {"rdma": ("mlx5_0",), "memlock": 64 << 10}, "RLIMIT_MEMLOCK"),
-    ("machine.map-count", {"max_map_count": 1000}, "lowered"),
-    ("machine.ptrace", {"ptrace_scope": 3}, "hardened"),
-    ("machine.seccomp", {"seccomp": 2, "refused": ("memfd_create (Operation not permitted)",)}, "seccomp"),
-    ("machine.loopback", {"loopback": "Network is unreachable"}, "interface is down"),
-    ("machine.ports", {"ports": (40000, 40003)}, "narrow"),
-    ("machine.ports", {"ports": (32768, 60999), "ports_used": 28231}, "other programs"),
-    (
-        "machine.nic-speed",
-        {"nics": (Nic("a", True, 9000, 100000, True), Nic("b", True, 9000, 25000, True))},
-        "transceiver",
-    ),
-    ("machine.nic-mtu", {"nics": (Nic("a", True, 9000, 100000, True), Nic("b", True, 1500, 100000, True))}, "by hand"),
-    ("machine.gpu-driver", {"driver": "a driver", "gpu_problem": "Driver/library version mismatch"}, "updated"),
-    ("machine.gpu-modes", with_gpu(mig=True), "divided"),
-    ("machine.gpu-modes", with_gpu(exclusive=True), "MPS"),
-    ("machine.gpu-modes", with_gpu(persistence=False), "daemon"),
-    ("machine.gpu-throttling", with_gpu(throttles=0x40), "heat"),
-    ("machine.gpu-errors", with_gpu(ecc_errors=2), "row"),
-    ("machine.gpu-links", with_gpu(links_inactive=1), "train"),
-    ("machine.gpu-links", with_gpu(link_replays=50000), "signal"),
-    ("machine.gpu-pcie", with_gpu(pcie_width=8), "riser"),
-    ("machine.gpu-pcie", with_gpu(bar1=256 << 20), "Resizable BAR"),
-    ("machine.gpu-numa", with_gpu(node=1) | {"nodes": ((0, (0, 1)), (1, ()))}, "affinity"),
-    ("machine.iommu", with_gpu() | {"iommu_groups": 40}, "ACS"),
-    ("environment.kernels", with_gpu(), "nvcc"),
-]
 
 
 def look(id: str, context: Context) -> list[Finding]:
@@ -106,156 +46,10 @@ def gravest(findings: list[Finding]) -> Finding:
     return max(findings, key=lambda finding: finding.severity)
 
 
-@pytest.mark.parametrize(("id", "changes", "word"), MADE_UP, ids=[case[0] for case in MADE_UP])
-def test_a_made_up_fault_is_named(id: str, changes: dict[str, Any], word: str) -> None:
-    if id == "environment.kernels":
-        import stretto as package
-
-        if package.build()["cuda"]:
-            pytest.skip("this package has GPU kernels")
-    context = Context(ranks=2, environment={}, given=dataclasses.replace(HEALTHY, **changes))
-    found = gravest(look(id, context))
-    assert found.severity > Severity.OK
-    assert found.measured and found.expected and found.next_step
-    assert word in found.cause + found.next_step
-    (one,) = [one for one in ALL if one.id == id]
-    assert found.severity <= one.worst
-
-
-def test_a_healthy_machine_has_nothing_to_mend() -> None:
-    for given in (
-        HEALTHY,
-        dataclasses.replace(HEALTHY, **with_gpu(), nics=(Nic("a", True, 9000, 100000, True),)),
-        dataclasses.replace(HEALTHY, nics=(Nic("eth0", True, 1500, 1000, True), Nic("ib0", True, 4092, 400000, True))),
-    ):
-        context = Context(environment={}, given=given)
-        for one in table.checks(["machine"]):
-            assert gravest(run.look(one, context)).severity <= Severity.NOTE, one.id
-
-
 def test_every_check_says_why_and_stands_in_a_section() -> None:
     for one in ALL:
         assert one.section in SECTIONS and one.title and one.why.endswith((".", "`")), one.id
     assert len({one.id for one in ALL}) == len(ALL) > 60
-
-
-def tree(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return folder
-
-
-def test_facts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
-    cpu = "sys/devices/system/cpu"
-    root = tree(
-        tmp_path,
-        {
-            f"{cpu}/online": "0-7\n",
-            **{f"{cpu}/cpu{core}/cpufreq/scaling_governor": "powersave\n" for core in range(8)},
-            **{f"{cpu}/cpu{core}/cpufreq/scaling_driver": "intel_pstate\n" for core in range(8)},
-            **{f"{cpu}/cpu{core}/topology/thread_siblings_list": f"{core % 4},{core % 4 + 4}\n" for core in range(8)},
-            "sys/devices/system/node/node0/cpulist": "0-3\n",
-            "sys/devices/system/node/node1/cpulist": "4-7\n",
-            "sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n",
-            "sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]\n",
-            "proc/self/cgroup": "0::/pod/container\n",
-            "sys/fs/cgroup/pod/cpu.max": "150000 100000\n",
-            "sys/fs/cgroup/pod/container/cpu.max": "max 100000\n",
-            "sys/fs/cgroup/pod/container/memory.max": "1073741824\n",
-            "sys/fs/cgroup/pod/container/memory.current": "900001000\n",
-            "sys/fs/cgroup/pod/container/memory.stat": "anon 600\nfile 900000400\ninactive_file 900000000\n",
-            "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB\nSwapTotal: 8 kB\nSwapFree: 4 kB\n",
-            "proc/stat": "cpu  60 0 20 10 0 0 0 10 0 0\n",
-            "proc/pressure/cpu": "some avg10=12.50 avg60=0 avg300=0 total=0\n",
-            "proc/sys/kernel/yama/ptrace_scope": "2\n",
-            "proc/sys/net/ipv4/ip_local_port_range": "40000\t40009\n",
-            "proc/self/net/tcp": "  sl  local_address\n   0: 0100007F:9C41 00000000:0000 0A\n",
-            "sys/class/net/eth3/speed": "100000\n",
-            "sys/class/net/eth3/mtu": "9000\n",
-            "sys/class/net/eth3/operstate": "up\n",
-            "sys/class/net/eth3/device/vendor": "0x15b3\n",
-        },
-    )
-    found = facts.read(root)
-    assert found.frequency_drivers == ("intel_pstate",)
-    assert found.cores_online == 8 and found.governors == ("powersave",) and found.clocksource == "hpet"
-    assert (found.cgroup_cores, found.cgroup_memory, found.cgroup_memory_used) == (1.5, 1 << 30, 1000)
-    assert (found.memory_total, found.swap_used, found.pressure, found.steal) == (1024000, 4096, 12.5, 0.1)
-    assert (found.huge_pages, found.ptrace_scope) == ("never", 2)
-    assert (found.ports, found.ports_used) == ((40000, 40009), 1)
-    assert found.nics == (Nic("eth3", True, 9000, 100000, True),)
-    assert [node for node, _ in found.nodes] == [0, 1]
-
-
-def test_facts_of_an_older_cgroup(tmp_path: Path) -> None:
-    root = tree(
-        tmp_path,
-        {
-            "proc/self/cgroup": "4:memory:/a\n1:cpu,cpuacct:/b\n",
-            "sys/fs/cgroup/cpu,cpuacct/b/cpu.cfs_quota_us": "50000\n",
-            "sys/fs/cgroup/cpu,cpuacct/b/cpu.cfs_period_us": "100000\n",
-            "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "2048\n",
-            "sys/fs/cgroup/memory/a/memory.usage_in_bytes": "2000\n",
-            "sys/fs/cgroup/memory/a/memory.stat": "inactive_file 100\ntotal_inactive_file 1500\n",
-        },
-    )
-    found = facts.read(root)
-    assert (found.cgroup_cores, found.cgroup_memory, found.cgroup_memory_used) == (0.5, 2048, 500)
-
-
-def test_the_room_is_that_of_the_tighter_limit() -> None:
-    machine = Facts(memory_total=1000, memory_available=600)
-    assert machine.memory_room == 600
-    for limit, used, room in ((800, 700, 100), (800, 100, 600), (800, 900, 0), (1 << 50, 1 << 50, 600)):
-        assert dataclasses.replace(machine, cgroup_memory=limit, cgroup_memory_used=used).memory_room == room
-
-
-def test_the_usual_governor_of_processors_that_set_their_frequency_is_no_fault() -> None:
-    for drivers, severity in (
-        (("intel_pstate",), Severity.OK),
-        (("amd-pstate-epp",), Severity.OK),
-        (("acpi-cpufreq", "intel_pstate"), Severity.WARNING),
-        (("intel_cpufreq",), Severity.WARNING),
-    ):
-        given = dataclasses.replace(HEALTHY, governors=("powersave",), frequency_drivers=drivers)
-        assert gravest(look("machine.governor", Context(environment={}, given=given))).severity is severity, drivers
-
-
-def test_a_python_without_a_system_call_says_nothing_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("memfd_create", "eventfd", "pidfd_open"):
-        monkeypatch.delattr(os, name, raising=False)
-    assert facts._refused() == ()
-
-
-def test_a_call_that_the_kernel_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> int:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "memfd_create", refuse)
-    assert facts._refused() == ("memfd_create (Operation not permitted)",)
-
-
-def test_nothing_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    found = facts.read(tmp_path)
-    assert found.cores_allowed and found.shm_size is None and found.gpus == ()
-
-
-def test_gpus_are_asked_as_the_driver_answers(tmp_path: Path) -> None:
-    library = tmp_path / "libfake.so"
-    source = ROOT / "tests/topology/fake_nvml.cpp"
-    subprocess.run(["g++", "-shared", "-fPIC", source, "-o", library], check=True, timeout=GUARD)
-    found, problem = gpus.read_gpus(tmp_path, str(library))
-    assert problem == "" and [gpu.bus_id for gpu in found] == ["0000:1b:00.0", "0000:1c:00.0", "0000:1d:00.0"]
-    # The third has two links up and one down; what this old library does not have is None.
-    assert [gpu.links_inactive for gpu in found] == [0, 0, 1]
-    assert (found[0].memory, found[0].ecc_errors, found[0].bar1) == (1000, None, None)
-
-
-def test_a_driver_without_a_library_is_told() -> None:
-    found, problem = gpus.read_gpus(Path("/"), "libno_such_nvml.so")
-    assert found == () and "cannot open" in problem
 
 
 # ---- Checks that go wrong ---------------------------------------------------------------------------------------
@@ -456,6 +250,19 @@ def test_a_comparison_says_what_changed() -> None:
     assert [one["kind"] for one in found.differences] == ["finding", "fact", "measurement"]
 
 
+def test_a_call_that_costs_more_and_a_ring_that_shrank_are_changes() -> None:
+    def made(best: float, **changes: Any) -> dict[str, Any]:
+        known = dataclasses.replace(HEALTHY, nics=(facts.Nic("a", True, 9000, **changes),))
+        return document(launch={"call": {"best": best, "median": 1.02 * best}}, facts=dataclasses.asdict(known))
+
+    now, then = made(90.0, ring=256, received=9000), made(45.0, ring=4096, received=5)
+    found = compare.compare([("now", now), ("then", then)])
+    assert found.lines == [
+        "interface a: ring: 4096 before, 256 now",
+        "a call's cost, call: 45 ns before, 90 now (+100%, worse; noise 10%)",
+    ]
+
+
 def test_what_is_noise_is_no_change() -> None:
     loud = {"probe": "wake", "case": "futex", "unit": "us", "values": [10, 25, 40], "best": 10, "median": 25}
     now = document(platform=[{**loud, "best": 20}])
@@ -511,6 +318,13 @@ def test_only_and_skip(tmp_path: Path) -> None:
     assert "machine.nofile" in listed and "machine.cores" not in listed and "latency" not in listed
     done = stretto("audit", "--only", "machin", "--list")
     assert done.returncode == 2 and "did you mean machine" in done.stderr
+
+
+def test_the_platform_alone_has_its_table() -> None:
+    listed = stretto("audit", "--platform", "--list").stdout
+    assert "platform.clock" in listed and "machine.nofile" not in listed
+    refused = stretto("audit", "--platform", "--only", "machine", "--list")
+    assert refused.returncode == 2 and "give one of them" in refused.stderr
 
 
 def test_a_stored_audit_is_shown_and_compared(tmp_path: Path) -> None:

@@ -18,13 +18,16 @@ import pytest
 import stretto as package
 from jobs import GUARD, STRETTO, environment, stretto
 from stretto.audit import environment as checks
-from stretto.audit import measurements, run, table
+from stretto.audit import measurements, table
 from stretto.audit.context import LEVELS, Context
-from stretto.audit.finding import ALL, Finding, Severity
+from stretto.audit.finding import ALL, Severity
 from stretto.audit.measurements import Platform, Series
 from stretto.bench import job
 from stretto.bench.drivers import Missing, find_driver
-from test_audit import MADE_UP
+from stretto.bench.measure import SUBJECT
+from stretto.bench.rows import FLOOR
+from test_audit import gravest, look
+from test_audit_facts import MADE_UP
 
 HERE = Path(__file__).parent
 # Fewer repetitions than --quick has, as a fault that is planted is there each time; and more time, should the machine
@@ -32,15 +35,6 @@ HERE = Path(__file__).parent
 LEVEL = dataclasses.replace(
     LEVELS["quick"], seconds=600, rounds=1, turns=1, samples=30, communicators=12, share=20, patience=30
 )
-
-
-def look(id: str, context: Context) -> list[Finding]:
-    (one,) = [one for one in ALL if one.id == id]
-    return run.look(one, context)
-
-
-def gravest(findings: list[Finding]) -> Finding:
-    return max(findings, key=lambda finding: finding.severity)
 
 
 def gravest_in(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
@@ -100,6 +94,31 @@ def test_a_narrow_port_range_is_named() -> None:
     narrow = "echo 40000 40003 > /proc/sys/net/ipv4/ip_local_port_range"
     found = in_namespaces("-n", narrow, "machine.ports")["machine.ports"]
     assert found["severity"] == "error" and "narrow" in found["cause"]
+
+
+def test_a_rank_on_the_wrong_numa_node_is_named(tmp_path: Path) -> None:
+    """Another topology lies over the machine's: all its cores are on a second node, and all memory is on the first."""
+    for node, cores in ((0, ""), (1, "0-4095")):
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}/cpulist").write_text(f"{cores}\n")
+    mount = f"mount --bind {tmp_path} /sys/devices/system/node"
+    found = in_namespaces("-m", mount, "machine.numa")["machine.numa"]
+    assert found["severity"] == "warning" and found["subject"] == "node 1", found
+    assert "--membind=0" in found["next_step"]
+
+
+def test_missing_huge_pages_are_named(tmp_path: Path) -> None:
+    """Taken from this process and all that it starts; and from the machine, by a setting that lies over its own."""
+    take = "import ctypes, os, sys; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    audit = [*STRETTO, "audit", "--only", "machine.huge-pages", "--json", "-"]
+    command = [sys.executable, "-c", take, *audit]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, env=environment(), check=False)
+    found = gravest_in(done)["machine.huge-pages"]
+    assert found["severity"] == "note" and "PR_SET_THP_DISABLE" in found["cause"], found
+    (tmp_path / "enabled").write_text("always madvise [never]\n")
+    mount = f"mount --bind {tmp_path}/enabled /sys/kernel/mm/transparent_hugepage/enabled"
+    found = in_namespaces("-m", mount, "machine.huge-pages")["machine.huge-pages"]
+    assert found["severity"] == "note" and "madvise" in found["next_step"], found
 
 
 # ---- Variables and files ----------------------------------------------------------------------------------------
@@ -253,6 +272,9 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 QUIET = Platform(
     [
         Series("calls", "clock_gettime(MONOTONIC)", "ns", (20.0,) * 3),
+        Series("calls", "futex wake of nobody", "ns", (300.0,) * 3),
+        Series("locks", "std::mutex", "ns", (4.0,) * 3),
+        Series("locks", "atomic add", "ns", (4.0,) * 3),
         Series("threads", "thread create and join", "us", (20.0,) * 3),
         Series("wake", "cache line, core 0 to 1", "us", (0.2,) * 3),
         Series("wake", "futex", "us", (15.0,) * 3),
@@ -318,6 +340,42 @@ def test_slow_operations_and_slow_starts_are_named(faulty: Faulty) -> None:
     assert found.severity is Severity.WARNING and "elsewhere" in found.cause
 
 
+@pytest.mark.parametrize(("took", "severity"), [(2300.0, Severity.OK), (60000.0, Severity.WARNING)])
+def test_memcpy_that_stays_in_the_caches_is_not_the_only_yardstick(took: float, severity: Severity) -> None:
+    context = Context(level=LEVEL)
+    row = {"bytes": 4 << 20, "wrong": 0, "busbw_gbps": 1.0}
+    rows = [{**row, "implementation": SUBJECT, "us_min": took}, {**row, "implementation": FLOOR, "us_min": 89.0}]
+    vars(context.measured).update(platform=QUIET, large=rows)
+    (found,) = look("bandwidth.collective", context)
+    if two_cores():
+        assert found.severity is severity and "the model's" in found.expected, found
+
+
+def test_calls_that_cost_too_much_are_named(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(measurements._BATCHES, "quick", 1)  # each call takes 2 ms
+    context = faulty("slow")
+    for id in ("launch.call", "launch.group", "launch.stream"):
+        found = gravest(look(id, context))
+        assert found.severity is Severity.WARNING and "by the model" in found.expected, found
+        assert "in between" in found.cause
+
+
+def test_what_operations_leave_behind_and_allocate_is_named(faulty: Faulty) -> None:
+    context = faulty("spend,allocate")
+    found = gravest(look("counters.kernel", context))
+    assert found.severity is Severity.ERROR and found.subject == "rank 1"
+    for word in ("descriptors", "threads", "MB of memory"):
+        assert word in found.measured, found
+    found = gravest(look("counters.allocations", context))
+    assert found.severity is Severity.WARNING and found.subject == "rank 1"
+
+
+def test_ranks_that_sleep_for_each_operation_are_named(faulty: Faulty) -> None:
+    found = gravest(look("counters.waits", faulty("doze")))
+    if two_cores():
+        assert found.severity is Severity.NOTE and "late to most operations" in found.cause, found
+
+
 def test_what_communicators_leave_behind_is_named(faulty: Faulty) -> None:
     context = faulty("leak,fds,threads")
     found = gravest(look("memory.leaks", context))
@@ -329,6 +387,17 @@ def test_what_communicators_leave_behind_is_named(faulty: Faulty) -> None:
 def test_a_communicator_that_takes_too_much_is_named(faulty: Faulty) -> None:
     found = gravest(look("memory.communicator", faulty("heavy", rank=0)))
     assert found.severity is Severity.WARNING and "plugin" in found.cause
+
+
+def test_wrong_data_under_stress_are_named(faulty: Faulty) -> None:
+    context = faulty("corrupt", share=0.2)
+    found = gravest(look("stress.random", context))
+    assert found.severity is Severity.ERROR and "all_reduce on rank 1" in found.measured, found
+    # In a group and on a stream the result comes after the call: the shim changes what is sent, for all ranks.
+    for id, where in (("stress.sizes", "groups of all sizes"), ("stress.communicators", "communicators at once")):
+        found = gravest(look(id, context))
+        assert found.severity is Severity.ERROR and where in found.measured, found
+        assert found.subject == "all_reduce"
 
 
 def test_wrong_data_of_threads_are_named(faulty: Faulty) -> None:

@@ -21,7 +21,8 @@ from stretto.audit.finding import Finding, Severity
 from stretto.bench import gpu
 from stretto.bench.drivers import Missing, find_driver
 from stretto.bench.options import Options
-from test_audit import HEALTHY, document, gravest, with_gpu
+from test_audit import HEALTHY, document, gravest
+from test_audit_facts import with_gpu
 
 LEVEL = dataclasses.replace(LEVELS["quick"], seconds=600, turns=2, patience=30)
 GPUS = dataclasses.replace(HEALTHY, **with_gpu())
@@ -205,6 +206,23 @@ def test_what_is_slower_than_another_nccl_is_named(ours: list[float], severity: 
     vars(context)["on_gpus"] = contest({"stretto": ours, "nccl": [2.0, 20.0]})
     (found,) = look("gpus.beside", context)
     assert found.severity is severity and word in found.cause + found.next_step, found
+
+
+@pytest.mark.parametrize(("eager", "severity"), [(6.0, Severity.OK), (19.0, Severity.OK), (90.0, Severity.NOTE)])
+def test_a_launch_that_takes_long_is_named(eager: float, severity: Severity) -> None:
+    context = Context(environment={}, given=GPUS)
+    vars(context)["on_gpus"] = contest({"stretto": [1.7, 20.0], "nccl": [5.0, 20.0]})
+    vars(context)["eager_on_gpus"] = contest({"stretto": [eager]})
+    (found,) = look("launch.gpu", context)
+    assert found.severity is severity and "in a graph's replay" in found.measured, found
+    assert severity is Severity.OK or "capture" in found.next_step
+
+
+def test_a_launch_is_measured_call_by_call(on_host: Callable[..., Context]) -> None:
+    context = on_host()
+    (found,) = look("launch.gpu", context)
+    assert found.severity <= Severity.NOTE and "call by call" in found.measured, found
+    assert [row["graph"] for row in context.eager_on_gpus.rows] == [False]
 
 
 def test_the_pair_of_gpus_that_is_slow_is_named(on_host: Callable[..., Context]) -> None:

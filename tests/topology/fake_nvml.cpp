@@ -26,6 +26,15 @@ struct FieldValue {
   unsigned long long value;
 };
 
+struct FabricInfo {
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state;
+};
+constexpr int kOtherSocket = 3;
+constexpr unsigned char kJoining = 2, kJoined = 3;
+
 unsigned indexOf(void* handle) {
   return static_cast<unsigned>(reinterpret_cast<unsigned long>(handle)) - 1;
 }
@@ -86,6 +95,17 @@ int nvmlDeviceGetNvLinkState(void* handle, unsigned link, unsigned* active) {
 }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* handle, unsigned, PciInfo* pci) {
   return place(indexOf(handle) == 2 ? 1 : 7, pci);
+}
+// GPU 0 and 1 read each other; the third is on another socket.
+int nvmlDeviceGetP2PStatus(void* handle, void* other, int, int* status) {
+  *status = indexOf(handle) < 2 && indexOf(other) < 2 ? 0 : kOtherSocket;
+  return kSuccess;
+}
+// The second is still joining its switches.
+int nvmlDeviceGetGpuFabricInfo(void* handle, FabricInfo* info) {
+  *info = {};
+  info->state = indexOf(handle) == 1 ? kJoining : kJoined;
+  return onSwitch(indexOf(handle), 0) ? kSuccess : kNotSupported;
 }
 #ifndef FAKE_NVML_OLD
 int nvmlDeviceGetNvLinkRemoteDeviceType(void* handle, unsigned link, unsigned* type) {

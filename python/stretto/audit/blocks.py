@@ -214,8 +214,10 @@ def _tables(document: Document, costs: bool) -> list[Block]:
         ("Bandwidth of large all-reduces", _bandwidth(document["bandwidth"])),
         ("Large messages between pairs", _pairs("ranks", document["pairs"], ">", " to ")),
         ("Large messages between pairs of GPUs", _pairs("GPUs", document.get("gpu_pairs", {}), "-", " and ")),
+        ("What a call costs the rank that makes it", _launch(document.get("launch", {}))),
         ("Making a communicator", _inits(document["inits"])),
         ("What an open communicator takes in a rank's process", _memory(document["memory"])),
+        ("What operations take in a steady state", _counters(document.get("counters", {}))),
         ("All-reduces between GPUs", _gpus(document.get("gpus") or {})),
         ("This library and that of --library", _libraries(document.get("libraries", []))),
         ("What the platform costs", _platform(document["platform"] if costs else [])),
@@ -280,6 +282,47 @@ def _inits(inits: dict[str, list[Document]]) -> Grid:
 def _memory(each: Document) -> Grid:
     rows = tuple((name, bytes_text(value) if "bytes" in name else f"{value:.3g}") for name, value in each.items())
     return Grid(("what", "each"), rows, (1,))
+
+
+_WAYS = {
+    "empty": "ncclCommCount, which only reads a number",
+    "call": "all-reduce of 8 B in a communicator of one rank",
+    "group": "the same, eight in a group",
+    "stream": "the same on a stream, until the call returns",
+}
+
+
+def _launch(costs: dict[str, dict[str, float]]) -> Grid:
+    rows = tuple(
+        (_WAYS[way], f"{significant(cost['best'])} ns", f"{significant(cost['median'])} ns")
+        for way, cost in costs.items()
+    )
+    return Grid(("call", "best", "median"), rows, (1, 2))
+
+
+_COUNTED = {
+    "operations": "operations that the library counted",
+    "allocations": "allocations of the library",
+    "slow_waits": "waits that were not over at once",
+    "sleeps": "sleeps",
+    "wakeups": "wake-ups of others",
+    "switches": "switches of threads at its own wish",
+    "interruptions": "switches at others' wish",
+    "faults": "page faults",
+    "descriptors": "new descriptors",
+    "threads": "new threads",
+    "mappings": "new mappings",
+    "bytes": "new bytes of resident memory",
+}
+
+
+def _counters(counted: dict[str, int]) -> Grid:
+    """Of rank 0."""
+    calls = counted.get("calls", 0)
+    rows = tuple(
+        (what, f"{counted[name]:,}", f"{counted[name] / calls:.3g}") for name, what in _COUNTED.items() if calls
+    )
+    return Grid((f"of {calls:,} operations, rank 0", "all", "each"), rows, (1, 2))
 
 
 def _gpus(contest: Document) -> Grid:

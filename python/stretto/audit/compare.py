@@ -18,6 +18,8 @@ Document = dict[str, Any]
 _FLEETING = frozenset(
     ["cgroup_memory_used", "memory_available", "swap_used", "pressure", "steal", "load", "shm_free", "ports_used"]
 )
+# The other facts of an interface grow with what it moves.
+_OF_INTERFACES = ("up", "mtu", "speed", "node", "ring", "segmentation", "merging")
 # By how much a measurement must differ where neither machine is noisy.
 _LEAST = 0.10
 # A list of two machines has no majority; of three, two can say that the third is the odd one.
@@ -94,6 +96,8 @@ def metrics(document: Document) -> dict[str, Metric]:
     for one in (document.get("gpus") or {}).get("rows", ()):
         name = f"{one['implementation']} of {one['ranks']} ranks on GPUs, {bytes_text(one['bytes'])}"
         found[name] = Metric(one["us_min"], "µs", noise=one["us_median"] / one["us_min"])
+    for way, cost in document.get("launch", {}).items():
+        found[f"a call's cost, {way}"] = Metric(cost["best"], "ns", noise=cost["median"] / cost["best"])
     for pair, rate in document.get("gpu_pairs", {}).items():
         found[f"messages between GPUs {pair.replace('-', ' and ')}"] = Metric(rate, "GB/s", True)
     for pair, rate in document["pairs"].items():
@@ -114,7 +118,10 @@ def facts(document: Document) -> dict[str, str]:
             continue
         if name == "nics":
             found |= {
-                f"interface {one['name']}: {key}": str(one[key]) for one in value for key in ("up", "mtu", "speed")
+                f"interface {one['name']}: {key}": str(one[key])
+                for one in value
+                for key in _OF_INTERFACES
+                if key in one
             }
         elif name == "gpus":
             found |= {

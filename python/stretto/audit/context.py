@@ -84,6 +84,10 @@ class Context:
         return self.measured.on_gpus(self.library)
 
     @cached_property
+    def eager_on_gpus(self) -> Contest:
+        return self.measured.eager_on_gpus()
+
+    @cached_property
     def gpu_pairs(self) -> dict[tuple[int, int], tuple[float, float]]:
         return self.measured.gpu_pairs()
 

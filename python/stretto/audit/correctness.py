@@ -38,7 +38,8 @@ def wrong_data(failures: list[dict[str, Any]], where: str) -> Iterator[Finding]:
         )
 
 
-def _judged(checked: str, failures: list[dict[str, Any]], where: str) -> Iterator[Finding]:
+def judged(checked: str, failures: list[dict[str, Any]], where: str) -> Iterator[Finding]:
+    """`where`: the operations whose results were checked."""
     if failures:
         yield from wrong_data(failures, where)
     else:
@@ -54,18 +55,18 @@ def pairs(context: Context) -> Iterator[Finding]:
     """Rates say nothing of data: links that are fast and wrong exist. Words differ by place, pair and generation, so
     that what is old, misplaced or another rank's is told apart."""
     command = f"pairs generations={_generations(context)}"
-    yield from _judged(*context.measured.checked("moving patterns between pairs", command), "send and receive")
+    yield from judged(*context.measured.checked("moving patterns between pairs", command), "send and receive")
 
 
 @check("correctness.collectives", "collectives by each of their algorithms", Severity.ERROR)
 def collectives(context: Context) -> Iterator[Finding]:
     """Each algorithm moves data by another mechanism: lines with flags in them, chunks with a signal, direct reads."""
     command = f"collectives generations={_generations(context)}"
-    yield from _judged(*context.measured.checked("checking collectives", command), "collectives of processes")
+    yield from judged(*context.measured.checked("checking collectives", command), "collectives of processes")
 
 
 @check("correctness.threads", "the same between rank threads of one process", Severity.ERROR)
 def threads(context: Context) -> Iterator[Finding]:
     """Threads share their memory, and take other ways than processes do."""
     command = f"threads ranks={context.ranks}"
-    yield from _judged(*context.measured.checked("checking collectives of threads", command), "collectives of threads")
+    yield from judged(*context.measured.checked("checking collectives of threads", command), "collectives of threads")

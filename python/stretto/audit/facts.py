@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stretto.audit.devices import offloads, redirecting_bridges, rings, xids
 from stretto.audit.gpus import Gpu, read_gpus
 
 _UNLIMITED = resource.RLIM_INFINITY
@@ -28,6 +29,13 @@ class Nic:
     mtu: int
     speed: int | None = None
     physical: bool = False
+    node: int | None = None
+    ring: int | None = None  # packets that it has room for
+    ring_most: int | None = None
+    received: int = 0  # packets
+    missed: int = 0  # packets for which there was no room
+    segmentation: bool | None = None  # it cuts large sends into packets
+    merging: bool | None = None  # received packets are put together
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ class Facts:
     governors: tuple[str, ...] = ()
     frequency_drivers: tuple[str, ...] = ()
     clocksource: str = ""
+    memory_nodes: tuple[int, ...] = ()  # NUMA nodes that memory may come from
+    huge_pages_allowed: bool = True  # to this process
     huge_pages: str = ""  # what transparent huge pages of private memory are set to
     pressure: float | None = None  # percent of the last 10 s in which somebody waited for a core
     steal: float = 0.0  # share of processor time that the hypervisor gave to others, since boot
@@ -70,6 +80,10 @@ class Facts:
     nics: tuple[Nic, ...] = ()
     rdma: tuple[str, ...] = ()  # devices that read memory by themselves
     iommu_groups: int = 0
+    iommu_types: tuple[str, ...] = ()  # of these groups: "identity" where addresses are not translated
+    acs_redirects: tuple[str, ...] | None = ()  # PCI bridges by whose ACS peers talk through the root complex
+    xids: tuple[tuple[str, int, int], ...] | None = ()  # of the kernel's log: a GPU's place, the error, how often
+    mps: bool = False  # NVIDIA's server for several processes on a GPU runs
     driver: str = ""  # NVIDIA's kernel module, loaded or not
     gpus: tuple[Gpu, ...] = ()
     gpu_problem: str = ""
@@ -276,11 +290,14 @@ def _ports(root: Path) -> dict[str, Any]:
 
 
 def _nics(root: Path) -> tuple[Nic, ...]:
-    found = []
+    """Drivers are asked on this machine alone, and not where a tree stands for another."""
+    found, here = [], root == Path("/")
     for place in sorted((root / "sys/class/net").glob("*")):
         if place.name == "lo" or not place.is_dir():
             continue
         speed = _integer(_text(place / "speed"))
+        ring, ring_most = (rings(place.name) if here else None) or (None, None)
+        segmentation, merging = offloads(place.name) if here else (None, None)
         found.append(
             Nic(
                 place.name,
@@ -288,9 +305,33 @@ def _nics(root: Path) -> tuple[Nic, ...]:
                 _integer(_text(place / "mtu")) or 0,
                 speed if speed and speed > 0 else None,
                 (place / "device").exists(),
+                _integer(_text(place / "device/numa_node")),
+                ring,
+                ring_most,
+                _integer(_text(place / "statistics/rx_packets")) or 0,
+                _integer(_text(place / "statistics/rx_missed_errors")) or 0,
+                segmentation,
+                merging,
             )
         )
     return tuple(found)
+
+
+def _memory_nodes(root: Path) -> tuple[int, ...]:
+    """Those of the cpuset, of which this process's policy may leave fewer."""
+    allowed = cores_of(_status(root).get("Mems_allowed_list", ""))
+    words = _text(root / "proc/self/numa_maps").partition("\n")[0].split()
+    policy, _, nodes = words[1].partition(":") if len(words) > 1 else ("", "", "")
+    bound = cores_of(nodes) if policy.startswith("bind") else allowed
+    return tuple(node for node in allowed if node in bound)
+
+
+def _mps(root: Path) -> bool:
+    """By its processes, or by the pipe that clients find it by, where it is in another container."""
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
+    if (root / str(pipes).lstrip("/") / "control").exists():
+        return True
+    return any(_text(place / "comm").startswith("nvidia-cuda-mps") for place in (root / "proc").glob("[0-9]*"))
 
 
 def _status(root: Path) -> dict[str, str]:
@@ -317,6 +358,8 @@ def read(root: Path = Path("/")) -> Facts:
         **_space(root / "dev/shm"),
         **_ports(root),
         **_processor(root),
+        memory_nodes=_memory_nodes(root),
+        huge_pages_allowed=_status(root).get("THP_enabled", "1") != "0",
         huge_pages=_selected(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
         temporary=_temporary(),
         nofile=_limit(resource.RLIMIT_NOFILE),
@@ -331,6 +374,10 @@ def read(root: Path = Path("/")) -> Facts:
         nics=_nics(root),
         rdma=tuple(sorted(place.name for place in (root / "sys/class/infiniband").glob("*"))),
         iommu_groups=len(list((root / "sys/kernel/iommu_groups").glob("*"))),
+        iommu_types=tuple(sorted({_text(one / "type") for one in (root / "sys/kernel/iommu_groups").glob("*")} - {""})),
+        acs_redirects=redirecting_bridges(root),
+        xids=xids(root),
+        mps=_mps(root),
         driver=_text(root / "proc/driver/nvidia/version").partition("\n")[0],
         gpus=gpus,
         gpu_problem=problem,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stretto.audit.context import Context
 from stretto.audit.finding import Finding, Severity, check, error, note, ok, warning
-from stretto.audit.gpus import THROTTLES
+from stretto.audit.gpus import FABRIC_STATES, PEER_REASONS, THROTTLES
 from stretto.audit.words import bytes_text
 
 
@@ -39,7 +39,7 @@ def gpu_modes(context: Context) -> Iterator[Finding]:
                 cause="the GPU was divided for other jobs",
                 next_step=f"nvidia-smi -i {gpu.bus_id} -mig 0 (needs root)",
             )
-        if gpu.exclusive:
+        if gpu.exclusive and not context.facts.mps:
             yield warning(
                 "compute mode EXCLUSIVE_PROCESS",
                 "DEFAULT, or MPS running",
@@ -57,6 +57,21 @@ def gpu_modes(context: Context) -> Iterator[Finding]:
             )
     if not context.facts.gpus:
         yield ok("no GPUs")
+
+
+@check("machine.gpu-mps", "NVIDIA's server for several processes on a GPU (MPS)", Severity.NOTE)
+def gpu_mps(context: Context) -> Iterator[Finding]:
+    """Its clients share one context: what one of them does wrong ends all of them, and their kernels share the
+    multiprocessors."""
+    if context.facts.mps and context.facts.gpus:
+        yield note(
+            "nvidia-cuda-mps-control runs, or has left its pipe behind",
+            "off, where each rank has a GPU of its own",
+            cause="somebody started nvidia-cuda-mps-control, for this job or another one",
+            next_step="echo quit | nvidia-cuda-mps-control, unless ranks are to share GPUs",
+        )
+    else:
+        yield ok("no GPUs" if not context.facts.gpus else "MPS does not run")
 
 
 @check("machine.gpu-throttling", "GPUs that are slowed down", Severity.WARNING)
@@ -90,6 +105,75 @@ def gpu_errors(context: Context) -> Iterator[Finding]:
             )
         else:
             yield ok("no uncorrected errors" if gpu.ecc_errors == 0 else "no ECC", subject=gpu.bus_id)
+
+
+# Errors that a program makes by what it does; all others are of a GPU, its memory, its links or the driver.
+_XIDS_OF_PROGRAMS = frozenset((8, 13, 31, 32, 43, 45, 68, 69))
+
+
+@check("machine.gpu-xid", "errors of GPUs in the kernel's log", Severity.ERROR)
+def gpu_xid(context: Context) -> Iterator[Finding]:
+    """NVIDIA's driver writes an Xid there for each. Most of them end the processes that use the GPU, and some come back
+    until it is reset or replaced."""
+    if context.facts.xids is None:
+        yield ok("the kernel's log cannot be read by this user (kernel.dmesg_restrict)")
+        return
+    for place, number, count in context.facts.xids:
+        of_program = number in _XIDS_OF_PROGRAMS
+        yield (note if of_program else error)(
+            f"Xid {number} of {place}, {count} time{'s' * (count > 1)} since the machine started",
+            "none",
+            subject=f"{place} Xid {number}",
+            certainty="likely" if of_program else "certain",
+            cause="a program that read or wrote where it may not, or was ended"
+            if of_program
+            else "the GPU, its memory, its links or its driver",
+            next_step="look for that program's own messages of that time (dmesg -T)"
+            if of_program
+            else f"dmesg -T | grep Xid; NVIDIA's list of Xid errors says what {number} asks for",
+        )
+    if not context.facts.xids:
+        yield ok("none")
+
+
+@check("machine.gpu-peers", "GPUs that can read each other's memory", Severity.WARNING)
+def gpu_peers(context: Context) -> Iterator[Finding]:
+    """Two GPUs without peer access exchange data through the host's memory, which is slower than any link of theirs."""
+    for gpu in context.facts.gpus:
+        for other, code in gpu.refused_peers:
+            reason = PEER_REASONS.get(code, f"status {code}")
+            by_kind = code in (1, 2)  # nothing that could be set in another way
+            yield (note if by_kind else warning)(
+                f"it cannot read the memory of {other}: {reason}",
+                "peer access between all GPUs of a job",
+                subject=f"{gpu.bus_id} and {other}",
+                cause="this kind of GPU or machine"
+                if by_kind
+                else "a setting of the driver or of the hypervisor, ACS, or slots of different sockets",
+                next_step="nvidia-smi topo -p2p r; use GPUs of one socket, or see machine.acs and machine.iommu",
+            )
+    if not any(gpu.refused_peers for gpu in context.facts.gpus):
+        yield ok("none is refused" if len(context.facts.gpus) > 1 else "no two GPUs")
+
+
+@check("machine.gpu-fabric", "whether GPUs have joined their NVSwitches", Severity.ERROR)
+def gpu_fabric(context: Context) -> Iterator[Finding]:
+    """Until they have, no CUDA program starts on them (error 802), and there is no multicast (NVLS), which is a service
+    of the switches."""
+    for gpu in context.facts.gpus:
+        state = FABRIC_STATES.get(gpu.fabric or 0, f"state {gpu.fabric}")
+        if gpu.fabric in (1, 2) or (gpu.fabric == 3 and gpu.fabric_status):
+            yield error(
+                f"joining the switches: {state}, status {gpu.fabric_status}",
+                "joined, status 0",
+                subject=gpu.bus_id,
+                cause="the fabric manager does not run, is of another version than the driver, or has not finished",
+                next_step="systemctl status nvidia-fabricmanager; its log is /var/log/fabricmanager.log",
+            )
+        else:
+            yield ok(state, subject=gpu.bus_id)
+    if not context.facts.gpus:
+        yield ok("no GPUs")
 
 
 @check("machine.gpu-links", "NVLinks of the GPUs", Severity.ERROR)
@@ -163,13 +247,34 @@ def gpu_numa(context: Context) -> Iterator[Finding]:
 @check("machine.iommu", "the IOMMU, with GPUs", Severity.NOTE)
 def iommu(context: Context) -> Iterator[Finding]:
     """Translation in front of PCIe peers (IOMMU, ACS) sends their traffic through the root complex, or breaks it."""
-    if context.facts.gpus and context.facts.iommu_groups and not context.facts.hypervisor:
+    translates = set(context.facts.iommu_types) != {"identity"}
+    if context.facts.gpus and context.facts.iommu_groups and translates and not context.facts.hypervisor:
         yield note(
             f"{context.facts.iommu_groups} IOMMU groups",
             "iommu=pt or off on a host without virtual machines",
             cause="the firmware's default",
-            next_step="boot with iommu=pt; disable ACS on the switches that GPUs share (lspci -vvv | grep ACSCtl)",
+            next_step="boot with iommu=pt; machine.acs says which bridges redirect",
             certainty="possible",
         )
     else:
-        yield ok("off" if not context.facts.iommu_groups else f"{context.facts.iommu_groups} groups")
+        types = f" ({', '.join(context.facts.iommu_types)})" if context.facts.iommu_types else ""
+        yield ok("off" if not context.facts.iommu_groups else f"{context.facts.iommu_groups} groups{types}")
+
+
+@check("machine.acs", "PCI bridges that send peers through the root complex", Severity.WARNING)
+def acs(context: Context) -> Iterator[Finding]:
+    """With ACS a switch does not let its devices talk to each other: what GPUs and NICs send to one another goes up to
+    the processor and down again, past what else goes there, or not at all."""
+    bridges = context.facts.acs_redirects
+    if bridges is None:
+        yield ok("only root may read the bridges' settings, or there are no bridges")
+    elif bridges and context.facts.gpus and not context.facts.hypervisor:
+        yield warning(
+            f"{len(bridges)} bridge{'s' * (len(bridges) > 1)} with ACS redirection, the first {bridges[0]}",
+            "none between GPUs, on a host without virtual machines",
+            subject=bridges[0],
+            cause="the firmware or the kernel switched ACS on, as virtual machines need it",
+            next_step=f"setpci -s {bridges[0]} ECAP_ACS+0x6.w=0000 for each (needs root), or the firmware's setting",
+        )
+    else:
+        yield ok(f"{len(bridges)} bridges redirect" if bridges else "no bridge redirects")

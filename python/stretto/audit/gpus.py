@@ -18,6 +18,17 @@ THROTTLES = {
     0x80: "external power brake",
 }
 
+# nvmlGpuP2PStatus_t but for 0, which is that all is well.
+PEER_REASONS = {
+    1: "the chipset does not support it",
+    2: "the GPU does not support it",
+    3: "they are on different sockets",
+    4: "a registry key of the driver forbids it",
+    5: "it is not supported",
+}
+# nvmlGpuFabricState_t: how far a GPU has come in joining the NVSwitches that it hangs on.
+FABRIC_STATES = {0: "no switches", 1: "not begun", 2: "in progress", 3: "joined"}
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -39,6 +50,9 @@ class Gpu:
     memory: int = 0
     bar1: int | None = None
     node: int | None = None
+    refused_peers: tuple[tuple[str, int], ...] = ()  # whose memory it cannot read, and why: a key of PEER_REASONS
+    fabric: int | None = None  # a key of FABRIC_STATES
+    fabric_status: int = 0  # with which it joined the switches; 0 is well
 
 
 class _Pci(ctypes.Structure):
@@ -55,6 +69,15 @@ class _Pci(ctypes.Structure):
 
 class _Sizes(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Fabric(ctypes.Structure):
+    _fields_ = (
+        ("cluster", ctypes.c_ubyte * 16),
+        ("status", ctypes.c_uint),
+        ("clique", ctypes.c_uint),
+        ("state", ctypes.c_ubyte),
+    )
 
 
 class _Device:
@@ -97,6 +120,26 @@ class _Device:
             return None
         return bool(now.value)
 
+    def fabric(self) -> tuple[int | None, int]:
+        """How far it has come in joining its switches, and with which status."""
+        value = _Fabric()
+        asked = getattr(self._library, "nvmlDeviceGetGpuFabricInfo", None)
+        if asked is None or asked(self._handle, ctypes.byref(value)) != 0:
+            return None, 0
+        return int(value.state), int(value.status)
+
+    def refused(self, others: list[_Device]) -> tuple[tuple[str, int], ...]:
+        """Those whose memory it cannot read."""
+        asked, read = getattr(self._library, "nvmlDeviceGetP2PStatus", None), 0
+        found = []
+        for other in others:
+            status = ctypes.c_int()
+            if asked is None or other is self:
+                continue
+            if asked(self._handle, other._handle, read, ctypes.byref(status)) == 0 and status.value:
+                found.append((other.bus_id(), int(status.value)))
+        return tuple(found)
+
     def links(self) -> tuple[int, int]:
         """How many NVLinks are off while others are on, and how often the others had to send again."""
         states = [self.number("nvmlDeviceGetNvLinkState", link) for link in range(_MOST_LINKS)]
@@ -109,7 +152,7 @@ class _Device:
         return (states.count(0) if any(states) else 0), sum(replays)
 
 
-def _read_gpu(device: _Device, root: Path) -> Gpu:
+def _read_gpu(device: _Device, all: list[_Device], root: Path) -> Gpu:
     bus_id, memory, bar1 = (
         device.bus_id(),
         device.sizes("nvmlDeviceGetMemoryInfo"),
@@ -119,6 +162,7 @@ def _read_gpu(device: _Device, root: Path) -> Gpu:
     throttles = device.number("nvmlDeviceGetCurrentClocksThrottleReasons", of=ctypes.c_ulonglong) or 0
     node = root / "sys/bus/pci/devices" / bus_id / "numa_node"
     uncorrected, volatile = 1, 0
+    fabric, fabric_status = device.fabric()
     return Gpu(
         name=device.name(),
         bus_id=bus_id,
@@ -136,6 +180,9 @@ def _read_gpu(device: _Device, root: Path) -> Gpu:
         memory=memory.total if memory else 0,
         bar1=bar1.total if bar1 else None,
         node=int(node.read_text()) if node.is_file() else None,
+        refused_peers=device.refused(all),
+        fabric=fabric,
+        fabric_status=fabric_status,
     )
 
 
@@ -154,11 +201,11 @@ def read_gpus(root: Path, library: str = _LIBRARY) -> tuple[tuple[Gpu, ...], str
     try:
         count = ctypes.c_uint()
         nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        found = []
+        devices = []
         for index in range(count.value):
             handle = ctypes.c_void_p()
             if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
-                found.append(_read_gpu(_Device(nvml, handle), root))
-        return tuple(found), ""
+                devices.append(_Device(nvml, handle))
+        return tuple(_read_gpu(device, devices, root) for device in devices), ""
     finally:
         nvml.nvmlShutdown()

@@ -180,29 +180,46 @@ def swap(context: Context) -> Iterator[Finding]:
         yield ok(f"{bytes_text(context.facts.swap_used)} swapped out")
 
 
-@check("machine.numa", "allowed cores over NUMA nodes", Severity.WARNING)
+@check("machine.numa", "allowed cores over NUMA nodes, and their memory", Severity.WARNING)
 def numa(context: Context) -> Iterator[Finding]:
-    """A node without memory or ranks spread by accident make every copy cross the sockets' link."""
-    nodes = {node: cores for node, cores in context.facts.nodes if cores}
-    if (
-        len(nodes) > 1
-        and min(len(cores) for cores in nodes.values()) * len(nodes) < len(context.facts.cores_allowed) / 2
-    ):
+    """A rank whose memory is on another node than its core, a node without memory, or ranks spread by accident make
+    every copy cross the sockets' link."""
+    facts = context.facts
+    nodes = {node: cores for node, cores in facts.nodes if cores}
+    text = "; ".join(f"node {node}: {len(cores)} cores" for node, cores in nodes.items())
+    apart = [node for node in nodes if facts.memory_nodes and node not in facts.memory_nodes]
+    if apart:
         yield warning(
-            "; ".join(f"node {node}: {len(cores)} cores" for node, cores in nodes.items()),
+            f"cores on node {', '.join(map(str, apart))}, and memory from node "
+            f"{', '.join(map(str, facts.memory_nodes))} alone",
+            "memory of the node that a rank runs on",
+            subject=f"node {apart[0]}",
+            cause="memory and cores were bound apart (numactl --membind, cpuset.mems), or that node has no memory",
+            next_step=f"numactl --cpunodebind={facts.memory_nodes[0]} --membind={facts.memory_nodes[0]}",
+        )
+    elif len(nodes) > 1 and min(map(len, nodes.values())) * len(nodes) < len(facts.cores_allowed) / 2:
+        yield warning(
+            text,
             "as many allowed cores on each node that has any",
             certainty="likely",
             cause="an affinity that cuts off most of a node",
             next_step="numactl --cpunodebind, or let the launcher bind by node",
         )
     else:
-        yield ok("; ".join(f"node {node}: {len(cores)} cores" for node, cores in nodes.items()) or "one node")
+        yield ok(text or "one node")
 
 
 @check("machine.huge-pages", "transparent huge pages", Severity.NOTE)
 def huge_pages(context: Context) -> Iterator[Finding]:
     """Buffers of many megabytes are touched for the first time in a tenth of the time by pages of 2 MB."""
-    if context.facts.huge_pages == "never":
+    if not context.facts.huge_pages_allowed:
+        yield note(
+            "this process and all that it starts may have no transparent huge pages",
+            "the machine's setting for all; the platform section says what they are worth here",
+            cause="prctl(PR_SET_THP_DISABLE) of whoever started it: a launcher, or a container's runtime",
+            next_step="start it in another way: THP_enabled in /proc/PID/status says from which process on it holds",
+        )
+    elif context.facts.huge_pages == "never":
         yield note(
             "transparent huge pages are off",
             "madvise or always; the platform section says what they are worth here",
@@ -405,51 +422,3 @@ def ports(context: Context) -> Iterator[Finding]:
         )
     else:
         yield ok(text)
-
-
-@check("machine.nic-speed", "speed of the network interfaces", Severity.WARNING)
-def nic_speed(context: Context) -> Iterator[Finding]:
-    """A port that has fallen back to a lower speed makes its host the slowest one of the job."""
-    up = [nic for nic in context.facts.nics if nic.up and nic.physical and nic.speed is not None]
-    fastest = max((nic.speed or 0 for nic in up), default=0)
-    slow = [
-        nic for nic in up if (nic.speed or 0) < fastest and (nic.speed or 0) >= 1000 and fastest < 10 * (nic.speed or 0)
-    ]
-    text = ", ".join(f"{nic.name} {(nic.speed or 0) / 1000:g} Gbit/s" for nic in up)
-    if slow:
-        yield warning(
-            text,
-            f"{fastest / 1000:g} Gbit/s, as the other ports of this host",
-            subject=slow[0].name,
-            certainty="likely",
-            cause="a cable, a transceiver or a port of the switch that negotiated a lower speed",
-            next_step=f"ethtool {slow[0].name}; move jobs to the others by NCCL_SOCKET_IFNAME meanwhile",
-        )
-    else:
-        yield ok(text or "no interface says its speed")
-
-
-@check("machine.nic-mtu", "MTU of the network interfaces", Severity.WARNING)
-def nic_mtu(context: Context) -> Iterator[Finding]:
-    """Rails with different MTUs are differently fast, and large packets may be dropped in silence."""
-    up = [nic for nic in context.facts.nics if nic.up and nic.physical]
-    fast = [nic for nic in up if (nic.speed or 0) >= 10000]
-    text = ", ".join(f"{nic.name} {nic.mtu}" for nic in up)
-    if len({nic.mtu for nic in fast}) > 1:
-        least = min(fast, key=lambda nic: nic.mtu)
-        yield warning(
-            text,
-            "one MTU on all fast ports",
-            subject=least.name,
-            cause="one port was configured by hand, or lost its configuration",
-            next_step=f"ip link set {least.name} mtu {max(nic.mtu for nic in fast)}, if the switch agrees",
-        )
-    elif fast and all(nic.mtu <= 1500 for nic in fast):
-        yield note(
-            text,
-            "9000 where the switches allow it",
-            cause="the default",
-            next_step="ip link set DEV mtu 9000 on all hosts and switches, or not at all",
-        )
-    else:
-        yield ok(text or "no interface but loopback")

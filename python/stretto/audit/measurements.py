@@ -41,6 +41,8 @@ _MOST_PAIRS = {"quick": 0, "default": 4, "full": MOST_GPU_RANKS}  # each takes s
 _START_SECONDS = 90.0  # CUDA and NCCL are gigabytes to read
 _CREW = "ranks"
 _FEW = 3
+_CALLS_OF_A_BATCH = 96
+_BATCHES = {"quick": 30, "default": 100, "full": 1000}  # of calls: tens of microseconds each
 _MOST_NOISE = 10.0
 # Ranks of the audit that are killed are no job that `stretto doctor` should tell of. As long as they live their flight
 # recorders can be read by process; a folder would keep one of each of a thousand communicators.
@@ -275,6 +277,22 @@ class Measurements:
         return found
 
     @cached_property
+    def launch(self) -> dict[str, list[float]]:
+        """What a call costs one rank by itself, by the way of calling: nanoseconds, for each batch of calls."""
+        self._expect_whole()
+        self._say("measuring what a call costs")
+        words = f"launch calls={_CALLS_OF_A_BATCH} batches={_BATCHES[self.level.name]}"
+        try:
+            job = self._start_peer("launch", Stretto(), Options(ranks=1, rounds=1, bind="none"), 4096)
+            (reply,) = job.ask(words, self.level.patience, _Progress(job.pids))
+        except (Missing, Unsupported) as reason:
+            raise Unmeasured(str(reason)) from reason
+        except JobError as error:
+            raise self._failure("calls of one rank", str(error), "launch") from error
+        self._end("launch")
+        return {way: list(values) for way, values in reply.items() if way != "ok"}
+
+    @cached_property
     def large(self) -> list[Row]:
         """Large all-reduces and memcpy in turns, as `stretto bench` measures them."""
         self._expect_whole()
@@ -296,12 +314,32 @@ class Measurements:
     def on_gpus(self, library: Path | None) -> Contest:
         """All-reduces between all GPUs, in CUDA graphs: this package's library and another one in turns."""
         self._expect_whole()
+        options = dataclasses.replace(self._gpu_options(), nccl=library)
+        self._say(f"measuring all-reduces of {options.ranks} ranks on GPUs")
+        peers: list[Peer] = [Stretto(), Beside() if library is not None and identify(str(library)).stretto else Nccl()]
+        found = self._contest("GPUs", options, peers)
+        if SUBJECT in found.failures:
+            raise self._failure("all-reduces between GPUs", found.failures[SUBJECT])
+        return found
+
+    def eager_on_gpus(self) -> Contest:
+        """The smallest of these all-reduces by this package's library, each launched by the host for itself."""
+        self._expect_whole()
+        self._say("measuring what a launch costs")
+        found = self._contest(
+            "launches", dataclasses.replace(self._gpu_options(), max_bytes="1K", graph=False), [Stretto()]
+        )
+        if SUBJECT in found.failures:
+            raise self._failure("launches on GPUs", found.failures[SUBJECT])
+        return found
+
+    def _gpu_options(self) -> Options:
+        """All-reduces of all GPUs, from 1 KB on."""
         try:
             gpus = min(count_gpus(), MOST_GPU_RANKS)
         except Missing as reason:
             raise Unmeasured(str(reason)) from reason
-        self._say(f"measuring all-reduces of {gpus} GPUs")
-        options = Options(
+        return Options(
             device="cuda",
             ranks=max(2, gpus),
             shared_device=gpus == 1,
@@ -312,13 +350,7 @@ class Measurements:
             rounds=self.level.turns,
             budget_ms=15,
             timeout=self.level.patience,
-            nccl=library,
         )
-        peers: list[Peer] = [Stretto(), Beside() if library is not None and identify(str(library)).stretto else Nccl()]
-        found = self._contest("GPUs", options, peers)
-        if SUBJECT in found.failures:
-            raise self._failure("all-reduces between GPUs", found.failures[SUBJECT])
-        return found
 
     def gpu_pairs(self) -> dict[tuple[int, int], tuple[float, float]]:
         """Of each GPU and the next one: GB/s of large messages both ways at once, at best and usually. Nothing where

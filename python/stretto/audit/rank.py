@@ -14,10 +14,12 @@ import gc
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ _SIZES = (8, 64, 4096, 65536 + 8, 1 << 20)
 _MOST_FAILURES = 5
 _MARKS = 6
 _ID_SECONDS = 60
+_ROUNDS_TO_SETTLE = 50
 _PR_SET_PDEATHSIG = 1
 _FACTOR = numpy.uint64(0x9E3779B97F4A7C15)
 MOVING = ("all_gather", "all_to_all", "broadcast")
@@ -60,6 +63,16 @@ def mistakes(got: Words, wanted: Words, before: Words) -> Reply | None:
     }
 
 
+@dataclass(frozen=True)
+class Begun:
+    """An operation that was submitted: what it is, and the arrays that its result is judged by when it has ended."""
+
+    what: Reply
+    got: Words
+    wanted: Words
+    before: Words
+
+
 class Moves:
     """Sends and collectives of one communicator, checked."""
 
@@ -73,6 +86,11 @@ class Moves:
         found = mistakes(got, wanted, before)
         if found is not None and len(self.failures) < _MOST_FAILURES:
             self.failures.append({**what, **found})
+
+    def judge(self, begun: Iterable[Begun]) -> None:
+        """What was begun and has ended since."""
+        for one in begun:
+            self._judge(one.what, one.got, one.wanted, one.before)
 
     def pair(self, source: int, target: int, bytes: int, generations: int, both: bool) -> None:
         """One direction, or both at once; the receiver's buffer keeps the generation before until the new one comes."""
@@ -95,6 +113,18 @@ class Moves:
                 self._judge(what, buffer, wanted, before)
 
     def collective(self, name: str, bytes: int, generation: int, algorithm: str = "", root: int = 0) -> None:
+        self.judge([self.begin(name, bytes, generation, algorithm, root)])
+
+    def begin(
+        self,
+        name: str,
+        bytes: int,
+        generation: int,
+        algorithm: str = "",
+        root: int = 0,
+        stream: stretto.Stream | None = None,
+    ) -> Begun:
+        """Without a stream and outside of a group it has ended when this returns."""
         comm, ranks, rank = self._comm, self._comm.size, self._comm.rank
         count = max(1, bytes // 8 // ranks)
         what = {"collective": name, "algorithm": algorithm, "bytes": bytes, "rank": rank, "generation": generation}
@@ -106,25 +136,27 @@ class Moves:
             # Sums of unsigned words wrap, so every one of them has one value whatever the order.
             whole = [pattern(count * ranks, source, 0, generation) for source in range(ranks)]
             total: Words = numpy.asarray(numpy.sum(whole, axis=0, dtype=numpy.uint64))
-            old = numpy.zeros_like(total) if name == "all_reduce" else numpy.zeros(count, numpy.uint64)
             if name == "all_reduce":
-                self._judge(what, comm.all_reduce(whole[rank].copy()), total, whole[rank])
-            else:
-                part = slice(rank * count, (rank + 1) * count)
-                self._judge(what, comm.reduce_scatter(whole[rank]), total[part], old)
-            return
+                result = comm.all_reduce(whole[rank].copy(), stream=stream)
+                return Begun(what, result, total, whole[rank])
+            part = slice(rank * count, (rank + 1) * count)
+            scattered = numpy.zeros(count, numpy.uint64)
+            comm.reduce_scatter(whole[rank], out=scattered, stream=stream)
+            return Begun(what, scattered, total[part], numpy.zeros(count, numpy.uint64))
         out = numpy.full(count * ranks, generation - 1, numpy.uint64)
         before = out.copy()
         if name == "all_gather":
-            comm.all_gather(block(rank, 0, generation), out=out)
+            comm.all_gather(block(rank, 0, generation), out=out, stream=stream)
             wanted = [block(source, 0, generation) for source in range(ranks)]
         elif name == "all_to_all":
-            comm.all_to_all(numpy.concatenate([block(rank, peer, generation) for peer in range(ranks)]), out=out)
+            mine = numpy.concatenate([block(rank, peer, generation) for peer in range(ranks)])
+            comm.all_to_all(mine, out=out, stream=stream)
             wanted = [block(source, rank, generation) for source in range(ranks)]
         else:
             wanted = [pattern(count * ranks, root, 0, generation)]
-            comm.broadcast(wanted[0] if rank == root else before.copy(), root, out=out)
-        self._judge({**what, "root": root} if name == "broadcast" else what, out, numpy.concatenate(wanted), before)
+            comm.broadcast(wanted[0] if rank == root else before.copy(), root, out=out, stream=stream)
+        what = {**what, "root": root} if name == "broadcast" else what
+        return Begun(what, out, numpy.concatenate(wanted), before)
 
     def reply(self) -> Reply:
         return {"checked": self.checked, "failures": self.failures}
@@ -210,6 +242,42 @@ def storm(comm: stretto.Communicator, seconds: float, seed: int) -> Reply:
             return {**moves.reply(), "operations": generation}
 
 
+def sizes_at_once(comm: stretto.Communicator, seconds: float) -> Reply:
+    """Each collective of every size from 8 B to 1 MB, submitted together as one group."""
+    moves, clock, generation = Moves(comm), Clock(comm, seconds), 0
+    while not clock.over:
+        generation += 1
+        for name in (*REDUCING, *MOVING):
+            if clock.look():
+                break
+            with stretto.group():
+                # Each second one ends in the middle of a line.
+                begun = [moves.begin(name, (8 << step) + 8 * (step % 2), generation) for step in range(18)]
+            moves.judge(begun)
+    return moves.reply()
+
+
+def communicators_at_once(comms: list[stretto.Communicator], clock: Clock) -> Reply:
+    """Operations of all of them under way together, each on a stream of its own."""
+    with contextlib.ExitStack() as streams:
+        pairs = [(Moves(comm), streams.enter_context(stretto.Stream())) for comm in comms]
+        generation = 0
+        while not clock.look():
+            generation += 1
+            begun = [
+                [
+                    moves.begin(name, 8 << (number + step) % 16, generation, stream=stream)
+                    for step, name in enumerate((*REDUCING, *MOVING))
+                ]
+                for number, (moves, stream) in enumerate(pairs)
+            ]
+            for (moves, stream), own in zip(pairs, begun, strict=True):
+                stream.synchronize()
+                moves.judge(own)
+    failures = [failure for moves, _ in pairs for failure in moves.failures]
+    return {"checked": sum(moves.checked for moves, _ in pairs), "failures": failures[:_MOST_FAILURES]}
+
+
 def as_threads(ranks: int, body: Callable[[stretto.Communicator], Reply]) -> Reply:
     """The same by rank threads of this process; their replies added up."""
     replies = stretto.threads(ranks, body)
@@ -229,6 +297,39 @@ def holdings() -> dict[str, int]:
         "threads": len(list(Path("/proc/self/task").iterdir())),
         "mappings": Path("/proc/self/maps").read_bytes().count(b"\n"),
     }
+
+
+def activity(comm: stretto.Communicator) -> dict[str, int]:
+    """What the library and the kernel have counted of this rank until now."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    counted = comm.counters()
+    own = {name: counted[name] for name in ("operations", "allocations", "slow_waits", "sleeps", "wakeups")}
+    return {**own, "switches": used.ru_nvcsw, "interruptions": used.ru_nivcsw, "faults": used.ru_minflt}
+
+
+class Steady:
+    """Operations that a job makes again and again, on arrays that it keeps: nothing new is needed for them."""
+
+    def __init__(self, comm: stretto.Communicator) -> None:
+        self._comm = comm
+        self._arrays = [
+            (numpy.zeros(words, numpy.uint64), numpy.zeros(words, numpy.uint64)) for words in (1, 512, 8192)
+        ]
+        self._gathered = numpy.zeros(512 * comm.size, numpy.uint64)
+        self._next, self._last = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+    def round(self) -> int:
+        """Returns how many operations it has made, of which a group is one."""
+        comm = self._comm
+        for array, out in self._arrays:
+            comm.all_reduce(array, out=out)
+        (_, middle), (_, large) = self._arrays[1:]
+        comm.all_gather(middle, out=self._gathered)
+        comm.broadcast(large)
+        with stretto.group():
+            comm.send(middle, self._next)
+            comm.recv(self._arrays[1][0], self._last)
+        return len(self._arrays) + 3
 
 
 class Rank:
@@ -259,6 +360,8 @@ class Rank:
             return check_collectives(self.comm, numbers["for"], generations)
         if verb == "storm":
             return storm(self.comm, numbers["for"], int(numbers["seed"]))
+        if verb == "sizes":
+            return sizes_at_once(self.comm, numbers["for"])
         if verb in ("threads", "oversubscribed"):
             return self._alone(verb, int(numbers["ranks"]), numbers["for"])
         commands: dict[str, Callable[..., Reply]] = {
@@ -266,6 +369,8 @@ class Rank:
             "cycles": self._cycles,
             "open": self._open,
             "rates": self._rates,
+            "crowd": self._crowd,
+            "steady": self._steady,
         }
         return commands[verb](numbers)
 
@@ -333,6 +438,28 @@ class Rank:
             one.close()
         each = {name: (after[name] - before[name]) / count for name in before}
         return {**moves, "communicators": count, "each": each, "window_bytes": counted["window_bytes"]}
+
+    def _crowd(self, numbers: dict[str, float]) -> Reply:
+        """Many communicators, all of them in use together."""
+        with contextlib.ExitStack() as opened:
+            comms = []
+            for _ in range(int(numbers["count"])):
+                made, _ = self.make(self.ranks)
+                assert made is not None
+                comms.append(opened.enter_context(made))
+            return communicators_at_once(comms, Clock(self.comm, numbers["for"]))
+
+    def _steady(self, numbers: dict[str, float]) -> Reply:
+        """What operations take of the kernel and of the library once all has been made that they need."""
+        steady, made, clock = Steady(self.comm), 0, Clock(self.comm, numbers["for"])
+        settled = sum(steady.round() for _ in range(_ROUNDS_TO_SETTLE))
+        held, before = holdings(), activity(self.comm)
+        while made < numbers["count"] and not (made % 600 == 0 and clock.look()):
+            made += steady.round()
+        after, holds = activity(self.comm), holdings()
+        grown = {name: holds[name] - held[name] for name in held}
+        counted = {name: after[name] - before[name] for name in before}
+        return {"settled": settled, "calls": made, "grown": grown, "counted": counted}
 
     def _rates(self, numbers: dict[str, float]) -> Reply:
         """Large messages of each pair, alone: GB/s of the best of some, by their receivers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -135,6 +136,8 @@ def _measured(context: Context) -> Document:
         "inits": {},
         "pairs": {},
         "memory": {},
+        "launch": {},
+        "counters": {},
         "gpus": {},
         "gpu_pairs": {},
         "libraries": _libraries(context),
@@ -152,6 +155,10 @@ def _measured(context: Context) -> Document:
         with contextlib.suppress(Unmeasured):
             found["ladder"] = speed.ladder_rows(context)
     found["bandwidth"] = measured.get("large", [])
+    found["launch"] = {
+        way: {"best": min(costs), "median": statistics.median(costs)}
+        for way, costs in measured.get("launch", {}).items()
+    }
     if "on_gpus" in vars(context):
         found["gpus"] = dataclasses.asdict(context.on_gpus)
     if "gpu_pairs" in vars(context):
@@ -165,4 +172,6 @@ def _measured(context: Context) -> Document:
             found["pairs"] = {pair: rate for reply in replies for pair, rate in reply["rates"].items()}
         elif verb == "open":
             found["memory"] = {**replies[0]["each"], "window_bytes": replies[0]["window_bytes"]}
+        elif verb == "steady":
+            found["counters"] = {"calls": replies[0]["calls"], **replies[0]["counted"], **replies[0]["grown"]}
     return found

@@ -11,10 +11,13 @@ from stretto.audit.finding import ALL, BETWEEN_HOSTS, SECTIONS, Check
 for _name in (
     "environment",
     "machine",
+    "nic_checks",
     "gpu_checks",
     "correctness",
     "speed",
+    "launch",
     "lifetime",
+    "counters",
     "stress",
     "gpu_ranks",
     "library",

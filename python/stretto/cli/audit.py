@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Given:
     full: bool = False
     only: list[str] | None = None
     skip: list[str] | None = None
+    platform: bool = False
     python: list[Path] | None = None
     program: list[Path] | None = None
     library: Path | None = None
@@ -53,6 +54,7 @@ FLAGS: dict[str, Any] = {
     "full": flag(_WHAT, "--full", help="Up to 10 minutes: more sizes, a thousand communicators."),
     "only": flag(_WHAT, "--only", metavar="NAME", help="Only this section or check (--list); again for more."),
     "skip": flag(_WHAT, "--skip", metavar="NAME", help="Not this section or check; again for more."),
+    "platform": flag(_WHAT, "--platform", help="Only what the platform costs, with the table of it all."),
     "python": flag(_WHAT, "--python", metavar="FILE", help="Another Python whose libraries to look at; again."),
     "program": flag(_WHAT, "--program", metavar="FILE", help="A program whose libnccl to look for; again."),
     "library": flag(_WHAT, "--library", metavar="FILE", help="The libnccl.so.2 that programs are to get."),
@@ -80,6 +82,7 @@ SETTINGS: dict[str, Any] = {
     "epilog": examples(
         "stretto audit",
         "stretto audit --quick --json today.json",
+        "stretto audit --platform",
         "stretto audit --only environment --python ~/env/bin/python",
         "stretto audit --compare yesterday.json --html audit.html",
         "stretto audit --from a.json --compare b.json c.json d.json",
@@ -105,7 +108,7 @@ def audit(context: typer.Context, **flags: Any) -> None:
     from stretto.audit import run as running
     from stretto.audit.finding import Severity
 
-    given = Given(**flags)
+    given = _given(flags)
     checks = _chosen(given)
     if given.list:
         _show_list(checks)
@@ -127,6 +130,15 @@ def audit(context: typer.Context, **flags: Any) -> None:
     else:
         _report(given, document, earlier)
     raise typer.Exit(running.STATUS[Severity[document["verdict"].upper()]])
+
+
+def _given(flags: dict[str, Any]) -> Given:
+    given = Given(**flags)
+    if not given.platform:
+        return given
+    if given.only:
+        stop("audit: --platform and --only: give one of them; --only platform is the same without the table")
+    return replace(given, only=["platform"], verbose=True)
 
 
 def _chosen(given: Given) -> Any:
