@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_set.hpp"
 #include "bootstrap/membership.hpp"
 #include "communicator/device/operation_log.hpp"
 #include "links/endpoint.hpp"
 #include "links/net/far_links.hpp"
 #include "net/net.hpp"
 #include "platform/encryption.hpp"
+#include "platform/shared_memory.hpp"
 #include "primitives/window.hpp"
 
 namespace stretto::communicator {
@@ -31,22 +33,34 @@ inline constexpr int kMostFarLinks = 4;
 using FarLinks = std::vector<std::shared_ptr<links::net::FarLinks>>;
 Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLinks::Config config,
                             std::span<const links::Endpoint> endpoints, int wanted, double timeoutSeconds);
-// Whether this rank and that one have no other link than the net, as STRETTO_LINK has it.
-bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs);
+// Whether this rank and that one have no other link than the net, as STRETTO_LINK (`forced`) has it.
+bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs, const std::string& forced);
 
 // A far rank's header as far as it is known: of a rank that has said nothing. In a region of `bytes`, zeroed
 // from `behind` on, in which nothing else takes memory.
 links::Link standIn(const WindowHeader& like, int rank, size_t bytes = sizeof(WindowHeader),
                     size_t behind = sizeof(WindowHeader));
 
+// The same for each far rank of one in host memory, which looks at nothing but their headers. A header takes
+// memory once its rank has been heard; before that it is zero, as of a rank that has called nothing.
+class StandIns {
+ public:
+  StandIns() = default;
+  static Result<StandIns> create(int ranks);
+  links::Link of(int rank) const;
+
+ private:
+  std::shared_ptr<platform::SharedMemory> memory_;
+};
+
 // What of its header a rank tells the others.
 class FarView {
  public:
-  // `asks`: these ranks, a bit each, are to send their own. `log`: of a rank on a GPU, where its calls are.
-  static std::vector<uint8_t> of(const WindowHeader& header, uint64_t asks,
+  // `asks`: these ranks are to send their own. `log`: of a rank on a GPU, where its calls are.
+  static std::vector<uint8_t> of(const WindowHeader& header, const RankSet& asks,
                                  const OperationLog* log = nullptr);
   // Into the stand-in of who has sent it; false if it is none. Whoever waits for that is woken.
-  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, uint64_t& asks,
+  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, RankSet& asks,
                     OperationLog* log = nullptr);
 };
 

@@ -23,6 +23,7 @@ Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, co
            Importer* importer)
     : rank_(rank),
       peers_(peers),
+      near_(peers),
       layout_(layout),
       linesBegin_(layout.lines(0, Phase::kScatter, 0)),
       linksBegin_(layout.link(0, 0)),
@@ -163,7 +164,7 @@ Status Host::waitSignal(int peer, const uint64_t* word, uint64_t value, const Ca
 
 // The first peer that has given up, or -1.
 int Host::failedPeer() const {
-  for (const Peer& other : peers_) {
+  for (const Peer& other : near_) {
     WindowHeader& window = other.header();
     const uint32_t failed = std::atomic_ref(window.failed).load(std::memory_order_relaxed) |
                             std::atomic_ref(window.abort).load(std::memory_order_relaxed);
@@ -218,10 +219,11 @@ void Host::awaitReaders(Status why) {
   const platform::HeavyFence fence;
   const auto readersShow = [&] { return window.heavyFence == 0 || fence.isPassed(); };
   const auto anybodyReads = [&] {
-    const uint64_t lost = std::atomic_ref(window.lost).load(std::memory_order_acquire);
-    return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& other) {
+    const RankSet lost =
+        RankSet::ofBits(std::atomic_ref(window.lost).load(std::memory_order_acquire));
+    return std::any_of(near_.begin(), near_.end(), [&](const Peer& other) {
       const uint64_t reading = std::atomic_ref(other.header().reading).load(std::memory_order_acquire);
-      return other.rank != rank_ && (lost >> other.rank & 1) == 0 && reading == sequence_;
+      return other.rank != rank_ && !lost.has(other.rank) && reading == sequence_;
     });
   };
   constexpr double kMostSeconds = 0.3;   // a reader that takes longer is stopped, and fails when it goes on
@@ -290,7 +292,7 @@ void Host::reduceTiles(const ReduceSpec& spec, Destinations to, const std::byte*
 void Host::ring() {
   ringDue_ = false;
   platform::lightFence();
-  for (const Peer& other : peers_) {
+  for (const Peer& other : near_) {
     WindowHeader& window = other.header();
     if (std::atomic_ref(window.sleeping).load(std::memory_order_relaxed) != 0 && other.rank != rank_) {
       std::atomic_ref(window.bell).fetch_add(1, std::memory_order_release);
@@ -319,7 +321,7 @@ std::byte* Host::sums(size_t bytes) {
 
 Status Host::waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited) {
   ++counters_.slow;
-  Patience patience(*this, awaited);
+  Patience patience(*this, std::move(awaited));
   while (load(word) < value) {
     const Status status = patience.step();
     // What had come when the reason to give up was seen counts: whoever failed had sent it before.
@@ -328,7 +330,7 @@ Status Host::waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited)
   return kOkStatus;
 }
 
-Patience::Patience(Host& host, AwaitedWord awaited) : host_(host), awaited_(awaited) {}
+Patience::Patience(Host& host, AwaitedWord awaited) : host_(host), awaited_(std::move(awaited)) {}
 
 Patience::~Patience() {
   if (!armed_) return;
@@ -342,7 +344,7 @@ Patience::~Patience() {
 void Patience::publish() {
   LongWait& wait = host_.header().wait;
   const uint64_t ticket = std::atomic_ref(wait.ticket).load(std::memory_order_relaxed) + 1;
-  std::atomic_ref(wait.peers).store(awaited_.ranks(host_.ranks()), std::memory_order_relaxed);
+  std::atomic_ref(wait.peers).store(awaited_.ranks(host_.ranks()).bits(), std::memory_order_relaxed);
   std::atomic_ref(wait.sequence).store(host_.sequence_, std::memory_order_relaxed);
   if (awaited_.transfer != nullptr) recordTransfer(wait, *awaited_.transfer);
   std::atomic_ref(wait.ticket).store(ticket, std::memory_order_release);

@@ -20,6 +20,7 @@
 #include <string>
 #include <utility>
 
+#include "base/rank_set.hpp"
 #include "platform/clock.hpp"
 #include "primitives/backend.hpp"
 #include "primitives/host/copy.hpp"
@@ -71,17 +72,18 @@ struct Doubts {
 // What a wait is for: one rank, or, in transfers, any of several.
 struct AwaitedWord {
   int peer = -1;                         // named when the wait fails; -1: nobody in particular
-  uint64_t anyOf = 0;                    // a bit for each rank that could end the wait; 0: `peer` alone
+  RankSet anyOf = {};                    // who could end the wait; empty: `peer` alone
   const CallRecord* transfer = nullptr;  // the first of the transfers
 
-  // A bit for each rank that could end the wait, of `all` ranks.
-  uint64_t ranks(int all) const {
-    if (anyOf != 0) return anyOf;
-    return peer < 0 ? ~uint64_t{0} >> (kMaxRanks - all) : uint64_t{1} << peer;
+  // Who could end the wait, of `all` ranks.
+  RankSet ranks(int all) const {
+    if (!anyOf.empty()) return anyOf;
+    return peer < 0 ? RankSet::below(all) : RankSet::of(peer);
   }
 };
 
-// Ranks that wait for each other and for nobody else, as one rank has seen them.
+// Ranks that wait for each other and for nobody else, as one rank has seen them. It is looked for among the
+// first kMaxRanks ranks only, which are all of a communicator within one host.
 struct StandstillSeen {
   uint64_t members = 0;  // a bit each; 0: none seen. The rest is of members only
   uint64_t tickets[kMaxRanks];
@@ -260,18 +262,19 @@ class Host {
   uint64_t tag() const { return tag_; }
   void setTag(uint64_t tag) { tag_ = tag; }
   // For executors that serve other backends too: what is put is there, and what peers say can be read.
-  static Status progress(uint64_t /*peers*/ = 0) { return kOkStatus; }
+  static Status progress(const RankSet& /*peers*/ = {}) { return kOkStatus; }
   static Status finish() { return kOkStatus; }
   static void hear(int /*peer*/) {}
 
  protected:
   // For backends that reach some peers by other ways (links/net/spread_host.hpp).
-  // Now and then in a long wait: to find out how those of `peers` (a bit each) are whose windows are not
-  // here.
-  virtual void wonder(uint64_t /*peers*/) const {}
+  // Now and then in a long wait: to find out how those of `peers` are whose windows are not here.
+  virtual void wonder(const RankSet& /*peers*/) const {}
   // Whether what a peer sent before it left may still come, however long that takes.
   virtual bool isOnItsWay(int /*peer*/) const { return false; }
   void noteSlowWait() { ++counters_.slow; }
+  // The only ones of `peers` whose windows are here, this rank's own among them; they outlive the Host.
+  void hasNear(std::span<const Peer> near) { near_ = near; }
   Status peerFailed(int peer, const std::string& what, Code code = Code::kRemote) const;
 
  private:
@@ -318,9 +321,9 @@ class Host {
   int failedPeer() const;
   Status reasonSoon(int peer) const;
   Status mismatch(int peer, const Difference& calls) const;
-  Status parted(int peer, uint64_t members) const;
+  Status parted(int peer, const RankSet& members) const;
   Status hasFailed(int lost) const;
-  void reportDisagreeing(uint64_t members) const;
+  void reportDisagreeing(const RankSet& members) const;
   void ringIfDue() {
     if (ringDue_) ring();
   }
@@ -328,6 +331,7 @@ class Host {
 
   int rank_;
   std::span<const Peer> peers_;
+  std::span<const Peer> near_;  // of them those that sleep, read and fail in memory that is here
   WindowLayout layout_;
   size_t linesBegin_;
   size_t linksBegin_;
