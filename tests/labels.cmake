@@ -28,7 +28,7 @@ set(STRETTO_SUITES_BETWEEN_HOSTS
   api.Norm api.NormDisagreement)
 # Suites of processes that run once more as hosts of several ranks.
 set(STRETTO_SUITES_ON_TWO_HOSTS api.EveryCollectiveOfProcesses api.LargeOfProcesses)
-set(STRETTO_SUITES_TIMED observe.FlightCost planner.ChooseCost)
+set(STRETTO_SUITES_TIMED communicator.ManyRanksCost observe.FlightCost planner.ChooseCost)
 
 # Conformance has owners: the plain build runs every type and operator with every algorithm, a sanitizer one case in so
 # many of each algorithm, as it follows how data moves and not what is computed.

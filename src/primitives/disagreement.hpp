@@ -28,8 +28,8 @@ std::string ranksStandStill(std::span<const Peer> peers, const RankSet& members,
 std::string waitsForWhoFinalised(int rank, int gone, const std::string& call, bool isForSignals);
 // "rank 2", "ranks 0, 1 and 5"; of many: "ranks 0, 5 to 90, 93 and 17 more".
 std::string ranksInWords(const RankSet& ranks);
-// That `rank` has waited so long, and goes on. `peers`: for whom, empty if that is not known; `call`: in which
-// call, and what is missing there.
+// That `rank` has waited so long, and goes on. `peers`: for whom, empty if that is not known; `call`: in
+// which call, and what is missing there.
 std::string waitsForLong(int rank, double seconds, const RankSet& peers, const std::string& call);
 
 // The ranks that `other` has found to disagree with each other: none, or at least two that there are,

@@ -15,7 +15,7 @@
 namespace stretto {
 
 inline constexpr int kMaxRanks = 64;         // of one host, and of one communicator of GPUs
-inline constexpr int kMostRanks = 512;       // of one communicator of ranks in host memory, on several hosts
+inline constexpr int kMostRanks = 1024;      // of one communicator of ranks in host memory, on several hosts
 inline constexpr size_t kMailboxBytes = 64;  // a cache line
 inline constexpr size_t kPageBytes = 4096;   // regions start on pages, so that unused ones stay untouched
 inline constexpr uint64_t kWindowMagic = 0x5354524554544f31;  // "STRETTO1"
@@ -54,9 +54,9 @@ static_assert(sizeof(CallRecord) == kMailboxBytes);
 // A wait of the owner that has become long, so that peers can find out that it will never end
 // (primitives/host/standstill.cpp). Written by the owner alone.
 struct alignas(kMailboxBytes) LongWait {
-  uint64_t ticket;    // grows by one when such a wait begins and when it ends: odd while there is one
-  uint64_t looks;     // how often the owner has looked at what it waits for, and not found it
-  uint64_t peers;     // a bit each: the ranks of which any one could end the wait; 0: others than the first 64
+  uint64_t ticket;  // grows by one when such a wait begins and when it ends: odd while there is one
+  uint64_t looks;   // how often the owner has looked at what it waits for, and not found it
+  uint64_t peers;   // a bit each: the ranks of which any one could end the wait; 0: others than the first 64
   uint64_t sequence;  // of the collective that it belongs to; 0: transfers, of which `call` tells
   // Ranks, the owner included, that the owner has found to disagree with each other, a bit each; 0: none, or
   // others than the first 64.

@@ -19,13 +19,13 @@ namespace {
 // What each rank tells all others once it has connected.
 struct Verdict {
   uint64_t tableHash = 0;
-  char forced[200] = {};
   platform::CoreSet cores;
   uint8_t code = 0;
   uint8_t reach = 0;
   uint8_t sameProcess = 0;
   uint8_t deterministic = 0;
   uint8_t onDevice = 0;
+  char forced[200] = {};
   char text[403] = {};  // to the end of a word: what travels has no padding
 };
 
@@ -96,9 +96,8 @@ Result<links::Endpoint> describeSelf(const ConnectRequest& request, const memory
   return mine;
 }
 
-// `standIns`: of far ranks, where this one is in host memory.
 Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint& theirs,
-                             const Connections& own, const StandIns& standIns) {
+                             const Connections& own) {
   const std::string forced = parameters::kLink.text();
   const bool known = forced.empty() || forced == links::memory::kName || forced == links::shm::kName ||
                      forced == links::net::kName;
@@ -107,7 +106,7 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                 links::memory::kName, links::shm::kName, links::net::kName);
   }
   if (isFar(mine, theirs, forced)) {
-    if (mine.onDevice == 0) return standIns.of(theirs.rank);
+    if (mine.onDevice == 0) return own.standIns.of(theirs.rank);
     return standIn(own.header(), theirs.rank, own.region->bytes(), own.operationLogOffset);
   }
   if (forced != links::shm::kName && links::memory::applies(mine, theirs)) return links::memory::open(theirs);
@@ -168,11 +167,10 @@ PeerAccess probeReach(const links::Endpoint& mine, const links::Endpoint& theirs
 Status openAll(const ConnectRequest& request, const WindowLayout& layout,
                std::span<const links::Endpoint> endpoints, Connections& connections) {
   const links::Endpoint& mine = endpoints[static_cast<size_t>(request.rank)];
-  StandIns standIns;
   if (!connections.far.empty() && !request.onDevice) {
     auto made = StandIns::create(request.ranks);
     if (!made.ok()) return made.status();
-    standIns = std::move(made.value());
+    connections.standIns = std::move(made.value());
   }
   for (links::Endpoint theirs : endpoints) {
     theirs.process.hostname[sizeof theirs.process.hostname - 1] = 0;
@@ -185,7 +183,7 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
           index, static_cast<unsigned long long>(theirs.windowBytes), theirs.rank, regionBytes(layout));
     }
     const bool self = theirs.rank == request.rank;
-    auto link = self ? links::memory::open(theirs) : openLink(mine, theirs, connections, standIns);
+    auto link = self ? links::memory::open(theirs) : openLink(mine, theirs, connections);
     if (!link.ok()) return link.status();
     Peer peer;
     peer.window = link.value().window;
@@ -195,7 +193,10 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
       peer.reach = probeReach(mine, theirs);
       STRETTO_TRY(checkWindow(peer.header(), theirs.rank, layout, theirs.token));
     }
-    if (link.value().standIn == nullptr) connections.near.push_back(peer);
+    if (link.value().standIn == nullptr) {
+      connections.near.push_back(peer);
+      connections.standIns.hear(peer.rank);
+    }
     connections.links.push_back(std::move(link.value()));
     connections.peers.push_back(peer);
   }
@@ -281,11 +282,12 @@ Status noHostHasTooMany(const links::net::HostMap& places, std::span<const links
   for (int host = 0; host < places.hosts(); ++host) {
     const std::span<const int> home = places.home(host);
     if (home.size() <= static_cast<size_t>(kMaxRanks)) continue;
-    return fail(Code::kInvalidUsage,
-                "%zu of the %zu ranks are on host %.64s; this library serves %d ranks of a communicator on each "
-                "host, and %d on all",
-                home.size(), endpoints.size(), endpoints[static_cast<size_t>(home.front())].process.hostname,
-                kMaxRanks, kMostRanks);
+    return fail(
+        Code::kInvalidUsage,
+        "%zu of the %zu ranks are on host %.64s; this library serves %d ranks of a communicator on each "
+        "host, and %d on all",
+        home.size(), endpoints.size(), endpoints[static_cast<size_t>(home.front())].process.hostname,
+        kMaxRanks, kMostRanks);
   }
   return kOkStatus;
 }

@@ -33,6 +33,7 @@ struct Connections {
   std::vector<Peer> peers;         // by rank
   std::vector<Peer> near;          // those of them whose windows are here
   FarLinks far;                    // to ranks of other hosts; none if there are none
+  StandIns standIns;               // of those, where ranks are in host memory
   links::net::HostMap places;      // which ranks share a host
   std::string apart;               // why ranks on GPUs cannot be connected here at all; else empty
 

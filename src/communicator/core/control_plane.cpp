@@ -95,6 +95,7 @@ bool ControlPlane::hears(int rank, std::span<const uint8_t> message) {
   const links::Link& link = connections_.links[static_cast<size_t>(rank)];
   if (link.standIn != nullptr) {
     OperationLog log = connections_.operationLog(rank);
+    connections_.standIns.hear(rank);
     if (!FarView::apply(message, *link.standIn, asks, self_.onDevice() ? &log : nullptr)) return true;
     std::atomic_ref(header->bell).fetch_add(1, std::memory_order_release);
     platform::futexWake(&header->bell);

@@ -21,10 +21,10 @@ namespace {
 
 // Where a rank listens, or why it does not.
 struct Offer {
-  std::array<net::Handle, kMostFarLinks> handles{};
   char net[32] = {};
   uint32_t count = 0;  // of handles
   uint32_t code = 0;
+  std::array<net::Handle, kMostFarLinks> handles{};
   char text[400] = {};
 };
 
@@ -57,6 +57,10 @@ CallRecordWords copyOf(const CallRecord& place) {
 
 std::mutex netMutex;
 std::shared_ptr<net::Net> givenNet;  // by netMutex
+
+constexpr size_t headersBegin(int ranks) {
+  return (static_cast<size_t>(ranks) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 
 Offer offerOf(const Result<FarLinks>& links) {
   Offer offer;
@@ -167,9 +171,11 @@ links::Link standIn(const WindowHeader& like, int rank, size_t bytes, size_t beh
 }
 
 Result<StandIns> StandIns::create(int ranks) {
-  auto memory = platform::SharedMemory::createPrivate(static_cast<size_t>(ranks) * sizeof(WindowHeader));
+  auto memory = platform::SharedMemory::createPrivate(headersBegin(ranks) +
+                                                      static_cast<size_t>(ranks) * sizeof(WindowHeader));
   if (!memory.ok()) return memory.status();
   StandIns all;
+  all.ranks_ = ranks;
   all.memory_ = std::make_shared<platform::SharedMemory>(std::move(memory.value()));
   return all;
 }
@@ -177,7 +183,7 @@ Result<StandIns> StandIns::create(int ranks) {
 links::Link StandIns::of(int rank) const {
   links::Link link;
   link.kind = links::net::kName;
-  link.window = memory_->data() + static_cast<size_t>(rank) * sizeof(WindowHeader);
+  link.window = memory_->data() + headersBegin(ranks_) + static_cast<size_t>(rank) * sizeof(WindowHeader);
   link.standIn = {memory_, reinterpret_cast<WindowHeader*>(link.window)};
   return link;
 }
@@ -206,8 +212,7 @@ std::vector<uint8_t> FarView::of(const WindowHeader& header, const RankSet& asks
   return bytes;
 }
 
-bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, RankSet& asks,
-                    OperationLog* log) {
+bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, RankSet& asks, OperationLog* log) {
   constexpr size_t kMostWords = kMostRanks / 64;
   View view;
   if (bytes.size() < sizeof view || (bytes.size() - sizeof view) % sizeof(uint64_t) != 0) return false;

@@ -4,6 +4,7 @@
 // brought up to date by views, which travel through the bootstrap when somebody asks. For communicator/ only.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -49,8 +50,19 @@ class StandIns {
   static Result<StandIns> create(int ranks);
   links::Link of(int rank) const;
 
+  // By rank: not 0 once there is anything to be seen of it. Empty where there are no stand-ins.
+  std::span<uint8_t> heard() const {
+    auto* const begin = reinterpret_cast<uint8_t*>(memory_ != nullptr ? memory_->data() : nullptr);
+    return {begin, static_cast<size_t>(ranks_)};
+  }
+  // Of a rank on this host before anybody waits; of a far one before its header is written.
+  void hear(int rank) const {
+    if (ranks_ > 0) std::atomic_ref(heard()[static_cast<size_t>(rank)]).store(1, std::memory_order_release);
+  }
+
  private:
-  std::shared_ptr<platform::SharedMemory> memory_;
+  int ranks_ = 0;
+  std::shared_ptr<platform::SharedMemory> memory_;  // a byte for each rank, then headers
 };
 
 // What of its header a rank tells the others.

@@ -61,7 +61,8 @@ Status HostEngine::opens(const Connections& connections, Setup setup) {
   if (!connections.far.empty() && !self_.onDevice()) {
     policy.value().polls = true;
     policy.value().yields = 20;  // each look is a call of the kernel already
-    links::net::SpreadHost::Far far{*connections.far.front(), connections.places, connections.near,
+    const PeersInSight sight{connections.near, connections.standIns.heard()};
+    links::net::SpreadHost::Far far{*connections.far.front(), connections.places, sight,
                                     std::move(setup.ask)};
     auto host = std::make_unique<links::net::SpreadHost>(rank, connections.peers, setup.layout,
                                                          policy.value(), &importer_, std::move(far));

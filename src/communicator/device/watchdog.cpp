@@ -288,8 +288,9 @@ bool LaunchWatchdog::reportWaits(uint32_t launch, WaitingLaunch& what) {
 void LaunchWatchdog::warnOfLateLaunch() {
   const LateLaunch::Found late = side_->late();
   if (late.launch == 0) return;
-  STRETTO_LOG(kWarn, kColl, "%s",
-              waitsForLong(self_.rank(), late.seconds, RankSet::ofBits(late.peers), lateCallInWords(late)).c_str());
+  STRETTO_LOG(
+      kWarn, kColl, "%s",
+      waitsForLong(self_.rank(), late.seconds, RankSet::ofBits(late.peers), lateCallInWords(late)).c_str());
 }
 
 // With what is missing there. A rank may have called it and not come to it yet: its GPU has other work
@@ -310,10 +311,10 @@ std::string LaunchWatchdog::lateCallInWords(const LateLaunch::Found& late) {
   }
   const CallRecord call = connections_.operationLog(self_.rank()).find(sequence);
   return (call.sequence != 0 ? inWords(call) : "operation #" + std::to_string(sequence)) +
-         (!missing.empty() ? " (not entered by " + ranksInWords(missing) + ")"
-                            : " (every rank has called it; the GPU of " +
-                                  ranksInWords(RankSet::ofBits(late.peers)) +
-                             " has not come to it, or not to the end of its part)");
+         (!missing.empty()
+              ? " (not entered by " + ranksInWords(missing) + ")"
+              : " (every rank has called it; the GPU of " + ranksInWords(RankSet::ofBits(late.peers)) +
+                    " has not come to it, or not to the end of its part)");
 }
 
 // Kernels give up at their own deadlines, and at an abort. Work of the user's that lies before them has no

@@ -25,23 +25,21 @@ class SpreadHost final : public Host {
   // nothing new to say does not answer.
   using Ask = std::function<void(const RankSet& peers)>;
 
-  // How ranks of other hosts are reached, and which are of this one. Links, map and peers outlive the backend.
+  // How ranks of other hosts are reached. Links, map and what is in sight outlive the backend.
   struct Far {
     FarLinks& links;
     const HostMap& map;
-    std::span<const Peer> near;
+    PeersInSight sight;
     Ask ask;
   };
   SpreadHost(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
              Importer* importer, Far far)
-      : Host(rank, peers, layout, policy, importer),
+      : Host(rank, peers, layout, policy, importer, far.sight),
         links_(far.links),
         places_(far.map),
         mostInChunk_(places_.perHost() == 1 ? links_.chunkBytes() : layout.linkChunk),
         ask_(std::move(far.ask)),
-        cursors_(peers.size()) {
-    hasNear(far.near);
-  }
+        cursors_(peers.size()) {}
 
   // Of as many peers as there are on all hosts.
   LinkCursors& cursors(int peer) { return cursors_[static_cast<size_t>(peer)]; }

@@ -96,17 +96,18 @@ Status Host::hasFailed(int lost) const {
 Status Host::disagreement(Doubts& doubts, const AwaitedWord& awaited) const {
   int lost = -1, gone = -1;
   for (const Peer& other : peers_) {
-    if (other.rank == rank_) continue;
+    if (other.rank == rank_ || !sight_.hears(other)) continue;
     if (lost < 0 && hasGivenUp(other, doubts)) lost = other.rank;
     if (hasLeft(other, awaited) && !isOnItsWay(other.rank)) gone = other.rank;
   }
   // After that look: what a rank has given up because of was called before.
   for (const Peer& other : peers_) {
+    if (!sight_.hears(other)) continue;
     const Difference calls = firstDifference(header(), other.header());
     if (calls.found()) return mismatch(other.rank, calls);
   }
   for (const Peer& other : peers_) {
-    if (other.rank == rank_) continue;
+    if (other.rank == rank_ || !sight_.hears(other)) continue;
     const RankSet members = disagreeingAt(other.header(), ranks());
     if (!members.empty()) return parted(other.rank, members);
   }
@@ -175,10 +176,11 @@ Status Host::timedOut(int peer) const {
 
 // A wait that goes on.
 void Host::warnOf(int peer, uint64_t waitedTicks) const {
-  STRETTO_LOG(kWarn, kColl, "%s",
-              waitsForLong(rank_, platform::tickSeconds(waitedTicks), peer < 0 ? RankSet() : RankSet::of(peer),
-                           current() + " (" + missingPart(peer) + ")")
-                  .c_str());
+  STRETTO_LOG(
+      kWarn, kColl, "%s",
+      waitsForLong(rank_, platform::tickSeconds(waitedTicks), peer < 0 ? RankSet() : RankSet::of(peer),
+                   current() + " (" + missingPart(peer) + ")")
+          .c_str());
 }
 
 }  // namespace stretto

@@ -82,6 +82,17 @@ struct AwaitedWord {
   }
 };
 
+// What a rank can see of its peers in memory that is here.
+struct PeersInSight {
+  std::span<const Peer> near;  // those whose windows are here, this rank's own among them
+  std::span<uint8_t> heard;    // by rank: not 0 once there is anything in its header; empty: there is in all
+
+  bool hears(const Peer& other) const {
+    return heard.empty() ||
+           std::atomic_ref(heard[static_cast<size_t>(other.rank)]).load(std::memory_order_acquire) != 0;
+  }
+};
+
 // Ranks that wait for each other and for nobody else, as one rank has seen them. It is looked for among the
 // first kMaxRanks ranks only, which are all of a communicator within one host.
 struct StandstillSeen {
@@ -127,10 +138,10 @@ class Host {
   static constexpr size_t kLineBytes = 64;
   static constexpr size_t kLinePayload = kLineBytes - sizeof(uint64_t);
 
-  // `peers` has one entry per rank, this one included, and outlives the Host.
-  // `importer` may be null: nothing outside windows is shared then.
+  // `peers` has one entry per rank, this one included, and outlives the Host, as what `sight` has does: all
+  // of them, where that is not said. `importer` may be null: nothing outside windows is shared then.
   Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
-       Importer* importer = nullptr);
+       Importer* importer = nullptr, PeersInSight sight = {});
   virtual ~Host() = default;
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
@@ -273,8 +284,6 @@ class Host {
   // Whether what a peer sent before it left may still come, however long that takes.
   virtual bool isOnItsWay(int /*peer*/) const { return false; }
   void noteSlowWait() { ++counters_.slow; }
-  // The only ones of `peers` whose windows are here, this rank's own among them; they outlive the Host.
-  void hasNear(std::span<const Peer> near) { near_ = near; }
   Status peerFailed(int peer, const std::string& what, Code code = Code::kRemote) const;
 
  private:
@@ -282,8 +291,6 @@ class Host {
   static constexpr int kTagBits = 20;  // of a line's flag; the other 44 are the epoch
 
   const Peer& self() const { return peers_[static_cast<size_t>(rank_)]; }
-  void reduceTiles(const ReduceSpec& spec, Destinations to, const std::byte* const* sources, int sourceCount,
-                   size_t count, bool stream);
   uint32_t parity() const { return static_cast<uint32_t>(epoch_ % WindowLayout::kSlots); }
   std::byte* at(int peer, size_t offset) const { return peers_[static_cast<size_t>(peer)].window + offset; }
   Mailbox* mailbox(int peer, size_t offset) const { return reinterpret_cast<Mailbox*>(at(peer, offset)); }
@@ -331,7 +338,7 @@ class Host {
 
   int rank_;
   std::span<const Peer> peers_;
-  std::span<const Peer> near_;  // of them those that sleep, read and fail in memory that is here
+  PeersInSight sight_;
   WindowLayout layout_;
   size_t linesBegin_;
   size_t linksBegin_;

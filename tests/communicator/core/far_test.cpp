@@ -380,7 +380,8 @@ TEST(FarView, OneAnswersAllWhoAskWithinAMoment) {
   };
   for (uint64_t i = 0; i < kWaiting; ++i) asked(kBegin + i * (communicator::Shown::kNanoseconds / kWaiting));
   EXPECT_EQ(answers, 1);
-  shown.note(communicator::FarView::of(*header, RankSet::ofBits(0b10)), kBegin);  // an ask shows as much as an answer
+  shown.note(communicator::FarView::of(*header, RankSet::ofBits(0b10)),
+             kBegin);  // an ask shows as much as an answer
   asked(kBegin + 1);
   EXPECT_EQ(answers, 1);
   header->failed = 1;

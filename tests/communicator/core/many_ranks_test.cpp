@@ -1,12 +1,15 @@
-// Communicators of more ranks than one host serves, over hosts: every collective, transfers, and above all the
-// words of failures, where rank 1 must not be taken for rank 65. ManyRanks has threads of one process, each a
-// host of its own over a made up net; ManyRanksOnHosts has hosts of many ranks over TCP.
+// Communicators of more ranks than one host serves, over hosts: every collective, transfers, and above all
+// the words of failures, where rank 1 must not be taken for rank 65. ManyRanks has threads of one process,
+// each a host of its own over a made up net; ManyRanksOnHosts has hosts of many ranks over TCP; ManyRanksCost
+// holds against limits what it takes to make a communicator of as many ranks as there can be.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/scoped_variable.hpp"
@@ -45,14 +48,13 @@ struct Case {
   const char* name;
   std::function<ncclResult_t(Member&, const std::vector<float>&, std::vector<float>&, size_t)> call;
   std::function<float(int rank, int ranks, size_t block, size_t i)> wanted;
-  bool ofAll = false;      // a block for each rank comes out
-  int at = -1;             // only this rank has a result
+  bool ofAll = false;  // a block for each rank comes out
+  int at = -1;         // only this rank has a result
 };
 
 std::vector<float> inputOf(int rank, int ranks, size_t count) {
   std::vector<float> all(static_cast<size_t>(ranks) * count);
-  for (size_t i = 0; i < all.size(); ++i)
-    all[i] = valueOf(rank, static_cast<int>(i / count), i % count);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = valueOf(rank, static_cast<int>(i / count), i % count);
   return all;
 }
 
@@ -147,8 +149,8 @@ void sendAround(Member& member) {
 void everything(Member& member, const std::vector<size_t>& counts) {
   for (const int root : {0, 1, 64, member.ranks() - 1}) {
     for (const Case& one : casesFor(root)) {
-      const bool isRooted = one.at >= 0 || std::string(one.name) == "broadcast" ||
-                            std::string(one.name) == "scatter";
+      const bool isRooted =
+          one.at >= 0 || std::string(one.name) == "broadcast" || std::string(one.name) == "scatter";
       if (root != 0 && !isRooted) continue;
       for (const size_t count : counts) runCase(member, one, count);
     }
@@ -231,13 +233,12 @@ TEST_F(ManyRanks, WhoIsMissingIsNamed) {
           member.expect(ncclGroupStart(), "group");
           member.expect(ncclRecv(&values[0], 1, ncclFloat32, 1, member.comm, nullptr), "receive");
           member.expect(ncclRecv(&values[1], 1, ncclFloat32, 65, member.comm, nullptr), "receive");
-          member.expect(ncclGroupEnd(), "two receives, of which one comes", ncclTimeout);
+          member.expect(ncclGroupEnd(), "two receives, of which one comes", ncclRemoteError);
           member.expectError("two receives, of which one comes", {"for rank 65"});
           member.check(values[0] == 5, "what rank 1 sent has not come");
         }
         const float five = 5;
-        if (member.rank == 1)
-          member.expect(ncclSend(&five, 1, ncclFloat32, 0, member.comm, nullptr), "send");
+        if (member.rank == 1) member.expect(ncclSend(&five, 1, ncclFloat32, 0, member.comm, nullptr), "send");
         member.board.meet();
         member.expect(ncclCommAbort(member.comm), "abort");
       },
@@ -272,7 +273,8 @@ TEST(RanksInWords, OfManyAreTakenTogether) {
   EXPECT_EQ(ranksInWords(few), "ranks 0, 1 and 5");
 }
 
-// ---- Over TCP, as processes of many ranks ------------------------------------------------------------------
+// ---- Over TCP, as processes of many ranks
+// ------------------------------------------------------------------
 
 class ManyRanksOnHosts : public ::testing::Test {
  private:
@@ -300,16 +302,17 @@ TEST_F(ManyRanksOnHosts, OfDifferentNumbers) {
 TEST_F(ManyRanksOnHosts, MoreThanOneHostServesAreRefused) {
   const ScopedVariable quiet("NCCL_DEBUG", "");
   const Board board(67);
-  Processes(board,
-            [](Member& member) {
-              ncclUniqueId id;
-              if (!member.board.shareId(member.rank, &id)) return;
-              member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init",
-                            ncclInvalidUsage);
-              member.comm = nullptr;
-              member.expectError("init", {"65 of the 67 ranks are on host", "64 ranks"});
-            },
-            kSeconds, 65)
+  Processes(
+      board,
+      [](Member& member) {
+        ncclUniqueId id;
+        if (!member.board.shareId(member.rank, &id)) return;
+        member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init",
+                      ncclInvalidUsage);
+        member.comm = nullptr;
+        member.expectError("init", {"65 of the 67 ranks are on host", "64 ranks"});
+      },
+      kSeconds, 65)
       .finish();
 }
 
@@ -317,33 +320,81 @@ TEST_F(ManyRanksOnHosts, MoreThanOneHostServesAreRefused) {
 TEST_F(ManyRanksOnHosts, AHostThatDiesIsNamed) {
   const ScopedVariable quiet("NCCL_DEBUG", "");
   const Board board(kWide);
-  Processes hosts(board,
-                  [](Member& member) {
-                    ncclUniqueId id;
-                    if (!member.board.shareId(member.rank, &id)) return;
-                    if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init"))
-                      return;
-                    float value = 1;
-                    member.expect(
-                        ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr), "sum");
-                    member.board.word(0) += 1;
-                    if (member.rank >= kWide / 2) {
-                      eventually(kSeconds, [] { return false; });
-                    }
-                    const ncclResult_t result =
-                        ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr);
-                    member.expect(result, "a sum without the other host", ncclRemoteError);
-                    const std::string words = ncclGetLastError(member.comm);
-                    bool names = false;
-                    for (int rank = kWide / 2; rank < kWide; ++rank)
-                      names = names || words.find("rank " + std::to_string(rank)) != std::string::npos;
-                    member.check(names, words.c_str());
-                    member.expect(ncclCommAbort(member.comm), "abort");
-                  },
-                  kSeconds, kWide / 2);
+  Processes hosts(
+      board,
+      [](Member& member) {
+        ncclUniqueId id;
+        if (!member.board.shareId(member.rank, &id)) return;
+        if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init")) return;
+        float value = 1;
+        member.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr), "sum");
+        member.board.word(0) += 1;
+        if (member.rank >= kWide / 2) {
+          eventually(kSeconds, [] { return false; });
+        }
+        const ncclResult_t result =
+            ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr);
+        member.expect(result, "a sum without the other host", ncclRemoteError);
+        const std::string words = ncclGetLastError(member.comm);
+        bool names = false;
+        for (int rank = kWide / 2; rank < kWide; ++rank)
+          names = names || words.find("rank " + std::to_string(rank)) != std::string::npos;
+        member.check(names, words.c_str());
+        member.expect(ncclCommAbort(member.comm), "abort");
+      },
+      kSeconds, kWide / 2);
   EXPECT_TRUE(eventually(kSeconds, [&] { return board.word(0) == kWide; }));
   hosts.kill(kWide - 1);
   hosts.finish(kWide - 1);
+}
+
+double residentMegabytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return static_cast<double>(resident * kPageBytes) * 1e-6;
+}
+
+// Ranks that are through sleep, and leave the cores to those that are not.
+double secondsUntilAllCame(const Board& board, int word, double began) {
+  ++board.word(word);
+  EXPECT_TRUE(eventually(kSeconds, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return board.word(word) == static_cast<uint64_t>(board.ranks());
+  }));
+  return secondsNow() - began;
+}
+
+TEST(ManyRanksCost, OfTheMostRanks) {
+  constexpr int kHosts = 16, kEach = kMostRanks / kHosts;
+  constexpr double kMostSeconds = 10, kMostMegabytes = 2;
+  const ScopedVariable interface("NCCL_SOCKET_IFNAME", "lo");
+  const Board board(kMostRanks);
+  Processes(
+      board,
+      [](Member& member) {
+        ncclUniqueId id;
+        if (!member.board.shareId(member.rank, &id)) return;
+        const double before = residentMegabytes(), began = secondsNow();
+        if (!member.expect(ncclCommInitRank(&member.comm, kMostRanks, id, member.rank), "init")) return;
+        const double made = secondsUntilAllCame(member.board, 0, began);
+        const double each = (residentMegabytes() - before) / kEach;
+        float value = 1;
+        const double called = secondsNow();
+        member.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr), "sum");
+        const double summed = secondsUntilAllCame(member.board, 1, called);
+        member.check(value == kMostRanks, "a wrong sum");
+        if (member.rank == 0) {
+          printf("%d ranks on %d hosts: init %.2f s, first sum %.2f s, %.2f MB a rank\n", kMostRanks, kHosts,
+                 made, summed, each);
+          fflush(stdout);
+          member.check(made < kMostSeconds, "the initialisation took too long");
+          member.check(each < kMostMegabytes, "a rank takes too much memory");
+        }
+        member.expect(ncclCommDestroy(member.comm), "destroy");
+      },
+      kSeconds, kEach)
+      .finish();
 }
 
 }  // namespace
