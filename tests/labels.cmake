@@ -15,7 +15,8 @@ set(STRETTO_ALONE algorithms api bootstrap communicator)
 set(STRETTO_SUITES_OF_PROCESSES
   api.ChildInTheMaking api.EveryCollectiveOfProcesses api.Fork api.GroupOfProcesses api.LargeOfProcesses
   bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.DeviceWatch communicator.EncryptedHosts
-  communicator.HostsOfProcesses communicator.ProfilerCalls communicator.ProfilerSampling memory.ForkedImports net.TcpSilence
+  communicator.HostsOfProcesses communicator.ManyRanksOnHosts communicator.ProfilerCalls communicator.ProfilerSampling
+  memory.ForkedImports net.TcpSilence
   observe.DoctorOfProcesses observe.FlightOfProcesses
   platform.ForkedChild platform.ForkedThread platform.FutexOfProcesses plugins.ProfilerProcess)
 set(STRETTO_SUITES_OF_ONE_THREAD
@@ -27,7 +28,7 @@ set(STRETTO_SUITES_BETWEEN_HOSTS
   api.Norm api.NormDisagreement)
 # Suites of processes that run once more as hosts of several ranks.
 set(STRETTO_SUITES_ON_TWO_HOSTS api.EveryCollectiveOfProcesses api.LargeOfProcesses)
-set(STRETTO_SUITES_TIMED observe.FlightCost planner.ChooseCost)
+set(STRETTO_SUITES_TIMED communicator.ManyRanksCost observe.FlightCost planner.ChooseCost)
 
 # Conformance has owners: the plain build runs every type and operator with every algorithm, a sanitizer one case in so
 # many of each algorithm, as it follows how data moves and not what is computed.

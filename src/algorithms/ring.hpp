@@ -25,9 +25,9 @@ STRETTO_ANYWHERE constexpr bool coprime(int a, int b) {
 
 // The stride of ring `ring` among `ranks`: the ring-th number coprime with it, round and round.
 STRETTO_ANYWHERE inline int ringStride(int ring, int ranks) {
-  int strides[kMaxRanks];
+  int strides[kMaxRings];
   int found = 0;
-  for (int stride = 1; stride < ranks || found == 0; ++stride) {
+  for (int stride = 1; (stride < ranks || found == 0) && found <= ring; ++stride) {
     if (coprime(stride, ranks)) strides[found++] = stride;
   }
   return strides[ring % found];

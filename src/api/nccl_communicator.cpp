@@ -93,7 +93,7 @@ Status initRank(const char* function, ncclComm_t* slot, int ranks, std::span<con
   const auto device = given ? Result<int>(*given) : communicator::deviceOfThisThread();
   if (!device.ok()) return device.status();
   // More GPUs than this library serves are handed over to NCCL.
-  const int most = device.value() >= 0 ? bootstrap::kMaxRanks : stretto::kMaxRanks;
+  const int most = device.value() >= 0 ? bootstrap::kMaxRanks : kMostRanks;
   if (ranks < 1 || ranks > most) {
     return fail(Code::kInvalidArgument, "%s: %d ranks; this library makes communicators of 1 to %d", function,
                 ranks, most);
@@ -218,7 +218,7 @@ struct Growth {
 // A rank of the parent.
 Status grow(const Shared& parent, const Growth& wanted, ncclComm_t* slot, const ncclConfig_t* config) {
   const int before = parent->self().ranks();
-  const int most = parent->self().onDevice() ? bootstrap::kMaxRanks : stretto::kMaxRanks;
+  const int most = parent->self().onDevice() ? bootstrap::kMaxRanks : kMostRanks;
   if (wanted.rank != -1) {
     return fail(Code::kInvalidArgument,
                 "ncclCommGrow: a rank of the communicator keeps its number and passes -1, not %d",

@@ -59,7 +59,7 @@ Result<planner::Request> makeRequest(const strettoQuestion_t& question, int rank
   if (!collective.ok()) return collective.status();
   const int type = static_cast<int>(question.type);
   const int op = static_cast<int>(question.op);
-  if (type < 0 || type >= kDataTypes || op < 0 || op >= kOperators || ranks < 1 || ranks > kMaxRanks) {
+  if (type < 0 || type >= kDataTypes || op < 0 || op >= kOperators || ranks < 1 || ranks > kMostRanks) {
     return fail(Code::kInvalidArgument, "strettoExplain: type %d, operator %d, %d ranks", type, op, ranks);
   }
   planner::Request request;

@@ -12,9 +12,10 @@
 namespace stretto::planner {
 namespace {
 
-Status check(const Request& request) {
-  if (request.ranks >= 1 && request.ranks <= kMaxRanks) return kOkStatus;
-  return fail(Code::kInvalidArgument, "%d ranks: a plan is for 1 to %d", request.ranks, kMaxRanks);
+Status check(const Request& request, const Machine& machine) {
+  const int most = machine.gpu || machine.hosts == 1 ? kMaxRanks : kMostRanks;
+  if (request.ranks >= 1 && request.ranks <= most) return kOkStatus;
+  return fail(Code::kInvalidArgument, "%d ranks: a plan is for 1 to %d", request.ranks, most);
 }
 
 // The least that a chunk holds: whole tokens, where the norm is part of the exchange.
@@ -258,7 +259,7 @@ const char* wordsOfNorm(const Descriptor& row, const Request& request, const Mac
 
 Result<Plan> choose(const Request& request, const Machine& machine, const Table& table,
                     const Forced& forced) {
-  STRETTO_TRY(check(request));
+  STRETTO_TRY(check(request, machine));
   const bool alone = request.ranks == 1;
   const Forced::Choice choice = alone ? Forced::Choice{} : forced.of(request.collective);
   const Machine seen = seenBy(choice, machine);

@@ -137,6 +137,13 @@ bool mayPull(const Descriptor& row, const Request& request) {
   return row.algorithm == Algorithm::kTwoShot ? request.pullsTwice : request.pullsOnce;
 }
 
+// What it reduces together, or what its kernels read from.
+int mostPeersOf(const Descriptor& row) {
+  const bool sumsAll = row.algorithm == Algorithm::kPairwise || row.algorithm == Algorithm::kFlat;
+  if (wayOf(row) == Way::kPulls) return algorithms::kMostPulled;
+  return reduces(row.collective) && sumsAll ? kMaxRanks : kMostRanks;
+}
+
 // Shards that are copied lie in each other's places, so they are equally large.
 bool cutsEvenly(const Descriptor& row, const Request& request) {
   constexpr size_t kShardGrain = 16;
@@ -172,7 +179,7 @@ Obstacle obstacleTo(const Descriptor& row, const Request& request, const Machine
   if (request.bytes > mostBytesOf(row, request, machine)) return Obstacle::kBytes;
   if (way == Way::kCopies && !request.windowed) return Obstacle::kWindow;
   if (way == Way::kCopies && !cutsEvenly(row, request)) return Obstacle::kShards;
-  if (way == Way::kPulls && request.ranks > algorithms::kMostPulled) return Obstacle::kManyPeers;
+  if (request.ranks > mostPeersOf(row)) return Obstacle::kManyPeers;
   if (way == Way::kPulls && !mayPull(row, request)) return Obstacle::kInputs;
   if (way == Way::kSlots && machine.slotBytes < kGrain) return Obstacle::kSlots;
   if (request.tokenBytes > mostToken(row, machine)) return Obstacle::kToken;
@@ -225,7 +232,7 @@ std::string reasonOf(const Descriptor& row, Obstacle obstacle, const Request& re
       return "a token is " + std::to_string(request.tokenBytes) + " bytes, and " +
              (machine.gpu ? "its lines hold " : "a slot holds ") + std::to_string(mostToken(row, machine));
     case Obstacle::kManyPeers:
-      return "its kernels read from at most " + std::to_string(algorithms::kMostPulled) + " ranks";
+      return "it reads from at most " + std::to_string(mostPeersOf(row)) + " ranks at a time";
   }
   return "unknown";
 }

@@ -1,8 +1,10 @@
 #include "primitives/disagreement.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cinttypes>
 #include <cstdio>
+#include <vector>
 
 #include "base/types.hpp"
 
@@ -66,14 +68,14 @@ std::string ranksDisagree(int rank, const std::string& mine, int peer, const std
          "and root, in the same order and in the same groups.";
 }
 
-std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int rank) {
+std::string ranksStandStill(std::span<const Peer> peers, const RankSet& members, int rank) {
   const auto callOf = [&](int of) { return inWords(currentCall(peers[static_cast<size_t>(of)].header())); };
-  const int first = (members >> rank & 1) != 0 ? rank : std::countr_zero(members);
-  const uint64_t others = members & ~(uint64_t{1} << first);
+  const int first = members.has(rank) ? rank : members.next(-1);
   const std::string mine = callOf(first);
-  int second = std::countr_zero(others);
-  for (uint64_t rest = others; rest != 0; rest &= rest - 1) {
-    const int other = std::countr_zero(rest);
+  int second = -1;
+  for (int other = members.next(-1); other >= 0; other = members.next(other)) {
+    if (other == first) continue;
+    if (second < 0) second = other;
     if (callOf(other) == mine) continue;
     second = other;
     break;
@@ -91,27 +93,38 @@ std::string waitsForWhoFinalised(int rank, int gone, const std::string& call, bo
          (isForSignals ? "sending them" : "calling it: all ranks of a communicator must make the same calls");
 }
 
-std::string ranksInWords(uint64_t ranks) {
-  std::string words = std::has_single_bit(ranks) ? "rank " : "ranks ";
-  for (uint64_t rest = ranks; rest != 0; rest &= rest - 1) {
-    const bool isLast = std::has_single_bit(rest);
-    words += (rest == ranks ? "" : isLast ? " and " : ", ") + std::to_string(std::countr_zero(rest));
+// Few are named one by one. Of many, neighbours are taken together, and what is more than a line is counted.
+std::string ranksInWords(const RankSet& ranks) {
+  constexpr int kFew = 8;
+  const int all = ranks.size();
+  std::vector<std::string> parts;
+  int named = 0;
+  for (int rank = ranks.next(-1); rank >= 0 && parts.size() < kFew; rank = ranks.next(rank)) {
+    const int first = rank;
+    while (all > kFew && ranks.has(rank + 1)) ++rank;
+    named += rank - first + 1;
+    parts.push_back(std::to_string(first) + (rank == first ? "" : " to " + std::to_string(rank)));
+  }
+  if (named < all) parts.push_back(std::to_string(all - named) + " more");
+  std::string words = all == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < parts.size(); ++i) {
+    words += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
   }
   return words;
 }
 
-std::string waitsForLong(int rank, double seconds, uint64_t peers, const std::string& call) {
+std::string waitsForLong(int rank, double seconds, const RankSet& peers, const std::string& call) {
   char began[64];
   snprintf(began, sizeof began, "rank %d has waited %.3g s", rank, seconds);
-  return began + (peers == 0 ? "" : " for " + ranksInWords(peers)) + " in " + call +
+  return began + (peers.empty() ? "" : " for " + ranksInWords(peers)) + " in " + call +
          ", and goes on waiting until STRETTO_TIMEOUT. `stretto doctor` says what each rank does.";
 }
 
-uint64_t disagreeingAt(const WindowHeader& other, int ranks) {
+RankSet disagreeingAt(const WindowHeader& other, int ranks) {
   const uint64_t said =
       std::atomic_ref(const_cast<uint64_t&>(other.wait.disagreeing)).load(std::memory_order_acquire);
-  const uint64_t known = said & (~uint64_t{0} >> (kMaxRanks - ranks));
-  return std::popcount(known) >= 2 ? known : 0;
+  const uint64_t known = said & RankSet::below(std::min(ranks, kMaxRanks)).bits();
+  return RankSet::ofBits(std::popcount(known) >= 2 ? known : 0);
 }
 
 CallRecord currentCall(const WindowHeader& window) {

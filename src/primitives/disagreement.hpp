@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/rank_set.hpp"
 #include "base/types.hpp"
 #include "primitives/call_record.hpp"
 #include "primitives/peer.hpp"
@@ -20,20 +21,20 @@ std::string inWords(const CallRecord& what);
 // remembered any more, differed.
 std::string ranksDisagree(int rank, const std::string& mine, int peer, const std::string& theirs);
 
-// The same of `members` (a bit each, at least two) that wait for each other in calls that do not belong
+// The same of `members` (at least two) that wait for each other in calls that do not belong
 // together, in the words of `rank`: of its own call, if it is a member, and of one that differs.
-std::string ranksStandStill(std::span<const Peer> peers, uint64_t members, int rank);
+std::string ranksStandStill(std::span<const Peer> peers, const RankSet& members, int rank);
 // That `rank` waits for one that has finalised and will not do its part; `call`: in which call, in words.
 std::string waitsForWhoFinalised(int rank, int gone, const std::string& call, bool isForSignals);
-// "rank 2", "ranks 0, 1 and 5"; of a bit for each.
-std::string ranksInWords(uint64_t ranks);
-// That `rank` has waited so long, and goes on. `peers`: for whom, a bit each, 0 if that is not known; `call`:
-// in which call, and what is missing there.
-std::string waitsForLong(int rank, double seconds, uint64_t peers, const std::string& call);
+// "rank 2", "ranks 0, 1 and 5"; of many: "ranks 0, 5 to 90, 93 and 17 more".
+std::string ranksInWords(const RankSet& ranks);
+// That `rank` has waited so long, and goes on. `peers`: for whom, empty if that is not known; `call`: in
+// which call, and what is missing there.
+std::string waitsForLong(int rank, double seconds, const RankSet& peers, const std::string& call);
 
-// The ranks that `other` has found to disagree with each other, a bit each: none, or at least two that there
-// are, whatever the word there says.
-uint64_t disagreeingAt(const WindowHeader& other, int ranks);
+// The ranks that `other` has found to disagree with each other: none, or at least two that there are,
+// whatever the word there says.
+RankSet disagreeingAt(const WindowHeader& other, int ranks);
 
 constexpr bool isWaitForSignals(const CallRecord& call) {
   return call.sequence != 0 && call.collective == static_cast<uint8_t>(Collective::kWaitSignal);

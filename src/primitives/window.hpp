@@ -14,7 +14,8 @@
 
 namespace stretto {
 
-inline constexpr int kMaxRanks = 64;         // per communicator, on one host
+inline constexpr int kMaxRanks = 64;         // of one host, and of one communicator of GPUs
+inline constexpr int kMostRanks = 1024;      // of one communicator of ranks in host memory, on several hosts
 inline constexpr size_t kMailboxBytes = 64;  // a cache line
 inline constexpr size_t kPageBytes = 4096;   // regions start on pages, so that unused ones stay untouched
 inline constexpr uint64_t kWindowMagic = 0x5354524554544f31;  // "STRETTO1"
@@ -53,11 +54,12 @@ static_assert(sizeof(CallRecord) == kMailboxBytes);
 // A wait of the owner that has become long, so that peers can find out that it will never end
 // (primitives/host/standstill.cpp). Written by the owner alone.
 struct alignas(kMailboxBytes) LongWait {
-  uint64_t ticket;    // grows by one when such a wait begins and when it ends: odd while there is one
-  uint64_t looks;     // how often the owner has looked at what it waits for, and not found it
-  uint64_t peers;     // a bit each: the ranks of which any one could end the wait
+  uint64_t ticket;  // grows by one when such a wait begins and when it ends: odd while there is one
+  uint64_t looks;   // how often the owner has looked at what it waits for, and not found it
+  uint64_t peers;   // a bit each: the ranks of which any one could end the wait; 0: others than the first 64
   uint64_t sequence;  // of the collective that it belongs to; 0: transfers, of which `call` tells
-  // Ranks, the owner included, that the owner has found to disagree with each other; 0: none.
+  // Ranks, the owner included, that the owner has found to disagree with each other, a bit each; 0: none, or
+  // others than the first 64.
   uint64_t disagreeing;
   CallRecord call;  // the first unfinished of the transfers that the owner waited for last; 0: never
 };
@@ -87,7 +89,8 @@ struct WindowHeader {
   // operation fails waits for it to change before it gives its buffers back to its caller. In a line of its
   // own: peers look at the words above in every such operation.
   alignas(kMailboxBytes) uint64_t reading;
-  // The ranks that the owner's process knows to be lost, a bit each: they read nothing any more.
+  // Those of the first 64 ranks that the owner's process knows to be lost, a bit each: they read nothing any
+  // more. Nobody reads where there are more.
   uint64_t lost;
 
   // sleeping: 1 while the owner sleeps; bell: whoever wakes it adds one.

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -38,18 +39,20 @@ size_t mappingsNow() {
   return lines;
 }
 
-Processes::Processes(const Board& board, const Body& body, double seconds, Kind kind) : board_(board) {
+Processes::Processes(const Board& board, const Body& body, double seconds, int each)
+    : board_(board), each_(each) {
   // The library's idle background thread may still be there, for what was aborted before; it does not fork.
   EXPECT_TRUE(eventually(10, [] { return threadsNow() <= 2; })) << threadsNow() << " threads before a fork";
   fflush(nullptr);
-  for (int rank = 0; rank < (kind == kOneEach ? board.ranks() : 1); ++rank) {
+  for (int rank = 0; rank < board.ranks(); rank += each) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       ::alarm(static_cast<unsigned>(seconds));
-      if (testedHosts() > 1)
-        setenv("NCCL_HOSTID", ("test-host-" + std::to_string(rank % testedHosts())).c_str(), 1);
-      if (kind == kOneEach) runRank(board, body, rank);
-      if (kind == kOneForAll) runThreads(board, body);
+      const int host = each > 1 ? rank / each : rank % testedHosts();
+      if (testedHosts() > 1 || (each > 1 && each < board.ranks()))
+        setenv("NCCL_HOSTID", ("test-host-" + std::to_string(host)).c_str(), 1);
+      if (each == 1) runRank(board, body, rank);
+      if (each > 1) runThreads(board, body, rank, std::min(each, board.ranks() - rank));
       ::_exit(0);
     }
     pids_.push_back(pid);
@@ -65,10 +68,11 @@ void Processes::kill(int rank) const {
 }
 
 void Processes::finish(int killed) {
-  for (size_t rank = 0; rank < pids_.size(); ++rank) {
+  for (size_t i = 0; i < pids_.size(); ++i) {
+    const int rank = static_cast<int>(i) * each_;
     int status = 0;
-    ::waitpid(pids_[rank], &status, 0);
-    if (killed == kAll || static_cast<int>(rank) == killed) {
+    ::waitpid(pids_[i], &status, 0);
+    if (killed == kAll || (killed >= rank && killed < rank + each_)) {
       EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "rank " << rank << ": " << status;
     } else if (WIFSIGNALED(status)) {
       ADD_FAILURE() << "rank " << rank << " ended by signal " << WTERMSIG(status)

@@ -111,13 +111,16 @@ struct Board::Header {
   struct Text {
     std::atomic<uint64_t> used{0};  // by one rank's threads, one at a time
     char text[kText] = {};
-  } texts[kMaxRanks];
+  };
+  // Behind it: one for each rank, zeroed.
+  Text& textOf(int rank) { return reinterpret_cast<Text*>(this + 1)[rank]; }
+  static size_t bytesFor(int ranks) { return sizeof(Header) + sizeof(Text) * static_cast<size_t>(ranks); }
 };
 
 Board::Board(int ranks, size_t bytesPerRank)
     : ranks_(ranks),
       bytesPerRank_((bytesPerRank + 4095) / 4096 * 4096),
-      bytes_((sizeof(Header) + 4095) / 4096 * 4096 + bytesPerRank_ * static_cast<size_t>(ranks)),
+      bytes_((Header::bytesFor(ranks) + 4095) / 4096 * 4096 + bytesPerRank_ * static_cast<size_t>(ranks)),
       memory_(platform::SharedMemory::create("board", bytes_)) {
   if (!memory_.ok()) throw std::bad_alloc();
   new (data()) Header;
@@ -180,7 +183,7 @@ bool Board::shareId(int rank, ncclUniqueId* id) const {
 }
 
 void Board::complain(int rank, const std::string& text) const {
-  auto& place = header().texts[rank];
+  auto& place = header().textOf(rank);
   const uint64_t used = place.used.load(std::memory_order_relaxed);
   const size_t room = Header::kText - 1 - used;
   const std::string line = text + "\n";
@@ -190,7 +193,7 @@ void Board::complain(int rank, const std::string& text) const {
 }
 
 std::string Board::complaints(int rank) const {
-  const auto& place = header().texts[rank];
+  const auto& place = header().textOf(rank);
   return {place.text, place.used.load(std::memory_order_acquire)};
 }
 
@@ -248,9 +251,9 @@ void runRank(const Board& board, const Body& body, int rank) {
   board.leave();
 }
 
-void runThreads(const Board& board, const Body& body) {
+void runThreads(const Board& board, const Body& body, int first, int count) {
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < board.ranks(); ++rank) {
+  for (int rank = first; rank < first + count; ++rank) {
     threads.emplace_back([&board, &body, rank] { runRank(board, body, rank); });
   }
   for (std::thread& thread : threads) thread.join();
@@ -259,11 +262,11 @@ void runThreads(const Board& board, const Body& body) {
 void asThreads(const Board& board, const Body& body, double seconds) {
   if (isRankRunAgain()) return;
   if (testsOnDevice()) {
-    Processes(board, body, seconds, Processes::kOneForAll).finish();
+    Processes(board, body, seconds, board.ranks()).finish();
     return;
   }
   const Watchdog watchdog("ranks as threads", seconds);
-  runThreads(board, body);
+  runThreads(board, body, 0, board.ranks());
   addFailures(board);
 }
 

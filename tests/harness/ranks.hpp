@@ -129,10 +129,10 @@ Body connected(Body body);
 
 // True in a process that has run the test again only to come to its rank (tests/windows/processes.cpp).
 bool isRankRunAgain();
-// One rank's body on the calling thread; all of them, each on a thread of its own; and what they complained
-// of.
+// One rank's body on the calling thread; those of `count` ranks, each on a thread of its own; and what they
+// complained of.
 void runRank(const Board& board, const Body& body, int rank);
-void runThreads(const Board& board, const Body& body);
+void runThreads(const Board& board, const Body& body, int first, int count);
 void addFailures(const Board& board);
 
 // Runs the body on one thread per rank and waits for all; what they complained of fails the test. Aborts the
@@ -140,28 +140,30 @@ void addFailures(const Board& board);
 void asThreads(const Board& board, const Body& body, double seconds = 60);
 void asThreads(int ranks, const Body& body, double seconds = 60);
 
-// Runs the body in one forked process per rank (on Windows in this program, run again). Needs a process of
-// one thread to fork from: waits for threads of earlier tests to end.
+// Runs the body in forked processes (on Windows in this program, run again). Needs a process of one thread to
+// fork from: waits for threads of earlier tests to end.
 class Processes {
  public:
-  // A process for each rank, or one whose threads they are.
-  enum Kind { kOneEach, kOneForAll };
-  // A child that takes longer than `seconds` is ended by its alarm.
-  Processes(const Board& board, const Body& body, double seconds = 60, Kind kind = kOneEach);
+  // A process has `each` ranks (the last one maybe fewer): its threads, where that is more than one. Several
+  // such processes say that they are as many hosts. A child that takes longer than `seconds` is ended by its
+  // alarm.
+  Processes(const Board& board, const Body& body, double seconds = 60, int each = 1);
   // Waits for all.
   ~Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  // Of the process with this rank.
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank / each_)]; }
   void kill(int rank) const;
   static constexpr int kNone = -1;
   static constexpr int kAll = -2;
-  // Waits for all; complaints and unexpected ends fail the test. `killed` must have died of SIGKILL.
+  // Waits for all; complaints and unexpected ends fail the test. `killed`, a rank, must have died of SIGKILL.
   void finish(int killed = kNone);
 
  private:
   const Board& board_;
+  const int each_;
   std::vector<pid_t> pids_;
 };
 

@@ -238,6 +238,12 @@ def test_what_is_no_list_of_hosts(wrong: str) -> None:
         parse_hosts(wrong, 2)
 
 
+@pytest.mark.parametrize(("hosts", "words"), [("a:65,b:2", "--ranks 65"), (",".join("a" * 17), "1088 ranks; 1024")])
+def test_more_ranks_than_a_communicator_has(hosts: str, words: str) -> None:
+    done = stretto("run", "--hosts", hosts, "-n", 64, "x.py")
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
 def test_what_cannot_go_together() -> None:
     assert stretto("run", "--hosts", "a", "--threads", "x.py").returncode == 2
     assert "--env NO_SUCH" in stretto("run", "--hosts", "a", "--env", "NO_SUCH", "x.py").stderr

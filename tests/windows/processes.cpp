@@ -4,6 +4,7 @@
 // started it, and ends. A body sees the board through its Member alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -114,19 +115,23 @@ size_t mappingsNow() {
   return count;
 }
 
-Processes::Processes(const Board& board, const Body& body, double seconds, Kind kind) : board_(board) {
+Processes::Processes(const Board& board, const Body& body, double seconds, int each)
+    : board_(board), each_(each) {
   const int ordinal = begunBefore();
   if (isRankRunAgain()) {
     const Again& mine = again();
     if (mine.ordinal != ordinal) return;
     const Board shared(board, platform::SharedMemory::open(mine.parent, mine.descriptor, board.bytes()));
     const Watchdog watchdog("a rank's process", seconds);
-    if (kind == kOneEach) runRank(shared, body, mine.rank);
-    if (kind == kOneForAll) runThreads(shared, body);
+    const int last = std::min(mine.rank + each, board.ranks());
+    if (each > 1 && each < board.ranks())
+      _putenv_s("NCCL_HOSTID", ("test-host-" + std::to_string(mine.rank / each)).c_str());
+    if (each == 1) runRank(shared, body, mine.rank);
+    if (each > 1) runThreads(shared, body, mine.rank, last - mine.rank);
     fflush(nullptr);
     _exit(0);
   }
-  for (int rank = 0; rank < (kind == kOneEach ? board.ranks() : 1); ++rank) {
+  for (int rank = 0; rank < board.ranks(); rank += each) {
     char value[80];
     snprintf(value, sizeof value, "%d %d %d %d", rank, ordinal, static_cast<int>(GetCurrentProcessId()),
              board.descriptor());

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from stretto.bench.workload import COLLECTIVES, ELEMENT_BYTES, OPERATORS, TYPE_ALIASES, parse_size, sweep
 
-MOST_RANKS = 64  # kMaxRanks in src/primitives/window.hpp
+MOST_RANKS = 64  # of one host: kMaxRanks in src/primitives/window.hpp
+MOST_RANKS_OF_HOSTS = 1024  # of all hosts: kMostRanks there
 MOST_GPU_RANKS = 16  # as in benchmarks/cuda/crew.hpp
 TORCH = "torch-stretto"
 

@@ -101,6 +101,13 @@ def check_ranks(command: str, ranks: int, least: int = 1) -> None:
         stop(f"{command}: --ranks {ranks}: from {least} to {MOST_RANKS}, the most that a communicator on one host has")
 
 
+def check_ranks_of_hosts(command: str, ranks: int) -> None:
+    from stretto.bench.options import MOST_RANKS_OF_HOSTS
+
+    if ranks > MOST_RANKS_OF_HOSTS:
+        stop(f"{command}: --hosts: {ranks} ranks; {MOST_RANKS_OF_HOSTS} are the most that a communicator has")
+
+
 def expect_writable(command: str, file: str | Path) -> None:
     """Before work of hours, and not after it. Leaves no file that was not there."""
     path = Path(file)

@@ -13,7 +13,15 @@ import typer
 from stretto.cli.flags import flag, with_flags
 from stretto.cli.hosts import REMOTE_SHELL, Hosts, Launch, parse_hosts
 from stretto.cli.launcher import Job, LocalRanks, Ranks, StartFailed
-from stretto.cli.output import check_ranks, emit, examples, expect_writable, refuse_options, stop
+from stretto.cli.output import (
+    check_ranks,
+    check_ranks_of_hosts,
+    emit,
+    examples,
+    expect_writable,
+    refuse_options,
+    stop,
+)
 from stretto.cli.rank_processes import STDERR, STDOUT, program
 from stretto.cli.reach import (
     HOSTS_PANEL,
@@ -134,7 +142,9 @@ FLAGS: dict[str, Any] = {
 def _far(words: list[str], options: Options) -> tuple[Ranks, list[str]]:
     """Ranks on other hosts, and the host of each."""
     places = parse_hosts(options.hosts or "", options.ranks)
-    check_ranks("run", sum(place.ranks for place in places))
+    for place in places:
+        check_ranks("run", place.ranks)
+    check_ranks_of_hosts("run", sum(place.ranks for place in places))
     shell = shlex.split(options.remote_shell)
     variables = variables_for_hosts("run", options.env or [])
     launch = Launch(words, variables, str(Path.cwd()), shell, options.remote_python, options.reach)

@@ -19,13 +19,13 @@ namespace {
 // What each rank tells all others once it has connected.
 struct Verdict {
   uint64_t tableHash = 0;
-  char forced[200] = {};
   platform::CoreSet cores;
   uint8_t code = 0;
   uint8_t reach = 0;
   uint8_t sameProcess = 0;
   uint8_t deterministic = 0;
   uint8_t onDevice = 0;
+  char forced[200] = {};
   char text[403] = {};  // to the end of a word: what travels has no padding
 };
 
@@ -105,8 +105,10 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
     return fail(Code::kInvalidUsage, "STRETTO_LINK=%s: there are the links %s, %s and %s", forced.c_str(),
                 links::memory::kName, links::shm::kName, links::net::kName);
   }
-  if (isFar(mine, theirs))
+  if (isFar(mine, theirs, forced)) {
+    if (mine.onDevice == 0) return own.standIns.of(theirs.rank);
     return standIn(own.header(), theirs.rank, own.region->bytes(), own.operationLogOffset);
+  }
   if (forced != links::shm::kName && links::memory::applies(mine, theirs)) return links::memory::open(theirs);
   if (forced != links::memory::kName && links::shm::applies(mine, theirs)) return links::shm::open(theirs);
   return failAbout(theirs.rank, Code::kInvalidUsage,
@@ -165,6 +167,11 @@ PeerAccess probeReach(const links::Endpoint& mine, const links::Endpoint& theirs
 Status openAll(const ConnectRequest& request, const WindowLayout& layout,
                std::span<const links::Endpoint> endpoints, Connections& connections) {
   const links::Endpoint& mine = endpoints[static_cast<size_t>(request.rank)];
+  if (!connections.far.empty() && !request.onDevice) {
+    auto made = StandIns::create(request.ranks);
+    if (!made.ok()) return made.status();
+    connections.standIns = std::move(made.value());
+  }
   for (links::Endpoint theirs : endpoints) {
     theirs.process.hostname[sizeof theirs.process.hostname - 1] = 0;
     const int index = static_cast<int>(connections.peers.size());
@@ -185,6 +192,10 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
     if (link.value().standIn == nullptr) {
       peer.reach = probeReach(mine, theirs);
       STRETTO_TRY(checkWindow(peer.header(), theirs.rank, layout, theirs.token));
+    }
+    if (link.value().standIn == nullptr) {
+      connections.near.push_back(peer);
+      connections.standIns.hear(peer.rank);
     }
     connections.links.push_back(std::move(link.value()));
     connections.peers.push_back(peer);
@@ -253,15 +264,32 @@ int coresOf(std::span<const links::Endpoint> endpoints, const std::vector<Verdic
 
 // A host is ranks that reach each other without a net.
 links::net::HostMap placesOf(std::span<const links::Endpoint> endpoints) {
+  const std::string forced = parameters::kLink.text();
   std::vector<int> hostOf;
-  int hosts = 0;
+  std::vector<const links::Endpoint*> firsts;  // of each host
   for (const links::Endpoint& endpoint : endpoints) {
-    const auto before = endpoints.first(hostOf.size());
-    const auto near = std::find_if(before.begin(), before.end(),
-                                   [&](const links::Endpoint& other) { return !isFar(other, endpoint); });
-    hostOf.push_back(near == before.end() ? hosts++ : hostOf[static_cast<size_t>(near - before.begin())]);
+    const auto near = std::find_if(firsts.begin(), firsts.end(), [&](const links::Endpoint* first) {
+      return !isFar(*first, endpoint, forced);
+    });
+    hostOf.push_back(static_cast<int>(near - firsts.begin()));
+    if (near == firsts.end()) firsts.push_back(&endpoint);
   }
   return links::net::HostMap(std::move(hostOf));
+}
+
+// The same words on all ranks.
+Status noHostHasTooMany(const links::net::HostMap& places, std::span<const links::Endpoint> endpoints) {
+  for (int host = 0; host < places.hosts(); ++host) {
+    const std::span<const int> home = places.home(host);
+    if (home.size() <= static_cast<size_t>(kMaxRanks)) continue;
+    return fail(
+        Code::kInvalidUsage,
+        "%zu of the %zu ranks are on host %.64s; this library serves %d ranks of a communicator on each "
+        "host, and %d on all",
+        home.size(), endpoints.size(), endpoints[static_cast<size_t>(home.front())].process.hostname,
+        kMaxRanks, kMostRanks);
+  }
+  return kOkStatus;
 }
 
 planner::Machine summarise(const ConnectRequest& request, std::span<const links::Endpoint> endpoints,
@@ -314,6 +342,7 @@ Status connect(bootstrap::Membership& membership, const ConnectRequest& request,
   }
 
   connections.places = placesOf(endpoints.value());
+  STRETTO_TRY(noHostHasTooMany(connections.places, endpoints.value()));
   if (connections.places.hosts() > 1) {
     links::net::FarLinks::Config config;
     config.rank = request.rank;

@@ -31,7 +31,9 @@ struct Connections {
   size_t operationLogOffset = 0;   // of every rank's region
   std::vector<links::Link> links;  // by rank; this rank's own entry points at its own window
   std::vector<Peer> peers;         // by rank
+  std::vector<Peer> near;          // those of them whose windows are here
   FarLinks far;                    // to ranks of other hosts; none if there are none
+  StandIns standIns;               // of those, where ranks are in host memory
   links::net::HostMap places;      // which ranks share a host
   std::string apart;               // why ranks on GPUs cannot be connected here at all; else empty
 

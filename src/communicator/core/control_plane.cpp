@@ -34,7 +34,7 @@ void ControlPlane::sayFailed(Status why) {
   WindowHeader* const header = this->header();
   if (header == nullptr) return;
   std::atomic_ref(header->failed).store(abortWord(why));
-  if (spread_) show(0);
+  if (spread_) show({});
 }
 
 void ControlPlane::sayAbort(uint32_t word) {
@@ -47,7 +47,7 @@ void ControlPlane::sayAbort(uint32_t word) {
 
 void ControlPlane::sayLost(int rank) {
   WindowHeader* const header = this->header();
-  if (header != nullptr) std::atomic_ref(header->lost).fetch_or(uint64_t{1} << rank);
+  if (header != nullptr && rank < kMaxRanks) std::atomic_ref(header->lost).fetch_or(uint64_t{1} << rank);
 }
 
 void ControlPlane::sayLeft(uint32_t how) {
@@ -67,11 +67,11 @@ void ControlPlane::sayGoodbye(bootstrap::Leaving how, const std::string& why) {
 
 void ControlPlane::sayLastGoodbye(bootstrap::Leaving how, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  if (spread_) showNow(0);
+  if (spread_) showNow({});
   if (membership_ != nullptr) membership_->sayGoodbye(how, why);
 }
 
-void ControlPlane::show(uint64_t asks) {
+void ControlPlane::show(const RankSet& asks) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (lock.owns_lock()) showNow(asks);
 }
@@ -81,26 +81,26 @@ void ControlPlane::askOtherHosts() {
   const uint64_t now = platform::ticks();
   if (!spread_ || (askedTicks_ != 0 && platform::tickSeconds(now - askedTicks_) < kPauseSeconds)) return;
   askedTicks_ = now;
-  uint64_t others = 0;
-  for (const links::Link& link : connections_.links) {
-    const auto rank = static_cast<size_t>(&link - connections_.links.data());
-    if (link.standIn != nullptr) others |= uint64_t{1} << rank;
+  RankSet others;
+  for (size_t rank = 0; rank < connections_.links.size(); ++rank) {
+    if (connections_.links[rank].standIn != nullptr) others.add(static_cast<int>(rank));
   }
   show(others);
 }
 
 bool ControlPlane::hears(int rank, std::span<const uint8_t> message) {
-  uint64_t asks = 0;
+  RankSet asks;
   WindowHeader* const header = this->header();
   if (message.empty() || header == nullptr) return false;
   const links::Link& link = connections_.links[static_cast<size_t>(rank)];
   if (link.standIn != nullptr) {
     OperationLog log = connections_.operationLog(rank);
+    connections_.standIns.hear(rank);
     if (!FarView::apply(message, *link.standIn, asks, self_.onDevice() ? &log : nullptr)) return true;
     std::atomic_ref(header->bell).fetch_add(1, std::memory_order_release);
     platform::futexWake(&header->bell);
   }
-  if ((asks >> self_.rank() & 1) != 0) answer();
+  if (asks.has(self_.rank())) answer();
   return true;
 }
 
@@ -108,16 +108,16 @@ void ControlPlane::answer() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   WindowHeader* const header = this->header();
   if (!lock.owns_lock() || header == nullptr) return;
-  if (shown_.isOld(viewOf(*header, 0), platform::monotonicNanoseconds())) showNow(0);
+  if (shown_.isOld(viewOf(*header, {}), platform::monotonicNanoseconds())) showNow({});
 }
 
-std::vector<uint8_t> ControlPlane::viewOf(const WindowHeader& header, uint64_t asks) const {
+std::vector<uint8_t> ControlPlane::viewOf(const WindowHeader& header, const RankSet& asks) const {
   const OperationLog log = connections_.operationLog(self_.rank());
   return FarView::of(header, asks, self_.onDevice() ? &log : nullptr);
 }
 
 // By mutex_.
-void ControlPlane::showNow(uint64_t asks) {
+void ControlPlane::showNow(const RankSet& asks) {
   WindowHeader* const header = this->header();
   if (header == nullptr || membership_ == nullptr) return;
   const std::vector<uint8_t> view = viewOf(*header, asks);
@@ -134,7 +134,7 @@ void ControlPlane::giveUpSeating(uint64_t seating) {
   if (membership_ == nullptr || header == nullptr) return;
   std::atomic_ref(header->seatingsGivenUp[seating % WindowHeader::kGivenUp])
       .store(seating, std::memory_order_release);
-  if (spread_) showNow(0);
+  if (spread_) showNow({});
 }
 
 void ControlPlane::giveUpChild(uint64_t child) {
@@ -143,7 +143,7 @@ void ControlPlane::giveUpChild(uint64_t child) {
   if (membership_ == nullptr || header == nullptr) return;
   std::atomic_ref(header->childrenGivenUp[childrenGivenUp_++ % WindowHeader::kGivenUp])
       .store(child, std::memory_order_release);
-  if (spread_) showNow(0);
+  if (spread_) showNow({});
 }
 
 int ControlPlane::whoGaveUp(const std::vector<int>& members, uint64_t seating, uint64_t child) const {

@@ -61,9 +61,9 @@ class ControlPlane {
   // The same, after all have been shown how this rank has left: peers look there for why it does not come.
   void sayLastGoodbye(bootstrap::Leaving how, const std::string& why = {});
 
-  // Shows all other ranks what this one's header says, and asks some (a bit each) for theirs. Whoever holds
+  // Shows all other ranks what this one's header says, and asks some for theirs. Whoever holds
   // the lock makes the connection or ends it, and nothing is shown.
-  void show(uint64_t asks);
+  void show(const RankSet& asks);
   // The same, and asks all ranks of other hosts; once a second at most. For one thread, the device's: what
   // they have called is known here when they have said it.
   void askOtherHosts();
@@ -83,9 +83,9 @@ class ControlPlane {
   std::string hostOf(int rank) const;
 
  private:
-  std::vector<uint8_t> viewOf(const WindowHeader& header, uint64_t asks) const;
+  std::vector<uint8_t> viewOf(const WindowHeader& header, const RankSet& asks) const;
   void answer();
-  void showNow(uint64_t asks);
+  void showNow(const RankSet& asks);
 
   const Identity& self_;
   const Connections& connections_;

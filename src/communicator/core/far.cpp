@@ -21,14 +21,14 @@ namespace {
 
 // Where a rank listens, or why it does not.
 struct Offer {
-  std::array<net::Handle, kMostFarLinks> handles{};
   char net[32] = {};
   uint32_t count = 0;  // of handles
   uint32_t code = 0;
+  std::array<net::Handle, kMostFarLinks> handles{};
   char text[400] = {};
 };
 
-// What travels of a header.
+// What travels of a header. Behind it may be more words of `asks`, as RankSet has them.
 struct View {
   uint64_t asks = 0;  // first: the rest is what is said
   uint32_t failed = 0;
@@ -57,6 +57,10 @@ CallRecordWords copyOf(const CallRecord& place) {
 
 std::mutex netMutex;
 std::shared_ptr<net::Net> givenNet;  // by netMutex
+
+constexpr size_t headersBegin(int ranks) {
+  return (static_cast<size_t>(ranks) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 
 Offer offerOf(const Result<FarLinks>& links) {
   Offer offer;
@@ -109,10 +113,9 @@ void useBetweenHosts(std::shared_ptr<net::Net> net) {
   givenNet = std::move(net);
 }
 
-bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs) {
+bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs, const std::string& forced) {
   if (mine.rank == theirs.rank || mine.onDevice != mine.proxied || theirs.onDevice != theirs.proxied)
     return false;
-  const std::string forced = parameters::kLink.text();
   return forced == links::net::kName || (forced.empty() && !sameHost(mine.process, theirs.process));
 }
 
@@ -136,10 +139,11 @@ Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLi
   STRETTO_TRY(agree(offers.value(), rank));
   FarLinks& all = listening.value();
   for (const Offer& offer : offers.value()) all.resize(std::clamp<size_t>(offer.count, 1, all.size()));
+  const std::string forced = parameters::kLink.text();
   for (size_t peer = 0; peer < endpoints.size(); ++peer) {
     const links::Endpoint& mine = endpoints[static_cast<size_t>(rank)];
     const bool proxied = mine.proxied != 0 && endpoints[peer].rank != mine.rank;
-    if (!proxied && !isFar(mine, endpoints[peer])) continue;
+    if (!proxied && !isFar(mine, endpoints[peer], forced)) continue;
     for (size_t i = 0; i < all.size(); ++i)
       all[i]->add(static_cast<int>(peer), offers.value()[peer].handles[i]);
   }
@@ -166,9 +170,28 @@ links::Link standIn(const WindowHeader& like, int rank, size_t bytes, size_t beh
   return link;
 }
 
-std::vector<uint8_t> FarView::of(const WindowHeader& header, uint64_t asks, const OperationLog* log) {
+Result<StandIns> StandIns::create(int ranks) {
+  auto memory = platform::SharedMemory::createPrivate(headersBegin(ranks) +
+                                                      static_cast<size_t>(ranks) * sizeof(WindowHeader));
+  if (!memory.ok()) return memory.status();
+  StandIns all;
+  all.ranks_ = ranks;
+  all.memory_ = std::make_shared<platform::SharedMemory>(std::move(memory.value()));
+  return all;
+}
+
+links::Link StandIns::of(int rank) const {
+  links::Link link;
+  link.kind = links::net::kName;
+  link.window = memory_->data() + headersBegin(ranks_) + static_cast<size_t>(rank) * sizeof(WindowHeader);
+  link.standIn = {memory_, reinterpret_cast<WindowHeader*>(link.window)};
+  return link;
+}
+
+std::vector<uint8_t> FarView::of(const WindowHeader& header, const RankSet& asks, const OperationLog* log) {
+  const std::vector<uint64_t> asked = asks.words();
   View view;
-  view.asks = asks;
+  view.asks = asked.front();
   view.failed = read(header.failed);
   view.left = read(header.left);
   view.disagreeing = read(header.wait.disagreeing);
@@ -183,16 +206,22 @@ std::vector<uint8_t> FarView::of(const WindowHeader& header, uint64_t asks, cons
                     : i < last     ? std::bit_cast<CallRecordWords>(log->find(last - i))
                                    : CallRecordWords{};
   }
-  const auto* const begin = reinterpret_cast<const uint8_t*>(&view);
-  return {begin, begin + sizeof view};
+  std::vector<uint8_t> bytes(sizeof view + (asked.size() - 1) * sizeof(uint64_t));
+  std::memcpy(bytes.data(), &view, sizeof view);
+  if (asked.size() > 1) std::memcpy(bytes.data() + sizeof view, &asked[1], bytes.size() - sizeof view);
+  return bytes;
 }
 
-bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, uint64_t& asks,
-                    OperationLog* log) {
+bool FarView::apply(std::span<const uint8_t> bytes, WindowHeader& standIn, RankSet& asks, OperationLog* log) {
+  constexpr size_t kMostWords = kMostRanks / 64;
   View view;
-  if (bytes.size() != sizeof view) return false;
+  if (bytes.size() < sizeof view || (bytes.size() - sizeof view) % sizeof(uint64_t) != 0) return false;
+  std::vector<uint64_t> asked(1 + (bytes.size() - sizeof view) / sizeof(uint64_t));
+  if (asked.size() > kMostWords) return false;
   std::memcpy(&view, bytes.data(), sizeof view);
-  asks = view.asks;
+  asked[0] = view.asks;
+  if (asked.size() > 1) std::memcpy(&asked[1], bytes.data() + sizeof view, bytes.size() - sizeof view);
+  asks = RankSet::ofWords(asked);
   for (const CallRecordWords& words : view.calls) {
     const auto call = std::bit_cast<CallRecord>(words);
     if (call.sequence == 0) continue;
@@ -222,8 +251,11 @@ void Shown::note(std::span<const uint8_t> view, uint64_t nanoseconds) {
 }
 
 bool Shown::isOld(std::span<const uint8_t> view, uint64_t nanoseconds) const {
-  if (view_.size() != view.size() || nanoseconds - nanoseconds_ >= kNanoseconds) return true;
-  return !std::equal(view.begin() + sizeof(View::asks), view.end(), view_.begin() + sizeof(View::asks));
+  if (view_.empty() || nanoseconds - nanoseconds_ >= kNanoseconds) return true;
+  const auto said = [](std::span<const uint8_t> of) {
+    return of.subspan(sizeof(View::asks), sizeof(View) - sizeof(View::asks));
+  };
+  return !std::ranges::equal(said(view), said(view_));
 }
 
 }  // namespace stretto::communicator

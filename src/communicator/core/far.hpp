@@ -4,18 +4,21 @@
 // brought up to date by views, which travel through the bootstrap when somebody asks. For communicator/ only.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/rank_set.hpp"
 #include "bootstrap/membership.hpp"
 #include "communicator/device/operation_log.hpp"
 #include "links/endpoint.hpp"
 #include "links/net/far_links.hpp"
 #include "net/net.hpp"
 #include "platform/encryption.hpp"
+#include "platform/shared_memory.hpp"
 #include "primitives/window.hpp"
 
 namespace stretto::communicator {
@@ -31,22 +34,45 @@ inline constexpr int kMostFarLinks = 4;
 using FarLinks = std::vector<std::shared_ptr<links::net::FarLinks>>;
 Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLinks::Config config,
                             std::span<const links::Endpoint> endpoints, int wanted, double timeoutSeconds);
-// Whether this rank and that one have no other link than the net, as STRETTO_LINK has it.
-bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs);
+// Whether this rank and that one have no other link than the net, as STRETTO_LINK (`forced`) has it.
+bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs, const std::string& forced);
 
 // A far rank's header as far as it is known: of a rank that has said nothing. In a region of `bytes`, zeroed
 // from `behind` on, in which nothing else takes memory.
 links::Link standIn(const WindowHeader& like, int rank, size_t bytes = sizeof(WindowHeader),
                     size_t behind = sizeof(WindowHeader));
 
+// The same for each far rank of one in host memory, which looks at nothing but their headers. A header takes
+// memory once its rank has been heard; before that it is zero, as of a rank that has called nothing.
+class StandIns {
+ public:
+  StandIns() = default;
+  static Result<StandIns> create(int ranks);
+  links::Link of(int rank) const;
+
+  // By rank: not 0 once there is anything to be seen of it. Empty where there are no stand-ins.
+  std::span<uint8_t> heard() const {
+    auto* const begin = reinterpret_cast<uint8_t*>(memory_ != nullptr ? memory_->data() : nullptr);
+    return {begin, static_cast<size_t>(ranks_)};
+  }
+  // Of a rank on this host before anybody waits; of a far one before its header is written.
+  void hear(int rank) const {
+    if (ranks_ > 0) std::atomic_ref(heard()[static_cast<size_t>(rank)]).store(1, std::memory_order_release);
+  }
+
+ private:
+  int ranks_ = 0;
+  std::shared_ptr<platform::SharedMemory> memory_;  // a byte for each rank, then headers
+};
+
 // What of its header a rank tells the others.
 class FarView {
  public:
-  // `asks`: these ranks, a bit each, are to send their own. `log`: of a rank on a GPU, where its calls are.
-  static std::vector<uint8_t> of(const WindowHeader& header, uint64_t asks,
+  // `asks`: these ranks are to send their own. `log`: of a rank on a GPU, where its calls are.
+  static std::vector<uint8_t> of(const WindowHeader& header, const RankSet& asks,
                                  const OperationLog* log = nullptr);
   // Into the stand-in of who has sent it; false if it is none. Whoever waits for that is woken.
-  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, uint64_t& asks,
+  static bool apply(std::span<const uint8_t> view, WindowHeader& standIn, RankSet& asks,
                     OperationLog* log = nullptr);
 };
 

@@ -11,6 +11,8 @@
 namespace stretto::communicator {
 namespace {
 
+using executors::host::HostTransfer;
+
 // Spin while there is a core for everybody; give way at once when there is not.
 Result<WaitPolicy> waitPolicy(int ranks, int cores) {
   const auto timeout = parameters::kTimeout.seconds(0.001, 1e7);
@@ -38,6 +40,16 @@ Result<WaitPolicy> waitPolicy(int ranks, int cores) {
   return policy;
 }
 
+// The last one that goes the same way between the same two ranks; -1: none.
+inline int latestOf(std::span<const HostTransfer> transfers, const HostTransfer& next) {
+  int at = static_cast<int>(transfers.size()) - 1;
+  const auto isSame = [&](const HostTransfer& other) {
+    return other.peer == next.peer && other.isSend == next.isSend;
+  };
+  while (at >= 0 && !isSame(transfers[static_cast<size_t>(at)])) --at;
+  return at;
+}
+
 }  // namespace
 
 Status HostEngine::opens(const Connections& connections, Setup setup) {
@@ -49,7 +61,9 @@ Status HostEngine::opens(const Connections& connections, Setup setup) {
   if (!connections.far.empty() && !self_.onDevice()) {
     policy.value().polls = true;
     policy.value().yields = 20;  // each look is a call of the kernel already
-    links::net::SpreadHost::Far far{*connections.far.front(), connections.places, std::move(setup.ask)};
+    const PeersInSight sight{connections.near, connections.standIns.heard()};
+    links::net::SpreadHost::Far far{*connections.far.front(), connections.places, sight,
+                                    std::move(setup.ask)};
     auto host = std::make_unique<links::net::SpreadHost>(rank, connections.peers, setup.layout,
                                                          policy.value(), &importer_, std::move(far));
     spread_ = host.get();
@@ -69,7 +83,7 @@ void HostEngine::closes() {
   importer_.close();
   // Not `= {}`: a vector keeps its room then.
   std::vector<std::byte>().swap(scaled_);
-  std::vector<executors::host::HostTransfer>().swap(transfers_);
+  std::vector<HostTransfer>().swap(transfers_);
 }
 
 const std::byte* HostEngine::scaledInput(const Operation& operation, Counters& counters) {
@@ -89,13 +103,14 @@ inline void HostEngine::listTransfers(std::span<const Operation> operations) {
   for (const Operation& operation : operations) {
     if (!operation.isTransfer()) continue;
     const bool isSend = operation.collective == Collective::kSend;
-    executors::host::HostTransfer transfer;
+    HostTransfer transfer;
     transfer.isSend = isSend;
     transfer.peer = operation.root;
     transfer.data = static_cast<std::byte*>(isSend ? const_cast<void*>(operation.send) : operation.receive);
     transfer.bytes = operation.bytes();
     transfer.type = operation.type;
     transfer.tag = transferTag(operation);
+    transfer.before = latestOf(transfers_, transfer);
     transfers_.push_back(transfer);
   }
 }

@@ -39,7 +39,7 @@ class HostEngine {
     // Lets peers in other processes know of memory that is freed; none where there are none.
     std::function<void()> nudge;
     std::function<void(WaitStage stage, int peer)> waits;  // as Host::reportWaits has it
-    std::function<void(uint64_t peers)> ask;               // as SpreadHost has it
+    std::function<void(const RankSet& peers)> ask;         // as SpreadHost has it
   };
   Status opens(const Connections& connections, Setup setup);
   void closes();

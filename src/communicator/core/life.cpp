@@ -73,7 +73,7 @@ Status connectHosts(const Identity& self, ControlPlane& plane, Submission& submi
   setup.linkChunk = machine.linkChunk;
   setup.cores = machine.cores;
   if (!machine.sameProcess && machine.hosts == 1) setup.nudge = [&plane] { plane.nudge(); };
-  setup.ask = [&plane](uint64_t peers) { plane.show(peers); };
+  setup.ask = [&plane](const RankSet& peers) { plane.show(peers); };
   // On the thread that runs the operation.
   setup.waits = [&flight = submission.journal().flight()](WaitStage stage, int peer) {
     if (stage == WaitStage::kLate) return flight.late(flight.latest(), peer);
@@ -175,7 +175,7 @@ Status Communicator::connectAll() {
     return origin_.reasonOf(status, [this] { return health_.isAborted(); });
   const uint64_t joined = platform::monotonicNanoseconds();
   journal.counters().bootstrapNanoseconds = joined - start;
-  const bool fits = self_.ranks() <= kMaxRanks;
+  const bool fits = self_.ranks() <= (self_.onDevice() ? kMaxRanks : kMostRanks);
   if (fits) STRETTO_TRY(connectHosts(self_, plane_, submission_, connections_));
   // A rank may have been lost, or this one aborted, before there was a window to say so in.
   uint32_t none = 0;

@@ -21,8 +21,8 @@ std::string PeerEvents::disagreementBehind(int lost) const {
                                               : firstDifference(*header, peer.header());
     if (calls.found()) return ranksDisagree(rank, inWords(calls.mine), peer.rank, inWords(calls.theirs));
   }
-  const uint64_t members = disagreeingAt(theirs, self_.ranks());
-  if (members != 0) return ranksStandStill(connections_.peers, members, rank);
+  const RankSet members = disagreeingAt(theirs, self_.ranks());
+  if (!members.empty()) return ranksStandStill(connections_.peers, members, rank);
   return "";
 }
 

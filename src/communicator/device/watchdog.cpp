@@ -246,7 +246,7 @@ bool LaunchWatchdog::noteDisagreement() {
   if (members == 0) return false;
   std::atomic_ref(connections_.header().wait.disagreeing).store(members, std::memory_order_release);
   return disagrees(std::countr_zero(members & ~(uint64_t{1} << rank)),
-                   ranksStandStill(connections_.peers, members, rank));
+                   ranksStandStill(connections_.peers, RankSet::ofBits(members), rank));
 }
 
 // Most likely the peer has died or aborted, and word of that has come another way by now.
@@ -288,8 +288,9 @@ bool LaunchWatchdog::reportWaits(uint32_t launch, WaitingLaunch& what) {
 void LaunchWatchdog::warnOfLateLaunch() {
   const LateLaunch::Found late = side_->late();
   if (late.launch == 0) return;
-  STRETTO_LOG(kWarn, kColl, "%s",
-              waitsForLong(self_.rank(), late.seconds, late.peers, lateCallInWords(late)).c_str());
+  STRETTO_LOG(
+      kWarn, kColl, "%s",
+      waitsForLong(self_.rank(), late.seconds, RankSet::ofBits(late.peers), lateCallInWords(late)).c_str());
 }
 
 // With what is missing there. A rank may have called it and not come to it yet: its GPU has other work
@@ -303,16 +304,17 @@ std::string LaunchWatchdog::lateCallInWords(const LateLaunch::Found& late) {
     if (entry->sequence == 0) return inWords(entry->first);
     sequence = entry->sequence;
   }
-  uint64_t missing = 0;
+  RankSet missing;
   for (const Peer& peer : connections_.peers) {
     if (peer.rank != self_.rank() && connections_.operationLog(peer.rank).last() < sequence)
-      missing |= uint64_t{1} << peer.rank;
+      missing.add(peer.rank);
   }
   const CallRecord call = connections_.operationLog(self_.rank()).find(sequence);
   return (call.sequence != 0 ? inWords(call) : "operation #" + std::to_string(sequence)) +
-         (missing != 0 ? " (not entered by " + ranksInWords(missing) + ")"
-                       : " (every rank has called it; the GPU of " + ranksInWords(late.peers) +
-                             " has not come to it, or not to the end of its part)");
+         (!missing.empty()
+              ? " (not entered by " + ranksInWords(missing) + ")"
+              : " (every rank has called it; the GPU of " + ranksInWords(RankSet::ofBits(late.peers)) +
+                    " has not come to it, or not to the end of its part)");
 }
 
 // Kernels give up at their own deadlines, and at an abort. Work of the user's that lies before them has no

@@ -74,11 +74,11 @@ AwaitedWord awaitedFor(std::span<const HostTransfer> transfers, CallRecord& call
   AwaitedWord awaited;
   for (const HostTransfer& transfer : transfers) {
     if (transfer.finished) continue;
-    if (awaited.anyOf == 0) {
+    if (awaited.peer < 0) {
       awaited.peer = transfer.peer;
       call = callOf(transfer);
     }
-    awaited.anyOf |= uint64_t{1} << transfer.peer;
+    awaited.anyOf.add(transfer.peer);
   }
   awaited.transfer = &call;
   return awaited;
@@ -134,16 +134,11 @@ Status copyToSelf(const Host& host, std::span<HostTransfer> transfers) {
 template <typename B>
 Result<bool> progressAll(B& host, std::span<HostTransfer> transfers, TransferWatch* watch,
                          bool& allFinished) {
-  uint64_t sending = 0, receiving = 0;  // a bit for each peer
-  static_assert(kMaxRanks <= 64);
   bool any = false;
   allFinished = true;
   for (HostTransfer& transfer : transfers) {
     if (transfer.finished) continue;
-    uint64_t& queued = transfer.isSend ? sending : receiving;
-    const uint64_t peer = uint64_t{1} << transfer.peer;
-    if ((queued & peer) == 0) {
-      queued |= peer;
+    if (transfer.before < 0 || transfers[static_cast<size_t>(transfer.before)].finished) {
       const auto moved =
           transfer.isSend ? progressSend(host, transfer, watch) : progressReceive(host, transfer, watch);
       if (!moved.ok()) return moved.status();

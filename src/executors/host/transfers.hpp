@@ -21,6 +21,7 @@ struct HostTransfer {
   size_t bytes = 0;
   DataType type = DataType::kInt8;
   uint64_t tag = 0;
+  int before = -1;  // the transfer before it, of the same group, to or from the same peer; -1: none
 
   size_t moved = 0;       // progress, the executor's
   bool finished = false;  // moved == bytes, and a message of no bytes has gone

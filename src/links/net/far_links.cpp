@@ -1,7 +1,7 @@
 #include "links/net/far_links.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <atomic>
 #include <utility>
 
 #include "base/log.hpp"
@@ -14,13 +14,18 @@ using stretto::net::Receive;
 
 namespace {
 
-// A connection that closes may wait a moment for what its peer has not confirmed: all of them at the same
+// A connection that closes may wait a moment for what its peer has not confirmed: many of them at the same
 // time.
 template <typename Item, typename Work>
 void atTheSameTime(const std::vector<Item*>& items, Work work) {
-  std::vector<platform::OwnThread> threads(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (!threads[i].start([&, i] { work(*items[i]); })) work(*items[i]);
+  constexpr size_t kMostThreads = 16;
+  std::atomic<size_t> next{0};
+  const auto takeOne = [&] {
+    for (size_t i = next++; i < items.size(); i = next++) work(*items[i]);
+  };
+  std::vector<platform::OwnThread> threads(std::min(items.size(), kMostThreads));
+  for (platform::OwnThread& thread : threads) {
+    if (!thread.start(takeOne)) takeOne();
   }
 }
 
@@ -166,11 +171,12 @@ bool FarLinks::isIdle() const {
   return std::all_of(sending_.begin(), sending_.end(), [](const SendRing* ring) { return ring->isIdle(); });
 }
 
-uint64_t FarLinks::busy() const {
-  uint64_t peers = 0;
+RankSet FarLinks::busy() const {
+  RankSet peers;
   for (size_t peer = 0; peer < peers_.size(); ++peer) {
     const auto& far = peers_[peer];
-    if (far != nullptr && far->sending != nullptr && !far->sending->isIdle()) peers |= uint64_t{1} << peer;
+    const bool isBusy = far != nullptr && far->sending != nullptr && !far->sending->isIdle();
+    if (isBusy) peers.add(static_cast<int>(peer));
   }
   return peers;
 }
@@ -189,10 +195,9 @@ bool FarLinks::isOnItsWay(int peer) const {
   return tellsEnd_ && ring != nullptr && ring->isConnected() && !ring->broken().is();
 }
 
-int FarLinks::firstBroken(uint64_t peers) const {
-  for (; peers != 0; peers &= peers - 1) {
-    const int peer = std::countr_zero(peers);
-    if (peer < config_.ranks && broken(peer) != nullptr) return peer;
+int FarLinks::firstBroken(const RankSet& peers) const {
+  for (int peer = peers.next(-1); peer >= 0; peer = peers.next(peer)) {
+    if (broken(peer) != nullptr) return peer;
   }
   return -1;
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_set.hpp"
 #include "links/net/rings.hpp"
 #include "net/net.hpp"
 
@@ -70,13 +71,13 @@ class FarLinks {
   void giveBack();
   // Nothing more is sent: peers are told of the end of these links.
   void leave();
-  // All chunks that were published have left; else for which peers some have not, a bit each.
+  // All chunks that were published have left; else for which peers some have not.
   bool isIdle() const;
-  uint64_t busy() const;
+  RankSet busy() const;
   // The link to or from this peer that does not work any more; null while both do.
   const Break* broken(int peer) const;
-  // The first peer, of those with a bit set, with such a link; -1: none.
-  int firstBroken(uint64_t peers) const;
+  // The first of `peers` with such a link; -1: none.
+  int firstBroken(const RankSet& peers) const;
   // Whether something that this peer sent before it left may still come: the end of its link comes behind it.
   bool isOnItsWay(int peer) const;
 

@@ -170,13 +170,13 @@ bool Shuttle::move() {
     if (!link->over) moved = take(*link) || moved;
     if (!link->broken && !link->left) moved = send(*link) || moved;
   }
-  const uint64_t busy = links.busy();
+  const RankSet busy = links.busy();
   for (const auto& link : links_) {
     const Break* const found = links.broken(link->peer);
     if (found != nullptr) giveUp(*link, found->words);
     if (link->broken || link->left) continue;
     if (leaving_.load() && !moved) sayGoodbye(*link);
-    waits_ = waits_ || (busy >> link->peer & 1) != 0;
+    waits_ = waits_ || busy.has(link->peer);
   }
   if (moved) {
     links.progress();

@@ -1,6 +1,7 @@
 #include "links/net/spread_host.hpp"
 
 #include <string>
+#include <utility>
 
 #include "platform/futex.hpp"
 #include "primitives/disagreement.hpp"
@@ -27,7 +28,7 @@ Status SpreadHost::checkChunk(int peer, size_t bytes) {
                    came);
 }
 
-Status SpreadHost::progress(uint64_t peers) {
+Status SpreadHost::progress(const RankSet& peers) {
   links_.progress();
   const int broken = links_.firstBroken(peers);
   return broken < 0 ? kOkStatus : brokenLink(broken);
@@ -42,11 +43,12 @@ Status SpreadHost::brokenLink(int peer) {
 
 template <typename Done>
 Status SpreadHost::await(AwaitedWord awaited, Done done) {
-  Patience patience(*this, awaited);
+  const RankSet peers = awaited.ranks(ranks());
+  Patience patience(*this, std::move(awaited));
   while (!done()) {
     links_.progress();
     if (done()) return kOkStatus;
-    const int broken = links_.firstBroken(awaited.ranks(ranks()));
+    const int broken = links_.firstBroken(peers);
     const Status status = broken < 0 ? patience.step() : brokenLink(broken);
     if (status.ok()) continue;
     // What was sent before the reason to give up was seen counts, and a large message takes several looks.
@@ -70,7 +72,7 @@ Status SpreadHost::until(AwaitedWord awaited, const Mailbox* mailbox, uint64_t v
     links_.progress();
   }
   noteSlowWait();
-  return await(awaited, [&] { return ready(mailbox, value); });
+  return await(std::move(awaited), [&] { return ready(mailbox, value); });
 }
 
 Status SpreadHost::awaitLeft(int peer, uint64_t chunks) {
@@ -102,7 +104,7 @@ void SpreadHost::hear(int peer) {
     const auto answered = [&] {
       return std::atomic_ref(theirs.bell).load(std::memory_order_acquire) != before;
     };
-    ask_(uint64_t{1} << peer);
+    ask_(RankSet::of(peer));
     const uint64_t asked = platform::ticks();
     while (!answered() && mayWait() && platform::tickSeconds(platform::ticks() - asked) < kSecondsOfAnswer) {
       platform::futexWait(&theirs.bell, before, kSliceMicroseconds);

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "links/net/far_links.hpp"
 #include "links/net/host_map.hpp"
@@ -18,25 +20,29 @@ namespace stretto::links::net {
 
 class SpreadHost final : public Host {
  public:
-  // Asks those of `peers` (a bit each) that are on other hosts for the headers of their windows, which then
-  // come into their stand-ins (communicator/core/far.hpp). Returns at once. Who has answered a moment ago and
-  // has nothing new to say does not answer.
-  using Ask = std::function<void(uint64_t peers)>;
+  // Asks those of `peers` that are on other hosts for the headers of their windows, which then come into
+  // their stand-ins (communicator/core/far.hpp). Returns at once. Who has answered a moment ago and has
+  // nothing new to say does not answer.
+  using Ask = std::function<void(const RankSet& peers)>;
 
-  // How ranks of other hosts are reached. Links and map outlive the backend.
+  // How ranks of other hosts are reached. Links, map and what is in sight outlive the backend.
   struct Far {
     FarLinks& links;
     const HostMap& map;
+    PeersInSight sight;
     Ask ask;
   };
   SpreadHost(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
              Importer* importer, Far far)
-      : Host(rank, peers, layout, policy, importer),
+      : Host(rank, peers, layout, policy, importer, far.sight),
         links_(far.links),
         places_(far.map),
         mostInChunk_(places_.perHost() == 1 ? links_.chunkBytes() : layout.linkChunk),
-        ask_(std::move(far.ask)) {}
+        ask_(std::move(far.ask)),
+        cursors_(peers.size()) {}
 
+  // Of as many peers as there are on all hosts.
+  LinkCursors& cursors(int peer) { return cursors_[static_cast<size_t>(peer)]; }
   Mailbox* linkAt(int peer, uint64_t chunk) {
     return links_.isFar(peer) ? links_.to(peer).slot(chunk) : Host::linkAt(peer, chunk);
   }
@@ -76,8 +82,8 @@ class SpreadHost final : public Host {
     return until({.peer = peer}, mailbox, value);
   }
 
-  // Moves what can be moved. Not ok if a link to one of these peers (a bit each) is broken.
-  Status progress(uint64_t peers = 0);
+  // Moves what can be moved. Not ok if a link to one of these peers is broken.
+  Status progress(const RankSet& peers = {});
   // The end of an operation: all that was sent has left, so that no peer waits for this rank's next one.
   Status finish();
   // The end of one that failed: its buffers are the caller's again.
@@ -96,7 +102,7 @@ class SpreadHost final : public Host {
   template <typename Done>
   Status await(AwaitedWord awaited, Done done);
   Status until(AwaitedWord awaited, const Mailbox* mailbox, uint64_t value);
-  void wonder(uint64_t peers) const override { ask_(peers); }
+  void wonder(const RankSet& peers) const override { ask_(peers); }
   bool isOnItsWay(int peer) const override { return links_.isFar(peer) && links_.isOnItsWay(peer); }
   Status brokenLink(int peer);
 
@@ -104,6 +110,7 @@ class SpreadHost final : public Host {
   const HostMap& places_;
   const size_t mostInChunk_;
   const Ask ask_;
+  std::vector<LinkCursors> cursors_;  // by rank
 };
 
 }  // namespace stretto::links::net

@@ -8,25 +8,35 @@
 #include "primitives/host/host.hpp"
 
 namespace stretto {
+namespace {
+
+RankSet pairOf(int one, int other) {
+  RankSet both = RankSet::of(one);
+  both.add(other);
+  return both;
+}
+
+}  // namespace
 
 Status Host::mismatch(int peer) const {
   const WindowHeader& other = peers_[static_cast<size_t>(peer)].header();
   const Difference calls = firstDifference(header(), other);
   if (calls.found()) return mismatch(peer, calls);
-  reportDisagreeing(uint64_t{1} << rank_ | uint64_t{1} << peer);
+  reportDisagreeing(pairOf(rank_, peer));
   const CallRecord theirs = recordedCall(other, sequence_);
   return mismatch(peer, {sequence_ != 0 ? recordedCall(header(), sequence_) : currentCall(header()),
                          theirs.sequence != 0 ? theirs : currentCall(other)});
 }
 
-// For those whose own calls do not show it.
-void Host::reportDisagreeing(uint64_t members) const {
-  std::atomic_ref(header().wait.disagreeing).store(members, std::memory_order_release);
+// For those whose own calls do not show it. Of ranks that the word does not hold they hear when this rank has
+// given up, which names one of them.
+void Host::reportDisagreeing(const RankSet& members) const {
+  std::atomic_ref(header().wait.disagreeing).store(members.bits(), std::memory_order_release);
 }
 
 void Host::disagrees(int peer, const CallRecord& transfer) const {
   recordTransfer(header().wait, transfer);
-  reportDisagreeing(uint64_t{1} << rank_ | uint64_t{1} << peer);
+  reportDisagreeing(pairOf(rank_, peer));
 }
 
 Status Host::mismatch(int peer, const Difference& calls) const {
@@ -35,7 +45,7 @@ Status Host::mismatch(int peer, const Difference& calls) const {
 }
 
 // Ranks wait for each other without an end, this one among them or for one of them.
-Status Host::parted(int peer, uint64_t members) const {
+Status Host::parted(int peer, const RankSet& members) const {
   return failAbout(peer, Code::kInvalidUsage, "%s", ranksStandStill(peers_, members, rank_).c_str());
 }
 
@@ -52,7 +62,7 @@ bool Host::hasGivenUp(const Peer& other, Doubts& doubts) const {
 // Of several transfers none ends the wait for another one: each needs its own peer.
 bool Host::hasLeft(const Peer& other, const AwaitedWord& awaited) const {
   if (!hasBegunToLeave(other.header())) return false;
-  return sequence_ == 0 ? (awaited.ranks(ranks()) >> other.rank & 1) != 0
+  return sequence_ == 0 ? awaited.ranks(ranks()).has(other.rank)
                         : lastRecordedCall(other.header()) < sequence_;
 }
 
@@ -86,18 +96,20 @@ Status Host::hasFailed(int lost) const {
 Status Host::disagreement(Doubts& doubts, const AwaitedWord& awaited) const {
   int lost = -1, gone = -1;
   for (const Peer& other : peers_) {
-    if (other.rank == rank_) continue;
+    if (other.rank == rank_ || !sight_.hears(other)) continue;
     if (lost < 0 && hasGivenUp(other, doubts)) lost = other.rank;
     if (hasLeft(other, awaited) && !isOnItsWay(other.rank)) gone = other.rank;
   }
   // After that look: what a rank has given up because of was called before.
   for (const Peer& other : peers_) {
+    if (!sight_.hears(other)) continue;
     const Difference calls = firstDifference(header(), other.header());
     if (calls.found()) return mismatch(other.rank, calls);
   }
   for (const Peer& other : peers_) {
-    const uint64_t members = other.rank == rank_ ? 0 : disagreeingAt(other.header(), ranks());
-    if (members != 0) return parted(other.rank, members);
+    if (other.rank == rank_ || !sight_.hears(other)) continue;
+    const RankSet members = disagreeingAt(other.header(), ranks());
+    if (!members.empty()) return parted(other.rank, members);
   }
   if (lost >= 0) return hasFailed(lost);
   if (gone < 0 || mayStillCome(doubts)) return kOkStatus;
@@ -146,12 +158,11 @@ std::string Host::missingPart(int peer) const {
   if (sequence_ == 0 && peer < 0) return "nothing came";
   if (sequence_ == 0)
     return "its last call: " + inWords(currentCall(peers_[static_cast<size_t>(peer)].header()));
-  uint64_t missing = 0;
+  RankSet missing;
   for (const Peer& other : peers_) {
-    if (other.rank != rank_ && lastRecordedCall(other.header()) < sequence_)
-      missing |= uint64_t{1} << other.rank;
+    if (other.rank != rank_ && lastRecordedCall(other.header()) < sequence_) missing.add(other.rank);
   }
-  return missing == 0 ? "every rank has entered it" : "not entered by " + ranksInWords(missing);
+  return missing.empty() ? "every rank has entered it" : "not entered by " + ranksInWords(missing);
 }
 
 Status Host::timedOut(int peer) const {
@@ -165,10 +176,11 @@ Status Host::timedOut(int peer) const {
 
 // A wait that goes on.
 void Host::warnOf(int peer, uint64_t waitedTicks) const {
-  STRETTO_LOG(kWarn, kColl, "%s",
-              waitsForLong(rank_, platform::tickSeconds(waitedTicks), peer < 0 ? 0 : uint64_t{1} << peer,
-                           current() + " (" + missingPart(peer) + ")")
-                  .c_str());
+  STRETTO_LOG(
+      kWarn, kColl, "%s",
+      waitsForLong(rank_, platform::tickSeconds(waitedTicks), peer < 0 ? RankSet() : RankSet::of(peer),
+                   current() + " (" + missingPart(peer) + ")")
+          .c_str());
 }
 
 }  // namespace stretto

@@ -15,14 +15,33 @@ uint64_t elapsed(uint64_t now, uint64_t since) {
   return now > since ? now - since : 0;
 }
 
+// Several places to push to: a tile at a time, copied on from the first place while it is in the nearest
+// cache.
+void reduceTiles(const ReduceSpec& spec, Destinations to, const std::byte* const* sources, int sourceCount,
+                 size_t count, bool stream) {
+  constexpr size_t kTileBytes = 16384;
+  const size_t elementBytes = sizeOf(spec.type);
+  const void* tile[kMaxRanks];
+  for (size_t begin = 0; begin < count; begin += kTileBytes / elementBytes) {
+    const size_t size = std::min(count - begin, kTileBytes / elementBytes);
+    const size_t offset = begin * elementBytes;
+    for (int source = 0; source < sourceCount; ++source) tile[source] = sources[source] + offset;
+    reduceTwo(spec, to.own + offset, to.pushed[0] + offset, tile, sourceCount, size, stream);
+    for (int place = 1; place < to.pushedCount; ++place) {
+      copyBytes(to.pushed[place] + offset, to.pushed[0] + offset, size * elementBytes);
+    }
+  }
+}
+
 }  // namespace
 
 static_assert(ReachingBackend<Host>);
 
 Host::Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
-           Importer* importer)
+           Importer* importer, PeersInSight sight)
     : rank_(rank),
       peers_(peers),
+      sight_(sight.near.empty() ? PeersInSight{peers, {}} : sight),
       layout_(layout),
       linesBegin_(layout.lines(0, Phase::kScatter, 0)),
       linksBegin_(layout.link(0, 0)),
@@ -163,7 +182,7 @@ Status Host::waitSignal(int peer, const uint64_t* word, uint64_t value, const Ca
 
 // The first peer that has given up, or -1.
 int Host::failedPeer() const {
-  for (const Peer& other : peers_) {
+  for (const Peer& other : sight_.near) {
     WindowHeader& window = other.header();
     const uint32_t failed = std::atomic_ref(window.failed).load(std::memory_order_relaxed) |
                             std::atomic_ref(window.abort).load(std::memory_order_relaxed);
@@ -218,10 +237,10 @@ void Host::awaitReaders(Status why) {
   const platform::HeavyFence fence;
   const auto readersShow = [&] { return window.heavyFence == 0 || fence.isPassed(); };
   const auto anybodyReads = [&] {
-    const uint64_t lost = std::atomic_ref(window.lost).load(std::memory_order_acquire);
-    return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& other) {
+    const RankSet lost = RankSet::ofBits(std::atomic_ref(window.lost).load(std::memory_order_acquire));
+    return std::any_of(sight_.near.begin(), sight_.near.end(), [&](const Peer& other) {
       const uint64_t reading = std::atomic_ref(other.header().reading).load(std::memory_order_acquire);
-      return other.rank != rank_ && (lost >> other.rank & 1) == 0 && reading == sequence_;
+      return other.rank != rank_ && !lost.has(other.rank) && reading == sequence_;
     });
   };
   constexpr double kMostSeconds = 0.3;   // a reader that takes longer is stopped, and fails when it goes on
@@ -269,28 +288,10 @@ void Host::reduce(Coop, const ReduceSpec& spec, Destinations to, const std::byte
   }
 }
 
-// Several places to push to: a tile at a time, copied on from the first place while it is in the nearest
-// cache.
-void Host::reduceTiles(const ReduceSpec& spec, Destinations to, const std::byte* const* sources,
-                       int sourceCount, size_t count, bool stream) {
-  constexpr size_t kTileBytes = 16384;
-  const size_t elementBytes = sizeOf(spec.type);
-  const void* tile[kMaxRanks];
-  for (size_t begin = 0; begin < count; begin += kTileBytes / elementBytes) {
-    const size_t size = std::min(count - begin, kTileBytes / elementBytes);
-    const size_t offset = begin * elementBytes;
-    for (int source = 0; source < sourceCount; ++source) tile[source] = sources[source] + offset;
-    reduceTwo(spec, to.own + offset, to.pushed[0] + offset, tile, sourceCount, size, stream);
-    for (int place = 1; place < to.pushedCount; ++place) {
-      copyBytes(to.pushed[place] + offset, to.pushed[0] + offset, size * elementBytes);
-    }
-  }
-}
-
 void Host::ring() {
   ringDue_ = false;
   platform::lightFence();
-  for (const Peer& other : peers_) {
+  for (const Peer& other : sight_.near) {
     WindowHeader& window = other.header();
     if (std::atomic_ref(window.sleeping).load(std::memory_order_relaxed) != 0 && other.rank != rank_) {
       std::atomic_ref(window.bell).fetch_add(1, std::memory_order_release);
@@ -319,7 +320,7 @@ std::byte* Host::sums(size_t bytes) {
 
 Status Host::waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited) {
   ++counters_.slow;
-  Patience patience(*this, awaited);
+  Patience patience(*this, std::move(awaited));
   while (load(word) < value) {
     const Status status = patience.step();
     // What had come when the reason to give up was seen counts: whoever failed had sent it before.
@@ -328,7 +329,7 @@ Status Host::waitLong(const uint64_t* word, uint64_t value, AwaitedWord awaited)
   return kOkStatus;
 }
 
-Patience::Patience(Host& host, AwaitedWord awaited) : host_(host), awaited_(awaited) {}
+Patience::Patience(Host& host, AwaitedWord awaited) : host_(host), awaited_(std::move(awaited)) {}
 
 Patience::~Patience() {
   if (!armed_) return;
@@ -342,7 +343,7 @@ Patience::~Patience() {
 void Patience::publish() {
   LongWait& wait = host_.header().wait;
   const uint64_t ticket = std::atomic_ref(wait.ticket).load(std::memory_order_relaxed) + 1;
-  std::atomic_ref(wait.peers).store(awaited_.ranks(host_.ranks()), std::memory_order_relaxed);
+  std::atomic_ref(wait.peers).store(awaited_.ranks(host_.ranks()).bits(), std::memory_order_relaxed);
   std::atomic_ref(wait.sequence).store(host_.sequence_, std::memory_order_relaxed);
   if (awaited_.transfer != nullptr) recordTransfer(wait, *awaited_.transfer);
   std::atomic_ref(wait.ticket).store(ticket, std::memory_order_release);

@@ -20,6 +20,7 @@
 #include <string>
 #include <utility>
 
+#include "base/rank_set.hpp"
 #include "platform/clock.hpp"
 #include "primitives/backend.hpp"
 #include "primitives/host/copy.hpp"
@@ -71,17 +72,29 @@ struct Doubts {
 // What a wait is for: one rank, or, in transfers, any of several.
 struct AwaitedWord {
   int peer = -1;                         // named when the wait fails; -1: nobody in particular
-  uint64_t anyOf = 0;                    // a bit for each rank that could end the wait; 0: `peer` alone
+  RankSet anyOf = {};                    // who could end the wait; empty: `peer` alone
   const CallRecord* transfer = nullptr;  // the first of the transfers
 
-  // A bit for each rank that could end the wait, of `all` ranks.
-  uint64_t ranks(int all) const {
-    if (anyOf != 0) return anyOf;
-    return peer < 0 ? ~uint64_t{0} >> (kMaxRanks - all) : uint64_t{1} << peer;
+  // Who could end the wait, of `all` ranks.
+  RankSet ranks(int all) const {
+    if (!anyOf.empty()) return anyOf;
+    return peer < 0 ? RankSet::below(all) : RankSet::of(peer);
   }
 };
 
-// Ranks that wait for each other and for nobody else, as one rank has seen them.
+// What a rank can see of its peers in memory that is here.
+struct PeersInSight {
+  std::span<const Peer> near;  // those whose windows are here, this rank's own among them
+  std::span<uint8_t> heard;    // by rank: not 0 once there is anything in its header; empty: there is in all
+
+  bool hears(const Peer& other) const {
+    return heard.empty() ||
+           std::atomic_ref(heard[static_cast<size_t>(other.rank)]).load(std::memory_order_acquire) != 0;
+  }
+};
+
+// Ranks that wait for each other and for nobody else, as one rank has seen them. It is looked for among the
+// first kMaxRanks ranks only, which are all of a communicator within one host.
 struct StandstillSeen {
   uint64_t members = 0;  // a bit each; 0: none seen. The rest is of members only
   uint64_t tickets[kMaxRanks];
@@ -125,10 +138,10 @@ class Host {
   static constexpr size_t kLineBytes = 64;
   static constexpr size_t kLinePayload = kLineBytes - sizeof(uint64_t);
 
-  // `peers` has one entry per rank, this one included, and outlives the Host.
-  // `importer` may be null: nothing outside windows is shared then.
+  // `peers` has one entry per rank, this one included, and outlives the Host, as what `sight` has does: all
+  // of them, where that is not said. `importer` may be null: nothing outside windows is shared then.
   Host(int rank, std::span<const Peer> peers, const WindowLayout& layout, const WaitPolicy& policy,
-       Importer* importer = nullptr);
+       Importer* importer = nullptr, PeersInSight sight = {});
   virtual ~Host() = default;
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
@@ -260,15 +273,14 @@ class Host {
   uint64_t tag() const { return tag_; }
   void setTag(uint64_t tag) { tag_ = tag; }
   // For executors that serve other backends too: what is put is there, and what peers say can be read.
-  static Status progress(uint64_t /*peers*/ = 0) { return kOkStatus; }
+  static Status progress(const RankSet& /*peers*/ = {}) { return kOkStatus; }
   static Status finish() { return kOkStatus; }
   static void hear(int /*peer*/) {}
 
  protected:
   // For backends that reach some peers by other ways (links/net/spread_host.hpp).
-  // Now and then in a long wait: to find out how those of `peers` (a bit each) are whose windows are not
-  // here.
-  virtual void wonder(uint64_t /*peers*/) const {}
+  // Now and then in a long wait: to find out how those of `peers` are whose windows are not here.
+  virtual void wonder(const RankSet& /*peers*/) const {}
   // Whether what a peer sent before it left may still come, however long that takes.
   virtual bool isOnItsWay(int /*peer*/) const { return false; }
   void noteSlowWait() { ++counters_.slow; }
@@ -279,8 +291,6 @@ class Host {
   static constexpr int kTagBits = 20;  // of a line's flag; the other 44 are the epoch
 
   const Peer& self() const { return peers_[static_cast<size_t>(rank_)]; }
-  void reduceTiles(const ReduceSpec& spec, Destinations to, const std::byte* const* sources, int sourceCount,
-                   size_t count, bool stream);
   uint32_t parity() const { return static_cast<uint32_t>(epoch_ % WindowLayout::kSlots); }
   std::byte* at(int peer, size_t offset) const { return peers_[static_cast<size_t>(peer)].window + offset; }
   Mailbox* mailbox(int peer, size_t offset) const { return reinterpret_cast<Mailbox*>(at(peer, offset)); }
@@ -318,9 +328,9 @@ class Host {
   int failedPeer() const;
   Status reasonSoon(int peer) const;
   Status mismatch(int peer, const Difference& calls) const;
-  Status parted(int peer, uint64_t members) const;
+  Status parted(int peer, const RankSet& members) const;
   Status hasFailed(int lost) const;
-  void reportDisagreeing(uint64_t members) const;
+  void reportDisagreeing(const RankSet& members) const;
   void ringIfDue() {
     if (ringDue_) ring();
   }
@@ -328,6 +338,7 @@ class Host {
 
   int rank_;
   std::span<const Peer> peers_;
+  PeersInSight sight_;
   WindowLayout layout_;
   size_t linesBegin_;
   size_t linksBegin_;

@@ -21,7 +21,8 @@
 //      before T was not enough. So all of them wait for ever.
 //
 // A rank that has died or is stopped looks no more, and is never part of such a set. A member whose wait is
-// ending may already act while its ticket still says that it waits: it looks no more in that wait.
+// ending may already act while its ticket still says that it waits: it looks no more in that wait. Nor is one
+// that does not say which ranks could end its wait, since one of them is none of the first 64.
 //
 // tests/model/standstill_test.cpp runs this in every interleaving, and shows what each step is for.
 #include <bit>
@@ -47,15 +48,16 @@ bool forEach(uint64_t ranks, Body body) {
 
 }  // namespace
 
-// Step 1. False if some rank is not in a long wait.
+// Step 1. False if some rank is not in a long wait, or does not say for whom.
 bool Host::seesStandstill(StandstillSeen& seen) const {
   uint64_t members = uint64_t{1} << rank_;
   for (uint64_t open = members; open != 0;) {
     const int rank = std::countr_zero(open);
     const LongWait& wait = peers_[static_cast<size_t>(rank)].header().wait;
     seen.tickets[rank] = read(wait.ticket);
-    if (seen.tickets[rank] % 2 == 0) return false;
-    const uint64_t more = read(wait.peers) & ~members;
+    const uint64_t awaited = read(wait.peers);
+    if (seen.tickets[rank] % 2 == 0 || awaited == 0) return false;
+    const uint64_t more = awaited & ~members;
     members |= more;
     open = (open & (open - 1)) | more;
   }
@@ -76,6 +78,7 @@ bool Host::isUnchanged(const StandstillSeen& seen) const {
 
 // Step 2 if there was a first one, else step 1.
 Status Host::standstill(StandstillSeen& seen, int waitedFor) const {
+  if (rank_ >= kMaxRanks) return kOkStatus;
   if (seen.members == 0 || !isUnchanged(seen)) {
     if (!seesStandstill(seen)) seen.members = 0;
     return kOkStatus;
@@ -86,10 +89,11 @@ Status Host::standstill(StandstillSeen& seen, int waitedFor) const {
   });
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!haveLooked || !isUnchanged(seen)) return kOkStatus;
+  const RankSet members = RankSet::ofBits(seen.members);
   const uint64_t others = seen.members & ~(uint64_t{1} << rank_);
-  const int peer = waitedFor >= 0 && (others >> waitedFor & 1) != 0 ? waitedFor : std::countr_zero(others);
-  reportDisagreeing(seen.members);
-  return parted(peer, seen.members);
+  const bool isOfThem = waitedFor != rank_ && waitedFor >= 0 && members.has(waitedFor);
+  reportDisagreeing(members);
+  return parted(isOfThem ? waitedFor : std::countr_zero(others), members);
 }
 
 }  // namespace stretto

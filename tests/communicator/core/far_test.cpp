@@ -350,9 +350,9 @@ TEST(FarView, RanksThatCannotDisagreeAreNone) {
   const links::Link link = communicator::standIn(*header, 1);
   const auto heard = [&](uint64_t said) {
     header->wait.disagreeing = said;
-    uint64_t asks = 0;
-    EXPECT_TRUE(communicator::FarView::apply(communicator::FarView::of(*header, 0), *link.standIn, asks));
-    return disagreeingAt(*link.standIn, 3);
+    RankSet asks;
+    EXPECT_TRUE(communicator::FarView::apply(communicator::FarView::of(*header, {}), *link.standIn, asks));
+    return disagreeingAt(*link.standIn, 3).bits();
   };
   for (const uint64_t said : {uint64_t{0}, uint64_t{1} << 1, uint64_t{3} << 40, uint64_t{1} << 63 | 4}) {
     EXPECT_EQ(heard(said), 0u) << said;
@@ -364,22 +364,24 @@ TEST(FarView, RanksThatCannotDisagreeAreNone) {
 TEST(FarView, OneAnswersAllWhoAskWithinAMoment) {
   const auto header = headerOf(64);
   const links::Link link = communicator::standIn(*header, 1);
-  uint64_t asks = 0;
-  ASSERT_TRUE(communicator::FarView::apply(communicator::FarView::of(*header, 0b1010), *link.standIn, asks));
-  EXPECT_EQ(asks, 0b1010u);
+  RankSet asks;
+  ASSERT_TRUE(communicator::FarView::apply(communicator::FarView::of(*header, RankSet::ofBits(0b1010)),
+                                           *link.standIn, asks));
+  EXPECT_EQ(asks.bits(), 0b1010u);
 
   communicator::Shown shown;
   constexpr uint64_t kBegin = 5'000'000'000, kWaiting = 63;
   int answers = 0;
   const auto asked = [&](uint64_t at) {
-    const auto view = communicator::FarView::of(*header, 0);
+    const auto view = communicator::FarView::of(*header, {});
     if (!shown.isOld(view, at)) return;
     shown.note(view, at);
     ++answers;
   };
   for (uint64_t i = 0; i < kWaiting; ++i) asked(kBegin + i * (communicator::Shown::kNanoseconds / kWaiting));
   EXPECT_EQ(answers, 1);
-  shown.note(communicator::FarView::of(*header, 0b10), kBegin);  // an ask shows as much as an answer
+  shown.note(communicator::FarView::of(*header, RankSet::ofBits(0b10)),
+             kBegin);  // an ask shows as much as an answer
   asked(kBegin + 1);
   EXPECT_EQ(answers, 1);
   header->failed = 1;

@@ -162,7 +162,7 @@ TEST(HandOver, MoreRanksThanThisLibraryServesInOneProcess) {
     member.expectError("explain", {"65 ranks are more than this library serves (64)", "handed over"});
   });
   const ScopedVariable library("STRETTO_REAL_NCCL", FAKE_NCCL);
-  Processes(board, body, 60, Processes::kOneForAll).finish();
+  Processes(board, body, 60, board.ranks()).finish();
 }
 
 // Ranks in host memory reach other hosts by themselves, and NCCL is not looked for.

@@ -42,7 +42,7 @@ Journal reported(int ranks, const Body& body) {
     fakeSetDevice(member.rank);
     together(member);
   };
-  Processes(board, onGpu, 60, Processes::kOneForAll).finish();
+  Processes(board, onGpu, 60, board.ranks()).finish();
   Journal journal = Journal::read(log);
   unlink(log.c_str());
   EXPECT_EQ(journal.complaints(), std::vector<std::string>());

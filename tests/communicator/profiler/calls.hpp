@@ -35,7 +35,7 @@ class ProfilerCalls : public ::testing::Test {
     setenv("NCCL_PROFILER_PLUGIN", recordingPlugin(which_).c_str(), 1);
     const Board board(ranks);
     {
-      Processes process(board, connected(body), 60, Processes::kOneForAll);
+      Processes process(board, connected(body), 60, board.ranks());
       process.finish();
     }
     unsetenv("NCCL_PROFILER_PLUGIN");

@@ -282,7 +282,7 @@ TEST_F(ProfilerCalls, ChildrenAreCommunicatorsOfTheirOwn) {
   };
   setenv("STRETTO_TEST_PROFILE_LOG", log.c_str(), 1);
   setenv("NCCL_PROFILER_PLUGIN", recordingPlugin().c_str(), 1);
-  { Processes(board, connected(body), 60, Processes::kOneEach).finish(); }
+  { Processes(board, connected(body), 60).finish(); }
   unsetenv("NCCL_PROFILER_PLUGIN");
   std::ifstream file(log);
   std::set<std::string> communicators;
