@@ -123,6 +123,7 @@ class Report:
     duration_ns: int
     runs: int = 1  # jobs, one after the other
     notes: list[str] = field(default_factory=list)
+    inputs: tuple[str, ...] = ()  # what `stretto trace view` takes to show the same: files, folders, and the part
 
 
 class UnknownCommunicator(StrettoError):
