@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from stretto.trace.analysis import Clock, Report, Straggler
 from stretto.trace.critical_path import MOST_PLAYED
+from stretto.trace.pairs import Pair
 from stretto.trace.report_json import operation, ranked
 from stretto.trace.verdict_text import said
 from stretto.trace.words import amount, duration, number, plural, share
@@ -208,10 +209,19 @@ def _pairs(report: Report, top: int) -> Section:
                 amount(item.bytes),
                 f"{who} by {duration(abs(late))}" if sure else "within the clock error",
                 str(item.unmatched or ""),
+                _waits(item),
             ]
         )
     headings = ["communicator", "ranks", "messages", "bytes", "who was later", "without a partner"]
+    headings += ["waited in all, chunk by chunk"]
     return Section("Pairs", [], headings, rows, (2, 3, 5))
+
+
+def _waits(item: Pair) -> str:
+    """By the steps of proxies, which are the chunks of messages."""
+    if not item.chunks:
+        return ""
+    return f"receiver {duration(item.receiver_waited_ns)} for data, sender {duration(item.sender_waited_ns)} for room"
 
 
 def _progress(report: Report) -> Section:
