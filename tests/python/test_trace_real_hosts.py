@@ -144,6 +144,7 @@ def test_the_command_reads_the_folders_of_both_hosts(recorded: Recorded, tmp_pat
     assert "4 processes on 2 hosts" in done.stdout and re.search(r"Rank 3 was late.*, beyond doubt", done.stdout), (
         done.stdout
     )
+    assert "realtime" not in done.stdout, "clocks that were aligned are not joined by realtime alone"
     clocks = json.loads((tmp_path / "report.json").read_text())["clocks"]
     assert [one["host"] == "node2" for one in clocks] == [False, False, True, True]
     assert re.search(r"node2 +2 +-?\d+ ms .*±", done.stdout), done.stdout
