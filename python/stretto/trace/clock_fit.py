@@ -111,7 +111,7 @@ def fit(evidence: Evidence) -> Fit | None:
     base = int(np.median(pick[1] - pick[0]))
     sides = [_points(part, low, base) for part in (evidence.before, evidence.after, evidence.same)]
     if len(sides[2][0]) >= _FEW:
-        slope, level, knots, rest, spread = _middle(sides[2], evidence.skew * evidence.lasted)
+        slope, level, knots, rest, spread = _middle(sides[2], (evidence.skew * evidence.lasted).astype(np.float64))
         spread += sum(_resolution(stamps) for stamps in evidence.same)
     else:
         slope, level, knots, rest, spread = _between(sides[0], sides[1])
