@@ -67,8 +67,7 @@ def test_gpu_clocks_are_within_their_error_bars(seed: int) -> None:
     between = wrong.reshape(-1, 8) - wrong.reshape(-1, 8)[:, :1]
     assert np.abs(between).max() <= 2 * alignment.gpu_error.max()
     assert np.abs(between).max() < 3_000
-    assert alignment.gpu_error[:4].max() < 12_000  # of one host
-    assert alignment.gpu_error.max() < 50_000  # an operation takes 43 us, and its end on another host may be so late
+    assert alignment.gpu_error.max() < 12_000
 
 
 def test_what_a_gpu_clock_counts_by_is_in_its_error_bar() -> None:

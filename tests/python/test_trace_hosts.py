@@ -65,7 +65,7 @@ def test_folders_of_several_hosts_are_one_recording(tmp_path: Path, name: str) -
         drifted = OPERATIONS * 1_000_000 * DRIFT // 1_000_000
         assert clock["error_ns"] >= 0
         assert abs(clock["offset_ns"] + host * OFFSET) <= clock["error_ns"] + host * drifted + 1
-        assert clock["error_ns"] < 50_000  # an operation takes 40 us, and its end on another host may be so late
+        assert clock["error_ns"] < 20_000
     (finding,) = found["verdict"]["findings"]
     assert finding["rank"] == 3 and finding["last"] > 0.99 * finding["counted"]
 

@@ -1,5 +1,5 @@
 """A real job on two hosts, recorded there: its clocks are moved apart by a known offset and drift, brought together
-again by the report, and the truth lies within the errors that it states.
+again by the report, and the truth lies within the error that it states and the one that it says is not in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ for step in range({STEPS}):
 # From host to host: the sender is late to each message. Chunks follow, as a message is larger than one.
 message = numpy.ones(1 << 16, "float32")
 for number in range({MESSAGES}):
-    comm.barrier()
+    comm.all_reduce(data)
     if comm.rank == 0:
         time.sleep({LATE_S})
         comm.send(message, 2)
@@ -104,7 +104,7 @@ def differences(found: dict[tuple[int, int], int], truth: dict[tuple[int, int], 
 
 @needs_plugin
 @pytest.mark.parametrize(("late_ns", "ppm"), CLOCKS)
-def test_the_truth_lies_within_the_errors_and_the_straggler_is_named(
+def test_the_truth_lies_within_the_error_and_the_straggler_is_named(
     recorded: Recorded, tmp_path: Path, late_ns: int, ppm: float
 ) -> None:
     clock, folders = moved(recorded, late_ns, ppm, tmp_path)
@@ -125,10 +125,11 @@ def test_the_truth_lies_within_the_errors_and_the_straggler_is_named(
     there = differences(stamps(aligned, clock.boot, same=True), truth)
     assert np.ptp(here) <= ROUNDED_NS, "the first process's clock is the recording's"
     off = there - np.median(here)
-    print(f"error {error / 1e3:.0f} us, in truth {off.min() / 1e3:.0f} to {off.max() / 1e3:.0f}")
-    assert np.abs(off).max() <= error + ROUNDED_NS
-
     report = analyse(load(folders, align=False))
+    # The rank that is always the last is done before what it sent has arrived, and no stamp shows how long that takes:
+    # docs/trace-report.md, "Clocks".
+    (unseen,) = [kind.transfer_ns for kind in report.kinds]
+    assert np.abs(off).max() <= error + unseen + ROUNDED_NS, (error, unseen, off.min(), off.max())
     assert report.recording.hosts() == 2 and report.operations.communicators[0].complete
     (finding,) = report.verdict.findings
     assert (finding.rank, finding.certain) == (3, True) and finding.last > 0.9 * finding.counted

@@ -20,10 +20,6 @@ from stretto.trace.operations import Operations, join
 from stretto.trace.synchrony import synchronous
 
 UNKNOWN_ERROR = -1  # of a process whose clock nothing links to the first one's
-# By which part of an operation its ends differ from rank to rank, in every operation alike. GPUs of one host see each
-# other's stores at once. Between hosts the rank that came last may be done as soon as it has sent, and the others when
-# that has reached them.
-_SKEW_OF_GPUS, _SKEW_OF_HOSTS = 0.1, 1.0
 _BROKEN = 0.05  # more than this share of impossible orders, and the link stands on ends that are none
 
 
@@ -62,7 +58,7 @@ def clocks_of(recording: Recording, operations: Operations) -> Alignment:
     host_of = _host_clocks(recording.processes)
     gpu_of = _gpu_clocks(recording)
     answer, host_links = _host_links(operations, host_of)
-    gpu_links = _gpu_links(operations, gpu_of, host_of)
+    gpu_links = _gpu_links(operations, gpu_of)
     hosts, gpus = int(host_of.max(initial=-1)) + 1, int(gpu_of.max(initial=-1)) + 1
     gpu_spans = _spans(gpu_of[operations.context], (operations.gpu_start, operations.gpu_stop), gpus)
     gpu_maps, gpu_error, gpu_home = reach(gpus, gpu_links, gpu_spans, list(range(gpus)))
@@ -138,7 +134,7 @@ def _host_links(operations: Operations, host_of: Int) -> tuple[Bool, dict[tuple[
         own = answer[operations.communicator][operations.operation]
         end = np.where(own, operations.host_end, operations.proxy_end)
         start = np.where(own & (operations.began > NONE), operations.began, operations.called)
-        links = _links(operations, usable & (end > NONE) & (start > NONE), (clock, clock), start, end)
+        links = _links(operations, usable & (end > NONE) & (start > NONE), clock, start, end)
         bad = {pair for pair, found in links.items() if found.broken > _BROKEN}
         if not bad:
             break
@@ -148,21 +144,15 @@ def _host_links(operations: Operations, host_of: Int) -> tuple[Bool, dict[tuple[
     return answer, links
 
 
-def _gpu_links(operations: Operations, gpu_of: Int, host_of: Int) -> dict[tuple[int, int], Fit]:
+def _gpu_links(operations: Operations, gpu_of: Int) -> dict[tuple[int, int], Fit]:
     usable = _synchronising(operations) & (operations.gpu_stop > NONE)
     if not usable.any():
         return {}
-    clocks = gpu_of[operations.context], host_of[operations.process]
-    return _links(operations, usable, clocks, operations.gpu_start, operations.gpu_stop)
+    return _links(operations, usable, gpu_of[operations.context], operations.gpu_start, operations.gpu_stop)
 
 
-def _links(
-    operations: Operations, usable: Bool, clocks: tuple[Int, Int], start: Int, end: Int
-) -> dict[tuple[int, int], Fit]:
-    """Links from each operation's clocks to the lowest one among them, with all operations that two clocks share.
-    `clocks`: of each row, the one that its stamps are of, and its host's.
-    """
-    clock, host = clocks
+def _links(operations: Operations, usable: Bool, clock: Int, start: Int, end: Int) -> dict[tuple[int, int], Fit]:
+    """Links from each operation's clocks to the lowest one among them, with all operations that two clocks share."""
     rows = np.flatnonzero(usable).astype(np.int64)
     if len(rows) == 0 or clock[rows].min() == clock[rows].max():
         return {}
@@ -174,7 +164,7 @@ def _links(
     first = runs(key)
     latest = np.maximum.reduceat(start[rows][order], first)
     earliest = np.minimum.reduceat(end[rows][order], first)
-    operation, own, where = operation[order][first], own[order][first], host[rows][order][first]
+    operation, own = operation[order][first], own[order][first]
     begins = runs(operation)
     hub = np.repeat(begins, np.diff(np.append(begins, len(operation))))
     other = np.flatnonzero(hub != np.arange(len(hub)))
@@ -188,7 +178,6 @@ def _links(
             after=(earliest[mine], latest[theirs]),
             same=(earliest[mine], earliest[theirs]),
             lasted=lasted[operation[mine]],
-            skew=_SKEW_OF_GPUS if where[mine[0]] == where[theirs[0]] else _SKEW_OF_HOSTS,
         )
         found = fit(evidence)
         if found is not None:

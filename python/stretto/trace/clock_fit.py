@@ -21,6 +21,7 @@ _WINDOWS = 32
 _FEW = 3
 _MAX_SLOPE = 150e-6  # between two clocks; oscillators keep within 50 ppm each
 _FLOOR_NS = 50.0  # no estimate is better than the stamps
+_SKEW_SHARE = 0.1  # ends of one operation differ from rank to rank by up to this part of it, in every operation alike
 _KNOTS = 65
 _COARSEST_NS = 10_000
 
@@ -77,15 +78,13 @@ IDENTITY = ClockMap(0, 0, 0.0, np.zeros(1), np.zeros(1))
 @dataclass(frozen=True)
 class Evidence:
     """Pairs of times (clock a, clock b). `before`: what a stamped happened no later than what b stamped; `after`: no
-    sooner; `same`: about then. `lasted` says for each of `same` how long that operation moved data at most, and `skew`
-    by which part of that the ends on both clocks may differ in every operation alike.
+    sooner; `same`: about then. `lasted` says for each of `same` how long that operation moved data at most.
     """
 
     before: tuple[Int, Int]
     after: tuple[Int, Int]
     same: tuple[Int, Int] = field(default_factory=lambda: (empty(), empty()))
     lasted: Int = field(default_factory=empty)
-    skew: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def fit(evidence: Evidence) -> Fit | None:
     base = int(np.median(pick[1] - pick[0]))
     sides = [_points(part, low, base) for part in (evidence.before, evidence.after, evidence.same)]
     if len(sides[2][0]) >= _FEW:
-        slope, level, knots, rest, spread = _middle(sides[2], (evidence.skew * evidence.lasted).astype(np.float64))
+        slope, level, knots, rest, spread = _middle(sides[2], evidence.lasted)
         spread += sum(_resolution(stamps) for stamps in evidence.same)
     else:
         slope, level, knots, rest, spread = _between(sides[0], sides[1])
@@ -147,11 +146,9 @@ def _sigma(values: Float) -> float:
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
-def _middle(points: tuple[Float, Float], skews: Float) -> tuple[float, float, Float, Float, float]:
-    """(slope, level, knots, rest, error) through what happened together, each point but for its skew. Short operations
-    end most closely so.
-    """
-    brief = skews <= 2 * np.quantile(skews, 0.25) if len(skews) else np.ones(len(points[0]), np.bool_)
+def _middle(points: tuple[Float, Float], lasted: Int) -> tuple[float, float, Float, Float, float]:
+    """(slope, level, knots, rest, error) through what happened together. Short operations end most closely so."""
+    brief = lasted <= 2 * np.quantile(lasted, 0.25) if len(lasted) else np.ones(len(points[0]), np.bool_)
     x, y = points[0][brief], points[1][brief]
     parts = _windows(x)
     centers = np.array([float(np.median(x[part])) for part in parts])
@@ -166,9 +163,11 @@ def _middle(points: tuple[Float, Float], skews: Float) -> tuple[float, float, Fl
     spread = _sigma(rest)
     bends = np.array([float(np.median(rest[part])) for part in parts])
     doubt = np.array([1.25 * spread / np.sqrt(len(part)) for part in parts])
-    # A bend that noise does not explain is the clock's: its rate changes with temperature.
-    bent = len(parts) == _WINDOWS and bool(np.max(np.abs(bends) - 5 * doubt) > 0)
-    skew = float(np.median(skews[brief])) if len(skews) else 0.0
+    # A bend that noise does not explain is the clock's: its rate changes with temperature. No rate changes so much that
+    # a clock would be faster or slower than clocks are: that is a busy machine.
+    steps = np.abs(np.diff(bends)) <= _MAX_SLOPE * np.diff(centers)
+    bent = len(parts) == _WINDOWS and bool(np.max(np.abs(bends) - 5 * doubt) > 0) and bool(steps.all())
+    skew = _SKEW_SHARE * float(np.median(lasted[brief])) if len(lasted) else 0.0
     error = 3 * spread + skew + 2 * spread / np.sqrt(len(x))
     if bent:
         edges = np.array([x.min(), x.max()])
@@ -216,9 +215,11 @@ def _bounded(
         tight = (float(low.max()), float(high.min()))
         shift = float(np.clip(0.0, *tight)) if tight[0] <= tight[1] else 0.0
         middle = (tight[0] + tight[1]) / 2
-        hard = _farthest(high, low, shift)
-        if _farthest(high, low, middle) < spread:
-            shift, hard = middle, _farthest(high, low, middle)
+        # Bounds that contradict each other are of a map that is not straight or not level: they say nothing of it.
+        if tight[0] <= tight[1]:
+            hard = _farthest(high, low, shift)
+            if _farthest(high, low, middle) < spread:
+                shift, hard = middle, _farthest(high, low, middle)
     slack = 3 * spread if spread < np.inf else _FLOOR_NS
     wrong = int((upper < shift - slack).sum() + (lower > shift + slack).sum())
     broken = wrong / max(1, len(upper) + len(lower))
