@@ -20,17 +20,30 @@ SIZES = [1 << shift for shift in range(16, 25)]
 
 
 @pytest.mark.timeout(240)
-def test_the_program_measures_the_same_bandwidth(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "function"),
+    [
+        ("threads", "AllReduce"),
+        ("processes", "AllReduce"),
+        ("processes", "AllGather"),
+        ("processes", "ReduceScatter"),
+        ("processes", "Broadcast"),
+    ],
+)
+def test_the_program_measures_the_same_bandwidth(tmp_path: Path, ranks: str, function: str) -> None:
     """From when the last rank called to when the last was done, as the program's own clock has it."""
     program, folder = tmp_path / "measured_job", tmp_path / "trace"
     source, library = Path(__file__).with_name("measured_job.c"), nccl_library_path()
     words = ["cc", "-O2", "-pthread", f"-I{include_path()}", source, library, f"-Wl,-rpath,{library.parent}"]
     subprocess.run([*words, "-o", program], check=True, timeout=60)
-    done = stretto("trace", "record", "-o", folder, "--", program, *SIZES, seconds=150, STRETTO_DEVICE="cpu")
+    job = [program, ranks, function, *SIZES]
+    done = stretto("trace", "record", "-o", folder, "--", *job, seconds=150, STRETTO_DEVICE="cpu")
     assert done.returncode == 0, done.stderr
     lines = np.array([line.split() for line in done.stdout.splitlines()], np.int64)
-    stamps = lines[:, 3:].reshape(len(SIZES), 2, -1, 2)
-    kinds = {kind.bytes: kind for kind in analyse(load(folder, align=False)).kinds}
+    # By size, rank and operation; each rank prints its own.
+    stamps = lines[np.lexsort((lines[:, 2], lines[:, 1], lines[:, 0]))][:, 3:].reshape(len(SIZES), 2, -1, 2)
+    report = analyse(load(folder, align=False))
+    kinds = {kind.bytes: kind for kind in report.kinds if kind.function == function}
     for size, own in zip(SIZES, stamps, strict=True):
         begin, end = own.max(axis=0).T
         assert kinds[size].algorithm_bandwidth == pytest.approx(float(np.median(size / (end - begin))), rel=0.1), size

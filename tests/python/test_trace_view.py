@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shlex
 import struct
+import subprocess
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +17,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobs import stretto
-from recording_writer import small
+from jobs import STRETTO, environment, stretto
+from recording_writer import Writer, small
 from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace import view
 from stretto.trace.bundle import MAGIC, encode, parent_rows
+from stretto.trace.link import link_to
 from stretto.trace.model import SPAN_COLUMNS, EventType, Recording
 from stretto.trace.part import Part, selected, within
 from stretto.trace.reader import load
@@ -280,3 +283,99 @@ def test_without_a_recording_there_is_the_page_to_drop_one_on(tmp_path: Path) ->
 def test_the_worst_operations_have_an_address(folder: Path, tmp_path: Path) -> None:
     done = stretto("trace", "view", folder, "-o", tmp_path / "page.html", "--worst")
     assert done.returncode == 0 and "page.html#worst=1" in done.stderr
+
+
+def late(folder: Path, communicator: int = 0xC0FFEE) -> None:
+    """Two ranks, of which rank 1 comes 200 us late to each of 30 all-reduces, and latest to #7."""
+    folder.mkdir()
+    for rank in range(2):
+        made = Writer(pid=10 + rank)
+        comm, thread = made.context(rank, 2, communicator=communicator, name="world"), made.thread(1)
+        for number in range(30):
+            at = 1_000_000 * (number + 1)
+            begin = at + rank * (200_000 + 50_000 * (number == 7))
+            facts = {"function": "AllReduce", "data_type": "ncclFloat32", "count": 1024}
+            coll = thread.start(1, begin, context=comm, sequence=number, **facts)
+            thread.stop(coll, at + 300_000)
+        made.write(folder)
+
+
+@pytest.mark.parametrize("part", [[], ["--from", "0.0", "--to", "0.0155"]])
+def test_the_commands_that_a_report_prints_show_what_it_names(tmp_path: Path, part: list[str]) -> None:
+    folder = tmp_path / ("a job's recording, in a folder with a long name " + "x" * 150)
+    late(folder)
+    markdown = tmp_path / "report.md"
+    done = stretto("trace", "report", folder, *part, "--top", 2, "--markdown", markdown)
+    assert done.returncode == 0, done.stderr
+    commands = [line.strip() for line in done.stdout.splitlines() if line.startswith("  stretto trace view ")]
+    assert len(commands) == 2 and all(f"    {command}\n" in markdown.read_text() for command in commands)
+    assert markdown.read_text().count("0xc0ffee,AllReduce,") == 3  # a command and two rows
+    written = json.loads(stretto("trace", "report", folder, *part, "--top", 2, "--json", "-").stdout)
+    assert written["operations"][0]["link"] == "0xc0ffee,AllReduce,7"
+    for command, place in zip(commands, ("#worst=1", "#op=0xc0ffee,AllReduce,7"), strict=True):
+        words = shlex.split(command)
+        assert words[:1] == ["stretto"]
+        page = tmp_path / "page.html"
+        ran = [*STRETTO, *(word for word in words[1:] if word != "--open"), "-o", str(page)]
+        shown = subprocess.run(ran, capture_output=True, text=True, timeout=60, env=environment())
+        assert shown.returncode == 0, shown.stderr
+        assert f"page.html{place}" in "".join(shown.stderr.splitlines())
+        assert header_and_area(bundle_in(page.read_bytes()))[0]["spans"]["rows"] == (30 if part else 60)
+
+
+def test_a_page_opens_at_an_operation_in_whatever_way_it_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "run1"
+    late(folder)
+    recording = load(folder)
+    for text in ("0xc0ffee,AllReduce,7", "#op=0xC0FFEE,allreduce,7", "op=world,AllReduce,07"):
+        assert link_to(recording, text) == "0xc0ffee,AllReduce,7"
+    done = stretto("trace", "view", folder, "-o", tmp_path / "page.html", "--op", "world,AllReduce,7", "--worst")
+    assert done.returncode == 0 and "page.html#worst=1&op=0xc0ffee,AllReduce,7" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("world,AllReduce,30", "no AllReduce #30 of world"),
+        ("world,Broadcast,7", "no Broadcast #7 of world"),
+        ("other,AllReduce,7", "no communicator other"),
+        ("AllReduce,7", "write COMM,FUNCTION,NUMBER"),
+    ],
+)
+def test_an_operation_that_is_not_there_is_said(tmp_path: Path, text: str, said: str) -> None:
+    late(tmp_path / "run1")
+    done = stretto("trace", "view", tmp_path / "run1", "--op", text)
+    assert done.returncode == 2 and said in done.stderr
+    assert not (tmp_path / "run1.html").exists()
+
+
+@pytest.mark.parametrize("words", [["--worst"], ["--op", "world,AllReduce,7"]])
+def test_a_place_in_no_recording_is_a_wrong_command_line(tmp_path: Path, words: list[str]) -> None:
+    done = stretto("trace", "view", *words, "-o", tmp_path / "page.html")
+    assert done.returncode == 2 and f"{words[0]} shows a part of a recording" in done.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_long_work_says_what_it_does(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    class Noted:
+        """In the place of what shows it on a terminal."""
+
+        def __init__(self, doing: str) -> None:
+            self.doing = doing
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "doing":
+                said.append(str(value))
+            super().__setattr__(name, value)
+
+        def __enter__(self) -> Noted:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            said.append("")
+
+    monkeypatch.setattr(view, "Working", Noted)
+    view.view([folder], output=tmp_path / "page.stretview")
+    assert said == ["reading", "aligning clocks", "writing", ""]

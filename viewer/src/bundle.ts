@@ -4,6 +4,7 @@
 export class BundleError extends Error {}
 
 export const kMagic = 'STRETVIW';
+const kRecordedMagic = 'STRETREC';
 const kHeaderBytes = 24;
 const kMaxPayload = 2 ** 32;
 const kMaxRows = 2 ** 28;
@@ -351,6 +352,12 @@ async function inflate(packed: Uint8Array, bytes: number): Promise<Uint8Array> {
 export async function decodeBundle(file: Uint8Array): Promise<Bundle> {
   if (file.byteLength === 0) throw new BundleError('This file is empty.');
   const magic = String.fromCharCode(...file.subarray(0, kMagic.length));
+  if (magic === kRecordedMagic) {
+    throw new BundleError(
+      'This is one file of a recording (.rec), which only "stretto trace view FOLDER" reads. Drop the page that it makes of the ' +
+        "recording's folder, or the .stretview file that its option -o x.stretview writes.",
+    );
+  }
   if (magic !== kMagic) {
     throw new BundleError(
       'This is not a recording for the viewer. Drop a page or a .stretview file that "stretto trace view" made.',

@@ -56,10 +56,20 @@ async function open(file: Uint8Array): Promise<void> {
   kLoaded['total'] = performance.now();
 }
 
+async function contents(file: File): Promise<Uint8Array> {
+  try {
+    return new Uint8Array(await file.arrayBuffer());
+  } catch {
+    throw new BundleError(
+      'This is a folder, or a file that cannot be read. "stretto trace view FOLDER" makes a page of a folder with a recording: drop that.',
+    );
+  }
+}
+
 async function openFile(file: File): Promise<void> {
   say('Opening…', file.name);
   try {
-    await open(bundleOfFile(new Uint8Array(await file.arrayBuffer())));
+    await open(bundleOfFile(await contents(file)));
   } catch (error) {
     fail(error);
     byId('back').hidden = current === null;

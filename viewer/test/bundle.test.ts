@@ -89,6 +89,7 @@ describe('a bad bundle', () => {
   it('is refused in words', async () => {
     await expect(decodeBundle(new Uint8Array(0))).rejects.toThrow('empty');
     await expect(decodeBundle(new TextEncoder().encode('{"traceEvents": []}'))).rejects.toThrow('not a recording');
+    await expect(decodeBundle(new TextEncoder().encode('STRETREC and more'))).rejects.toThrow('stretto trace view FOLDER');
     const good = pack(payloadOf(kSome));
     const newer = good.slice();
     newer[8] = 9;

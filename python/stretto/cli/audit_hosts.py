@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from stretto.cli.crew import Agents
 from stretto.cli.hosts import Hosts, Launch, parse_hosts
 from stretto.cli.output import say, stop
 from stretto.cli.reach import variables_for_hosts
@@ -54,7 +55,6 @@ def over_shells(given: Given, level: str, between: list[Check]) -> dict[str, Any
     """On each host of --hosts. What fails is a finding."""
     from stretto.audit import several
     from stretto.audit.context import LEVELS
-    from stretto.audit.crew import Agents
     from stretto.bench.job import terminable
 
     try:
@@ -80,7 +80,7 @@ def over_shells(given: Given, level: str, between: list[Check]) -> dict[str, Any
             working.doing = text
 
         try:
-            crew = Agents(names, Hosts(places, launch), lambda host, check: step(f"{host}: {check}"))
+            crew = Agents(names, Hosts(places, launch), "audit", lambda host, check: step(f"{host}: {check}"))
         except OSError as problem:
             stop(f"audit: cannot start {given.remote_shell}: {problem.strerror or problem}", 1)
         with contextlib.closing(crew):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import shutil
 import sys
-import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from stretto.cli.hosts import REMOTE_SHELL
 from stretto.cli.output import JsonOption, console, emit, examples, say, stop
+from stretto.cli.reach import HOSTS_PANEL, REACH_FLAGS, refuse_reach_options, variables_for_hosts
 
 SETTINGS = {
     "epilog": examples(
@@ -18,6 +23,7 @@ SETTINGS = {
         "stretto top $(pgrep -f 'stretto run') --sort waited",
         "stretto top 4711 --filter state:wait",
         "stretto top 4711 --once --json -",
+        "stretto top --hosts node1,node2",
     )
 }
 
@@ -41,9 +47,58 @@ def _print(sample: dict[str, Any], view: Any) -> None:
         typer.echo("".join(text for text, _ in line).rstrip())
 
 
+@dataclass(frozen=True)
+class Reach:
+    """Which hosts, and how they are reached."""
+
+    hosts: str
+    env: list[str]
+    remote_shell: str
+    remote_python: str
+    seconds: float
+
+
+@contextlib.contextmanager
+def _over_hosts(reach: Reach) -> Iterator[Any]:
+    """A watcher of the jobs of these hosts. One that cannot be reached hides no other."""
+    from stretto.bench.job import terminable
+    from stretto.cli.crew import Agents
+    from stretto.cli.hosts import Hosts, Launch, parse_hosts
+    from stretto.cli.working import Working
+    from stretto.errors import InvalidArgument
+    from stretto.top.hosts import HostsWatcher
+
+    try:
+        places = parse_hosts(reach.hosts, 1)
+    except InvalidArgument as problem:
+        stop(f"top: {problem}")
+    names = [place.name for place in places]
+    if len(set(names)) < len(names) or any(place.ranks != 1 for place in places):
+        stop(f"top: --hosts {reach.hosts}: each host once, and without a number of ranks")
+    command = [reach.remote_python, "-m", "stretto.top.member"]
+    variables, shell = variables_for_hosts("top", reach.env), shlex.split(reach.remote_shell)
+    launch = Launch(command, variables, "/", shell, reach.remote_python, reach.seconds, alone=True, talks=True)
+    with terminable():
+        try:
+            crew = Agents(names, Hosts(places, launch), "top")
+        except OSError as problem:
+            stop(f"top: cannot start {reach.remote_shell}: {problem.strerror or problem}", 1)
+        with contextlib.closing(crew):
+            with Working("reaching the hosts"):
+                watcher = HostsWatcher(crew)
+            yield watcher
+
+
+@contextlib.contextmanager
+def _here(pid: int | None) -> Iterator[Any]:
+    from stretto.top.watcher import Watcher
+
+    yield Watcher(pid)
+
+
 def _once(watcher: Any, view: Any, json: str | None) -> None:
     watcher.sample()
-    time.sleep(view.interval)
+    watcher.rest(view.interval)
     sample = {**watcher.sample(), "interval_s": view.interval}
     if not sample["communicators"]:
         stop("top: all communicators of the job are closed, or there are none yet", 1)
@@ -70,9 +125,11 @@ def _live(watcher: Any, view: Any) -> None:
 
 
 def top(
+    context: typer.Context,
     pid: Annotated[
         int | None, typer.Argument(metavar="[PID]", help="A rank, or what started the ranks; without it, all jobs.")
     ] = None,
+    *,
     once: Annotated[bool, typer.Option("--once", help="Look for one interval, print and end.")] = False,
     interval: Annotated[float, typer.Option("--interval", "-d", metavar="S", min=0.1, max=60.0, help="Seconds.")] = 1.0,
     sort: Annotated[str, typer.Option("--sort", metavar="COLUMN", help="rank, calls/s, waited, late, ...")] = "rank",
@@ -81,23 +138,38 @@ def top(
         str, typer.Option("--filter", metavar="WORDS", help="Ranks that match, say state:wait or rank:3.")
     ] = "",
     json: JsonOption = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option("--hosts", metavar="A,B,...", help="All jobs of these hosts.", rich_help_panel=HOSTS_PANEL),
+    ] = None,
+    env: Annotated[list[str] | None, REACH_FLAGS["env"]] = None,
+    remote_shell: Annotated[str, REACH_FLAGS["remote_shell"]] = REMOTE_SHELL,
+    remote_python: Annotated[str, REACH_FLAGS["remote_python"]] = sys.executable,
+    reach: Annotated[float, REACH_FLAGS["reach"]] = 30.0,
 ) -> None:
     """Show what the ranks of a running job do: operation, algorithm, calls and bytes a second, who waits for whom.
 
     PID is a rank, or the launcher (stretto run, torchrun, mpirun): ranks that share a communicator with one that is
     found are shown too. The job is only read, never stopped. With --once the exit status is 0; a display that ends
     with its job ends with 3 if a rank had died, failed or left without finalising. The keys are told by ?.
+
+    With --hosts all jobs of these hosts are shown, which are reached by ssh without a password as by stretto run
+    --hosts. A host that cannot be reached, or falls silent, is named below the others' ranks.
     """
-    from stretto.top.watcher import NoJob, Watcher
+    from stretto.top.watcher import NoJob
 
     view = _view(sort, reverse, words, interval)
     if json is not None and not once:
         stop("top: --json goes with --once")
+    if hosts is None:
+        refuse_reach_options("top", context)
+        watched = _here(pid)
+    elif pid is not None:
+        stop(f"top: {pid} is a process of this host, and --hosts shows all jobs of others; --filter chooses from these")
+    else:
+        watched = _over_hosts(Reach(hosts, env or [], remote_shell, remote_python, reach))
     try:
-        watcher = Watcher(pid)
+        with watched as watcher:
+            _once(watcher, view, json) if once else _live(watcher, view)
     except NoJob as error:
         stop(f"top: {error}", 1)
-    if once:
-        _once(watcher, view, json)
-    else:
-        _live(watcher, view)

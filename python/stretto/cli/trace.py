@@ -151,7 +151,9 @@ def record(context: typer.Context, **flags: Any) -> None:
             folder.rmdir()  # if it is empty
         stop(f"trace record: {error.filename or words[0]}: {error.strerror or error}", 127)
         return
-    _say_recorded(recording.summary(folder), given.output or folder)
+    with Working("counting what was recorded"):
+        found = recording.summary(folder)
+    _say_recorded(found, given.output or folder)
     raise typer.Exit(status)
 
 
@@ -218,7 +220,8 @@ def info(inputs: InputArgument, json: JsonOption = None) -> None:
     """Show what a recording holds: processes, threads, communicators, events by type, and what was lost."""
     from stretto.trace.summary import document, show
 
-    found = document(inputs)
+    with Working("counting"):
+        found = document(inputs)
     emit(found, json, lambda: show(found, console, table))
 
 

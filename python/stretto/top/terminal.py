@@ -13,12 +13,13 @@ from typing import Any
 
 from stretto.top.screen import View, compose
 from stretto.top.table import COLUMNS, filter_of
-from stretto.top.watcher import Watcher, ending
+from stretto.top.watcher import Watched, ending
 
 _SHORTEST, _LONGEST = 0.1, 60.0
 # Of the processor time of this machine: the job may not notice that it is watched.
 _SHARE = 0.004
 _ESCAPE_MS = 50
+_LONGEST_WAIT_MS = 1000  # for a key: hosts want to hear of us
 _ESCAPE, _BACKSPACE, _ENTER = "\x1b", ("\x7f", "\b", curses.KEY_BACKSPACE), ("\n", "\r", curses.KEY_ENTER)
 _Key = str | int
 
@@ -48,7 +49,7 @@ def stretched(interval: float, used: float) -> float:
 class Display:
     """One session at a terminal. `run` returns how the job ended, or None when the user left."""
 
-    def __init__(self, window: curses.window, watcher: Watcher, view: View) -> None:
+    def __init__(self, window: curses.window, watcher: Watched, view: View) -> None:
         self._window = window
         self._watcher = watcher
         self._view = view
@@ -64,9 +65,7 @@ class Display:
         spent = time.process_time()
         while True:
             self._paint()
-            left = due - time.monotonic()
-            window.timeout(max(0, int(left * 1000) + 1))
-            key = self._key()
+            key = self._key(due)
             if key is not None and not self._hear(key):
                 return self._sample, None
             if time.monotonic() < due:
@@ -83,11 +82,17 @@ class Display:
                 return (sample if sample["communicators"] else self._sample), end
             self._sample = sample
 
-    def _key(self) -> _Key | None:
-        try:
-            return self._window.get_wch()
-        except curses.error:
-            return None  # Nothing was pressed.
+    def _key(self, due: float) -> _Key | None:
+        """What is pressed; None where nothing was when the next look is due."""
+        while True:
+            left = int((due - time.monotonic()) * 1000) + 1
+            self._window.timeout(max(0, min(left, _LONGEST_WAIT_MS)))
+            try:
+                return self._window.get_wch()
+            except curses.error:  # Nothing was pressed.
+                self._watcher.rest(0.0)
+            if time.monotonic() >= due:
+                return None
 
     def _paint(self) -> None:
         height, width = self._window.getmaxyx()
@@ -171,7 +176,7 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def display(watcher: Watcher, view: View) -> tuple[dict[str, Any] | None, str | None]:
+def display(watcher: Watched, view: View) -> tuple[dict[str, Any] | None, str | None]:
     """Shows the job until the user leaves or it ends; the last sample and how it ended. Raises curses.error where the
     terminal is none that curses knows.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from stretto import _native, processes
 from stretto.errors import InvalidUsage, StrettoError
@@ -104,8 +104,18 @@ def _member(member: _Member, before: _Member | None, others_ns: int) -> _Member:
     }
 
 
+class Watched(Protocol):
+    """A job that is looked at again and again: of this host, or of several."""
+
+    def sample(self) -> dict[str, Any]:
+        """The document "stretto.top/1": rates are since the sample before, and None in the first."""
+
+    def rest(self, seconds: float) -> None:
+        """Lets time pass between two samples. Whoever waits in another way calls it now and then."""
+
+
 class Watcher:
-    """A job that is looked at again and again."""
+    """A job of this host."""
 
     def __init__(self, target: int | None) -> None:
         self._target = target
@@ -129,7 +139,6 @@ class Watcher:
             self._watch = self._open()
 
     def sample(self) -> dict[str, Any]:
-        """The document "stretto.top/1": rates are since the sample before, and None in the first."""
         now = time.monotonic()
         if now - self._looked > _SECONDS_BETWEEN_LOOKS:
             self._looked = now
@@ -152,9 +161,15 @@ class Watcher:
             "problems": reading["problems"],
         }
 
+    def rest(self, seconds: float) -> None:
+        time.sleep(seconds)
+
 
 def ending(sample: dict[str, Any]) -> str | None:
     """How the job has ended, as a sentence; None while a rank of it lives."""
+    hosts = sample.get("hosts", [])
+    if hosts and not any(host["reached"] for host in hosts):
+        return "no host answers any more: " + "; ".join(sample["problems"])
     members = [member for one in sample["communicators"] for member in one["members"]]
     if any(member["process"] != "gone" for member in members):
         return None

@@ -17,6 +17,7 @@ from stretto.trace.model import Recording
 from stretto.trace.operations import Operations, join, only
 from stretto.trace.pairs import Pair, pairs
 from stretto.trace.progress import Progress, missing, progress
+from stretto.trace.reader import UNALIGNED
 from stretto.trace.transfers import STEP_STATES, Transfers, transfers
 from stretto.trace.verdict import Verdict, judge
 
@@ -123,6 +124,7 @@ class Report:
     duration_ns: int
     runs: int = 1  # jobs, one after the other
     notes: list[str] = field(default_factory=list)
+    inputs: tuple[str, ...] = ()  # what `stretto trace view` takes to show the same: files, folders, and the part
 
 
 class UnknownCommunicator(StrettoError):
@@ -170,8 +172,14 @@ def analyse(recording: Recording, communicator: str | None = None, *, whole: boo
         overhead=_overhead(recording),
         duration_ns=_duration(recording, alignment),
         runs=_runs(recording, alignment),
-        notes=list(dict.fromkeys(recording.quality.notes + operations.samples + operations.notes + alignment.notes)),
+        notes=_notes(recording, operations, alignment),
     )
+
+
+def _notes(recording: Recording, operations: Operations, alignment: Alignment) -> list[str]:
+    """All that is to be said; clocks that were read as they were are aligned here."""
+    own = [text for text in recording.quality.notes if text != UNALIGNED]
+    return list(dict.fromkeys(own + operations.samples + operations.notes + alignment.notes))
 
 
 def _chosen(operations: Operations, name: str) -> list[int]:

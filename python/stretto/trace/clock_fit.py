@@ -163,8 +163,10 @@ def _middle(points: tuple[Float, Float], lasted: Int) -> tuple[float, float, Flo
     spread = _sigma(rest)
     bends = np.array([float(np.median(rest[part])) for part in parts])
     doubt = np.array([1.25 * spread / np.sqrt(len(part)) for part in parts])
-    # A bend that noise does not explain is the clock's: its rate changes with temperature.
-    bent = len(parts) == _WINDOWS and bool(np.max(np.abs(bends) - 5 * doubt) > 0)
+    # A bend that noise does not explain is the clock's: its rate changes with temperature. No rate changes so much that
+    # a clock would be faster or slower than clocks are: that is a busy machine.
+    steps = np.abs(np.diff(bends)) <= _MAX_SLOPE * np.diff(centers)
+    bent = len(parts) == _WINDOWS and bool(np.max(np.abs(bends) - 5 * doubt) > 0) and bool(steps.all())
     skew = _SKEW_SHARE * float(np.median(lasted[brief])) if len(lasted) else 0.0
     error = 3 * spread + skew + 2 * spread / np.sqrt(len(x))
     if bent:
@@ -213,9 +215,11 @@ def _bounded(
         tight = (float(low.max()), float(high.min()))
         shift = float(np.clip(0.0, *tight)) if tight[0] <= tight[1] else 0.0
         middle = (tight[0] + tight[1]) / 2
-        hard = _farthest(high, low, shift)
-        if _farthest(high, low, middle) < spread:
-            shift, hard = middle, _farthest(high, low, middle)
+        # Bounds that contradict each other are of a map that is not straight or not level: they say nothing of it.
+        if tight[0] <= tight[1]:
+            hard = _farthest(high, low, shift)
+            if _farthest(high, low, middle) < spread:
+                shift, hard = middle, _farthest(high, low, middle)
     slack = 3 * spread if spread < np.inf else _FLOOR_NS
     wrong = int((upper < shift - slack).sum() + (lower > shift + slack).sum())
     broken = wrong / max(1, len(upper) + len(lower))

@@ -10,7 +10,7 @@ from stretto.trace.align import Alignment
 from stretto.trace.columns import NONE, Float, Int, SpanIndex, dense, ints, ordinals, runs, take
 from stretto.trace.model import EventType, Recording
 from stretto.trace.operations import communicators_of, every_of
-from stretto.trace.transfers import type_bytes
+from stretto.trace.transfers import FOR_DATA, FOR_ROOM, step_times, type_bytes
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,9 @@ class Pair:
     unmatched: int  # sends without a receive, or receives without a send
     sender_late_ns: float  # median of what the send was called after the receive; negative: the receiver was later
     error_ns: float  # of the clocks
+    chunks: int  # steps of the proxies of both sides; 0 where none is recorded
+    sender_waited_ns: float  # for room, which the receiver makes, in sum
+    receiver_waited_ns: float  # for data
 
 
 def pairs(recording: Recording, alignment: Alignment) -> list[Pair]:
@@ -69,12 +72,33 @@ def pairs(recording: Recording, alignment: Alignment) -> list[Pair]:
     widths = np.array([type_bytes(text) for text in recording.strings], np.int64)
     count = np.maximum(take(ints(spans, "count"), rows), 0)
     bytes_ = count * widths[ints(spans, "data_type")[rows]]
+    chunks, waited = _of_chunks(recording, rows)
+    other = np.where(whole, receive, send)
+    both = chunks[send] + np.where(whole, chunks[receive], 0)
+    for_room = np.where(way[send] == 0, waited[send, 0], 0.0)
+    for_data = np.where(way[other] == 1, waited[other, 1], 0.0)
     return _gathered(
         [item.label for item in communicators],
         (communicator[send], source[send], destination[send]),
-        (late, whole.astype(np.int64), bytes_[send]),
-        doubt,
+        (late, whole.astype(np.int64), bytes_[send], both),
+        (doubt, for_room, for_data),
     )
+
+
+def _of_chunks(recording: Recording, rows: Int) -> tuple[Int, Float]:
+    """How many chunks the proxies of these messages moved, and how long they waited for room and for data."""
+    chunks, waited = np.zeros(len(rows), np.int64), np.zeros((len(rows), 2))
+    found = step_times(recording)
+    if found is not None:
+        steps, each = found
+        index = SpanIndex(recording, (EventType.PROXY_OP, EventType.P2P))
+        row_of = np.full(len(recording.spans["type"]) + 1, -1, np.int64)
+        row_of[rows] = np.arange(len(rows))
+        owner = take(row_of, index.parents(index.parents(steps)))
+        here = owner >= 0
+        np.add.at(chunks, owner[here], 1)
+        np.add.at(waited, owner[here], each[here][:, [FOR_ROOM, FOR_DATA]])
+    return chunks, waited
 
 
 def _called(recording: Recording, rows: Int) -> Int:
@@ -84,8 +108,10 @@ def _called(recording: Recording, rows: Int) -> Int:
     return np.where(call >= 0, take(start, call), start[rows])
 
 
-def _gathered(labels: list[str], key: tuple[Int, Int, Int], facts: tuple[Int, Int, Int], doubt: Float) -> list[Pair]:
-    late, whole, size = facts
+def _gathered(
+    labels: list[str], key: tuple[Int, Int, Int], facts: tuple[Int, Int, Int, Int], times: tuple[Float, Float, Float]
+) -> list[Pair]:
+    (late, whole, size, chunks), (doubt, for_room, for_data) = facts, times
     group = dense(*key)
     order = np.argsort(group, kind="stable")
     found = []
@@ -102,6 +128,9 @@ def _gathered(labels: list[str], key: tuple[Int, Int, Int], facts: tuple[Int, In
                 unmatched=len(rows) - len(matched),
                 sender_late_ns=float(np.median(late[matched])) if len(matched) else 0.0,
                 error_ns=float(doubt[matched].max()) if len(matched) else float("inf"),
+                chunks=int(chunks[rows].sum()),
+                sender_waited_ns=float(for_room[rows].sum()),
+                receiver_waited_ns=float(for_data[rows].sum()),
             )
         )
     return sorted(found, key=lambda pair: -pair.bytes)

@@ -43,6 +43,7 @@ _COLUMN = {
 _GPU_STOPS = (22, 31)  # KernelChStop, KernelPhaseStop
 _DAY_NS = 86400 * 10**9
 _MEMORY_FOR_A_BYTE = 6  # of events, as measured at the end of a report
+UNALIGNED = "several hosts, whose clocks are joined by realtime alone"
 
 
 def _number(values: npt.NDArray[np.generic], into: type[np.generic]) -> npt.NDArray[np.generic]:
@@ -251,7 +252,7 @@ def load(paths: Path | str | Sequence[Path | str], *, align: bool = True, part: 
     chosen = segments(job, part)
     check_memory(sum(one.committed for lists in chosen for thread in lists for one in thread), _MEMORY_FOR_A_BYTE)
     if not align and len({id(source.clock) for source in job.sources}) > 1:
-        note(job.quality, "several hosts, whose clocks are joined by realtime alone")
+        note(job.quality, UNALIGNED)
     recording = read_job(job, chosen)
     if not part.is_whole:
         # What lies across the edges has only one of its ends here.

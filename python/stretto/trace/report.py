@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +44,7 @@ def report(
             recording = cut(load(inputs, align=False, part=part), part)
             working.doing, working.done = "analysing", len(recording.spans["type"])
             found = analyse(recording, communicator, whole=part.is_whole)
+            found = replace(found, inputs=_shown(inputs, begin, end))
     except UnknownCommunicator as error:
         stop(str(error))
     emit(document(found, top) if json_file else {}, json_file, lambda: _show(found, top))
@@ -50,11 +52,18 @@ def report(
         _write_markdown(found, markdown, top)
 
 
+def _shown(inputs: list[Path], begin: float | None, end: float | None) -> tuple[str, ...]:
+    part = [word for name, one in (("--from", begin), ("--to", end)) if one is not None for word in (name, repr(one))]
+    return (*(str(one) for one in inputs), *part)
+
+
 def _write_markdown(found: Report, path: Path, top: int) -> None:
     from stretto.trace.report_markdown import write_markdown
 
     try:
-        for sentence in write_markdown(found, path, top):
+        with Working("drawing"):
+            said = write_markdown(found, path, top)
+        for sentence in said:
             progress.print(sentence, markup=False)
     except OSError as error:
         stop(f"cannot write {path}: {error}")
@@ -71,6 +80,8 @@ def _show(found: Report, top: int) -> None:
         console.print(Text(printable(section.title), style="bold"))
         for sentence in section.sentences:
             console.print(printable(sentence), markup=False)
+        for command in section.commands:
+            console.print(printable(f"  {command}"), markup=False, soft_wrap=True)
         if section.rows:
             made = table(*section.headings, right=section.right)
             for column in made.columns:

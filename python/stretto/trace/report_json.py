@@ -9,6 +9,7 @@ from typing import Any
 from stretto.trace.analysis import Report
 from stretto.trace.attribution import CAUSES, STAGES
 from stretto.trace.columns import NONE
+from stretto.trace.link import link
 from stretto.trace.transfers import STEP_STATES
 
 SCHEMA = "stretto.trace-report/1"
@@ -82,6 +83,7 @@ def operation(report: Report, number: int) -> dict[str, Any]:
         "begin_ns": _time(int(timeline.begin[number])),
         "stage": STAGES[int(timeline.stage[number])],
         "last_rank": int(operations.rank[last]) if last >= 0 else None,
+        "link": link_of(report, number),
         "named": bool(late.named[number]),
         "cause": CAUSES[int(late.cause[number])] or None,
         "lead_ns": int(late.lead[number]) if last >= 0 else None,
@@ -103,6 +105,16 @@ def operation(report: Report, number: int) -> dict[str, Any]:
         if moved.excess[number] > 0
         else None,
     }
+
+
+def link_of(report: Report, number: int) -> str | None:
+    """Where the viewer shows it; None of a replay and of a bare call, which have no number there."""
+    operations = report.operations
+    if operations.replay[number] or operations.coll[operations.first[number]] < 0:
+        return None
+    communicator = operations.communicators[int(operations.communicator[number])].number
+    function = report.recording.strings[int(operations.function[number])]
+    return link(communicator, function, int(operations.sequence[number]))
 
 
 def _time(moment: int) -> int | None:

@@ -34,6 +34,8 @@ def _section(section: Section) -> list[str]:
     lines = [f"## {escaped(section.title)}", ""]
     for sentence in section.sentences:
         lines += [escaped(sentence), ""]
+    if section.commands:
+        lines += [f"    {' '.join(command.split())}" for command in section.commands] + [""]
     if section.rows:
         lines.append(_row(section.headings))
         lines.append(

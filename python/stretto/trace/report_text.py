@@ -5,10 +5,12 @@ saying; how it looks is its callers' business.
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, field
 
 from stretto.trace.analysis import Clock, Report, Straggler
 from stretto.trace.critical_path import MOST_PLAYED
+from stretto.trace.pairs import Pair
 from stretto.trace.report_json import operation, ranked
 from stretto.trace.verdict_text import said
 from stretto.trace.words import amount, duration, number, plural, share
@@ -19,13 +21,14 @@ _EVIDENCE = {"certain": "certain", "ranks missing": "ranks are missing", "calls"
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, sentences, and a table; columns whose numbers are in `right` are aligned there."""
+    """A heading, sentences, commands to copy, and a table; columns whose numbers are in `right` are aligned there."""
 
     title: str
     sentences: list[str]
     headings: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     right: tuple[int, ...] = ()
+    commands: list[str] = field(default_factory=list)
 
 
 def sections(report: Report, top: int) -> list[Section]:
@@ -99,12 +102,21 @@ def _worst(report: Report, top: int) -> Section:
                 duration(item["clock_error_ns"]),
                 _STAGES.get(item["cause"] or "", ""),
                 duration(item["transfer_ns"]),
+                item["link"] or "",
             ]
         )
     headings = ["communicator", "operation", "at", "last rank", "others waited", "clock error"]
-    headings += ["time lost in", "transfer"]
-    said = ["On a timeline: `stretto trace view --open --worst`."] if rows else []
-    return Section("The operations that waited longest for one rank", said, headings, rows, (2, 3, 4, 5, 7))
+    headings += ["time lost in", "transfer", "link"]
+    first = next((row[-1] for row in rows if row[-1]), None)
+    title = "The operations that waited longest for one rank"
+    if first is None:
+        return Section(title, [], headings, rows, (2, 3, 4, 5, 7))
+    said = [
+        "On a timeline: the list of these, or one of them by its link. A link also goes behind a page's address: #op="
+    ]
+    view = f"stretto trace view {shlex.join(report.inputs or ('INPUT',))} --open"
+    commands = [f"{view} --worst", f"{view} --op {shlex.quote(first)}"]
+    return Section(title, said, headings, rows, (2, 3, 4, 5, 7), commands)
 
 
 def _path(report: Report, top: int) -> Section:
@@ -197,10 +209,19 @@ def _pairs(report: Report, top: int) -> Section:
                 amount(item.bytes),
                 f"{who} by {duration(abs(late))}" if sure else "within the clock error",
                 str(item.unmatched or ""),
+                _waits(item),
             ]
         )
     headings = ["communicator", "ranks", "messages", "bytes", "who was later", "without a partner"]
+    headings += ["waited in all, chunk by chunk"]
     return Section("Pairs", [], headings, rows, (2, 3, 5))
+
+
+def _waits(item: Pair) -> str:
+    """By the steps of proxies, which are the chunks of messages."""
+    if not item.chunks:
+        return ""
+    return f"receiver {duration(item.receiver_waited_ns)} for data, sender {duration(item.sender_waited_ns)} for room"
 
 
 def _progress(report: Report) -> Section:

@@ -27,6 +27,7 @@ STEP_STATES = {
     12: ("RecvGPUWait", True),
 }
 _STATES = list(STEP_STATES)
+FOR_ROOM, FOR_DATA = _STATES.index(20), _STATES.index(10)  # columns of `step_times`: waits for the other side
 _OWN = np.array([STEP_STATES[state][1] for state in _STATES])
 _SLOW_SHARE = 0.2  # a transfer that takes this much longer than its like, and
 _SLOW_NS = 10_000.0  # at least this much, is slow
@@ -157,8 +158,8 @@ def _proxies(
     return slow_row, slow_state
 
 
-def _spent(recording: Recording, operations: Operations) -> Float | None:
-    """How long the steps of each row were in each state; None where no step is recorded."""
+def step_times(recording: Recording) -> tuple[Int, Float] | None:
+    """The steps, and how long each was in each state (`_STATES`); None where no step is recorded."""
     spans, states = recording.spans, recording.states
     kind, stop = ints(spans, "type"), times(spans, "stop")
     span, number = ints(states, "span"), ints(states, "state")
@@ -172,15 +173,26 @@ def _spent(recording: Recording, operations: Operations) -> Float | None:
     follows = at[1:] == at[:-1]
     until[:-1] = np.where(follows, when[1:], until[:-1])
     took = np.where(until > when, until - when, 0).astype(np.float64)
-    index = SpanIndex(recording, (EventType.PROXY_OP, EventType.COLL))
     steps = np.unique(at)
-    coll = index.parents(index.parents(steps))
-    row_of = np.full(len(kind) + 1, -1, np.int64)
-    row_of[operations.coll[operations.coll >= 0]] = np.flatnonzero(operations.coll >= 0)
-    owner = take(row_of, coll)[np.searchsorted(steps, at)]
     column = np.searchsorted(np.sort(_STATES), number[rows])
     column = np.argsort(_STATES, kind="stable")[column]
+    spent = np.zeros((len(steps), len(_STATES)))
+    np.add.at(spent, (np.searchsorted(steps, at), column), took)
+    return steps, spent
+
+
+def _spent(recording: Recording, operations: Operations) -> Float | None:
+    """How long the steps of each row were in each state; None where no step is recorded."""
+    found = step_times(recording)
+    if found is None:
+        return None
+    steps, each = found
+    index = SpanIndex(recording, (EventType.PROXY_OP, EventType.COLL))
+    coll = index.parents(index.parents(steps))
+    row_of = np.full(len(recording.spans["type"]) + 1, -1, np.int64)
+    row_of[operations.coll[operations.coll >= 0]] = np.flatnonzero(operations.coll >= 0)
+    owner = take(row_of, coll)
     spent = np.zeros((len(operations.operation), len(_STATES)))
     here = owner >= 0
-    np.add.at(spent, (owner[here], column[here]), took[here])
+    np.add.at(spent, owner[here], each[here])
     return spent

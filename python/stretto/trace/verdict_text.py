@@ -12,6 +12,7 @@ _CAUSES = {
     "stream": "its GPU was busy",
     "unclear": "cause unclear",
 }
+_TEST = f"binomial test, level {share(LEVEL)}"
 _MOST_FINDINGS = 3
 _MOST_PHASES = 4
 
@@ -74,7 +75,7 @@ def _nobody(report: Report, compared: int) -> list[str]:
         return [f"Nobody was late by more than the clocks can tell, in {plural(compared, 'operation')}."]
     made = [
         f"Nobody stands out: one rank came last to {named:,} of {plural(compared, 'operation')}, and none of them more"
-        f" often than by chance (binomial test, level {share(LEVEL)}), or not so that it mattered."
+        f" often than by chance ({_TEST}), or not so that it mattered."
     ]
     cost = f"Waiting for the last rank took {share(verdict.share)} of the time"
     if verdict.shape == "random":
@@ -90,7 +91,7 @@ def _found(item: Finding, report: Report) -> str:
     return (
         f"{name} was late{_when(item)}, {doubt}: it came last to {item.last:,} of the {item.counted:,}"
         f" operations{where} that made others wait noticeably; by chance that would be"
-        f" {item.counted / item.ranks:,.0f}."
+        f" {item.counted / item.ranks:,.0f} ({_TEST})."
     )
 
 

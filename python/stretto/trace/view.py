@@ -12,16 +12,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated, Any
+from urllib.parse import quote
 
 import numpy as np
 import typer
 
 from stretto.cli.output import examples, printable, progress
+from stretto.cli.working import Working
 from stretto.drafts import drafted
 from stretto.errors import InvalidArgument, InvalidUsage, SystemCallError
 from stretto.trace.align import clocks_of
 from stretto.trace.bundle import SUFFIX, encode
 from stretto.trace.convert import default_output
+from stretto.trace.link import link_to
 from stretto.trace.model import EventType, Recording
 from stretto.trace.operations import join
 from stretto.trace.part import Part, cut
@@ -138,10 +141,19 @@ def _empty(path: Path, open_page: bool) -> None:
         _open_page(path)
 
 
+def _place(recording: Recording, worst: bool, operation: str | None) -> str:
+    """What stands behind the page's address (viewer/src/hash.ts)."""
+    parts = ["worst=1"] if worst else []
+    if operation is not None:
+        parts.append(f"op={quote(link_to(recording, operation), safe=',')}")
+    return f"#{'&'.join(parts)}" if parts else ""
+
+
 SETTINGS: dict[str, Any] = {
     "epilog": examples(
         "stretto trace view run1 --open",
         "stretto trace view run1 --open --worst",
+        "stretto trace view run1 --open --op 0x1194ee3f6a2b70c5,AllReduce,17",
         "stretto trace view run1 --from 2 --to 2.5 -o part.html",
         "stretto trace view -o viewer.html",
     )
@@ -153,11 +165,16 @@ def view(
         list[Path] | None,
         typer.Argument(metavar="[INPUT]...", help="A folder with a recording, or files of one (*.rec)."),
     ] = None,
+    *,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; else beside the recording.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     worst: Annotated[bool, typer.Option("--worst", help="At the list of the worst operations.")] = False,
+    operation: Annotated[
+        str | None,
+        typer.Option("--op", metavar="COMM,FUNCTION,NUMBER", help="At one operation, by its link in a report."),
+    ] = None,
     begin: Annotated[float | None, typer.Option("--from", metavar="SECONDS", help="Only what ends after.")] = None,
     end: Annotated[float | None, typer.Option("--to", metavar="SECONDS", help="Only what starts before.")] = None,
     without: Annotated[
@@ -170,21 +187,28 @@ def view(
     without a recording, which waits for one to be dropped.
     """
     if not inputs:
+        if worst or operation is not None:
+            raise InvalidArgument(
+                f"{'--worst' if worst else '--op'} shows a part of a recording: name its folder or files"
+            )
         return _empty(output or Path("viewer.html"), open_page)
     path = output if output is not None else default_output(inputs, ".html")
     if path.is_dir() or path.suffix == ".rec":
         raise InvalidArgument(f"{path} is no place for a page: name another file with --output")
     left_out, part = _types(without or []), Part.of_seconds(begin, end)
-    recording = load(inputs, part=part)
-    events = len(recording.spans["start"])
-    recording = cut(recording, part, left_out)
-    recording = on_gpu_clocks(recording)
-    write(recording, path, inputs[0].resolve().name if len(inputs) == 1 else f"{len(inputs)} files")
-    shown = len(recording.spans["start"])
+    with Working("reading") as working:
+        recording = load(inputs, part=part)
+        events = len(recording.spans["start"])
+        recording = cut(recording, part, left_out)
+        shown = len(recording.spans["start"])
+        place = _place(recording, worst, operation)
+        working.doing, working.done = "aligning clocks", shown
+        recording = on_gpu_clocks(recording)
+        working.doing = "writing"
+        write(recording, path, inputs[0].resolve().name if len(inputs) == 1 else f"{len(inputs)} files")
     for note in recording.quality.notes:
         progress.print(printable(f"stretto trace view: {note}"), markup=False, soft_wrap=True)
     count = f"{shown:,} of {events:,}" if shown != events else f"{shown:,}"
-    place = "#worst=1" if worst else ""
     progress.print(f"{count} events, {path.stat().st_size / 1e6:.1f} MB: {path}{place}", markup=False)
     if open_page:
         _open_page(path, place)
