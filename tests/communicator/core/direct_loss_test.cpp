@@ -3,8 +3,10 @@
 // still reads them then must not report success. tests/algorithms/direct_fault_test.cpp has the same for each
 // single read, among threads.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <string>
@@ -26,7 +28,7 @@ constexpr int kOwner = 2;
 constexpr size_t kCount = size_t{8} << 20;  // words of one rank
 constexpr uint32_t kReused = 0x5eadbeef;
 
-enum Word { kEntered, kLostNow, kReusedNow, kReaderSays, kOwnerSays };
+enum Word { kEntered, kLostNow, kReusedNow, kReaderEnded, kOwnerSays };
 constexpr uint64_t kSays = 100;  // added to a result, so that none is 0
 
 enum class Loss { kKill, kAbort };
@@ -46,24 +48,62 @@ ncclResult_t call(const Member& member, const std::string& name, const uint32_t*
   return ncclBroadcast(from, to, kCount, ncclUint32, kOwner, member.comm, nullptr);
 }
 
-// How many elements of a result are wrong.
-size_t wrongIn(const std::vector<uint32_t>& result, const std::string& name, int rank) {
-  constexpr size_t kPart = kCount / kRanks;
-  size_t wrong = 0;
-  for (size_t i = 0; i < (name == "all_gather" ? kRanks * kCount : kCount); ++i) {
-    uint32_t wanted = valueOf(kOwner, i);
-    if (name == "all_gather") wanted = valueOf(static_cast<int>(i / kCount), i % kCount);
-    if (name == "all_to_all") {
-      if (i >= kPart * kRanks) break;
-      wanted = valueOf(static_cast<int>(i / kPart), static_cast<size_t>(rank) * kPart + i % kPart);
+// How many elements of a result come from each rank; of a broadcast all from one.
+size_t partOf(const std::string& name) {
+  return name == "all_to_all" ? kCount / kRanks : kCount;
+}
+size_t elementsOf(const std::string& name) {
+  return partOf(name) * (name == "broadcast" ? 1 : kRanks);
+}
+
+// What a rank gets is in memory of this test, which sees how far the rank has come: the reader takes the part
+// of the rank that is to be lost first, and the owner's last.
+class Result {
+ public:
+  explicit Result(const std::string& name)
+      : part_(partOf(name)),
+        count_(elementsOf(name)),
+        words_(static_cast<uint32_t*>(
+            ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~Result() { ::munmap(words_, kBytes); }
+  Result(const Result&) = delete;
+  Result& operator=(const Result&) = delete;
+
+  uint32_t* words() const { return words_; }
+  bool hasBegunTheOwners() const { return at(count_ - part_) != 0; }
+  bool hasAll() const {
+    for (size_t end = part_; end <= count_; end += part_) {
+      if (at(end - 1) == 0) return false;
     }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kBytes = kRanks * kCount * sizeof(uint32_t);
+
+  uint32_t at(size_t index) const { return std::atomic_ref(words_[index]).load(std::memory_order_relaxed); }
+
+  const size_t part_, count_;
+  uint32_t* const words_;
+};
+
+// How many elements of a result are wrong.
+size_t wrongIn(const uint32_t* result, const std::string& name, int rank) {
+  const size_t part = partOf(name);
+  size_t wrong = 0;
+  for (size_t i = 0; i < elementsOf(name); ++i) {
+    uint32_t wanted = valueOf(kOwner, i);
+    if (name == "all_gather") wanted = valueOf(static_cast<int>(i / part), i % part);
+    if (name == "all_to_all")
+      wanted = valueOf(static_cast<int>(i / part), static_cast<size_t>(rank) * part + i % part);
     wrong += result[i] != wanted;
   }
   return wrong;
 }
 
-void runRank(Member& member, const Form& form) {
-  std::vector<uint32_t> from(kCount), to(kCount * (std::string(form.name) == "all_gather" ? kRanks : 1));
+void runRank(Member& member, const Form& form, const Result& result) {
+  std::vector<uint32_t> from(kCount);
+  uint32_t* const to = result.words();
   for (size_t i = 0; i < from.size(); ++i) from[i] = valueOf(member.rank, i);
   member.expect(strettoCommForce(member.comm, form.name, "direct", nullptr, 0, 0), "force");
   if (!member.board.meet()) return;
@@ -75,15 +115,18 @@ void runRank(Member& member, const Form& form) {
     });
   }
   ++member.board.word(kEntered);
-  const ncclResult_t result = call(member, form.name, from.data(), to.data());
+  const ncclResult_t ended = call(member, form.name, from.data(), to);
   if (member.rank == kOwner) {
     std::fill(from.begin(), from.end(), kReused);
-    if (result != ncclSuccess) std::fill(to.begin(), to.end(), kReused);
+    if (ended != ncclSuccess) std::fill(to, to + elementsOf(form.name), kReused);
+    member.board.word(kOwnerSays) = kSays + ended;
     member.board.word(kReusedNow) = 1;
-    member.board.word(kOwnerSays) = kSays + result;
+    // It uses its buffers again, and does not give them back.
+    member.check(eventually(30, [&] { return member.board.word(kReaderEnded) != 0; }),
+                 "the reader does not end");
   }
-  if (member.rank == kReader) member.board.word(kReaderSays) = kSays + result;
-  if (member.rank != kLost && result == ncclSuccess) {
+  if (member.rank == kReader) member.board.word(kReaderEnded) = 1;
+  if (member.rank != kLost && ended == ncclSuccess) {
     const size_t wrong = wrongIn(to, form.name, member.rank);
     if (wrong > 0) member.complain("%s succeeded with %zu wrong elements", form.name, wrong);
   }
@@ -98,16 +141,22 @@ void runRank(Member& member, const Form& form) {
   member.comm = nullptr;
 }
 
-// One try: the reader is stopped so long after all have begun. Whether a rank was lost while the reader was
-// in the operation, so that the owner was told.
-bool strikes(const Form& form, std::chrono::microseconds after) {
+// One try. Whether a rank was lost while the reader read the owner's buffer, so that the owner was told.
+bool strikes(const Form& form) {
   const Board board(kRanks);
-  Processes processes(board, connected([&](Member& member) { runRank(member, form); }));
+  const Result results[kRanks] = {Result(form.name), Result(form.name), Result(form.name)};
+  Processes processes(board, connected([&](Member& member) { runRank(member, form, results[member.rank]); }));
   EXPECT_TRUE(eventually(30, [&] { return board.word(kEntered) == kRanks; }));
-  std::this_thread::sleep_for(after);
+  for (const double began = secondsNow();
+       !results[kReader].hasBegunTheOwners() && secondsNow() < began + 20;) {
+  }
   ::kill(processes.pid(kReader), SIGSTOP);
-  // The others read on, and signal that they have read all.
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  const bool inTheMiddle = results[kReader].hasBegunTheOwners() && !results[kReader].hasAll();
+  // The others read on. A moment after they have read all they have signalled it.
+  EXPECT_TRUE(eventually(20, [&] { return results[kLost].hasAll(); })) << "the others do not get on";
+  const bool ownerGets = std::string(form.name) != "broadcast";
+  EXPECT_TRUE(eventually(20, [&] { return !ownerGets || results[kOwner].hasAll(); })) << "nor does the owner";
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   board.word(kLostNow) = 1;
   if (form.loss == Loss::kKill) processes.kill(kLost);
   EXPECT_TRUE(eventually(20, [&] { return board.word(kReusedNow) != 0; })) << "the owner was never told";
@@ -117,16 +166,16 @@ bool strikes(const Form& form, std::chrono::microseconds after) {
   if (struck) {
     EXPECT_EQ(board.word(kOwnerSays), kSays + ncclRemoteError);
   }
-  return struck;
+  return struck && inTheMiddle;
 }
 
 class DirectLoss : public ::testing::TestWithParam<Form> {};
 
 TEST_P(DirectLoss, NoSuccessOverBuffersThatTheirOwnerUsesAgain) {
-  constexpr int kTries = 8, kEnough = 4;
+  constexpr int kTries = 10, kEnough = 3;
   int struck = 0;
   for (int i = 0; i < kTries && struck < kEnough; ++i) {
-    struck += strikes(GetParam(), std::chrono::microseconds(500 + 2500 * (i % kEnough)));
+    struck += strikes(GetParam());
     if (HasFailure()) return;
   }
   EXPECT_GT(struck, 0) << "no rank was lost while another one read";
