@@ -91,6 +91,7 @@ struct Board {
   std::atomic<int64_t> lastFault;  // also when a stopped process went on
   std::atomic<int64_t> makerGone;
   std::atomic<int64_t> firstAbort;                    // of a rank that had been told of something
+  std::atomic<int64_t> lateness;                      // of the machine, lately
   std::atomic<int64_t> longestAbort, longestRunning;  // of ncclCommAbort; of it without waits for a core
   std::atomic<int> childProcess;                      // of a rank that forked
   std::atomic<int> childSays;

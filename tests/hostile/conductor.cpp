@@ -240,6 +240,7 @@ void Conductor::watch() {
       worstAt_ = time;
     }
     raise(totals_.worstGap, gap);
+    board_->lateness = worstGap_;
     lastLook_ = time;
     reap();
     act();
@@ -420,8 +421,7 @@ int64_t Conductor::tellSince() const {
 // The machine's lateness counts many times: what a rank is told goes through several threads, each of which
 // waits for a core.
 int64_t Conductor::limitFor(const RankEntry& rank, Bound bound) const {
-  const int64_t late = bound == Bound::kNoFault ? 0 : 20 * worstGap_;
-  return options_.slow * kLimits[static_cast<size_t>(bound)] + rank.slack + late;
+  return options_.slow * kLimits[static_cast<size_t>(bound)] + rank.slack + 20 * worstGap_;
 }
 
 // A wait as far as it has come: what is beyond the plain limit is counted, and said, once for each call.
@@ -551,7 +551,7 @@ void Conductor::count() {
     const auto wrong = static_cast<size_t>(finding.wrong);
     const bool another = std::exchange(counted[wrong], true);
     if (!another) ++totals_.wrong[kind][wrong];
-    if (!another || options_.verbose || options_.oneRound) print(finding);
+    if (i < 3 || !another || options_.verbose || options_.oneRound) print(finding);
   }
   if (findings > 0) ++totals_.allFailures;
   if (options_.verbose || options_.oneRound) {

@@ -188,8 +188,9 @@ void abortOne(Board& board, int rank, ncclComm_t comm) {
   const int64_t took = whole - std::max<int64_t>(0, nanosecondsQueued(getpid()) - queued);
   raise(board.longestAbort, whole);
   raise(board.longestRunning, took);
-  if (took > kAbortLimit + board.ranks[rank].slack / 4) {
-    board.report(Wrong::kLate, "rank %d: ncclCommAbort took %.3f s", rank, static_cast<double>(took) * 1e-9);
+  if (took > kAbortLimit + board.ranks[rank].slack / 4 + board.lateness) {
+    board.report(Wrong::kLate, "rank %d: ncclCommAbort took %.3f s, and the machine was late by %.3f s", rank,
+                 static_cast<double>(took) * 1e-9, static_cast<double>(board.lateness) * 1e-9);
   }
 }
 

@@ -136,7 +136,13 @@ struct Judge {
     // Nor does anybody wait for who should only have received, if no collective comes after.
     const bool last = std::all_of(after, plan.steps.end(),
                                   [](const Step& step) { return isTransfer(step.calls[0].function); });
-    return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (plan.quirk == Quirk::kMissing && last) ||
+    // Nor for who sends to the root where it should have received from it.
+    const bool fromRoot = at->calls[0].function == Function::kBroadcast ||
+                          at->calls[0].function == Function::kBcast ||
+                          at->calls[0].function == Function::kScatter;
+    const bool sends = fromRoot && plan.odd != at->calls[0].root && onlySends(plan.quirkCall);
+    const bool other = plan.quirk == Quirk::kMissing || (plan.quirk == Quirk::kFunction && sends);
+    return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (other && last) ||
            isAmong([](Function function) { return function == Function::kPairs; });
   }
 

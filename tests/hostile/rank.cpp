@@ -77,9 +77,12 @@ void awaitOthers(const Plan& plan, const Board& board, int index) {
 // one. `children`: the members of those that it makes or uses.
 bool mayWaitInChild(const Plan& plan, const std::vector<std::vector<int>>& children) {
   return std::any_of(children.begin(), children.end(), [&](const std::vector<int>& members) {
+    // What happens to a rank's process happens to all ranks there.
     const auto isOne = [&](Act act) {
-      return std::any_of(plan.events.begin(), plan.events.end(), [&](const Event& event) {
-        return event.act == act && std::find(members.begin(), members.end(), event.rank) != members.end();
+      return std::any_of(members.begin(), members.end(), [&](int member) {
+        return std::any_of(plan.events.begin(), plan.events.end(), [&](const Event& event) {
+          return event.act == act && plan.processOf[event.rank] == plan.processOf[member];
+        });
       });
     };
     return isOne(Act::kStop) && !isOne(Act::kKill);
