@@ -37,6 +37,14 @@ Status makeId(const char* function, ncclUniqueId* to) {
   return kOkStatus;
 }
 
+Status nameGrowth(Communicator& communicator, ncclUniqueId* to) {
+  if (to == nullptr) return fail(Code::kInvalidArgument, "ncclCommGetUniqueId: uniqueId is null");
+  const auto id = communicator.children().name();
+  if (!id.ok()) return id.status();
+  std::memcpy(to->internal, id.value().bytes, sizeof to->internal);
+  return kOkStatus;
+}
+
 // Unique ids that nobody will join, because their communicator meets at another of its list. Each is closed
 // by the process that made it, once the communicator is there or cannot be made: when the last reference
 // goes.
@@ -377,7 +385,7 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId) try {
   Communicator* const communicator = find(comm, "ncclCommGetUniqueId");
   if (communicator == nullptr) return finish(Status{Code::kInvalidArgument});
   if (const Status status = communicator->mayCall(); !status.ok()) return finish(status);
-  return finish(makeId("ncclCommGetUniqueId", uniqueId));
+  return finish(nameGrowth(*communicator, uniqueId));
 } catch (...) {
   return stretto::api::caught("ncclCommGetUniqueId");
 }

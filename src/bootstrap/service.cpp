@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -155,6 +156,25 @@ Result<UniqueId> Service::createSession() {
   return encodeId(fresh);
 }
 
+namespace {
+
+// On the loop's thread, if the session is one of this process's.
+void withSession(const UniqueId& id, std::function<void(Loop&, uint64_t)> change) {
+  const Result<Rendezvous> where = decodeId(id);
+  if (!where.ok()) {
+    return;
+  }
+  Result<std::unique_ptr<ServiceUse>> use = ServiceUse::acquire();
+  if (!use.ok() || where.value().address != use.value()->loop().address()) {
+    return;
+  }
+  use.value()->loop().post([session = where.value().session, change = std::move(change)](Loop& running) {
+    change(running, session);
+  });
+}
+
+}  // namespace
+
 Status Service::openSession(const UniqueId& id) {
   const Result<Rendezvous> where = decodeId(id);
   STRETTO_TRY(where.status());
@@ -172,16 +192,11 @@ Status Service::openSession(const UniqueId& id) {
 }
 
 void Service::closeSession(const UniqueId& id) {
-  const Result<Rendezvous> where = decodeId(id);
-  if (!where.ok()) {
-    return;
-  }
-  Result<std::unique_ptr<ServiceUse>> use = ServiceUse::acquire();
-  if (!use.ok() || where.value().address != use.value()->loop().address()) {
-    return;
-  }
-  use.value()->loop().post(
-      [session = where.value().session](Loop& running) { running.sessions().closeUnused(session); });
+  withSession(id, [](Loop& loop, uint64_t session) { loop.sessions().closeUnused(session); });
+}
+
+void Service::failSession(const UniqueId& id, int rank, const std::string& why) {
+  withSession(id, [rank, why](Loop& loop, uint64_t session) { loop.sessions().fail(session, rank, why); });
 }
 
 }  // namespace stretto::bootstrap

@@ -4,13 +4,15 @@
 // does not see its parent's Service: the first use there starts another one.
 //
 // A session lives from createSession or openSession until everybody who joined it has left; one that nobody
-// joins lives until closeSession or the end of the process. While sessions or Memberships exist, the thread
-// and its address stay. At the process's normal exit it tells all members so (ranks of this process that did
-// not say goodbye are lost, the others find another process to host their session) and stops. The Services of
-// members host sessions too, beside the process that made the id and after it: hosts.hpp has the rules.
+// joins lives until closeSession, failSession or the end of the process. While sessions or Memberships exist,
+// the thread and its address stay. At the process's normal exit it tells all members so (ranks of this
+// process that did not say goodbye are lost, the others find another process to host their session) and
+// stops. The Services of members host sessions too, beside the process that made the id and after it:
+// hosts.hpp has the rules.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/status.hpp"
 #include "bootstrap/unique_id.hpp"
@@ -29,6 +31,9 @@ class Service {
   static Status openSession(const UniqueId& id);
   // Gives up a session of this process's that nobody has joined; otherwise nothing.
   static void closeSession(const UniqueId& id);
+  // The same for one that others may have joined, as `rank` will not: who waits there, and who comes late, is
+  // told so. Nothing once all have joined.
+  static void failSession(const UniqueId& id, int rank, const std::string& why);
 };
 
 // Keeps the Service running while it exists. For bootstrap/ itself.

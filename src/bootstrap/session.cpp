@@ -146,21 +146,14 @@ std::optional<Refusal> Session::admit(uint32_t ranks, const MemberInfo& who, Por
   Member& member = members_[static_cast<size_t>(who.rank)];
   member.info = who;
   seat(member, port);
-  if (++joined_ == ranks_) {
-    completeJoin();
-  }
-  return std::nullopt;
-}
-
-void Session::completeJoin() {
+  if (++joined_ < ranks_) return std::nullopt;
   complete_ = true;
   gathering_.emplace(ranks_, true);
   std::vector<MemberInfo> table;
   table.reserve(members_.size());
-  for (const Member& member : members_) {
-    table.push_back(member.info);
-  }
+  for (const Member& one : members_) table.push_back(one.info);
   broadcast(encodeTable(table));
+  return std::nullopt;
 }
 
 void Session::broadcast(const SharedBytes& frame, int except) {
@@ -229,16 +222,19 @@ void Session::reportLost(Member& member, LossKind kind, const std::string& text)
   STRETTO_LOG(kInfo, kInit, "session %016llx: rank %d (%s, pid %u) is lost: %s",
               static_cast<unsigned long long>(id_), member.info.rank, member.info.host.c_str(),
               member.info.pid, text.c_str());
-  if (complete_) {
-    remember({.rank = member.info.rank, .kind = kind, .text = text});
-  } else {
-    if (!failure_.text.empty()) return;  // everybody has been told, and leaves
-    const bool late = kind == LossKind::kGaveUp;
-    failure_ = {late ? Code::kTimeout : Code::kRemote, member.info.rank,
-                say("rank %d (%s, pid %u) was lost before all ranks had joined: %s", member.info.rank,
-                    member.info.host.c_str(), member.info.pid, text.c_str())};
-  }
+  if (!complete_) return fail(lossOf(member.info, kind, text));
+  remember({.rank = member.info.rank, .kind = kind, .text = text});
   broadcast(encode(lossOf(member.info, kind, text)), member.info.rank);
+}
+
+void Session::fail(const Lost& loss) {
+  if (complete_ || !failure_.text.empty()) return;  // everybody has been told, and leaves
+  const auto rank = static_cast<int>(loss.rank);
+  const bool late = loss.kind == LossKind::kGaveUp;
+  failure_ = {late ? Code::kTimeout : Code::kRemote, rank,
+              say("rank %d (%s, pid %u) was lost before all ranks had joined: %s", rank, loss.host.c_str(),
+                  loss.pid, loss.text.c_str())};
+  broadcast(encode(loss), rank);
 }
 
 // A member's goodbye, unless it is known already.
@@ -341,6 +337,13 @@ void SessionDirectory::closeUnused(uint64_t id) {
   }
 }
 
+void SessionDirectory::fail(uint64_t id, int rank, const std::string& why) {
+  Session* const session = find(id);
+  if (session == nullptr || !session->isRendezvous()) return;
+  session->fail({static_cast<uint32_t>(rank), LossKind::kAborted, host_.pid, host_.host, why});
+  if (session->ranks() == 0) bury(*session);  // the others are waited for, who are told and leave
+}
+
 Session* SessionDirectory::find(uint64_t id) {
   const auto found = sessions_.find(id);
   return found == sessions_.end() ? nullptr : found->second.get();
@@ -377,13 +380,19 @@ void SessionDirectory::settle(uint64_t id) {
     sessions_.erase(id);
     return;
   }
-  Refusal why = session->failure();
+  bury(*session);
+}
+
+// At the rendezvous.
+void SessionDirectory::bury(const Session& session) {
+  Refusal why = session.failure();
   if (why.text.empty()) {
     why = {Code::kInvalidUsage, -1,
            "the communicator that this unique id made has already ended: each id makes one communicator"};
   }
+  const uint64_t id = session.id();
   epitaphs_.emplace_back(id, std::move(why));
-  lateRanks_ = lateRanks_ || session->lacksRanks();
+  lateRanks_ = lateRanks_ || session.lacksRanks() || session.ranks() == 0;
   if (epitaphs_.size() > kEpitaphs) {
     epitaphs_.pop_front();
   }

@@ -64,6 +64,8 @@ class Session {
   // A member that lives in this process leaves. This host says so before the process can end, so that no
   // member sees this connection close first.
   void leaveHere(int rank, const Goodbye& goodbye);
+  // While ranks are awaited: one of them will not come.
+  void fail(const Lost& loss);
   // The hosting process ends: its own members are lost, the others are told to look elsewhere.
   void hostExits();
 
@@ -95,7 +97,6 @@ class Session {
   std::optional<Refusal> objectionToNewcomer(uint32_t ranks, const MemberInfo& who) const;
   void seat(Member& member, Port& port);
   void broadcast(const SharedBytes& frame, int except = -1);
-  void completeJoin();
   void unseat(Member& member);
   void remember(Departure departure);
   void reportLeft(Member& member, uint32_t exchanges);
@@ -144,6 +145,8 @@ class SessionDirectory {
   void open(uint64_t id, const SessionKeys& keys);
   // Forgets an id that nobody has joined; sessions with members end by themselves.
   void closeUnused(uint64_t id);
+  // A rank of this process will not come: told to who waits, and as an epitaph to who comes late.
+  void fail(uint64_t id, int rank, const std::string& why);
   Session* find(uint64_t id);
   // Those of a session that is hosted here, or can be. A stranger's hello goes no further than this.
   std::optional<SessionKeys> keysOf(uint64_t id);
@@ -162,6 +165,8 @@ class SessionDirectory {
 
  private:
   static constexpr size_t kEpitaphs = 256;
+
+  void bury(const Session& session);
 
   const Welcome host_;
   const Witness witness_;

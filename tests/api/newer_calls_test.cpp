@@ -2,9 +2,11 @@
 // its properties and teams, collectives with a config, settings, encryption.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/nccl_device.hpp"
@@ -116,6 +118,52 @@ TEST(Grow, WrongCallsAreRefusedInWords) {
               member.check(grown == nullptr, "a handle of a communicator that is none");
               member.check(sum(member, member.comm, "after it") == 2, "a wrong sum");
             }));
+}
+
+// Why the ranks of the communicator that was to grow do not come.
+enum class Absent { kOneIsLost, kItsNamerAborts, kItsNamerDestroys };
+
+// Rank 2 joins, before or after that; ranks 0 and 1 are the communicator, and rank 0 names what it grows to.
+void joinsInVain(Member& member, Absent why, bool late) {
+  ncclUniqueId first{}, second{};
+  if (!member.board.shareId(member.rank, &first)) return;
+  ncclComm_t before = nullptr, grown = nullptr;
+  if (member.rank < 2)
+    member.expect(ncclCommInitRank(&before, 2, first, member.rank), "the first communicator");
+  if (member.rank == 0) {
+    member.expect(ncclCommGetUniqueId(before, &second), "the name");
+    std::memcpy(member.board.area(0), &second, sizeof second);
+  }
+  if (!member.board.meet()) return;
+  if (member.rank == 2) {
+    std::memcpy(&second, member.board.area(0), sizeof second);
+    if (late) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const Canary canary;
+    const double began = secondsNow();
+    member.expect(ncclCommGrow(nullptr, 3, &second, 2, &grown, nullptr), "who joins", ncclRemoteError);
+    member.expectError("who joins", {"rank 0", why == Absent::kOneIsLost ? "rank 1" : ""});
+    if (secondsNow() - began > canary.limit(1.2)) member.complain("told late");
+    return;
+  }
+  if (!late) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (member.rank == (why == Absent::kOneIsLost ? 1 : 0)) {
+    member.expect(why == Absent::kItsNamerDestroys ? ncclCommDestroy(before) : ncclCommAbort(before),
+                  "its end");
+    return;
+  }
+  member.expect(ncclCommGrow(before, 3, member.rank == 0 ? &second : nullptr, -1, &grown, nullptr),
+                "who is left", ncclRemoteError);
+  member.expect(ncclCommAbort(before), "abort");
+}
+
+TEST(Grow, EndsForWhoJoinsWhenTheOthersWillNotCome) {
+  const ScopedVariable timeout("STRETTO_INIT_TIMEOUT", "10");
+  for (const Absent why : {Absent::kOneIsLost, Absent::kItsNamerAborts, Absent::kItsNamerDestroys}) {
+    for (const bool late : {false, true}) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(why)) + (late ? ", late" : ""));
+      asThreads(3, [&](Member& member) { joinsInVain(member, why, late); });
+    }
+  }
 }
 
 // Who was to join does not come.

@@ -22,6 +22,12 @@ inline int64_t now() {
 inline constexpr int64_t kMillisecond = 1000000, kSecond = 1000000000;
 void sleepMicroseconds(int64_t microseconds);
 
+template <typename T>
+void raise(std::atomic<T>& most, T value) {
+  for (T before = most; value > before && !most.compare_exchange_weak(before, value);) {
+  }
+}
+
 enum class Phase : int { kUnborn, kRunning, kEnded };
 
 // What a rank was told: the first error of a call that its plan wanted to succeed.
@@ -32,7 +38,7 @@ struct Told {
   int step;
   bool before;  // the communicator was broken before the call
   bool inChild;
-  bool recovering;
+  bool mayWait;  // RankEntry::mayWait, then
   char call[96];
   char words[1100];
 };
@@ -46,6 +52,8 @@ struct RankEntry {
   std::atomic<int64_t> slack;    // more nanoseconds that this call may take, for its size
   std::atomic<bool> mayWait;     // in a call that others may rightly keep waiting
   std::atomic<int> overdue;      // the conductor's
+  std::atomic<int> beyond;       // the conductor's
+  std::atomic<int64_t> joining;  // when it began to join others that do not know it yet; 0: not yet
   char call[96];
   Told told;
 };
@@ -75,16 +83,21 @@ struct Board {
   uint64_t seed;
   std::atomic<bool> idReady;
   ncclUniqueId id;
+  std::atomic<bool> grownIdReady;
+  ncclUniqueId grownId;  // of a communicator that grows
   std::atomic<int> makerProcess;
   std::atomic<int> joined;         // ranks that have a communicator
   std::atomic<int64_t> faults[3];  // when each event happened, 0: not yet
   std::atomic<int64_t> lastFault;  // also when a stopped process went on
   std::atomic<int64_t> makerGone;
-  std::atomic<int64_t> firstAbort;  // of a rank that had been told of something
-  std::atomic<int> childProcess;    // of a rank that forked
+  std::atomic<int64_t> firstAbort;                    // of a rank that had been told of something
+  std::atomic<int64_t> lateness;                      // of the machine, lately
+  std::atomic<int64_t> longestAbort, longestRunning;  // of ncclCommAbort; of it without waits for a core
+  std::atomic<int> childProcess;                      // of a rank that forked
   std::atomic<int> childSays;
   std::atomic<int> crashed;     // a process of the round
   std::atomic<int64_t> queued;  // while ranks join: Conductor::longestQueued()
+  std::atomic<long> replayed;   // handshakes, by strangers
   std::atomic<bool> over;       // the conductor has given the round up
   RankEntry ranks[kMaxRanks];
   std::atomic<int> findings;
@@ -92,6 +105,8 @@ struct Board {
 
   [[gnu::format(printf, 3, 4)]] void report(Wrong wrong, const char* format, ...);
   void faultHappened(size_t event);
+  // Since when all whom an event takes, and who join others in its step, have done so; 0: not all yet.
+  int64_t joiningSince(const Plan& plan, const Event& event) const;
   // All but those that are lost.
   bool allEnded(const Plan& plan) const;
 };

@@ -18,12 +18,14 @@
 namespace hostile {
 namespace {
 
-constexpr int64_t kToldIn = 2 * kSecond;           // who waits is told of a fault
-constexpr int64_t kToldWithoutHost = 5 * kSecond;  // where a process that may host the session is stopped
-constexpr int64_t kQuiet = 25 * kSecond;           // a call without any fault
-constexpr int64_t kGivenUp = 8 * kSecond;          // more than late
+constexpr int64_t kGivenUp = 8 * kSecond;  // more than late
 constexpr int64_t kRoundLimit = 100 * kSecond;
 constexpr int kMaker = -1, kStranger = -2;
+
+double seconds(int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) * 1e-9;
+}
+
 // On a GPU those of a round, and one or two that begin to use it meanwhile: not more, since a GPU has memory
 // for the contexts of a dozen or two, those of all jobs together.
 size_t lastingOf(const Options& options) {
@@ -31,6 +33,31 @@ size_t lastingOf(const Options& options) {
   return options.layout == "threads" ? 2 : 6;
 }
 constexpr int64_t kReadyIn = 60 * kSecond;
+
+Bound boundOf(const Plan& plan, const RankEntry& rank, int64_t since) {
+  if (since == 0) return Bound::kNoFault;
+  if (rank.mayWait) return Bound::kOthers;
+  const bool hostStopped =
+      plan.kind == Kind::kStopFault || (plan.kind == Kind::kMaker && plan.makerActs == 2);
+  return hostStopped || plan.odd != kNobody ? Bound::kHost : Bound::kUsual;
+}
+
+// Since the latest thing before it was told that ranks are told of.
+void noteTold(const Plan& plan, const Board& board, int rank, int64_t since, Totals& totals) {
+  const RankEntry& entry = board.ranks[rank];
+  const Told& told = entry.told;
+  if (told.code == ncclSuccess || since == 0 || plan.isVictim(rank)) return;
+  int64_t from = told.entered;
+  const auto latest = [&](int64_t when) {
+    if (when <= told.at) from = std::max(from, when);
+  };
+  latest(since);
+  latest(board.lastFault);
+  for (const auto& fault : board.faults) latest(fault);
+  Waits& all = totals.waits[static_cast<size_t>(told.mayWait ? Bound::kOthers : boundOf(plan, entry, since))];
+  ++all.told;
+  raise(all.longestTold, told.at - from);
+}
 
 template <typename T>
 T* sharedMemory() {
@@ -142,6 +169,13 @@ void Conductor::begin() {
   processes_.clear();
   stoppedAt_ = 0;
   std::fill(std::begin(happened_), std::end(happened_), false);
+  Process stranger;  // the first, as it watches the others come
+  stranger.number = kStranger;
+  if (plan_.kind == Kind::kStrangers) {
+    const int ear = openEar();
+    stranger.id = start([&] { pester(*board_, plan_.seed, ear); });
+    if (ear >= 0) close(ear);
+  }
   for (int number = 0; number < plan_.processes(); ++number) {
     Process process;
     process.number = number;
@@ -172,12 +206,7 @@ void Conductor::begin() {
     });
     processes_.push_back(process);
   }
-  if (plan_.kind == Kind::kStrangers) {
-    Process process;
-    process.number = kStranger;
-    process.id = start([this] { pester(*board_, plan_.seed); });
-    processes_.push_back(process);
-  }
+  if (stranger.id != 0) processes_.push_back(stranger);
 }
 
 void Conductor::round(uint64_t seed) {
@@ -189,7 +218,11 @@ void Conductor::round(uint64_t seed) {
   if (!board_->over) judge(plan_, *board_);
   for (const Process& process : processes_) {
     if (process.lasting == kNone || !process.lives) continue;
-    const std::string kept = lasting_[process.lasting].leaks.look(plan_.seed);
+    LeakWatch& leaks = lasting_[process.lasting].leaks;
+    const std::string kept = leaks.look(plan_.seed);
+    for (size_t i = 0; i < std::size(LeakWatch::kCounts); ++i) {
+      raise(totals_.grown[i], leaks.grown().*LeakWatch::kCounts[i]);
+    }
     if (!kept.empty()) board_->report(Wrong::kLeak, "%s", kept.c_str());
   }
   count();
@@ -201,17 +234,19 @@ void Conductor::round(uint64_t seed) {
 void Conductor::watch() {
   while (!allEnded() && !board_->over) {
     sleepMicroseconds(300);
-    const int64_t time = now(), gap = time - lastLook_;
+    const int64_t time = now(), gap = std::max(time - lastLook_, totals_.beats.lateness(time));
     if (gap > worstGap_ || time - worstAt_ > 5 * kSecond) {
       worstGap_ = gap;
       worstAt_ = time;
     }
+    raise(totals_.worstGap, gap);
+    board_->lateness = worstGap_;
     lastLook_ = time;
     reap();
     act();
     actMaker();
     goOn();
-    if (plan_.kind == Kind::kInit) board_->queued = longestQueued();
+    if (plan_.kind == Kind::kInit || plan_.kind == Kind::kGrow) board_->queued = longestQueued();
     lookForLate();
     lookForCrash();
     if (time - began_ > kRoundLimit) giveUp("the round does not end");
@@ -246,6 +281,11 @@ void Conductor::forget(pid_t id) {
 
 void Conductor::ended(Process& process, int status) {
   process.lives = false;
+  if (process.killed && process.number >= 0) {
+    // Nobody can know before the kernel has closed what it had open.
+    raise(totals_.longestDeath, now() - process.killedAt);
+    board_->lastFault = now();
+  }
   bool victim = process.killed || process.number < 0;
   for (const Event& event : plan_.events) {
     victim = victim || (event.act == Act::kExit && plan_.processOf[event.rank] == process.number);
@@ -277,8 +317,8 @@ bool Conductor::due(const Event& event, size_t index) const {
   if (rank.step < event.step) return false;
   // Who has not even begun to join is lost to nobody, and has not where its process, or its host's, waits for
   // a core all the time.
-  const bool joins = event.step == kInitStep;
-  const int64_t since = joins ? rank.entered.load() : rank.began.load();
+  const bool joins = plan_.joinsAt(event.rank, event.step);
+  const int64_t since = joins ? board_->joiningSince(plan_, event) : rank.began.load();
   return since != 0 && now() > since + delay && (!joins || now() > since + delay + longestQueued());
 }
 
@@ -309,7 +349,10 @@ void Conductor::act() {
 
 void Conductor::signalTo(Process& process, int signal) {
   if (!process.lives) return;
-  if (signal == SIGKILL) process.killed = true;
+  if (signal == SIGKILL) {
+    process.killed = true;
+    process.killedAt = now();
+  }
   process.stopped = signal == SIGSTOP || (process.stopped && signal != SIGCONT);
   kill(process.id, signal);
 }
@@ -375,29 +418,50 @@ int64_t Conductor::tellSince() const {
   return 0;
 }
 
-int64_t Conductor::limitFor(const RankEntry& rank) const {
-  const bool hostStopped =
-      plan_.kind == Kind::kStopFault || (plan_.kind == Kind::kMaker && plan_.makerActs == 2);
-  const int64_t usual = hostStopped || plan_.odd != kNobody ? kToldWithoutHost : kToldIn;
-  return options_.slow * std::max(usual, rank.mayWait ? 8 * kSecond : 0) + rank.slack + 20 * worstGap_;
+// The machine's lateness counts many times: what a rank is told goes through several threads, each of which
+// waits for a core.
+int64_t Conductor::limitFor(const RankEntry& rank, Bound bound) const {
+  return options_.slow * kLimits[static_cast<size_t>(bound)] + rank.slack + 20 * worstGap_;
+}
+
+// A wait as far as it has come: what is beyond the plain limit is counted, and said, once for each call.
+void Conductor::note(int rank, Bound bound, int64_t waits, int64_t limit) {
+  Waits& all = totals_.waits[static_cast<size_t>(bound)];
+  raise(all.longest, waits);
+  raise(all.largestLimit, limit);
+  RankEntry& entry = board_->ranks[rank];
+  if (waits <= kLimits[static_cast<size_t>(bound)] || entry.beyond.exchange(1) != 0) return;
+  ++all.beyond;
+  printf(
+      "\nbeyond %.0f s, in round %llu: rank %d in \"%s\"; its limit is %.2f s, of it %.2f s for its bytes; "
+      "a core was late by %.3f s, and in the round's %.2f s one process was kept from a core for %.2f s\n",
+      seconds(kLimits[static_cast<size_t>(bound)]), static_cast<unsigned long long>(plan_.seed), rank,
+      entry.call, seconds(limit), seconds(entry.slack), seconds(worstGap_), seconds(now() - began_),
+      seconds(longestQueued()));
+  fflush(stdout);
 }
 
 void Conductor::lookForLate() {
+  const bool dies = std::any_of(processes_.begin(), processes_.end(), [](const Process& process) {
+    return process.lives && process.killed && process.number >= 0;
+  });
+  if (dies) return;
   const int64_t since = tellSince(), time = now();
   for (int rank = 0; rank < plan_.ranks && !board_->over; ++rank) {
     RankEntry& entry = board_->ranks[rank];
     const int64_t entered = entry.entered;
     if (entered == 0 || !running(rank)) continue;
     const int64_t waits = time - std::max({entered, since, since == 0 ? 0 : board_->lastFault.load()});
-    const int64_t limit = since == 0 ? options_.slow * kQuiet + entry.slack : limitFor(entry);
+    const Bound bound = boundOf(plan_, entry, since);
+    const int64_t limit = limitFor(entry, bound);
+    note(rank, bound, waits, limit);
     if (waits > limit && entry.overdue.exchange(1) == 0 && since != 0) {
       board_->report(Wrong::kLate, "rank %d is in \"%s\" for %.2f s, %.2f s after the last fault: %s", rank,
-                     entry.call, static_cast<double>(time - entered) * 1e-9,
-                     static_cast<double>(time - board_->lastFault) * 1e-9, state().c_str());
+                     entry.call, seconds(time - entered), seconds(time - board_->lastFault), state().c_str());
     }
     if (waits > limit + (since == 0 ? 0 : kGivenUp)) {
       board_->report(Wrong::kHang, "rank %d is in \"%s\" for %.2f s: %s", rank, entry.call,
-                     static_cast<double>(time - entered) * 1e-9, state().c_str());
+                     seconds(time - entered), state().c_str());
       giveUp("");
     }
   }
@@ -467,6 +531,10 @@ std::string Conductor::state() const {
 }
 
 void Conductor::count() {
+  for (int rank = 0; rank < plan_.ranks; ++rank) noteTold(plan_, *board_, rank, tellSince(), totals_);
+  totals_.replayed += board_->replayed;
+  raise(totals_.longestAbort, board_->longestAbort.load());
+  raise(totals_.longestRunning, board_->longestRunning.load());
   const auto kind = static_cast<size_t>(plan_.kind);
   long faults = plan_.odd != kNobody || plan_.kind == Kind::kStrangers || plan_.kind == Kind::kLate;
   for (size_t i = 0; i < plan_.events.size(); ++i) faults += board_->faults[i] != 0;
@@ -483,7 +551,7 @@ void Conductor::count() {
     const auto wrong = static_cast<size_t>(finding.wrong);
     const bool another = std::exchange(counted[wrong], true);
     if (!another) ++totals_.wrong[kind][wrong];
-    if (!another || options_.verbose || options_.oneRound) print(finding);
+    if (i < 3 || !another || options_.verbose || options_.oneRound) print(finding);
   }
   if (findings > 0) ++totals_.allFailures;
   if (options_.verbose || options_.oneRound) {
@@ -508,6 +576,7 @@ void Conductor::print(const Finding& finding) const {
   if (!options_.layout.empty()) more += " --layout " + options_.layout;
   if (options_.ranks > 0) more += " --ranks " + std::to_string(options_.ranks);
   if (options_.device) more += " --device cuda";
+  if (options_.net) more += " --link net";
   if (options_.slow > 1) more += " --slow " + std::to_string(options_.slow);
   const int length = snprintf(text, sizeof text, "\nFAILED %s (%s): %s\n  repeat: hostile --round %llu%s\n",
                               kWrongNames[static_cast<size_t>(finding.wrong)], nameOf(plan_.kind),

@@ -12,32 +12,77 @@
 
 namespace hostile {
 
+// Which limit a wait has.
+enum class Bound {
+  kUsual,    // for what ranks are told of a fault
+  kHost,     // the same, where a process that may host the session is stopped
+  kOthers,   // for ranks that may rightly come late, say because they have not been told yet
+  kNoFault,  // a call without any fault
+};
+inline constexpr int kBounds = 4;
+inline constexpr int64_t kLimits[kBounds] = {2 * kSecond, 5 * kSecond, 8 * kSecond, 25 * kSecond};
+
+// The waits of one limit, in nanoseconds since the fault, or since the call if that came later.
+struct Waits {
+  std::atomic<long> told;             // ranks that were told of a fault
+  std::atomic<int64_t> longestTold;   // until then, by their own clock
+  std::atomic<int64_t> longest;       // whatever became of it, by the conductor's
+  std::atomic<int64_t> largestLimit;  // with the time for bytes, and for the machine's lateness
+  std::atomic<long> beyond;           // waits above the limit without both
+};
+
+// A thread on each core writes down when it has run, a thousand times a second: who had to wait for that core
+// could not do so sooner.
+struct Beats {
+  static constexpr int kMostCores = 256;
+  std::atomic<int> cores;
+  std::atomic<int64_t> last[kMostCores];
+
+  // Starts the threads, which end with the process.
+  void begin();
+  // For how long the core that is the latest has not let its thread run.
+  int64_t lateness(int64_t time) const;
+};
+
 // What a run has seen so far; in memory that all conductors share.
 struct Totals {
+  Beats beats;
   std::atomic<long> rounds[kKinds];
   std::atomic<long> faults[kKinds];
   std::atomic<long> wrong[kKinds][kWrongs];
   std::atomic<long> allRounds, allFaults, allFailures, stacks;
+  Waits waits[kBounds];
+  std::atomic<int64_t> worstGap;                      // between looks of a conductor, or beats of a core
+  std::atomic<int64_t> longestDeath;                  // from a SIGKILL until the process has ended
+  std::atomic<int64_t> longestAbort, longestRunning;  // of ncclCommAbort; of it without waits for a core
+  std::atomic<long> replayed;                         // handshakes, by strangers
+  std::atomic<long> grown[5];                         // LeakWatch::grown(), the most of all processes
   std::atomic<bool> stop;
 };
 
 // Whether a process that lives through many rounds keeps anything of them.
 class LeakWatch {
  public:
+  struct Counts {
+    long descriptors, threads, mappings, shared, resident;  // the last two in KiB
+  };
+  static constexpr long Counts::*kCounts[] = {&Counts::descriptors, &Counts::threads, &Counts::mappings,
+                                              &Counts::shared, &Counts::resident};
+
   void begin(pid_t process);
   // After a round of it; "" or what it keeps.
   std::string look(uint64_t seed);
   std::string text() const;
+  // How much more it has had, at most, than after the first rounds.
+  const Counts& grown() const { return grown_; }
 
  private:
-  struct Counts {
-    long descriptors, threads, mappings, kilobytes;
-  };
   Counts measure() const;
+  bool isMore(const Counts& now) const;
 
   pid_t process_ = 0;
   long rounds_ = 0;
-  Counts first_{}, base_{}, recent_{};
+  Counts first_{}, recent_{}, grown_{};
   uint64_t since_ = 0;  // the round from which on it has kept descriptors or mappings; 0: it keeps none
   bool told_ = false;
 };
@@ -57,6 +102,7 @@ class Conductor {
     bool lives = true;
     bool stopped = false;
     bool killed = false;
+    int64_t killedAt = 0;
     size_t lasting = kNone;    // its place in lasting_
     int64_t queuedBefore = 0;  // nanosecondsQueued() when the round began
   };
@@ -89,8 +135,8 @@ class Conductor {
   void goOn();
   bool othersKnow(const Process& stopped) const;
   void lookForLate();
-  void lookAt(int rank, int64_t time);
-  int64_t limitFor(const RankEntry& rank) const;
+  int64_t limitFor(const RankEntry& rank, Bound bound) const;
+  void note(int rank, Bound bound, int64_t waits, int64_t limit);
   int64_t tellSince() const;
   bool running(int rank) const;
   Process* processOf(int rank);
@@ -120,7 +166,11 @@ class Conductor {
 // Compares what the ranks were told with what had happened.
 void judge(const Plan& plan, Board& board);
 
-// Sends garbage to all ports on which these processes listen, until it is killed.
-void pester(const Board& board, uint64_t seed);
+// Talks to all ports on which these processes listen, until it is killed.
+// `ear` is openEar(), from before others talked.
+void pester(Board& board, uint64_t seed, int ear);
+// A socket that hears what everybody says over loopback; -1 without the right to do so: then nobody's
+// handshake is repeated.
+int openEar();
 
 }  // namespace hostile

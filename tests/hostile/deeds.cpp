@@ -24,26 +24,66 @@ void crashed(int) {
   _exit(42);
 }
 
-}  // namespace
-
-void Rank::waitForFirst(const Event& event) const {
+void waitForFirst(const Plan& plan, const Board& board, const Event& event) {
   // Who has never joined could not go on without the others.
-  const auto early = [&] { return plan_.aftermath == Aftermath::kShrink && board_.joined < plan_.ranks; };
-  for (int64_t until = now() + 5 * kSecond; early() && now() < until && !board_.over;) sleepMicroseconds(200);
+  const auto early = [&] { return plan.aftermath == Aftermath::kShrink && board.joined < plan.ranks; };
+  for (int64_t until = now() + 5 * kSecond; early() && now() < until && !board.over;) sleepMicroseconds(200);
   if (!event.follows) return;
-  const bool maker = plan_.kind == Kind::kMaker;
-  const auto happened = [&] { return (maker ? board_.makerGone : board_.faults[0]) != 0; };
-  for (int64_t until = now() + 5 * kSecond; !happened() && now() < until && !board_.over;)
+  const bool maker = plan.kind == Kind::kMaker;
+  const auto happened = [&] { return (maker ? board.makerGone : board.faults[0]) != 0; };
+  for (int64_t until = now() + 5 * kSecond; !happened() && now() < until && !board.over;)
     sleepMicroseconds(200);
   sleepMicroseconds(event.delay);
 }
+
+// A child that has nothing to do with the communicator, and touches it nevertheless. It outlives its parent.
+void meddle(Board& board, ncclComm_t comm, const Event& event, size_t index) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    ncclResult_t result = ncclSuccess;
+    float number = 0;
+    switch (event.variant) {
+      case 0:
+        (void)ncclCommAbort(comm);
+        break;
+      case 1:
+        (void)ncclCommDestroy(comm);
+        break;
+      case 2:
+        (void)ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+        break;
+      case 3:
+        board.childSays = 1;
+        exit(0);
+      case 4:
+        (void)ncclCommFinalize(comm);
+        break;
+      case 5:
+        result = ncclAllReduce(&number, &number, 1, ncclFloat32, ncclSum, comm, nullptr);
+        break;
+      case 6:
+        (void)ncclCommAbort(comm);
+        board.childSays = 1;
+        exit(0);
+      default:
+        break;
+    }
+    board.childSays = 1 + (result << 8);
+    for (;;) pause();
+  }
+  board.childProcess = child;
+  board.faultHappened(index);
+}
+
+}  // namespace
 
 bool Rank::act(int step) {
   for (size_t i = 0; i < plan_.events.size(); ++i) {
     const Event& event = plan_.events[i];
     if (event.rank != rank_ || event.step != step) continue;
     const bool inside = event.act == Act::kAbortThread ||
-                        (event.act == Act::kExit && (event.variant % 2 == 0 || step == kInitStep));
+                        (event.act == Act::kExit && (event.variant % 2 == 0 || plan_.joinsAt(rank_, step)));
     if (inside) {
       actLater(event, i);
     } else if (!actNow(event, i)) {
@@ -55,13 +95,14 @@ bool Rank::act(int step) {
 
 // Before the call, on the rank's own thread. False: it has no communicator any more.
 bool Rank::actNow(const Event& event, size_t index) {
-  const bool whileJoining = event.step == kInitStep && event.act == Act::kAbort;  // by the call itself
+  const bool whileJoining =
+      plan_.joinsAt(rank_, event.step) && event.act == Act::kAbort;  // by the call itself
   if (event.act == Act::kKill || event.act == Act::kStop || whileJoining) return true;
-  waitForFirst(event);
+  waitForFirst(plan_, board_, event);
   if (!event.follows) sleepMicroseconds(event.delay % 3000);
   switch (event.act) {
     case Act::kFork:
-      meddle(event, index);
+      meddle(board_, whole_.comm, event, index);
       return true;
     case Act::kExit:
       board_.faultHappened(index);
@@ -101,21 +142,38 @@ bool Rank::actNow(const Event& event, size_t index) {
 void Rank::actLater(const Event& event, size_t index) {
   endSteps();
   later_ = std::thread([this, event, index] {
-    waitForFirst(event);
+    waitForFirst(plan_, board_, event);
+    const bool joins = plan_.joinsAt(rank_, event.step);
+    const int64_t patience = now() + 10 * kSecond;
+    while (joins && board_.joiningSince(plan_, event) == 0 && now() < patience && !board_.over)
+      sleepMicroseconds(200);
     const int64_t until = now() + event.delay * 1000;
     if (!event.follows) sleepMicroseconds(event.delay);
     // Nobody can tell of a rank that ends before the others have heard of it: they wait for it as for one
     // that never comes.
     const auto mayBeUnheard = [&] { return now() < until + std::min<int64_t>(board_.queued, 3 * kSecond); };
-    while (event.step == kInitStep && mayBeUnheard() && !board_.over) sleepMicroseconds(500);
+    while (joins && mayBeUnheard() && !board_.over) sleepMicroseconds(500);
     board_.faultHappened(index);
     if (event.act == Act::kExit) {
       if (event.variant % 4 == 0) exit(0);
       _exit(0);
     }
-    if (whole_.comm != nullptr) abortOne(whole_.comm);
+    if (whole_.comm != nullptr) abortOne(board_, rank_, whole_.comm);
     ended_ = true;
   });
+}
+
+// In a call by which it joins others that goes on without it. True if this rank is one that aborts then.
+bool Rank::abortsWhileJoining() {
+  for (size_t i = 0; i < plan_.events.size(); ++i) {
+    const Event& event = plan_.events[i];
+    if (event.act != Act::kAbort || event.rank != rank_ || event.step != me_.step) continue;
+    if (!plan_.joinsAt(rank_, event.step)) continue;
+    sleepMicroseconds(event.delay);
+    board_.faultHappened(i);
+    return true;
+  }
+  return false;
 }
 
 // No thread of this rank acts any more.
@@ -123,74 +181,44 @@ void Rank::endSteps() {
   if (later_.joinable()) later_.join();
 }
 
-// A child that has nothing to do with the communicator, and touches it nevertheless. It outlives its parent.
-void Rank::meddle(const Event& event, size_t index) {
-  ncclComm_t comm = whole_.comm;
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
-    ncclResult_t result = ncclSuccess;
-    float number = 0;
-    switch (event.variant) {
-      case 0:
-        (void)ncclCommAbort(comm);
-        break;
-      case 1:
-        (void)ncclCommDestroy(comm);
-        break;
-      case 2:
-        (void)ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
-        break;
-      case 3:
-        board_.childSays = 1;
-        exit(0);
-      case 4:
-        (void)ncclCommFinalize(comm);
-        break;
-      case 5:
-        result = ncclAllReduce(&number, &number, 1, ncclFloat32, ncclSum, comm, nullptr);
-        break;
-      case 6:
-        (void)ncclCommAbort(comm);
-        board_.childSays = 1;
-        exit(0);
-      default:
-        break;
-    }
-    board_.childSays = 1 + (result << 8);
-    for (;;) pause();
-  }
-  board_.childProcess = child;
-  board_.faultHappened(index);
-}
-
-void Rank::abortOne(ncclComm_t comm) {
+void abortOne(Board& board, int rank, ncclComm_t comm) {
   const int64_t began = now(), queued = nanosecondsQueued(getpid());
   (void)ncclCommAbort(comm);
-  const int64_t took = now() - began - std::max<int64_t>(0, nanosecondsQueued(getpid()) - queued);
-  if (took > kAbortLimit + me_.slack / 4) {
-    board_.report(Wrong::kLate, "rank %d: ncclCommAbort took %.3f s", rank_,
-                  static_cast<double>(took) * 1e-9);
+  const int64_t whole = now() - began;
+  const int64_t took = whole - std::max<int64_t>(0, nanosecondsQueued(getpid()) - queued);
+  raise(board.longestAbort, whole);
+  raise(board.longestRunning, took);
+  if (took > kAbortLimit + board.ranks[rank].slack / 4 + board.lateness) {
+    board.report(Wrong::kLate, "rank %d: ncclCommAbort took %.3f s, and the machine was late by %.3f s", rank,
+                 static_cast<double>(took) * 1e-9, static_cast<double>(board.lateness) * 1e-9);
   }
 }
 
 void Rank::abortAll() {
   enter("ncclCommAbort", nullptr, [&] {
-    if (child_.comm != nullptr) abortOne(child_.comm);
-    if (whole_.comm != nullptr && !ended_) abortOne(whole_.comm);
+    for (const Side& side : further_) {
+      if (side.comm != nullptr) abortOne(board_, rank_, side.comm);
+    }
+    if (child_.comm != nullptr) abortOne(board_, rank_, child_.comm);
+    if (whole_.comm != nullptr && !ended_) abortOne(board_, rank_, whole_.comm);
     return ncclSuccess;
   });
+  further_.clear();
   child_.comm = whole_.comm = nullptr;
 }
 
 void Rank::destroyAll() {
   const ncclResult_t result = enter("ncclCommDestroy", nullptr, [&] {
     ncclResult_t first = ncclSuccess;
+    for (const Side& side : further_) {
+      if (side.comm != nullptr) (void)ncclCommDestroy(side.comm);
+    }
     if (child_.comm != nullptr) first = ncclCommDestroy(child_.comm);
     const ncclResult_t second =
         whole_.comm != nullptr && !ended_ ? ncclCommDestroy(whole_.comm) : ncclSuccess;
     return first == ncclSuccess ? second : first;
   });
+  further_.clear();
   child_.comm = whole_.comm = nullptr;
   if (result != ncclSuccess && result != ncclInProgress && !plan_.expectsErrors()) {
     board_.report(Wrong::kUnexpected, "rank %d: ncclCommDestroy returned %d: %s", rank_, result,
@@ -286,21 +314,12 @@ void Rank::recover() {
     call.number = number;
     call.count = 5000;
     call.function = number % 2 == 0 ? Function::kAllReduce : Function::kAllGather;
-    Operation operation(call, rest, *memory_, 0, {});
-    const ncclResult_t done = enter("an operation after the recovery", rest.comm, [&] {
-      // On a shared GPU the null stream is one for all ranks of a process.
-      if (!memory_->sharesDevice()) return operation.enqueue(nullptr);
-      ncclResult_t enqueued = settled(rest.comm, operation.enqueue(stream_));
-      if (enqueued == ncclSuccess) enqueued = memory_->synchronise(stream_);
-      return enqueued == ncclSuccess ? ncclInProgress : enqueued;  // the communicator says the rest
-    });
-    const std::string wrong = done == ncclSuccess ? operation.compare() : "";
+    const ncclResult_t done = useOnce(rest, call, "an operation after the recovery");
     if (done != ncclSuccess && !board_.over) {
       board_.report(Wrong::kUnexpected, "rank %d: an operation after the recovery returned %d: %s", rank_,
                     done, ncclGetLastError(rest.comm));
       break;
     }
-    if (!wrong.empty()) board_.report(Wrong::kData, "rank %d: after the recovery %s", rank_, wrong.c_str());
   }
   if (rest.comm != nullptr) {
     enter("ncclCommDestroy after the recovery", nullptr, [&] { return ncclCommDestroy(rest.comm); });
@@ -320,8 +339,8 @@ void runProcess(const Plan& plan, Board& board, int process, bool device) {
   for (std::thread& thread : threads) thread.join();
   // Who made the unique id lives until all have joined, and who comes late is told what happened.
   const int64_t patience = now() + 12 * kSecond;
-  while (plan.kind == Kind::kInit && !board.allEnded(plan) && now() < patience && !board.over)
-    sleepMicroseconds(1000);
+  const bool joins = plan.kind == Kind::kInit || plan.kind == Kind::kGrow;
+  while (joins && !board.allEnded(plan) && now() < patience && !board.over) sleepMicroseconds(1000);
   for (const Event& event : plan.events) {
     const pid_t child = board.childProcess;
     if (event.act != Act::kFork || plan.processOf[event.rank] != process || child <= 0) continue;

@@ -59,12 +59,22 @@ struct Judge {
     std::vector<int> names = {victim};
     if (!board.ranks[teller].told.inChild) return names;
     for (const Step& step : plan.steps) {
-      if (step.colours.empty()) continue;
-      const std::vector<int> members = membersOf(step, teller);
-      const auto at = std::find(members.begin(), members.end(), victim);
-      if (at != members.end()) names.push_back(static_cast<int>(at - members.begin()));
+      for (const std::vector<int>& members : allMembersOf(step, teller)) {
+        const auto at = std::find(members.begin(), members.end(), victim);
+        if (at != members.end()) names.push_back(static_cast<int>(at - members.begin()));
+      }
     }
     return names;
+  }
+
+  // The first rank of the communicator that grows; nobody if none does.
+  int namer() const {
+    for (const Step& step : plan.steps) {
+      if (step.what != Step::Do::kGrow) continue;
+      const std::vector<int>& keys = step.child.keys;
+      return static_cast<int>(std::find(keys.begin(), keys.end(), 0) - keys.begin());
+    }
+    return kNobody;
   }
 
   void loss(int rank) const {
@@ -78,6 +88,10 @@ struct Judge {
         if (std::find(named.begin(), named.end(), name) != named.end()) return;
       }
     }
+    // Who joins a communicator that grows knows of the rank that named it no more than its process.
+    const bool namerDied = strstr(told.words, "the process that hosts the rendezvous") != nullptr ||
+                           strstr(told.words, "the process that made this unique id has ended") != nullptr;
+    if (namerDied && plan.isVictim(namer())) return;
     // Who was told of it by one communicator and gives up another has no reason to give there. It tells its
     // peers before its own call returns.
     constexpr int64_t kBefore = kSecond / 2;
@@ -122,7 +136,13 @@ struct Judge {
     // Nor does anybody wait for who should only have received, if no collective comes after.
     const bool last = std::all_of(after, plan.steps.end(),
                                   [](const Step& step) { return isTransfer(step.calls[0].function); });
-    return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (plan.quirk == Quirk::kMissing && last) ||
+    // Nor for who sends to the root where it should have received from it.
+    const bool fromRoot = at->calls[0].function == Function::kBroadcast ||
+                          at->calls[0].function == Function::kBcast ||
+                          at->calls[0].function == Function::kScatter;
+    const bool sends = fromRoot && plan.odd != at->calls[0].root && onlySends(plan.quirkCall);
+    const bool other = plan.quirk == Quirk::kMissing || (plan.quirk == Quirk::kFunction && sends);
+    return (plan.quirk == Quirk::kSwapped && hasTransfers()) || (other && last) ||
            isAmong([](Function function) { return function == Function::kPairs; });
   }
 
@@ -196,51 +216,6 @@ void judge(const Plan& plan, Board& board) {
   if (plan.odd != kNobody && told == 0 && !judge.mayGoUnnoticed()) {
     board.report(Wrong::kUnexpected, "ranks disagreed, and nobody was told");
   }
-}
-
-std::string Plan::text() const {
-  constexpr const char* kLayouts[] = {"threads", "processes", "mixed"};
-  constexpr const char* kMakerActs[] = {" that exits", " that is killed", " that is stopped"};
-  constexpr const char* kQuirks[] = {"none", "count", "type", "op", "root", "function", "missing", "swapped"};
-  constexpr const char* kSteps[] = {"", "split", "shrink", "drop the child"};
-  std::string text = "round " + std::to_string(seed) + ": " + hostile::nameOf(kind) + ", " +
-                     std::to_string(ranks) + " ranks, " + kLayouts[static_cast<size_t>(layout)] +
-                     (blocking ? "" : ", non-blocking") + (streams ? ", streams" : "") + ", id of " +
-                     (maker == Maker::kProcess
-                          ? std::string("a process") + (kind == Kind::kMaker ? kMakerActs[makerActs] : "")
-                          : "rank " + std::to_string(makerRank)) +
-                     (algorithm.empty() ? "" : ", " + algorithm) + ", afterwards " +
-                     (aftermath == Aftermath::kAbort    ? "abort"
-                      : aftermath == Aftermath::kShrink ? "shrink"
-                                                        : "destroy") +
-                     "\n  processes";
-  for (const int process : processOf) text += " " + std::to_string(process);
-  text += "\n";
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const Step& step = steps[i];
-    text += "  " + std::to_string(i) + (step.onChild ? " child:" : ":") + " " +
-            kSteps[static_cast<size_t>(step.what)];
-    for (const int colour : step.colours) text += " " + std::to_string(colour);
-    const auto add = [&](const Call& call) {
-      text += std::string(" ") + hostile::nameOf(call.function) + " " + nameOfType(call.type) + " x " +
-              std::to_string(call.count) + " op " + std::to_string(call.op) + " root " +
-              std::to_string(call.root) + ";";
-    };
-    for (const Call& call : step.calls) add(call);
-    if (step.lag > 0)
-      text += " rank " + std::to_string(step.laggard) + " late by " + std::to_string(step.lag) + " us";
-    if (odd != kNobody && quirkStep == static_cast<int>(i)) {
-      text += "   rank " + std::to_string(odd) + ": " + kQuirks[static_cast<size_t>(quirk)];
-      add(quirkCall);
-    }
-    text += "\n";
-  }
-  for (const Event& event : events) {
-    text += std::string("  ") + hostile::nameOf(event.act) + " rank " + std::to_string(event.rank) +
-            " at step " + std::to_string(event.step) + " after " + std::to_string(event.delay) + " us" +
-            (event.follows ? " of the first" : "") + " variant " + std::to_string(event.variant) + "\n";
-  }
-  return text;
 }
 
 }  // namespace hostile

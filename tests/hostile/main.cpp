@@ -21,8 +21,10 @@ constexpr const char* kUsage =
     "usage: hostile [--seconds S] [--faults N] [--seed SEED] [--jobs N] [--kinds kill,abort,...] [--ranks "
     "N]\n"
     "               [--layout threads|processes|mixed] [--device host|cuda] [--json FILE] [--verbose]\n"
+    "               [--link auto|net: net has ranks of one host speak as those of several do]\n"
     "               [--slow N: ranks may take N times as long, say on an emulated GPU]\n"
-    "       hostile --round SEED [--repeat N] [the same --kinds, --layout, --ranks and --device as in the "
+    "       hostile --round SEED [--repeat N] [the same --kinds, --layout, --ranks, --link, --device as in "
+    "the "
     "run]\n"
     "Ends with 1 if anything was wrong. kinds: ";
 
@@ -66,6 +68,9 @@ bool apply(Options& options, int letter) {
     case 'd':
       options.device = strcmp(optarg, "cuda") == 0;
       return options.device || strcmp(optarg, "host") == 0;
+    case 'L':
+      options.net = strcmp(optarg, "net") == 0;
+      return options.net || strcmp(optarg, "auto") == 0;
     case 'o':
       options.json = optarg;
       return true;
@@ -81,14 +86,21 @@ bool apply(Options& options, int letter) {
 }
 
 Options parse(int argc, char** argv) {
-  constexpr option kLong[] = {
-      {"seconds", required_argument, nullptr, 's'}, {"faults", required_argument, nullptr, 'f'},
-      {"seed", required_argument, nullptr, 'S'},    {"round", required_argument, nullptr, 'r'},
-      {"repeat", required_argument, nullptr, 'n'},  {"jobs", required_argument, nullptr, 'j'},
-      {"kinds", required_argument, nullptr, 'k'},   {"layout", required_argument, nullptr, 'l'},
-      {"ranks", required_argument, nullptr, 'R'},   {"device", required_argument, nullptr, 'd'},
-      {"json", required_argument, nullptr, 'o'},    {"slow", required_argument, nullptr, 'w'},
-      {"verbose", no_argument, nullptr, 'v'},       {nullptr, 0, nullptr, 0}};
+  constexpr option kLong[] = {{"seconds", required_argument, nullptr, 's'},
+                              {"faults", required_argument, nullptr, 'f'},
+                              {"seed", required_argument, nullptr, 'S'},
+                              {"round", required_argument, nullptr, 'r'},
+                              {"repeat", required_argument, nullptr, 'n'},
+                              {"jobs", required_argument, nullptr, 'j'},
+                              {"kinds", required_argument, nullptr, 'k'},
+                              {"layout", required_argument, nullptr, 'l'},
+                              {"ranks", required_argument, nullptr, 'R'},
+                              {"device", required_argument, nullptr, 'd'},
+                              {"json", required_argument, nullptr, 'o'},
+                              {"slow", required_argument, nullptr, 'w'},
+                              {"link", required_argument, nullptr, 'L'},
+                              {"verbose", no_argument, nullptr, 'v'},
+                              {nullptr, 0, nullptr, 0}};
   Options options;
   options.seed = std::random_device{}();
   for (int letter = 0; (letter = getopt_long(argc, argv, "", kLong, nullptr)) != -1;) {
@@ -104,6 +116,7 @@ void setEnvironment(const Options& options) {
   setenv("STRETTO_INIT_TIMEOUT", "120", 1);
   setenv("STRETTO_TIMEOUT", "120", 1);
   setenv("STRETTO_DEVICE", options.device ? "cuda" : "cpu", 1);
+  if (options.net) setenv("STRETTO_LINK", "net", 1);
   if (!options.device) return;
   setenv("STRETTO_SHARED_DEVICE", "1", 1);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
@@ -153,18 +166,12 @@ void printTable(const Totals& totals) {
   }
 }
 
-bool writeJson(const Options& options, const Totals& totals, double seconds) {
-  FILE* const file = fopen(options.json.c_str(), "w");
-  if (file == nullptr) return false;
-  fprintf(file,
-          "{\"schema\":\"stretto.hostile/1\",\"seed\":%llu,\"seconds\":%.1f,\"rounds\":%ld,\"faults\":%ld,"
-          "\"failed\":%ld,\"kinds\":[",
-          static_cast<unsigned long long>(options.seed), seconds, totals.allRounds.load(),
-          totals.allFaults.load(), totals.allFailures.load());
+void writeKinds(FILE* file, const Totals& totals) {
   bool first = true;
+  fprintf(file, ",\n\"kinds\":[");
   for (size_t i = 0; i < kKinds; ++i) {
     if (totals.rounds[i] == 0) continue;
-    fprintf(file, "%s{\"kind\":\"%s\",\"rounds\":%ld,\"faults\":%ld", first ? "" : ",",
+    fprintf(file, "%s\n{\"kind\":\"%s\",\"rounds\":%ld,\"faults\":%ld", first ? "" : ",",
             nameOf(static_cast<Kind>(i)), totals.rounds[i].load(), totals.faults[i].load());
     for (size_t wrong = 0; wrong < kWrongs; ++wrong) {
       fprintf(file, ",\"%s\":%ld", kWrongNames[wrong], totals.wrong[i][wrong].load());
@@ -172,7 +179,51 @@ bool writeJson(const Options& options, const Totals& totals, double seconds) {
     fprintf(file, "}");
     first = false;
   }
-  fprintf(file, "]}\n");
+  fprintf(file, "]");
+}
+
+// How far the limits were stretched: README.md says what each number is.
+void writeWaits(FILE* file, const Totals& totals) {
+  constexpr const char* kNames[kBounds] = {"fault", "fault_host_stopped_or_disagreement", "late_peers",
+                                           "no_fault"};
+  const auto seconds = [](const std::atomic<int64_t>& time) { return static_cast<double>(time) * 1e-9; };
+  fprintf(file, ",\n\"waits\":[");
+  for (size_t i = 0; i < kBounds; ++i) {
+    const Waits& one = totals.waits[i];
+    fprintf(file,
+            "%s\n{\"waits\":\"%s\",\"limit_s\":%.0f,\"told\":%ld,\"longest_told_s\":%.3f,"
+            "\"longest_wait_s\":%.3f,\"largest_limit_s\":%.3f,\"beyond_limit\":%ld}",
+            i == 0 ? "" : ",", kNames[i], seconds(kLimits[i]), one.told.load(), seconds(one.longestTold),
+            seconds(one.longest), seconds(one.largestLimit), one.beyond.load());
+  }
+  fprintf(file, "],\n\"aborts\":{\"limit_s\":1,\"longest_s\":%.3f,\"longest_running_s\":%.3f},",
+          seconds(totals.longestAbort), seconds(totals.longestRunning));
+  fprintf(file, "\n\"machine\":{\"worst_gap_s\":%.3f,\"longest_death_s\":%.3f},\n\"replayed_handshakes\":%ld",
+          seconds(totals.worstGap), seconds(totals.longestDeath), totals.replayed.load());
+}
+
+void writeGrown(FILE* file, const Totals& totals) {
+  constexpr const char* kNames[] = {"descriptors", "threads", "shared_mappings", "shared_kib",
+                                    "resident_kib"};
+  fprintf(file, ",\n\"grown\":{");
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    fprintf(file, "%s\"%s\":%ld", i == 0 ? "" : ",", kNames[i], totals.grown[i].load());
+  }
+  fprintf(file, "}");
+}
+
+bool writeJson(const Options& options, const Totals& totals, double seconds) {
+  FILE* const file = fopen(options.json.c_str(), "w");
+  if (file == nullptr) return false;
+  fprintf(file,
+          "{\"schema\":\"stretto.hostile/2\",\"seed\":%llu,\"link\":\"%s\",\"jobs\":%d,\"seconds\":%.1f,"
+          "\"rounds\":%ld,\"faults\":%ld,\"failed\":%ld",
+          static_cast<unsigned long long>(options.seed), options.net ? "net" : "auto", options.jobs, seconds,
+          totals.allRounds.load(), totals.allFaults.load(), totals.allFailures.load());
+  writeKinds(file, totals);
+  writeWaits(file, totals);
+  writeGrown(file, totals);
+  fprintf(file, "}\n");
   return fclose(file) == 0;
 }
 
@@ -212,10 +263,16 @@ int run(const Options& options) {
     fprintf(stderr, "hostile: no GPU, or built without CUDA: leave --device cuda out\n");
     return 2;
   }
+  if (const int ear = openEar(); ear >= 0) {
+    close(ear);
+  } else {
+    printf("strangers hear nobody here (that needs CAP_NET_RAW): no handshake is replayed\n");
+  }
   printf("seed %llu\n", static_cast<unsigned long long>(options.seed));
   fflush(stdout);
   const int64_t began = now();
   std::vector<pid_t> jobs = startJobs(options, totals, began);
+  totals.beats.begin();
   bool crashed = false;
   const int turn = isatty(STDOUT_FILENO) ? 10 : 100;
   for (int tick = 1; !jobs.empty(); ++tick) {

@@ -37,6 +37,7 @@ constexpr std::array<Weight, kKinds> kWeights = {{
     {Kind::kFinal, "final", 4, false},
     {Kind::kWindow, "window", 4, false},
     {Kind::kOneSided, "one_sided", 4, false},
+    {Kind::kGrow, "grow", 4, false},
 }};
 
 struct Type {
@@ -71,9 +72,10 @@ Kind drawKind(Draw& draw, const Options& options) {
   for (int i = 0; i < kKinds; ++i) {
     const Weight& row = kWeights[static_cast<size_t>(i)];
     const bool wanted = options.kinds.empty() ? row.weight > 0 : named(options.kinds, row.name);
-    // A process that has used a GPU cannot fork.
-    const bool possible =
-        (options.layout != "threads" || !row.processes) && !(options.device && row.kind == Kind::kFork);
+    // A process that has used a GPU cannot fork, and between hosts windows are refused.
+    const bool inWindows = row.kind == Kind::kWindow || row.kind == Kind::kOneSided;
+    const bool possible = (options.layout != "threads" || !row.processes) &&
+                          !(options.device && row.kind == Kind::kFork) && !(options.net && inWindows);
     weights[static_cast<size_t>(i)] = wanted && possible ? std::max(row.weight, 1) : 0;
     sum += weights[static_cast<size_t>(i)];
   }
@@ -159,28 +161,71 @@ struct Drawer {
     return step;
   }
 
-  Step child() {
-    Step step;
-    const bool shrink = plan.ranks > 2 && draw.chance(40);
-    step.what = shrink ? Step::Do::kShrink : Step::Do::kSplit;
-    const int out = draw.below(plan.ranks);
+  Split split() {
+    Split made;
     const int colours = draw.between(1, 2);
     for (int rank = 0; rank < plan.ranks; ++rank) {
-      const bool none = draw.chance(8);
-      const int colour = draw.below(colours), key = draw.between(-3, 3);
-      step.colours.push_back(shrink ? (rank == out ? kNobody : 0) : none ? kNobody : colour);
-      step.keys.push_back(shrink ? 0 : key);
+      made.colours.push_back(draw.chance(8) ? kNobody : draw.below(colours));
+      made.keys.push_back(draw.between(-3, 3));
     }
+    return made;
+  }
+
+  Step child() {
+    Step step;
+    if (plan.ranks > 2 && draw.chance(40)) {
+      step.what = Step::Do::kShrink;
+      step.child.colours.assign(static_cast<size_t>(plan.ranks), 0);
+      step.child.keys = step.child.colours;
+      step.child.colours[static_cast<size_t>(draw.below(plan.ranks))] = kNobody;
+      return step;
+    }
+    step.what = Step::Do::kSplit;
+    step.child = split();
+    if (!draw.chance(40)) return step;
+    for (int more = draw.between(1, 3); more > 0; --more) step.further.push_back(split());
     return step;
   }
 
+  // A child of some ranks, which grows by the others.
+  void growth() {
+    Step part, whole;
+    part.what = Step::Do::kSplit;
+    whole.what = Step::Do::kGrow;
+    const int sure = draw.below(plan.ranks), out = otherRank(sure);
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      const bool joins = rank == out || (rank != sure && draw.chance(30));
+      part.child.colours.push_back(joins ? kNobody : 0);
+      part.child.keys.push_back(draw.between(-3, 3));
+      whole.joins.push_back(joins);
+    }
+    const std::vector<int> members = membersOf(part.child, sure);
+    int behind = static_cast<int>(members.size());
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      const auto at = std::find(members.begin(), members.end(), rank);
+      whole.child.colours.push_back(0);
+      whole.child.keys.push_back(at == members.end() ? behind++ : static_cast<int>(at - members.begin()));
+    }
+    plan.steps.push_back(part);
+    if (draw.chance(50)) plan.steps.push_back(calls(true));
+    plan.steps.push_back(whole);
+    plan.steps.push_back(calls(true));
+  }
+
+  int otherRank(int rank) { return (rank + draw.between(1, plan.ranks - 1)) % plan.ranks; }
+
   void all() {
     const int many = draw.between(3, 7);
-    const bool mustSplit = plan.kind == Kind::kSplit;
+    const bool grows = plan.kind == Kind::kGrow;
+    const bool mustSplit = plan.kind == Kind::kSplit || grows;
     const int splitAt = mustSplit || draw.chance(25) ? draw.below(many) : -1;
     for (int i = 0; i < many; ++i) {
       if (i == splitAt) {
-        plan.steps.push_back(child());
+        if (grows) {
+          growth();
+        } else {
+          plan.steps.push_back(child());
+        }
         for (int more = draw.between(0, 2); more > 0; --more) plan.steps.push_back(calls(true));
         if (draw.chance(70)) {
           plan.steps.emplace_back().what = Step::Do::kDrop;
@@ -314,8 +359,10 @@ Quirk drawQuirk(Draw& draw, const Call& call) {
 }
 
 // All of a disagreement's steps are single calls of the whole communicator, and no two in a row are the same
-// function, so that whoever is a call ahead differs from the others.
-void drawDisagreement(Plan& plan, Draw& draw) {
+// function, so that whoever is a call ahead differs from the others. Between hosts nobody finds out that a
+// transfer meets a collective, so there are none.
+void drawDisagreement(Plan& plan, Draw& draw, bool net) {
+  const int functions = net ? kCollectives : kWithoutWindows;
   std::erase_if(plan.steps, [](const Step& step) { return step.what != Step::Do::kCalls || step.onChild; });
   const Call* before = nullptr;
   for (Step& step : plan.steps) {
@@ -323,8 +370,9 @@ void drawDisagreement(Plan& plan, Draw& draw) {
     Call& call = step.calls[0];
     call.count = std::max<size_t>(call.count, 3);
     step.synchronise = true;
-    while (before != nullptr && areOne(call.function, before->function)) {
-      call.function = static_cast<Function>(draw.below(kWithoutWindows));
+    while (functions <= static_cast<int>(call.function) ||
+           (before != nullptr && areOne(call.function, before->function))) {
+      call.function = static_cast<Function>(draw.below(functions));
     }
     before = &call;
   }
@@ -351,7 +399,7 @@ void drawDisagreement(Plan& plan, Draw& draw) {
       break;
     case Quirk::kFunction:
       while (areOne(odd.function, call.function) || areOne(odd.function, next)) {
-        odd.function = static_cast<Function>(draw.below(kWithoutWindows));
+        odd.function = static_cast<Function>(draw.below(functions));
       }
       break;
     default:
@@ -385,7 +433,7 @@ void drawOneSided(Plan& plan, Draw& draw) {
   drawSingle(plan, draw, drawLoss(draw, plan));
 }
 
-void drawFault(Plan& plan, Draw& draw) {
+void drawFault(Plan& plan, Draw& draw, const Options& options) {
   switch (plan.kind) {
     case Kind::kKill:
       return drawSingle(plan, draw, Act::kKill);
@@ -408,7 +456,7 @@ void drawFault(Plan& plan, Draw& draw) {
     case Kind::kFork:
       return drawFork(plan, draw);
     case Kind::kDisagree:
-      return drawDisagreement(plan, draw);
+      return drawDisagreement(plan, draw, options.net);
     case Kind::kLeave:
       return drawLeave(plan, draw);
     case Kind::kInit:
@@ -440,6 +488,25 @@ void drawPlaced(Plan& plan, Draw& draw) {
     }
     if (draw.chance(15)) event.act = Act::kRevoke;
     letWait(plan, draw, event, 70);
+  }
+  plan.events.push_back(event);
+}
+
+// Mostly one that joins, while it does: a rank that is lost before anybody knows it is one that never comes.
+void drawGrowth(Plan& plan, Draw& draw) {
+  if (draw.chance(10)) return;
+  int step = 0;
+  while (plan.steps[static_cast<size_t>(step)].what != Step::Do::kGrow) ++step;
+  if (draw.chance(15)) ++step;
+  int victim = draw.below(plan.ranks);
+  for (int tries = 0; tries < 3 && !plan.joinsAt(victim, step); ++tries) victim = draw.below(plan.ranks);
+  Event event = eventAt(draw, drawLoss(draw, plan), victim, step);
+  if (event.act == Act::kAbortThread) event.act = Act::kAbort;  // of all that it has
+  if (plan.joinsAt(victim, step)) {
+    event.delay = 100000;
+    if (event.act == Act::kAbort) plan.blocking = false;
+  } else {
+    letWait(plan, draw, event, 50);
   }
   plan.events.push_back(event);
 }
@@ -476,42 +543,6 @@ uint64_t Draw::next() {
   return x ^ (x >> 31);
 }
 
-int Plan::processes() const {
-  return 1 + *std::max_element(processOf.begin(), processOf.end());
-}
-
-bool Plan::isVictim(int rank) const {
-  return std::any_of(events.begin(), events.end(), [&](const Event& event) {
-    if (event.act == Act::kStop || event.act == Act::kFork || event.act == Act::kLate) return false;
-    const bool whole = event.act == Act::kKill || event.act == Act::kExit;
-    return rank == event.rank || (whole && processOf[rank] == processOf[event.rank]);
-  });
-}
-
-std::vector<int> Plan::victims() const {
-  std::vector<int> all;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (isVictim(rank)) all.push_back(rank);
-  }
-  return all;
-}
-
-bool Plan::expectsErrors() const {
-  return odd != kNobody || !victims().empty();
-}
-
-std::vector<int> membersOf(const Step& step, int rank) {
-  std::vector<int> members;
-  const int colour = step.colours[static_cast<size_t>(rank)];
-  if (colour == kNobody) return members;
-  for (int other = 0; other < static_cast<int>(step.colours.size()); ++other) {
-    if (step.colours[static_cast<size_t>(other)] == colour) members.push_back(other);
-  }
-  const auto place = [&](int one) { return std::pair(step.keys[static_cast<size_t>(one)], one); };
-  std::sort(members.begin(), members.end(), [&](int a, int b) { return place(a) < place(b); });
-  return members;
-}
-
 Plan makePlan(uint64_t seed, const Options& options) {
   Draw draw(seed);
   Plan plan;
@@ -525,14 +556,18 @@ Plan makePlan(uint64_t seed, const Options& options) {
   const bool byProcess = plan.kind != Kind::kLeave && plan.kind != Kind::kInit && draw.chance(15);
   plan.maker = plan.kind == Kind::kMaker || byProcess ? Maker::kProcess : Maker::kRank;
   plan.makerActs = draw.below(3);
-  if (!options.device && draw.chance(30))
-    plan.algorithm = draw.chance(70) ? "direct" : draw.chance(50) ? "ring" : "tree";
+  if (!options.device && draw.chance(30)) {
+    const bool direct = draw.chance(70) && !options.net;  // which is for memory that ranks share
+    plan.algorithm = direct ? "direct" : draw.chance(50) ? "ring" : "tree";
+  }
   Drawer drawer{plan, draw, draw.chance(15)};
   drawer.all();
-  if (plan.kind == Kind::kSplit || plan.kind == Kind::kFinal) {
+  if (plan.kind == Kind::kGrow) {
+    drawGrowth(plan, draw);
+  } else if (plan.kind == Kind::kSplit || plan.kind == Kind::kFinal) {
     drawPlaced(plan, draw);
   } else {
-    drawFault(plan, draw);
+    drawFault(plan, draw, options);
   }
   const bool shrinks = plan.kind == Kind::kKill || plan.kind == Kind::kExit || plan.kind == Kind::kAbort ||
                        plan.kind == Kind::kAbortThread || plan.kind == Kind::kMaker ||

@@ -40,8 +40,9 @@ enum class Kind {
   kFinal,        // a rank is lost while the ranks leave
   kWindow,       // a rank is lost while operations run in registered windows
   kOneSided,     // a rank is lost while ranks put into each other's windows
+  kGrow,         // a rank is lost while a communicator grows, one that joins or one that was there
 };
-inline constexpr int kKinds = 21;
+inline constexpr int kKinds = 22;
 const char* nameOf(Kind kind);
 
 // What a rank, its process or somebody else does. kKill, kStop are done by the conductor, the rest by the
@@ -75,6 +76,7 @@ enum class Function {
 };
 inline constexpr int kFunctions = 12;
 inline constexpr int kWithoutWindows = 11;  // so many of them need none
+inline constexpr int kCollectives = 9;      // so many of them are no transfers
 const char* nameOf(Function function);
 bool isReduction(Function function);
 bool isTransfer(Function function);
@@ -95,16 +97,23 @@ struct Call {
 // How a rank's call differs from what the others call in a step.
 enum class Quirk { kNone, kCount, kType, kOp, kRoot, kFunction, kMissing, kSwapped };
 
+// What each rank gives to a split. Of a shrink and of a growth: kNobody for who is left out.
+struct Split {
+  std::vector<int> colours;
+  std::vector<int> keys;
+};
+
 struct Step {
-  enum class Do { kCalls, kSplit, kShrink, kDrop } what = Do::kCalls;
+  enum class Do { kCalls, kSplit, kShrink, kGrow, kDrop } what = Do::kCalls;
   std::vector<Call> calls;  // several: in one group
   bool onChild = false;
-  bool synchronise = true;   // with host streams: whether what was enqueued is awaited and compared here
-  std::vector<int> colours;  // of a split and of a shrink, where kNobody is left out
-  std::vector<int> keys;
-  int laggard = kNobody;  // enters this much later
-  int lag = 0;            // microseconds
-  int memory = 0;         // where buffers come from
+  bool synchronise = true;     // with host streams: whether what was enqueued is awaited and compared here
+  Split child;                 // of a growth: all ranks in their order there
+  std::vector<Split> further;  // in one group with the child, each used once
+  std::vector<bool> joins;     // of a growth: who is new
+  int laggard = kNobody;       // enters this much later
+  int lag = 0;                 // microseconds
+  int memory = 0;              // where buffers come from
 };
 
 // How ranks go on that were told of an error.
@@ -138,6 +147,8 @@ struct Plan {
 
   int processes() const;
   int finalStep() const { return static_cast<int>(steps.size()); }
+  // Whether a rank joins others in a step that cannot know of it before.
+  bool joinsAt(int rank, int step) const;
   bool isVictim(int rank) const;  // lost by an event, or by one of its process
   std::vector<int> victims() const;
   bool expectsErrors() const;  // of ranks that are no victims
@@ -156,6 +167,7 @@ struct Options {
   int slow = 1;
   bool verbose = false;
   bool device = false;
+  bool net = false;  // every link is a net link, as between hosts
   std::string kinds, layout, json;
 };
 
@@ -175,7 +187,9 @@ class Draw {
 Plan makePlan(uint64_t seed, const Options& options);
 
 // The ranks of `rank`'s child in their order there; empty if it has none.
-std::vector<int> membersOf(const Step& step, int rank);
+std::vector<int> membersOf(const Split& split, int rank);
+// Of all children that a step makes for it, the one that is used first.
+std::vector<std::vector<int>> allMembersOf(const Step& step, int rank);
 
 size_t sizeOf(int type);
 const char* nameOfType(int type);

@@ -34,6 +34,18 @@ bool Board::allEnded(const Plan& plan) const {
   return true;
 }
 
+int64_t Board::joiningSince(const Plan& plan, const Event& event) const {
+  const bool whole = event.act == Act::kKill || event.act == Act::kExit;
+  int64_t latest = 0;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const bool isTaken = rank == event.rank || (whole && plan.processOf[rank] == plan.processOf[event.rank]);
+    if (!isTaken || !plan.joinsAt(rank, event.step)) continue;
+    if (ranks[rank].joining == 0) return 0;
+    latest = std::max(latest, ranks[rank].joining.load());
+  }
+  return latest;
+}
+
 void Board::faultHappened(size_t event) {
   const int64_t when = now();
   lastFault = when;
@@ -46,6 +58,50 @@ void makeId(Board& board) {
     board.report(Wrong::kUnexpected, "ncclGetUniqueId: %s", ncclGetLastError(nullptr));
   board.idReady = true;
 }
+
+namespace {
+
+// Until all others that live and know of nothing have come to that step, too; bounded.
+void awaitOthers(const Plan& plan, const Board& board, int index) {
+  const int64_t until = now() + 3 * kSecond;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const RankEntry& other = board.ranks[rank];
+    while (other.step < index && other.phase == static_cast<int>(Phase::kRunning) &&
+           other.told.code == ncclSuccess && !board.over && now() < until) {
+      sleepMicroseconds(100);
+    }
+  }
+}
+
+// Whether a rank may rightly wait in a child for a rank that is stopped, though the parent has lost another
+// one. `children`: the members of those that it makes or uses.
+bool mayWaitInChild(const Plan& plan, const std::vector<std::vector<int>>& children) {
+  return std::any_of(children.begin(), children.end(), [&](const std::vector<int>& members) {
+    // What happens to a rank's process happens to all ranks there.
+    const auto isOne = [&](Act act) {
+      return std::any_of(members.begin(), members.end(), [&](int member) {
+        return std::any_of(plan.events.begin(), plan.events.end(), [&](const Event& event) {
+          return event.act == act && plan.processOf[event.rank] == plan.processOf[member];
+        });
+      });
+    };
+    return isOne(Act::kStop) && !isOne(Act::kKill);
+  });
+}
+
+// Those of the step, or what the one who disagrees makes of them.
+std::vector<Call> callsOf(const Plan& plan, int rank, int index) {
+  const std::vector<Call>& planned = plan.steps[static_cast<size_t>(index)].calls;
+  if (rank != plan.odd) return planned;
+  const auto of = [&](int other) { return plan.steps[static_cast<size_t>(other)].calls; };
+  if (plan.quirk == Quirk::kSwapped && index == plan.quirkStep) return of(index + 1);
+  if (plan.quirk == Quirk::kSwapped && index == plan.quirkStep + 1) return of(index - 1);
+  if (index != plan.quirkStep) return planned;
+  if (plan.quirk == Quirk::kMissing) return {};
+  return {plan.quirkCall};
+}
+
+}  // namespace
 
 Rank::Rank(const Plan& plan, Board& board, int rank, bool device)
     : plan_(plan),
@@ -62,7 +118,7 @@ ncclResult_t Rank::enter(const std::string& what, ncclComm_t comm,
                          const std::function<ncclResult_t()>& body) {
   snprintf(me_.call, sizeof me_.call, "%s", what.c_str());
   me_.slack = slack_;
-  me_.overdue = 0;
+  me_.overdue = me_.beyond = 0;
   me_.entered = called_ = now();
   const ncclResult_t result = settled(comm, body());
   me_.entered = 0;
@@ -112,12 +168,8 @@ void Rank::run() {
 ncclResult_t Rank::joinCall() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = plan_.blocking ? 1 : 0;
-  ncclResult_t result = ncclCommInitRankConfig(&whole_.comm, plan_.ranks, board_.id, rank_, &config);
-  const bool aborts = !plan_.events.empty() && plan_.events[0].rank == rank_ &&
-                      plan_.events[0].step == kInitStep && plan_.events[0].act == Act::kAbort;
-  if (!aborts) return result;
-  sleepMicroseconds(plan_.events[0].delay);
-  board_.faultHappened(0);
+  const ncclResult_t result = ncclCommInitRankConfig(&whole_.comm, plan_.ranks, board_.id, rank_, &config);
+  if (!abortsWhileJoining()) return result;
   abortAll();
   ended_ = true;
   return ncclSuccess;
@@ -135,6 +187,7 @@ bool Rank::join() {
   if (waits) sleepMicroseconds(static_cast<int64_t>(plan_.seed % 200) * 1000);
   if (!act(kInitStep)) return false;
   me_.mayWait = plan_.kind == Kind::kInit;  // for who has not come yet
+  me_.joining = now();
   ncclResult_t result = enter("ncclCommInitRankConfig", nullptr, [&] {
     const ncclResult_t first = joinCall();
     return ended_ ? first : settled(whole_.comm, first);
@@ -147,6 +200,7 @@ bool Rank::join() {
       (void)strettoCommForce(whole_.comm, collective, plan_.algorithm.c_str(), nullptr, 0, 0);
     }
   }
+  me_.joining = 0;
   ++board_.joined;
   return !plan_.windows || registerWindow();
 }
@@ -172,35 +226,9 @@ bool Rank::runSteps() {
   return all;
 }
 
-// Until all others that live and know of nothing have come to that step, too; bounded.
-void Rank::awaitOthers(int index) const {
-  const int64_t until = now() + 3 * kSecond;
-  for (int rank = 0; rank < plan_.ranks; ++rank) {
-    const RankEntry& other = board_.ranks[rank];
-    while (other.step < index && other.phase == static_cast<int>(Phase::kRunning) &&
-           other.told.code == ncclSuccess && !board_.over && now() < until) {
-      sleepMicroseconds(100);
-    }
-  }
-}
-
 void Rank::lag(int index) {
   const Step& step = plan_.steps[static_cast<size_t>(index)];
   if (step.laggard == rank_ || (plan_.tail >= 0 && index >= plan_.tail)) sleepMicroseconds(step.lag);
-}
-
-// Whether it may rightly wait in a child for a rank that is stopped, though the parent has lost another one.
-bool Rank::mayWaitInChild(const Step& step) const {
-  const bool makes = step.what == Step::Do::kSplit || step.what == Step::Do::kShrink;
-  const bool uses = step.onChild || pendingInChild_;
-  if (plan_.kind != Kind::kStopFault || !(makes || uses)) return false;
-  const std::vector<int> members = makes ? membersOf(step, rank_) : child_.members;
-  const auto isOne = [&](Act act) {
-    return std::any_of(plan_.events.begin(), plan_.events.end(), [&](const Event& event) {
-      return event.act == act && std::find(members.begin(), members.end(), event.rank) != members.end();
-    });
-  };
-  return isOne(Act::kStop) && !isOne(Act::kKill);
 }
 
 bool Rank::runStep(int index) {
@@ -208,15 +236,21 @@ bool Rank::runStep(int index) {
   if (!act(index)) return false;
   lag(index);
   me_.step = index;
-  me_.mayWait = mayWaitInChild(step);
+  const bool makes = step.what == Step::Do::kSplit || step.what == Step::Do::kShrink;
+  const bool uses = step.onChild || pendingInChild_;
+  me_.mayWait = plan_.kind == Kind::kStopFault && (makes || uses) &&
+                mayWaitInChild(plan_, makes ? allMembersOf(step, rank_)
+                                            : std::vector<std::vector<int>>(1, child_.members));
   me_.began = now();
   if (memory_->sharesDevice() && index > 0 &&
       plan_.steps[static_cast<size_t>(index) - 1].what == Step::Do::kDrop)
-    awaitOthers(index);
+    awaitOthers(plan_, board_, index);
   switch (step.what) {
     case Step::Do::kSplit:
     case Step::Do::kShrink:
-      return flush(false) && makeChild(step);
+      return flush(false) && makeChildren(step) && useFurther();
+    case Step::Do::kGrow:
+      return flush(pendingInChild_) && growChild(step);
     case Step::Do::kDrop:
       return flush(true) && dropChild();
     default:
@@ -224,19 +258,7 @@ bool Rank::runStep(int index) {
   }
   if (step.onChild && child_.comm == nullptr) return true;
   if (step.onChild != pendingInChild_ && !flush(pendingInChild_)) return false;
-  return callAll(step, callsOf(index), index);
-}
-
-// Those of the step, or what the one who disagrees makes of them.
-std::vector<Call> Rank::callsOf(int index) const {
-  const std::vector<Call>& planned = plan_.steps[static_cast<size_t>(index)].calls;
-  if (rank_ != plan_.odd) return planned;
-  const auto of = [&](int other) { return plan_.steps[static_cast<size_t>(other)].calls; };
-  if (plan_.quirk == Quirk::kSwapped && index == plan_.quirkStep) return of(index + 1);
-  if (plan_.quirk == Quirk::kSwapped && index == plan_.quirkStep + 1) return of(index - 1);
-  if (index != plan_.quirkStep) return planned;
-  if (plan_.quirk == Quirk::kMissing) return {};
-  return {plan_.quirkCall};
+  return callAll(step, callsOf(plan_, rank_, index), index);
 }
 
 bool Rank::callAll(const Step& step, const std::vector<Call>& calls, int index) {
@@ -308,70 +330,6 @@ bool Rank::flush(bool inChild) {
   return true;
 }
 
-bool Rank::makeChild(const Step& step) {
-  const std::vector<int> members = membersOf(step, rank_);
-  const bool shrinks = step.what == Step::Do::kShrink;
-  if (shrinks && members.empty()) return true;
-  child_ = Side{};
-  std::vector<int> out;
-  for (int rank = 0; rank < plan_.ranks; ++rank) {
-    if (step.colours[static_cast<size_t>(rank)] == kNobody) out.push_back(rank);
-  }
-  const char* what = shrinks ? "ncclCommShrink" : "ncclCommSplit";
-  bool inChild = false;
-  const ncclResult_t result = enter(what, nullptr, [&] {
-    const size_t mine = static_cast<size_t>(rank_);
-    ncclResult_t first =
-        shrinks ? ncclCommShrink(whole_.comm, out.data(), static_cast<int>(out.size()), &child_.comm, nullptr,
-                                 NCCL_SHRINK_DEFAULT)
-                : ncclCommSplit(whole_.comm, step.colours[mine], step.keys[mine], &child_.comm, nullptr);
-    // A non-blocking split is over when the parent says so, and then the child's own making.
-    if (first == ncclInProgress) first = settled(whole_.comm, ncclInProgress);
-    inChild = first == ncclSuccess && child_.comm != nullptr;
-    return inChild ? settled(child_.comm, ncclInProgress) : first;
-  });
-  if (result != ncclSuccess) {
-    // The words may be those of the child's joining, with its numbers of ranks.
-    const bool goesOn = failed(what, result, inChild ? child_ : whole_, true);
-    // The parent may have failed while the child was made in peace: its members would wait for a rank that
-    // does not use it.
-    if (!inChild && child_.comm != nullptr) {
-      enter("ncclCommAbort of a child", nullptr, [&] {
-        abortOne(child_.comm);
-        return ncclSuccess;
-      });
-      child_.comm = nullptr;
-    }
-    return goesOn;
-  }
-  if ((child_.comm == nullptr) != members.empty()) {
-    board_.report(Wrong::kUnexpected, "rank %d: %s succeeded %s a communicator", rank_, what,
-                  members.empty() ? "with" : "without");
-  }
-  if (members.empty()) return true;
-  child_.members = members;
-  child_.ranks = static_cast<int>(members.size());
-  while (members[static_cast<size_t>(child_.rank)] != rank_) ++child_.rank;
-  int rank = -1, ranks = -1;
-  (void)ncclCommUserRank(child_.comm, &rank);
-  (void)ncclCommCount(child_.comm, &ranks);
-  if (rank != child_.rank || ranks != child_.ranks) {
-    board_.report(Wrong::kData, "rank %d of a child: it says %d of %d, not %d of %d", rank_, rank, ranks,
-                  child_.rank, child_.ranks);
-  }
-  return true;
-}
-
-bool Rank::dropChild() {
-  endSteps();
-  if (child_.comm == nullptr || ended_) return !ended_;
-  const ncclResult_t result =
-      enter("ncclCommDestroy of a child", nullptr, [&] { return ncclCommDestroy(child_.comm); });
-  child_.comm = nullptr;
-  return result == ncclSuccess || plan_.expectsErrors() ||
-         failed("ncclCommDestroy of a child", result, whole_, false);
-}
-
 // With a recovery to come, nobody leaves before having been told.
 void Rank::untilTold() {
   if (told_) return;
@@ -407,6 +365,7 @@ bool Rank::failed(const char* what, ncclResult_t result, const Side& side, bool 
   told.at = now();
   told.step = me_.step;
   told.inChild = inChild;
+  told.mayWait = me_.mayWait;
   told.entered = called_;
   snprintf(told.call, sizeof told.call, "%s", what);
   // Of a blocking call the thread knows; of a communicator that failed between calls only that.

@@ -23,11 +23,12 @@ class Rank {
   bool registerWindow();
   ncclResult_t joinCall();
   bool runSteps();
-  bool mayWaitInChild(const Step& step) const;
   bool runStep(int index);
   bool callAll(const Step& step, const std::vector<Call>& calls, int index);
-  std::vector<Call> callsOf(int index) const;
-  bool makeChild(const Step& step);
+  bool makeChildren(const Step& step);
+  bool growChild(const Step& step);
+  bool useFurther();
+  ncclResult_t useOnce(const Side& side, const Call& call, const std::string& what);
   bool dropChild();
   bool flush(bool inChild);
   void untilTold();
@@ -39,8 +40,6 @@ class Rank {
   bool actNow(const Event& event, size_t index);
   void actLater(const Event& event, size_t index);
   void endSteps();
-  void meddle(const Event& event, size_t index);
-  void waitForFirst(const Event& event) const;
 
   // Any result but success of a call that should have worked.
   bool failed(const char* what, ncclResult_t result, const Side& side, bool inChild);
@@ -48,10 +47,10 @@ class Rank {
   void recover();
   void reuseBuffers();
   void abortAll();
-  void abortOne(ncclComm_t comm);
+  void abortChildren(const std::vector<Side>& children);
+  bool abortsWhileJoining();
   void destroyAll();
   void lag(int index);
-  void awaitOthers(int index) const;
 
   // A call into the library, seen by the conductor; with a communicator, until that is done with it.
   ncclResult_t enter(const std::string& what, ncclComm_t comm, const std::function<ncclResult_t()>& body);
@@ -64,6 +63,7 @@ class Rank {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<WindowMemory> window_;
   Side whole_, child_;
+  std::vector<Side> further_;  // children of the same group
   cudaStream_t stream_ = nullptr;
   std::vector<Operation> pending_;
   std::vector<Operation> given_;  // up, whose buffers are kept until nobody can read them
@@ -74,6 +74,9 @@ class Rank {
   int64_t called_ = 0;  // when the last call began
   std::thread later_;
 };
+
+// A rank's ncclCommAbort, which is to take less than a second.
+void abortOne(Board& board, int rank, ncclComm_t comm);
 
 // All ranks of process `process`; returns when they have ended.
 void runProcess(const Plan& plan, Board& board, int process, bool device);

@@ -1,5 +1,6 @@
 // Where the ranks of a round hang, and what a process keeps: read from outside.
 #include <dirent.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "conductor.hpp"
 
@@ -20,6 +22,8 @@ namespace {
 // Memory of emulated GPUs is files: what memory.hpp keeps of it for later rounds, like memory of a real GPU,
 // is not counted.
 constexpr const char* kEmulated = "memfd:emulated";
+
+constexpr long kMegabyte = 1024;  // in KiB
 
 long entriesIn(const std::string& folder) {
   long count = 0;
@@ -32,6 +36,16 @@ long entriesIn(const std::string& folder) {
     closedir(all);
   }
   return count - 2;
+}
+
+// KiB of the mapping that a line of /proc/PID/maps is about, if that is shared memory: its whole size,
+// whether or not it has been touched.
+long sharedKilobytesOf(const std::string& line) {
+  unsigned long begin = 0, end = 0;
+  char access[5] = {};
+  if (sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) != 3 || access[3] != 's') return 0;
+  const bool isDevice = line.find(kEmulated) != line.npos || line.find("/dev/nvidia") != line.npos;
+  return isDevice ? 0 : static_cast<long>((end - begin) / 1024);
 }
 
 // What the descriptors of a process are, each kind once with its number.
@@ -100,6 +114,30 @@ int64_t nanosecondsQueued(pid_t process) {
   return all;
 }
 
+void Beats::begin() {
+  cpu_set_t mine;
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) return;
+  for (int core = 0; core < CPU_SETSIZE && cores < kMostCores; ++core) {
+    if (!CPU_ISSET(core, &mine)) continue;
+    std::atomic<int64_t>& beat = last[cores];
+    beat = now();
+    ++cores;
+    std::thread([&beat, core] {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(core, &one);
+      (void)sched_setaffinity(0, sizeof one, &one);
+      for (;; sleepMicroseconds(1000)) beat = now();
+    }).detach();
+  }
+}
+
+int64_t Beats::lateness(int64_t time) const {
+  int64_t most = 0;
+  for (int i = 0; i < cores; ++i) most = std::max(most, time - last[i]);
+  return most;
+}
+
 void LeakWatch::begin(pid_t process) {
   *this = LeakWatch{};
   process_ = process;
@@ -112,58 +150,65 @@ LeakWatch::Counts LeakWatch::measure() const {
   counts.threads = entriesIn(folder + "/task");
   std::ifstream maps(folder + "/maps");
   for (std::string line; std::getline(maps, line);) {
-    counts.mappings += line.find("memfd:") != line.npos && line.find(kEmulated) == line.npos;
+    const long kilobytes = sharedKilobytesOf(line);
+    counts.mappings += kilobytes > 0;
+    counts.shared += kilobytes;
   }
   long pages = 0, resident = 0, shared = 0;
   std::ifstream(folder + "/statm") >> pages >> resident >> shared;
-  counts.kilobytes = (resident - shared) * (sysconf(_SC_PAGESIZE) / 1024);
+  counts.resident = (resident - shared) * (sysconf(_SC_PAGESIZE) / 1024);
   return counts;
 }
 
-// The least of many rounds is compared with the least of many before: what ends a little later than its round
-// is no leak. The library keeps handles of the last thousand communicators, so memory counts from then on.
+// The least of many rounds is compared with the least of the first ones: what ends a little later than its
+// round is no leak. The library keeps the handles of its last 257 communicators, with what they have said
+// last, and the heap grows until it has them: what is resident is compared with what was after kWarm rounds.
 std::string LeakWatch::look(uint64_t seed) {
-  constexpr long kWindow = 25, kWarm = 500;
+  constexpr long kWindow = 25, kWarm = 300;
   const Counts counts = measure();
   const bool fresh = rounds_ % kWindow == 0;
-  const auto lower = [&](long& least, long value) { least = fresh ? value : std::min(least, value); };
-  lower(recent_.descriptors, counts.descriptors);
-  lower(recent_.threads, counts.threads);
-  lower(recent_.mappings, counts.mappings);
-  lower(recent_.kilobytes, counts.kilobytes);
+  for (long Counts::*const one : kCounts) {
+    recent_.*one = fresh ? counts.*one : std::min(recent_.*one, counts.*one);
+  }
   const bool keeps = counts.descriptors > first_.descriptors || counts.mappings > first_.mappings;
   if (rounds_ >= kWindow && since_ == 0 && keeps) since_ = seed;
   if (!keeps) since_ = 0;
   if (++rounds_ % kWindow != 0) return "";
   if (rounds_ == kWindow) first_ = recent_;
-  if (rounds_ == kWarm) base_ = recent_;
-  const auto more = [&](const Counts& now) {
-    // The bootstrap's thread with its three descriptors stays while a session waits for ranks that will not
-    // come, which is until STRETTO_INIT_TIMEOUT.
-    return now.descriptors > first_.descriptors + 3 || now.threads > first_.threads + 2 ||
-           now.mappings > first_.mappings + 2;
-  };
+  if (rounds_ <= kWarm) first_.resident = recent_.resident;
   // Something may still be on its way out.
   Counts rest = recent_;
-  for (int64_t until = now() + 3 * kSecond; !told_ && more(rest) && now() < until; rest = measure()) {
+  for (int64_t until = now() + 3 * kSecond; !told_ && isMore(rest) && now() < until; rest = measure()) {
     sleepMicroseconds(20000);
   }
-  // A megabyte, and what a slope of a kilobyte a round comes to.
-  const bool grows = rounds_ > kWarm && recent_.kilobytes > base_.kilobytes + 1024 + (rounds_ - kWarm) / 8;
-  if (told_ || (!more(rest) && !grows)) return "";
-  if (more(rest)) recent_ = rest;
+  for (long Counts::*const one : kCounts) {
+    recent_.*one = std::min(recent_.*one, rest.*one);
+    grown_.*one = std::max(grown_.*one, recent_.*one - first_.*one);
+  }
+  if (told_ || !isMore(rest)) return "";
   told_ = true;
   return text();
 }
 
+bool LeakWatch::isMore(const Counts& now) const {
+  // The bootstrap's thread with its three descriptors stays while a session waits for ranks that will not
+  // come, which is until STRETTO_INIT_TIMEOUT.
+  return now.descriptors > first_.descriptors + 3 || now.threads > first_.threads + 2 ||
+         now.mappings > first_.mappings + 2 || now.shared > first_.shared + kMegabyte ||
+         now.resident > first_.resident + kMegabyte;
+}
+
 std::string LeakWatch::text() const {
-  char text[300];
-  snprintf(text, sizeof text,
-           "a process that has run %ld rounds had %ld descriptors, %ld threads, %ld shared mappings after "
-           "the first, "
-           "%ld KiB after 500; now %ld, %ld, %ld, %ld KiB; the first descriptor of them since round %llu",
-           rounds_, first_.descriptors, first_.threads, first_.mappings, base_.kilobytes, recent_.descriptors,
-           recent_.threads, recent_.mappings, recent_.kilobytes, static_cast<unsigned long long>(since_));
+  const auto counted = [](const Counts& of) {
+    char text[160];
+    snprintf(text, sizeof text,
+             "%ld descriptors, %ld threads, %ld shared mappings of %ld KiB, %ld KiB of its own",
+             of.descriptors, of.threads, of.mappings, of.shared, of.resident);
+    return std::string(text);
+  };
+  const std::string text = "a process that has run " + std::to_string(rounds_) + " rounds had " +
+                           counted(first_) + " at first; now " + counted(recent_) +
+                           "; the first descriptor or mapping of them since round " + std::to_string(since_);
   return text + (told_ ? ":" + kindsOfDescriptors(process_) : "");
 }
 

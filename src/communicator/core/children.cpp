@@ -143,11 +143,35 @@ FindSeat Children::split(std::shared_ptr<void> keep, int colour, int key) {
   });
 }
 
+Result<bootstrap::UniqueId> Children::name() {
+  const auto id = bootstrap::Service::createSession();
+  const std::lock_guard lock(namesMutex_);
+  if (id.ok()) names_.push_back(id.value());
+  return id;
+}
+
+void Children::endNames(const std::string& why) {
+  std::vector<bootstrap::UniqueId> names;
+  {
+    const std::lock_guard lock(namesMutex_);
+    names.swap(names_);
+  }
+  for (const bootstrap::UniqueId& id : names) bootstrap::Service::failSession(id, self_.rank(), why);
+}
+
+// Those who join know nobody of this communicator. While its ranks have not joined either, the one that gives
+// the id alone can tell them that they will not.
 FindSeat Children::grow(std::shared_ptr<void> keep, int ranks, const bootstrap::UniqueId* id) {
   std::optional<bootstrap::UniqueId> own;
-  if (id != nullptr) own = *id;
+  if (id != nullptr) {
+    own = *id;
+    const std::lock_guard lock(namesMutex_);
+    std::erase(names_, *id);
+  }
   return seatByExchange(std::move(keep), [=, this](uint64_t turn, const bootstrap::StopCheck& stop) {
-    return growSeat(turn, ranks, own ? &*own : nullptr, stop);
+    auto seat = growSeat(turn, ranks, own ? &*own : nullptr, stop);
+    if (!seat.ok() && own) bootstrap::Service::failSession(*own, self_.rank(), lastError());
+    return seat;
   });
 }
 
@@ -191,6 +215,7 @@ Result<Seat> Children::growSeat(uint64_t number, int ranks, const bootstrap::Uni
   seat.rank = self_.rank();
   seat.ranks = ranks;
   seat.id = agreed.value();
+  seat.named = id != nullptr;
   for (int rank = 0; rank < self_.ranks(); ++rank) seat.members.push_back(rank);
   return seat;
 }

@@ -38,6 +38,10 @@ class Children {
   // The seat in a communicator of `ranks`, of which the first are this one's. Collective over this one;
   // exactly one rank passes the new one's id.
   FindSeat grow(std::shared_ptr<void> keep, int ranks, const bootstrap::UniqueId* id);
+  // The id of a communicator that this one is to grow to. Until a growth has it, it ends with this one.
+  Result<bootstrap::UniqueId> name();
+  // Who waits for ranks of this communicator in growths that it will not call is told `why`.
+  void endNames(const std::string& why);
   // `leave` (sorted) stay out of what is shrunk.
   Result<FindSeat> shrink(const std::vector<int>& leave);
 
@@ -65,6 +69,8 @@ class Children {
   Queue& queue_;
   uint64_t split_ = 0;                           // so far; of the thread whose turn it is
   std::atomic<uint64_t> seatings_{0};            // splits and growths called so far
+  std::mutex namesMutex_;                        // held while names_ is used
+  std::vector<bootstrap::UniqueId> names_;       // that no growth has been called with
   std::mutex shrunkMutex_;                       // held while shrunk_ is used
   std::map<std::vector<int>, uint64_t> shrunk_;  // so far, by the ranks that stayed
 };

@@ -42,6 +42,7 @@ struct Seat {
   std::vector<int> members;  // of a child: the parent's ranks, by rank of the child
   uint64_t seating = 0;      // the exchange that gave it, of a split or a growth
   bool opened = false;       // this process has opened the session of `id` for it
+  bool named = false;        // this rank has given the id, of a growth
 };
 // How a child finds its seat, as the first step of its making; may wait for the parent's ranks, until the
 // check is not ok.

@@ -155,6 +155,7 @@ Status Communicator::initialise() {
   if (self_.seated()) origin.giveUp(self_.number());
   health_.notifyPeers("could not connect");
   if (origin.seat().opened) bootstrap::Service::closeSession(self_.id());  // if nobody has come
+  if (origin.seat().named) bootstrap::Service::failSession(self_.id(), self_.rank(), lastError());
   return status;
 }
 
@@ -205,6 +206,7 @@ Status Communicator::connectAll() {
 }
 
 void Communicator::release() {
+  children_.endNames(health_.farewell("has ended the communicator that was to grow"));
   if (!queue_.close()) return;  // then whoever ends the last operation comes here
   queue_.endWorker();  // before the lock: the worker may be making the communicator, and ends that at the
                        // abort's word

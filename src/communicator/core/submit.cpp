@@ -188,8 +188,12 @@ Status Communicator::start(std::vector<Operation> operations,
   const Profile::HandOver handOver(submission_.journal().profile(), operations);
   const uint64_t turn = queue_.take();
   try {
-    stream->submit(
-        [self = shared_from_this(), turn, work = std::move(operations)] { (void)self->run(work, turn); });
+    stream->submit([self = shared_from_this(), turn, work = std::move(operations)] {
+      const Status status = self->run(work, turn);
+      // What could not even begin, say without a plan, has no call to say so.
+      Health& health = self->health_;
+      if (!status.ok() && health.isReady()) health.markBroken(status, State::kFailed, lastError());
+    });
   } catch (...) {
     queue_.complete(turn);
     throw;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "algorithms/registry.hpp"
 #include "base/os.hpp"
@@ -252,6 +254,30 @@ TEST(Abort, EndsWhatRunsOnAHostStream) {
 
 // A thread that gives a non-blocking communicator's worker work while another one aborts, and so ends the
 // worker.
+// No call is there to say that an operation could not begin, so the communicator does.
+TEST(Refusal, OfAnOperationOnAHostStreamIsTheCommunicatorsError) {
+  if (testsBetweenHosts()) GTEST_SKIP() << "what is forced here is none of the algorithms between hosts";
+  constexpr size_t kCount = 100000;  // far above what lines of 8 bytes carry
+  asThreads(2, connected([](Member& member) {
+              cudaStream_t stream = nullptr;
+              member.expect(strettoStreamCreate(&stream), "stream");
+              member.expect(strettoCommForce(member.comm, "all_reduce", "one_shot", "ll", 0, 0), "force");
+              std::vector<float> from(kCount, 1.0f), to(kCount);
+              member.expect(
+                  ncclAllReduce(from.data(), to.data(), kCount, ncclFloat32, ncclSum, member.comm, stream),
+                  "enqueue");
+              (void)strettoStreamSynchronize(stream);
+              ncclResult_t state = ncclSuccess;
+              member.expect(ncclCommGetAsyncError(member.comm, &state), "asking");
+              member.expect(state, "the communicator's state", ncclInvalidUsage);
+              member.check(std::string(ncclGetLastError(member.comm)).find("cannot run as forced") !=
+                               std::string::npos,
+                           "the words are others");
+              member.expect(strettoStreamDestroy(stream), "destroy the stream");
+              member.expect(ncclCommAbort(std::exchange(member.comm, nullptr)), "abort");
+            }));
+}
+
 TEST(Abort, RacesWithCallsForTheWorker) {
   const Watchdog watchdog("aborts while another thread calls", 120);
   for (int round = 0; round < 200; ++round) {
