@@ -106,7 +106,8 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                 links::memory::kName, links::shm::kName, links::net::kName);
   }
   if (isFar(mine, theirs, forced)) {
-    if (mine.onDevice == 0) return own.standIns.of(theirs.rank);
+    // Without them ranks in host memory and on GPUs are mixed, which agree() refuses.
+    if (!own.standIns.heard().empty()) return own.standIns.of(theirs.rank);
     return standIn(own.header(), theirs.rank, own.region->bytes(), own.operationLogOffset);
   }
   if (forced != links::shm::kName && links::memory::applies(mine, theirs)) return links::memory::open(theirs);
@@ -192,8 +193,6 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
     if (link.value().standIn == nullptr) {
       peer.reach = probeReach(mine, theirs);
       STRETTO_TRY(checkWindow(peer.header(), theirs.rank, layout, theirs.token));
-    }
-    if (link.value().standIn == nullptr) {
       connections.near.push_back(peer);
       connections.standIns.hear(peer.rank);
     }

@@ -18,7 +18,7 @@ namespace {
 // time.
 template <typename Item, typename Work>
 void atTheSameTime(const std::vector<Item*>& items, Work work) {
-  constexpr size_t kMostThreads = 16;
+  constexpr size_t kMostThreads = 64;
   std::atomic<size_t> next{0};
   const auto takeOne = [&] {
     for (size_t i = next++; i < items.size(); i = next++) work(*items[i]);

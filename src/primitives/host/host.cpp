@@ -414,9 +414,11 @@ Status Patience::sleepStep() {
   }
   const double waitedSeconds = platform::tickSeconds(waited);
   if (waitedSeconds > kDoubtfulSeconds) {
-    if (waitedSeconds > wonderSeconds_) {
+    // What one of many ranks asks all hear of, so each asks the less often.
+    const double pauses = std::max(1.0, static_cast<double>(host_.ranks()) / kMaxRanks);
+    if (waitedSeconds > std::max(wonderSeconds_, kDoubtfulSeconds * pauses)) {
       host_.wonder(awaited_.ranks(host_.ranks()));
-      wonderSeconds_ = waitedSeconds + std::clamp(waitedSeconds, kDoubtfulSeconds, 1.0);
+      wonderSeconds_ = waitedSeconds + std::clamp(waitedSeconds, kDoubtfulSeconds, 1.0) * pauses;
     }
     STRETTO_TRY(host_.standstill(standstill_, awaited_.peer));
   }

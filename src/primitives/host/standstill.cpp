@@ -21,8 +21,8 @@
 //      before T was not enough. So all of them wait for ever.
 //
 // A rank that has died or is stopped looks no more, and is never part of such a set. A member whose wait is
-// ending may already act while its ticket still says that it waits: it looks no more in that wait. Nor is one
-// that does not say which ranks could end its wait, since one of them is none of the first 64.
+// ending may already act while its ticket still says that it waits: it looks no more in that wait. A rank
+// whose wait one of a higher number than 63 could end does not say for whom it waits, and is never a member.
 //
 // tests/model/standstill_test.cpp runs this in every interleaving, and shows what each step is for.
 #include <bit>

@@ -184,10 +184,8 @@ TEST_F(ManyRanks, WhoDisagreesIsNamed) {
             differs ? ncclBroadcast(&value, &value, 1, ncclFloat32, 3, member.comm, nullptr)
                     : ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr);
         member.check(result != ncclSuccess, "the calls belong together");
-        const std::string words = ncclGetLastError(member.comm);
         const bool isOwn = result == ncclInvalidUsage;
         if (isOwn) member.expectError("the call", {"ranks disagree", "rank 65", "broadcast", "all_reduce"});
-        member.check(words.find("rank 1 called #1 broadcast") == std::string::npos, words.c_str());
         if (isOwn) member.board.word(0) += 1;
         member.board.meet();
         member.check(member.board.word(0) != 0, "nobody says that ranks disagree");
@@ -245,7 +243,7 @@ TEST_F(ManyRanks, WhoIsMissingIsNamed) {
       kSeconds);
 }
 
-// A communicator of many ranks has children of few, and grows out of them.
+// A communicator of many ranks has children of few.
 TEST_F(ManyRanks, SplitIntoFew) {
   asThreads(Board(kWide), connected([](Member& member) {
               ncclComm_t half = nullptr;
