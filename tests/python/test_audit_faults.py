@@ -101,6 +101,8 @@ def test_a_rank_on_the_wrong_numa_node_is_named(tmp_path: Path) -> None:
     for node, cores in ((0, ""), (1, "0-4095")):
         (tmp_path / f"node{node}").mkdir()
         (tmp_path / f"node{node}/cpulist").write_text(f"{cores}\n")
+    if Path("/sys/devices/system/node/node1").exists():
+        pytest.skip("this machine has a second node, and what may be used of it says so")
     mount = f"mount --bind {tmp_path} /sys/devices/system/node"
     found = in_namespaces("-m", mount, "machine.numa")["machine.numa"]
     assert found["severity"] == "warning" and found["subject"] == "node 1", found
@@ -524,7 +526,7 @@ def test_threads_that_the_kernel_refuses_cost_their_values_only(stack_and_all: t
 def test_this_machine_has_nothing_to_mend(tmp_path: Path) -> None:
     """What the machine here really lacks is none of the audit's mistakes: those checks that look at its facts have
     tests of their own."""
-    done = stretto("audit", "--quick", "--skip", "machine", "--json", tmp_path / "audit.json", seconds=100)
+    done = stretto("audit", "--quick", "--skip", "machine", "--json", tmp_path / "audit.json", seconds=240)
     document = json.loads((tmp_path / "audit.json").read_text())
     bad = [one for one in document["findings"] if one["severity"] in ("warning", "error")]
     assert bad == [] and done.returncode == 0, done.stdout

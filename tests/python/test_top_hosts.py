@@ -218,12 +218,12 @@ def test_a_rank_of_another_host_that_does_not_come_is_named(rooms: Rooms, tmp_pa
 def test_a_host_that_cannot_be_reached_hides_no_other(rooms: Rooms, tmp_path: Path) -> None:
     with job(rooms, tmp_path, BUSY):
         place = options(rooms, "unreachable", "silent")
-        done = stretto("top", *place, "--reach", "3", "--once", "--json", tmp_path / "top.json")
+        done = stretto("top", *place, "--reach", "15", "--once", "--json", tmp_path / "top.json")
         assert done.returncode == 0, done.stderr
         document = json.loads((tmp_path / "top.json").read_text())
         assert len(document["communicators"][0]["members"]) == 4
         reasons = {one["name"]: one["why"] for one in document["hosts"]}
-        assert "No route to host" in reasons["unreachable"] and "within 3 s" in reasons["silent"]
+        assert "No route to host" in reasons["unreachable"] and "within 15 s" in reasons["silent"]
         assert "not read: host unreachable: " in done.stdout and "not read: host silent: " in done.stdout
 
 

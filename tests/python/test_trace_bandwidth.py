@@ -19,6 +19,9 @@ from stretto.trace.report_text import sections
 SIZES = [1 << shift for shift in range(16, 25)]
 
 
+ENTRY_NS = 3000
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("ranks", "function"),
@@ -46,7 +49,11 @@ def test_the_program_measures_the_same_bandwidth(tmp_path: Path, ranks: str, fun
     kinds = {kind.bytes: kind for kind in report.kinds if kind.function == function}
     for size, own in zip(SIZES, stamps, strict=True):
         begin, end = own.max(axis=0).T
-        assert kinds[size].algorithm_bandwidth == pytest.approx(float(np.median(size / (end - begin))), rel=0.1), size
+        took = float(np.median(end - begin))
+        # What lies between the program's stamps and the library's own counts where an operation is short.
+        room = size / took * ENTRY_NS / took
+        own = float(np.median(size / (end - begin)))
+        assert kinds[size].algorithm_bandwidth == pytest.approx(own, rel=0.1, abs=room), size
         assert kinds[size].count == 30 and not kinds[size].bound
 
 

@@ -107,8 +107,10 @@ def gpu_errors(context: Context) -> Iterator[Finding]:
             yield ok("no uncorrected errors" if gpu.ecc_errors == 0 else "no ECC", subject=gpu.bus_id)
 
 
-# Errors that a program makes by what it does; all others are of a GPU, its memory, its links or the driver.
+# Errors that a program makes by what it does; and those after which a GPU is not to be used before somebody has looked
+# at it: memory, links, firmware, off the bus. Of all others only the list says what they ask for.
 _XIDS_OF_PROGRAMS = frozenset((8, 13, 31, 32, 43, 45, 68, 69))
+_GRAVE_XIDS = frozenset((48, 62, 64, 74, 79, 95, 119, 120))
 
 
 @check("machine.gpu-xid", "errors of GPUs in the kernel's log", Severity.ERROR)
@@ -120,11 +122,13 @@ def gpu_xid(context: Context) -> Iterator[Finding]:
         return
     for place, number, count in context.facts.xids:
         of_program = number in _XIDS_OF_PROGRAMS
-        yield (note if of_program else error)(
+        ours = any(gpu.bus_id.lower().startswith(place.lower()) for gpu in context.facts.gpus)
+        grave = number in _GRAVE_XIDS and ours
+        yield (error if grave else note)(
             f"Xid {number} of {place}, {count} time{'s' * (count > 1)} since the machine started",
             "none",
             subject=f"{place} Xid {number}",
-            certainty="likely" if of_program else "certain",
+            certainty="certain" if grave else "likely",
             cause="a program that read or wrote where it may not, or was ended"
             if of_program
             else "the GPU, its memory, its links or its driver",
@@ -142,7 +146,9 @@ def gpu_peers(context: Context) -> Iterator[Finding]:
     for gpu in context.facts.gpus:
         for other, code in gpu.refused_peers:
             reason = PEER_REASONS.get(code, f"status {code}")
-            by_kind = code in (1, 2)  # nothing that could be set in another way
+            if other <= gpu.bus_id:
+                continue  # said of the other one
+            by_kind = code not in (3, 4)  # nothing that could be set in another way
             yield (note if by_kind else warning)(
                 f"it cannot read the memory of {other}: {reason}",
                 "peer access between all GPUs of a job",
@@ -261,7 +267,7 @@ def iommu(context: Context) -> Iterator[Finding]:
         yield ok("off" if not context.facts.iommu_groups else f"{context.facts.iommu_groups} groups{types}")
 
 
-@check("machine.acs", "PCI bridges that send peers through the root complex", Severity.WARNING)
+@check("machine.acs", "PCI bridges that send peers through the root complex", Severity.NOTE)
 def acs(context: Context) -> Iterator[Finding]:
     """With ACS a switch does not let its devices talk to each other: what GPUs and NICs send to one another goes up to
     the processor and down again, past what else goes there, or not at all."""
@@ -269,7 +275,8 @@ def acs(context: Context) -> Iterator[Finding]:
     if bridges is None:
         yield ok("only root may read the bridges' settings, or there are no bridges")
     elif bridges and context.facts.gpus and not context.facts.hypervisor:
-        yield warning(
+        # Linux switches it on at every bridge where there is an IOMMU; it costs only where GPUs share a switch.
+        yield note(
             f"{len(bridges)} bridge{'s' * (len(bridges) > 1)} with ACS redirection, the first {bridges[0]}",
             "none between GPUs, on a host without virtual machines",
             subject=bridges[0],

@@ -12,6 +12,7 @@ from stretto.audit.finding import Finding, Severity, check, note, ok, warning
 
 _FAST = 10000  # Mbit/s: from here on what the kernel does for each packet decides
 _MANY_MISSED = 1e-5
+_MANY_TIMES = 100
 
 
 @check("machine.nic-speed", "speed of the network interfaces", Severity.WARNING)
@@ -78,7 +79,7 @@ def nic_numa(context: Context) -> Iterator[Finding]:
     text = ", ".join(f"{name} on node {node}" for node, name in sorted(near.items()))
     where = f"{whose} on node {', '.join(map(str, sorted(wanted)))}"
     if near and wanted and not wanted & near.keys():
-        yield warning(
+        yield (warning if gpus else note)(
             f"{text}; {where}",
             f"a fast interface on a node of the {whose}",
             subject=text,
@@ -112,7 +113,8 @@ def nic_rings(context: Context) -> Iterator[Finding]:
         text = f"{nic.name} has room for {ring:,} packets of {most:,} at most, and missed {nic.missed:,}"
         mend = f"ethtool -G {nic.name} rx {most} (needs root)"
         if nic.missed > _MANY_MISSED * max(nic.received, 1) and nic.missed > 1 and ring < most:
-            yield warning(
+            fast = (nic.speed or 0) >= _FAST and nic.missed >= _MANY_TIMES
+            yield (warning if fast else note)(
                 f"{text} of {nic.received:,} since it came up",
                 "none missed",
                 subject=nic.name,
@@ -134,10 +136,10 @@ def nic_rings(context: Context) -> Iterator[Finding]:
         yield ok("no interface says the size of its rings")
 
 
-@check("machine.nic-offloads", "what network interfaces do for the kernel", Severity.WARNING)
+@check("machine.nic-offloads", "what network interfaces do for the kernel", Severity.NOTE)
 def nic_offloads(context: Context) -> Iterator[Finding]:
-    """Without segmentation (TSO) and merging (GRO) every packet goes through the kernel by itself: 3 million a second
-    at 40 Gbit/s with an MTU of 1500."""
+    """Without segmentation (TSO) and merging (GRO) the processor cuts and joins packets: 3 million a second at
+    40 Gbit/s with an MTU of 1500. Some cards cannot do it."""
     known = [nic for nic in context.facts.nics if nic.up and nic.physical and nic.segmentation is not None]
     for nic in known:
         off = [
@@ -146,12 +148,12 @@ def nic_offloads(context: Context) -> Iterator[Finding]:
             if on is False
         ]
         if off and (nic.speed or 0) >= _FAST:
-            yield warning(
+            yield note(
                 f"{nic.name}: {' and '.join(off)} off",
                 "on, on a fast port",
                 subject=nic.name,
                 cause="switched off for a bridge, a capture of packets or a mistake of a driver",
-                next_step=f"ethtool -K {nic.name} tso on gro on (needs root)",
+                next_step=f"ethtool -K {nic.name} tso on gro on (needs root), where ethtool -k says it can be",
             )
         else:
             yield ok(f"{nic.name}: {' and '.join(off) or 'none'} off", subject=nic.name)

@@ -99,6 +99,8 @@ class Agents:
         if stream == STDERR:
             self._complaints[name] = (self._complaints[name] + data)[-_MOST_COMPLAINTS:]
             return
+        if name in self.gone:
+            return  # it answers what was asked before it was given up
         *lines, self._text[name] = (self._text[name] + data).split(b"\n")
         for line in lines:
             try:

@@ -215,11 +215,12 @@ def _bounded(
         tight = (float(low.max()), float(high.min()))
         shift = float(np.clip(0.0, *tight)) if tight[0] <= tight[1] else 0.0
         middle = (tight[0] + tight[1]) / 2
-        # Bounds that contradict each other are of a map that is not straight or not level: they say nothing of it.
-        if tight[0] <= tight[1]:
+        # Bounds that contradict each other are of a map that is not straight or not level: they say nothing of it, or
+        # no more than how far they are apart, where nothing else does.
+        if tight[0] <= tight[1] or spread == np.inf:
             hard = _farthest(high, low, shift)
-            if _farthest(high, low, middle) < spread:
-                shift, hard = middle, _farthest(high, low, middle)
+        if tight[0] <= tight[1] and _farthest(high, low, middle) < spread:
+            shift, hard = middle, _farthest(high, low, middle)
     slack = 3 * spread if spread < np.inf else _FLOOR_NS
     wrong = int((upper < shift - slack).sum() + (lower > shift + slack).sum())
     broken = wrong / max(1, len(upper) + len(lower))

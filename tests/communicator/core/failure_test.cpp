@@ -252,8 +252,6 @@ TEST(Abort, EndsWhatRunsOnAHostStream) {
             }));
 }
 
-// A thread that gives a non-blocking communicator's worker work while another one aborts, and so ends the
-// worker.
 // No call is there to say that an operation could not begin, so the communicator does.
 TEST(Refusal, OfAnOperationOnAHostStreamIsTheCommunicatorsError) {
   if (testsBetweenHosts()) GTEST_SKIP() << "what is forced here is none of the algorithms between hosts";
@@ -278,6 +276,8 @@ TEST(Refusal, OfAnOperationOnAHostStreamIsTheCommunicatorsError) {
             }));
 }
 
+// A thread that gives a non-blocking communicator's worker work while another one aborts, and so ends the
+// worker.
 TEST(Abort, RacesWithCallsForTheWorker) {
   const Watchdog watchdog("aborts while another thread calls", 120);
   for (int round = 0; round < 200; ++round) {
