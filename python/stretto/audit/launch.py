@@ -70,7 +70,7 @@ def group(context: Context) -> Iterator[Finding]:
 @check("launch.stream", "what a call costs that does not wait", Severity.WARNING)
 def stream(context: Context) -> Iterator[Finding]:
     """With a stream of the host the call returns at once, and a thread does the work. The model is a call and the
-    system call that wakes that thread."""
+    system call that wakes that thread, if it sleeps."""
     model = stream_ns(context.measured.platform, min(context.measured.launch["empty"]))
     cause = f"{_SLOW}; or cores on which the thread that works takes the caller's time"
     yield from _judged(context, "stream", "a call on a stream costs", model, cause, _NEXT)
