@@ -55,7 +55,7 @@ TEST(Pulls, NeedWindowsForWhatTheyRead) {
 TEST(Pulls, AreOfAFewRanks) {
   const Request request = pulling(1000, algorithms::kMostPulled + 1, true, true);
   EXPECT_FALSE(chosen(request, forcedTo("one_shot", "pull")).ok());
-  EXPECT_NE(lastError().find("read from at most 16 ranks"), std::string::npos) << lastError();
+  EXPECT_NE(lastError().find("reads from at most 16 ranks at a time"), std::string::npos) << lastError();
 }
 
 // Neither the model nor a table nor an algorithm that is forced makes the promise.
