@@ -271,6 +271,7 @@ TEST(Refusal, OfAnOperationOnAHostStreamIsTheCommunicatorsError) {
               member.check(std::string(ncclGetLastError(member.comm)).find("cannot run as forced") !=
                                std::string::npos,
                            "the words are others");
+              member.board.meet();  // who is told of the other's abort first is told another thing
               member.expect(strettoStreamDestroy(stream), "destroy the stream");
               member.expect(ncclCommAbort(std::exchange(member.comm, nullptr)), "abort");
             }));

