@@ -44,13 +44,19 @@ class ManyRanks : public ::testing::Test {
   const ScopedVariable link_{"STRETTO_LINK", "net"};
 };
 
+// For bodies that end by an abort, which connected() does not.
+bool connects(Member& member) {
+  ncclUniqueId id;
+  return member.board.shareId(member.rank, &id) &&
+         member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init");
+}
+
 // What rank `from` has for rank `to` at `i`.
 float valueOf(int from, int to, size_t i) {
   return static_cast<float>(from + 7 * to) + static_cast<float>(i % 13);
 }
 
-// A collective of `count` elements for each block, with what it is to give. `wanted(i)`: element i of the
-// result; `has`: whether this rank has one.
+// A collective of `count` elements for each block, and what element `i` of a block of its result is to be.
 struct Case {
   const char* name;
   std::function<ncclResult_t(Member&, const std::vector<float>&, std::vector<float>&, size_t)> call;
@@ -183,9 +189,7 @@ TEST_F(ManyRanks, WhoDisagreesIsNamed) {
   asThreads(
       Board(kWide),
       [](Member& member) {
-        ncclUniqueId id;
-        if (!member.board.shareId(member.rank, &id)) return;
-        if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init")) return;
+        if (!connects(member)) return;
         float value = 1;
         const bool differs = member.rank == 65;
         const ncclResult_t result =
@@ -209,9 +213,7 @@ TEST_F(ManyRanks, WhoAbortsIsNamed) {
   asThreads(
       Board(kWide),
       [](Member& member) {
-        ncclUniqueId id;
-        if (!member.board.shareId(member.rank, &id)) return;
-        if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init")) return;
+        if (!connects(member)) return;
         float value = 1;
         member.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr), "sum");
         if (member.rank != 65) {
@@ -234,9 +236,7 @@ TEST_F(ManyRanks, WhoIsMissingIsNamed) {
   asThreads(
       Board(kWide),
       [](Member& member) {
-        ncclUniqueId id;
-        if (!member.board.shareId(member.rank, &id)) return;
-        if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init")) return;
+        if (!connects(member)) return;
         if (member.rank == 0) {
           std::vector<float> values(2);
           member.expect(ncclGroupStart(), "group");
@@ -333,9 +333,7 @@ TEST_F(ManyRanksOnHosts, AHostThatDiesIsNamed) {
   Processes hosts(
       board,
       [](Member& member) {
-        ncclUniqueId id;
-        if (!member.board.shareId(member.rank, &id)) return;
-        if (!member.expect(ncclCommInitRank(&member.comm, member.ranks(), id, member.rank), "init")) return;
+        if (!connects(member)) return;
         float value = 1;
         member.expect(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, member.comm, nullptr), "sum");
         member.board.word(0) += 1;
