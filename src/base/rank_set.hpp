@@ -69,8 +69,8 @@ class RankSet {
     all.insert(all.end(), more_.begin(), more_.end());
     return all;
   }
-  // The same if all members are among the first 64 ranks; 0 if not, for words of shared memory that hold
-  // no others.
+  // The set as one word, for shared memory that has a bit for each of the first 64 ranks. 0 if any member is
+  // above 63: such a word then says nothing, rather than something of another rank.
   uint64_t bits() const {
     const bool fits = std::all_of(more_.begin(), more_.end(), [](uint64_t bits) { return bits == 0; });
     return fits ? first_ : 0;

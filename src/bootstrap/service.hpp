@@ -31,8 +31,8 @@ class Service {
   static Status openSession(const UniqueId& id);
   // Gives up a session of this process's that nobody has joined; otherwise nothing.
   static void closeSession(const UniqueId& id);
-  // The same for one that others may have joined, as `rank` will not: who waits there, and who comes late, is
-  // told so. Nothing once all have joined.
+  // Ends a session that ranks may have joined already, because `rank` will not join it. Those that wait there
+  // fail with `why`, and so do those that come later. Does nothing once all ranks have joined.
   static void failSession(const UniqueId& id, int rank, const std::string& why);
 };
 

@@ -159,8 +159,8 @@ void Children::endNames(const std::string& why) {
   for (const bootstrap::UniqueId& id : names) bootstrap::Service::failSession(id, self_.rank(), why);
 }
 
-// Those who join know nobody of this communicator. While its ranks have not joined either, the one that gives
-// the id alone can tell them that they will not.
+// A rank that joins from outside has no connection to this communicator. Until its ranks have joined the
+// child too, only the rank that made the id can tell the joining one that they will not come.
 FindSeat Children::grow(std::shared_ptr<void> keep, int ranks, const bootstrap::UniqueId* id) {
   std::optional<bootstrap::UniqueId> own;
   if (id != nullptr) {

@@ -34,7 +34,8 @@ inline constexpr int kMostFarLinks = 4;
 using FarLinks = std::vector<std::shared_ptr<links::net::FarLinks>>;
 Result<FarLinks> connectFar(bootstrap::Membership& membership, links::net::FarLinks::Config config,
                             std::span<const links::Endpoint> endpoints, int wanted, double timeoutSeconds);
-// Whether this rank and that one have no other link than the net, as STRETTO_LINK (`forced`) has it.
+// Whether these two ranks can reach each other over the net alone. `forced` is STRETTO_LINK: "net" makes
+// every pair far, another link none.
 bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs, const std::string& forced);
 
 // A far rank's header as far as it is known: of a rank that has said nothing. In a region of `bytes`, zeroed
@@ -42,8 +43,9 @@ bool isFar(const links::Endpoint& mine, const links::Endpoint& theirs, const std
 links::Link standIn(const WindowHeader& like, int rank, size_t bytes = sizeof(WindowHeader),
                     size_t behind = sizeof(WindowHeader));
 
-// The same for each far rank of one in host memory, which looks at nothing but their headers. A header takes
-// memory once its rank has been heard; before that it is zero, as of a rank that has called nothing.
+// The stand-ins of a rank in host memory. It reads nothing of far ranks but their headers, so these are all
+// that there is. A header is zero, and takes no memory, until a view of its rank arrives: zero is the header
+// of a rank that has called nothing.
 class StandIns {
  public:
   StandIns() = default;
