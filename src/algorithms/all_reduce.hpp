@@ -89,30 +89,35 @@ STRETTO_ANYWHERE Status allReduceTwoShot(B& b, const Arguments& a) {
 // Readiness in the lines of both phases. A chunk is as many bytes of each shard as lines hold.
 template <Backend B>
 STRETTO_ANYWHERE Status allReduceTwoShotLines(B& b, const Arguments& a) {
-  const Shards shards(a, b.lineBytes(), b.ranks());
-  const auto scatter = [&](size_t chunk) {
-    putLinesAll(b, Phase::kScatter, shards.mostBytes(chunk), [&](int peer) {
-      return Piece{a.send + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
-    });
-    return Status{};
-  };
-  const auto reduce = [&](size_t chunk) {
-    const size_t at = shards.begin(chunk, b.rank());
-    return reducePutLines(b, a.reduce, a.receive + at, a.send + at, shards.bytes(chunk, b.rank()),
-                          shards.mostBytes(chunk));
-  };
-  const auto gather = [&](size_t chunk) {
-    return readLinesAll(b, Phase::kGather, shards.mostBytes(chunk), [&](int peer) {
-      return Room{a.receive + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
-    });
-  };
-  if constexpr (requires { requires B::kOneEpoch; }) {
+  if constexpr (requires { requires B::kTurns; }) {
     b.nextEpoch();
-    (void)scatter(0);
-    STRETTO_TRY(reduce(0));
-    return gather(0);
+    return b.shardLines(b.coop(), a.reduce, a.receive, a.send, Shards::each(a.bytes(), b.ranks()), a.bytes());
+  } else {
+    const Shards shards(a, b.lineBytes(), b.ranks());
+    const auto scatter = [&](size_t chunk) {
+      putLinesAll(b, Phase::kScatter, shards.mostBytes(chunk), [&](int peer) {
+        return Piece{a.send + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
+      });
+      return Status{};
+    };
+    const auto reduce = [&](size_t chunk) {
+      const size_t at = shards.begin(chunk, b.rank());
+      return reducePutLines(b, a.reduce, a.receive + at, a.send + at, shards.bytes(chunk, b.rank()),
+                            shards.mostBytes(chunk));
+    };
+    const auto gather = [&](size_t chunk) {
+      return readLinesAll(b, Phase::kGather, shards.mostBytes(chunk), [&](int peer) {
+        return Room{a.receive + shards.begin(chunk, peer), shards.bytes(chunk, peer)};
+      });
+    };
+    if constexpr (requires { requires B::kOneEpoch; }) {
+      b.nextEpoch();
+      (void)scatter(0);
+      STRETTO_TRY(reduce(0));
+      return gather(0);
+    }
+    return pipeline(b, shards.chunks(), scatter, reduce, gather);
   }
-  return pipeline(b, shards.chunks(), scatter, reduce, gather);
 }
 
 }  // namespace stretto::algorithms

@@ -63,7 +63,15 @@ class Shards {
         owners_(static_cast<uint32_t>(owners)),
         each_(largest(a.chunkBytes, mostShardBytes)),
         chunks_(Chunks(bytes_, each_ * owners_).size()),
-        lastEach_(evenly(bytes_ - (chunks_ - std::min<size_t>(chunks_, 1)) * each_ * owners_)) {}
+        lastEach_(each(bytes_ - (chunks_ - std::min<size_t>(chunks_, 1)) * each_ * owners_, owners)) {}
+
+  // Of so many bytes in one chunk, the largest shard.
+  STRETTO_ANYWHERE static size_t each(size_t bytes, int owners) {
+    const size_t lines = (bytes + kGrain - 1) / kGrain;
+    const auto all = static_cast<uint32_t>(owners);
+    const bool few = lines <= 0xffffffff - all;
+    return kGrain * (few ? (static_cast<uint32_t>(lines) + all - 1) / all : (lines + all - 1) / all);
+  }
 
   STRETTO_ANYWHERE size_t chunks() const { return chunks_; }
   // In bytes: where a shard begins in the whole buffer, its size, that of the largest of its chunk, and the
@@ -87,12 +95,6 @@ class Shards {
   STRETTO_ANYWHERE size_t largest(size_t chunkBytes, size_t mostShardBytes) const {
     const size_t most = chunkBytes >= mostShardBytes * owners_ ? mostShardBytes : chunkBytes / owners_;
     return std::max(most / kGrain, size_t{1}) * kGrain;
-  }
-  STRETTO_ANYWHERE size_t evenly(size_t bytes) const {
-    const size_t lines = (bytes + kGrain - 1) / kGrain;
-    const bool few = lines <= 0xffffffff - owners_;
-    return kGrain *
-           (few ? (static_cast<uint32_t>(lines) + owners_ - 1) / owners_ : (lines + owners_ - 1) / owners_);
   }
 
   size_t bytes_;

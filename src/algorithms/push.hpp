@@ -80,10 +80,9 @@ STRETTO_ANYWHERE Status allToAllPush(B& b, const Arguments& a) {
 
 template <Backend B>
 STRETTO_ANYWHERE Status reduceScatterPushLines(B& b, const Arguments& a) {
-  if constexpr (requires { b.tradeLines(b.coop(), a.reduce, a.receive, a.send, a.send, a.bytes()); }) {
+  if constexpr (requires { requires B::kTurns; }) {
     b.nextEpoch();
-    const std::byte* const own = a.send + a.block(b.rank());
-    return b.tradeLines(b.coop(), a.reduce, a.receive, own, a.send + a.block(1 - b.rank()), a.bytes());
+    return b.dealLines(b.coop(), a.reduce, a.receive, a.send, a.block(1), a.bytes());
   } else if constexpr (requires { requires B::kOneEpoch; }) {
     b.nextEpoch();
     putLinesAll(b, Phase::kScatter, a.bytes(), [&](int peer) {

@@ -19,10 +19,11 @@ constexpr size_t shardsOf(Algorithm algorithm, int ranks) {
 // Blocks begin on whole cache lines, and so do shards: what one block has may be so much more than its part.
 inline constexpr size_t kShareGrain = 128;
 
-// An operation as it is cut among so many shares, of blocks or of warps; with a norm, in whole tokens.
-constexpr Arguments withShares(Arguments arguments, int shares) {
+// An operation as it is cut among so many shares, of blocks or of warps, in multiples of `bytes`; with a
+// norm, in whole tokens.
+constexpr Arguments withShares(Arguments arguments, int shares, size_t bytes = kShareGrain) {
   const size_t grain = arguments.norm != nullptr ? arguments.norm->hidden
-                                                 : std::max<size_t>(1, kShareGrain / arguments.elementBytes);
+                                                 : std::max<size_t>(1, bytes / arguments.elementBytes);
   arguments.largest = Split(arguments.count, static_cast<size_t>(std::max(1, shares)), grain).each();
   return arguments;
 }
@@ -31,14 +32,28 @@ constexpr Arguments withShares(Arguments arguments, int shares) {
 constexpr size_t mostInLamportShard(size_t payload) {
   return payload < kShareGrain ? 0 : payload - kShareGrain;
 }
-// Threads of a block that put Lamport lines, one of 16 bytes each at a time.
+// Threads of a block that put Lamport lines between two ranks, one of 16 bytes each at a time.
 inline constexpr size_t kMostLamportThreads = 1024;
-// Whether there are more rounds. Each holds half the payload at least, which must be three lines for each
-// thread of some warps, and is so many that half of all or more take part.
+// Among so many ranks there are kernels whose threads put and read Lamport lines in turns.
+constexpr bool takesTurns(int ranks) {
+  return ranks == 2 || ranks == 4 || ranks == 8;
+}
+// What a block's share of them is a multiple of. Two-shots of which all shards are equal are the fastest.
+constexpr size_t shareGrainOf(Algorithm algorithm, Protocol protocol, int ranks) {
+  constexpr size_t kShardGrain = 64;
+  const bool inTurns = protocol == Protocol::kLamport && takesTurns(ranks);
+  return inTurns ? std::max(kShareGrain, kShardGrain * shardsOf(algorithm, ranks)) : kShareGrain;
+}
+// Whether there are more rounds, which go in turns. Each holds half the payload at least. That must be three
+// lines for each thread of some warps; between two ranks it is so many that half of all or more take part.
 constexpr bool hasLamportSteps(Collective collective, Algorithm algorithm, int ranks, size_t payload) {
-  const bool trades = (collective == Collective::kAllReduce && algorithm == Algorithm::kOneShot) ||
-                      (collective == Collective::kReduceScatter && algorithm == Algorithm::kPush);
-  return trades && ranks == 2 && payload >= 2 * 16 * kMostLamportThreads;
+  constexpr size_t kLine = 16, kLeastThreads = 32, kLeastLines = 3;
+  const bool sums = collective == Collective::kAllReduce ||
+                    (collective == Collective::kReduceScatter && algorithm == Algorithm::kPush);
+  const bool inShots = algorithm == Algorithm::kOneShot || algorithm == Algorithm::kPush ||
+                       (algorithm == Algorithm::kTwoShot && ranks != 2);
+  const size_t round = kLine * (ranks == 2 ? kMostLamportThreads : kLeastThreads * kLeastLines);
+  return sums && inShots && takesTurns(ranks) && payload >= 2 * round;
 }
 // Of an operation of so many blocks, in one round; in all. With a norm a round is of whole tokens, and there
 // are as many as it takes.

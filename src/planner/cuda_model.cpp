@@ -80,25 +80,18 @@ ProtocolConstants constantsOf(const Descriptor& row) {
   return {};
 }
 
-// The second phase of a two-shot begins when all shards have come and been reduced (four H200s); where it is
-// pulled there is a barrier of its own.
-double hopOf(const Descriptor& row) {
-  const bool follows = row.algorithm == Algorithm::kTwoShot && wayOf(row) != Way::kPulls;
-  const double second = !follows ? 0 : row.protocol == Protocol::kWarpChunks ? 3.5 : 1.0;
-  return constantsOf(row).hop + second;
-}
-
 // Between hosts, where a proxy of each rank moves what is on a link: over TCP in one thread.
 constexpr double kProxiedHop = 30;
 constexpr double kProxiedRate = 4e3;
 
 constexpr size_t kMostPass = size_t{1} << 20;
 constexpr double kStepsOfLL128 = 280e3;
-constexpr double kStepsPassedOn = 150e3;  // read and sent on by the same threads
-constexpr double kTwoShotsInWarpChunks = 333e3;
+constexpr double kStepsPassedOn = 150e3;         // read and sent on by the same threads
+constexpr double kTwoShotsInWarpChunks = 333e3;  // and other sums of several ranks
 constexpr double kTwoShotsPulled = 325e3;
 constexpr double kLamportAlternates = 356e3;
-constexpr double kAmongSeveral = 205e3;  // links, whose warp chunks are short then (four H200s)
+constexpr double kLamportAmongSeveral = 342e3;  // four H100s
+constexpr double kAmongSeveral = 205e3;         // links, whose warp chunks are short then (four H200s)
 
 size_t shardsOf(const Descriptor& row, const Request& request) {
   return algorithms::shardsOf(row.algorithm, request.ranks);
@@ -143,6 +136,16 @@ bool isFusedNorm(const Descriptor& row, const Request& request, const Machine& m
   return row.collective == Collective::kAllReduceAddRmsNorm && !normIsApart(row, request, machine);
 }
 
+// The second phase of a two-shot begins when all shards have come and been reduced (four H200s), unless lines
+// go in turns; where it is pulled there is a barrier of its own.
+double hopOf(const Descriptor& row, const Request& request, const Machine& machine) {
+  const bool inTurns = row.protocol == Protocol::kLamport && algorithms::takesTurns(request.ranks) &&
+                       !isFusedNorm(row, request, machine);
+  const bool follows = row.algorithm == Algorithm::kTwoShot && wayOf(row) != Way::kPulls && !inTurns;
+  const double second = !follows ? 0 : row.protocol == Protocol::kWarpChunks ? 3.5 : 1.0;
+  return constantsOf(row).hop + second;
+}
+
 // Lines that are put and read in turns.
 bool takesSteps(const Descriptor& row, const Request& request, const Machine& machine) {
   const bool sums = normIsApart(row, request, machine);
@@ -174,13 +177,17 @@ double rateOf(const Descriptor& row, const Request& request, const Machine& mach
       machine.ll128Bytes * static_cast<size_t>(machine.channels) * shardsOf(row, request);
   const bool inSeveralSteps = row.protocol == Protocol::kLL128 && request.bytes > ll128InOneStep;
   const bool twoShot = row.algorithm == Algorithm::kTwoShot;
-  if (takesSteps(row, request, machine)) return kLamportAlternates;
+  if (takesSteps(row, request, machine)) {
+    return request.ranks == 2 ? kLamportAlternates : kLamportAmongSeveral;
+  }
   if (inSeveralSteps && reduces(row.collective)) return kStepsOfLL128;
   if (inSeveralSteps && twoShot) return kStepsPassedOn;
   const bool readsResults = wayOf(row) == Way::kPulls && row.protocol != Protocol::kPullPush;
   if (twoShot && readsResults) return kTwoShotsPulled;
   if (wayOf(row) == Way::kLinks && request.ranks > 2) return kAmongSeveral;
-  return twoShot && row.protocol == Protocol::kWarpChunks ? kTwoShotsInWarpChunks : constantsOf(row).wireRate;
+  const bool sumsAmongSeveral = reduces(row.collective) && request.ranks > 2;
+  const bool isSlower = row.protocol == Protocol::kWarpChunks && (twoShot || sumsAmongSeveral);
+  return isSlower ? kTwoShotsInWarpChunks : constantsOf(row).wireRate;
 }
 
 // Copies of one rank that follow each other, for one chunk of what it sends.
@@ -216,7 +223,8 @@ double predictNorm(const Descriptor& row, const Request& request, const Machine&
   const auto blocks = static_cast<size_t>(cut.blocks);
   const auto ofBlock = static_cast<double>(tokens.ofBlock(blocks));
   const auto rounds = static_cast<double>(tokens.rounds(blocks));
-  if (form == NormForm::kInLines) return ofBlock * kCuda.largeToken + (rounds - 1) * hopOf(row);
+  if (form == NormForm::kInLines)
+    return ofBlock * kCuda.largeToken + (rounds - 1) * hopOf(row, request, machine);
   return each + std::max(0.0, (ofBlock - 1) * each - moving);
 }
 
@@ -230,18 +238,21 @@ NormForm normFormOf(const Descriptor& row, const Request& request, const Machine
 
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine) {
   constexpr size_t kFew = 16384;
-  constexpr size_t kBlocksOfPair = 64, kMostOfPair = 16 * algorithms::kMostLamportThreads;
+  constexpr size_t kBlocksInTurns = 64, kMostInTurns = size_t{16} << 10;
   if (row.algorithm == Algorithm::kLocal) return 1;
   const int most = mostPlanned(row, machine);
   if (machine.blocks != 0) return most;
   if (isFusedNorm(row, request, machine)) return blocksOfTokens(row, request, machine);
-  // Lamport lines between two ranks have more threads to put them, and where there is little, fewer blocks
-  // begin and end sooner: half of all blocks are enough until each of them has one line for each of its
-  // threads.
-  const bool ofPair = row.protocol == Protocol::kLamport && request.ranks == 2;
-  const bool fewer = row.protocol == Protocol::kLamport && (ofPair || request.bytes <= kFew);
-  size_t each = std::min(constantsOf(row).bytesPerBlock * (fewer ? 2 : 1), inOnePass(row, request, machine));
-  if (ofPair) each = std::max(each, std::min(request.bytes / kBlocksOfPair, kMostOfPair));
+  // Where lines go in turns half of all blocks are enough until each of them has a line for each of its
+  // threads. With little to do fewer begin and end sooner between two ranks, whose blocks have 2 KB at least;
+  // among several a block that puts the same to all of them is done sooner the less it has.
+  const bool inTurns = row.protocol == Protocol::kLamport && algorithms::takesTurns(request.ranks);
+  const bool fewer = row.protocol == Protocol::kLamport && (inTurns || request.bytes <= kFew);
+  size_t each = constantsOf(row).bytesPerBlock * (fewer ? 2 : 1);
+  if (inTurns && request.ranks != 2) each = kGrain;
+  if (inTurns) each = std::max(each, std::min(request.bytes / kBlocksInTurns, kMostInTurns));
+  if (!takesSteps(row, request, machine)) each = std::min(each, inOnePass(row, request, machine));
+  each = (each + kGrain - 1) / kGrain * kGrain;
   return static_cast<int>(
       std::clamp<size_t>((request.bytes + each - 1) / each, 1, static_cast<size_t>(most)));
 }
@@ -288,7 +299,7 @@ double predictCuda(const Descriptor& row, const Request& request, const Machine&
   const double perBlock = isFused ? kCuda.tokenRate : constantsOf(row).perBlock;
   const bool isProxied = machine.hosts > 1;
   const double rate = isProxied ? kProxiedRate : std::min(rateOf(row, request, machine), perBlock * blocks);
-  const double hop = isProxied ? kProxiedHop : hopOf(row);
+  const double hop = isProxied ? kProxiedHop : hopOf(row, request, machine);
   const double wire = cost.wireBytes * constantsOf(row).wireFactor / rate;
   // Lines are packed before they leave and unpacked when they have come; the rest overlaps.
   const double local = cost.localBytes / kCuda.local;

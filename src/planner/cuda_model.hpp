@@ -21,8 +21,8 @@ NormForm normFormOf(const Descriptor& row, const Request& request, const Machine
 // Blocks that the model prefers, as many as the protocol has channels at most; machine.blocks if that is set.
 int preferredBlocks(const Descriptor& row, const Request& request, const Machine& machine);
 
-// Most bytes of an operation that all blocks together carry in Lamport lines, which do not take turns but
-// between two ranks.
+// Most bytes of an operation that all blocks together carry in Lamport lines: any number where these go in
+// turns.
 size_t mostInLamportLines(const Descriptor& row, const Request& request, const Machine& machine);
 
 // Bytes of a chunk that goes in warp chunks: as many as they hold, and as many as are best.

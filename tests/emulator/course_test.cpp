@@ -1,5 +1,5 @@
 // How warps go through lines in rounds: by every line once, with as many lines and fences in each round as
-// the proof in cuda_pairs.cuh asks for.
+// the proof in cuda_turns.cuh asks for.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -77,7 +77,7 @@ void check(uint32_t lines, uint32_t most, uint32_t threads) {
 
 TEST(LineCursor, VisitsEveryLineOnce) {
   std::mt19937_64 random(7);
-  for (const uint32_t most : {2048u, 4224u, 8448u}) {
+  for (const uint32_t most : {256u, 2048u, 4224u, 8448u}) {
     for (const uint32_t lines :
          {1u, 31u, 32u, 33u, most - 1, most, most + 1, 2 * most, 2 * most + 1, 3 * most - 1}) {
       for (const uint32_t threads : {32u, 96u, 512u, 1024u}) {
@@ -100,12 +100,19 @@ TEST(LineCursor, VisitsEveryLineOnce) {
 
 // ---- Who may write where --------------------------------------------------------------------------------
 
-// What both ranks' threads have erased in one place of a channel: line `index` of that thread of operation
-// `operation`, which it reads, and erases, before it puts index + 2.
+// What all ranks' threads have erased in one place of a channel: line `index` of that thread of operation
+// `operation`, or its result. A thread reads, and erases, a line before it puts line index + 2, and a result
+// before it puts line index + 3.
 struct Erased {
   size_t operation;
   uint32_t thread;
   size_t index;
+};
+struct Place {
+  uint32_t parity;
+  uint32_t position;
+  bool ofResult;
+  auto operator<=>(const Place&) const = default;
 };
 struct Way {
   std::vector<std::pair<uint32_t, uint32_t>> places;  // of its lines, in their order: parity and position
@@ -127,41 +134,50 @@ Way wayOf(uint32_t lines, uint32_t most, uint32_t thread, uint32_t threads, uint
 struct Operation {
   uint32_t lines;
   uint32_t threads;
+  bool gathers = false;
 };
 
-// Of both ranks, as they do the same. A put must come after the erasing of what lay there, by an order that
+// Of all ranks, as they do the same. A put must come after the erasing of what lay there, by an order that
 // stores keep however late they are: a fence of that thread after it, or the end of its kernel, then a line
-// that the writer has.
+// that the writer has. It has line put - 2 when it puts a line, and line `put` when it puts that one's
+// result.
 void checkOrder(const std::vector<Operation>& operations, uint32_t most) {
-  std::map<std::pair<uint32_t, uint32_t>, Erased> places;
+  std::map<Place, Erased> places;
   std::vector<std::vector<Way>> ways;
   uint32_t epoch = 0;
-  const auto isFenced = [&](const Erased& erased, size_t before) {
+  const auto isFenced = [&](const Erased& erased, size_t before, bool ofResult) {
     const auto& fences = ways[erased.operation][erased.thread].fences;
+    const size_t first = erased.index + (ofResult ? 3 : 2);
     return std::any_of(fences.begin(), fences.end(),
-                       [&](size_t fence) { return fence >= erased.index + 2 && fence <= before; });
+                       [&](size_t fence) { return fence >= first && fence <= before; });
+  };
+  // Of this operation the writer has `has` lines; of the one before, all.
+  const auto write = [&](const Place& place, size_t number, uint32_t thread, size_t put, size_t has) {
+    const auto found = places.find(place);
+    if (found != places.end()) {
+      const Erased& erased = found->second;
+      const bool inThis = erased.operation == number;
+      ASSERT_TRUE(!inThis || erased.thread == thread);
+      const size_t lines = inThis ? has : ways[erased.operation][erased.thread].places.size();
+      const bool hasEnded = erased.operation + 1 < number || (erased.operation + 1 == number && has > 0);
+      ASSERT_TRUE(hasEnded || (lines > 0 && isFenced(erased, lines - 1, place.ofResult)))
+          << "operation " << number << ", thread " << thread << ", line " << put
+          << (place.ofResult ? ", its result" : "");
+    }
+    places[place] = {number, thread, put};
   };
   for (size_t number = 0; number < operations.size(); ++number) {
-    const auto [lines, threads] = operations[number];
+    const auto [lines, threads, gathers] = operations[number];
     ways.emplace_back();
     for (uint32_t thread = 0; thread < threads; ++thread)
       ways.back().push_back(wayOf(lines, most, thread, threads, epoch));
     for (uint32_t thread = 0; thread < threads; ++thread) {
       const auto& mine = ways.back()[thread].places;
       for (size_t put = 0; put < mine.size(); ++put) {
-        const auto found = places.find(mine[put]);
-        if (found != places.end()) {
-          const Erased& erased = found->second;
-          const bool inThis = erased.operation == number;
-          ASSERT_TRUE(!inThis || erased.thread == thread);
-          // In this operation the writer has line put - 2; of the one before, all, and of this one some if
-          // put > 1.
-          const size_t last = inThis ? put - 2 : ways[erased.operation][erased.thread].places.size() - 1;
-          const bool hasEnded = erased.operation + 1 < number || (erased.operation + 1 == number && put >= 2);
-          ASSERT_TRUE(hasEnded || isFenced(erased, last))
-              << "operation " << number << " of " << lines << " lines, thread " << thread << ", line " << put;
-        }
-        places[mine[put]] = {number, thread, put};
+        const auto [parity, position] = mine[put];
+        write({parity, position, false}, number, thread, put, put < 2 ? 0 : put - 1);
+        if (gathers) write({parity, position, true}, number, thread, put, put + 1);
+        if (testing::Test::HasFatalFailure()) return;
       }
     }
     epoch += (lines + most - 1) / most;
@@ -175,7 +191,8 @@ TEST(LineCursor, WritesWhereErasingIsKnownToBeOver) {
     std::vector<Operation> operations(1 + random() % 5);
     for (Operation& one : operations) {
       const uint64_t atMost = random() % 3 == 0 ? most : 7 * most;
-      one = {static_cast<uint32_t>(1 + random() % atMost), static_cast<uint32_t>(32 * (1 + random() % 32))};
+      one = {static_cast<uint32_t>(1 + random() % atMost), static_cast<uint32_t>(32 * (1 + random() % 32)),
+             random() % 2 == 0};
     }
     SCOPED_TRACE(testing::Message() << "course " << i << ", " << most << " lines in a round");
     checkOrder(operations, most);

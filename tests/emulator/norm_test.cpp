@@ -364,12 +364,14 @@ TEST_P(NormAmong, WhatIsLaunchedIsWhatWasPriced) {
       course.add({.type = DataType::kBfloat16, .tokens = tokens, .hidden = kToken / 2});
       if (HasFatalFailure()) return;
       const auto [form, kernels, threads] = course.last();
-      const Form right = tokens <= most ? Form::kInRegisters : ranks == 2 ? Form::kApart : Form::kInLines;
+      const Form right = tokens <= most                  ? Form::kInRegisters
+                         : algorithms::takesTurns(ranks) ? Form::kApart
+                                                         : Form::kInLines;
       EXPECT_EQ(form, right) << tokens;
       EXPECT_EQ(kernels, form == Form::kApart ? 2u : 1u) << tokens;
       if (tokens == most) {
         EXPECT_EQ(threads, stretto::cuda::WholeTokens::kMostTeam + 32);
-      } else if (tokens > most && ranks != 2) {
+      } else if (tokens > most && !algorithms::takesTurns(ranks)) {
         EXPECT_EQ(threads, kToken / 16 + 32);
       }
     }

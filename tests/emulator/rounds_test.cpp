@@ -1,11 +1,15 @@
-// Operations in Lamport lines of several rounds, between two emulated GPUs: each round writes where the one
-// before the last was read, and so does the next operation.
+// Operations in Lamport lines of several rounds, among two, four and eight emulated GPUs: each round writes
+// where the one before the last was read, and so does the next operation.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "emulator/ranks.hpp"
@@ -22,47 +26,70 @@ using emulator::Machine;
 using emulator::Ranks;
 using executors::cuda::Launch;
 
-constexpr int kRanks = 2;
+struct Form {
+  int ranks;
+  Collective collective;
+  Algorithm algorithm;
+
+  size_t sends() const { return collective == Collective::kReduceScatter ? static_cast<size_t>(ranks) : 1; }
+  std::string name() const {
+    return std::string(collective == Collective::kAllReduce ? "AllReduce" : "ReduceScatter") +
+           (algorithm == Algorithm::kTwoShot ? "TwoShot" : "") + "Among" + std::to_string(ranks);
+  }
+};
+constexpr Form kAllReduce = {2, Collective::kAllReduce, Algorithm::kOneShot};
+constexpr Form kForms[] = {kAllReduce,
+                           {2, Collective::kReduceScatter, Algorithm::kPush},
+                           {4, Collective::kAllReduce, Algorithm::kOneShot},
+                           {4, Collective::kAllReduce, Algorithm::kTwoShot},
+                           {4, Collective::kReduceScatter, Algorithm::kPush},
+                           {8, Collective::kAllReduce, Algorithm::kOneShot},
+                           {8, Collective::kAllReduce, Algorithm::kTwoShot},
+                           {8, Collective::kReduceScatter, Algorithm::kPush}};
 
 struct Step {
   size_t count;
   int blocks;
   bool inPlace;
   size_t offset;  // bytes of both buffers
-  Collective collective = Collective::kAllReduce;
+  Form form = kAllReduce;
   Protocol protocol = Protocol::kLamport;
-
-  size_t sends() const { return collective == Collective::kReduceScatter ? kRanks : 1; }
 };
 
-// Around what one block takes in two rounds and in three, then little, which comes to the same places, and so
-// on. In the last but one, rounds have fewer lines than three for each of the threads that one would have.
+// Of two ranks: around what one block takes in two rounds and in three, then little, which comes to the same
+// places, and so on. In the last but one, rounds have fewer lines than three for each of the threads that one
+// would have. Among several ranks the other forms have as many rounds or more of as much, and two-shots of
+// `ranks` / 2 times as much.
 constexpr Step kSteps[] = {{35000, 1, false, 0}, {33792, 1, true, 0},  {16896, 1, false, 0},
                            {70001, 2, false, 4}, {9, 1, false, 0},     {50700, 1, true, 0},
                            {4000, 1, false, 0},  {16901, 1, false, 0}, {60000, 1, false, 8}};
 constexpr size_t kMost = 70001;
 constexpr uint32_t kChunk = 4096;
 
-const Dataset& data() {
-  static const Dataset made =
-      makeDataset(DataType::kFloat32, static_cast<int>(Operator::kSum), kRanks, kRanks * kMost);
-  return made;
+const Dataset& dataOf(int ranks) {
+  static std::map<int, Dataset> made;
+  const auto [found, isNew] = made.try_emplace(ranks);
+  if (isNew) {
+    found->second = makeDataset(DataType::kFloat32, static_cast<int>(Operator::kSum), ranks,
+                                static_cast<size_t>(ranks) * kMost);
+  }
+  return found->second;
 }
 
-class LineCursor {
+class Course {
  public:
-  explicit LineCursor(uint64_t seed) : machine_({seed, true}), ranks_(machine_, kRanks, 3) {}
+  explicit Course(uint64_t seed, int ranks) : machine_({seed, true}), ranks_(machine_, ranks, 3) {}
 
   // `count`: other than the step's, on a rank that is wrong.
   void enqueue(const Step& step, int rank, uint64_t number, size_t count) {
-    const size_t bytes = count * sizeof(float), sent = bytes * step.sends();
+    const size_t bytes = count * sizeof(float), sent = bytes * step.form.sends();
     Buffer& result = results_.emplace_back(machine_, bytes, step.offset);
-    const bool inPlace = step.inPlace && step.sends() == 1;
+    const bool inPlace = step.inPlace && step.form.sends() == 1;
     const Buffer& input = inPlace ? result : inputs_.emplace_back(machine_, sent, step.offset);
-    std::memcpy(input.data(), data().inputs[static_cast<size_t>(rank)].data(), sent);
+    std::memcpy(input.data(), dataOf(ranks_.size()).inputs[static_cast<size_t>(rank)].data(), sent);
     Launch launch;
-    launch.collective = step.collective;
-    launch.algorithm = step.sends() == 1 ? Algorithm::kOneShot : Algorithm::kPush;
+    launch.collective = step.form.collective;
+    launch.algorithm = step.form.algorithm;
     launch.protocol = step.protocol;
     launch.blocks = step.blocks;
     launch.arguments.send = input.data();
@@ -77,15 +104,17 @@ class LineCursor {
   void enqueue(std::vector<Step> steps) {
     steps_ = std::move(steps);
     for (size_t i = 0; i < steps_.size(); ++i) {
-      for (int rank = 0; rank < kRanks; ++rank) enqueue(steps_[i], rank, i + 1, steps_[i].count);
+      for (int rank = 0; rank < ranks_.size(); ++rank) enqueue(steps_[i], rank, i + 1, steps_[i].count);
     }
   }
   void check() {
     ASSERT_EQ(ranks_.run(), "");
     for (size_t i = 0; i < results_.size(); ++i) {
-      const Step& step = steps_[i / kRanks];
-      const size_t bytes = step.count * sizeof(float), rank = i % kRanks;
-      const char* const expected = data().expected.data() + (step.sends() == 1 ? 0 : rank * bytes);
+      const auto ranks = static_cast<size_t>(ranks_.size());
+      const Step& step = steps_[i / ranks];
+      const size_t bytes = step.count * sizeof(float), rank = i % ranks;
+      const std::vector<char>& whole = dataOf(ranks_.size()).expected;
+      const char* const expected = whole.data() + (step.form.sends() == 1 ? 0 : rank * bytes);
       ASSERT_EQ(std::memcmp(results_[i].data(), expected, bytes), 0)
           << step.count << " elements by " << step.blocks << " blocks, rank " << rank;
       ASSERT_TRUE(results_[i].isGuarded());
@@ -100,31 +129,41 @@ class LineCursor {
   std::deque<Buffer> inputs_, results_;
 };
 
-class Rounds : public ::testing::TestWithParam<Collective> {
+class Rounds : public ::testing::TestWithParam<Form> {
  protected:
+  static int ranks() { return GetParam().ranks; }
   static Step first() {
     Step step = kSteps[0];
-    step.collective = GetParam();
+    step.form = GetParam();
     return step;
   }
 };
 
 TEST_P(Rounds, FollowEachOtherInTheSamePlaces) {
-  for (uint64_t seed = 1; seed <= 4; ++seed) {
+  for (uint64_t seed = 1; seed <= 8 / static_cast<uint64_t>(ranks()); ++seed) {
     SCOPED_TRACE(seed);
     std::vector<Step> steps(std::begin(kSteps), std::end(kSteps));
-    for (Step& step : steps) step.collective = GetParam();
-    LineCursor cursor(seed);
-    cursor.enqueue(steps);
-    cursor.check();
+    for (Step& step : steps) {
+      step.form = GetParam();
+      if (step.form.algorithm == Algorithm::kTwoShot) step.count *= static_cast<size_t>(ranks()) / 2;
+    }
+    Course course(seed, ranks());
+    course.enqueue(steps);
+    course.check();
     if (HasFatalFailure()) return;
   }
 }
 
 // Of any length, by as many blocks as they like, before and after operations of other protocols, which count
 // the same epochs.
-TEST(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
-  for (uint64_t seed = 1; seed <= 8; ++seed) {
+class RoundsAmongOthers : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Of, RoundsAmongOthers, ::testing::Values(2, 4, 8));
+
+TEST_P(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
+  std::vector<Form> forms;
+  std::copy_if(std::begin(kForms), std::end(kForms), std::back_inserter(forms),
+               [](const Form& form) { return form.ranks == GetParam(); });
+  for (uint64_t seed = 1; seed <= 16 / static_cast<uint64_t>(GetParam()); ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const auto one = [&](auto... of) { return std::array{of...}[random() % sizeof...(of)]; };
@@ -138,57 +177,79 @@ TEST(RoundsAmongOthers, FindTheirPlacesAsTheyShouldBe) {
       step.blocks = static_cast<int>(1 + random() % 3);
       step.inPlace = random() % 2 == 0;
       step.offset = one(0u, 0u, 4u, 8u);
-      step.collective = one(Collective::kAllReduce, Collective::kReduceScatter);
+      step.form = forms[random() % forms.size()];
+      if (isLong && step.form.algorithm == Algorithm::kTwoShot) {
+        step.count *= static_cast<size_t>(GetParam()) / 2;
+      }
       steps.push_back(step);
     }
-    LineCursor cursor(seed);
-    cursor.enqueue(steps);
-    cursor.check();
+    Course course(seed, GetParam());
+    course.enqueue(steps);
+    course.check();
     if (HasFatalFailure()) return;
   }
 }
 
-// Of which the other rank, that takes it for a shorter operation, sends nothing.
+// Of which the last rank, that takes it for a shorter operation, sends nothing.
 TEST_P(Rounds, ThatDoNotComeEndTheOperation) {
-  LineCursor cursor(5);
+  Course course(5, ranks());
   const Step step = first();
-  cursor.enqueue(step, 0, 1, step.count);
-  cursor.enqueue(step, 1, 1, step.count / 3);
-  ASSERT_EQ(cursor.ranks().end(), "");
-  const auto report = cursor.ranks().engine(0).report();
+  const int last = ranks() - 1;
+  for (int rank = 0; rank < last; ++rank) course.enqueue(step, rank, 1, step.count);
+  course.enqueue(step, last, 1, step.count / 3);
+  ASSERT_EQ(course.ranks().end(), "");
+  const auto report = course.ranks().engine(0).report();
   EXPECT_EQ(report.status.code, Code::kTimeout) << nameOf(report.status.code);
-  EXPECT_EQ(report.status.peer, 1);
+  EXPECT_EQ(report.status.peer, last);
   EXPECT_EQ(report.sequence, 1u);
 }
 
 TEST_P(Rounds, EndWithAnAbort) {
-  LineCursor cursor(6);
-  cursor.enqueue(first(), 0, 1, first().count);
-  cursor.ranks().engine(0).abort(static_cast<uint32_t>(Code::kAborted));
-  ASSERT_EQ(cursor.ranks().end(), "");
-  EXPECT_EQ(cursor.ranks().engine(0).report().status.code, Code::kAborted);
+  Course course(6, ranks());
+  course.enqueue(first(), 0, 1, first().count);
+  course.ranks().engine(0).abort(static_cast<uint32_t>(Code::kAborted));
+  ASSERT_EQ(course.ranks().end(), "");
+  EXPECT_EQ(course.ranks().engine(0).report().status.code, Code::kAborted);
 }
 
 // Told by the first round, whatever the others' lengths.
 TEST_P(Rounds, OfDifferentOperationsAreNamed) {
-  LineCursor cursor(7);
-  cursor.enqueue(first(), 0, 1, first().count);
-  cursor.enqueue(first(), 1, 2, first().count);
-  ASSERT_EQ(cursor.ranks().end(), "");
+  Course course(7, ranks());
+  course.enqueue(first(), 0, 1, first().count);
+  for (int rank = 1; rank < ranks(); ++rank) course.enqueue(first(), rank, 2, first().count);
+  ASSERT_EQ(course.ranks().end(), "");
   int named = 0;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    const auto report = cursor.ranks().engine(rank).report();
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const auto report = course.ranks().engine(rank).report();
     if (report.status.code != Code::kInvalidUsage) continue;
     ++named;
-    EXPECT_EQ(report.theirTag, 0x50u + static_cast<uint64_t>(2 - rank));
+    EXPECT_EQ(report.status.peer == 0, rank != 0);
+    EXPECT_EQ(report.theirTag, rank == 0 ? 0x52u : 0x51u);
   }
   EXPECT_GT(named, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Rounds, ::testing::Values(Collective::kAllReduce, Collective::kReduceScatter),
-                         [](const auto& suite) {
-                           return suite.param == Collective::kAllReduce ? "AllReduce" : "ReduceScatter";
-                         });
+// Also where the first block has fewer lines than there are peers, so that some have no line to look beside.
+TEST_P(Rounds, OfDifferentOperationsAreToldByEveryRankThatDiffersFromOne) {
+  for (const size_t count : {1, 4, 40}) {
+    SCOPED_TRACE(count);
+    Course course(8, ranks());
+    Step step = first();
+    step.count = count;
+    const int last = ranks() - 1;
+    for (int rank = 0; rank < last; ++rank) course.enqueue(step, rank, 1, count);
+    course.enqueue(step, last, 2, count);
+    ASSERT_EQ(course.ranks().end(), "");
+    for (int rank = 0; rank < ranks(); ++rank) {
+      const auto report = course.ranks().engine(rank).report();
+      EXPECT_EQ(report.status.code, Code::kInvalidUsage) << "rank " << rank;
+      EXPECT_EQ(report.theirTag, rank == last ? 0x51u : 0x52u);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Rounds, ::testing::ValuesIn(kForms),
+                         [](const auto& suite) { return suite.param.name(); });
 
 }  // namespace
 }  // namespace stretto

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "algorithms/norm.hpp"
@@ -81,7 +82,9 @@ TEST(ChooseNorm, MoreTokensThanLinesHoldGoApart) {
 
 Machine machineOf(int ranks) {
   Machine machine = gpuMachine();
-  machine.lamportBytes = ranks == 2 ? size_t{66} << 10 : ranks <= 4 ? size_t{8} << 10 : size_t{4} << 10;
+  const size_t whole = (ranks > 2 && algorithms::takesTurns(ranks) ? size_t{264} : size_t{66}) << 10;
+  const size_t parts = ranks == 2 ? 1 : 2 * std::bit_ceil(static_cast<size_t>(ranks - 1));
+  machine.lamportBytes = std::max(size_t{1024}, whole / parts);
   return machine;
 }
 
@@ -116,9 +119,9 @@ void expectPriceOfWhatRuns(const Plan& plan, const Request& request, const Machi
   const auto tokens = request.bytes / request.tokenBytes;
   const bool fits = given.rounds == 1;
   const bool isWhole = request.tokenBytes % 16 == 0 && request.tokenBytes <= 16384;
-  const NormForm runs = fits && isWhole               ? NormForm::kInRegisters
-                        : !fits && request.ranks == 2 ? NormForm::kApart
-                                                      : NormForm::kInLines;
+  const NormForm runs = fits && isWhole                                  ? NormForm::kInRegisters
+                        : !fits && algorithms::takesTurns(request.ranks) ? NormForm::kApart
+                                                                         : NormForm::kInLines;
   EXPECT_EQ(formOf(plan, request, machine), runs);
   Machine asPlanned = machine;
   asPlanned.blocks = plan.blocks;

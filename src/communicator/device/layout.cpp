@@ -13,6 +13,13 @@ constexpr uint32_t kSlots = 4;
 constexpr uint32_t kLineRegion = 4096, kLeastLines = 512;         // half of it payload
 constexpr uint32_t kLL128Region = 144 * 128, kLeastLL128 = 1024;  // 17,280 bytes of payload
 constexpr uint32_t kLamportRegion = 66 * 1024, kLeastLamport = 1024;
+// Where several peers' lines go in turns each has more than its part of that. In every round each thread has
+// three lines of each peer or more, so that four times as much lets 512 threads take part among four ranks;
+// with half of it 512 MB take 5 % longer, with twice as much no less (docs/results/2026-11-28-gpu-4-h100).
+// Three times as much is enough for the 256 threads that there are among eight.
+constexpr uint32_t regionInTurns(int ranks) {
+  return kLamportRegion * (ranks == 4 ? 4 : 3);
+}
 constexpr uint32_t kSlotBytes = 1024;
 // Warp chunks of collectives: with several peers many channels of short rings do more than few of long ones.
 // Between two ranks they are longer, as each has a fence: 8 KB instead of 4 takes 2 to 6 % off 512 MB, and 16
@@ -25,7 +32,7 @@ constexpr uint32_t kLinkChunk = 16384, kLeastLinkChunk = 4096;
 constexpr uint32_t kLinkWarpChunks = WindowLayout::kWarpChunkCredits;
 
 // What channels may take together, where there are several peers; with one, all of them fit.
-constexpr size_t kMostNear = size_t{28} << 20;
+constexpr size_t kMostNear = size_t{28} << 20, kMostNearInTurns = size_t{64} << 20;
 constexpr size_t kMostWarpChunkBytes = size_t{24} << 20;
 
 uint32_t share(uint32_t whole, uint32_t parts, uint32_t least) {
@@ -51,7 +58,9 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedChannels) {
   const uint32_t parts = std::bit_ceil(layout.ranks);
   layout.lineRegion = share(kLineRegion, parts, kLeastLines);
   layout.ll128Region = share(kLL128Region, parts * layout.linePhases, kLeastLL128);
-  layout.lamportRegion = share(kLamportRegion, parts * layout.linePhases, kLeastLamport);
+  const bool inTurns = layout.ranks > 1 && algorithms::takesTurns(ranks);
+  layout.lamportRegion =
+      share(inTurns ? regionInTurns(ranks) : kLamportRegion, parts * layout.linePhases, kLeastLamport);
   layout.slotBytes = kSlotBytes;
   layout.linkChunk = share(kLinkChunk, parts, kLeastLinkChunk);
   layout.warpChunkBytes = share(kWarpChunkBytes, parts, kLeastWarpChunkBytes);
@@ -59,7 +68,7 @@ stretto::cuda::Shape deviceShape(int ranks, int wantedChannels) {
   layout.warpChunks = share(kWarpChunks, parts, kLeastWarpChunks);
 
   const int32_t wanted = ranks > 1 ? std::clamp(wantedChannels, 1, kMostChannels) : 1;
-  shape.channels = fitting(kMostNear, shape.nearBytes(), wanted);
+  shape.channels = fitting(inTurns ? kMostNearInTurns : kMostNear, shape.nearBytes(), wanted);
   shape.warpChunkChannels = layout.ranks == 1
                                 ? shape.channels
                                 : fitting(kMostWarpChunkBytes, layout.allWarpChunkBytes(), shape.channels);

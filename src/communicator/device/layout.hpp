@@ -4,13 +4,15 @@
 
 #include <cstddef>
 
+#include "algorithms/shares.hpp"
 #include "primitives/cuda/state.hpp"
 
 namespace stretto::communicator {
 
-// Of one rank, all channels together.
+// Of one rank, all channels together. Among four and eight ranks most of it is for Lamport lines.
 constexpr size_t mostDeviceBytes(int ranks) {
-  return size_t{ranks > 2 ? 60u : 76u} << 20;
+  if (ranks == 2) return size_t{76} << 20;
+  return size_t{algorithms::takesTurns(ranks) ? 104u : 60u} << 20;
 }
 inline constexpr int kMostChannels = 128;
 inline constexpr int kMostDeepChannels = 64;

@@ -2,6 +2,8 @@
 // elements. For kernels_*.cu.
 #pragma once
 
+#include <algorithm>
+
 #include "algorithms/rows.hpp"
 #include "algorithms/shares.hpp"
 #include "executors/cuda/kernels.hpp"
@@ -145,8 +147,8 @@ __global__ void __launch_bounds__(mostThreads, 1)
 // Operations of a group side by side, each in channels of its own as `collective` would run it there; those
 // that have a channel in common one after the other. Blocks do not wait for each other between two
 // operations.
-template <typename Code, typename Backend>
-__global__ void __launch_bounds__(Fused::kMostThreads, 1)
+template <typename Code, typename Backend, int mostThreads>
+__global__ void __launch_bounds__(mostThreads, 1)
     fused(const __grid_constant__ Context context, const __grid_constant__ Fused all) {
   auto& shared = stretto::cuda::blockShared<BlockShared>();
   Backend backend(context, shared, static_cast<int>(blockIdx.x));
@@ -173,7 +175,7 @@ inline constexpr int kLinkThreads = 32 * LinkChunkFormat::kLinkWarps;
 template <typename Code, typename Backend, int mostThreads, bool fuses = false>
 Kernel kernelOf() {
   Kernel kernel{collective<Code, Backend, mostThreads>, mostThreads, Backend::kLinkWarps};
-  if constexpr (fuses) kernel.fused = fused<Code, Backend>;
+  if constexpr (fuses) kernel.fused = fused<Code, Backend, std::min(mostThreads, Fused::kMostThreads)>;
   return kernel;
 }
 
@@ -213,10 +215,10 @@ class RowKernels {
   static constexpr bool kServesPairs = !kIsTwoShot && !kHasLamport;
   static constexpr bool kLamportServesAll = kIsTwoShot && kHasLamport;
 
-  // What groups hold, in the kernels that small sizes are planned with: the other collectives come alone,
-  // warp chunks and Simple are for more bytes, and kernels for four ranks are of no use below them. Each
-  // takes a second to compile, a tenth of the time of all. An all-gather in LL128 lines between two ranks
-  // would spill; it is chosen from where operations are launched alone.
+  // What groups hold, in the kernels that small sizes are planned with: the other collectives come alone, and
+  // warp chunks, Simple and two-shots among four ranks are for more bytes. Each takes a second to compile, a
+  // tenth of the time of all. An all-gather in LL128 lines between two ranks would spill; it is chosen from
+  // where operations are launched alone.
   static constexpr bool kFuses = Row::kCollective == Collective::kAllReduce ||
                                  Row::kCollective == Collective::kReduceScatter ||
                                  Row::kCollective == Collective::kAllGather;
@@ -264,9 +266,9 @@ class RowKernels {
     add<Cuda<Reducer, LamportFormat>, kLineThreads, kFuses>(Fit::kAny);
     if constexpr (!kIsTwoShot) {
       add<Cuda<Reducer, LamportFormat, 2>, algorithms::kMostLamportThreads, kFuses>(Fit::kPair);
-    } else {
-      add<Cuda<Reducer, LamportFormat, 4>, kLineThreads>(Fit::kFour);  // for one-shots no gain
     }
+    add<Cuda<Reducer, LamportFormat, 4>, kLineThreads, kFuses && !kIsTwoShot>(Fit::kFour);
+    add<Cuda<Reducer, LamportFormat, 8>, kLineThreads / 2, kFuses>(Fit::kEight);
   }
   // Warp chunks are for bandwidth: registers rather than shared memory. Among several peers four warps a
   // stage have two places each in the shortest rings; more of them would wait for one another, and spill.

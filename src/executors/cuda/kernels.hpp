@@ -54,8 +54,8 @@ class KernelTable {
  public:
   using Kind = stretto::cuda::ReducerKind;
 
-  // What a kernel was made for: any number of ranks, two, or four.
-  enum class Fit : uint8_t { kAny, kPair, kFour };
+  // What a kernel was made for: any number of ranks, two, four, or eight.
+  enum class Fit : uint8_t { kAny, kPair, kFour, kEight };
 
   // Every kernel of the library.
   static const KernelTable& all();
@@ -68,6 +68,7 @@ class KernelTable {
     if (!of(Fit::kAny).isThere()) index = indexOf(collective, algorithm, protocol, Kind::kAny);
     if (ranks == 2 && of(Fit::kPair).isThere()) return of(Fit::kPair);
     if (ranks == 4 && of(Fit::kFour).isThere()) return of(Fit::kFour);
+    if (ranks == 8 && of(Fit::kEight).isThere()) return of(Fit::kEight);
     return of(Fit::kAny);
   }
   void add(Collective collective, algorithms::Algorithm algorithm, algorithms::Protocol protocol, Kind kind,
@@ -102,7 +103,7 @@ class KernelTable {
   }
   using Rows =
       std::array<Kernel, size_t{kCollectives} * algorithms::kAlgorithms * algorithms::kProtocols * kKinds>;
-  std::array<Rows, 3> kernels_{};
+  std::array<Rows, 4> kernels_{};
 };
 
 void addMoves(KernelTable& table);

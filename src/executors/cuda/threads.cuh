@@ -36,9 +36,9 @@ inline int threadsFor(const Launch& launch, const Kernel& kernel, int ranks) {
   const size_t parts = launch.protocol == P::kLL128     ? (bytes + 119) / 120 * LL128Format::kLineThreads
                        : launch.protocol == P::kLamport ? bytes / sizeof(stretto::cuda::Pack)
                                                         : bytes / stretto::cuda::kUnitBytes;
-  // Among several ranks one more warp exchanges the tags of Lamport lines. Elsewhere each of a two-shot's
-  // three stages needs a warp.
-  const size_t more = launch.protocol == P::kLamport && ranks != 2 ? kWarp : 0;
+  // Where Lamport lines do not go in turns, one more warp exchanges their tags. Elsewhere each of a
+  // two-shot's three stages needs a warp.
+  const size_t more = launch.protocol == P::kLamport && !algorithms::takesTurns(ranks) ? kWarp : 0;
   const bool threeStages =
       launch.protocol != P::kLamport && launch.algorithm == algorithms::Algorithm::kTwoShot;
   const size_t least = (threeStages ? 3 : 1) * kWarp;

@@ -1,7 +1,7 @@
 // The Cuda backend: the verbs by the threads of one block, over windows in device memory that NVLink reaches.
 // Block k of every rank talks to block k of its peers through channel k of the windows and to nobody else, so
 // ranks whose blocks run at different times, or in different numbers of threads, cannot mix anything up
-// (equal numbers are asked for where there are rounds: cuda_pairs.cuh). One Cuda per thread, its members in
+// (equal numbers are asked for where there are rounds: cuda_turns.cuh). One Cuda per thread, its members in
 // registers; what the block shares is in BlockShared.
 //
 // Ordering: a signal is a barrier of the coop, then a system fence and a relaxed store by one thread; a wait
@@ -21,6 +21,12 @@
 
 namespace stretto::cuda {
 
+// What ranks send each other in turns: all of their input; a block of it to each; or that, and the results of
+// it to all.
+enum class Turns { kShare, kDeal, kShards };
+template <typename Byte>
+struct RankParts;
+
 // kRanks: as many ranks as the kernel was compiled for, 0 for any number.
 template <typename Reducer, typename Format, int kRanks = 0>
 class Cuda {
@@ -29,7 +35,8 @@ class Cuda {
   static constexpr size_t kLineBytes = Format::kLineBytes;
   static constexpr bool kOneEpoch = Format::kLamport;  // an operation must be one epoch, to the algorithm
   static constexpr bool kNorms = Format::kNorms;       // shares are tokens
-  static constexpr bool kTurns = kRanks == 2 && Format::kLamport && !kNorms;  // puts and reads in turns
+  // Puts and reads in turns (cuda_turns.cuh).
+  static constexpr bool kTurns = kRanks != 0 && Format::kLamport && !kNorms;
   static constexpr bool kLinks = Format::kLinks;  // each warp runs the algorithm on a share of its own
   static constexpr int kLinkWarps = Format::kLinkWarps;
   using Shared = std::conditional_t<
@@ -254,15 +261,22 @@ class Cuda {
   __device__ Status shareLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                size_t bytes) requires(!Format::kWarpChunks) {
     if constexpr (kTurns) {
-      return inTurns<true>(coop, spec, to, own, own, bytes);
+      return inTurns<Turns::kShare>(coop, spec, {own, 0, bytes, bytes}, {to, 0, bytes, bytes});
     } else {
       return inLines<true>(coop, spec, to, own, bytes);
     }
   }
-  // The same where the peer gets `theirs` instead.
-  __device__ Status tradeLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                               const std::byte* theirs, size_t bytes) requires(kTurns) {
-    return inTurns<false>(coop, spec, to, own, theirs, bytes);
+  // The same where each rank has a block of `bytes` of what is at `from`, `stride` bytes after the one
+  // before: this rank reduces its own.
+  __device__ Status dealLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* from,
+                              size_t stride, size_t bytes) requires(kTurns) {
+    return inTurns<Turns::kDeal>(coop, spec, {from, stride, bytes, ~size_t{0}}, {to, 0, bytes, bytes});
+  }
+  // The same where the blocks are shards of `each` bytes of the `bytes` at `from`, and every rank's result
+  // goes to all: a two-shot.
+  __device__ Status shardLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* from,
+                               size_t each, size_t bytes) requires(kTurns&& kRanks != 2) {
+    return inTurns<Turns::kShards>(coop, spec, {from, each, each, bytes}, {to, each, each, bytes});
   }
 
   // For all peers at once (algorithms/exchange.hpp), so that loads of several are under way together. Parts
@@ -318,8 +332,9 @@ class Cuda {
   __device__ Status pipeline(size_t chunks, Stages... stages);
 
  protected:
-  static constexpr int kUnroll = kRanks > 1 ? kRanks - 1 : 1;  // of loops over peers
-  static constexpr int kTagBits = 20;                          // of a line's flag; the rest is the epoch
+  static constexpr int kPeers = kRanks > 1 ? kRanks - 1 : 1;  // where their number is known
+  static constexpr int kUnroll = kPeers;                      // of loops over peers
+  static constexpr int kTagBits = 20;                         // of a line's flag; the rest is the epoch
   static constexpr int kWarp = 32;
 
   // The peer that comes `step` ranks later, going round; a division would take long.
@@ -333,10 +348,27 @@ class Cuda {
     if constexpr (kRanks == 2) return 0;
     return source - (source > owner ? 1 : 0);
   }
+  // And the source that has that place here.
+  __device__ int sourceAt(int place) const {
+    if constexpr (kRanks == 2) return 1 - rank();
+    return place + (place >= rank() ? 1 : 0);
+  }
   __device__ std::byte* window(int peer) const {
     static_assert(kRanks <= Context::kAtHand);
     if constexpr (kRanks == 2) return peer == 0 ? context_.windows[0] : context_.windows[1];
-    return kRanks != 0 || peer < Context::kAtHand ? context_.windows[peer] : context_.allWindows[peer];
+    if constexpr (!kTurns) {
+      return kRanks != 0 || peer < Context::kAtHand ? context_.windows[peer] : context_.allWindows[peer];
+    }
+    // Compared, not indexed: parameters that are found by an index come through a cache that every launch
+    // finds cold.
+    std::byte* found = context_.windows[0];
+#pragma unroll
+    for (int i = 1; i < kRanks; ++i) {
+      std::byte* other = context_.windows[i];
+      keepAtHand(other);  // or the compiler would index a copy of them, in memory
+      found = peer == i ? other : found;
+    }
+    return found;
   }
   __device__ std::byte* near(int peer, size_t offset) const {
     if (peer == rank()) return ownNear_ + offset;
@@ -517,12 +549,22 @@ class Cuda {
   template <int kLines>
   __device__ void eraseBatch(int source, Phase phase, const LinePart<Format> (&parts)[kLines]) const;
   __device__ void exchangeTags(int thread, int threads);
-  __device__ bool awaitLine(Pack& line, const std::byte* at, const Mailbox* tagAt);
-  template <bool shares, typename Source, typename Target>
-  __device__ void goThrough(LineCursor cursor, Reducer reducer, Source sent, Source kept, Target target);
-  template <bool shares>
-  __device__ Status inTurns(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
-                            const std::byte* theirs, size_t bytes);
+  // In turns. Whose tag a thread of the first warp awaits; the first threads tell one each.
+  __device__ int tagPeer() const {
+    return peerAt(1 + coop_.rank() % kPeers);
+  }
+  __device__ bool awaitLines(Pack (&lines)[kPeers], const std::byte* at, const Mailbox* tagAt);
+  __device__ static Pack sumOfLines(const Reducer& reducer, uint32_t self, const Pack& own,
+                                    const Pack (&peers)[kPeers]);
+  template <Turns turns, typename Source, typename Target>
+  __device__ void goThrough(LineCursor cursor, const Reducer& reducer, Source (&sent)[kPeers], Source kept,
+                            Target target, Target (&gathered)[kPeers]);
+  template <Turns turns, template <typename> typename Lines>
+  __device__ void inTurnsBy(const LineCursor& cursor, const Reducer& reducer,
+                            const RankParts<const std::byte>& from, const RankParts<std::byte>& to);
+  template <Turns turns>
+  __device__ Status inTurns(Coop coop, const ReduceSpec& spec, const RankParts<const std::byte>& from,
+                            const RankParts<std::byte>& to);
   template <bool put>
   __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                             size_t bytes);
@@ -535,7 +577,9 @@ class Cuda {
   template <typename Differs>
   __device__ Code exhausted(WaitSoFar& waiting, int peer, Differs differs) const {
     if (!waiting.isDue()) return Code::kOk;
-    if (differs()) return Code::kInvalidUsage;
+    return differs() ? Code::kInvalidUsage : lookAgain(waiting, peer);
+  }
+  __device__ Code lookAgain(WaitSoFar& waiting, int peer) const {
     const Look seen = kTurns ? lookAroundApart(context_, shared_, waiting.deadline, peer)
                              : lookAround(context_, shared_, waiting.deadline, peer);
     waiting.deadline = seen.deadline;
@@ -557,7 +601,7 @@ class Cuda {
   Shared& shared_;
   size_t nearBegin_;
   std::byte* ownNear_;
-  std::byte* peerNear_[kRanks > 1 ? kRanks - 1 : 1];  // by step, where their number is known
+  std::byte* peerNear_[kPeers];  // by step, where their number is known
   size_t warpChunksBegin_;
   size_t deepBegin_;
   ChannelState& state_;
@@ -576,7 +620,7 @@ class Cuda {
 
 #include "primitives/cuda/cuda_lines.cuh"
 #include "primitives/cuda/cuda_norm.cuh"
-#include "primitives/cuda/cuda_pairs.cuh"
 #include "primitives/cuda/cuda_stages.cuh"
+#include "primitives/cuda/cuda_turns.cuh"
 #include "primitives/cuda/cuda_warp_chunks.cuh"
 #include "primitives/cuda/cuda_whole_tokens.cuh"

@@ -262,7 +262,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::reduceBatch(const Reducer& reduce
   take(result);
 }
 
-// The same between two ranks, whose order is known; Lamport lines go in turns then (cuda_pairs.cuh).
+// The same between two ranks, whose order is known; Lamport lines go in turns then (cuda_turns.cuh).
 template <typename Reducer, typename Format, int kRanks>
 template <int kLines>
 __device__ void Cuda<Reducer, Format, kRanks>::reducePair(const Reducer& reducer, const UnitTarget& target,
@@ -318,7 +318,7 @@ template <typename Reducer, typename Format, int kRanks>
 template <bool put>
 __device__ Status Cuda<Reducer, Format, kRanks>::inLines(Coop coop, const ReduceSpec& spec, std::byte* to,
                                                          const std::byte* own, size_t bytes) {
-  static_assert(!kTurns, "Lamport lines between two ranks go by shareLines() and tradeLines()");
+  static_assert(!kTurns, "these go in turns");
   constexpr int kAtOnce = kSourcesAtOnce<Reducer>;
   if (Format::kLamport && coop.rank() >= coop.size()) {
     exchangeTags(coop.rank() - coop.size(), kWarp);

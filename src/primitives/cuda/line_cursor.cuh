@@ -1,5 +1,5 @@
-// How a warp goes through the Lamport lines of an operation between two ranks. Plain arithmetic, for
-// primitives/cuda.
+// How a warp goes through the Lamport lines of an operation that puts and reads them in turns
+// (cuda_turns.cuh). Plain arithmetic, for primitives/cuda.
 #pragma once
 
 #include <algorithm>

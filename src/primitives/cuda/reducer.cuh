@@ -37,10 +37,14 @@ class FixedReducer {
     factor_ = divides_ ? whole : as<float>(kTwiceBias - as<uint32_t>(whole));
   }
 
-  // Of two ranks, whose average is half of the sum.
-  struct Two {};
-  STRETTO_BOTH FixedReducer(const ReduceSpec& spec, Two)
-      : factor_(spec.op == Operator::kAvg ? 0.5f : 1.0f), divides_(false) {}
+  // Of so many ranks, a power of two, whose average needs no division: the kernel is shorter by that.
+  template <int kRanks>
+  struct Among {
+    static_assert(kRanks > 0 && (kRanks & (kRanks - 1)) == 0);
+  };
+  template <int kRanks>
+  STRETTO_BOTH FixedReducer(const ReduceSpec& spec, Among<kRanks>)
+      : factor_(spec.op == Operator::kAvg ? 1.0f / kRanks : 1.0f), divides_(false) {}
 
   STRETTO_BOTH Accumulator start(Unit first) const { return Elements::decode(first); }
 

@@ -63,7 +63,7 @@ TEST(DeviceShape, TwoRanksGetTheChannelsTheyWant) {
   EXPECT_GE(deviceShape(2, kMostChannels).deepChannels, 59) << "measured with these";
 }
 
-// What has no flag of its own does not take turns, and should serve messages of a few megabytes.
+// Also among ranks whose lines have no second round.
 TEST(DeviceShape, LamportLinesHoldTwoShotsOfFourMegabytes) {
   for (const int ranks : {3, 4, 8}) {
     planner::Machine machine;
