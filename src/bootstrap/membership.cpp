@@ -66,6 +66,18 @@ std::string missingText(const Missing& missing, double timeoutSeconds) {
 }
 
 Status stopped(int rank) {
+Farewell farewellOf(Leaving how) {
+  switch (how) {
+    case Leaving::kNormally:
+      return Farewell::kLeft;
+    case Leaving::kAborted:
+      return Farewell::kAborted;
+    case Leaving::kDisagreed:
+      break;
+  }
+  return Farewell::kDisagreed;
+}
+
   return fail(Code::kAborted, "rank %d: the process is exiting", rank);
 }
 
@@ -251,7 +263,7 @@ void Membership::nudge(std::span<const uint8_t> message) {
 
 void Membership::sayGoodbye(Leaving how, const std::string& why) {
   if (pid_ == os::processId()) {
-    leave(how == Leaving::kAborted ? Farewell::kAborted : Farewell::kLeft, why);
+    leave(farewellOf(how), why);
   }
 }
 

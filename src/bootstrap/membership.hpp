@@ -34,7 +34,8 @@ struct PeerLoss {
   int rank = -1;
   uint32_t pid = 0;
   std::string host;
-  std::string reason;  // "its connection closed without a goodbye: ...", "called ncclCommAbort", ...
+  std::string reason;      // "its connection closed without a goodbye: ...", "called ncclCommAbort", ...
+  bool disagreed = false;  // it has left by Leaving::kDisagreed
 };
 // Called on the background thread, once per lost rank: it must be quick (set a flag, wake somebody), must not
 // throw, and must not call into or destroy the Membership.
@@ -56,8 +57,9 @@ struct JoinOptions {
 };
 
 enum class Leaving : uint8_t {
-  kNormally,  // the communicator is destroyed: no loss, nobody's callback is called
-  kAborted,   // the others are told a loss, reason "called ncclCommAbort"
+  kNormally,   // the communicator is destroyed: no loss, nobody's callback is called
+  kAborted,    // the others are told a loss, reason "called ncclCommAbort"
+  kDisagreed,  // the same, and that it comes of ranks that made different calls, as the reason says
 };
 
 class Membership {

@@ -409,6 +409,7 @@ TEST(Membership, AnAbortIsALossForTheOthers) {
     EXPECT_EQ(loss.pid, static_cast<uint32_t>(::getpid()));
     EXPECT_EQ(loss.host, all[0]->members()[1].host);
     EXPECT_EQ(loss.reason, "called ncclCommAbort");
+    EXPECT_FALSE(loss.disagreed);
     const auto got = all[rank]->exchange("without rank 1", {}, 20);
     EXPECT_EQ(got.status().code, Code::kRemote);
     EXPECT_EQ(got.status().peer, 1);
@@ -417,6 +418,16 @@ TEST(Membership, AnAbortIsALossForTheOthers) {
   EXPECT_TRUE(losses[1].heard().empty());
   EXPECT_EQ(losses[0].heard().size(), 1u);
   EXPECT_EQ(losses[2].heard().size(), 1u);
+}
+
+TEST(Membership, ALossByADisagreementSaysSo) {
+  const Watchdog watchdog("disagreement", 60);
+  std::vector<Losses> losses(2);
+  auto all = joinAll(2, &losses);
+  all[1]->sayGoodbye(Leaving::kDisagreed, "called something else");
+  ASSERT_TRUE(eventually(5, [&] { return !losses[0].heard().empty(); }));
+  EXPECT_TRUE(losses[0].heard().front().disagreed);
+  EXPECT_EQ(losses[0].heard().front().reason, "called something else");
 }
 
 TEST(Membership, ALossEndsAWaitingExchange) {
