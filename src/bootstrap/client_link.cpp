@@ -391,6 +391,11 @@ void ClientLink::waitDetached(Clock::time_point deadline) {
   await(lock, deadline, {}, [&] { return detached_; });
 }
 
+void ClientLink::waitDetachedUnlessStopped(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  await(lock, deadline, stop_, [&] { return detached_; });
+}
+
 void ClientLink::silence() {
   {
     std::lock_guard lock(mutex_);

@@ -16,7 +16,8 @@ namespace stretto::bootstrap {
 namespace {
 
 constexpr auto kAnswerTime = std::chrono::seconds(1);          // for the host to say who is missing
-constexpr auto kGoodbyeTime = std::chrono::milliseconds(500);  // for a goodbye to get out
+constexpr auto kGoodbyeTime = std::chrono::milliseconds(500);  // for an abort's goodbye to get out
+constexpr auto kPeacefulTime = std::chrono::seconds(30);       // for another, where this process is that late
 constexpr double kLongestSeconds = 1e9;
 
 Clock::time_point deadlineAfter(double seconds) {
@@ -65,7 +66,6 @@ std::string missingText(const Missing& missing, double timeoutSeconds) {
   return text + missing.text;
 }
 
-Status stopped(int rank) {
 Farewell farewellOf(Leaving how) {
   switch (how) {
     case Leaving::kNormally:
@@ -78,6 +78,7 @@ Farewell farewellOf(Leaving how) {
   return Farewell::kDisagreed;
 }
 
+Status stopped(int rank) {
   return fail(Code::kAborted, "rank %d: the process is exiting", rank);
 }
 
@@ -267,6 +268,8 @@ void Membership::sayGoodbye(Leaving how, const std::string& why) {
   }
 }
 
+// Who has left in peace may end its process next, and without a goodbye that is a death to the others. So the
+// background thread says when it is done, however late it runs; it does not wait for hosts for long.
 void Membership::leave(Farewell kind, const std::string& text) {
   if (left_.exchange(true)) {
     return;
@@ -274,7 +277,11 @@ void Membership::leave(Farewell kind, const std::string& text) {
   link_->silence();
   const Goodbye goodbye{kind, text};
   if (service_->loop().post([link = link_, goodbye](Loop& loop) { loop.farewell(link, goodbye); })) {
-    link_->waitDetached(Clock::now() + kGoodbyeTime);
+    if (kind == Farewell::kLeft) {
+      link_->waitDetachedUnlessStopped(Clock::now() + kPeacefulTime);
+    } else {
+      link_->waitDetached(Clock::now() + kGoodbyeTime);
+    }
   }
 }
 

@@ -447,6 +447,26 @@ TEST(Membership, ALossEndsAWaitingExchange) {
   });
 }
 
+TEST(Membership, AnAbortEndsAGoodbyeThatDoesNotGetOut) {
+  const Watchdog watchdog("abort of a goodbye", 60);
+  const Canary canary;
+  const UniqueId id = newId();
+  std::atomic<uint32_t> word{0};
+  std::unique_ptr<Membership> all[2];
+  asThreads(2, [&](int rank) {
+    all[rank] = std::move(Membership::join(id, rank, 2, 20, rank == 0 ? stopOn(word) : nullptr).value());
+  });
+  const LateThread late(std::chrono::milliseconds(2000));
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    word = 1;
+  });
+  const auto start = std::chrono::steady_clock::now();
+  all[0]->sayGoodbye(Leaving::kNormally);
+  EXPECT_LT(secondsSince(start), canary.limit(1));
+  aborter.join();
+}
+
 TEST(Membership, GoodbyeFromAnotherThreadEndsAnExchange) {
   const Watchdog watchdog("own goodbye", 60);
   auto all = joinAll(2);
