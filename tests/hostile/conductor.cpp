@@ -59,6 +59,23 @@ void noteTold(const Plan& plan, const Board& board, int rank, int64_t since, Tot
   raise(all.longestTold, told.at - from);
 }
 
+// In the order in which they were told: the first one has found what the others are told of.
+void printTold(const Plan& plan, const Board& board, int64_t began) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    if (board.ranks[rank].told.code != 0) ranks.push_back(rank);
+  }
+  const auto when = [&](int rank) { return board.ranks[rank].told.at; };
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return when(a) < when(b); });
+  const int64_t since = board.lastFault != 0 ? board.lastFault.load() : began;
+  for (const int rank : ranks) {
+    const Told& told = board.ranks[rank].told;
+    printf("  rank %d, step %d, %.1f ms after the %s, \"%s\" returned %d: %s\n", rank, told.step,
+           static_cast<double>(told.at - since) * 1e-6, board.lastFault != 0 ? "fault" : "begin", told.call,
+           told.code.load(), told.words);
+  }
+}
+
 template <typename T>
 T* sharedMemory() {
   void* const memory = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -558,25 +575,8 @@ void Conductor::count() {
     const std::string text = plan_.text();
     printf("%s%.3f s, %ld faults, %d findings\n", text.c_str(), static_cast<double>(now() - began_) * 1e-9,
            faults, findings);
-    printTold();
+    printTold(plan_, *board_, began_);
     fflush(stdout);
-  }
-}
-
-// In the order in which they were told: the first one has found what the others are told of.
-void Conductor::printTold() const {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < plan_.ranks; ++rank) {
-    if (board_->ranks[rank].told.code != 0) ranks.push_back(rank);
-  }
-  const auto when = [&](int rank) { return board_->ranks[rank].told.at; };
-  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return when(a) < when(b); });
-  const int64_t since = board_->lastFault != 0 ? board_->lastFault.load() : began_;
-  for (const int rank : ranks) {
-    const Told& told = board_->ranks[rank].told;
-    printf("  rank %d, step %d, %.1f ms after the %s, \"%s\" returned %d: %s\n", rank, told.step,
-           static_cast<double>(told.at - since) * 1e-6, board_->lastFault != 0 ? "fault" : "begin", told.call,
-           told.code.load(), told.words);
   }
 }
 

@@ -149,7 +149,6 @@ class Conductor {
   void showStacks();
   void count();
   void print(const Finding& finding) const;
-  void printTold() const;
   std::string state() const;
 
   const Options& options_;
