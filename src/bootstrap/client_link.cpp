@@ -386,14 +386,9 @@ bool ClientLink::waitAnswer(Clock::time_point deadline, Missing& answer) {
   return true;
 }
 
-void ClientLink::waitDetached(Clock::time_point deadline) {
+void ClientLink::waitDetached(Clock::time_point deadline, bool mayStop) {
   std::unique_lock lock(mutex_);
-  await(lock, deadline, {}, [&] { return detached_; });
-}
-
-void ClientLink::waitDetachedUnlessStopped(Clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  await(lock, deadline, stop_, [&] { return detached_; });
+  await(lock, deadline, mayStop ? stop_ : StopCheck(), [&] { return detached_; });
 }
 
 void ClientLink::silence() {

@@ -89,8 +89,7 @@ class ClientLink {
 
   void expectAnswer();
   bool waitAnswer(Clock::time_point deadline, Missing& answer);
-  void waitDetached(Clock::time_point deadline);
-  void waitDetachedUnlessStopped(Clock::time_point deadline);
+  void waitDetached(Clock::time_point deadline, bool mayStop);
   // Makes waiting callers return and lets no callback run any more.
   void silence();
   Status stopReason(const StopCheck& other = {}) const;

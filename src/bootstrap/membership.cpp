@@ -17,7 +17,8 @@ namespace {
 
 constexpr auto kAnswerTime = std::chrono::seconds(1);          // for the host to say who is missing
 constexpr auto kGoodbyeTime = std::chrono::milliseconds(500);  // for an abort's goodbye to get out
-constexpr auto kPeacefulTime = std::chrono::seconds(30);       // for another, where this process is that late
+constexpr auto kPeacefulTime =
+    std::chrono::milliseconds(30000);  // for another, where this process is that late
 constexpr double kLongestSeconds = 1e9;
 
 Clock::time_point deadlineAfter(double seconds) {
@@ -269,7 +270,7 @@ void Membership::sayGoodbye(Leaving how, const std::string& why) {
 }
 
 // Who has left in peace may end its process next, and without a goodbye that is a death to the others. So the
-// background thread says when it is done, however late it runs; it does not wait for hosts for long.
+// background thread says when it is done, however late it runs.
 void Membership::leave(Farewell kind, const std::string& text) {
   if (left_.exchange(true)) {
     return;
@@ -277,11 +278,8 @@ void Membership::leave(Farewell kind, const std::string& text) {
   link_->silence();
   const Goodbye goodbye{kind, text};
   if (service_->loop().post([link = link_, goodbye](Loop& loop) { loop.farewell(link, goodbye); })) {
-    if (kind == Farewell::kLeft) {
-      link_->waitDetachedUnlessStopped(Clock::now() + kPeacefulTime);
-    } else {
-      link_->waitDetached(Clock::now() + kGoodbyeTime);
-    }
+    const bool inPeace = kind == Farewell::kLeft;
+    link_->waitDetached(Clock::now() + (inPeace ? kPeacefulTime : kGoodbyeTime), inPeace);
   }
 }
 

@@ -106,7 +106,7 @@ class Membership {
   void nudge(std::span<const uint8_t> message = {});
 
   // Leaves. Returns when a host of the session vouches that those who stay will know (hosts.hpp), or after
-  // half a second; in peace only four seconds after the goodbye has gone out. Saying it again does nothing.
+  // half a second; in peace only half a second after the goodbye has gone out. Saying it again does nothing.
   // `why` replaces "called ncclCommAbort" in what the others are told.
   void sayGoodbye(Leaving how, const std::string& why = {});
 
