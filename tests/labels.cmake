@@ -18,7 +18,7 @@ set(STRETTO_SUITES_OF_PROCESSES
   communicator.EncryptedHosts communicator.HostsOfProcesses communicator.ManyRanksOnHosts communicator.ProfilerCalls
   communicator.ProfilerSampling memory.ForkedImports net.TcpSilence
   observe.DoctorOfProcesses observe.FlightOfProcesses
-  platform.ForkedChild platform.ForkedThread platform.FutexOfProcesses plugins.ProfilerProcess)
+  platform.FencedProcess platform.ForkedChild platform.ForkedThread platform.FutexOfProcesses plugins.ProfilerProcess)
 set(STRETTO_SUITES_OF_ONE_THREAD
   primitives.Copy primitives.EveryNarrowFloat primitives.EveryType primitives.Reduce)
 # Run once more with every rank a host of its own: over the net that connects hosts.

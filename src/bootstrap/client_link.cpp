@@ -148,10 +148,11 @@ void ClientLink::giveUpExchanges() {
   changed_.notify_all();
 }
 
-void ClientLink::deliver(const MemberInfo& who, const std::string& reason) {
+void ClientLink::deliver(const MemberInfo& who, const Lost& loss) {
   const auto call = [&]() noexcept {
     std::lock_guard lock(callbackMutex_);
-    if (onLost_) onLost_(PeerLoss{who.rank, who.pid, who.host, reason});
+    if (!onLost_) return;
+    onLost_(PeerLoss{who.rank, who.pid, who.host, loss.text, loss.kind == LossKind::kDisagreed});
   };
   call();
 }
@@ -201,7 +202,7 @@ void ClientLink::peerLost(const Lost& loss) {
   disrupt(0, rank, describe(who) + " is lost: " + loss.text);
   lock.unlock();
   // Written down first, so that whom the callback wakes finds the reason; told before waiting exchanges wake.
-  deliver(who, loss.text);
+  deliver(who, loss);
   changed_.notify_all();
 }
 
@@ -385,9 +386,9 @@ bool ClientLink::waitAnswer(Clock::time_point deadline, Missing& answer) {
   return true;
 }
 
-void ClientLink::waitDetached(Clock::time_point deadline) {
+void ClientLink::waitDetached(Clock::time_point deadline, bool mayStop) {
   std::unique_lock lock(mutex_);
-  await(lock, deadline, {}, [&] { return detached_; });
+  await(lock, deadline, mayStop ? stop_ : StopCheck(), [&] { return detached_; });
 }
 
 void ClientLink::silence() {

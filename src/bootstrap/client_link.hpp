@@ -89,7 +89,7 @@ class ClientLink {
 
   void expectAnswer();
   bool waitAnswer(Clock::time_point deadline, Missing& answer);
-  void waitDetached(Clock::time_point deadline);
+  void waitDetached(Clock::time_point deadline, bool mayStop);
   // Makes waiting callers return and lets no callback run any more.
   void silence();
   Status stopReason(const StopCheck& other = {}) const;
@@ -102,7 +102,7 @@ class ClientLink {
   template <typename Predicate>
   Waited await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
                Predicate&& satisfied);
-  void deliver(const MemberInfo& who, const std::string& reason);
+  void deliver(const MemberInfo& who, const Lost& loss);
   void disrupt(uint32_t exchange, int peer, std::string text);
   bool isDisrupted(uint32_t exchange) const { return disruption_ && exchange >= disruptedFrom_; }
   bool markGone(Departure departure);

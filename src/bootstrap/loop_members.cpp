@@ -14,6 +14,7 @@ constexpr int kMaxRetryShift = 8;  // 1, 2, 4 … 256 ms
 // Between the join and the connections to further hosts: communicators that live no longer do without.
 constexpr auto kSettleTime = milliseconds(5);
 constexpr auto kPartingTime = milliseconds(1000);  // for hosts that are still to be told a goodbye
+constexpr auto kVouchTime = milliseconds(500);     // after which who has said it waits no longer
 constexpr size_t kMaxBacklog = size_t{1} << 20;    // queued for a host that does not read
 constexpr size_t kPartsKept = 2;                   // gathering.hpp says why that is enough
 
@@ -275,6 +276,9 @@ void Loop::farewell(const Link& link, Goodbye goodbye) {
     return;
   }
   unsettle(link);
+  at(Clock::now() + kVouchTime, [leaving = std::weak_ptr(link)](Loop&) {
+    if (const Link late = leaving.lock()) late->detached();
+  });
   hosting.leaving = at(Clock::now() + kPartingTime, [leaving = std::weak_ptr(link)](Loop& loop) {
     if (const Link late = leaving.lock()) loop.partingDone(late);
   });

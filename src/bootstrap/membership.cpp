@@ -16,7 +16,9 @@ namespace stretto::bootstrap {
 namespace {
 
 constexpr auto kAnswerTime = std::chrono::seconds(1);          // for the host to say who is missing
-constexpr auto kGoodbyeTime = std::chrono::milliseconds(500);  // for a goodbye to get out
+constexpr auto kGoodbyeTime = std::chrono::milliseconds(500);  // for an abort's goodbye to get out
+constexpr auto kPeacefulTime =
+    std::chrono::milliseconds(30000);  // for another, where this process is that late
 constexpr double kLongestSeconds = 1e9;
 
 Clock::time_point deadlineAfter(double seconds) {
@@ -63,6 +65,18 @@ std::string missingText(const Missing& missing, double timeoutSeconds) {
   snprintf(text, sizeof text, "%u of %u ranks joined within %g s, missing ", missing.arrived, missing.ranks,
            timeoutSeconds);
   return text + missing.text;
+}
+
+Farewell farewellOf(Leaving how) {
+  switch (how) {
+    case Leaving::kNormally:
+      return Farewell::kLeft;
+    case Leaving::kAborted:
+      return Farewell::kAborted;
+    case Leaving::kDisagreed:
+      break;
+  }
+  return Farewell::kDisagreed;
 }
 
 Status stopped(int rank) {
@@ -251,10 +265,12 @@ void Membership::nudge(std::span<const uint8_t> message) {
 
 void Membership::sayGoodbye(Leaving how, const std::string& why) {
   if (pid_ == os::processId()) {
-    leave(how == Leaving::kAborted ? Farewell::kAborted : Farewell::kLeft, why);
+    leave(farewellOf(how), why);
   }
 }
 
+// Who has left in peace may end its process next, and without a goodbye that is a death to the others. So the
+// background thread says when it is done, however late it runs.
 void Membership::leave(Farewell kind, const std::string& text) {
   if (left_.exchange(true)) {
     return;
@@ -262,7 +278,8 @@ void Membership::leave(Farewell kind, const std::string& text) {
   link_->silence();
   const Goodbye goodbye{kind, text};
   if (service_->loop().post([link = link_, goodbye](Loop& loop) { loop.farewell(link, goodbye); })) {
-    link_->waitDetached(Clock::now() + kGoodbyeTime);
+    const bool inPeace = kind == Farewell::kLeft;
+    link_->waitDetached(Clock::now() + (inPeace ? kPeacefulTime : kGoodbyeTime), inPeace);
   }
 }
 

@@ -34,7 +34,8 @@ struct PeerLoss {
   int rank = -1;
   uint32_t pid = 0;
   std::string host;
-  std::string reason;  // "its connection closed without a goodbye: ...", "called ncclCommAbort", ...
+  std::string reason;      // "its connection closed without a goodbye: ...", "called ncclCommAbort", ...
+  bool disagreed = false;  // it has left by Leaving::kDisagreed
 };
 // Called on the background thread, once per lost rank: it must be quick (set a flag, wake somebody), must not
 // throw, and must not call into or destroy the Membership.
@@ -56,8 +57,9 @@ struct JoinOptions {
 };
 
 enum class Leaving : uint8_t {
-  kNormally,  // the communicator is destroyed: no loss, nobody's callback is called
-  kAborted,   // the others are told a loss, reason "called ncclCommAbort"
+  kNormally,   // the communicator is destroyed: no loss, nobody's callback is called
+  kAborted,    // the others are told a loss, reason "called ncclCommAbort"
+  kDisagreed,  // the same, and that it comes of ranks that made different calls, as the reason says
 };
 
 class Membership {
@@ -104,8 +106,8 @@ class Membership {
   void nudge(std::span<const uint8_t> message = {});
 
   // Leaves. Returns when a host of the session vouches that those who stay will know (hosts.hpp), or after
-  // half a second; saying it again does nothing. `why` replaces "called ncclCommAbort" in what the others are
-  // told.
+  // half a second; in peace only half a second after the goodbye has gone out. Saying it again does nothing.
+  // `why` replaces "called ncclCommAbort" in what the others are told.
   void sayGoodbye(Leaving how, const std::string& why = {});
 
  private:

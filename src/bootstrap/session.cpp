@@ -244,7 +244,8 @@ Departure departureBy(int rank, const Goodbye& goodbye) {
     case Farewell::kLeft:
       break;
     case Farewell::kAborted:
-      departure.kind = LossKind::kAborted;
+    case Farewell::kDisagreed:
+      departure.kind = goodbye.kind == Farewell::kAborted ? LossKind::kAborted : LossKind::kDisagreed;
       departure.text = goodbye.text.empty() ? "called ncclCommAbort" : goodbye.text;
       break;
     case Farewell::kExited:

@@ -340,7 +340,7 @@ bool decode(std::span<const uint8_t> payload, Missing& message) {
 
 bool decode(std::span<const uint8_t> payload, Goodbye& message) {
   PayloadReader in(payload);
-  const bool known = getEnum(in, Farewell::kGaveUp, message.kind);
+  const bool known = getEnum(in, Farewell::kDisagreed, message.kind);
   message.text = in.text(kMaxTextBytes);
   message.exchanges = in.number<uint32_t>();
   return known && in.complete();
@@ -349,7 +349,7 @@ bool decode(std::span<const uint8_t> payload, Goodbye& message) {
 bool decode(std::span<const uint8_t> payload, Lost& message) {
   PayloadReader in(payload);
   message.rank = in.number<uint32_t>();
-  const bool known = getEnum(in, LossKind::kBroke, message.kind);
+  const bool known = getEnum(in, LossKind::kDisagreed, message.kind);
   message.pid = in.number<uint32_t>();
   message.host = in.text(kMaxNameBytes);
   message.text = in.text(kMaxTextBytes);

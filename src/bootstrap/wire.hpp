@@ -48,7 +48,7 @@
 
 namespace stretto::bootstrap {
 
-inline constexpr uint16_t kWireVersion = 5;
+inline constexpr uint16_t kWireVersion = 6;
 inline constexpr int kMaxRanks = 16384;
 inline constexpr size_t kMaxBlobBytes = 64 << 10;      // one rank's part of an exchange
 inline constexpr size_t kMaxExchangeBytes = 16 << 20;  // all ranks' parts together
@@ -226,7 +226,8 @@ struct Missing {
   uint32_t ranks = 0;
   std::string text;  // "rank 2", "ranks 2, 5-7", with a remark where there is one
 };
-enum class Farewell : uint8_t { kLeft = 0, kAborted = 1, kExited = 2, kGaveUp = 3 };
+// kDisagreed: an abort because ranks have made different calls.
+enum class Farewell : uint8_t { kLeft = 0, kAborted = 1, kExited = 2, kGaveUp = 3, kDisagreed = 4 };
 struct Goodbye {
   Farewell kind = Farewell::kLeft;
   std::string text;
@@ -238,7 +239,14 @@ struct Left {
   uint32_t rank = 0;
   uint32_t exchanges = 0;
 };
-enum class LossKind : uint8_t { kDied = 0, kAborted = 1, kExited = 2, kGaveUp = 3, kBroke = 4 };
+enum class LossKind : uint8_t {
+  kDied = 0,
+  kAborted = 1,
+  kExited = 2,
+  kGaveUp = 3,
+  kBroke = 4,
+  kDisagreed = 5
+};
 struct Lost {
   uint32_t rank = 0;
   LossKind kind = LossKind::kDied;

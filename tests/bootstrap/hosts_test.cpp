@@ -451,6 +451,32 @@ TEST(HostProcesses, AGoodbyeDoesNotWaitForAStoppedHost) {
   processes.kill(kRanks);
 }
 
+// Its process ends when the goodbye is said: what has not gone out by then never will.
+TEST(HostProcesses, AGoodbyeOfALateProcessIsNoLoss) {
+  constexpr int kRanks = 3;
+  const SharedPage<Page> page;
+  Processes processes(kRanks + 1, [&](int slot) {
+    auto membership = joinOrMakeId(*page, slot, kRanks);
+    if (membership == nullptr) return 1;
+    waitFor(page->joined, kRanks);
+    if (slot == kRanks - 1) {
+      const LateThread late(std::chrono::milliseconds(1200));
+      membership.reset();
+      endHow(Going::kEndsAtOnce);
+    }
+    waitFor(page->go, 1);
+    return 0;
+  });
+  EXPECT_EQ(processes.wait(kRanks - 1), 0);
+  ::usleep(300000);  // for those who stay to take it for a death
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(page->heard[rank].losses.load(), 0) << "rank " << rank << ": " << page->heard[rank].reasons[0];
+  }
+  page->go = 1;
+  for (int rank = 0; rank < kRanks - 1; ++rank) EXPECT_EQ(processes.wait(rank), 0);
+  processes.kill(kRanks);
+}
+
 // A launcher makes the id and goes, and a job is over at once. Returns what went wrong, in words, and in
 // `late` by how many seconds the machine let a thread run late meanwhile.
 std::string partWhileHostsChange(int round, double& late) {

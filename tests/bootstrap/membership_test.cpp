@@ -409,6 +409,7 @@ TEST(Membership, AnAbortIsALossForTheOthers) {
     EXPECT_EQ(loss.pid, static_cast<uint32_t>(::getpid()));
     EXPECT_EQ(loss.host, all[0]->members()[1].host);
     EXPECT_EQ(loss.reason, "called ncclCommAbort");
+    EXPECT_FALSE(loss.disagreed);
     const auto got = all[rank]->exchange("without rank 1", {}, 20);
     EXPECT_EQ(got.status().code, Code::kRemote);
     EXPECT_EQ(got.status().peer, 1);
@@ -417,6 +418,16 @@ TEST(Membership, AnAbortIsALossForTheOthers) {
   EXPECT_TRUE(losses[1].heard().empty());
   EXPECT_EQ(losses[0].heard().size(), 1u);
   EXPECT_EQ(losses[2].heard().size(), 1u);
+}
+
+TEST(Membership, ALossByADisagreementSaysSo) {
+  const Watchdog watchdog("disagreement", 60);
+  std::vector<Losses> losses(2);
+  auto all = joinAll(2, &losses);
+  all[1]->sayGoodbye(Leaving::kDisagreed, "called something else");
+  ASSERT_TRUE(eventually(5, [&] { return !losses[0].heard().empty(); }));
+  EXPECT_TRUE(losses[0].heard().front().disagreed);
+  EXPECT_EQ(losses[0].heard().front().reason, "called something else");
 }
 
 TEST(Membership, ALossEndsAWaitingExchange) {
@@ -434,6 +445,26 @@ TEST(Membership, ALossEndsAWaitingExchange) {
     EXPECT_EQ(got.status().peer, 1);
     EXPECT_NE(lastError().find("called ncclCommAbort"), std::string::npos) << lastError();
   });
+}
+
+TEST(Membership, AnAbortEndsAGoodbyeThatDoesNotGetOut) {
+  const Watchdog watchdog("abort of a goodbye", 60);
+  const Canary canary;
+  const UniqueId id = newId();
+  std::atomic<uint32_t> word{0};
+  std::unique_ptr<Membership> all[2];
+  asThreads(2, [&](int rank) {
+    all[rank] = std::move(Membership::join(id, rank, 2, 20, rank == 0 ? stopOn(word) : nullptr).value());
+  });
+  const LateThread late(std::chrono::milliseconds(2000));
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    word = 1;
+  });
+  const auto start = std::chrono::steady_clock::now();
+  all[0]->sayGoodbye(Leaving::kNormally);
+  EXPECT_LT(secondsSince(start), canary.limit(1));
+  aborter.join();
 }
 
 TEST(Membership, GoodbyeFromAnotherThreadEndsAnExchange) {

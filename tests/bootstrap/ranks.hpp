@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/status.hpp"
@@ -69,6 +71,29 @@ inline void asThreads(int ranks, const std::function<void(int)>& body) {
   }
   for (std::thread& thread : threads) thread.join();
 }
+
+// Keeps the background thread of this process from all that it has to do, from when this returns, for so
+// long.
+class LateThread {
+ public:
+  explicit LateThread(std::chrono::milliseconds late) {
+    const UniqueId id = newId();
+    asThreads(2, [&](int rank) {
+      JoinOptions options;
+      options.onNudged = [this, late](int, std::span<const uint8_t>) {
+        isLate_ = true;
+        std::this_thread::sleep_for(late);
+      };
+      both_[rank] = std::move(Membership::join(id, rank, 2, 20, {}, options).value());
+    });
+    both_[0]->nudge();
+    while (!isLate_) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<bool> isLate_{false};
+  std::unique_ptr<Membership> both_[2];
+};
 
 // This process's threads and descriptors, as the kernel counts them.
 inline size_t threads() {

@@ -67,7 +67,9 @@ TEST(Wire, MessagesComeBack) {
   EXPECT_EQ(roundTrip<Welcome>(encode(Welcome{1, 2, "host"})).host, "host");
   EXPECT_EQ(roundTrip<Missing>(encode(Missing{1, 2, "rank 1"})).text, "rank 1");
   EXPECT_EQ(roundTrip<Goodbye>(encode(Goodbye{Farewell::kAborted, ""})).kind, Farewell::kAborted);
+  EXPECT_EQ(roundTrip<Goodbye>(encode(Goodbye{Farewell::kDisagreed, ""})).kind, Farewell::kDisagreed);
   EXPECT_EQ(roundTrip<Lost>(encode(Lost{3, LossKind::kExited, 9, "h", "t"})).pid, 9u);
+  EXPECT_EQ(roundTrip<Lost>(encode(Lost{3, LossKind::kDisagreed, 9, "h", "t"})).kind, LossKind::kDisagreed);
   EXPECT_EQ(roundTrip<ExchangeFailure>(encode(ExchangeFailure{8, {Code::kRemote, -1, "x"}})).sequence, 8u);
   const SharedBytes join = encodeJoin({}, 1, {2}, {3}, 4, someone(1));
   EXPECT_EQ(roundTrip<Join>(join).who.service, loopbackAddress(1001));

@@ -59,6 +59,23 @@ void noteTold(const Plan& plan, const Board& board, int rank, int64_t since, Tot
   raise(all.longestTold, told.at - from);
 }
 
+// In the order in which they were told: the first one has found what the others are told of.
+void printTold(const Plan& plan, const Board& board, int64_t began) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    if (board.ranks[rank].told.code != 0) ranks.push_back(rank);
+  }
+  const auto when = [&](int rank) { return board.ranks[rank].told.at; };
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return when(a) < when(b); });
+  const int64_t since = board.lastFault != 0 ? board.lastFault.load() : began;
+  for (const int rank : ranks) {
+    const Told& told = board.ranks[rank].told;
+    printf("  rank %d, step %d, %.1f ms after the %s, \"%s\" returned %d: %s\n", rank, told.step,
+           static_cast<double>(told.at - since) * 1e-6, board.lastFault != 0 ? "fault" : "begin", told.call,
+           told.code.load(), told.words);
+  }
+}
+
 template <typename T>
 T* sharedMemory() {
   void* const memory = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -554,17 +571,11 @@ void Conductor::count() {
     if (i < 3 || !another || options_.verbose || options_.oneRound) print(finding);
   }
   if (findings > 0) ++totals_.allFailures;
-  if (options_.verbose || options_.oneRound) {
+  if (options_.verbose || options_.oneRound || findings > 0) {
     const std::string text = plan_.text();
     printf("%s%.3f s, %ld faults, %d findings\n", text.c_str(), static_cast<double>(now() - began_) * 1e-9,
            faults, findings);
-    for (int rank = 0; rank < plan_.ranks; ++rank) {
-      const Told& told = board_->ranks[rank].told;
-      if (told.code == 0) continue;
-      printf("  rank %d, step %d, %.1f ms after the fault, \"%s\" returned %d: %s\n", rank, told.step,
-             static_cast<double>(told.at - board_->lastFault) * 1e-6, told.call, told.code.load(),
-             told.words);
-    }
+    printTold(plan_, *board_, began_);
     fflush(stdout);
   }
 }

@@ -77,10 +77,19 @@ struct Judge {
     return kNobody;
   }
 
+  bool isBeforeAnyFault(int rank) const {
+    const int64_t first = firstFault();
+    return first == 0 || board.ranks[rank].told.at < first;
+  }
+
+  // One to whom something was to happen: what it is told of that is its own affair.
+  void victim(int rank) const {
+    if (isBeforeAnyFault(rank)) complain(Wrong::kUnexpected, rank, "before any fault");
+  }
+
   void loss(int rank) const {
     const Told& told = board.ranks[rank].told;
-    const int64_t first = firstFault();
-    if (first == 0 || told.at < first) return complain(Wrong::kUnexpected, rank, "before any fault");
+    if (isBeforeAnyFault(rank)) return complain(Wrong::kUnexpected, rank, "before any fault");
     if (told.code != ncclRemoteError) return complain(Wrong::kWords, rank, "not ncclRemoteError");
     const std::vector<int> named = ranksIn(told.words);
     for (const int victim : plan.victims()) {
@@ -204,7 +213,10 @@ void judge(const Plan& plan, Board& board) {
   for (int rank = 0; rank < plan.ranks; ++rank) {
     if (board.ranks[rank].told.code == ncclSuccess) continue;
     ++told;
-    if (plan.isVictim(rank)) continue;
+    if (plan.isVictim(rank)) {
+      judge.victim(rank);
+      continue;
+    }
     if (!plan.expectsErrors()) {
       judge.complain(Wrong::kUnexpected, rank, "though nothing happened that it should be told of");
     } else if (plan.odd != kNobody) {

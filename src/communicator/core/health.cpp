@@ -142,8 +142,15 @@ std::string Health::farewell(const char* what) const {
   return own.empty() ? what : std::string(what) + " after an error: " + own;
 }
 
+// A misuse that concerns this rank alone blames nobody.
+bootstrap::Leaving Health::leaving() const {
+  const Status why = first();
+  const bool disagrees = why.code == Code::kInvalidUsage && why.peer >= 0;
+  return disagrees ? bootstrap::Leaving::kDisagreed : bootstrap::Leaving::kAborted;
+}
+
 void Health::notifyPeers(const char* what) {
-  plane_.sayGoodbye(bootstrap::Leaving::kAborted, farewell(what));
+  plane_.sayGoodbye(leaving(), farewell(what));
 }
 
 }  // namespace stretto::communicator

@@ -77,6 +77,8 @@ class Health {
 
   // What the others are told: with this rank's own error, as it may be the cause of theirs.
   std::string farewell(const char* what) const;
+  // How it leaves if that is not in peace: who has failed because ranks disagree says so.
+  bootstrap::Leaving leaving() const;
   // Peers that wait in kernels see no host memory: they are told as they are told of a rank that aborts.
   void notifyPeers(const char* what);
 

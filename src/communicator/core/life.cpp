@@ -153,7 +153,7 @@ Status Communicator::initialise() {
   if (status.ok()) status = health_.usable();
   health_.markBroken(status, State::kFailed, lastError());
   if (self_.seated()) origin.giveUp(self_.number());
-  health_.notifyPeers("could not connect");
+  plane_.sayGoodbye(bootstrap::Leaving::kAborted, health_.farewell("could not connect"));
   if (origin.seat().opened) bootstrap::Service::closeSession(self_.id());  // if nobody has come
   if (origin.seat().named) bootstrap::Service::failSession(self_.id(), self_.rank(), lastError());
   return status;
@@ -279,7 +279,7 @@ Status Communicator::finalise() {
   if (healthy) {
     plane_.sayLastGoodbye(bootstrap::Leaving::kNormally);
   } else {
-    plane_.sayLastGoodbye(bootstrap::Leaving::kAborted, health_.farewell("destroyed its communicator"));
+    plane_.sayLastGoodbye(health_.leaving(), health_.farewell("destroyed its communicator"));
   }
   return kOkStatus;
 }

@@ -26,6 +26,24 @@ std::string PeerEvents::disagreementBehind(int lost) const {
   return "";
 }
 
+// Of ranks of another host this rank may not know yet what they have called. The lost one has said why it
+// left, with both calls, and whom it blames, so that this rank blames the same one.
+Status PeerEvents::whyLost(const bootstrap::PeerLoss& loss, std::string& words) const {
+  const std::string disagreement = disagreementBehind(loss.rank);
+  Status why{loss.disagreed || !disagreement.empty() ? Code::kInvalidUsage : Code::kRemote,
+             static_cast<int16_t>(loss.rank)};
+  if (!disagreement.empty()) {
+    words = disagreement;
+  } else if (loss.disagreed && plane_.header() != nullptr) {
+    const WindowHeader& theirs = connections_.peers[static_cast<size_t>(loss.rank)].header();
+    const Status said =
+        statusOfAbort(std::atomic_ref(const_cast<uint32_t&>(theirs.failed)).load(std::memory_order_acquire));
+    const bool blames = said.code == Code::kInvalidUsage && said.peer >= 0 && said.peer < self_.ranks();
+    if (blames && said.peer != self_.rank()) why.peer = said.peer;
+  }
+  return why;
+}
+
 void PeerEvents::lost(const bootstrap::PeerLoss& loss) {
   char text[1200];
   snprintf(text, sizeof text, "rank %d lost rank %d (host %s, process %u): %s", self_.rank(), loss.rank,
@@ -33,10 +51,8 @@ void PeerEvents::lost(const bootstrap::PeerLoss& loss) {
   health_.noteLost(loss.rank, text);
   plane_.sayLost(loss.rank);
   (void)submission_.device().watchdog().noteReport();
-  const std::string disagreement = disagreementBehind(loss.rank);
-  const std::string words = disagreement.empty() ? text : disagreement;
-  const Code code = disagreement.empty() ? Code::kRemote : Code::kInvalidUsage;
-  const Status why{code, static_cast<int16_t>(loss.rank)};
+  std::string words = text;
+  const Status why = whyLost(loss, words);
   const State state = health_.state();
   if (state == State::kReady || state == State::kInitialising) health_.markBroken(why, State::kFailed, words);
   submission_.journal().flight().note(words.c_str());

@@ -27,6 +27,7 @@ class PeerEvents {
 
  private:
   std::string disagreementBehind(int lost) const;
+  Status whyLost(const bootstrap::PeerLoss& loss, std::string& words) const;
 
   const Identity& self_;
   ControlPlane& plane_;

@@ -20,10 +20,28 @@ bool offers(int command) {
   return commands > 0 && (commands & command) != 0;
 }
 
+#ifdef SYS_close_range
+constexpr long kCloseRange = SYS_close_range;
+#else
+constexpr long kCloseRange = 436;  // everywhere
+#endif
+
+// For this thread alone. A thread that waits in membarrier cannot be killed, and what a process has open is
+// closed when the last thread that shares it has ended: a rank that dies meanwhile would seem to live, for
+// seconds on a full machine. Kernels before Linux 5.9 refuse, and the thread goes on sharing all.
+void shareNoDescriptors() {
+  constexpr unsigned kFirst = 0, kLast = ~0U, kUnshare = 1U << 1;
+  (void)::syscall(kCloseRange, kFirst, kLast, kUnshare);
+}
+
 // On a thread of its own; here, if there is none.
 template <typename Work>
 void apart(Work work) {
-  if (!startAlone(work)) work();
+  const auto alone = [work] {
+    shareNoDescriptors();
+    work();
+  };
+  if (!startAlone(alone)) work();
 }
 
 }  // namespace

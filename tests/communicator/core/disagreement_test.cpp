@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "base/scoped_variable.hpp"
 #include "harness/ranks.hpp"
 
 namespace stretto {
@@ -149,6 +150,33 @@ TEST(Disagreement, WhoIsToldOfItHearsBothCalls) {
       asThreads(2, connected([&](Member& member) { tellTheRoot(member, more, revokes); }));
     }
   }
+}
+
+// The root finds that rank 1 differs, and ends at once: its last words may be all that the others hear of it.
+void gatherApart(Member& member) {
+  float values[12] = {};
+  member.board.meet();
+  ncclResult_t told =
+      ncclGather(values, values, member.rank == 1 ? 4 : 3, ncclFloat32, 0, member.comm, nullptr);
+  if (member.rank != 0) {  // it waits for nobody
+    const auto isTold = [&] {
+      return told != ncclSuccess || ncclCommGetAsyncError(member.comm, &told) != ncclSuccess;
+    };
+    member.check(eventually(10, isTold), "never told");
+    if (member.expect(told, "what it is told", ncclInvalidUsage)) {
+      told = ncclAllReduce(values, values, 1, ncclFloat32, ncclSum, member.comm, nullptr);
+    }
+  }
+  member.expect(told, "the result", ncclInvalidUsage);
+  member.expectError("the disagreement",
+                     {"ranks disagree", "rank 1", "gather float32 x 3", "gather float32 x 4"});
+  member.expect(ncclCommAbort(member.comm), "abort");
+  member.comm = nullptr;
+}
+
+TEST(Disagreement, IsToldBetweenHostsByOneThatAborts) {
+  const ScopedVariable link("STRETTO_LINK", "net");
+  for (int round = 0; round < 10; ++round) asThreads(3, connected(gatherApart));
 }
 
 // ---- Transfers that meet something else -------------------------------------------------------------------
