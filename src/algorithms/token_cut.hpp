@@ -38,8 +38,8 @@ struct TokenCut {
     const size_t inLines = std::max<size_t>(1, inPlace()) * owners();
     return quotientUp(ofBlock(blocks), std::min(inLines, std::max<size_t>(1, chunkBytes / tokenBytes)));
   }
-  // Where an all-reduce in the same lines goes in turns, its steps do not wait for each other, which rounds of
-  // tokens do: there the norm is a pass of its own when lines do not hold a block's tokens at once.
+  // Where an all-reduce in the same lines goes in turns, its steps do not wait for each other, which rounds
+  // of tokens do: there the norm is a pass of its own when lines do not hold a block's tokens at once.
   constexpr NormForm form(size_t blocks) const {
     const bool held = ofBlock(blocks) <= inPlace() * owners();
     if (!held && hasLamportSteps(Collective::kAllReduce, algorithm, ranks, payload)) return NormForm::kApart;

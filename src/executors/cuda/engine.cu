@@ -92,10 +92,6 @@ class KernelEngine final : public Engine {
   int threadsFor(const Launch& launch, const Kernel& kernel) const {
     return executors::cuda::threadsFor(launch, kernel, setup_.ranks);
   }
-  Arguments cutFor(const Launch& launch, const Kernel& kernel) const {
-    return algorithms::withShares(launch.arguments, launch.blocks * kernel.linkWarps,
-                                  algorithms::shareGrainOf(launch.algorithm, launch.protocol, setup_.ranks));
-  }
   bool isTooLarge(const Launch& launch) const;
 
   struct LaunchedQueue {
@@ -343,7 +339,7 @@ Status KernelEngine::launch(const Launch& launch, StreamHandle handle) {
   } else if (status.ok()) {
     const Context context = contextFor(how.tag, how.sequence);
     status = launchKernel(kernel.function, Size{how.blocks, threadsFor(how, kernel)}, stream, context,
-                          cutFor(how, kernel));
+                          sharesOf(how, kernel, setup_.ranks));
   }
   if (scratch != nullptr) {
     const Status freed = check(cudaFreeAsync(scratch, stream), "freeing memory of PreMulSum");
@@ -388,7 +384,7 @@ Status KernelEngine::launchTogether(std::span<const Launch> launches, StreamHand
   Size size{0, 0};
   for (const Launch& one : launches) {
     STRETTO_TRY(findKernel(one, kernel));
-    fused.items[fused.count++] = {cutFor(one, kernel),
+    fused.items[fused.count++] = {sharesOf(one, kernel, setup_.ranks),
                                   {one.tag, one.sequence},
                                   static_cast<uint16_t>(one.firstChannel),
                                   static_cast<uint16_t>(one.blocks)};

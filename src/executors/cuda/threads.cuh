@@ -20,6 +20,12 @@ inline size_t roundUp(size_t value, size_t grain) {
   return (value + grain - 1) / grain * grain;
 }
 
+// The operation as its kernel's blocks, or their warps, cut it.
+inline Arguments sharesOf(const Launch& launch, const Kernel& kernel, int ranks) {
+  return algorithms::withShares(launch.arguments, launch.blocks * kernel.linkWarps,
+                                algorithms::shareGrainOf(launch.algorithm, launch.protocol, ranks));
+}
+
 // As many threads as have something to do: fewer begin and end sooner.
 inline int threadsFor(const Launch& launch, const Kernel& kernel, int ranks) {
   if (algorithms::isDeep(launch.protocol) || launch.protocol == algorithms::Protocol::kWarpChunks) {

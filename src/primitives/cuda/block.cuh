@@ -66,6 +66,11 @@ struct Threads {
   }
 };
 
+// What who waits may have seen instead: nothing.
+struct NothingDiffers {
+  __device__ bool operator()() const { return false; }
+};
+
 // How long one thread has waited.
 struct WaitSoFar {
   static constexpr uint32_t kPollsPerLook = 1024;

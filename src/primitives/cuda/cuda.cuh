@@ -15,17 +15,12 @@
 #include "primitives/cuda/line_cursor.cuh"
 #include "primitives/cuda/lines.cuh"
 #include "primitives/cuda/norm.cuh"
+#include "primitives/cuda/rank_parts.cuh"
 #include "primitives/cuda/reduce.cuh"
 #include "primitives/cuda/state.hpp"
 #include "primitives/cuda/whole_tokens.cuh"
 
 namespace stretto::cuda {
-
-// What ranks send each other in turns: all of their input; a block of it to each; or that, and the results of
-// it to all.
-enum class Turns { kShare, kDeal, kShards };
-template <typename Byte>
-struct RankParts;
 
 // kRanks: as many ranks as the kernel was compiled for, 0 for any number.
 template <typename Reducer, typename Format, int kRanks = 0>
@@ -261,7 +256,7 @@ class Cuda {
   __device__ Status shareLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                                size_t bytes) requires(!Format::kWarpChunks) {
     if constexpr (kTurns) {
-      return inTurns<Turns::kShare>(coop, spec, {own, 0, bytes, bytes}, {to, 0, bytes, bytes});
+      return inTurns<Walk::kShare>(coop, spec, {own, 0, bytes, bytes}, {to, 0, bytes, bytes});
     } else {
       return inLines<true>(coop, spec, to, own, bytes);
     }
@@ -270,13 +265,13 @@ class Cuda {
   // before: this rank reduces its own.
   __device__ Status dealLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* from,
                               size_t stride, size_t bytes) requires(kTurns) {
-    return inTurns<Turns::kDeal>(coop, spec, {from, stride, bytes, ~size_t{0}}, {to, 0, bytes, bytes});
+    return inTurns<Walk::kDeal>(coop, spec, {from, stride, bytes, ~size_t{0}}, {to, 0, bytes, bytes});
   }
   // The same where the blocks are shards of `each` bytes of the `bytes` at `from`, and every rank's result
   // goes to all: a two-shot.
   __device__ Status shardLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* from,
                                size_t each, size_t bytes) requires(kTurns&& kRanks != 2) {
-    return inTurns<Turns::kShards>(coop, spec, {from, each, each, bytes}, {to, each, each, bytes});
+    return inTurns<Walk::kShards>(coop, spec, {from, each, each, bytes}, {to, each, each, bytes});
   }
 
   // For all peers at once (algorithms/exchange.hpp), so that loads of several are under way together. Parts
@@ -333,7 +328,6 @@ class Cuda {
 
  protected:
   static constexpr int kPeers = kRanks > 1 ? kRanks - 1 : 1;  // where their number is known
-  static constexpr int kUnroll = kPeers;                      // of loops over peers
   static constexpr int kTagBits = 20;                         // of a line's flag; the rest is the epoch
   static constexpr int kWarp = 32;
 
@@ -347,11 +341,6 @@ class Cuda {
   __device__ static int placeAt(int owner, int source) {
     if constexpr (kRanks == 2) return 0;
     return source - (source > owner ? 1 : 0);
-  }
-  // And the source that has that place here.
-  __device__ int sourceAt(int place) const {
-    if constexpr (kRanks == 2) return 1 - rank();
-    return place + (place >= rank() ? 1 : 0);
   }
   __device__ std::byte* window(int peer) const {
     static_assert(kRanks <= Context::kAtHand);
@@ -525,7 +514,6 @@ class Cuda {
   template <int kLines>
   __device__ void readLinesAt(Coop coop, int peer, const std::byte* lines, uint64_t flag,
                               const UnitTarget& target);
-  static constexpr int kPeersAtOnce = 4;
   template <typename Part>
   __device__ void putLinesAllAt(Coop coop, Phase phase, uint32_t lines, Part part);
   template <typename Place>
@@ -549,33 +537,19 @@ class Cuda {
   template <int kLines>
   __device__ void eraseBatch(int source, Phase phase, const LinePart<Format> (&parts)[kLines]) const;
   __device__ void exchangeTags(int thread, int threads);
-  // In turns. Whose tag a thread of the first warp awaits; the first threads tell one each.
-  __device__ int tagPeer() const {
-    return peerAt(1 + coop_.rank() % kPeers);
-  }
   __device__ bool awaitLines(Pack (&lines)[kPeers], const std::byte* at, const Mailbox* tagAt);
-  __device__ static Pack sumOfLines(const Reducer& reducer, uint32_t self, const Pack& own,
-                                    const Pack (&peers)[kPeers]);
-  template <Turns turns, typename Source, typename Target>
-  __device__ void goThrough(LineCursor cursor, const Reducer& reducer, Source (&sent)[kPeers], Source kept,
-                            Target target, Target (&gathered)[kPeers]);
-  template <Turns turns, template <typename> typename Lines>
-  __device__ void inTurnsBy(const LineCursor& cursor, const Reducer& reducer,
-                            const RankParts<const std::byte>& from, const RankParts<std::byte>& to);
-  template <Turns turns>
+  template <Walk walk, typename User>
+  __device__ void goThrough(LineCursor cursor, const Reducer& reducer, User user);
+  template <Walk walk>
   __device__ Status inTurns(Coop coop, const ReduceSpec& spec, const RankParts<const std::byte>& from,
                             const RankParts<std::byte>& to);
   template <bool put>
   __device__ Status inLines(Coop coop, const ReduceSpec& spec, std::byte* to, const std::byte* own,
                             size_t bytes);
   __device__ bool awaitStage(int stage, size_t chunk, int stages);
-  // `peer`: who is waited for; or kNobody.
-  __device__ Code exhausted(WaitSoFar& waiting, int peer) const {
-    return exhausted(waiting, peer, [] { return false; });
-  }
-  // `differs()`: what has come is another operation's.
-  template <typename Differs>
-  __device__ Code exhausted(WaitSoFar& waiting, int peer, Differs differs) const {
+  // `peer`: who is waited for; or kNobody. `differs()`: what has come is another operation's.
+  template <typename Differs = NothingDiffers>
+  __device__ Code exhausted(WaitSoFar& waiting, int peer, Differs differs = {}) const {
     if (!waiting.isDue()) return Code::kOk;
     return differs() ? Code::kInvalidUsage : lookAgain(waiting, peer);
   }

@@ -8,6 +8,9 @@
 
 namespace stretto::cuda {
 
+// Loads that are under way together, of so many peers' lines.
+inline constexpr int kPeersAtOnce = 4;
+
 // Threads hold two units of a line, but for those with a flag.
 template <typename Format>
 inline constexpr bool kPairs = Format::kLineUnits > 1;
@@ -306,7 +309,7 @@ __device__ void Cuda<Reducer, Format, kRanks>::passLines(Coop coop, const UnitSo
                                [&](const LinePart<Format>(&parts)[kLines], int lane) {
                                  Pack own[kLines] = {};
                                  loadBatch(own, source, parts, lane);
-#pragma unroll(kUnroll)
+#pragma unroll(kPeers)
                                  for (int step = 1; mixed && step < ranks(); ++step) {
                                    putBatch(linesAt(step, Phase::kScatter), lineFlag(), own, parts, lane);
                                  }
@@ -361,7 +364,7 @@ __device__ Status Cuda<Reducer, Format, kRanks>::reducePutLines(Coop coop, const
           Pack mine[1] = {};
           loadBatch(mine, source, parts, lane);
           reduceBatch<1, kSourcesAtOnce<Reducer>>(reducer, parts, mine, lane, [&](const auto& result) {
-#pragma unroll(kUnroll)
+#pragma unroll(kPeers)
             for (int step = 1; step < ranks(); ++step) {
               if (only >= 0 && peerAt(step) != only) continue;
               putBatch(linesAt(step, Phase::kGather), lineFlag(), result, parts, lane);

@@ -12,94 +12,10 @@
 
 namespace stretto::cuda {
 
-// A part of a user's buffer as lines that are whole and aligned, and as any: the common case knows nothing of
-// the other.
-template <typename Byte>
-struct PlainLines {
-  Byte* begin = nullptr;
-
-  __device__ PlainLines() = default;
-  __device__ PlainLines(Byte* part, size_t /*bytes*/) : begin(part) {}
-  __device__ Pack load(uint32_t line) const { return loadPack(begin + size_t{line} * sizeof(Pack)); }
-  __device__ void store(uint32_t line, Pack value) const {
-    storePack(begin + size_t{line} * sizeof(Pack), value);
-  }
-};
-template <typename Byte>
-struct AnyLines {
-  Byte* begin = nullptr;
-  size_t bytes = 0;
-
-  __device__ AnyLines() = default;
-  __device__ AnyLines(Byte* part, size_t size) : begin(part), bytes(size) {}
-  __device__ UnitView<Byte> units() const { return {begin, bytes}; }
-  __device__ Pack load(uint32_t line) const {
-    return units().loadPair(size_t{line} * LamportFormat::kLineUnits);
-  }
-  __device__ void store(uint32_t line, Pack value) const {
-    units().storePair(size_t{line} * LamportFormat::kLineUnits, value);
-  }
-};
-
-// A user's buffer as the parts of the ranks, which are all of the same size but where it ends early.
-template <typename Byte>
-struct RankParts {
-  Byte* begin;
-  size_t stride;  // from one part to the next
-  size_t each;    // bytes of a part
-  size_t end;     // bytes of the buffer, from where on nothing is there
-
-  __device__ bool suitLines() const {
-    return isAligned(begin, sizeof(Pack)) && stride % sizeof(Pack) == 0 && each % sizeof(Pack) == 0;
-  }
-  template <template <typename> typename Lines>
-  __device__ Lines<Byte> of(int rank) const {
-    const size_t at = static_cast<size_t>(rank) * stride;
-    return {begin + at, at < end ? std::min(each, end - at) : 0};
-  }
-};
-
-// The peers' lines, of which the first lies at `at`; where `tagAt` is one, also a peer's tag. All loads are
-// under way before one is looked at.
-template <typename Reducer, typename Format, int kRanks>
-__device__ __forceinline__ bool Cuda<Reducer, Format, kRanks>::awaitLines(Pack (&lines)[kPeers],
-                                                                          const std::byte* at,
-                                                                          const Mailbox* tagAt) {
-  WaitSoFar waiting;
-  while (true) {
-#pragma unroll
-    for (int i = 0; i < kPeers; ++i) lines[i] = loadRelaxed(at + i * Format::region(layout()));
-    bool come = true;
-    if (tagAt != nullptr) {
-      const Pack reported = loadRelaxed(tagAt);
-      come = reported.low >= epoch_;
-      if (come && reported.high != tag_) {
-        failed_ = true;  // several of the warp see it, and one for each peer says so
-        if (coop_.rank() < kPeers) report(Code::kInvalidUsage, tagPeer(), reported.high);
-        return false;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kPeers; ++i) come = come && !Format::absent(lines[i]);
-    if (come) return true;
-    if (!waiting.isDue()) continue;
-    int late = tagPeer();
-#pragma unroll
-    for (int i = 0; i < kPeers; ++i) {
-      if (Format::absent(lines[i])) late = sourceAt(i);
-    }
-    if (const Code code = lookAgain(waiting, late); code != Code::kOk) {
-      report(code, late, 0);
-      return false;
-    }
-  }
-}
-
 // In the order of the ranks, of which this is number `self`: its own line among the peers'.
-template <typename Reducer, typename Format, int kRanks>
-__device__ __forceinline__ Pack Cuda<Reducer, Format, kRanks>::sumOfLines(const Reducer& reducer,
-                                                                          uint32_t self, const Pack& own,
-                                                                          const Pack (&peers)[kPeers]) {
+template <typename Reducer, int kPeers>
+__device__ __forceinline__ Pack sumInOrder(const Reducer& reducer, uint32_t self, const Pack& own,
+                                           const Pack (&peers)[kPeers]) {
   const auto either = [](bool first, const Pack& a, const Pack& b) -> Pack {
     return {first ? a.low : b.low, first ? a.high : b.high};
   };
@@ -111,12 +27,49 @@ __device__ __forceinline__ Pack Cuda<Reducer, Format, kRanks>::sumOfLines(const 
   auto low = reducer.start(first.low);
   auto high = reducer.start(first.high);
 #pragma unroll
-  for (uint32_t of = 1; of < kRanks; ++of) {
+  for (uint32_t of = 1; of <= kPeers; ++of) {
     const Pack next = valueOf(of);
     reducer.join(low, next.low);
     reducer.join(high, next.high);
   }
   return {reducer.finish(low), reducer.finish(high)};
+}
+
+// The peers' lines, of which the first lies at `at`; where `tagAt` is one, also a peer's tag. All loads are
+// under way before one is looked at.
+template <typename Reducer, typename Format, int kRanks>
+__device__ __forceinline__ bool Cuda<Reducer, Format, kRanks>::awaitLines(Pack (&lines)[kPeers],
+                                                                          const std::byte* at,
+                                                                          const Mailbox* tagAt) {
+  const int tagPeer = peerAt(1 + coop_.rank() % kPeers);
+  WaitSoFar waiting;
+  while (true) {
+#pragma unroll
+    for (int i = 0; i < kPeers; ++i) lines[i] = loadRelaxed(at + i * Format::region(layout()));
+    bool come = true;
+    if (tagAt != nullptr) {
+      const Pack reported = loadRelaxed(tagAt);
+      come = reported.low >= epoch_;
+      if (come && reported.high != tag_) {
+        failed_ = true;  // several of the warp see it, and one for each peer says so
+        if (coop_.rank() < kPeers) report(Code::kInvalidUsage, tagPeer, reported.high);
+        return false;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kPeers; ++i) come = come && !Format::absent(lines[i]);
+    if (come) return true;
+    if (!waiting.isDue()) continue;
+    int late = tagPeer;
+#pragma unroll
+    for (int i = 0; i < kPeers; ++i) {
+      if (Format::absent(lines[i])) late = sourceAt(i, rank());
+    }
+    if (const Code code = lookAgain(waiting, late); code != Code::kOk) {
+      report(code, late, 0);
+      return false;
+    }
+  }
 }
 
 // Places are used again by the round after the next, so a thread that writes there must know that the same
@@ -143,100 +96,78 @@ __device__ __forceinline__ Pack Cuda<Reducer, Format, kRanks>::sumOfLines(const 
 // All that needs nothing of the operation before is done before the wait for its end, and the first load does
 // not wait for what that one has left.
 template <typename Reducer, typename Format, int kRanks>
-template <Turns turns, typename Source, typename Target>
+template <Walk walk, typename User>
 __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCursor cursor,
-                                                                         const Reducer& reducer,
-                                                                         Source (&sent)[kPeers], Source kept,
-                                                                         Target target,
-                                                                         Target (&gathered)[kPeers]) {
-  constexpr bool kShares = turns == Turns::kShare, kGathers = turns == Turns::kShards;
+                                                                         const Reducer& reducer, User user) {
+  constexpr bool kShares = walk == Walk::kShare, kGathers = walk == Walk::kShards;
   constexpr int kSent = kShares ? 1 : kPeers;
-  std::byte* out[kPeers];
-  std::byte* in = ownNear_ + Format::begin(context_.places);
-  std::byte* tagNear = peerNear_[0];
-  const uint32_t gather = kPeers * Format::region(layout());
+  const uint32_t begin = Format::begin(context_.places);
+  PeerLines<kPeers> lines{.out = {}, .in = ownNear_ + begin, .region = Format::region(layout())};
+  const uint32_t gather = kPeers * lines.region;
   uint32_t apart = kRanks == 2 ? gather : kPhases * gather;
+  // The first threads tell one peer each the tag, and all of the first warp await one.
+  const int tagPeer = peerAt(1 + coop_.rank() % kPeers);
+  std::byte* tagNear = peerNear_[0];
 #pragma unroll
   for (int i = 0; i < kPeers; ++i) {
     std::byte* near = peerNear_[i];
     if (kRanks != 2) keepAtHand(near);  // or the compiler would make an array of them, in memory
     if (coop_.rank() % kPeers == i) tagNear = near;
-    out[i] =
-        near + Format::begin(context_.places) + placeAt(peerAt(i + 1), rank()) * Format::region(layout());
-    keepAtHand(out[i]);
-    if (i < kSent) keepAtHand(sent[i].begin);
+    lines.out[i] = near + begin + placeAt(peerAt(i + 1), rank()) * lines.region;
+    keepAtHand(lines.out[i]);
+    if (i < kSent) keepAtHand(user.sent[i].begin);
   }
-  // threadIdx.y is 0, and no constant: the assembler would load a parameter again where it is used. Of two
-  // ranks there are twice as many threads, and where they send each other different things no register is
-  // left.
+  // threadIdx.y is 0, and no constant: the assembler would load a parameter again where it is used. Two ranks
+  // that send each other different things have no register for it.
   const auto number = static_cast<uint32_t>(rank());
   const uint32_t self = kRanks == 2 && !kShares ? number : number + threadIdx.y;
   if (kRanks != 2) keepAtHand(tagNear);
-  keepAtHand(target.begin);
-  keepAtHand(in);
+  keepAtHand(user.target.begin);
+  keepAtHand(lines.in);
   keepAtHand(apart);
   uint64_t before = hasCome_ ? 0 : come();
   bool goesOn = cursor.begins(), isInside = goesOn && cursor.isInside();
   Pack ahead[kSent] = {};
-  const auto load = [&] {
-#pragma unroll
-    for (int i = 0; i < kSent; ++i) ahead[i] = sent[i].load(cursor.line());
-  };
-  if (isInside) load();
+  if (isInside) user.load(ahead, cursor.line());
   keepAtHand(before);  // and not looked at any sooner
   epoch_ += before;
   uint32_t place = static_cast<uint32_t>(epoch_) % Format::kPlaces * apart;
-  const auto put = [&] {
-#pragma unroll
-    for (int i = 0; i < kPeers; ++i) {
-      storeRelaxed(out[i] + (place + cursor.at()), Format::sendable(ahead[kShares ? 0 : i]));
-    }
-  };
-  const auto erase = [&](uint32_t at) {
-#pragma unroll
-    for (int i = 0; i < kPeers; ++i) {
-      storePack(in + at + i * Format::region(layout()), {~uint64_t{0}, ~uint64_t{0}});
-    }
-  };
+  const auto put = [&] { lines.template put<Format>(place + cursor.at(), ahead); };
   if (isInside) put();
   const Mailbox* tagAt = nullptr;
   if (coop_.rank() < kPeers && comparesTags())
-    storeRelaxed(tagNear + mailboxOffset(Phase::kScatter, placeAt(tagPeer(), rank())), {epoch_, tag_});
-  if (coop_.rank() < kWarp && comparesTags()) tagAt = mailboxFrom(tagPeer(), Phase::kScatter);
+    storeRelaxed(tagNear + mailboxOffset(Phase::kScatter, placeAt(tagPeer, rank())), {epoch_, tag_});
+  if (coop_.rank() < kWarp && comparesTags()) tagAt = mailboxFrom(tagPeer, Phase::kScatter);
   Pack got[kPeers];
   // The line whose result is still to be had from its owner, and where that comes.
   uint32_t awaited = 0, awaitedAt = 0;
   bool awaits = false;
   const auto takeResults = [&] {
-    if (!awaits || failed_ || !awaitLines(got, in + awaitedAt, nullptr)) return;
-    erase(awaitedAt);
-#pragma unroll
-    for (int i = 0; i < kPeers; ++i) gathered[i].store(awaited, got[i]);
+    if (!awaits || failed_ || !awaitLines(got, lines.in + awaitedAt, nullptr)) return;
+    lines.eraseAll(awaitedAt);
+    user.gather(awaited, got);
   };
   while (goesOn) {
     const uint32_t here = cursor.line(), at = place + cursor.at();
     const bool reads = isInside;
-    const Pack mine = kShares || !reads ? ahead[0] : kept.load(here);
+    const Pack mine = kShares || !reads ? ahead[0] : user.kept.load(here);
     goesOn = cursor.next([&] {
       nextEpoch();
       place = apart - place;
     });
     isInside = goesOn && !failed_ && cursor.isInside();
-    if (isInside) load();
+    if (isInside) user.load(ahead, cursor.line());
     if (goesOn && cursor.isToFence()) {
       if (__any_sync(0xffffffff, failed_)) break;
       fenceSystemByWarp();
     }
     if (isInside) put();
-    if (!reads || failed_ || !awaitLines(got, in + at, tagAt)) continue;
+    if (!reads || failed_ || !awaitLines(got, lines.in + at, tagAt)) continue;
     tagAt = nullptr;
-    const Pack sum = sumOfLines(reducer, self, mine, got);
-    if constexpr (kGathers) {
-#pragma unroll
-      for (int i = 0; i < kPeers; ++i) storeRelaxed(out[i] + (gather + at), Format::sendable(sum));
-    }
-    erase(at);
-    target.store(here, sum);
+    const Pack sum[] = {sumInOrder(reducer, self, mine, got)};
+    if constexpr (kGathers) lines.template put<Format>(gather + at, sum);
+    lines.eraseAll(at);
+    user.target.store(here, sum[0]);
     if constexpr (kGathers) {
       takeResults();
       awaits = true;
@@ -248,24 +179,7 @@ __device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::goThrough(LineCur
 }
 
 template <typename Reducer, typename Format, int kRanks>
-template <Turns turns, template <typename> typename Lines>
-__device__ __forceinline__ void Cuda<Reducer, Format, kRanks>::inTurnsBy(
-    const LineCursor& cursor, const Reducer& reducer, const RankParts<const std::byte>& from,
-    const RankParts<std::byte>& to) {
-  constexpr bool kGathers = turns == Turns::kShards;
-  Lines<const std::byte> sent[kPeers];
-  Lines<std::byte> gathered[kPeers];
-#pragma unroll
-  for (int i = 0; i < kPeers; ++i) {
-    sent[i] = from.template of<Lines>(peerAt(i + 1));
-    if (kGathers) gathered[i] = to.template of<Lines>(sourceAt(i));
-  }
-  goThrough<turns>(cursor, reducer, sent, from.template of<Lines>(rank()),
-                   to.template of<Lines>(kGathers ? rank() : 0), gathered);
-}
-
-template <typename Reducer, typename Format, int kRanks>
-template <Turns turns>
+template <Walk walk>
 __device__ Status Cuda<Reducer, Format, kRanks>::inTurns(Coop coop, const ReduceSpec& spec,
                                                          const RankParts<const std::byte>& from,
                                                          const RankParts<std::byte>& to) {
@@ -273,11 +187,24 @@ __device__ Status Cuda<Reducer, Format, kRanks>::inTurns(Coop coop, const Reduce
   const LineCursor cursor(linesForBytes<Format>(from.each),
                           static_cast<uint32_t>(lineBytes() / Format::kLineBytes),
                           static_cast<uint32_t>(coop.rank()), static_cast<uint32_t>(coop.size()));
-  const bool isWhole = turns != Turns::kShards || from.end == kRanks * from.each;
+  const auto go = [&](auto kind) {
+    using Kind = decltype(kind);
+    constexpr bool kGathers = walk == Walk::kShards;
+    UserLines<Kind, kPeers> user;
+    user.kept = from.template of<Kind>(rank());
+    user.target = to.template of<Kind>(kGathers ? rank() : 0);
+#pragma unroll
+    for (int i = 0; i < kPeers; ++i) {
+      user.sent[i] = from.template of<Kind>(peerAt(i + 1));
+      if (kGathers) user.gathered[i] = to.template of<Kind>(sourceAt(i, rank()));
+    }
+    goThrough<walk>(cursor, reducer, user);
+  };
+  const bool isWhole = walk != Walk::kShards || from.end == kRanks * from.each;
   if (isWhole && from.suitLines() && to.suitLines()) {
-    inTurnsBy<turns, PlainLines>(cursor, reducer, from, to);
+    go(Plain{});
   } else {
-    inTurnsBy<turns, AnyLines>(cursor, reducer, from, to);
+    go(Any{});
   }
   // Threads without a line have had nothing that they could look beside. There are some only where one round
   // is all, and this is still its epoch.
@@ -285,7 +212,8 @@ __device__ Status Cuda<Reducer, Format, kRanks>::inTurns(Coop coop, const Reduce
     const auto thread = static_cast<uint32_t>(coop.rank());
     const bool hasLooked = thread >= kPeers || thread < linesForBytes<Format>(from.each) || !comparesTags();
     if (!hasLooked && !failed_) {
-      (void)awaitMailbox(tagPeer(), mailboxFrom(tagPeer(), Phase::kScatter), epoch_, true);
+      const int tagPeer = peerAt(1 + coop.rank() % kPeers);
+      (void)awaitMailbox(tagPeer, mailboxFrom(tagPeer, Phase::kScatter), epoch_, true);
     }
   }
   return failed_ ? Status{Code::kRemote} : Status{};

@@ -46,7 +46,8 @@ struct ReduceBody {
 // As kernels for two ranks make it.
 template <typename Reducer>
 struct OfTwo : Reducer {
-  __host__ __device__ explicit OfTwo(const ReduceSpec& spec) : Reducer(spec, typename Reducer::template Among<2>{}) {}
+  __host__ __device__ explicit OfTwo(const ReduceSpec& spec)
+      : Reducer(spec, typename Reducer::template Among<2>{}) {}
 };
 
 struct Scalar {
