@@ -77,15 +77,14 @@ __device__ __forceinline__ bool Cuda<Reducer, Format, kRanks>::awaitLines(Pack (
 //
 //   1. A thread puts line j when it has lines j - 2 of all peers, and has read the results of lines j - 3.
 //      It puts the result of line j when it has lines j of all peers.
-//   2. In every round but the first a thread fences once, before it puts line f of the round, which is
-//   neither
-//      the first nor the last. By 1 it has then erased all lines before f - 1, and all results before f - 2.
-//   3. Lines. Who puts the first line of a round has, by 1, all but the last of the round before, so line f
-//   of
-//      it, before which the peer has erased all lines of the round before that.
-//   4. Results. Who puts that of line j of a round has line j. If f is at most j, the peer has erased all
-//      results before f - 2 of this round. If not, it has those before f - 2 of the round before; so of the
-//      round before that all but the last, if f is 1, whose place the last of this round takes, after f.
+//   2. In every round but the first a thread fences once: before it puts line f of the round, which is not
+//      the first and not the last. By 1 it has then erased all lines before f - 1, and all results before
+//      f - 2.
+//   3. Lines. Who puts the first line of a round has, by 1, all lines of the round before but the last, so
+//      it has line f. The peer put that after its fence, and had erased all of the round before that.
+//   4. Results. Who puts the result of line j of a round has line j. If f is at most j, the peer has erased
+//      all results before f - 2 of this round. If not, it has erased those before f - 2 of the round before:
+//      all of the round before that, or all but its last, whose place is used after f.
 //
 // The order that the fence makes is kept whatever the way of the stores. The next operation may be cut in
 // another way. Its first round writes where this operation's last round but one was read: this rank's kernel
