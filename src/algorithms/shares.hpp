@@ -44,8 +44,9 @@ constexpr size_t shareGrainOf(Algorithm algorithm, Protocol protocol, int ranks)
   const bool inTurns = protocol == Protocol::kLamport && takesTurns(ranks);
   return inTurns ? std::max(kShareGrain, kShardGrain * shardsOf(algorithm, ranks)) : kShareGrain;
 }
-// Whether there are more rounds, which go in turns. Each holds half the payload at least. That must be three
-// lines for each thread of some warps; between two ranks it is so many that half of all or more take part.
+// Whether an operation that one round does not hold goes in several. Rounds are cut evenly, so each holds
+// half the payload or more, and every thread that takes part must have three lines in it. The payload must
+// be large enough for one warp, or between two ranks for a third of all threads.
 constexpr bool hasLamportSteps(Collective collective, Algorithm algorithm, int ranks, size_t payload) {
   constexpr size_t kLine = 16, kLeastThreads = 32, kLeastLines = 3;
   const bool sums = collective == Collective::kAllReduce ||

@@ -243,9 +243,10 @@ int preferredBlocks(const Descriptor& row, const Request& request, const Machine
   const int most = mostPlanned(row, machine);
   if (machine.blocks != 0) return most;
   if (isFusedNorm(row, request, machine)) return blocksOfTokens(row, request, machine);
-  // Where lines go in turns half of all blocks are enough until each of them has a line for each of its
-  // threads. With little to do fewer begin and end sooner between two ranks, whose blocks have 2 KB at least;
-  // among several a block that puts the same to all of them is done sooner the less it has.
+  // Where lines go in turns, half of all blocks are enough until each of their threads has a line. For small
+  // operations it depends on the ranks. Between two, few blocks of 2 KB or more are the fastest, as fewer
+  // begin and end sooner. Among several, many blocks of 128 bytes or more are, as each thread stores to
+  // several peers.
   const bool inTurns = row.protocol == Protocol::kLamport && algorithms::takesTurns(request.ranks);
   const bool fewer = row.protocol == Protocol::kLamport && (inTurns || request.bytes <= kFew);
   size_t each = constantsOf(row).bytesPerBlock * (fewer ? 2 : 1);

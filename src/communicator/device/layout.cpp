@@ -13,10 +13,11 @@ constexpr uint32_t kSlots = 4;
 constexpr uint32_t kLineRegion = 4096, kLeastLines = 512;         // half of it payload
 constexpr uint32_t kLL128Region = 144 * 128, kLeastLL128 = 1024;  // 17,280 bytes of payload
 constexpr uint32_t kLamportRegion = 66 * 1024, kLeastLamport = 1024;
-// Where several peers' lines go in turns each has more than its part of that. In every round each thread has
-// three lines of each peer or more, so that four times as much lets 512 threads take part among four ranks;
-// with half of it 512 MB take 5 % longer, with twice as much no less (docs/results/2026-11-28-gpu-4-h100).
-// Three times as much is enough for the 256 threads that there are among eight.
+// Where lines go in turns among several ranks, a region must hold three lines of every thread, or fewer
+// threads take part. Four times the usual memory does so for the 512 threads of a kernel for four ranks. With
+// half of that 512 MB take 5 % longer, and with twice as much no less
+// (docs/results/2026-11-28-gpu-4-h100). Three times the usual memory does so for the 256 threads of a kernel
+// for eight ranks.
 constexpr uint32_t regionInTurns(int ranks) {
   return kLamportRegion * (ranks == 4 ? 4 : 3);
 }

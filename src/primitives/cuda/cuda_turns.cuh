@@ -82,9 +82,12 @@ __device__ __forceinline__ bool Cuda<Reducer, Format, kRanks>::awaitLines(Pack (
 //      f - 2.
 //   3. Lines. Who puts the first line of a round has, by 1, all lines of the round before but the last, so
 //      it has line f. The peer put that after its fence, and had erased all of the round before that.
-//   4. Results. Who puts the result of line j of a round has line j. If f is at most j, the peer has erased
-//      all results before f - 2 of this round. If not, it has erased those before f - 2 of the round before:
-//      all of the round before that, or all but its last, whose place is used after f.
+//   4. Results. The result of line j of round r + 2 goes where that of line j of round r was. Who puts it has
+//      line j of round r + 2 from every peer. There are two cases:
+//      a. j >= f of round r + 2. The peer has fenced in round r + 2, and had then erased all results of round
+//         r by 2.
+//      b. j < f of round r + 2. The peer has fenced in round r + 1, and had then erased all results of round
+//         r but perhaps the last. The last one is not concerned: f is not the last line of its round.
 //
 // The order that the fence makes is kept whatever the way of the stores. The next operation may be cut in
 // another way. Its first round writes where this operation's last round but one was read: this rank's kernel
