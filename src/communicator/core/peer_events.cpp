@@ -35,9 +35,8 @@ Status PeerEvents::whyLost(const bootstrap::PeerLoss& loss, std::string& words) 
   if (!disagreement.empty()) {
     words = disagreement;
   } else if (loss.disagreed && plane_.header() != nullptr) {
-    const WindowHeader& theirs = connections_.peers[static_cast<size_t>(loss.rank)].header();
-    const Status said =
-        statusOfAbort(std::atomic_ref(const_cast<uint32_t&>(theirs.failed)).load(std::memory_order_acquire));
+    WindowHeader& theirs = connections_.peers[static_cast<size_t>(loss.rank)].header();
+    const Status said = statusOfAbort(std::atomic_ref(theirs.failed).load());
     const bool blames = said.code == Code::kInvalidUsage && said.peer >= 0 && said.peer < self_.ranks();
     if (blames && said.peer != self_.rank()) why.peer = said.peer;
   }
