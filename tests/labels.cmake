@@ -14,10 +14,11 @@ set(STRETTO_ALONE algorithms api bootstrap communicator)
 # Suites whose ranks or helpers are processes are of no folder's sanitized tests: they have no label.
 set(STRETTO_SUITES_OF_PROCESSES
   api.ChildInTheMaking api.EveryCollectiveOfProcesses api.Fork api.GroupOfProcesses api.LargeOfProcesses
-  bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.DeviceWatch communicator.DirectLoss
+  bootstrap.HostProcesses bootstrap.Interface bootstrap.Processes communicator.Connect communicator.DeviceWatch
+  communicator.DirectLoss
   communicator.EncryptedHosts communicator.HostsOfProcesses communicator.ManyRanksOnHosts communicator.ProfilerCalls
   communicator.ProfilerSampling memory.ForkedImports net.TcpSilence
-  observe.DoctorOfProcesses observe.FlightOfProcesses
+  observe.DoctorOfProcesses observe.FlightOfProcesses observe.Liveness
   platform.FencedProcess platform.ForkedChild platform.ForkedThread platform.FutexOfProcesses plugins.ProfilerProcess)
 set(STRETTO_SUITES_OF_ONE_THREAD
   primitives.Copy primitives.EveryNarrowFloat primitives.EveryType primitives.Reduce)

@@ -10,7 +10,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -18,6 +17,7 @@
 
 #include "platform/clock.hpp"
 #include "platform/shared_memory.hpp"
+#include "platform/small_file.hpp"
 
 namespace stretto::observe {
 namespace {
@@ -31,8 +31,7 @@ struct Stat {
   uint64_t startTime = 0;
 };
 Stat statOf(os::ProcessId pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = platform::readSmallFile("/proc/" + std::to_string(pid) + "/stat");
   const size_t bracket = text.rfind(')');
   if (bracket == std::string::npos || bracket + 2 >= text.size()) return {};
   Stat stat;

@@ -1,6 +1,5 @@
 #include "platform/identity.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,21 +9,10 @@
 #include <string>
 
 #include "base/parameters.hpp"
+#include "platform/small_file.hpp"
 
 namespace stretto {
 namespace {
-
-// The first bytes of a small file; empty when it cannot be read.
-std::string readSmallFile(const char* path) {
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return {};
-  }
-  char text[2048];
-  const ssize_t got = ::read(fd, text, sizeof text);
-  ::close(fd);
-  return std::string(text, got > 0 ? static_cast<size_t>(got) : 0);
-}
 
 int hexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -63,7 +51,7 @@ uint64_t parseStartTime(const std::string& text) {
 
 Status readBoot(ProcessIdentity& identity) {
   constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
-  if (!parseUuid(readSmallFile(kBootId), identity.bootId)) {
+  if (!parseUuid(platform::readSmallFile(kBootId), identity.bootId)) {
     std::memset(identity.bootId, 0, sizeof identity.bootId);
     if (identity.hostId[0] == 0) {
       return fail(Code::kSystem, "cannot read %s to tell hosts apart; set %s to a text of this host's own",
@@ -90,7 +78,7 @@ Status completeIdentity(ProcessIdentity& identity) {
 }
 
 uint64_t startTimeOf(uint32_t pid) {
-  return parseStartTime(readSmallFile(("/proc/" + std::to_string(pid) + "/stat").c_str()));
+  return parseStartTime(platform::readSmallFile("/proc/" + std::to_string(pid) + "/stat"));
 }
 
 }  // namespace stretto
