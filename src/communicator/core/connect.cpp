@@ -118,6 +118,15 @@ Result<links::Link> openLink(const links::Endpoint& mine, const links::Endpoint&
                    mine.process.pid);
 }
 
+// Whether what kept this rank from reaching another is that the other has ended: its words then name it, as
+// those of every loss do.
+Status whyUnreached(int rank, const links::Endpoint& theirs, Status status) {
+  if (status.code != Code::kRemote) return status;
+  return failAbout(theirs.rank, Code::kRemote,
+                   "rank %d lost rank %d (host %s, process %u): its memory cannot be opened any more", rank,
+                   theirs.rank, theirs.process.hostname, theirs.process.pid);
+}
+
 // That move what a rank's kernels put into links: of ranks in host memory the one that waits.
 Result<int> proxyThreads(int rank, std::span<const links::Endpoint> endpoints) {
   const links::Endpoint& mine = endpoints[static_cast<size_t>(rank)];
@@ -185,7 +194,7 @@ Status openAll(const ConnectRequest& request, const WindowLayout& layout,
     }
     const bool self = theirs.rank == request.rank;
     auto link = self ? links::memory::open(theirs) : openLink(mine, theirs, connections);
-    if (!link.ok()) return link.status();
+    if (!link.ok()) return whyUnreached(request.rank, theirs, link.status());
     Peer peer;
     peer.window = link.value().window;
     peer.rank = theirs.rank;
