@@ -41,12 +41,13 @@ inline constexpr Status kOkStatus{};
 const std::string& lastError();
 void setLastError(std::string text);
 
-// A value or the Status that explains its absence.
+// A value or the Status that explains its absence: one that is ok explains nothing, and is an error.
 template <typename T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
-  Result(Status status) : status_(status) {}     // NOLINT
+  Result(Status status)                                     // NOLINT
+      : status_(!status.ok() ? status : fail(Code::kInternal, "neither a result nor an error")) {}
   bool ok() const { return status_.ok(); }
   Status status() const { return status_; }
   T& value() { return value_; }

@@ -29,19 +29,17 @@ ClientLink::ClientLink(const Meeting& place, const MemberInfo& who, int rankCoun
       onNudged_(std::move(onNudged)) {}
 
 template <typename Predicate>
-Waited ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline,
-                         const StopCheck& stop, Predicate&& satisfied) {
+WaitEnd ClientLink::await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline,
+                          const StopCheck& stop, Predicate&& satisfied) {
   while (!satisfied()) {
-    if (stop && !stop().ok()) {
-      return Waited::kStopped;
-    }
+    if (const Status why = stop ? stop() : kOkStatus; !why.ok()) return {Waited::kStopped, why};
     const Clock::time_point now = Clock::now();
     if (now >= deadline) {
-      return Waited::kTimeout;
+      return {Waited::kTimeout, {}};
     }
     changed_.wait_until(lock, stop ? std::min(deadline, now + kStopPoll) : deadline);
   }
-  return Waited::kDone;
+  return {Waited::kDone, {}};
 }
 
 // --- the background thread ------------------------------------------------------------------------------
@@ -273,7 +271,7 @@ void ClientLink::orphaned() {
 
 // --- callers ---------------------------------------------------------------------------------------------
 
-Waited ClientLink::waitJoined(Clock::time_point deadline) {
+WaitEnd ClientLink::waitJoined(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   return await(lock, deadline, stop_, [&] { return joined_ || joinFailure_; });
 }
@@ -337,15 +335,18 @@ bool ClientLink::hasGone(int rank) const {
   return static_cast<size_t>(rank) < gone_.size() && gone_[static_cast<size_t>(rank)];
 }
 
-Status ClientLink::stopReason(const StopCheck& other) const {
-  if (other) STRETTO_TRY(other());
+Status ClientLink::stopReason() const {
   return stop_ ? stop_() : kOkStatus;
 }
 
-Waited ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop) {
+WaitEnd ClientLink::waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop) {
   std::unique_lock lock(mutex_);
+  const auto stops = [&] {
+    if (stop) STRETTO_TRY(stop());
+    return stopReason();
+  };
   return await(
-      lock, deadline, [&] { return stopReason(stop); },
+      lock, deadline, stops,
       [&] { return resultsSeen_ > sequence || spoiled_ || isDisrupted(sequence) || silenced_; });
 }
 

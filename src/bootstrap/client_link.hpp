@@ -19,6 +19,12 @@
 namespace stretto::bootstrap {
 
 enum class Waited : uint8_t { kDone, kTimeout, kStopped };
+// How a wait ended. `why` is what a stop check said, whose words are the waiting thread's last error; asked
+// again, it may say something else.
+struct WaitEnd {
+  Waited how;
+  Status why;
+};
 // How far the way to the host has come, for a timeout's explanation.
 enum class Joining : uint8_t { kNothing, kConnected, kNotOpened, kAdmitted };
 
@@ -74,8 +80,7 @@ class ClientLink {
   void orphaned();  // this process is exiting: nothing will happen any more
 
   // --- for callers: waiting ------------------------------------------------------------------------
-  // Each returns kStopped once the stop check is not ok; stopReason() then asks it again, for its words.
-  Waited waitJoined(Clock::time_point deadline);
+  WaitEnd waitJoined(Clock::time_point deadline);
   // After waitJoined: kOk, or why not. Sets the caller's last error.
   Status joinOutcome() const;
   bool admitted() const;
@@ -83,7 +88,7 @@ class ClientLink {
 
   // Reserves the next exchange; not ok when none is possible any more.
   Result<uint32_t> beginExchange(const char* name);
-  Waited waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop);
+  WaitEnd waitExchange(uint32_t sequence, Clock::time_point deadline, const StopCheck& stop);
   Result<std::vector<Bytes>> exchangeOutcome(const char* name, uint32_t sequence);
   void spoilExchanges(Refusal why);
 
@@ -92,7 +97,8 @@ class ClientLink {
   void waitDetached(Clock::time_point deadline, bool mayStop);
   // Makes waiting callers return and lets no callback run any more.
   void silence();
-  Status stopReason(const StopCheck& other = {}) const;
+  // Why this member waits for nothing any more, or kOk.
+  Status stopReason() const;
   bool hasGone(int rank) const;
 
   // Valid, and constant, once joined.
@@ -100,7 +106,7 @@ class ClientLink {
 
  private:
   template <typename Predicate>
-  Waited await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
+  WaitEnd await(std::unique_lock<std::mutex>& lock, Clock::time_point deadline, const StopCheck& stop,
                Predicate&& satisfied);
   void deliver(const MemberInfo& who, const Lost& loss);
   void disrupt(uint32_t exchange, int peer, std::string text);

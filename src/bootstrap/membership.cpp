@@ -115,23 +115,24 @@ const Encryption& Membership::encryption() const {
 }
 
 template <typename Wait, typename Words>
-Waited Membership::waitAloud(double timeoutSeconds, const Wait& wait, const Words& whatIsMissing) {
+WaitEnd Membership::waitAloud(double timeoutSeconds, const Wait& wait, const Words& whatIsMissing) {
   const Clock::time_point deadline = deadlineAfter(timeoutSeconds);
   const auto warnAfter = parameters::warnAfter();
   if (!warnAfter.ok() || warnAfter.value() >= timeoutSeconds) return wait(deadline);
-  const Waited waited = wait(deadlineAfter(warnAfter.value()));
-  if (waited != Waited::kTimeout) return waited;
+  const WaitEnd first = wait(deadlineAfter(warnAfter.value()));
+  if (first.how != Waited::kTimeout) return first;
   const std::string missing = whatIsMissing(warnAfter.value());
   // It may have come while that was asked.
-  if (const Waited late = wait(Clock::now()); late != Waited::kTimeout) return late;
+  if (const WaitEnd late = wait(Clock::now()); late.how != Waited::kTimeout) return late;
   STRETTO_LOG(kWarn, kInit, "rank %d goes on waiting: %s", rank(), missing.c_str());
   return wait(deadline);
 }
 
 Status Membership::finishJoin(double timeoutSeconds) {
-  switch (waitAloud(
+  const WaitEnd end = waitAloud(
       timeoutSeconds, [this](Clock::time_point deadline) { return link_->waitJoined(deadline); },
-      [this](double seconds) { return notJoined(seconds); })) {
+      [this](double seconds) { return notJoined(seconds); });
+  switch (end.how) {
     case Waited::kDone:
       return link_->joinOutcome();
     case Waited::kTimeout:
@@ -139,7 +140,7 @@ Status Membership::finishJoin(double timeoutSeconds) {
     case Waited::kStopped:
       break;
   }
-  const Status why = link_->stopReason();
+  const Status why = end.why;
   const std::string words = lastError();
   leave(Farewell::kAborted, why.code == Code::kAborted ? "" : words);
   return failAbout(why.peer, why.code, "rank %d: gave up while the %d ranks were joining: %s", rank(),
@@ -217,10 +218,11 @@ Result<uint32_t> Membership::takePart(const char* name, std::span<const uint8_t>
 Result<Membership::Parts> Membership::await(uint32_t exchange, const char* name, double timeoutSeconds,
                                             const StopCheck& stop) {
   STRETTO_TRY(checkTimeout(rank(), timeoutSeconds));
-  switch (waitAloud(
+  const WaitEnd end = waitAloud(
       timeoutSeconds,
       [&](Clock::time_point deadline) { return link_->waitExchange(exchange, deadline, stop); },
-      [&](double seconds) { return std::string("in exchange \"") + name + "\" " + notExchanged(seconds); })) {
+      [&](double seconds) { return std::string("in exchange \"") + name + "\" " + notExchanged(seconds); });
+  switch (end.how) {
     case Waited::kDone:
       return link_->exchangeOutcome(name, exchange);
     case Waited::kTimeout:
@@ -228,7 +230,7 @@ Result<Membership::Parts> Membership::await(uint32_t exchange, const char* name,
     case Waited::kStopped:
       break;
   }
-  const Status why = link_->stopReason(stop);
+  const Status why = end.why;
   const std::string words = lastError();
   if (!link_->stopReason().ok()) link_->spoilExchanges({why.code, why.peer, words});
   return failAbout(why.peer, why.code, "rank %d: gave up exchange \"%s\": %s", rank(), name, words.c_str());

@@ -27,7 +27,7 @@ namespace stretto::bootstrap {
 
 class ClientLink;
 class ServiceUse;
-enum class Waited : uint8_t;
+struct WaitEnd;
 
 // A rank that will not answer any more.
 struct PeerLoss {
@@ -118,7 +118,7 @@ class Membership {
   std::string notJoined(double seconds);
   // What wait(deadline) says. What has not come after STRETTO_WARN_AFTER the log tells of, once.
   template <typename Wait, typename Words>
-  Waited waitAloud(double timeoutSeconds, const Wait& wait, const Words& whatIsMissing);
+  WaitEnd waitAloud(double timeoutSeconds, const Wait& wait, const Words& whatIsMissing);
   Status exchangeTimedOut(const char* name, double timeoutSeconds);
   std::string notExchanged(double seconds);
   void leave(Farewell kind, const std::string& text);

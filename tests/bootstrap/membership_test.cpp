@@ -447,6 +447,21 @@ TEST(Membership, ALossEndsAWaitingExchange) {
   });
 }
 
+// Who looks for a reason without waiting for a lock may find it once and not the next time.
+TEST(Membership, AStopCheckIsTakenAtItsFirstWord) {
+  const Watchdog watchdog("a stop check that changes its mind", 60);
+  const auto both = joinAll(2);
+  const auto part = both[0]->takePart("alone", bytesOf("mine"));
+  ASSERT_TRUE(part.ok()) << lastError();
+  int asked = 0;
+  const StopCheck once = [&] { return asked++ == 0 ? failAbout(1, Code::kRemote, "rank 1 gave up") : kOkStatus; };
+  const auto parts = both[0]->await(part.value(), "alone", 20, once);
+  EXPECT_FALSE(parts.ok());
+  EXPECT_EQ(parts.status().code, Code::kRemote);
+  EXPECT_EQ(parts.status().peer, 1);
+  EXPECT_NE(lastError().find("rank 1 gave up"), std::string::npos) << lastError();
+}
+
 TEST(Membership, AnAbortEndsAGoodbyeThatDoesNotGetOut) {
   const Watchdog watchdog("abort of a goodbye", 60);
   const Canary canary;

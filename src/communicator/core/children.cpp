@@ -180,7 +180,7 @@ FindSeat Children::grow(std::shared_ptr<void> keep, int ranks, const bootstrap::
 Result<bootstrap::Membership::Parts> Children::exchangeWishes(Turn& turn, const char* what,
                                                               const MakeWish& wish,
                                                               const bootstrap::StopCheck& stop) {
-  if (turn.mine() && !turn.holds()) return health_.usable();
+  if (turn.mine() && !turn.holds()) return health_.whyLetGo();
   STRETTO_TRY(plane_.joined(what));
   const auto timeout = parameters::kInitTimeout.seconds(0.01, 1e6);
   if (!timeout.ok()) return timeout.status();
@@ -242,7 +242,7 @@ Result<Seat> Children::splitSeat(uint64_t number, int colour, int key, const boo
 
 Result<FindSeat> Children::shrink(const std::vector<int>& leave) {
   const Hold hold(queue_);
-  if (!hold.holds()) return health_.usable();
+  if (!hold.holds()) return health_.whyLetGo();
   STRETTO_TRY(plane_.joined("shrink"));
   std::vector<int> stay;
   for (int rank = 0; rank < self_.ranks(); ++rank) {

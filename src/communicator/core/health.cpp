@@ -36,6 +36,12 @@ Status Health::usable() const {
   return failAbout(why.peer, why.code, "%s", text.c_str());
 }
 
+Status Health::whyLetGo() const {
+  STRETTO_TRY(usable());
+  return fail(Code::kAborted, "rank %d: the communicator was destroyed before this call had its turn",
+              self_.rank());
+}
+
 Status Health::first(std::string* text) const {
   const std::lock_guard lock(mutex_);
   if (text != nullptr) *text = text_;

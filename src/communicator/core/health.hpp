@@ -42,6 +42,9 @@ class Health {
   bool advance(State to);
   // The same as a status, which says why not.
   Status usable() const;
+  // The same for a call that finds that the communicator holds nothing any more (Turn::holds()), and so never
+  // ok: a destroy lets go of it before its state says so.
+  Status whyLetGo() const;
   // The first error with its text; ok if there is none.
   Status first(std::string* text = nullptr) const;
 

@@ -162,13 +162,13 @@ void Submission::closes() {
 
 Result<planner::Plan> Submission::predict(const Operation& operation) {
   const Hold hold(queue_);
-  if (!hold.holds()) return health_.usable();
+  if (!hold.holds()) return health_.whyLetGo();
   return plans_.predict(operation);
 }
 
 Result<std::string> Submission::explain(const planner::Request& request) {
   const Hold hold(queue_);
-  if (!hold.holds()) return health_.usable();
+  if (!hold.holds()) return health_.whyLetGo();
   return plans_.explain(request);
 }
 
@@ -176,7 +176,7 @@ Status Submission::force(const char* collective, const char* algorithm, const ch
                          size_t chunkBytes, int blocks) {
   STRETTO_TRY(queue_.self().mayTouch());
   const Turn turn(queue_, queue_.take());
-  if (!turn.holds()) return health_.usable();
+  if (!turn.holds()) return health_.whyLetGo();
   return plans_.force(collective, algorithm, protocol, chunkBytes, blocks);
 }
 

@@ -50,7 +50,7 @@ Status SharedWindows::address(const void* handle, int peer, size_t offset, void*
 
 Status SharedWindows::check(const Operation& operation) {
   const Hold hold(queue_);
-  if (!hold.holds()) return health_.usable();
+  if (!hold.holds()) return health_.whyLetGo();
   const DeviceEngine& device = submission_.device();
   return device.isOpen() ? device.side().checkOneSided(operation)
                          : submission_.host().oneSided().check(operation);
