@@ -1,10 +1,12 @@
 // What a rank does to others, and how it goes on when something was done to it.
+#include <execinfo.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "rank.hpp"
 
@@ -16,9 +18,14 @@ constexpr int64_t kAbortLimit = kSecond;
 Board* crashBoard = nullptr;
 pid_t crashProcess = 0;
 
-// Waits for the conductor, which looks where it happened and ends the process.
-void crashed(int) {
+// Says where it happened, and waits for the conductor, which looks closer where there is a debugger, and ends
+// the process.
+void crashed(int signal) {
   if (getpid() != crashProcess) _exit(42);  // a forked child
+  constexpr int kMostFrames = 40;
+  void* frames[kMostFrames];
+  dprintf(STDERR_FILENO, "\nhostile: process %d: %s in\n", getpid(), strsignal(signal));
+  backtrace_symbols_fd(frames, backtrace(frames, kMostFrames), STDERR_FILENO);
   crashBoard->crashed = crashProcess;
   for (int i = 0; i < 600; ++i) usleep(100000);
   _exit(42);
@@ -329,6 +336,8 @@ void Rank::recover() {
 void runProcess(const Plan& plan, Board& board, int process, bool device) {
   crashBoard = &board;
   crashProcess = getpid();
+  void* frame = nullptr;
+  (void)backtrace(&frame, 1);  // loads what it needs, which a crashed process may not be able to
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) ::signal(signal, crashed);
   std::vector<std::unique_ptr<Rank>> ranks;
   std::vector<std::thread> threads;
