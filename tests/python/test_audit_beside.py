@@ -40,6 +40,7 @@ def test_what_communicators_of_two_libraries_cost_stands_in_one_table(on_host: C
         )
         assert one["each"]["descriptors"] >= 1 and one["each"]["host_bytes"] > 4096, "a communicator has a connection"
         assert one["left"]["descriptors"] == one["left"]["threads"] == 0
+        assert one["startup_seconds"] > 0.001, "a process was started"
         assert 0 < min(one["calls"]["empty"]) < min(one["calls"]["call"])
     text = page.markdown(blocks.blocks(made, None), "audit")
     assert "## What communicators cost: this library and that of --library" in text

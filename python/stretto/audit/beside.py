@@ -30,7 +30,8 @@ class Costs:
     """Of one library. `makings`: by number of ranks, milliseconds of rank 0. `phases`: milliseconds of a communicator
     of all ranks, as the library itself says; nothing where it does not. `each` and `left`: what an open communicator
     holds of a rank's process and GPU, and what one that was destroyed has left. `calls`: nanoseconds by way of
-    calling, for each batch. `problem`: why the rest is missing.
+    calling, for each batch. `startup_seconds`: from the start of the ranks' processes until each has a communicator;
+    whoever starts them fills it in. `problem`: why the rest is missing.
     """
 
     name: str
@@ -83,7 +84,7 @@ def measure(
     """`jobs`: by library, ours among them; `folders`: where each writes what it says. `left`: seconds of the audit: how
     time grows with ranks is measured last, and as far as there is time. Raises JobError where ours fails.
     """
-    found = {name: Costs(name, job.version, job.startup_seconds) for name, job in jobs.items()}
+    found = {name: Costs(name, job.version) for name, job in jobs.items()}
 
     def ask(words: str) -> dict[str, dict[str, Any]]:
         """Rank 0's answer, of each library that still answers."""

@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -337,6 +338,7 @@ class Measurements:
         self._say(f"measuring what communicators of two libraries cost, with {ranks} rank{'s' * (ranks > 1)}")
         jobs: dict[str, Job] = {}
         folders: dict[str, Path] = {}
+        startups: dict[str, float] = {}
         failed: list[beside.Costs] = []
         for peer in (Stretto(), _other(library)):
             use = f"costs of {peer.name}"
@@ -345,7 +347,9 @@ class Measurements:
                 launch = peer.launch(dataclasses.replace(options, ranks=ranks), folders[peer.name], _LITTLE)
                 says = beside.says_phases(folders[peer.name]) if isinstance(peer, Nccl) else {}
                 launch = Launch(launch.commands, {**launch.environment, **says})
+                began = time.monotonic()
                 jobs[peer.name] = self._start(use, launch, ranks, peer.name)
+                startups[peer.name] = time.monotonic() - began
             except Missing as reason:
                 raise Unmeasured(str(reason)) from reason
             except JobError as error:
@@ -355,6 +359,8 @@ class Measurements:
                 self._jobs.pop(use).kill()
         try:
             found = beside.measure(jobs, folders, ranks, self.level, self._left)
+            for costs in found:
+                costs.startup_seconds = startups[costs.name]
         except (JobError, Unsupported) as error:
             raise self._failure("what communicators cost", str(error), f"costs of {SUBJECT}") from error
         for name in jobs:
