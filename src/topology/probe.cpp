@@ -105,15 +105,17 @@ std::vector<Cache> probeCaches(const ProbeSources& sources) {
   return caches;
 }
 
-// What no file has said and the system says by calls.
-void complete(const platform::MachineFacts& machine, Facts& found) {
-  if (found.processor.empty()) found.processor = machine.processor.substr(0, 255);
-  if (found.memoryBytes == 0) found.memoryBytes = machine.memoryBytes;
+// What the system says by calls, where it has such calls, holds rather than files: under Wine there are those
+// of the Linux below.
+void takeOver(const platform::MachineFacts& machine, Facts& found) {
+  if (!machine.processor.empty()) found.processor = machine.processor.substr(0, 255);
+  if (machine.memoryBytes != 0) found.memoryBytes = machine.memoryBytes;
   if (!machine.nodes.empty()) {
     found.nodes.clear();
     for (const auto& node : machine.nodes) found.nodes.push_back({node.id, node.cores, node.memoryBytes});
   }
-  if (!found.caches.empty()) return;
+  if (machine.caches.empty()) return;
+  found.caches.clear();
   for (const auto& cache : machine.caches) {
     if (cache.level >= 1 && cache.level <= 9 && cache.bytes > 0 && !cache.cores.empty())
       found.caches.push_back({cache.level, cache.bytes, cache.cores});
@@ -159,7 +161,7 @@ Facts probe(const ProbeSources& sources) {
   found.memoryBytes = parseSize(fieldOf(readText(sources.proc + "/meminfo"), "MemTotal"));
   found.nodes = probeNodes(sources);
   found.caches = probeCaches(sources);
-  complete(platform::describeMachine(), found);
+  takeOver(platform::describeMachine(), found);
   return found;
 }
 

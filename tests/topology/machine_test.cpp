@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "platform/machine.hpp"
 #include "topology/probe.hpp"
 
 namespace stretto::topology {
@@ -37,6 +38,20 @@ TEST(ThisMachine, HasCachesOfSomeBytesForSomeCores) {
   printf("%s, %zu nodes, %zu caches, the last level's %llu bytes\n", found.processor.c_str(),
          found.nodes.size(), found.caches.size(),
          static_cast<unsigned long long>(lastLevelCacheBytes(found)));
+}
+
+TEST(ThisMachine, IsWhatTheSystemSaysWhereItHasCallsForThat) {
+  const Facts found = probe();
+  const platform::MachineFacts said = platform::describeMachine();
+#if defined(_WIN32)
+  ASSERT_FALSE(said.nodes.empty());
+  EXPECT_GT(said.memoryBytes, 0u);
+#endif
+  if (said.nodes.empty()) GTEST_SKIP() << "this system says it in files";
+  EXPECT_EQ(found.memoryBytes, said.memoryBytes);
+  EXPECT_EQ(found.nodes.size(), said.nodes.size());
+  EXPECT_EQ(found.caches.size(), said.caches.size());
+  for (size_t i = 0; i < said.nodes.size(); ++i) EXPECT_EQ(found.nodes[i].cores, said.nodes[i].cores);
 }
 
 TEST(ThisMachine, IsTheSameInWordsAndBack) {
